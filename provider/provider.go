@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"flag"
+	"net/netip"
+	"time"
+
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// CloudProvider is the manager of one cloud: it turns flags and environment
+// into a [Provider]. A manager holds the configuration of one provider; it
+// keeps none in package variables.
+type CloudProvider interface {
+	// ParseCmd registers the provider's flags. It MUST NOT parse them. Flags
+	// whose default comes from the environment read it here or in LoadEnv.
+	ParseCmd(flags *flag.FlagSet)
+
+	// LoadEnv fills from the environment what no flag has set. It is called
+	// after the flags were parsed. It cannot fail: what does not parse MUST be
+	// reported by NewProvider.
+	LoadEnv()
+
+	// NewProvider validates the configuration and connects. Bad configuration
+	// MUST give an [ErrInvalidArgument] that names every flag or variable in
+	// question. It MUST NOT create billable resources.
+	NewProvider() (Provider, error)
+}
+
+// Provider makes and removes the instances of one cloud. All methods MUST be
+// safe for concurrent use and MUST return soon after their context ends.
+type Provider interface {
+	// CreateInstance makes one instance for a pod and returns when the cloud
+	// has accepted it and its primary address is known. It need not wait for
+	// the guest to boot.
+	//
+	// sandboxID is the idempotency key. Two calls with the same key, also at
+	// the same time, also from another process, also after a lost reply, MUST
+	// give the same instance; they MUST NOT give two.
+	//
+	// podName is for humans: providers SHOULD use it, with the first eight
+	// characters of the key, in the instance's name (see [InstanceName]).
+	// cloudConfig is generated once and handed over as user-data.
+	//
+	// All resources that belong to the instance (disks, interfaces, addresses)
+	// MUST carry spec.Tags and go away with the instance. On an error the
+	// provider MUST either have removed what it made or return, with the
+	// error, an Instance whose ID the caller can delete.
+	//
+	// Errors: ErrInvalidArgument (spec the cloud cannot satisfy, unknown image
+	// or type), ErrCapacity, ErrQuota, ErrUnauthenticated, ErrPermissionDenied,
+	// ErrUnavailable.
+	CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec InstanceTypeSpec) (*Instance, error)
+
+	// DeleteInstance removes an instance and everything that belongs to it.
+	// It returns nil only when nothing billable is left or the cloud has
+	// accepted the removal of all of it. Deleting what does not exist, or is
+	// being deleted, MUST return nil. The empty id is ErrInvalidArgument.
+	DeleteInstance(ctx context.Context, instanceID string) error
+
+	// Teardown releases what the provider itself holds (connections, helper
+	// goroutines). It MUST NOT delete instances. It is called once, last.
+	Teardown() error
+
+	// ConfigVerifier checks against the cloud that instances can be made:
+	// credentials, permissions, image, network, type. It MUST NOT leave
+	// anything behind. It SHOULD report everything that is wrong at once,
+	// joined with [errors.Join].
+	ConfigVerifier() error
+}
+
+// Instance is what a provider tells of one VM.
+type Instance struct {
+	// ID is the provider's own, unique while the instance exists.
+	ID string
+	// Name is for humans.
+	Name string
+	// IPs holds the addresses at which this node reaches the VM: IPs[0] is
+	// primary, IPs[1], if any, that of a dedicated tunnel interface.
+	IPs []netip.Addr
+
+	// Key is the sandboxID the instance was made with. CreateInstance MAY
+	// leave it empty; Lister and Getter MUST fill it.
+	Key string
+	// Tags are the owner tags. CreateInstance MAY leave them nil.
+	Tags map[string]string
+	// Created is when the cloud made the instance; zero when unknown.
+	Created time.Time
+	// State is where the instance is in its life; empty means unknown.
+	State InstanceState
+}
+
+// InstanceState is the life cycle of an instance as far as Outrigger cares.
+type InstanceState string
+
+// Instance states. A deleted instance has none: it is not there any more.
+const (
+	StatePending  InstanceState = "pending"
+	StateRunning  InstanceState = "running"
+	StateStopped  InstanceState = "stopped"
+	StateDeleting InstanceState = "deleting"
+)
+
+// InstanceTypeSpec says what kind of instance a pod wants. Zero values mean
+// "the provider's default".
+type InstanceTypeSpec struct {
+	// InstanceType is the cloud's name of a type; it wins over all sizes.
+	InstanceType string
+	// VCPUs is the number of virtual CPUs.
+	VCPUs int64
+	// Memory is in MiB.
+	Memory int64
+	// Arch is a GOARCH name.
+	Arch string
+	// GPUs is the number of GPUs.
+	GPUs int64
+	// Image replaces the configured image.
+	Image string
+	// MultiNic asks for a second interface with a route to the outside.
+	MultiNic bool
+	// Volumes are disks to attach, in the order of their LUN.
+	Volumes []CloudVolume
+
+	// Tags are the owner tags; every resource made MUST carry them.
+	Tags map[string]string
+}
+
+// CloudVolume is an existing disk of the cloud.
+type CloudVolume struct {
+	// DiskID is the cloud's id of the disk.
+	DiskID string
+}
+
+// Owner tag keys. Values contain only characters that every cloud accepts:
+// letters, digits, '-', '_', '.' and ':' .
+const (
+	// TagCluster names the cluster that owns a resource.
+	TagCluster = "outrigger-cluster"
+	// TagNode names the node that asked for it.
+	TagNode = "outrigger-node"
+	// TagNamespace and TagPod name the pod.
+	TagNamespace = "outrigger-namespace"
+	TagPod       = "outrigger-pod"
+	// TagKey is the idempotency key (sandbox id).
+	TagKey = "outrigger-key"
+	// TagCreated is the time of the request, RFC 3339 in UTC, ':' kept.
+	TagCreated = "outrigger-created"
+)
+
+// Lister lists instances by owner; garbage collection needs it.
+type Lister interface {
+	// ListInstances answers every instance whose tags include all of match,
+	// in any state in which it still costs money. It MUST NOT show instances
+	// of others. Pagination is the provider's affair. A nil match is
+	// ErrInvalidArgument: nobody may ask for other people's instances.
+	ListInstances(ctx context.Context, match map[string]string) ([]Instance, error)
+}
+
+// Getter looks up one instance; a cloud controller manager needs it.
+type Getter interface {
+	// GetInstance answers ErrNotFound for an id that does not exist.
+	GetInstance(ctx context.Context, instanceID string) (*Instance, error)
+}
+
+// ConsoleReader reads what a VM wrote to its serial console.
+type ConsoleReader interface {
+	// Console answers the last tailBytes bytes; fewer if there are no more.
+	// ErrNotFound for an id that does not exist.
+	Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error)
+}
+
+// PowerController stops and starts instances without losing their disks.
+type PowerController interface {
+	// PowerOff and PowerOn succeed when the state is already the wanted one.
+	PowerOff(ctx context.Context, instanceID string) error
+	PowerOn(ctx context.Context, instanceID string) error
+}
+
+// InstanceTypeLister is the catalogue of instance types.
+type InstanceTypeLister interface {
+	InstanceTypes(ctx context.Context) ([]InstanceType, error)
+}
+
+// InstanceType is one row of a catalogue.
+type InstanceType struct {
+	Name   string
+	VCPUs  int64
+	Memory int64 // MiB
+	GPUs   int64
+	GPU    string // model, empty when none
+	Arch   string // GOARCH name
+	Zones  []string
+	Price  float64 // per hour in the cloud's currency; 0 when unknown
+}
+
+// NodeAddresser knows how VMs reach this node when that is not the address of
+// the node's default route, as with a bridge of the provider's own.
+type NodeAddresser interface {
+	NodeAddress(ctx context.Context) (netip.Addr, error)
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// The table of providers, filled by the init functions of provider packages,
+// as in database/sql.
+var (
+	tableMu sync.RWMutex
+	table   = map[string]CloudProvider{}
+)
+
+// AddCloudProvider makes a provider known by name. A second provider of the
+// same name replaces the first.
+func AddCloudProvider(name string, cloud CloudProvider) {
+	tableMu.Lock()
+	defer tableMu.Unlock()
+	table[name] = cloud
+}
+
+// Get answers the provider of that name, or nil.
+func Get(name string) CloudProvider {
+	tableMu.RLock()
+	defer tableMu.RUnlock()
+	return table[name]
+}
+
+// List answers the names of all known providers, sorted.
+func List() []string {
+	tableMu.RLock()
+	defer tableMu.RUnlock()
+	return slices.Sorted(maps.Keys(table))
+}
