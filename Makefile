@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# `make help` lists what can be made. `make demo` and `make test` install what
+# they need by themselves.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/outrigger
+TOOLS   := $(CACHE)/tools
+PODVM   := $(CURDIR)/bin/podvm
+DEMO    := $(CURDIR)/bin/demo-image
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# Build tags choose providers: none links the local ones, `TAGS=qemu` only that.
+TAGS    ?=
+LDFLAGS := -s -w -X github.com/outrigger/outrigger/internal/version.Version=$(VERSION)
+GOBUILD := CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)'
+
+COMMANDS := $(notdir $(wildcard cmd/*))
+GOSOURCES = $(shell find . -name '*.go' -not -path './tools/*' 2>/dev/null) go.mod go.sum
+
+export OUTRIGGER_PODVM_DIR ?= $(PODVM)
+
+##@ The two commands of the README
+
+.PHONY: demo
+demo: setup build podvm demo-image ## Run a pod in its own VM, show its output, remove everything
+	bin/outrigger demo --image oci:$(DEMO)
+
+.PHONY: test
+test: setup lint verify-generated build podvm demo-image test-all vulncheck ## Everything that proves the product: lint, unit, integration, end to end
+
+##@ Building
+
+.PHONY: build
+build: ## Put every binary into bin/
+	@mkdir -p bin
+	@echo "building $(words $(COMMANDS)) binaries into bin/"
+	@$(GOBUILD) -o bin/ ./cmd/...
+
+.PHONY: podvm
+podvm: $(PODVM)/initrd.cpio ## Build the pod VM image (kernel, initramfs, disk) into bin/podvm
+
+$(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard podvm/*)
+	go run ./cmd/podvm-image build --output $(PODVM) --cache $(CACHE)/podvm
+
+.PHONY: demo-image
+demo-image: $(DEMO)/index.json ## Build the container image of the demo
+
+$(DEMO)/index.json: bin/outrigger
+	bin/outrigger demo-image --output $(DEMO)
+
+bin/outrigger: $(GOSOURCES)
+	@$(MAKE) --no-print-directory build
+
+.PHONY: print-demo-image
+print-demo-image: ## Print an IMAGE for `outrigger run` that needs no registry
+	@$(MAKE) --no-print-directory demo-image >&2
+	@echo oci:$(DEMO)
+
+.PHONY: setup
+setup: ## Install what is missing: Debian packages and pinned Go tools
+	@test/setup.sh $(TOOLS)
+
+.PHONY: generate
+generate: setup ## Write again all generated code
+	test/generate.sh $(TOOLS)
+
+.PHONY: clean
+clean: ## Remove bin/
+	rm -rf bin
+
+##@ Checking
+
+.PHONY: test-unit
+test-unit: ## The fast loop: unit tests, no root (under 2 minutes when warm)
+	go test -shuffle=on ./...
+
+.PHONY: test-all
+test-all: ## Unit, integration and end-to-end tests with the race detector (root)
+	test/run.sh $(TOOLS)
+
+.PHONY: test-interop
+test-interop: setup build podvm demo-image ## Real containerd and the real Kata shim (needs /opt/kata/bin or PATH)
+	go test -tags integration -count=1 -v -timeout 40m ./test/interop/...
+
+.PHONY: lint
+lint: setup ## gofmt, go vet and staticcheck
+	test/lint.sh $(TOOLS)
+
+.PHONY: verify-generated
+verify-generated: setup ## Fail when generated code is stale
+	test/generate.sh $(TOOLS) --check
+
+.PHONY: vulncheck
+vulncheck: ## Known vulnerabilities, where the database can be reached
+	test/vulncheck.sh
+
+.PHONY: bench
+bench: setup build podvm demo-image ## Measure speed and memory; writes docs/benchmarks.md
+	test/bench.sh
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (30s)
+	test/fuzz.sh $(or $(FUZZTIME),30s)
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

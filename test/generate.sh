@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Writes all generated code; with --check it changes nothing and fails when
+# something is stale.
+set -euo pipefail
+tools=${1:?usage: test/generate.sh TOOLS_FOLDER [--check]}
+check=${2:-}
+cd "$(dirname "$0")/.."
+export PATH="$tools:$PATH"
+
+out=.
+if [ "$check" = --check ]; then
+  out=$(mktemp -d)
+  trap 'rm -rf "$out"' EXIT
+fi
+
+mapfile -t protos < <(find internal/protocol -name '*.proto' | sort)
+protoc -I. -I/usr/include \
+  --go_out="$out" --go_opt=paths=source_relative \
+  --go-ttrpc_out="$out" --go-ttrpc_opt=paths=source_relative "${protos[@]}"
+
+if [ "$check" = --check ]; then
+  stale=0
+  while read -r f; do
+    cmp -s "$out/$f" "$f" || { echo "generate: $f is stale; run \`make generate\` and commit" >&2; stale=1; }
+  done < <(cd "$out" && find . -name '*.go')
+  [ $stale = 0 ] && echo "generate: generated code is fresh"
+  exit $stale
+fi

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# gofmt, go vet and staticcheck, with and without the integration tests.
+set -euo pipefail
+tools=${1:?usage: test/lint.sh TOOLS_FOLDER}
+cd "$(dirname "$0")/.."
+
+unformatted=$(git ls-files '*.go' | xargs -r gofmt -l)
+if [ -n "$unformatted" ]; then
+  printf 'lint: not gofmt-clean:\n%s\n' "$unformatted" >&2
+  exit 1
+fi
+unlicensed=$(git ls-files '*.go' '*.sh' '*.proto' Makefile | grep -v '\.pb\.go$' | xargs -r grep -L 'SPDX-License-Identifier: Apache-2.0' || true)
+if [ -n "$unlicensed" ]; then
+  printf 'lint: no SPDX header in:\n%s\n' "$unlicensed" >&2
+  exit 1
+fi
+echo "lint: go vet"
+go vet -tags integration ./...
+echo "lint: staticcheck"
+"$tools/staticcheck" -tags integration ./...

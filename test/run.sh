@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# All tests with the race detector, in random order. Packages that boot VMs
+# run one after the other, since they need the processors for themselves.
+set -euo pipefail
+tools=${1:?usage: test/run.sh TOOLS_FOLDER}
+cd "$(dirname "$0")/.."
+
+if [ "$(id -u)" != 0 ]; then
+  echo "test: namespaces, tunnels and VMs need root; \`make test-unit\` does not" >&2
+  exit 1
+fi
+mapfile -t all < <(go list -tags integration ./...)
+alone=() together=()
+for p in "${all[@]}"; do
+  case $p in
+    */test/* | */providers/qemu) alone+=("$p") ;;
+    *) together+=("$p") ;;
+  esac
+done
+run() {
+  "$tools/gotestsum" --format pkgname-and-test-fails --hide-summary=skipped -- \
+    -tags integration -race -shuffle=on -count=1 -timeout 40m "$@"
+}
+status=0
+run -p 2 "${together[@]}" || status=1
+[ ${#alone[@]} = 0 ] || run -p 1 "${alone[@]}" || status=1
+exit $status

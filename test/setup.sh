@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what building and testing need and this machine lacks: Debian
+# packages by apt-get, Go tools pinned in tools/go.mod into the folder $1.
+# Says what it installs; quiet when nothing is missing.
+set -euo pipefail
+tools=${1:?usage: test/setup.sh TOOLS_FOLDER}
+cd "$(dirname "$0")/.."
+
+packages=(
+  # the race detector, and QEMU as embedded provider
+  gcc libc6-dev qemu-system-x86 qemu-utils ovmf
+  # the pod VM image
+  kmod cpio mtools dosfstools fdisk systemd-boot-efi e2fsprogs ca-certificates xz-utils
+  # containers: what runs in the guest, what drives it in tests, what it runs
+  runc containerd containernetworking-plugins busybox-static
+  # looking at networks and generating code
+  iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git
+)
+
+command -v go >/dev/null || {
+  echo "setup: Go is missing. Install Go $(awk '$1=="go"{print $2}' go.mod) or later from https://go.dev/dl and put it on PATH." >&2
+  exit 1
+}
+
+missing=()
+for p in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" != 0 ]; then
+    echo "setup: these Debian packages are missing: ${missing[*]}" >&2
+    echo "setup: run as root: apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  echo "setup: installing Debian packages: ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -q | tail -n 1
+  # Daemons are run by the tests themselves; none is to start by itself.
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod 755 $policy
+    trap 'rm -f $policy' EXIT
+  fi
+  apt-get install -y -q --no-install-recommends "${missing[@]}" | grep -E '^(Setting up|E:|Err)' || true
+  for p in "${missing[@]}"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] ||
+      { echo "setup: apt-get could not install $p; see its messages above" >&2; exit 1; }
+  done
+fi
+
+stamp=$tools/.stamp-$(sha256sum tools/go.mod tools/go.sum | sha256sum | cut -c1-16)
+if [ ! -e "$stamp" ]; then
+  echo "setup: building Go tools into $tools (pinned in tools/go.mod)"
+  mkdir -p "$tools"
+  (cd tools && CGO_ENABLED=0 go build -o "$tools/" tool)
+  rm -f "$tools"/.stamp-*
+  touch "$stamp"
+fi
