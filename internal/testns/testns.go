@@ -22,7 +22,7 @@ const stageVar = "OUTRIGGER_TESTNS_STAGE"
 
 // Main is the whole of a package's TestMain. It starts the test binary again
 // as pid 1 of new network, mount, pid, uts and ipc namespaces with an empty
-// /run and /var/lib/outrigger, where that process reaps orphans and runs the
+// /run, where that process reaps orphans and runs the
 // tests as its child. Without root it runs them where they are, so that each
 // can say what it needs.
 func Main(m *testing.M) {
@@ -116,12 +116,6 @@ func prepare() error {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
 	if err := emptyFolder("/run", "/run/lock", "/run/netns"); err != nil {
-		return err
-	}
-	if err := os.MkdirAll("/var/lib/outrigger", 0o755); err != nil {
-		return err
-	}
-	if err := emptyFolder("/var/lib/outrigger"); err != nil {
 		return err
 	}
 	lo, err := netlink.LinkByName("lo")

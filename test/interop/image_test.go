@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package interop
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	ggcr "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// gateway is the node as VMs of the qemu provider see it by default.
+const gateway = "192.168.127.1"
+
+// registry serves the test image to guests; containerd gets it as an archive,
+// since on the node only its configuration matters.
+type registry struct {
+	ref   string // as containerd and the guest know the image
+	image v1.Image
+	dir   string
+}
+
+func startRegistry(t *testing.T) *registry {
+	t.Helper()
+	listener, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))}
+	go server.Serve(listener)
+	t.Cleanup(func() { server.Close() })
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	r := &registry{ref: gateway + ":" + port + "/busybox:1", image: busyboxImage(t), dir: t.TempDir()}
+	local, err := name.NewTag("127.0.0.1:" + port + "/busybox:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(local, r.image); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// archive holds the image under the name guests pull, and as sandbox image.
+func (r *registry) archive(t *testing.T) string {
+	t.Helper()
+	images := map[name.Tag]v1.Image{}
+	for _, ref := range []string{r.ref, "localhost/pause:1"} {
+		tag, err := name.NewTag(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images[tag] = r.image
+	}
+	path := filepath.Join(r.dir, "images.tar")
+	if err := tarball.MultiWriteToFile(path, images); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func busyboxImage(t *testing.T) v1.Image {
+	t.Helper()
+	program, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		t.Fatalf("%v; run: apt-get install busybox-static", err)
+	}
+	applets, err := exec.Command("/bin/busybox", "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	add := func(h *tar.Header, content string) {
+		h.Size = int64(len(content))
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(w, content)
+	}
+	for _, d := range []string{"bin", "etc", "proc", "sys", "dev", "root", "var", "run"} {
+		add(&tar.Header{Name: d + "/", Typeflag: tar.TypeDir, Mode: 0o755}, "")
+	}
+	add(&tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}, "")
+	add(&tar.Header{Name: "bin/busybox", Mode: 0o755}, string(program))
+	for a := range strings.FieldsSeq(string(applets)) {
+		if a != "busybox" {
+			add(&tar.Header{Name: "bin/" + a, Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}, "")
+		}
+	}
+	add(&tar.Header{Name: "etc/passwd", Mode: 0o644}, "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")
+	add(&tar.Header{Name: "etc/group", Mode: 0o644}, "root:x:0:\nnogroup:x:65534:\n")
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := mutate.AppendLayers(empty.Image, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.Architecture, config.OS = "amd64", "linux"
+	config.Config = v1.Config{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sleep", "infinity"}, WorkingDir: "/"}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
