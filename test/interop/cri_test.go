@@ -26,11 +26,11 @@ import (
 // client is the kubelet's side of CRI.
 type client struct {
 	cri.RuntimeServiceClient
-	stand *stand
-	ctx   context.Context
+	node *node
+	ctx  context.Context
 }
 
-func newClient(t *testing.T, s *stand) *client {
+func newClient(t *testing.T, s *node) *client {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+s.containerd, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -50,7 +50,7 @@ type pod struct {
 
 func (c *client) runPod(t *testing.T, name string, change func(*cri.PodSandboxConfig)) *pod {
 	t.Helper()
-	logs := filepath.Join(c.stand.dir, "logs", name)
+	logs := filepath.Join(c.node.dir, "logs", name)
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func (p *pod) start(t *testing.T, name string, change func(*cri.ContainerConfig)
 	t.Helper()
 	config := &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: name},
-		Image:    &cri.ImageSpec{Image: p.stand.registry.ref},
+		Image:    &cri.ImageSpec{Image: p.node.registry.Ref},
 		Command:  command,
 		Envs:     []*cri.KeyValue{{Key: "FOO", Value: []byte("bar")}},
 		LogPath:  name + ".log",

@@ -15,11 +15,13 @@ import (
 
 	"k8s.io/client-go/tools/remotecommand"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 // TestPods shares one node among its cases, as pods do.
 func TestPods(t *testing.T) {
-	s := newStand(t)
+	s := newNode(t)
 	c := newClient(t, s)
 	for _, tc := range []struct {
 		name string
@@ -141,7 +143,7 @@ func oom(t *testing.T, c *client) {
 
 func configMapUpdate(t *testing.T, c *client) {
 	// The shim watches only paths that look like kubelet's.
-	volume := filepath.Join(c.stand.kubelet, "pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~configmap/cm")
+	volume := filepath.Join(c.node.kubelet, "pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~configmap/cm")
 	version := func(name, content string) {
 		if err := os.MkdirAll(filepath.Join(volume, name), 0o755); err != nil {
 			t.Fatal(err)
@@ -198,7 +200,7 @@ func kill(t *testing.T, c *client) {
 }
 
 func twoContainers(t *testing.T, c *client) {
-	volume := filepath.Join(c.stand.kubelet, "pods/22222222-2222-3333-4444-555555555555/volumes/kubernetes.io~empty-dir/ed")
+	volume := filepath.Join(c.node.kubelet, "pods/22222222-2222-3333-4444-555555555555/volumes/kubernetes.io~empty-dir/ed")
 	if err := os.MkdirAll(volume, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +237,7 @@ func fiveAtOnce(t *testing.T, c *client) {
 	for i := range 5 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			onePod(t, &client{c.RuntimeServiceClient, c.stand, t.Context()}, fmt.Sprintf("at-once-%d", i))
+			onePod(t, &client{c.RuntimeServiceClient, c.node, t.Context()}, fmt.Sprintf("at-once-%d", i))
 		})
 	}
 }
@@ -258,7 +260,7 @@ func onePod(t *testing.T, c *client, name string) {
 }
 
 // nothingLeft looks for what pods could leave on the node.
-func nothingLeft(t *testing.T, s *stand) {
+func nothingLeft(t *testing.T, s *node) {
 	eventually(t, func() error {
 		var left []string
 		for _, pattern := range []string{s.dir + "/pods/*", s.dir + "/qemu/instances/*", "/run/netns/*"} {
@@ -266,7 +268,7 @@ func nothingLeft(t *testing.T, s *stand) {
 			left = append(left, found...)
 		}
 		for _, command := range []string{"ip -o link", "nft list ruleset"} {
-			out := run(t, strings.Fields(command)[0], strings.Fields(command)[1:]...)
+			out := stand.Run(t, strings.Fields(command)[0], strings.Fields(command)[1:]...)
 			for line := range strings.Lines(out) {
 				if strings.Contains(line, "vxlan") || strings.Contains(line, "orvm") || strings.Contains(line, "outrigger") {
 					left = append(left, strings.TrimSpace(line))

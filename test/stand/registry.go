@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build integration
-
-package interop
+package stand
 
 import (
 	"archive/tar"
@@ -26,18 +24,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// gateway is the node as VMs of the qemu provider see it by default.
-const gateway = "192.168.127.1"
+// Gateway is the node as VMs of the qemu provider see it by default.
+const Gateway = "192.168.127.1"
 
-// registry serves the test image to guests; containerd gets it as an archive,
+// Registry serves a busybox image to guests. containerd gets it as an archive,
 // since on the node only its configuration matters.
-type registry struct {
-	ref   string // as containerd and the guest know the image
-	image v1.Image
+type Registry struct {
+	// Ref is the image's name as containerd and the guest know it.
+	Ref   string
+	Image v1.Image
 	dir   string
 }
 
-func startRegistry(t *testing.T) *registry {
+// StartRegistry serves on all addresses of the test's network namespace.
+func StartRegistry(t testing.TB) *Registry {
 	t.Helper()
 	listener, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
@@ -47,27 +47,27 @@ func startRegistry(t *testing.T) *registry {
 	go server.Serve(listener)
 	t.Cleanup(func() { server.Close() })
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	r := &registry{ref: gateway + ":" + port + "/busybox:1", image: busyboxImage(t), dir: t.TempDir()}
+	r := &Registry{Ref: Gateway + ":" + port + "/busybox:1", Image: busyboxImage(t), dir: t.TempDir()}
 	local, err := name.NewTag("127.0.0.1:" + port + "/busybox:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := remote.Write(local, r.image); err != nil {
+	if err := remote.Write(local, r.Image); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// archive holds the image under the name guests pull, and as sandbox image.
-func (r *registry) archive(t *testing.T) string {
+// Archive answers a file that holds the image under the name guests pull, and as sandbox image.
+func (r *Registry) Archive(t testing.TB) string {
 	t.Helper()
 	images := map[name.Tag]v1.Image{}
-	for _, ref := range []string{r.ref, "localhost/pause:1"} {
+	for _, ref := range []string{r.Ref, "localhost/pause:1"} {
 		tag, err := name.NewTag(ref)
 		if err != nil {
 			t.Fatal(err)
 		}
-		images[tag] = r.image
+		images[tag] = r.Image
 	}
 	path := filepath.Join(r.dir, "images.tar")
 	if err := tarball.MultiWriteToFile(path, images); err != nil {
@@ -76,7 +76,7 @@ func (r *registry) archive(t *testing.T) string {
 	return path
 }
 
-func busyboxImage(t *testing.T) v1.Image {
+func busyboxImage(t testing.TB) v1.Image {
 	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
 	if err != nil {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stand starts real parts for tests: our own daemons as `make build`
+// left them, containerd, a registry. Everything ends with the test.
+package stand
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Dir answers a new folder whose path is short: sandbox ids have 64
+// characters, and the path of a unix socket may have 107 (unix(7)).
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "ot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// Binary answers the path of one of our own programs in bin/.
+func Binary(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(root(), "bin", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%s is missing; run: make build podvm demo-image", path)
+	}
+	return path
+}
+
+// root is the top of the source tree, two folders above this file.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// Daemon is a program that serves a unix socket.
+type Daemon struct {
+	Path string
+	Args []string
+	// Env is added to this process's environment.
+	Env []string
+	// Log receives standard output and error; its end is shown if the test fails.
+	Log string
+	// Socket is what Start waits for.
+	Socket string
+}
+
+// Process is a started daemon.
+type Process struct {
+	*os.Process
+	daemon Daemon
+	done   chan struct{}
+}
+
+// Start runs d until the test ends, and returns when its socket is served.
+func Start(t testing.TB, d Daemon) *Process {
+	t.Helper()
+	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	ShowOnFailure(t, d.Log)
+	cmd := exec.Command(d.Path, d.Args...)
+	cmd.Env = append(os.Environ(), d.Env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{Process: cmd.Process, daemon: d, done: make(chan struct{})}
+	go func() { cmd.Wait(); close(p.done) }()
+	t.Cleanup(func() { p.Stop(syscall.SIGTERM) })
+	p.waitServed(t)
+	return p
+}
+
+// Stop sends the signal, waits for the end, and kills what stays too long.
+func (p *Process) Stop(signal syscall.Signal) {
+	p.Process.Signal(signal)
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		p.Kill()
+		<-p.done
+	}
+}
+
+// Restart kills the daemon with SIGKILL and starts it again.
+func (p *Process) Restart(t testing.TB) *Process {
+	t.Helper()
+	p.Stop(syscall.SIGKILL)
+	return Start(t, p.daemon)
+}
+
+func (p *Process) waitServed(t testing.TB) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for time.Now().Before(deadline) {
+		if c, err := net.Dial("unix", p.daemon.Socket); err == nil {
+			c.Close()
+			return
+		}
+		select {
+		case <-p.done:
+			t.Fatalf("%s ended before it served %s", p.daemon.Path, p.daemon.Socket)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	t.Fatalf("%s did not serve %s within a minute", p.daemon.Path, p.daemon.Socket)
+}
+
+// StartAdaptor runs cloud-api-adaptor on QEMU without KVM, with everything of
+// its own in dir: hypervisor.sock, pods, qemu, adaptor.log.
+func StartAdaptor(t testing.TB, dir string, flags ...string) *Process {
+	t.Helper()
+	args := append([]string{
+		"qemu", "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods",
+		"-qemu-state-dir", dir + "/qemu", "-qemu-accel", "tcg",
+	}, flags...)
+	return Start(t, Daemon{
+		Path: Binary(t, "cloud-api-adaptor"), Args: args, Env: []string{"PROBE_PORT=0"},
+		Log: dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
+	})
+}
+
+// ShowOnFailure logs the end of a file if the test fails.
+func ShowOnFailure(t testing.TB, path string) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		data, _ := os.ReadFile(path)
+		lines := strings.Split(string(data), "\n")
+		if len(lines) > 80 {
+			lines = lines[len(lines)-80:]
+		}
+		t.Logf("end of %s:\n%s", path, strings.Join(lines, "\n"))
+	})
+}
+
+// Run runs a command and answers its output; failure ends the test.
+func Run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
