@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command podvm-image builds the image that pod VMs boot.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/podvm"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := rootCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "podvm-image:", err)
+		os.Exit(1)
+	}
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "podvm-image",
+		Short:         "Build the image that pod VMs boot",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(buildCommand())
+	return root
+}
+
+func buildCommand() *cobra.Command {
+	var opts podvm.Options
+	var format string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build the pod VM image from Debian packages and this module",
+		Long: `Build the pod VM image from Debian's cloud kernel, its runc, and the guest
+programs of this module. Run it in a checkout of the module, on Debian amd64.
+Root is not needed. Equal inputs give byte-equal files; SOURCE_DATE_EPOCH sets
+the time of the files in the image.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.Log = func(f string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), f+"\n", a...) }
+			summary, err := podvm.Build(cmd.Context(), opts)
+			if err != nil {
+				return err
+			}
+			return printSummary(cmd.OutOrStdout(), format, summary)
+		},
+		PreRunE: func(*cobra.Command, []string) error {
+			if format != "text" && format != "json" {
+				return fmt.Errorf("-o %q: want text or json", format)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.Output, "output", filepath.Join("bin", "podvm"), "folder for the image")
+	f.StringVar(&opts.Cache, "cache", defaultCache(), "folder for downloaded packages")
+	f.StringSliceVar(&opts.Formats, "format", []string{podvm.FormatInitramfs, podvm.FormatQcow2}, "what to build: initramfs, qcow2, raw")
+	f.StringVar(&opts.KernelPackage, "kernel-package", "", "Debian kernel package (default: what linux-image-cloud-amd64 depends on)")
+	f.StringVar(&opts.KernelDeb, "kernel-deb", "", "kernel package file, instead of --kernel-package")
+	f.StringVar(&opts.Binaries, "binaries", "", "folder with the guest's programs, instead of building them")
+	f.StringVar(&opts.Cmdline, "cmdline", podvm.DefaultCmdline, "kernel command line in the disk image")
+	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
+	f.StringVarP(&format, "out", "o", "text", "summary on standard output: text or json")
+	cmd.MarkFlagsMutuallyExclusive("kernel-package", "kernel-deb")
+	return cmd
+}
+
+func defaultCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "outrigger", "podvm")
+}
+
+func printSummary(w io.Writer, format string, s *podvm.Summary) error {
+	if format == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(s)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "kernel\t%s, %d modules\n", s.KernelVersion, s.Modules)
+	for _, f := range s.Files {
+		fmt.Fprintf(tw, "%s\t%.1f MB\tsha256:%s\n", f.Name, float64(f.Size)/1e6, f.SHA256)
+	}
+	return tw.Flush()
+}

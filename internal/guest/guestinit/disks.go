@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guestinit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	seedDir    = "/media/cidata"
+	scratchDir = "/run/kata-containers"
+)
+
+// Where file systems keep their labels.
+const (
+	// ECMA-119 8.4: primary volume descriptor at sector 16, volume identifier at byte 40.
+	isoDescriptor = 16 * 2048
+	isoLabel      = 40
+	isoLabelLen   = 32
+	// Linux fs/ext4/ext4.h: superblock at 1024, s_magic at 0x38, s_volume_name at 0x78.
+	extSuper    = 1024
+	extMagic    = 0x38
+	extLabel    = 0x78
+	extLabelLen = 16
+)
+
+// disk is a block device with what identifies it.
+type disk struct {
+	dev    string // /dev/NAME
+	serial string // virtio-blk serial number
+	fstype string // iso9660, ext4 or ""
+	label  string
+}
+
+// listDisks looks at all disks and CD drives that hold a medium.
+func listDisks(sysBlock, dev string) []disk {
+	entries, _ := os.ReadDir(sysBlock)
+	var list []disk
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram") {
+			continue
+		}
+		d := disk{dev: filepath.Join(dev, name)}
+		serial, _ := os.ReadFile(filepath.Join(sysBlock, name, "serial"))
+		d.serial = strings.TrimSpace(string(serial))
+		d.fstype, d.label = probeLabel(d.dev)
+		list = append(list, d)
+	}
+	return list
+}
+
+// probeLabel reads the file system's label; an unreadable or unknown disk has
+// none.
+func probeLabel(dev string) (fstype, label string) {
+	f, err := os.Open(dev)
+	if err != nil {
+		return "", ""
+	}
+	defer f.Close()
+	var super [256]byte
+	if _, err := f.ReadAt(super[:], extSuper); err == nil && super[extMagic] == 0x53 && super[extMagic+1] == 0xef {
+		return "ext4", cString(super[extLabel : extLabel+extLabelLen])
+	}
+	var volume [isoLabel + isoLabelLen]byte
+	if _, err := f.ReadAt(volume[:], isoDescriptor); err == nil && string(volume[1:6]) == "CD001" {
+		return "iso9660", strings.TrimRight(string(volume[isoLabel:]), " \x00")
+	}
+	return "", ""
+}
+
+func cString(b []byte) string {
+	s, _, _ := bytes.Cut(b, []byte{0})
+	return string(s)
+}
+
+// isSeed follows NoCloud: an ISO labelled cidata, in either case; the serial
+// number lets a provider say so too.
+func (d disk) isSeed() bool {
+	return d.fstype == "iso9660" && (strings.EqualFold(d.label, "cidata") || d.serial == "cidata")
+}
+
+func (d disk) isScratch() bool {
+	return d.fstype == "ext4" && (d.label == "scratch" || d.serial == "scratch")
+}
+
+// mountSeed mounts the NoCloud seed and reports whether there is one.
+func mountSeed(disks []disk) (bool, error) {
+	for _, d := range disks {
+		if !d.isSeed() {
+			continue
+		}
+		m := mount{d.dev, seedDir, "iso9660", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""}
+		return true, m.mount()
+	}
+	return false, nil
+}
+
+// mountScratch puts the agent's folder, which holds the container images, on
+// the scratch disk if there is one. A blank scratch disk is an error, since
+// the image has nothing to format it with.
+func mountScratch(disks []disk) (bool, error) {
+	for _, d := range disks {
+		if d.isScratch() {
+			m := mount{d.dev, scratchDir, "ext4", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME, ""}
+			return true, m.mount()
+		}
+		if d.serial == "scratch" {
+			return false, fmt.Errorf("scratch disk %s holds no ext4 file system", d.dev)
+		}
+	}
+	return false, nil
+}

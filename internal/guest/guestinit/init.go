@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guestinit is PID 1 of the pod VM: it mounts, loads kernel modules,
+// configures the network, has the user-data provisioned and keeps the agent
+// and the forwarder running.
+package guestinit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Programs of the image, see internal/podvm.
+const (
+	userDataProgram  = "/usr/local/bin/process-user-data"
+	agentProgram     = "/usr/local/bin/podvm-agent"
+	forwarderProgram = "/usr/local/bin/agent-protocol-forwarder"
+	debugShell       = "/bin/sh"
+)
+
+// StateDir holds marker files of the boot: modules-late appears when all
+// kernel modules are loaded.
+const StateDir = "/run/podvm"
+
+// guest is the state of the boot.
+type guest struct {
+	con     *console
+	args    cmdline
+	modules *modules
+	reaper  *reaper
+	disks   []disk
+	hasSeed bool
+}
+
+// step is one part of the boot. An error of a required step ends the VM;
+// others are only reported, since the pod may still work and its log is then
+// the better place to look.
+type step struct {
+	name     string
+	required bool
+	run      func() error
+}
+
+// Run boots the guest. It must be PID 1 and does not return.
+func Run() {
+	con := openConsole()
+	defer func() {
+		if p := recover(); p != nil {
+			powerOff(con, fmt.Sprintf("FATAL: podvm-init panicked: %v", p))
+		}
+	}()
+	if err := makeRootPivotable(); err != nil {
+		powerOff(con, "FATAL: root file system: "+err.Error())
+	}
+	if err := mountAll(); err != nil {
+		powerOff(con, "FATAL: "+err.Error())
+	}
+	con = openConsole()
+	con.logf("userspace started")
+	g := &guest{con: con, reaper: newReaper()}
+	go g.reaper.run()
+	g.boot()
+	g.afterReady()
+	awaitShutdown(con)
+}
+
+func (g *guest) boot() {
+	for _, s := range []step{
+		{"standard devices", false, linkStandardDevices},
+		{"kernel command line", false, g.readCmdline},
+		{"kernel modules", true, g.loadEarlyModules},
+		{"cgroups", true, enableControllers},
+		{"sysctls", false, setSysctls},
+		{"loopback", false, loopbackUp},
+		{"seed", false, g.findSeed},
+		{"scratch disk", false, g.findScratch},
+		{"hostname", false, g.setHostname},
+		{"network", false, g.setupNetwork},
+		{"user-data", false, g.provision},
+		{"services", true, g.startServices},
+	} {
+		if err := s.run(); err != nil && s.required {
+			powerOff(g.con, fmt.Sprintf("FATAL: %s: %v", s.name, err))
+		} else if err != nil {
+			g.con.logf("ERROR: %s: %v", s.name, err)
+		}
+	}
+}
+
+func (g *guest) readCmdline() error {
+	data, err := os.ReadFile("/proc/cmdline")
+	g.args = parseCmdline(string(data))
+	return err
+}
+
+func (g *guest) loadEarlyModules() error {
+	var err error
+	if g.modules, err = readModules("/modules.order", "/modules"); err != nil {
+		return err
+	}
+	return g.loadModules(stageEarly)
+}
+
+func (g *guest) loadModules(stage string) error {
+	n, err := g.modules.load(stage)
+	g.con.logf("loaded %d %s modules", n, stage)
+	return err
+}
+
+// findSeed looks at virtio disks first; the drivers of other storage are only
+// loaded when the seed is not there.
+func (g *guest) findSeed() error {
+	g.disks = listDisks("/sys/block", "/dev")
+	found, err := mountSeed(g.disks)
+	if !found && err == nil {
+		if err := g.loadModules(stageStorage); err != nil {
+			g.con.logf("ERROR: storage modules: %v", err)
+		}
+		g.disks = listDisks("/sys/block", "/dev")
+		found, err = mountSeed(g.disks)
+	}
+	if found && err == nil {
+		g.hasSeed = true
+		g.con.logf("mounted the seed on %s", seedDir)
+	}
+	return err
+}
+
+func (g *guest) findScratch() error {
+	found, err := mountScratch(g.disks)
+	if found && err == nil {
+		g.con.logf("mounted the scratch disk on %s", scratchDir)
+	}
+	return err
+}
+
+// seedFile reads a file of the seed; absent is not an error.
+func (g *guest) seedFile(name string) ([]byte, error) {
+	if !g.hasSeed {
+		return nil, nil
+	}
+	data, err := os.ReadFile(filepath.Join(seedDir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+func (g *guest) setHostname() error {
+	data, err := g.seedFile("meta-data")
+	if err != nil {
+		return err
+	}
+	meta, err := parseMetaData(data)
+	if err != nil {
+		return err
+	}
+	name := meta.LocalHostname
+	if name == "" {
+		name = "podvm"
+	}
+	if err := unix.Sethostname([]byte(name)); err != nil {
+		return fmt.Errorf("set host name %q: %w", name, err)
+	}
+	return os.WriteFile("/etc/hostname", []byte(name+"\n"), 0o644)
+}
+
+// setupNetwork follows the seed, else the kernel command line, else asks DHCP
+// on the first interface.
+func (g *guest) setupNetwork() error {
+	data, err := g.seedFile("network-config")
+	if err != nil {
+		return err
+	}
+	if len(data) > 0 {
+		cfg, err := parseNetworkConfig(data)
+		if err != nil {
+			return err
+		}
+		return g.applyNetwork(cfg)
+	}
+	link, err := firstNIC()
+	if err != nil {
+		return err
+	}
+	nic, err := cmdlineNIC(g.args)
+	if err != nil {
+		return err
+	}
+	if nic == nil {
+		nic = &nicConfig{dhcp4: true}
+	}
+	return g.applyNIC(nic, link, nil)
+}
+
+func (g *guest) applyNetwork(cfg *netConfig) error {
+	var errs []error
+	var dns []netip.Addr
+	for i := range cfg.nics {
+		nic := &cfg.nics[i]
+		link, err := nic.find()
+		if err == nil {
+			err = g.applyNIC(nic, link, cfg.search)
+		}
+		errs = append(errs, err)
+		dns = append(dns, nic.dns...)
+	}
+	errs = append(errs, writeResolvConf(dns, cfg.search))
+	return errors.Join(errs...)
+}
+
+func (g *guest) applyNIC(nic *nicConfig, link netlink.Link, search []string) error {
+	if err := nic.apply(link); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByIndex(link.Attrs().Index)
+	if err != nil {
+		return err
+	}
+	if nic.dhcp4 {
+		g.startDHCP(link)
+		return nil
+	}
+	g.con.logf("network %s has %s", link.Attrs().Name, joinAddrs(nic.addresses))
+	return nil
+}
+
+// startDHCP waits for the first answer only when the VM has no seed, since
+// then the user-data must come over the network.
+func (g *guest) startDHCP(link netlink.Link) {
+	first := make(chan struct{}, 1)
+	go runDHCP(context.Background(), link, func(l *dhcpLease, err error) {
+		if err != nil {
+			g.con.logf("ERROR: %v", err)
+		} else {
+			g.con.logf("network %s has %s by DHCP for %v", link.Attrs().Name, joinAddrs(l.addresses), l.duration)
+		}
+		select {
+		case first <- struct{}{}:
+		default:
+		}
+	})
+	if !g.hasSeed {
+		<-first
+	}
+}
+
+func joinAddrs(list []netip.Prefix) string {
+	texts := make([]string, len(list))
+	for i, p := range list {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// provision runs process-user-data to its end.
+func (g *guest) provision() error {
+	_, done, err := g.reaper.spawn(g.con, []string{userDataProgram, "provision-files"})
+	if err != nil {
+		return err
+	}
+	if ws := <-done; !ws.Exited() || ws.ExitStatus() != 0 {
+		return fmt.Errorf("%s: %w", userDataProgram, exitError(ws))
+	}
+	g.con.logf("user-data provisioned")
+	return nil
+}
+
+func (g *guest) startServices() error {
+	for _, p := range []string{agentProgram, forwarderProgram} {
+		if _, err := os.Stat(p); err != nil {
+			return err
+		}
+	}
+	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"})
+	go g.reaper.supervise(g.con, service{argv: []string{forwarderProgram}, oomScore: "-999"})
+	return nil
+}
+
+// afterReady does what the pod's start need not wait for.
+func (g *guest) afterReady() {
+	for _, stage := range []string{stageLate, stageStorage} {
+		if err := g.loadModules(stage); err != nil {
+			g.con.logf("ERROR: %s modules: %v", stage, err)
+		}
+	}
+	if err := os.MkdirAll(StateDir, 0o755); err == nil {
+		_ = os.WriteFile(filepath.Join(StateDir, "modules-late"), nil, 0o644)
+	}
+	watchPowerButton(func() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) })
+	if _, err := os.Stat(debugShell); err == nil {
+		go g.runShell()
+	}
+}
+
+// runShell keeps a shell on the console of a debug image.
+func (g *guest) runShell() {
+	for {
+		done, err := g.reaper.startShell()
+		if err != nil {
+			g.con.logf("ERROR: shell: %v", err)
+			return
+		}
+		<-done
+	}
+}

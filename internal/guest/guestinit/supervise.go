@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guestinit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// childEnv is the environment of every program.
+var childEnv = []string{
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"HOME=/root",
+	"TERM=linux",
+}
+
+// Restart delays of a supervised program; the delay doubles while it keeps
+// ending within a minute.
+const (
+	minBackoff  = 100 * time.Millisecond
+	maxBackoff  = 5 * time.Second
+	stableAfter = time.Minute
+)
+
+// reaper collects every dead child of PID 1, ours and adopted ones, and gives
+// the status of ours to whoever waits. Only the reaper calls wait4, so nobody
+// can steal a status.
+type reaper struct {
+	mu      sync.Mutex
+	waiters map[int]chan syscall.WaitStatus
+}
+
+func newReaper() *reaper {
+	return &reaper{waiters: map[int]chan syscall.WaitStatus{}}
+}
+
+// run collects until the program ends.
+func (r *reaper) run() {
+	sig := make(chan os.Signal, 1)
+	signal.Notify(sig, syscall.SIGCHLD)
+	for range sig {
+		r.collect()
+	}
+}
+
+func (r *reaper) collect() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		if c := r.waiters[pid]; c != nil {
+			delete(r.waiters, pid)
+			c <- ws
+		}
+	}
+}
+
+// start runs a program and registers its waiter before it can be collected.
+func (r *reaper) start(argv []string, stderr *os.File) (pid int, done <-chan syscall.WaitStatus, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer null.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err = syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   childEnv,
+		Files: []uintptr{null.Fd(), stderr.Fd(), stderr.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	c := make(chan syscall.WaitStatus, 1)
+	r.waiters[pid] = c
+	return pid, c, nil
+}
+
+// spawn starts a program whose output goes to the console with its name.
+func (r *reaper) spawn(con *console, argv []string) (pid int, done <-chan syscall.WaitStatus, err error) {
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer pw.Close()
+	pid, done, err = r.start(argv, pw)
+	if err != nil {
+		pr.Close()
+		return 0, nil, err
+	}
+	go func() {
+		defer pr.Close()
+		con.copyLines(filepath.Base(argv[0]), pr)
+	}()
+	return pid, done, nil
+}
+
+// startShell runs a shell that owns the console.
+func (r *reaper) startShell() (<-chan syscall.WaitStatus, error) {
+	tty, err := os.OpenFile("/dev/console", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer tty.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err := syscall.ForkExec(debugShell, []string{"-sh"}, &syscall.ProcAttr{
+		Dir:   "/root",
+		Env:   childEnv,
+		Files: []uintptr{tty.Fd(), tty.Fd(), tty.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: true},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := make(chan syscall.WaitStatus, 1)
+	r.waiters[pid] = c
+	return c, nil
+}
+
+// service is a program that must always run.
+type service struct {
+	argv []string
+	// oomScore is written to oom_score_adj, see proc(5).
+	oomScore string
+}
+
+// supervise keeps a service running for ever.
+func (r *reaper) supervise(con *console, s service) {
+	backoff := minBackoff
+	for {
+		begin := time.Now()
+		pid, done, err := r.spawn(con, s.argv)
+		if err == nil {
+			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(s.oomScore), 0)
+			con.logf("started %s, pid %d", s.argv[0], pid)
+			err = exitError(<-done)
+		}
+		if time.Since(begin) > stableAfter {
+			backoff = minBackoff
+		}
+		con.logf("%s ended: %v; starting it again in %v", s.argv[0], err, backoff)
+		time.Sleep(backoff)
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+func exitError(ws syscall.WaitStatus) error {
+	switch {
+	case ws.Signaled():
+		return fmt.Errorf("killed by %s", unix.SignalName(ws.Signal()))
+	case ws.ExitStatus() != 0:
+		return fmt.Errorf("exit code %d", ws.ExitStatus())
+	}
+	return errors.New("exit code 0")
+}
