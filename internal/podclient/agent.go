@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
+)
+
+// Attach connects to the agent of a pod that somebody else made, for exec,
+// stats or its container's streams. Such a pod has no health check of its own.
+func (c *Client) Attach(ctx context.Context, spec PodSpec, agentSocket string) (*Pod, error) {
+	spec.HealthInterval = -1
+	p, err := c.NewPod(spec)
+	if err != nil {
+		return nil, err
+	}
+	p.socket = agentSocket
+	return p, p.Connect(ctx)
+}
+
+// Connect dials the agent, checks its health, and watches over it from then on.
+// All calls share one connection, as with a shim.
+func (p *Pod) Connect(ctx context.Context) error {
+	conn, err := dialAgent(ctx, p.socket)
+	if err != nil {
+		return err
+	}
+	p.raw = conn
+	p.conn = ttrpc.NewClient(conn, ttrpc.WithOnClose(func() { p.markDead(ErrAgentLost) }))
+	p.agent = agent.NewAgentServiceClient(p.conn)
+	p.health = agent.NewHealthClient(p.conn)
+	p.guest = guest.NewGuestClient(p.conn)
+	if err := p.CheckHealth(ctx); err != nil {
+		p.conn.Close()
+		return err
+	}
+	p.event(StageConnected)
+	bg, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	if p.spec.HealthInterval > 0 {
+		go p.watchHealth(bg)
+	}
+	return nil
+}
+
+// dialAgent retries while the relay is not listening yet.
+func dialAgent(ctx context.Context, path string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+	defer cancel()
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("agent socket: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// CheckHealth asks the agent once.
+func (p *Pod) CheckHealth(ctx context.Context) error {
+	return within(ctx, HealthTimeout, func(ctx context.Context) error {
+		resp, err := p.health.Check(ctx, &agent.CheckRequest{})
+		if err != nil {
+			return fmt.Errorf("health check: %w", err)
+		}
+		if resp.Status != agent.HealthCheckResponse_SERVING {
+			return fmt.Errorf("health check: the agent answers %v", resp.Status)
+		}
+		return nil
+	})
+}
+
+func (p *Pod) watchHealth(ctx context.Context) {
+	tick := time.NewTicker(p.spec.HealthInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.dead:
+			return
+		case <-tick.C:
+		}
+		if err := p.CheckHealth(ctx); err != nil && ctx.Err() == nil {
+			p.markDead(fmt.Errorf("%w: %w", ErrAgentLost, err))
+			return
+		}
+	}
+}
+
+// watchOOM keeps one GetOOMEvent open, as the shim does from the first
+// container on.
+func (p *Pod) watchOOM() {
+	for {
+		ev, err := p.agent.GetOOMEvent(context.Background(), &agent.GetOOMEventRequest{})
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.oom[ev.ContainerId] = true
+		p.mu.Unlock()
+	}
+}
+
+// markDead ends every call that is still open.
+func (p *Pod) markDead(err error) {
+	p.kill.Do(func() {
+		p.deadErr = err
+		close(p.dead)
+		p.raw.Close()
+	})
+}
+
+// fromAgent tells an answer of the agent from a broken connection.
+func fromAgent(err error) bool {
+	if errors.Is(err, ttrpc.ErrClosed) {
+		return false
+	}
+	s, ok := status.FromError(err)
+	return ok && s.Code() != codes.OK
+}
+
+// lost gives a call's error the reason why the connection broke.
+func (p *Pod) lost(err error) error {
+	if err == nil || fromAgent(err) {
+		return err
+	}
+	if dead := p.Err(); dead != nil {
+		return dead
+	}
+	if errors.Is(err, ttrpc.ErrClosed) {
+		return ErrAgentLost
+	}
+	return err
+}
+
+// Close gives up the connection and leaves the pod as it is.
+func (p *Pod) Close() {
+	if p.conn == nil {
+		return
+	}
+	if p.stop != nil {
+		p.stop()
+	}
+	p.conn.Close()
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"syscall"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// copyChunk is the most data of one CopyFile call, in bytes, as in the shim.
+const copyChunk = 1 << 20
+
+// copyDirMode is what the shim sends for missing parents: Go's directory bit
+// and 0750.
+const copyDirMode = uint32(fs.ModeDir | 0o750)
+
+// CopyFile copies a file, folder or symlink of this host to a path in the
+// guest, which must lie beneath /run/kata-containers/shared/containers. A
+// symlink given by name is followed, those inside a folder are kept. Sockets,
+// pipes and devices are left out.
+func (p *Pod) CopyFile(ctx context.Context, host, guest string) error {
+	host, err := filepath.EvalSymlinks(host)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(host, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(host, name)
+		if err != nil {
+			return err
+		}
+		return p.copyEntry(ctx, name, path.Join(guest, filepath.ToSlash(rel)))
+	})
+}
+
+func (p *Pod) copyEntry(ctx context.Context, host, guest string) error {
+	info, err := os.Lstat(host)
+	if err != nil {
+		return err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	req := &agent.CopyFileRequest{Path: guest, FileMode: st.Mode, DirMode: copyDirMode, Uid: int32(st.Uid), Gid: int32(st.Gid)}
+	switch {
+	case info.IsDir():
+		return p.copyCall(ctx, req)
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(host)
+		if err != nil {
+			return err
+		}
+		req.Data = []byte(target)
+		return p.copyCall(ctx, req)
+	case info.Mode().IsRegular():
+		return p.copyRegular(ctx, req, host, info.Size())
+	}
+	p.client.logger().Warn("not copied into the pod: no file, folder or symlink", "path", host)
+	return nil
+}
+
+func (p *Pod) copyRegular(ctx context.Context, req *agent.CopyFileRequest, host string, size int64) error {
+	f, err := os.Open(host)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := p.copyStream(ctx, req, f, size); err != nil {
+		return fmt.Errorf("%s: %w", host, err)
+	}
+	return nil
+}
+
+// copyStream sends exactly size bytes: the guest moves the file into place
+// when it has that many.
+func (p *Pod) copyStream(ctx context.Context, req *agent.CopyFileRequest, r io.Reader, size int64) error {
+	req.FileSize = size
+	buf := make([]byte, min(size, copyChunk))
+	for {
+		chunk := buf[:min(size-req.Offset, copyChunk)]
+		if _, err := io.ReadFull(r, chunk); err != nil {
+			return errors.Join(errors.New("it became shorter while it was copied"), err)
+		}
+		req.Data = chunk
+		if err := p.copyCall(ctx, req); err != nil {
+			return err
+		}
+		req.Offset += int64(len(chunk))
+		if req.Offset >= size {
+			return nil
+		}
+	}
+}
+
+// CopyData writes a file of root's with the given permissions into the guest.
+func (p *Pod) CopyData(ctx context.Context, guest string, perm uint32, data []byte) error {
+	req := &agent.CopyFileRequest{Path: guest, FileMode: syscall.S_IFREG | perm, DirMode: copyDirMode}
+	return p.copyStream(ctx, req, bytes.NewReader(data), int64(len(data)))
+}
+
+func (p *Pod) copyCall(ctx context.Context, req *agent.CopyFileRequest) error {
+	err := within(ctx, CallTimeout, func(ctx context.Context) error {
+		_, err := p.agent.CopyFile(ctx, req)
+		return p.lost(err)
+	})
+	if err != nil {
+		return fmt.Errorf("CopyFile: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podclient
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// MountType says where a mount's content comes from.
+type MountType string
+
+// Mount types.
+const (
+	// MountBind is a file or folder of this host. It is copied into the guest
+	// when the container is created; later changes on either side stay there.
+	MountBind MountType = "bind"
+	// MountTmpfs is memory of this container only.
+	MountTmpfs MountType = "tmpfs"
+	// MountVolume is an emptyDir on the guest's disk that containers of the
+	// pod share by its name.
+	MountVolume MountType = "volume"
+	// MountEphemeral is an emptyDir in the guest's memory, shared by name.
+	MountEphemeral MountType = "ephemeral"
+)
+
+// Mount is one mount of a container.
+type Mount struct {
+	Type MountType
+	// Source is a host path (bind) or a name (volume, ephemeral).
+	Source string
+	// Destination is the absolute path in the container.
+	Destination string
+	ReadOnly    bool
+	// SizeBytes limits a tmpfs or ephemeral mount; 0 means the kernel's default.
+	SizeBytes int64
+	// Data replaces a bind mount's host file; Source is then just its name.
+	Data []byte
+}
+
+// placeMounts copies what must be copied and returns the OCI mounts and the
+// storages for them.
+func (p *Pod) placeMounts(ctx context.Context, spec ContainerSpec) ([]*agent.Mount, []*agent.Storage, error) {
+	var mounts []*agent.Mount
+	var storages []*agent.Storage
+	for _, m := range p.withEtc(spec) {
+		mount, storage, err := p.placeMount(ctx, spec.ID, m)
+		if err != nil {
+			return nil, nil, fmt.Errorf("mount %s: %w", m.Destination, err)
+		}
+		mounts = append(mounts, mount)
+		if storage != nil {
+			storages = append(storages, storage)
+		}
+	}
+	return mounts, storages, nil
+}
+
+// withEtc adds the files under /etc that a container runtime provides, unless
+// the spec has its own.
+func (p *Pod) withEtc(spec ContainerSpec) []Mount {
+	if spec.pause {
+		return []Mount{{Type: MountBind, Source: "resolv.conf", Destination: "/etc/resolv.conf", Data: p.resolvConf()}}
+	}
+	taken := map[string]bool{}
+	for _, m := range spec.Mounts {
+		taken[path.Clean(m.Destination)] = true
+	}
+	all := append([]Mount(nil), spec.Mounts...)
+	for _, m := range []Mount{
+		{Destination: "/etc/hostname", Data: []byte(p.spec.Hostname + "\n")},
+		{Destination: "/etc/hosts", Data: p.hosts()},
+		{Destination: "/etc/resolv.conf", Data: p.resolvConf()},
+	} {
+		if !taken[m.Destination] {
+			m.Type, m.Source = MountBind, path.Base(m.Destination)
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func (p *Pod) resolvConf() []byte {
+	return []byte(strings.TrimRight(strings.Join(p.spec.DNS, "\n"), "\n") + "\n")
+}
+
+func (p *Pod) hosts() []byte {
+	lines := append([]string{
+		"127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback",
+		"fe00::0 ip6-localnet", "ff02::1 ip6-allnodes", "ff02::2 ip6-allrouters",
+	}, p.spec.Hosts...)
+	return []byte(strings.Join(lines, "\n") + "\n")
+}
+
+func (p *Pod) placeMount(ctx context.Context, containerID string, m Mount) (*agent.Mount, *agent.Storage, error) {
+	switch m.Type {
+	case MountBind:
+		src := guestName(containerID, filepath.Base(m.Source))
+		return bindMount(m, "bind", src), nil, p.copyMount(ctx, m, src)
+	case MountTmpfs:
+		return tmpfsMount(m), nil, nil
+	case MountVolume:
+		at := path.Join(guestShared, p.spec.ID, "rootfs/local", path.Base(m.Source))
+		return bindMount(m, "local", at), &agent.Storage{
+			Driver: "local", Source: "local", Fstype: "local", Options: []string{"mode=0777"}, MountPoint: at,
+		}, nil
+	case MountEphemeral:
+		at := path.Join(guestEphemeral, path.Base(m.Source))
+		return bindMount(m, "bind", at), &agent.Storage{
+			Driver: "ephemeral", Source: "tmpfs", Fstype: "tmpfs", Options: m.size(), MountPoint: at,
+		}, nil
+	}
+	return nil, nil, fmt.Errorf("unknown mount type %q", m.Type)
+}
+
+func (p *Pod) copyMount(ctx context.Context, m Mount, dst string) error {
+	if m.Data != nil {
+		return p.CopyData(ctx, dst, 0o644, m.Data)
+	}
+	return p.CopyFile(ctx, m.Source, dst)
+}
+
+func (m Mount) access() string {
+	if m.ReadOnly {
+		return "ro"
+	}
+	return "rw"
+}
+
+func (m Mount) size() []string {
+	if m.SizeBytes == 0 {
+		return nil
+	}
+	return []string{"size=" + strconv.FormatInt(m.SizeBytes, 10)}
+}
+
+func bindMount(m Mount, typ, src string) *agent.Mount {
+	return &agent.Mount{Destination: m.Destination, Source: src, Type: typ, Options: []string{"rbind", "rprivate", m.access()}}
+}
+
+func tmpfsMount(m Mount) *agent.Mount {
+	options := append([]string{"nosuid", "nodev", "mode=1777", m.access()}, m.size()...)
+	return &agent.Mount{Destination: m.Destination, Source: "tmpfs", Type: "tmpfs", Options: options}
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podclient
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/containerd/ttrpc"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
+)
+
+// PodSpec says what pod to make. Only Name is required.
+type PodSpec struct {
+	// ID is the sandbox id, 64 hex digits from a CRI runtime; empty means a
+	// random one.
+	ID string
+	// Name, Namespace and UID are the pod's; Namespace defaults to "default".
+	Name, Namespace, UID string
+	// Netns is the path of the pod's network namespace; empty for none.
+	Netns string
+	// Annotations are the hypervisor annotations of the pod, with their full
+	// keys. They win over VCPUs and MemoryMiB.
+	Annotations map[string]string
+	// VCPUs and MemoryMiB size the VM; 0 leaves it to the provider.
+	VCPUs, MemoryMiB int
+	// Hostname of the pod; empty means Name.
+	Hostname string
+	// DNS holds the lines of the pod's resolv.conf.
+	DNS []string
+	// Hosts holds further lines of /etc/hosts, e.g. "10.0.0.7 pod".
+	Hosts []string
+	// Policy is a Rego text for the agent; empty for none.
+	Policy string
+	// SharePIDs puts all containers into one pid namespace.
+	SharePIDs bool
+	// ShmBytes is the size of /dev/shm; 0 means 64 MiB.
+	ShmBytes int64
+	// Pause also runs a pause container, as a CRI runtime does.
+	Pause bool
+
+	// StartTimeout is the deadline of StartVM; 0 means [StartTimeout].
+	StartTimeout time.Duration
+	// HealthInterval is the time between health checks; 0 means
+	// [HealthInterval], negative means none.
+	HealthInterval time.Duration
+	// OnEvent, if set, is told of progress. It must not block.
+	OnEvent func(Event)
+}
+
+// ErrAgentLost says that the connection to the pod's agent broke or its
+// health check failed: for a shim that is the death of the pod.
+var ErrAgentLost = errors.New("connection to the pod's agent is lost")
+
+// StartError is a VM that did not come up, with the end of its console.
+type StartError struct {
+	Err     error
+	Console []byte
+}
+
+func (e *StartError) Error() string { return e.Err.Error() }
+func (e *StartError) Unwrap() error { return e.Err }
+
+// Pod is one sandbox. Its methods are safe for concurrent use.
+type Pod struct {
+	spec   PodSpec
+	client *Client
+	socket string
+	began  time.Time
+
+	raw    net.Conn
+	conn   *ttrpc.Client
+	agent  agent.AgentServiceService
+	health agent.HealthService
+	guest  guest.GuestService
+	pause  *Container
+	stop   context.CancelFunc
+
+	mu         sync.Mutex
+	containers map[string]*Container
+	oom        map[string]bool
+	stopped    bool
+
+	dead    chan struct{}
+	deadErr error
+	kill    sync.Once
+	oomOnce sync.Once
+}
+
+// NewID returns a random id like those of a CRI runtime: 64 hex digits.
+func NewID() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+func (s PodSpec) withDefaults() PodSpec {
+	if s.ID == "" {
+		s.ID = NewID()
+	}
+	if s.Namespace == "" {
+		s.Namespace = "default"
+	}
+	if s.Hostname == "" {
+		s.Hostname = s.Name
+	}
+	if s.ShmBytes == 0 {
+		s.ShmBytes = 64 << 20
+	}
+	if s.StartTimeout == 0 {
+		s.StartTimeout = StartTimeout
+	}
+	if s.HealthInterval == 0 {
+		s.HealthInterval = HealthInterval
+	}
+	if s.OnEvent == nil {
+		s.OnEvent = func(Event) {}
+	}
+	return s
+}
+
+// NewPod prepares a pod without making any call; [Client.Create] makes all of
+// them. The steps are CreateVM, StartVM, Connect, CreateSandbox, in this order.
+func (c *Client) NewPod(spec PodSpec) (*Pod, error) {
+	if spec.Name == "" {
+		return nil, errors.New("a pod needs a name")
+	}
+	return &Pod{
+		spec: spec.withDefaults(), client: c, began: time.Now(),
+		containers: map[string]*Container{}, oom: map[string]bool{}, dead: make(chan struct{}),
+	}, nil
+}
+
+// Create makes a pod up to the point where containers can be created. On an
+// error nothing is left: as a shim does, StopVM follows a failed StartVM but
+// not a failed CreateVM.
+func (c *Client) Create(ctx context.Context, spec PodSpec) (*Pod, error) {
+	p, err := c.NewPod(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.CreateVM(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.bringUp(ctx); err != nil {
+		err = p.describeFailure(ctx, err)
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		defer cancel()
+		return nil, errors.Join(err, p.Stop(undo))
+	}
+	return p, nil
+}
+
+func (p *Pod) bringUp(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{p.StartVM, p.Connect, p.CreateSandbox} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if p.spec.Pause {
+		return p.startPause(ctx)
+	}
+	return nil
+}
+
+// describeFailure adds the console, as long as the VM still has one.
+func (p *Pod) describeFailure(ctx context.Context, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	console, cerr := p.client.Console(ctx, p.spec.ID, 4096)
+	if cerr != nil {
+		p.client.logger().Debug("no console", "sandbox", p.spec.ID, "error", cerr)
+	}
+	return &StartError{Err: err, Console: console}
+}
+
+// ID is the sandbox id.
+func (p *Pod) ID() string { return p.spec.ID }
+
+// Spec is the pod's spec with its defaults filled in.
+func (p *Pod) Spec() PodSpec { return p.spec }
+
+// AgentSocket is the path that CreateVM returned.
+func (p *Pod) AgentSocket() string { return p.socket }
+
+// Agent gives the raw agent service; nil before Connect.
+func (p *Pod) Agent() agent.AgentServiceService { return p.agent }
+
+// Health gives the raw health service; nil before Connect.
+func (p *Pod) Health() agent.HealthService { return p.health }
+
+// Dead is closed when the agent is lost; Err then says why.
+func (p *Pod) Dead() <-chan struct{} { return p.dead }
+
+// Err is nil until Dead is closed.
+func (p *Pod) Err() error {
+	select {
+	case <-p.dead:
+		return p.deadErr
+	default:
+		return nil
+	}
+}
+
+func (p *Pod) event(stage Stage) {
+	p.spec.OnEvent(Event{Stage: stage, Elapsed: time.Since(p.began)})
+}
+
+// CreateVM makes the sandbox known to the node.
+func (p *Pod) CreateVM(ctx context.Context) (err error) {
+	p.socket, err = p.client.CreateVM(ctx, &hypervisor.CreateVMRequest{
+		Id:                   p.spec.ID,
+		Annotations:          p.spec.vmAnnotations(),
+		NetworkNamespacePath: p.spec.Netns,
+	})
+	return err
+}
+
+// vmAnnotations are the nine that a shim of Kata 3.11 or newer always sends.
+func (s PodSpec) vmAnnotations() map[string]string {
+	ann := map[string]string{
+		annSandboxName:                         s.Name,
+		annSandboxNamespace:                    s.Namespace,
+		hypervisorPrefix + "machine_type":      "",
+		hypervisorPrefix + "default_vcpus":     strconv.Itoa(s.VCPUs),
+		hypervisorPrefix + "default_memory":    strconv.Itoa(s.MemoryMiB),
+		hypervisorPrefix + "cc_init_data":      "",
+		hypervisorPrefix + "image":             "",
+		hypervisorPrefix + "default_gpus":      "0",
+		hypervisorPrefix + "default_gpu_model": "",
+	}
+	maps.Copy(ann, s.Annotations)
+	return ann
+}
+
+// StartVM boots the VM.
+func (p *Pod) StartVM(ctx context.Context) error {
+	p.event(StageBooting)
+	return within(ctx, p.spec.StartTimeout, func(ctx context.Context) error {
+		return p.client.StartVM(ctx, p.spec.ID)
+	})
+}
+
+// CreateSandbox prepares the guest: policy, shared memory, hostname, DNS.
+func (p *Pod) CreateSandbox(ctx context.Context) error {
+	if p.spec.Policy != "" {
+		if err := within(ctx, SandboxTimeout, func(ctx context.Context) error {
+			_, err := p.agent.SetPolicy(ctx, &agent.SetPolicyRequest{Policy: p.spec.Policy})
+			return err
+		}); err != nil {
+			return fmt.Errorf("SetPolicy: %w", err)
+		}
+	}
+	if err := within(ctx, SandboxTimeout, func(ctx context.Context) error {
+		_, err := p.agent.CreateSandbox(ctx, p.spec.sandboxRequest())
+		return err
+	}); err != nil {
+		return fmt.Errorf("CreateSandbox: %w", err)
+	}
+	_, err := p.GuestDetails(ctx)
+	return err
+}
+
+func (s PodSpec) sandboxRequest() *agent.CreateSandboxRequest {
+	return &agent.CreateSandboxRequest{
+		Hostname: s.Hostname, Dns: s.DNS, SandboxPidns: s.SharePIDs, SandboxId: s.ID,
+		Storages: []*agent.Storage{{
+			Driver: "ephemeral", Source: "shm", Fstype: "tmpfs", MountPoint: guestShm,
+			Options: []string{"noexec", "nosuid", "nodev", "mode=1777", fmt.Sprintf("size=%d", s.ShmBytes)},
+		}},
+	}
+}
+
+// GuestDetails asks the agent about itself and the guest's memory.
+func (p *Pod) GuestDetails(ctx context.Context) (resp *agent.GuestDetailsResponse, err error) {
+	err = within(ctx, CallTimeout, func(ctx context.Context) (err error) {
+		resp, err = p.agent.GetGuestDetails(ctx, &agent.GuestDetailsRequest{MemBlockSize: true, MemHotplugProbe: true})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("GetGuestDetails: %w", err)
+	}
+	return resp, nil
+}
+
+// startPause runs the container that a CRI runtime keeps in each pod. Its
+// rootfs comes with the guest.
+func (p *Pod) startPause(ctx context.Context) error {
+	c, err := p.createContainer(ctx, ContainerSpec{
+		ID: p.spec.ID, Name: "pause", Image: "pause", Args: []string{"/pause"}, pause: true,
+	})
+	if err != nil {
+		return fmt.Errorf("pause container: %w", err)
+	}
+	p.pause = c
+	return c.Start(ctx)
+}
+
+// OOMKilled reports whether the guest killed a process of the container for
+// want of memory.
+func (p *Pod) OOMKilled(containerID string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.oom[containerID]
+}

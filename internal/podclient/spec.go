@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podclient
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// ociVersion is what containerd's specs of this shape say.
+const ociVersion = "1.0.2-dev"
+
+// cpuPeriod of a CPU limit in microseconds: the kernel's default.
+const cpuPeriod = 100000
+
+// createRequest is what a shim sends, see [agent.CreateContainerRequest]:
+// namespaces without paths, no hooks, cgroup limits of memory and CPU only.
+func (p *Pod) createRequest(spec ContainerSpec, mounts []*agent.Mount, storages []*agent.Storage) *agent.CreateContainerRequest {
+	ann := p.containerAnnotations(spec)
+	rootfs := path.Join(guestContainers, spec.ID, "rootfs")
+	return &agent.CreateContainerRequest{
+		ContainerId: spec.ID, ExecId: spec.ID, SandboxPidns: p.spec.SharePIDs,
+		Storages: append([]*agent.Storage{pullStorage(spec.Image, rootfs, ann)}, storages...),
+		OCI: &agent.Spec{
+			Version: ociVersion, Process: spec.process(), Annotations: ann,
+			Root:   &agent.Root{Path: rootfs, Readonly: spec.ReadonlyRootfs},
+			Mounts: append(systemMounts(), mounts...),
+			Linux: &agent.Linux{
+				Sysctl: spec.Sysctls, Resources: limits(spec.MemoryBytes, spec.MilliCPU),
+				CgroupsPath: path.Join("/kubepods", "pod"+p.spec.uid(), spec.ID),
+				Namespaces:  []*agent.LinuxNamespace{{Type: "ipc"}, {Type: "uts"}, {Type: "mount"}},
+				MaskedPaths: maskedPaths(), ReadonlyPaths: readonlyPaths(),
+			},
+		},
+	}
+}
+
+func (s PodSpec) uid() string {
+	if s.UID != "" {
+		return s.UID
+	}
+	return s.ID[:min(len(s.ID), 32)]
+}
+
+// pullStorage makes the guest pull the image; the OCI annotations ride along.
+func pullStorage(image, rootfs string, ann map[string]string) *agent.Storage {
+	meta, _ := json.Marshal(map[string]any{"metadata": ann}) // strings always marshal
+	return &agent.Storage{
+		Driver: "image_guest_pull", Source: image, Fstype: "overlay", MountPoint: rootfs,
+		DriverOptions: []string{"image_guest_pull=" + string(meta)},
+	}
+}
+
+func (p *Pod) containerAnnotations(spec ContainerSpec) map[string]string {
+	ann := map[string]string{
+		annBundlePath:       "/run/outrigger/bundles/" + spec.ID,
+		annKataType:         "pod_container",
+		annCRIType:          "container",
+		annContainerName:    spec.Name,
+		annImageName:        spec.Image,
+		annSandboxID:        p.spec.ID,
+		annSandboxName:      p.spec.Name,
+		annSandboxNamespace: p.spec.Namespace,
+		annSandboxUID:       p.spec.uid(),
+	}
+	if spec.pause {
+		ann[annKataType], ann[annCRIType] = "pod_sandbox", "sandbox"
+		ann[annNetns] = p.spec.Netns
+		delete(ann, annContainerName)
+		delete(ann, annImageName)
+	}
+	maps.Copy(ann, p.spec.Annotations)
+	maps.Copy(ann, spec.Annotations)
+	return ann
+}
+
+func (s ContainerSpec) process() *agent.Process {
+	proc := ExecSpec{
+		Args: s.Args, Env: s.Env, Cwd: s.Cwd, User: s.User, TTY: s.TTY, Rows: s.Rows, Columns: s.Columns,
+	}.process()
+	proc.NoNewPrivileges = s.NoNewPrivileges
+	proc.Capabilities = defaultCapabilities()
+	if s.Capabilities != nil {
+		proc.Capabilities = capabilities(s.Capabilities)
+	}
+	return proc
+}
+
+func limits(memoryBytes, milliCPU int64) *agent.LinuxResources {
+	res := &agent.LinuxResources{}
+	if memoryBytes > 0 {
+		res.Memory = &agent.LinuxMemory{Limit: memoryBytes, Swap: memoryBytes}
+	}
+	if milliCPU > 0 {
+		res.CPU = &agent.LinuxCPU{Quota: milliCPU * cpuPeriod / 1000, Period: cpuPeriod}
+	}
+	return res
+}
+
+// defaultCapabilities are those of containerd's CRI plugin.
+func defaultCapabilities() *agent.LinuxCapabilities {
+	return capabilities([]string{
+		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
+		"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
+	})
+}
+
+func capabilities(names []string) *agent.LinuxCapabilities {
+	return &agent.LinuxCapabilities{Bounding: names, Effective: names, Permitted: names}
+}
+
+func systemMounts() []*agent.Mount {
+	mount := func(dst, typ, src string, options ...string) *agent.Mount {
+		return &agent.Mount{Destination: dst, Type: typ, Source: src, Options: options}
+	}
+	return []*agent.Mount{
+		mount("/proc", "proc", "proc", "nosuid", "noexec", "nodev"),
+		mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
+		mount("/dev/pts", "devpts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
+		mount("/dev/mqueue", "mqueue", "mqueue", "nosuid", "noexec", "nodev"),
+		mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
+		mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
+		mount("/dev/shm", "bind", guestShm, "rbind"),
+	}
+}
+
+// maskedPaths and readonlyPaths are what container runtimes hide by default
+// because it tells of, or steers, the whole machine.
+func maskedPaths() []string {
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// guestName is where a mount's source goes, as the shim names it.
+func guestName(containerID, base string) string {
+	return fmt.Sprintf("%s/%s-%s-%s", guestShared, containerID, NewID()[:16], base)
+}

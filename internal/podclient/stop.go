@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// Stop ends the container as CRI StopContainer does: SIGTERM, then SIGKILL
+// after the grace period. Its exit status is returned.
+func (c *Container) Stop(ctx context.Context, grace time.Duration) (int, error) {
+	if err := c.Signal(ctx, syscall.SIGTERM); err != nil {
+		return 0, err
+	}
+	soft, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if status, err := c.Wait(soft); err == nil || soft.Err() == nil || ctx.Err() != nil {
+		return status, err
+	}
+	if err := c.Signal(ctx, syscall.SIGKILL); err != nil {
+		return 0, err
+	}
+	return c.Wait(ctx)
+}
+
+// Remove kills what is left of the container and removes it, with the same
+// calls as the shim: signal 9 and a second WaitProcess come in any case.
+func (c *Container) Remove(ctx context.Context) error {
+	c.pod.mu.Lock()
+	done := c.removed
+	c.removed = true
+	delete(c.pod.containers, c.containerID)
+	c.pod.mu.Unlock()
+	if done {
+		return nil
+	}
+	if err := c.killAndWait(ctx); err != nil {
+		return fmt.Errorf("removing container %s: %w", c.containerID, err)
+	}
+	return c.pod.removeContainer(ctx, c.containerID)
+}
+
+func (c *Container) killAndWait(ctx context.Context) error {
+	if err := c.Signal(ctx, syscall.SIGKILL); err != nil {
+		return err
+	}
+	return within(ctx, CallTimeout, func(ctx context.Context) error {
+		_, err := c.pod.agent.WaitProcess(ctx, &agent.WaitProcessRequest{ContainerId: c.containerID, ExecId: c.execID})
+		return c.pod.lost(err)
+	})
+}
+
+func (p *Pod) removeContainer(ctx context.Context, id string) error {
+	err := within(ctx, CallTimeout, func(ctx context.Context) error {
+		_, err := p.agent.RemoveContainer(ctx, &agent.RemoveContainerRequest{ContainerId: id})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("RemoveContainer: %w", p.lost(err))
+	}
+	return within(ctx, CallTimeout, func(ctx context.Context) error {
+		_, err := p.agent.RemoveStaleVirtiofsShareMounts(ctx, &agent.RemoveStaleVirtiofsShareMountsRequest{})
+		return p.lost(err)
+	})
+}
+
+// Stop removes all containers, the sandbox and the VM. What the agent does not
+// answer any more is skipped: the VM goes away in any case, and only StopVM's
+// error is returned. Repeating Stop is harmless.
+func (p *Pod) Stop(ctx context.Context) error {
+	p.mu.Lock()
+	again := p.stopped
+	p.stopped = true
+	p.mu.Unlock()
+	if again {
+		return nil
+	}
+	if err := p.stopGuest(ctx); err != nil {
+		p.client.logger().Warn("guest did not stop in order; removing its VM", "sandbox", p.spec.ID, "error", err)
+	}
+	p.Close()
+	return p.client.StopVM(ctx, p.spec.ID)
+}
+
+// stopGuest is the shim's StopPodSandbox up to DestroySandbox.
+func (p *Pod) stopGuest(ctx context.Context) error {
+	if p.agent == nil || p.Err() != nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range p.others() {
+		errs = append(errs, c.Remove(ctx))
+	}
+	if p.pause != nil {
+		errs = append(errs, p.pause.Signal(ctx, syscall.SIGKILL), p.pause.Remove(ctx))
+	}
+	errs = append(errs, within(ctx, CallTimeout, func(ctx context.Context) error {
+		_, err := p.agent.DestroySandbox(ctx, &agent.DestroySandboxRequest{})
+		return p.lost(err)
+	}))
+	return errors.Join(errs...)
+}
+
+// others are all containers but pause.
+func (p *Pod) others() []*Container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []*Container
+	for _, c := range p.containers {
+		if c != p.pause {
+			list = append(list, c)
+		}
+	}
+	return list
+}
