@@ -28,7 +28,7 @@ func TestReplayOfAPod(t *testing.T) {
 	dir := stand.Dir(t)
 	registry := stand.StartRegistry(t)
 	stand.StartAdaptor(t, dir)
-	netns := stand.PodNetns(t, dir)
+	netns, _ := stand.PodNetns(t, dir, "replay")
 
 	calls, answers := readRun(t, "testdata/rpc-cri-4.1.log", "A")
 	r := &replay{

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nettool is what network tests run inside a pod, where there is only
+// busybox: it moves bytes and says what arrived.
+//
+//	nettool send HOST:PORT BYTES     send zeros by TCP
+//	nettool receive HOST:PORT        dial, print "BYTES SHA256" of what comes
+//	nettool listen PORT              print "listening", take one connection, print "BYTES SHA256"
+//	nettool datagram HOST:PORT SIZE  print "echoed" when a UDP datagram of SIZE bytes, never fragmented, comes back
+//	nettool lookup NAME              print the addresses
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "nettool:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) < 2 {
+		return errors.New("usage: nettool send|receive|listen|datagram|lookup ...")
+	}
+	switch args[0] {
+	case "send":
+		return send(args[1], args[2])
+	case "receive":
+		return receive(args[1])
+	case "listen":
+		return listen(args[1])
+	case "datagram":
+		return datagram(args[1], args[2])
+	case "lookup":
+		return lookup(args[1])
+	}
+	return fmt.Errorf("no command %q", args[0])
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func send(address, size string) error {
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil {
+		return err
+	}
+	conn, err := net.DialTimeout("tcp", address, time.Minute)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := io.Copy(conn, io.LimitReader(zeros{}, n)); err != nil {
+		return err
+	}
+	// The peer's end of file says that it has read all.
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, conn)
+	return err
+}
+
+func receive(address string) error {
+	conn, err := net.DialTimeout("tcp", address, time.Minute)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return sum(conn)
+}
+
+func listen(port string) error {
+	listener, err := net.Listen("tcp", ":"+port)
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening")
+	conn, err := listener.Accept()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return sum(conn)
+}
+
+func sum(r io.Reader) error {
+	hash := sha256.New()
+	n, err := io.Copy(hash, r)
+	fmt.Printf("%d %x\n", n, hash.Sum(nil))
+	return err
+}
+
+// datagram forbids fragmentation on the way out (ip(7), IP_PMTUDISC_DO), so
+// that what passes has fitted every link.
+func datagram(address, size string) error {
+	n, err := strconv.Atoi(size)
+	if err != nil {
+		return err
+	}
+	conn, err := net.Dial("udp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := forbidFragments(conn.(*net.UDPConn)); err != nil {
+		return err
+	}
+	data, buf := bytes.Repeat([]byte("x"), n), make([]byte, 64<<10)
+	for range 20 {
+		if _, err := conn.Write(data); err != nil {
+			return err
+		}
+		conn.SetReadDeadline(time.Now().Add(2 * time.Second))
+		got, err := conn.Read(buf)
+		if err == nil && bytes.Equal(buf[:got], data) {
+			fmt.Println("echoed")
+			return nil
+		}
+	}
+	return errors.New("no answer")
+}
+
+func forbidFragments(conn *net.UDPConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		if conn.RemoteAddr().(*net.UDPAddr).IP.To4() != nil {
+			serr = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, syscall.IP_PMTUDISC_DO)
+			return
+		}
+		serr = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_MTU_DISCOVER, syscall.IP_PMTUDISC_DO)
+	})
+	return errors.Join(err, serr)
+}
+
+func lookup(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	addresses, err := (&net.Resolver{PreferGo: true}).LookupHost(ctx, name)
+	for _, a := range addresses {
+		fmt.Println(a)
+	}
+	return err
+}
