@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localnet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+var errNoTun = errors.New("/dev/net/tun does not exist")
+
+func (n *Network) ensureTap(st *state, bridge netlink.Link, l *lease) error {
+	link, err := findLink(l.Interface)
+	if err != nil {
+		return err
+	}
+	if link == nil {
+		if err := createTap(l.Interface); err != nil {
+			return err
+		}
+		if link, err = netlink.LinkByName(l.Interface); err != nil {
+			return fmt.Errorf("find tap just created: %w", err)
+		}
+	}
+	if err := enslave(st, bridge, link); err != nil {
+		return err
+	}
+	return setNeighbours(bridge, l)
+}
+
+// createTap makes a persistent tap. With IFF_VNET_HDR, checksums and
+// segmentation are left to whoever is last.
+func createTap(name string) error {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO) {
+		return errNoTun
+	}
+	if err != nil {
+		return fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return fmt.Errorf("tap name %q: %w", name, err)
+	}
+	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		return fmt.Errorf("create tap %s: %w", name, err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
+		return fmt.Errorf("make tap %s persistent: %w", name, err)
+	}
+	return nil
+}
+
+// enslave makes link an active port of the bridge. The port itself takes no
+// part in IPv6.
+func enslave(st *state, bridge, link netlink.Link) error {
+	name := link.Attrs().Name
+	if err := setKernel(map[string]string{"/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6": "1"}); err != nil {
+		return err
+	}
+	if link.Attrs().MTU != st.MTU {
+		if err := netlink.LinkSetMTU(link, st.MTU); err != nil {
+			return fmt.Errorf("set MTU %d of %s: %w", st.MTU, name, err)
+		}
+	}
+	if link.Attrs().MasterIndex != bridge.Attrs().Index {
+		if err := netlink.LinkSetMaster(link, bridge); err != nil {
+			return fmt.Errorf("add %s to bridge: %w", name, err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+// setNeighbours tells this machine the MAC of a VM's addresses. A VM is spoken
+// to while it boots, and a failed ARP request is repeated only once a second.
+func setNeighbours(bridge netlink.Link, l *lease) error {
+	for _, neighbour := range neighbours(bridge, l) {
+		if err := netlink.NeighSet(neighbour); err != nil {
+			return fmt.Errorf("set neighbour %s: %w", neighbour.IP, err)
+		}
+	}
+	return nil
+}
+
+func neighbours(bridge netlink.Link, l *lease) []*netlink.Neigh {
+	mac, _ := net.ParseMAC(l.MAC)
+	var all []*netlink.Neigh
+	for _, addr := range l.Addrs {
+		all = append(all, &netlink.Neigh{
+			LinkIndex: bridge.Attrs().Index, State: netlink.NUD_PERMANENT,
+			IP: addr.Addr().AsSlice(), HardwareAddr: mac,
+		})
+	}
+	return all
+}
+
+func (n *Network) removePort(l *lease) error {
+	if err := deleteLink(l.Interface); err != nil {
+		return err
+	}
+	if l.Netns != "" {
+		if err := deleteNetns(filepath.Join(netnsDir, l.Netns)); err != nil {
+			return err
+		}
+	}
+	bridge, err := n.ownBridge()
+	if bridge == nil || err != nil {
+		return err
+	}
+	for _, neighbour := range neighbours(bridge, l) {
+		if err := netlink.NeighDel(neighbour); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("remove neighbour %s: %w", neighbour.IP, err)
+		}
+	}
+	return nil
+}
+
+// sweep removes what has no lease: left by a process that was killed, or by a
+// state folder that somebody removed.
+func (n *Network) sweep(st *state, bridge netlink.Link) {
+	keep, keepNetns := map[string]bool{}, map[string]bool{}
+	for _, l := range st.Leases {
+		keep[l.Interface], keepNetns[l.Netns] = true, true
+	}
+	if err := n.removeMembers(bridge, keep); err != nil {
+		n.log().Warn("could not remove leftover interfaces", "error", err)
+	}
+	left, _ := filepath.Glob(filepath.Join(netnsDir, n.cfg.Bridge+"-????????????"))
+	for _, path := range left {
+		if keepNetns[filepath.Base(path)] {
+			continue
+		}
+		if err := deleteNetns(path); err != nil {
+			n.log().Warn("could not remove a leftover namespace", "error", err)
+		}
+	}
+}
+
+// removeMembers deletes our interfaces on the bridge except those to keep.
+func (n *Network) removeMembers(bridge netlink.Link, keep map[string]bool) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list interfaces: %w", err)
+	}
+	var errs []error
+	for _, link := range links {
+		attrs := link.Attrs()
+		if attrs.MasterIndex == bridge.Attrs().Index && !keep[attrs.Name] && ourName(attrs.Name) {
+			errs = append(errs, deleteLink(attrs.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func ourName(name string) bool {
+	for _, prefix := range interfacePrefix {
+		if strings.HasPrefix(name, prefix) && len(name) == len(prefix)+11 {
+			return true
+		}
+	}
+	return false
+}
