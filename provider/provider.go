@@ -154,8 +154,9 @@ const (
 type Lister interface {
 	// ListInstances answers every instance whose tags include all of match,
 	// in any state in which it still costs money. It MUST NOT show instances
-	// of others. Pagination is the provider's affair. A nil match is
-	// ErrInvalidArgument: nobody may ask for other people's instances.
+	// of others. Pagination is the provider's affair. An empty match, nil or
+	// without pairs, is ErrInvalidArgument: nobody may ask for other people's
+	// instances.
 	ListInstances(ctx context.Context, match map[string]string) ([]Instance, error)
 }
 
