@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Why a running CreateVM or StartVM was ended from this side.
+var (
+	errStopped  = errors.New("the sandbox was stopped meanwhile")
+	errShutdown = errors.New("the adaptor is shutting down")
+	errGone     = errors.New("the caller went away")
+)
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{provider.ErrInvalidArgument}, args...)...)
+}
+
+// stepError says which step failed and what the user can do.
+type stepError struct {
+	step    string
+	err     error
+	console string // last lines of the VM's console; may be empty
+}
+
+func (e *stepError) Unwrap() error { return e.err }
+
+func (e *stepError) Error() string {
+	text := fmt.Sprintf("step %s: %v", e.step, e.err)
+	if hint := e.hint(); hint != "" {
+		text += "; " + hint
+	}
+	if e.console != "" {
+		text += "; the VM's console ends with:\n" + e.console
+	}
+	return text
+}
+
+// hint is what the user can do about the error; empty when the error says all.
+func (e *stepError) hint() string {
+	switch class := provider.Class(e.err); {
+	case errors.Is(e.err, errStopped), errors.Is(e.err, errShutdown), errors.Is(e.err, errGone):
+		return ""
+	case errors.Is(e.err, unix.ENOSPC), errors.Is(e.err, unix.EDQUOT):
+		return "free space on the disk that holds -pods-dir"
+	case class == provider.ErrUnauthenticated:
+		return "check the provider's credentials"
+	case class == provider.ErrPermissionDenied:
+		return "give the provider's credentials the missing permission"
+	case class == provider.ErrCapacity:
+		return "choose another instance type or zone, or try later"
+	case class == provider.ErrQuota:
+		return "raise the account's quota or remove instances"
+	}
+	return stepHints[e.step]
+}
+
+var stepHints = map[string]string{
+	stepInspectNetwork: "look at the pod's network namespace and at -host-interface",
+	stepTunnel:         "look at the adaptor's permissions (NET_ADMIN, SYS_ADMIN) and at the pod's network namespace",
+	stepConnect:        "look at the VM's console and at -forwarder-port, -proxy-timeout and the firewall between node and VM",
+}
+
+var classCodes = map[error]codes.Code{
+	provider.ErrInvalidArgument:  codes.InvalidArgument,
+	provider.ErrNotFound:         codes.NotFound,
+	provider.ErrAlreadyExists:    codes.AlreadyExists,
+	provider.ErrCapacity:         codes.ResourceExhausted,
+	provider.ErrQuota:            codes.ResourceExhausted,
+	provider.ErrUnauthenticated:  codes.Unauthenticated,
+	provider.ErrPermissionDenied: codes.PermissionDenied,
+	provider.ErrUnavailable:      codes.Unavailable,
+	provider.ErrUnimplemented:    codes.Unimplemented,
+}
+
+// code is the status code of an error on the wire.
+func code(err error) codes.Code {
+	if errors.Is(err, errStopped) || errors.Is(err, errShutdown) {
+		return codes.Aborted
+	}
+	if c, ok := classCodes[provider.Class(err)]; ok {
+		return c
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled), errors.Is(err, errGone):
+		return codes.Canceled
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return codes.ResourceExhausted
+	}
+	var carried interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &carried) {
+		return carried.GRPCStatus().Code()
+	}
+	return codes.Unknown
+}
+
+// wire turns err into what goes to the caller, once, at the boundary.
+func wire(err error) error {
+	if err == nil {
+		return nil
+	}
+	return status.Error(code(err), err.Error())
+}

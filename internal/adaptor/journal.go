@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	recordFile = "sandbox.json"
+	tempFile   = recordFile + ".new"
+	// damagedFolder holds journal files that could not be read.
+	damagedFolder = ".damaged"
+)
+
+// journal is the folder that holds one folder for each sandbox. A sandbox is
+// known as long as its folder has a sandbox.json; removing the folder forgets
+// it.
+type journal struct {
+	dir  string
+	lock *os.File
+}
+
+// openJournal makes the folder (0700) and locks it: two adaptors on one
+// journal would undo each other's sandboxes. The lock goes with the process.
+func openJournal(dir string) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("pods folder: %w", err)
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("pods folder: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("pods folder %s is used by another adaptor; stop it or choose another -pods-dir", dir)
+		}
+		return nil, fmt.Errorf("lock pods folder %s: %w", dir, err)
+	}
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("pods folder %s is not writable: %w", dir, err)
+	}
+	return &journal{dir: dir, lock: lock}, nil
+}
+
+func (j *journal) close() error { return j.lock.Close() }
+
+// folder is the sandbox's own; its name is the id.
+func (j *journal) folder(id string) string { return filepath.Join(j.dir, id) }
+
+// create makes the sandbox's folder (0700).
+func (j *journal) create(id string) error {
+	if err := os.Mkdir(j.folder(id), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(j.dir)
+}
+
+// write replaces the sandbox's record. When it returns, the new record
+// survives a crash of the machine; when it fails, the old one is still there.
+func (j *journal) write(rec *Record) error {
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(j.folder(rec.ID), tempFile)
+	if err := writeSynced(temp, data); err != nil {
+		os.Remove(temp)
+		return err
+	}
+	if err := os.Rename(temp, filepath.Join(j.folder(rec.ID), recordFile)); err != nil {
+		os.Remove(temp)
+		return err
+	}
+	return syncDir(j.folder(rec.ID))
+}
+
+// remove forgets the sandbox. Forgetting an unknown one is success.
+func (j *journal) remove(id string) error {
+	// The record goes first: a folder without it is nobody's.
+	if err := os.Remove(filepath.Join(j.folder(id), recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.RemoveAll(j.folder(id)); err != nil {
+		return err
+	}
+	return syncDir(j.dir)
+}
+
+// damaged is a folder whose record cannot be trusted.
+type damaged struct {
+	ID string
+	// MovedTo is where the unreadable record is now.
+	MovedTo string
+	Err     error
+}
+
+// load reads all records. Folders without a record are leftovers of a CreateVM
+// that never finished and are removed; unreadable records are moved aside.
+func (j *journal) load() (records []*Record, bad []damaged, err error) {
+	entries, err := os.ReadDir(j.dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pods folder: %w", err)
+	}
+	for _, entry := range entries {
+		if !entry.IsDir() || checkID(entry.Name()) != nil {
+			continue
+		}
+		rec, err := j.read(entry.Name())
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			err = j.remove(entry.Name())
+		case err != nil:
+			var moved string
+			moved, moveErr := j.moveAside(entry.Name())
+			bad = append(bad, damaged{ID: entry.Name(), MovedTo: moved, Err: err})
+			err = moveErr
+		default:
+			records = append(records, rec)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("pods folder: %w", err)
+		}
+	}
+	return records, bad, nil
+}
+
+func (j *journal) read(id string) (*Record, error) {
+	data, err := os.ReadFile(filepath.Join(j.folder(id), recordFile))
+	if err != nil {
+		return nil, err
+	}
+	return parseRecord(id, data)
+}
+
+func parseRecord(id string, data []byte) (*Record, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	rec := new(Record)
+	if err := dec.Decode(rec); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("data after the record")
+	}
+	return rec, rec.check(id)
+}
+
+func (j *journal) moveAside(id string) (string, error) {
+	dir := filepath.Join(j.dir, damagedFolder)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	to := filepath.Join(dir, fmt.Sprintf("%s-%d.json", id, time.Now().UnixNano()))
+	return to, os.Rename(filepath.Join(j.folder(id), recordFile), to)
+}
+
+func writeSynced(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"context"
+	"slices"
+)
+
+// Names of the steps, as they stand in the journal and in logs.
+const (
+	stepInspectNetwork = "inspect-network"
+	stepReserve        = "reserve"
+	stepRecordIntent   = "record-intent"
+	stepCreateInstance = "create-instance"
+	stepTunnel         = "tunnel"
+	stepConnect        = "connect"
+	stepReady          = "ready"
+)
+
+// step is one step of a sandbox's life. do and undo are idempotent, also when
+// an earlier process has done the whole of it or a part.
+type step struct {
+	name string
+	// durable: that the step has begun is on disk before it is done.
+	durable bool
+	// prepare fills the record with what a new process would need to undo the
+	// step. It touches nothing outside this process.
+	prepare func(*Service, *sandbox) error
+	do      func(*Service, context.Context, *sandbox) error
+	undo    func(*Service, context.Context, *sandbox) error
+	// forgets: undoing it loses the record, so it waits until every later step
+	// has been undone. The others are undone even when one of them fails.
+	forgets bool
+}
+
+// steps is the life of a sandbox in order; see doc.go.
+var steps = []step{
+	{name: stepInspectNetwork, do: (*Service).inspectNetwork},
+	{name: stepReserve, do: (*Service).reserve, undo: (*Service).unreserve, forgets: true},
+	{name: stepRecordIntent, do: (*Service).recordIntent, undo: (*Service).forget, forgets: true},
+	{name: stepCreateInstance, durable: true, prepare: (*Service).prepareInstance, do: (*Service).createInstance, undo: (*Service).deleteInstance},
+	{name: stepTunnel, durable: true, do: (*Service).setupTunnel, undo: (*Service).teardownTunnel},
+	{name: stepConnect, do: (*Service).connect, undo: (*Service).disconnect},
+	{name: stepReady, do: (*Service).markReady},
+}
+
+// stepNames is fixed at start: the functions in steps refer to it.
+var stepNames = []string{
+	stepInspectNetwork, stepReserve, stepRecordIntent,
+	stepCreateInstance, stepTunnel, stepConnect, stepReady,
+}
+
+// stepIndex answers the place of a step in the order; -1 for an unknown one.
+func stepIndex(name string) int { return slices.Index(stepNames, name) }
+
+// The parts that CreateVM and StartVM do.
+func createSteps() []step { return steps[:stepIndex(stepCreateInstance)] }
+func startSteps() []step  { return steps[stepIndex(stepCreateInstance):] }
+
+// Phase is a side of a step.
+type Phase string
+
+// Phases in the order in which they occur around one step. The phases of
+// undoing follow a pair of their own: before and after the removal is on
+// record.
+const (
+	BeforeDo     Phase = "before-do"
+	Begun        Phase = "begun" // on record, not yet done
+	AfterDo      Phase = "after-do"
+	BeforeRecord Phase = "before-record"
+	AfterRecord  Phase = "after-record"
+	BeforeUndo   Phase = "before-undo"
+	AfterUndo    Phase = "after-undo"
+)
+
+// Point is one boundary at which a crash test can end the process.
+type Point struct {
+	Phase Phase
+	Step  string
+}
+
+// String answers "<phase>/<step>".
+func (p Point) String() string { return string(p.Phase) + "/" + p.Step }
+
+// pointStopping is the Step of the points around the record of a removal.
+const pointStopping = "stopping"
+
+// CreatePoints, StartPoints and StopPoints list every boundary that the call
+// passes when all goes well, in order.
+func CreatePoints() []Point { return doPoints(createSteps()) }
+
+// StartPoints: see CreatePoints.
+func StartPoints() []Point { return doPoints(startSteps()) }
+
+// StopPoints: see CreatePoints.
+func StopPoints() []Point {
+	points := []Point{{BeforeRecord, pointStopping}, {AfterRecord, pointStopping}}
+	for _, st := range slices.Backward(steps) {
+		if st.undo != nil {
+			points = append(points, Point{BeforeUndo, st.name}, Point{AfterUndo, st.name})
+		}
+	}
+	return points
+}
+
+func doPoints(list []step) (points []Point) {
+	for _, st := range list {
+		points = append(points, Point{BeforeDo, st.name}, Point{Begun, st.name}, Point{AfterDo, st.name})
+	}
+	return points
+}
+
+// run does steps in order. Its error is a *stepError.
+func (s *Service) run(ctx context.Context, sb *sandbox, list []step) error {
+	for _, st := range list {
+		if err := s.runStep(ctx, sb, st); err != nil {
+			return s.explain(ctx, sb, st.name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) runStep(ctx context.Context, sb *sandbox, st step) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	s.opts.Hook(Point{BeforeDo, st.name})
+	if err := s.begin(sb, st); err != nil {
+		return err
+	}
+	s.opts.Hook(Point{Begun, st.name})
+	err := st.do(s, ctx, sb)
+	s.opts.Hook(Point{AfterDo, st.name})
+	return err
+}
+
+func (s *Service) begin(sb *sandbox, st step) error {
+	if st.prepare != nil {
+		if err := st.prepare(s, sb); err != nil {
+			return err
+		}
+	}
+	sb.update(func(rec *Record) { rec.Step = st.name })
+	if !st.durable {
+		return nil
+	}
+	return s.persist(sb)
+}
