@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pull
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// ahead is how many layers are downloaded and decompressed while an
+	// earlier one is still being unpacked. Layers build on each other, so
+	// unpacking itself goes one by one.
+	ahead = 2
+	// chunk times chunks is what is kept of each of them.
+	chunk  = 128 << 10
+	chunks = 8
+)
+
+// unpackLayers makes dir the image's root file system.
+func (p *Puller) unpackLayers(ctx context.Context, src *source, dir string, progress *Progress) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	unpacker, err := newUnpacker(dir)
+	if err != nil {
+		return err
+	}
+	defer unpacker.close()
+	streams, err := p.streams(ctx, src, progress)
+	if err != nil {
+		return err
+	}
+	for i, stream := range streams {
+		for _, next := range streams[i:min(i+1+ahead, len(streams))] {
+			next.begin()
+		}
+		if err := unpacker.layer(stream); err != nil {
+			return fmt.Errorf("layer %d of %d: %w", i+1, len(streams), err)
+		}
+		if err := stream.finish(); err != nil {
+			return fmt.Errorf("layer %d of %d: %w", i+1, len(streams), err)
+		}
+	}
+	return unpacker.finish()
+}
+
+func (p *Puller) streams(ctx context.Context, src *source, progress *Progress) ([]*stream, error) {
+	streams := make([]*stream, 0, len(src.manifest.Layers))
+	for _, desc := range src.manifest.Layers {
+		if err := checkLayerType(desc); err != nil {
+			return nil, err
+		}
+		blob, err := src.repo.blob(ctx, p.cfg, desc, progress)
+		if err != nil {
+			return nil, err
+		}
+		streams = append(streams, &stream{ctx: ctx, blob: blob})
+	}
+	return streams, nil
+}
+
+func checkLayerType(desc v1.Descriptor) error {
+	switch {
+	case strings.Contains(string(desc.MediaType), "+encrypted"):
+		return fmt.Errorf("layer %s is encrypted; this agent cannot decrypt images", desc.Digest)
+	case desc.MediaType.IsLayer(), desc.MediaType == types.OCILayerZStd, desc.MediaType == "":
+		return nil
+	}
+	return fmt.Errorf("layer %s has type %q; it takes a tar archive (plain, gzip or zstd): is this a container image?", desc.Digest, desc.MediaType)
+}
+
+// stream is a layer's tar archive, decompressed by a goroutine of its own a
+// little ahead of the reader.
+type stream struct {
+	ctx   context.Context
+	blob  *blob
+	ready chan []byte
+	spare chan []byte
+	err   error // of the goroutine; set before ready is closed
+
+	rest []byte
+	full []byte // what rest is part of
+}
+
+func (s *stream) begin() {
+	if s.ready != nil {
+		return
+	}
+	s.ready, s.spare = make(chan []byte, chunks), make(chan []byte, chunks)
+	go func() {
+		defer close(s.ready)
+		defer s.blob.Close()
+		s.err = s.decompress()
+	}()
+}
+
+func (s *stream) decompress() error {
+	tar, err := decompressor(s.blob)
+	if err != nil {
+		return err
+	}
+	defer tar.Close()
+	for {
+		buf := s.buffer()
+		n, err := fill(tar, buf)
+		if n > 0 {
+			select {
+			case s.ready <- buf[:n]:
+			case <-s.ctx.Done():
+				return s.ctx.Err()
+			}
+		}
+		if err == io.EOF {
+			return drain(s.blob)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fill reads until buf is full or there is an error. Unlike io.ReadFull it
+// keeps an orderly end apart from a broken archive.
+func fill(r io.Reader, buf []byte) (int, error) {
+	sum := 0
+	for sum < len(buf) {
+		n, err := r.Read(buf[sum:])
+		sum += n
+		if err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+func (s *stream) buffer() []byte {
+	select {
+	case buf := <-s.spare:
+		return buf[:chunk]
+	default:
+		return make([]byte, chunk)
+	}
+}
+
+// drain reads what a decompressor left, since only the end of a blob is
+// proof of its digest.
+func drain(blob *blob) error {
+	_, err := io.Copy(io.Discard, blob)
+	return err
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (int, error) {
+	if len(s.rest) == 0 {
+		if s.full != nil {
+			s.giveBack()
+		}
+		buf, ok := <-s.ready
+		if !ok {
+			if s.err != nil {
+				return 0, s.err
+			}
+			return 0, io.EOF
+		}
+		s.rest, s.full = buf, buf
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+func (s *stream) giveBack() {
+	select {
+	case s.spare <- s.full:
+	default:
+	}
+	s.full = nil
+}
+
+// finish reads to the end, past what a tar reader needs, and answers whether
+// all of the layer was as its digest says.
+func (s *stream) finish() error {
+	_, err := io.Copy(io.Discard, s)
+	return err
+}
+
+func decompressor(r io.Reader) (io.ReadCloser, error) {
+	buffered := bufio.NewReaderSize(r, 64<<10)
+	magic, err := buffered.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		return gzip.NewReader(buffered)
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		// One goroutine and a window of at most 8 MiB, as RFC 8878 asks
+		// decoders to support.
+		dec, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return nil, err
+		}
+		return dec.IOReadCloser(), nil
+	}
+	return io.NopCloser(buffered), nil
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pull brings container images into the pod VM: it downloads and
+// unpacks an image once and gives every container a root file system of its
+// own on top of it.
+//
+// Layers are unpacked while they are downloaded; nothing but the unpacked
+// files is kept. Memory does not depend on the size of an image.
+package pull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// DefaultAuthFile is where process-user-data puts registry credentials.
+const DefaultAuthFile = "/run/peerpod/auth.json"
+
+// Config says where images come from and where they go.
+type Config struct {
+	// Dir is the folder of unpacked images and of containers' changes to
+	// them. It is made if missing. Overlays need a file system that can be
+	// the upper layer of one (ext4, tmpfs); on others images are copied.
+	Dir string
+	// AuthFile is a Docker config.json; it is read at each pull. A file that
+	// does not exist means anonymous.
+	AuthFile string
+	// InsecureRegistries ("host" or "host:port") are spoken to over plain
+	// HTTP where they do not answer HTTPS. Loopback and RFC 1918 addresses
+	// always are.
+	InsecureRegistries []string
+	// Mirrors maps a registry to the ones that are asked before it.
+	Mirrors map[string][]string
+	// Platform is what images must run on; the default is this machine.
+	Platform v1.Platform
+	// Transport is for tests; the default speaks HTTP with proxies from the
+	// environment.
+	Transport http.RoundTripper
+	// Backoff is the pause after a first failure; it doubles with each
+	// further one. The default is 500 ms.
+	Backoff time.Duration
+	Log     *slog.Logger
+}
+
+// Puller pulls images and keeps them until it is told to forget. Its methods
+// may be called from many goroutines; the same image is pulled only once.
+type Puller struct {
+	cfg       Config
+	transport http.RoundTripper
+
+	mu     sync.Mutex
+	busy   map[v1.Hash]chan struct{} // closed when nobody unpacks that image any more
+	copied sync.Once
+}
+
+// Image is an unpacked image.
+type Image struct {
+	// Name is what was asked for, in full.
+	Name string
+	// Digest is the digest of the manifest for this platform.
+	Digest v1.Hash
+	// Config is the image's: user, command, environment.
+	Config v1.Config
+	// RootFS holds its files. They are shared: never write there.
+	RootFS string
+}
+
+// New checks cfg and makes its folder.
+func New(cfg Config) (*Puller, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("pull: no folder for images")
+	}
+	if cfg.Platform.OS == "" {
+		cfg.Platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Backoff == 0 {
+		cfg.Backoff = 500 * time.Millisecond
+	}
+	if err := os.MkdirAll(filepath.Join(cfg.Dir, "images"), 0o700); err != nil {
+		return nil, fmt.Errorf("folder for images: %w", err)
+	}
+	removeHalfUnpacked(cfg.Dir)
+	return &Puller{cfg: cfg, transport: newTransport(cfg.Transport), busy: make(map[v1.Hash]chan struct{})}, nil
+}
+
+// removeHalfUnpacked clears what a killed process left.
+func removeHalfUnpacked(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, "images", "*"+partSuffix))
+	for _, part := range left {
+		os.RemoveAll(part)
+	}
+}
+
+const partSuffix = ".part"
+
+func newTransport(given http.RoundTripper) http.RoundTripper {
+	if given != nil {
+		return given
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = 30 * time.Second
+	t.TLSHandshakeTimeout = 20 * time.Second
+	t.MaxIdleConnsPerHost = 4
+	t.DisableCompression = true // layers are compressed already; digests are of the bytes sent
+	return t
+}
+
+// Pull makes image ref available and answers it. Network failures are retried
+// until ctx's deadline is near, or until nothing has moved for several tries.
+// progress may be nil.
+func (p *Puller) Pull(ctx context.Context, ref string, progress *Progress) (*Image, error) {
+	if progress == nil {
+		progress = NewProgress()
+	}
+	defer progress.finish()
+	parsed, err := p.parse(ref)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := leaveTime(ctx)
+	defer cancel()
+	img, err := p.pull(ctx, parsed, progress)
+	if err != nil {
+		return nil, fmt.Errorf("pull image %s: %w", ref, err)
+	}
+	return img, nil
+}
+
+// leaveTime ends work a little before the caller stops to listen, so that the
+// cause reaches it instead of a bare "deadline exceeded".
+func leaveTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	margin := min(2*time.Second, time.Until(deadline)/10)
+	return context.WithDeadline(ctx, deadline.Add(-margin))
+}
+
+func (p *Puller) parse(ref string) (name.Reference, error) {
+	parsed, err := name.ParseReference(ref)
+	if err != nil {
+		return nil, fmt.Errorf("image name %q: %w", ref, err)
+	}
+	return p.insecure(parsed)
+}
+
+func (p *Puller) insecure(ref name.Reference) (name.Reference, error) {
+	host := ref.Context().RegistryStr()
+	for _, reg := range p.cfg.InsecureRegistries {
+		if reg == host || reg == strings.Split(host, ":")[0] {
+			return name.ParseReference(ref.Name(), name.Insecure)
+		}
+	}
+	return ref, nil
+}
+
+func (p *Puller) pull(ctx context.Context, ref name.Reference, progress *Progress) (*Image, error) {
+	src, err := p.resolve(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	img := &Image{Name: ref.Name(), Digest: src.digest, Config: src.config.Config, RootFS: p.imageDir(src.digest)}
+	done, err := p.claim(ctx, src.digest)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if _, err := os.Stat(img.RootFS); err == nil {
+		p.cfg.Log.Info("image is here already", "image", img.Name, "digest", img.Digest.String())
+		return img, nil
+	}
+	return img, p.download(ctx, src, img, progress)
+}
+
+// imageDir is keyed by the manifest's digest: unlike the config's it covers
+// the compressed layers, which are what is verified.
+func (p *Puller) imageDir(digest v1.Hash) string {
+	return filepath.Join(p.cfg.Dir, "images", digest.Hex)
+}
+
+// claim makes the caller the only one to work on an image.
+func (p *Puller) claim(ctx context.Context, digest v1.Hash) (func(), error) {
+	for {
+		p.mu.Lock()
+		other, taken := p.busy[digest]
+		if !taken {
+			mine := make(chan struct{})
+			p.busy[digest] = mine
+			p.mu.Unlock()
+			return func() { p.release(digest, mine) }, nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the same image in another container: %w", ctx.Err())
+		}
+	}
+}
+
+func (p *Puller) release(digest v1.Hash, mine chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.busy, digest)
+	close(mine)
+}
+
+func (p *Puller) download(ctx context.Context, src *source, img *Image, progress *Progress) error {
+	part := img.RootFS + partSuffix
+	if err := os.RemoveAll(part); err != nil {
+		return err
+	}
+	if err := os.Mkdir(part, 0o755); err != nil {
+		return err
+	}
+	progress.start(src.size(), p.cfg.Log.With("image", img.Name))
+	begin := time.Now()
+	if err := p.unpackLayers(ctx, src, part, progress); err != nil {
+		os.RemoveAll(part)
+		return p.explainFull(err)
+	}
+	if err := os.Rename(part, img.RootFS); err != nil {
+		return err
+	}
+	p.cfg.Log.Info("image pulled", "image", img.Name, "digest", img.Digest.String(),
+		"bytes", src.size(), "layers", len(src.manifest.Layers), "seconds", time.Since(begin).Seconds())
+	return nil
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pull
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// maxManifest bounds manifests, indexes and configs, which are held in
+// memory; registries accept no more than 4 MiB either.
+const maxManifest = 4 << 20
+
+var acceptedManifests = strings.Join([]string{
+	string(types.OCIImageIndex), string(types.DockerManifestList),
+	string(types.OCIManifestSchema1), string(types.DockerManifestSchema2),
+}, ",")
+
+// source is where one image's parts come from.
+type source struct {
+	repo     *repository
+	digest   v1.Hash
+	manifest *v1.Manifest
+	config   *v1.ConfigFile
+}
+
+// size is what will be downloaded, in bytes.
+func (s *source) size() int64 {
+	var sum int64
+	for _, layer := range s.manifest.Layers {
+		sum += layer.Size
+	}
+	return sum
+}
+
+// repository is an authenticated connection to one repository of a registry.
+type repository struct {
+	repo   name.Repository
+	client *http.Client
+}
+
+func (p *Puller) open(ctx context.Context, repo name.Repository) (*repository, error) {
+	auth, err := credentials(p.cfg.AuthFile, repo)
+	if err != nil {
+		return nil, err
+	}
+	rt, err := transport.NewWithContext(ctx, repo.Registry, auth, p.transport, []string{repo.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, err
+	}
+	return &repository{repo: repo, client: &http.Client{Transport: rt, CheckRedirect: checkRedirect}}, nil
+}
+
+// checkRedirect lets a registry send us to its storage, but not from the
+// outside to link-local addresses, where clouds keep instance metadata.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) >= 10 {
+		return errors.New("stopped after 10 redirects")
+	}
+	if ip := net.ParseIP(req.URL.Hostname()); ip != nil && ip.IsLinkLocalUnicast() {
+		return fmt.Errorf("refused a redirect from %s to link-local %s", via[0].URL.Host, ip)
+	}
+	return nil
+}
+
+// resolve finds the manifest and config for our platform, at a mirror if one
+// has them.
+func (p *Puller) resolve(ctx context.Context, ref name.Reference) (*source, error) {
+	var errs []error
+	for _, candidate := range p.candidates(ref) {
+		src, err := retry(ctx, p.cfg, "manifest", func() (*source, error) { return p.resolveAt(ctx, candidate) })
+		if err == nil {
+			return src, nil
+		}
+		if candidate != ref {
+			p.cfg.Log.Warn("mirror failed", "mirror", candidate.Context().RegistryStr(), "err", err)
+			err = fmt.Errorf("mirror %s: %w", candidate.Context().RegistryStr(), err)
+		}
+		errs = append(errs, err)
+	}
+	return nil, errs[len(errs)-1]
+}
+
+// candidates are ref at each mirror of its registry, then ref itself.
+func (p *Puller) candidates(ref name.Reference) []name.Reference {
+	var all []name.Reference
+	registry := ref.Context().RegistryStr()
+	for _, mirror := range p.cfg.Mirrors[registry] {
+		moved, err := p.parse(mirror + strings.TrimPrefix(ref.Name(), registry))
+		if err != nil {
+			p.cfg.Log.Warn("mirror ignored", "mirror", mirror, "err", err)
+			continue
+		}
+		all = append(all, moved)
+	}
+	return append(all, ref)
+}
+
+func (p *Puller) resolveAt(ctx context.Context, ref name.Reference) (*source, error) {
+	repo, err := p.open(ctx, ref.Context())
+	if err != nil {
+		return nil, err
+	}
+	raw, kind, digest, err := repo.fetchManifest(ctx, ref.Identifier())
+	if err != nil {
+		return nil, err
+	}
+	if kind.IsIndex() {
+		if raw, digest, err = p.manifestFromIndex(ctx, repo, ref, raw); err != nil {
+			return nil, err
+		}
+	}
+	src := &source{repo: repo, digest: digest}
+	if src.manifest, err = v1.ParseManifest(bytes.NewReader(raw)); err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", digest, err)
+	}
+	if src.config, err = repo.config(ctx, src.manifest.Config); err != nil {
+		return nil, err
+	}
+	return src, p.checkPlatform(ref, src.config)
+}
+
+// fetchManifest answers a manifest or index, what it is, and its digest.
+func (r *repository) fetchManifest(ctx context.Context, id string) ([]byte, types.MediaType, v1.Hash, error) {
+	resp, err := r.get(ctx, "manifests", id, http.Header{"Accept": {acceptedManifests}})
+	if err != nil {
+		return nil, "", v1.Hash{}, err
+	}
+	defer resp.Body.Close()
+	raw, digest, err := readHashed(resp.Body)
+	if err != nil {
+		return nil, "", v1.Hash{}, fmt.Errorf("manifest %s: %w", id, err)
+	}
+	if want, err := v1.NewHash(id); err == nil && want != digest {
+		return nil, "", v1.Hash{}, fmt.Errorf("manifest %s: %w: got %s", id, errDigest, digest)
+	}
+	kind := manifestKind(resp.Header.Get("Content-Type"), raw)
+	if !kind.IsIndex() && !kind.IsImage() {
+		return nil, "", v1.Hash{}, fmt.Errorf("manifest %s has type %q; it takes an OCI or Docker schema 2 image", id, kind)
+	}
+	return raw, kind, digest, nil
+}
+
+func readHashed(r io.Reader) ([]byte, v1.Hash, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+	if err != nil {
+		return nil, v1.Hash{}, err
+	}
+	if len(raw) > maxManifest {
+		return nil, v1.Hash{}, fmt.Errorf("is larger than %d bytes", maxManifest)
+	}
+	digest, _, err := v1.SHA256(bytes.NewReader(raw))
+	return raw, digest, err
+}
+
+func (r *repository) config(ctx context.Context, desc v1.Descriptor) (*v1.ConfigFile, error) {
+	resp, err := r.get(ctx, "blobs", desc.Digest.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	raw, digest, err := readHashed(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("image config: %w", err)
+	}
+	if digest != desc.Digest {
+		return nil, fmt.Errorf("image config %s: %w: got %s", desc.Digest, errDigest, digest)
+	}
+	return v1.ParseConfigFile(bytes.NewReader(raw))
+}
+
+func (r *repository) get(ctx context.Context, kind, id string, header http.Header) (*http.Response, error) {
+	u := url.URL{
+		Scheme: r.repo.Scheme(), Host: r.repo.RegistryStr(),
+		Path: fmt.Sprintf("/v2/%s/%s/%s", r.repo.RepositoryStr(), kind, id),
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for key, values := range header {
+		req.Header[key] = values
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := transport.CheckError(resp, http.StatusOK, http.StatusPartialContent); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pull
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"golang.org/x/sys/unix"
+)
+
+// errDigest is an answer that is not what was asked for; asking again for the
+// same bytes does not help.
+var errDigest = errors.New("digest does not match")
+
+// maxTries without a step forward; with the default back-off about 8 s.
+const maxTries = 5
+
+// retry calls fn until it succeeds, fails for good, or time is up.
+func retry[T any](ctx context.Context, cfg Config, what string, fn func() (T, error)) (T, error) {
+	pause := cfg.Backoff
+	for try := 1; ; try++ {
+		value, err := fn()
+		if err == nil || try == maxTries || ctx.Err() != nil || !temporary(err) {
+			return value, explain(err)
+		}
+		cfg.Log.Warn("registry failed, trying again", "part", what, "try", try, "pause", pause, "err", err)
+		if !sleep(ctx, pause) {
+			return value, fmt.Errorf("%w (gave up: %w)", explain(err), ctx.Err())
+		}
+		pause *= 2
+	}
+}
+
+// sleep answers false when there is no time for it.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// temporary is whether another try may go better: the network or the server
+// failed, rather than the request.
+func temporary(err error) bool {
+	var status *transport.Error
+	if errors.As(err, &status) {
+		return status.StatusCode >= 500 || status.StatusCode == 429 || status.StatusCode == 408
+	}
+	if errors.Is(err, errDigest) || errors.Is(err, context.Canceled) || certificate(err) {
+		return false
+	}
+	var netErr net.Error
+	return errors.As(err, &netErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.Is(err, unix.ECONNRESET) || strings.Contains(err.Error(), "http2: ")
+}
+
+func certificate(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	return errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &host)
+}
+
+// explain adds what the user can do about it.
+func explain(err error) error {
+	var status *transport.Error
+	switch {
+	case err == nil:
+		return nil
+	case certificate(err):
+		return fmt.Errorf("%w; the VM does not trust the registry's certificate (use -insecure-registries for a registry without TLS)", err)
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return fmt.Errorf("%w; the registry speaks plain HTTP: name it in -insecure-registries", err)
+	case !errors.As(err, &status):
+		return err
+	case status.StatusCode == 401 || status.StatusCode == 403:
+		return fmt.Errorf("%w; the registry wants other credentials (it says so for images that do not exist as well)", err)
+	case status.StatusCode == 404:
+		return fmt.Errorf("%w; there is no such image", err)
+	}
+	return err
+}
+
+// explainFull says which folder is full.
+func (p *Puller) explainFull(err error) error {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return err
+	}
+	var stat unix.Statfs_t
+	size := "unknown size"
+	if unix.Statfs(p.cfg.Dir, &stat) == nil {
+		size = fmt.Sprintf("%d MiB in all", int64(stat.Blocks)*stat.Bsize>>20)
+	}
+	return fmt.Errorf("%s is full (%s): the image needs more memory or a larger disk for the VM: %w", p.cfg.Dir, size, err)
+}

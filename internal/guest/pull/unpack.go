@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pull
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/outrigger/outrigger/internal/guest/pull/beneath"
+	"golang.org/x/sys/unix"
+)
+
+// Whiteouts are what an upper layer says about files of lower ones: OCI image
+// specification, layer.md.
+const (
+	whiteoutPrefix = ".wh."
+	whiteoutMeta   = ".wh..wh."
+	opaqueMarker   = ".wh..wh..opq"
+)
+
+// unpacker applies layers to a folder, lowest first. Nothing in an archive can
+// reach a file outside the folder.
+type unpacker struct {
+	root *beneath.Dir
+	buf  []byte
+	// dirTimes are set last: each new entry changes its folder's.
+	dirTimes map[string]unix.Timespec
+
+	// first is true for the lowest layer, which can hide nothing.
+	first bool
+	// added are the paths that the current layer brought, and the folders on
+	// the way to them.
+	added map[string]struct{}
+
+	// parent is the folder of the last entry, kept open: most entries share
+	// theirs with the one before. -1 if none.
+	parent     int
+	parentPath string
+}
+
+func newUnpacker(dir string) (*unpacker, error) {
+	root, err := beneath.Open(dir, beneath.Chroot)
+	if err != nil {
+		return nil, err
+	}
+	return &unpacker{
+		root: root, buf: make([]byte, chunk), first: true, parent: -1,
+		dirTimes: make(map[string]unix.Timespec),
+	}, nil
+}
+
+func (u *unpacker) close() {
+	u.forgetParent()
+	u.root.Close()
+}
+
+func (u *unpacker) forgetParent() {
+	if u.parent >= 0 {
+		unix.Close(u.parent)
+		u.parent = -1
+	}
+}
+
+// layer applies one archive.
+func (u *unpacker) layer(r io.Reader) error {
+	u.added = make(map[string]struct{})
+	archive := tar.NewReader(r)
+	for {
+		hdr, err := archive.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := u.entry(hdr, archive); err != nil {
+			return fmt.Errorf("%s: %w", hdr.Name, err)
+		}
+	}
+	u.first = false
+	return nil
+}
+
+// finish sets the times of folders.
+func (u *unpacker) finish() error {
+	u.forgetParent()
+	for rel, mtime := range u.dirTimes {
+		fd, err := u.root.Open(rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue // a later layer removed it
+		}
+		err = setTimes(fd, "", mtime)
+		unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("%s: %w", rel, err)
+		}
+	}
+	return nil
+}
+
+func (u *unpacker) entry(hdr *tar.Header, content io.Reader) error {
+	rel := beneath.Clean(hdr.Name)
+	base := path.Base(rel)
+	if rel == "." {
+		return u.rootEntry(hdr)
+	}
+	parent, err := u.open(path.Dir(rel))
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(base, whiteoutPrefix) {
+		return u.whiteout(parent, rel, base)
+	}
+	if !u.first {
+		u.remember(rel)
+	}
+	if err := u.clear(parent, base, hdr.Typeflag); err != nil {
+		return err
+	}
+	return u.create(parent, base, rel, hdr, content)
+}
+
+// rootEntry is "./", which some builders put first.
+func (u *unpacker) rootEntry(hdr *tar.Header) error {
+	if hdr.Typeflag != tar.TypeDir {
+		return errors.New("is the root folder and not a folder")
+	}
+	fd, err := u.root.Open(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return u.dirMeta(fd, ".", hdr)
+}
+
+// open answers the folder of an entry. Folders that the archive left out get
+// mode 0755.
+func (u *unpacker) open(dir string) (int, error) {
+	if u.parent >= 0 && u.parentPath == dir {
+		return u.parent, nil
+	}
+	u.forgetParent()
+	fd, err := u.root.MkdirAll(dir, 0o755)
+	if err != nil {
+		return -1, err
+	}
+	u.parent, u.parentPath = fd, dir
+	return fd, nil
+}
+
+// clear makes room for an entry. A folder over a folder merges.
+func (u *unpacker) clear(parent int, base string, kind byte) error {
+	var st unix.Stat_t
+	switch err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); {
+	case err == unix.ENOENT:
+		return nil
+	case err != nil:
+		return &os.PathError{Op: "stat", Path: base, Err: err}
+	case kind == tar.TypeDir && st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return nil
+	}
+	return beneath.RemoveAll(parent, base)
+}
+
+func (u *unpacker) create(parent int, base, rel string, hdr *tar.Header, content io.Reader) error {
+	switch hdr.Typeflag {
+	case tar.TypeDir:
+		return u.createDir(parent, base, rel, hdr)
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return u.createFile(parent, base, hdr, content)
+	case tar.TypeLink:
+		return u.createLink(parent, base, hdr.Linkname)
+	case tar.TypeSymlink:
+		if err := unix.Symlinkat(hdr.Linkname, parent, base); err != nil {
+			return &os.PathError{Op: "symlink", Path: base, Err: err}
+		}
+		return nodeMeta(parent, base, hdr)
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return u.createNode(parent, base, hdr)
+	case tar.TypeXGlobalHeader:
+		return nil
+	}
+	return fmt.Errorf("entry of unknown type %q", hdr.Typeflag)
+}
+
+func (u *unpacker) createDir(parent int, base, rel string, hdr *tar.Header) error {
+	if err := unix.Mkdirat(parent, base, 0o700); err != nil && err != unix.EEXIST {
+		return &os.PathError{Op: "mkdir", Path: base, Err: err}
+	}
+	fd, err := unix.Openat(parent, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: base, Err: err}
+	}
+	defer unix.Close(fd)
+	return u.dirMeta(fd, rel, hdr)
+}
+
+func (u *unpacker) dirMeta(fd int, rel string, hdr *tar.Header) error {
+	u.dirTimes[rel] = timespec(hdr.ModTime)
+	return fileMeta(fd, hdr)
+}
+
+func (u *unpacker) createFile(parent int, base string, hdr *tar.Header, content io.Reader) error {
+	fd, err := unix.Openat(parent, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "create", Path: base, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), base)
+	defer file.Close()
+	// The plain writer keeps io.CopyBuffer from taking a buffer of its own.
+	if _, err := io.CopyBuffer(struct{ io.Writer }{file}, content, u.buf); err != nil {
+		return err
+	}
+	if err := fileMeta(fd, hdr); err != nil {
+		return err
+	}
+	if err := setTimes(fd, "", timespec(hdr.ModTime)); err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// createLink makes a hard link. Its target is a path from the root folder and
+// never taken through a final symbolic link.
+func (u *unpacker) createLink(parent int, base, target string) error {
+	rel := beneath.Clean(target)
+	dir, err := u.root.OpenDir(path.Dir(rel))
+	if err != nil {
+		return fmt.Errorf("hard link to %s: %w", target, err)
+	}
+	defer unix.Close(dir)
+	if err := unix.Linkat(dir, path.Base(rel), parent, base, 0); err != nil {
+		return fmt.Errorf("hard link to %s: %w", target, err)
+	}
+	return nil
+}
+
+func (u *unpacker) createNode(parent int, base string, hdr *tar.Header) error {
+	kind := map[byte]uint32{tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK, tar.TypeFifo: unix.S_IFIFO}[hdr.Typeflag]
+	dev := unix.Mkdev(uint32(hdr.Devmajor), uint32(hdr.Devminor))
+	if err := unix.Mknodat(parent, base, kind|0o600, int(dev)); err != nil {
+		return &os.PathError{Op: "mknod", Path: base, Err: err}
+	}
+	return nodeMeta(parent, base, hdr)
+}
