@@ -20,22 +20,24 @@ import (
 
 const stageVar = "OUTRIGGER_TESTNS_STAGE"
 
-// Main is the whole of a package's TestMain. It starts the test binary again
-// as pid 1 of new network, mount, pid, uts and ipc namespaces with an empty
-// /run, where that process reaps orphans and runs the
-// tests as its child. Without root it runs them where they are, so that each
-// can say what it needs.
-func Main(m *testing.M) {
+// Main is the whole of a package's TestMain: Run of its tests.
+func Main(m *testing.M) { os.Exit(Run(m.Run)) }
+
+// Run starts this program again as pid 1 of new network, mount, pid, uts and
+// ipc namespaces with an empty /run; that process reaps orphans and starts the
+// program once more as its child, where Run calls f. Without root f runs where
+// it is, so that each test can say what it needs.
+func Run(f func() int) int {
 	switch os.Getenv(stageVar) {
 	case "":
 		if os.Geteuid() != 0 {
-			os.Exit(m.Run())
+			return f()
 		}
-		os.Exit(enter())
+		return enter()
 	case "init":
-		os.Exit(initProcess())
+		return initProcess()
 	default:
-		os.Exit(m.Run())
+		return f()
 	}
 }
 
