@@ -112,7 +112,9 @@ func (g *guest) loadEarlyModules() error {
 
 func (g *guest) loadModules(stage string) error {
 	n, err := g.modules.load(stage)
-	g.con.logf("loaded %d %s modules", n, stage)
+	if n > 0 {
+		g.con.logf("loaded %d %s modules", n, stage)
+	}
 	return err
 }
 

@@ -27,6 +27,7 @@ type modules struct {
 
 type moduleFile struct {
 	stage, file string
+	done        bool
 }
 
 func readModules(orderFile, dir string) (*modules, error) {
@@ -37,21 +38,23 @@ func readModules(orderFile, dir string) (*modules, error) {
 	m := &modules{dir: dir}
 	for line := range strings.Lines(string(data)) {
 		if stage, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			m.order = append(m.order, moduleFile{stage, file})
+			m.order = append(m.order, moduleFile{stage: stage, file: file})
 		}
 	}
 	return m, nil
 }
 
-// load loads one stage. It goes on after a failure: a VM without, say, a
+// load loads one stage, once. It goes on after a failure: a VM without, say, a
 // power button still runs its pod.
 func (m *modules) load(stage string) (int, error) {
 	var errs []error
 	n := 0
-	for _, f := range m.order {
-		if f.stage != stage {
+	for i := range m.order {
+		f := &m.order[i]
+		if f.stage != stage || f.done {
 			continue
 		}
+		f.done = true
 		if err := loadModule(filepath.Join(m.dir, f.file)); err != nil {
 			errs = append(errs, err)
 			continue
