@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fakeagent is a node and its pod VMs for tests: the hypervisor and
+// adaptor services on one socket, and for each sandbox an agent whose
+// containers are plain processes of this host. It needs no privileges.
+package fakeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger/outrigger/internal/protocol/adaptor"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
+)
+
+// Node is the fake node. Set its knobs before the calls they are meant for.
+type Node struct {
+	// Socket serves hypervisor.Hypervisor and the adaptor service.
+	Socket string
+	// CreateErr and StartErr are answered to CreateVM and StartVM.
+	CreateErr, StartErr error
+	// StartBlocks holds StartVM until its deadline or caller ends.
+	StartBlocks bool
+	// ConsoleText is every VM's console.
+	ConsoleText string
+	// ShortWrites makes the agent take at most this many bytes of WriteStdin.
+	ShortWrites int
+
+	dir    string
+	server *ttrpc.Server
+
+	mu    sync.Mutex
+	calls []string
+	pods  map[string]*Agent
+	vms   int
+}
+
+// Start serves a node in a new folder. Close it at the end.
+func Start() (*Node, error) {
+	dir, err := os.MkdirTemp("/tmp", "fakenode")
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Socket: filepath.Join(dir, "hv.sock"), dir: dir, pods: map[string]*Agent{}}
+	n.server, err = ttrpc.NewServer()
+	if err != nil {
+		return nil, err
+	}
+	hypervisor.RegisterHypervisorService(n.server, hypervisorService{n})
+	adaptor.RegisterAdaptorService(n.server, adaptorService{n})
+	return n, serve(n.server, n.Socket)
+}
+
+func serve(s *ttrpc.Server, path string) error {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	go s.Serve(context.Background(), l)
+	return nil
+}
+
+// Close kills what runs and removes the folder.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	pods := n.pods
+	n.pods = map[string]*Agent{}
+	n.mu.Unlock()
+	for _, a := range pods {
+		a.close()
+	}
+	return errors.Join(n.server.Close(), os.RemoveAll(n.dir))
+}
+
+// Calls are the methods called so far, in order, reads of streams and pull
+// progress left out.
+func (n *Node) Calls() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]string(nil), n.calls...)
+}
+
+func (n *Node) record(call string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.calls = append(n.calls, call)
+}
+
+// VMs is how many VMs exist.
+func (n *Node) VMs() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.pods)
+}
+
+// Agent is the agent of a sandbox; nil when there is none.
+func (n *Node) Agent(id string) *Agent {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pods[id]
+}
+
+// Agents are those of all sandboxes.
+func (n *Node) Agents() []*Agent {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []*Agent
+	for _, a := range n.pods {
+		all = append(all, a)
+	}
+	return all
+}
+
+type hypervisorService struct{ *Node }
+
+func (n hypervisorService) CreateVM(ctx context.Context, req *hypervisor.CreateVMRequest) (*hypervisor.CreateVMResponse, error) {
+	n.record("CreateVM")
+	if n.CreateErr != nil {
+		return nil, n.CreateErr
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pods[req.Id] != nil {
+		return nil, status.Errorf(codes.AlreadyExists, "sandbox %s exists", req.Id)
+	}
+	n.vms++
+	a := newAgent(n.Node, req, filepath.Join(n.dir, fmt.Sprintf("%d.sock", n.vms)))
+	n.pods[req.Id] = a
+	return &hypervisor.CreateVMResponse{AgentSocketPath: a.socket}, nil
+}
+
+func (n hypervisorService) StartVM(ctx context.Context, req *hypervisor.StartVMRequest) (*hypervisor.StartVMResponse, error) {
+	n.record("StartVM")
+	if n.StartBlocks {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if n.StartErr != nil {
+		return nil, n.StartErr
+	}
+	a := n.Agent(req.Id)
+	if a == nil {
+		return nil, status.Errorf(codes.NotFound, "no sandbox %s", req.Id)
+	}
+	return &hypervisor.StartVMResponse{}, a.serve()
+}
+
+func (n hypervisorService) StopVM(ctx context.Context, req *hypervisor.StopVMRequest) (*hypervisor.StopVMResponse, error) {
+	n.record("StopVM")
+	n.mu.Lock()
+	a := n.pods[req.Id]
+	delete(n.pods, req.Id)
+	n.mu.Unlock()
+	if a != nil {
+		a.close()
+	}
+	return &hypervisor.StopVMResponse{}, nil
+}
+
+func (n hypervisorService) Version(context.Context, *hypervisor.VersionRequest) (*hypervisor.VersionResponse, error) {
+	return &hypervisor.VersionResponse{Version: "0.0.0"}, nil
+}
+
+type adaptorService struct{ *Node }
+
+func (n adaptorService) Info(context.Context, *adaptor.InfoRequest) (*adaptor.InfoResponse, error) {
+	return &adaptor.InfoResponse{Version: "fake", Provider: "fake", NodeAddress: "127.0.0.1", Pid: int32(os.Getpid())}, nil
+}
+
+func (n adaptorService) ListSandboxes(context.Context, *adaptor.ListSandboxesRequest) (*adaptor.ListSandboxesResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	resp := &adaptor.ListSandboxesResponse{}
+	for id, a := range n.pods {
+		resp.Sandboxes = append(resp.Sandboxes, &adaptor.Sandbox{
+			Id: id, State: "ready", Addresses: []string{"192.0.2.1"}, AgentSocket: a.socket,
+			PodName:      a.req.Annotations["io.kubernetes.cri.sandbox-name"],
+			PodNamespace: a.req.Annotations["io.kubernetes.cri.sandbox-namespace"],
+		})
+	}
+	return resp, nil
+}
+
+func (n adaptorService) Console(ctx context.Context, req *adaptor.ConsoleRequest) (*adaptor.ConsoleResponse, error) {
+	if n.Agent(req.Id) == nil {
+		return nil, status.Errorf(codes.NotFound, "no sandbox %s", req.Id)
+	}
+	return &adaptor.ConsoleResponse{Data: []byte(n.ConsoleText)}, nil
+}
+
+type guestService struct{ *Agent }
+
+func (a guestService) PullProgress(ctx context.Context, req *guest.PullProgressRequest) (*guest.PullProgressResponse, error) {
+	return &guest.PullProgressResponse{DoneBytes: 1 << 20, TotalBytes: 1 << 20, Finished: true}, nil
+}
+
+type healthService struct{ *Agent }
+
+func (a healthService) Check(context.Context, *agent.CheckRequest) (*agent.HealthCheckResponse, error) {
+	a.node.record("Check")
+	if a.sick.Load() {
+		return &agent.HealthCheckResponse{Status: agent.HealthCheckResponse_NOT_SERVING}, nil
+	}
+	return &agent.HealthCheckResponse{Status: agent.HealthCheckResponse_SERVING}, nil
+}
+
+func (a healthService) Version(context.Context, *agent.CheckRequest) (*agent.VersionCheckResponse, error) {
+	return &agent.VersionCheckResponse{AgentVersion: "fake"}, nil
+}
