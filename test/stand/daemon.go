@@ -31,15 +31,15 @@ func Dir(t testing.TB) string {
 // Binary answers the path of one of our own programs in bin/.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
-	path := filepath.Join(root(), "bin", name)
+	path := filepath.Join(Root(), "bin", name)
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%s is missing; run: make build podvm demo-image", path)
 	}
 	return path
 }
 
-// root is the top of the source tree, two folders above this file.
-func root() string {
+// Root is the top of the source tree, two folders above this file.
+func Root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }

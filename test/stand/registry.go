@@ -137,7 +137,7 @@ func netTool(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nettool")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./test/nettool")
-	cmd.Dir, cmd.Env = root(), append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Dir, cmd.Env = Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build nettool: %v\n%s", err, out)
 	}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build bench
+
+package bench
+
+import (
+	"bufio"
+	"debug/elf"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+
+// sizes of what is shipped.
+func sizes(t *testing.T, _ int) []row {
+	adaptor := stand.Binary(t, "cloud-api-adaptor")
+	rows := []row{{"`cloud-api-adaptor` without cloud SDKs", "≤ 30 MB, static", mib(size(t, adaptor)) + linkage(t, adaptor), "file size"}}
+	for _, name := range []string{"agent-relay", "outrigger"} {
+		rows = append(rows, row{"`" + name + "`", "", mib(size(t, stand.Binary(t, name))), "file size"})
+	}
+	for _, name := range []string{"initrd.cpio", "podvm.qcow2"} {
+		rows = append(rows, row{"guest image `" + name + "`", "", mib(size(t, stand.Binary(t, "podvm/"+name))), "file size"})
+	}
+	return rows
+}
+
+func size(t *testing.T, path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+func linkage(t *testing.T, path string) string {
+	file, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if libraries, _ := file.ImportedLibraries(); len(libraries) > 0 {
+		return ", dynamic"
+	}
+	return ", static"
+}
+
+// memory of an idle adaptor, and what each sandbox adds to it.
+func memory(t *testing.T, runs int) []row {
+	const sandboxes = 200
+	var idle, each []int64
+	for range runs {
+		dir := stand.Dir(t)
+		adaptor := stand.StartAdaptor(t, dir)
+		client := podclient.New(dir + "/hypervisor.sock")
+		if _, err := client.Info(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := rss(t, adaptor.Pid)
+		for i := range sandboxes {
+			_, err := client.CreateVM(t.Context(), &hypervisor.CreateVMRequest{Id: podclient.NewID(), Annotations: map[string]string{
+				"io.kubernetes.cri.sandbox-name": fmt.Sprint("pod-", i), "io.kubernetes.cri.sandbox-namespace": "bench"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		idle, each = append(idle, before), append(each, (rss(t, adaptor.Pid)-before)/sandboxes)
+		adaptor.Kill()
+	}
+	return []row{
+		{"adaptor, idle, resident", "≤ 40 MiB", mib(median(idle)), "VmRSS"},
+		{"adaptor, for each sandbox", "≤ 150 KiB", fmt.Sprintf("%d KiB", median(each)>>10), fmt.Sprintf("VmRSS after CreateVM of %d sandboxes", sandboxes)},
+	}
+}
+
+func rss(t *testing.T, pid int) int64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "VmRSS:")
+	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
+}
+
+// guestBoot measures from the start of QEMU to the first answer of the agent
+// through relay and forwarder: in QEMU's CPU time, and on the clock.
+func guestBoot(t *testing.T, runs int) []row {
+	dir := stand.Dir(t)
+	stand.StartAdaptor(t, dir)
+	client := podclient.New(dir + "/hypervisor.sock")
+	var cpu, clock []time.Duration
+	for range runs {
+		began := time.Now()
+		pod, err := client.NewPod(podclient.PodSpec{Name: "boot"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pod.CreateVM(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := pod.StartVM(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		clock, cpu = append(clock, time.Since(began)), append(cpu, qemuCPU(t, dir))
+		if err := pod.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []row{
+		{"guest: QEMU start to agent ready, CPU time", "≤ 2.5 s", fmt.Sprintf("%.2f s", median(cpu).Seconds()), "utime + stime of QEMU when StartVM returns"},
+		{"CreateVM and StartVM, elapsed", "", fmt.Sprintf("%.2f s", median(clock).Seconds()), ""},
+	}
+}
+
+// qemuCPU answers the CPU time of the one QEMU whose files are in dir.
+func qemuCPU(t *testing.T, dir string) time.Duration {
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range paths {
+		line, _ := os.ReadFile(p)
+		if !strings.Contains(string(line), "qemu-system") || !strings.Contains(string(line), dir) || strings.Contains(string(line), "cloud-api-adaptor") {
+			continue
+		}
+		stat, _ := os.ReadFile(filepath.Dir(p) + "/stat")
+		// utime and stime are fields 14 and 15, in ticks of 10 ms (proc(5)).
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
+		user, _ := strconv.Atoi(fields[11])
+		system, _ := strconv.Atoi(fields[12])
+		return time.Duration(user+system) * 10 * time.Millisecond
+	}
+	t.Fatal("no QEMU is running")
+	return 0
+}
+
+// firstOutput is `outrigger run` as a user sees it, from nothing.
+func firstOutput(t *testing.T, runs int) []row {
+	var times, whole []time.Duration
+	for range runs {
+		root := stand.Dir(t)
+		cmd := exec.Command(stand.Binary(t, "outrigger"), "run", "--root", root, "--quiet", "oci:"+stand.Binary(t, "demo-image"), "--", "echo", "hello")
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		times = append(times, time.Since(began))
+		io.Copy(io.Discard, stdout)
+		if err := cmd.Wait(); err != nil || line != "hello\n" {
+			t.Fatalf("outrigger run: %v, %q\n%s", err, line, stderr.String())
+		}
+		whole = append(whole, time.Since(began))
+	}
+	return []row{
+		{"`outrigger run` to first output", "≤ 5 s, idle machine", fmt.Sprintf("%.2f s", median(times).Seconds()), "starts adaptor and relay, boots, pulls, runs"},
+		{"`outrigger run`, whole", "", fmt.Sprintf("%.2f s", median(whole).Seconds()), "and removes everything"},
+	}
+}
