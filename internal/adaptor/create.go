@@ -57,12 +57,12 @@ func (s *Service) nodeAddress(ctx context.Context) (netip.Addr, error) {
 func (s *Service) reserve(_ context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
 	if rec.Network != nil {
-		vni, err := s.opts.VNIs.Reserve()
+		vni, err := s.opts.VNIs.Acquire()
 		if err != nil {
 			return fmt.Errorf("reserve a tunnel id: %w", err)
 		}
 		cfg := *rec.Network
-		cfg.VXLANID, cfg.Index = vni, vni-s.opts.MinVNI
+		cfg.VXLANID, cfg.Index = int(vni), int(vni)-s.opts.MinVNI
 		rec.Network = &cfg
 	}
 	tags := maps.Clone(s.owner)
@@ -82,7 +82,7 @@ func (s *Service) reserve(_ context.Context, sb *sandbox) error {
 
 func (s *Service) unreserve(_ context.Context, sb *sandbox) error {
 	if cfg := sb.snapshot().Network; cfg != nil && cfg.VXLANID != 0 {
-		s.opts.VNIs.Release(cfg.VXLANID)
+		s.opts.VNIs.Release(uint32(cfg.VXLANID))
 	}
 	return nil
 }

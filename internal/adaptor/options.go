@@ -30,15 +30,15 @@ type Network interface {
 	Teardown(ctx context.Context, netns string, cfg *podnetwork.Config, vm netip.Addr) error
 }
 
-// VNIs hands out the tunnel ids of this node. All methods are safe for
-// concurrent use.
+// VNIs hands out the tunnel ids of this node; *podnetwork.VNIPool is one. All
+// methods are safe for concurrent use.
 type VNIs interface {
-	// Reserve takes a free one.
-	Reserve() (int, error)
-	// Acquire takes that one; it is an error if it is taken.
-	Acquire(vni int) error
+	// Acquire takes a free one.
+	Acquire() (uint32, error)
+	// Reserve takes that one; it is an error if it is taken.
+	Reserve(vni uint32) error
 	// Release gives one back; of a free one it does nothing.
-	Release(vni int)
+	Release(vni uint32)
 }
 
 // Relay steers the agent relay of this node, which outlives the adaptor.
@@ -172,15 +172,16 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// check reports everything that is wrong at once.
-func (o *Options) check() error {
+// Check reports everything that is wrong at once, but for the parts that may
+// still be missing: provider, network, VNIs and relay.
+func (o *Options) Check() error {
+	o.setDefaults()
 	var problems []error
 	wrong := func(bad bool, format string, args ...any) {
 		if bad {
 			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
-	wrong(o.Provider == nil || o.Network == nil || o.VNIs == nil || o.Relay == nil, "adaptor: provider, network, VNIs and relay are required")
 	wrong(!filepath.IsAbs(o.PodsDir), "-pods-dir %q is not an absolute path", o.PodsDir)
 	wrong(strings.Contains(o.PodsDir, ":"), "-pods-dir %q contains ':', which shims refuse in a socket path", o.PodsDir)
 	wrong(o.ForwarderPort < 1 || o.ForwarderPort > 65535, "-forwarder-port %d is not between 1 and 65535", o.ForwarderPort)

@@ -67,6 +67,7 @@ func (s *Service) served(ctx context.Context) (map[string]*relaypb.Served, error
 }
 
 func (s *Service) takeOver(rec *Record, served map[string]*relaypb.Served) {
+	rec.Step = furthest(rec.Step)
 	sb := newSandbox(*rec)
 	sb.onDisk = true
 	s.adopt(sb)
@@ -97,7 +98,7 @@ func (s *Service) adopt(sb *sandbox) {
 	if cfg == nil || cfg.VXLANID == 0 {
 		return
 	}
-	if err := s.opts.VNIs.Acquire(cfg.VXLANID); err != nil {
+	if err := s.opts.VNIs.Reserve(uint32(cfg.VXLANID)); err != nil {
 		s.logger(sb).Warn("the sandbox's tunnel id is taken", "vni", cfg.VXLANID, "error", err)
 	}
 }

@@ -4,6 +4,7 @@ package adaptor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -40,9 +41,11 @@ type Service struct {
 // New checks the options and takes hold of the journal. It fails when another
 // process holds it.
 func New(opts Options) (*Service, error) {
-	opts.setDefaults()
-	if err := opts.check(); err != nil {
+	if err := opts.Check(); err != nil {
 		return nil, err
+	}
+	if opts.Provider == nil || opts.Network == nil || opts.VNIs == nil || opts.Relay == nil {
+		return nil, errors.New("adaptor: provider, network, VNIs and relay are required")
 	}
 	opts.PodsDir = filepath.Clean(opts.PodsDir)
 	journal, err := openJournal(opts.PodsDir)

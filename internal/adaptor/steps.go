@@ -54,6 +54,18 @@ var stepNames = []string{
 // stepIndex answers the place of a step in the order; -1 for an unknown one.
 func stepIndex(name string) int { return slices.Index(stepNames, name) }
 
+// furthest answers how far a sandbox may have come whose record says name:
+// steps that are not durable leave no trace in it.
+func furthest(name string) string {
+	for _, st := range steps[stepIndex(name)+1:] {
+		if st.durable {
+			break
+		}
+		name = st.name
+	}
+	return name
+}
+
 // The parts that CreateVM and StartVM do.
 func createSteps() []step { return steps[:stepIndex(stepCreateInstance)] }
 func startSteps() []step  { return steps[stepIndex(stepCreateInstance):] }

@@ -149,13 +149,13 @@ func (r *Relay) Served() int { return count(r.Dir) }
 
 // VNIs counts upwards from Min and never hands out what is taken.
 type VNIs struct {
-	Min   int
+	Min   uint32
 	mu    sync.Mutex
-	taken map[int]bool
+	taken map[uint32]bool
 }
 
-// Reserve takes the lowest free id.
-func (v *VNIs) Reserve() (int, error) {
+// Acquire takes the lowest free id.
+func (v *VNIs) Acquire() (uint32, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for vni := v.Min; ; vni++ {
@@ -166,8 +166,8 @@ func (v *VNIs) Reserve() (int, error) {
 	}
 }
 
-// Acquire takes that id.
-func (v *VNIs) Acquire(vni int) error {
+// Reserve takes that id.
+func (v *VNIs) Reserve(vni uint32) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.taken[vni] {
@@ -178,7 +178,7 @@ func (v *VNIs) Acquire(vni int) error {
 }
 
 // Release gives it back.
-func (v *VNIs) Release(vni int) {
+func (v *VNIs) Release(vni uint32) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.taken, vni)
@@ -191,9 +191,9 @@ func (v *VNIs) Taken() int {
 	return len(v.taken)
 }
 
-func (v *VNIs) take(vni int) {
+func (v *VNIs) take(vni uint32) {
 	if v.taken == nil {
-		v.taken = map[int]bool{}
+		v.taken = map[uint32]bool{}
 	}
 	v.taken[vni] = true
 }
