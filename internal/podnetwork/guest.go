@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podnetwork
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// underlayWait is how long SetupGuest waits for the VM's network: DHCP on some
+// clouds takes minutes.
+const underlayWait = 3 * time.Minute
+
+// underlayPoll is short since the pod waits for it, and a look is cheap.
+const underlayPoll = 20 * time.Millisecond
+
+// guestEnd is the VM's half of its pod's network.
+type guestEnd struct {
+	vm, pod *namespace
+	cfg     *Config
+	link    netlink.Link
+}
+
+// SetupGuest rebuilds the pod's interface in the VM: it makes the namespace at
+// podNetns if there is none, the tunnel to the node as the pod's interface in
+// it, and the pod's addresses, routes and permanent neighbours. It waits up to
+// three minutes for the VM's own network. hostInterface, if not empty, is where
+// the tunnel must leave the VM. Calling it again, also after a crash, repairs
+// what is missing and leaves a working tunnel alone.
+func SetupGuest(ctx context.Context, podNetns, hostInterface string, cfg *Config) error {
+	if err := setupGuest(ctx, podNetns, hostInterface, cfg); err != nil {
+		return fmt.Errorf("set up the pod's network in the VM: %w", err)
+	}
+	return nil
+}
+
+func setupGuest(ctx context.Context, podNetns, hostInterface string, cfg *Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	vm, err := currentNamespace()
+	if err != nil {
+		return err
+	}
+	defer vm.Close()
+	way, err := vm.waitUnderlay(ctx, hostInterface, cfg)
+	if err != nil {
+		return err
+	}
+	pod, err := ensureNamespace(podNetns)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	end := &guestEnd{vm: vm, pod: pod, cfg: cfg}
+	if err := end.build(way); err != nil {
+		return err
+	}
+	if cfg.ExternalNetViaPodVM {
+		end.moveExternal(way.link)
+	}
+	return nil
+}
+
+// TeardownGuest removes the pod's interface. The namespace stays: containers
+// may be in it, and a new SetupGuest uses it again. Interfaces that were moved
+// into it go back when the namespace ends, with the VM.
+func TeardownGuest(_ context.Context, podNetns string, cfg *Config) error {
+	pod, err := openNamespace(podNetns)
+	if errors.Is(err, ErrNoNetns) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("tear down the pod's network in the VM: %w", err)
+	}
+	defer pod.Close()
+	if err := pod.deleteLink(cfg.Interface, "vxlan"); err != nil {
+		return fmt.Errorf("tear down the pod's network in the VM: %w", err)
+	}
+	return nil
+}
+
+// waitUnderlay waits until the VM reaches the node.
+func (n *namespace) waitUnderlay(ctx context.Context, hostInterface string, cfg *Config) (*path, error) {
+	ctx, cancel := context.WithTimeout(ctx, underlayWait)
+	defer cancel()
+	tick := time.NewTicker(underlayPoll)
+	defer tick.Stop()
+	for {
+		way, err := n.underlay(hostInterface, cfg.WorkerNodeIP.Addr().Unmap())
+		if err == nil {
+			return way, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("wait for the VM's network: %w", ctx.Err()), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// underlay is the VM's way to the node.
+func (n *namespace) underlay(hostInterface string, node netip.Addr) (*path, error) {
+	way, err := n.pathTo(node)
+	if err != nil || hostInterface == "" {
+		return way, err
+	}
+	link, err := n.link(hostInterface)
+	if err != nil {
+		return nil, err
+	}
+	if link == nil {
+		return nil, fmt.Errorf("-host-interface %s: the VM has no such interface", hostInterface)
+	}
+	if link.Attrs().Index == way.link {
+		return way, nil
+	}
+	return n.pathVia(link, node)
+}
+
+// pathVia uses the address of an interface that the route to dst does not
+// leave by; replies come in there since the node sends to that address.
+func (n *namespace) pathVia(link netlink.Link, dst netip.Addr) (*path, error) {
+	addrs, err := n.globalAddresses(link)
+	if err != nil {
+		return nil, err
+	}
+	for _, addr := range addrs {
+		if addr.Addr().Is4() == dst.Is4() {
+			return &path{source: addr.Addr(), link: link.Attrs().Index, mtu: min(link.Attrs().MTU, maxMTU)}, nil
+		}
+	}
+	return nil, fmt.Errorf("interface %s has no address of the family of the node's address %s", link.Attrs().Name, dst)
+}
+
+func (e *guestEnd) build(way *path) error {
+	if err := e.pod.loopbackUp(); err != nil {
+		return err
+	}
+	if err := e.ensureInterface(way); err != nil {
+		return err
+	}
+	for _, configure := range []func() error{e.setAddresses, e.setRoutes, e.setNeighbors} {
+		if err := configure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *namespace) loopbackUp() error {
+	lo, err := n.LinkByName("lo")
+	if err == nil {
+		err = n.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	return nil
+}
+
+// ensureInterface makes the tunnel under the pod's interface name at once, and
+// repairs MAC and MTU of one that an earlier run left.
+func (e *guestEnd) ensureInterface(way *path) error {
+	mtu, err := e.cfg.tunnelMTU(way.mtu)
+	if err != nil {
+		return err
+	}
+	mac, err := net.ParseMAC(e.cfg.PodHwAddr)
+	if err != nil {
+		return err
+	}
+	t := &tunnel{
+		name: e.cfg.Interface, vni: e.cfg.VXLANID, port: e.cfg.port(), mtu: mtu, mac: mac,
+		local: way.source, remote: e.cfg.WorkerNodeIP.Addr().Unmap(),
+	}
+	link, created, err := t.ensure(e.vm, e.pod)
+	if err != nil {
+		return err
+	}
+	e.link = link
+	if !created {
+		if err := e.repair(mac, mtu); err != nil {
+			return err
+		}
+	}
+	if err := e.pod.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", e.cfg.Interface, err)
+	}
+	return nil
+}
+
+func (e *guestEnd) repair(mac net.HardwareAddr, mtu int) error {
+	var errs []error
+	if attrs := e.link.Attrs(); !slices.Equal(attrs.HardwareAddr, mac) {
+		errs = append(errs, e.pod.LinkSetHardwareAddr(e.link, mac))
+	}
+	if e.link.Attrs().MTU != mtu {
+		errs = append(errs, e.pod.LinkSetMTU(e.link, mtu))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("repair %s: %w", e.cfg.Interface, err)
+	}
+	return nil
+}
+
+// setAddresses adds no subnet routes (those of the pod's namespace count, and
+// ptp and Calico have none) and skips duplicate detection, since the address
+// is on the node too.
+func (e *guestEnd) setAddresses() error {
+	for _, ip := range e.cfg.podIPs() {
+		ip = netip.PrefixFrom(ip.Addr().Unmap(), ip.Bits())
+		addr := &netlink.Addr{IPNet: toIPNet(ip), Flags: unix.IFA_F_NOPREFIXROUTE}
+		if ip.Addr().Is6() {
+			addr.Flags |= unix.IFA_F_NODAD
+		}
+		if err := e.pod.AddrReplace(e.link, addr); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", ip, e.cfg.Interface, err)
+		}
+	}
+	return nil
+}
+
+// setRoutes adds routes without gateway first: the gateways are found by them.
+func (e *guestEnd) setRoutes() error {
+	var direct, indirect []Route
+	for _, route := range e.cfg.Routes {
+		switch {
+		case route.Dev != "" && route.Dev != e.cfg.Interface:
+			slog.Warn("route of another interface is not set up in the VM", "destination", route.Dst, "interface", route.Dev)
+		case route.GW == "":
+			direct = append(direct, route)
+		default:
+			indirect = append(indirect, route)
+		}
+	}
+	for _, route := range append(direct, indirect...) {
+		if err := e.setRoute(route); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setRoute takes the gateway for on-link where no other route leads to it.
+func (e *guestEnd) setRoute(r Route) error {
+	dst, err := r.dst()
+	if err != nil {
+		return err
+	}
+	gw, err := r.gateway()
+	if err != nil {
+		return err
+	}
+	if dst.Bits() == 0 && e.hasExternal(familyOf(dst.Addr())) {
+		return nil
+	}
+	route := &netlink.Route{
+		LinkIndex: e.link.Attrs().Index, Dst: toIPNet(dst), Gw: gw.AsSlice(),
+		Protocol: protocols[r.Protocol], Scope: scopes[r.Scope],
+	}
+	err = e.pod.RouteReplace(route)
+	if err != nil && gw.IsValid() {
+		route.Flags |= int(netlink.FLAG_ONLINK)
+		err = e.pod.RouteReplace(route)
+	}
+	if err != nil {
+		return fmt.Errorf("add route to %s via %q: %w", dst, r.GW, err)
+	}
+	return nil
+}
+
+// setNeighbors leaves out what the kernel finds by itself.
+func (e *guestEnd) setNeighbors() error {
+	for _, n := range e.cfg.Neighbors {
+		state := neighborStates[n.State]
+		if state&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) == 0 || n.HwAddr == "" || n.Dev != "" && n.Dev != e.cfg.Interface {
+			continue
+		}
+		mac, err := net.ParseMAC(n.HwAddr)
+		if err != nil {
+			return fmt.Errorf("neighbour %s: %w", n.IP, err)
+		}
+		neigh := &netlink.Neigh{LinkIndex: e.link.Attrs().Index, State: state, IP: net.ParseIP(n.IP), HardwareAddr: mac}
+		if err := e.pod.NeighSet(neigh); err != nil {
+			return fmt.Errorf("add neighbour %s: %w", n.IP, err)
+		}
+	}
+	return nil
+}

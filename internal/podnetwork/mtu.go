@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podnetwork
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Bytes that the tunnel puts around a pod's IP packet: the inner Ethernet
+// header (14), VXLAN (8, RFC 7348), UDP (8) and IP (20 or 40).
+const (
+	overhead4 = 14 + 8 + 8 + 20
+	overhead6 = 14 + 8 + 8 + 40
+)
+
+// Smallest MTUs that the protocols allow (RFC 791, RFC 8200).
+const (
+	minMTU4 = 68
+	minMTU6 = 1280
+	maxMTU  = 65535
+)
+
+// TunnelMTU is the largest IP packet, in bytes, that a pod may send through a
+// tunnel between addresses of underlay's family: no larger than the pod's own
+// MTU, and with the tunnel's headers no larger than the underlay's. An
+// underlayMTU of 0 is unknown and limits nothing.
+func TunnelMTU(podMTU, underlayMTU int, underlay netip.Addr) int {
+	if underlayMTU == 0 {
+		return podMTU
+	}
+	return min(podMTU, underlayMTU-overhead(underlay))
+}
+
+func overhead(underlay netip.Addr) int {
+	if underlay.Unmap().Is4() {
+		return overhead4
+	}
+	return overhead6
+}
+
+// tunnelMTU is [TunnelMTU] for the smaller of the underlay MTUs known at the
+// node's end and at this one.
+func (c *Config) tunnelMTU(underlayMTU int) (int, error) {
+	if c.UnderlayMTU != 0 {
+		underlayMTU = min(underlayMTU, c.UnderlayMTU)
+	}
+	mtu := TunnelMTU(c.MTU, underlayMTU, c.WorkerNodeIP.Addr())
+	least := minMTU4
+	if c.hasIPv6() {
+		least = minMTU6
+	}
+	if mtu < least {
+		return 0, fmt.Errorf("pod MTU %d over an underlay of MTU %d leaves %d bytes, the pod needs at least %d; raise the MTU of the interface with %s",
+			c.MTU, underlayMTU, mtu, least, c.WorkerNodeIP.Addr())
+	}
+	return mtu, nil
+}
+
+func (c *Config) hasIPv6() bool {
+	for _, ip := range c.podIPs() {
+		if ip.Addr().Is6() {
+			return true
+		}
+	}
+	return false
+}
+
+// path is how packets to an address leave a namespace.
+type path struct {
+	source netip.Addr
+	link   int
+	// mtu is in bytes: that of the route if it has one, else the interface's.
+	mtu int
+}
+
+func (n *namespace) pathTo(dst netip.Addr) (*path, error) {
+	routes, err := n.RouteGet(net.IP(dst.AsSlice()))
+	if err != nil {
+		return nil, fmt.Errorf("no route to %s: %w", dst, err)
+	}
+	route := firstHop(routes[0])
+	link, err := n.LinkByIndex(route.LinkIndex)
+	if err != nil {
+		return nil, fmt.Errorf("interface of the route to %s: %w", dst, err)
+	}
+	source, _ := netip.AddrFromSlice(route.Src)
+	return &path{source: source.Unmap(), link: route.LinkIndex, mtu: routeMTU(route, link)}, nil
+}
+
+func routeMTU(route netlink.Route, link netlink.Link) int {
+	mtu := min(link.Attrs().MTU, maxMTU) // loopback has 65536
+	if route.MTU != 0 {
+		mtu = min(mtu, route.MTU)
+	}
+	return mtu
+}

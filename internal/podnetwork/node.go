@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podnetwork
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Names of what SetupNode adds to a pod's namespace.
+const (
+	nodeTunnelName = "vxlan1"
+	// answerBridgeName is the bridge that makes the tunnel answer packets that
+	// are too big; see [nodeEnd.ensureAnswers].
+	answerBridgeName = "vxlan1-mtu"
+)
+
+// nodeEnd is the node's half of one pod's network.
+type nodeEnd struct {
+	node, pod *namespace
+	cfg       *Config
+	vm        netip.Addr
+
+	podLink    netlink.Link
+	tunnelLink netlink.Link
+}
+
+// SetupNode connects the pod's namespace with its VM: what enters the pod's
+// interface leaves by the tunnel, and the other way round. It is called in the
+// node's network namespace. Calling it again changes nothing that is right.
+// On an error it undoes what this call did. Errors: [ErrNoNetns],
+// [ErrVNIInUse], [ErrForeignFilter].
+func SetupNode(ctx context.Context, netns string, cfg *Config, vm netip.Addr) error {
+	end, err := openNode(netns, cfg, vm)
+	if err != nil {
+		return fmt.Errorf("set up pod network: %w", err)
+	}
+	defer end.Close()
+	if err := runSteps(ctx, end.steps()); err != nil {
+		return fmt.Errorf("set up pod network: %w", err)
+	}
+	return nil
+}
+
+func openNode(netns string, cfg *Config, vm netip.Addr) (*nodeEnd, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.VXLANID == 0 {
+		return nil, errors.New("pod-network: vxlan-id is missing")
+	}
+	if err := checkEnds(cfg.WorkerNodeIP.Addr().Unmap(), vm.Unmap()); err != nil {
+		return nil, err
+	}
+	node, err := currentNamespace()
+	if err != nil {
+		return nil, err
+	}
+	pod, err := openNamespace(netns)
+	if err != nil {
+		node.Close()
+		return nil, err
+	}
+	end := &nodeEnd{node: node, pod: pod, cfg: cfg, vm: vm.Unmap()}
+	if end.podLink, err = pod.link(cfg.Interface); err == nil && end.podLink == nil {
+		err = fmt.Errorf("the pod's namespace has no interface %s", cfg.Interface)
+	}
+	if err != nil {
+		end.Close()
+		return nil, err
+	}
+	return end, nil
+}
+
+func (e *nodeEnd) Close() {
+	e.node.Close()
+	e.pod.Close()
+}
+
+// step does one thing and reports how to undo what it changed; a nil undo
+// says that everything was in place already.
+type step struct {
+	name string
+	do   func() (undo func() error, err error)
+}
+
+// runSteps runs steps in order. When one fails, or ctx ends between two, it
+// undoes in reverse what they changed.
+func runSteps(ctx context.Context, steps []step) error {
+	var undos []func() error
+	for _, s := range steps {
+		err := ctx.Err()
+		if err == nil {
+			var undo func() error
+			if undo, err = s.do(); undo != nil {
+				undos = append(undos, undo)
+			}
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", s.name, err), undoAll(undos))
+		}
+	}
+	return nil
+}
+
+func undoAll(undos []func() error) error {
+	var errs []error
+	for i := len(undos) - 1; i >= 0; i-- {
+		errs = append(errs, undos[i]())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("undo: %w", err)
+	}
+	return nil
+}
+
+// steps go from the underlay to the pod; traffic flows after the last.
+func (e *nodeEnd) steps() []step {
+	return []step{
+		{"exempt tunnel from connection tracking", e.ensureUntracked},
+		{"create tunnel", e.ensureTunnel},
+		{"answer packets that are too big", e.ensureAnswers},
+		{"lower MTU towards the pod", e.ensureInboundMTU},
+		{"redirect pod to tunnel", func() (func() error, error) { return e.ensureRedirect(e.podLink, e.tunnelLink) }},
+		{"redirect tunnel to pod", func() (func() error, error) { return e.ensureRedirect(e.tunnelLink, e.podLink) }},
+		{"start tunnel", e.startTunnel},
+	}
+}
+
+func (e *nodeEnd) ensureUntracked() (func() error, error) {
+	if changed := addUntracked(e.node.ns, e.vm, e.cfg.port()); !changed {
+		return nil, nil
+	}
+	return func() error { return removeUntracked(e.node.ns, e.vm, e.cfg.port()) }, nil
+}
+
+func (e *nodeEnd) ensureTunnel() (func() error, error) {
+	path, err := e.node.pathTo(e.vm)
+	if err != nil {
+		return nil, err
+	}
+	mtu, err := e.cfg.tunnelMTU(path.mtu)
+	if err != nil {
+		return nil, err
+	}
+	t := &tunnel{
+		name: nodeTunnelName, vni: e.cfg.VXLANID, port: e.cfg.port(), mtu: mtu,
+		local: e.cfg.WorkerNodeIP.Addr().Unmap(), remote: e.vm,
+	}
+	if err := e.releasePeer(t); err != nil {
+		return nil, err
+	}
+	link, created, err := t.ensure(e.node, e.pod)
+	e.tunnelLink = link
+	if !created {
+		return nil, err
+	}
+	return func() error { return e.pod.deleteLink(nodeTunnelName, "vxlan") }, err
+}
+
+// releasePeer gives the peer its MTU back before a tunnel of an earlier set-up
+// is replaced, and with it the note of that MTU.
+func (e *nodeEnd) releasePeer(t *tunnel) error {
+	old, err := e.pod.link(nodeTunnelName)
+	if err != nil || old == nil || t.matches(old) {
+		return err
+	}
+	return restorePeerMTU(e.node, e.pod, e.podLink, old)
+}
+
+func (e *nodeEnd) ensureRedirect(from, to netlink.Link) (func() error, error) {
+	changed, err := e.pod.ensureRedirect(from, to)
+	if !changed {
+		return nil, err
+	}
+	return func() error { return e.pod.removeRedirect(from) }, err
+}
+
+func (e *nodeEnd) startTunnel() (func() error, error) {
+	if err := e.pod.LinkSetUp(e.tunnelLink); err != nil {
+		return nil, fmt.Errorf("set %s up: %w", nodeTunnelName, err)
+	}
+	return nil, nil // removing the tunnel undoes it
+}
+
+// deleteLink removes an interface of the given type; success if there is none.
+func (n *namespace) deleteLink(name, kind string) error {
+	link, err := n.link(name)
+	if err != nil || link == nil || link.Type() != kind {
+		return err
+	}
+	if err := n.LinkDel(link); err != nil && !gone(err) {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podnetwork
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrVNIInUse says that the node already has a tunnel with this VNI and port,
+// possibly in a namespace that has no name.
+var ErrVNIInUse = errors.New("the VXLAN network identifier is in use on this machine")
+
+// tunnel is one end of a pod's tunnel.
+type tunnel struct {
+	name          string
+	vni, port     int
+	local, remote netip.Addr
+	mtu           int
+	mac           net.HardwareAddr // nil lets the kernel choose
+}
+
+// ensure makes the tunnel's interface in the namespace dest. Its UDP socket
+// belongs to the namespace underlay for good: the kernel binds a VXLAN device
+// to the namespace of the caller, not to the one it is created in, so there is
+// no moment at which a half-made device with a passing name is on the node.
+func (t *tunnel) ensure(underlay, dest *namespace) (link netlink.Link, created bool, err error) {
+	link, err = dest.link(t.name)
+	if err != nil {
+		return nil, false, err
+	}
+	if link != nil && t.matches(link) {
+		return link, false, nil
+	}
+	if link != nil {
+		if link.Type() != "vxlan" {
+			return nil, false, fmt.Errorf("interface %s exists in the pod's namespace and is of type %s", t.name, link.Type())
+		}
+		if err := dest.LinkDel(link); err != nil {
+			return nil, false, fmt.Errorf("replace tunnel %s: %w", t.name, err)
+		}
+	}
+	if err := t.create(underlay, dest); err != nil {
+		return nil, false, err
+	}
+	link, err = dest.LinkByName(t.name)
+	if err != nil {
+		return nil, true, fmt.Errorf("tunnel %s is not where it was made: %w", t.name, err)
+	}
+	return link, true, nil
+}
+
+func (t *tunnel) create(underlay, dest *namespace) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = t.name, t.mtu, t.mac
+	attrs.Namespace = netlink.NsFd(dest.ns)
+	err := underlay.LinkAdd(&netlink.Vxlan{
+		LinkAttrs: attrs, VxlanId: t.vni, Port: t.port,
+		SrcAddr: t.local.AsSlice(), Group: t.remote.AsSlice(),
+	})
+	if errors.Is(err, unix.EEXIST) {
+		err = fmt.Errorf("%w (%d, UDP port %d)", ErrVNIInUse, t.vni, t.port)
+	}
+	if err != nil {
+		return fmt.Errorf("create tunnel %s from %s to %s: %w", t.name, t.local, t.remote, err)
+	}
+	return nil
+}
+
+func (t *tunnel) matches(link netlink.Link) bool {
+	have, ok := link.(*netlink.Vxlan)
+	return ok && have.VxlanId == t.vni && have.Port == t.port &&
+		have.SrcAddr.Equal(t.local.AsSlice()) && have.Group.Equal(t.remote.AsSlice())
+}
+
+func checkEnds(node, vm netip.Addr) error {
+	if !vm.IsValid() {
+		return errors.New("the VM has no address")
+	}
+	if node.Is4() != vm.Is4() {
+		return fmt.Errorf("the node's address %s and the VM's address %s are of different families", node, vm)
+	}
+	return nil
+}

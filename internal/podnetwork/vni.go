@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podnetwork
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+)
+
+// maxVNI is the largest VXLAN network identifier: 24 bits (RFC 7348).
+const maxVNI = 1<<24 - 1
+
+// namedNetnsDir is where ip-netns and CNI runtimes mount namespaces.
+const namedNetnsDir = "/run/netns"
+
+// ErrVNIsExhausted says that every VNI from the pool's minimum up is in use.
+var ErrVNIsExhausted = errors.New("no VXLAN network identifier is free")
+
+// VNIPool hands out VXLAN network identifiers that no other tunnel of this
+// node uses. It does not persist them: after a restart, reserve those of the
+// journal before the first Acquire. Its methods are safe for concurrent use.
+type VNIPool struct {
+	mu   sync.Mutex
+	min  uint32
+	next uint32
+	held map[uint32]bool
+	// seen are those of tunnels found on the node when the pool was made.
+	seen map[uint32]bool
+}
+
+// NewVNIPool makes a pool that begins at min, which must be from 1 to
+// 16777215. It looks for existing VXLAN devices in this network namespace and
+// in those mounted under /run/netns.
+func NewVNIPool(min uint32) (*VNIPool, error) {
+	if min == 0 || min > maxVNI {
+		return nil, fmt.Errorf("smallest VXLAN network identifier %d: want 1 to %d", min, maxVNI)
+	}
+	seen, err := currentVNIs()
+	if err != nil {
+		return nil, err
+	}
+	mounted, _ := filepath.Glob(filepath.Join(namedNetnsDir, "*"))
+	for _, path := range mounted {
+		addVNIs(seen, path)
+	}
+	return &VNIPool{min: min, next: min, held: map[uint32]bool{}, seen: seen}, nil
+}
+
+// Reserve takes one identifier, as a journal names it. It may be below the
+// pool's minimum, which can have been changed since. Reserving twice is an
+// error: two sandboxes would share a tunnel.
+func (p *VNIPool) Reserve(v uint32) error {
+	if v == 0 || v > maxVNI {
+		return fmt.Errorf("VXLAN network identifier %d: want 1 to %d", v, maxVNI)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held[v] {
+		return fmt.Errorf("VXLAN network identifier %d is reserved already", v)
+	}
+	p.held[v] = true
+	return nil
+}
+
+// Acquire takes a free identifier. Released ones come last, so that stray
+// packets of a removed pod do not reach a new one. [ErrVNIsExhausted] when
+// none is free.
+func (p *VNIPool) Acquire() (uint32, error) {
+	present, err := currentVNIs()
+	if err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range maxVNI - p.min + 1 {
+		v := p.next
+		if p.next++; p.next > maxVNI {
+			p.next = p.min
+		}
+		if !p.held[v] && !p.seen[v] && !present[v] {
+			p.held[v] = true
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("%w from %d to %d", ErrVNIsExhausted, p.min, maxVNI)
+}
+
+// Release gives an identifier back after its tunnel was removed. Releasing a
+// free one does nothing.
+func (p *VNIPool) Release(v uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.held, v)
+	delete(p.seen, v)
+}
+
+func currentVNIs() (map[uint32]bool, error) {
+	links, err := dump(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list the node's interfaces: %w", err)
+	}
+	vnis := map[uint32]bool{}
+	collectVNIs(vnis, links)
+	return vnis, nil
+}
+
+// addVNIs leaves out what cannot be entered: the kernel refuses a tunnel whose
+// VNI is taken in any case, this look only makes it unlikely.
+func addVNIs(vnis map[uint32]bool, path string) {
+	if info, err := os.Stat(path); err != nil || info.IsDir() {
+		return
+	}
+	ns, err := openNamespace(path)
+	if err != nil {
+		return
+	}
+	defer ns.Close()
+	if links, err := ns.links(); err == nil {
+		collectVNIs(vnis, links)
+	}
+}
+
+func collectVNIs(vnis map[uint32]bool, links []netlink.Link) {
+	for _, link := range links {
+		if vxlan, ok := link.(*netlink.Vxlan); ok {
+			vnis[uint32(vxlan.VxlanId)] = true
+		}
+	}
+}
