@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command podvm-init is PID 1 of the pod VM.
+// Command podvm-init is PID 1 of the pod VM, and the program that its kernel
+// calls to load a module ("podvm-init -q -- NAME").
 package main
 
 import (
@@ -11,9 +12,15 @@ import (
 )
 
 func main() {
-	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "podvm-init: this is the init of a pod VM and runs as PID 1 only")
-		os.Exit(2)
+	if os.Getpid() == 1 {
+		guestinit.Run()
 	}
-	guestinit.Run()
+	if len(os.Args) == 4 && os.Args[1] == "-q" && os.Args[2] == "--" {
+		if err := guestinit.Modprobe(os.Args[3]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	fmt.Fprintln(os.Stderr, "podvm-init: this is the init of a pod VM and runs as PID 1 only")
+	os.Exit(2)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // stages of modules.list and of /modules.order in the image, in load order.
-func stages() []string { return []string{"early", "storage", "late"} }
+func stages() []string { return []string{"early", "storage", "start", "late", "demand"} }
 
 // wantedModule is one line of modules.list.
 type wantedModule struct {
@@ -48,6 +48,7 @@ type moduleTree struct {
 	paths   map[string]string   // name to path below dir
 	deps    map[string][]string // path to paths, nearest first
 	builtin map[string]bool
+	aliases string // modules.alias: "alias PATTERN MODULE" lines
 }
 
 // openModules reads modules.dep and modules.builtin of root/lib/modules/version
@@ -67,7 +68,11 @@ func openModules(root, version string) (*moduleTree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kernel modules: %w", err)
 	}
-	t := &moduleTree{dir: dir, builtin: parseBuiltin(builtin)}
+	aliases, err := os.ReadFile(filepath.Join(dir, "modules.alias"))
+	if err != nil {
+		return nil, fmt.Errorf("kernel modules: %w", err)
+	}
+	t := &moduleTree{dir: dir, builtin: parseBuiltin(builtin), aliases: string(aliases)}
 	t.paths, t.deps, err = parseDep(dep)
 	return t, err
 }
@@ -140,8 +145,8 @@ func (t *moduleTree) closure(name string) ([]string, error) {
 	return list, nil
 }
 
-// loadOrder is the content of /modules.order ("STAGE FILE" lines) and the
-// files it names, by the name they have in /modules.
+// loadOrder is the content of /modules.order, lines of "STAGE FILE
+// DEPENDENCY...", and the files it names, by the name they have in /modules.
 func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[string]string, err error) {
 	var b strings.Builder
 	files = map[string]string{}
@@ -158,12 +163,42 @@ func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[s
 				base := path.Base(f)
 				if files[base] == "" {
 					files[base] = filepath.Join(t.dir, f)
-					fmt.Fprintf(&b, "%s %s\n", stage, base)
+					fmt.Fprintf(&b, "%s %s\n", stage, strings.Join(t.withDeps(f), " "))
 				}
 			}
 		}
 	}
 	return b.String(), files, nil
+}
+
+// withDeps is a module's base name and those of what must be loaded before it,
+// in load order.
+func (t *moduleTree) withDeps(file string) []string {
+	list, _ := t.closure(moduleName(file))
+	names := []string{path.Base(file)}
+	for _, f := range list[:max(len(list)-1, 0)] {
+		names = append(names, path.Base(f))
+	}
+	return names
+}
+
+// aliasLines is the content of /modules.alias: "PATTERN NAME" for the modules
+// in the image, by which the kernel asks for them.
+func (t *moduleTree) aliasLines(files map[string]string) string {
+	have := map[string]bool{}
+	for base := range files {
+		have[moduleName(base)] = true
+	}
+	var b strings.Builder
+	for line := range strings.Lines(t.aliases) {
+		f := strings.Fields(line)
+		// A device is driven by what the stages load; only the kernel's own
+		// requests, which have no bus prefix, need an alias.
+		if len(f) == 3 && f[0] == "alias" && have[f[2]] && !strings.Contains(f[1], ":") {
+			fmt.Fprintf(&b, "%s %s\n", f[1], f[2])
+		}
+	}
+	return b.String()
 }
 
 // moduleSigMagic ends a signed module (scripts/sign-file.c); before it stands

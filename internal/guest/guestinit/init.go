@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -26,10 +27,6 @@ const (
 	forwarderProgram = "/usr/local/bin/agent-protocol-forwarder"
 	debugShell       = "/bin/sh"
 )
-
-// StateDir holds marker files of the boot: modules-late appears when all
-// kernel modules are loaded.
-const StateDir = "/run/podvm"
 
 // guest is the state of the boot.
 type guest struct {
@@ -104,7 +101,7 @@ func (g *guest) readCmdline() error {
 
 func (g *guest) loadEarlyModules() error {
 	var err error
-	if g.modules, err = readModules("/modules.order", "/modules"); err != nil {
+	if g.modules, err = readModules(modulesOrder, modulesDir); err != nil {
 		return err
 	}
 	return g.loadModules(stageEarly)
@@ -288,20 +285,38 @@ func (g *guest) startServices() error {
 	return nil
 }
 
-// afterReady does what the pod's start need not wait for.
+// afterReady does what the agent's start need not wait for.
 func (g *guest) afterReady() {
-	for _, stage := range []string{stageLate, stageStorage} {
-		if err := g.loadModules(stage); err != nil {
-			g.con.logf("ERROR: %s modules: %v", stage, err)
-		}
+	g.tryModules(stageStart)
+	if g.awaitAgent() {
+		g.con.logf("agent is ready")
 	}
-	if err := os.MkdirAll(StateDir, 0o755); err == nil {
-		_ = os.WriteFile(filepath.Join(StateDir, "modules-late"), nil, 0o644)
-	}
+	g.tryModules(stageLate)
+	g.tryModules(stageStorage)
 	watchPowerButton(func() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) })
 	if _, err := os.Stat(debugShell); err == nil {
 		go g.runShell()
 	}
+}
+
+func (g *guest) tryModules(stage string) {
+	if err := g.loadModules(stage); err != nil {
+		g.con.logf("ERROR: %s modules: %v", stage, err)
+	}
+}
+
+// agentSocket is where every kata agent listens in a pod VM.
+const agentSocket = "/run/kata-containers/agent.sock"
+
+// awaitAgent waits until the agent's socket appears, at most ten seconds.
+func (g *guest) awaitAgent() bool {
+	for range 1000 {
+		if _, err := os.Stat(agentSocket); err == nil {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
 }
 
 // runShell keeps a shell on the console of a debug image.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -16,7 +17,15 @@ import (
 const (
 	stageEarly   = "early"
 	stageStorage = "storage"
+	stageStart   = "start"
 	stageLate    = "late"
+)
+
+// Where the image keeps modules; see internal/podvm.
+const (
+	modulesDir     = "/modules"
+	modulesOrder   = "/modules.order"
+	modulesAliases = "/modules.alias"
 )
 
 // modules is the image's list of kernel modules, in load order.
@@ -27,6 +36,7 @@ type modules struct {
 
 type moduleFile struct {
 	stage, file string
+	deps        []string // files to load first, in this order
 	done        bool
 }
 
@@ -37,8 +47,8 @@ func readModules(orderFile, dir string) (*modules, error) {
 	}
 	m := &modules{dir: dir}
 	for line := range strings.Lines(string(data)) {
-		if stage, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			m.order = append(m.order, moduleFile{stage: stage, file: file})
+		if f := strings.Fields(line); len(f) >= 2 {
+			m.order = append(m.order, moduleFile{stage: f[0], file: f[1], deps: f[2:]})
 		}
 	}
 	return m, nil
@@ -75,4 +85,61 @@ func loadModule(path string) error {
 		return fmt.Errorf("load %s: %w", path, err)
 	}
 	return nil
+}
+
+// moduleName is how the kernel calls the module in a file.
+func moduleName(file string) string {
+	return strings.ReplaceAll(strings.TrimSuffix(file, ".ko"), "-", "_")
+}
+
+// loadNamed loads one module and what it needs.
+func (m *modules) loadNamed(name string) error {
+	for _, f := range m.order {
+		if moduleName(f.file) != moduleName(name) {
+			continue
+		}
+		for _, file := range append(f.deps, f.file) {
+			if err := loadModule(filepath.Join(m.dir, file)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("the image has no module %s", name)
+}
+
+// resolveAlias lists the modules that answer to a name, by the "PATTERN NAME"
+// lines of /modules.alias.
+func resolveAlias(aliases, name string) []string {
+	var names []string
+	for line := range strings.Lines(aliases) {
+		pattern, module, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if ok, _ := path.Match(pattern, name); ok {
+			names = append(names, module)
+		}
+	}
+	return names
+}
+
+// Modprobe serves the kernel's requests for modules: podvm-init is also the
+// program that the kernel calls as "modprobe -q -- NAME". It runs in the
+// initramfs as unpacked, where nothing is mounted.
+func Modprobe(name string) error {
+	m, err := readModules(modulesOrder, modulesDir)
+	if err != nil {
+		return err
+	}
+	aliases, err := os.ReadFile(modulesAliases)
+	if err != nil {
+		return err
+	}
+	names := resolveAlias(string(aliases), name)
+	if len(names) == 0 {
+		return m.loadNamed(name)
+	}
+	var errs []error
+	for _, n := range names {
+		errs = append(errs, m.loadNamed(n))
+	}
+	return errors.Join(errs...)
 }

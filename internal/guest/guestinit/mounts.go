@@ -109,6 +109,7 @@ var sysctls = map[string]string{
 	"net/ipv4/ip_forward":              "1",
 	"net/ipv6/conf/all/accept_dad":     "0",
 	"net/ipv6/conf/default/accept_dad": "0",
+	"kernel/modprobe":                  "/init",
 	"kernel/panic":                     "-1",
 	"kernel/panic_on_oops":             "1",
 	"vm/overcommit_memory":             "1",
