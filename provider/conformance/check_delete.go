@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+func checkDelete(r *run) {
+	instance := r.mustCreate(newKey())
+	r.mustDelete(instance.ID)
+	r.checkGone(instance.ID)
+	if err := r.poll(r.leaks); err != nil {
+		r.Errorf("left behind after DeleteInstance(%q): %v", instance.ID, err)
+	}
+}
+
+func (r *run) mustDelete(id string) {
+	r.Helper()
+	if err := r.delete(id); err != nil {
+		r.Fatalf("DeleteInstance(%q): %v", id, err)
+	}
+}
+
+// checkGone waits until no list shows the instance, where there are lists.
+func (r *run) checkGone(id string) {
+	r.Helper()
+	if _, ok := r.provider.(provider.Lister); !ok {
+		return
+	}
+	r.eventually(func() error {
+		list, err := r.list(r.owner)
+		if err == nil && find(list, id) != nil {
+			err = fmt.Errorf("the list still shows the deleted instance %s", id)
+		}
+		return err
+	})
+}
+
+func find(list []provider.Instance, id string) *provider.Instance {
+	for i := range list {
+		if list[i].ID == id {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+func checkDeleteRepeated(r *run) {
+	instance := r.mustCreate(newKey())
+	for range repetitions {
+		r.mustDelete(instance.ID)
+	}
+}
+
+func checkDeleteConcurrent(r *run) {
+	instance := r.mustCreate(newKey())
+	ctx, cancel := r.callContext()
+	defer cancel()
+	results := make(chan error, racers)
+	for range racers {
+		go func() { results <- r.provider.DeleteInstance(ctx, instance.ID) }()
+	}
+	for range racers {
+		if err := within(r, results, r.subject.Limits.Call+r.subject.Limits.Soon, "DeleteInstance"); err != nil {
+			r.Errorf("DeleteInstance(%q), called %d times at once: %v", instance.ID, racers, err)
+		}
+	}
+	r.checkGone(instance.ID)
+}
+
+func checkDeleteAbsent(r *run) {
+	for range repetitions {
+		r.mustDelete(absentID)
+	}
+}
+
+func checkDeleteEmptyID(r *run) {
+	err := r.delete("")
+	if err == nil {
+		r.Fatalf("DeleteInstance of the empty id answered no error")
+	}
+	r.checkClass(err, provider.ErrInvalidArgument)
+}
+
+func checkDeleteReopened(r *run) {
+	instance := r.mustCreate(newKey())
+	if err := r.deleteBy(r.reopen(), instance.ID); err != nil {
+		r.Fatalf("DeleteInstance(%q): %v", instance.ID, err)
+	}
+	r.checkGone(instance.ID)
+}
+
+// checkDeleteWhileCreating deletes as soon as a list shows the instance. The
+// creation may fail or win; nothing may stay once both are deleted.
+func checkDeleteWhileCreating(r *run) {
+	ctx, cancel := r.callContext()
+	defer cancel()
+	result := r.start(ctx, r.creation(newKey()))
+	o, ended := r.deleteListed(result)
+	if !ended {
+		o = within(r, result, r.subject.Limits.Call+r.subject.Limits.Soon, "CreateInstance of a deleted instance")
+	}
+	if o.instance != nil && o.instance.ID != "" {
+		r.mustDelete(o.instance.ID)
+		r.checkGone(o.instance.ID)
+	} else if o.err == nil {
+		r.Errorf("CreateInstance answered neither an instance nor an error")
+	}
+}
+
+// deleteListed waits until the list shows an instance and deletes it, or until
+// the creation has ended, and answers how then.
+func (r *run) deleteListed(result <-chan outcome) (outcome, bool) {
+	r.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case o := <-result:
+			return o, true
+		case <-ticker.C:
+		}
+		list, err := r.list(r.owner)
+		if err != nil {
+			r.Fatalf("ListInstances: %v", err)
+		}
+		if len(list) > 0 {
+			r.mustDelete(list[0].ID)
+			return outcome{}, false
+		}
+	}
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+func checkListOwner(r *run) {
+	first, second := r.mustCreate(newKey()), r.mustCreate(newKey())
+	r.checkShows(r.owner, first.ID, second.ID)
+}
+
+// checkShows waits until a list shows exactly these instances. One that shows
+// another is wrong at once: nobody else carries the tags.
+func (r *run) checkShows(match map[string]string, ids ...string) []provider.Instance {
+	r.Helper()
+	var list []provider.Instance
+	r.eventually(func() (err error) {
+		if list, err = r.list(match); err != nil {
+			return err
+		}
+		r.checkOnly(list, ids)
+		if len(list) != len(ids) {
+			return fmt.Errorf("the list shows %s, not %v", describe(list), ids)
+		}
+		return nil
+	})
+	return list
+}
+
+func (r *run) checkOnly(list []provider.Instance, ids []string) {
+	r.Helper()
+	wanted := map[string]bool{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	seen := map[string]bool{}
+	for _, i := range list {
+		if !wanted[i.ID] {
+			r.Fatalf("the list shows %s, which does not have the tags asked for", i.ID)
+		}
+		if seen[i.ID] {
+			r.Fatalf("the list shows %s twice", i.ID)
+		}
+		seen[i.ID] = true
+	}
+}
+
+func checkListContent(r *run) {
+	c := r.creation(newKey())
+	made := r.mustDo(c)
+	list := r.checkShows(r.owner, made.ID)
+	r.checkContent(c, made, &list[0])
+}
+
+// clockSkew is how far the cloud's clock may be from ours.
+const clockSkew = 24 * time.Hour
+
+// checkContent compares what a list or look-up shows with what was made.
+func (r *run) checkContent(c creation, made, got *provider.Instance) {
+	r.Helper()
+	if got.ID != made.ID || got.Key != c.key {
+		r.Errorf("shown are id %q and key %q, made with id %q and key %q", got.ID, got.Key, made.ID, c.key)
+	}
+	for key, value := range c.spec.Tags {
+		if got.Tags[key] != value {
+			r.Errorf("tag %s is %q, made with %q", key, got.Tags[key], value)
+		}
+	}
+	if age := time.Since(got.Created); !got.Created.IsZero() && age.Abs() > clockSkew {
+		r.Errorf("instance %s was created %s, which is not today", got.ID, got.Created)
+	}
+	switch got.State {
+	case "", provider.StatePending, provider.StateRunning:
+	default:
+		r.Errorf("instance %s is in state %q right after it was made", got.ID, got.State)
+	}
+}
+
+func checkListOthers(r *run) {
+	other := r.creation(newKey())
+	owner := maps.Clone(r.owner)
+	owner[provider.TagNode] += "-other"
+	other.spec = r.spec(other.key, owner)
+	mine, theirs := r.mustCreate(newKey()), r.mustDo(other)
+	r.checkShows(owner, theirs.ID)
+	for range quietLists {
+		r.checkShows(r.owner, mine.ID)
+	}
+}
+
+func checkListEmptyMatch(r *run) {
+	for _, match := range []map[string]string{nil, {}} {
+		list, err := r.list(match)
+		if err == nil {
+			r.Errorf("ListInstances(%#v) answered %s", match, describe(list))
+			continue
+		}
+		r.checkClass(err, provider.ErrInvalidArgument)
+	}
+}
+
+func checkListDeleted(r *run) {
+	instance := r.mustCreate(newKey())
+	r.checkShows(r.owner, instance.ID)
+	r.mustDelete(instance.ID)
+	r.eventually(func() error {
+		list, err := r.list(r.owner)
+		if err == nil && len(list) > 0 {
+			err = fmt.Errorf("the list still shows %s", describe(list))
+		}
+		return err
+	})
+}
+
+func checkListReopened(r *run) {
+	c := r.creation(newKey())
+	made := r.mustDo(c)
+	reopened := r.reopen()
+	lister, ok := reopened.(provider.Lister)
+	if !ok {
+		r.Fatalf("the reopened provider does not implement provider.Lister")
+	}
+	r.eventually(func() error {
+		list, err := call(r, "ListInstances", func(ctx context.Context) ([]provider.Instance, error) {
+			return lister.ListInstances(ctx, r.owner)
+		})
+		if err == nil && find(list, made.ID) == nil {
+			err = fmt.Errorf("the list does not show %s, which another process made", made.ID)
+		}
+		return err
+	})
+}
+
+func checkGet(r *run) {
+	c := r.creation(newKey())
+	made := r.mustDo(c)
+	r.eventually(func() error {
+		got, err := r.get(made.ID)
+		if err != nil {
+			return err
+		}
+		if got == nil {
+			r.Fatalf("GetInstance answered neither an instance nor an error")
+		}
+		r.checkContent(c, made, got)
+		r.checkSame(made, got)
+		return nil
+	})
+}
+
+func checkGetAbsent(r *run) {
+	got, err := r.get(absentID)
+	if err == nil {
+		r.Fatalf("GetInstance(%q) answered %+v", absentID, got)
+	}
+	r.checkClass(err, provider.ErrNotFound)
+}
+
+func checkGetDeleted(r *run) {
+	instance := r.mustCreate(newKey())
+	r.mustDelete(instance.ID)
+	r.eventually(func() error {
+		got, err := r.get(instance.ID)
+		switch {
+		case errors.Is(err, provider.ErrNotFound):
+			return nil
+		case err != nil:
+			return err
+		}
+		return fmt.Errorf("GetInstance(%q) still answers %+v", instance.ID, got)
+	})
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// quietLists is how many lists in a row must show nothing before the suite
+// believes that a creation which answered no id has left nothing.
+const quietLists = 5
+
+// cleanUp deletes everything the check made, also when it has failed, and
+// fails it if something stays. Then it closes the providers.
+func (r *run) cleanUp() {
+	r.Helper()
+	r.settleCreations()
+	ids, lost := r.ledger.take()
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+		r.remove(id)
+	}
+	if _, ok := r.provider.(provider.Lister); ok {
+		r.removeListed(len(lost) > 0)
+	} else {
+		r.removeLost(lost)
+	}
+	if err := r.poll(r.leaks); err != nil {
+		r.Errorf("left behind %s after the end: %v", r.subject.Limits.Settle, err)
+	}
+	for _, p := range slices.Clone(r.open) {
+		r.teardown(p)
+	}
+}
+
+// settleCreations waits for calls that a failed check has left running; their
+// contexts have ended.
+func (r *run) settleCreations() {
+	r.Helper()
+	done := make(chan struct{})
+	go func() {
+		r.ledger.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(r.subject.Limits.Soon):
+		r.Errorf("clean up: a CreateInstance is still running %s after its context ended", r.subject.Limits.Soon)
+	}
+}
+
+func (r *run) remove(id string) {
+	r.Helper()
+	var last error
+	again := r.poll(func() error {
+		if last = r.delete(id); provider.Retryable(last) {
+			return last
+		}
+		return nil
+	})
+	if last != nil || again != nil {
+		r.Errorf("clean up: DeleteInstance(%q): %v", id, last)
+	}
+}
+
+// removeListed deletes what the list shows until it shows nothing: once when
+// all ids were known, several times when one may not show yet.
+func (r *run) removeListed(lost bool) {
+	r.Helper()
+	quiet, wanted := 0, 1
+	if lost {
+		wanted = quietLists
+	}
+	err := r.poll(func() error {
+		for quiet < wanted {
+			list, err := r.list(r.owner)
+			if err != nil {
+				return err
+			}
+			if len(list) > 0 {
+				quiet = 0
+				r.removeAll(list)
+				return fmt.Errorf("the list still shows %s", describe(list))
+			}
+			quiet++
+			time.Sleep(5 * time.Millisecond)
+		}
+		return nil
+	})
+	if err != nil {
+		r.Errorf("clean up: %v", err)
+	}
+}
+
+// removeAll deletes what is not being deleted already, and of the rest only
+// what carries the tags of this run, in case the list shows what it must not.
+func (r *run) removeAll(list []provider.Instance) {
+	r.Helper()
+	for _, i := range list {
+		if i.State != provider.StateDeleting && i.Tags[provider.TagNode] == r.owner[provider.TagNode] {
+			r.remove(i.ID)
+		}
+	}
+}
+
+// removeLost learns the ids of lost creations from the contract: the same key
+// gives the same instance.
+func (r *run) removeLost(lost map[string]creation) {
+	r.Helper()
+	for _, c := range lost {
+		c.provider = r.provider
+		instance, err := r.attempt(c)
+		if instance != nil && instance.ID != "" {
+			r.remove(instance.ID)
+		} else if provider.Retryable(err) {
+			r.Errorf("clean up: find the instance of key %.8s: %v", c.key, err)
+		}
+	}
+	r.ledger.take()
+}
+
+// leaks answers an error while the subject says that something is left.
+func (r *run) leaks() error {
+	if r.subject.Leaks == nil {
+		return nil
+	}
+	left, err := r.subject.Leaks()
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d resources: %s", len(left), strings.Join(left, ", "))
+	}
+	return err
+}

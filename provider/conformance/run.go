@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// podName is the pod of all instances that the suite makes.
+const podName = "conformance"
+
+// absentID is an id that no cloud gives.
+const absentID = "outrigger-no-such-instance"
+
+// run is one check that is running.
+type run struct {
+	T
+	subject  Subject
+	provider provider.Provider
+	// open are the providers that need a Teardown.
+	open []provider.Provider
+	// owner are tags that only the instances of this run carry.
+	owner  map[string]string
+	ledger ledger
+}
+
+func newRun(t T, subject Subject) *run {
+	subject.complete()
+	r := &run{T: t, subject: subject, provider: subject.Provider, open: []provider.Provider{subject.Provider}}
+	r.owner = maps.Clone(subject.Tags)
+	if r.owner == nil {
+		r.owner = map[string]string{}
+	}
+	if r.owner[provider.TagCluster] == "" {
+		r.owner[provider.TagCluster] = "conformance"
+	}
+	r.owner[provider.TagNode] = "conformance-" + newKey()[:16]
+	t.Cleanup(r.cleanUp)
+	return r
+}
+
+// newKey answers a key that looks like a sandbox id.
+func newKey() string {
+	id := make([]byte, 32)
+	rand.Read(id)
+	return hex.EncodeToString(id)
+}
+
+// spec is the spec of an instance with that key and owner.
+func (r *run) spec(key string, owner map[string]string) provider.InstanceTypeSpec {
+	spec := r.subject.Spec
+	tags := maps.Clone(spec.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	maps.Copy(tags, owner)
+	tags[provider.TagNamespace] = "default"
+	tags[provider.TagPod] = podName
+	tags[provider.TagKey] = key
+	tags[provider.TagCreated] = time.Now().UTC().Format(time.RFC3339)
+	spec.Tags = tags
+	return spec
+}
+
+// outcome is how a creation ended.
+type outcome struct {
+	instance *provider.Instance
+	err      error
+}
+
+// creation is a call of CreateInstance and may be changed before it is made.
+type creation struct {
+	provider provider.Provider
+	key      string
+	spec     provider.InstanceTypeSpec
+	config   cloudinit.CloudConfigGenerator
+}
+
+func (r *run) creation(key string) creation {
+	return creation{r.provider, key, r.spec(key, r.owner), cloudinit.Raw(r.subject.UserData)}
+}
+
+// start makes the call on a goroutine of its own and writes it into the
+// ledger.
+func (r *run) start(ctx context.Context, c creation) <-chan outcome {
+	result := make(chan outcome, 1)
+	r.ledger.began(c)
+	go func() {
+		var o outcome
+		defer func() {
+			r.ledger.ended(c, o)
+			result <- o
+		}()
+		defer r.recovered("CreateInstance", &o.err)
+		o.instance, o.err = c.provider.CreateInstance(ctx, podName, c.key, c.config, c.spec)
+	}()
+	return result
+}
+
+// await makes the call and waits for its end.
+func (r *run) await(ctx context.Context, c creation) outcome {
+	r.Helper()
+	result := r.start(ctx, c)
+	o, _ := callWith(ctx, r, "CreateInstance", func(context.Context) (outcome, error) { return <-result, nil })
+	return o
+}
+
+// recovered is deferred around calls to the provider.
+func (r *run) recovered(what string, err *error) {
+	if reason := recover(); reason != nil {
+		*err = fmt.Errorf("%s: panic: %v", what, reason)
+		r.Errorf("%s: panic: %v\n%s", what, reason, debug.Stack())
+	}
+}
+
+// mustCreate makes an instance or ends the check.
+func (r *run) mustCreate(key string) *provider.Instance {
+	r.Helper()
+	return r.mustDo(r.creation(key))
+}
+
+func (r *run) mustDo(c creation) *provider.Instance {
+	r.Helper()
+	instance, err := r.attempt(c)
+	if err != nil {
+		r.Fatalf("CreateInstance: %v", err)
+	}
+	if instance == nil {
+		r.Fatalf("CreateInstance answered neither an instance nor an error")
+	}
+	if instance.ID == "" {
+		r.Fatalf("CreateInstance answered an instance without an id")
+	}
+	return instance
+}
+
+// attempt makes the call with the limit of a call.
+func (r *run) attempt(c creation) (*provider.Instance, error) {
+	r.Helper()
+	ctx, cancel := r.callContext()
+	defer cancel()
+	o := r.await(ctx, c)
+	return o.instance, o.err
+}
+
+// callContext ends with the limit of a call.
+func (r *run) callContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), r.subject.Limits.Call)
+}
+
+// call calls f with the limit of a call, and ends the check if f does not
+// return soon after.
+func call[R any](r *run, what string, f func(context.Context) (R, error)) (R, error) {
+	r.Helper()
+	ctx, cancel := r.callContext()
+	defer cancel()
+	return callWith(ctx, r, what, f)
+}
+
+// callWith calls f with ctx, and ends the check if f does not return soon
+// after ctx has ended.
+func callWith[R any](ctx context.Context, r *run, what string, f func(context.Context) (R, error)) (R, error) {
+	r.Helper()
+	type answer struct {
+		value R
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() { done <- a }()
+		defer r.recovered(what, &a.err)
+		a.value, a.err = f(ctx)
+	}()
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-ctx.Done():
+	}
+	a := within(r, done, r.subject.Limits.Soon, what+" after its context ended")
+	return a.value, a.err
+}
+
+// within waits for a value, or ends the check.
+func within[V any](r *run, values <-chan V, limit time.Duration, what string) V {
+	r.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case v := <-values:
+		return v
+	case <-timer.C:
+	}
+	r.Fatalf("%s: no return within %s", what, limit)
+	panic("Fatalf returned")
+}
+
+func (r *run) delete(id string) error {
+	r.Helper()
+	return r.deleteBy(r.provider, id)
+}
+
+func (r *run) deleteBy(p provider.Provider, id string) error {
+	r.Helper()
+	_, err := call(r, "DeleteInstance", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, p.DeleteInstance(ctx, id)
+	})
+	return err
+}
+
+func (r *run) list(match map[string]string) ([]provider.Instance, error) {
+	r.Helper()
+	return call(r, "ListInstances", func(ctx context.Context) ([]provider.Instance, error) {
+		return r.provider.(provider.Lister).ListInstances(ctx, match)
+	})
+}
+
+func (r *run) get(id string) (*provider.Instance, error) {
+	r.Helper()
+	return call(r, "GetInstance", func(ctx context.Context) (*provider.Instance, error) {
+		return r.provider.(provider.Getter).GetInstance(ctx, id)
+	})
+}
+
+// reopen answers another provider for the same cloud.
+func (r *run) reopen() provider.Provider {
+	r.Helper()
+	p := r.subject.Reopen()
+	if p == nil {
+		r.Fatalf("Subject.Reopen answered no provider")
+	}
+	r.open = append(r.open, p)
+	return p
+}
+
+// teardown closes one of the providers that are open.
+func (r *run) teardown(p provider.Provider) {
+	r.Helper()
+	r.open = slices.DeleteFunc(r.open, func(other provider.Provider) bool { return other == p })
+	_, err := call(r, "Teardown", func(context.Context) (struct{}, error) { return struct{}{}, p.Teardown() })
+	if err != nil {
+		r.Errorf("Teardown: %v", err)
+	}
+}
+
+// poll calls ask until it answers nil, and answers what it said last if it
+// does not within the limit for the cloud to settle.
+func (r *run) poll(ask func() error) error {
+	r.Helper()
+	end := time.Now().Add(r.subject.Limits.Settle)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := ask()
+		if err == nil || time.Now().Add(pause).After(end) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// eventually is poll that ends the check.
+func (r *run) eventually(ask func() error) {
+	r.Helper()
+	if err := r.poll(ask); err != nil {
+		r.Fatalf("within %s: %v", r.subject.Limits.Settle, err)
+	}
+}
+
+// ledger is what a check made, so that it can be deleted.
+type ledger struct {
+	running sync.WaitGroup
+
+	mu sync.Mutex
+	// ids are those the provider answered, in order.
+	ids []string
+	// lost are creations that answered no id: nobody knows what they made.
+	lost map[string]creation
+}
+
+func (l *ledger) began(c creation) {
+	l.running.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost = map[string]creation{}
+	}
+	l.lost[c.key] = c
+}
+
+func (l *ledger) ended(c creation, o outcome) {
+	defer l.running.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o.instance == nil || o.instance.ID == "" {
+		return
+	}
+	l.ids = append(l.ids, o.instance.ID)
+	if o.err == nil {
+		delete(l.lost, c.key)
+	}
+}
+
+// take answers everything in the ledger and empties it.
+func (l *ledger) take() (ids []string, lost map[string]creation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, lost = l.ids, l.lost
+	l.ids, l.lost = nil, nil
+	return ids, lost
+}
+
+// describe names instances for messages.
+func describe(list []provider.Instance) string {
+	text := fmt.Sprintf("%d instances", len(list))
+	for _, i := range list {
+		text += fmt.Sprintf(" %s(%s, key %.8s)", i.ID, i.State, i.Key)
+	}
+	return text
+}
