@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package procid names a process so that a number that was given to another
+// one meanwhile is not taken for it.
+package procid
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ID is one process of one boot. The zero ID is no process.
+type ID struct {
+	PID int `json:"pid,omitempty"`
+	// Start is the time of its start in clock ticks since boot (proc(5), stat
+	// field 22).
+	Start uint64 `json:"start,omitempty"`
+	// Boot is the kernel's boot id.
+	Boot string `json:"boot,omitempty"`
+}
+
+// Self is this process.
+func Self() ID {
+	id, err := Of(os.Getpid())
+	if err != nil { // without /proc there is no way to tell processes apart
+		panic(err)
+	}
+	return id
+}
+
+// Of reads the identity of a running process.
+func Of(pid int) (ID, error) {
+	start, _, err := stat(pid)
+	if err != nil {
+		return ID{}, err
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ID{}, err
+	}
+	return ID{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, nil
+}
+
+// Alive says whether the process still runs; a zombie does not.
+func (id ID) Alive() bool {
+	if id.PID <= 0 {
+		return false
+	}
+	now, err := Of(id.PID)
+	if err != nil || now != id {
+		return false
+	}
+	_, state, err := stat(id.PID)
+	return err == nil && state != 'Z' && state != 'X'
+}
+
+// Signal signals the process if it is still the same. The pidfd closes the gap
+// between looking and signalling.
+func (id ID) Signal(sig syscall.Signal) error {
+	p, err := os.FindProcess(id.PID)
+	if err != nil {
+		return err
+	}
+	defer p.Release()
+	if !id.Alive() {
+		return os.ErrProcessDone
+	}
+	return p.Signal(sig)
+}
+
+// Stop asks the process to end, kills it after the grace period, and returns
+// when it is gone. A process that is gone already is success.
+func (id ID) Stop(grace time.Duration) error {
+	if err := id.Signal(syscall.SIGTERM); err != nil {
+		return nil
+	}
+	if id.WaitGone(grace) {
+		return nil
+	}
+	id.Signal(syscall.SIGKILL)
+	if id.WaitGone(10 * time.Second) {
+		return nil
+	}
+	return fmt.Errorf("process %d does not end, not even by SIGKILL", id.PID)
+}
+
+// WaitGone reports whether the process ended within d.
+func (id ID) WaitGone(d time.Duration) bool {
+	for end := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
+		if !id.Alive() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}
+
+func stat(pid int) (start uint64, state byte, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	// The command in brackets may contain anything, brackets too.
+	_, rest, ok := bytes.Cut(data[bytes.LastIndexByte(data, ')')+1:], []byte(" "))
+	fields := bytes.Fields(rest)
+	if !ok || len(fields) < 20 {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: unknown format", pid)
+	}
+	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
+	return start, fields[0][0], err
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package record keeps what `outrigger` knows of its pods: one file for each,
+// 0600 since environments hold secrets, written so that a crash leaves the old
+// or the new one.
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/cli/procid"
+)
+
+// Status is where a pod is in its life.
+type Status string
+
+// Statuses.
+const (
+	Creating Status = "creating"
+	Running  Status = "running"
+	Exited   Status = "exited"
+)
+
+// Pod is the record of one pod.
+type Pod struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Image     string `json:"image"`
+	Status    Status `json:"status"`
+
+	// Owner is the process that reads the container's output.
+	Owner    procid.ID `json:"owner"`
+	Detached bool      `json:"detached,omitempty"`
+	// Keep says that the record and the log outlive the container.
+	Keep bool `json:"keep,omitempty"`
+
+	// Socket is the hypervisor service; OwnAdaptor says that we started it.
+	Socket     string `json:"socket"`
+	OwnAdaptor bool   `json:"ownAdaptor,omitempty"`
+	Provider   string `json:"provider,omitempty"`
+	// Network says that the pod has a port of our network.
+	Network bool     `json:"network,omitempty"`
+	IPs     []string `json:"ips,omitempty"`
+
+	AgentSocket string `json:"agentSocket,omitempty"`
+	ContainerID string `json:"containerId,omitempty"`
+	TTY         bool   `json:"tty,omitempty"`
+	// Command, Env, Cwd and the ids are the container's, for exec.
+	Command []string `json:"command,omitempty"`
+	Env     []string `json:"env,omitempty"`
+	Cwd     string   `json:"cwd,omitempty"`
+	UID     uint32   `json:"uid,omitempty"`
+	GID     uint32   `json:"gid,omitempty"`
+	GIDs    []uint32 `json:"gids,omitempty"`
+
+	Created  time.Time `json:"created"`
+	Started  time.Time `json:"started,omitzero"`
+	Finished time.Time `json:"finished,omitzero"`
+	ExitCode int       `json:"exitCode"`
+	// Error is why the pod ended other than by its own doing.
+	Error string `json:"error,omitempty"`
+}
+
+// Live says that a VM may exist for the pod.
+func (p *Pod) Live() bool { return p.Status != Exited }
+
+// Store is the folder of records.
+type Store struct{ Dir string }
+
+// ErrNotFound says that no pod has that name or id.
+var ErrNotFound = errors.New("no such pod")
+
+// LogPath is the file with a detached pod's output.
+func (s Store) LogPath(id string) string { return filepath.Join(s.Dir, id+".log") }
+
+func (s Store) path(id string) string { return filepath.Join(s.Dir, id+".json") }
+
+// Save writes a record durably.
+func (s Store) Save(p *Pod) error {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return fmt.Errorf("record of pod %s: %w", p.Name, err)
+	}
+	if err := replaceFile(s.path(p.ID), data); err != nil {
+		return fmt.Errorf("record of pod %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+func replaceFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// Delete forgets a pod and its log. An unknown one is success.
+func (s Store) Delete(id string) error {
+	logs, err := filepath.Glob(s.LogPath(id) + "*")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, file := range append(logs, s.path(id)) {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// List answers all records, oldest first. Files that are no records are left
+// out: a record is never half-written.
+func (s Store) List() ([]*Pod, error) {
+	files, err := filepath.Glob(filepath.Join(s.Dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var pods []*Pod
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var p Pod
+		if json.Unmarshal(data, &p) == nil && p.ID != "" {
+			pods = append(pods, &p)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *Pod) int { return a.Created.Compare(b.Created) })
+	return pods, nil
+}
+
+// Find answers the pod with that name, id, or unique beginning of an id.
+func (s Store) Find(what string) (*Pod, error) {
+	pods, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	var found []*Pod
+	for _, p := range pods {
+		if p.Name == what || p.ID == what {
+			return p, nil
+		}
+		if strings.HasPrefix(p.ID, what) {
+			found = append(found, p)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, fmt.Errorf("%w: %q; `outrigger ps -a` lists them", ErrNotFound, what)
+	}
+	return nil, fmt.Errorf("%q is the beginning of %d pods' ids; give more of it", what, len(found))
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package registry opens the container images that `outrigger run` is asked
+// for and serves those of this host to the guest that pulls them.
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// Prefixes of images that lie on this host.
+const (
+	prefixOCI     = "oci:"
+	prefixArchive = "docker-archive:"
+)
+
+// ErrBadReference says that the text is no image reference.
+var ErrBadReference = errors.New("invalid image reference")
+
+// Image is one image for one platform, resolved to its digest.
+type Image struct {
+	// Name is what the user wrote.
+	Name string
+	// Reference pins the image by digest for a guest that pulls it from its
+	// registry; empty when only [Serve] can give it to a guest.
+	Reference string
+	Digest    v1.Hash
+	Config    v1.Config
+	image     v1.Image
+}
+
+// Options steer Open.
+type Options struct {
+	// Platform is os/arch[/variant]; empty means linux and this machine's.
+	Platform string
+	// Keychain finds credentials for registries; nil means those of
+	// `docker login`.
+	Keychain authn.Keychain
+}
+
+// Local says whether the reference names an image of this host.
+func Local(ref string) bool {
+	return strings.HasPrefix(ref, prefixOCI) || strings.HasPrefix(ref, prefixArchive)
+}
+
+// Open resolves an image reference: one of a registry, oci:DIR[:TAG|@DIGEST]
+// or docker-archive:FILE[:TAG]. Layers are not read.
+func Open(ctx context.Context, ref string, opts Options) (*Image, error) {
+	platform, err := ParsePlatform(opts.Platform)
+	if err != nil {
+		return nil, err
+	}
+	img := &Image{Name: ref}
+	switch {
+	case strings.HasPrefix(ref, prefixOCI):
+		img.image, err = openLayout(strings.TrimPrefix(ref, prefixOCI), platform)
+	case strings.HasPrefix(ref, prefixArchive):
+		img.image, err = openArchive(strings.TrimPrefix(ref, prefixArchive))
+	default:
+		img.image, img.Reference, err = openRemote(ctx, ref, platform, opts.Keychain)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", ref, err)
+	}
+	return img, img.load(platform)
+}
+
+// load reads the configuration and checks that it is for the platform.
+func (i *Image) load(want v1.Platform) (err error) {
+	if i.Digest, err = i.image.Digest(); err != nil {
+		return fmt.Errorf("image %s: %w", i.Name, err)
+	}
+	cfg, err := i.image.ConfigFile()
+	if err != nil {
+		return fmt.Errorf("image %s: reading its configuration: %w", i.Name, err)
+	}
+	i.Config = cfg.Config
+	if cfg.OS != "" && cfg.OS != want.OS || cfg.Architecture != "" && cfg.Architecture != want.Architecture {
+		return fmt.Errorf("image %s is for %s/%s, the pod VM runs %s/%s; pick another image or --platform",
+			i.Name, cfg.OS, cfg.Architecture, want.OS, want.Architecture)
+	}
+	return nil
+}
+
+// ParsePlatform reads os/arch[/variant]; empty means linux on this machine's
+// architecture.
+func ParsePlatform(text string) (v1.Platform, error) {
+	if text == "" {
+		return v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, nil
+	}
+	p, err := v1.ParsePlatform(text)
+	if err != nil || p.OS != "linux" || p.Architecture == "" {
+		return v1.Platform{}, fmt.Errorf("platform %q: want linux/ARCH, e.g. linux/%s", text, runtime.GOARCH)
+	}
+	return *p, nil
+}
+
+func openRemote(ctx context.Context, text string, platform v1.Platform, keys authn.Keychain) (v1.Image, string, error) {
+	ref, err := name.ParseReference(text)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w; want a registry reference, oci:DIR or docker-archive:FILE", ErrBadReference, err)
+	}
+	if keys == nil {
+		keys = authn.DefaultKeychain
+	}
+	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keys), remote.WithPlatform(platform))
+	if err != nil {
+		return nil, "", fmt.Errorf("asking its registry: %w", err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return nil, "", err
+	}
+	pinned := ref.Context().Name() + "@" + digest.String()
+	if hasCredentials(ctx, keys, ref) {
+		pinned = "" // the guest has none, so this host passes the image on
+	}
+	return img, pinned, nil
+}
+
+func hasCredentials(ctx context.Context, keys authn.Keychain, ref name.Reference) bool {
+	auth, err := authn.Resolve(ctx, keys, ref.Context())
+	return err == nil && auth != authn.Anonymous
+}
+
+func openArchive(text string) (v1.Image, error) {
+	file, tag, err := splitPath(text, ":")
+	if err != nil {
+		return nil, err
+	}
+	var want *name.Tag
+	if tag != "" {
+		t, err := name.NewTag(tag)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrBadReference, err)
+		}
+		want = &t
+	}
+	img, err := tarball.ImageFromPath(file, want)
+	if err != nil {
+		return nil, fmt.Errorf("no usable archive of `docker save`: %w", err)
+	}
+	return img, nil
+}
+
+// splitPath parts a path that exists from what follows it. Paths may contain
+// separators themselves, so the longest path that exists wins.
+func splitPath(text, separators string) (file, rest string, err error) {
+	if text == "" {
+		return "", "", fmt.Errorf("%w: the path is missing", ErrBadReference)
+	}
+	for end := len(text); end > 0; end = strings.LastIndexAny(text[:end], separators) {
+		if _, err := os.Stat(text[:end]); err == nil {
+			return filepath.Clean(text[:end]), strings.TrimLeft(text[end:], separators), nil
+		}
+	}
+	_, err = os.Stat(text)
+	return "", "", err
+}
