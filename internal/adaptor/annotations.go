@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -51,6 +52,7 @@ func parseAnnotations(annotations map[string]string) (*podRequest, error) {
 	if err := req.checkPod(); err != nil {
 		return nil, err
 	}
+	req.Spec.Arch = runtime.GOARCH // the pod was scheduled to a node like this one
 	req.Spec.InstanceType = strings.TrimSpace(annotations[annotationMachineType])
 	req.Spec.Image = strings.TrimSpace(annotations[annotationImage])
 	for _, size := range []struct {
