@@ -94,14 +94,17 @@ func TestBadOptions(t *testing.T) {
 		spoil func(*adaptor.Options)
 		says  string
 	}{
-		"relative folder":    {func(o *adaptor.Options) { o.PodsDir = "pods" }, "-pods-dir"},
-		"colon in folder":    {func(o *adaptor.Options) { o.PodsDir = "/tmp/a:b" }, "':'"},
-		"port too high":      {func(o *adaptor.Options) { o.ForwarderPort = 70000 }, "-forwarder-port"},
-		"no such auth file":  {func(o *adaptor.Options) { o.AuthFile = "/does/not/exist" }, "-auth-file"},
-		"auth file no JSON":  {func(o *adaptor.Options) { o.AuthFile = write("a", "user:password") }, `{"auths"`},
-		"auth file too big":  {func(o *adaptor.Options) { o.AuthFile = write("b", strings.Repeat(" ", 12289)) }, "12288"},
-		"own CA not there":   {func(o *adaptor.Options) { o.TLS.OwnCA = &adaptor.OwnCA{CAFile: "/does/not/exist"} }, "own CA"},
-		"own CA no PEM":      {func(o *adaptor.Options) { p := write("c", "x"); o.TLS.OwnCA = &adaptor.OwnCA{CAFile: p, CertFile: p, KeyFile: p} }, "no PEM"},
+		"relative folder":   {func(o *adaptor.Options) { o.PodsDir = "pods" }, "-pods-dir"},
+		"colon in folder":   {func(o *adaptor.Options) { o.PodsDir = "/tmp/a:b" }, "':'"},
+		"port too high":     {func(o *adaptor.Options) { o.ForwarderPort = 70000 }, "-forwarder-port"},
+		"no such auth file": {func(o *adaptor.Options) { o.AuthFile = "/does/not/exist" }, "-auth-file"},
+		"auth file no JSON": {func(o *adaptor.Options) { o.AuthFile = write("a", "user:password") }, `{"auths"`},
+		"auth file too big": {func(o *adaptor.Options) { o.AuthFile = write("b", strings.Repeat(" ", 12289)) }, "12288"},
+		"own CA not there":  {func(o *adaptor.Options) { o.TLS.OwnCA = &adaptor.OwnCA{CAFile: "/does/not/exist"} }, "own CA"},
+		"own CA no PEM": {func(o *adaptor.Options) {
+			p := write("c", "x")
+			o.TLS.OwnCA = &adaptor.OwnCA{CAFile: p, CertFile: p, KeyFile: p}
+		}, "no PEM"},
 		"nobody issues":      {func(o *adaptor.Options) { o.TLS.Issue = nil }, "issuer"},
 		"folder not makable": {func(o *adaptor.Options) { o.PodsDir = write("d", "") + "/pods" }, "pods folder"},
 	} {

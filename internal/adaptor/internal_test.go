@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+func TestStepTableIsComplete(t *testing.T) {
+	if len(steps) != len(stepNames) {
+		t.Fatalf("%d steps, %d names", len(steps), len(stepNames))
+	}
+	for i, st := range steps {
+		if st.name != stepNames[i] || st.do == nil {
+			t.Errorf("step %d is %q, want %q with something to do", i, st.name, stepNames[i])
+		}
+	}
+}
+
+func TestFurthestStepOfARecord(t *testing.T) {
+	for name, want := range map[string]string{
+		stepRecordIntent:   stepRecordIntent,
+		stepCreateInstance: stepCreateInstance,
+		stepTunnel:         stepReady,
+		stepReady:          stepReady,
+	} {
+		if got := furthest(name); got != want {
+			t.Errorf("furthest(%s) = %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestPodNames(t *testing.T) {
+	for _, c := range []struct{ name, namespace, wantName, wantNamespace string }{
+		{"web-0", "shop", "web-0", "shop"},
+		{"k8s_web-0_shop_5f2f_0", "shop", "web-0", "shop"},
+		{"k8s_web-0_shop_5f2f_0", "", "web-0", "shop"},
+		{"k8s_web-0", "shop", "k8s_web-0", "shop"},
+	} {
+		req, err := parseAnnotations(map[string]string{annotationPodName: c.name, annotationPodNamespace: c.namespace})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if req.Name != c.wantName || req.Namespace != c.wantNamespace {
+			t.Errorf("%q, %q gave %q, %q", c.name, c.namespace, req.Name, req.Namespace)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]int64{"": 0, "0": 0, "3": 3, "0.5": 1, "2.0": 2, " 1280 ": 1280, "2047.25": 2048} {
+		if got, err := parseSize(text); err != nil || got != want {
+			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestCodesOfClasses(t *testing.T) {
+	for err, want := range map[error]codes.Code{
+		provider.ErrQuota:       codes.ResourceExhausted,
+		provider.ErrUnavailable: codes.Unavailable,
+		unix.ENOSPC:             codes.ResourceExhausted,
+		errStopped:              codes.Aborted,
+		errGone:                 codes.Canceled,
+	} {
+		if got := code(&stepError{step: stepCreateInstance, err: fmt.Errorf("more: %w", err)}); got != want {
+			t.Errorf("code(%v) = %s, want %s", err, got, want)
+		}
+	}
+	full := &stepError{step: stepRecordIntent, err: unix.ENOSPC}
+	if !strings.Contains(full.Error(), "free space") {
+		t.Errorf("a full disk says %q", full)
+	}
+}
+
+func TestTagValues(t *testing.T) {
+	if got := tagValue("kube system/ä:1_x.y"); got != "kube-system--:1_x.y" {
+		t.Errorf("tagValue = %q", got)
+	}
+}
+
+func TestConsoleText(t *testing.T) {
+	long := strings.Repeat("line\n", 50) + "the end\r\n"
+	got := strings.Split(consoleText([]byte(long)), "\n")
+	if len(got) != consoleLines || got[consoleLines-1] != "the end" {
+		t.Errorf("%d lines, last %q", len(got), got[len(got)-1])
+	}
+	if got := consoleText(nil); !strings.Contains(got, "nothing") {
+		t.Errorf("an empty console says %q", got)
+	}
+}
+
+func FuzzAnnotations(f *testing.F) {
+	f.Add("pod", "ns", "2", "0.5", "")
+	f.Add("k8s_a_b_c_0", "", "1e9", "-1", "H4sI")
+	f.Add("", "x", "99999999999999999999", "NaN", "algorithm='sha256'\nversion='1'")
+	f.Fuzz(func(t *testing.T, name, namespace, vcpus, memory, initdata string) {
+		req, err := parseAnnotations(map[string]string{
+			annotationPodName: name, annotationPodNamespace: namespace,
+			annotationVCPUs: vcpus, annotationMemory: memory, annotationInitdata: initdata,
+		})
+		if err != nil {
+			if provider.Class(err) != provider.ErrInvalidArgument {
+				t.Errorf("class of %v", err)
+			}
+			return
+		}
+		if req.Spec.VCPUs < 0 || req.Spec.Memory < 0 || req.Name == "" || req.Namespace == "" {
+			t.Errorf("accepted %+v", req)
+		}
+		if (req.Initdata == "") != (strings.TrimSpace(initdata) == "") {
+			t.Errorf("initdata %q became %q", initdata, req.Initdata)
+		}
+	})
+}
+
+func FuzzJournal(f *testing.F) {
+	rec := Record{Format: recordFormat, ID: "a1", State: StateReady, Step: stepReady, Created: time.Unix(0, 0).UTC(), InstanceID: "i"}
+	good, err := json.Marshal(&rec)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(good[:len(good)-2])
+	f.Add([]byte("null"))
+	f.Add([]byte(`{"network":{"podip":"10.0.0.1/24"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rec, err := parseRecord("a1", data)
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := parseRecord("a1", again)
+		if err != nil {
+			t.Fatalf("own output: %v", err)
+		}
+		third, err := json.Marshal(second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(again), string(third)); diff != "" {
+			t.Errorf("a record changes by being kept:\n%s", diff)
+		}
+	})
+}
