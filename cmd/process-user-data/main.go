@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command process-user-data runs once at the boot of a pod VM: it fetches
+// user-data and writes the files that the other programs read.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/guest/userdata"
+	"github.com/outrigger/outrigger/internal/version"
+)
+
+const usage = `process-user-data fetches the user-data of a pod VM and writes its files.
+
+  process-user-data provision-files [flags]   fetch, check, write; exit 1 when
+                                              there is none in time or it is bad
+  process-user-data -v | --version            print the version
+
+Flags of provision-files:
+  -t, --user-data-fetch-timeout SECONDS   how long to wait (default 180)
+  --seed-dir DIR   where the NoCloud seed is mounted (default /media/cidata)
+  --output-dir DIR where files go (default /run/peerpod)
+`
+
+// errUsage is a wrong command line; exit code 2.
+var errUsage = errors.New("wrong usage; see process-user-data --help")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout)
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "process-user-data:", err)
+	if errors.Is(err, errUsage) {
+		os.Exit(2)
+	}
+	os.Exit(1)
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) == 0 {
+		fmt.Fprint(stdout, usage)
+		return errUsage
+	}
+	switch args[0] {
+	case "-h", "-help", "--help", "help":
+		_, err := fmt.Fprint(stdout, usage)
+		return err
+	case "-v", "-version", "--version", "version":
+		_, err := fmt.Fprintln(stdout, "process-user-data", version.Version)
+		return err
+	case "provision-files":
+		return provisionFiles(ctx, args[1:], stdout)
+	}
+	return fmt.Errorf("unknown command %q: %w", args[0], errUsage)
+}
+
+func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error {
+	flags := flag.NewFlagSet("provision-files", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	var seconds int
+	for _, name := range []string{"t", "user-data-fetch-timeout"} {
+		flags.IntVar(&seconds, name, int(userdata.DefaultTimeout.Seconds()), "")
+	}
+	seed := flags.String("seed-dir", userdata.DefaultSeedDir, "")
+	output := flags.String("output-dir", userdata.DefaultDir, "")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		_, err := fmt.Fprint(stdout, usage)
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", errUsage, err)
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: %w", flags.Arg(0), errUsage)
+	case seconds <= 0:
+		return fmt.Errorf("--user-data-fetch-timeout %d: want at least 1 second: %w", seconds, errUsage)
+	}
+	return userdata.Provision(ctx, userdata.Options{
+		Sources: []userdata.Source{userdata.NoCloud{Dir: *seed}},
+		Dir:     *output,
+		Timeout: time.Duration(seconds) * time.Second,
+		Logger:  slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+}

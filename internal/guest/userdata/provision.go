@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userdata
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// DefaultDir is where provisioned files go; user-data names them by this path
+// whatever Options.Dir is.
+const DefaultDir = "/run/peerpod"
+
+// DefaultTimeout bounds the wait for user-data, as upstream's guest does.
+const DefaultTimeout = 180 * time.Second
+
+// retryEvery is the pause after user-data that is absent or invalid.
+const retryEvery = 5 * time.Second
+
+// allowed are the files that user-data may write, by name in DefaultDir, with
+// their modes. apf.json holds the VM's private key and auth.json passwords.
+var allowed = map[string]os.FileMode{
+	"aa.toml":              0o644,
+	"cdh.toml":             0o644,
+	"apf.json":             0o600,
+	"auth.json":            0o600,
+	"initdata":             0o644,
+	"scratch-space.marker": 0o644,
+}
+
+// fromInitData are the entries of initdata that become files.
+var fromInitData = []string{"aa.toml", "cdh.toml", "policy.rego"}
+
+const (
+	initDataFile   = "initdata"
+	initDataDigest = "initdata.digest"
+)
+
+// Options says where user-data comes from and where its files go.
+type Options struct {
+	// Sources are asked in this order; the first that answers wins.
+	Sources []Source
+	// Dir is where files go; empty means DefaultDir.
+	Dir string
+	// Timeout bounds the wait; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Logger, if nil, is the default one.
+	Logger *slog.Logger
+
+	// retry replaces retryEvery in tests.
+	retry time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Dir == "" {
+		o.Dir = DefaultDir
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.retry == 0 {
+		o.retry = retryEvery
+	}
+	return o
+}
+
+// Provision waits for user-data and writes its files, then those that initdata
+// holds and its digest. Files that are not on the list are logged and left
+// out. Errors: the last one that a source or the parser gave, when the time is
+// over; a file that cannot be written, at once.
+func Provision(ctx context.Context, options Options) error {
+	o := options.withDefaults()
+	config, err := o.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return fmt.Errorf("provision: %w", err)
+	}
+	for _, f := range config.WriteFiles {
+		if err := o.write(f); err != nil {
+			return fmt.Errorf("provision: %w", err)
+		}
+	}
+	if err := o.unpackInitData(); err != nil {
+		return fmt.Errorf("provision: %w", err)
+	}
+	return nil
+}
+
+func (o Options) fetch(ctx context.Context) (*cloudinit.CloudConfig, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	for {
+		config, err := o.fetchOnce(ctx)
+		if err == nil {
+			return config, nil
+		}
+		o.Logger.Warn("no user-data yet", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no user-data within %v: %w", o.Timeout, err)
+		case <-time.After(o.retry):
+		}
+	}
+}
+
+func (o Options) fetchOnce(ctx context.Context) (*cloudinit.CloudConfig, error) {
+	var errs []error
+	for _, s := range o.Sources {
+		data, err := s.Fetch(ctx)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.Name(), err))
+			continue
+		}
+		config, err := cloudinit.Parse(data)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.Name(), err))
+			continue
+		}
+		o.Logger.Info("user-data found", "source", s.Name(), "files", len(config.WriteFiles))
+		return config, nil
+	}
+	if len(o.Sources) == 0 {
+		errs = append(errs, errors.New("no source of user-data for this platform"))
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (o Options) write(f cloudinit.WriteFile) error {
+	name, inDir := strings.CutPrefix(f.Path, DefaultDir+"/")
+	mode, ok := allowed[name]
+	if !inDir || !ok {
+		o.Logger.Warn("skipped a file that user-data may not write", "path", f.Path)
+		return nil
+	}
+	return o.replace(name, []byte(f.Content), mode)
+}
+
+// replace puts a file in its place whole, so that nobody sees half of it.
+func (o Options) replace(name string, content []byte, mode os.FileMode) error {
+	file, err := os.CreateTemp(o.Dir, "."+name+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Chmod(mode), file.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(file.Name(), filepath.Join(o.Dir, name)); err != nil {
+		return err
+	}
+	o.Logger.Info("provisioned", "path", filepath.Join(o.Dir, name), "bytes", len(content))
+	return nil
+}
+
+// unpackInitData writes what initdata holds; a VM without any gets an empty
+// one, so that its digest is always there to be measured.
+func (o Options) unpackInitData() error {
+	data := cloudinit.EmptyInitData()
+	text, err := os.ReadFile(filepath.Join(o.Dir, initDataFile))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return err
+	default:
+		if data, err = cloudinit.DecodeInitData(string(text)); err != nil {
+			return err
+		}
+	}
+	for name, content := range data.Data {
+		if !slices.Contains(fromInitData, name) {
+			o.Logger.Warn("initdata holds an entry that is not used", "name", name)
+			continue
+		}
+		if err := o.replace(name, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return o.replace(initDataDigest, []byte(data.Digest()), 0o644)
+}

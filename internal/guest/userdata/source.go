@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userdata
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// Source is one way to get at user-data. Cloud metadata services are others.
+type Source interface {
+	// Name is for logs.
+	Name() string
+	// Fetch answers the document, or an error that says what is missing;
+	// the caller tries again until its time is over.
+	Fetch(ctx context.Context) ([]byte, error)
+}
+
+// NoCloud reads the seed that a hypervisor attached as a disk labelled
+// cidata, once it is mounted; see the NoCloud data source of cloud-init.
+type NoCloud struct {
+	// Dir is where the seed is mounted.
+	Dir string
+}
+
+// DefaultSeedDir is where podvm-init mounts the seed.
+const DefaultSeedDir = "/media/cidata"
+
+// Name implements Source.
+func (n NoCloud) Name() string { return "NoCloud " + n.Dir }
+
+// Fetch implements Source.
+func (n NoCloud) Fetch(context.Context) ([]byte, error) {
+	file, err := os.Open(filepath.Join(n.Dir, "user-data"))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, cloudinit.MaxSize+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > cloudinit.MaxSize:
+		return nil, fmt.Errorf("%s is larger than %d bytes", file.Name(), cloudinit.MaxSize)
+	case len(data) == 0:
+		return nil, errors.New(file.Name() + " is empty")
+	}
+	return data, nil
+}
