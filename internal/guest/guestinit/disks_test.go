@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guestinit
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeDisks lays out a /sys/block and a /dev of plain files.
+func fakeDisks(t *testing.T, content map[string][]byte, serial map[string]string) (sysBlock, dev string) {
+	t.Helper()
+	root := t.TempDir()
+	sysBlock, dev = filepath.Join(root, "block"), filepath.Join(root, "dev")
+	for name, data := range content {
+		dir := filepath.Join(sysBlock, name)
+		for _, d := range []string{dir, dev} {
+			if err := os.MkdirAll(d, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s, ok := serial[name]; ok {
+			if err := os.WriteFile(filepath.Join(dir, "serial"), []byte(s+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dev, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sysBlock, dev
+}
+
+func isoImage(label string) []byte {
+	b := make([]byte, 20*2048)
+	copy(b[isoDescriptor:], "\x01CD001\x01")
+	copy(b[isoDescriptor+isoLabel:], label+"                                "[:isoLabelLen-len(label)])
+	return b
+}
+
+func ext4Image(label string) []byte {
+	b := make([]byte, 1<<16)
+	b[extSuper+extMagic], b[extSuper+extMagic+1] = 0x53, 0xef
+	copy(b[extSuper+extLabel:], label)
+	return b
+}
+
+func TestListDisksReadsLabelsAndSerials(t *testing.T) {
+	sysBlock, dev := fakeDisks(t, map[string][]byte{
+		"sr0":   isoImage("CIDATA"),
+		"vda":   isoImage("other"),
+		"vdb":   ext4Image("scratch"),
+		"vdc":   []byte("short"),
+		"vdd":   make([]byte, 1<<16),
+		"loop0": isoImage("cidata"),
+	}, map[string]string{"vda": "cidata", "vdc": "scratch"})
+	got := listDisks(sysBlock, dev)
+	for i := range got {
+		got[i].dev = filepath.Base(got[i].dev)
+	}
+	want := []disk{
+		{dev: "sr0", fstype: "iso9660", label: "CIDATA"},
+		{dev: "vda", fstype: "iso9660", label: "other", serial: "cidata"},
+		{dev: "vdb", fstype: "ext4", label: "scratch"},
+		{dev: "vdc", serial: "scratch"},
+		{dev: "vdd"},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(disk{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhichDiskIsWhat(t *testing.T) {
+	for _, c := range []struct {
+		d             disk
+		seed, scratch bool
+	}{
+		{disk{fstype: "iso9660", label: "cidata"}, true, false},
+		{disk{fstype: "iso9660", label: "CIDATA"}, true, false},
+		{disk{fstype: "iso9660", label: "x", serial: "cidata"}, true, false},
+		{disk{fstype: "iso9660", label: "debian"}, false, false},
+		{disk{serial: "cidata"}, false, false},
+		{disk{fstype: "ext4", label: "scratch"}, false, true},
+		{disk{fstype: "ext4", serial: "scratch"}, false, true},
+		{disk{fstype: "ext4", label: "data"}, false, false},
+	} {
+		if c.d.isSeed() != c.seed || c.d.isScratch() != c.scratch {
+			t.Errorf("%+v: seed %v, scratch %v; want %v, %v", c.d, c.d.isSeed(), c.d.isScratch(), c.seed, c.scratch)
+		}
+	}
+}
+
+func TestBlankScratchDiskIsReported(t *testing.T) {
+	if _, err := mountScratch([]disk{{dev: "/dev/vdz", serial: "scratch"}}); err == nil {
+		t.Error("a scratch disk without file system was passed over in silence")
+	}
+	if found, err := mountScratch(nil); found || err != nil {
+		t.Errorf("no disk: got %v, %v", found, err)
+	}
+}
