@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+const (
+	// consoleLimit is how much of the disk a console may use before it is
+	// trimmed to consoleKept.
+	consoleLimit = 16 << 20
+	consoleKept  = 8 << 20
+	// trimEvery: an emulated serial port writes about 1 MB/s, so a console is
+	// some 30 MB over its limit at most.
+	trimEvery = 30 * time.Second
+)
+
+// Console implements provider.ConsoleReader.
+func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
+	if tailBytes < 0 {
+		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
+	}
+	r, err := p.existing(instanceID)
+	if err != nil {
+		return nil, err
+	}
+	path := p.store.file(r.ID, consoleName)
+	if err := trimConsole(path); err != nil {
+		p.cfg.log().Warn("could not trim a console", "instance", r.ID, "error", err)
+	}
+	text, err := tail(path, min(tailBytes, consoleKept))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // not started yet
+	}
+	return text, classify(err)
+}
+
+// trimConsole gives back what a console uses beyond its limit.
+func trimConsole(path string) error {
+	var info unix.Stat_t
+	if err := unix.Stat(path, &info); err != nil || info.Blocks*512 <= consoleLimit {
+		return nil
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, info.Size-consoleKept)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return file.Truncate(0) // QEMU appends, so it goes on at the start
+	}
+	return err
+}
+
+// upkeep is what a provider does while nobody calls it.
+type upkeep struct {
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+func startUpkeep(p *Provider) *upkeep {
+	ctx, cancel := context.WithCancel(context.Background())
+	u := &upkeep{cancel: cancel}
+	u.done.Go(func() { p.trimConsoles(ctx) })
+	if p.cfg.Addressing == AddressingDHCP {
+		u.done.Go(func() { p.serveDHCP(ctx) })
+	}
+	return u
+}
+
+func (u *upkeep) stop() {
+	u.cancel()
+	u.done.Wait()
+}
+
+func (p *Provider) trimConsoles(ctx context.Context) {
+	ticker := time.NewTicker(trimEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		records, _ := p.store.list()
+		for _, r := range records {
+			if err := trimConsole(p.store.file(r.ID, consoleName)); err != nil {
+				p.cfg.log().Warn("could not trim a console", "instance", r.ID, "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// undoWait is how long the removal of what a failed creation left may take.
+// The caller's context may have ended already.
+const undoWait = 30 * time.Second
+
+// CreateInstance implements provider.Provider. It returns when QEMU has set up
+// the machine; the guest boots after that. A key that is taken answers its
+// instance whatever the other arguments say.
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	if sandboxID == "" {
+		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
+	}
+	lock, err := statefile.Acquire(ctx, p.store.lockPath(sandboxID))
+	if err != nil {
+		return nil, classify(fmt.Errorf("create instance: %w", err))
+	}
+	r, err := p.findOrMake(ctx, podName, sandboxID, cloudConfig, spec)
+	if r == nil {
+		lock.ReleaseAndRemove()
+		p.store.tidy()
+		return nil, classify(err)
+	}
+	lock.Release()
+	return r.instance(), classify(err)
+}
+
+// findOrMake answers a record, also beside an error, when one is on disk.
+func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*record, error) {
+	found, err := p.store.byKey(key)
+	if err != nil || found != nil && found.Phase == phaseReady {
+		return found, err
+	}
+	if found != nil {
+		// Its maker was killed, else it would hold the lock.
+		p.cfg.log().Info("removing a half-made instance", "instance", found.ID, "sandbox", key)
+		if err := p.discard(ctx, found); err != nil {
+			return found, fmt.Errorf("remove half-made instance %s: %w", found.ID, err)
+		}
+	}
+	r, err := p.plan(ctx, podName, key, spec)
+	if err != nil {
+		return nil, fmt.Errorf("create instance: %w", err)
+	}
+	userData, err := generate(cloudConfig)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.store.claim(r, provider.InstanceName(podName, key)); err != nil {
+		return nil, fmt.Errorf("create instance: %w", err)
+	}
+	if err := p.build(ctx, r, userData); err != nil {
+		return p.undo(ctx, r, fmt.Errorf("create instance %s: %w", r.ID, err))
+	}
+	return r, nil
+}
+
+func (p *Provider) undo(ctx context.Context, r *record, cause error) (*record, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
+	defer cancel()
+	if err := p.discard(ctx, r); err != nil {
+		return r, errors.Join(cause, fmt.Errorf("remove what was made: %w", err))
+	}
+	return nil, cause
+}
+
+func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
+	if cloudConfig == nil {
+		return "", nil
+	}
+	text, err := cloudConfig.Generate()
+	if err != nil {
+		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	}
+	return text, nil
+}
+
+// plan decides everything about an instance before anything of it exists.
+func (p *Provider) plan(ctx context.Context, podName, key string, spec provider.InstanceTypeSpec) (*record, error) {
+	cpus, memory, err := p.size(spec)
+	if err != nil {
+		return nil, err
+	}
+	from, err := p.bootFrom(spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.binary(); err != nil {
+		return nil, err
+	}
+	accel, err := p.accelerator(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &record{
+		Key: key, UUID: newUUID(), Pod: podName, Tags: spec.Tags, Created: time.Now().UTC().Truncate(time.Second),
+		Phase: phaseMaking, CPUs: cpus, Memory: memory, Accel: accel, Boot: from,
+		Append: p.cfg.Append, Scratch: p.cfg.ScratchDisk,
+	}, nil
+}
+
+// newUUID is random (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// build makes everything that a planned instance consists of.
+func (p *Provider) build(ctx context.Context, r *record, userData string) error {
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"attach network", func() error { return p.attach(r) }},
+		{"write seed", func() error { return p.writeSeed(r, userData) }},
+		{"make disks", func() error { return p.makeDisks(ctx, r) }},
+		{"start QEMU", func() error { return p.start(ctx, r) }},
+		{"record", func() error {
+			r.Phase = phaseReady
+			return p.store.save(r)
+		}},
+	}
+	for _, step := range steps {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+// attach needs no record of its own: the lease has the instance's id.
+func (p *Provider) attach(r *record) error {
+	port, err := p.net.AttachTap(r.ID)
+	if err != nil {
+		return err
+	}
+	r.Interface, r.MAC = port.Interface, port.MAC.String()
+	r.Addrs, r.Gateways, r.MTU = port.Addrs, port.Gateways, port.MTU
+	return nil
+}
+
+func (p *Provider) writeSeed(r *record, userData string) error {
+	image, err := seed(r, userData, p.cfg.Addressing == AddressingDHCP, p.guestDNS())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(p.store.file(r.ID, seedName), image, 0o600)
+}
+
+func (p *Provider) guestDNS() []netip.Addr {
+	if len(p.cfg.DNS) > 0 {
+		return p.cfg.DNS
+	}
+	return hostDNS()
+}
+
+// DeleteInstance implements provider.Provider.
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+	if instanceID == "" {
+		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
+	}
+	r, err := p.store.load(instanceID)
+	if err != nil || r == nil {
+		return classify(err)
+	}
+	lock, err := statefile.Acquire(ctx, p.store.lockPath(r.Key))
+	if err != nil {
+		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+	}
+	if r, err = p.store.load(instanceID); err == nil && r != nil {
+		err = p.discard(ctx, r)
+	}
+	if err != nil {
+		lock.Release()
+		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+	}
+	lock.ReleaseAndRemove()
+	p.store.tidy()
+	return nil
+}
+
+// discard removes an instance in whatever state it is; the record goes last.
+func (p *Provider) discard(ctx context.Context, r *record) error {
+	r.Phase = phaseDeleting
+	// For whoever lists it. On a full disk it cannot be written, and deletion
+	// is what makes room.
+	_ = p.store.save(r)
+	if err := p.stop(ctx, r); err != nil {
+		return fmt.Errorf("stop QEMU: %w", err)
+	}
+	for _, name := range []string{seedName, scratchName, overlayName} {
+		if err := removeFile(filepath.Join(p.store.folder(r.ID), name)); err != nil {
+			return err
+		}
+	}
+	if err := p.net.Detach(r.ID); err != nil {
+		return err
+	}
+	return p.store.remove(r.ID)
+}

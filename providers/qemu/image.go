@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// bootFrom answers what an instance starts from: the configured image, or the
+// one that a pod names.
+func (p *Provider) bootFrom(image string) (boot, error) {
+	configured, err := p.configuredBoot()
+	if err != nil || image == "" {
+		return configured, err
+	}
+	path, err := p.allowedImage(image, configured)
+	if err != nil {
+		return boot{}, err
+	}
+	kind, err := imageKind(path)
+	switch {
+	case err != nil:
+		return boot{}, err
+	case kind == kindDisk:
+		return boot{Disk: path, Firmware: p.cfg.Firmware}, nil
+	case configured.Kernel == "":
+		return boot{}, fmt.Errorf("%w: image %s is an initramfs, and there is no kernel: set -qemu-kernel", provider.ErrInvalidArgument, path)
+	}
+	return boot{Kernel: configured.Kernel, Initrd: path}, nil
+}
+
+func (p *Provider) configuredBoot() (boot, error) {
+	from := boot{Kernel: p.cfg.Kernel, Initrd: p.cfg.Initrd, Disk: p.cfg.Disk}
+	if from.Disk != "" {
+		from.Firmware = p.cfg.Firmware
+		return from, errors.Join(checkFile("disk", from.Disk), checkFile("UEFI firmware", from.Firmware))
+	}
+	if from.Kernel == "" || from.Initrd == "" {
+		kernel, initrd, err := findImage()
+		if err != nil {
+			return boot{}, err
+		}
+		setDefault(&from.Kernel, kernel)
+		setDefault(&from.Initrd, initrd)
+	}
+	for _, path := range []*string{&from.Kernel, &from.Initrd} {
+		if abs, err := filepath.Abs(*path); err == nil {
+			*path = abs // QEMU runs in the instance's folder
+		}
+	}
+	return from, errors.Join(checkFile("kernel", from.Kernel), checkFile("initramfs", from.Initrd))
+}
+
+func checkFile(what, path string) error {
+	err := readable(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: no %s: %w", provider.ErrNotFound, what, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// allowedImage resolves the name that a pod gave: within the image folder, so
+// that no pod gets to see other files of this machine.
+func (p *Provider) allowedImage(image string, configured boot) (string, error) {
+	dir := p.cfg.ImageDir
+	if dir == "" {
+		dir = filepath.Dir(configured.Initrd + configured.Disk)
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", fmt.Errorf("image folder: %w", err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", fmt.Errorf("image folder: %w", err)
+	}
+	if !filepath.IsAbs(image) {
+		image = filepath.Join(dir, image)
+	}
+	path, err := filepath.EvalSymlinks(image)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: %w: no image %s", provider.ErrInvalidArgument, provider.ErrNotFound, image)
+	}
+	if err != nil {
+		return "", fmt.Errorf("image: %w", err)
+	}
+	if !strings.HasPrefix(path, dir+"/") {
+		return "", fmt.Errorf("%w: image %s is not in %s (-qemu-image-dir)", provider.ErrInvalidArgument, image, dir)
+	}
+	return path, nil
+}
+
+const (
+	kindInitrd = "initramfs"
+	kindDisk   = "disk"
+)
+
+// magics are the first bytes of what can be booted: qcow2, cpio (newc), and
+// the compressions that Debian's kernel unpacks.
+var magics = map[string]string{
+	"QFI\xfb": kindDisk, "070701": kindInitrd,
+	"\x1f\x8b": kindInitrd, "\x28\xb5\x2f\xfd": kindInitrd, "\xfd7zXZ\x00": kindInitrd, "\x02\x21\x4c\x18": kindInitrd,
+}
+
+func imageKind(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("image: %w", err)
+	}
+	defer file.Close()
+	head := make([]byte, 8)
+	n, err := io.ReadFull(file, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", fmt.Errorf("%w: image %s: %w", provider.ErrInvalidArgument, path, err)
+	}
+	for magic, kind := range magics {
+		if bytes.HasPrefix(head[:n], []byte(magic)) {
+			return kind, nil
+		}
+	}
+	return "", fmt.Errorf("%w: image %s is neither a qcow2 disk nor an initramfs", provider.ErrInvalidArgument, path)
+}
+
+// makeDisks makes the disks that the guest may write on.
+func (p *Provider) makeDisks(ctx context.Context, r *record) error {
+	if r.Boot.Disk != "" {
+		if err := p.makeOverlay(ctx, r); err != nil {
+			return err
+		}
+	}
+	if r.Scratch == 0 {
+		return nil
+	}
+	return makeScratch(ctx, p.store.file(r.ID, scratchName), r.Scratch)
+}
+
+func (p *Provider) makeOverlay(ctx context.Context, r *record) error {
+	vars := strings.Replace(filepath.Base(r.Boot.Firmware), "CODE", "VARS", 1)
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(r.Boot.Firmware), vars))
+	if err != nil {
+		return fmt.Errorf("UEFI variable store: %w; install Debian's ovmf, or set -qemu-firmware", err)
+	}
+	if err := os.WriteFile(p.store.file(r.ID, varsName), data, 0o600); err != nil {
+		return err
+	}
+	base, err := filepath.Abs(r.Boot.Disk)
+	if err != nil {
+		return err
+	}
+	return run(ctx, "qemu-utils", "qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", base, p.store.file(r.ID, overlayName))
+}
+
+// makeScratch makes an ext4 on a sparse file. The file is known to read as
+// zeros, so neither mke2fs nor the guest's kernel need to write inode tables
+// and journal: 10 ms, and 4 MiB of disk for 10 GiB.
+func makeScratch(ctx context.Context, path string, gib int64) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := file.Truncate(gib << 30); err != nil {
+		return err
+	}
+	format := func(option string) error {
+		return run(ctx, "e2fsprogs", "mke2fs", "-q", "-F", "-t", "ext4", "-L", "scratch", "-m", "0", "-E", option, path)
+	}
+	err = format("assume_storage_prezeroed=1")
+	if errors.Is(err, errToolFailed) {
+		// e2fsprogs before 1.47 have no such option.
+		err = format("nodiscard,lazy_itable_init=1,lazy_journal_init=1")
+	}
+	return err
+}
+
+var errToolFailed = errors.New("failed")
+
+// run runs a program of a Debian package.
+func run(ctx context.Context, debianPackage, name string, args ...string) error {
+	path, err := lookTool(name)
+	if err != nil {
+		return fmt.Errorf("%w: %w; install it with `apt-get install %s`", provider.ErrNotFound, err, debianPackage)
+	}
+	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case strings.Contains(string(out), "No space left on device"):
+		return fmt.Errorf("%w: %s: %s", provider.ErrCapacity, name, bytes.TrimSpace(out))
+	}
+	return fmt.Errorf("%s %w: %w: %s", name, errToolFailed, err, bytes.TrimSpace(out))
+}
+
+// lookTool also looks where only root's PATH leads.
+func lookTool(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+		if path, sbinErr := exec.LookPath(filepath.Join(dir, name)); sbinErr == nil {
+			return path, nil
+		}
+	}
+	return "", err
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+const (
+	// startWait is how long QEMU may take to set up a machine: 0.1 s on an
+	// idle machine.
+	startWait = 30 * time.Second
+	// quitWait is how long QEMU may take to close its files.
+	quitWait = 3 * time.Second
+	// pollMonitor is how often the control socket of a QEMU that starts is
+	// tried.
+	pollMonitor = 2 * time.Millisecond
+)
+
+// start runs QEMU for an instance in a session of its own, so that it outlives
+// this process and whoever started it, and returns when the machine is set up.
+func (p *Provider) start(ctx context.Context, r *record) error {
+	if err := errors.Join(removeFile(p.store.file(r.ID, qmpName)), createFile(p.store.file(r.ID, consoleName))); err != nil {
+		return err
+	}
+	output, err := os.OpenFile(p.store.file(r.ID, outputName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer output.Close()
+	cmd, err := p.command(r, output)
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait() // collects it if it ends before we do
+		close(ended)
+	}()
+	if r.Process, err = identify(cmd.Process.Pid); err != nil {
+		<-ended // it cannot be looked at: it is gone
+		return p.startFailure(r, nil)
+	}
+	if err := p.store.save(r); err != nil {
+		return err
+	}
+	return p.awaitMachine(ctx, r, ended)
+}
+
+func (p *Provider) command(r *record, output *os.File) (*exec.Cmd, error) {
+	binary, err := p.binary()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(binary, arguments(r, useVhost(r.Accel))...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = p.store.folder(r.ID), output, output
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, nil
+}
+
+func (p *Provider) awaitMachine(ctx context.Context, r *record, ended <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	for {
+		monitor, err := dialMonitor(ctx, p.store.folder(r.ID))
+		if err == nil {
+			monitor.close()
+			return nil
+		}
+		select {
+		case <-ended:
+			return p.startFailure(r, err)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: QEMU did not set up its machine: %w", provider.ErrUnavailable, errors.Join(context.Cause(ctx), p.startFailure(r, nil)))
+		case <-time.After(pollMonitor):
+		}
+	}
+}
+
+// startFailure is what QEMU said before it ended.
+func (p *Provider) startFailure(r *record, err error) error {
+	said, readErr := tail(p.store.file(r.ID, outputName), 2048)
+	text := strings.TrimSpace(string(said))
+	switch {
+	case readErr != nil:
+		return fmt.Errorf("QEMU ended while it started, and its output is lost: %w", readErr)
+	case text == "":
+		return fmt.Errorf("QEMU ended while it started and said nothing: %w", err)
+	case strings.Contains(text, "annot allocate memory"), strings.Contains(text, "cannot set up guest memory"):
+		return fmt.Errorf("%w: QEMU: %s", provider.ErrCapacity, text)
+	}
+	return fmt.Errorf("QEMU ended while it started: %s", text)
+}
+
+// stop ends an instance's QEMU: it is asked to, and killed if it will not.
+func (p *Provider) stop(ctx context.Context, r *record) error {
+	proc := r.Process
+	if !proc.alive() {
+		var err error
+		if proc, err = findByArgument(r.UUID); proc == nil || err != nil {
+			return err
+		}
+	}
+	if err := p.quit(ctx, r, proc); err == nil {
+		return nil
+	}
+	return proc.kill(ctx)
+}
+
+func (p *Provider) quit(ctx context.Context, r *record, proc *process) error {
+	ctx, cancel := context.WithTimeout(ctx, quitWait)
+	defer cancel()
+	monitor, err := dialMonitor(ctx, p.store.folder(r.ID))
+	if err != nil {
+		return err
+	}
+	defer monitor.close()
+	defer monitor.obey(ctx)()
+	if err := monitor.execute("quit"); err != nil {
+		return err
+	}
+	return proc.wait(ctx)
+}
+
+func (p *Provider) binary() (string, error) {
+	path, err := exec.LookPath(p.cfg.Binary)
+	if err != nil {
+		return "", fmt.Errorf("%w: no QEMU: %w; install it with `apt-get install qemu-system-x86`, or set -qemu-binary", provider.ErrNotFound, err)
+	}
+	return path, nil
+}
+
+// useVhost: the kernel's packet carrier helps KVM guests, where it is there.
+func useVhost(accel string) bool {
+	if accel != AccelKVM {
+		return false
+	}
+	file, err := os.OpenFile("/dev/vhost-net", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	file.Close()
+	return true
+}
+
+func createFile(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// tail answers the last n bytes of a file.
+func tail(path string, n int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	from := max(0, info.Size()-n)
+	return io.ReadAll(io.NewSectionReader(file, from, info.Size()-from))
+}

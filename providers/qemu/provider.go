@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/outrigger/outrigger/internal/localnet"
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Provider runs VMs on this machine. Several processes may have one on the
+// same state folder at a time.
+type Provider struct {
+	cfg   Config
+	store store
+	net   *localnet.Network
+
+	// accelMu guards accel, empty until a probe has answered.
+	accelMu sync.Mutex
+	accel   string
+
+	upkeep *upkeep
+}
+
+var (
+	_ provider.Provider           = (*Provider)(nil)
+	_ provider.Lister             = (*Provider)(nil)
+	_ provider.Getter             = (*Provider)(nil)
+	_ provider.ConsoleReader      = (*Provider)(nil)
+	_ provider.PowerController    = (*Provider)(nil)
+	_ provider.InstanceTypeLister = (*Provider)(nil)
+	_ provider.NodeAddresser      = (*Provider)(nil)
+)
+
+// New checks cfg. It makes nothing; QEMU and the image may still be missing,
+// which ConfigVerifier and CreateInstance report, so that instances can be
+// listed and deleted without them.
+func New(cfg Config) (*Provider, error) {
+	cfg = cfg.withDefaults()
+	if err := errors.Join(checkArch(), cfg.validate()); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(cfg.StateDir)
+	if err != nil {
+		return nil, bad("state-dir", "%v", err)
+	}
+	network, err := localnet.Open(localnet.Config{
+		Bridge: cfg.Bridge, Subnets: cfg.subnets(), MTU: cfg.MTU, StateDir: filepath.Join(dir, "net"), NAT: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: -qemu-bridge, -qemu-subnet, -qemu-subnet6 or -qemu-mtu: %w", provider.ErrInvalidArgument, err)
+	}
+	p := &Provider{cfg: cfg, store: store{dir}, net: network}
+	p.store.tidy()
+	p.upkeep = startUpkeep(p)
+	return p, nil
+}
+
+// Teardown ends this process's part; VMs run on.
+func (p *Provider) Teardown() error {
+	p.upkeep.stop()
+	return nil
+}
+
+// GetInstance implements provider.Getter.
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+	r, err := p.existing(instanceID)
+	if err != nil {
+		return nil, err
+	}
+	return r.instance(), nil
+}
+
+func (p *Provider) existing(id string) (*record, error) {
+	r, err := p.store.load(id)
+	if err != nil {
+		return nil, classify(err)
+	}
+	if r == nil {
+		return nil, fmt.Errorf("%w: no instance %q in %s", provider.ErrNotFound, id, p.store.dir)
+	}
+	return r, nil
+}
+
+// ListInstances implements provider.Lister.
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	if len(match) == 0 {
+		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
+	}
+	records, err := p.store.list()
+	if err != nil {
+		return nil, classify(err)
+	}
+	var list []provider.Instance
+	for _, r := range records {
+		if matches(r.Tags, match) {
+			list = append(list, *r.instance())
+		}
+	}
+	return list, nil
+}
+
+func matches(tags, match map[string]string) bool {
+	for key, value := range match {
+		if got, ok := tags[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// NodeAddress is the bridge's address.
+func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
+	return p.net.Gateways()[0], nil
+}
+
+// PowerOff ends the VM and keeps its disks. The guest is not asked: to the
+// kernel on it, it is a loss of power.
+func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
+	return p.whileLocked(ctx, instanceID, func(r *record) error { return p.stop(ctx, r) })
+}
+
+// PowerOn starts a VM that is off.
+func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
+	return p.whileLocked(ctx, instanceID, func(r *record) error {
+		if r.Process.alive() {
+			return nil
+		}
+		// After a reboot of this machine the network has to be made again.
+		if err := p.attach(r); err != nil {
+			return err
+		}
+		return p.start(ctx, r)
+	})
+}
+
+// whileLocked runs do on a complete instance that nobody else works on.
+func (p *Provider) whileLocked(ctx context.Context, id string, do func(*record) error) error {
+	r, err := p.existing(id)
+	if err != nil {
+		return err
+	}
+	lock, err := statefile.Acquire(ctx, p.store.lockPath(r.Key))
+	if err != nil {
+		return classify(err)
+	}
+	defer lock.Release()
+	if r, err = p.existing(id); err != nil {
+		return err
+	}
+	if r.Phase != phaseReady {
+		return fmt.Errorf("%w: instance %s is %s", provider.ErrUnavailable, id, r.Phase)
+	}
+	return classify(do(r))
+}
+
+// classify gives errors of the system and of localnet their class.
+func classify(err error) error {
+	if err == nil || provider.Class(err) != provider.ErrUnknown {
+		return err
+	}
+	for class, causes := range map[error][]error{
+		provider.ErrCapacity:         {syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, localnet.ErrFull},
+		provider.ErrPermissionDenied: {fs.ErrPermission, syscall.EROFS},
+		provider.ErrInvalidArgument:  {localnet.ErrClash},
+		provider.ErrUnavailable:      {context.Canceled, context.DeadlineExceeded},
+	} {
+		for _, cause := range causes {
+			if errors.Is(err, cause) {
+				return fmt.Errorf("%w: %w", class, err)
+			}
+		}
+	}
+	return err
+}

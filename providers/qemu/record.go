@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// phase is how far an instance got.
+type phase string
+
+const (
+	// phaseMaking: the record is there, the rest may be missing.
+	phaseMaking phase = "making"
+	// phaseReady: everything is there. Whether it runs, the process tells.
+	phaseReady phase = "ready"
+	// phaseDeleting: some of it may be gone.
+	phaseDeleting phase = "deleting"
+)
+
+// record is instance.json.
+type record struct {
+	ID      string            `json:"id"`
+	Key     string            `json:"key"`
+	UUID    string            `json:"uuid"`
+	Pod     string            `json:"pod"`
+	Tags    map[string]string `json:"tags,omitempty"`
+	Created time.Time         `json:"created"`
+	Phase   phase             `json:"phase"`
+
+	CPUs    int64  `json:"cpus"`
+	Memory  int64  `json:"memoryMiB"`
+	Accel   string `json:"accel"`
+	Boot    boot   `json:"boot"`
+	Append  string `json:"append,omitempty"`
+	Scratch int64  `json:"scratchGiB"`
+
+	// Known once the network is attached.
+	Interface string         `json:"interface,omitempty"`
+	MAC       string         `json:"mac,omitempty"`
+	Addrs     []netip.Prefix `json:"addrs,omitempty"`
+	Gateways  []netip.Addr   `json:"gateways,omitempty"`
+	MTU       int            `json:"mtu,omitempty"`
+
+	// Process is the QEMU that was started last.
+	Process *process `json:"process,omitempty"`
+}
+
+// boot is what a guest starts from: a kernel or a disk.
+type boot struct {
+	Kernel   string `json:"kernel,omitempty"`
+	Initrd   string `json:"initrd,omitempty"`
+	Disk     string `json:"disk,omitempty"`
+	Firmware string `json:"firmware,omitempty"`
+}
+
+func (r *record) mac() net.HardwareAddr {
+	mac, _ := net.ParseMAC(r.MAC)
+	return mac
+}
+
+// instance is what the provider tells of a record.
+func (r *record) instance() *provider.Instance {
+	i := &provider.Instance{
+		ID: r.ID, Name: r.ID, Key: r.Key, Tags: r.Tags, Created: r.Created, State: provider.StatePending,
+	}
+	// IPs[1] would be a second interface, so an IPv6 address beside the IPv4
+	// one has no place here.
+	if len(r.Addrs) > 0 {
+		i.IPs = []netip.Addr{r.Addrs[0].Addr()}
+	}
+	switch {
+	case r.Phase == phaseDeleting:
+		i.State = provider.StateDeleting
+	case r.Phase == phaseReady && r.Process.alive():
+		i.State = provider.StateRunning
+	case r.Phase == phaseReady:
+		i.State = provider.StateStopped
+	}
+	return i
+}
+
+// store is the state folder.
+type store struct{ dir string }
+
+const recordName = "instance.json"
+
+// Folders that begin with a dot are no instances: one is on its way in, the
+// other on its way out.
+const (
+	newPrefix  = ".new-"
+	gonePrefix = ".gone-"
+)
+
+func (s store) instances() string { return filepath.Join(s.dir, "instances") }
+func (s store) folder(id string) string {
+	return filepath.Join(s.instances(), id)
+}
+func (s store) file(id, name string) string { return filepath.Join(s.folder(id), name) }
+
+func (s store) lockPath(key string) string {
+	return filepath.Join(s.dir, "locks", keyHash(key)+".lock")
+}
+
+func keyHash(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:16])
+}
+
+var instanceID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// load answers nil when there is no such instance.
+func (s store) load(id string) (*record, error) {
+	if !instanceID.MatchString(id) {
+		return nil, nil
+	}
+	var r record
+	err := statefile.Read(s.file(id, recordName), &r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("instance %s: %w", id, err)
+	}
+	return &r, nil
+}
+
+func (s store) save(r *record) error {
+	return statefile.Write(s.file(r.ID, recordName), r)
+}
+
+// list answers all records that can be read; a damaged one is an error beside
+// the others.
+func (s store) list() ([]*record, error) {
+	entries, err := os.ReadDir(s.instances())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
+	}
+	var records []*record
+	var errs []error
+	for _, entry := range entries {
+		r, err := s.load(entry.Name())
+		if r != nil {
+			records = append(records, r)
+		}
+		errs = append(errs, err)
+	}
+	return records, errors.Join(errs...)
+}
+
+func (s store) byKey(key string) (*record, error) {
+	records, err := s.list()
+	for _, r := range records {
+		if r.Key == key {
+			return r, nil
+		}
+	}
+	return nil, err
+}
+
+// maxSuffix bounds how many instances of one name there can be.
+const maxSuffix = 1000
+
+// claim writes r as a new instance and sets its ID: the name, or where another
+// instance has it, the name with a number. The record is complete before its
+// folder has its name.
+func (s store) claim(r *record, name string) error {
+	staged := filepath.Join(s.instances(), newPrefix+keyHash(r.Key))
+	if err := os.RemoveAll(staged); err != nil {
+		return fmt.Errorf("remove a leftover: %w", err)
+	}
+	if err := makeFolder(staged); err != nil {
+		return fmt.Errorf("make instance folder: %w", err)
+	}
+	for n := range maxSuffix {
+		r.ID = numbered(name, n)
+		if err := statefile.Write(filepath.Join(staged, recordName), r); err != nil {
+			return err
+		}
+		err := os.Rename(staged, s.folder(r.ID))
+		if err == nil {
+			return statefile.SyncFolder(s.instances())
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("name instance folder: %w", err)
+		}
+	}
+	return fmt.Errorf("%w: %d instances are named %s", provider.ErrQuota, maxSuffix, name)
+}
+
+// makeFolder is MkdirAll beside others who remove empty parents.
+func makeFolder(path string) error {
+	var err error
+	for range 100 {
+		if err = os.MkdirAll(path, 0o700); err == nil ||
+			!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// numbered keeps a name within one DNS label.
+func numbered(name string, n int) string {
+	if n == 0 {
+		return name
+	}
+	suffix := fmt.Sprintf("-%d", n+1)
+	if room := 63 - len(suffix); len(name) > room {
+		name = strings.TrimRight(name[:room], "-")
+	}
+	return name + suffix
+}
+
+// remove takes an instance away in one step and then its files.
+func (s store) remove(id string) error {
+	gone := filepath.Join(s.instances(), gonePrefix+id)
+	if err := os.RemoveAll(gone); err != nil {
+		return fmt.Errorf("remove a leftover: %w", err)
+	}
+	if err := os.Rename(s.folder(id), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove instance folder: %w", err)
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		return fmt.Errorf("remove instance folder: %w", err)
+	}
+	return nil
+}
+
+// tidy removes what killed processes left and the folders that are empty.
+func (s store) tidy() {
+	entries, _ := os.ReadDir(s.instances())
+	for _, entry := range entries {
+		path := filepath.Join(s.instances(), entry.Name())
+		if strings.HasPrefix(entry.Name(), gonePrefix) {
+			os.RemoveAll(path)
+		}
+		if hash, ok := strings.CutPrefix(entry.Name(), newPrefix); ok {
+			s.removeAbandoned(path, hash)
+		}
+	}
+	for _, dir := range []string{s.instances(), filepath.Join(s.dir, "locks"), s.dir} {
+		os.Remove(dir)
+	}
+}
+
+func (s store) removeAbandoned(path, hash string) {
+	lock, err := statefile.TryAcquire(filepath.Join(s.dir, "locks", hash+".lock"))
+	if lock == nil || err != nil {
+		return
+	}
+	os.RemoveAll(path)
+	lock.ReleaseAndRemove()
+}

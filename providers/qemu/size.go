@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// catalogue are the names a pod can choose from. A name is what it says: CPUs,
+// x, memory in MiB. Sizes asked for by number need not be in it.
+var catalogue = []struct{ cpus, memory int64 }{
+	{1, 512}, {1, 1024}, {1, 2048}, {2, 1024}, {2, 2048}, {2, 4096},
+	{4, 4096}, {4, 8192}, {8, 8192}, {8, 16384}, {16, 32768},
+}
+
+func typeName(cpus, memory int64) string { return fmt.Sprintf("%dx%d", cpus, memory) }
+
+// InstanceTypes implements provider.InstanceTypeLister.
+func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
+	var types []provider.InstanceType
+	for _, t := range catalogue {
+		types = append(types, provider.InstanceType{
+			Name: typeName(t.cpus, t.memory), VCPUs: t.cpus, Memory: t.memory, Arch: hostArch,
+		})
+	}
+	return types, nil
+}
+
+// size answers CPUs and memory in MiB; a type's name wins over numbers.
+func (p *Provider) size(spec provider.InstanceTypeSpec) (cpus, memory int64, err error) {
+	if err := refuse(spec); err != nil {
+		return 0, 0, err
+	}
+	cpus, memory = spec.VCPUs, spec.Memory
+	if spec.InstanceType != "" {
+		if cpus, memory, err = sizeOf(spec.InstanceType); err != nil {
+			return 0, 0, err
+		}
+	}
+	setDefault(&cpus, p.cfg.CPUs)
+	setDefault(&memory, p.cfg.Memory)
+	if cpus < 0 || cpus > maxCPUs {
+		return 0, 0, fmt.Errorf("%w: %d CPUs: want 1 to %d", provider.ErrInvalidArgument, cpus, maxCPUs)
+	}
+	if memory < minMemory {
+		return 0, 0, fmt.Errorf("%w: %d MiB of memory: want at least %d", provider.ErrInvalidArgument, memory, minMemory)
+	}
+	if host := hostMemory(); host > 0 && memory > host {
+		return 0, 0, fmt.Errorf("%w: %d MiB of memory: this machine has %d", provider.ErrCapacity, memory, host)
+	}
+	return cpus, memory, nil
+}
+
+// refuse names what this provider has not got.
+func refuse(spec provider.InstanceTypeSpec) error {
+	switch {
+	case spec.Arch != "" && spec.Arch != hostArch:
+		return fmt.Errorf("%w: architecture %s: this provider has only %s", provider.ErrInvalidArgument, spec.Arch, hostArch)
+	case spec.GPUs != 0:
+		return fmt.Errorf("%w: %d GPUs: this provider has none", provider.ErrInvalidArgument, spec.GPUs)
+	case spec.MultiNic:
+		return fmt.Errorf("%w: a second interface: this provider gives one", provider.ErrInvalidArgument)
+	case len(spec.Volumes) > 0:
+		return fmt.Errorf("%w: volumes: this provider has none", provider.ErrInvalidArgument)
+	}
+	return nil
+}
+
+func sizeOf(name string) (cpus, memory int64, err error) {
+	var names []string
+	for _, t := range catalogue {
+		names = append(names, typeName(t.cpus, t.memory))
+		if name == names[len(names)-1] {
+			return t.cpus, t.memory, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("%w: instance type %q: there are %s", provider.ErrInvalidArgument, name, strings.Join(names, ", "))
+}
+
+// hostMemory is this machine's memory in MiB, 0 when unknown.
+func hostMemory() int64 {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	var kib int64
+	if _, err := fmt.Sscanf(string(data), "MemTotal: %d kB", &kib); err != nil {
+		return 0
+	}
+	return kib / 1024
+}
