@@ -37,6 +37,7 @@ func TestFake(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			conformance.Run(t, func(t *testing.T) conformance.Subject { return subject(t, options(t)) })
 		})
 	}
@@ -109,6 +110,8 @@ func bootOptions(t *testing.T) fake.Options {
 	var mu sync.Mutex
 	running := map[string]bool{}
 	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
 		if len(running) > 0 {
 			t.Errorf("guests are still running: %v", running)
 		}
