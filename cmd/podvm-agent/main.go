@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command podvm-agent runs a pod's containers in its VM, for whoever speaks
+// the Kata agent protocol on its socket.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/outrigger/outrigger/internal/guest/agent"
+	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/version"
+)
+
+func main() {
+	if filepath.Base(os.Args[0]) == agent.PauseName {
+		os.Exit(agent.Pause(os.Args[1:]))
+	}
+	opts, err := parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(0)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "podvm-agent:", err)
+		os.Exit(2)
+	case opts.version:
+		fmt.Println("podvm-agent", version.String())
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := serve(ctx, opts); err != nil {
+		slog.Error("podvm-agent", "err", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	socket   string
+	level    slog.Level
+	version  bool
+	insecure string
+	mirrors  string
+	config   agent.Config
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{config: agent.Config{Version: version.Version}}
+	flags := flag.NewFlagSet("podvm-agent", flag.ContinueOnError)
+	flags.StringVar(&o.socket, "socket", agent.DefaultSocket, "unix `path` to serve the Kata agent protocol on")
+	flags.StringVar(&o.config.Root, "root", agent.DefaultRoot, "`folder` that stands for /run/kata-containers in requests; images and containers' changes to them go here")
+	flags.StringVar(&o.config.StateDir, "state-dir", agent.DefaultStateDir, "`folder` for small state; at most 70 bytes")
+	flags.StringVar(&o.config.Runc, "runc", "runc", "OCI runtime, a `path` or a name in PATH")
+	flags.StringVar(&o.config.PodNetNS, "pod-netns", agent.DefaultPodNetNS, "network namespace `file` of the pod, used if it exists")
+	flags.StringVar(&o.config.Images.AuthFile, "auth-file", pull.DefaultAuthFile, "registry credentials, a Docker config.json `file`, read at each pull")
+	flags.StringVar(&o.insecure, "insecure-registries", "", "comma-separated `host[:port]` list of registries without TLS (loopback and private addresses need no entry)")
+	flags.StringVar(&o.mirrors, "registry-mirrors", "", "comma-separated `registry=mirror` list; mirrors are asked first, in order")
+	flags.TextVar(&o.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error")
+	flags.BoolVar(&o.version, "version", false, "print the version and exit")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return o, o.check()
+}
+
+func (o *options) check() error {
+	// A console socket's name in it must fit into a unix address.
+	if len(o.config.StateDir) > 70 {
+		return fmt.Errorf("-state-dir %s is longer than 70 bytes", o.config.StateDir)
+	}
+	for _, f := range []struct{ name, path string }{{"socket", o.socket}, {"root", o.config.Root}, {"state-dir", o.config.StateDir}, {"pod-netns", o.config.PodNetNS}} {
+		if !filepath.IsAbs(f.path) {
+			return fmt.Errorf("-%s %q is not an absolute path", f.name, f.path)
+		}
+	}
+	o.config.Images.InsecureRegistries = list(o.insecure)
+	o.config.Images.Mirrors = make(map[string][]string)
+	for _, entry := range list(o.mirrors) {
+		registry, mirror, ok := strings.Cut(entry, "=")
+		if !ok || registry == "" || mirror == "" {
+			return fmt.Errorf("-registry-mirrors: %q is not registry=mirror", entry)
+		}
+		o.config.Images.Mirrors[registry] = append(o.config.Images.Mirrors[registry], mirror)
+	}
+	return nil
+}
+
+func list(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func serve(ctx context.Context, o *options) error {
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.level})))
+	a, err := agent.New(o.config)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(o.socket)
+	if err != nil {
+		return err
+	}
+	return a.Serve(ctx, listener, func() {
+		slog.Info("serving the agent protocol", "socket", o.socket, "version", version.Version)
+		notifyReady()
+	})
+}
+
+func listen(socket string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o711); err != nil {
+		return nil, err
+	}
+	if conn, err := net.Dial("unix", socket); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("%s is served by another agent already", socket)
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	return listener, os.Chmod(socket, 0o600)
+}
+
+// notifyReady is sd_notify(3) with READY=1.
+func notifyReady() {
+	address := os.Getenv("NOTIFY_SOCKET")
+	if address == "" {
+		return
+	}
+	conn, err := net.Dial("unixgram", address)
+	if err != nil {
+		slog.Warn("tell the service manager", "err", err)
+		return
+	}
+	defer conn.Close()
+	conn.Write([]byte("READY=1"))
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent is podvm-agent: it serves the Kata agent protocol in a pod VM
+// and runs the pod's containers with runc.
+//
+// # What survives the agent
+//
+// Containers run on when the agent is killed. Its successor finds them by the
+// state folder: it can signal, exec into, measure and remove them. What the
+// old one alone held is lost: their output and input pipes (a process that
+// writes gets SIGPIPE, readers get the end of the stream) and the status of
+// those that end afterwards (reported as 255). Whoever holds the connection
+// sees it break, which the Kata shim takes for the end of the pod.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/containerd/ttrpc"
+	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// requestRoot is the folder under which callers place everything in the VM:
+// Kata's, part of the protocol.
+const requestRoot = "/run/kata-containers"
+
+// Defaults of Config.
+const (
+	DefaultSocket   = requestRoot + "/agent.sock"
+	DefaultRoot     = requestRoot
+	DefaultStateDir = "/run/podvm-agent"
+	DefaultPodNetNS = "/run/netns/podns"
+)
+
+// Config says where the agent works. Empty fields take the default.
+type Config struct {
+	// Root stands for /run/kata-containers in requests.
+	Root string
+	// StateDir holds runc's state, bundles and sockets, not bulk data. Its
+	// path has to be short: sockets in it are limited to 107 bytes.
+	StateDir string
+	// Runc is the OCI runtime, a path or a name in PATH.
+	Runc string
+	// PodNetNS is the pod's network namespace, if the file exists.
+	PodNetNS string
+	// Images says how images are pulled; its folder is chosen here.
+	Images  pull.Config
+	Version string
+	Log     *slog.Logger
+}
+
+func (c *Config) setDefaults() {
+	c.Root = or(c.Root, DefaultRoot)
+	c.StateDir = or(c.StateDir, DefaultStateDir)
+	c.Runc = or(c.Runc, "runc")
+	c.PodNetNS = or(c.PodNetNS, DefaultPodNetNS)
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	c.Images.Log = c.Log
+	c.Images.Dir = filepath.Join(c.Root, "pull")
+}
+
+func or(value, fallback string) string {
+	if value == "" {
+		return fallback
+	}
+	return value
+}
+
+// Agent implements the services. All methods may be called at the same time.
+type Agent struct {
+	cfg    Config
+	log    *slog.Logger
+	limits limits
+	reaper *reaper
+	runc   *runc
+	images *pull.Puller
+	oom    *oomQueue
+	copies copier
+	serial atomic.Uint64
+
+	mu         sync.Mutex
+	sandbox    *sandbox // nil before CreateSandbox
+	containers map[string]*container
+	pulls      map[string]*pull.Progress // by container
+}
+
+var (
+	_ agent.AgentServiceService = (*Agent)(nil)
+	_ agent.HealthService       = (*Agent)(nil)
+	_ guest.GuestService        = (*Agent)(nil)
+)
+
+// New makes an agent; there can be one per process, since it reaps children.
+func New(cfg Config) (*Agent, error) {
+	cfg.setDefaults()
+	for _, dir := range []string{cfg.StateDir, filepath.Join(cfg.StateDir, "containers"), cfg.Root} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	reaper, err := newReaper()
+	if err != nil {
+		return nil, err
+	}
+	runc, err := newRunc(cfg.Runc, cfg.StateDir, reaper)
+	if err != nil {
+		return nil, err
+	}
+	images, err := pull.New(cfg.Images)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: reaper, runc: runc, images: images, oom: newOOMQueue(),
+		containers: make(map[string]*container), pulls: make(map[string]*pull.Progress),
+	}
+	a.copies.init(cfg.Root)
+	return a, a.recover()
+}
+
+// Serve answers calls on listener until ctx is over. ready is called when it
+// does.
+func (a *Agent) Serve(ctx context.Context, listener net.Listener, ready func()) error {
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		return err
+	}
+	agent.RegisterAgentServiceService(server, a)
+	agent.RegisterHealthService(server, a)
+	guest.RegisterGuestService(server, a)
+	go a.reaper.run(ctx)
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	ready()
+	if err := server.Serve(ctx, listener); err != nil && !errors.Is(err, ttrpc.ErrServerClosed) && ctx.Err() == nil {
+		return fmt.Errorf("serve the agent protocol: %w", err)
+	}
+	return nil
+}
+
+// local answers where a path of a request is here.
+func (a *Agent) local(path string) string {
+	if rest, ok := strings.CutPrefix(path, requestRoot); ok && (rest == "" || rest[0] == '/') {
+		return filepath.Join(a.cfg.Root, rest)
+	}
+	return path
+}
+
+func (a *Agent) find(id string) (*container, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c, ok := a.containers[id]
+	if !ok || c.runcState() == creating {
+		return nil, status.Errorf(codes.NotFound, "no container %q in this sandbox", id)
+	}
+	return c, nil
+}
+
+// findProcess answers an exec, or the container's own process for the empty
+// exec id and the container's.
+func (a *Agent) findProcess(id, execID string) (*process, error) {
+	c, err := a.find(id)
+	if err != nil {
+		return nil, err
+	}
+	p, ok := c.process(execID)
+	if !ok {
+		return nil, status.Errorf(codes.NotFound, "no process %q in container %q", execID, id)
+	}
+	return p, nil
+}
+
+// fail gives an error a code for the wire, unless it has one.
+func fail(code codes.Code, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	}
+	if _, has := status.FromError(err); has {
+		return err
+	}
+	return status.Error(code, err.Error())
+}

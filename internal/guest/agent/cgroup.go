@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroup is where a container's processes are counted and limited: one folder
+// with cgroup v2, one per controller with v1.
+type cgroup struct {
+	unified string // empty with v1
+	v1      map[string]string
+}
+
+// unifiedCgroups is whether the machine has v2 only, as pod VMs do.
+func (a *Agent) unifiedCgroups() bool { return unifiedAt(cgroupRoot) }
+
+func unifiedAt(root string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(root, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// cgroupOf finds the cgroup of a process. A cgroup that the agent itself is
+// in, or below, is not one: its processes are not only the container's.
+func cgroupOf(pid int) cgroup {
+	return cgroupFrom(fmt.Sprintf("/proc/%d/cgroup", pid), "/proc/self/cgroup", cgroupRoot, unifiedAt(cgroupRoot))
+}
+
+func cgroupFrom(file, own, root string, unified bool) cgroup {
+	mine := parseCgroups(own)
+	found := cgroup{v1: make(map[string]string)}
+	for controllers, path := range parseCgroups(file) {
+		if strings.HasPrefix(mine[controllers]+"/", strings.TrimSuffix(path, "/")+"/") {
+			continue
+		}
+		switch {
+		case controllers == "" && unified:
+			found.unified = filepath.Join(root, path)
+		case controllers != "" && !unified:
+			for controller := range strings.SplitSeq(controllers, ",") {
+				found.v1[controller] = filepath.Join(root, controller, path)
+			}
+		}
+	}
+	return found
+}
+
+// parseCgroups reads a /proc/PID/cgroup; v2's entry has the key "".
+func parseCgroups(file string) map[string]string {
+	out := make(map[string]string)
+	data, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(data)) {
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
+			out[parts[1]] = parts[2]
+		}
+	}
+	return out
+}
+
+// folder answers the folder of a controller; empty if there is none.
+func (c cgroup) folder(controller string) string {
+	if c.unified != "" {
+		return c.unified
+	}
+	return c.v1[controller]
+}
+
+// processes is a folder that lists all processes.
+func (c cgroup) processes() string {
+	for _, controller := range []string{"devices", "freezer", "memory", "cpu", "pids"} {
+		if dir := c.folder(controller); dir != "" {
+			return dir
+		}
+	}
+	return ""
+}
+
+// signal sends sig to every process that there is at this moment.
+func (c cgroup) signal(sig unix.Signal) error {
+	_, err := c.signalNew(sig, make(map[int]bool))
+	return err
+}
+
+// signalNew signals those not in seen, and adds them.
+func (c cgroup) signalNew(sig unix.Signal, seen map[int]bool) (some bool, err error) {
+	for _, pid := range c.pids() {
+		if seen[pid] {
+			continue
+		}
+		seen[pid], some = true, true
+		if e := unix.Kill(pid, sig); e != nil && e != unix.ESRCH {
+			err = errors.Join(err, fmt.Errorf("signal %d to process %d: %w", sig, pid, e))
+		}
+	}
+	return some, err
+}
+
+// killAll kills all processes, also those that are being forked meanwhile.
+func (c cgroup) killAll() error {
+	if c.unified != "" {
+		err := os.WriteFile(filepath.Join(c.unified, "cgroup.kill"), []byte("1"), 0)
+		if err == nil || errors.Is(err, unix.ENODEV) {
+			return nil
+		}
+	}
+	for seen := make(map[int]bool); ; {
+		some, err := c.signalNew(unix.SIGKILL, seen)
+		if err != nil || !some {
+			return err
+		}
+	}
+}
+
+func (c cgroup) pids() []int {
+	top := c.processes()
+	if top == "" {
+		return nil
+	}
+	var pids []int
+	filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			pids = append(pids, readPids(filepath.Join(path, "cgroup.procs"))...)
+		}
+		return nil // a folder that has just gone is empty
+	})
+	return pids
+}
+
+func readPids(file string) []int {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var pids []int
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		// 0 is a process of another pid namespace.
+		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// thaw lets frozen processes go on, for instance to die of a signal.
+func (c cgroup) thaw() error {
+	file, value := filepath.Join(c.v1["freezer"], "freezer.state"), "THAWED"
+	if c.unified != "" {
+		file, value = filepath.Join(c.unified, "cgroup.freeze"), "0"
+	} else if c.v1["freezer"] == "" {
+		return nil
+	}
+	err := os.WriteFile(file, []byte(value), 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// readUint answers 0 for a file that is missing or says "max".
+func readUint(file string) uint64 {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	return n
+}
+
+// readTable reads lines of "key value".
+func readTable(file string) map[string]uint64 {
+	out := make(map[string]uint64)
+	data, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) == 2 {
+			if n, err := strconv.ParseUint(fields[1], 10, 64); err == nil {
+				out[strings.TrimSuffix(fields[0], ":")] = n
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// console receives the terminal that runc makes for a process: runc connects
+// to path and sends the master's descriptor.
+type console struct {
+	path     string
+	listener *net.UnixListener
+}
+
+func (a *Agent) newConsole() (*console, error) {
+	path := filepath.Join(a.cfg.StateDir, "tty"+strconv.FormatUint(a.serial.Add(1), 10))
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("console socket: %w", err)
+	}
+	return &console{path: path, listener: listener}, nil
+}
+
+func (c *console) close() { c.listener.Close() }
+
+// receive answers the terminal. Call it when runc has succeeded: by then it
+// has connected and sent.
+func (c *console) receive() (*os.File, error) {
+	c.listener.SetDeadline(time.Now().Add(runcGrace))
+	conn, err := c.listener.AcceptUnix()
+	if err != nil {
+		return nil, fmt.Errorf("console of runc: %w", err)
+	}
+	defer conn.Close()
+	data, control := make([]byte, unix.PathMax), make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := conn.ReadMsgUnix(data, control)
+	if err != nil {
+		return nil, fmt.Errorf("console of runc: %w", err)
+	}
+	return terminal(control[:n])
+}
+
+func terminal(control []byte) (*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(messages) != 1 {
+		return nil, fmt.Errorf("console of runc: no descriptor: %v", err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, fmt.Errorf("console of runc: no descriptor: %v", err)
+	}
+	unix.CloseOnExec(fds[0])
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "tty"), nil
+}
+
+// resize sets a terminal's size in characters.
+func resize(tty *os.File, rows, columns uint32) error {
+	conn, err := tty.SyscallConn()
+	if err != nil {
+		return err
+	}
+	size := unix.Winsize{Row: uint16(rows), Col: uint16(columns)}
+	var failed error
+	err = conn.Control(func(fd uintptr) { failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &size) })
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("TIOCSWINSZ", failed)
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+)
+
+// state is how far a container is.
+type state int32
+
+const (
+	creating state = iota // being made; others do not see it yet
+	created
+	started
+)
+
+// keptExecs is how many finished execs are remembered: a health probe makes
+// one every few seconds.
+const keptExecs = 64
+
+// container is one container of the sandbox.
+type container struct {
+	id string
+	// pause is the pod's sandbox container, which is the sandbox's pause
+	// process and unknown to runc.
+	pause  bool
+	bundle string
+	// rootfs and scratch belong to its image; empty without one.
+	rootfs, scratch string
+	// sharedPID: its processes do not end with the first one by themselves.
+	sharedPID bool
+	cgroup    cgroup
+	init      *process
+	state     atomic.Int32
+	stopOOM   func()
+
+	mu       sync.Mutex
+	execs    map[string]*process // nil while it is being started
+	finished []string            // execs, oldest first
+	removing turn
+}
+
+func newContainer(id, stateDir string) *container {
+	return &container{
+		id: id, bundle: filepath.Join(stateDir, "containers", id), stopOOM: func() {},
+		execs: make(map[string]*process), removing: newTurn(),
+	}
+}
+
+func (c *container) runcState() state { return state(c.state.Load()) }
+
+func (c *container) process(execID string) (*process, bool) {
+	if execID == "" || execID == c.id {
+		return c.init, c.init != nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.execs[execID]
+	return p, p != nil
+}
+
+// reserve takes an exec id; false if it is in use.
+func (c *container) reserve(execID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, taken := c.execs[execID]; taken || execID == c.id || execID == "" {
+		return false
+	}
+	c.execs[execID] = nil
+	c.forgetFinished()
+	return true
+}
+
+// settle records what became of a reserved exec; nil gives the id back.
+func (c *container) settle(execID string, p *process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p == nil {
+		delete(c.execs, execID)
+		return
+	}
+	c.execs[execID] = p
+	c.finished = append(c.finished, execID)
+}
+
+// forgetFinished drops the oldest execs that nobody needs any more.
+func (c *container) forgetFinished() {
+	spare := len(c.finished) - keptExecs
+	kept := c.finished[:0]
+	for _, id := range c.finished {
+		if p := c.execs[id]; spare > 0 && p.finished() {
+			p.close()
+			delete(c.execs, id)
+			spare--
+			continue
+		}
+		kept = append(kept, id)
+	}
+	c.finished = kept
+}
+
+// closeStreams ends all its streams.
+func (c *container) closeStreams() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.init != nil && !c.pause {
+		c.init.close()
+	}
+	for _, p := range c.execs {
+		if p != nil {
+			p.close()
+		}
+	}
+}
+
+// validID is what runc takes, and safe as a file name.
+func validID(id string) bool {
+	if id == "" || len(id) > 255 || id[0] == '.' || id[0] == '-' {
+		return false
+	}
+	for _, r := range id {
+		alnum := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		if !alnum && r != '_' && r != '-' && r != '.' && r != '+' {
+			return false
+		}
+	}
+	return true
+}

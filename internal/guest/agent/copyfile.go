@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/outrigger/outrigger/internal/guest/pull/beneath"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// sharedFolder is where callers copy files to; containers mount parts of it.
+const sharedFolder = requestRoot + "/shared/containers"
+
+// copier writes the files that CopyFile brings. A file comes in chunks and is
+// complete when it appears; until then it is in a folder that no container
+// sees, on the same file system.
+type copier struct {
+	mu     sync.Mutex
+	root   string
+	shared string
+	parts  string
+	// pending are incomplete files by target: the name of the part.
+	pending map[string]string
+	serial  int
+}
+
+func (c *copier) init(root string) {
+	c.root, c.pending = root, make(map[string]string)
+	c.shared, c.parts = filepath.Join(root, "shared/containers"), filepath.Join(root, "shared/incomplete")
+}
+
+// CopyFile makes a folder, a symbolic link, or a file, of which each call
+// brings a piece. Nothing can be written outside the shared folder.
+func (a *Agent) CopyFile(_ context.Context, req *agent.CopyFileRequest) (*emptypb.Empty, error) {
+	rel, ok := strings.CutPrefix(req.GetPath(), sharedFolder+"/")
+	if !ok || rel == "" || path.Clean(req.GetPath()) != req.GetPath() {
+		return nil, status.Errorf(codes.InvalidArgument, "copy to %q: it takes a path below %s without . and ..", req.GetPath(), sharedFolder)
+	}
+	if err := a.copies.copy(rel, req); err != nil {
+		return nil, fail(codes.Internal, fmt.Errorf("copy to %s: %w", req.GetPath(), err))
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (c *copier) copy(rel string, req *agent.CopyFileRequest) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, dir := range []string{c.shared, c.parts} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return err
+		}
+	}
+	shared, err := beneath.Open(c.shared, beneath.Refuse)
+	if err != nil {
+		return err
+	}
+	defer shared.Close()
+	// dir_mode is Go's: bits above the permissions mean other things there.
+	parent, err := shared.MkdirAll(path.Dir(rel), req.GetDirMode()&0o777)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	target := place{dir: parent, base: path.Base(rel)}
+	switch req.GetFileMode() & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return target.makeDir(req)
+	case unix.S_IFLNK:
+		return c.makeLink(target, req)
+	case unix.S_IFREG, 0:
+		return c.writeFile(target, rel, req)
+	}
+	return status.Errorf(codes.InvalidArgument, "mode %#o is of no file, folder or symbolic link", req.GetFileMode())
+}
+
+// place is a name in an open folder.
+type place struct {
+	dir  int
+	base string
+}
+
+// makeDir keeps a folder that is there, with what is in it.
+func (p place) makeDir(req *agent.CopyFileRequest) error {
+	err := unix.Mkdirat(p.dir, p.base, 0o700)
+	if err == unix.EEXIST && !p.isDir() {
+		if err = unix.Unlinkat(p.dir, p.base, 0); err == nil {
+			err = unix.Mkdirat(p.dir, p.base, 0o700)
+		}
+	}
+	if err != nil && err != unix.EEXIST {
+		return os.NewSyscallError("mkdirat", err)
+	}
+	fd, err := unix.Openat(p.dir, p.base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	defer unix.Close(fd)
+	return setOwner(fd, req)
+}
+
+func (p place) isDir() bool {
+	var st unix.Stat_t
+	return unix.Fstatat(p.dir, p.base, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}
+
+func setOwner(fd int, req *agent.CopyFileRequest) error {
+	if err := unix.Fchown(fd, int(req.GetUid()), int(req.GetGid())); err != nil {
+		return os.NewSyscallError("fchown", err)
+	}
+	return os.NewSyscallError("fchmod", unix.Fchmod(fd, req.GetFileMode()&0o7777))
+}
+
+// makeLink replaces a link in one step, which is how Kubernetes switches a
+// volume to new content.
+func (c *copier) makeLink(target place, req *agent.CopyFileRequest) error {
+	part := c.newPart()
+	if err := os.Symlink(string(req.GetData()), part); err != nil {
+		return err
+	}
+	if err := os.Lchown(part, int(req.GetUid()), int(req.GetGid())); err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return target.replace(part)
+}
+
+func (c *copier) newPart() string {
+	c.serial++
+	return filepath.Join(c.parts, fmt.Sprint(c.serial))
+}
+
+// replace moves part to its place, over whatever is there.
+func (p place) replace(part string) error {
+	if p.isDir() {
+		if err := beneath.RemoveAll(p.dir, p.base); err != nil {
+			return err
+		}
+	}
+	if err := unix.Renameat(unix.AT_FDCWD, part, p.dir, p.base); err != nil {
+		return errors.Join(os.NewSyscallError("renameat", err), os.Remove(part))
+	}
+	return nil
+}
+
+func (c *copier) writeFile(target place, rel string, req *agent.CopyFileRequest) error {
+	size, offset, end := req.GetFileSize(), req.GetOffset(), req.GetOffset()+int64(len(req.GetData()))
+	if size < 0 || offset < 0 || end > size || end < offset {
+		return status.Errorf(codes.InvalidArgument, "%d bytes at %d do not fit into a file of %d", len(req.GetData()), offset, size)
+	}
+	part, err := c.part(rel, offset)
+	if err != nil {
+		return err
+	}
+	if err := appendPart(part, req, end == size); err != nil {
+		if errors.Is(err, unix.ENOSPC) {
+			c.drop(rel) // room for something else
+		}
+		return err
+	}
+	if end < size {
+		return nil
+	}
+	delete(c.pending, rel)
+	return target.replace(part)
+}
+
+// part answers the incomplete file that a piece at offset belongs to.
+func (c *copier) part(rel string, offset int64) (string, error) {
+	if offset == 0 {
+		c.drop(rel)
+		c.pending[rel] = c.newPart()
+		return c.pending[rel], nil
+	}
+	part, ok := c.pending[rel]
+	if !ok {
+		return "", status.Errorf(codes.InvalidArgument, "a piece at %d of a file whose beginning never came", offset)
+	}
+	info, err := os.Stat(part)
+	if err != nil {
+		return "", err
+	}
+	if info.Size() != offset {
+		return "", status.Errorf(codes.InvalidArgument, "a piece at %d after %d bytes: pieces have to come in order", offset, info.Size())
+	}
+	return part, nil
+}
+
+func (c *copier) drop(rel string) {
+	if part, ok := c.pending[rel]; ok {
+		os.Remove(part)
+		delete(c.pending, rel)
+	}
+}
+
+func appendPart(part string, req *agent.CopyFileRequest, last bool) error {
+	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.WriteAt(req.GetData(), req.GetOffset()); err != nil {
+		return err
+	}
+	if last {
+		if err := setOwner(int(file.Fd()), req); err != nil {
+			return err
+		}
+	}
+	return file.Close()
+}

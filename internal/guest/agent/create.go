@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// cleanUpTime is what undoing something may take when the call that wanted it
+// is over already.
+const cleanUpTime = time.Minute
+
+// Kata's annotation for what a container is to its pod.
+const (
+	annotationType = "io.katacontainers.pkg.oci.container_type"
+	typeSandbox    = "pod_sandbox"
+	pauseImage     = "pause"
+)
+
+// CreateContainer makes a container with everything it needs, image included;
+// its process waits for StartContainer. When it fails nothing is left.
+func (a *Agent) CreateContainer(ctx context.Context, req *agent.CreateContainerRequest) (*emptypb.Empty, error) {
+	sb, err := a.theSandbox()
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.reserveContainer(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	log := a.log.With("sandbox", sb.id, "container", c.id)
+	if err := a.createContainer(ctx, c, sb, req); err != nil {
+		log.Error("create container", "err", err)
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
+		defer cancel()
+		return nil, fail(codes.Internal, errors.Join(err, a.discard(undo, c)))
+	}
+	c.state.CompareAndSwap(int32(creating), int32(created))
+	log.Info("container created", "pause", c.pause)
+	return &emptypb.Empty{}, nil
+}
+
+func (a *Agent) reserveContainer(id string) (*container, error) {
+	if !validID(id) {
+		return nil, status.Errorf(codes.InvalidArgument, "container id %q: letters, digits and _.+- are allowed", id)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, taken := a.containers[id]; taken {
+		return nil, status.Errorf(codes.AlreadyExists, "there is a container %q already", id)
+	}
+	c := newContainer(id, a.cfg.StateDir)
+	a.containers[id] = c
+	return c, nil
+}
+
+func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, req *agent.CreateContainerRequest) error {
+	if isPause(req) {
+		c.pause = true
+		c.init = &process{
+			stdin: newSink(nil, false), stdout: newSource(nil), stderr: newSource(nil),
+			child: sb.pause, exited: sb.pause.done,
+		}
+		return nil
+	}
+	img, err := a.prepareStorages(ctx, c, sb, req.GetStorages())
+	if err != nil {
+		return err
+	}
+	c.sharedPID = req.GetSandboxPidns() || sb.sharedPID
+	if err := os.MkdirAll(c.bundle, 0o700); err != nil {
+		return err
+	}
+	spec, err := a.buildSpec(c, sb, req, img)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	if err := writeJSON(filepath.Join(c.bundle, "config.json"), spec); err != nil {
+		return err
+	}
+	var size winsize
+	if box := spec.Process.ConsoleSize; box != nil {
+		size = winsize{rows: uint32(box.Height), columns: uint32(box.Width)}
+	}
+	c.init, err = a.newProcess(ctx, spec.Process.Terminal, size, func(ctx context.Context, stdio files, console string) (*child, error) {
+		return a.runc.create(ctx, stdio, c.id, c.bundle, console)
+	})
+	if err != nil {
+		return err
+	}
+	c.cgroup = cgroupOf(c.init.child.pid)
+	c.stopOOM = a.watchOOM(c)
+	go a.awaitEnd(c)
+	return a.rememberContainer(c)
+}
+
+func isPause(req *agent.CreateContainerRequest) bool {
+	if kind := req.GetOCI().GetAnnotations()[annotationType]; kind != "" {
+		return kind == typeSandbox
+	}
+	for _, storage := range req.GetStorages() {
+		if storage.GetDriver() == driverImage && storage.GetSource() == pauseImage {
+			return true
+		}
+	}
+	return false
+}
+
+// prepareStorages answers the image, if one of them is.
+func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, storages []*agent.Storage) (*pull.Image, error) {
+	var image *agent.Storage
+	for _, storage := range storages {
+		if storage.GetDriver() == driverImage {
+			image = storage
+			continue
+		}
+		if err := a.addStorage(sb, storage); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.rememberSandbox(sb); err != nil || image == nil {
+		return nil, err
+	}
+	progress := pull.NewProgress()
+	a.setPull(c.id, progress)
+	defer a.setPull(c.id, nil)
+	img, err := a.images.Pull(ctx, image.GetSource(), progress)
+	if err != nil {
+		return nil, err
+	}
+	c.rootfs = a.local(image.GetMountPoint())
+	c.scratch = filepath.Join(a.cfg.Images.Dir, "containers", c.id)
+	return img, a.images.Mount(ctx, img, c.scratch, c.rootfs)
+}
+
+func (a *Agent) setPull(id string, progress *pull.Progress) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if progress == nil {
+		delete(a.pulls, id)
+		return
+	}
+	a.pulls[id] = progress
+}
+
+// awaitEnd makes the exit status known once the container is over: an OOM
+// kill is reported before it, and whatever shares the container with a first
+// process that has gone goes too.
+func (a *Agent) awaitEnd(c *container) {
+	<-c.init.child.done
+	c.checkOOM(a.oom)
+	if c.sharedPID {
+		if err := c.cgroup.killAll(); err != nil {
+			a.log.Warn("end container", "container", c.id, "err", err)
+		}
+	}
+	c.init.stdin.close()
+	a.log.Info("container ended", "container", c.id, "code", c.init.child.code)
+	close(c.init.exited)
+}
+
+// StartContainer lets the container's process run.
+func (a *Agent) StartContainer(ctx context.Context, req *agent.StartContainerRequest) (*emptypb.Empty, error) {
+	c, err := a.find(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if !c.state.CompareAndSwap(int32(created), int32(started)) {
+		return nil, status.Errorf(codes.FailedPrecondition, "container %q has been started before", c.id)
+	}
+	if c.pause {
+		return &emptypb.Empty{}, nil
+	}
+	if err := a.runc.start(ctx, c.id); err != nil {
+		return nil, fail(codes.Internal, err)
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// ExecProcess starts another process in a container.
+func (a *Agent) ExecProcess(ctx context.Context, req *agent.ExecProcessRequest) (*emptypb.Empty, error) {
+	c, err := a.find(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.pause:
+		return nil, status.Error(codes.FailedPrecondition, "the pod's pause container holds nothing that could be executed")
+	case c.init.child.ended():
+		return nil, status.Errorf(codes.FailedPrecondition, "container %q is not running", c.id)
+	case !validID(req.GetExecId()):
+		return nil, status.Errorf(codes.InvalidArgument, "exec id %q: letters, digits and _.+- are allowed", req.GetExecId())
+	case !c.reserve(req.GetExecId()):
+		return nil, status.Errorf(codes.AlreadyExists, "container %q has a process %q already", c.id, req.GetExecId())
+	}
+	p, err := a.exec(ctx, c, req)
+	c.settle(req.GetExecId(), p)
+	if err != nil {
+		return nil, fail(codes.Internal, err)
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRequest) (*process, error) {
+	spec := toProcess(req.GetProcess())
+	if err := a.fixProcess(spec, c.rootfs, req.GetStringUser(), nil); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	spec.ApparmorProfile, spec.SelinuxLabel = "", ""
+	file := filepath.Join(c.bundle, fmt.Sprintf("exec%d", a.serial.Add(1)))
+	defer os.Remove(file)
+	if err := writeJSON(file, spec); err != nil {
+		return nil, err
+	}
+	var size winsize
+	if box := spec.ConsoleSize; box != nil {
+		size = winsize{rows: uint32(box.Height), columns: uint32(box.Width)}
+	}
+	p, err := a.newProcess(ctx, spec.Terminal, size, func(ctx context.Context, stdio files, console string) (*child, error) {
+		return a.runc.exec(ctx, stdio, c.id, file, console)
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		<-p.child.done
+		p.stdin.close()
+		close(p.exited)
+	}()
+	return p, nil
+}

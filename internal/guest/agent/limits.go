@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bufio"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// limits is what the agent itself may do. In a VM that is everything; on a
+// machine that withholds a capability even from root, what needs it is left
+// out of containers, since runc would refuse them as a whole.
+type limits struct{ bounding uint64 }
+
+func ownLimits() limits {
+	file, err := os.Open("/proc/self/status")
+	if err != nil {
+		return limits{bounding: ^uint64(0)}
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if hex, ok := strings.CutPrefix(lines.Text(), "CapBnd:"); ok {
+			bounding, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+			if err == nil {
+				return limits{bounding: bounding}
+			}
+		}
+	}
+	return limits{bounding: ^uint64(0)}
+}
+
+func (l limits) has(capability int) bool { return l.bounding&(1<<capability) != 0 }
+
+// apply takes what cannot be had out of a process's configuration.
+func (l limits) apply(p *oci.Process) {
+	if !l.has(unix.CAP_SYS_RESOURCE) {
+		p.Rlimits, p.OOMScoreAdj = nil, nil
+	}
+	if p.Capabilities == nil {
+		return
+	}
+	for _, list := range []*[]string{
+		&p.Capabilities.Bounding, &p.Capabilities.Effective, &p.Capabilities.Inheritable,
+		&p.Capabilities.Permitted, &p.Capabilities.Ambient,
+	} {
+		*list = slices.DeleteFunc(*list, func(name string) bool { return !l.hasNamed(name) })
+	}
+}
+
+// hasNamed leaves names it does not know to runc.
+func (l limits) hasNamed(name string) bool {
+	i := slices.Index(capabilities[:], strings.TrimPrefix(name, "CAP_"))
+	return i < 0 || l.has(i)
+}
+
+// capabilities by number: linux/capability.h.
+var capabilities = [...]string{
+	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+	"LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
+	"SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
+	"SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
+	"MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
+	"CHECKPOINT_RESTORE",
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// inPodNetNS calls fn with a netlink connection into the pod's network
+// namespace.
+func (a *Agent) inPodNetNS(fn func(*netlink.Handle) error) error {
+	ns, err := netns.GetFromPath(a.cfg.PodNetNS)
+	if err != nil {
+		return status.Errorf(codes.FailedPrecondition, "the pod has no network namespace at %s: %v", a.cfg.PodNetNS, err)
+	}
+	defer ns.Close()
+	handle, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fail(codes.Internal, err)
+	}
+	defer handle.Close()
+	return fail(codes.Internal, fn(handle))
+}
+
+// networkStats are those of the pod's interfaces; none without a network
+// namespace for it.
+func (a *Agent) networkStats() []*agent.NetworkStats {
+	var out []*agent.NetworkStats
+	a.inPodNetNS(func(h *netlink.Handle) error {
+		links, err := h.LinkList()
+		for _, link := range links {
+			attrs := link.Attrs()
+			s := attrs.Statistics
+			if s == nil || attrs.Flags&net.FlagLoopback != 0 {
+				continue
+			}
+			out = append(out, &agent.NetworkStats{
+				Name: attrs.Name, RxBytes: s.RxBytes, RxPackets: s.RxPackets, RxErrors: s.RxErrors, RxDropped: s.RxDropped,
+				TxBytes: s.TxBytes, TxPackets: s.TxPackets, TxErrors: s.TxErrors, TxDropped: s.TxDropped,
+			})
+		}
+		return err
+	})
+	return out
+}
+
+// ListInterfaces answers the pod's interfaces.
+func (a *Agent) ListInterfaces(context.Context, *agent.ListInterfacesRequest) (*agent.Interfaces, error) {
+	out := &agent.Interfaces{}
+	err := a.inPodNetNS(func(h *netlink.Handle) error {
+		links, err := h.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, link := range links {
+			described, err := describe(h, link)
+			if err != nil {
+				return err
+			}
+			out.Interfaces = append(out.Interfaces, described)
+		}
+		return nil
+	})
+	return out, err
+}
+
+func describe(h *netlink.Handle, link netlink.Link) (*agent.Interface, error) {
+	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, err
+	}
+	attrs := link.Attrs()
+	out := &agent.Interface{
+		Device: attrs.Name, Name: attrs.Name, Mtu: uint64(attrs.MTU), HwAddr: attrs.HardwareAddr.String(),
+		Type: link.Type(), RawFlags: attrs.RawFlags,
+	}
+	for _, addr := range addrs {
+		ones, _ := addr.Mask.Size()
+		out.IPAddresses = append(out.IPAddresses, &agent.IPAddress{Family: familyOf(addr.IP), Address: addr.IP.String(), Mask: strconv.Itoa(ones)})
+	}
+	return out, nil
+}
+
+func familyOf(ip net.IP) agent.IPFamily {
+	if ip.To4() == nil {
+		return agent.IPFamily_v6
+	}
+	return agent.IPFamily_v4
+}
+
+// UpdateInterface renames the interface with the given hardware address, and
+// sets its addresses and MTU.
+func (a *Agent) UpdateInterface(_ context.Context, req *agent.UpdateInterfaceRequest) (*agent.Interface, error) {
+	want := req.GetInterface()
+	var out *agent.Interface
+	err := a.inPodNetNS(func(h *netlink.Handle) error {
+		link, err := findLink(h, want)
+		if err != nil {
+			return err
+		}
+		if err := configure(h, link, want); err != nil {
+			return err
+		}
+		if link, err = h.LinkByIndex(link.Attrs().Index); err != nil {
+			return err
+		}
+		out, err = describe(h, link)
+		return err
+	})
+	return out, err
+}
+
+func findLink(h *netlink.Handle, want *agent.Interface) (netlink.Link, error) {
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, link := range links {
+		attrs := link.Attrs()
+		if want.GetHwAddr() != "" && attrs.HardwareAddr.String() == want.GetHwAddr() ||
+			want.GetHwAddr() == "" && (attrs.Name == want.GetDevice() || attrs.Name == want.GetName()) {
+			return link, nil
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "the pod has no interface %s with address %q", want.GetName(), want.GetHwAddr())
+}
+
+func configure(h *netlink.Handle, link netlink.Link, want *agent.Interface) error {
+	wanted := make(map[string]*netlink.Addr)
+	for _, ip := range want.GetIPAddresses() {
+		addr, err := netlink.ParseAddr(ip.GetAddress() + "/" + ip.GetMask())
+		if err != nil {
+			return status.Errorf(codes.InvalidArgument, "address %s/%s: %v", ip.GetAddress(), ip.GetMask(), err)
+		}
+		wanted[addr.IPNet.String()] = addr
+	}
+	have, err := h.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	for _, addr := range have {
+		_, keep := wanted[addr.IPNet.String()]
+		if !keep && !addr.IP.IsLinkLocalUnicast() {
+			if err := h.AddrDel(link, &addr); err != nil {
+				return err
+			}
+		}
+	}
+	for _, addr := range wanted {
+		if err := h.AddrReplace(link, addr); err != nil {
+			return err
+		}
+	}
+	return configureLink(h, link, want)
+}
+
+func configureLink(h *netlink.Handle, link netlink.Link, want *agent.Interface) error {
+	if mtu := int(want.GetMtu()); mtu > 0 && mtu != link.Attrs().MTU {
+		if err := h.LinkSetMTU(link, mtu); err != nil {
+			return fmt.Errorf("set MTU %d: %w", mtu, err)
+		}
+	}
+	if name := want.GetName(); name != "" && name != link.Attrs().Name {
+		if err := h.LinkSetName(link, name); err != nil {
+			return fmt.Errorf("rename %s to %s: %w", link.Attrs().Name, name, err)
+		}
+	}
+	return h.LinkSetUp(link)
+}
+
+// AddARPNeighbors adds permanent neighbour entries.
+func (a *Agent) AddARPNeighbors(_ context.Context, req *agent.AddARPNeighborsRequest) (*emptypb.Empty, error) {
+	err := a.inPodNetNS(func(h *netlink.Handle) error {
+		var errs []error
+		for _, n := range req.GetNeighbors().GetARPNeighbors() {
+			errs = append(errs, addNeighbor(h, n))
+		}
+		return errors.Join(errs...)
+	})
+	return &emptypb.Empty{}, err
+}
+
+func addNeighbor(h *netlink.Handle, n *agent.ARPNeighbor) error {
+	ip := net.ParseIP(n.GetToIPAddress().GetAddress())
+	mac, err := net.ParseMAC(n.GetLladdr())
+	if ip == nil || err != nil {
+		return status.Errorf(codes.InvalidArgument, "neighbour %q at %q: not an address", n.GetToIPAddress().GetAddress(), n.GetLladdr())
+	}
+	link, err := h.LinkByName(n.GetDevice())
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", n.GetDevice(), err)
+	}
+	state := int(n.GetState())
+	if state == 0 {
+		state = netlink.NUD_PERMANENT
+	}
+	return h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: ip, HardwareAddr: mac, State: state, Flags: int(n.GetFlags())})
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// PauseName is the agent's argv[0] when it is to be the pause process.
+const PauseName = "pause"
+
+// pauseID is whom the pause process becomes, the one of Kubernetes' pause image.
+const pauseID = 65535
+
+// startPause starts the process that holds a sandbox's ipc, uts and pid
+// namespaces. It is also all there is of the pod's pause container: running
+// that through runc would cost a second and more in an emulated VM and give
+// nothing, since its namespaces are these.
+func (a *Agent) startPause(hostname string) (*child, error) {
+	root := filepath.Join(a.cfg.StateDir, "pause")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, err
+	}
+	ready, told, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ready.Close()
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{PauseName, hostname, root}, Env: []string{},
+		Stderr: os.Stderr, ExtraFiles: []*os.File{told},
+		SysProcAttr: &syscall.SysProcAttr{
+			Cloneflags: unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
+			Setsid:     true,
+		},
+	}
+	c, err := a.reaper.start(cmd)
+	told.Close()
+	if err != nil {
+		return nil, fmt.Errorf("start the sandbox's pause process: %w", err)
+	}
+	ready.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		a.reaper.kill(c, runcGrace)
+		return nil, fmt.Errorf("the sandbox's pause process did not get ready: %w", err)
+	}
+	return c, nil
+}
+
+// Pause is the pause process: args are a host name and an empty folder. As pid
+// 1 of the pod's namespaces it reaps orphans until SIGTERM or SIGINT. It has
+// no privileges and an empty root, since containers that share its pid
+// namespace can see it.
+func Pause(args []string) int {
+	ended := make(chan os.Signal, 4)
+	signal.Notify(ended, unix.SIGTERM, unix.SIGINT)
+	orphans := make(chan os.Signal, 1)
+	signal.Notify(orphans, unix.SIGCHLD)
+	if err := preparePause(args); err != nil {
+		slog.Error("pause", "err", err)
+		return 1
+	}
+	for {
+		select {
+		case <-ended:
+			return 0
+		case <-orphans:
+			reapAll()
+		}
+	}
+}
+
+func reapAll() {
+	for {
+		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 && err != unix.EINTR {
+			return
+		}
+	}
+}
+
+func preparePause(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("takes a host name and a folder, got %d arguments: it is started by podvm-agent", len(args))
+	}
+	if args[0] != "" {
+		if err := unix.Sethostname([]byte(args[0])); err != nil {
+			return fmt.Errorf("set host name %q: %w", args[0], err)
+		}
+	}
+	if err := emptyRoot(args[1]); err != nil {
+		slog.Warn("the pause process keeps the VM's root folder", "err", err)
+	}
+	if err := dropPrivileges(); err != nil {
+		return err
+	}
+	ready := os.NewFile(3, "ready")
+	defer ready.Close()
+	_, err := ready.Write([]byte{1})
+	return err
+}
+
+func emptyRoot(dir string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return os.NewSyscallError("make mounts private", err)
+	}
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+	if err := unix.Mount("pause", dir, "tmpfs", flags, "size=4k,mode=0555"); err != nil {
+		return os.NewSyscallError("mount tmpfs", err)
+	}
+	if err := unix.Chdir(dir); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return os.NewSyscallError("pivot_root", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return os.NewSyscallError("unmount", err)
+	}
+	return os.NewSyscallError("remount", unix.Mount("", "/", "", flags|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+}
+
+func dropPrivileges() error {
+	if err := syscall.Setgroups(nil); err != nil {
+		return os.NewSyscallError("setgroups", err)
+	}
+	if err := syscall.Setresgid(pauseID, pauseID, pauseID); err != nil {
+		return os.NewSyscallError("setresgid", err)
+	}
+	return os.NewSyscallError("setresuid", syscall.Setresuid(pauseID, pauseID, pauseID))
+}
+
+// namespace is the path by which others join the pause process's namespace.
+func namespace(pause *child, kind string) string {
+	return filepath.Join("/proc", strconv.Itoa(pause.pid), "ns", kind)
+}

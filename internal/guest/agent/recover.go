@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// lostStatus is answered for a process whose end nobody here could see.
+const lostStatus = 255
+
+// remembered is what a later agent needs to know about a process, to find it
+// and to know it from another that got its pid.
+type remembered struct {
+	PID   int    `json:"pid"`
+	Since string `json:"since"` // its start time, as in /proc/PID/stat
+}
+
+type rememberedSandbox struct {
+	remembered
+	ID        string   `json:"id"`
+	Hostname  string   `json:"hostname"`
+	SharedPID bool     `json:"shared_pid"`
+	DNS       bool     `json:"dns"`
+	Mounts    []string `json:"mounts"`
+}
+
+type rememberedContainer struct {
+	remembered
+	RootFS    string `json:"rootfs"`
+	Scratch   string `json:"scratch"`
+	SharedPID bool   `json:"shared_pid"`
+}
+
+const memoName = "outrigger.json"
+
+func (a *Agent) rememberSandbox(sb *sandbox) error {
+	memo := rememberedSandbox{
+		remembered: memoOf(sb.pause), ID: sb.id, Hostname: sb.hostname, SharedPID: sb.sharedPID, DNS: sb.dns,
+	}
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	for path := range sb.mounts {
+		memo.Mounts = append(memo.Mounts, path)
+	}
+	return writeJSON(filepath.Join(sb.dir, memoName), memo)
+}
+
+func (a *Agent) rememberContainer(c *container) error {
+	return writeJSON(filepath.Join(c.bundle, memoName), rememberedContainer{
+		remembered: memoOf(c.init.child), RootFS: c.rootfs, Scratch: c.scratch, SharedPID: c.sharedPID,
+	})
+}
+
+func memoOf(c *child) remembered { return remembered{PID: c.pid, Since: startTime(c.pid)} }
+
+// startTime is field 22 of /proc/PID/stat (proc(5)), empty without a process.
+func startTime(pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	if len(fields) < 20 {
+		return ""
+	}
+	return fields[19]
+}
+
+// recover takes over what an earlier agent left. See the package comment.
+func (a *Agent) recover() error {
+	dir := filepath.Join(a.cfg.StateDir, "sandbox")
+	var memo rememberedSandbox
+	err := readJSON(filepath.Join(dir, memoName), &memo)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("state of the earlier agent: %w", err)
+	}
+	sb := &sandbox{
+		id: memo.ID, hostname: memo.Hostname, sharedPID: memo.SharedPID, dns: memo.DNS, dir: dir,
+		pause: a.adopt(memo.remembered), mounts: make(map[string]bool),
+	}
+	for _, path := range memo.Mounts {
+		sb.mounts[path] = true
+	}
+	a.sandbox = sb
+	bundles, err := os.ReadDir(filepath.Join(a.cfg.StateDir, "containers"))
+	if err != nil {
+		return err
+	}
+	for _, bundle := range bundles {
+		a.recoverContainer(bundle.Name())
+	}
+	a.log.Warn("took over from an earlier agent: output that was on its way is lost", "sandbox", sb.id, "containers", len(a.containers))
+	return nil
+}
+
+func (a *Agent) recoverContainer(id string) {
+	c := newContainer(id, a.cfg.StateDir)
+	var memo rememberedContainer
+	if err := readJSON(filepath.Join(c.bundle, memoName), &memo); err != nil {
+		a.log.Warn("container was half made and is left to DestroySandbox", "container", id, "err", err)
+	}
+	c.rootfs, c.scratch, c.sharedPID = memo.RootFS, memo.Scratch, memo.SharedPID
+	c.state.Store(int32(started))
+	c.init = &process{
+		stdin: newSink(nil, false), stdout: newSource(nil), stderr: newSource(nil),
+		child: a.adopt(memo.remembered), exited: make(chan struct{}),
+	}
+	if !c.init.child.ended() {
+		c.cgroup = cgroupOf(memo.PID)
+		c.stopOOM = a.watchOOM(c)
+	}
+	a.containers[id] = c
+	go a.awaitEnd(c)
+}
+
+// adopt answers a process that an earlier agent started, or one that has ended.
+func (a *Agent) adopt(memo remembered) *child {
+	gone := &child{pid: memo.PID, done: make(chan struct{}), code: lostStatus}
+	close(gone.done)
+	if memo.Since == "" || startTime(memo.PID) != memo.Since {
+		return gone
+	}
+	c, err := a.reaper.adopted(memo.PID, lostStatus)
+	if err != nil || startTime(memo.PID) != memo.Since {
+		return gone
+	}
+	return c
+}
+
+func readJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// runcGrace is how long a killed runc may take to be gone.
+const runcGrace = 10 * time.Second
+
+// runc runs the OCI runtime, whose state is in root.
+type runc struct {
+	binary string
+	root   string
+	logs   string // folder for one log per run
+	reaper *reaper
+	runs   atomic.Uint64
+}
+
+func newRunc(binary, state string, reaper *reaper) (*runc, error) {
+	path, err := exec.LookPath(binary)
+	if err != nil {
+		return nil, fmt.Errorf("OCI runtime: %w; install runc or name it with -runc", err)
+	}
+	r := &runc{binary: path, root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper}
+	for _, dir := range []string{r.root, r.logs} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// files are the standard streams of a run; nil is /dev/null.
+type files struct{ stdin, stdout, stderr *os.File }
+
+// run runs one command to its end. The error holds what runc logged; runc's
+// standard error belongs to the container.
+func (r *runc) run(ctx context.Context, stdio files, args ...string) error {
+	log := filepath.Join(r.logs, strconv.FormatUint(r.runs.Add(1), 10))
+	defer os.Remove(log)
+	cmd := exec.Command(r.binary, append([]string{"--root", r.root, "--log", log, "--log-format", "json"}, args...)...)
+	setStreams(cmd, stdio)
+	c, err := r.reaper.start(cmd)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", r.binary, err)
+	}
+	code, err := c.wait(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("runc %s: %w", args[0], err), r.reaper.kill(c, runcGrace))
+	}
+	if code != 0 {
+		return fmt.Errorf("runc %s: %s", args[0], loggedError(log, code))
+	}
+	return nil
+}
+
+// setStreams avoids storing a nil *os.File in an interface.
+func setStreams(cmd *exec.Cmd, stdio files) {
+	if stdio.stdin != nil {
+		cmd.Stdin = stdio.stdin
+	}
+	if stdio.stdout != nil {
+		cmd.Stdout = stdio.stdout
+	}
+	if stdio.stderr != nil {
+		cmd.Stderr = stdio.stderr
+	}
+}
+
+// loggedError is the last error in runc's log.
+func loggedError(log string, code int) string {
+	data, _ := os.ReadFile(log)
+	text := ""
+	for line := range strings.SplitSeq(string(data), "\n") {
+		var entry struct{ Level, Msg string }
+		if json.Unmarshal([]byte(line), &entry) == nil && (entry.Level == "error" || entry.Level == "fatal") {
+			text = entry.Msg
+		}
+	}
+	if text == "" {
+		return fmt.Sprintf("exit code %d without a message", code)
+	}
+	return text
+}
+
+// spawn runs a command that leaves a process behind, and answers that one.
+func (r *runc) spawn(ctx context.Context, stdio files, pidFile string, args ...string) (*child, error) {
+	defer os.Remove(pidFile)
+	return r.reaper.launch(func() (int, error) {
+		if err := r.run(ctx, stdio, args...); err != nil {
+			return 0, err
+		}
+		data, err := os.ReadFile(pidFile)
+		if err != nil {
+			return 0, fmt.Errorf("pid file of runc: %w", err)
+		}
+		return strconv.Atoi(strings.TrimSpace(string(data)))
+	})
+}
+
+func (r *runc) create(ctx context.Context, stdio files, id, bundle, console string) (*child, error) {
+	pidFile := filepath.Join(bundle, "pid")
+	args := []string{"create", "--bundle", bundle, "--pid-file", pidFile}
+	if console != "" {
+		args = append(args, "--console-socket", console)
+	}
+	return r.spawn(ctx, stdio, pidFile, append(args, id)...)
+}
+
+func (r *runc) exec(ctx context.Context, stdio files, id, process, console string) (*child, error) {
+	pidFile := process + ".pid"
+	args := []string{"exec", "--detach", "--process", process, "--pid-file", pidFile}
+	if console != "" {
+		args = append(args, "--console-socket", console)
+	}
+	return r.spawn(ctx, stdio, pidFile, append(args, id)...)
+}
+
+func (r *runc) start(ctx context.Context, id string) error {
+	return r.run(ctx, files{}, "start", id)
+}
+
+func (r *runc) pause(ctx context.Context, id string) error {
+	return r.run(ctx, files{}, "pause", id)
+}
+
+func (r *runc) resume(ctx context.Context, id string) error {
+	return r.run(ctx, files{}, "resume", id)
+}
+
+// delete removes a container, whose processes it kills. One that does not
+// exist is success.
+func (r *runc) delete(ctx context.Context, id string) error {
+	if _, err := os.Stat(filepath.Join(r.root, id)); errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return r.run(ctx, files{}, "delete", "--force", id)
+}
+
+// update applies resources, a runtime-spec LinuxResources object.
+func (r *runc) update(ctx context.Context, id string, resources any) error {
+	in, err := jsonFile(resources)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return r.run(ctx, files{stdin: in}, "update", "--resources", "-", id)
+}
+
+// jsonFile answers a file in memory that holds v.
+func jsonFile(v any) (*os.File, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("json", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	file := os.NewFile(uintptr(fd), "json")
+	if _, err := file.WriteAt(data, 0); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// StatsContainer answers what a container uses, in the shape of cgroup v1
+// whichever the VM has.
+func (a *Agent) StatsContainer(_ context.Context, req *agent.StatsContainerRequest) (*agent.StatsContainerResponse, error) {
+	c, err := a.find(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	stats := statsV1(c.cgroup)
+	switch {
+	case c.pause:
+		stats = statsOfProcess(c.init.child.pid)
+	case c.cgroup.unified != "":
+		stats = statsV2(c.cgroup.unified)
+	}
+	// A limit of zero would be taken for one: consumers subtract usage from it.
+	memory := stats.MemoryStats.Usage
+	if total := memTotal(); memory.Limit == 0 || memory.Limit > total {
+		memory.Limit = total
+	}
+	return &agent.StatsContainerResponse{CgroupStats: stats, NetworkStats: a.networkStats()}, nil
+}
+
+func statsV2(dir string) *agent.CgroupStats {
+	cpu, memory := readTable(filepath.Join(dir, "cpu.stat")), readTable(filepath.Join(dir, "memory.stat"))
+	return &agent.CgroupStats{
+		CpuStats: &agent.CpuStats{
+			CpuUsage: &agent.CpuUsage{
+				TotalUsage: cpu["usage_usec"] * 1000, UsageInUsermode: cpu["user_usec"] * 1000, UsageInKernelmode: cpu["system_usec"] * 1000,
+			},
+			ThrottlingData: &agent.ThrottlingData{
+				Periods: cpu["nr_periods"], ThrottledPeriods: cpu["nr_throttled"], ThrottledTime: cpu["throttled_usec"] * 1000,
+			},
+		},
+		MemoryStats: &agent.MemoryStats{
+			Cache: memory["file"],
+			Usage: &agent.MemoryData{
+				Usage: readUint(filepath.Join(dir, "memory.current")), MaxUsage: readUint(filepath.Join(dir, "memory.peak")),
+				Failcnt: readTable(filepath.Join(dir, "memory.events"))["max"], Limit: lowestLimit(dir),
+			},
+			SwapUsage: &agent.MemoryData{
+				Usage: readUint(filepath.Join(dir, "memory.swap.current")), Limit: readUint(filepath.Join(dir, "memory.swap.max")),
+			},
+			KernelUsage:  &agent.MemoryData{Usage: memory["kernel"]},
+			UseHierarchy: true, Stats: memoryStatV1(memory),
+		},
+		PidsStats:    &agent.PidsStats{Current: readUint(filepath.Join(dir, "pids.current")), Limit: readUint(filepath.Join(dir, "pids.max"))},
+		BlkioStats:   ioStatV2(filepath.Join(dir, "io.stat")),
+		HugetlbStats: hugetlbStats(dir, ".current", ".max"),
+	}
+}
+
+// lowestLimit is the smallest memory.max on the way to the top, as the kernel
+// applies them; 0 is none.
+func lowestLimit(dir string) uint64 {
+	var lowest uint64
+	for ; dir != cgroupRoot && dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+		if limit := readUint(filepath.Join(dir, "memory.max")); limit != 0 && (lowest == 0 || limit < lowest) {
+			lowest = limit
+		}
+	}
+	return lowest
+}
+
+// memoryStatV1 adds v1's names, which readers of these statistics look for,
+// to v2's.
+func memoryStatV1(v2 map[string]uint64) map[string]uint64 {
+	out := maps.Clone(v2)
+	for v1, name := range map[string]string{
+		"cache": "file", "rss": "anon", "rss_huge": "anon_thp", "mapped_file": "file_mapped", "dirty": "file_dirty",
+		"writeback": "file_writeback", "pgfault": "pgfault", "pgmajfault": "pgmajfault", "inactive_file": "inactive_file",
+		"active_file": "active_file", "inactive_anon": "inactive_anon", "active_anon": "active_anon", "unevictable": "unevictable",
+	} {
+		// A v2 cgroup counts what is below it, as v1's total_ figures do.
+		out[v1], out["total_"+v1] = v2[name], v2[name]
+	}
+	return out
+}
+
+func ioStatV2(file string) *agent.BlkioStats {
+	out := &agent.BlkioStats{}
+	data, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(data)) {
+		var major, minor uint64
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		if n, _ := fmt.Sscanf(fields[0], "%d:%d", &major, &minor); n != 2 {
+			continue
+		}
+		for _, field := range fields[1:] {
+			name, text, _ := strings.Cut(field, "=")
+			value, _ := strconv.ParseUint(text, 10, 64)
+			entry := &agent.BlkioStatsEntry{Major: major, Minor: minor, Value: value}
+			switch name {
+			case "rbytes", "wbytes":
+				entry.Op = map[string]string{"rbytes": "Read", "wbytes": "Write"}[name]
+				out.IoServiceBytesRecursive = append(out.IoServiceBytesRecursive, entry)
+			case "rios", "wios":
+				entry.Op = map[string]string{"rios": "Read", "wios": "Write"}[name]
+				out.IoServicedRecursive = append(out.IoServicedRecursive, entry)
+			}
+		}
+	}
+	return out
+}
+
+// hugetlbStats reads hugetlb.<size>.* of either version.
+func hugetlbStats(dir, usage, limit string) map[string]*agent.HugetlbStats {
+	out := make(map[string]*agent.HugetlbStats)
+	files, _ := filepath.Glob(filepath.Join(dir, "hugetlb.*"+limit))
+	for _, file := range files {
+		prefix := strings.TrimSuffix(file, limit)
+		size := strings.TrimPrefix(filepath.Base(prefix), "hugetlb.")
+		if strings.Contains(size, ".") {
+			continue // reservations
+		}
+		out[size] = &agent.HugetlbStats{Usage: readUint(prefix + usage)}
+	}
+	return out
+}
+
+// statsOfProcess is for the pause process, which has no cgroup.
+func statsOfProcess(pid int) *agent.CgroupStats {
+	stats := statsV1(cgroup{})
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	// proc(5): the name in brackets may hold spaces; utime is field 14.
+	if fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:])); len(fields) > 21 {
+		user, _ := strconv.ParseUint(fields[11], 10, 64)
+		system, _ := strconv.ParseUint(fields[12], 10, 64)
+		resident, _ := strconv.ParseUint(fields[21], 10, 64)
+		usage := stats.CpuStats.CpuUsage
+		usage.UsageInUsermode, usage.UsageInKernelmode = user*tick, system*tick
+		usage.TotalUsage = usage.UsageInUsermode + usage.UsageInKernelmode
+		stats.MemoryStats.Usage.Usage = resident * uint64(os.Getpagesize())
+		stats.PidsStats.Current = 1
+	}
+	return stats
+}
+
+// memTotal is the VM's memory in bytes.
+func memTotal() uint64 {
+	data, _ := os.ReadFile("/proc/meminfo")
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "MemTotal:" {
+			kib, _ := strconv.ParseUint(fields[1], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}

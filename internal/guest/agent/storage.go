@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Storage drivers of the protocol that this agent knows.
+const (
+	driverImage     = "image_guest_pull"
+	driverLocal     = "local"
+	driverEphemeral = "ephemeral"
+	driverBind      = "bind"
+)
+
+var storageHandlers = []string{driverImage, driverLocal, driverEphemeral, driverBind}
+
+// addStorage makes one storage that is not an image. Storages belong to the
+// sandbox: containers that name the same one share it, and it outlives them,
+// so that a restarted container finds its emptyDir again.
+func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
+	target := a.local(s.GetMountPoint())
+	if !filepath.IsAbs(target) {
+		return status.Errorf(codes.InvalidArgument, "storage %s: mount point %q is not absolute", s.GetDriver(), target)
+	}
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.mounts[target] {
+		return nil
+	}
+	var err error
+	switch s.GetDriver() {
+	case driverLocal:
+		err = makeLocal(target, s)
+	case driverEphemeral:
+		err = mountEphemeral(target, s)
+	case driverBind:
+		err = mountBind(a.local(s.GetSource()), target, s)
+	default:
+		return status.Errorf(codes.Unimplemented, "storage driver %q at %s: this agent has only %s",
+			s.GetDriver(), s.GetMountPoint(), strings.Join(storageHandlers, ", "))
+	}
+	if err == nil && s.GetDriver() != driverLocal {
+		sb.mounts[target] = true
+	}
+	if err == nil {
+		err = applyFSGroup(target, s.GetFsGroup())
+	}
+	if err != nil {
+		return fmt.Errorf("storage %s at %s: %w", s.GetDriver(), s.GetMountPoint(), err)
+	}
+	return nil
+}
+
+// makeLocal makes a folder, with option mode=OCTAL, once: a later container
+// must not undo what the pod has changed.
+func makeLocal(target string, s *agent.Storage) error {
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	for _, option := range s.GetOptions() {
+		text, ok := strings.CutPrefix(option, "mode=")
+		if !ok {
+			continue
+		}
+		mode, err := strconv.ParseUint(text, 8, 12)
+		if err != nil {
+			return fmt.Errorf("option %q: not an octal mode", option)
+		}
+		if err := unix.Chmod(target, uint32(mode)); err != nil {
+			return &os.PathError{Op: "chmod", Path: target, Err: err}
+		}
+	}
+	return nil
+}
+
+func mountEphemeral(target string, s *agent.Storage) error {
+	fstype := or(s.GetFstype(), "tmpfs")
+	if fstype == "hugetlbfs" {
+		if err := reserveHugepages(s.GetOptions()); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	flags, data := mountOptions(s.GetOptions())
+	if fstype == "hugetlbfs" {
+		data = keepOptions(data, "pagesize", "size", "mode", "uid", "gid")
+	}
+	return os.NewSyscallError("mount "+fstype, unix.Mount(s.GetSource(), target, fstype, flags, data))
+}
+
+func mountBind(source, target string, s *agent.Storage) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if err := makeMountPoint(target, info.IsDir()); err != nil {
+		return err
+	}
+	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return os.NewSyscallError("bind mount", err)
+	}
+	flags, _ := mountOptions(s.GetOptions())
+	if flags &= unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC; flags == 0 {
+		return nil
+	}
+	return os.NewSyscallError("bind remount", unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""))
+}
+
+func makeMountPoint(target string, dir bool) error {
+	if dir {
+		return os.MkdirAll(target, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(target, os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// mountOptions parts flags of mount(2) from options of the file system.
+func mountOptions(options []string) (flags uintptr, data string) {
+	known := map[string]uintptr{
+		"ro": unix.MS_RDONLY, "rw": 0, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+		"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+		"strictatime": unix.MS_STRICTATIME, "sync": unix.MS_SYNCHRONOUS, "bind": 0, "rbind": 0,
+		"private": 0, "rprivate": 0, "defaults": 0,
+	}
+	var rest []string
+	for _, option := range options {
+		if flag, ok := known[option]; ok {
+			flags |= flag
+		} else if option != "" {
+			rest = append(rest, option)
+		}
+	}
+	return flags, strings.Join(rest, ",")
+}
+
+func keepOptions(data string, names ...string) string {
+	var kept []string
+	for option := range strings.SplitSeq(data, ",") {
+		name, _, _ := strings.Cut(option, "=")
+		for _, wanted := range names {
+			if name == wanted {
+				kept = append(kept, option)
+			}
+		}
+	}
+	return strings.Join(kept, ",")
+}
+
+// reserveHugepages asks the kernel for the pages of options pagesize= and
+// size=, on top of those it has.
+func reserveHugepages(options []string) error {
+	var page, size uint64
+	for _, option := range options {
+		name, value, _ := strings.Cut(option, "=")
+		switch name {
+		case "pagesize":
+			page = parseSize(value)
+		case "size":
+			size = parseSize(value)
+		}
+	}
+	if page == 0 || size == 0 {
+		return fmt.Errorf("hugetlbfs needs the options pagesize=N[KMG] and size=N[KMG], got %q", options)
+	}
+	file := fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB/nr_hugepages", page>>10)
+	want := readUint(file) + (size+page-1)/page
+	if err := os.WriteFile(file, strconv.AppendUint(nil, want, 10), 0); err != nil {
+		return fmt.Errorf("huge pages of %d KiB: %w", page>>10, err)
+	}
+	if got := readUint(file); got < want {
+		return fmt.Errorf("the VM has memory for %d of %d huge pages of %d KiB", got, want, page>>10)
+	}
+	return nil
+}
+
+// parseSize reads bytes with an optional suffix (2M, 1Gi, 2048kB); 0 if it is
+// none.
+func parseSize(text string) uint64 {
+	digits := strings.TrimRight(text, "kKMGiB")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil {
+		return 0
+	}
+	switch suffix := text[len(digits):]; {
+	case strings.HasPrefix(suffix, "G"):
+		return n << 30
+	case strings.HasPrefix(suffix, "M"):
+		return n << 20
+	case strings.HasPrefix(suffix, "K"), strings.HasPrefix(suffix, "k"):
+		return n << 10
+	}
+	return n
+}
+
+// applyFSGroup gives a volume to a group, as Kubernetes' fsGroup: all of it
+// belongs to the group, which may do what the owner may, and what is made in
+// folders belongs to it too.
+func applyFSGroup(target string, group *agent.FSGroup) error {
+	if group == nil {
+		return nil
+	}
+	gid := int(group.GetGroupId())
+	if group.GetGroupChangePolicy() == agent.FSGroupChangePolicy_OnRootMismatch && groupOwns(target, gid) {
+		return nil
+	}
+	return filepath.WalkDir(target, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := os.Lchown(path, -1, gid); err != nil || entry.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		return unix.Chmod(path, groupMode(st.Mode))
+	})
+}
+
+func groupOwns(target string, gid int) bool {
+	var st unix.Stat_t
+	return unix.Stat(target, &st) == nil && int(st.Gid) == gid && st.Mode&0o7777 == groupMode(st.Mode)
+}
+
+func groupMode(mode uint32) uint32 {
+	permissions := mode&0o7777 | 0o660 | mode&0o100>>3
+	if mode&unix.S_IFMT == unix.S_IFDIR {
+		permissions |= unix.S_ISGID | 0o110
+	}
+	return permissions
+}

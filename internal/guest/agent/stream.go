@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxRead bounds one answer, whatever the caller asks for; a ttrpc frame holds
+// 4 MiB.
+const maxRead = 1 << 20
+
+// errEOF is the end of an output stream.
+var errEOF = io.EOF
+
+// source is the agent's end of a process's output: a pipe or a terminal. The
+// kernel's buffer is the only one, so a process that nobody reads from is
+// slowed down, and what it wrote is kept after its end.
+type source struct {
+	turn turn
+	mu   sync.Mutex
+	file *os.File // nil for a stream that never was, or is over
+	// back is what a reader took but could not deliver.
+	back []byte
+}
+
+// turn lets one caller after the other through, with respect to their
+// contexts.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t turn) give() { <-t }
+
+func newSource(file *os.File) *source { return &source{turn: newTurn(), file: file} }
+
+// read blocks until there is something to answer, 1 to limit bytes; errEOF at
+// the end. Nothing is lost when ctx is over: the next read gets it.
+func (s *source) read(ctx context.Context, limit int) ([]byte, error) {
+	if err := s.turn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.turn.give()
+	limit = max(1, min(limit, maxRead))
+	if !s.holds() {
+		data, err := s.readFile(ctx, limit)
+		if err != nil {
+			return nil, err
+		}
+		s.giveBack(data)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return s.takeBack(limit), nil
+}
+
+func (s *source) holds() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.back) > 0
+}
+
+func (s *source) giveBack(data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back = data
+}
+
+func (s *source) takeBack(limit int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	data := s.back[:min(limit, len(s.back))]
+	s.back = s.back[len(data):]
+	return data
+}
+
+func (s *source) readFile(ctx context.Context, limit int) ([]byte, error) {
+	s.mu.Lock()
+	file := s.file
+	s.mu.Unlock()
+	if file == nil {
+		return nil, errEOF
+	}
+	release := interrupt(ctx, file.SetReadDeadline)
+	buf := make([]byte, limit)
+	n, err := file.Read(buf)
+	release()
+	switch {
+	case n > 0:
+		return buf[:n], nil
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	// A pipe ends with EOF, a terminal whose last user is gone with EIO.
+	s.close()
+	return nil, errEOF
+}
+
+// close ends the stream; a reader that waits gets errEOF.
+func (s *source) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		s.file.Close()
+	}
+	s.file = nil
+}
+
+// over is whether all has been read.
+func (s *source) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file == nil && len(s.back) == 0
+}
+
+// interrupt makes a blocked call return when ctx is over. The answered
+// function ends that, and clears the deadline for the next call.
+func interrupt(ctx context.Context, setDeadline func(time.Time) error) (release func()) {
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(fired)
+		setDeadline(time.Unix(1, 0))
+	})
+	return func() {
+		if !stop() {
+			<-fired
+			setDeadline(time.Time{})
+		}
+	}
+}
+
+// sink is the agent's end of a process's input.
+type sink struct {
+	turn turn
+	mu   sync.Mutex
+	file *os.File // nil when closed
+	tty  bool
+}
+
+func newSink(file *os.File, tty bool) *sink { return &sink{turn: newTurn(), file: file, tty: tty} }
+
+// write blocks until the process has room for all of data, or ctx is over; it
+// answers how much was taken.
+func (s *sink) write(ctx context.Context, data []byte) (int, error) {
+	if err := s.turn.take(ctx); err != nil {
+		return 0, err
+	}
+	defer s.turn.give()
+	file := s.open()
+	if file == nil {
+		return 0, os.ErrClosed
+	}
+	release := interrupt(ctx, file.SetWriteDeadline)
+	defer release()
+	n, err := file.Write(data)
+	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return n, err
+}
+
+func (s *sink) open() *os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file
+}
+
+// finish closes the input after the writes that are under way. A terminal
+// stays open: it is the output as well, and its users end input with ^D.
+func (s *sink) finish(ctx context.Context) error {
+	if s.tty {
+		return nil
+	}
+	if err := s.turn.take(ctx); err != nil {
+		return err
+	}
+	defer s.turn.give()
+	s.close()
+	return nil
+}
+
+// close ends the input at once, also a write that waits.
+func (s *sink) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil && !s.tty {
+		s.file.Close()
+	}
+	s.file = nil
+}
+
+// pipe answers a pipe whose end here can be waited on and whose other end is
+// an ordinary blocking one for a process.
+func pipe(reading bool) (here, there *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, os.NewSyscallError("pipe2", err)
+	}
+	mine, theirs := fds[0], fds[1]
+	if !reading {
+		mine, theirs = theirs, mine
+	}
+	if err := unix.SetNonblock(mine, true); err != nil {
+		return nil, nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(mine), "pipe"), os.NewFile(uintptr(theirs), "pipe"), nil
+}
