@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package forwarder is the VM's end of the agent channel: it rebuilds the
+// pod's network, listens with TLS, and passes the node's calls to the agent,
+// changing only the few that need the VM's knowledge.
+package forwarder
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/ttrpc"
+
+	"github.com/outrigger/outrigger/internal/apf"
+	"github.com/outrigger/outrigger/internal/podnetwork"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// Defaults, as upstream's forwarder has them; DefaultListen also takes IPv6.
+const (
+	DefaultListen       = ":15150"
+	DefaultAgentSocket  = "/run/kata-containers/agent.sock"
+	DefaultPodNamespace = "/run/netns/podns"
+)
+
+const (
+	// agentWait bounds the wait for the agent's first answer.
+	agentWait = 150 * time.Second
+	// agentPause is between two tries; the agent starts beside the forwarder.
+	agentPause = 20 * time.Millisecond
+	// checkTimeout bounds one health check.
+	checkTimeout = 5 * time.Second
+	// keepAlive finds a node that is gone: after a minute or so (tcp(7)).
+	keepAlive = 15 * time.Second
+)
+
+// Options configure a Forwarder.
+type Options struct {
+	// Config is what the node sent.
+	Config *apf.Config
+	// Listen is host:port.
+	Listen string
+	// AgentSocket is the agent's unix socket.
+	AgentSocket string
+	// PodNamespace is the path of the pod's network namespace in the VM.
+	PodNamespace string
+	// HostInterface is the VM's interface that carries the tunnel; empty means
+	// the one with the default route.
+	HostInterface string
+	// DropDNS takes Dns out of CreateSandbox, for an agent that would write it
+	// over the VM's own resolv.conf.
+	DropDNS bool
+	// TLS is nil for plain TCP.
+	TLS *tls.Config
+	// SetupNetwork rebuilds the pod's interface; nil means with package
+	// podnetwork. Its configuration is nil for a sandbox without a network.
+	SetupNetwork func(ctx context.Context, podNetns, hostInterface string, cfg *podnetwork.Config) error
+	// Ready, if set, is called with the listener's address when calls are taken.
+	Ready func(net.Addr)
+	// Logger, if nil, is the default one.
+	Logger *slog.Logger
+}
+
+// Forwarder serves one VM.
+type Forwarder struct {
+	Options
+	log *slog.Logger
+}
+
+// New checks the options.
+func New(o Options) (*Forwarder, error) {
+	if o.Config == nil {
+		return nil, errors.New("forwarder: no configuration")
+	}
+	if o.Config.PodNetwork != nil {
+		if err := o.Config.PodNetwork.Validate(); err != nil {
+			return nil, fmt.Errorf("apf.json: pod-network: %w", err)
+		}
+	}
+	if o.SetupNetwork == nil {
+		o.SetupNetwork = setupNetwork
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	log := o.Logger.With("pod", o.Config.PodName, "namespace", o.Config.PodNamespace)
+	return &Forwarder{o, log}, nil
+}
+
+// Run serves until ctx ends. The port opens last, when the network is up and
+// the agent answers, so an open port means a VM that is ready.
+func (f *Forwarder) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	network := make(chan error, 1)
+	go func() { network <- f.setupNetwork(ctx) }()
+	if err := f.awaitAgent(ctx); err != nil {
+		cancel()
+		<-network
+		return err
+	}
+	if err := <-network; err != nil {
+		return err
+	}
+	listener, err := f.listen(ctx)
+	if err != nil {
+		return err
+	}
+	return f.serve(ctx, listener)
+}
+
+func setupNetwork(ctx context.Context, podNetns, hostInterface string, cfg *podnetwork.Config) error {
+	if cfg == nil {
+		return podnetwork.SetupIsolated(podNetns)
+	}
+	return podnetwork.SetupGuest(ctx, podNetns, hostInterface, cfg)
+}
+
+func (f *Forwarder) setupNetwork(ctx context.Context) error {
+	began := time.Now()
+	if err := f.SetupNetwork(ctx, f.PodNamespace, f.HostInterface, f.Config.PodNetwork); err != nil {
+		return fmt.Errorf("pod network: %w", err)
+	}
+	f.log.Info("pod network is up", "took", time.Since(began))
+	return nil
+}
+
+// awaitAgent returns when the agent says that it is serving.
+func (f *Forwarder) awaitAgent(ctx context.Context) error {
+	wait, cancel := context.WithTimeout(ctx, agentWait)
+	defer cancel()
+	for {
+		err := f.checkAgent(wait)
+		if err == nil {
+			f.log.Info("agent is serving", "socket", f.AgentSocket)
+			return nil
+		}
+		select {
+		case <-wait.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("the agent at %s did not answer within %v: %w", f.AgentSocket, agentWait, err)
+		case <-time.After(agentPause):
+		}
+	}
+}
+
+func (f *Forwarder) checkAgent(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	conn, err := f.dialAgent(ctx)
+	if err != nil {
+		return err
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	res, err := agent.NewHealthClient(client).Check(ctx, &agent.CheckRequest{})
+	if err == nil && res.Status != agent.HealthCheckResponse_SERVING {
+		err = fmt.Errorf("health is %v", res.Status)
+	}
+	return err
+}
+
+func (f *Forwarder) dialAgent(ctx context.Context) (net.Conn, error) {
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "unix", f.AgentSocket)
+}
+
+func (f *Forwarder) listen(ctx context.Context) (net.Listener, error) {
+	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive, Count: 4}}
+	listener, err := config.Listen(ctx, "tcp", f.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("-listen %s: %w", f.Listen, err)
+	}
+	f.log.Info("agent-protocol-forwarder is ready", "address", listener.Addr(), "tls", f.TLS != nil)
+	if f.Ready != nil {
+		f.Ready(listener.Addr())
+	}
+	return listener, nil
+}
+
+func (f *Forwarder) serve(ctx context.Context, listener net.Listener) error {
+	var connections sync.WaitGroup
+	defer connections.Wait()
+	stop := context.AfterFunc(ctx, func() { listener.Close() })
+	defer stop()
+	defer listener.Close()
+	for {
+		conn, err := listener.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && temporary(err):
+			f.log.Error("accept", "error", err)
+			time.Sleep(agentPause)
+		case err != nil:
+			return fmt.Errorf("accept: %w", err)
+		default:
+			connections.Go(func() { f.handle(ctx, conn) })
+		}
+	}
+}
+
+// temporary says that accepting may work again: a client went away, or
+// descriptors ran out (accept(2)).
+func temporary(err error) bool {
+	var syscallError *os.SyscallError
+	return errors.As(err, &syscallError)
+}

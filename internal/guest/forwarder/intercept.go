@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+const agentService = "grpc.AgentService"
+
+// mayCreate are the folders under which a missing bind source is made. They
+// hold nothing but what belongs to pods.
+var mayCreate = []string{"/run/kata-containers/", "/run/cloud-volumes/"}
+
+// intercept changes the requests that need the VM's knowledge. Everything else
+// passes as the bytes it came in. Fields that our types lack are kept.
+func (f *Forwarder) intercept(_ context.Context, service, method string, payload []byte) ([]byte, error) {
+	if service != agentService {
+		return payload, nil
+	}
+	switch method {
+	case "CreateContainer":
+		return rewrite(payload, new(agent.CreateContainerRequest), f.createContainer)
+	case "CreateSandbox":
+		if f.DropDNS {
+			return rewrite(payload, new(agent.CreateSandboxRequest), dropDNS)
+		}
+	case "DestroySandbox":
+		f.log.Info("DestroySandbox")
+	}
+	return payload, nil
+}
+
+func rewrite[M proto.Message](payload []byte, request M, change func(M) error) ([]byte, error) {
+	if err := proto.Unmarshal(payload, request); err != nil {
+		return nil, fmt.Errorf("%s: %w", request.ProtoReflect().Descriptor().Name(), err)
+	}
+	if err := change(request); err != nil {
+		return nil, err
+	}
+	return proto.Marshal(request)
+}
+
+// createContainer puts the container into the pod's network namespace, which
+// the shim has taken out of the spec, and makes sources that are to be bound.
+func (f *Forwarder) createContainer(request *agent.CreateContainerRequest) error {
+	if request.OCI == nil {
+		return errors.New("CreateContainer without an OCI spec")
+	}
+	if request.OCI.Linux == nil {
+		request.OCI.Linux = &agent.Linux{}
+	}
+	f.joinPodNamespace(request.OCI.Linux)
+	f.log.Info("CreateContainer: containerID:"+request.ContainerId, "mounts", len(request.OCI.Mounts))
+	for _, m := range request.OCI.Mounts {
+		if err := makeBindSource(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Forwarder) joinPodNamespace(linux *agent.Linux) {
+	for _, ns := range linux.Namespaces {
+		if ns.Type == "network" {
+			if ns.Path == "" {
+				ns.Path = f.PodNamespace
+			}
+			return
+		}
+	}
+	linux.Namespaces = append(linux.Namespaces, &agent.LinuxNamespace{Type: "network", Path: f.PodNamespace})
+}
+
+func makeBindSource(m *agent.Mount) error {
+	source := filepath.Clean(m.Source)
+	if m.Type != "bind" || !isUnder(source, mayCreate) {
+		return nil
+	}
+	if _, err := os.Lstat(source); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(source, 0o755); err != nil {
+		return fmt.Errorf("source of mount %s: %w", m.Destination, err)
+	}
+	return nil
+}
+
+func isUnder(path string, folders []string) bool {
+	for _, f := range folders {
+		if strings.HasPrefix(path, f) {
+			return true
+		}
+	}
+	return false
+}
+
+func dropDNS(request *agent.CreateSandboxRequest) error {
+	request.Dns = nil
+	return nil
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ttrpcframe passes ttrpc connections on, frame by frame, as bytes. It
+// decodes no call; by name it can have the few changed that must be.
+package ttrpcframe
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	// headerSize is the size of a frame's header: length (4 bytes), stream id
+	// (4), type (1), flags (1), big endian (ttrpc PROTOCOL.md).
+	headerSize = 10
+	// MaxPayload is the most bytes that a frame may carry after its header,
+	// the limit of the ttrpc library: 4 MiB.
+	MaxPayload = 4 << 20
+	// keepBuffer is what a reader keeps of its buffer after a large frame, so
+	// that an idle connection holds little memory.
+	keepBuffer = 64 << 10
+)
+
+// Type is the kind of a frame.
+type Type byte
+
+// Frame types of the protocol.
+const (
+	TypeRequest  Type = 1
+	TypeResponse Type = 2
+	TypeData     Type = 3
+)
+
+// Errors that end a connection.
+var (
+	ErrTooLarge    = errors.New("frame is larger than 4 MiB")
+	ErrTruncated   = errors.New("connection ended within a frame")
+	ErrUnknownType = errors.New("unknown frame type")
+)
+
+// Frame is one whole frame, header included. Its bytes are valid until the
+// next read.
+type Frame []byte
+
+// Type of the frame.
+func (f Frame) Type() Type { return Type(f[8]) }
+
+// Stream answers the id that ties a response to its request.
+func (f Frame) Stream() uint32 { return binary.BigEndian.Uint32(f[4:8]) }
+
+// Flags of the frame.
+func (f Frame) Flags() byte { return f[9] }
+
+// Payload is what follows the header.
+func (f Frame) Payload() []byte { return f[headerSize:] }
+
+// NewFrame makes a frame. The payload must not exceed [MaxPayload].
+func NewFrame(stream uint32, kind Type, flags byte, payload []byte) (Frame, error) {
+	if len(payload) > MaxPayload {
+		return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, len(payload))
+	}
+	f := make(Frame, headerSize, headerSize+len(payload))
+	binary.BigEndian.PutUint32(f[0:4], uint32(len(payload)))
+	binary.BigEndian.PutUint32(f[4:8], stream)
+	f[8], f[9] = byte(kind), flags
+	return append(f, payload...), nil
+}
+
+// Reader reads frames.
+type Reader struct {
+	r   io.Reader
+	buf []byte
+}
+
+// NewReader reads from r, which should be buffered.
+func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
+
+// Next answers the next frame. At the end between two frames it answers
+// io.EOF. [ErrTooLarge], [ErrTruncated] and [ErrUnknownType] are final: what
+// follows cannot be told apart.
+func (r *Reader) Next() (Frame, error) {
+	if cap(r.buf) > keepBuffer {
+		r.buf = nil
+	}
+	r.buf = grow(r.buf[:0], headerSize)
+	if _, err := io.ReadFull(r.r, r.buf); err != nil {
+		return nil, truncated(err)
+	}
+	length := binary.BigEndian.Uint32(r.buf)
+	if length > MaxPayload {
+		return nil, fmt.Errorf("%w: %d bytes", ErrTooLarge, length)
+	}
+	if t := Type(r.buf[8]); t < TypeRequest || t > TypeData {
+		return nil, fmt.Errorf("%w: %d", ErrUnknownType, t)
+	}
+	r.buf = grow(r.buf, headerSize+int(length))
+	if _, err := io.ReadFull(r.r, r.buf[headerSize:]); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, truncated(err)
+	}
+	return Frame(r.buf), nil
+}
+
+func truncated(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return ErrTruncated
+	}
+	return err
+}
+
+// grow answers buf with length n and its content kept.
+func grow(buf []byte, n int) []byte {
+	if cap(buf) >= n {
+		return buf[:n]
+	}
+	bigger := make([]byte, n, max(n, 4<<10))
+	copy(bigger, buf)
+	return bigger
+}
