@@ -102,7 +102,7 @@ const lz4LegacyBlock = 8 << 20
 // taken for another block by a frame reader.
 func unpackLZ4Legacy(p []byte) ([]byte, error) {
 	size := binary.LittleEndian.Uint32(p[len(p)-4:])
-	out := make([]byte, 0, size)
+	var out []byte
 	block := make([]byte, lz4LegacyBlock)
 	for rest := p[4 : len(p)-4]; len(rest) >= 4; {
 		n := int(binary.LittleEndian.Uint32(rest))

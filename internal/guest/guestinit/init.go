@@ -293,7 +293,10 @@ func (g *guest) afterReady() {
 	}
 	g.tryModules(stageLate)
 	g.tryModules(stageStorage)
-	watchPowerButton(func() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) })
+	n := watchPowerButton(func() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) })
+	if n > 0 {
+		g.con.logf("listening to the power button")
+	}
 	if _, err := os.Stat(debugShell); err == nil {
 		go g.runShell()
 	}

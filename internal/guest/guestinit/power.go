@@ -41,15 +41,18 @@ const (
 	inputTypeAt    = 16
 )
 
-// watchPowerButton returns once it listens to every input device; call it when
-// the button's modules are loaded.
-func watchPowerButton(pressed func()) {
+// watchPowerButton listens to every input device there is, so call it when the
+// button's modules are loaded. It returns the number of devices.
+func watchPowerButton(pressed func()) int {
 	devices, _ := filepath.Glob("/dev/input/event*")
+	n := 0
 	for _, d := range devices {
 		if f, err := os.Open(d); err == nil {
+			n++
 			go readKeys(f, pressed)
 		}
 	}
+	return n
 }
 
 func readKeys(f *os.File, pressed func()) {
