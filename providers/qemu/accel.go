@@ -195,7 +195,7 @@ func (p *Provider) probeArguments(folder, accel string) ([]string, error) {
 	if from.Kernel == "" {
 		path := filepath.Join(folder, "sector.img")
 		args = append(args, "-drive", "if=none,id=sector,format=raw,file="+path, "-device", "virtio-blk-pci,drive=sector")
-		return args, os.WriteFile(path, probeSector(), 0o600)
+		return args, os.WriteFile(path, probeDisk(), 0o600)
 	}
 	path := filepath.Join(folder, "initrd.cpio")
 	args = append(args, "-kernel", from.Kernel, "-initrd", path, "-append", appendAll+" rdinit=/init")

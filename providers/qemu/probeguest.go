@@ -67,9 +67,9 @@ func probeInit() []byte {
 	return slices.Concat(elf.Bytes(), code, []byte(text))
 }
 
-// probeSector is a boot sector that writes the marker to the first serial
-// port (I/O port 0x3f8) and halts.
-func probeSector() []byte {
+// probeDisk is a disk whose boot sector writes the marker to the first serial
+// port (I/O port 0x3f8) and halts. SeaBIOS does not boot from smaller ones.
+func probeDisk() []byte {
 	code := []byte{
 		0x31, 0xc0, // xor ax, ax
 		0x8e, 0xd8, // mov ds, ax
@@ -85,8 +85,8 @@ func probeSector() []byte {
 		0xeb, 0xfd, // jmp done
 		0x90, // text is at 0x7c00 + 23
 	}
-	sector := make([]byte, 512)
-	copy(sector, slices.Concat(code, []byte(probeMarker), []byte{0}))
-	sector[510], sector[511] = 0x55, 0xaa
-	return sector
+	disk := make([]byte, 1<<20)
+	copy(disk, slices.Concat(code, []byte(probeMarker), []byte{0}))
+	disk[510], disk[511] = 0x55, 0xaa
+	return disk
 }
