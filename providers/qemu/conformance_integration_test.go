@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package qemu
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/conformance"
+)
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, func(t *testing.T) conformance.Subject {
+		cfg := testConfig(t)
+		reopen := func() provider.Provider {
+			p, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		return conformance.Subject{
+			Provider: reopen(), Reopen: reopen, Parallel: 4,
+			Leaks: func() ([]string, error) { return leaks(t, cfg), nil },
+		}
+	})
+}
+
+// leaks are the files, interfaces and processes that are there though no
+// instance is.
+func leaks(t *testing.T, cfg Config) []string {
+	left, err := filepath.Glob(filepath.Join(cfg.StateDir, "*"))
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := netlink.LinkByName(cfg.Bridge); err == nil {
+		left = append(left, "bridge "+cfg.Bridge)
+	}
+	if n := countQEMU(t); n > 0 {
+		left = append(left, fmt.Sprint(n, " QEMU processes"))
+	}
+	if _, err := os.Stat("/run/outrigger"); err == nil {
+		left = append(left, "/run/outrigger")
+	}
+	return left
+}
