@@ -98,7 +98,7 @@ func (s *Service) recordIntent(_ context.Context, sb *sandbox) error {
 	if err := s.persist(sb); err != nil {
 		return fmt.Errorf("record the sandbox: %w", err)
 	}
-	s.logger(sb).Debug("stored " + filepath.Join(s.journal.folder(sb.id), recordFile))
+	s.logger(sb).Info("stored " + filepath.Join(s.journal.folder(sb.id), recordFile))
 	return nil
 }
 

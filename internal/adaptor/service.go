@@ -66,11 +66,15 @@ func New(opts Options) (*Service, error) {
 
 // Close ends running calls and removals and gives up the journal. Sandboxes
 // that are ready stay as they are; removals that ctx does not leave time for
-// are finished by the next process.
+// are finished by the next process. Only the first call does something.
 func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
+	again := s.closed
 	s.closed = true
 	s.mu.Unlock()
+	if again {
+		return nil
+	}
 	s.endCalls(errShutdown)
 	finished := make(chan struct{})
 	go func() { s.work.Wait(); close(finished) }()

@@ -13,13 +13,16 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Run looks for orphans until ctx ends: sandboxes without a client and, with a
+// Run looks for orphans until ctx ends or the service is closed: sandboxes without a client and, with a
 // cluster id, instances without a sandbox.
 func (s *Service) Run(ctx context.Context) {
 	if s.enter() != nil {
 		return
 	}
 	defer s.work.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.calls, cancel)()
 	orphans := time.NewTicker(s.opts.SweepInterval)
 	defer orphans.Stop()
 	unknown := time.NewTicker(s.opts.SweepGrace / 2)

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the command line of cloud-api-adaptor.
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/outrigger/outrigger/internal/adaptor"
+	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Command is one run of the program.
+type Command struct {
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+	// Hook is for crash tests; see adaptor.Options.
+	Hook func(adaptor.Point)
+}
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+// usageError is a mistake on the command line or in the environment.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// Run does what args (without the program's name) say and answers the exit
+// code.
+func (c *Command) Run(args []string) int {
+	name, args := c.chooseProvider(args)
+	switch name {
+	case "version", "-version", "--version":
+		fmt.Fprintln(c.Stdout, "cloud-api-adaptor version "+version.String())
+		return exitOK
+	case "help", "-h", "-help", "--help":
+		return c.help(args)
+	case "":
+		printHelp(c.Stderr, new(config).settings(), "", nil)
+		return exitError
+	}
+	cloud := provider.Get(name)
+	if cloud == nil {
+		fmt.Fprintf(c.Stderr, "cloud-api-adaptor: Unsupported cloud provider: %s\n", name)
+		printProviders(c.Stderr)
+		return exitError
+	}
+	return c.exitCode(c.serve(name, cloud, args))
+}
+
+// chooseProvider takes the provider's name from the arguments, else from
+// CLOUD_PROVIDER.
+func (c *Command) chooseProvider(args []string) (string, []string) {
+	fromEnv := c.Getenv("CLOUD_PROVIDER")
+	switch {
+	case len(args) == 0:
+		return fromEnv, nil
+	case strings.HasPrefix(args[0], "-") && fromEnv != "" && !asksForHelp(args[0]):
+		return fromEnv, args
+	}
+	name := args[0]
+	if name == "ibmcloudpowervs" { // written so by upstream's chart
+		name = "ibmcloud-powervs"
+	}
+	return name, args[1:]
+}
+
+func asksForHelp(arg string) bool {
+	switch strings.TrimLeft(arg, "-") {
+	case "h", "help", "version":
+		return true
+	}
+	return false
+}
+
+func (c *Command) help(args []string) int {
+	if len(args) == 1 && args[0] == "--markdown" {
+		WriteMarkdown(c.Stdout)
+		return exitOK
+	}
+	if len(args) == 1 {
+		if cloud := provider.Get(args[0]); cloud != nil {
+			return c.exitCode(c.serve(args[0], cloud, []string{"-h"}))
+		}
+	}
+	printHelp(c.Stdout, new(config).settings(), "", nil)
+	return exitOK
+}
+
+func (c *Command) exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, new(usageError)):
+		fmt.Fprintf(c.Stderr, "cloud-api-adaptor: %v\n", err)
+		return exitUsage
+	}
+	fmt.Fprintf(c.Stderr, "cloud-api-adaptor: %v\n", err)
+	return exitError
+}
+
+// serve reads the configuration and runs the daemon until a signal comes.
+func (c *Command) serve(name string, cloud provider.CloudProvider, args []string) error {
+	cfg, err := c.configure(name, cloud, args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	log, err := c.logger(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signalContext()
+	defer cancel()
+	cloud.LoadEnv()
+	p, err := cloud.NewProvider()
+	if errors.Is(err, provider.ErrInvalidArgument) {
+		return usagef("provider %s: %w", name, err)
+	}
+	if err != nil {
+		return fmt.Errorf("provider %s: %w", name, err)
+	}
+	d := &daemon{cfg: cfg, name: name, provider: p, log: log, getenv: c.Getenv, hook: c.Hook}
+	return errors.Join(d.run(ctx), p.Teardown())
+}
+
+func (c *Command) configure(name string, cloud provider.CloudProvider, args []string) (*config, error) {
+	cfg := new(config)
+	settings := cfg.settings()
+	cfg.all = settings
+	fs := flag.NewFlagSet("cloud-api-adaptor "+name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are ours to print, once
+	cloud.ParseCmd(fs)
+	shared, err := register(fs, settings)
+	if err != nil {
+		return nil, err
+	}
+	fs.Usage = func() {}
+	if err := loadEnv(settings, c.Getenv); err != nil && !wantsHelp(args) {
+		return nil, err
+	}
+	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
+		printHelp(c.Stdout, settings, name, fs)
+		return nil, err
+	} else if err != nil {
+		return nil, usagef("%w; all flags: cloud-api-adaptor %s -h", err, name)
+	}
+	if fs.NArg() > 0 {
+		return nil, usagef("unexpected argument %q; all flags: cloud-api-adaptor %s -h", fs.Arg(0), name)
+	}
+	for _, s := range shared {
+		if given := fs.Lookup(s.flag).Value.String(); given != "" {
+			if err := s.value.Set(given); err != nil {
+				return nil, usagef("-%s %q: %v", s.flag, given, err)
+			}
+		}
+	}
+	cfg.finish(c.Getenv)
+	return cfg, nil
+}
+
+func wantsHelp(args []string) bool {
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") && asksForHelp(arg) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Command) logger(cfg *config) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.logLevel)); err != nil {
+		return nil, usagef("-log-level: %v", err)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewTextHandler(c.Stderr, opts)
+	if cfg.logFormat == "json" {
+		handler = slog.NewJSONHandler(c.Stderr, opts)
+	}
+	log := slog.New(handler)
+	slog.SetDefault(log)
+	return log, nil
+}
+
+// signalContext ends with the first SIGINT or SIGTERM; a second one ends the
+// process with status 1 at once.
+func signalContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+			return
+		}
+		<-signals
+		os.Exit(exitError)
+	}()
+	return ctx, func() { signal.Stop(signals); cancel() }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/fake"
+)
+
+func TestMain(m *testing.M) {
+	provider.AddCloudProvider("fake", fake.NewManager())
+	provider.AddCloudProvider("clash", clash{fake.NewManager()})
+	os.Exit(m.Run())
+}
+
+// clash is a provider that takes a flag of the adaptor.
+type clash struct{ *fake.Manager }
+
+func (clash) ParseCmd(fs *flag.FlagSet) { fs.String("socket", "", "") }
+
+// run answers what the program prints and its exit code.
+func run(env map[string]string, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	c := &Command{Stdout: &out, Stderr: &errs, Getenv: func(name string) string { return env[name] }}
+	return c.Run(args), out.String(), errs.String()
+}
+
+func TestBadCommandLines(t *testing.T) {
+	dir := t.TempDir()
+	regular := filepath.Join(dir, "regular")
+	if err := os.WriteFile(regular, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		env  map[string]string
+		args string
+		code int
+		says []string
+	}{
+		"unknown provider":    {nil, "nimbus -socket x", 1, []string{"cloud-api-adaptor: Unsupported cloud provider: nimbus", "Supported cloud providers are:", "fake"}},
+		"unknown from env":    {map[string]string{"CLOUD_PROVIDER": "nimbus"}, "", 1, []string{"Unsupported cloud provider: nimbus"}},
+		"no provider":         {nil, "", 1, []string{"Usage:"}},
+		"unknown flag":        {nil, "fake -nope", 2, []string{"-nope", "cloud-api-adaptor fake -h"}},
+		"argument left over":  {nil, "fake extra", 2, []string{`"extra"`}},
+		"flag no duration":    {nil, "fake -proxy-timeout 5", 2, []string{"proxy-timeout", `"5"`, "such as 90s"}},
+		"env no duration":     {map[string]string{"PROXY_TIMEOUT": "5"}, "fake", 2, []string{`PROXY_TIMEOUT="5"`, "such as 90s"}},
+		"env no number":       {map[string]string{"VXLAN_PORT": "many"}, "fake", 2, []string{`VXLAN_PORT="many"`, "from 1 to 65535"}},
+		"env port too high":   {map[string]string{"FORWARDER_PORT": "65536"}, "fake", 2, []string{"FORWARDER_PORT"}},
+		"env no bool":         {map[string]string{"TLS_SKIP_VERIFY": "yes please"}, "fake", 2, []string{"TLS_SKIP_VERIFY", "true or false"}},
+		"probe port negative": {map[string]string{"PROBE_PORT": "-1"}, "fake", 2, []string{"PROBE_PORT"}},
+		"env beside flag":     {map[string]string{"PROXY_TIMEOUT": "x"}, "fake -proxy-timeout 5m", 2, []string{"PROXY_TIMEOUT"}},
+		"tunnel type":         {map[string]string{"TUNNEL_TYPE": "routing"}, "fake", 2, []string{"TUNNEL_TYPE", "vxlan"}},
+		"TLS version":         {nil, "fake -tls-min-version 1.2", 2, []string{"VersionTLS12"}},
+		"cipher suite":        {map[string]string{"TLS_CIPHER_SUITES": "ROT13"}, "fake", 2, []string{"TLS_CIPHER_SUITES", "ROT13"}},
+		"suites with 1.3":     {map[string]string{"TLS_CIPHER_SUITES": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, "fake -tls-min-version VersionTLS13", 2, []string{"VersionTLS13"}},
+		"half an own CA":      {map[string]string{"CACERT_FILE": regular}, "fake", 2, []string{"belong together"}},
+		"own CA not there":    {nil, "fake -ca-cert-file /no/a -cert-file /no/b -cert-key /no/c", 2, []string{"/no/a"}},
+		"subnet":              {map[string]string{"POD_SUBNET_CIDRS": "10.0.0.0/16,ten"}, "fake", 2, []string{"POD_SUBNET_CIDRS", `"ten"`}},
+		"initdata":            {map[string]string{"INITDATA": "not base64"}, "fake", 2, []string{"INITDATA"}},
+		"auth file":           {nil, "fake -auth-file /no/such", 2, []string{"-auth-file", "/no/such"}},
+		"vni":                 {nil, "fake -vxlan-min-id 99999999", 2, []string{"vxlan-min-id"}},
+		"log level":           {nil, "fake -log-level loud", 2, []string{"debug or info"}},
+		"pods dir relative":   {nil, "fake -pods-dir pods", 2, []string{"-pods-dir"}},
+		"provider's own":      {nil, "fake -fake-capacity some", 2, []string{"provider fake", "-fake-capacity"}},
+		"cloud is wrong":      {nil, "fake -cloud-config-verify -fake-faults verify:unauthenticated", 1, []string{"-cloud-config-verify", "credentials have expired"}},
+		"flag taken":          {nil, "clash", 1, []string{"-socket"}},
+		"socket is a file":    {map[string]string{"PROBE_PORT": "0"}, "fake -pods-dir " + dir + "/pods -socket " + regular, 1, []string{"no socket"}},
+		"no relay program":    {map[string]string{"PROBE_PORT": "0"}, "fake -pods-dir " + dir + "/pods -socket " + dir + "/h.sock -relay-path /no/agent-relay", 1, []string{"-relay-path"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			code, stdout, stderr := run(c.env, strings.Fields(c.args)...)
+			if code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, part := range c.says {
+				if !strings.Contains(stderr, part) {
+					t.Errorf("stderr lacks %q:\n%s", part, stderr)
+				}
+			}
+			if stdout != "" {
+				t.Errorf("stdout: %s", stdout)
+			}
+		})
+	}
+}
+
+// TestNamesAndDefaults holds the names that existing installations use.
+func TestNamesAndDefaults(t *testing.T) {
+	const want = `
+socket REMOTE_HYPERVISOR_ENDPOINT /run/peerpod/hypervisor.sock
+pods-dir PODS_DIR /run/peerpod/pods
+forwarder-port FORWARDER_PORT 15150
+proxy-timeout PROXY_TIMEOUT 5m
+pause-image PAUSE_IMAGE
+initdata INITDATA
+cloud-config-verify CLOUD_CONFIG_VERIFY false
+peerpods-limit-per-node PEERPODS_LIMIT_PER_NODE 10
+enable-scratch-space ENABLE_SCRATCH_SPACE false
+ca-cert-file CACERT_FILE
+cert-file CERT_FILE
+cert-key CERT_KEY
+tls-skip-verify TLS_SKIP_VERIFY false
+tls-min-version TLS_MIN_VERSION
+tls-cipher-suites TLS_CIPHER_SUITES
+disable-tls  false
+tunnel-type TUNNEL_TYPE vxlan
+vxlan-port VXLAN_PORT 4789
+vxlan-min-id  555000
+host-interface
+ext-network-via-podvm EXTERNAL_NETWORK_VIA_PODVM false
+pod-subnet-cidrs POD_SUBNET_CIDRS
+ PROBE_PORT 8000
+`
+	have := map[string]bool{}
+	for _, s := range new(config).settings() {
+		have[strings.TrimRight(fmt.Sprintf("%s %s %s", s.flag, s.env, s.value.def), " ")] = true
+	}
+	for line := range strings.SplitSeq(strings.Trim(want, "\n"), "\n") {
+		if !have[strings.TrimRight(line, " ")] {
+			t.Errorf("no setting %q", line)
+		}
+	}
+}
+
+func TestFlagWinsOverVariableWinsOverDefault(t *testing.T) {
+	env := map[string]string{"VXLAN_PORT": "1111", "FORWARDER_PORT": "2222", "PROXY_TIMEOUT": "", "TLS_SKIP_VERIFY": "TRUE", "ENABLE_SCRATCH_SPACE": "0", "POD_SUBNET_CIDRS": " 10.0.0.0/8 , fd00::/8,"}
+	c := &Command{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer), Getenv: func(name string) string { return env[name] }}
+	cfg, err := c.configure("fake", fake.NewManager(), []string{"-forwarder-port", "3333", "-disable-tls", "--cluster-id=c1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintln(cfg.vxlanPort, cfg.forwarder, cfg.proxyTimeout, cfg.skipVerify, cfg.scratch, cfg.disableTLS, cfg.clusterID, cfg.podSubnets, cfg.relaySocket)
+	if diff := cmp.Diff("1111 3333 5m0s true false true c1 [10.0.0.0/8 fd00::/8] /run/peerpod/relay.sock\n", got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// sharing is a provider that has a -cluster-id too.
+type sharing struct {
+	*fake.Manager
+	id *string
+}
+
+func (s sharing) ParseCmd(fs *flag.FlagSet) { *s.id = *fs.String("cluster-id", "", "") }
+
+func TestClusterIDIsSharedWithTheProvider(t *testing.T) {
+	c := &Command{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer), Getenv: func(string) string { return "" }}
+	cfg, err := c.configure("ibmcloud", sharing{fake.NewManager(), new(string)}, []string{"-cluster-id", "theirs"})
+	if err != nil || cfg.clusterID != "theirs" {
+		t.Errorf("cluster id %q, %v", cfg.clusterID, err)
+	}
+}
+
+func TestHelpTeachesEveryFlagAndVariable(t *testing.T) {
+	for _, args := range [][]string{{"fake", "-h"}, {"fake", "--help"}, {"help", "fake"}} {
+		code, stdout, stderr := run(map[string]string{"PROXY_TIMEOUT": "malformed"}, args...)
+		if code != 0 || stderr != "" {
+			t.Errorf("%v: exit code %d, stderr %q", args, code, stderr)
+		}
+		for _, s := range new(config).settings() {
+			if s.flag != "" && !strings.Contains(stdout, "-"+s.flag) || !strings.Contains(stdout, "["+s.env+"]") && s.env != "" {
+				t.Errorf("%v lacks -%s [%s]", args, s.flag, s.env)
+			}
+		}
+		for _, part := range []string{"Provider fake:", "-fake-dir", "Pod network:", "(default 5m)"} {
+			if !strings.Contains(stdout, part) {
+				t.Errorf("%v lacks %q", args, part)
+			}
+		}
+	}
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}} {
+		if code, stdout, _ := run(nil, args...); code != 0 || !strings.Contains(stdout, "Usage:") {
+			t.Errorf("%v: exit code %d, %q", args, code, stdout)
+		}
+	}
+}
+
+func TestMarkdownHasARowForEverySetting(t *testing.T) {
+	_, stdout, _ := run(nil, "help", "--markdown")
+	rows := strings.Count(stdout, "\n| `") + strings.Count(stdout, "\n|  |")
+	if want := len(new(config).settings()); rows != want {
+		t.Errorf("%d rows, want %d:\n%s", rows, want, stdout)
+	}
+	if host, err := os.Hostname(); err == nil && strings.Contains(stdout, "`"+host+"`") {
+		t.Error("the reference names this machine")
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"version", "--version"} {
+		if code, stdout, _ := run(nil, arg); code != 0 || !strings.HasPrefix(stdout, "cloud-api-adaptor version ") {
+			t.Errorf("%s: exit code %d, %q", arg, code, stdout)
+		}
+	}
+}

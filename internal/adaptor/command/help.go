@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+const intro = `cloud-api-adaptor runs pods in their own VMs: it serves the remote hypervisor
+protocol of Kata shims and keeps the VMs with a cloud provider.
+
+Usage:
+  cloud-api-adaptor <provider> [flags]   serve until SIGTERM; pods and VMs stay
+  cloud-api-adaptor <provider> -h        all flags, the provider's included
+  cloud-api-adaptor version
+  cloud-api-adaptor help
+
+Every flag with a variable in brackets can be set by that environment variable
+instead. The flag wins; an empty variable counts as unset. A malformed value is
+an error: the program names it and exits with status 2. Without <provider> the
+variable CLOUD_PROVIDER names it.
+`
+
+func printProviders(w io.Writer) {
+	names := provider.List()
+	if len(names) == 0 {
+		fmt.Fprintln(w, "No cloud provider is linked into this program; build it with a provider's build tag.")
+		return
+	}
+	fmt.Fprintln(w, "Supported cloud providers are:")
+	for _, name := range names {
+		fmt.Fprintf(w, "  %s\n", name)
+	}
+}
+
+// printHelp teaches all flags; fs holds the provider's, if one was named.
+func printHelp(w io.Writer, settings []setting, cloud string, fs *flag.FlagSet) {
+	io.WriteString(w, intro+"\n")
+	printProviders(w)
+	group := ""
+	for _, s := range settings {
+		if s.group != group {
+			group = s.group
+			fmt.Fprintf(w, "\n%s:\n", group)
+		}
+		printSetting(w, s)
+	}
+	if fs == nil {
+		fmt.Fprintln(w, "\nEach provider has flags of its own: cloud-api-adaptor <provider> -h")
+		return
+	}
+	fmt.Fprintf(w, "\nProvider %s:\n", cloud)
+	fs.VisitAll(func(f *flag.Flag) {
+		if _, ours := f.Value.(*value); ours {
+			return
+		}
+		kind, usage := flag.UnquoteUsage(f)
+		fmt.Fprintf(w, "  -%s\n      %s%s\n", strings.TrimSpace(f.Name+" "+strings.ToUpper(kind)), usage, defaultNote(f.DefValue))
+	})
+}
+
+func printSetting(w io.Writer, s setting) {
+	name := ""
+	if s.flag != "" {
+		name = strings.TrimSpace("-"+s.flag+" "+s.value.kind) + " "
+	}
+	if s.env != "" {
+		name += "[" + s.env + "]"
+	}
+	fmt.Fprintf(w, "  %s\n      %s%s\n", strings.TrimSpace(name), s.usage, defaultNote(s.value.def))
+}
+
+func defaultNote(def string) string {
+	if def == "" || def == "false" {
+		return ""
+	}
+	return " (default " + def + ")"
+}
+
+// WriteMarkdown prints every flag of the adaptor itself as Markdown tables,
+// for docs/reference.
+func WriteMarkdown(w io.Writer) {
+	group := ""
+	for _, s := range new(config).settings() {
+		if s.group != group {
+			group = s.group
+			fmt.Fprintf(w, "\n### %s\n\n| flag | variable | default | meaning |\n|---|---|---|---|\n", group)
+		}
+		def := s.value.def
+		if s.flag == "node-name" {
+			def = "" // this machine's, which is nobody else's
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", code(dash(s.flag)), code(s.env), code(def), strings.ReplaceAll(s.usage, "|", `\|`))
+	}
+}
+
+func dash(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "-" + name
+}
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}

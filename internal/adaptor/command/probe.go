@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// probe tells over HTTP on loopback how the adaptor itself is. It says nothing
+// of pods: a pod that is not ready must not restart the adaptor.
+type probe struct {
+	server *http.Server
+	// serving is set while shims can connect, started once they could.
+	serving, started atomic.Bool
+}
+
+// startProbe listens on 127.0.0.1; port 0 means no probe.
+func startProbe(port int) (*probe, error) {
+	p := new(probe)
+	if port == 0 {
+		return p, nil
+	}
+	listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("PROBE_PORT: %w; free that port or set PROBE_PORT to another (0: no probe)", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /startup", answer(&p.started))
+	mux.HandleFunc("GET /readyz", answer(&p.serving))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	p.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go p.server.Serve(listener)
+	return p, nil
+}
+
+func (p *probe) set(serving bool) {
+	p.serving.Store(serving)
+	if serving {
+		p.started.Store(true)
+	}
+}
+
+func (p *probe) close(ctx context.Context) error {
+	if p.server == nil {
+		return nil
+	}
+	if err := p.server.Shutdown(ctx); err != nil {
+		return errors.Join(err, p.server.Close())
+	}
+	return nil
+}
+
+func answer(ok *atomic.Bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if !ok.Load() {
+			http.Error(w, "the hypervisor socket is not served", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+}

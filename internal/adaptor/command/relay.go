@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/ttrpc"
+
+	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/relay"
+)
+
+// relayLink is the way to the node's agent relay. It starts the relay when
+// nobody serves its socket and comes back to it when the connection breaks.
+type relayLink struct {
+	opts relay.EnsureOptions
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	client relaypb.RelayService
+}
+
+// Serve asks once more on a new connection, since serving is idempotent.
+func (l *relayLink) Serve(ctx context.Context, req *relaypb.ServeRequest) error {
+	_, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.ServeResponse, error) { return c.Serve(ctx, req) })
+	return err
+}
+
+func (l *relayLink) Stop(ctx context.Context, id string) error {
+	_, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.StopResponse, error) {
+		return c.Stop(ctx, &relaypb.StopRequest{Id: id})
+	})
+	return err
+}
+
+func (l *relayLink) List(ctx context.Context) ([]*relaypb.Served, error) {
+	resp, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.ListResponse, error) {
+		return c.List(ctx, &relaypb.ListRequest{})
+	})
+	return resp.GetServed(), err
+}
+
+func ask[T any](ctx context.Context, l *relayLink, call func(relaypb.RelayService) (T, error)) (T, error) {
+	client, err := l.connect(ctx, nil)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	resp, err := call(client)
+	if !broken(err) || ctx.Err() != nil {
+		return resp, err
+	}
+	l.log.Warn("the connection to the agent relay broke; connecting again", "error", err)
+	if client, err = l.connect(ctx, client); err != nil {
+		return resp, err
+	}
+	return call(client)
+}
+
+// connect answers a connection other than the broken one.
+func (l *relayLink) connect(ctx context.Context, brokenOne relaypb.RelayService) (relaypb.RelayService, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client != nil && l.client != brokenOne {
+		return l.client, nil
+	}
+	if closer, ok := brokenOne.(interface{ Close() error }); ok {
+		closer.Close()
+	}
+	l.client = nil
+	client, err := relay.Ensure(ctx, l.opts)
+	if err != nil {
+		return nil, fmt.Errorf("agent relay: %w", err)
+	}
+	l.client = client
+	return client, nil
+}
+
+func (l *relayLink) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if closer, ok := l.client.(interface{ Close() error }); ok {
+		closer.Close()
+	}
+	l.client = nil
+}
+
+// broken says that the connection is gone, not that the relay refused.
+func broken(err error) bool {
+	return errors.Is(err, ttrpc.ErrClosed) || errors.Is(err, syscall.ECONNREFUSED) ||
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// relayProgram finds agent-relay: as told, else beside this program, else in
+// PATH.
+func relayProgram(told string) (string, error) {
+	if told != "" {
+		if _, err := exec.LookPath(told); err != nil {
+			return "", fmt.Errorf("-relay-path: %w", err)
+		}
+		return told, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "agent-relay")
+		if _, err := exec.LookPath(beside); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath("agent-relay")
+	if err != nil {
+		return "", errors.New("agent-relay is neither beside this program nor in PATH; name it with -relay-path")
+	}
+	return path, nil
+}
