@@ -235,7 +235,9 @@ func (n *Network) tearDown(st *state) error {
 	if bridge != nil {
 		errs = append(errs, deleteLink(bridge.Attrs().Name))
 	}
-	if err := errors.Join(errs...); err != nil {
+	// The bridge goes last, so without one there is nothing of the others that
+	// an ordinary user would not be allowed to remove.
+	if err := errors.Join(errs...); err != nil && (bridge != nil || !errors.Is(err, fs.ErrPermission)) {
 		return err
 	}
 	if err := os.Remove(n.statePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -36,7 +36,7 @@ func arguments(r *record, vhost bool) []string {
 	args := []string{
 		"-name", "guest=" + r.ID, "-uuid", r.UUID,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "q35,accel=" + r.Accel, "-cpu", cpuModel(r.Accel),
+		"-machine", "q35", "-accel", accelOption(r.Accel), "-cpu", cpuModel(r.Accel),
 		"-smp", strconv.FormatInt(r.CPUs, 10), "-m", strconv.FormatInt(r.Memory, 10),
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-chardev", "file,id=console,path=" + consoleName + ",append=on", "-serial", "chardev:console",
@@ -53,6 +53,15 @@ func arguments(r *record, vhost bool) []string {
 		args = append(args, diskArguments("scratch", scratchName, "format=raw,cache=unsafe,discard=unmap,werror=report")...)
 	}
 	return args
+}
+
+// accelOption bounds the memory for translated code, which by default grows to
+// 1 GiB for each VM.
+func accelOption(accel string) string {
+	if accel == AccelTCG {
+		return "tcg,tb-size=256"
+	}
+	return accel
 }
 
 func cpuModel(accel string) string {

@@ -188,7 +188,8 @@ func makeScratch(ctx context.Context, path string, gib int64) error {
 
 var errToolFailed = errors.New("failed")
 
-// run runs a program of a Debian package.
+// run runs a program of a Debian package. The last argument is the file that
+// it is about.
 func run(ctx context.Context, debianPackage, name string, args ...string) error {
 	path, err := lookTool(name)
 	if err != nil {
@@ -201,9 +202,9 @@ func run(ctx context.Context, debianPackage, name string, args ...string) error 
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case strings.Contains(string(out), "No space left on device"):
-		return fmt.Errorf("%w: %s: %s", provider.ErrCapacity, name, bytes.TrimSpace(out))
+		return fmt.Errorf("%w: %s %s: %s", provider.ErrCapacity, name, args[len(args)-1], bytes.TrimSpace(out))
 	}
-	return fmt.Errorf("%s %w: %w: %s", name, errToolFailed, err, bytes.TrimSpace(out))
+	return fmt.Errorf("%s %s %w: %w: %s", name, args[len(args)-1], errToolFailed, err, bytes.TrimSpace(out))
 }
 
 // lookTool also looks where only root's PATH leads.

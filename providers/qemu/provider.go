@@ -135,6 +135,10 @@ func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 		if r.Process.alive() {
 			return nil
 		}
+		// One that was started by a process killed before it wrote that down.
+		if err := p.stop(ctx, r); err != nil {
+			return err
+		}
 		// After a reboot of this machine the network has to be made again.
 		if err := p.attach(r); err != nil {
 			return err

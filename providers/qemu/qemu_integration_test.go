@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
@@ -433,5 +434,109 @@ func TestConfigVerifier(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not mention %q", err, want)
 		}
+	}
+}
+
+func TestFullDisk(t *testing.T) {
+	cfg := testConfig(t)
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(disk, unix.MNT_DETACH)
+	cfg.StateDir = filepath.Join(disk, "qemu")
+	p := open(t, cfg)
+	_, err := p.CreateInstance(t.Context(), "pod", "sandbox-1", userData, provider.InstanceTypeSpec{})
+	if !errors.Is(err, provider.ErrCapacity) || !strings.Contains(err.Error(), cfg.StateDir) {
+		t.Errorf("error %v, want no capacity and the path", err)
+	}
+	nothingLeft(t, cfg)
+}
+
+func TestDeletionOnAFullDisk(t *testing.T) {
+	cfg := testConfig(t)
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(disk, unix.MNT_DETACH)
+	cfg.StateDir = filepath.Join(disk, "qemu")
+	p := open(t, cfg)
+	i := create(t, p, "sandbox-1")
+	filler := filepath.Join(disk, "filler")
+	if err := os.WriteFile(filler, make([]byte, 16<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling the disk: %v", err)
+	}
+	if err := p.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	nothingLeft(t, cfg)
+}
+
+func TestPowerOnAfterAStarterWasKilled(t *testing.T) {
+	p := open(t, testConfig(t))
+	i := create(t, p, "sandbox-1")
+	r, err := p.existing(i.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Process = nil
+	if err := p.store.save(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.PowerOn(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	if n := countQEMU(t); n != 1 {
+		t.Errorf("%d QEMU processes, want 1", n)
+	}
+}
+
+func TestDiskBoot(t *testing.T) {
+	disk := filepath.Join(guest(t), "podvm.qcow2")
+	if err := errors.Join(readable(disk), readable(defaultFirmware)); err != nil {
+		t.Skipf("%v; run: make podvm, and apt-get install ovmf", err)
+	}
+	cfg := testConfig(t, func(c *Config) {
+		c.Kernel, c.Initrd, c.Disk, c.Memory = "", "", disk, 512
+	})
+	p := open(t, cfg)
+	awaitTCP(t, p, create(t, p, "sandbox-1"))
+}
+
+func TestOrdinaryUserIsToldWhatIsMissing(t *testing.T) {
+	cfg := testConfig(t)
+	home, err := os.MkdirTemp("/tmp", "qemu-user-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(home)
+	const nobody = 65534
+	if err := os.Chown(home, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(home, "qemu.test")
+	data, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(binary, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.StateDir, cfg.Kernel, cfg.Initrd = filepath.Join(home, "state"), "/proc/self/exe", "/proc/self/exe"
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary)
+	cmd.Env = []string{victimVar + "=" + string(text), "PATH=" + os.Getenv("PATH")}
+	cmd.Dir = home
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "permission denied") || !strings.Contains(string(out), "CAP_NET_ADMIN") {
+		t.Errorf("an ordinary user got %v:\n%s", err, out)
+	}
+	if _, err := os.Stat(cfg.StateDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("state folder is left (%v)", err)
 	}
 }

@@ -256,7 +256,11 @@ func (s store) tidy() {
 			s.removeAbandoned(path, hash)
 		}
 	}
-	for _, dir := range []string{s.instances(), filepath.Join(s.dir, "locks"), s.dir} {
+	empty := []string{s.instances(), filepath.Join(s.dir, "locks"), s.dir}
+	if s.dir == defaultStateDir {
+		empty = append(empty, filepath.Dir(s.dir)) // ours as well
+	}
+	for _, dir := range empty {
 		os.Remove(dir)
 	}
 }
