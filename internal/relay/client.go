@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+
+	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+)
+
+// Client steers a relay. Its methods are those of the control service.
+type Client struct {
+	pb.RelayService
+	conn *ttrpc.Client
+}
+
+// Dial connects to a relay that is running.
+func Dial(ctx context.Context, socket string) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	client := ttrpc.NewClient(conn)
+	return &Client{pb.NewRelayClient(client), client}, nil
+}
+
+// Close ends the connection; the relay goes on.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// EnsureOptions say which relay is wanted.
+type EnsureOptions struct {
+	// Socket is its control socket.
+	Socket string
+	// Binary is the agent-relay program.
+	Binary string
+	// Args are further arguments of a relay that is started.
+	Args []string
+	// LogFile receives its output.
+	LogFile string
+}
+
+// startWait bounds the wait for a relay that was started.
+const startWait = 30 * time.Second
+
+// Ensure answers a connection to the relay at the socket, which it starts if
+// nobody serves it: in a session of its own, so that it outlives this process
+// whatever happens to it. Callers in several processes start only one.
+func Ensure(ctx context.Context, o EnsureOptions) (*Client, error) {
+	if client, err := dialAlive(ctx, o.Socket); err == nil {
+		return client, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(o.Socket), 0o755); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(ctx, o.Socket+".lock")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if client, err := dialAlive(ctx, o.Socket); err == nil {
+		return client, nil
+	}
+	return start(ctx, o)
+}
+
+// dialAlive also makes sure that the relay answers.
+func dialAlive(ctx context.Context, socket string) (*Client, error) {
+	client, err := Dial(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := client.List(ctx, &pb.ListRequest{}); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+// lock takes a file lock that ends with its holder.
+func lock(ctx context.Context, path string) (func(), error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { file.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		select {
+		case <-ctx.Done():
+			file.Close()
+			return nil, ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func start(ctx context.Context, o EnsureOptions) (*Client, error) {
+	log, err := os.OpenFile(o.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("log of agent-relay: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.Command(o.Binary, append([]string{"-socket", o.Socket}, o.Args...)...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
+	// Nothing of our environment may matter to it, and some of it is secret.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start agent-relay: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	for {
+		client, err := dialAlive(ctx, o.Socket)
+		if err == nil {
+			return client, nil
+		}
+		select {
+		case err := <-ended:
+			return nil, fmt.Errorf("agent-relay ended at its start: %v\n%s", err, lastLines(o.LogFile))
+		case <-ctx.Done():
+			return nil, fmt.Errorf("agent-relay does not serve %s: %w; see %s", o.Socket, err, o.LogFile)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func lastLines(path string) string {
+	data, _ := os.ReadFile(path)
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(lines[max(0, len(lines)-5):], "\n")
+}

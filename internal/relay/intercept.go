@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+const (
+	agentService = "grpc.AgentService"
+	// gpuAnnotation is what a pod asks GPUs with; cdiAnnotation hands all of the
+	// VM's to the container (Container Device Interface).
+	gpuAnnotation = "io.katacontainers.config.hypervisor.default_gpus"
+	cdiAnnotation = "cdi.k8s.io/peer-pods"
+	cdiAllGPUs    = "nvidia.com/gpu=all"
+	// guestPull is the storage driver of an image that the guest pulls.
+	guestPull = "image_guest_pull"
+)
+
+// wants names the calls that intercept changes or logs.
+func wants(service, method []byte) bool {
+	if string(service) != agentService {
+		return false
+	}
+	switch string(method) {
+	case "CreateContainer", "CreateSandbox":
+		return true
+	}
+	return false
+}
+
+// intercept logs the beginnings of sandboxes and containers, without what may
+// be secret, and adds what only the node knows.
+func (s *sandbox) intercept(_ context.Context, _, method string, argument []byte) ([]byte, error) {
+	switch method {
+	case "CreateSandbox":
+		var request agent.CreateSandboxRequest
+		if err := proto.Unmarshal(argument, &request); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "CreateSandbox: %v", err)
+		}
+		s.log.Info(fmt.Sprintf("CreateSandbox: hostname:%s sandboxId:%s", request.Hostname, request.SandboxId))
+	case "CreateContainer":
+		return s.createContainer(argument)
+	}
+	return argument, nil
+}
+
+func (s *sandbox) createContainer(argument []byte) ([]byte, error) {
+	var request agent.CreateContainerRequest
+	if err := proto.Unmarshal(argument, &request); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "CreateContainer: %v", err)
+	}
+	s.log.Info("CreateContainer: containerID:"+request.ContainerId,
+		"storages", len(request.Storages), "mounts", len(request.GetOCI().GetMounts()))
+	if !slices.ContainsFunc(request.Storages, func(st *agent.Storage) bool { return st.Driver == guestPull }) {
+		s.log.Warn("the container has no storage that the guest pulls; its root must be in the VM image", "container", request.ContainerId)
+	}
+	gpus := request.GetOCI().GetAnnotations()[gpuAnnotation]
+	if gpus == "" || gpus == "0" {
+		return argument, nil
+	}
+	request.OCI.Annotations[cdiAnnotation] = cdiAllGPUs
+	return proto.Marshal(&request)
+}
