@@ -12,8 +12,11 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/internal/relay"
@@ -29,13 +32,17 @@ type relayLink struct {
 	client relaypb.RelayService
 }
 
-// Serve asks once more on a new connection, since serving is idempotent.
+// answerWithin bounds what the relay does at once. Serve has its own bound.
+const answerWithin = 10 * time.Second
+
 func (l *relayLink) Serve(ctx context.Context, req *relaypb.ServeRequest) error {
 	_, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.ServeResponse, error) { return c.Serve(ctx, req) })
 	return err
 }
 
 func (l *relayLink) Stop(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	_, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.StopResponse, error) {
 		return c.Stop(ctx, &relaypb.StopRequest{Id: id})
 	})
@@ -43,12 +50,16 @@ func (l *relayLink) Stop(ctx context.Context, id string) error {
 }
 
 func (l *relayLink) List(ctx context.Context) ([]*relaypb.Served, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	resp, err := ask(ctx, l, func(c relaypb.RelayService) (*relaypb.ListResponse, error) {
 		return c.List(ctx, &relaypb.ListRequest{})
 	})
 	return resp.GetServed(), err
 }
 
+// ask calls the relay; when that is gone, once more on a new connection, since
+// all calls are idempotent.
 func ask[T any](ctx context.Context, l *relayLink, call func(relaypb.RelayService) (T, error)) (T, error) {
 	client, err := l.connect(ctx, nil)
 	if err != nil {
@@ -56,14 +67,26 @@ func ask[T any](ctx context.Context, l *relayLink, call func(relaypb.RelayServic
 		return none, err
 	}
 	resp, err := call(client)
-	if !broken(err) || ctx.Err() != nil {
-		return resp, err
+	if broken(err) && ctx.Err() == nil {
+		l.log.Warn("the connection to the agent relay broke; connecting again", "error", err)
+		if client, err = l.connect(ctx, client); err == nil {
+			resp, err = call(client)
+		}
 	}
-	l.log.Warn("the connection to the agent relay broke; connecting again", "error", err)
-	if client, err = l.connect(ctx, client); err != nil {
-		return resp, err
+	return resp, plain(err)
+}
+
+// refusal is an answer of the relay without the wire's words around it.
+type refusal struct{ *status.Status }
+
+func (r refusal) Error() string              { return r.Message() }
+func (r refusal) GRPCStatus() *status.Status { return r.Status }
+
+func plain(err error) error {
+	if st, ok := status.FromError(err); ok && err != nil {
+		return refusal{st}
 	}
-	return call(client)
+	return err
 }
 
 // connect answers a connection other than the broken one.
@@ -94,9 +117,10 @@ func (l *relayLink) close() {
 	l.client = nil
 }
 
-// broken says that the connection is gone, not that the relay refused.
+// broken says that the relay or the connection to it is gone, not that the
+// relay refused.
 func broken(err error) bool {
-	return errors.Is(err, ttrpc.ErrClosed) || errors.Is(err, syscall.ECONNREFUSED) ||
+	return status.Code(err) == codes.Unavailable || errors.Is(err, ttrpc.ErrClosed) || errors.Is(err, syscall.ECONNREFUSED) ||
 		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
