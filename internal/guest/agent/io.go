@@ -76,7 +76,7 @@ func (a *Agent) TtyWinResize(ctx context.Context, req *agent.TtyWinResizeRequest
 		return nil, status.Error(codes.FailedPrecondition, "the process has no terminal")
 	}
 	err = resize(p.tty, req.GetRow(), req.GetColumn())
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EIO) {
+	if p.stdout.closed() {
 		err = nil // it has just ended
 	}
 	return &emptypb.Empty{}, fail(codes.Internal, err)

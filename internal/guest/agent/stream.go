@@ -123,6 +123,13 @@ func (s *source) close() {
 	s.file = nil
 }
 
+// closed is whether its end was reached.
+func (s *source) closed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file == nil
+}
+
 // over is whether all has been read.
 func (s *source) over() bool {
 	s.mu.Lock()
