@@ -174,9 +174,10 @@ func (r *run) ends(ctx context.Context, what string, f func()) {
 }
 
 // checkCancelMidway leaves it to the clean-up to find what was made: by list,
-// or by key where there is no list.
+// or by key where there is no list. All that may be there at a time counts.
 func checkCancelMidway(r *run) {
-	for _, after := range r.instants() {
+	instants := r.instants()
+	for _, after := range instants[max(0, len(instants)-r.subject.Parallel):] {
 		r.cancelAfter(newKey(), after)
 	}
 }

@@ -57,13 +57,33 @@ func (r *run) remove(id string) {
 	r.Helper()
 	var last error
 	again := r.poll(func() error {
-		if last = r.delete(id); provider.Retryable(last) {
+		if last = r.tryDelete(id); provider.Retryable(last) {
 			return last
 		}
 		return nil
 	})
 	if last != nil || again != nil {
 		r.Errorf("clean up: DeleteInstance(%q): %v", id, last)
+	}
+}
+
+// tryDelete does not end the clean-up when the call hangs: others must still be
+// deleted.
+func (r *run) tryDelete(id string) error {
+	ctx, cancel := r.callContext()
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		defer func() { done <- err }()
+		defer r.recovered("DeleteInstance", &err)
+		err = r.provider.DeleteInstance(ctx, id)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(r.subject.Limits.Call + r.subject.Limits.Soon):
+		return fmt.Errorf("no return within %s after its context ended", r.subject.Limits.Soon)
 	}
 }
 

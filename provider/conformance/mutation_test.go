@@ -367,3 +367,31 @@ func TestExecuteAfterTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestCleanUpGoesOn: one deletion that hangs does not keep the suite from
+// deleting the rest.
+func TestCleanUpGoesOn(t *testing.T) {
+	cloud := newCloud(t, fake.Options{})
+	hangOnFirst := func(b *broken) {
+		remove := b.delete
+		b.delete = func(ctx context.Context, id string) error {
+			if id == "fake-000001" {
+				select {}
+			}
+			return remove(ctx, id)
+		}
+	}
+	result := mutant{breaks: hangOnFirst}.execute(t, cloud, "key-different")
+	if result.Status != conformance.Failed {
+		t.Errorf("%s: %q", result.Status, result.Messages)
+	}
+	lines, err := cloud.Leaks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
+		if line.Instance != "fake-000001" {
+			t.Errorf("left: %s %s", line.Kind, line.ID)
+		}
+	}
+}
