@@ -63,11 +63,14 @@ func (n *namespace) inspectNode(cfg *Config, opts InspectOptions) error {
 		return err
 	}
 	cfg.WorkerNodeIP = addr
-	cfg.UnderlayMTU = min(link.Attrs().MTU, maxMTU)
+	if link != nil {
+		cfg.UnderlayMTU = min(link.Attrs().MTU, maxMTU)
+	}
 	return nil
 }
 
-// tunnelEnd chooses the node's interface and address for the tunnel.
+// tunnelEnd chooses the node's interface and address for the tunnel. The
+// interface is nil when the provider makes it together with its first VM.
 func (n *namespace) tunnelEnd(cfg *Config, opts InspectOptions) (netlink.Link, netip.Prefix, error) {
 	if opts.NodeAddress.IsValid() {
 		return n.linkWithAddress(opts.NodeAddress.Unmap())
@@ -101,7 +104,7 @@ func (n *namespace) linkWithAddress(want netip.Addr) (netlink.Link, netip.Prefix
 			return link, prefix, err
 		}
 	}
-	return nil, netip.Prefix{}, fmt.Errorf("no interface of this node has the address %s that the provider gave for it", want)
+	return nil, netip.PrefixFrom(want, want.BitLen()), nil
 }
 
 func (n *namespace) linkAddress(link netlink.Link) (netlink.Link, netip.Prefix, error) {
