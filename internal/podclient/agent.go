@@ -25,14 +25,18 @@ func (c *Client) Attach(ctx context.Context, spec PodSpec, agentSocket string) (
 	if err != nil {
 		return nil, err
 	}
-	p.socket = agentSocket
+	p.socket, p.dialTimeout = agentSocket, attachTimeout
 	return p, p.Connect(ctx)
 }
+
+// attachTimeout is how long the agent of a running pod may take to be dialled;
+// its socket is there already, so a short time will do.
+const attachTimeout = 2 * time.Second
 
 // Connect dials the agent, checks its health, and watches over it from then on.
 // All calls share one connection, as with a shim.
 func (p *Pod) Connect(ctx context.Context) error {
-	conn, err := dialAgent(ctx, p.socket)
+	conn, err := dialAgent(ctx, p.socket, p.dialTimeout)
 	if err != nil {
 		return err
 	}
@@ -55,8 +59,8 @@ func (p *Pod) Connect(ctx context.Context) error {
 }
 
 // dialAgent retries while the relay is not listening yet.
-func dialAgent(ctx context.Context, path string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+func dialAgent(ctx context.Context, path string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var d net.Dialer
 	for {

@@ -79,6 +79,8 @@ type Pod struct {
 	socket string
 	began  time.Time
 
+	dialTimeout time.Duration
+
 	raw    net.Conn
 	conn   *ttrpc.Client
 	agent  agent.AgentServiceService
@@ -137,7 +139,7 @@ func (c *Client) NewPod(spec PodSpec) (*Pod, error) {
 		return nil, errors.New("a pod needs a name")
 	}
 	return &Pod{
-		spec: spec.withDefaults(), client: c, began: time.Now(),
+		spec: spec.withDefaults(), client: c, began: time.Now(), dialTimeout: DialTimeout,
 		containers: map[string]*Container{}, oom: map[string]bool{}, dead: make(chan struct{}),
 	}, nil
 }

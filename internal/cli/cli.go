@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the command line of outrigger: pods in their own VMs without
+// a cluster.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/cli/node"
+)
+
+// Exit codes of outrigger itself, those of docker and podman. Otherwise the
+// code is the container's.
+const (
+	exitFailure       = 125 // outrigger failed
+	exitNotExecutable = 126 // the command was found and cannot be run
+	exitNotFound      = 127 // the command was not found
+)
+
+// exitError is an error with an exit code; without Err nothing is printed.
+type exitError struct {
+	Code int
+	Err  error
+}
+
+func (e exitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit status %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.Err }
+
+// exit answers nil for 0.
+func exit(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return exitError{Code: code}
+}
+
+// App is one invocation.
+type App struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// OpenNetwork replaces the pods' network in tests; nil means the real one.
+	OpenNetwork func(*node.Node) (node.Network, error)
+
+	root     string
+	socket   string
+	provider string
+	adaptor  []string
+}
+
+// Main runs outrigger and answers its exit code.
+func Main() int {
+	app := &App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	return app.Run(os.Args[1:])
+}
+
+// Run runs one command line, without the program's name.
+func (a *App) Run(args []string) int {
+	// ttrpc logs late replies to calls that were given up; nobody can act on that.
+	logrus.SetOutput(io.Discard)
+	cmd := a.command()
+	cmd.SetArgs(args)
+	cmd.SetIn(a.Stdin)
+	cmd.SetOut(a.Stdout)
+	cmd.SetErr(a.Stderr)
+	return a.report(cmd.Execute())
+}
+
+func (a *App) report(err error) int {
+	if err == nil {
+		return 0
+	}
+	code := exitFailure
+	var withCode exitError
+	if errors.As(err, &withCode) {
+		code = withCode.Code
+		if withCode.Err == nil {
+			return code
+		}
+	}
+	fmt.Fprintf(a.Stderr, "outrigger: %s\n", explain(err))
+	return code
+}
+
+func (a *App) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "outrigger",
+		Short: "Run containers in virtual machines of their own",
+		Long: `outrigger runs a pod in a VM of its own, as a container runtime does with a Kata
+shim and cloud-api-adaptor, but without a cluster. It starts what it needs with
+the first pod and removes everything with the last.`,
+		SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.root, "root", defaultRoot(), "folder for state and sockets (env OUTRIGGER_ROOT)")
+	flags.StringVar(&a.socket, "socket", os.Getenv("REMOTE_HYPERVISOR_ENDPOINT"), "hypervisor socket of a running cloud-api-adaptor; without it one is started (env REMOTE_HYPERVISOR_ENDPOINT)")
+	root.AddCommand(a.runCommand(), a.psCommand(), a.execCommand(), a.logsCommand(), a.consoleCommand(), a.statsCommand(),
+		a.rmCommand(), a.doctorCommand(), a.demoCommand(), a.versionCommand(), a.demoImageCommand(), a.monitorCommand())
+	return root
+}
+
+func defaultRoot() string {
+	if dir := os.Getenv("OUTRIGGER_ROOT"); dir != "" {
+		return dir
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && os.Geteuid() != 0 {
+		return filepath.Join(dir, "outrigger")
+	}
+	return node.DefaultRoot
+}
+
+// maxRoot is the longest root folder: a unix socket has 107 bytes (unix(7)),
+// and that of an agent is ROOT/pods/<64>/agent.ttrpc.
+const maxRoot = 107 - len("/pods//agent.ttrpc") - 64
+
+func (a *App) node() (*node.Node, error) {
+	root, err := filepath.Abs(a.root)
+	if err != nil {
+		return nil, err
+	}
+	if len(root) > maxRoot {
+		return nil, fmt.Errorf("--root %s: the path is too long for unix sockets; use at most %d bytes", root, maxRoot)
+	}
+	return &node.Node{Root: root, Provider: a.provider, AdaptorArgs: a.adaptor}, nil
+}
+
+func (a *App) network(n *node.Node) (node.Network, error) {
+	if a.OpenNetwork != nil {
+		return a.OpenNetwork(n)
+	}
+	return n.PodNetwork()
+}
+
+// explain adds what to do to errors that a user meets.
+func explain(err error) string {
+	text := err.Error()
+	switch {
+	case errors.Is(err, syscall.EACCES) && os.Geteuid() != 0, errors.Is(err, syscall.EPERM) && os.Geteuid() != 0:
+		text += "\noutrigger needs root for VMs, interfaces and namespaces: run it with sudo, or name an adaptor that you may use with --socket"
+	case errors.Is(err, syscall.ENOSPC):
+		text += "\nmake room on that disk, or give --root a folder on another one"
+	}
+	return text
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/podclient"
+)
+
+type execFlags struct {
+	interactive, tty bool
+	env, envFiles    []string
+	user, workdir    string
+}
+
+func (a *App) execCommand() *cobra.Command {
+	f := &execFlags{}
+	cmd := &cobra.Command{
+		Use:   "exec [flags] POD [--] COMMAND [ARG...]",
+		Short: "Run a command in a running pod",
+		Example: `  outrigger exec web -- ls -l /www
+  outrigger exec -it web sh`,
+		ValidArgsFunction: a.podNames,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return errors.New("exec needs a POD and a COMMAND, e.g. outrigger exec web ls")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			command := args[1:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			return a.exec(contextOr(cmd.Context()), f, args[0], command)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass stdin to the command")
+	flags.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
+	flags.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE a line")
+	flags.StringVarP(&f.user, "user", "u", "", "UID[:GID] (default: the container's user)")
+	flags.StringVarP(&f.workdir, "workdir", "w", "", "working directory (default: the container's)")
+	return cmd
+}
+
+// attach connects to a pod that runs, and brings back what it needs.
+func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.Pod, error) {
+	n, err := a.node()
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := n.Pods().Find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.Status != record.Running {
+		return nil, nil, fmt.Errorf("pod %s is %s, not running", p.Name, p.Status)
+	}
+	a.tend(ctx, n)
+	pod, err := podclient.New(p.Socket).Attach(ctx, podclient.PodSpec{ID: p.ID, Name: p.Name}, p.AgentSocket)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pod %s does not answer: %w; see `outrigger console %s`, or remove it with `outrigger rm -f %s`", p.Name, err, p.Name, p.Name)
+	}
+	return pod, p, nil
+}
+
+func (a *App) exec(ctx context.Context, f *execFlags, name string, command []string) error {
+	if len(command) == 0 {
+		return errors.New("exec needs a COMMAND")
+	}
+	var term *terminal
+	if f.tty {
+		var err error
+		if term, err = a.openTerminal(f.interactive); err != nil {
+			return err
+		}
+	}
+	extra, err := collectEnv(f.envFiles, f.env)
+	if err != nil {
+		return err
+	}
+	pod, p, err := a.attach(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	spec, err := f.spec(p, command, extra)
+	if err != nil {
+		return err
+	}
+	if term != nil {
+		spec.Rows, spec.Columns = term.size()
+	}
+	signals, stop := catchSignals()
+	defer stop()
+	process, err := pod.Container(p.ContainerID, p.TTY).Exec(ctx, spec)
+	if err != nil {
+		return commandError(fmt.Errorf("exec in pod %s: %w", p.Name, err))
+	}
+	s := &session{process: process, signal: process.Signal, term: term, signals: signals, grace: 10 * time.Second, progress: silent{}}
+	return a.follow(ctx, s, f.interactive)
+}
+
+func (a *App) follow(ctx context.Context, s *session, interactive bool) error {
+	if s.term != nil {
+		if err := s.term.raw(); err != nil {
+			return fmt.Errorf("terminal: %w", err)
+		}
+		defer s.term.restore()
+		s.term.fit(ctx, s.process)
+	}
+	s.process.Stream(a.streams(interactive, s.term != nil))
+	code, err := s.wait(ctx)
+	if err != nil {
+		return err
+	}
+	return exit(code)
+}
+
+// spec is the container's process with what the flags change.
+func (f *execFlags) spec(p *record.Pod, command, extra []string) (podclient.ExecSpec, error) {
+	spec := podclient.ExecSpec{
+		Args: command, TTY: f.tty, Cwd: firstOf(f.workdir, p.Cwd),
+		User: podclient.User{UID: p.UID, GID: p.GID, AdditionalGIDs: p.GIDs},
+	}
+	env := p.Env
+	if f.tty {
+		env = mergeEnv(env, []string{"TERM=xterm"})
+	}
+	spec.Env = mergeEnv(env, extra)
+	if !filepath.IsAbs(spec.Cwd) {
+		return spec, fmt.Errorf("--workdir %q: want an absolute path", spec.Cwd)
+	}
+	if f.user != "" {
+		uid, gid, err := parseIDs(f.user)
+		if err != nil {
+			return spec, err
+		}
+		spec.User = podclient.User{UID: uid, GID: gid}
+	}
+	return spec, nil
+}

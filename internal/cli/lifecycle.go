@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/podclient"
+)
+
+// forget ends the life of a pod whose VM is gone: its record is finished if it
+// is to be kept, else removed, and with the last pod goes the adaptor.
+func (a *App) forget(ctx context.Context, n *node.Node, p *record.Pod, finish func(*record.Pod)) error {
+	unlock, err := n.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := a.forgetLocked(n, p, finish); err != nil {
+		return err
+	}
+	return n.StopIfUnused(ctx)
+}
+
+func (a *App) forgetLocked(n *node.Node, p *record.Pod, finish func(*record.Pod)) error {
+	if !p.Keep || finish == nil {
+		return n.Pods().Delete(p.ID)
+	}
+	p.Status, p.AgentSocket = record.Exited, ""
+	finish(p)
+	return n.Pods().Save(p)
+}
+
+// stopVM removes the VM of a pod from outside of its owner. The caller does not
+// hold the lock.
+func (a *App) stopVM(ctx context.Context, n *node.Node, p *record.Pod) error {
+	if p.OwnAdaptor {
+		if err := a.revive(ctx, n); err != nil {
+			return err
+		}
+	}
+	return podclient.New(p.Socket).StopVM(ctx, p.ID)
+}
+
+// revive starts the adaptor again if it has died while pods of ours need it.
+func (a *App) revive(ctx context.Context, n *node.Node) error {
+	pods, err := n.Pods().List()
+	if err != nil || !needAdaptor(pods) || node.Served(n.Socket()) {
+		return err
+	}
+	unlock, err := n.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return a.reviveLocked(ctx, n, pods)
+}
+
+func (a *App) reviveLocked(ctx context.Context, n *node.Node, pods []*record.Pod) error {
+	if node.Served(n.Socket()) {
+		return nil
+	}
+	again := *n
+	for _, p := range pods {
+		if p.OwnAdaptor && p.Live() && p.Provider != "" {
+			again.Provider = p.Provider
+		}
+	}
+	again.Provider = firstOf(again.Provider, defaultProvider)
+	return again.EnsureAdaptor(ctx)
+}
+
+func needAdaptor(pods []*record.Pod) bool {
+	for _, p := range pods {
+		if p.OwnAdaptor && p.Live() {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep removes pods whose owner was killed, and gives detached ones that still
+// run a new monitor. The caller holds the lock. What cannot be removed now is
+// said and left for the next time.
+func (a *App) sweep(ctx context.Context, n *node.Node) {
+	pods, err := n.Pods().List()
+	if err != nil {
+		return
+	}
+	for _, p := range pods {
+		if !p.Live() || p.Owner.Alive() {
+			continue
+		}
+		if p.Detached && p.Status == record.Running && a.adopt(ctx, n, p) == nil {
+			continue
+		}
+		if err := a.removeDead(ctx, n, p, pods); err != nil {
+			fmt.Fprintf(a.Stderr, "outrigger: pod %s was left by a process that died and cannot be removed: %v\n", p.Name, err)
+		}
+	}
+}
+
+// adopt gives a running detached pod a new monitor.
+func (a *App) adopt(ctx context.Context, n *node.Node, p *record.Pod) error {
+	probe, err := podclient.New(p.Socket).Attach(ctx, podclient.PodSpec{ID: p.ID, Name: p.Name}, p.AgentSocket)
+	if err != nil {
+		return err
+	}
+	probe.Close()
+	return a.spawnResume(n, p)
+}
+
+// removeDead removes a pod that has no owner any more.
+func (a *App) removeDead(ctx context.Context, n *node.Node, p *record.Pod, pods []*record.Pod) error {
+	if p.OwnAdaptor {
+		if err := a.reviveLocked(ctx, n, pods); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	errs = append(errs, podclient.New(p.Socket).StopVM(ctx, p.ID))
+	if p.Network {
+		network, err := a.network(n)
+		if err == nil {
+			err = network.Detach(p.ID)
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return n.Pods().Delete(p.ID)
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/cli/containerlog"
+	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/cli/procid"
+	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/podclient"
+)
+
+// A monitor is the process that owns a detached pod. It reads the request from
+// stdin, which keeps the environment out of its arguments, and tells its
+// parent of progress as JSON on descriptor 3 until the container runs.
+
+// monitorEvent is one message of a monitor.
+type monitorEvent struct {
+	Say     string `json:"say,omitempty"`
+	Key     string `json:"key,omitempty"`
+	Update  string `json:"update,omitempty"`
+	Started bool   `json:"started,omitempty"`
+	Error   string `json:"error,omitempty"`
+	Code    int    `json:"code,omitempty"`
+}
+
+// defaultLogLimit bounds the log of a pod that was taken over, in bytes.
+const defaultLogLimit = 16 << 20
+
+func (a *App) monitorCommand() *cobra.Command {
+	var resume string
+	cmd := &cobra.Command{
+		Use: "monitor", Hidden: true, Args: cobra.NoArgs,
+		Short: "Own a detached pod (started by outrigger itself)",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if resume != "" {
+				return a.resume(contextOr(cmd.Context()), resume)
+			}
+			return a.monitor(contextOr(cmd.Context()))
+		},
+	}
+	cmd.Flags().StringVar(&resume, "resume", "", "id of a running pod to take over")
+	return cmd
+}
+
+// spawnMonitor starts a monitor in a session of its own.
+func spawnMonitor(stdin io.Reader, events *os.File, args ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, append([]string{"monitor"}, args...)...)
+	cmd.Stdin = stdin
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if events != nil {
+		cmd.ExtraFiles = []*os.File{events}
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the pod's monitor: %w", err)
+	}
+	return cmd, nil
+}
+
+// startMonitor runs a detached pod and returns when its container runs.
+func (a *App) startMonitor(ctx context.Context, req *runRequest, quiet bool) error {
+	request, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	events, out, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	cmd, err := spawnMonitor(in, out, "--root", req.Root)
+	out.Close()
+	if err != nil {
+		return err
+	}
+	go func() { stdin.Write(request); stdin.Close() }()
+	signals, stop := catchSignals()
+	defer stop()
+	go func() {
+		for sig := range signals {
+			if ends(sig) {
+				cmd.Process.Signal(syscall.SIGTERM) // it undoes everything and tells us
+			}
+		}
+	}()
+	p := a.newProgress(quiet)
+	defer p.done()
+	return a.awaitMonitor(events, cmd, p, req)
+}
+
+func (a *App) awaitMonitor(events io.Reader, cmd *exec.Cmd, p progress, req *runRequest) error {
+	for dec := json.NewDecoder(events); ; {
+		var e monitorEvent
+		if err := dec.Decode(&e); err != nil {
+			return fmt.Errorf("the pod's monitor died before the container ran (%v); `outrigger rm --all` removes what is left", cmd.Wait())
+		}
+		switch {
+		case e.Say != "":
+			p.say("%s", e.Say)
+		case e.Update != "":
+			p.update(e.Key, e.Update)
+		case e.Error != "":
+			cmd.Wait()
+			p.done()
+			return exitError{e.Code, errors.New(e.Error)}
+		case e.Started:
+			p.done()
+			fmt.Fprintln(a.Stdout, req.Name)
+			return cmd.Process.Release()
+		}
+	}
+}
+
+// reporter sends events to the parent; a parent that went away is no error.
+type reporter struct {
+	mu  sync.Mutex
+	out *os.File
+}
+
+func (r *reporter) send(e monitorEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.out != nil {
+		json.NewEncoder(r.out).Encode(e)
+	}
+}
+
+func (r *reporter) say(format string, args ...any) {
+	r.send(monitorEvent{Say: fmt.Sprintf(format, args...)})
+}
+func (r *reporter) update(key, text string) { r.send(monitorEvent{Key: key, Update: text}) }
+func (r *reporter) done()                   {}
+
+func (r *reporter) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.out != nil {
+		r.out.Close()
+		r.out = nil
+	}
+}
+
+// monitor runs the request on stdin.
+func (a *App) monitor(ctx context.Context) error {
+	var req runRequest
+	if err := json.NewDecoder(a.Stdin).Decode(&req); err != nil {
+		return fmt.Errorf("monitor is started by outrigger itself: %w", err)
+	}
+	report := &reporter{out: os.NewFile(3, "events")}
+	defer report.close()
+	a.root, a.socket, a.provider, a.adaptor = req.Root, req.Socket, req.Provider, req.AdaptorArgs
+	a.Stderr = io.Discard
+	code, err := a.runDetached(ctx, &req, report)
+	if err != nil {
+		failure := monitorEvent{Error: explain(err), Code: exitFailure}
+		var withCode exitError
+		if errors.As(err, &withCode) {
+			failure.Code = withCode.Code
+		}
+		report.send(failure)
+	}
+	return exit(code)
+}
+
+func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter) (int, error) {
+	n, err := a.node()
+	if err != nil {
+		return 0, err
+	}
+	signals, stop := catchSignals()
+	defer stop()
+	r := &runner{app: a, node: n, req: req, progress: report, signals: signals}
+	log, err := openLog(n, req.ID, req.LogLimit)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
+	r.started = func() { report.send(monitorEvent{Started: true}); report.close() }
+	code, err := r.run(ctx)
+	if err != nil && r.record == nil { // not even on record
+		err = errors.Join(err, a.forget(context.WithoutCancel(ctx), n, &record.Pod{ID: req.ID}, nil))
+	}
+	return code, err
+}
+
+func openLog(n *node.Node, id string, limit int64) (*containerlog.Log, error) {
+	if err := os.MkdirAll(n.Pods().Dir, 0o700); err != nil {
+		return nil, err
+	}
+	return containerlog.Create(n.Pods().LogPath(id), limit)
+}
+
+// spawnResume starts a monitor for a pod whose own was killed. The record gets
+// the new owner before anybody else looks; the caller holds the lock.
+func (a *App) spawnResume(n *node.Node, p *record.Pod) error {
+	cmd, err := spawnMonitor(nil, nil, "--root", n.Root, "--resume", p.ID)
+	if err != nil {
+		return err
+	}
+	go cmd.Wait()
+	if p.Owner, err = procid.Of(cmd.Process.Pid); err != nil {
+		return err
+	}
+	return n.Pods().Save(p)
+}
+
+// resume takes over a running pod's output and end.
+func (a *App) resume(ctx context.Context, id string) error {
+	n, err := a.node()
+	if err != nil {
+		return err
+	}
+	unlock, err := n.Lock(ctx) // until the record names this process
+	if err != nil {
+		return err
+	}
+	unlock()
+	p, err := n.Pods().Find(id)
+	if err != nil {
+		return err
+	}
+	r := &runner{
+		app: a, node: n, record: p, progress: silent{}, client: podclient.New(p.Socket),
+		req: &runRequest{ID: p.ID, Name: p.Name, Keep: p.Keep, Detach: true, NoNetwork: !p.Network, StopTimeout: 10 * time.Second},
+	}
+	signals, stop := catchSignals()
+	defer stop()
+	r.signals = signals
+	return r.takeOver(ctx)
+}
+
+func (r *runner) takeOver(ctx context.Context) (err error) {
+	if r.pod, err = r.client.Attach(ctx, podclient.PodSpec{ID: r.record.ID, Name: r.record.Name}, r.record.AgentSocket); err != nil {
+		return err
+	}
+	if r.record.Network {
+		if r.network, err = r.app.network(r.node); err != nil {
+			return err
+		}
+	}
+	log, err := openLog(r.node, r.record.ID, defaultLogLimit)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	r.container = r.pod.Container(r.record.ContainerID, r.record.TTY)
+	r.streams = podclient.IO{Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
+	code, err := r.watch()
+	return errors.Join(err, r.tearDown(code, err))
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/containerd/ttrpc"
+
+	"github.com/outrigger/outrigger/internal/cli/procid"
+	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+)
+
+// adaptorStart bounds the start of cloud-api-adaptor. The longest part is the
+// provider's look at the machine.
+const adaptorStart = 2 * time.Minute
+
+// FindAdaptor finds cloud-api-adaptor beside this program, then in PATH.
+func FindAdaptor() (string, error) {
+	const name = "cloud-api-adaptor"
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if _, err := exec.LookPath(beside); err == nil {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s is neither beside outrigger nor in PATH; build it with `make build` or name one that runs with --socket", name)
+	}
+	return path, nil
+}
+
+// EnsureAdaptor starts cloud-api-adaptor unless it serves already. The caller
+// holds the lock.
+func (n *Node) EnsureAdaptor(ctx context.Context) error {
+	if Served(n.Socket()) {
+		return n.checkProvider(ctx)
+	}
+	program := n.AdaptorPath
+	if program == "" {
+		found, err := FindAdaptor()
+		if err != nil {
+			return err
+		}
+		program = found
+	}
+	d := n.loadDaemons()
+	if len(n.AdaptorArgs) == 0 && d.Provider == n.Provider {
+		n.AdaptorArgs = d.Args // a restart must be like the start
+	}
+	cmd, log, err := n.spawn(program)
+	if err != nil {
+		return fmt.Errorf("start cloud-api-adaptor: %w", err)
+	}
+	id, err := procid.Of(cmd.Process.Pid)
+	if err == nil {
+		err = n.saveDaemons(daemons{Adaptor: id, Relay: d.Relay, Provider: n.Provider, Args: n.AdaptorArgs})
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	if err != nil {
+		cmd.Process.Kill()
+		return fmt.Errorf("start cloud-api-adaptor: %w", err)
+	}
+	return n.awaitAdaptor(ctx, cmd, ended, log)
+}
+
+// checkProvider keeps `--provider` from being ignored.
+func (n *Node) checkProvider(ctx context.Context) error {
+	info, err := Client(n.Socket()).Info(ctx)
+	if err != nil || n.Provider == "" || info.Provider == n.Provider {
+		return nil
+	}
+	return fmt.Errorf("pods of provider %s are running and this one wants %s; remove them first (outrigger rm) or give --root another folder",
+		info.Provider, n.Provider)
+}
+
+// spawn starts the adaptor detached: its own session, output to its log. It
+// answers where in the log its output begins.
+func (n *Node) spawn(program string) (*exec.Cmd, int64, error) {
+	log, err := os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer log.Close()
+	info, err := log.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	args := append([]string{n.Provider, "-socket", n.Socket(), "-pods-dir", n.podsDir(), "-orphan-timeout", "0"}, n.AdaptorArgs...)
+	cmd := exec.Command(program, args...)
+	// No probe: its port may be taken by the adaptor of a Kubernetes node.
+	cmd.Env = append(os.Environ(), "PROBE_PORT=0", "NOTIFY_SOCKET=")
+	cmd.Dir = n.Root
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, info.Size(), cmd.Start()
+}
+
+func (n *Node) awaitAdaptor(ctx context.Context, cmd *exec.Cmd, ended <-chan error, logStart int64) error {
+	deadline := time.After(adaptorStart)
+	for !Served(n.Socket()) {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("cloud-api-adaptor %s ended at its start (%w):\n%s", n.Provider, errOr(err, "exit 0"), n.logTail(logStart))
+		case <-ctx.Done():
+			cmd.Process.Signal(syscall.SIGTERM)
+			<-ended
+			return context.Cause(ctx)
+		case <-deadline:
+			cmd.Process.Signal(syscall.SIGTERM)
+			<-ended
+			return fmt.Errorf("cloud-api-adaptor did not serve %s within %s:\n%s", n.Socket(), adaptorStart, n.logTail(logStart))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func errOr(err error, text string) error {
+	if err == nil {
+		return errors.New(text)
+	}
+	return err
+}
+
+// logTail is the end of what the adaptor wrote since start, for an error.
+func (n *Node) logTail(start int64) string {
+	data, err := os.ReadFile(n.logPath())
+	if err != nil || int64(len(data)) < start {
+		return ""
+	}
+	lines := bytes.Split(bytes.TrimSpace(data[start:]), []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-10):], []byte("\n")))
+}
+
+// NoteRelay records which relay serves our pods, so that it can be stopped even
+// if it does not answer any more. The caller holds the lock.
+func (n *Node) NoteRelay(ctx context.Context) {
+	d := n.loadDaemons()
+	if d.Relay.Alive() {
+		return
+	}
+	if id, ok := n.askRelay(ctx); ok {
+		d.Relay = id
+		n.saveDaemons(d)
+	}
+}
+
+func (n *Node) askRelay(ctx context.Context) (procid.ID, bool) {
+	conn, err := net.DialTimeout("unix", n.relaySocket(), time.Second)
+	if err != nil {
+		return procid.ID{}, false
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	resp, err := relaypb.NewRelayClient(client).List(ctx, &relaypb.ListRequest{})
+	if err != nil {
+		return procid.ID{}, false
+	}
+	id, err := procid.Of(int(resp.Pid))
+	return id, err == nil
+}
+
+// StopIfUnused stops the adaptor and the relay that were started here when no
+// pod needs them, and removes the root folder when no record is left either.
+// The caller holds the lock.
+func (n *Node) StopIfUnused(ctx context.Context) error {
+	pods, err := n.Pods().List()
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if p.Live() {
+			return nil
+		}
+	}
+	if err := n.stopDaemons(ctx); err != nil {
+		return err
+	}
+	if len(pods) > 0 {
+		return nil
+	}
+	return n.removeRoot()
+}
+
+func (n *Node) stopDaemons(ctx context.Context) error {
+	n.NoteRelay(ctx)
+	d := n.loadDaemons()
+	// The adaptor first: it would start the relay anew.
+	if err := errors.Join(d.Adaptor.Stop(15*time.Second), d.Relay.Stop(15*time.Second)); err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range []string{"hypervisor.sock", "relay.sock", "adaptor.json"} {
+		errs = append(errs, removeIfThere(filepath.Join(n.Root, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// removeRoot removes what this package made and leaves what it does not know,
+// for instance the state of a provider whose VMs are not ours.
+func (n *Node) removeRoot() error {
+	var errs []error
+	for _, pattern := range []string{"adaptor.log*", "hypervisor.sock*", "relay.sock*", "relay.log*", "*.lock", "pods.d", "pods", "net", "lock"} {
+		files, err := filepath.Glob(filepath.Join(n.Root, pattern))
+		errs = append(errs, err)
+		for _, f := range files {
+			errs = append(errs, removeIfThere(f))
+		}
+	}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, syscall.ENOTEMPTY) })
+	if err := removeIfThere(n.Root); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EBUSY) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Daemons tells which processes were started here and still run, for doctor
+// and demo.
+func (n *Node) Daemons() (adaptor, relay procid.ID) {
+	d := n.loadDaemons()
+	return d.Adaptor, d.Relay
+}

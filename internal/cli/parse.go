@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/outrigger/outrigger/internal/podclient"
+)
+
+// units of sizes. As everywhere with containers, all are powers of 1024.
+var units = map[string]int64{
+	"b": 1, "k": 1 << 10, "kb": 1 << 10, "ki": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mi": 1 << 20, "mib": 1 << 20,
+	"g": 1 << 30, "gb": 1 << 30, "gi": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "ti": 1 << 40, "tib": 1 << 40,
+}
+
+// parseSize reads a size with its unit, such as 512MiB or 1.5g, into bytes.
+func parseSize(text string) (int64, error) {
+	split := strings.LastIndexAny(text, "0123456789.") + 1
+	value, err := strconv.ParseFloat(text[:split], 64)
+	unit, known := units[strings.ToLower(strings.TrimSpace(text[split:]))]
+	bytes := value * float64(unit)
+	if err != nil || !known || value <= 0 || bytes < 1 || bytes > math.MaxInt64/2 {
+		return 0, fmt.Errorf("size %q: want a number above 0 with a unit, such as 512MiB or 2GiB", text)
+	}
+	return int64(bytes), nil
+}
+
+// parseCPUs reads a number of CPUs, such as 2 or 0.5, into thousandths.
+func parseCPUs(text string) (int64, error) {
+	n, err := strconv.ParseFloat(text, 64)
+	milli := math.Round(n * 1000)
+	if err != nil || milli < 10 || milli > 1024*1000 {
+		return 0, fmt.Errorf("CPUs %q: want a number from 0.01 to 1024, such as 2 or 0.5", text)
+	}
+	return int64(milli), nil
+}
+
+var envName = regexp.MustCompile(`^[^=\s\x00]+$`)
+
+// parseEnv reads KEY=VALUE, or KEY to take the value from lookup; a KEY that is
+// not set there is left out.
+func parseEnv(text string, lookup func(string) (string, bool)) (kv string, ok bool, err error) {
+	key, value, given := strings.Cut(text, "=")
+	if !envName.MatchString(key) || strings.ContainsRune(value, 0) {
+		return "", false, fmt.Errorf("environment variable %q: want KEY=VALUE or KEY", key)
+	}
+	if !given {
+		if value, ok = lookup(key); !ok {
+			return "", false, nil
+		}
+	}
+	return key + "=" + value, true, nil
+}
+
+// readEnvFile reads one variable a line; empty lines and those that begin with
+// # are left out. Quotes are part of the value.
+func readEnvFile(path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []string
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for n := 1; s.Scan(); n++ {
+		line := strings.TrimLeft(s.Text(), " \t")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		kv, ok, err := parseEnv(line, os.LookupEnv)
+		if err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", path, n, err)
+		}
+		if ok {
+			all = append(all, kv)
+		}
+	}
+	return all, s.Err()
+}
+
+// mergeEnv lets later variables replace earlier ones of the same name.
+func mergeEnv(lists ...[]string) []string {
+	at := map[string]int{}
+	var all []string
+	for _, list := range lists {
+		for _, kv := range list {
+			key, _, _ := strings.Cut(kv, "=")
+			if i, ok := at[key]; ok {
+				all[i] = kv
+				continue
+			}
+			at[key] = len(all)
+			all = append(all, kv)
+		}
+	}
+	return all
+}
+
+// parseMount reads docker's --mount syntax: type=bind,source=/a,target=/b,readonly.
+func parseMount(text string) (podclient.Mount, error) {
+	m := podclient.Mount{}
+	for field := range strings.SplitSeq(text, ",") {
+		if err := mountField(&m, field); err != nil {
+			return m, fmt.Errorf("mount %q: %w", text, err)
+		}
+	}
+	if err := checkMount(&m); err != nil {
+		return m, fmt.Errorf("mount %q: %w", text, err)
+	}
+	return m, nil
+}
+
+func mountField(m *podclient.Mount, field string) (err error) {
+	key, value, given := strings.Cut(field, "=")
+	switch key {
+	case "type":
+		m.Type = podclient.MountType(value)
+	case "source", "src":
+		m.Source = value
+	case "target", "destination", "dst":
+		m.Destination = value
+	case "size", "tmpfs-size":
+		m.SizeBytes, err = parseSize(value)
+	case "readonly", "ro":
+		m.ReadOnly = true
+		if given {
+			m.ReadOnly, err = strconv.ParseBool(value)
+		}
+	default:
+		err = fmt.Errorf("unknown key %q; known are type, source, target, readonly, size", key)
+	}
+	return err
+}
+
+func checkMount(m *podclient.Mount) error {
+	if !strings.HasPrefix(m.Destination, "/") || filepath.Clean(m.Destination) == "/" {
+		return errors.New("target must be an absolute path other than /")
+	}
+	if strings.ContainsRune(m.Destination, 0) {
+		return errors.New("target contains a zero byte")
+	}
+	switch m.Type {
+	case podclient.MountBind:
+		return checkBind(m)
+	case podclient.MountTmpfs:
+		if m.Source != "" {
+			return errors.New("a tmpfs has no source")
+		}
+	case podclient.MountVolume:
+		if m.Source == "" || strings.ContainsAny(m.Source, "/\x00") || m.Source == "." || m.Source == ".." {
+			return errors.New("a volume's source is its name, without slashes")
+		}
+	case "":
+		return errors.New("type is missing: bind, tmpfs or volume")
+	default:
+		return fmt.Errorf("unknown type %q: want bind, tmpfs or volume", m.Type)
+	}
+	if m.SizeBytes != 0 && m.Type != podclient.MountTmpfs {
+		return errors.New("only a tmpfs has a size")
+	}
+	return nil
+}
+
+func checkBind(m *podclient.Mount) error {
+	if m.Source == "" {
+		return errors.New("a bind mount needs a source")
+	}
+	abs, err := filepath.Abs(m.Source)
+	if err != nil {
+		return err
+	}
+	m.Source = abs
+	if _, err := os.Stat(abs); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if m.SizeBytes != 0 {
+		return errors.New("only a tmpfs has a size")
+	}
+	return nil
+}
+
+// podName is what RFC 1123 allows as a label.
+var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+func checkName(flag, name string) error {
+	if !podName.MatchString(name) {
+		return fmt.Errorf("--%s %q: want at most 63 of a-z, 0-9 and -, with a letter or digit at both ends", flag, name)
+	}
+	return nil
+}
+
+// defaultName is made of the image's last part and the id.
+func defaultName(image, id string) string {
+	base := filepath.Base(image)
+	base, _, _ = strings.Cut(base, "@")
+	base, _, _ = strings.Cut(base, ":")
+	base = strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(base), "-"), "-")
+	if base == "" {
+		base = "pod"
+	}
+	return strings.TrimRight(base[:min(len(base), 40)], "-") + "-" + id[:6]
+}
+
+func parseAnnotation(text string) (key, value string, err error) {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok || key == "" || strings.ContainsAny(key, " \t\n\x00") {
+		return "", "", fmt.Errorf("annotation %q: want KEY=VALUE", text)
+	}
+	return key, value, nil
+}
+
+func parseDNS(servers []string) ([]string, error) {
+	var lines []string
+	for _, s := range servers {
+		addr, err := netip.ParseAddr(s)
+		if err != nil {
+			return nil, fmt.Errorf("--dns %q: want an IP address", s)
+		}
+		lines = append(lines, "nameserver "+addr.String())
+	}
+	return lines, nil
+}
+
+// parseIDs reads UID[:GID]. Names cannot be looked up in a running container.
+func parseIDs(text string) (uid, gid uint32, err error) {
+	u, g, hasGID := strings.Cut(text, ":")
+	user, err1 := strconv.ParseUint(u, 10, 31)
+	if text == "root" {
+		return 0, 0, nil
+	}
+	var group uint64
+	var err2 error
+	if hasGID {
+		group, err2 = strconv.ParseUint(g, 10, 31)
+	}
+	if err1 != nil || err2 != nil {
+		return 0, 0, fmt.Errorf("--user %q: want UID or UID:GID, as numbers", text)
+	}
+	return uint32(user), uint32(group), nil
+}

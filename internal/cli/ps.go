@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/protocol/adaptor"
+)
+
+// listed is one pod as ps tells of it.
+type listed struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	ID        string `json:"id"`
+	Image     string `json:"image,omitempty"`
+	// Status is creating, running, exited, or orphaned: its owner was killed.
+	// For a pod of somebody else's it is the adaptor's state.
+	Status   string    `json:"status"`
+	ExitCode *int      `json:"exitCode,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	Created  time.Time `json:"created"`
+	Command  []string  `json:"command,omitempty"`
+	IPs      []string  `json:"ips,omitempty"`
+	Provider string    `json:"provider,omitempty"`
+	Instance string    `json:"instance,omitempty"`
+	VM       []string  `json:"vmAddresses,omitempty"`
+}
+
+func (a *App) psCommand() *cobra.Command {
+	var output string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "ps", Short: "List pods", Args: cobra.NoArgs,
+		Long: "List pods of this host: those of `outrigger run` and, with --socket, all of that adaptor.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			pods, err := a.list(contextOr(cmd.Context()), all)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return writeJSON(a.Stdout, pods)
+			}
+			return a.printPods(pods, output == "wide", time.Now())
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	outputFlag(cmd, &output, "table", "wide", "json")
+	return cmd
+}
+
+// list joins our records with what the adaptors tell. An adaptor that died
+// while pods of ours run is started again.
+func (a *App) list(ctx context.Context, all bool) ([]listed, error) {
+	n, err := a.node()
+	if err != nil {
+		return nil, err
+	}
+	records, err := n.Pods().List()
+	if err != nil {
+		return nil, err
+	}
+	if needAdaptor(records) {
+		a.tend(ctx, n)
+		if records, err = n.Pods().List(); err != nil {
+			return nil, err
+		}
+	}
+	sandboxes := a.sandboxes(ctx, n, records)
+	pods := []listed{}
+	for _, p := range records {
+		if p.Live() || all {
+			pods = append(pods, describePod(p, sandboxes[p.ID]))
+		}
+		delete(sandboxes, p.ID)
+	}
+	for _, s := range sandboxes {
+		pods = append(pods, listed{
+			Name: s.PodName, Namespace: s.PodNamespace, ID: s.Id, Status: s.State, Error: s.LastError,
+			Created: time.Unix(0, s.CreatedUnixNano).UTC(), Instance: s.InstanceName, VM: s.Addresses,
+		})
+	}
+	return pods, nil
+}
+
+// tend brings back what pods of ours need; errors show in the list.
+func (a *App) tend(ctx context.Context, n *node.Node) {
+	if err := a.revive(ctx, n); err != nil {
+		fmt.Fprintf(a.Stderr, "outrigger: cloud-api-adaptor has died and does not start again: %v\n", err)
+	}
+	unlock, err := n.Lock(ctx)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	pods, _ := n.Pods().List()
+	for _, p := range pods {
+		if p.Detached && p.Status == record.Running && !p.Owner.Alive() {
+			a.adopt(ctx, n, p) // else it is shown as orphaned
+		}
+	}
+}
+
+// sandboxes asks every adaptor that may know pods, by sandbox id.
+func (a *App) sandboxes(ctx context.Context, n *node.Node, records []*record.Pod) map[string]*adaptor.Sandbox {
+	sockets := map[string]bool{n.Socket(): true}
+	if a.socket != "" {
+		sockets[a.socket] = true
+	}
+	for _, p := range records {
+		sockets[p.Socket] = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	all := map[string]*adaptor.Sandbox{}
+	for socket := range sockets {
+		list, err := podclient.New(socket).Sandboxes(ctx)
+		if err != nil {
+			continue // not served, or not our adaptor: it knows none
+		}
+		for _, s := range list {
+			all[s.Id] = s
+		}
+	}
+	return all
+}
+
+func describePod(p *record.Pod, s *adaptor.Sandbox) listed {
+	l := listed{
+		Name: p.Name, Namespace: p.Namespace, ID: p.ID, Image: p.Image, Status: string(p.Status), Error: p.Error,
+		Created: p.Created, Command: p.Command, IPs: p.IPs, Provider: p.Provider,
+	}
+	switch {
+	case !p.Live():
+		l.ExitCode = &p.ExitCode
+	case !p.Owner.Alive():
+		l.Status = "orphaned"
+	}
+	if s != nil {
+		l.Instance, l.VM = s.InstanceName, s.Addresses
+	}
+	return l
+}
+
+func (a *App) printPods(pods []listed, wide bool, now time.Time) error {
+	w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
+	head := "NAME\tID\tIMAGE\tSTATUS\tAGE"
+	if wide {
+		head += "\tIP\tPROVIDER\tINSTANCE\tVM\tCOMMAND"
+	}
+	fmt.Fprintln(w, head)
+	for _, p := range pods {
+		status := p.Status
+		if p.ExitCode != nil {
+			status = fmt.Sprintf("exited (%d)", *p.ExitCode)
+		}
+		fmt.Fprintf(w, "%s\t%.12s\t%s\t%s\t%s", p.Name, p.ID, dash(p.Image), status, humanAge(now.Sub(p.Created)))
+		if wide {
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s", dash(strings.Join(p.IPs, ",")), dash(p.Provider), dash(p.Instance),
+				dash(strings.Join(p.VM, ",")), dash(strings.Join(p.Command, " ")))
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func humanAge(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// podNames completes names of pods.
+func (a *App) podNames(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	n, err := a.node()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	pods, _ := n.Pods().List()
+	for _, p := range pods {
+		names = append(names, p.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

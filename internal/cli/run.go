@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/registry"
+)
+
+// defaultProvider boots VMs on this machine.
+const defaultProvider = "qemu"
+
+// runFlags are the flags of run as they were written.
+type runFlags struct {
+	interactive, tty, detach, quiet, rm bool
+	name, cpus, memory, network         string
+	env, envFiles, mounts, annotations  []string
+	user, workdir, hostname, platform   string
+	dns                                 []string
+	pullTimeout, stopTimeout            time.Duration
+	bootTimeout                         time.Duration
+	logLimit                            string
+}
+
+func (a *App) runCommand() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] IMAGE [-- COMMAND [ARG...]]",
+		Short: "Run a container in a VM of its own",
+		Long: `Run a container in a VM of its own, pass its output on, and return its exit code.
+When it ends, or this program is ended, pod and VM are removed.
+
+IMAGE is a reference to a registry, from which the guest pulls; oci:DIR[:TAG],
+an OCI layout on this host; or docker-archive:FILE[:TAG], what docker save
+writes. Images of this host are served to the guest over the VM's own network.
+
+Exit codes: the container's; 125 if outrigger failed; 126 if the command cannot
+be run; 127 if it was not found; 128+n after signal n.`,
+		Example: `  outrigger run docker.io/library/busybox -- uname -a
+  outrigger run -it --memory 512MiB docker.io/library/alpine
+  echo data | outrigger run -i oci:./image -- cat
+  outrigger run --detach --name web --mount type=bind,source=./site,target=/www,readonly IMAGE`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("run needs an IMAGE, e.g. outrigger run docker.io/library/busybox -- uname -a")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(a, args[0], args[1:])
+			if err != nil {
+				return err
+			}
+			return a.run(cmd.Context(), req, f.quiet)
+		},
+	}
+	f.register(a, cmd)
+	return cmd
+}
+
+func (f *runFlags) register(a *App, cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows IMAGE is the container's
+	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass stdin to the container")
+	flags.BoolVarP(&f.tty, "tty", "t", false, "give the container a terminal")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "run in the background and print the pod's id")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not tell of progress")
+	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until `outrigger rm`")
+	flags.StringVar(&f.name, "name", "", "name of the pod (default: made of the image's)")
+	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")
+	flags.StringVarP(&f.memory, "memory", "m", "", "memory limit of the container, such as 512MiB; the VM gets 256 MiB more")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "environment variable KEY=VALUE, or KEY to pass on this program's")
+	flags.StringArrayVar(&f.envFiles, "env-file", nil, "file with one KEY=VALUE a line")
+	flags.StringArrayVar(&f.mounts, "mount", nil, "type=bind,source=PATH,target=PATH[,readonly] (copied into the VM), type=tmpfs,target=PATH[,size=SIZE], or type=volume,source=NAME,target=PATH")
+	flags.StringArrayVar(&f.annotations, "annotation", nil, "annotation KEY=VALUE of the pod, such as io.katacontainers.config.hypervisor.machine_type=NAME")
+	flags.StringVarP(&f.user, "user", "u", "", "USER[:GROUP] by name or number (default: the image's)")
+	flags.StringVarP(&f.workdir, "workdir", "w", "", "working directory (default: the image's)")
+	flags.StringVar(&f.hostname, "hostname", "", "host name of the pod (default: its name)")
+	flags.StringArrayVar(&f.dns, "dns", nil, "address of a DNS server (default: this host's)")
+	flags.StringVar(&f.network, "network", "default", "default: a private network with NAT; none: no network")
+	flags.StringVar(&f.platform, "platform", "", "platform of the image, linux/ARCH (default: this machine's)")
+	flags.DurationVar(&f.bootTimeout, "boot-timeout", podclient.StartTimeout, "longest wait for the VM")
+	flags.DurationVar(&f.pullTimeout, "pull-timeout", podclient.PullTimeout, "longest wait for the image")
+	flags.DurationVar(&f.stopTimeout, "stop-timeout", 10*time.Second, "how long the container may take to end after SIGTERM")
+	flags.StringVar(&f.logLimit, "log-limit", "16MiB", "most disk space for the log of a detached pod; older output goes first")
+	flags.StringVar(&a.provider, "provider", firstOf(os.Getenv("CLOUD_PROVIDER"), defaultProvider), "cloud provider of an adaptor that is started here (env CLOUD_PROVIDER)")
+	flags.StringArrayVar(&a.adaptor, "adaptor-arg", nil, "further argument for a cloud-api-adaptor that is started here")
+	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// request checks all flags and reports everything that is wrong at once.
+func (f *runFlags) request(a *App, image string, command []string) (*runRequest, error) {
+	root, err := filepath.Abs(a.root)
+	if err != nil {
+		return nil, err
+	}
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	req := &runRequest{
+		Root: root, Socket: a.socket, Provider: a.provider, AdaptorArgs: a.adaptor,
+		ID: podclient.NewID(), Image: image, Platform: f.platform, Command: command,
+		User: f.user, Workdir: f.workdir, Interactive: f.interactive, TTY: f.tty, NoNetwork: f.network == "none",
+		PullTimeout: f.pullTimeout, StopTimeout: f.stopTimeout, BootTimeout: f.bootTimeout, Keep: !f.rm, Detach: f.detach,
+	}
+	req.Name = firstOf(f.name, defaultName(image, req.ID))
+	req.Hostname = firstOf(f.hostname, req.Name)
+	return req, errors.Join(f.checkNames(req), f.checkModes(), f.parseLimits(req), f.parseLists(req))
+}
+
+func (f *runFlags) checkNames(req *runRequest) error {
+	_, platform := registry.ParsePlatform(f.platform)
+	if platform != nil {
+		platform = fmt.Errorf("--platform: %w", platform)
+	}
+	var workdir error
+	if f.workdir != "" && !filepath.IsAbs(f.workdir) {
+		workdir = fmt.Errorf("--workdir %q: want an absolute path", f.workdir)
+	}
+	return errors.Join(checkName("name", req.Name), checkName("hostname", req.Hostname), platform, workdir)
+}
+
+func (f *runFlags) checkModes() error {
+	var errs []error
+	if f.detach && (f.interactive || f.tty) {
+		errs = append(errs, errors.New("--detach goes without -i and -t: nobody would be there to type"))
+	}
+	if f.network != "default" && f.network != "none" {
+		errs = append(errs, fmt.Errorf("--network %q: want default or none", f.network))
+	}
+	for name, d := range map[string]time.Duration{"pull-timeout": f.pullTimeout, "boot-timeout": f.bootTimeout, "stop-timeout": f.stopTimeout} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("--%s %s: want more than 0", name, d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *runFlags) parseLimits(req *runRequest) error {
+	var errs []error
+	parse := func(flag, text string, into *int64, with func(string) (int64, error)) {
+		if text == "" {
+			return
+		}
+		n, err := with(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))
+		}
+		*into = n
+	}
+	parse("cpus", f.cpus, &req.MilliCPU, parseCPUs)
+	parse("memory", f.memory, &req.MemoryBytes, parseSize)
+	parse("log-limit", f.logLimit, &req.LogLimit, parseSize)
+	if req.MemoryBytes > 0 && req.MemoryBytes < 4<<20 {
+		errs = append(errs, fmt.Errorf("--memory %s: want at least 4MiB", f.memory))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *runFlags) parseLists(req *runRequest) error {
+	var errs []error
+	for _, text := range f.mounts {
+		m, err := parseMount(text)
+		errs = append(errs, wrapFlag("mount", err))
+		req.Mounts = append(req.Mounts, m)
+	}
+	req.Annotations = map[string]string{}
+	for _, text := range f.annotations {
+		key, value, err := parseAnnotation(text)
+		errs = append(errs, wrapFlag("annotation", err))
+		req.Annotations[key] = value
+	}
+	dns, err := parseDNS(f.dns)
+	req.DNS = dns
+	env, envErr := collectEnv(f.envFiles, f.env)
+	req.Env = env
+	return errors.Join(append(errs, err, envErr)...)
+}
+
+func wrapFlag(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("--%s: %w", flag, err)
+}
+
+// collectEnv lets --env win over --env-file.
+func collectEnv(files, vars []string) ([]string, error) {
+	var errs []error
+	var all []string
+	for _, file := range files {
+		list, err := readEnvFile(file)
+		errs = append(errs, wrapFlag("env-file", err))
+		all = append(all, list...)
+	}
+	for _, text := range vars {
+		kv, ok, err := parseEnv(text, os.LookupEnv)
+		errs = append(errs, wrapFlag("env", err))
+		if ok {
+			all = append(all, kv)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// run runs a request in the foreground, or leaves it to a monitor.
+func (a *App) run(ctx context.Context, req *runRequest, quiet bool) error {
+	n, err := a.node()
+	if err != nil {
+		return err
+	}
+	if req.Detach {
+		return a.startMonitor(ctx, req, quiet)
+	}
+	r := &runner{app: a, node: n, req: req, progress: a.newProgress(quiet), started: func() {}}
+	defer r.progress.done()
+	if req.TTY {
+		if r.term, err = a.openTerminal(req.Interactive); err != nil {
+			return err
+		}
+	}
+	r.streams = a.streams(req.Interactive, req.TTY)
+	signals, stop := catchSignals()
+	defer stop()
+	r.signals = signals
+	code, err := r.run(contextOr(ctx))
+	if err != nil {
+		r.progress.done()
+		return err
+	}
+	return exit(code)
+}
+
+func contextOr(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}
+
+// streams are this program's. Without -i stdin is at its end from the start,
+// as with docker; a terminal has no end.
+func (a *App) streams(interactive, tty bool) podclient.IO {
+	streams := podclient.IO{Stdout: a.Stdout, Stderr: a.Stderr}
+	switch {
+	case interactive:
+		streams.Stdin = a.Stdin
+	case !tty:
+		streams.Stdin = strings.NewReader("")
+	}
+	return streams
+}

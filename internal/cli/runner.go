@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/cli/node"
+	"github.com/outrigger/outrigger/internal/cli/procid"
+	"github.com/outrigger/outrigger/internal/cli/record"
+	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/registry"
+)
+
+// runRequest is what the user asks of `run`, checked. The monitor of a
+// detached pod gets it as JSON.
+type runRequest struct {
+	Root, Socket, Provider string
+	AdaptorArgs            []string
+
+	ID, Name, Image, Platform string
+	Command, Env              []string
+	User, Workdir, Hostname   string
+	DNS                       []string
+	Mounts                    []podclient.Mount
+	Annotations               map[string]string
+	MilliCPU, MemoryBytes     int64
+	Interactive, TTY          bool
+	NoNetwork                 bool
+	PullTimeout, StopTimeout  time.Duration
+	BootTimeout               time.Duration
+	Keep, Detach              bool
+	LogLimit                  int64
+}
+
+// guestMemory is what a VM has beyond the container's limit, in MiB: its
+// kernel, agent and the image, which lies in memory.
+const guestMemory = 256
+
+// teardownTimeout bounds the removal of one pod.
+const teardownTimeout = 3 * time.Minute
+
+// runner runs one pod from its beginning to its end.
+type runner struct {
+	app      *App
+	node     *node.Node
+	req      *runRequest
+	progress progress
+	signals  <-chan os.Signal
+	term     *terminal
+	// streams are those of the container.
+	streams podclient.IO
+	// started is told when the container runs.
+	started func()
+
+	image     *registry.Image
+	record    *record.Pod
+	network   node.Network
+	client    *podclient.Client
+	pod       *podclient.Pod
+	container *podclient.Container
+}
+
+// run answers the container's exit code. Whatever happens, nothing of the pod
+// is left but, with Keep, its record.
+func (r *runner) run(ctx context.Context) (code int, err error) {
+	ctx, stopWatch := r.interruptible(ctx)
+	if r.image, err = registry.Open(ctx, r.req.Image, registry.Options{Platform: r.req.Platform}); err != nil {
+		return 0, r.reason(ctx, err)
+	}
+	if err := r.admit(ctx); err != nil {
+		return 0, r.reason(ctx, err)
+	}
+	err = r.bringUp(ctx)
+	stopWatch()
+	if err == nil {
+		r.started()
+		code, err = r.watch()
+	}
+	err = r.reason(ctx, err)
+	return code, errors.Join(err, r.tearDown(code, err))
+}
+
+// interruptible makes signals end what is under way before the container
+// runs; from stopWatch on, signals are left to somebody else.
+func (r *runner) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case sig := <-r.signals:
+				if ends(sig) {
+					cancel(signalError{sig.(syscall.Signal)})
+				}
+			}
+		}
+	}()
+	return ctx, func() { close(stop); <-stopped }
+}
+
+// reason puts the signal in place of the errors that it caused.
+func (r *runner) reason(ctx context.Context, err error) error {
+	var interrupted signalError
+	if err != nil && errors.As(context.Cause(ctx), &interrupted) {
+		return exitError{128 + int(interrupted.sig), interrupted}
+	}
+	return err
+}
+
+// admit puts the pod on record and sees to an adaptor, with other outrigger
+// processes shut out.
+func (r *runner) admit(ctx context.Context) error {
+	unlock, err := r.node.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r.app.sweep(ctx, r.node)
+	if err := r.checkUnique(); err != nil {
+		return err
+	}
+	r.record = r.newRecord()
+	if r.req.Socket == "" {
+		r.record.OwnAdaptor, r.record.Socket = true, r.node.Socket()
+		if err := r.node.EnsureAdaptor(ctx); err != nil {
+			return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))
+		}
+	} else if !node.Served(r.req.Socket) {
+		return fmt.Errorf("nobody serves the hypervisor socket %s; start cloud-api-adaptor, or leave out --socket", r.req.Socket)
+	}
+	if err := r.node.Pods().Save(r.record); err != nil {
+		return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+func (r *runner) checkUnique() error {
+	pods, err := r.node.Pods().List()
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if p.Name == r.req.Name {
+			return fmt.Errorf("there is a pod named %q already; remove it with `outrigger rm %s` or take another --name", p.Name, p.Name)
+		}
+	}
+	return nil
+}
+
+func (r *runner) newRecord() *record.Pod {
+	return &record.Pod{
+		ID: r.req.ID, Name: r.req.Name, Namespace: "default", Image: r.req.Image, Status: record.Creating,
+		Owner: procid.Self(), Detached: r.req.Detach, Keep: r.req.Keep, Socket: r.req.Socket,
+		Network: !r.req.NoNetwork, TTY: r.req.TTY, Created: time.Now().UTC(),
+	}
+}
+
+func (r *runner) bringUp(ctx context.Context) error {
+	spec, err := r.containerSpec()
+	if err != nil {
+		return err
+	}
+	if err := r.createPod(ctx); err != nil {
+		return err
+	}
+	image, done, err := r.offerImage(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	spec.Image = image
+	if r.container, err = r.pod.CreateContainer(ctx, spec); err != nil {
+		return commandError(fmt.Errorf("container of pod %s: %w", r.req.Name, err))
+	}
+	if err := r.container.Start(ctx); err != nil {
+		return commandError(fmt.Errorf("container of pod %s: %w", r.req.Name, err))
+	}
+	r.record.Status, r.record.ContainerID, r.record.Started = record.Running, r.container.ID(), time.Now().UTC()
+	return r.node.Pods().Save(r.record)
+}
+
+// createPod attaches the network and boots the VM.
+func (r *runner) createPod(ctx context.Context) (err error) {
+	spec := podclient.PodSpec{
+		ID: r.req.ID, Name: r.req.Name, Namespace: r.record.Namespace, Hostname: r.req.Hostname,
+		Annotations: r.req.Annotations, VCPUs: int((r.req.MilliCPU + 999) / 1000), StartTimeout: r.req.BootTimeout,
+	}
+	if r.req.MemoryBytes > 0 {
+		spec.MemoryMiB = int((r.req.MemoryBytes+1<<20-1)>>20) + guestMemory
+	}
+	r.client = podclient.New(r.record.Socket)
+	if info, err := r.client.Info(ctx); err == nil {
+		r.record.Provider = info.Provider
+	}
+	spec.OnEvent = show(r.progress, r.record.Provider)
+	if err := r.attachNetwork(&spec); err != nil {
+		return err
+	}
+	if r.pod, err = r.client.Create(ctx, spec); err != nil {
+		return describeStart(r.req.Name, err)
+	}
+	r.record.AgentSocket = r.pod.AgentSocket()
+	if r.record.OwnAdaptor {
+		r.noteRelay(ctx)
+	}
+	return nil
+}
+
+func (r *runner) noteRelay(ctx context.Context) {
+	if unlock, err := r.node.Lock(ctx); err == nil {
+		defer unlock()
+		r.node.NoteRelay(ctx)
+	}
+}
+
+func (r *runner) attachNetwork(spec *podclient.PodSpec) (err error) {
+	spec.DNS = r.req.DNS
+	if r.req.NoNetwork {
+		return nil
+	}
+	if len(spec.DNS) == 0 {
+		lines, hint := node.ResolvConf()
+		if spec.DNS = lines; hint != "" {
+			r.progress.say("note: %s", hint)
+		}
+	}
+	if r.network, err = r.app.network(r.node); err != nil {
+		return err
+	}
+	netns, addrs, err := r.network.Attach(r.req.ID)
+	if err != nil {
+		return fmt.Errorf("network of pod %s: %w; `outrigger doctor` tells what is missing, --network none does without", r.req.Name, err)
+	}
+	spec.Netns = netns
+	for _, a := range addrs {
+		r.record.IPs = append(r.record.IPs, a.Addr().String())
+		spec.Hosts = append(spec.Hosts, a.Addr().String()+" "+r.req.Hostname)
+	}
+	return nil
+}
+
+// describeStart tells the end of the console, where a guest says what ails it.
+func describeStart(name string, err error) error {
+	var start *podclient.StartError
+	if !errors.As(err, &start) || len(start.Console) == 0 {
+		return fmt.Errorf("VM of pod %s: %w", name, err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(start.Console)), "\n")
+	return fmt.Errorf("VM of pod %s: %w\nlast lines of its console:\n  %s", name, err, strings.Join(lines[max(0, len(lines)-10):], "\n  "))
+}
+
+// offerImage answers the reference that the guest pulls. An image of this host
+// is served until done.
+func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err error) {
+	if r.image.Reference != "" {
+		return r.image.Reference, func() {}, nil
+	}
+	info, err := r.client.Info(ctx)
+	if err != nil {
+		return "", nil, fmt.Errorf("asking the adaptor where its VMs see this host: %w", err)
+	}
+	addr, err := netip.ParseAddr(info.NodeAddress)
+	if err != nil {
+		return "", nil, fmt.Errorf("the adaptor of provider %s does not know where its VMs see this host, so image %s cannot be served to them; push it to a registry", info.Provider, r.req.Image)
+	}
+	server, err := registry.Serve(addr, r.image)
+	if err != nil {
+		return "", nil, err
+	}
+	return server.Reference(), func() { server.Close() }, nil
+}
+
+// containerSpec merges the image's configuration with the request, as a
+// container runtime does.
+func (r *runner) containerSpec() (podclient.ContainerSpec, error) {
+	cfg := r.image.Config
+	user, err := r.image.User(r.req.User)
+	if err != nil {
+		return podclient.ContainerSpec{}, fmt.Errorf("image %s: %w", r.req.Image, err)
+	}
+	args := append([]string(nil), cfg.Entrypoint...)
+	if len(r.req.Command) > 0 {
+		args = append(args, r.req.Command...)
+	} else {
+		args = append(args, cfg.Cmd...)
+	}
+	if len(args) == 0 {
+		return podclient.ContainerSpec{}, fmt.Errorf("image %s has no command; give one after --", r.req.Image)
+	}
+	spec := podclient.ContainerSpec{
+		Name: r.req.Name, Args: args, Cwd: firstOf(r.req.Workdir, cfg.WorkingDir, "/"), TTY: r.req.TTY,
+		Env:    mergeEnv(r.baseEnv(user), cfg.Env, r.req.Env),
+		User:   podclient.User{UID: user.UID, GID: user.GID, AdditionalGIDs: user.Additional},
+		Mounts: r.req.Mounts, MemoryBytes: r.req.MemoryBytes, MilliCPU: r.req.MilliCPU,
+		CreateTimeout: r.req.PullTimeout, OnEvent: show(r.progress, ""), Image: r.req.Image,
+	}
+	if r.term != nil {
+		spec.Rows, spec.Columns = r.term.size()
+	}
+	r.record.Command, r.record.Env, r.record.Cwd = args, spec.Env, spec.Cwd
+	r.record.UID, r.record.GID, r.record.GIDs = user.UID, user.GID, user.Additional
+	return spec, nil
+}
+
+func (r *runner) baseEnv(user registry.User) []string {
+	env := []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOSTNAME=" + r.req.Hostname, "HOME=" + firstOf(user.Home, "/"),
+	}
+	if r.req.TTY {
+		env = append(env, "TERM=xterm")
+	}
+	return env
+}
+
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// watch passes streams and signals until the container ends.
+func (r *runner) watch() (int, error) {
+	ctx := context.Background()
+	r.progress.done()
+	if r.term != nil {
+		if err := r.term.raw(); err != nil {
+			return 0, fmt.Errorf("terminal: %w", err)
+		}
+		defer r.term.restore()
+		r.term.fit(ctx, r.container.Process)
+	}
+	r.container.Stream(r.streams)
+	s := session{
+		process: r.container.Process, signal: r.container.Signal, term: r.term,
+		signals: r.signals, grace: r.req.StopTimeout, progress: r.progress,
+	}
+	code, err := s.wait(ctx)
+	if r.container.OOMKilled() {
+		r.progress.say("the container ran out of memory; give it more with --memory")
+	}
+	if errors.Is(err, podclient.ErrAgentLost) {
+		err = fmt.Errorf("%w: the VM or its agent-relay has ended; %s", err, r.console())
+	}
+	return code, err
+}
+
+func (r *runner) console() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	data, err := r.client.Console(ctx, r.req.ID, 2048)
+	if err != nil || len(data) == 0 {
+		return "its console is not available"
+	}
+	return "the end of its console:\n" + strings.TrimSpace(string(data))
+}
+
+// tearDown removes the pod and, with the last one, all that was started for it.
+func (r *runner) tearDown(code int, cause error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), teardownTimeout)
+	defer cancel()
+	go r.giveUpOnInterrupts(ctx, cancel)
+	if err := r.removePod(ctx); err != nil {
+		return fmt.Errorf("removing pod %s: %w; `outrigger rm %s` tries again", r.req.Name, err, r.req.Name)
+	}
+	return r.app.forget(ctx, r.node, r.record, func(p *record.Pod) {
+		p.ExitCode, p.Finished = code, time.Now().UTC()
+		if cause != nil {
+			p.Error = cause.Error()
+			p.ExitCode = exitFailure
+		}
+	})
+}
+
+func (r *runner) giveUpOnInterrupts(ctx context.Context, cancel context.CancelFunc) {
+	for interrupts := 0; interrupts < 2; {
+		select {
+		case <-ctx.Done():
+			return
+		case sig := <-r.signals:
+			if sig == unix.SIGINT {
+				interrupts++
+				r.progress.say("removing the pod; press ctrl-C again to leave it as it is")
+			}
+		}
+	}
+	cancel()
+}
+
+func (r *runner) removePod(ctx context.Context) error {
+	var errs []error
+	if r.pod != nil {
+		err := r.pod.Stop(ctx)
+		if err != nil && r.record.OwnAdaptor { // it may have been killed
+			err = r.app.stopVM(ctx, r.node, r.record)
+		}
+		errs = append(errs, err)
+	}
+	if r.network != nil {
+		errs = append(errs, r.network.Detach(r.req.ID))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/outrigger/outrigger/internal/podclient"
+)
+
+// terminal is the user's terminal while a process in a pod has it.
+type terminal struct {
+	in       *os.File
+	out      *os.File
+	old      *term.State
+	restored sync.Once
+}
+
+// errNoTTY is docker's condition for -it in a pipe.
+var errNoTTY = errors.New("-t with -i needs a terminal on stdin; leave out -t when stdin is a pipe or file")
+
+// openTerminal finds the terminal for -t; stdin need not be one without -i.
+func (a *App) openTerminal(interactive bool) (*terminal, error) {
+	t := &terminal{}
+	if f, ok := a.Stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		t.in = f
+	}
+	if f, ok := a.Stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		t.out = f
+	}
+	if interactive && t.in == nil {
+		return nil, errNoTTY
+	}
+	return t, nil
+}
+
+// raw gives every key to the pod. Without a terminal it does nothing.
+func (t *terminal) raw() error {
+	if t.in == nil {
+		return nil
+	}
+	old, err := term.MakeRaw(int(t.in.Fd()))
+	t.old = old
+	return err
+}
+
+// restore may be called any number of times, from anywhere.
+func (t *terminal) restore() {
+	t.restored.Do(func() {
+		if t.old != nil {
+			term.Restore(int(t.in.Fd()), t.old)
+		}
+	})
+}
+
+// size answers 0, 0 without a terminal.
+func (t *terminal) size() (rows, columns uint32) {
+	for _, f := range []*os.File{t.out, t.in} {
+		if f == nil {
+			continue
+		}
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+			return uint32(h), uint32(w)
+		}
+	}
+	return 0, 0
+}
+
+// fit gives the process the terminal's size.
+func (t *terminal) fit(ctx context.Context, p *podclient.Process) {
+	if rows, columns := t.size(); rows > 0 && columns > 0 {
+		p.Resize(ctx, rows, columns) // a process that ended has no size
+	}
+}
+
+// isTerminal says whether progress may be drawn over.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// forwarded are the signals that go to the process in the pod.
+var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2}
+
+// catchSignals delivers signals from now on. SIGPIPE is caught and dropped, so
+// that writes to a closed pipe fail instead of killing this process before it
+// has removed the pod.
+func catchSignals() (signals <-chan os.Signal, stop func()) {
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, append([]os.Signal{unix.SIGWINCH}, forwarded...)...)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, unix.SIGPIPE)
+	return c, func() { signal.Stop(c); signal.Stop(pipe) }
+}
+
+// ends says that a signal asks this program to end, if nobody forwards it.
+func ends(sig os.Signal) bool {
+	switch sig {
+	case unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT:
+		return true
+	}
+	return false
+}
+
+// signalError ends what is under way before the container runs.
+type signalError struct{ sig syscall.Signal }
+
+func (e signalError) Error() string { return "interrupted by " + unix.SignalName(e.sig) }

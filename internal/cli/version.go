@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/demoimage"
+	"github.com/outrigger/outrigger/internal/version"
+)
+
+// outputFlag adds -o with the given forms, the first being the default.
+func outputFlag(cmd *cobra.Command, into *string, forms ...string) {
+	usage := "form of the output: " + forms[0]
+	for _, f := range forms[1:] {
+		usage += ", " + f
+	}
+	cmd.Flags().StringVarP(into, "output", "o", forms[0], usage)
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		for _, f := range forms {
+			if f == *into {
+				return nil
+			}
+		}
+		return fmt.Errorf("--output %q: want %s", *into, usage[len("form of the output: "):])
+	}
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (a *App) versionCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use: "version", Short: "Tell the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if output == "json" {
+				return writeJSON(a.Stdout, map[string]string{
+					"version": version.Version, "commit": version.Commit, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+				})
+			}
+			fmt.Fprintln(a.Stdout, "outrigger "+version.String())
+			return nil
+		},
+	}
+	outputFlag(cmd, &output, "text", "json")
+	return cmd
+}
+
+func (a *App) demoImageCommand() *cobra.Command {
+	var output, busybox string
+	cmd := &cobra.Command{
+		Use: "demo-image", Hidden: true, Args: cobra.NoArgs,
+		Short: "Build the demo's container image from busybox-static",
+		RunE: func(*cobra.Command, []string) error {
+			if output == "" {
+				return fmt.Errorf("--output is missing: the folder for the OCI layout")
+			}
+			return demoimage.Build(output, demoimage.Options{Busybox: busybox})
+		},
+	}
+	cmd.Flags().StringVar(&output, "output", "", "folder for the OCI layout")
+	cmd.Flags().StringVar(&busybox, "busybox", "", "static busybox (default /bin/busybox)")
+	return cmd
+}
