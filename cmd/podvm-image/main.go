@@ -72,6 +72,7 @@ the time of the files in the image.`,
 	f.StringVar(&opts.KernelPackage, "kernel-package", "", "Debian kernel package (default: what linux-image-cloud-amd64 depends on)")
 	f.StringVar(&opts.KernelDeb, "kernel-deb", "", "kernel package file, instead of --kernel-package")
 	f.StringVar(&opts.Binaries, "binaries", "", "folder with the guest's programs, instead of building them")
+	f.StringVar(&opts.Version, "guest-version", "", "version that the guest's programs report")
 	f.StringVar(&opts.Cmdline, "cmdline", podvm.DefaultCmdline, "kernel command line in the disk image")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
 	f.StringVarP(&format, "out", "o", "text", "summary on standard output: text or json")

@@ -16,28 +16,92 @@ import (
 const modulePath = "github.com/outrigger/outrigger"
 
 // initProgram becomes /init; the other guest programs go to /usr/local/bin.
-const initProgram = "podvm-init"
+const (
+	initProgram  = "podvm-init"
+	agentProgram = "podvm-agent"
+	imageInit    = "init"
+)
 
 func guestPrograms() []string {
-	return []string{initProgram, "process-user-data", "agent-protocol-forwarder", "podvm-agent"}
+	return []string{initProgram, "process-user-data", "agent-protocol-forwarder", agentProgram}
 }
 
-// buildBinaries compiles the guest's programs, static and reproducible, into
-// dir. It must run inside a checkout of the module.
-func buildBinaries(ctx context.Context, dir string) error {
+// imagePath is where a program is in the image.
+func imagePath(program string) string {
+	if program == initProgram {
+		return imageInit
+	}
+	return "usr/local/bin/" + program
+}
+
+// addPrograms puts the guest's programs into the image: one executable under
+// all names, or those of --binaries as they are.
+func (b *builder) addPrograms(context.Context) error {
+	for _, p := range guestPrograms() {
+		var err error
+		switch {
+		case b.Binaries != "":
+			err = b.tree.copyIn(imagePath(p), filepath.Join(b.Binaries, p), 0o755)
+		case p == initProgram:
+			err = b.tree.copyIn(imageInit, filepath.Join(b.work, guestProgram), 0o755)
+		default:
+			b.tree.symlink(imagePath(p), "/"+imageInit)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) loadBinaries(ctx context.Context) error {
+	if b.Binaries != "" {
+		return checkBinaries(b.Binaries)
+	}
+	b.Log("compiling the guest's programs")
+	return buildGuest(ctx, filepath.Join(b.work, guestProgram), b.Version)
+}
+
+// buildGuest compiles guestProgram, static and reproducible. It must run
+// inside a checkout of the module.
+func buildGuest(ctx context.Context, out, version string) error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("%w, or pass --binaries DIR", missingTool("go", "golang-go"))
 	}
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", dir + string(filepath.Separator)}
-	for _, p := range guestPrograms() {
-		args = append(args, modulePath+"/cmd/"+p)
+	module, err := moduleFolder(ctx)
+	if err != nil {
+		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
+	scratch, err := os.MkdirTemp("", guestProgram+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	overlay, err := writeOverlay(module, scratch)
+	if err != nil {
+		return err
+	}
+	ldflags := "-s -w -buildid= -X " + modulePath + "/internal/version.Version=" + version
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-trimpath", "-buildvcs=false",
+		"-ldflags", ldflags, "-o", out, "./cmd/"+guestProgram)
+	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the guest's programs: %w\n%s", err, bytes.TrimSpace(out))
 	}
 	return nil
+}
+
+func moduleFolder(ctx context.Context) (string, error) {
+	out, err := runTool(ctx, "", "golang-go", "go", "list", "-m", "-f", "{{.Path}}\t{{.Dir}}")
+	if err != nil {
+		return "", err
+	}
+	path, dir, _ := strings.Cut(strings.TrimSpace(out), "\t")
+	if path != modulePath {
+		return "", fmt.Errorf("the guest's programs are built in a checkout of %s, this is %s: change there or pass --binaries DIR", modulePath, path)
+	}
+	return dir, nil
 }
 
 // checkBinaries names what a --binaries folder lacks.

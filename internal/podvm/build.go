@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +52,9 @@ type Options struct {
 	KernelDeb string
 	// Binaries is a folder with the guest's programs; empty builds them.
 	Binaries string
+	// Version is what the guest's programs call themselves when Build builds
+	// them; empty lets them say "devel".
+	Version string
 	// Cmdline is the kernel command line in the disk image.
 	Cmdline string
 	// Debug adds busybox and a shell on the console.
@@ -80,13 +82,12 @@ type File struct {
 // builder carries the state from step to step.
 type builder struct {
 	Options
-	cache    *packageCache
-	mtime    time.Time
-	work     string // scratch folder, removed at the end
-	kernel   *kernel
-	binaries string
-	tree     *rootfs
-	summary  Summary
+	cache   *packageCache
+	mtime   time.Time
+	work    string // scratch folder, removed at the end
+	kernel  *kernel
+	tree    *rootfs
+	summary Summary
 }
 
 // Build makes the image in opts.Output. Each result appears under its name
@@ -166,19 +167,6 @@ func (b *builder) wants(format string) bool { return slices.Contains(b.Formats, 
 
 func (b *builder) wantsDisk() bool { return b.wants(FormatQcow2) || b.wants(FormatRaw) }
 
-func (b *builder) loadBinaries(ctx context.Context) error {
-	b.binaries = b.Binaries
-	if b.binaries != "" {
-		return checkBinaries(b.binaries)
-	}
-	b.Log("compiling the guest's programs")
-	b.binaries = filepath.Join(b.work, "bin")
-	if err := os.Mkdir(b.binaries, 0o755); err != nil {
-		return err
-	}
-	return buildBinaries(ctx, b.binaries)
-}
-
 func (b *builder) assemble(ctx context.Context) error {
 	b.tree = newRootfs()
 	steps := []func(context.Context) error{
@@ -252,19 +240,6 @@ func (b *builder) addModules(context.Context) error {
 		b.tree.file("modules/"+base, 0o644, stripSignature(data))
 	}
 	b.summary.Modules = len(files)
-	return nil
-}
-
-func (b *builder) addPrograms(context.Context) error {
-	for _, p := range guestPrograms() {
-		target := "usr/local/bin/" + p
-		if p == initProgram {
-			target = "init"
-		}
-		if err := b.tree.copyIn(target, filepath.Join(b.binaries, p), 0o755); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

@@ -15,3 +15,8 @@ func parseCmdline(text string) cmdline {
 	}
 	return args
 }
+
+func (c cmdline) has(word string) bool {
+	_, ok := c[word]
+	return ok
+}

@@ -38,6 +38,9 @@ type guest struct {
 	hasSeed bool
 }
 
+// debugArg on the kernel command line shows how long each step takes.
+const debugArg = "outrigger.debug"
+
 // step is one part of the boot. An error of a required step ends the VM;
 // others are only reported, since the pod may still work and its log is then
 // the better place to look.
@@ -71,6 +74,7 @@ func Run() {
 }
 
 func (g *guest) boot() {
+	begin := uptime()
 	for _, s := range []step{
 		{"standard devices", false, linkStandardDevices},
 		{"kernel command line", false, g.readCmdline},
@@ -89,6 +93,10 @@ func (g *guest) boot() {
 			powerOff(g.con, fmt.Sprintf("FATAL: %s: %v", s.name, err))
 		} else if err != nil {
 			g.con.logf("ERROR: %s: %v", s.name, err)
+		}
+		if now := uptime(); g.args.has(debugArg) {
+			g.con.logf("%s took %v", s.name, (now - begin).Round(time.Millisecond/10))
+			begin = now
 		}
 	}
 }
@@ -308,16 +316,34 @@ func (g *guest) tryModules(stage string) {
 	}
 }
 
-// agentSocket is where every kata agent listens in a pod VM.
-const agentSocket = "/run/kata-containers/agent.sock"
+// readiness is how the agent and the forwarder show that they serve: the
+// agent's socket in the file system, and the forwarder's TCP port (15150) as
+// the kernel lists it (proc_net_tcp: local port in hex, state 0A is LISTEN).
+const (
+	agentSocket   = "/run/kata-containers/agent.sock"
+	forwarderPort = ":3B2E "
+	listenState   = " 0A "
+)
 
-// awaitAgent waits until the agent's socket appears, at most ten seconds.
+// awaitAgent waits at most ten seconds until the pod can be used.
 func (g *guest) awaitAgent() bool {
 	for range 1000 {
-		if _, err := os.Stat(agentSocket); err == nil {
+		if _, err := os.Stat(agentSocket); err == nil && forwarderListens() {
 			return true
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
+
+func forwarderListens() bool {
+	for _, table := range []string{"/proc/net/tcp6", "/proc/net/tcp"} {
+		data, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, forwarderPort) && strings.Contains(line, listenState) {
+				return true
+			}
+		}
 	}
 	return false
 }

@@ -30,7 +30,8 @@ func main() {
 	case "process-user-data":
 		fmt.Println("PROBE args", os.Args[1:], "user-data", strings.TrimSpace(read("/media/cidata/user-data")))
 	case "agent-protocol-forwarder":
-		fmt.Println("PROBE forwarder")
+		_, err := net.Listen("tcp", ":15150")
+		fmt.Println("PROBE forwarder", err)
 		time.Sleep(time.Hour)
 	case "inner":
 		host, _ := os.Hostname()
