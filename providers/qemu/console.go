@@ -26,7 +26,8 @@ const (
 	trimEvery = 30 * time.Second
 )
 
-// Console implements provider.ConsoleReader.
+// Console implements provider.ConsoleReader. Where QEMU has ended, what it said
+// itself follows what the guest wrote: it may be why the guest wrote nothing.
 func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
 	if tailBytes < 0 {
 		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
@@ -43,7 +44,15 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // not started yet
 	}
-	return text, classify(err)
+	if err != nil || r.Process.alive() {
+		return text, classify(err)
+	}
+	said, err := tail(p.store.file(r.ID, outputName), 4096)
+	if err != nil {
+		return text, nil
+	}
+	text = append(text, said...)
+	return text[max(0, int64(len(text))-tailBytes):], nil
 }
 
 // trimConsole gives back what a console uses beyond its limit.

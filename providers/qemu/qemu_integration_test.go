@@ -473,6 +473,23 @@ func TestDeletionOnAFullDisk(t *testing.T) {
 	nothingLeft(t, cfg)
 }
 
+func TestConsoleTellsWhyQEMUEnded(t *testing.T) {
+	p := open(t, testConfig(t))
+	i := create(t, p, "sandbox-1")
+	if err := p.PowerOff(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	const said = "qemu: no more\n"
+	if err := os.WriteFile(p.store.file(i.ID, outputName), []byte(said), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int64{5, int64(len(said))} {
+		if got, err := p.Console(t.Context(), i.ID, limit); err != nil || string(got) != said[len(said)-int(limit):] {
+			t.Errorf("last %d bytes: %q, %v", limit, got, err)
+		}
+	}
+}
+
 func TestPowerOnAfterAStarterWasKilled(t *testing.T) {
 	p := open(t, testConfig(t))
 	i := create(t, p, "sandbox-1")
