@@ -143,14 +143,14 @@ func TestSharedPidNamespace(t *testing.T) {
 	victim.SandboxPidns = true
 	p.run(victim)
 	p.until(p.agent.ReadStdout, "victim", "", "started")
-	viewer := p.command("viewer", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done; ls /proc/1/root; echo root $?; kill $(pidof sleep); sleep 1000")
+	viewer := p.command("viewer", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done; ls /proc/1/root; echo root-$?-seen; kill $(pidof sleep); sleep 1000")
 	viewer.SandboxPidns = true
 	p.run(viewer)
-	out := p.until(p.agent.ReadStdout, "viewer", "", "root ")
+	out := p.until(p.agent.ReadStdout, "viewer", "", "-seen\n")
 	if !strings.Contains(out, "sleep 4321") || !strings.HasPrefix(out, "pause") {
 		t.Errorf("processes:\n%s", out)
 	}
-	if !strings.Contains(out, "root 1") {
+	if !strings.Contains(out, "root-1-seen\n") {
 		t.Errorf("a container sees the pause process's root:\n%s", out)
 	}
 	if got := p.finish("victim", ""); got.code == 137 {
@@ -238,7 +238,7 @@ func TestConfigMapUpdate(t *testing.T) {
 	look("after", "new\n")
 }
 
-// TestLimitsOfCopyFile: a container plants a link where the node copies to.
+// A container plants a link where the node copies to.
 func TestCopyFileDoesNotFollowAContainersLink(t *testing.T) {
 	p := newPod(t)
 	req := p.command("c1", "ln -s /etc /ed/etc; ln -s ../../../../../../../etc /ed/up")
