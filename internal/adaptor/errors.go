@@ -67,7 +67,7 @@ func (e *stepError) hint() string {
 var stepHints = map[string]string{
 	stepInspectNetwork: "look at the pod's network namespace and at -host-interface",
 	stepTunnel:         "look at the adaptor's permissions (NET_ADMIN, SYS_ADMIN) and at the pod's network namespace",
-	stepConnect:        "look at the VM's console and at -forwarder-port, -proxy-timeout and the firewall between node and VM",
+	stepConnect:        "check -forwarder-port, -proxy-timeout and the firewall between node and VM",
 }
 
 var classCodes = map[error]codes.Code{

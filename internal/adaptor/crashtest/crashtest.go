@@ -4,6 +4,7 @@ package crashtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -145,8 +146,12 @@ func (c *crash) killAt(point adaptor.Point) {
 			return err
 		},
 	} {
-		if err := call(); err != nil {
+		err := call()
+		if errors.Is(err, ttrpc.ErrClosed) {
 			break // the adaptor has ended; waitKilled tells whether as it should
+		}
+		if err != nil {
+			c.t.Fatalf("before the failpoint: %v", err)
 		}
 	}
 	c.waitKilled(p)
