@@ -65,6 +65,7 @@ func teardownPod(node *namespace, netns string, cfg *Config) error {
 		removeRedirectOf(pod, podLink),
 		restorePeerMTU(node, pod, podLink, tunnelLink),
 		pod.deleteLink(answerBridgeName, "bridge"),
+		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"),
 		pod.deleteLink(nodeTunnelName, "vxlan"),
 	)
 }

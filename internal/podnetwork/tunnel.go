@@ -27,8 +27,9 @@ type tunnel struct {
 
 // ensure makes the tunnel's interface in the namespace dest. Its UDP socket
 // belongs to the namespace underlay for good: the kernel binds a VXLAN device
-// to the namespace of the caller, not to the one it is created in, so there is
-// no moment at which a half-made device with a passing name is on the node.
+// to the namespace of the caller, not to the one it is created in. It gets its
+// name afterwards, because the kernel also refuses names that the caller's
+// namespace has, and a VM's own interface is often called eth0 like its pod's.
 func (t *tunnel) ensure(underlay, dest *namespace) (link netlink.Link, created bool, err error) {
 	link, err = dest.link(t.name)
 	if err != nil {
@@ -45,19 +46,37 @@ func (t *tunnel) ensure(underlay, dest *namespace) (link netlink.Link, created b
 			return nil, false, fmt.Errorf("replace tunnel %s: %w", t.name, err)
 		}
 	}
+	// An earlier run may have been killed before the device got its name.
+	if err := dest.deleteLink(passingName(t.vni), "vxlan"); err != nil {
+		return nil, false, err
+	}
 	if err := t.create(underlay, dest); err != nil {
 		return nil, false, err
 	}
-	link, err = dest.LinkByName(t.name)
+	link, err = dest.rename(passingName(t.vni), t.name)
 	if err != nil {
-		return nil, true, fmt.Errorf("tunnel %s is not where it was made: %w", t.name, err)
+		return nil, true, errors.Join(err, dest.deleteLink(passingName(t.vni), "vxlan"))
 	}
 	return link, true, nil
 }
 
+// passingName is what a tunnel is called until it has its own name.
+func passingName(vni int) string { return fmt.Sprintf("ppvx%x", vni) }
+
+func (n *namespace) rename(from, to string) (netlink.Link, error) {
+	link, err := n.LinkByName(from)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel %s is not where it was made: %w", from, err)
+	}
+	if err := n.LinkSetName(link, to); err != nil {
+		return nil, fmt.Errorf("rename tunnel %s to %s: %w", from, to, err)
+	}
+	return n.LinkByName(to)
+}
+
 func (t *tunnel) create(underlay, dest *namespace) error {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = t.name, t.mtu, t.mac
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = passingName(t.vni), t.mtu, t.mac
 	attrs.Namespace = netlink.NsFd(dest.ns)
 	err := underlay.LinkAdd(&netlink.Vxlan{
 		LinkAttrs: attrs, VxlanId: t.vni, Port: t.port,
