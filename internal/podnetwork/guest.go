@@ -23,6 +23,10 @@ const underlayWait = 3 * time.Minute
 // underlayPoll is short since the pod waits for it, and a look is cheap.
 const underlayPoll = 20 * time.Millisecond
 
+// addrconfMetric is what Linux gives the IPv6 routes it makes for addresses
+// (IP6_RT_PRIO_ADDRCONF).
+const addrconfMetric = 256
+
 // guestEnd is the VM's half of its pod's network.
 type guestEnd struct {
 	vm, pod *namespace
@@ -83,7 +87,8 @@ func TeardownGuest(_ context.Context, podNetns string, cfg *Config) error {
 		return fmt.Errorf("tear down the pod's network in the VM: %w", err)
 	}
 	defer pod.Close()
-	if err := pod.deleteLink(cfg.Interface, "vxlan"); err != nil {
+	err = errors.Join(pod.deleteLink(passingName(cfg.VXLANID), "vxlan"), pod.deleteLink(cfg.Interface, "vxlan"))
+	if err != nil {
 		return fmt.Errorf("tear down the pod's network in the VM: %w", err)
 	}
 	return nil
@@ -267,6 +272,9 @@ func (e *guestEnd) setRoute(r Route) error {
 	route := &netlink.Route{
 		LinkIndex: e.link.Attrs().Index, Dst: toIPNet(dst), Gw: gw.AsSlice(),
 		Protocol: protocols[r.Protocol], Scope: scopes[r.Scope],
+	}
+	if dst.Addr().Is6() && route.Protocol == unix.RTPROT_KERNEL {
+		route.Priority = addrconfMetric
 	}
 	err = e.pod.RouteReplace(route)
 	if err != nil && gw.IsValid() {

@@ -19,6 +19,9 @@ const (
 	answerBridgeName = "vxlan1-mtu"
 )
 
+// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
+const addrGenModeNone = 1
+
 // nodeEnd is the node's half of one pod's network.
 type nodeEnd struct {
 	node, pod *namespace
@@ -180,7 +183,11 @@ func (e *nodeEnd) ensureRedirect(from, to netlink.Link) (func() error, error) {
 	return func() error { return e.pod.removeRedirect(from) }, err
 }
 
+// startTunnel keeps the kernel from giving the tunnel an IPv6 address of its
+// own: its router solicitations would go to the VM. Kernels without IPv6 have
+// nothing to refuse.
 func (e *nodeEnd) startTunnel() (func() error, error) {
+	_ = e.pod.LinkSetIP6AddrGenMode(e.tunnelLink, addrGenModeNone)
 	if err := e.pod.LinkSetUp(e.tunnelLink); err != nil {
 		return nil, fmt.Errorf("set %s up: %w", nodeTunnelName, err)
 	}

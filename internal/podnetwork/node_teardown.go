@@ -66,6 +66,7 @@ func teardownPod(node *namespace, netns string, cfg *Config) error {
 		restorePeerMTU(node, pod, podLink, tunnelLink),
 		pod.deleteLink(answerBridgeName, "bridge"),
 		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"),
+		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"),
 		pod.deleteLink(nodeTunnelName, "vxlan"),
 	)
 }
