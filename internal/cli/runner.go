@@ -255,8 +255,8 @@ func (r *runner) attachNetwork(spec *podclient.PodSpec) (err error) {
 // describeStart tells the end of the console, where a guest says what ails it.
 func describeStart(name string, err error) error {
 	var start *podclient.StartError
-	if !errors.As(err, &start) || len(start.Console) == 0 {
-		return fmt.Errorf("VM of pod %s: %w", name, err)
+	if !errors.As(err, &start) || len(start.Console) == 0 || strings.Contains(err.Error(), "console ends with") {
+		return fmt.Errorf("VM of pod %s: %w", name, err) // there is none, or the adaptor has told it
 	}
 	lines := strings.Split(strings.TrimSpace(string(start.Console)), "\n")
 	return fmt.Errorf("VM of pod %s: %w\nlast lines of its console:\n  %s", name, err, strings.Join(lines[max(0, len(lines)-10):], "\n  "))

@@ -216,7 +216,7 @@ func (n *Node) stopDaemons(ctx context.Context) error {
 // for instance the state of a provider whose VMs are not ours.
 func (n *Node) removeRoot() error {
 	var errs []error
-	for _, pattern := range []string{"adaptor.log*", "hypervisor.sock*", "relay.sock*", "relay.log*", "*.lock", "pods.d", "pods", "net", "lock"} {
+	for _, pattern := range []string{"adaptor.log*", "hypervisor.sock*", "relay.sock*", "relay.log*", "pods.d", "pods", "net", "lock"} {
 		files, err := filepath.Glob(filepath.Join(n.Root, pattern))
 		errs = append(errs, err)
 		for _, f := range files {

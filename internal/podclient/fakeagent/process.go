@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -248,14 +249,15 @@ func (a *Agent) StatsContainer(context.Context, *agent.StatsContainerRequest) (*
 }
 
 func (a *Agent) ReadStdout(ctx context.Context, req *agent.ReadStreamRequest) (*agent.ReadStreamResponse, error) {
-	return a.read(req, func(p *process) *os.File { return p.stdout })
+	return a.read(ctx, req, func(p *process) *os.File { return p.stdout })
 }
 
 func (a *Agent) ReadStderr(ctx context.Context, req *agent.ReadStreamRequest) (*agent.ReadStreamResponse, error) {
-	return a.read(req, func(p *process) *os.File { return p.stderr })
+	return a.read(ctx, req, func(p *process) *os.File { return p.stderr })
 }
 
-func (a *Agent) read(req *agent.ReadStreamRequest, stream func(*process) *os.File) (*agent.ReadStreamResponse, error) {
+// read takes nothing for a client that is gone, whose context ends.
+func (a *Agent) read(ctx context.Context, req *agent.ReadStreamRequest, stream func(*process) *os.File) (*agent.ReadStreamResponse, error) {
 	p, err := a.proc(req.ContainerId, req.ExecId)
 	if err != nil {
 		return nil, err
@@ -264,6 +266,8 @@ func (a *Agent) read(req *agent.ReadStreamRequest, stream func(*process) *os.Fil
 	if f == nil {
 		return nil, status.Error(codes.InvalidArgument, "a terminal has no stderr")
 	}
+	f.SetReadDeadline(time.Time{})
+	defer context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Now()) })()
 	buf := make([]byte, req.Len)
 	n, err := f.Read(buf)
 	if n == 0 && err != nil { // io.EOF, or EIO of a terminal
