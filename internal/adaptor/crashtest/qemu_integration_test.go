@@ -27,7 +27,16 @@ import (
 	"github.com/outrigger/outrigger/test/stand"
 )
 
-func TestMain(m *testing.M) { testns.Main(m) }
+func TestMain(m *testing.M) {
+	os.Exit(testns.Run(func() int {
+		defer func() {
+			if dir, err := programs(); err == nil {
+				os.RemoveAll(dir)
+			}
+		}()
+		return m.Run()
+	}))
+}
 
 // programs builds the adaptor with failpoints, and the relay, once.
 var programs = sync.OnceValues(func() (string, error) {
@@ -42,10 +51,14 @@ var programs = sync.OnceValues(func() (string, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	if _, err := os.Stat(filepath.Join(root, "bin/podvm/initrd.cpio")); err != nil {
+	image := os.Getenv("OUTRIGGER_PODVM_DIR")
+	if image == "" {
+		image = filepath.Join(root, "bin/podvm")
+	}
+	if _, err := os.Stat(filepath.Join(image, "initrd.cpio")); err != nil {
 		return "", fmt.Errorf("%w; run: make podvm", err)
 	}
-	return dir, os.Symlink(filepath.Join(root, "bin/podvm"), dir+"/podvm")
+	return dir, os.Symlink(image, dir+"/podvm")
 })
 
 // worlds numbers them, so that each has a bridge and a subnet of its own.
@@ -66,7 +79,7 @@ func newQEMUWorld(t *testing.T) crashtest.World {
 		t.Fatal(err)
 	}
 	w := &qemuWorld{t: t, dir: stand.Dir(t), bin: bin, number: worlds.Add(1)}
-	w.netns, _ = stand.PodNetns(t, filepath.Dir(bin)+"/"+filepath.Base(bin), fmt.Sprintf("crash%d", w.number))
+	w.netns, _ = stand.PodNetns(t, bin, fmt.Sprintf("crash%d", w.number))
 	w.otherLinksAtStart = len(w.podLinks())
 	t.Cleanup(w.stopRelay)
 	stand.ShowOnFailure(t, w.dir+"/relay.log")
@@ -89,13 +102,13 @@ func (w *qemuWorld) Netns() string  { return w.netns }
 // Instances counts QEMU processes, whatever the provider has on record.
 func (w *qemuWorld) Instances() int {
 	n := 0
-	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range commands {
-		line, _ := os.ReadFile(path)
-		if strings.HasPrefix(filepath.Base(string(line)), "qemu") || strings.Contains(string(line), "qemu-system") {
-			if strings.Contains(string(line), w.dir+"/qemu/") {
-				n++
-			}
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		program, _ := os.Readlink(process + "/exe")
+		folder, _ := os.Readlink(process + "/cwd")
+		line, _ := os.ReadFile(process + "/cmdline")
+		if strings.HasPrefix(filepath.Base(program), "qemu-system") && strings.Contains(folder+" "+string(line), w.dir+"/qemu/") {
+			n++
 		}
 	}
 	return n
