@@ -8,9 +8,11 @@
 //	nettool listen PORT              print "listening", take one connection, print "BYTES SHA256"
 //	nettool datagram HOST:PORT SIZE  print "echoed" when a UDP datagram of SIZE bytes, never fragmented, comes back
 //	nettool lookup NAME              print the addresses
+//	nettool pattern BYTES            write blocks of 1024 bytes that begin with their number
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -46,6 +48,8 @@ func run(args []string) error {
 		return datagram(args[1], args[2])
 	case "lookup":
 		return lookup(args[1])
+	case "pattern":
+		return pattern(args[1])
 	}
 	return fmt.Errorf("no command %q", args[0])
 }
@@ -159,4 +163,20 @@ func lookup(name string) error {
 		fmt.Println(a)
 	}
 	return err
+}
+
+func pattern(size string) error {
+	n, err := strconv.ParseInt(size, 10, 64)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(os.Stdout, 64<<10)
+	block := make([]byte, 1024)
+	for i := int64(0); i*1024 < n; i++ {
+		copy(block, fmt.Sprintf("%016d", i))
+		if _, err := out.Write(block); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
 }
