@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/demoimage"
+	"github.com/outrigger/outrigger/internal/podclient"
+)
+
+func (a *App) demoCommand() *cobra.Command {
+	var image string
+	cmd := &cobra.Command{
+		Use: "demo", Short: "Show a pod in a VM, from boot to removal", Args: cobra.NoArgs,
+		Long: `Boot a VM, run a container in it, show its output, an exec and its exit code,
+remove everything, and look whether anything stayed on this machine.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(contextOr(cmd.Context()), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+			defer stop()
+			return a.demo(ctx, image)
+		},
+	}
+	cmd.Flags().StringVar(&image, "image", "", "IMAGE as for run, with a shell in it (default: one is made of /bin/busybox)")
+	return cmd
+}
+
+// demo is the state of one demonstration.
+type demo struct {
+	app   *App
+	ctx   context.Context
+	self  string
+	root  string
+	image string
+	pod   string
+	fails int
+}
+
+func (a *App) demo(ctx context.Context, image string) (err error) {
+	n, err := a.node()
+	if err != nil {
+		return err
+	}
+	before, err := lookAround(n.Root)
+	if err != nil {
+		return fmt.Errorf("look at this machine: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if image == "" {
+		dir, err := os.MkdirTemp("", "outrigger-demo")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		image = "oci:" + filepath.Join(dir, "image")
+		if err := demoimage.Build(filepath.Join(dir, "image"), demoimage.Options{}); err != nil {
+			return err
+		}
+	}
+	d := &demo{app: a, ctx: ctx, self: self, root: n.Root, image: image, pod: "demo-" + podclient.NewID()[:6]}
+	err = d.play()
+	d.checkClean(before)
+	if err != nil {
+		return fmt.Errorf("demo: %w; `outrigger doctor` tells what this machine lacks", err)
+	}
+	if d.fails > 0 {
+		return fmt.Errorf("demo: %d checks failed", d.fails)
+	}
+	fmt.Fprintln(a.Stdout, "\nAll checks passed.")
+	return nil
+}
+
+func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.app.Stdout, format+"\n", args...) }
+
+func (d *demo) check(good bool, format string, args ...any) {
+	sign := "ok  "
+	if !good {
+		sign = "FAIL"
+		d.fails++
+	}
+	d.say("  %s  "+format, append([]any{sign}, args...)...)
+}
+
+func (d *demo) play() error {
+	host := kernelOf()
+	if err := d.foreground(host); err != nil {
+		return err
+	}
+	err := d.background()
+	if n, nerr := d.app.node(); nerr == nil { // what an error has left
+		if _, ferr := n.Pods().Find(d.pod); ferr == nil {
+			d.ctx = context.WithoutCancel(d.ctx)
+			d.command("rm", "-f", d.pod)
+		}
+	}
+	return err
+}
+
+// foreground shows a container whose output and exit code come back.
+func (d *demo) foreground(host string) error {
+	d.say("\n1. A container in a VM of its own. This host runs kernel %s.\n", host)
+	begun := time.Now()
+	out, code, err := d.command("run", d.image, "--", "sh", "-c", `echo "`+demoimage.Greeting+`"; uname -r; exit 3`)
+	if err != nil {
+		return err
+	}
+	lines := strings.Fields(lastLine(out))
+	d.check(strings.Contains(out, demoimage.Greeting), "the container's output came back")
+	d.check(len(lines) == 1 && lines[0] != host, "it ran on another kernel: %s", strings.Join(lines, " "))
+	d.check(code == 3, "its exit code 3 came back: %d", code)
+	d.say("  boot, pull, run and removal took %.1f s", time.Since(begun).Seconds())
+	return nil
+}
+
+// background shows a pod that stays, and what can be done with it.
+func (d *demo) background() error {
+	d.say("\n2. A pod in the background.\n")
+	begun := time.Now()
+	if _, code, err := d.command("run", "--detach", "--name", d.pod, "--memory", "128MiB", d.image, "--", "sh", "-c", "echo I am $(hostname); sleep 1000"); err != nil || code != 0 {
+		return errors.Join(err, fmt.Errorf("the pod did not start (exit code %d)", code))
+	}
+	d.say("  it ran after %.1f s", time.Since(begun).Seconds())
+	out, _, err := d.command("ps")
+	d.check(err == nil && strings.Contains(out, d.pod), "ps lists it")
+	out, code, err := d.commandIn("data through stdin\n", "exec", "-i", d.pod, "--", "sh", "-c", "cat; ip addr show eth0 | grep inet; exit 5")
+	d.check(err == nil && code == 5 && strings.Contains(out, "data through stdin"), "exec took its stdin and gave exit code 5: %d", code)
+	out, _, err = d.command("logs", d.pod)
+	d.check(err == nil && strings.TrimSpace(out) == "I am "+d.pod, "logs has its output")
+	_, code, err = d.command("rm", "-f", d.pod)
+	d.check(err == nil && code == 0, "rm removed it")
+	return nil
+}
+
+// command runs outrigger as the user would, shows it, and answers its stdout.
+func (d *demo) command(args ...string) (string, int, error) { return d.commandIn("", args...) }
+
+func (d *demo) commandIn(stdin string, args ...string) (string, int, error) {
+	d.say("$ outrigger %s", quoteArgs(args))
+	cmd := exec.CommandContext(d.ctx, d.self, append([]string{"--root", d.root}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // it removes its pod
+	var out bytes.Buffer
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Stdout = io.MultiWriter(&out, d.app.Stdout)
+	cmd.Stderr = d.app.Stderr
+	if d.app.socket != "" {
+		cmd.Env = append(os.Environ(), "REMOTE_HYPERVISOR_ENDPOINT="+d.app.socket)
+	}
+	err := cmd.Run()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && ended.ExitCode() != exitFailure && d.ctx.Err() == nil {
+		err = nil
+	}
+	return out.String(), cmd.ProcessState.ExitCode(), err
+}
+
+func quoteArgs(args []string) string {
+	var quoted []string
+	for _, arg := range args {
+		if strings.ContainsAny(arg, " ;$'\"") {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		quoted = append(quoted, arg)
+	}
+	return strings.Join(quoted, " ")
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+func kernelOf() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machine checks what VMs need of this machine.
+type Machine struct {
+	// FS is the root of /proc, /sys and /dev; "/" but in tests.
+	FS string
+	// QEMU is the program's name.
+	QEMU string
+	// Images are folders in which the guest image may lie, in the order in
+	// which the provider looks.
+	Images []string
+	// Root is the folder for state; its disk must have room.
+	Root string
+}
+
+// Needs of one VM: QEMU with a guest of 512 MiB, and what the image unpacks to.
+const (
+	memoryNeeded = 700 << 20
+	diskNeeded   = 64 << 20
+)
+
+// Checks are the machine's.
+func (m Machine) Checks() []Check {
+	return []Check{
+		{"root", m.root}, {"qemu", m.qemu}, {"kvm", m.kvm}, {"guest image", m.image}, {"tap", m.tun},
+		{"nftables", m.nft}, {"forwarding", m.forwarding}, {"memory", m.memory}, {"disk", m.disk},
+	}
+}
+
+func (m Machine) path(name string) string { return filepath.Join(m.FS, name) }
+
+// Capability bits (linux/capability.h).
+const (
+	capNetAdmin = 12
+	capSysAdmin = 21
+)
+
+func (m Machine) root(context.Context) Result {
+	status, err := os.ReadFile(m.path("proc/self/status"))
+	if err != nil {
+		return fail("mount /proc", "%v", err)
+	}
+	_, rest, _ := strings.Cut(string(status), "CapEff:")
+	field, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
+	caps, err := strconv.ParseUint(field, 16, 64)
+	if err != nil {
+		return fail("mount /proc of this kernel", "capabilities cannot be read: %v", err)
+	}
+	var missing []string
+	for bit, name := range map[int]string{capNetAdmin: "CAP_NET_ADMIN", capSysAdmin: "CAP_SYS_ADMIN"} {
+		if caps&(1<<bit) == 0 {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fail("run outrigger as root (sudo); in a container, add these capabilities", "missing %s", strings.Join(missing, ", "))
+	}
+	return ok("CAP_NET_ADMIN and CAP_SYS_ADMIN are there")
+}
+
+const installQEMU = "apt-get install --no-install-recommends qemu-system-x86 qemu-utils"
+
+func (m Machine) qemu(ctx context.Context) Result {
+	path, err := exec.LookPath(m.QEMU)
+	if err != nil {
+		return fail(installQEMU, "%s is not in PATH", m.QEMU)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "-version").Output()
+	if err != nil {
+		return fail(installQEMU, "%s -version: %v", path, err)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	version := parseVersion(line)
+	if version < 6 {
+		return warn("install QEMU 7.2 or newer", "%s; tested are 7.2 and newer", line)
+	}
+	return ok("%s (%s)", line, path)
+}
+
+// parseVersion answers the major number of "QEMU emulator version 7.2.22 ...".
+func parseVersion(line string) int {
+	_, rest, _ := strings.Cut(line, "version ")
+	major, _, _ := strings.Cut(rest, ".")
+	n, _ := strconv.Atoi(major)
+	return n
+}
+
+// kvm looks at what can be seen without starting a guest. A /dev/kvm that opens
+// proves nothing, so the provider probes with a guest of its own.
+func (m Machine) kvm(context.Context) Result {
+	const slow = "nothing: pods run in emulation (TCG), about ten times slower. For KVM use a machine with nested virtualization or bare metal"
+	if _, err := os.Stat(m.path("sys/module/kvm_pvm")); err == nil {
+		return warn(slow, "/dev/kvm belongs to PVM, which runs no ordinary guest")
+	}
+	f, err := os.OpenFile(m.path("dev/kvm"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return warn(slow, "there is no /dev/kvm")
+	}
+	if err != nil {
+		return warn("let this user open /dev/kvm (group kvm)", "%v; pods run in emulation (TCG)", err)
+	}
+	f.Close()
+	flags, err := os.ReadFile(m.path("proc/cpuinfo"))
+	if err != nil || runtime.GOARCH == "amd64" && !bytes.Contains(flags, []byte(" vmx")) && !bytes.Contains(flags, []byte(" svm")) {
+		return warn(slow, "/dev/kvm is there, but the CPU has neither vmx nor svm")
+	}
+	return ok("/dev/kvm can be opened; the provider makes sure with a probe guest")
+}
+
+func (m Machine) image(context.Context) Result {
+	for _, dir := range m.Images {
+		kernel, err1 := os.Stat(filepath.Join(dir, "vmlinux"))
+		initrd, err2 := os.Stat(filepath.Join(dir, "initrd.cpio"))
+		if err1 == nil && err2 == nil {
+			return ok("%s (%d MiB)", dir, (kernel.Size()+initrd.Size())>>20)
+		}
+	}
+	return fail("make podvm, or set QEMU_KERNEL and QEMU_INITRD", "no vmlinux and initrd.cpio in %s", strings.Join(m.Images, " or "))
+}
+
+func (m Machine) tun(context.Context) Result {
+	f, err := os.OpenFile(m.path("dev/net/tun"), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return fail("modprobe tun; in a container, pass the device /dev/net/tun on", "there is no /dev/net/tun")
+	}
+	if err != nil {
+		return fail("run outrigger as root", "%v", err)
+	}
+	f.Close()
+	return ok("/dev/net/tun can be opened")
+}
+
+func (m Machine) forwarding(context.Context) Result {
+	data, err := os.ReadFile(m.path("proc/sys/net/ipv4/ip_forward"))
+	if err != nil {
+		return fail("mount /proc of this network namespace", "%v", err)
+	}
+	if strings.TrimSpace(string(data)) == "1" {
+		return ok("net.ipv4.ip_forward is on")
+	}
+	if unix.Access(m.path("proc/sys/net/ipv4/ip_forward"), unix.W_OK) != nil {
+		return warn("sysctl -w net.ipv4.ip_forward=1", "net.ipv4.ip_forward is off and cannot be turned on from here: pods reach this machine only")
+	}
+	return ok("net.ipv4.ip_forward is off; it is turned on while pods run")
+}
+
+func (m Machine) memory(context.Context) Result {
+	f, err := os.Open(m.path("proc/meminfo"))
+	if err != nil {
+		return fail("mount /proc", "%v", err)
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var kib int64
+		if n, _ := fmt.Sscanf(s.Text(), "MemAvailable: %d kB", &kib); n == 1 {
+			if kib<<10 < memoryNeeded {
+				return warn("stop something, or give pods less with --memory", "%d MiB are free; a VM of the default size takes about %d", kib>>10, memoryNeeded>>20)
+			}
+			return ok("%d MiB are free: about %d VMs of the default size", kib>>10, kib<<10/memoryNeeded)
+		}
+	}
+	return warn("", "free memory is unknown")
+}
+
+func (m Machine) disk(context.Context) Result {
+	dir := m.Root
+	for {
+		var st unix.Statfs_t
+		err := unix.Statfs(dir, &st)
+		if errors.Is(err, unix.ENOENT) && dir != "/" {
+			dir = filepath.Dir(dir)
+			continue
+		}
+		if err != nil {
+			return fail("give --root a folder that can be used", "%s: %v", dir, err)
+		}
+		free := int64(st.Bavail) * st.Bsize
+		if free < diskNeeded {
+			return fail("make room, or give --root a folder on another disk", "%d MiB are free in %s", free>>20, dir)
+		}
+		return ok("%d MiB are free in %s", free>>20, dir)
+	}
+}

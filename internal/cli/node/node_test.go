@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A lock must hold although each holder removes the file that it is on.
+func TestLockExcludesAlthoughTheFolderGoesAway(t *testing.T) {
+	n := &Node{Root: filepath.Join(t.TempDir(), "root")}
+	var wg sync.WaitGroup
+	inside := make(chan struct{}, 1)
+	for range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 20 {
+				unlock, err := n.Lock(testContext(t))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				select {
+				case inside <- struct{}{}:
+				default:
+					t.Error("two hold the lock")
+				}
+				if err := n.removeRoot(); err != nil {
+					t.Error(err)
+				}
+				<-inside
+				unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	os.RemoveAll(n.Root)
+}
+
+// fakeAdaptor is a program that serves -socket, as far as it matters here.
+func fakeAdaptor(t *testing.T, body string) string {
+	path := filepath.Join(t.TempDir(), "cloud-api-adaptor")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAdaptorThatFailsAtItsStart(t *testing.T) {
+	n := &Node{Root: t.TempDir(), Provider: "qemu", AdaptorPath: fakeAdaptor(t, "echo 'provider qemu: no kernel'; exit 2\n")}
+	err := n.EnsureAdaptor(testContext(t))
+	if err == nil || !strings.Contains(err.Error(), "no kernel") || !strings.Contains(err.Error(), "exit status 2") {
+		t.Errorf("error %v lacks what the adaptor said", err)
+	}
+}
+
+func TestInterruptedStartLeavesNoAdaptor(t *testing.T) {
+	n := &Node{Root: t.TempDir(), Provider: "qemu", AdaptorPath: fakeAdaptor(t, "exec sleep 1000\n")}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := n.EnsureAdaptor(ctx); err == nil {
+		t.Fatal("no error")
+	}
+	if id := n.loadDaemons().Adaptor; id.PID == 0 || id.Alive() {
+		t.Errorf("adaptor %+v is alive", id)
+	}
+}
+
+func TestStopIfUnusedStopsOnlyWhatWasStartedHere(t *testing.T) {
+	n := &Node{Root: filepath.Join(t.TempDir(), "root"), Provider: "qemu"}
+	unlock, err := n.Lock(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	// A record of another boot, whose pid is now somebody else's: ours.
+	stale := fmt.Sprintf(`{"adaptor":{"pid":%d,"start":1,"boot":"other"},"provider":"qemu"}`, os.Getpid())
+	if err := os.WriteFile(n.adaptorPath(), []byte(stale), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.StopIfUnused(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(n.Root); !os.IsNotExist(err) {
+		t.Error("the root folder is left")
+	}
+}
+
+func TestResolvConf(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "resolv.conf")
+		os.WriteFile(path, []byte(text), 0o600)
+		return path
+	}
+	stub := write("# stub\nnameserver 127.0.0.53\noptions edns0\nsearch example.org\n")
+	real := write("nameserver 192.0.2.1\nnameserver 2001:db8::1\nsearch example.org\n")
+	for _, test := range []struct {
+		files []string
+		want  []string
+		hint  string
+	}{
+		{[]string{real}, []string{"nameserver 192.0.2.1", "nameserver 2001:db8::1", "search example.org"}, ""},
+		{[]string{stub, real}, []string{"nameserver 192.0.2.1", "nameserver 2001:db8::1", "search example.org"}, ""},
+		{[]string{stub}, []string{"options edns0", "search example.org"}, "127.0.0.53"},
+		{[]string{"/nonexistent"}, nil, "--dns"},
+	} {
+		lines, hint := ResolvConf(test.files...)
+		if diff := cmp.Diff(test.want, lines); diff != "" || !strings.Contains(hint, test.hint) || test.hint == "" && hint != "" {
+			t.Errorf("%v: %s, hint %q", test.files, diff, hint)
+		}
+	}
+}
