@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -60,13 +61,15 @@ func (e *stepError) hint() string {
 		return "choose another instance type or zone, or try later"
 	case class == provider.ErrQuota:
 		return "raise the account's quota or remove instances"
+	case errors.Is(e.err, fs.ErrPermission):
+		return "run the adaptor as root with NET_ADMIN and SYS_ADMIN"
 	}
 	return stepHints[e.step]
 }
 
 var stepHints = map[string]string{
 	stepInspectNetwork: "look at the pod's network namespace and at -host-interface",
-	stepTunnel:         "look at the adaptor's permissions (NET_ADMIN, SYS_ADMIN) and at the pod's network namespace",
+	stepTunnel:         "look at the pod's network namespace",
 	stepConnect:        "check -forwarder-port, -proxy-timeout and the firewall between node and VM",
 }
 

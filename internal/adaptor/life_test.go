@@ -235,7 +235,7 @@ func TestLostReplyGivesTheSameInstance(t *testing.T) {
 
 func TestFailureOfTunnelLeavesNothing(t *testing.T) {
 	s := newStand(t, nil)
-	s.network.SetupErr = func() error { return errors.New("operation not permitted") }
+	s.network.SetupErr = func() error { return os.ErrPermission }
 	s.create("g1")
 	err := s.start("g1")
 	if err == nil || !strings.Contains(err.Error(), "step tunnel") || !strings.Contains(err.Error(), "NET_ADMIN") {

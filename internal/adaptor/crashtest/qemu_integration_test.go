@@ -90,6 +90,8 @@ func (w *qemuWorld) Command() *exec.Cmd {
 	cmd := exec.Command(w.bin+"/cloud-api-adaptor", "qemu",
 		"-socket", w.Socket(), "-pods-dir", w.dir+"/pods",
 		"-qemu-state-dir", w.dir+"/qemu", "-qemu-accel", "tcg",
+		// Adaptors are alone on their node; these are not.
+		"-vxlan-min-id", fmt.Sprint(1000*w.number),
 		"-qemu-bridge", fmt.Sprintf("orc%d", w.number),
 		"-qemu-subnet", fmt.Sprintf("10.99.%d.0/24", w.number), "-qemu-subnet6", "none")
 	cmd.Env = append(os.Environ(), "PROBE_PORT=0")
