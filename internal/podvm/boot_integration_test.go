@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -109,9 +110,10 @@ func seedISO(t *testing.T, files map[string]string) string {
 
 // vm is a running QEMU.
 type vm struct {
-	cmd  *exec.Cmd
-	out  *consoleLog
-	done chan error
+	cmd   *exec.Cmd
+	stdin io.Writer
+	out   *consoleLog
+	done  chan error
 }
 
 // consoleLog collects the console and wakes those who wait for a line.
@@ -146,6 +148,10 @@ func startVM(t *testing.T, extra ...string) *vm {
 	v.cmd = exec.Command("qemu-system-x86_64", args...)
 	v.cmd.Stdout, v.cmd.Stderr = v.out, v.out
 	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var err error
+	if v.stdin, err = v.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := v.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -385,9 +391,12 @@ func TestDiskBootsByUEFI(t *testing.T) {
 
 func TestTwoBuildsAreByteEqual(t *testing.T) {
 	t.Parallel()
-	image := testImage(t, Formats()...)
-	// Programs are compiled again, in another folder.
-	again := testImage(t, Formats()...)
+	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-img", "qemu-utils")
+	// The guest's own programs, compiled twice.
+	image, again := filepath.Join(t.TempDir(), "image"), filepath.Join(t.TempDir(), "elsewhere", "image")
+	for _, output := range []string{image, again} {
+		buildTestImage(t, output, "", Formats()...)
+	}
 	for _, name := range []string{"vmlinux", "vmlinuz", "initrd.cpio", "podvm.raw", "podvm.qcow2", "manifest.json"} {
 		a, err := fileSHA256(filepath.Join(image, name))
 		if err != nil {
@@ -401,6 +410,39 @@ func TestTwoBuildsAreByteEqual(t *testing.T) {
 			t.Errorf("%s differs", name)
 		}
 	}
+}
+
+func TestDebugImageHasAShell(t *testing.T) {
+	t.Parallel()
+	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86")
+	image := buildOwnImage(t, true)
+	v := startVM(t, directBoot(image, "")...)
+	v.await(t, "~ # ")
+	if _, err := v.stdin.Write([]byte("echo shell says $((6*7))\n")); err != nil {
+		t.Fatal(err)
+	}
+	v.await(t, "shell says 42")
+}
+
+// buildOwnImage builds the image that ships.
+func buildOwnImage(t *testing.T, debug bool) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := filepath.Join(t.TempDir(), "image")
+	_, err = Build(t.Context(), Options{
+		Output:  output,
+		Cache:   filepath.Join(cache, "outrigger", "podvm"),
+		Formats: []string{FormatInitramfs},
+		Debug:   debug,
+		Log:     t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
 }
 
 func TestBuildErrorsSayWhatToDo(t *testing.T) {

@@ -81,6 +81,7 @@ func (g *guest) boot() {
 		{"kernel modules", true, g.loadEarlyModules},
 		{"cgroups", true, enableControllers},
 		{"sysctls", false, setSysctls},
+		{"debug shell", false, g.startDebugShell},
 		{"loopback", false, loopbackUp},
 		{"seed", false, g.findSeed},
 		{"scratch disk", false, g.findScratch},
@@ -305,9 +306,6 @@ func (g *guest) afterReady() {
 	if n > 0 {
 		g.con.logf("listening to the power button")
 	}
-	if _, err := os.Stat(debugShell); err == nil {
-		go g.runShell()
-	}
 }
 
 func (g *guest) tryModules(stage string) {
@@ -348,14 +346,21 @@ func forwarderListens() bool {
 	return false
 }
 
-// runShell keeps a shell on the console of a debug image.
-func (g *guest) runShell() {
-	for {
-		done, err := g.reaper.startShell()
-		if err != nil {
-			g.con.logf("ERROR: shell: %v", err)
-			return
-		}
-		<-done
+// startDebugShell keeps a shell on the console of a debug image; it comes
+// early, to look at a boot that does not go on.
+func (g *guest) startDebugShell() error {
+	if _, err := os.Stat(debugShell); err != nil {
+		return nil
 	}
+	go func() {
+		for {
+			done, err := g.reaper.startShell()
+			if err != nil {
+				g.con.logf("ERROR: shell: %v", err)
+				return
+			}
+			<-done
+		}
+	}()
+	return nil
 }
