@@ -15,16 +15,11 @@ import (
 )
 
 // BenchmarkCall compares an agent call through relay, TLS and forwarder with
-// the same call on the agent's own unix socket, in turns.
+// the same call on the agent's own unix socket, in turns. Caller, relay,
+// forwarder and agent are processes of their own, as on a node and in its VM.
 func BenchmarkCall(b *testing.B) {
-	c := newChain(b)
-	conn, err := net.Dial("unix", c.agentSocket)
-	if err != nil {
-		b.Fatal(err)
-	}
-	directClient := ttrpc.NewClient(conn)
-	defer directClient.Close()
-	direct, relayed := agent.NewAgentServiceClient(directClient), agent.NewAgentServiceClient(c.client(b))
+	directSocket, relayedSocket := newProcesses(b)
+	direct, relayed := serviceAt(b, directSocket), serviceAt(b, relayedSocket)
 
 	var bare, through []time.Duration
 	for b.Loop() {
@@ -37,6 +32,17 @@ func BenchmarkCall(b *testing.B) {
 	b.ReportMetric(p50(through)-p50(bare), "µs-added-p50")
 	b.ReportMetric(p50(bare), "µs-direct-p50")
 	b.ReportMetric(rate(b, relayed), "calls/s")
+}
+
+func serviceAt(b *testing.B, socket string) agent.AgentServiceService {
+	b.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := ttrpc.NewClient(conn)
+	b.Cleanup(func() { client.Close() })
+	return agent.NewAgentServiceClient(client)
 }
 
 func timed(b *testing.B, service agent.AgentServiceService) time.Duration {

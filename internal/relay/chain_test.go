@@ -372,7 +372,15 @@ func TestBrokenFramesEndOneConnectionOnly(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVar); role != "" {
+		if err := playRole(role, os.Getenv(dirVar)); err != nil {
+			fmt.Fprintln(os.Stderr, role+":", err)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestEnsureStartsOne(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "rl")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -124,6 +125,10 @@ func start(ctx context.Context, o EnsureOptions) (*Client, error) {
 	// Nothing of our environment may matter to it, and some of it is secret.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// What our own starter left open would live as long as the relay: a pipe
+	// whose reader waits for its end would wait for ever. Before Linux 5.11
+	// that is not possible, and no reason to fail.
+	unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start agent-relay: %w", err)
 	}

@@ -22,7 +22,10 @@ import (
 
 const (
 	// clientDial bounds the wait of a client for its connection to the VM.
-	clientDial = 30 * time.Second
+	// Shims give a health check 30 s, so the reason still reaches them.
+	clientDial = 20 * time.Second
+	// refuseFor is how long a client without a VM is told so.
+	refuseFor = time.Second
 	// warmFor is how long the spare connection is worth more than a new one.
 	warmFor = 20 * time.Second
 )
@@ -123,7 +126,7 @@ func (s *sandbox) takeWarm() net.Conn {
 	defer s.mu.Unlock()
 	conn := s.warm
 	s.warm = nil
-	if conn != nil && time.Since(s.warmSince) > warmFor {
+	if conn != nil && (time.Since(s.warmSince) > warmFor || hungUp(conn)) {
 		conn.Close()
 		return nil
 	}
@@ -160,6 +163,7 @@ func (s *sandbox) handle(client net.Conn) {
 		var err error
 		if vm, err = s.target.dial(ctx); err != nil {
 			s.log.Error("no connection to the VM for a client", "error", err)
+			s.refuse(client, err)
 			return
 		}
 	}
@@ -167,6 +171,13 @@ func (s *sandbox) handle(client net.Conn) {
 	if err := proxy.Run(s.ctx, client, vm); err != nil && s.ctx.Err() == nil {
 		s.log.Warn("a client's connection ended", "error", err)
 	}
+}
+
+// refuse tells a client why its calls come to nothing. Stop does not wait for it.
+func (s *sandbox) refuse(client net.Conn, cause error) {
+	defer context.AfterFunc(s.ctx, func() { client.Close() })()
+	cause = status.Errorf(codes.Unavailable, "the pod VM at %s cannot be reached: %v; %s", s.request.Address, cause, advice(cause))
+	ttrpcframe.Refuse(client, cause, refuseFor)
 }
 
 func (s *sandbox) count(change int32) {

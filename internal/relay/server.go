@@ -98,6 +98,11 @@ func (s *Server) reserve(request *pb.ServeRequest, target *target) (*sandbox, er
 		}
 		return nil, nil
 	}
+	for id, other := range s.sandboxes {
+		if other.request.SocketPath == request.SocketPath {
+			return nil, status.Errorf(codes.AlreadyExists, "socket_path %s is that of sandbox %s", request.SocketPath, id)
+		}
+	}
 	sb := newSandbox(request, target, s.log)
 	s.sandboxes[request.Id] = sb
 	return sb, nil

@@ -4,12 +4,14 @@ package ttrpcframe
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Interceptor may change the argument of a request. An error is answered to
@@ -25,7 +27,17 @@ type Proxy struct {
 	Intercept Interceptor
 	// Calls, if not nil, counts requests.
 	Calls *atomic.Int64
+	// Linger is how long answers may still come after the client has closed
+	// its side: a killed client looks the same, and a server that hangs would
+	// keep its connection for ever. 0 means 10 s.
+	Linger time.Duration
 }
+
+const (
+	// readAhead holds a TLS record. Longer frames are read past the buffer.
+	readAhead     = 16 << 10
+	defaultLinger = 10 * time.Second
+)
 
 // Run passes frames both ways until one side ends, then closes both and
 // answers why: nil when a side closed between two frames or ctx ended.
@@ -48,7 +60,7 @@ func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	upErr := p.requests(ctx, client, server, back)
 	if upErr == nil && closeWrite(server) {
 		// The client sends no more, but answers may be on their way to it.
-		wg.Wait()
+		p.linger(ctx)
 	}
 	cancel()
 	client.Close()
@@ -57,9 +69,16 @@ func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	return errors.Join(ordinary(upErr), ordinary(downErr))
 }
 
+// linger returns when the server has ended, or when it had long enough.
+func (p *Proxy) linger(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Linger, defaultLinger))
+	defer cancel()
+	<-ctx.Done()
+}
+
 // requests forwards what the client sends until its end; nil is end of file.
 func (p *Proxy) requests(ctx context.Context, client, server net.Conn, back *lockedWriter) error {
-	reader := NewReader(bufio.NewReaderSize(client, keepBuffer))
+	reader := NewReader(bufio.NewReaderSize(client, readAhead))
 	for {
 		frame, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -110,7 +129,7 @@ func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
 }
 
 func copyFrames(w io.Writer, conn net.Conn) error {
-	reader := NewReader(bufio.NewReaderSize(conn, keepBuffer))
+	reader := NewReader(bufio.NewReaderSize(conn, readAhead))
 	for {
 		frame, err := reader.Next()
 		if err != nil {

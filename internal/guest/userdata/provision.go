@@ -168,13 +168,19 @@ func (o Options) replace(name string, content []byte, mode os.FileMode) error {
 	return nil
 }
 
+func (o Options) exists(name string) bool {
+	_, err := os.Lstat(filepath.Join(o.Dir, name))
+	return err == nil
+}
+
 // unpackInitData writes what initdata holds; a VM without any gets an empty
 // one, so that its digest is always there to be measured.
 func (o Options) unpackInitData() error {
-	data := cloudinit.EmptyInitData()
+	data, none := cloudinit.EmptyInitData(), false
 	text, err := os.ReadFile(filepath.Join(o.Dir, initDataFile))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+		none = true
 	case err != nil:
 		return err
 	default:
@@ -186,6 +192,9 @@ func (o Options) unpackInitData() error {
 		if !slices.Contains(fromInitData, name) {
 			o.Logger.Warn("initdata holds an entry that is not used", "name", name)
 			continue
+		}
+		if none && o.exists(name) {
+			continue // user-data brought it by itself
 		}
 		if err := o.replace(name, []byte(content), 0o644); err != nil {
 			return err

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ttrpcframe
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// pair answers both ends of a unix connection.
+func pair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "fr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", dir+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if near, err = net.Dial("unix", dir+"/s"); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = listener.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { near.Close(); far.Close() })
+	return near, far
+}
+
+// TestServerThatHangs has a client that is killed during a call, and a server
+// that never notices.
+func TestServerThatHangs(t *testing.T) {
+	client, clientFar := pair(t)
+	server, _ := pair(t)
+	done := make(chan error, 1)
+	go func() {
+		proxy := &Proxy{Linger: 10 * time.Millisecond}
+		done <- proxy.Run(context.Background(), clientFar, server)
+	}()
+	client.Close()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("error %v", err)
+		}
+	case <-time.After(8 * time.Second): // below the default
+		t.Error("the proxy outlives its client")
+	}
+}
+
+func TestAnswersStillComeAfterTheClientsEnd(t *testing.T) {
+	client, clientFar := pair(t)
+	server, agent := pair(t)
+	go new(Proxy).Run(context.Background(), clientFar, server)
+
+	client.(*net.UnixConn).CloseWrite()
+	if _, err := NewReader(agent).Next(); err == nil {
+		t.Fatal("the server did not see the client's end")
+	}
+	answer, err := NewFrame(1, TypeResponse, 0, []byte("late"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agent.Write(answer); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := NewReader(client).Next(); err != nil || string(got.Payload()) != "late" {
+		t.Errorf("answer %q, %v", got, err)
+	}
+}
+
+func TestRefuseTellsWhy(t *testing.T) {
+	near, far := pair(t)
+	done := make(chan struct{})
+	go func() {
+		Refuse(far, status.Error(codes.Unavailable, "the VM is gone"), time.Minute)
+		close(done)
+	}()
+	client := ttrpc.NewClient(near)
+	for range 2 {
+		err := client.Call(t.Context(), "grpc.Health", "Check", new(emptypb.Empty), new(emptypb.Empty))
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the VM is gone") {
+			t.Errorf("error %v", err)
+		}
+	}
+	client.Close()
+	<-done
+}
