@@ -65,7 +65,8 @@ func checkStreams(t *testing.T, r *replay) {
 	t.Helper()
 	for _, want := range []struct{ exec, stream, text string }{
 		{containerID, "ReadStdout", "out-line\nconfigmap-value\nsearch svc.local\nnameserver 127.0.0.53\n"},
-		{containerID, "ReadStderr", "err-line\n"},
+		// The signal goes to all processes, so the shell also reports sleep's end.
+		{containerID, "ReadStderr", "err-line\nUser defined signal 2\n"},
 		{syncExec, "ReadStdout", "exec-ok bar p1host\n/cfg:\nkey\n\n/ed:\n"},
 		{syncExec, "ReadStderr", ""},
 		{stdinExec, "ReadStdout", "piped-data\n"},

@@ -181,6 +181,10 @@ func (r *replay) read(c call, req *agent.ReadStreamRequest) {
 // The shim waits for other processes only when their streams have ended.
 func (r *replay) wait(c call, req *agent.WaitProcessRequest) {
 	want := r.recordedStatus(c)
+	if req.ContainerId == r.sandbox {
+		// The reply to the first poll comes at the end, like those to the others.
+		want = r.recordedStatus(call{number: lastBefore(r.answers)})
+	}
 	check := func() {
 		var res agent.WaitProcessResponse
 		if err := r.call(c, req, &res); err != nil {
@@ -219,6 +223,17 @@ func (r *replay) recordedStatus(c call) int32 {
 	}
 	r.t.Errorf("call %d: the recording has no reply", c.number)
 	return 0
+}
+
+// lastBefore is the number before the last reply of WaitProcess.
+func lastBefore(answers []answer) int {
+	last := 0
+	for _, a := range answers {
+		if a.method == "WaitProcess" {
+			last = a.after - 1
+		}
+	}
+	return last
 }
 
 func (r *replay) noteCopy(req *agent.CopyFileRequest) {

@@ -208,9 +208,9 @@ func qemus(dir string) []string {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, p := range paths {
 		line, _ := os.ReadFile(p)
-		text := strings.ReplaceAll(string(line), "\x00", " ")
-		if strings.HasPrefix(text, "qemu-system") && strings.Contains(text, dir) {
-			found = append(found, fmt.Sprintf("%s: %s", p, text))
+		program, _, _ := strings.Cut(string(line), "\x00")
+		if strings.HasPrefix(filepath.Base(program), "qemu-system") && strings.Contains(string(line), dir) {
+			found = append(found, fmt.Sprintf("%s: %s", p, program))
 		}
 	}
 	return found
