@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -105,6 +106,12 @@ func list(text string) []string {
 
 func serve(ctx context.Context, o *options) error {
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.level})))
+	if os.Getenv("GOGC") == "" {
+		// The heap is a few megabytes; streaming output would collect it
+		// hundreds of times a second.
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(64 << 20)
+	}
 	a, err := agent.New(o.config)
 	if err != nil {
 		return err

@@ -273,6 +273,34 @@ func TestPullErrorsAndProgress(t *testing.T) {
 	}
 }
 
+func TestFullDisk(t *testing.T) {
+	p := newPod(t)
+	images := p.root + "/pull/images"
+	if err := unix.Mount("small", images, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.agent.CreateContainer(p.ctx, p.command("c1", "true"))
+	if err == nil || !strings.Contains(err.Error(), p.root+"/pull is full") {
+		t.Errorf("a full disk: %v", err)
+	}
+	if left, _ := os.ReadDir(images); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	unix.Unmount(images, 0)
+	p.run(p.command("c1", "true"))
+}
+
+func TestNoNewPrivilegesHoldsForExecs(t *testing.T) {
+	p := newPod(t)
+	req := p.command("c1", "sleep 1000")
+	req.OCI.Process.NoNewPrivileges = true
+	id := p.run(req)
+	p.exec(id, "e", "grep NoNewPrivs /proc/self/status")
+	if got := p.finish(id, "e"); got.out != "NoNewPrivs:\t1\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestGuestCalls(t *testing.T) {
 	p := newPod(t)
 	details, err := p.agent.GetGuestDetails(p.ctx, &agent.GuestDetailsRequest{MemBlockSize: true})

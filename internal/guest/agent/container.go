@@ -32,10 +32,12 @@ type container struct {
 	rootfs, scratch string
 	// sharedPID: its processes do not end with the first one by themselves.
 	sharedPID bool
-	cgroup    cgroup
-	init      *process
-	state     atomic.Int32
-	stopOOM   func()
+	// noNewPrivileges also holds for execs, whose requests may not say it.
+	noNewPrivileges bool
+	cgroup          cgroup
+	init            *process
+	state           atomic.Int32
+	stopOOM         func()
 
 	mu       sync.Mutex
 	execs    map[string]*process // nil while it is being started

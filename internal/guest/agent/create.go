@@ -86,6 +86,7 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
+	c.noNewPrivileges = spec.Process.NoNewPrivileges
 	if err := writeJSON(filepath.Join(c.bundle, "config.json"), spec); err != nil {
 		return err
 	}
@@ -218,6 +219,7 @@ func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRe
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	spec.ApparmorProfile, spec.SelinuxLabel = "", ""
+	spec.NoNewPrivileges = spec.NoNewPrivileges || c.noNewPrivileges
 	file := filepath.Join(c.bundle, fmt.Sprintf("exec%d", a.serial.Add(1)))
 	defer os.Remove(file)
 	if err := writeJSON(file, spec); err != nil {

@@ -42,7 +42,7 @@ func (a *Agent) SignalProcess(ctx context.Context, req *agent.SignalProcessReque
 	if err != nil {
 		return nil, err
 	}
-	if req.GetExecId() == "" && !c.pause {
+	if req.GetExecId() == "" && c.cgroup.processes() != "" {
 		return &emptypb.Empty{}, fail(codes.Internal, c.signalAll(sig))
 	}
 	p, err := a.findProcess(c.id, req.GetExecId())
@@ -52,7 +52,7 @@ func (a *Agent) SignalProcess(ctx context.Context, req *agent.SignalProcessReque
 	if err := a.reaper.signal(p.child, sig); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
-	if sig == unix.SIGKILL {
+	if sig == unix.SIGKILL && !c.pause {
 		return &emptypb.Empty{}, fail(codes.Internal, c.cgroup.thaw())
 	}
 	return &emptypb.Empty{}, nil

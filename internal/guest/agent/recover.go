@@ -36,6 +36,7 @@ type rememberedContainer struct {
 	RootFS    string `json:"rootfs"`
 	Scratch   string `json:"scratch"`
 	SharedPID bool   `json:"shared_pid"`
+	NoNewPriv bool   `json:"no_new_privileges"`
 }
 
 const memoName = "outrigger.json"
@@ -54,7 +55,7 @@ func (a *Agent) rememberSandbox(sb *sandbox) error {
 
 func (a *Agent) rememberContainer(c *container) error {
 	return writeJSON(filepath.Join(c.bundle, memoName), rememberedContainer{
-		remembered: memoOf(c.init.child), RootFS: c.rootfs, Scratch: c.scratch, SharedPID: c.sharedPID,
+		remembered: memoOf(c.init.child), RootFS: c.rootfs, Scratch: c.scratch, SharedPID: c.sharedPID, NoNewPriv: c.noNewPrivileges,
 	})
 }
 
@@ -109,7 +110,7 @@ func (a *Agent) recoverContainer(id string) {
 	if err := readJSON(filepath.Join(c.bundle, memoName), &memo); err != nil {
 		a.log.Warn("container was half made and is left to DestroySandbox", "container", id, "err", err)
 	}
-	c.rootfs, c.scratch, c.sharedPID = memo.RootFS, memo.Scratch, memo.SharedPID
+	c.rootfs, c.scratch, c.sharedPID, c.noNewPrivileges = memo.RootFS, memo.Scratch, memo.SharedPID, memo.NoNewPriv
 	c.state.Store(int32(started))
 	c.init = &process{
 		stdin: newSink(nil, false), stdout: newSource(nil), stderr: newSource(nil),

@@ -17,6 +17,11 @@ import (
 // 4 MiB.
 const maxRead = 1 << 20
 
+// pipeSize is what the kernel buffers of a stream, in bytes: enough for a
+// process and its reader not to wait for each other all the time. Memory is
+// taken only for what is in it.
+const pipeSize = 256 << 10
+
 // errEOF is the end of an output stream.
 var errEOF = io.EOF
 
@@ -224,6 +229,8 @@ func pipe(reading bool) (here, there *os.File, err error) {
 	if !reading {
 		mine, theirs = theirs, mine
 	}
+	// Best effort: the kernel may allow less.
+	unix.FcntlInt(uintptr(mine), unix.F_SETPIPE_SZ, pipeSize)
 	if err := unix.SetNonblock(mine, true); err != nil {
 		return nil, nil, os.NewSyscallError("fcntl", err)
 	}

@@ -473,3 +473,29 @@ func TestBadNamesAndArtifacts(t *testing.T) {
 	w.push("chart", image(t, static.NewLayer([]byte("x"), "application/vnd.cncf.helm.chart")))
 	w.pullFails(w.ref("chart"), "is this a container image?")
 }
+
+func TestProgressWakesThoseWhoWait(t *testing.T) {
+	p := NewProgress()
+	got := make(chan Status)
+	go func() { got <- p.Wait(t.Context(), 0) }()
+	p.start(100, slog.New(slog.DiscardHandler)) // not what it waits for
+	p.add(10)
+	if s := <-got; s != (Status{Done: 10, Total: 100}) {
+		t.Errorf("%+v", s)
+	}
+	go func() { got <- p.Wait(t.Context(), 10) }()
+	p.finish()
+	if s := <-got; !s.Finished {
+		t.Errorf("%+v", s)
+	}
+	fresh, ctx := NewProgress(), canceled(t)
+	if s := fresh.Wait(ctx, 0); s != (Status{}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
