@@ -204,11 +204,14 @@ func TestManyPods(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	insides := map[*labPod]*testNS{}
+	for _, pod := range pods {
+		insides[pod] = pod.inside()
+	}
 	each("traffic", func(p *labPod) error {
-		return errors.Join(exchange(l.outside, p.inside(), p.ip4, 4<<20), exchange(l.outside, p.inside(), p.ip6, 4<<20))
+		return errors.Join(exchange(l.outside, insides[p], p.ip4, 4<<20), exchange(l.outside, insides[p], p.ip6, 4<<20))
 	})
-	next := pods[1].inside()
-	mustExchange(t, "pod to pod", pods[0].inside(), next, pods[1].ip6, 1<<20)
+	mustExchange(t, "pod to pod", insides[pods[0]], insides[pods[1]], pods[1].ip6, 1<<20)
 	each("tear down", (*labPod).teardownNode)
 	for _, pod := range pods {
 		l.node.ip(fmt.Sprintf("link del veth%d", pod.number), fmt.Sprintf("link del vm%d", pod.number))

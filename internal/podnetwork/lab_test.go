@@ -121,14 +121,18 @@ func (n *testNS) snapshot() string {
 	return out.String()
 }
 
-// settle waits for the kernel's work queue, which finishes new IPv6 addresses.
+// settle waits for the kernel's work queues, which finish new IPv6 addresses
+// and carry the news of a carrier.
 func (n *testNS) settle() {
 	n.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); n.run("", "ip", "-o", "-6", "addr", "show", "tentative") != ""; {
+	unsettled := func() bool {
+		return n.run("", "ip", "-o", "-6", "addr", "show", "tentative") != "" ||
+			strings.Contains(n.run("", "ip", "-o", "link", "show", "up"), "NO-CARRIER")
+	}
+	for deadline := time.Now().Add(20 * time.Second); unsettled(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			n.t.Fatal("IPv6 addresses stay tentative")
+			n.t.Fatal("interfaces do not settle")
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
