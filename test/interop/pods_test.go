@@ -176,6 +176,10 @@ func configMapUpdate(t *testing.T, c *client) {
 		t.Fatalf("the config map is %q", out)
 	}
 	version("..2026_01_01_00_00_01.2", "new\n")
+	// kubelet then removes the old one, which is what the shim waits for.
+	if err := os.RemoveAll(filepath.Join(volume, "..2026_01_01_00_00_00.1")); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, func() error {
 		if out, _, _ := app.exec(t, "cat", "/cfg/key"); out != "new\n" {
 			return fmt.Errorf("the config map still has %q", out)
