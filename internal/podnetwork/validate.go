@@ -125,7 +125,8 @@ func check(ok bool, format string, args ...any) error {
 // validInterface is the kernel's rule for names (dev_valid_name), lo excluded.
 func validInterface(name string) bool {
 	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." && name != "lo" &&
-		!strings.ContainsAny(name, "/: \t\n\v\f\r\x00\xa0")
+		!strings.ContainsFunc(name, func(r rune) bool { return strings.ContainsRune("/: \t\n\v\f\r\x00\u00a0", r) }) &&
+		!strings.Contains(name, "\xa0")
 }
 
 func (c *Config) validateMAC() error {

@@ -35,7 +35,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: nettool send|receive|listen|datagram|lookup ...")
+		return errors.New("usage: nettool send|receive|listen|datagram|lookup|pattern ARGUMENTS")
 	}
 	switch args[0] {
 	case "send":

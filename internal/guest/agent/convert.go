@@ -2,6 +2,8 @@
 
 package agent
 
+//lint:file-ignore SA1019 callers may still send what runtimes have deprecated
+
 import (
 	"os"
 
@@ -77,7 +79,7 @@ func toRlimit(in *agent.POSIXRlimit) oci.POSIXRlimit {
 
 func toHooks(in *agent.Hooks) *oci.Hooks {
 	out := &oci.Hooks{
-		Prestart:        each(in.GetPrestart(), toHook), //nolint:staticcheck // callers may still send it
+		Prestart:        each(in.GetPrestart(), toHook),
 		Poststart:       each(in.GetPoststart(), toHook),
 		Poststop:        each(in.GetPoststop(), toHook),
 		CreateRuntime:   each(in.GetCreateRuntime(), toHook),
@@ -162,7 +164,7 @@ func toMemory(in *agent.LinuxMemory) *oci.LinuxMemory {
 	}
 	return &oci.LinuxMemory{
 		Limit: set(in.GetLimit()), Reservation: set(in.GetReservation()), Swap: set(in.GetSwap()),
-		Kernel:    set(in.GetKernel()), //nolint:staticcheck // callers may still send it
+		Kernel:    set(in.GetKernel()),
 		KernelTCP: set(in.GetKernelTCP()), Swappiness: set(in.GetSwappiness()), DisableOOMKiller: set(in.GetDisableOOMKiller()),
 	}
 }
