@@ -46,6 +46,7 @@ type pod struct {
 	id     string
 	name   string
 	config *cri.PodSandboxConfig
+	gone   bool
 }
 
 func (c *client) runPod(t *testing.T, name string, change func(*cri.PodSandboxConfig)) *pod {
@@ -76,9 +77,13 @@ func (c *client) runPod(t *testing.T, name string, change func(*cri.PodSandboxCo
 	return p
 }
 
-// remove stops and removes the pod; again is success.
+// remove stops and removes the pod, once.
 func (p *pod) remove(t *testing.T) {
 	t.Helper()
+	if p.gone {
+		return
+	}
+	p.gone = true
 	// The test's context has ended when this runs as a clean-up.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
