@@ -283,58 +283,6 @@ func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err e
 	return server.Reference(), func() { server.Close() }, nil
 }
 
-// containerSpec merges the image's configuration with the request, as a
-// container runtime does.
-func (r *runner) containerSpec() (podclient.ContainerSpec, error) {
-	cfg := r.image.Config
-	user, err := r.image.User(r.req.User)
-	if err != nil {
-		return podclient.ContainerSpec{}, fmt.Errorf("image %s: %w", r.req.Image, err)
-	}
-	args := append([]string(nil), cfg.Entrypoint...)
-	if len(r.req.Command) > 0 {
-		args = append(args, r.req.Command...)
-	} else {
-		args = append(args, cfg.Cmd...)
-	}
-	if len(args) == 0 {
-		return podclient.ContainerSpec{}, fmt.Errorf("image %s has no command; give one after --", r.req.Image)
-	}
-	spec := podclient.ContainerSpec{
-		Name: r.req.Name, Args: args, Cwd: firstOf(r.req.Workdir, cfg.WorkingDir, "/"), TTY: r.req.TTY,
-		Env:    mergeEnv(r.baseEnv(user), cfg.Env, r.req.Env),
-		User:   podclient.User{UID: user.UID, GID: user.GID, AdditionalGIDs: user.Additional},
-		Mounts: r.req.Mounts, MemoryBytes: r.req.MemoryBytes, MilliCPU: r.req.MilliCPU,
-		CreateTimeout: r.req.PullTimeout, OnEvent: show(r.progress, ""), Image: r.req.Image,
-	}
-	if r.term != nil {
-		spec.Rows, spec.Columns = r.term.size()
-	}
-	r.record.Command, r.record.Env, r.record.Cwd = args, spec.Env, spec.Cwd
-	r.record.UID, r.record.GID, r.record.GIDs = user.UID, user.GID, user.Additional
-	return spec, nil
-}
-
-func (r *runner) baseEnv(user registry.User) []string {
-	env := []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOSTNAME=" + r.req.Hostname, "HOME=" + firstOf(user.Home, "/"),
-	}
-	if r.req.TTY {
-		env = append(env, "TERM=xterm")
-	}
-	return env
-}
-
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
-
 // watch passes streams and signals until the container ends.
 func (r *runner) watch() (int, error) {
 	ctx := context.Background()
