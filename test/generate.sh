@@ -20,11 +20,13 @@ protoc -I. -I/usr/include \
   --go_out="$out" --go_opt=paths=source_relative \
   --go-ttrpc_out="$out" --go-ttrpc_opt=paths=source_relative "${protos[@]}"
 
+CGO_ENABLED=0 go run ./internal/reference "$out/docs/reference"
+
 if [ "$check" = --check ]; then
   stale=0
   while read -r f; do
     cmp -s "$out/$f" "$f" || { echo "generate: $f is stale; run \`make generate\` and commit" >&2; stale=1; }
-  done < <(cd "$out" && find . -name '*.go')
+  done < <(cd "$out" && find . -type f)
   [ $stale = 0 ] && echo "generate: generated code is fresh"
   exit $stale
 fi
