@@ -187,10 +187,24 @@ func (v *vm) await(t *testing.T, text string) {
 		select {
 		case <-changed:
 		case err := <-v.done:
-			t.Fatalf("the VM ended (%v) before it printed %q", err, text)
+			// All output is there once QEMU has been waited for.
+			if all, _ := v.out.read(); !strings.Contains(all, text) {
+				t.Fatalf("the VM ended (%v) before it printed %q", err, text)
+			}
+			return
 		case <-deadline:
 			t.Fatalf("no %q on the console", text)
 		}
+	}
+}
+
+// awaitEnd waits until QEMU has ended by itself.
+func (v *vm) awaitEnd(t *testing.T) {
+	t.Helper()
+	select {
+	case <-v.done:
+	case <-time.After(bootDeadline):
+		t.Fatal("QEMU runs on")
 	}
 }
 
@@ -316,11 +330,7 @@ func TestPowerButtonEndsTheVM(t *testing.T) {
 	v.await(t, "listening to the power button")
 	qmp(t, dir+"/s", "system_powerdown")
 	v.await(t, "powering off: terminated")
-	select {
-	case <-v.done:
-	case <-time.After(bootDeadline):
-		t.Fatal("QEMU runs on")
-	}
+	v.awaitEnd(t)
 }
 
 func qmp(t *testing.T, socket, command string) {
@@ -363,11 +373,7 @@ func TestBrokenImageSaysSoAndEnds(t *testing.T) {
 	f.Close()
 	v := startVM(t, directBoot(image, "")...)
 	v.await(t, "powering off: FATAL: kernel modules: open /modules/nosuch.ko")
-	select {
-	case <-v.done:
-	case <-time.After(bootDeadline):
-		t.Fatal("QEMU runs on")
-	}
+	v.awaitEnd(t)
 }
 
 func TestDiskBootsByUEFI(t *testing.T) {
@@ -422,6 +428,20 @@ func TestDebugImageHasAShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.await(t, "shell says 42")
+}
+
+func TestTerminationDuringTheBootIsOrderly(t *testing.T) {
+	t.Parallel()
+	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86")
+	v := startVM(t, directBoot(buildOwnImage(t, true), "")...)
+	// Without a seed the boot stays here for minutes.
+	v.await(t, "no user-data yet")
+	v.await(t, "~ # ")
+	if _, err := v.stdin.Write([]byte("kill -TERM 1\n")); err != nil {
+		t.Fatal(err)
+	}
+	v.await(t, "powering off: terminated")
+	v.awaitEnd(t)
 }
 
 // buildOwnImage builds the image that ships.

@@ -53,11 +53,7 @@ type step struct {
 // Run boots the guest. It must be PID 1 and does not return.
 func Run() {
 	con := openConsole()
-	defer func() {
-		if p := recover(); p != nil {
-			powerOff(con, fmt.Sprintf("FATAL: podvm-init panicked: %v", p))
-		}
-	}()
+	defer powerOffOnPanic(con)
 	if err := makeRootPivotable(); err != nil {
 		powerOff(con, "FATAL: root file system: "+err.Error())
 	}
@@ -68,9 +64,21 @@ func Run() {
 	con.logf("userspace started")
 	g := &guest{con: con, reaper: newReaper()}
 	go g.reaper.run()
-	g.boot()
-	g.afterReady()
-	awaitShutdown(con)
+	shutdown := listenForShutdown()
+	go func() {
+		defer powerOffOnPanic(con)
+		g.boot()
+		g.afterReady()
+	}()
+	powerOff(con, (<-shutdown).String())
+}
+
+// powerOffOnPanic is deferred by a goroutine whose panic must read as one line
+// on the console instead of a trace and a kernel panic.
+func powerOffOnPanic(con *console) {
+	if p := recover(); p != nil {
+		powerOff(con, fmt.Sprintf("FATAL: podvm-init panicked: %v", p))
+	}
 }
 
 func (g *guest) boot() {

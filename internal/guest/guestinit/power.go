@@ -23,14 +23,15 @@ func powerOff(con *console, reason string) {
 	os.Exit(1)
 }
 
-// awaitShutdown powers off on SIGTERM, on ctrl-alt-del and on the power
-// button.
-func awaitShutdown(con *console) {
-	// Ctrl-alt-del then comes as SIGINT instead of a hard reset.
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF)
+// listenForShutdown gives the signals that end the VM: SIGTERM, ctrl-alt-del
+// and the power button. Call it before the boot's first wait: the default
+// action of any of them ends PID 1, and that is a kernel panic.
+func listenForShutdown() <-chan os.Signal {
 	sig := make(chan os.Signal, 1)
 	signal.Notify(sig, syscall.SIGTERM, syscall.SIGINT, syscall.SIGPWR)
-	powerOff(con, (<-sig).String())
+	// Ctrl-alt-del then comes as SIGINT instead of a hard reset.
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF)
+	return sig
 }
 
 // Linux input-event-codes.h and input.h (struct input_event on 64 bit).
