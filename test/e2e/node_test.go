@@ -60,14 +60,14 @@ func (n *node) newPod(t *testing.T, name string) *pod {
 		Name: name, Namespace: "e2e", Netns: netns, DNS: []string{"search e2e.test", "nameserver " + outsideV4},
 	})
 	if err != nil {
-		t.Fatalf("create pod %s: %v%s", name, err, console(err))
+		t.Fatalf("create pod %s: %v%s", name, err, consoleOf(err))
 	}
 	result := &pod{Pod: p, node: n, port: port}
 	t.Cleanup(func() { result.stop(t) })
 	return result
 }
 
-func console(err error) string {
+func consoleOf(err error) string {
 	if start, ok := err.(*podclient.StartError); ok {
 		return "\nconsole:\n" + string(start.Console)
 	}

@@ -5,6 +5,9 @@
 package stand
 
 import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -20,12 +23,18 @@ import (
 // characters, and the path of a unix socket may have 107 (unix(7)).
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "ot")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		dir := fmt.Sprintf("/var/tmp/o%04x", rand.IntN(1<<16))
+		err := os.Mkdir(dir, 0o700)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // Binary answers the path of one of our own programs in bin/.
