@@ -27,7 +27,7 @@ const (
 // of which TCG has none.
 const (
 	appendAll = "console=ttyS0 quiet panic=-1"
-	appendTCG = "cryptomgr.notests nokaslr mitigations=off random.trust_cpu=on"
+	appendTCG = "cryptomgr.notests nokaslr mitigations=off random.trust_cpu=on noreplace-smp"
 )
 
 // arguments is QEMU's command line for an instance. vhost says whether the

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -130,21 +129,19 @@ func guestBoot(t *testing.T, runs int) []row {
 
 // qemuCPU answers the CPU time of the one QEMU whose files are in dir.
 func qemuCPU(t *testing.T, dir string) time.Duration {
-	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, p := range paths {
-		line, _ := os.ReadFile(p)
-		if !strings.Contains(string(line), "qemu-system") || !strings.Contains(string(line), dir) || strings.Contains(string(line), "cloud-api-adaptor") {
-			continue
-		}
-		stat, _ := os.ReadFile(filepath.Dir(p) + "/stat")
-		// utime and stime are fields 14 and 15, in ticks of 10 ms (proc(5)).
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
-		user, _ := strconv.Atoi(fields[11])
-		system, _ := strconv.Atoi(fields[12])
-		return time.Duration(user+system) * 10 * time.Millisecond
+	pids := stand.QEMUs(dir)
+	if len(pids) != 1 {
+		t.Fatalf("%d QEMUs are running", len(pids))
 	}
-	t.Fatal("no QEMU is running")
-	return 0
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pids[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// utime and stime are fields 14 and 15, in ticks of 10 ms (proc(5)).
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // firstOutput is `outrigger run` as a user sees it, from nothing.
@@ -152,7 +149,8 @@ func firstOutput(t *testing.T, runs int) []row {
 	var times, whole []time.Duration
 	for range runs {
 		root := stand.Dir(t)
-		cmd := exec.Command(stand.Binary(t, "outrigger"), "run", "--root", root, "--quiet", "oci:"+stand.Binary(t, "demo-image"), "--", "echo", "hello")
+		cmd := exec.Command(stand.Binary(t, "outrigger"), "run", "--quiet", "oci:"+stand.Binary(t, "demo-image"), "--", "echo", "hello")
+		cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+root+"/root", "QEMU_STATE_DIR="+root+"/state", "QEMU_ACCEL=tcg")
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		stdout, err := cmd.StdoutPipe()

@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -199,21 +198,10 @@ func (n *node) leftovers(t *testing.T) []string {
 			}
 		}
 	}
-	return append(left, qemus(n.dir)...)
-}
-
-// qemus answers the command lines of QEMUs whose files are in dir.
-func qemus(dir string) []string {
-	var found []string
-	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, p := range paths {
-		line, _ := os.ReadFile(p)
-		program, _, _ := strings.Cut(string(line), "\x00")
-		if strings.HasPrefix(filepath.Base(program), "qemu-system") && strings.Contains(string(line), dir) {
-			found = append(found, fmt.Sprintf("%s: %s", p, program))
-		}
+	for _, pid := range stand.QEMUs(n.dir) {
+		left = append(left, fmt.Sprintf("QEMU, process %d", pid))
 	}
-	return found
+	return left
 }
 
 // eventually polls what has no event to wait for.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 // TestAdaptorKilledUnderAPod kills the adaptor with SIGKILL, twice, while a
@@ -85,7 +86,7 @@ func TestAdaptorKilledWhileVMBoots(t *testing.T) {
 		failed <- err
 	}()
 	eventually(t, func() error {
-		if len(qemus(n.dir)) == 0 {
+		if len(stand.QEMUs(n.dir)) == 0 {
 			return fmt.Errorf("QEMU has not started")
 		}
 		return nil

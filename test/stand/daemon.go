@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -166,4 +167,21 @@ func Run(t testing.TB, name string, args ...string) string {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// QEMUs answers the process ids of the QEMUs whose files are in dir.
+func QEMUs(dir string) []int {
+	var found []int
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range paths {
+		line, _ := os.ReadFile(p)
+		program, _, _ := strings.Cut(string(line), "\x00")
+		// The provider starts QEMU in the instance's folder.
+		cwd, _ := os.Readlink(filepath.Join(filepath.Dir(p), "cwd"))
+		if strings.HasPrefix(filepath.Base(program), "qemu-system") && strings.HasPrefix(cwd, dir+"/") {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+			found = append(found, pid)
+		}
+	}
+	return found
 }
