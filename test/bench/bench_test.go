@@ -94,7 +94,7 @@ func kernel() string {
 }
 
 // median of at least one value.
-func median[T int | int64 | float64 | time.Duration](values []T) T {
+func median[T int64 | float64 | time.Duration](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
 }
