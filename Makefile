@@ -44,7 +44,7 @@ build: ## Put every binary into bin/
 podvm: $(PODVM)/initrd.cpio ## Build the pod VM image (kernel, initramfs, disk) into bin/podvm
 
 $(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard podvm/*)
-	go run ./cmd/podvm-image build --output $(PODVM) --cache $(CACHE)/podvm
+	go run ./cmd/podvm-image build --output $(PODVM) --cache $(CACHE)/podvm --guest-version $(VERSION)
 
 .PHONY: demo-image
 demo-image: $(DEMO)/index.json ## Build the container image of the demo
