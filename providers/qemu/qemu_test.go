@@ -196,7 +196,7 @@ func TestArguments(t *testing.T) {
 	r := testRecord()
 	line := strings.Join(arguments(r, false), " ")
 	for _, want := range []string{
-		"-machine q35 -accel tcg,tb-size=256 -cpu max,-erms,-fsrm -smp 2 -m 512",
+		"-machine q35 -accel tcg,tb-size=256 -cpu max,-erms,-fsrm,-aes -smp 2 -m 512",
 		"-kernel /image/vmlinux -initrd /image/initrd.cpio",
 		"cryptomgr.notests", "mac=02:6f:74:01:02:03", "ifname=ort0", "serial=cidata", "serial=scratch", "romfile=",
 	} {
