@@ -15,11 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childEnv is the environment of every program.
+// childEnv is the environment of every program. GODEBUG may come from the
+// kernel's command line.
 var childEnv = []string{
 	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	"HOME=/root",
 	"TERM=linux",
+	"GODEBUG=" + os.Getenv("GODEBUG"),
 }
 
 // Restart delays of a supervised program; the delay doubles while it keeps
