@@ -35,7 +35,10 @@ type Proxy struct {
 
 const (
 	// readAhead holds a TLS record. Longer frames are read past the buffer.
-	readAhead     = 16 << 10
+	readAhead = 16 << 10
+	// answerAhead holds a frame with the 32 KiB of output that a shim asks
+	// for, to be read at once.
+	answerAhead   = 36 << 10
 	defaultLinger = 10 * time.Second
 )
 
@@ -129,7 +132,7 @@ func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
 }
 
 func copyFrames(w io.Writer, conn net.Conn) error {
-	reader := NewReader(bufio.NewReaderSize(conn, readAhead))
+	reader := NewReader(bufio.NewReaderSize(conn, answerAhead))
 	for {
 		frame, err := reader.Next()
 		if err != nil {

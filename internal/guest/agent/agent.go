@@ -29,6 +29,7 @@ import (
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"github.com/outrigger/outrigger/internal/ttrpcframe"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -147,7 +148,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener, ready func()) 
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	ready()
-	if err := server.Serve(ctx, listener); err != nil && !errors.Is(err, ttrpc.ErrServerClosed) && ctx.Err() == nil {
+	if err := server.Serve(ctx, ttrpcframe.WholeFrames(listener)); err != nil && !errors.Is(err, ttrpc.ErrServerClosed) && ctx.Err() == nil {
 		return fmt.Errorf("serve the agent protocol: %w", err)
 	}
 	return nil
