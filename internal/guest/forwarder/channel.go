@@ -42,11 +42,12 @@ func (f *Forwarder) handshake(ctx context.Context, conn net.Conn) (net.Conn, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	secure := tls.Server(conn, f.TLS)
+	records := &gather{Conn: conn}
+	secure := tls.Server(records, f.TLS)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
-	return secure, nil
+	return &secureConn{Conn: secure, records: records}, nil
 }
 
 // wants names the calls that intercept changes or logs.
