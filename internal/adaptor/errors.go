@@ -52,7 +52,9 @@ func (e *stepError) hint() string {
 	case errors.Is(e.err, errStopped), errors.Is(e.err, errShutdown), errors.Is(e.err, errGone):
 		return ""
 	case errors.Is(e.err, unix.ENOSPC), errors.Is(e.err, unix.EDQUOT):
-		return "free space on the disk that holds -pods-dir"
+		return "free space on the disk with the path in this message, else on that of -pods-dir"
+	case errors.Is(e.err, errEnded):
+		return "its console tells why; check the image and the kernel command line"
 	case class == provider.ErrUnauthenticated:
 		return "check the provider's credentials"
 	case class == provider.ErrPermissionDenied:
@@ -98,6 +100,8 @@ func code(err error) codes.Code {
 		return codes.DeadlineExceeded
 	case errors.Is(err, context.Canceled), errors.Is(err, errGone):
 		return codes.Canceled
+	case errors.Is(err, errEnded):
+		return codes.Unavailable
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return codes.ResourceExhausted
 	}

@@ -35,7 +35,7 @@ type journal struct {
 // journal would undo each other's sandboxes. The lock goes with the process.
 func openJournal(dir string) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("pods folder: %w", err)
+		return nil, fmt.Errorf("pods folder (-pods-dir, PODS_DIR): %w", err)
 	}
 	lock, err := os.Open(dir)
 	if err != nil {
@@ -50,7 +50,7 @@ func openJournal(dir string) (*journal, error) {
 	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("pods folder %s is not writable: %w", dir, err)
+		return nil, fmt.Errorf("pods folder %s (-pods-dir, PODS_DIR) is not writable: %w", dir, err)
 	}
 	return &journal{dir: dir, lock: lock}, nil
 }

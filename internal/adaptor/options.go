@@ -131,6 +131,9 @@ type Options struct {
 	// StopGrace is how long StopVM waits for the removal before it leaves it
 	// to the background. Default 800 ms: runtime-rs gives StopVM 1 s.
 	StopGrace time.Duration
+	// WatchInterval is the pause between two looks at a VM that does not
+	// answer yet: whether it still runs. Default 5 s.
+	WatchInterval time.Duration
 	// DeleteTimeout bounds one DeleteInstance. Default 10 min.
 	DeleteTimeout time.Duration
 	// MinBackoff and MaxBackoff bound the pauses between two tries to remove
@@ -152,6 +155,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.SweepInterval, min(max(o.OrphanTimeout/4, time.Second), time.Minute))
 	setDefault(&o.SweepGrace, 10*time.Minute)
 	setDefault(&o.ListSettle, 10*time.Second)
+	setDefault(&o.WatchInterval, 5*time.Second)
 	setDefault(&o.StopGrace, 800*time.Millisecond)
 	setDefault(&o.DeleteTimeout, 10*time.Minute)
 	setDefault(&o.MinBackoff, 250*time.Millisecond)

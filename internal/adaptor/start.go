@@ -207,7 +207,12 @@ func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 	}
 	log := s.logger(sb)
 	log.Info("Trying to establish agent proxy connection to " + req.Address)
-	if err := s.opts.Relay.Serve(ctx, req); err != nil {
+	running, stop := s.whileRunning(ctx, rec.InstanceID)
+	defer stop()
+	if err := s.opts.Relay.Serve(running, req); err != nil {
+		if ctx.Err() == nil && context.Cause(running) != nil {
+			return context.Cause(running)
+		}
 		return fmt.Errorf("the VM's agent at %s: %w", req.Address, err)
 	}
 	log.Info("agent proxy is ready")

@@ -29,6 +29,9 @@ func openLayout(text string, platform v1.Platform) (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is no OCI layout: %w", dir, err)
 	}
+	if _, err := index.IndexManifest(); err != nil {
+		return nil, fmt.Errorf("%s is no OCI layout: index.json: %w", dir, err)
+	}
 	return pick(index, want, platform)
 }
 

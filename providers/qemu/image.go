@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/outrigger/outrigger/provider"
 )
@@ -202,7 +203,7 @@ func run(ctx context.Context, debianPackage, name string, args ...string) error 
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case strings.Contains(string(out), "No space left on device"):
-		return fmt.Errorf("%w: %s %s: %s", provider.ErrCapacity, name, args[len(args)-1], bytes.TrimSpace(out))
+		return fmt.Errorf("%w: %s %s: %s", syscall.ENOSPC, name, args[len(args)-1], bytes.TrimSpace(out))
 	}
 	return fmt.Errorf("%s %s %w: %w: %s", name, args[len(args)-1], errToolFailed, err, bytes.TrimSpace(out))
 }
