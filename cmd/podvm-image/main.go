@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,8 +25,18 @@ func main() {
 	defer stop()
 	if err := rootCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "podvm-image:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
+}
+
+// usageError is a mistake on the command line: exit code 2.
+type usageError struct{ error }
+
+func exitCode(err error) int {
+	if errors.As(err, &usageError{}) {
+		return 2
+	}
+	return 1
 }
 
 func rootCommand() *cobra.Command {
@@ -34,7 +45,17 @@ func rootCommand() *cobra.Command {
 		Short:         "Build the image that pod VMs boot",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q; there is `podvm-image build`", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; all flags: %s -h", err, cmd.CommandPath())}
+	})
 	root.AddCommand(buildCommand())
 	return root
 }
@@ -60,7 +81,7 @@ the time of the files in the image.`,
 		},
 		PreRunE: func(*cobra.Command, []string) error {
 			if format != "text" && format != "json" {
-				return fmt.Errorf("-o %q: want text or json", format)
+				return usageError{fmt.Errorf("-o %q: want text or json", format)}
 			}
 			return nil
 		},

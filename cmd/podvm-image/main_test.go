@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"testing"
+)
+
+func TestExitCodes(t *testing.T) {
+	for what, c := range map[string]struct {
+		args []string
+		want int
+	}{
+		"unknown flag":    {[]string{"build", "--nosuch"}, 2},
+		"unknown command": {[]string{"frob"}, 2},
+		"bad form":        {[]string{"build", "-o", "yaml"}, 2},
+		"no such folder":  {[]string{"build", "--output", "/proc/nosuch"}, 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			root := rootCommand()
+			root.SetArgs(c.args)
+			root.SetOut(io.Discard)
+			root.SetErr(io.Discard)
+			err := root.Execute()
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if got := exitCode(err); got != c.want {
+				t.Errorf("exit code %d, want %d: %v", got, c.want, err)
+			}
+		})
+	}
+}
