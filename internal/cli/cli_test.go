@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -489,6 +490,7 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run", "oci:/nonexistent"}, "no such file"},
 		{[]string{"run", "UPPER CASE"}, "invalid image reference"},
 		{[]string{"--socket", "/nonexistent", "run", s.image}, "nobody serves"},
+		{[]string{"--socket", "/nonexistent", "ps"}, "nobody serves"},
 		{[]string{"--root", "/tmp/" + strings.Repeat("x", 100), "run", s.image}, "too long"},
 		{[]string{"exec", "nobody", "true"}, "no such pod"},
 		{[]string{"exec", "nobody"}, "exec needs"},
@@ -502,6 +504,19 @@ func TestBadInput(t *testing.T) {
 		if code != 125 || !strings.Contains(stderr, test.want) {
 			t.Errorf("%v: code %d, want 125 and %q\n%s%s", test.args, code, test.want, stdout, stderr)
 		}
+	}
+	if _, err := os.Stat(s.root); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("bad input left the root folder behind: %v", err)
+	}
+}
+
+// The adaptor is killed during StartVM: what the client undoes at once fails,
+// and the VM must go nevertheless. The stand looks whether anything is left.
+func TestFailedStartLeavesNothing(t *testing.T) {
+	s := newStand(t)
+	s.node.StartErr, s.node.StopErr = errors.New("killed"), errors.New("not there")
+	if code, _, stderr := s.run(s.sh("true")...); code != 125 || !strings.Contains(stderr, "killed") {
+		t.Errorf("code %d: %s", code, stderr)
 	}
 }
 

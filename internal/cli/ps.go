@@ -75,6 +75,9 @@ func (a *App) list(ctx context.Context, all bool) ([]listed, error) {
 			return nil, err
 		}
 	}
+	if err := a.checkSocket(); err != nil {
+		return nil, err
+	}
 	sandboxes := a.sandboxes(ctx, n, records)
 	pods := []listed{}
 	for _, p := range records {
@@ -90,6 +93,15 @@ func (a *App) list(ctx context.Context, all bool) ([]listed, error) {
 		})
 	}
 	return pods, nil
+}
+
+// checkSocket keeps a --socket that nobody serves from passing for an adaptor
+// without pods.
+func (a *App) checkSocket() error {
+	if a.socket == "" || node.Served(a.socket) {
+		return nil
+	}
+	return fmt.Errorf("nobody serves the hypervisor socket %s; start cloud-api-adaptor, or leave out --socket (REMOTE_HYPERVISOR_ENDPOINT)", a.socket)
 }
 
 // tend brings back what pods of ours need; errors show in the list.

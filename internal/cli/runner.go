@@ -138,8 +138,8 @@ func (r *runner) admit(ctx context.Context) error {
 		if err := r.node.EnsureAdaptor(ctx); err != nil {
 			return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))
 		}
-	} else if !node.Served(r.req.Socket) {
-		return fmt.Errorf("nobody serves the hypervisor socket %s; start cloud-api-adaptor, or leave out --socket", r.req.Socket)
+	} else if err := r.app.checkSocket(); err != nil {
+		return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))
 	}
 	if err := r.node.Pods().Save(r.record); err != nil {
 		return errors.Join(err, r.node.StopIfUnused(context.WithoutCancel(ctx)))
@@ -353,8 +353,8 @@ func (r *runner) giveUpOnInterrupts(ctx context.Context, cancel context.CancelFu
 
 func (r *runner) removePod(ctx context.Context) error {
 	var errs []error
-	if r.pod != nil {
-		err := r.pod.Stop(ctx)
+	if r.client != nil { // also when Create failed: the adaptor may have died in the middle of it
+		err := r.stopPod(ctx)
 		if err != nil && r.record.OwnAdaptor { // it may have been killed
 			err = r.app.stopVM(ctx, r.node, r.record)
 		}
@@ -364,4 +364,11 @@ func (r *runner) removePod(ctx context.Context) error {
 		errs = append(errs, r.network.Detach(r.req.ID))
 	}
 	return errors.Join(errs...)
+}
+
+func (r *runner) stopPod(ctx context.Context) error {
+	if r.pod != nil {
+		return r.pod.Stop(ctx)
+	}
+	return r.client.StopVM(ctx, r.req.ID)
 }

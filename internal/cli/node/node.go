@@ -138,10 +138,14 @@ func (n *Node) saveDaemons(d daemons) error {
 		return err
 	}
 	tmp := n.adaptorPath() + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
+	err = os.WriteFile(tmp, data, 0o600)
+	if err == nil {
+		err = os.Rename(tmp, n.adaptorPath())
 	}
-	return os.Rename(tmp, n.adaptorPath())
+	if err != nil {
+		os.Remove(tmp) // on a full disk half of it is there
+	}
+	return err
 }
 
 // Client speaks to a hypervisor service.

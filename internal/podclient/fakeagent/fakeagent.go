@@ -30,6 +30,8 @@ type Node struct {
 	Socket string
 	// CreateErr and StartErr are answered to CreateVM and StartVM.
 	CreateErr, StartErr error
+	// StopErr is answered to the first StopVM, which does nothing then.
+	StopErr error
 	// StartBlocks holds StartVM until its deadline or caller ends.
 	StartBlocks bool
 	// ConsoleText is every VM's console.
@@ -159,6 +161,11 @@ func (n hypervisorService) StartVM(ctx context.Context, req *hypervisor.StartVMR
 func (n hypervisorService) StopVM(ctx context.Context, req *hypervisor.StopVMRequest) (*hypervisor.StopVMResponse, error) {
 	n.record("StopVM")
 	n.mu.Lock()
+	if err := n.StopErr; err != nil {
+		n.StopErr = nil
+		n.mu.Unlock()
+		return nil, err
+	}
 	a := n.pods[req.Id]
 	delete(n.pods, req.Id)
 	n.mu.Unlock()
