@@ -38,13 +38,14 @@ func TestLockExcludesAlthoughTheFolderGoesAway(t *testing.T) {
 				}
 				select {
 				case inside <- struct{}{}:
+					<-inside
 				default:
 					t.Error("two hold the lock")
 				}
+				// Removing the folder gives the lock away, so it comes last.
 				if err := n.removeRoot(); err != nil {
 					t.Error(err)
 				}
-				<-inside
 				unlock()
 			}
 		}()
