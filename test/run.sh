@@ -20,7 +20,7 @@ for p in "${all[@]}"; do
   esac
 done
 run() {
-  "$tools/gotestsum" --format pkgname-and-test-fails --hide-summary=skipped -- \
+  "$tools/gotestsum" --format pkgname-and-test-fails -- \
     -tags integration -race -shuffle=on -count=1 -timeout 40m "$@"
 }
 status=0
