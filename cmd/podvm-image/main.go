@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 
@@ -70,7 +72,12 @@ func buildCommand() *cobra.Command {
 programs of this module. Run it in a checkout of the module, on Debian amd64.
 Root is not needed. Equal inputs give byte-equal files; SOURCE_DATE_EPOCH sets
 the time of the files in the image.`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Log = func(f string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), f+"\n", a...) }
 			summary, err := podvm.Build(cmd.Context(), opts)
@@ -82,6 +89,11 @@ the time of the files in the image.`,
 		PreRunE: func(*cobra.Command, []string) error {
 			if format != "text" && format != "json" {
 				return usageError{fmt.Errorf("-o %q: want text or json", format)}
+			}
+			for _, f := range opts.Formats {
+				if !slices.Contains(podvm.Formats(), f) {
+					return usageError{fmt.Errorf("--format %q: want one of %s", f, strings.Join(podvm.Formats(), ", "))}
+				}
 			}
 			return nil
 		},

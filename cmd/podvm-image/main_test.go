@@ -14,6 +14,8 @@ func TestExitCodes(t *testing.T) {
 	}{
 		"unknown flag":    {[]string{"build", "--nosuch"}, 2},
 		"unknown command": {[]string{"frob"}, 2},
+		"unknown format":  {[]string{"build", "--format", "vmdk"}, 2},
+		"argument":        {[]string{"build", "extra"}, 2},
 		"bad form":        {[]string{"build", "-o", "yaml"}, 2},
 		"no such folder":  {[]string{"build", "--output", "/proc/nosuch"}, 1},
 	} {
