@@ -15,7 +15,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # Build tags choose providers: none links the local ones, `TAGS=qemu` only that.
 TAGS    ?=
-LDFLAGS := -s -w -X github.com/outrigger/outrigger/internal/version.Version=$(VERSION)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+MODULE  := github.com/outrigger/outrigger
+LDFLAGS := -s -w -X $(MODULE)/internal/version.Version=$(VERSION) -X $(MODULE)/internal/version.Commit=$(COMMIT)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)'
 
 COMMANDS := $(notdir $(wildcard cmd/*))
