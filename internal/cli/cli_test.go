@@ -340,8 +340,13 @@ func TestDetachedPodLeavesNothingByDefault(t *testing.T) {
 func TestRemoveForce(t *testing.T) {
 	s := newStand(t)
 	s.detached("p1", "trap '' TERM; while :; do sleep 0.1; done")
-	if code, _, stderr := s.run("rm", "-f", "p1"); code != 0 {
-		t.Errorf("rm -f: code %d, %s", code, stderr)
+	for range 2 {
+		if code, _, stderr := s.run("rm", "-f", "p1"); code != 0 {
+			t.Errorf("rm -f: code %d, %s", code, stderr)
+		}
+	}
+	if code, _, stderr := s.run("rm", "p1"); code == 0 || !strings.Contains(stderr, "p1") {
+		t.Errorf("rm of a pod that is gone: code %d, %s", code, stderr)
 	}
 }
 

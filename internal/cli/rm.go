@@ -24,8 +24,9 @@ func (a *App) rmCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm [flags] POD... | --all", Short: "Remove pods",
 		Long: `Remove pods that have ended, with -f also running ones: their containers are
-killed. Pods whose outrigger was killed are removed without -f. When nothing is
-left, the adaptor that was started for them goes too.`,
+killed, and names of pods that are gone are no error. Pods whose outrigger was
+killed are removed without -f. When nothing is left, the adaptor that was started
+for them goes too.`,
 		ValidArgsFunction: a.podNames,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if (len(names) == 0) == !all {
@@ -44,7 +45,7 @@ func (a *App) remove(ctx context.Context, names []string, all, force bool) error
 	if err != nil {
 		return err
 	}
-	pods, err := a.chosen(n, names, all)
+	pods, err := a.chosen(n, names, all, force)
 	var errs []error
 	errs = append(errs, err)
 	for _, p := range pods {
@@ -62,7 +63,9 @@ func (a *App) remove(ctx context.Context, names []string, all, force bool) error
 	return errors.Join(append(errs, n.StopIfUnused(ctx))...)
 }
 
-func (a *App) chosen(n *node.Node, names []string, all bool) ([]*record.Pod, error) {
+// chosen answers the pods to remove. With force a pod that is gone is no error:
+// that is how it is wanted.
+func (a *App) chosen(n *node.Node, names []string, all, force bool) ([]*record.Pod, error) {
 	if all {
 		return n.Pods().List()
 	}
@@ -70,11 +73,12 @@ func (a *App) chosen(n *node.Node, names []string, all bool) ([]*record.Pod, err
 	var errs []error
 	for _, name := range names {
 		p, err := n.Pods().Find(name)
-		if err != nil {
+		switch {
+		case err == nil:
+			pods = append(pods, p)
+		case !force || !errors.Is(err, record.ErrNotFound):
 			errs = append(errs, err)
-			continue
 		}
-		pods = append(pods, p)
 	}
 	return pods, errors.Join(errs...)
 }

@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// logEvery is the longest silence in the log while a pull moves.
-const logEvery = 2 * time.Second
+// While a pull moves, the log says so at least every logEvery, and at most
+// every logPause: the console is where other things are looked for too.
+const (
+	logEvery = 2 * time.Second
+	logPause = 250 * time.Millisecond
+)
 
 // Progress is how far one pull is. Its methods may be called from many
 // goroutines.
@@ -77,13 +81,15 @@ func (p *Progress) add(n int64) { p.change(func(s *Status) { s.Done += n }) }
 
 func (p *Progress) finish() { p.change(func(s *Status) { s.Finished = true }) }
 
-// report logs each tenth of the way, and every logEvery in between.
+// report logs each tenth of the way that takes logPause, and every logEvery in
+// between.
 func (p *Progress) report() {
 	if p.log == nil || p.status.Finished || p.status.Total <= 0 {
 		return
 	}
 	tenth := p.status.Done * 10 / p.status.Total
-	if tenth == p.loggedAt && time.Since(p.logged) < logEvery {
+	silence := time.Since(p.logged)
+	if silence < logPause || tenth == p.loggedAt && silence < logEvery {
 		return
 	}
 	p.logged, p.loggedAt = time.Now(), tenth
