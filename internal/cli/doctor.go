@@ -48,7 +48,8 @@ work. Nothing is changed. Exit codes: 0 all is well, 1 warnings, 2 errors.`,
 const vmBridge = "orvm0"
 
 func (a *App) checks(n *node.Node) []doctor.Check {
-	machine := doctor.Machine{FS: "/", QEMU: firstOf(os.Getenv("QEMU_BINARY"), "qemu-system-x86_64"), Images: imageDirs(), Root: n.Root}
+	machine := doctor.Machine{FS: "/", QEMU: firstOf(os.Getenv("QEMU_BINARY"), "qemu-system-x86_64"), Images: imageDirs(), Root: n.Root,
+		Instances: firstOf(os.Getenv("QEMU_STATE_DIR"), "/var/lib/outrigger/qemu")}
 	subnets := append(node.PodSubnets(), vmSubnets()...)
 	return append(machine.Checks(),
 		doctor.VXLAN(),

@@ -47,6 +47,7 @@ func TestMachineChecks(t *testing.T) {
 		{"little memory", map[string]string{"proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1024 kB\n"}, func(m Machine) Result { return m.memory(t.Context()) }, Warning},
 		{"memory", map[string]string{"proc/meminfo": "MemAvailable: 8388608 kB\n"}, func(m Machine) Result { return m.memory(t.Context()) }, OK},
 		{"disk of a folder that is not there yet", nil, func(m Machine) Result { return m.disk(t.Context()) }, OK},
+		{"disk of VMs that is not there yet", nil, func(m Machine) Result { m.Instances = "/nonexistent/vms"; return m.imageDisk(t.Context()) }, OK},
 	} {
 		got := test.check(machine(t, test.files))
 		if got.Status != test.want || got.Detail == "" || got.Status == Error && got.Fix == "" {

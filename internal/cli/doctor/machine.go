@@ -30,12 +30,15 @@ type Machine struct {
 	Images []string
 	// Root is the folder for state; its disk must have room.
 	Root string
+	// Instances is the folder of the VMs' disks.
+	Instances string
 }
 
 // Needs of one VM: QEMU with a guest of 512 MiB, and what the image unpacks to.
 const (
 	memoryNeeded = 700 << 20
 	diskNeeded   = 64 << 20
+	imagesNeeded = 1 << 30
 )
 
 // Checks are the machine's.
@@ -43,6 +46,7 @@ func (m Machine) Checks() []Check {
 	return []Check{
 		{"root", m.root}, {"qemu", m.qemu}, {"kvm", m.kvm}, {"guest image", m.image}, {"tap", m.tun},
 		{"nftables", m.nft}, {"forwarding", m.forwarding}, {"memory", m.memory}, {"disk", m.disk},
+		{"disk of VMs", m.imageDisk},
 	}
 }
 
@@ -184,7 +188,32 @@ func (m Machine) memory(context.Context) Result {
 }
 
 func (m Machine) disk(context.Context) Result {
-	dir := m.Root
+	dir, free, err := room(m.Root)
+	switch {
+	case err != nil:
+		return fail("give --root a folder that can be used", "%s: %v", dir, err)
+	case free < diskNeeded:
+		return fail("make room, or give --root a folder on another disk", "%d MiB are free in %s", free>>20, dir)
+	}
+	return ok("%d MiB are free in %s", free>>20, dir)
+}
+
+// imageDisk is where VMs keep images and writable layers.
+func (m Machine) imageDisk(context.Context) Result {
+	dir, free, err := room(m.Instances)
+	const mend = "make room, or name a folder on another disk with QEMU_STATE_DIR"
+	switch {
+	case err != nil:
+		return fail(mend, "%s: %v", dir, err)
+	case free < imagesNeeded:
+		return warn(mend, "only %d MiB are free in %s for the images of VMs", free>>20, dir)
+	}
+	return ok("%d MiB are free in %s", free>>20, dir)
+}
+
+// room answers the free bytes of the folder, or of the nearest one above it
+// that exists, and which that is.
+func room(dir string) (string, int64, error) {
 	for {
 		var st unix.Statfs_t
 		err := unix.Statfs(dir, &st)
@@ -192,13 +221,6 @@ func (m Machine) disk(context.Context) Result {
 			dir = filepath.Dir(dir)
 			continue
 		}
-		if err != nil {
-			return fail("give --root a folder that can be used", "%s: %v", dir, err)
-		}
-		free := int64(st.Bavail) * st.Bsize
-		if free < diskNeeded {
-			return fail("make room, or give --root a folder on another disk", "%d MiB are free in %s", free>>20, dir)
-		}
-		return ok("%d MiB are free in %s", free>>20, dir)
+		return dir, int64(st.Bavail) * st.Bsize, err
 	}
 }
