@@ -37,6 +37,7 @@ type replay struct {
 	substitute *strings.Replacer
 	answers    []answer
 	sandbox    string
+	polling    bool // for the end of the pause container
 	agent      *ttrpc.Client
 	agentPath  string
 	lastCopy   map[string]string // mount name -> path that CopyFile made
@@ -194,7 +195,12 @@ func (r *replay) wait(c call, req *agent.WaitProcessRequest) {
 		}
 	}
 	if req.ContainerId == r.sandbox {
-		r.polls.Go(check)
+		if !r.polling {
+			r.polling = true
+			r.polls.Go(check)
+			return
+		}
+		check()
 		return
 	}
 	for _, method := range []string{"ReadStdout", "ReadStderr"} {

@@ -31,7 +31,11 @@ const (
 func outside(t *testing.T) *server {
 	t.Helper()
 	stand.Run(t, "ip", "netns", "add", "outside")
-	t.Cleanup(func() { stand.Run(t, "ip", "netns", "del", "outside") })
+	t.Cleanup(func() {
+		// Sockets may keep the namespace, and with it the veth pair, for a while.
+		stand.Run(t, "ip", "link", "del", "out0")
+		stand.Run(t, "ip", "netns", "del", "outside")
+	})
 	for _, args := range []string{
 		"link add out0 type veth peer name eth0 netns outside",
 		"addr add 198.51.100.1/24 dev out0",

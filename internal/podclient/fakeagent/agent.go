@@ -30,6 +30,7 @@ type Agent struct {
 	sick   atomic.Bool
 	done   chan struct{}
 	oom    chan string
+	conns  connections
 
 	mu      sync.Mutex
 	sandbox *agent.CreateSandboxRequest
@@ -64,7 +65,7 @@ func (a *Agent) serve() (err error) {
 	agent.RegisterAgentServiceService(a.server, a)
 	agent.RegisterHealthService(a.server, healthService{a})
 	guest.RegisterGuestService(a.server, guestService{a})
-	return serve(a.server, a.socket)
+	return serve(a.server, a.socket, &a.conns)
 }
 
 // Drop closes all connections to the agent, as a dying relay does.
@@ -79,11 +80,14 @@ func (a *Agent) close() {
 	default:
 	}
 	close(a.done)
-	for _, p := range a.procs {
-		p.kill(syscall.SIGKILL, true)
-	}
+	// Connections first: nobody is to hear of the processes' end. The server
+	// closes them only after a while.
+	a.conns.close()
 	if a.server != nil {
 		a.server.Close()
+	}
+	for _, p := range a.procs {
+		p.kill(syscall.SIGKILL, true)
 	}
 	os.Remove(a.socket)
 }

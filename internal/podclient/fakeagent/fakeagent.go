@@ -61,16 +61,42 @@ func Start() (*Node, error) {
 	}
 	hypervisor.RegisterHypervisorService(n.server, hypervisorService{n})
 	adaptor.RegisterAdaptorService(n.server, adaptorService{n})
-	return n, serve(n.server, n.Socket)
+	return n, serve(n.server, n.Socket, &connections{})
 }
 
-func serve(s *ttrpc.Server, path string) error {
+func serve(s *ttrpc.Server, path string, conns *connections) error {
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return err
 	}
-	go s.Serve(context.Background(), l)
+	conns.Listener = l
+	go s.Serve(context.Background(), conns)
 	return nil
+}
+
+// connections is a listener that can close what it has accepted, at once.
+type connections struct {
+	net.Listener
+	mu   sync.Mutex
+	open []net.Conn
+}
+
+func (c *connections) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.open = append(c.open, conn)
+	}
+	return conn, err
+}
+
+func (c *connections) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.open {
+		conn.Close()
+	}
 }
 
 // Close kills what runs and removes the folder.
