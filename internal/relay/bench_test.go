@@ -15,28 +15,43 @@ import (
 )
 
 // BenchmarkCall compares an agent call through relay, TLS and forwarder with
-// the same call on the agent's own unix socket, in turns. Caller, relay,
-// forwarder and agent are processes of their own, as on a node and in its VM.
+// the same call on the agent's own unix socket, and with one that a client
+// makes to the forwarder by TLS itself, in turns. Caller, relay, forwarder and
+// agent are processes of their own, as on a node and in its VM.
 func BenchmarkCall(b *testing.B) {
-	directSocket, relayedSocket := newProcesses(b)
-	direct, relayed := serviceAt(b, directSocket), serviceAt(b, relayedSocket)
+	c := newProcesses(b)
+	direct, relayed := dialService(b, dialUnix(c.agentSocket)), dialService(b, dialUnix(c.socket))
+	vm, err := newTarget(c.request())
+	if err != nil {
+		b.Fatal(err)
+	}
+	forwarded := dialService(b, func() (net.Conn, error) { return vm.connect(b.Context()) })
 
-	var bare, through []time.Duration
+	var bare, secure, through []time.Duration
 	for b.Loop() {
 		bare = append(bare, timed(b, direct))
+		secure = append(secure, timed(b, forwarded))
 		through = append(through, timed(b, relayed))
 	}
-	slices.Sort(bare)
-	slices.Sort(through)
-	p50 := func(d []time.Duration) float64 { return float64(d[len(d)/2].Nanoseconds()) / 1e3 }
 	b.ReportMetric(p50(through)-p50(bare), "µs-added-p50")
+	b.ReportMetric(p50(through)-p50(secure), "µs-relay-p50")
 	b.ReportMetric(p50(bare), "µs-direct-p50")
 	b.ReportMetric(rate(b, relayed), "calls/s")
 }
 
-func serviceAt(b *testing.B, socket string) agent.AgentServiceService {
+// p50 answers the median in microseconds.
+func p50(d []time.Duration) float64 {
+	slices.Sort(d)
+	return float64(d[len(d)/2].Nanoseconds()) / 1e3
+}
+
+func dialUnix(socket string) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial("unix", socket) }
+}
+
+func dialService(b *testing.B, dial func() (net.Conn, error)) agent.AgentServiceService {
 	b.Helper()
-	conn, err := net.Dial("unix", socket)
+	conn, err := dial()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -131,16 +131,16 @@ func writeBundle(t testing.TB, dir string) *podtls.Bundle {
 	return bundle
 }
 
-// newProcesses starts agent, forwarder and relay and answers the agent's own
-// socket and the relay's.
-func newProcesses(t testing.TB) (direct, relayed string) {
+// newProcesses starts agent, forwarder and relay. The agent's own socket and
+// the relay's are in the chain's fields.
+func newProcesses(t testing.TB) *chain {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "rl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := &chain{socket: dir + "/agent.ttrpc"}
+	c := &chain{agentSocket: dir + "/agent.sock", socket: dir + "/agent.ttrpc"}
 	c.bundle = writeBundle(t, dir)
 	startRole(t, "agent", dir)
 	c.address = startRole(t, "forwarder", dir)
@@ -153,5 +153,5 @@ func newProcesses(t testing.TB) (direct, relayed string) {
 	if _, err := control.Serve(t.Context(), c.request()); err != nil {
 		t.Fatal(err)
 	}
-	return dir + "/agent.sock", c.socket
+	return c
 }

@@ -29,6 +29,7 @@ const podPath = "pod path: TCP throughput against the bare underlay, "
 var promises = []promise{
 	{"./internal/adaptor", "BenchmarkStartVM", "", "p50-ms", "our share of StartVM, p50", "≤ 25 ms", unit("ms")},
 	{"./internal/relay", "BenchmarkCall", "", "µs-added-p50", "relay and forwarder: added to an agent call, p50", "≤ 100 µs", unit("µs")},
+	{"./internal/relay", "BenchmarkCall", "", "µs-relay-p50", "relay alone: added to a call that goes to the forwarder by TLS, p50", "", unit("µs")},
 	{"./internal/relay", "BenchmarkCall", "", "calls/s", "relay and forwarder: calls", "≥ 5000/s", unit("/s")},
 	{"./internal/podnetwork", "BenchmarkPodPath", "underlay6=false/mtu=1500", "%-of-bare", podPath + "IPv4, MTU 1500", "≥ 80 %", unit("%")},
 	{"./internal/podnetwork", "BenchmarkPodPath", "underlay6=false/mtu=9000", "%-of-bare", podPath + "IPv4, MTU 9000", "≥ 80 %", unit("%")},
