@@ -12,11 +12,11 @@ packages=(
   # the race detector, and QEMU as embedded provider
   gcc libc6-dev qemu-system-x86 qemu-utils ovmf
   # the pod VM image
-  kmod cpio mtools dosfstools fdisk systemd-boot-efi e2fsprogs ca-certificates xz-utils
+  kmod cpio mtools dosfstools fdisk systemd-boot-efi e2fsprogs ca-certificates xz-utils lz4 zstd
   # containers: what runs in the guest, what drives it in tests, what it runs
   runc containerd containernetworking-plugins busybox-static
   # looking at networks and generating code
-  iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git
+  iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git curl
 )
 
 command -v go >/dev/null || {

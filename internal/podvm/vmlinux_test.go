@@ -77,7 +77,7 @@ func packWith(program string) func(*testing.T, []byte) []byte {
 	return func(t *testing.T, k []byte) []byte {
 		t.Helper()
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed: apt-get install %s-utils or %s", program, program, program)
+			t.Skipf("needs %s; to run this test: make setup", program)
 		}
 		cmd := exec.Command(program, "-c")
 		cmd.Stdin = bytes.NewReader(k)

@@ -90,7 +90,8 @@ KVM). Medians of %d runs unless it says otherwise.
 
 func kernel() string {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	return "Linux " + strings.TrimSpace(string(release))
+	version, _, _ := strings.Cut(strings.TrimSpace(string(release)), "-")
+	return "Linux " + version
 }
 
 // median of at least one value.
