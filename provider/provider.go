@@ -117,6 +117,8 @@ type InstanceTypeSpec struct {
 	Arch string
 	// GPUs is the number of GPUs.
 	GPUs int64
+	// GPU is the model of GPU, such as nvidia-l4; empty is any.
+	GPU string
 	// Image replaces the configured image.
 	Image string
 	// MultiNic asks for a second interface with a route to the outside.

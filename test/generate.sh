@@ -19,6 +19,9 @@ mapfile -t protos < <(find internal/protocol -name '*.proto' | sort)
 protoc -I. -I/usr/include \
   --go_out="$out" --go_opt=paths=source_relative \
   --go-ttrpc_out="$out" --go-ttrpc_opt=paths=source_relative "${protos[@]}"
+protoc -I. -I/usr/include \
+  --go_out="$out" --go_opt=paths=source_relative \
+  --go-grpc_out="$out" --go-grpc_opt=paths=source_relative provider/plugin/pluginpb/plugin.proto
 
 CGO_ENABLED=0 go run ./internal/reference "$out/docs/reference"
 

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Binder fills the settings of a schema from flags and environment. It knows
+// nothing but the schema, so it serves providers in other processes too.
+type Binder struct {
+	schema Schema
+	// given are the values by name, and where each came from, for errors.
+	given  Values
+	origin map[string]string
+	wrong  map[string]error
+}
+
+// NewBinder answers a binder with nothing set.
+func NewBinder(schema Schema) *Binder {
+	return &Binder{schema: schema, given: Values{}, origin: map[string]string{}, wrong: map[string]error{}}
+}
+
+// Schema answers what it binds.
+func (b *Binder) Schema() Schema { return b.schema }
+
+// ParseCmd registers a flag for each setting that has one, and forgets what
+// was set before.
+func (b *Binder) ParseCmd(flags *flag.FlagSet) {
+	*b = *NewBinder(b.schema)
+	for _, field := range b.schema.Fields {
+		if field.Flag != "" {
+			flags.Var(&flagValue{b, field}, field.Flag, field.help())
+		}
+	}
+}
+
+// flagValue is the flag.Value of one field.
+type flagValue struct {
+	binder *Binder
+	field  Field
+}
+
+func (v *flagValue) Set(text string) error {
+	if err := v.field.Check(text); err != nil {
+		return err
+	}
+	v.binder.given[v.field.Name] = text
+	v.binder.origin[v.field.Name] = "flag"
+	delete(v.binder.wrong, v.field.Name)
+	return nil
+}
+
+// String is called by package flag on a zero value too.
+func (v *flagValue) String() string {
+	switch {
+	case v == nil || v.binder == nil:
+		return ""
+	case v.field.Secret:
+		return Secret(v.binder.given[v.field.Name]).String()
+	}
+	if given, ok := v.binder.given[v.field.Name]; ok {
+		return given
+	}
+	return v.field.Default
+}
+
+func (v *flagValue) IsBoolFlag() bool { return v.field.Type == Bool }
+
+// LoadEnv fills what no flag has set. Values that do not parse are reported by
+// [Binder.Values].
+func (b *Binder) LoadEnv(getenv func(string) string) {
+	for _, field := range b.schema.Fields {
+		if field.Env == "" || b.origin[field.Name] == "flag" {
+			continue
+		}
+		text := getenv(field.Env)
+		if text == "" {
+			continue
+		}
+		if err := field.Check(text); err != nil {
+			b.wrong[field.Name] = field.bad("%v", err)
+			continue
+		}
+		b.given[field.Name] = text
+		b.origin[field.Name] = "env"
+	}
+}
+
+// Set replaces all settings. Names that the schema does not have, and values
+// that do not parse, are reported by [Binder.Values].
+func (b *Binder) Set(values Values) {
+	*b = *NewBinder(b.schema)
+	for name, text := range values {
+		i := slices.IndexFunc(b.schema.Fields, func(f Field) bool { return f.Name == name })
+		if i < 0 {
+			b.wrong[name] = fmt.Errorf("%w: provider %s has no setting %q", provider.ErrInvalidArgument, b.schema.Provider, name)
+			continue
+		}
+		if err := b.schema.Fields[i].Check(text); err != nil && text != "" {
+			b.wrong[name] = b.schema.Fields[i].bad("%v", err)
+			continue
+		}
+		b.given[name] = text
+	}
+}
+
+// Values answers what was set, without defaults. The error is
+// [provider.ErrInvalidArgument] and names everything that is wrong or missing.
+func (b *Binder) Values() (Values, error) {
+	var errs []error
+	for _, name := range sortedKeys(b.wrong) {
+		errs = append(errs, b.wrong[name])
+	}
+	for _, field := range b.schema.Fields {
+		if field.Required && b.given[field.Name] == "" && field.Default == "" && b.wrong[field.Name] == nil {
+			errs = append(errs, field.bad("it is required and not set"))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	values := Values{}
+	for name, text := range b.given {
+		values[name] = text
+	}
+	return values, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Check says whether text is a value of the field. Its error never has the
+// text of a secret.
+func (f Field) Check(text string) error {
+	err := f.check(text)
+	if err != nil && f.Secret {
+		return fmt.Errorf("the value is no %s", f.Type)
+	}
+	return err
+}
+
+func (f Field) check(text string) error {
+	if len(f.Choices) > 0 && !slices.Contains(f.Choices, text) {
+		return fmt.Errorf("%q is none of %s", text, strings.Join(f.Choices, ", "))
+	}
+	switch f.Type {
+	case Bool:
+		_, err := parseBool(text)
+		return err
+	case Int:
+		return f.checkInt(text)
+	case Duration:
+		if _, err := time.ParseDuration(text); err != nil {
+			return fmt.Errorf("%q is no duration with its unit, such as 90s or 5m", text)
+		}
+	case Map:
+		_, err := parseMap(text)
+		return err
+	}
+	return nil
+}
+
+func (f Field) checkInt(text string) error {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is no whole number", text)
+	case f.Min != nil && n < *f.Min:
+		return fmt.Errorf("%d is less than %d", n, *f.Min)
+	case f.Max != nil && n > *f.Max:
+		return fmt.Errorf("%d is more than %d", n, *f.Max)
+	}
+	return nil
+}
+
+// parseBool takes what upstream's variables take, and refuses the rest.
+func parseBool(text string) (bool, error) {
+	switch strings.ToLower(text) {
+	case "1", "true":
+		return true, nil
+	case "0", "false", "no", "off":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is neither true nor false", text)
+}
+
+func parseList(text string) []string {
+	var list []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+func parseMap(text string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, part := range parseList(text) {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("%q is not key=value", part)
+		}
+		if _, double := m[key]; double {
+			return nil, fmt.Errorf("the key %q is there twice", key)
+		}
+		m[key] = value
+	}
+	return m, nil
+}
+
+// Title names the setting by its flag and its variable.
+func (f Field) Title() string {
+	switch {
+	case f.Flag == "":
+		return f.Env
+	case f.Env == "":
+		return "-" + f.Flag
+	}
+	return "-" + f.Flag + " (" + f.Env + ")"
+}
+
+func (f Field) bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", provider.ErrInvalidArgument, f.Title(), fmt.Sprintf(format, args...))
+}
+
+// help is the usage line of the flag: the placeholder that package flag looks
+// for is the type.
+func (f Field) help() string {
+	text := f.Usage
+	if f.Unit != "" {
+		text += ", in " + f.Unit
+	}
+	if len(f.Choices) > 0 {
+		text += ": " + strings.Join(f.Choices, ", ")
+	}
+	if f.Env != "" {
+		text += " [" + f.Env + "]"
+	}
+	return text
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// fieldsOf reads the tags of the struct that ptr points to.
+func fieldsOf(ptr any) ([]Field, error) {
+	structType := reflect.TypeOf(ptr).Elem()
+	if structType.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%s is no struct", structType)
+	}
+	var fields []Field
+	for _, member := range reflect.VisibleFields(structType) {
+		if member.Anonymous || !tagged(member) {
+			continue
+		}
+		field, err := fieldOf(member)
+		if err != nil {
+			return nil, fmt.Errorf("field %s: %w", member.Name, err)
+		}
+		for _, other := range fields {
+			if field.Flag != "" && field.Flag == other.Flag || field.Env != "" && field.Env == other.Env {
+				return nil, fmt.Errorf("field %s: %s is taken", member.Name, field.Title())
+			}
+		}
+		fields = append(fields, field)
+	}
+	return fields, nil
+}
+
+// tagged says whether the field of a struct is a setting.
+func tagged(member reflect.StructField) bool {
+	return member.Tag.Get("flag") != "" || member.Tag.Get("env") != ""
+}
+
+func fieldOf(member reflect.StructField) (Field, error) {
+	tag := member.Tag
+	f := Field{Flag: tag.Get("flag"), Env: tag.Get("env"), Unit: tag.Get("unit"), Default: tag.Get("default"), Usage: tag.Get("usage")}
+	f.Name = f.Flag
+	if f.Name == "" {
+		f.Name = f.Env
+	}
+	f.Choices = parseList(tag.Get("choices"))
+	f.Secret = tag.Get("secret") == "true" || member.Type == reflect.TypeFor[Secret]()
+	f.Required = tag.Get("required") == "true"
+	var err error
+	f.Type, err = typeOf(member.Type)
+	if err != nil {
+		return f, err
+	}
+	if f.Min, err = bound(tag.Get("min")); err != nil {
+		return f, err
+	}
+	if f.Max, err = bound(tag.Get("max")); err != nil {
+		return f, err
+	}
+	switch {
+	case !member.IsExported():
+		return f, errors.New("it is not exported")
+	case f.Usage == "":
+		return f, errors.New("the tag usage is missing")
+	case f.Default != "" && f.Check(f.Default) != nil:
+		return f, fmt.Errorf("default: %w", f.Check(f.Default))
+	}
+	return f, nil
+}
+
+func bound(text string) (*int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return &n, err
+}
+
+func typeOf(t reflect.Type) (Type, error) {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return Duration, nil
+	case reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		return String, nil
+	case t == reflect.TypeFor[[]string]():
+		return List, nil
+	case t == reflect.TypeFor[map[string]string]():
+		return Map, nil
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return String, nil
+	case reflect.Bool:
+		return Bool, nil
+	case reflect.Int, reflect.Int64:
+		return Int, nil
+	}
+	return "", fmt.Errorf("a setting cannot be a %s", t)
+}
+
+// decode fills the struct that ptr points to. Its error names every setting
+// that is wrong.
+func decode(ptr any, schema Schema, values Values) error {
+	byName := map[string]Field{}
+	for _, field := range schema.Fields {
+		byName[field.Name] = field
+	}
+	value := reflect.ValueOf(ptr).Elem()
+	var errs []error
+	for _, member := range reflect.VisibleFields(value.Type()) {
+		if member.Anonymous || !tagged(member) {
+			continue
+		}
+		name := member.Tag.Get("flag")
+		if name == "" {
+			name = member.Tag.Get("env")
+		}
+		field := byName[name]
+		text := values[name]
+		if text == "" {
+			text = field.Default
+		}
+		if err := setField(value.FieldByIndex(member.Index), text); err != nil {
+			if field.Secret {
+				err = errors.New("the value does not parse")
+			}
+			errs = append(errs, field.bad("%v", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func setField(v reflect.Value, text string) error {
+	if text == "" {
+		return nil
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
+	}
+	switch target := v.Addr().Interface().(type) {
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		*target = d
+		return err
+	case *[]string:
+		*target = parseList(text)
+		return nil
+	case *map[string]string:
+		m, err := parseMap(text)
+		*target = m
+		return err
+	}
+	return setScalar(v, text)
+}
+
+func setScalar(v reflect.Value, text string) error {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(strings.TrimSpace(text))
+	case reflect.Bool:
+		b, err := parseBool(text)
+		v.SetBool(b)
+		return err
+	case reflect.Int, reflect.Int64:
+		n, err := strconv.ParseInt(text, 10, 64)
+		v.SetInt(n)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"os"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Configurable is a [provider.CloudProvider] that publishes its schema. Those
+// that [New] makes are, and so are those of plugins.
+type Configurable interface {
+	provider.CloudProvider
+	// Schema answers the settings.
+	Schema() Schema
+	// Set sets all settings at once, in place of flags and environment.
+	// NewProvider reports what is wrong with them.
+	Set(Values)
+	// Fresh answers another manager of the same provider with nothing set, so
+	// that one process can have several configurations of it.
+	Fresh() Configurable
+}
+
+// Manager is a [Configurable] with a configuration struct.
+type Manager[C any] struct {
+	*Binder
+	name string
+	open func(C) (provider.Provider, error)
+}
+
+// New answers the manager of a provider whose settings are the tagged fields
+// of C. It panics when the tags are wrong, as template.Must does: a test of
+// the author's sees it.
+func New[C any](name string, open func(C) (provider.Provider, error)) *Manager[C] {
+	var zero C
+	fields, err := fieldsOf(&zero)
+	if err != nil {
+		panic("provider " + name + ": " + err.Error())
+	}
+	return &Manager[C]{NewBinder(Schema{name, fields}), name, open}
+}
+
+// LoadEnv fills from the environment what no flag has set.
+func (m *Manager[C]) LoadEnv() { m.Binder.LoadEnv(os.Getenv) }
+
+// NewProvider decodes the settings and opens the provider.
+func (m *Manager[C]) NewProvider() (provider.Provider, error) {
+	c, err := m.Config()
+	if err != nil {
+		return nil, err
+	}
+	return m.open(c)
+}
+
+// Config answers the settings as a struct, defaults included.
+func (m *Manager[C]) Config() (C, error) {
+	var c C
+	values, err := m.Values()
+	if err != nil {
+		return c, err
+	}
+	return c, decode(&c, m.schema, values)
+}
+
+// Fresh answers another manager with nothing set.
+func (m *Manager[C]) Fresh() Configurable { return New(m.name, m.open) }
+
+// Defaults answers C with every default filled in. It panics when the tags
+// are wrong, as [New] does.
+func Defaults[C any]() C {
+	var c C
+	fields, err := fieldsOf(&c)
+	if err == nil {
+		err = decode(&c, Schema{Fields: fields}, nil)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
