@@ -41,7 +41,7 @@ func (s *Service) inspectNetwork(ctx context.Context, sb *sandbox) error {
 // nodeAddress is where VMs reach this node; invalid when only the node's own
 // routes tell.
 func (s *Service) nodeAddress(ctx context.Context) (netip.Addr, error) {
-	addresser, ok := s.opts.Provider.(provider.NodeAddresser)
+	addresser, ok := provider.As[provider.NodeAddresser](s.opts.Provider)
 	if !ok {
 		return netip.Addr{}, nil
 	}

@@ -107,7 +107,7 @@ func (s *Service) describe(rec *Record, served *relaypb.Served) *adaptorpb.Sandb
 
 // Console answers the end of a VM's console.
 func (s *Service) Console(ctx context.Context, req *adaptorpb.ConsoleRequest) (*adaptorpb.ConsoleResponse, error) {
-	reader, ok := s.opts.Provider.(provider.ConsoleReader)
+	reader, ok := provider.As[provider.ConsoleReader](s.opts.Provider)
 	if !ok {
 		return nil, status.Errorf(codes.Unimplemented, "provider %s has no console", s.opts.ProviderName)
 	}

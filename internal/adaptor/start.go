@@ -126,7 +126,7 @@ func (s *Service) findInstances(ctx context.Context, rec *Record) ([]string, err
 	if rec.NoInstance {
 		return nil, nil
 	}
-	lister, ok := s.opts.Provider.(provider.Lister)
+	lister, ok := provider.As[provider.Lister](s.opts.Provider)
 	if !ok {
 		return s.findByAskingAgain(ctx, rec)
 	}
@@ -256,7 +256,7 @@ func (s *Service) explain(ctx context.Context, sb *sandbox, step string, err err
 }
 
 func (s *Service) lastConsoleLines(instance string) string {
-	reader, ok := s.opts.Provider.(provider.ConsoleReader)
+	reader, ok := provider.As[provider.ConsoleReader](s.opts.Provider)
 	if !ok {
 		return ""
 	}

@@ -112,7 +112,7 @@ type strangers map[string]time.Time
 
 // sweepInstances deletes this node's instances that no sandbox knows.
 func (s *Service) sweepInstances(ctx context.Context) {
-	lister, ok := s.opts.Provider.(provider.Lister)
+	lister, ok := provider.As[provider.Lister](s.opts.Provider)
 	if !ok || s.opts.ClusterID == "" || s.opts.NodeName == "" {
 		return
 	}

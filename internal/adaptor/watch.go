@@ -18,7 +18,7 @@ var errEnded = errors.New("the VM has ended, it will not answer any more")
 // yet, and a cloud that does not answer, change nothing. Call stop in any case.
 func (s *Service) whileRunning(ctx context.Context, instance string) (running context.Context, stop func()) {
 	running, end := context.WithCancelCause(ctx)
-	getter, ok := s.opts.Provider.(provider.Getter)
+	getter, ok := provider.As[provider.Getter](s.opts.Provider)
 	if !ok {
 		return running, func() { end(nil) }
 	}

@@ -38,7 +38,7 @@ func (b *Binder) ParseCmd(flags *flag.FlagSet) {
 	*b = *NewBinder(b.schema)
 	for _, field := range b.schema.Fields {
 		if field.Flag != "" {
-			flags.Var(&flagValue{b, field}, field.Flag, field.help())
+			flags.Var(&flagValue{b, field}, field.Flag, field.flagUsage())
 		}
 	}
 }
@@ -239,18 +239,10 @@ func (f Field) bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", provider.ErrInvalidArgument, f.Title(), fmt.Sprintf(format, args...))
 }
 
-// help is the usage line of the flag: the placeholder that package flag looks
-// for is the type.
-func (f Field) help() string {
-	text := f.Usage
-	if f.Unit != "" {
-		text += ", in " + f.Unit
+// flagUsage is the usage line of the flag for programs that print a FlagSet.
+func (f Field) flagUsage() string {
+	if f.Env == "" {
+		return f.meaning()
 	}
-	if len(f.Choices) > 0 {
-		text += ": " + strings.Join(f.Choices, ", ")
-	}
-	if f.Env != "" {
-		text += " [" + f.Env + "]"
-	}
-	return text
+	return f.meaning() + " [" + f.Env + "]"
 }

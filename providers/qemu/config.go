@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // Name is the provider's name on command lines.
@@ -32,94 +33,52 @@ const (
 )
 
 const (
-	defaultBinary   = "qemu-system-x86_64"
-	defaultFirmware = "/usr/share/OVMF/OVMF_CODE_4M.fd" // Debian package ovmf
-	defaultStateDir = "/var/lib/outrigger/qemu"
-	systemImageDir  = "/usr/share/outrigger/podvm"
-	defaultProbe    = 10 * time.Second
-	// minMemory is what the cloud kernel needs with a small initramfs, in MiB.
-	minMemory = 96
+	systemImageDir = "/usr/share/outrigger/podvm"
 	// maxCPUs is the limit of the q35 machine type of QEMU 7.2.
 	maxCPUs = 288
+	// minMemory is what the cloud kernel needs with a small initramfs, in MiB.
+	minMemory = 96
 )
 
-// Config configures a provider. Zero values are the defaults named below,
-// except where 0 says something else.
+// Config configures a provider; start from [DefaultConfig]. The tags are the
+// flags, variables, defaults and bounds; see package provider/config.
 type Config struct {
-	// Binary is QEMU: a path, or a name looked up in PATH.
-	// Default qemu-system-x86_64.
-	Binary string
-	// Accel is auto (default), kvm or tcg.
-	Accel string
-	// Kernel (PVH vmlinux or bzImage) and Initrd are booted directly. Default:
-	// vmlinux and initrd.cpio in podvm/ beside the executable, then in
-	// /usr/share/outrigger/podvm.
-	Kernel, Initrd string
-	// Disk, a qcow2 image with UEFI boot, is booted in place of the kernel.
-	Disk string
-	// Firmware is the UEFI code for Disk; the file of the same name with VARS
-	// for CODE is its variable store. Default Debian's ovmf.
-	Firmware string
-	// ImageDir is where images that a pod names must lie; empty is the folder
-	// of Initrd or Disk.
-	ImageDir string
-	// Append is added to the kernel's command line.
-	Append string
-	// CPUs and Memory (MiB) are for pods that ask for nothing. Default 1, 512.
-	CPUs, Memory int64
-	// ScratchDisk is the size of the scratch disk in GiB; it takes up only
-	// what the guest writes. 0 is none.
-	ScratchDisk int64
-	// StateDir holds the instances. Default /var/lib/outrigger/qemu.
-	StateDir string
-	// Bridge is the name of the provider's bridge. Default orvm0.
-	Bridge string
-	// Subnet (IPv4) and Subnet6 are the VMs' addresses; the zero Prefix is
-	// none, both zero are 192.168.127.0/24 and fd6f:7574:7269::/64.
-	Subnet, Subnet6 netip.Prefix
-	// MTU of the VMs' interfaces in bytes; 0 is that of the machine's way out.
-	MTU int
-	// Addressing is static (default) or dhcp.
-	Addressing string
-	// DNS are the guests' name servers. Default: those of this machine that a
-	// guest can reach.
-	DNS []netip.Addr
-	// ProbeTimeout is how long the guest of the KVM probe may take. Default 10 s.
-	ProbeTimeout time.Duration
+	Binary string `flag:"qemu-binary" env:"QEMU_BINARY" default:"qemu-system-x86_64" usage:"QEMU, a path or a name in PATH"`
+	Accel  string `flag:"qemu-accel" env:"QEMU_ACCEL" default:"auto" choices:"auto,kvm,tcg" usage:"how guests run; auto is KVM where a guest really runs on it, else TCG"`
+
+	Kernel string `flag:"qemu-kernel" env:"QEMU_KERNEL" usage:"kernel (PVH vmlinux or bzImage), booted directly; default podvm/vmlinux beside the executable"`
+	Initrd string `flag:"qemu-initrd" env:"QEMU_INITRD" usage:"initramfs; default podvm/initrd.cpio beside the executable"`
+	Disk   string `flag:"qemu-disk" env:"QEMU_DISK" usage:"qcow2 disk with UEFI boot, in place of kernel and initramfs"`
+	// Firmware's variable store is the file of the same name with VARS for
+	// CODE. The default is of Debian's package ovmf.
+	Firmware string `flag:"qemu-firmware" env:"QEMU_FIRMWARE" default:"/usr/share/OVMF/OVMF_CODE_4M.fd" usage:"UEFI code for -qemu-disk"`
+	ImageDir string `flag:"qemu-image-dir" env:"QEMU_IMAGE_DIR" usage:"folder of the images that pods may name; default that of the initramfs or disk"`
+	Append   string `flag:"qemu-append" env:"QEMU_APPEND" usage:"more words for the kernel's command line"`
+
+	// CPUs and Memory: the bounds are maxCPUs and minMemory.
+	CPUs        int64 `flag:"qemu-cpus" env:"QEMU_CPUS" default:"1" min:"1" max:"288" usage:"virtual CPUs of a pod that asks for none"`
+	Memory      int64 `flag:"qemu-memory" env:"QEMU_MEMORY" default:"512" unit:"MiB" min:"96" max:"16777216" usage:"memory of a pod that asks for none"`
+	ScratchDisk int64 `flag:"qemu-scratch-disk" env:"QEMU_SCRATCH_DISK" default:"10" unit:"GiB" min:"0" max:"16384" usage:"size of the sparse disk for images, 0 for none"`
+
+	StateDir string `flag:"qemu-state-dir" env:"QEMU_STATE_DIR" default:"/var/lib/outrigger/qemu" usage:"folder of the instances"`
+
+	Bridge string `flag:"qemu-bridge" env:"QEMU_BRIDGE" default:"orvm0" usage:"name of the bridge to make for the VMs"`
+	// Subnet and Subnet6: not both may be none.
+	Subnet     Prefix `flag:"qemu-subnet" env:"QEMU_SUBNET" default:"192.168.127.0/24" usage:"IPv4 prefix of the VMs, or none"`
+	Subnet6    Prefix `flag:"qemu-subnet6" env:"QEMU_SUBNET6" default:"fd6f:7574:7269::/64" usage:"IPv6 prefix of the VMs, or none"`
+	MTU        int    `flag:"qemu-mtu" env:"QEMU_MTU" default:"0" unit:"bytes" usage:"MTU of the VMs' interfaces; 0 is that of the machine's way out"`
+	Addressing string `flag:"qemu-addressing" env:"QEMU_ADDRESSING" default:"static" choices:"static,dhcp" usage:"how a guest gets its address: from the seed or by DHCP"`
+	DNS        Addrs  `flag:"qemu-dns" env:"QEMU_DNS" usage:"name servers of the VMs, with commas; default those of this machine that a guest can reach"`
+
+	ProbeTimeout time.Duration `flag:"qemu-probe-timeout" env:"QEMU_PROBE_TIMEOUT" default:"10s" usage:"how long the guest of the KVM probe may take, from 1s to 1h"`
 }
 
 // DefaultConfig is what the flags' defaults are.
-func DefaultConfig() Config {
-	return Config{ScratchDisk: 10}.withDefaults()
-}
-
-func (c Config) withDefaults() Config {
-	setDefault(&c.Binary, defaultBinary)
-	setDefault(&c.Accel, AccelAuto)
-	setDefault(&c.Firmware, defaultFirmware)
-	setDefault(&c.CPUs, 1)
-	setDefault(&c.Memory, 512)
-	setDefault(&c.StateDir, defaultStateDir)
-	setDefault(&c.Bridge, "orvm0")
-	setDefault(&c.Addressing, AddressingStatic)
-	setDefault(&c.ProbeTimeout, defaultProbe)
-	if !c.Subnet.IsValid() && !c.Subnet6.IsValid() {
-		c.Subnet = netip.MustParsePrefix("192.168.127.0/24")
-		c.Subnet6 = netip.MustParsePrefix("fd6f:7574:7269::/64")
-	}
-	return c
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
+func DefaultConfig() Config { return config.Defaults[Config]() }
 
 func (c Config) subnets() []netip.Prefix {
 	var all []netip.Prefix
-	for _, subnet := range []netip.Prefix{c.Subnet, c.Subnet6} {
+	for _, subnet := range []netip.Prefix{c.Subnet.Prefix, c.Subnet6.Prefix} {
 		if subnet.IsValid() {
 			all = append(all, subnet)
 		}
@@ -130,12 +89,7 @@ func (c Config) subnets() []netip.Prefix {
 // validate reports everything that is wrong whatever the machine is like.
 func (c Config) validate() error {
 	errs := []error{
-		oneOf("accel", c.Accel, AccelAuto, AccelKVM, AccelTCG),
-		oneOf("addressing", c.Addressing, AddressingStatic, AddressingDHCP),
-		within("cpus", c.CPUs, 1, maxCPUs),
-		within("memory", c.Memory, minMemory, 1<<24),
-		within("scratch-disk", c.ScratchDisk, 0, 1<<14),
-		within("probe-timeout", int64(c.ProbeTimeout), int64(time.Second), int64(time.Hour)),
+		config.Check(c),
 		family("subnet", c.Subnet, true),
 		family("subnet6", c.Subnet6, false),
 		givenFile("kernel", c.Kernel),
@@ -145,6 +99,12 @@ func (c Config) validate() error {
 	if c.Disk != "" && (c.Kernel != "" || c.Initrd != "") {
 		errs = append(errs, bad("disk", "set it or -qemu-kernel and -qemu-initrd, not both"))
 	}
+	if c.ProbeTimeout < time.Second || c.ProbeTimeout > time.Hour {
+		errs = append(errs, bad("probe-timeout", "%s is not between 1s and 1h", c.ProbeTimeout))
+	}
+	if len(c.subnets()) == 0 {
+		errs = append(errs, bad("subnet", "it and -qemu-subnet6 are both none"))
+	}
 	if c.Addressing == AddressingDHCP && !c.Subnet.IsValid() {
 		errs = append(errs, bad("addressing", "dhcp needs -qemu-subnet, an IPv4 prefix"))
 	}
@@ -153,27 +113,10 @@ func (c Config) validate() error {
 
 // bad names a setting by its flag and its variable.
 func bad(name, format string, args ...any) error {
-	flagName := flagPrefix + name
-	return fmt.Errorf("%w: -%s (%s): %s", provider.ErrInvalidArgument, flagName, envName(flagName), fmt.Sprintf(format, args...))
+	return config.Wrong[Config]("qemu-"+name, format, args...)
 }
 
-func oneOf(name, value string, allowed ...string) error {
-	for _, a := range allowed {
-		if a == value {
-			return nil
-		}
-	}
-	return bad(name, "%q is none of %v", value, allowed)
-}
-
-func within(name string, value, low, high int64) error {
-	if value < low || value > high {
-		return bad(name, "%d is not between %d and %d", value, low, high)
-	}
-	return nil
-}
-
-func family(name string, prefix netip.Prefix, is4 bool) error {
+func family(name string, prefix Prefix, is4 bool) error {
 	if prefix.IsValid() && prefix.Addr().Is4() != is4 {
 		return bad(name, "%s is of the wrong IP family", prefix)
 	}

@@ -4,6 +4,7 @@ package qemu
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,8 +53,7 @@ func (p *Provider) configuredBoot() (boot, error) {
 		if err != nil {
 			return boot{}, err
 		}
-		setDefault(&from.Kernel, kernel)
-		setDefault(&from.Initrd, initrd)
+		from.Kernel, from.Initrd = cmp.Or(from.Kernel, kernel), cmp.Or(from.Initrd, initrd)
 	}
 	for _, path := range []*string{&from.Kernel, &from.Initrd} {
 		if abs, err := filepath.Abs(*path); err == nil {

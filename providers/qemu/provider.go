@@ -45,7 +45,6 @@ var (
 // which ConfigVerifier and CreateInstance report, so that instances can be
 // listed and deleted without them.
 func New(cfg Config) (*Provider, error) {
-	cfg = cfg.withDefaults()
 	if err := errors.Join(checkArch(), cfg.validate()); err != nil {
 		return nil, err
 	}

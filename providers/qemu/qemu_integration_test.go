@@ -511,7 +511,7 @@ func TestPowerOnAfterAStarterWasKilled(t *testing.T) {
 
 func TestDiskBoot(t *testing.T) {
 	disk := filepath.Join(guest(t), "podvm.qcow2")
-	if err := errors.Join(readable(disk), readable(defaultFirmware)); err != nil {
+	if err := errors.Join(readable(disk), readable(DefaultConfig().Firmware)); err != nil {
 		t.Skipf("%v; run: make podvm, and apt-get install ovmf", err)
 	}
 	cfg := testConfig(t, func(c *Config) {

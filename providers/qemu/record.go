@@ -257,7 +257,7 @@ func (s store) tidy() {
 		}
 	}
 	empty := []string{s.instances(), filepath.Join(s.dir, "locks"), s.dir}
-	if s.dir == defaultStateDir {
+	if s.dir == DefaultConfig().StateDir {
 		empty = append(empty, filepath.Dir(s.dir)) // ours as well
 	}
 	for _, dir := range empty {

@@ -3,6 +3,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -42,8 +43,7 @@ func (p *Provider) size(spec provider.InstanceTypeSpec) (cpus, memory int64, err
 			return 0, 0, err
 		}
 	}
-	setDefault(&cpus, p.cfg.CPUs)
-	setDefault(&memory, p.cfg.Memory)
+	cpus, memory = cmp.Or(cpus, p.cfg.CPUs), cmp.Or(memory, p.cfg.Memory)
 	if cpus < 0 || cpus > maxCPUs {
 		return 0, 0, fmt.Errorf("%w: %d CPUs: want 1 to %d", provider.ErrInvalidArgument, cpus, maxCPUs)
 	}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Check says what in the configuration struct c breaks its tags: choices,
+// bounds, required. It is for configurations that no manager has made.
+func Check[C any](c C) error {
+	value := reflect.ValueOf(&c).Elem()
+	var errs []error
+	for _, member := range reflect.VisibleFields(value.Type()) {
+		if member.Anonymous || !tagged(member) {
+			continue
+		}
+		field, err := fieldOf(member)
+		if err != nil {
+			panic(err)
+		}
+		if err := field.checkValue(value.FieldByIndex(member.Index)); err != nil {
+			errs = append(errs, field.bad("%v", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f Field) checkValue(v reflect.Value) error {
+	switch {
+	case f.Required && v.IsZero():
+		return errors.New("it is required and not set")
+	case f.Type == Int:
+		return f.Check(fmt.Sprint(v.Int()))
+	case f.Type == String && v.Kind() == reflect.String && len(f.Choices) > 0:
+		return f.Check(v.String())
+	}
+	return nil
+}
+
+// Wrong is the error for a setting of C, by its flag or variable, that breaks
+// a rule no tag can say. It is [provider.ErrInvalidArgument] and names flag
+// and variable.
+func Wrong[C any](name, format string, args ...any) error {
+	var c C
+	fields, err := fieldsOf(&c)
+	if err != nil {
+		panic(err)
+	}
+	i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name || f.Env == name })
+	if i < 0 {
+		panic("no setting " + name)
+	}
+	return fields[i].bad(format, args...)
+}
