@@ -31,24 +31,48 @@ type Result struct {
 	Took     time.Duration
 }
 
+// Options tell of a run while it goes on. The zero value tells nothing.
+type Options struct {
+	// Started is called before each check, with its place among all, from 1.
+	Started func(check Check, number, of int)
+	// Ended is called after each check and its clean-up.
+	Ended func(Result)
+}
+
 // Execute runs checks one after the other outside of a Go test, as a program
 // does. When ctx ends, the check at hand fails, deletes what it made, and the
 // rest fails at once. A panic of the provider fails its check.
 func Execute(ctx context.Context, checks []Check, open func(T) Subject) []Result {
+	return ExecuteWith(ctx, Options{}, checks, open)
+}
+
+// ExecuteWith is Execute with options.
+func ExecuteWith(ctx context.Context, options Options, checks []Check, open func(T) Subject) []Result {
 	var results []Result
-	for _, check := range checks {
-		started := time.Now()
-		rec := &recorder{ctx: ctx, status: Passed}
-		rec.protect(func() {
-			if err := ctx.Err(); err != nil {
-				rec.Fatalf("not run: %v", err)
-			}
-			check.Run(rec, open)
-		})
-		rec.cleanUp()
-		results = append(results, Result{check, rec.status, rec.messages, time.Since(started)})
+	for i, check := range checks {
+		if options.Started != nil {
+			options.Started(check, i+1, len(checks))
+		}
+		result := check.execute(ctx, open)
+		if options.Ended != nil {
+			options.Ended(result)
+		}
+		results = append(results, result)
 	}
 	return results
+}
+
+func (c Check) execute(ctx context.Context, open func(T) Subject) Result {
+	started := time.Now()
+	rec := &recorder{ctx: ctx, status: Passed}
+	rec.protect(func() {
+		if err := ctx.Err(); err != nil {
+			rec.Fatalf("not run: %v", err)
+		}
+		c.Run(rec, open)
+	})
+	rec.cleanUp()
+	return rec.result(c, time.Since(started))
 }
 
 // recorder is a T that keeps what happens.
@@ -90,6 +114,13 @@ func (r *recorder) add(status Status, format string, args []any) {
 	if r.status != Failed && status != "" {
 		r.status = status
 	}
+}
+
+// result is a copy: a provider that ignores its context may still write.
+func (r *recorder) result(check Check, took time.Duration) Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Result{check, r.status, slices.Clone(r.messages), took}
 }
 
 func (r *recorder) Helper()                  {}
