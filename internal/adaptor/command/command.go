@@ -55,7 +55,7 @@ func (c *Command) Run(args []string) int {
 	case "help", "-h", "-help", "--help":
 		return c.help(args)
 	case "":
-		printHelp(c.Stderr, new(config).settings(), "", nil)
+		printHelp(c.Stderr, new(config).settings(), nil)
 		return exitError
 	}
 	cloud := provider.Get(name)
@@ -102,7 +102,7 @@ func (c *Command) help(args []string) int {
 			return c.exitCode(c.serve(args[0], cloud, []string{"-h"}))
 		}
 	}
-	printHelp(c.Stdout, new(config).settings(), "", nil)
+	printHelp(c.Stdout, new(config).settings(), nil)
 	return exitOK
 }
 
@@ -161,7 +161,7 @@ func (c *Command) configure(name string, cloud provider.CloudProvider, args []st
 		return nil, err
 	}
 	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
-		printHelp(c.Stdout, settings, name, fs)
+		printHelp(c.Stdout, settings, &chosen{name, cloud, fs})
 		return nil, err
 	} else if err != nil {
 		return nil, usagef("%w; all flags: cloud-api-adaptor %s -h", err, name)

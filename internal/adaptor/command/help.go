@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	providerconfig "github.com/outrigger/outrigger/provider/config"
 )
 
 const intro = `cloud-api-adaptor runs pods in their own VMs: it serves the remote hypervisor
@@ -38,8 +39,8 @@ func printProviders(w io.Writer) {
 	}
 }
 
-// printHelp teaches all flags; fs holds the provider's, if one was named.
-func printHelp(w io.Writer, settings []setting, cloud string, fs *flag.FlagSet) {
+// printHelp teaches all flags, and those of a provider if one was named.
+func printHelp(w io.Writer, settings []setting, chosen *chosen) {
 	io.WriteString(w, intro+"\n")
 	printProviders(w)
 	group := ""
@@ -50,18 +51,29 @@ func printHelp(w io.Writer, settings []setting, cloud string, fs *flag.FlagSet) 
 		}
 		printSetting(w, s)
 	}
-	if fs == nil {
+	if chosen == nil {
 		fmt.Fprintln(w, "\nEach provider has flags of its own: cloud-api-adaptor <provider> -h")
 		return
 	}
-	fmt.Fprintf(w, "\nProvider %s:\n", cloud)
-	fs.VisitAll(func(f *flag.Flag) {
+	fmt.Fprintf(w, "\nProvider %s:\n", chosen.name)
+	if c, ok := chosen.cloud.(providerconfig.Configurable); ok {
+		c.Schema().WriteHelp(w)
+		return
+	}
+	chosen.flags.VisitAll(func(f *flag.Flag) {
 		if _, ours := f.Value.(*value); ours {
 			return
 		}
 		kind, usage := flag.UnquoteUsage(f)
 		fmt.Fprintf(w, "  -%s\n      %s%s\n", strings.TrimSpace(f.Name+" "+strings.ToUpper(kind)), usage, defaultNote(f.DefValue))
 	})
+}
+
+// chosen is the provider that was named on the command line.
+type chosen struct {
+	name  string
+	cloud provider.CloudProvider
+	flags *flag.FlagSet
 }
 
 func printSetting(w io.Writer, s setting) {
