@@ -588,7 +588,7 @@ type CreateInstanceRequest struct {
 	// The idempotency key.
 	SandboxId string `protobuf:"bytes,3,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// Secret: it holds the pod's private key.
-	UserData      string            `protobuf:"bytes,4,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
+	UserData      []byte            `protobuf:"bytes,4,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
 	Spec          *InstanceTypeSpec `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -645,11 +645,11 @@ func (x *CreateInstanceRequest) GetSandboxId() string {
 	return ""
 }
 
-func (x *CreateInstanceRequest) GetUserData() string {
+func (x *CreateInstanceRequest) GetUserData() []byte {
 	if x != nil {
 		return x.UserData
 	}
-	return ""
+	return nil
 }
 
 func (x *CreateInstanceRequest) GetSpec() *InstanceTypeSpec {
@@ -1681,7 +1681,7 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\bpod_name\x18\x02 \x01(\tR\apodName\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tR\tsandboxId\x12\x1b\n" +
-	"\tuser_data\x18\x04 \x01(\tR\buserData\x12;\n" +
+	"\tuser_data\x18\x04 \x01(\fR\buserData\x12;\n" +
 	"\x04spec\x18\x05 \x01(\v2'.outrigger.provider.v1.InstanceTypeSpecR\x04spec\"U\n" +
 	"\x16CreateInstanceResponse\x12;\n" +
 	"\binstance\x18\x01 \x01(\v2\x1f.outrigger.provider.v1.InstanceR\binstance\"^\n" +

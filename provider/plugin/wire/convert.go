@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
+)
+
+func instanceToWire(i *provider.Instance) *pluginpb.Instance {
+	if i == nil {
+		return nil
+	}
+	m := &pluginpb.Instance{Id: i.ID, Name: i.Name, Key: i.Key, Tags: i.Tags, State: string(i.State)}
+	for _, ip := range i.IPs {
+		m.Ips = append(m.Ips, ip.String())
+	}
+	if !i.Created.IsZero() {
+		m.CreatedUnixNano = i.Created.UnixNano()
+	}
+	return m
+}
+
+// instanceFromWire answers an instance also with an error, which is about its
+// addresses: whoever made it can still delete it.
+func instanceFromWire(m *pluginpb.Instance) (*provider.Instance, error) {
+	if m == nil {
+		return nil, nil
+	}
+	i := &provider.Instance{ID: m.Id, Name: m.Name, Key: m.Key, Tags: m.Tags, State: provider.InstanceState(m.State)}
+	if m.CreatedUnixNano != 0 {
+		i.Created = time.Unix(0, m.CreatedUnixNano).UTC()
+	}
+	var errs []error
+	for _, text := range m.Ips {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("instance %s: %q is no address", m.Id, text))
+			continue
+		}
+		i.IPs = append(i.IPs, ip)
+	}
+	return i, errors.Join(errs...)
+}
+
+func specToWire(s provider.InstanceTypeSpec) *pluginpb.InstanceTypeSpec {
+	m := &pluginpb.InstanceTypeSpec{
+		InstanceType: s.InstanceType, Vcpus: s.VCPUs, MemoryMib: s.Memory, Arch: s.Arch, Gpus: s.GPUs, Gpu: s.GPU,
+		Image: s.Image, MultiNic: s.MultiNic, Tags: s.Tags,
+	}
+	for _, volume := range s.Volumes {
+		m.VolumeDiskIds = append(m.VolumeDiskIds, volume.DiskID)
+	}
+	return m
+}
+
+func specFromWire(m *pluginpb.InstanceTypeSpec) provider.InstanceTypeSpec {
+	s := provider.InstanceTypeSpec{
+		InstanceType: m.GetInstanceType(), VCPUs: m.GetVcpus(), Memory: m.GetMemoryMib(), Arch: m.GetArch(), GPUs: m.GetGpus(), GPU: m.GetGpu(),
+		Image: m.GetImage(), MultiNic: m.GetMultiNic(), Tags: m.GetTags(),
+	}
+	for _, id := range m.GetVolumeDiskIds() {
+		s.Volumes = append(s.Volumes, provider.CloudVolume{DiskID: id})
+	}
+	return s
+}
+
+func typeToWire(t provider.InstanceType) *pluginpb.InstanceType {
+	return &pluginpb.InstanceType{
+		Name: t.Name, Vcpus: t.VCPUs, MemoryMib: t.Memory, Gpus: t.GPUs, Gpu: t.GPU, Arch: t.Arch, Zones: t.Zones, Price: t.Price,
+	}
+}
+
+func typeFromWire(m *pluginpb.InstanceType) provider.InstanceType {
+	return provider.InstanceType{
+		Name: m.Name, VCPUs: m.Vcpus, Memory: m.MemoryMib, GPUs: m.Gpus, GPU: m.Gpu, Arch: m.Arch, Zones: m.Zones, Price: m.Price,
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
+)
+
+// How long the methods that have no context may take.
+const (
+	// VerifyTimeout is for ConfigVerifier, which asks the cloud several things.
+	VerifyTimeout = 2 * time.Minute
+	// TeardownTimeout is for Teardown.
+	TeardownTimeout = 10 * time.Second
+)
+
+// remote is a provider in a plugin.
+type remote struct {
+	client
+	configuration string
+	powers        []string
+}
+
+var (
+	_ provider.Provider           = (*remote)(nil)
+	_ provider.Limited            = (*remote)(nil)
+	_ provider.Lister             = (*remote)(nil)
+	_ provider.Getter             = (*remote)(nil)
+	_ provider.ConsoleReader      = (*remote)(nil)
+	_ provider.PowerController    = (*remote)(nil)
+	_ provider.InstanceTypeLister = (*remote)(nil)
+	_ provider.NodeAddresser      = (*remote)(nil)
+)
+
+// NewProvider answers the provider of a configuration that [Configure] made,
+// with the powers it answered. It has the methods of all powers, and
+// provider.As tells which may be used. The connection remains the caller's:
+// Teardown does not close it.
+func NewProvider(conn grpc.ClientConnInterface, configuration string, powers []string, options ...Option) provider.Provider {
+	return &remote{newClient(conn, options), configuration, slices.Clone(powers)}
+}
+
+// HasPower implements provider.Limited.
+func (r *remote) HasPower(name string) bool { return slices.Contains(r.powers, name) }
+
+func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	userData, err := cloudConfig.Generate()
+	if err != nil {
+		return nil, fmt.Errorf("generate user-data: %w", err)
+	}
+	request := &pluginpb.CreateInstanceRequest{
+		Configuration: r.configuration, PodName: podName, SandboxId: sandboxID, UserData: []byte(userData), Spec: specToWire(spec),
+	}
+	// An error may have a detail, which only the status still has.
+	var partial *pluginpb.Instance
+	create := func(ctx context.Context, request *pluginpb.CreateInstanceRequest, options ...grpc.CallOption) (*pluginpb.CreateInstanceResponse, error) {
+		answer, err := r.rpc.CreateInstance(ctx, request, options...)
+		partial = instanceDetail(err)
+		return answer, err
+	}
+	answer, err := call(ctx, r.client, "CreateInstance", create, request)
+	if err != nil {
+		made, _ := instanceFromWire(partial) // its id is what matters
+		return made, err
+	}
+	return r.instance("CreateInstance", answer.Instance)
+}
+
+// instanceDetail finds the instance that was made all the same.
+func instanceDetail(err error) *pluginpb.Instance {
+	for _, detail := range status.Convert(err).Details() {
+		if instance, ok := detail.(*pluginpb.Instance); ok {
+			return instance
+		}
+	}
+	return nil
+}
+
+// instance answers the instance also with an error, so that it can be deleted.
+func (r *remote) instance(method string, m *pluginpb.Instance) (*provider.Instance, error) {
+	instance, err := instanceFromWire(m)
+	if instance == nil {
+		err = errors.New("neither an instance nor an error")
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: plugin %s answered %s wrongly: %w", provider.ErrUnknown, r.name, method, err)
+	}
+	return instance, err
+}
+
+func (r *remote) DeleteInstance(ctx context.Context, instanceID string) error {
+	_, err := call(ctx, r.client, "DeleteInstance", r.rpc.DeleteInstance,
+		&pluginpb.DeleteInstanceRequest{Configuration: r.configuration, InstanceId: instanceID})
+	return err
+}
+
+// Teardown releases the configuration in the plugin within [TeardownTimeout].
+func (r *remote) Teardown() error {
+	ctx, cancel := context.WithTimeout(context.Background(), TeardownTimeout)
+	defer cancel()
+	_, err := call(ctx, r.client, "Teardown", r.rpc.Teardown, &pluginpb.TeardownRequest{Configuration: r.configuration})
+	return err
+}
+
+// ConfigVerifier verifies within [VerifyTimeout].
+func (r *remote) ConfigVerifier() error {
+	ctx, cancel := context.WithTimeout(context.Background(), VerifyTimeout)
+	defer cancel()
+	_, err := call(ctx, r.client, "VerifyConfig", r.rpc.VerifyConfig, &pluginpb.VerifyConfigRequest{Configuration: r.configuration})
+	return err
+}
+
+func (r *remote) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	answer, err := call(ctx, r.client, "ListInstances", r.rpc.ListInstances,
+		&pluginpb.ListInstancesRequest{Configuration: r.configuration, Match: match})
+	if err != nil {
+		return nil, err
+	}
+	var list []provider.Instance
+	for _, m := range answer.Instances {
+		instance, err := r.instance("ListInstances", m)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, *instance)
+	}
+	return list, nil
+}
+
+func (r *remote) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+	answer, err := call(ctx, r.client, "GetInstance", r.rpc.GetInstance,
+		&pluginpb.GetInstanceRequest{Configuration: r.configuration, InstanceId: instanceID})
+	if err != nil {
+		return nil, err
+	}
+	return r.instance("GetInstance", answer.Instance)
+}
+
+func (r *remote) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
+	answer, err := call(ctx, r.client, "Console", r.rpc.Console,
+		&pluginpb.ConsoleRequest{Configuration: r.configuration, InstanceId: instanceID, TailBytes: tailBytes})
+	return answer.GetOutput(), err
+}
+
+func (r *remote) PowerOff(ctx context.Context, instanceID string) error {
+	_, err := call(ctx, r.client, "PowerOff", r.rpc.PowerOff, &pluginpb.PowerRequest{Configuration: r.configuration, InstanceId: instanceID})
+	return err
+}
+
+func (r *remote) PowerOn(ctx context.Context, instanceID string) error {
+	_, err := call(ctx, r.client, "PowerOn", r.rpc.PowerOn, &pluginpb.PowerRequest{Configuration: r.configuration, InstanceId: instanceID})
+	return err
+}
+
+func (r *remote) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
+	answer, err := call(ctx, r.client, "InstanceTypes", r.rpc.InstanceTypes, &pluginpb.InstanceTypesRequest{Configuration: r.configuration})
+	if err != nil {
+		return nil, err
+	}
+	var list []provider.InstanceType
+	for _, m := range answer.Types {
+		list = append(list, typeFromWire(m))
+	}
+	return list, nil
+}
+
+func (r *remote) NodeAddress(ctx context.Context) (netip.Addr, error) {
+	answer, err := call(ctx, r.client, "NodeAddress", r.rpc.NodeAddress, &pluginpb.NodeAddressRequest{Configuration: r.configuration})
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	addr, err := netip.ParseAddr(answer.Address)
+	if err != nil {
+		return addr, fmt.Errorf("%w: plugin %s answered NodeAddress wrongly: %q is no address", provider.ErrUnknown, r.name, answer.Address)
+	}
+	return addr, nil
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
+)
+
+// Options say what a server serves.
+type Options struct {
+	// Name is the provider's, such as libvirt.
+	Name string
+	// Version is the plugin's, for humans.
+	Version string
+	// Cloud makes the providers of the configurations that clients name. One
+	// that is no config.Configurable can have but one configuration.
+	Cloud provider.CloudProvider
+	// Configured, if any, is the provider of every configuration: clients
+	// cannot configure it, and only Close tears it down.
+	Configured provider.Provider
+}
+
+// Server is a provider behind gRPC.
+type Server struct {
+	pluginpb.UnimplementedProviderServer
+	info     *pluginpb.GetInfoResponse
+	sessions *sessions
+}
+
+// NewServer makes a server. [ServerOptions] are for the gRPC server that it is
+// registered with.
+func NewServer(o Options) *Server {
+	schema := SchemaOf(o.Name, o.Cloud)
+	s := &Server{
+		info:     &pluginpb.GetInfoResponse{ContractVersion: ContractVersion, Name: o.Name, Version: o.Version, Configured: o.Configured != nil},
+		sessions: &sessions{opener: opener{o.Name, o.Cloud, schema}, byName: map[string]*session{}, opening: map[string]chan struct{}{}},
+	}
+	for _, field := range schema.Fields {
+		s.info.Schema = append(s.info.Schema, fieldToWire(field))
+	}
+	if o.Configured != nil {
+		s.sessions.fixed = newSession(o.Configured, nil)
+	}
+	return s
+}
+
+// ServerOptions let a gRPC server take messages as large as [MaxMessage].
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage)}
+}
+
+// Register puts the provider on a gRPC server.
+func (s *Server) Register(registrar grpc.ServiceRegistrar) {
+	pluginpb.RegisterProviderServer(registrar, s)
+}
+
+// Close refuses new calls and tears all providers down once the calls to them
+// have ended, within [TeardownTimeout].
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), TeardownTimeout)
+	defer cancel()
+	return s.sessions.close(ctx)
+}
+
+// GetInfo implements pluginpb.ProviderServer.
+func (s *Server) GetInfo(context.Context, *pluginpb.GetInfoRequest) (*pluginpb.GetInfoResponse, error) {
+	return s.info, nil
+}
+
+// Configure implements pluginpb.ProviderServer.
+func (s *Server) Configure(ctx context.Context, request *pluginpb.ConfigureRequest) (*pluginpb.ConfigureResponse, error) {
+	session, err := s.sessions.configure(ctx, request.Configuration, request.Values)
+	if err != nil {
+		return nil, toStatus(ctx, err, nil)
+	}
+	return &pluginpb.ConfigureResponse{Powers: provider.Powers(session.provider)}, nil
+}
+
+// Teardown implements pluginpb.ProviderServer.
+func (s *Server) Teardown(ctx context.Context, request *pluginpb.TeardownRequest) (*pluginpb.TeardownResponse, error) {
+	if err := s.sessions.teardown(ctx, request.Configuration); err != nil {
+		return nil, toStatus(ctx, err, nil)
+	}
+	return &pluginpb.TeardownResponse{}, nil
+}
+
+// VerifyConfig implements pluginpb.ProviderServer.
+func (s *Server) VerifyConfig(ctx context.Context, request *pluginpb.VerifyConfigRequest) (*pluginpb.VerifyConfigResponse, error) {
+	session, err := s.sessions.enter(request.Configuration)
+	if err != nil {
+		return nil, toStatus(ctx, err, nil)
+	}
+	verified := make(chan error, 1)
+	go func() { // ConfigVerifier has no context
+		defer session.leave()
+		verified <- func() (err error) {
+			defer recovered("ConfigVerifier", &err)
+			return session.provider.ConfigVerifier()
+		}()
+	}()
+	select {
+	case err = <-verified:
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: ConfigVerifier has not returned: %w", provider.ErrUnavailable, context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, toStatus(ctx, err, nil)
+	}
+	return &pluginpb.VerifyConfigResponse{}, nil
+}
+
+// CreateInstance implements pluginpb.ProviderServer.
+func (s *Server) CreateInstance(ctx context.Context, request *pluginpb.CreateInstanceRequest) (*pluginpb.CreateInstanceResponse, error) {
+	var instance *provider.Instance
+	err := s.with("CreateInstance", request, func(session *session) (err error) {
+		defer session.creating(ctx)()
+		if ctx.Err() != nil { // given up on the way: a list need not have waited for it
+			return fmt.Errorf("%w: CreateInstance was not begun: %w", provider.ErrUnavailable, context.Cause(ctx))
+		}
+		userData := cloudinit.Raw(request.UserData)
+		instance, err = session.provider.CreateInstance(ctx, request.PodName, request.SandboxId, userData, specFromWire(request.Spec))
+		return err
+	})
+	if err != nil {
+		return nil, toStatus(ctx, err, instance)
+	}
+	return &pluginpb.CreateInstanceResponse{Instance: instanceToWire(instance)}, nil
+}
+
+// DeleteInstance implements pluginpb.ProviderServer.
+func (s *Server) DeleteInstance(ctx context.Context, request *pluginpb.DeleteInstanceRequest) (*pluginpb.DeleteInstanceResponse, error) {
+	err := s.with("DeleteInstance", request, func(session *session) error {
+		return session.provider.DeleteInstance(ctx, request.InstanceId)
+	})
+	return &pluginpb.DeleteInstanceResponse{}, statusOf(ctx, err)
+}
+
+// configured are the requests that name a configuration.
+type configured interface{ GetConfiguration() string }
+
+// with calls f with the session that the request names.
+func (s *Server) with(method string, request configured, f func(*session) error) (err error) {
+	session, err := s.sessions.enter(request.GetConfiguration())
+	if err != nil {
+		return err
+	}
+	defer session.leave()
+	defer recovered(method, &err)
+	return f(session)
+}
+
+// statusOf is toStatus of an error that may be nil.
+func statusOf(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	return toStatus(ctx, err, nil)
+}
+
+// recovered is deferred around what the provider does: its panic must not end
+// the process, which other sandboxes depend on.
+func recovered(method string, err *error) {
+	if reason := recover(); reason != nil {
+		*err = fmt.Errorf("%w: the provider panicked in %s: %v", provider.ErrUnknown, method, reason)
+		slog.Default().Error("The provider panicked", "method", method, "stack", string(debug.Stack()))
+	}
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+)
+
+// session is the provider of one configuration and the calls to it.
+type session struct {
+	provider provider.Provider
+	values   config.Values
+
+	mu    sync.Mutex
+	calls int
+	// creations are those that run, also when their caller has given up.
+	creations map[*creation]bool
+	// retired sessions take no new calls; idle is closed when the last ended.
+	retired bool
+	idle    chan struct{}
+	// released is closed when Teardown has returned, with releaseErr.
+	release    sync.Once
+	released   chan struct{}
+	releaseErr error
+}
+
+// creation is a call of CreateInstance that runs.
+type creation struct {
+	ctx  context.Context
+	done chan struct{}
+}
+
+func newSession(p provider.Provider, values config.Values) *session {
+	return &session{
+		provider: p, values: maps.Clone(values),
+		creations: map[*creation]bool{}, idle: make(chan struct{}), released: make(chan struct{}),
+	}
+}
+
+// enter counts a call in, unless the session is retired.
+func (s *session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired {
+		return false
+	}
+	s.calls++
+	return true
+}
+
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls--
+	s.checkIdle()
+}
+
+func (s *session) checkIdle() {
+	if s.retired && s.calls == 0 {
+		close(s.idle)
+	}
+}
+
+// retire lets no new calls in, and tears the provider down when those that
+// run have ended.
+func (s *session) retire() {
+	s.release.Do(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.retired = true
+		s.checkIdle()
+		go func() {
+			defer close(s.released)
+			<-s.idle
+			defer recovered("Teardown", &s.releaseErr)
+			s.releaseErr = s.provider.Teardown()
+		}()
+	})
+}
+
+// teardown retires and waits for the end.
+func (s *session) teardown(ctx context.Context) error {
+	s.retire()
+	select {
+	case <-s.released:
+		return s.releaseErr
+	case <-ctx.Done():
+		return fmt.Errorf("%w: Teardown goes on, since calls or the provider have not ended: %w", provider.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// creating notes a CreateInstance until the function it answers is called.
+func (s *session) creating(ctx context.Context) func() {
+	c := &creation{ctx, make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.creations[c] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.creations, c)
+		close(c.done)
+	}
+}
+
+// settleTimeout bounds how long one creation that does not end can delay
+// everybody's lists. The contract wants it to end soon.
+const settleTimeout = 10 * time.Second
+
+// settle waits for the creations whose caller has given up.
+func (s *session) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for _, c := range s.givenUp() {
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *session) givenUp() []*creation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*creation
+	for c := range s.creations {
+		if c.ctx.Err() != nil {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// sessions are the configurations of a process.
+type sessions struct {
+	opener opener
+	// fixed, if any, is every configuration: whoever started the process has
+	// made it.
+	fixed *session
+
+	mu      sync.Mutex
+	closed  bool
+	byName  map[string]*session
+	opening map[string]chan struct{} // closed when the opening has ended
+	retired []*session
+}
+
+// enter answers the session of a configuration; its leave must be called.
+func (all *sessions) enter(name string) (*session, error) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	s := all.byName[name]
+	if all.fixed != nil {
+		s = all.fixed
+	}
+	if all.closed {
+		return nil, all.stopping()
+	}
+	if s == nil || !s.enter() {
+		return nil, fmt.Errorf("%w: %w: provider %s has no configuration %q here: the process was started anew, or Configure was never called",
+			provider.ErrUnavailable, ErrNotConfigured, all.opener.name, name)
+	}
+	return s, nil
+}
+
+func (all *sessions) stopping() error {
+	return fmt.Errorf("%w: the process of provider %s is stopping", provider.ErrUnavailable, all.opener.name)
+}
+
+// configure makes the session of a configuration, or finds it unchanged.
+func (all *sessions) configure(ctx context.Context, name string, values config.Values) (*session, error) {
+	if all.fixed != nil {
+		return all.fixed, all.refuseValues(values)
+	}
+	opened, err := all.claim(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if s := all.find(name, values); s != nil {
+		opened()
+		return s, nil
+	}
+	type result struct {
+		session *session
+		err     error
+	}
+	results := make(chan result, 1)
+	go func() { // NewProvider has no context
+		defer opened()
+		s, err := all.open(ctx, name, values)
+		results <- result{s, err}
+	}()
+	select {
+	case r := <-results:
+		return r.session, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: NewProvider of %s has not returned: %w", provider.ErrUnavailable, all.opener.name, context.Cause(ctx))
+	}
+}
+
+func (all *sessions) refuseValues(values config.Values) error {
+	if len(values) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: provider %s was configured by whoever started its process: set %s there, not here",
+		provider.ErrInvalidArgument, all.opener.name, nameList(values))
+}
+
+func nameList(values config.Values) string {
+	names := slices.Sorted(maps.Keys(values))
+	return fmt.Sprintf("%q", names)
+}
+
+// claim waits until nobody else opens the configuration and answers what to
+// call when that is done.
+func (all *sessions) claim(ctx context.Context, name string) (opened func(), err error) {
+	for {
+		busy, err := all.tryClaim(name)
+		if err != nil {
+			return nil, err
+		}
+		if busy == nil {
+			return func() { all.unclaim(name) }, nil
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: an earlier NewProvider of %s has not returned: %w", provider.ErrUnavailable, all.opener.name, context.Cause(ctx))
+		}
+	}
+}
+
+// tryClaim claims and answers nil, or answers what its holder closes.
+func (all *sessions) tryClaim(name string) (busy chan struct{}, err error) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.closed {
+		return nil, all.stopping()
+	}
+	if all.opener.single() {
+		for other := range all.byName {
+			if other != name {
+				return nil, all.onlyOne(other, name)
+			}
+		}
+		for other, busy := range all.opening {
+			if other != name {
+				return busy, nil
+			}
+		}
+	}
+	if busy := all.opening[name]; busy != nil {
+		return busy, nil
+	}
+	all.opening[name] = make(chan struct{})
+	return nil, nil
+}
+
+func (all *sessions) onlyOne(have, wanted string) error {
+	return fmt.Errorf("%w: provider %s can have only one configuration in a process, here %q, so not %q too: its author can lift that with package provider/config",
+		provider.ErrInvalidArgument, all.opener.name, have, wanted)
+}
+
+func (all *sessions) unclaim(name string) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	close(all.opening[name])
+	delete(all.opening, name)
+}
+
+// find answers the session if it has these values.
+func (all *sessions) find(name string, values config.Values) *session {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if s := all.byName[name]; s != nil && maps.Equal(s.values, values) {
+		return s
+	}
+	return nil
+}
+
+// open makes a provider and puts it in the place of the earlier. One that
+// comes too late for its caller or after the end is torn down.
+func (all *sessions) open(ctx context.Context, name string, values config.Values) (s *session, err error) {
+	defer recovered("NewProvider", &err)
+	p, err := all.opener.open(values)
+	if err != nil {
+		return nil, err
+	}
+	s = newSession(p, values)
+	if all.place(ctx, name, s) {
+		return s, nil
+	}
+	s.retire()
+	return nil, all.stopping()
+}
+
+func (all *sessions) place(ctx context.Context, name string, s *session) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.closed || ctx.Err() != nil {
+		all.retired = append(all.retired, s)
+		return false
+	}
+	all.drop(name)
+	all.byName[name] = s
+	return true
+}
+
+// drop retires the session of a configuration, if there is one.
+func (all *sessions) drop(name string) *session {
+	s := all.byName[name]
+	if s == nil {
+		return nil
+	}
+	delete(all.byName, name)
+	s.retire()
+	all.retired = slices.DeleteFunc(append(all.retired, s), (*session).over)
+	return s
+}
+
+// over says that nobody needs to wait for the session.
+func (s *session) over() bool {
+	select {
+	case <-s.released:
+		return true
+	default:
+		return false
+	}
+}
+
+// teardown releases one configuration; one that is not there is released. What
+// whoever started the process has configured stays for other callers.
+func (all *sessions) teardown(ctx context.Context, name string) error {
+	all.mu.Lock()
+	s := all.drop(name)
+	all.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return s.teardown(ctx)
+}
+
+// close tears all down.
+func (all *sessions) close(ctx context.Context) error {
+	all.mu.Lock()
+	all.closed = true
+	for name := range all.byName {
+		all.drop(name)
+	}
+	waiting := all.retired
+	if all.fixed != nil {
+		waiting = append(waiting, all.fixed)
+	}
+	all.mu.Unlock()
+	var errs []error
+	for _, s := range waiting {
+		errs = append(errs, s.teardown(ctx))
+	}
+	return errors.Join(errs...)
+}
