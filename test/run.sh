@@ -15,7 +15,7 @@ mapfile -t all < <(go list -tags integration ./...)
 alone=() together=()
 for p in "${all[@]}"; do
   case $p in
-    */test/* | */providers/qemu) alone+=("$p") ;;
+    */test/* | */providers/qemu | */providers/libvirt) alone+=("$p") ;;
     *) together+=("$p") ;;
   esac
 done

@@ -41,6 +41,9 @@ func Run(f func() int) int {
 	}
 }
 
+// Inside says whether this process is in namespaces that Run made.
+func Inside() bool { return os.Getenv(stageVar) == "tests" }
+
 // RequireRoot skips a test that needs namespaces when there are none.
 func RequireRoot(t testing.TB) {
 	t.Helper()
