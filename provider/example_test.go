@@ -42,6 +42,9 @@ func (m *Manager) NewProvider() (provider.Provider, error) {
 type Cloud struct{ api client }
 
 func (c *Cloud) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	if sandboxID == "" {
+		return nil, fmt.Errorf("%w: the sandbox id is empty", provider.ErrInvalidArgument)
+	}
 	types, err := c.api.types(ctx)
 	if err != nil {
 		return nil, classify("list instance types", err)
@@ -56,12 +59,13 @@ func (c *Cloud) CreateInstance(ctx context.Context, podName, sandboxID string, c
 	}
 	tags := map[string]string{provider.TagKey: sandboxID} // by which lists know it
 	maps.Copy(tags, spec.Tags)
+	image := cmp.Or(spec.Image, "podvm")
 	made, err := c.api.create(ctx, server{ // the API gives one server per token
 		Token: sandboxID, Name: provider.InstanceName(podName, sandboxID), Type: kind,
-		Image: cmp.Or(spec.Image, "podvm"), UserData: userData, Tags: tags,
+		Image: image, UserData: userData, Tags: tags,
 	})
 	if err != nil {
-		return nil, classify("create server", err)
+		return nil, classify(fmt.Sprintf("create server of type %s from image %s", kind, image), err)
 	}
 	return made.instance(), nil
 }

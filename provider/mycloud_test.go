@@ -37,7 +37,7 @@ type statusError int
 func (s statusError) Error() string { return http.StatusText(int(s)) }
 
 func (s server) instance() *provider.Instance {
-	return &provider.Instance{ID: s.ID, Name: s.Name, IPs: []netip.Addr{s.Address}, Key: s.Token, Tags: s.Tags, State: provider.StateRunning}
+	return &provider.Instance{ID: s.ID, Name: s.Name, IPs: []netip.Addr{s.Address}, Key: s.Token, Tags: maps.Clone(s.Tags), State: provider.StateRunning}
 }
 
 func newClient(_, _ string) client { return client{&mycloud{servers: map[string]server{}}} }

@@ -30,6 +30,10 @@ type CloudProvider interface {
 	NewProvider() (Provider, error)
 }
 
+// MinUserData is how many bytes of user-data every provider takes: the least
+// that a large cloud allows (EC2, RunInstances).
+const MinUserData = 16 << 10
+
 // Provider makes and removes the instances of one cloud. All methods MUST be
 // safe for concurrent use and MUST return soon after their context ends.
 type Provider interface {
@@ -37,13 +41,24 @@ type Provider interface {
 	// has accepted it and its primary address is known. It need not wait for
 	// the guest to boot.
 	//
-	// sandboxID is the idempotency key. Two calls with the same key, also at
-	// the same time, also from another process, also after a lost reply, MUST
-	// give the same instance; they MUST NOT give two.
+	// sandboxID is the idempotency key: 1 to 64 letters, digits, '-', '_' and
+	// '.', all of which count. The empty one is ErrInvalidArgument. Two calls
+	// with the same key, also at the same time, also from another process, also
+	// after a lost reply, MUST give the same instance, running or stopped; they
+	// MUST NOT give two. When the second comes with another spec it gives that
+	// instance or ErrAlreadyExists. A key is free again when its instance is
+	// deleted or its creation has failed for good.
 	//
-	// podName is for humans: providers SHOULD use it, with the first eight
-	// characters of the key, in the instance's name (see [InstanceName]).
-	// cloudConfig is generated once and handed over as user-data.
+	// podName is for humans and can be anything, also long or empty: providers
+	// SHOULD use it, with the first eight characters of the key, in the
+	// instance's name (see [InstanceName]).
+	//
+	// cloudConfig is generated once and handed over as user-data, byte by byte.
+	// A provider MUST take [MinUserData] bytes of it and MUST take none; what
+	// is more than the cloud takes is ErrInvalidArgument and is never cut.
+	//
+	// The arguments stay the caller's: the provider MUST NOT change or keep
+	// spec.Tags. What a provider answers belongs to the caller too.
 	//
 	// All resources that belong to the instance (disks, interfaces, addresses)
 	// MUST carry spec.Tags and go away with the instance. On an error the
@@ -51,24 +66,31 @@ type Provider interface {
 	// error, an Instance whose ID the caller can delete.
 	//
 	// Errors: ErrInvalidArgument (spec the cloud cannot satisfy, unknown image
-	// or type), ErrCapacity, ErrQuota, ErrUnauthenticated, ErrPermissionDenied,
-	// ErrUnavailable.
+	// or type, whose name the error MUST hold; negative size), ErrCapacity,
+	// ErrQuota, ErrUnauthenticated, ErrPermissionDenied, ErrUnavailable. The
+	// class of a call that failed because its context ended MUST be one that
+	// is [Retryable].
 	CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec InstanceTypeSpec) (*Instance, error)
 
 	// DeleteInstance removes an instance and everything that belongs to it.
 	// It returns nil only when nothing billable is left or the cloud has
 	// accepted the removal of all of it. Deleting what does not exist, or is
-	// being deleted, MUST return nil. The empty id is ErrInvalidArgument.
+	// being deleted, MUST return nil; an id that the cloud can never have given
+	// MAY be ErrInvalidArgument, the empty one MUST be. It deletes nothing else.
+	// A deletion that was cut short can be repeated. The instance may be in any
+	// state, stopped or still being made.
 	DeleteInstance(ctx context.Context, instanceID string) error
 
 	// Teardown releases what the provider itself holds (connections, helper
-	// goroutines). It MUST NOT delete instances. It is called once, last.
+	// goroutines). It MUST NOT delete instances. It is called once, last; calls
+	// that come after it all the same fail or not, but return soon.
 	Teardown() error
 
 	// ConfigVerifier checks against the cloud that instances can be made:
 	// credentials, permissions, image, network, type. It MUST NOT leave
-	// anything behind. It SHOULD report everything that is wrong at once,
-	// joined with [errors.Join].
+	// anything behind or touch instances, and can be repeated, also at the same
+	// time. It SHOULD report everything that is wrong at once, joined with
+	// [errors.Join].
 	ConfigVerifier() error
 }
 
@@ -76,10 +98,12 @@ type Provider interface {
 type Instance struct {
 	// ID is the provider's own, unique while the instance exists.
 	ID string
-	// Name is for humans.
+	// Name is for humans: a DNS label (RFC 1123) that tells the instance from
+	// others, also where they are of one pod name.
 	Name string
 	// IPs holds the addresses at which this node reaches the VM: IPs[0] is
-	// primary, IPs[1], if any, that of a dedicated tunnel interface.
+	// primary, IPs[1], if any, that of a dedicated tunnel interface. They are
+	// the instance's own, never loopback, and stay while it exists.
 	IPs []netip.Addr
 
 	// Key is the sandboxID the instance was made with. CreateInstance MAY
@@ -109,9 +133,9 @@ const (
 type InstanceTypeSpec struct {
 	// InstanceType is the cloud's name of a type; it wins over all sizes.
 	InstanceType string
-	// VCPUs is the number of virtual CPUs.
+	// VCPUs is the number of virtual CPUs; it can be asked for without Memory.
 	VCPUs int64
-	// Memory is in MiB.
+	// Memory is in MiB; it can be asked for without VCPUs.
 	Memory int64
 	// Arch is a GOARCH name.
 	Arch string
@@ -158,32 +182,40 @@ type Lister interface {
 	// in any state in which it still costs money. It MUST NOT show instances
 	// of others. Pagination is the provider's affair. An empty match, nil or
 	// without pairs, is ErrInvalidArgument: nobody may ask for other people's
-	// instances.
+	// instances. A match that nothing has gives an empty list. Where the cloud
+	// is eventually consistent a list MAY lag behind.
+	//
+	// ID, Name and IPs are those that CreateInstance answered.
 	ListInstances(ctx context.Context, match map[string]string) ([]Instance, error)
 }
 
 // Getter looks up one instance; a cloud controller manager needs it.
 type Getter interface {
-	// GetInstance answers ErrNotFound for an id that does not exist.
+	// GetInstance answers ErrNotFound for an id that does not exist, and that
+	// or ErrInvalidArgument for one that the cloud can never have given.
 	GetInstance(ctx context.Context, instanceID string) (*Instance, error)
 }
 
 // ConsoleReader reads what a VM wrote to its serial console.
 type ConsoleReader interface {
 	// Console answers the last tailBytes bytes; fewer if there are no more.
-	// ErrNotFound for an id that does not exist.
+	// ErrNotFound for an id that does not exist, ErrInvalidArgument for a
+	// negative number.
 	Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error)
 }
 
-// PowerController stops and starts instances without losing their disks.
+// PowerController stops and starts instances without losing their disks. A
+// stopped instance keeps its addresses, tags and key, and is listed.
 type PowerController interface {
 	// PowerOff and PowerOn succeed when the state is already the wanted one.
+	// ErrNotFound for an id that does not exist.
 	PowerOff(ctx context.Context, instanceID string) error
 	PowerOn(ctx context.Context, instanceID string) error
 }
 
 // InstanceTypeLister is the catalogue of instance types.
 type InstanceTypeLister interface {
+	// InstanceTypes answers every type once; the same until the cloud changes.
 	InstanceTypes(ctx context.Context) ([]InstanceType, error)
 }
 
@@ -202,5 +234,6 @@ type InstanceType struct {
 // NodeAddresser knows how VMs reach this node when that is not the address of
 // the node's default route, as with a bridge of the provider's own.
 type NodeAddresser interface {
+	// NodeAddress answers the same address while the provider lives.
 	NodeAddress(ctx context.Context) (netip.Addr, error)
 }

@@ -3,7 +3,10 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
@@ -28,7 +31,7 @@ func (r *run) mustDelete(id string) {
 // checkGone waits until no list shows the instance, where there are lists.
 func (r *run) checkGone(id string) {
 	r.Helper()
-	if _, ok := r.provider.(provider.Lister); !ok {
+	if !has[provider.Lister](r) {
 		return
 	}
 	r.eventually(func() error {
@@ -58,16 +61,10 @@ func checkDeleteRepeated(r *run) {
 
 func checkDeleteConcurrent(r *run) {
 	instance := r.mustCreate(newKey())
-	ctx, cancel := r.callContext()
-	defer cancel()
-	results := make(chan error, racers)
-	for range racers {
-		go func() { results <- r.provider.DeleteInstance(ctx, instance.ID) }()
-	}
-	for range racers {
-		if err := within(r, results, r.subject.Limits.Call+r.subject.Limits.Soon, "DeleteInstance"); err != nil {
-			r.Errorf("DeleteInstance(%q), called %d times at once: %v", instance.ID, racers, err)
-		}
+	for _, err := range r.atOnce("DeleteInstance", func(ctx context.Context) error {
+		return r.provider.DeleteInstance(ctx, instance.ID)
+	}) {
+		r.Errorf("DeleteInstance(%q), called %d times at once: %v", instance.ID, racers, err)
 	}
 	r.checkGone(instance.ID)
 }
@@ -132,5 +129,95 @@ func (r *run) deleteListed(result <-chan outcome) (outcome, bool) {
 			r.mustDelete(list[0].ID)
 			return outcome{}, false
 		}
+	}
+}
+
+// garbage are ids that no cloud gives. None is a pattern that could match
+// what others own, should a provider take it for one.
+var garbage = []string{
+	" ", "-", "-rf", "../../outrigger", absentID + "/../x", absentID + "*", absentID + "%", absentID + " or 1=1", "\n", "\t",
+	"'\"`$(id)", "gr\u00fcn-\U0001f680", strings.Repeat("x", 4096),
+}
+
+func checkDeleteGarbage(r *run) {
+	key := newKey()
+	made := r.mustCreate(key)
+	for _, id := range append([]string{made.ID + " ", "../" + made.ID, made.ID + "/."}, garbage...) {
+		if err := r.delete(id); err != nil && !errors.Is(err, provider.ErrInvalidArgument) {
+			r.Errorf("DeleteInstance(%.50q): %v", id, err)
+		}
+	}
+	r.checkStays(key, made)
+}
+
+// checkStays fails when the instance is not there any more, or being deleted:
+// the key would give another.
+func (r *run) checkStays(key string, made *provider.Instance) {
+	r.Helper()
+	if !has[provider.Lister](r) {
+		r.checkSame(made, r.mustCreate(key))
+		return
+	}
+	if i := r.shown(made.ID); i.State == provider.StateDeleting {
+		r.Errorf("instance %s is being deleted", made.ID)
+	}
+}
+
+func checkDeleteOthers(r *run) {
+	key := newKey()
+	made, other := r.mustCreate(newKey()), r.mustCreate(key)
+	r.mustDelete(made.ID)
+	r.checkGone(made.ID)
+	r.checkStays(key, other)
+}
+
+func checkDeleteParallel(r *run) {
+	made := r.createMany()
+	ctx, cancel := r.callContext()
+	defer cancel()
+	results := make(chan error, len(made))
+	for _, instance := range made {
+		go func() {
+			var err error
+			defer func() { results <- err }()
+			defer r.recovered("DeleteInstance", &err)
+			err = r.provider.DeleteInstance(ctx, instance.ID)
+		}()
+	}
+	for range made {
+		if err := within(r, results, r.subject.Limits.Call+r.subject.Limits.Soon, "DeleteInstance"); err != nil {
+			r.Errorf("DeleteInstance, called for %d instances at once: %v", len(made), err)
+		}
+	}
+	for _, instance := range made {
+		r.checkGone(instance.ID)
+	}
+}
+
+// createMany makes as many instances as there may be, at once.
+func (r *run) createMany() []*provider.Instance {
+	r.Helper()
+	ctx, cancel := r.callContext()
+	defer cancel()
+	var started []<-chan outcome
+	for range r.subject.Parallel {
+		started = append(started, r.start(ctx, r.creation(newKey())))
+	}
+	var made []*provider.Instance
+	for _, result := range started {
+		if instance := r.wait(result); instance != nil {
+			made = append(made, instance)
+		}
+	}
+	return made
+}
+
+func checkDeleteStopped(r *run) {
+	instance := r.mustCreate(newKey())
+	r.mustPower(r.powerOff(), instance.ID)
+	r.mustDelete(instance.ID)
+	r.checkGone(instance.ID)
+	if err := r.poll(r.leaks); err != nil {
+		r.Errorf("left behind after DeleteInstance(%q) of a stopped instance: %v", instance.ID, err)
 	}
 }

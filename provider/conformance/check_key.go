@@ -3,11 +3,10 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
-	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // repetitions is how often a call that must have no further effect is
@@ -97,32 +96,12 @@ func checkKeyLostReply(r *run) {
 	}
 }
 
-// instants are when the suite ends a context in the middle of a creation.
-func (r *run) instants() []time.Duration {
-	if r.subject.Slow {
-		return []time.Duration{0, 100 * time.Millisecond, time.Second}
-	}
-	return []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}
-}
-
-// cancelAfter makes an instance and ends the context of the call.
-func (r *run) cancelAfter(key string, after time.Duration) outcome {
-	r.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), after)
-	defer cancel()
-	o := r.await(ctx, r.creation(key))
-	if o.err == nil && (o.instance == nil || o.instance.ID == "") {
-		r.Errorf("CreateInstance answered neither an instance nor an error")
-	}
-	return o
-}
-
 // checkListedOnce counts the instances of a key once the list shows one.
 // Instances being deleted do not count: a call that was cut off may have
 // begun to remove what it had made.
 func (r *run) checkListedOnce(key string) {
 	r.Helper()
-	if _, ok := r.provider.(provider.Lister); !ok {
+	if !has[provider.Lister](r) {
 		return
 	}
 	for range quietLists {
@@ -145,39 +124,105 @@ func (r *run) checkListedOnce(key string) {
 	}
 }
 
-func checkCancelBefore(r *run) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-	cancel()
-	r.await(ctx, r.creation(newKey()))
-	r.ends(ctx, "DeleteInstance", func() { r.provider.DeleteInstance(ctx, absentID) })
-	if p, ok := r.provider.(provider.Lister); ok {
-		r.ends(ctx, "ListInstances", func() { p.ListInstances(ctx, r.owner) })
-	}
-	if p, ok := r.provider.(provider.Getter); ok {
-		r.ends(ctx, "GetInstance", func() { p.GetInstance(ctx, absentID) })
-	}
-	if p, ok := r.provider.(provider.ConsoleReader); ok {
-		r.ends(ctx, "Console", func() { p.Console(ctx, absentID, 1) })
-	}
-	if p, ok := r.provider.(provider.InstanceTypeLister); ok {
-		r.ends(ctx, "InstanceTypes", func() { p.InstanceTypes(ctx) })
-	}
+func checkKeyEmpty(r *run) {
+	r.checkRefused(r.creation(""), provider.ErrInvalidArgument)
 }
 
-// ends calls f, whatever it answers, and ends the check if it does not return.
-func (r *run) ends(ctx context.Context, what string, f func()) {
+// checkKeyUUID has 36 characters, as those of other callers.
+func checkKeyUUID(r *run) {
+	k := newKey()
+	r.checkKey(k[:8] + "-" + k[8:12] + "-" + k[12:16] + "-" + k[16:20] + "-" + k[20:32])
+}
+
+// maxKey is the longest key.
+const maxKey = 64
+
+// checkKeyOdd has all kinds of characters, and as many as there may be.
+func checkKeyOdd(r *run) {
+	r.checkKey(("k8s_POD.default-" + newKey())[:maxKey])
+}
+
+func (r *run) checkKey(key string) {
 	r.Helper()
-	callWith(ctx, r, what, func(context.Context) (struct{}, error) {
-		f()
-		return struct{}{}, nil
-	})
+	first := r.mustCreate(key)
+	r.checkSame(first, r.mustCreate(key))
+	r.checkListedOnce(key)
 }
 
-// checkCancelMidway leaves it to the clean-up to find what was made: by list,
-// or by key where there is no list. All that may be there at a time counts.
-func checkCancelMidway(r *run) {
-	instants := r.instants()
-	for _, after := range instants[max(0, len(instants)-r.subject.Parallel):] {
-		r.cancelAfter(newKey(), after)
+// checkKeySimilar has keys that differ in the last character only.
+func checkKeySimilar(r *run) {
+	key := newKey()
+	other := key[:maxKey-1] + "x"
+	r.checkDistinct([]*provider.Instance{r.mustCreate(key), r.mustCreate(other)})
+}
+
+// checkKeyOtherSpec asks for a size that may be that of the instance by
+// chance, and need not.
+func checkKeyOtherSpec(r *run) {
+	first := r.creation(newKey())
+	made := r.mustDo(first)
+	second := first
+	second.pod, second.spec = "other", r.spec(first.key, r.owner)
+	second.spec.InstanceType, second.spec.VCPUs, second.spec.Memory = "", 1, 0
+	second.config = cloudinit.Raw(emptyConfig + "# other\n")
+	switch again, err := r.attempt(second); {
+	case err != nil:
+		r.checkClass(err, provider.ErrAlreadyExists)
+	case again == nil:
+		r.Errorf("CreateInstance answered neither an instance nor an error")
+	default:
+		r.checkSame(made, again)
 	}
+	r.checkListedOnce(first.key)
+}
+
+func checkKeyAfterDelete(r *run) {
+	c := r.creation(newKey())
+	first := r.mustDo(c)
+	r.mustDelete(first.ID)
+	second := r.mustDo(c)
+	r.checkListedOnce(c.key)
+	if has[provider.Getter](r) {
+		r.eventually(func() error {
+			_, err := r.get(second.ID)
+			return err
+		})
+	}
+	r.mustDelete(second.ID)
+	r.checkGone(second.ID)
+}
+
+func checkKeyAfterError(r *run) {
+	wrong := r.creationFrom(noImage)
+	r.attempt(wrong)
+	made := r.mustCreate(wrong.key)
+	r.checkSame(made, r.mustCreate(wrong.key))
+}
+
+// rounds is how many instances checkRounds makes, one after the other.
+func (r *run) rounds() int {
+	if r.subject.Slow {
+		return 2
+	}
+	return 5
+}
+
+func checkRounds(r *run) {
+	for range r.rounds() {
+		instance := r.mustCreate(newKey())
+		r.checkAddresses(instance)
+		r.mustDelete(instance.ID)
+		r.checkGone(instance.ID)
+	}
+	if err := r.poll(r.leaks); err != nil {
+		r.Errorf("left behind after %d rounds: %v", r.rounds(), err)
+	}
+}
+
+func checkKeyStopped(r *run) {
+	key := newKey()
+	first := r.mustCreate(key)
+	r.mustPower(r.powerOff(), first.ID)
+	r.checkSame(first, r.mustCreate(key))
+	r.checkListedOnce(key)
 }

@@ -3,8 +3,6 @@
 package conformance
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -121,60 +119,6 @@ func checkListDeleted(r *run) {
 }
 
 func checkListReopened(r *run) {
-	c := r.creation(newKey())
-	made := r.mustDo(c)
-	reopened := r.reopen()
-	lister, ok := reopened.(provider.Lister)
-	if !ok {
-		r.Fatalf("the reopened provider does not implement provider.Lister")
-	}
-	r.eventually(func() error {
-		list, err := call(r, "ListInstances", func(ctx context.Context) ([]provider.Instance, error) {
-			return lister.ListInstances(ctx, r.owner)
-		})
-		if err == nil && find(list, made.ID) == nil {
-			err = fmt.Errorf("the list does not show %s, which another process made", made.ID)
-		}
-		return err
-	})
-}
-
-func checkGet(r *run) {
-	c := r.creation(newKey())
-	made := r.mustDo(c)
-	r.eventually(func() error {
-		got, err := r.get(made.ID)
-		if err != nil {
-			return err
-		}
-		if got == nil {
-			r.Fatalf("GetInstance answered neither an instance nor an error")
-		}
-		r.checkContent(c, made, got)
-		r.checkSame(made, got)
-		return nil
-	})
-}
-
-func checkGetAbsent(r *run) {
-	got, err := r.get(absentID)
-	if err == nil {
-		r.Fatalf("GetInstance(%q) answered %+v", absentID, got)
-	}
-	r.checkClass(err, provider.ErrNotFound)
-}
-
-func checkGetDeleted(r *run) {
-	instance := r.mustCreate(newKey())
-	r.mustDelete(instance.ID)
-	r.eventually(func() error {
-		got, err := r.get(instance.ID)
-		switch {
-		case errors.Is(err, provider.ErrNotFound):
-			return nil
-		case err != nil:
-			return err
-		}
-		return fmt.Errorf("GetInstance(%q) still answers %+v", instance.ID, got)
-	})
+	made := r.mustCreate(newKey())
+	r.shownBy(r.reopen(), made.ID)
 }

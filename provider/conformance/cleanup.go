@@ -24,7 +24,7 @@ func (r *run) cleanUp() {
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		r.remove(id)
 	}
-	if _, ok := r.provider.(provider.Lister); ok {
+	if has[provider.Lister](r) {
 		r.removeListed(len(lost) > 0)
 	} else {
 		r.removeLost(lost)

@@ -4,6 +4,8 @@ package conformance_test
 
 import (
 	_ "embed"
+	"flag"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +17,32 @@ import (
 
 //go:embed doc.go
 var doc string
+
+var update = flag.Bool("update", false, "write the list of checks in doc.go again")
+
+// TestUpdateDocumentedChecks writes the list when it is told to.
+func TestUpdateDocumentedChecks(t *testing.T) {
+	if !*update {
+		t.Skip("it writes doc.go: go test ./provider/conformance -run UpdateDocumentedChecks -update")
+	}
+	head, _, _ := strings.Cut(doc, "# Checks\n//\n")
+	var list strings.Builder
+	for _, check := range conformance.Checks() {
+		line := "//   -"
+		for _, word := range strings.Fields(check.Name + ": " + check.Contract) {
+			if len(line)+1+len(word) > 80 {
+				list.WriteString(line + "\n")
+				line = "//    "
+			}
+			line += " " + word
+		}
+		list.WriteString(line + "\n")
+	}
+	text := head + "# Checks\n//\n" + list.String() + "package conformance\n"
+	if err := os.WriteFile("doc.go", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestDocumentedChecks keeps the list in doc.go, which people read, equal to
 // the checks that run.

@@ -87,10 +87,11 @@ func newCloud(t *testing.T, options fake.Options) *fake.Cloud {
 func subject(t *testing.T, options fake.Options) conformance.Subject {
 	cloud := newCloud(t, options)
 	return conformance.Subject{
-		Provider: cloud,
-		Tags:     map[string]string{"purpose": "test"},
-		Reopen:   func() provider.Provider { return cloud.Reopen() },
-		Leaks:    leaks(cloud),
+		Provider:     cloud,
+		Tags:         map[string]string{"purpose": "test"},
+		Reopen:       func() provider.Provider { return cloud.Reopen() },
+		Leaks:        leaks(cloud),
+		ReadUserData: func(_ context.Context, id string) (string, error) { return cloud.UserData(id) },
 	}
 }
 

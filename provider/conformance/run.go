@@ -10,14 +10,13 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// podName is the pod of all instances that the suite makes.
+// podName is the pod of an instance unless its check wants another.
 const podName = "conformance"
 
 // absentID is an id that no cloud gives.
@@ -82,13 +81,14 @@ type outcome struct {
 // creation is a call of CreateInstance and may be changed before it is made.
 type creation struct {
 	provider provider.Provider
+	pod      string
 	key      string
 	spec     provider.InstanceTypeSpec
 	config   cloudinit.CloudConfigGenerator
 }
 
 func (r *run) creation(key string) creation {
-	return creation{r.provider, key, r.spec(key, r.owner), cloudinit.Raw(r.subject.UserData)}
+	return creation{r.provider, podName, key, r.spec(key, r.owner), cloudinit.Raw(r.subject.UserData)}
 }
 
 // start makes the call on a goroutine of its own and writes it into the
@@ -103,7 +103,7 @@ func (r *run) start(ctx context.Context, c creation) <-chan outcome {
 			result <- o
 		}()
 		defer r.recovered("CreateInstance", &o.err)
-		o.instance, o.err = c.provider.CreateInstance(ctx, podName, c.key, c.config, c.spec)
+		o.instance, o.err = c.provider.CreateInstance(ctx, c.pod, c.key, c.config, c.spec)
 	}()
 	return result
 }
@@ -213,24 +213,44 @@ func (r *run) delete(id string) error {
 
 func (r *run) deleteBy(p provider.Provider, id string) error {
 	r.Helper()
-	_, err := call(r, "DeleteInstance", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, p.DeleteInstance(ctx, id)
-	})
-	return err
+	return r.do("DeleteInstance", func(ctx context.Context) error { return p.DeleteInstance(ctx, id) })
 }
 
 func (r *run) list(match map[string]string) ([]provider.Instance, error) {
 	r.Helper()
 	return call(r, "ListInstances", func(ctx context.Context) ([]provider.Instance, error) {
-		return r.provider.(provider.Lister).ListInstances(ctx, match)
+		return power[provider.Lister](r).ListInstances(ctx, match)
 	})
 }
 
 func (r *run) get(id string) (*provider.Instance, error) {
 	r.Helper()
 	return call(r, "GetInstance", func(ctx context.Context) (*provider.Instance, error) {
-		return r.provider.(provider.Getter).GetInstance(ctx, id)
+		return power[provider.Getter](r).GetInstance(ctx, id)
 	})
+}
+
+// power answers an optional power, which a check's needs have looked for.
+func power[P any](r *run) P {
+	r.Helper()
+	p, ok := provider.As[P](r.provider)
+	if !ok {
+		r.Fatalf("the provider has lost a power: %T", p)
+	}
+	return p
+}
+
+// has says whether the provider has an optional power.
+func has[P any](r *run) bool {
+	_, ok := provider.As[P](r.provider)
+	return ok
+}
+
+// do is call without a value.
+func (r *run) do(what string, f func(context.Context) error) error {
+	r.Helper()
+	_, err := call(r, what, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
 }
 
 // reopen answers another provider for the same cloud.
@@ -248,8 +268,7 @@ func (r *run) reopen() provider.Provider {
 func (r *run) teardown(p provider.Provider) {
 	r.Helper()
 	r.open = slices.DeleteFunc(r.open, func(other provider.Provider) bool { return other == p })
-	_, err := call(r, "Teardown", func(context.Context) (struct{}, error) { return struct{}{}, p.Teardown() })
-	if err != nil {
+	if err := r.do("Teardown", func(context.Context) error { return p.Teardown() }); err != nil {
 		r.Errorf("Teardown: %v", err)
 	}
 }
@@ -274,49 +293,6 @@ func (r *run) eventually(ask func() error) {
 	if err := r.poll(ask); err != nil {
 		r.Fatalf("within %s: %v", r.subject.Limits.Settle, err)
 	}
-}
-
-// ledger is what a check made, so that it can be deleted.
-type ledger struct {
-	running sync.WaitGroup
-
-	mu sync.Mutex
-	// ids are those the provider answered, in order.
-	ids []string
-	// lost are creations that answered no id: nobody knows what they made.
-	lost map[string]creation
-}
-
-func (l *ledger) began(c creation) {
-	l.running.Add(1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lost == nil {
-		l.lost = map[string]creation{}
-	}
-	l.lost[c.key] = c
-}
-
-func (l *ledger) ended(c creation, o outcome) {
-	defer l.running.Done()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if o.instance == nil || o.instance.ID == "" {
-		return
-	}
-	l.ids = append(l.ids, o.instance.ID)
-	if o.err == nil {
-		delete(l.lost, c.key)
-	}
-}
-
-// take answers everything in the ledger and empties it.
-func (l *ledger) take() (ids []string, lost map[string]creation) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids, lost = l.ids, l.lost
-	l.ids, l.lost = nil, nil
-	return ids, lost
 }
 
 // describe names instances for messages.

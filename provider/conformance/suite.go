@@ -31,6 +31,10 @@ type Subject struct {
 	// check has deleted everything it made: processes, files, disks. The
 	// check fails unless it answers nothing within Limits.Settle.
 	Leaks func() ([]string, error)
+	// ReadUserData, if any, answers the user-data that an instance was handed,
+	// as its guest would read it. Without it the suite sees only whether
+	// user-data is taken.
+	ReadUserData func(ctx context.Context, instanceID string) (string, error)
 	// Parallel is how many instances the suite may have at a time; 8 by
 	// default, 3 when Slow, at least 2.
 	Parallel int
@@ -125,7 +129,7 @@ type need func(Subject) string
 
 func needs[Power any](name string) need {
 	return func(s Subject) string {
-		if _, ok := s.Provider.(Power); ok {
+		if _, ok := provider.As[Power](s.Provider); ok {
 			return ""
 		}
 		return "the provider does not implement provider." + name
@@ -140,6 +144,13 @@ var (
 	needsTypes   = needs[provider.InstanceTypeLister]("InstanceTypeLister")
 	needsAddress = needs[provider.NodeAddresser]("NodeAddresser")
 )
+
+func needsUserData(s Subject) string {
+	if s.ReadUserData == nil {
+		return "Subject.ReadUserData is not set"
+	}
+	return ""
+}
 
 func needsReopen(s Subject) string {
 	if s.Reopen == nil {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// instants are when the suite ends a context in the middle of a creation.
+func (r *run) instants() []time.Duration {
+	if r.subject.Slow {
+		return []time.Duration{0, 100 * time.Millisecond, time.Second}
+	}
+	return []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}
+}
+
+// cancelAfter makes an instance and ends the context of the call.
+func (r *run) cancelAfter(key string, after time.Duration) outcome {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), after)
+	defer cancel()
+	o := r.await(ctx, r.creation(key))
+	if o.err == nil && (o.instance == nil || o.instance.ID == "") {
+		r.Errorf("CreateInstance answered neither an instance nor an error")
+	}
+	return o
+}
+
+func checkCancelBefore(r *run) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	cancel()
+	r.await(ctx, r.creation(newKey()))
+	r.callAll(ctx, r.provider)
+}
+
+// ends calls f, whatever it answers, and ends the check if it does not return.
+func (r *run) ends(ctx context.Context, what string, f func()) {
+	r.Helper()
+	callWith(ctx, r, what, func(context.Context) (struct{}, error) {
+		f()
+		return struct{}{}, nil
+	})
+}
+
+// checkCancelMidway leaves it to the clean-up to find what was made: by list,
+// or by key where there is no list. All that may be there at a time counts.
+func checkCancelMidway(r *run) {
+	instants := r.instants()
+	for _, after := range instants[max(0, len(instants)-r.subject.Parallel):] {
+		r.cancelAfter(newKey(), after)
+	}
+}
+
+// checkCancelRetryable ends contexts and then does what a caller does with a
+// retryable error: it tries again.
+func checkCancelRetryable(r *run) {
+	key := newKey()
+	o := r.cancelAfter(key, 0)
+	r.checkRetryable("CreateInstance", o.err)
+	r.mustCreate(key)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	cancel()
+	r.checkRetryable("DeleteInstance", r.doWith(ctx, "DeleteInstance", func() error { return r.provider.DeleteInstance(ctx, absentID) }))
+	if p, ok := provider.As[provider.Lister](r.provider); ok {
+		r.checkRetryable("ListInstances", r.doWith(ctx, "ListInstances", func() error {
+			_, err := p.ListInstances(ctx, r.owner)
+			return err
+		}))
+	}
+}
+
+func (r *run) doWith(ctx context.Context, what string, f func() error) error {
+	r.Helper()
+	_, err := callWith(ctx, r, what, func(context.Context) (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+func (r *run) checkRetryable(what string, err error) {
+	r.Helper()
+	if err != nil && !provider.Retryable(err) {
+		r.Errorf("%s, whose context had ended, failed with class %q, which nobody retries: %v", what, provider.Class(err), err)
+	}
+}
+
+// checkCancelDelete ends the context of deletions, and then deletes.
+func checkCancelDelete(r *run) {
+	instance := r.mustCreate(newKey())
+	for _, after := range r.instants() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), after)
+		err := r.doWith(ctx, "DeleteInstance", func() error { return r.provider.DeleteInstance(ctx, instance.ID) })
+		cancel()
+		r.checkRetryable("DeleteInstance", err)
+	}
+	r.mustDelete(instance.ID)
+	r.checkGone(instance.ID)
+	if err := r.poll(r.leaks); err != nil {
+		r.Errorf("left behind after DeleteInstance(%q), which had been cut short before: %v", instance.ID, err)
+	}
+}
+
+// checkCancelPower cuts both calls short, and then makes them.
+func checkCancelPower(r *run) {
+	instance := r.mustCreate(newKey())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	cancel()
+	for _, step := range []powerStep{r.powerOff(), r.powerOn()} {
+		r.checkRetryable(step.name, r.doWith(ctx, step.name, func() error { return step.call(ctx, instance.ID) }))
+		r.mustPower(step, instance.ID)
+	}
+}

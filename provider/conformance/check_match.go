@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// shown waits until the list shows the instance and answers how.
+func (r *run) shown(id string) *provider.Instance {
+	r.Helper()
+	return r.shownBy(r.provider, id)
+}
+
+func (r *run) shownBy(p provider.Provider, id string) *provider.Instance {
+	r.Helper()
+	lister, ok := provider.As[provider.Lister](p)
+	if !ok {
+		r.Fatalf("the provider has lost a power: %T does not implement provider.Lister", p)
+	}
+	var found *provider.Instance
+	r.eventually(func() error {
+		list, err := call(r, "ListInstances", func(ctx context.Context) ([]provider.Instance, error) {
+			return lister.ListInstances(ctx, r.owner)
+		})
+		if found = find(list, id); err == nil && found == nil {
+			err = fmt.Errorf("the list does not show %s", id)
+		}
+		return err
+	})
+	return found
+}
+
+// matching is the owner's tags and one more.
+func (r *run) matching(key, value string) map[string]string {
+	match := maps.Clone(r.owner)
+	match[key] = value
+	return match
+}
+
+func checkListMany(r *run) {
+	var ids []string
+	for _, instance := range r.createMany() {
+		ids = append(ids, instance.ID)
+	}
+	r.checkShows(r.owner, ids...)
+}
+
+func checkListMatchAll(r *run) {
+	key := newKey()
+	one, other := r.mustCreate(key), r.mustCreate(newKey())
+	r.checkShows(r.owner, one.ID, other.ID)
+	r.checkShows(r.matching(provider.TagKey, key), one.ID)
+}
+
+func checkListUnknownTag(r *run) {
+	made := r.mustCreate(newKey())
+	r.checkShows(r.owner, made.ID)
+	r.checkShows(r.matching("outrigger-no-such-tag", "x"))
+}
+
+// Every character that the value of a tag may have, in two values, since some
+// clouds allow 63 characters.
+const (
+	tagLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	tagOthers  = "0123456789-_.:x..x--x__x::9"
+)
+
+func checkListTagCharacters(r *run) {
+	c := r.creation(newKey())
+	c.spec.Tags[provider.TagNamespace], c.spec.Tags[provider.TagPod] = tagLetters, tagOthers
+	made := r.mustDo(c)
+	for key, value := range map[string]string{provider.TagNamespace: tagLetters, provider.TagPod: tagOthers} {
+		list := r.checkShows(r.matching(key, value), made.ID)
+		if got := list[0].Tags[key]; got != value {
+			r.Errorf("tag %s is %q, made with %q", key, got, value)
+		}
+	}
+}
+
+func checkListAddresses(r *run) {
+	made := r.mustCreate(newKey())
+	if got := r.shown(made.ID); !slices.Equal(got.IPs, made.IPs) {
+		r.Errorf("instance %s is listed with the addresses %v, made with %v", made.ID, got.IPs, made.IPs)
+	}
+}
+
+func checkListName(r *run) {
+	made := r.mustCreate(newKey())
+	if got := r.shown(made.ID); got.Name != made.Name {
+		r.Errorf("instance %s is listed with the name %q, made with %q", made.ID, got.Name, made.Name)
+	}
+}
+
+func checkListConcurrent(r *run) {
+	made := r.mustCreate(newKey())
+	r.checkShows(r.owner, made.ID)
+	lister := power[provider.Lister](r)
+	for _, err := range r.atOnce("ListInstances", func(ctx context.Context) error {
+		list, err := lister.ListInstances(ctx, r.owner)
+		if err == nil && find(list, made.ID) == nil {
+			err = fmt.Errorf("the list shows %s, not %s", describe(list), made.ID)
+		}
+		return err
+	}) {
+		r.Errorf("ListInstances, called %d times at once: %v", racers, err)
+	}
+}
+
+// atOnce makes the same call on several goroutines and answers the errors.
+func (r *run) atOnce(what string, f func(context.Context) error) []error {
+	r.Helper()
+	ctx, cancel := r.callContext()
+	defer cancel()
+	results := make(chan error, racers)
+	for range racers {
+		go func() {
+			var err error
+			defer func() { results <- err }()
+			defer r.recovered(what, &err)
+			err = f(ctx)
+		}()
+	}
+	var errs []error
+	for range racers {
+		if err := within(r, results, r.subject.Limits.Call+r.subject.Limits.Soon, what); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// createdTolerance is how far a cloud's clock may be from ours where it is
+// kept by NTP at all; a zone's offset is more.
+const createdTolerance = 10 * time.Minute
+
+func checkCreated(r *run) {
+	before := time.Now()
+	made := r.mustCreate(newKey())
+	after := time.Now()
+	created := r.shown(made.ID).Created
+	if created.IsZero() {
+		return // allowed: unknown
+	}
+	if created.Before(before.Add(-createdTolerance)) || created.After(after.Add(createdTolerance)) {
+		r.Errorf("instance %s was created %s; it was asked for %s and was there %s", made.ID, created, before, after)
+	}
+}
+
+// checkListState waits until the instance runs, where the provider tells
+// states.
+func checkListState(r *run) {
+	made := r.mustCreate(newKey())
+	r.eventually(func() error {
+		switch state := r.shown(made.ID).State; state {
+		case "", provider.StateRunning:
+			return nil
+		default:
+			return fmt.Errorf("instance %s is %q and does not become %q", made.ID, state, provider.StateRunning)
+		}
+	})
+}
+
+// checkListOwn changes what a list has answered.
+func checkListOwn(r *run) {
+	made := r.mustCreate(newKey())
+	for range 2 {
+		got := r.shown(made.ID)
+		if got.Tags[provider.TagPod] != podName || len(got.IPs) == 0 || got.IPs[0] != made.IPs[0] {
+			r.Fatalf("the list shows %v and the tags %v: the caller changed what an earlier one had answered", got.IPs, got.Tags)
+		}
+		got.Tags[provider.TagPod] = "changed-by-the-caller"
+		got.IPs[0] = made.IPs[0].Next()
+	}
+}
+
+func checkListReopenedContent(r *run) {
+	c := r.creation(newKey())
+	made := r.mustDo(c)
+	r.checkContent(c, made, r.shownBy(r.reopen(), made.ID))
+}

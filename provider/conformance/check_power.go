@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// powerStep is a call of a PowerController and the state it leads to.
+type powerStep struct {
+	name  string
+	call  func(context.Context, string) error
+	state provider.InstanceState
+}
+
+func (r *run) powerOff() powerStep {
+	r.Helper()
+	return powerStep{"PowerOff", power[provider.PowerController](r).PowerOff, provider.StateStopped}
+}
+
+func (r *run) powerOn() powerStep {
+	r.Helper()
+	return powerStep{"PowerOn", power[provider.PowerController](r).PowerOn, provider.StateRunning}
+}
+
+// mustPower takes the step and waits for its state, or ends the check.
+func (r *run) mustPower(step powerStep, id string) {
+	r.Helper()
+	if err := r.power(step, id); err != nil {
+		r.Fatalf("%s(%q): %v", step.name, id, err)
+	}
+	r.checkState(id, step.state)
+}
+
+func (r *run) power(step powerStep, id string) error {
+	r.Helper()
+	return r.do(step.name, func(ctx context.Context) error { return step.call(ctx, id) })
+}
+
+func checkPower(r *run) {
+	instance := r.mustCreate(newKey())
+	off, on := r.powerOff(), r.powerOn()
+	for _, step := range []powerStep{on, off, off, on, on} {
+		r.mustPower(step, instance.ID)
+	}
+}
+
+// checkState waits for a state, where the provider tells states.
+func (r *run) checkState(id string, wanted provider.InstanceState) {
+	r.Helper()
+	if !has[provider.Getter](r) {
+		return
+	}
+	r.eventually(func() error {
+		got, err := r.get(id)
+		if err == nil && got.State != "" && got.State != wanted {
+			err = fmt.Errorf("instance %s is %q, not %q", id, got.State, wanted)
+		}
+		return err
+	})
+}
+
+func checkPowerAbsent(r *run) {
+	for _, step := range []powerStep{r.powerOff(), r.powerOn()} {
+		err := r.power(step, absentID)
+		if err == nil {
+			r.Errorf("%s(%q) answered no error", step.name, absentID)
+			continue
+		}
+		r.checkClass(err, provider.ErrNotFound)
+	}
+}
+
+// checkPowerDeleted waits, since the cloud may still be deleting.
+func checkPowerDeleted(r *run) {
+	instance := r.mustCreate(newKey())
+	r.mustDelete(instance.ID)
+	on := r.powerOn()
+	r.eventually(func() error {
+		err := r.power(on, instance.ID)
+		if err == nil {
+			return fmt.Errorf("PowerOn(%q) of a deleted instance answered no error", instance.ID)
+		}
+		if errors.Is(err, provider.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	r.checkGone(instance.ID)
+}
+
+func checkPowerAddress(r *run) {
+	made := r.mustCreate(newKey())
+	for _, step := range []powerStep{r.powerOff(), r.powerOn()} {
+		r.mustPower(step, made.ID)
+		if got := r.shown(made.ID); !slices.Equal(got.IPs, made.IPs) {
+			r.Errorf("instance %s has the addresses %v after %s, made with %v", made.ID, got.IPs, step.name, made.IPs)
+		}
+	}
+}
+
+func checkPowerListed(r *run) {
+	made := r.mustCreate(newKey())
+	r.mustPower(r.powerOff(), made.ID)
+	for range quietLists {
+		r.checkShows(r.owner, made.ID)
+	}
+}
+
+func checkPowerConcurrent(r *run) {
+	instance := r.mustCreate(newKey())
+	for _, step := range []powerStep{r.powerOff(), r.powerOn()} {
+		for _, err := range r.atOnce(step.name, func(ctx context.Context) error { return step.call(ctx, instance.ID) }) {
+			r.Errorf("%s(%q), called %d times at once: %v", step.name, instance.ID, racers, err)
+		}
+		r.checkState(instance.ID, step.state)
+	}
+}

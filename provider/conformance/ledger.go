@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import "sync"
+
+// ledger is what a check made, so that it can be deleted.
+type ledger struct {
+	running sync.WaitGroup
+
+	mu sync.Mutex
+	// ids are those the provider answered, in order.
+	ids []string
+	// lost are creations that answered no id: nobody knows what they made.
+	lost map[string]creation
+}
+
+func (l *ledger) began(c creation) {
+	l.running.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost = map[string]creation{}
+	}
+	l.lost[c.key] = c
+}
+
+func (l *ledger) ended(c creation, o outcome) {
+	defer l.running.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o.instance == nil || o.instance.ID == "" {
+		return
+	}
+	l.ids = append(l.ids, o.instance.ID)
+	if o.err == nil {
+		delete(l.lost, c.key)
+	}
+}
+
+// take answers everything in the ledger and empties it.
+func (l *ledger) take() (ids []string, lost map[string]creation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, lost = l.ids, l.lost
+	l.ids, l.lost = nil, nil
+	return ids, lost
+}
