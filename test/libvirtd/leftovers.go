@@ -21,7 +21,11 @@ func (d *Daemon) Leftovers() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(known, d.files(), d.guests(), d.taps()), nil
+	left := slices.Concat(known, d.files(), d.taps())
+	for _, pid := range d.guests() {
+		left = append(left, fmt.Sprintf("QEMU process %d", pid))
+	}
+	return left, nil
 }
 
 // WantNothing fails the test if something is left after a grace for what
@@ -95,16 +99,16 @@ func (d *Daemon) files() []string {
 
 // guests are the QEMU processes. libvirt runs one now and then to learn what
 // it can do; that is none.
-func (d *Daemon) guests() []string {
-	var left []string
+func (d *Daemon) guests() []int {
+	var pids []int
 	for _, pid := range d.house.processes() {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		args := strings.Split(string(line), "\x00")
 		if strings.HasPrefix(filepath.Base(args[0]), "qemu-system") && slices.Contains(args, "-name") {
-			left = append(left, fmt.Sprintf("QEMU process %d", pid))
+			pids = append(pids, pid)
 		}
 	}
-	return left
+	return pids
 }
 
 // taps are the guests' interfaces on the bridge.

@@ -68,7 +68,7 @@ func Start(t testing.TB, o Options) *Daemon {
 		t.Fatal("libvirtd changes the machine's network: the package's TestMain must be testns.Main")
 	}
 	if o.Image == "" {
-		o.Image = filepath.Join(imageDir(t), "podvm.qcow2")
+		o.Image = filepath.Join(ImageDir(t), "podvm.qcow2")
 	}
 	dir := stand.Dir(t)
 	d := &Daemon{Dir: dir, PoolDir: dir + "/pool", Socket: dir + "/run/libvirt-sock"}
@@ -81,7 +81,8 @@ func Start(t testing.TB, o Options) *Daemon {
 	return d
 }
 
-func imageDir(t testing.TB) string {
+// ImageDir is the folder of the pod VM image; a test is skipped without one.
+func ImageDir(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("OUTRIGGER_PODVM_DIR")
 	if dir == "" {
@@ -160,22 +161,37 @@ func (d *Daemon) Kill(t testing.TB) {
 	}
 }
 
-// monitored says whether a QEMU believes that the daemon watches it.
+// monitored says whether one of our QEMUs believes that the daemon watches it.
 func (d *Daemon) monitored(t testing.TB) bool {
 	t.Helper()
-	// Num RefCount Protocol Flags Type St Inode Path, proc_net_unix(5); the
-	// state 03 is "connected", and the path is that of the namespace.
+	connected := monitors(t)
+	for _, pid := range d.guests() {
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, fd := range fds {
+			if link, _ := os.Readlink(fd); connected[link] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// monitors are the connected monitor sockets, named as in /proc/PID/fd.
+func monitors(t testing.TB) map[string]bool {
+	t.Helper()
 	sockets, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := map[string]bool{}
 	for line := range strings.Lines(string(sockets)) {
+		// Num RefCount Protocol Flags Type St Inode Path; state 03 is connected.
 		f := strings.Fields(line)
 		if len(f) == 8 && f[5] == "03" && strings.HasSuffix(f[7], "/monitor.sock") {
-			return true
+			found["socket:["+f[6]+"]"] = true
 		}
 	}
-	return false
+	return found
 }
 
 // Restart kills the daemon, if it still runs, and starts it again.
