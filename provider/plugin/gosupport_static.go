@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !cgo || !(linux || darwin || freebsd)
+
+package plugin
+
+import (
+	"fmt"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/plugin/gobinary"
+)
+
+// goPlugins says why this program cannot load Go plugins.
+func goPlugins() error {
+	return fmt.Errorf("%w: %s", provider.ErrUnimplemented, gobinary.Static.Text)
+}
+
+func openGo(string) (bool, error) { return false, goPlugins() }

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/plugin/wire"
+)
+
+// Options say what to run and how patient to be.
+type Options struct {
+	// Name is the provider asked for; the plugin must have it.
+	Name string
+	// Path is where the program came from, for messages.
+	Path string
+	// Program is executed; the supervisor closes it. See pluginfile.Seal.
+	Program *os.File
+	// Log gets what the plugin says.
+	Log *slog.Logger
+	// Getenv answers PATH, HOME and TMPDIR; nothing else is asked.
+	Getenv func(string) string
+	// Ready is how long the plugin may take from its start to its first
+	// answer, and to each question whether it is alive; 10 s.
+	Ready time.Duration
+	// Alive is how often it is asked; 30 s.
+	Alive time.Duration
+	// Grace is how long it has to end by itself; 3 s.
+	Grace time.Duration
+	// Wait is how long a call waits for a restart; 5 s.
+	Wait time.Duration
+	// LogLines is how many lines a second reach the log; 200.
+	LogLines int
+	// Restore is called with each new process but the first, before calls
+	// reach it.
+	Restore func(context.Context, grpc.ClientConnInterface)
+}
+
+func (o Options) withDefaults() Options {
+	o.Ready = cmp.Or(o.Ready, 10*time.Second)
+	o.Alive = cmp.Or(o.Alive, 30*time.Second)
+	o.Grace = cmp.Or(o.Grace, 3*time.Second)
+	o.Wait = cmp.Or(o.Wait, 5*time.Second)
+	o.LogLines = cmp.Or(o.LogLines, 200)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	return o
+}
+
+// Supervisor keeps one plugin running.
+type Supervisor struct {
+	Options
+	dir    string // holds the socket; nobody else can enter it
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.Mutex
+	current *child        // nil while there is none
+	why     error         // why there is none
+	changed chan struct{} // closed when current or why change
+}
+
+// Start starts the plugin and waits until it has said what it is. A plugin
+// that fails now is not tried again.
+func Start(ctx context.Context, o Options) (*Supervisor, wire.About, error) {
+	o = o.withDefaults()
+	dir, err := privateFolder(o.Getenv("TMPDIR"))
+	if err != nil {
+		return nil, wire.About{}, errors.Join(err, o.Program.Close())
+	}
+	s := &Supervisor{Options: o, dir: dir, done: make(chan struct{}), changed: make(chan struct{})}
+	c, about, err := s.launch(ctx)
+	if err != nil {
+		return nil, about, errors.Join(err, s.release())
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.set(c, nil)
+	go s.run(c)
+	return s, about, nil
+}
+
+// maxSocketPath is the room of sun_path without its NUL; see unix(7).
+const maxSocketPath = 107
+
+func privateFolder(temp string) (string, error) {
+	dir, err := os.MkdirTemp(temp, "outrigger-plugin-")
+	if err != nil {
+		return "", fmt.Errorf("make a private folder for the plugin's socket (TMPDIR says where): %w", err)
+	}
+	if length := len(filepath.Join(dir, socketName)); length > maxSocketPath {
+		return "", errors.Join(os.Remove(dir), fmt.Errorf("%w: the socket of the plugin would be %d characters long, more than the %d of a unix socket: set TMPDIR to a shorter folder", provider.ErrInvalidArgument, length, maxSocketPath))
+	}
+	return dir, nil
+}
+
+const socketName = "plugin.sock"
+
+func (s *Supervisor) socket() string { return filepath.Join(s.dir, socketName) }
+
+// Close ends the plugin and everything it started, and leaves nothing.
+func (s *Supervisor) Close() error {
+	s.cancel()
+	<-s.done
+	return s.release()
+}
+
+func (s *Supervisor) release() error {
+	return errors.Join(os.RemoveAll(s.dir), s.Program.Close())
+}
+
+// run follows the plugin until Close.
+func (s *Supervisor) run(c *child) {
+	defer close(s.done)
+	var delay backoff
+	for {
+		why := s.watch(c)
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.set(nil, why)
+		if c = s.again(&delay, time.Since(c.started), why); c == nil {
+			return
+		}
+		s.Log.Info("provider plugin runs again", "plugin", s.Name, "pid", c.pid())
+		s.set(c, nil)
+	}
+}
+
+// again starts the plugin until that succeeds; nil after Close.
+func (s *Supervisor) again(delay *backoff, ran time.Duration, why error) *child {
+	for {
+		wait := delay.next(ran)
+		s.Log.Warn("provider plugin ended; starting it again", "plugin", s.Name, "error", why, "after", wait)
+		select {
+		case <-time.After(wait):
+		case <-s.ctx.Done():
+			return nil
+		}
+		c, _, err := s.launch(s.ctx)
+		if err == nil {
+			if s.Restore != nil {
+				s.Restore(s.ctx, c.conn)
+			}
+			return c
+		}
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		ran, why = 0, err
+		s.set(nil, why)
+	}
+}
+
+// watch returns when the process is gone, and says why.
+func (s *Supervisor) watch(c *child) error {
+	tick := time.NewTicker(s.Alive)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.exited:
+		case <-s.ctx.Done():
+		case <-tick.C:
+			if s.alive(c) || s.ctx.Err() != nil {
+				continue
+			}
+			c.hung(s.Ready)
+			c.signal(unix.SIGKILL)
+		}
+		c.stop(s.Grace)
+		return c.why()
+	}
+}
+
+// alive says whether the process answers. One that has ended counts as alive:
+// watch sees that with its reason.
+func (s *Supervisor) alive(c *child) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, s.Ready)
+	defer cancel()
+	_, err := wire.Info(ctx, c.conn)
+	return err == nil || ctx.Err() == nil
+}
+
+func (s *Supervisor) set(c *child, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current, s.why = c, why
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Supervisor) state() (*child, error, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current, s.why, s.changed
+}
+
+// Pid answers the process id of now, 0 while there is none.
+func (s *Supervisor) Pid() int {
+	if c, _, _ := s.state(); c != nil {
+		return c.pid()
+	}
+	return 0
+}
+
+// Conn answers the connection to the plugin, waiting for a restart, and a
+// function that explains the error of a call over it.
+func (s *Supervisor) Conn(ctx context.Context) (grpc.ClientConnInterface, func(error) error, error) {
+	timeout := time.NewTimer(s.Wait)
+	defer timeout.Stop()
+	for {
+		c, why, changed := s.state()
+		if c != nil && !c.gone() {
+			return c.conn, func(err error) error { return s.explain(c, err) }, nil
+		}
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return nil, nil, fmt.Errorf("%w: provider plugin %s (%s) was stopped", provider.ErrUnavailable, s.Name, s.Path)
+		case <-ctx.Done():
+			return nil, nil, fmt.Errorf("%w: %w", s.down(why), ctx.Err())
+		case <-timeout.C:
+			return nil, nil, s.down(why)
+		}
+	}
+}
+
+func (s *Supervisor) down(why error) error {
+	return fmt.Errorf("%w: provider plugin %s (%s) is being restarted: %w", provider.ErrUnavailable, s.Name, s.Path, cmp.Or(why, errEnded))
+}
+
+var errEnded = errors.New("it ended")
+
+// explain turns the transport's words for a lost process into ours.
+func (s *Supervisor) explain(c *child, err error) error {
+	if !lost(err) {
+		return err
+	}
+	select {
+	case <-c.exited:
+	case <-time.After(exitNotice):
+		return err
+	}
+	return fmt.Errorf("%w: provider plugin %s (%s) ended during the call, which may have been carried out: %w", provider.ErrUnavailable, s.Name, s.Path, c.why())
+}
+
+// exitNotice is how long the kernel may take from closing the sockets of a
+// process that ends to saying so.
+const exitNotice = time.Second
