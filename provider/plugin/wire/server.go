@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,8 @@ type Options struct {
 	// Configured, if any, is the provider of every configuration: clients
 	// cannot configure it, and only Close tears it down.
 	Configured provider.Provider
+	// Log has the stacks of panics; slog.Default by default.
+	Log *slog.Logger
 }
 
 // Server is a provider behind gRPC.
@@ -40,15 +43,16 @@ type Server struct {
 // registered with.
 func NewServer(o Options) *Server {
 	schema := SchemaOf(o.Name, o.Cloud)
+	panics := panics{cmp.Or(o.Log, slog.Default())}
 	s := &Server{
 		info:     &pluginpb.GetInfoResponse{ContractVersion: ContractVersion, Name: o.Name, Version: o.Version, Configured: o.Configured != nil},
-		sessions: &sessions{opener: opener{o.Name, o.Cloud, schema}, byName: map[string]*session{}, opening: map[string]chan struct{}{}},
+		sessions: &sessions{panics: panics, opener: opener{o.Name, o.Cloud, schema}, byName: map[string]*session{}, opening: map[string]chan struct{}{}},
 	}
 	for _, field := range schema.Fields {
 		s.info.Schema = append(s.info.Schema, fieldToWire(field))
 	}
 	if o.Configured != nil {
-		s.sessions.fixed = newSession(o.Configured, nil)
+		s.sessions.fixed = newSession(o.Configured, nil, panics)
 	}
 	return s
 }
@@ -103,7 +107,7 @@ func (s *Server) VerifyConfig(ctx context.Context, request *pluginpb.VerifyConfi
 	go func() { // ConfigVerifier has no context
 		defer session.leave()
 		verified <- func() (err error) {
-			defer recovered("ConfigVerifier", &err)
+			defer session.recovered("ConfigVerifier", &err)
 			return session.provider.ConfigVerifier()
 		}()
 	}()
@@ -154,7 +158,7 @@ func (s *Server) with(method string, request configured, f func(*session) error)
 		return err
 	}
 	defer session.leave()
-	defer recovered(method, &err)
+	defer session.recovered(method, &err)
 	return f(session)
 }
 
@@ -166,11 +170,14 @@ func statusOf(ctx context.Context, err error) error {
 	return toStatus(ctx, err, nil)
 }
 
-// recovered is deferred around what the provider does: its panic must not end
-// the process, which other sandboxes depend on.
-func recovered(method string, err *error) {
+// panics keeps those of a provider from ending the process, which other
+// sandboxes depend on.
+type panics struct{ log *slog.Logger }
+
+// recovered is deferred around what the provider does.
+func (p panics) recovered(method string, err *error) {
 	if reason := recover(); reason != nil {
 		*err = fmt.Errorf("%w: the provider panicked in %s: %v", provider.ErrUnknown, method, reason)
-		slog.Default().Error("The provider panicked", "method", method, "stack", string(debug.Stack()))
+		p.log.Error("The provider panicked", "method", method, "stack", string(debug.Stack()))
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 // session is the provider of one configuration and the calls to it.
 type session struct {
+	panics
 	provider provider.Provider
 	values   config.Values
 
@@ -39,9 +40,9 @@ type creation struct {
 	done chan struct{}
 }
 
-func newSession(p provider.Provider, values config.Values) *session {
+func newSession(p provider.Provider, values config.Values, panics panics) *session {
 	return &session{
-		provider: p, values: maps.Clone(values),
+		panics: panics, provider: p, values: maps.Clone(values),
 		creations: map[*creation]bool{}, idle: make(chan struct{}), released: make(chan struct{}),
 	}
 }
@@ -81,7 +82,7 @@ func (s *session) retire() {
 		go func() {
 			defer close(s.released)
 			<-s.idle
-			defer recovered("Teardown", &s.releaseErr)
+			defer s.recovered("Teardown", &s.releaseErr)
 			s.releaseErr = s.provider.Teardown()
 		}()
 	})
@@ -143,6 +144,7 @@ func (s *session) givenUp() []*creation {
 
 // sessions are the configurations of a process.
 type sessions struct {
+	panics
 	opener opener
 	// fixed, if any, is every configuration: whoever started the process has
 	// made it.
@@ -291,12 +293,12 @@ func (all *sessions) find(name string, values config.Values) *session {
 // open makes a provider and puts it in the place of the earlier. One that
 // comes too late for its caller or after the end is torn down.
 func (all *sessions) open(ctx context.Context, name string, values config.Values) (s *session, err error) {
-	defer recovered("NewProvider", &err)
+	defer all.recovered("NewProvider", &err)
 	p, err := all.opener.open(values)
 	if err != nil {
 		return nil, err
 	}
-	s = newSession(p, values)
+	s = newSession(p, values, all.panics)
 	if all.place(ctx, name, s) {
 		return s, nil
 	}
@@ -311,9 +313,19 @@ func (all *sessions) place(ctx context.Context, name string, s *session) bool {
 		all.retired = append(all.retired, s)
 		return false
 	}
-	all.drop(name)
+	if old := all.drop(name); old != nil {
+		go all.report(name, old)
+	}
 	all.byName[name] = s
 	return true
+}
+
+// report logs what nobody waits for.
+func (all *sessions) report(name string, old *session) {
+	<-old.released
+	if old.releaseErr != nil {
+		all.log.Warn("Teardown of a provider that was replaced has failed", "provider", all.opener.name, "configuration", name, "error", old.releaseErr)
+	}
 }
 
 // drop retires the session of a configuration, if there is one.
@@ -357,7 +369,7 @@ func (all *sessions) close(ctx context.Context) error {
 	for name := range all.byName {
 		all.drop(name)
 	}
-	waiting := all.retired
+	waiting := slices.DeleteFunc(all.retired, (*session).over)
 	if all.fixed != nil {
 		waiting = append(waiting, all.fixed)
 	}
