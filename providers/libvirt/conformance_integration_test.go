@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package libvirt
+
+import (
+	"context"
+	"testing"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/conformance"
+	"github.com/outrigger/outrigger/test/libvirtd"
+)
+
+// TestConformance shares one daemon between the checks, which have keys and
+// tags of their own.
+func TestConformance(t *testing.T) {
+	d := start(t, libvirtd.Options{})
+	cfg := testConfig(d)
+	conformance.Run(t, func(t *testing.T) conformance.Subject {
+		reopen := func() provider.Provider {
+			p, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		return conformance.Subject{
+			Provider: reopen(), Reopen: reopen, Parallel: 4, Leaks: d.Leftovers,
+			ReadUserData: func(_ context.Context, id string) (string, error) { return seedOf(d, id) },
+		}
+	})
+}

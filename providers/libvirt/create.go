@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	lv "github.com/digitalocean/go-libvirt"
+
+	"github.com/outrigger/outrigger/internal/nocloud"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+const (
+	// undoWait is how long the removal of what a failed creation left may
+	// take. The caller's context may have ended already.
+	undoWait = 30 * time.Second
+	// otherWait is how long another process, which makes the same instance
+	// with other user-data, may take before it counts as dead.
+	otherWait = 10 * time.Second
+	otherPoll = 100 * time.Millisecond
+)
+
+// CreateInstance implements provider.Provider. A key that is taken answers its
+// instance whatever the other arguments say.
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	if sandboxID == "" {
+		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
+	}
+	id := instanceID(sandboxID)
+	unlock, err := p.locks.take(ctx, id)
+	if err != nil {
+		return nil, classify(fmt.Errorf("create instance: %w", err))
+	}
+	defer unlock()
+	r, err := p.findOrMake(ctx, podName, sandboxID, cloudConfig, spec)
+	if err != nil {
+		err = classify(fmt.Errorf("create instance %s: %w", id, err))
+	}
+	if r == nil {
+		return nil, err
+	}
+	return r.answer(), err
+}
+
+// findOrMake answers a record, also beside an error, when the caller has
+// something to delete.
+func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*record, error) {
+	found, err := p.load(ctx, instanceID(key))
+	if err != nil || found != nil && found.Phase == phaseReady {
+		return found, err
+	}
+	pl, err := p.plan(ctx, podName, key, spec)
+	if err != nil {
+		return nil, err
+	}
+	if pl.userData, err = generate(cloudConfig); err != nil {
+		return nil, err
+	}
+	pl.Seed = volumesOf(pl.id) + seedVolume(pl.userData)
+	if found != nil && found.Seed != pl.Seed {
+		if found, err = p.awaitOther(ctx, found); err != nil || found != nil {
+			return found, err
+		}
+	}
+	if found != nil {
+		// An earlier attempt's, or another process's that is at it now. Every
+		// step can be taken twice.
+		pl.Name, pl.Created = found.Name, found.Created
+		return pl.record, p.build(ctx, pl)
+	}
+	err = p.claim(ctx, pl)
+	if err == nil {
+		err = p.build(ctx, pl)
+	}
+	if err != nil {
+		return p.undo(ctx, pl.record, err)
+	}
+	return pl.record, nil
+}
+
+func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
+	if cloudConfig == nil {
+		return "", nil
+	}
+	text, err := cloudConfig.Generate()
+	if err != nil {
+		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	}
+	return text, nil
+}
+
+// awaitOther waits for the process that makes an instance. It answers the
+// instance, or nil when it is gone: by its maker or, if that is dead, by us.
+func (p *Provider) awaitOther(ctx context.Context, r *record) (*record, error) {
+	for end := time.Now().Add(otherWait); time.Now().Before(end); {
+		if err := pause(ctx, otherPoll); err != nil {
+			return nil, err
+		}
+		found, err := p.load(ctx, r.id)
+		if err != nil || found == nil || found.Phase == phaseReady {
+			return found, err
+		}
+	}
+	logger().Info("removing a half-made instance", "instance", r.id, "sandbox", r.Key)
+	if err := p.discard(ctx, r); err != nil {
+		return r, fmt.Errorf("remove the half-made instance: %w", err)
+	}
+	return nil, nil
+}
+
+// claim defines the domain, before anything else exists. Its name is for
+// humans; where another instance has it, it becomes longer.
+func (p *Provider) claim(ctx context.Context, pl *plan) error {
+	err := p.define(ctx, pl)
+	if err == nil {
+		return nil
+	}
+	if other, lookErr := p.hv.domainNamed(ctx, pl.Name); lookErr == nil && other != pl.id {
+		pl.Name = pl.Name + "-" + pl.id
+		return p.define(ctx, pl)
+	}
+	return err
+}
+
+func (p *Provider) define(ctx context.Context, pl *plan) error {
+	text, err := pl.domainXML()
+	if err != nil {
+		return err
+	}
+	return p.hv.define(ctx, text)
+}
+
+func (p *Provider) undo(ctx context.Context, r *record, cause error) (*record, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
+	defer cancel()
+	if err := p.discard(ctx, r); err != nil {
+		return r, errors.Join(classify(cause), fmt.Errorf("remove what was made: %w", err))
+	}
+	return nil, cause
+}
+
+// build makes everything that a planned instance consists of besides its
+// domain, and starts it.
+func (p *Provider) build(ctx context.Context, pl *plan) error {
+	var held []*reservation
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"reserve addresses", func() (err error) {
+			held, err = p.reserveAll(ctx, pl)
+			return err
+		}},
+		{"make the root volume", func() error { return p.makeRootOf(ctx, pl) }},
+		{"make the seed volume", func() error { return p.makeSeed(ctx, pl, held) }},
+		{"make the console volume", func() error {
+			return p.makeFile(ctx, pl.Pool, volumesOf(pl.id)+consoleVolume, []byte(consoleHeader))
+		}},
+		{"start the domain", func() error { return p.run(ctx, pl.id) }},
+		{"wait for an address", func() (err error) {
+			pl.Addrs, err = p.awaitAddresses(ctx, pl.id, held)
+			return err
+		}},
+		{"record", func() error { return p.markReady(ctx, pl.record) }},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func (p *Provider) reserveAll(ctx context.Context, pl *plan) ([]*reservation, error) {
+	var held []*reservation
+	for i, name := range pl.Networks {
+		r, err := p.reserve(ctx, name, macOf(pl.id, i))
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, r)
+	}
+	return held, nil
+}
+
+func (p *Provider) makeRootOf(ctx context.Context, pl *plan) error {
+	if pl.base == nil {
+		return nil // a kernel is booted
+	}
+	return p.makeRoot(ctx, pl.Pool, volumesOf(pl.id)+rootVolume, pl.base)
+}
+
+func (p *Provider) makeSeed(ctx context.Context, pl *plan, held []*reservation) error {
+	image, err := nocloud.Seed{
+		InstanceID: pl.id, Hostname: pl.Name, UserData: pl.userData, Network: networkConfig(pl.id, held),
+	}.Image()
+	if err != nil {
+		return err
+	}
+	return p.makeFile(ctx, pl.Pool, pl.Seed, image)
+}
+
+func (p *Provider) markReady(ctx context.Context, r *record) error {
+	r.Phase = phaseReady
+	text, err := r.update()
+	if err != nil {
+		return err
+	}
+	return p.hv.setMetadata(ctx, r.id, text)
+}
+
+// DeleteInstance implements provider.Provider. It also removes what is left of
+// an instance without a domain.
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+	if instanceID == "" {
+		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
+	}
+	if !isID(instanceID) {
+		return nil // nothing of ours has such an id
+	}
+	unlock, err := p.locks.take(ctx, instanceID)
+	if err != nil {
+		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+	}
+	defer unlock()
+	r, err := p.load(ctx, instanceID)
+	if err == nil {
+		if r == nil {
+			r = &record{id: instanceID}
+		}
+		err = p.discard(ctx, r)
+	}
+	if err != nil {
+		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+	}
+	return nil
+}
+
+// discard removes an instance in whatever state it is. The domain goes last:
+// until then the instance can be listed.
+func (p *Provider) discard(ctx context.Context, r *record) error {
+	if err := p.stop(ctx, r.id); err != nil {
+		return err
+	}
+	pool, networks := r.Pool, r.Networks
+	if pool == "" {
+		pool, networks = p.cfg.Pool, p.networks()
+	}
+	if err := p.removeVolumes(ctx, pool, r.id); err != nil {
+		return err
+	}
+	for i, name := range networks {
+		if err := p.release(ctx, name, macOf(r.id, i)); err != nil {
+			return err
+		}
+	}
+	err := p.hv.undefine(ctx, r.id)
+	if isCode(err, lv.ErrNoDomain) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// dial opens a byte stream to the daemon.
+func (t *target) dial(ctx context.Context) (net.Conn, error) {
+	var conn net.Conn
+	var err error
+	switch t.transport {
+	case overUnix:
+		conn, err = new(net.Dialer).DialContext(ctx, "unix", t.socket)
+	case overTCP:
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(t.host, t.port))
+	case overTLS:
+		conn, err = t.dialTLS(ctx)
+	case overSSH:
+		conn, err = t.dialSSH(ctx)
+	}
+	if err != nil {
+		return nil, t.dialError(err)
+	}
+	return conn, nil
+}
+
+// dialError gives a class where the cause is plain; a daemon that is not there
+// may come back.
+func (t *target) dialError(err error) error {
+	class := provider.ErrUnavailable
+	var unknownHost *net.DNSError
+	switch {
+	case provider.Class(err) != provider.ErrUnknown:
+		return fmt.Errorf("connect to %s: %w", t, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EACCES):
+		class = provider.ErrPermissionDenied
+	case errors.As(err, &unknownHost) && unknownHost.IsNotFound:
+		class = provider.ErrInvalidArgument
+	}
+	return fmt.Errorf("%w: connect to %s (-uri, LIBVIRT_URI): %w", class, t, err)
+}
+
+// The places where libvirt's own client looks (libvirt's tlscerts.html).
+const (
+	pkiCA   = "/etc/pki/CA/cacert.pem"
+	pkiCert = "/etc/pki/libvirt/clientcert.pem"
+	pkiKey  = "/etc/pki/libvirt/private/clientkey.pem"
+)
+
+func (t *target) dialTLS(ctx context.Context) (net.Conn, error) {
+	conf, err := t.tlsConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%w: -libvirt-pki-dir (LIBVIRT_PKI_DIR): %w", provider.ErrUnauthenticated, err)
+	}
+	conn, err := (&tls.Dialer{Config: conf}).DialContext(ctx, "tcp", net.JoinHostPort(t.host, t.port))
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		return nil, fmt.Errorf("%w: %w", provider.ErrUnauthenticated, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := admitted(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// admitted reads the byte by which a daemon says that it accepts the client's
+// certificate; one that does not closes the connection.
+func admitted(conn net.Conn) error {
+	answer := make([]byte, 1)
+	if _, err := conn.Read(answer); err != nil {
+		return fmt.Errorf("%w: the daemon does not accept the client's certificate or address: %w", provider.ErrUnauthenticated, err)
+	}
+	if answer[0] != 1 {
+		return fmt.Errorf("%w: the daemon does not accept the client's certificate or address", provider.ErrUnauthenticated)
+	}
+	return nil
+}
+
+func (t *target) tlsConfig() (*tls.Config, error) {
+	ca, cert, key := pkiCA, pkiCert, pkiKey
+	if t.pkiDir != "" {
+		ca, cert, key = filepath.Join(t.pkiDir, "cacert.pem"), filepath.Join(t.pkiDir, "clientcert.pem"), filepath.Join(t.pkiDir, "clientkey.pem")
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	conf := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: t.noVerify, ServerName: t.host}
+	if t.noVerify {
+		return conf, nil
+	}
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, err
+	}
+	conf.RootCAs = x509.NewCertPool()
+	if !conf.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate", ca)
+	}
+	return conf, nil
+}
+
+// link is a connection that says when it has broken.
+type link struct {
+	net.Conn
+	once   sync.Once
+	broken chan struct{}
+}
+
+func newLink(conn net.Conn) *link { return &link{Conn: conn, broken: make(chan struct{})} }
+
+func (l *link) snap() { l.once.Do(func() { close(l.broken) }) }
+
+// Read never answers an error that passes: package go-libvirt would take up
+// reading in the middle of a packet.
+func (l *link) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	if err != nil {
+		l.snap()
+	}
+	return n, err
+}
+
+func (l *link) Write(p []byte) (int, error) {
+	n, err := l.Conn.Write(p)
+	if err != nil {
+		// Half a packet may be out: nothing that follows would be understood.
+		l.Conn.Close()
+		l.snap()
+	}
+	return n, err
+}
+
+func (l *link) Close() error {
+	l.snap()
+	return l.Conn.Close()
+}
+
+func (l *link) isBroken() bool {
+	select {
+	case <-l.broken:
+		return true
+	default:
+		return false
+	}
+}

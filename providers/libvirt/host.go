@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// host is what the daemon's machine can run.
+type host struct {
+	// arch is a GOARCH name.
+	arch string
+	// domainType is libvirt's: kvm, qemu or test.
+	domainType string
+}
+
+// arches are libvirt's names of architectures, by GOARCH names.
+var arches = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "s390x": "s390x"}
+
+func goArch(name string) string {
+	for arch, libvirtName := range arches {
+		if name == libvirtName {
+			return arch
+		}
+	}
+	return ""
+}
+
+func (p *Provider) machine(ctx context.Context) (*host, error) {
+	p.hostMu.Lock()
+	known := p.host
+	p.hostMu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	text, err := p.hv.capabilities(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := p.judge(text)
+	if err != nil {
+		return nil, err
+	}
+	p.hostMu.Lock()
+	defer p.hostMu.Unlock()
+	if p.host == nil {
+		p.host = found
+		p.tellType(found)
+	}
+	return p.host, nil
+}
+
+func (p *Provider) tellType(h *host) {
+	if p.cfg.DomainType == typeAuto && h.domainType == typeQEMU {
+		why := "the daemon offers no KVM"
+		if p.target.local() {
+			if here := kvmImpossible(); here != "" {
+				why = here
+			}
+		}
+		logger().Warn("guests run in emulation, which is slower: KVM is of no use here", "why", why)
+	}
+}
+
+// judge reads the daemon's capabilities.
+func (p *Provider) judge(text string) (*host, error) {
+	var caps libvirtxml.Caps
+	if err := caps.Unmarshal(text); err != nil {
+		return nil, fmt.Errorf("capabilities of %s: %w", p.target, err)
+	}
+	if p.target.testDriver() {
+		return &host{arch: "amd64", domainType: "test"}, nil
+	}
+	arch := goArch(caps.Host.CPU.Arch)
+	if arch == "" {
+		return nil, fmt.Errorf("%w: %s is a machine of architecture %s; want x86_64, aarch64 or s390x", provider.ErrInvalidArgument, p.target, caps.Host.CPU.Arch)
+	}
+	types := domainTypes(&caps, arches[arch])
+	wanted := p.cfg.DomainType
+	if wanted == typeAuto {
+		wanted = typeQEMU
+		if slices.Contains(types, typeKVM) && (!p.target.local() || kvmImpossible() == "") {
+			wanted = typeKVM
+		}
+	}
+	if !slices.Contains(types, wanted) {
+		return nil, fmt.Errorf("%w: -libvirt-domain-type (LIBVIRT_DOMAIN_TYPE): %s offers %v for %s, not %s; is QEMU installed there?",
+			provider.ErrInvalidArgument, p.target, types, arches[arch], wanted)
+	}
+	return &host{arch: arch, domainType: wanted}, nil
+}
+
+func domainTypes(caps *libvirtxml.Caps, arch string) []string {
+	var types []string
+	for _, guest := range caps.Guests {
+		if guest.Arch.Name != arch || guest.OSType != "hvm" {
+			continue
+		}
+		for _, domain := range guest.Arch.Domains {
+			types = append(types, domain.Type)
+		}
+	}
+	return types
+}
+
+// kvmImpossible says why no guest can run on this machine's KVM, where that is
+// plain. Daemons offer KVM wherever its device exists, which proves nothing:
+// PVM runs only kernels built for it, others more slowly than emulation does.
+func kvmImpossible() string {
+	if _, err := os.Stat("/sys/module/kvm_pvm"); err == nil {
+		return "this machine's KVM is PVM (kvm_pvm), which runs no ordinary guest"
+	}
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return err.Error()
+	}
+	return cpuWithoutKVM(string(info))
+}
+
+// cpuWithoutKVM judges by the flags of x86; other architectures have none.
+func cpuWithoutKVM(cpuinfo string) string {
+	for line := range strings.Lines(cpuinfo) {
+		name, flags, _ := strings.Cut(line, ":")
+		if strings.TrimSpace(name) != "flags" {
+			continue
+		}
+		words := strings.Fields(flags)
+		if !slices.Contains(words, "svm") && !slices.Contains(words, "vmx") {
+			return "the CPU has neither svm nor vmx"
+		}
+		return ""
+	}
+	return ""
+}

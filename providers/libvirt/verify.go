@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// verifyLimit bounds ConfigVerifier.
+const verifyLimit = 30 * time.Second
+
+// ConfigVerifier implements provider.Provider. It reports everything that is
+// wrong, unless the daemon cannot be asked.
+func (p *Provider) ConfigVerifier() error {
+	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+	defer cancel()
+	h, err := p.machine(ctx)
+	if err != nil {
+		return classify(fmt.Errorf("verify: %w", err))
+	}
+	pl := &plan{host: h, cpus: p.cfg.CPUs, memory: p.cfg.Memory}
+	_, securityErr := p.security(h)
+	errs := []error{
+		securityErr,
+		p.size(ctx, pl, provider.InstanceTypeSpec{}),
+		p.verifyStorage(ctx, pl),
+		p.verifyFiles(h),
+	}
+	for _, name := range p.networks() {
+		_, err := p.activeNetwork(ctx, name)
+		errs = append(errs, err)
+	}
+	for i, err := range errs {
+		errs[i] = classify(err)
+	}
+	return errors.Join(errs...)
+}
+
+// seedRoom is what an instance's volumes take at the least.
+const seedRoom = 1 << 20
+
+func (p *Provider) verifyStorage(ctx context.Context, pl *plan) error {
+	if err := p.bootFrom(ctx, pl, ""); err != nil {
+		return err
+	}
+	if pl.pool.available < seedRoom {
+		return fmt.Errorf("%w: %s: pool %s has %d bytes left", provider.ErrCapacity, poolTitle, pl.pool.name, pl.pool.available)
+	}
+	return nil
+}
+
+// verifyFiles looks for the files that the daemon opens, where that is this
+// machine.
+func (p *Provider) verifyFiles(h *host) error {
+	if !p.target.local() || p.target.testDriver() {
+		return nil
+	}
+	files := []struct{ title, path string }{
+		{"-libvirt-kernel (LIBVIRT_KERNEL)", p.cfg.Kernel},
+		{"-libvirt-initrd (LIBVIRT_INITRD)", p.cfg.Initrd},
+	}
+	if firmware := firmwareOf(h.arch, p.cfg.Firmware); p.cfg.Kernel == "" && path.IsAbs(firmware) {
+		const title = "-firmware (LIBVIRT_EFI_FIRMWARE)"
+		files = append(files, struct{ title, path string }{title, firmware}, struct{ title, path string }{title, variableStore(firmware)})
+	}
+	var errs []error
+	for _, file := range files {
+		if file.path == "" {
+			continue
+		}
+		if _, err := os.Stat(file.path); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %s: %w", provider.ErrNotFound, file.title, err))
+		}
+	}
+	return errors.Join(errs...)
+}
