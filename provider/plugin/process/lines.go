@@ -24,12 +24,12 @@ const maxLine = 8 << 10
 // lines merges what a plugin writes into the host's log.
 type lines struct {
 	log   *slog.Logger
-	limit int // a second
+	limit int // a second, for warnings and errors and for the rest
 	now   func() time.Time
 
 	mu      sync.Mutex
 	second  time.Time // when the current second began
-	count   int       // lines in it
+	count   [2]int    // lines in it: the rest, warnings and errors
 	dropped int       // of them
 	last    string
 	fatal   bool // last is the line that says why the process died
@@ -67,9 +67,13 @@ func (l *lines) take(text string, cut bool) {
 	l.remember(record.message)
 	if now := l.now(); now.Sub(l.second) >= time.Second {
 		l.reportDropped()
-		l.second, l.count = now, 0
+		l.second, l.count = now, [2]int{}
 	}
-	if l.count++; l.count > l.limit {
+	count := &l.count[0]
+	if record.level >= slog.LevelWarn { // chatter must not drown them
+		count = &l.count[1]
+	}
+	if *count++; *count > l.limit {
 		l.dropped++
 		return
 	}

@@ -70,6 +70,8 @@ type Supervisor struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
+	// release gives back what the supervisor itself holds.
+	release func() error
 
 	mu      sync.Mutex
 	current *child        // nil while there is none
@@ -86,6 +88,7 @@ func Start(ctx context.Context, o Options) (*Supervisor, wire.About, error) {
 		return nil, wire.About{}, errors.Join(err, o.Program.Close())
 	}
 	s := &Supervisor{Options: o, dir: dir, done: make(chan struct{}), changed: make(chan struct{})}
+	s.release = sync.OnceValue(func() error { return errors.Join(os.RemoveAll(dir), o.Program.Close()) })
 	c, about, err := s.launch(ctx)
 	if err != nil {
 		return nil, about, errors.Join(err, s.release())
@@ -119,10 +122,6 @@ func (s *Supervisor) Close() error {
 	s.cancel()
 	<-s.done
 	return s.release()
-}
-
-func (s *Supervisor) release() error {
-	return errors.Join(os.RemoveAll(s.dir), s.Program.Close())
 }
 
 // run follows the plugin until Close.

@@ -166,4 +166,9 @@ func (s *Socket) explain(err error) error {
 }
 
 // Close closes the connection; the server goes on.
-func (s *Socket) Close() error { return s.conn.Close() }
+func (s *Socket) Close() error {
+	if err := s.conn.Close(); !errors.Is(err, grpc.ErrClientConnClosing) {
+		return err
+	}
+	return nil // closed before
+}
