@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
@@ -25,6 +26,9 @@ type Options struct {
 	// Cloud makes the providers of the configurations that clients name. One
 	// that is no config.Configurable can have but one configuration.
 	Cloud provider.CloudProvider
+	// Schema is that of Cloud; [SchemaOf] by default, which makes a manager
+	// without package config forget its flags.
+	Schema *config.Schema
 	// Configured, if any, is the provider of every configuration: clients
 	// cannot configure it, and only Close tears it down.
 	Configured provider.Provider
@@ -42,13 +46,16 @@ type Server struct {
 // NewServer makes a server. [ServerOptions] are for the gRPC server that it is
 // registered with.
 func NewServer(o Options) *Server {
-	schema := SchemaOf(o.Name, o.Cloud)
+	if o.Schema == nil {
+		schema := SchemaOf(o.Name, o.Cloud)
+		o.Schema = &schema
+	}
 	panics := panics{cmp.Or(o.Log, slog.Default())}
 	s := &Server{
 		info:     &pluginpb.GetInfoResponse{ContractVersion: ContractVersion, Name: o.Name, Version: o.Version, Configured: o.Configured != nil},
-		sessions: &sessions{panics: panics, opener: opener{o.Name, o.Cloud, schema}, byName: map[string]*session{}, opening: map[string]chan struct{}{}},
+		sessions: &sessions{panics: panics, opener: opener{o.Name, o.Cloud, *o.Schema}, byName: map[string]*session{}, opening: map[string]chan struct{}{}},
 	}
-	for _, field := range schema.Fields {
+	for _, field := range o.Schema.Fields {
 		s.info.Schema = append(s.info.Schema, fieldToWire(field))
 	}
 	if o.Configured != nil {
