@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build libvirt || !(alibabacloud || aws || azure || byom || docker || gcp || ibmcloud || ibmcloud_powervs || openstack || qemu || vsphere)
+//go:build libvirt || !(alibabacloud || aws || azure || byom || docker || gcp || ibmcloud || ibmcloud_powervs || noprovider || openstack || qemu || vsphere)
 
 package main
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build qemu || !(alibabacloud || aws || azure || byom || docker || gcp || ibmcloud || ibmcloud_powervs || libvirt || openstack || vsphere)
+//go:build qemu || !(alibabacloud || aws || azure || byom || docker || gcp || ibmcloud || ibmcloud_powervs || libvirt || noprovider || openstack || vsphere)
 
 package main
 

@@ -16,6 +16,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
+	_ "github.com/outrigger/outrigger/providers/libvirt"
 	_ "github.com/outrigger/outrigger/providers/qemu"
 )
 

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/adaptor"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/plugin"
 )
 
 // Command is one run of the program.
@@ -58,13 +59,24 @@ func (c *Command) Run(args []string) int {
 		printHelp(c.Stderr, new(config).settings(), nil)
 		return exitError
 	}
-	cloud := provider.Get(name)
-	if cloud == nil {
-		fmt.Fprintf(c.Stderr, "cloud-api-adaptor: Unsupported cloud provider: %s\n", name)
-		printProviders(c.Stderr)
-		return exitError
+	return c.run(name, args)
+}
+
+// run loads the provider and does what the rest of the arguments say.
+func (c *Command) run(name string, args []string) int {
+	log := c.logger(args)
+	ctx, cancel := signalContext()
+	defer cancel()
+	loaded, err := plugin.Load(ctx, plugin.Options{Name: name, Getenv: c.Getenv, Log: log})
+	switch {
+	case errors.Is(err, provider.ErrInvalidArgument):
+		return c.exitCode(usageError{err})
+	case err != nil:
+		defer printProviders(c.Stderr)
+		return c.exitCode(err)
 	}
-	return c.exitCode(c.serve(name, cloud, args))
+	err = c.serve(ctx, loaded, args, log)
+	return c.exitCode(errors.Join(err, loaded.Close()))
 }
 
 // chooseProvider takes the provider's name from the arguments, else from
@@ -98,9 +110,7 @@ func (c *Command) help(args []string) int {
 		return exitOK
 	}
 	if len(args) == 1 {
-		if cloud := provider.Get(args[0]); cloud != nil {
-			return c.exitCode(c.serve(args[0], cloud, []string{"-h"}))
-		}
+		return c.run(args[0], []string{"-h"})
 	}
 	printHelp(c.Stdout, new(config).settings(), nil)
 	return exitOK
@@ -119,7 +129,8 @@ func (c *Command) exitCode(err error) int {
 }
 
 // serve reads the configuration and runs the daemon until a signal comes.
-func (c *Command) serve(name string, cloud provider.CloudProvider, args []string) error {
+func (c *Command) serve(ctx context.Context, loaded *plugin.Loaded, args []string, log *slog.Logger) error {
+	name, cloud := loaded.Name, loaded.Cloud
 	cfg, err := c.configure(name, cloud, args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -127,12 +138,6 @@ func (c *Command) serve(name string, cloud provider.CloudProvider, args []string
 	if err != nil {
 		return err
 	}
-	log, err := c.logger(cfg)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := signalContext()
-	defer cancel()
 	cloud.LoadEnv()
 	p, err := cloud.NewProvider()
 	if errors.Is(err, provider.ErrInvalidArgument) {
@@ -189,19 +194,41 @@ func wantsHelp(args []string) bool {
 	return false
 }
 
-func (c *Command) logger(cfg *config) (*slog.Logger, error) {
+// lookAhead answers the value of a flag before the flags are parsed: a plugin
+// must be loaded, and may log, before it is known which flags there are.
+func lookAhead(args []string, name, def string) string {
+	value := def
+	for i, arg := range args {
+		given, hasValue := strings.CutPrefix(strings.TrimLeft(arg, "-"), name)
+		switch {
+		case !strings.HasPrefix(arg, "-") || !hasValue:
+		case strings.HasPrefix(given, "="):
+			value = given[1:]
+		case given == "" && i+1 < len(args):
+			value = args[i+1]
+		}
+	}
+	return value
+}
+
+// logger takes what it does not understand for the default: the flags are
+// checked when they are parsed.
+func (c *Command) logger(args []string) *slog.Logger {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.logLevel)); err != nil {
-		return nil, usagef("-log-level: %v", err)
+	if level.UnmarshalText([]byte(lookAhead(args, "log-level", "info"))) != nil {
+		level = slog.LevelInfo
+	}
+	if wantsHelp(args) {
+		level = slog.LevelWarn
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	var handler slog.Handler = slog.NewTextHandler(c.Stderr, opts)
-	if cfg.logFormat == "json" {
+	if lookAhead(args, "log-format", "text") == "json" {
 		handler = slog.NewJSONHandler(c.Stderr, opts)
 	}
 	log := slog.New(handler)
 	slog.SetDefault(log)
-	return log, nil
+	return log
 }
 
 // signalContext ends with the first SIGINT or SIGTERM; a second one ends the

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/provider/plugin"
 )
 
 func TestMain(m *testing.M) {
@@ -188,7 +189,7 @@ func TestHelpTeachesEveryFlagAndVariable(t *testing.T) {
 func TestMarkdownHasARowForEverySetting(t *testing.T) {
 	_, stdout, _ := run(nil, "help", "--markdown")
 	rows := strings.Count(stdout, "\n| `") + strings.Count(stdout, "\n|  |")
-	if want := len(new(config).settings()); rows != want {
+	if want := len(new(config).settings()) + len(plugin.Env()); rows != want {
 		t.Errorf("%d rows, want %d:\n%s", rows, want, stdout)
 	}
 	if host, err := os.Hostname(); err == nil && strings.Contains(stdout, "`"+host+"`") {
@@ -200,6 +201,23 @@ func TestVersion(t *testing.T) {
 	for _, arg := range []string{"version", "--version"} {
 		if code, stdout, _ := run(nil, arg); code != 0 || !strings.HasPrefix(stdout, "cloud-api-adaptor version ") {
 			t.Errorf("%s: exit code %d, %q", arg, code, stdout)
+		}
+	}
+}
+
+func TestLookAhead(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "text"},
+		{[]string{"-log-format", "json"}, "json"},
+		{[]string{"--log-format=json", "-x"}, "json"},
+		{[]string{"-log-format=json", "-log-format=text"}, "text"},
+		{[]string{"-log-formats=json", "log-format=json", "-log-format"}, "text"},
+	} {
+		if got := lookAhead(test.args, "log-format", "text"); got != test.want {
+			t.Errorf("%q: %q, want %q", test.args, got, test.want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	providerconfig "github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/plugin"
 )
 
 const intro = `cloud-api-adaptor runs pods in their own VMs: it serves the remote hypervisor
@@ -30,12 +31,19 @@ variable CLOUD_PROVIDER names it.
 func printProviders(w io.Writer) {
 	names := provider.List()
 	if len(names) == 0 {
-		fmt.Fprintln(w, "No cloud provider is linked into this program; build it with a provider's build tag.")
-		return
+		fmt.Fprintln(w, "No cloud provider is linked into this program; build it with a provider's build tag, or load a plugin.")
+	} else {
+		fmt.Fprintln(w, "Supported cloud providers are:")
 	}
-	fmt.Fprintln(w, "Supported cloud providers are:")
 	for _, name := range names {
 		fmt.Fprintf(w, "  %s\n", name)
+	}
+}
+
+func printExternal(w io.Writer) {
+	fmt.Fprintln(w, "\nExternal providers:")
+	for _, v := range plugin.Env() {
+		fmt.Fprintf(w, "  [%s]\n      %s\n", v.Name, v.Usage)
 	}
 }
 
@@ -51,6 +59,7 @@ func printHelp(w io.Writer, settings []setting, chosen *chosen) {
 		}
 		printSetting(w, s)
 	}
+	printExternal(w)
 	if chosen == nil {
 		fmt.Fprintln(w, "\nEach provider has flags of its own: cloud-api-adaptor <provider> -h")
 		return
@@ -94,8 +103,8 @@ func defaultNote(def string) string {
 	return " (default " + def + ")"
 }
 
-// WriteMarkdown prints every flag of the adaptor itself as Markdown tables,
-// for docs/reference.
+// WriteMarkdown prints every flag and variable of the adaptor itself as
+// Markdown tables, for docs/reference.
 func WriteMarkdown(w io.Writer) {
 	group := ""
 	for _, s := range new(config).settings() {
@@ -108,6 +117,10 @@ func WriteMarkdown(w io.Writer) {
 			def = "" // this machine's, which is nobody else's
 		}
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", code(dash(s.flag)), code(s.env), code(def), strings.ReplaceAll(s.usage, "|", `\|`))
+	}
+	fmt.Fprint(w, "\n### External providers\n\n| variable | meaning |\n|---|---|\n")
+	for _, v := range plugin.Env() {
+		fmt.Fprintf(w, "| `%s` | %s |\n", v.Name, v.Usage)
 	}
 }
 
