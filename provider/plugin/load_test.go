@@ -88,7 +88,7 @@ func load(t *testing.T, name string, env map[string]string) (*plugin.Loaded, *bu
 }
 
 // verified is the environment for one file with its hash.
-func verified(t *testing.T, path string) map[string]string {
+func verified(t testing.TB, path string) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -49,6 +49,7 @@ func TestTable(t *testing.T) {
 	var rows []row
 	for _, m := range []measure{
 		{"size", sizes},
+		{"carriers", carriers},
 		{"go-benchmarks", goBenchmarks},
 		{"memory", memory},
 		{"guest", guestBoot},

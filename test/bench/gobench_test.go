@@ -24,7 +24,10 @@ type promise struct {
 	format       func(float64) string
 }
 
-const podPath = "pod path: TCP throughput against the bare underlay, "
+const (
+	plugins = "./provider/plugin"
+	podPath = "pod path: TCP throughput against the bare underlay, "
+)
 
 var promises = []promise{
 	{"./internal/adaptor", "BenchmarkStartVM", "", "p50-ms", "our share of StartVM, p50", "≤ 25 ms", unit("ms")},
@@ -35,6 +38,12 @@ var promises = []promise{
 	{"./internal/podnetwork", "BenchmarkPodPath", "underlay6=false/mtu=9000", "%-of-bare", podPath + "IPv4, MTU 9000", "≥ 80 %", unit("%")},
 	{"./internal/podnetwork", "BenchmarkPodPath", "underlay6=true/mtu=1500", "%-of-bare", podPath + "IPv6, MTU 1500", "≥ 80 %", unit("%")},
 	{"./internal/podnetwork", "BenchmarkPodPath", "underlay6=true/mtu=9000", "%-of-bare", podPath + "IPv6, MTU 9000", "≥ 80 %", unit("%")},
+	{plugins, "BenchmarkProcessCall", "", "µs-added-p50", "process plugin: added to a call in process, p50", "", unit("µs")},
+	{plugins, "BenchmarkProcessCall", "", "µs-added-p99", "process plugin: added to a call in process, p99", "≤ 250 µs", unit("µs")},
+	{plugins, "BenchmarkSocketCall", "", "µs-added-p50", "provider on a socket: added to a call in process, p50", "", unit("µs")},
+	{plugins, "BenchmarkSocketCall", "", "µs-added-p99", "provider on a socket: added to a call in process, p99", "", unit("µs")},
+	{plugins, "BenchmarkProcessStart", "", "ms-start", "process plugin: from nothing to its first answer", "", unit("ms")},
+	{plugins, "BenchmarkProcessRestart", "", "ms-restart", "process plugin: from its end in a call to the next answer", "≤ 1 s", unit("ms")},
 }
 
 func unit(name string) func(float64) string {
