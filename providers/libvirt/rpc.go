@@ -3,7 +3,6 @@
 package libvirt
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -191,14 +190,6 @@ func (c *client) createVolume(ctx context.Context, pool, xml string) error {
 func (c *client) deleteVolume(ctx context.Context, pool, name string) error {
 	return c.change(ctx, "delete volume "+name, func(l *lv.Libvirt) error {
 		return l.StorageVolDelete(volumeOf(pool, name), 0)
-	})
-}
-
-func (c *client) download(ctx context.Context, pool, name string, offset, length uint64) ([]byte, error) {
-	return answered(ctx, c, "read volume "+name, func(l *lv.Libvirt) ([]byte, error) {
-		var data bytes.Buffer
-		err := l.StorageVolDownload(volumeOf(pool, name), &data, offset, length, 0)
-		return data.Bytes(), err
 	})
 }
 
