@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -120,35 +119,4 @@ func TestRegistryIsSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// TestAuthoringGuide keeps the skeleton in the guide equal to the one that
-// compiles and passes the suite.
-func TestAuthoringGuide(t *testing.T) {
-	guide, err := os.ReadFile("../docs/providers/authoring.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	example, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, _ := strings.Cut(string(example), "// Manager holds")
-	if !strings.Contains(string(guide), "```go\n// Manager holds"+code+"```\n") {
-		t.Error("docs/providers/authoring.md does not hold the code of provider/example_test.go from Manager on")
-	}
-	for _, class := range regexp.MustCompile(`Err[A-Z]\w+`).FindAllString(mustRead(t, "errors.go"), -1) {
-		if !strings.Contains(string(guide), "`"+class+"`") {
-			t.Errorf("the guide does not explain %s", class)
-		}
-	}
-}
-
-func mustRead(t *testing.T, name string) string {
-	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package guide
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestProviderGuide follows the guide to the letter: an empty home folder, a
+// checkout in it, no network.
+func TestProviderGuide(t *testing.T) {
+	for _, tool := range []string{"bash", "gcc", "go"} { // gcc builds the Go plugin
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%v; install it to run this test", err)
+		}
+	}
+	text, err := os.ReadFile(providerGuide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	checkout(t, filepath.Join(home, "outrigger"))
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	defer cancel()
+	if err := Run(ctx, home, environment(t, home), blocks); err != nil {
+		t.Errorf("docs/provider-guide.md: %v", err)
+	}
+}
+
+// environment is that of a user who has just logged in, with the caches of
+// this machine and without a way to any other.
+func environment(t *testing.T, home string) []string {
+	t.Helper()
+	env := []string{
+		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8",
+		"GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-modcacherw",
+	}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
+		value, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, name+"="+strings.TrimSpace(string(value)))
+	}
+	return env
+}
+
+// checkout copies this repository without what is built.
+func checkout(t *testing.T, to string) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case name == ".git" || name == "bin":
+			return fs.SkipDir
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(to, name), 0o755)
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, name), data, info.Mode().Perm())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
