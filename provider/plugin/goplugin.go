@@ -16,7 +16,7 @@ import (
 // want takes any file.
 func (l *loader) loadGo(f *os.File, want *pluginfile.Sum) (_ table, err error) {
 	if err := goPlugins(); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+		return nil, failedToOpen(f.Name(), err)
 	}
 	private, err := pluginfile.Copy(f, want, l.Getenv("TMPDIR"))
 	if err != nil {
@@ -37,21 +37,25 @@ func (l *loader) loadGo(f *os.File, want *pluginfile.Sum) (_ table, err error) {
 func (l *loader) initGo(name, path string) error {
 	host, err := gobinary.Host()
 	if err != nil {
-		return err
+		return failedToOpen(name, err)
 	}
 	other, err := gobinary.Read(path)
 	if err != nil {
-		return fmt.Errorf("Failed to open the external plugin %s: %w", name, err)
+		return failedToOpen(name, err)
 	}
 	if err := gobinary.Refuse(host, other); err != nil {
-		return fmt.Errorf("Failed to open the external plugin %s: %w", name, err)
+		return failedToOpen(name, err)
 	}
 	found, err := openGo(path)
 	if err != nil {
-		return fmt.Errorf("%w: Failed to open the external plugin %s: %w; %s", provider.ErrInvalidArgument, name, err, gobinary.Advice(host, other, err.Error()))
+		return failedToOpen(name, fmt.Errorf("%w; %s", err, gobinary.Advice(host, other, err.Error())))
 	}
 	if !found {
 		l.Log.Debug("Failed to find the InitCloud function", "file", name) // its init may have registered all
 	}
 	return nil
+}
+
+func failedToOpen(name string, err error) error {
+	return fmt.Errorf("%w: Failed to open the external plugin %s: %w", provider.ErrInvalidArgument, name, err)
 }

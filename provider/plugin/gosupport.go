@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"plugin"
 	"strings"
-
-	"github.com/outrigger/outrigger/provider"
 )
 
 // goPlugins says why this program cannot load Go plugins.
@@ -29,7 +27,7 @@ func openGo(path string) (initCloud bool, err error) {
 	}
 	init, ok := symbol.(func())
 	if !ok {
-		return true, fmt.Errorf("%w: its InitCloud is a %T and must be func InitCloud()", provider.ErrInvalidArgument, symbol)
+		return true, fmt.Errorf("its InitCloud is a %T and must be func InitCloud()", symbol)
 	}
 	init()
 	return true, nil

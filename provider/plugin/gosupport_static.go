@@ -5,15 +5,14 @@
 package plugin
 
 import (
-	"fmt"
+	"errors"
 
-	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/plugin/gobinary"
 )
 
 // goPlugins says why this program cannot load Go plugins.
 func goPlugins() error {
-	return fmt.Errorf("%w: %s", provider.ErrUnimplemented, gobinary.Static.Text)
+	return errors.New(gobinary.Static.Text)
 }
 
 func openGo(string) (bool, error) { return false, goPlugins() }

@@ -3,13 +3,12 @@
 package gobinary
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
-
-	"github.com/outrigger/outrigger/provider"
 )
 
 // Difference is one thing in which two binaries differ.
@@ -127,12 +126,20 @@ func sourcePaths(host, plugin Side) string {
 		return ""
 	}
 	h, p := root(host.Sources), root(plugin.Sources)
+	if host.setting("-trimpath") != plugin.setting("-trimpath") { // that alone changes the paths
+		if h == module {
+			return "with -trimpath, both must also be built " + workspace
+		}
+		return ""
+	}
 	what := fmt.Sprintf("this program was built from the sources %s and the plugin from %s, which are different packages to Go", h, p)
 	if host.setting("-trimpath") == "true" && plugin.setting("-trimpath") == "true" {
-		return what + ": with -trimpath a main module has no version in its path and a required module has one, so build both in one go.work workspace that lists " + module + " and the plugin's module"
+		return what + ": with -trimpath a main module has no version in its path and a required module has one, so build both " + workspace
 	}
 	return what + ": build both from one folder of " + module + " (a replace line in the plugin's go.mod, or one go.work workspace)"
 }
+
+const workspace = "in one go.work workspace that lists " + module + " and the plugin's module"
 
 func root(file string) string { return path.Dir(path.Dir(file)) }
 
@@ -186,8 +193,10 @@ func Refuse(host, plugin Side) error {
 	if !slices.ContainsFunc(all, func(d Difference) bool { return d.Fatal }) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", provider.ErrInvalidArgument, sentences(all))
+	return errors.New(sentences(all) + "; " + otherwise)
 }
+
+const otherwise = "or use the process plugin from the same source, which needs no matching build"
 
 func sentences(all []Difference) string {
 	var texts []string
@@ -207,7 +216,7 @@ func Advice(host, plugin Side, message string) string {
 	if all := Compare(host, plugin); len(all) > 0 {
 		texts = append(texts, sentences(all))
 	}
-	return strings.Join(append(texts, "the process plugin from the same source needs no matching build"), "; ")
+	return strings.Join(append(texts, otherwise), "; ")
 }
 
 // packageText says which module holds a package, and its version on both
@@ -219,6 +228,9 @@ func packageText(host, plugin Side, name string) string {
 			return "package " + name + " is of the Go distribution, so the toolchain or a flag of the compiler differs"
 		}
 		return "package " + name + " is of a main module"
+	}
+	if describe(h) == describe(p) {
+		return fmt.Sprintf("package %s is of module %s, which both have as %s, so a tag or a flag of the compiler differs", name, h.Path, describe(h))
 	}
 	return fmt.Sprintf("package %s is of module %s: this program has %s, the plugin %s", name, either(h, p).Path, describe(h), describe(p))
 }

@@ -46,13 +46,13 @@ func Host() (Side, error) {
 
 // Read answers what the file says about itself.
 func Read(path string) (Side, error) {
-	info, err := buildinfo.ReadFile(path)
-	if err != nil {
-		return Side{}, fmt.Errorf("%w: %s is no Go plugin: %w; build one with: go build -buildmode=plugin", provider.ErrInvalidArgument, path, err)
-	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return Side{}, err
+	}
+	info, err := buildinfo.Read(bytes.NewReader(data))
+	if err != nil {
+		return Side{}, fmt.Errorf("it is no Go plugin (%w): build one with go build -buildmode=plugin", err)
 	}
 	return Side{info, sources(data)}, nil
 }
