@@ -122,7 +122,7 @@ func TestPoolFull(t *testing.T) {
 	d := start(t, libvirtd.Options{PoolSize: 40 << 20})
 	p := connect(t, testConfig(d))
 	filler := d.Path("pool/filler")
-	defer os.Remove(filler)
+	defer empty(t, d, filler)
 	big := cloudinit.Raw("#cloud-config\nwrite_files: []\n#" + strings.Repeat("x", 600<<10))
 	for _, tc := range []struct {
 		name string
@@ -131,10 +131,10 @@ func TestPoolFull(t *testing.T) {
 	}{{"Disk", 64 << 10, userData}, {"Seed", 512 << 10, big}} {
 		t.Run(tc.name, func(t *testing.T) {
 			fill(t, d, filler, tc.free)
-			defer d.WantNothing(t)
-			defer os.Remove(filler)
 			_, err := p.CreateInstance(t.Context(), "pod", "sandbox-1", tc.data, spec("sandbox-1"))
 			wantError(t, err, provider.ErrCapacity, libvirtd.Pool, "pool-name")
+			empty(t, d, filler)
+			d.WantNothing(t)
 		})
 	}
 	remove(t, p, create(t, p, "sandbox-1").ID)
@@ -145,6 +145,14 @@ func fill(t *testing.T, d *libvirtd.Daemon, filler string, free int64) {
 	t.Helper()
 	if err := os.WriteFile(filler, make([]byte, freeBytes(t, d.Path("pool"))-free), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	d.Virsh(t, "pool-refresh", libvirtd.Pool)
+}
+
+func empty(t *testing.T, d *libvirtd.Daemon, filler string) {
+	t.Helper()
+	if err := os.RemoveAll(filler); err != nil {
+		t.Error(err)
 	}
 	d.Virsh(t, "pool-refresh", libvirtd.Pool)
 }

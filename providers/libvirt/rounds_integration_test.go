@@ -26,8 +26,11 @@ func TestRounds(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	p := connect(t, testConfig(d))
 	for round := range 30 {
+		begin := time.Now()
 		i := create(t, p, fmt.Sprint("round-", round))
+		created := time.Now()
 		remove(t, p, i.ID)
+		t.Logf("round %d: created in %v, deleted in %v", round, created.Sub(begin), time.Since(created))
 	}
 	d.WantNothing(t)
 

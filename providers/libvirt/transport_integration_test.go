@@ -64,7 +64,7 @@ func TestSSH(t *testing.T) {
 		refusedBy(t, d, uri(s.WrongKey, "&no_verify=1"), provider.ErrUnauthenticated, "LIBVIRT_SSH_KEY", "root")
 	})
 	t.Run("KeyMissing", func(t *testing.T) {
-		refusedBy(t, d, uri("/nosuch/key", "&no_verify=1"), provider.ErrInvalidArgument, "/nosuch/key")
+		refusedBy(t, d, uri("/nosuch/key", "&no_verify=1"), provider.ErrUnauthenticated, "/nosuch/key", "LIBVIRT_SSH_KEY")
 	})
 	t.Run("AnotherServer", func(t *testing.T) {
 		refusedBy(t, d, uri(s.Key, "&known_hosts="+s.WrongHosts), provider.ErrUnauthenticated, "LIBVIRT_KNOWN_HOSTS")

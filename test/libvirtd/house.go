@@ -21,8 +21,6 @@ import (
 	"github.com/outrigger/outrigger/test/stand"
 )
 
-const kill = syscall.SIGKILL
-
 //go:embed house.sh
 var houseScript string
 
@@ -100,7 +98,7 @@ func (h *house) clear(t testing.TB) {
 	deadline := time.Now().Add(time.Minute)
 	for pids := h.processes(); len(pids) > 0; pids = h.processes() {
 		for _, pid := range pids {
-			syscall.Kill(pid, kill)
+			syscall.Kill(pid, syscall.SIGKILL)
 		}
 		if time.Now().After(deadline) {
 			t.Errorf("processes %v of libvirtd do not end", pids)

@@ -11,7 +11,9 @@ package libvirtd
 
 import (
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -56,7 +58,9 @@ type Daemon struct {
 	TLS *TLS
 
 	house *house
-	main  *stand.Process
+	// ended is closed when the process has ended.
+	process *os.Process
+	ended   chan struct{}
 }
 
 // Start starts a daemon and makes its network, pool and base volume. A test is
@@ -75,6 +79,7 @@ func Start(t testing.TB, o Options) *Daemon {
 	d.URI = "qemu+unix:///system?socket=" + d.Socket
 	d.house = openHouse(t, dir, o.PoolSize)
 	d.configure(t, o)
+	stand.ShowOnFailure(t, dir+"/log/libvirtd.log")
 	d.start(t)
 	d.makeNetwork(t)
 	d.makePool(t, o.Image)
@@ -126,16 +131,41 @@ func (d *Daemon) write(t testing.TB, name, text string) {
 	}
 }
 
+// start starts the process. It ends with the mount namespace, and so after all
+// that a test still does in its clean-up.
 func (d *Daemon) start(t testing.TB) {
 	t.Helper()
 	args := d.house.command("libvirtd", "--pid-file", d.Dir+"/libvirtd.pid")
 	if d.TLS != nil {
 		args = append(args, "--listen")
 	}
-	stand.ShowOnFailure(t, d.Dir+"/log/libvirtd.log")
-	d.main = stand.Start(t, stand.Daemon{Path: args[0], Args: args[1:], Log: d.Dir + "/libvirtd.out", Socket: d.Socket})
+	cmd := exec.Command(args[0], args[1:]...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d.process, d.ended = cmd.Process, make(chan struct{})
+	go func() { cmd.Wait(); close(d.ended) }()
+	d.awaitSocket(t)
 	// The socket takes connections before the drivers are ready.
 	d.Virsh(t, "uri")
+}
+
+func (d *Daemon) awaitSocket(t testing.TB) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		if c, err := net.Dial("unix", d.Socket); err == nil {
+			c.Close()
+			return
+		}
+		select {
+		case <-d.ended:
+			t.Fatalf("libvirtd ended before it served %s", d.Socket)
+		case <-deadline:
+			t.Fatalf("libvirtd does not serve %s", d.Socket)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // Env are the variables that lead the libvirt provider to this daemon.
@@ -149,7 +179,8 @@ func (d *Daemon) Env() []string {
 // Kill ends the daemon with SIGKILL. Guests, network and leases stay.
 func (d *Daemon) Kill(t testing.TB) {
 	t.Helper()
-	d.main.Stop(kill)
+	d.process.Kill()
+	<-d.ended
 	// A daemon that asks a QEMU which has not noticed yet is hung up on, and
 	// then believes that the guest has ended.
 	deadline := time.Now().Add(time.Minute)
