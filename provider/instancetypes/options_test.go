@@ -149,6 +149,9 @@ func TestPatternsText(t *testing.T) {
 	if err := p.UnmarshalText([]byte("ok,bad[")); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), `"bad["`) {
 		t.Errorf("error %v does not name the pattern", err)
 	}
+	if name := (Patterns{"n[1]"}); !name.match("n[1]") || !name.match("n1") {
+		t.Error("a name with brackets is not that name")
+	}
 	if len(p) != 3 {
 		t.Errorf("a text that does not parse has changed the patterns: %v", p)
 	}
