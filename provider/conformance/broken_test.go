@@ -4,7 +4,6 @@ package conformance_test
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"sync"
 
@@ -13,48 +12,93 @@ import (
 	"github.com/outrigger/outrigger/provider/fake"
 )
 
+// request is what CreateInstance is asked for.
+type request struct {
+	pod, key string
+	config   cloudinit.CloudConfigGenerator
+	spec     provider.InstanceTypeSpec
+}
+
 // The calls that a broken provider gets wrong.
 type (
-	creator  func(ctx context.Context, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error)
+	creator  func(ctx context.Context, q request) (*provider.Instance, error)
 	deleter  func(ctx context.Context, id string) error
 	lister   func(ctx context.Context, match map[string]string) ([]provider.Instance, error)
 	getter   func(ctx context.Context, id string) (*provider.Instance, error)
 	consoler func(ctx context.Context, id string, tail int64) ([]byte, error)
 )
 
-// broken is the fake with some calls replaced.
+// world is what all processes of a broken cloud share.
+type world struct {
+	mu sync.Mutex
+	// marks are what a breakage remembers, by name.
+	marks map[string]string
+	// counts are what it counts.
+	counts map[string]int
+	// ended is closed when the check is over: calls that hang end then.
+	ended chan struct{}
+}
+
+func newWorld() *world {
+	return &world{marks: map[string]string{}, counts: map[string]int{}, ended: make(chan struct{})}
+}
+
+func (w *world) mark(name, value string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.marks[name] = value
+}
+
+func (w *world) marked(name string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.marks[name]
+}
+
+// count adds n and answers the sum.
+func (w *world) count(name string, n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[name] += n
+	return w.counts[name]
+}
+
+// broken is one process's view of the fake, with some calls replaced.
 type broken struct {
 	*fake.Cloud
-	create             creator
-	delete             deleter
-	list               lister
-	get                getter
-	console            consoler
-	powerOff, powerOn  deleter
-	types              func() ([]provider.InstanceType, error)
-	verify, teardown   func() error
-	nodeAddress        netip.Addr
-	nodeAddressFailure error
+	*world
+	// process tells processes apart.
+	process           string
+	create            creator
+	delete            deleter
+	list              lister
+	get               getter
+	console           consoler
+	powerOff, powerOn deleter
+	types             func() ([]provider.InstanceType, error)
+	verify, teardown  func() error
+	nodeAddress       func() (netip.Addr, error)
 }
 
 // breakage makes one process's view of a broken cloud.
 type breakage func(*broken)
 
-func breakCloud(cloud *fake.Cloud, breaks breakage) *broken {
-	b := &broken{Cloud: cloud, nodeAddress: netip.MustParseAddr("192.0.2.1")}
-	b.create = func(ctx context.Context, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-		return cloud.CreateInstance(ctx, "pod", key, config, spec)
+func breakCloud(cloud *fake.Cloud, w *world, breaks breakage) *broken {
+	b := &broken{Cloud: cloud, world: w, process: unique()}
+	b.create = func(ctx context.Context, q request) (*provider.Instance, error) {
+		return cloud.CreateInstance(ctx, q.pod, q.key, q.config, q.spec)
 	}
 	b.delete, b.list, b.get, b.console = cloud.DeleteInstance, cloud.ListInstances, cloud.GetInstance, cloud.Console
 	b.powerOff, b.powerOn = cloud.PowerOff, cloud.PowerOn
 	b.types = func() ([]provider.InstanceType, error) { return cloud.InstanceTypes(context.Background()) }
 	b.verify, b.teardown = cloud.ConfigVerifier, cloud.Teardown
+	b.nodeAddress = func() (netip.Addr, error) { return netip.MustParseAddr("192.0.2.1"), nil }
 	breaks(b)
 	return b
 }
 
-func (b *broken) CreateInstance(ctx context.Context, _, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	return b.create(ctx, key, config, spec)
+func (b *broken) CreateInstance(ctx context.Context, pod, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	return b.create(ctx, request{pod, key, config, spec})
 }
 func (b *broken) DeleteInstance(ctx context.Context, id string) error { return b.delete(ctx, id) }
 func (b *broken) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
@@ -74,15 +118,92 @@ func (b *broken) InstanceTypes(context.Context) ([]provider.InstanceType, error)
 func (b *broken) ConfigVerifier() error { return b.verify() }
 func (b *broken) Teardown() error       { return b.teardown() }
 func (b *broken) NodeAddress(context.Context) (netip.Addr, error) {
-	return b.nodeAddress, b.nodeAddressFailure
+	return b.nodeAddress()
+}
+
+// around replaces creating by a function of the call and what it did before.
+func around(f func(b *broken, ctx context.Context, q request, create creator) (*provider.Instance, error)) breakage {
+	return func(b *broken) {
+		create := b.create
+		b.create = func(ctx context.Context, q request) (*provider.Instance, error) { return f(b, ctx, q, create) }
+	}
+}
+
+// aroundDelete is around for deleting.
+func aroundDelete(f func(b *broken, ctx context.Context, id string, remove deleter) error) breakage {
+	return func(b *broken) {
+		remove := b.delete
+		b.delete = func(ctx context.Context, id string) error { return f(b, ctx, id, remove) }
+	}
+}
+
+// aroundList is around for lists.
+func aroundList(f func(b *broken, ctx context.Context, match map[string]string, list lister) ([]provider.Instance, error)) breakage {
+	return func(b *broken) {
+		list := b.list
+		b.list = func(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+			return f(b, ctx, match, list)
+		}
+	}
 }
 
 // changedInstance breaks what creating answers.
 func changedInstance(change func(*provider.Instance)) breakage {
+	return around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+		instance, err := create(ctx, q)
+		if err == nil {
+			change(instance)
+		}
+		return instance, err
+	})
+}
+
+// changedRequest breaks what creating asks for.
+func changedRequest(change func(*request)) breakage {
+	return around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+		change(&q)
+		return create(ctx, q)
+	})
+}
+
+// changedError replaces the errors of creating.
+func changedError(replace func(request, error) error) breakage {
+	return around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+		instance, err := create(ctx, q)
+		if err != nil {
+			return instance, replace(q, err)
+		}
+		return instance, nil
+	})
+}
+
+// refused refuses some creations.
+func refused(class error, when func(request) bool) breakage {
+	return around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+		if when(q) {
+			return nil, failure("refused", class)
+		}
+		return create(ctx, q)
+	})
+}
+
+// changedList breaks every instance that a list shows.
+func changedList(change func(*broken, *provider.Instance)) breakage {
+	return aroundList(func(b *broken, ctx context.Context, match map[string]string, list lister) ([]provider.Instance, error) {
+		instances, err := list(ctx, match)
+		for i := range instances {
+			change(b, &instances[i])
+		}
+		return instances, err
+	})
+}
+
+// changedGet breaks what look-ups answer.
+func changedGet(change func(*provider.Instance)) breakage {
 	return func(b *broken) {
-		create := b.create
-		b.create = func(ctx context.Context, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-			instance, err := create(ctx, key, config, spec)
+		get := b.get
+		b.get = func(ctx context.Context, id string) (*provider.Instance, error) {
+			instance, err := get(ctx, id)
 			if err == nil {
 				change(instance)
 			}
@@ -91,174 +212,68 @@ func changedInstance(change func(*provider.Instance)) breakage {
 	}
 }
 
-// changedRequest breaks what creating asks for.
-func changedRequest(change func(key *string, config *cloudinit.CloudConfigGenerator, spec *provider.InstanceTypeSpec)) breakage {
+// changedEverywhere breaks what is told of an instance, always in one way.
+func changedEverywhere(change func(*provider.Instance)) breakage {
+	return all(changedInstance(change), changedGet(change), changedList(func(_ *broken, i *provider.Instance) { change(i) }))
+}
+
+// all breaks several things.
+func all(breaks ...breakage) breakage {
 	return func(b *broken) {
-		create := b.create
-		b.create = func(ctx context.Context, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-			change(&key, &config, &spec)
-			return create(ctx, key, config, spec)
+		for _, f := range breaks {
+			f(b)
 		}
 	}
 }
 
-// changedList breaks every instance a list shows.
-func changedList(change func(*provider.Instance)) breakage {
-	return func(b *broken) {
-		list := b.list
-		b.list = func(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-			instances, err := list(ctx, match)
-			for i := range instances {
-				change(&instances[i])
-			}
-			return instances, err
-		}
-	}
-}
+// keysByTag answers keys from tags, where keys were changed to break something
+// else.
+var keysByTag = changedEverywhere(func(i *provider.Instance) { i.Key = i.Tags[provider.TagKey] })
 
-// changedError replaces the errors of creating.
-func changedError(replace func(error) error) breakage {
-	return func(b *broken) {
-		create := b.create
-		b.create = func(ctx context.Context, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-			instance, err := create(ctx, key, config, spec)
-			if err != nil {
-				return instance, replace(err)
-			}
-			return instance, nil
+// remembersIDs marks ids that were made as "made" and "made by" a process, and
+// those that were deleted as "deleted".
+func remembersIDs(b *broken) {
+	create, remove := b.create, b.delete
+	b.create = func(ctx context.Context, q request) (*provider.Instance, error) {
+		instance, err := create(ctx, q)
+		if err == nil {
+			b.mark("made "+instance.ID, "yes")
+			b.mark("known to "+b.process+" "+instance.ID, "yes")
+			b.mark("maker of "+instance.ID, b.process)
 		}
-	}
-}
-
-// lookThenMake finds the instance of a key in a table of the process, and
-// makes one under another key if there is none: right unless two calls race.
-func lookThenMake(b *broken) {
-	var mu sync.Mutex
-	made := map[string]*provider.Instance{}
-	create := b.create
-	b.create = func(ctx context.Context, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-		mu.Lock()
-		instance := made[key]
-		mu.Unlock()
-		if instance != nil {
-			return instance, nil
-		}
-		instance, err := create(ctx, key+unique(), config, spec)
-		mu.Lock()
-		defer mu.Unlock()
-		made[key] = instance
 		return instance, err
 	}
-}
-
-// doubleOnTimeout makes a second instance for a call whose reply got lost.
-func doubleOnTimeout(b *broken) {
-	create := b.create
-	b.create = func(ctx context.Context, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-		if deadline, ok := ctx.Deadline(); ok && deadline.Before(soon()) {
-			_, err := create(context.WithoutCancel(ctx), key+unique(), config, spec)
-			return nil, errors.Join(provider.ErrUnavailable, err)
-		}
-		return create(ctx, key, config, spec)
-	}
-	changedList(func(i *provider.Instance) { i.Key = i.Tags[provider.TagKey] })(b)
-}
-
-// orphanOnTimeout leaves an instance without tags when the context ends.
-func orphanOnTimeout(b *broken) {
-	create := b.create
-	b.create = func(ctx context.Context, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-		if deadline, ok := ctx.Deadline(); ok && deadline.Before(soon()) {
-			spec.Tags = nil
-			_, err := create(context.WithoutCancel(ctx), key+unique(), config, spec)
-			return nil, errors.Join(provider.ErrUnavailable, err)
-		}
-		return create(ctx, key, config, spec)
-	}
-}
-
-// ownOnly is a process that knows only what it made itself.
-func ownOnly(b *broken) {
-	var mu sync.Mutex
-	own := map[string]bool{}
-	changedInstance(func(i *provider.Instance) {
-		mu.Lock()
-		defer mu.Unlock()
-		own[i.ID] = true
-	})(b)
-	list, remove := b.list, b.delete
-	b.list = func(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-		instances, err := list(ctx, match)
-		mu.Lock()
-		defer mu.Unlock()
-		var known []provider.Instance
-		for _, i := range instances {
-			if own[i.ID] {
-				known = append(known, i)
-			}
-		}
-		return known, err
-	}
 	b.delete = func(ctx context.Context, id string) error {
-		mu.Lock()
-		known := own[id]
-		mu.Unlock()
-		if !known && id != "" {
-			return nil
+		err := remove(ctx, id)
+		if err == nil && b.marked("made "+id) != "" {
+			b.mark("deleted "+id, "yes")
 		}
-		return remove(ctx, id)
+		return err
+	}
+	teardown := b.teardown
+	b.teardown = func() error {
+		b.mark("closed "+b.process, "yes")
+		return teardown()
 	}
 }
 
-// cached lists and looks up what it has shown once for ever.
-func cached(b *broken) {
-	var mu sync.Mutex
-	seen := map[string]provider.Instance{}
-	list, get := b.list, b.get
-	changedInstance(func(i *provider.Instance) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[i.ID] = *i
-	})(b)
-	b.list = func(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-		_, err := list(ctx, match)
-		mu.Lock()
-		defer mu.Unlock()
-		var all []provider.Instance
-		for _, i := range seen {
-			all = append(all, i)
-		}
-		return all, err
-	}
-	b.get = func(ctx context.Context, id string) (*provider.Instance, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if i, ok := seen[id]; ok {
-			return &i, nil
-		}
-		return get(ctx, id)
-	}
+// made and gone tell ids that exist or existed, and those that existed.
+func (b *broken) made(id string) bool { return b.marked("made "+id) != "" }
+func (b *broken) gone(id string) bool { return b.marked("deleted "+id) != "" }
+
+// mine tells ids that this process has made, or was answered.
+func (b *broken) mine(id string) bool { return b.marked("known to "+b.process+" "+id) != "" }
+
+// orphan tells ids whose maker has closed.
+func (b *broken) makerClosed(id string) bool {
+	return b.marked("closed "+b.marked("maker of "+id)) != ""
 }
 
-// oneAtATime refuses to delete what is being deleted.
-func oneAtATime(b *broken) {
-	var mu sync.Mutex
-	busy := map[string]bool{}
-	remove := b.delete
-	b.delete = func(ctx context.Context, id string) error {
-		mu.Lock()
-		taken := busy[id]
-		busy[id] = true
-		mu.Unlock()
-		if taken {
-			return errors.New("the instance is being deleted")
-		}
-		defer func() {
-			mu.Lock()
-			defer mu.Unlock()
-			delete(busy, id)
-		}()
-		<-timer()
-		return remove(ctx, id)
-	}
+// stopped says whether an instance is off.
+func (b *broken) stopped(id string) bool {
+	i, err := b.Cloud.GetInstance(context.Background(), id)
+	return err == nil && i.State == provider.StateStopped
 }
+
+// hang ends with the check.
+func (b *broken) hang() { <-b.ended }

@@ -63,7 +63,6 @@ func checkCancelRetryable(r *run) {
 	r.mustCreate(key)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	cancel()
-	r.checkRetryable("DeleteInstance", r.doWith(ctx, "DeleteInstance", func() error { return r.provider.DeleteInstance(ctx, absentID) }))
 	if p, ok := provider.As[provider.Lister](r.provider); ok {
 		r.checkRetryable("ListInstances", r.doWith(ctx, "ListInstances", func() error {
 			_, err := p.ListInstances(ctx, r.owner)

@@ -62,7 +62,6 @@ func (r *run) checkDistinct(made []*provider.Instance) {
 			r.Errorf("two instances have the id %s", instance.ID)
 		}
 		ids[instance.ID] = true
-		r.checkAddresses(instance)
 		for _, addr := range instance.IPs {
 			if other := addrs[addr]; other != "" && other != instance.ID {
 				r.Errorf("instances %s and %s have the address %s", other, instance.ID, addr)

@@ -105,20 +105,29 @@ func checkListEmptyMatch(r *run) {
 	}
 }
 
+// checkListDeleted goes on after the list has shown nothing: the instance must
+// not come back, out of a cache.
 func checkListDeleted(r *run) {
 	instance := r.mustCreate(newKey())
 	r.checkShows(r.owner, instance.ID)
 	r.mustDelete(instance.ID)
-	r.eventually(func() error {
+	r.checkGone(instance.ID)
+	for range quietLists {
 		list, err := r.list(r.owner)
-		if err == nil && len(list) > 0 {
-			err = fmt.Errorf("the list still shows %s", describe(list))
+		if err != nil {
+			r.Fatalf("ListInstances: %v", err)
 		}
-		return err
-	})
+		if i := find(list, instance.ID); i != nil && i.State != provider.StateDeleting {
+			r.Errorf("the list shows the deleted instance %s again, %q", i.ID, i.State)
+		}
+	}
 }
 
+// checkListReopened closes the first process, as an earlier one is.
 func checkListReopened(r *run) {
 	made := r.mustCreate(newKey())
-	r.shownBy(r.reopen(), made.ID)
+	next := r.reopen()
+	r.teardown(r.provider)
+	r.provider = next
+	r.shown(made.ID)
 }

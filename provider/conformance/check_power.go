@@ -96,10 +96,11 @@ func checkPowerDeleted(r *run) {
 
 func checkPowerAddress(r *run) {
 	made := r.mustCreate(newKey())
+	before := r.shown(made.ID)
 	for _, step := range []powerStep{r.powerOff(), r.powerOn()} {
 		r.mustPower(step, made.ID)
-		if got := r.shown(made.ID); !slices.Equal(got.IPs, made.IPs) {
-			r.Errorf("instance %s has the addresses %v after %s, made with %v", made.ID, got.IPs, step.name, made.IPs)
+		if got := r.shown(made.ID); !slices.Equal(got.IPs, before.IPs) {
+			r.Errorf("instance %s has the addresses %v after %s, before %v", made.ID, got.IPs, step.name, before.IPs)
 		}
 	}
 }

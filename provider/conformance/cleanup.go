@@ -29,8 +29,9 @@ func (r *run) cleanUp() {
 	} else {
 		r.removeLost(lost)
 	}
-	if err := r.poll(r.leaks); err != nil {
-		r.Errorf("left behind %s after the end: %v", r.subject.Limits.Settle, err)
+	patience := 2 * r.subject.Limits.Settle
+	if err := r.pollFor(patience, r.leaks); err != nil {
+		r.Errorf("left behind %s after the end: %v", patience, err)
 	}
 	for _, p := range slices.Clone(r.open) {
 		r.teardown(p)

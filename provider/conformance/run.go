@@ -277,13 +277,19 @@ func (r *run) teardown(p provider.Provider) {
 // does not within the limit for the cloud to settle.
 func (r *run) poll(ask func() error) error {
 	r.Helper()
-	end := time.Now().Add(r.subject.Limits.Settle)
+	return r.pollFor(r.subject.Limits.Settle, ask)
+}
+
+func (r *run) pollFor(limit time.Duration, ask func() error) error {
+	r.Helper()
+	end := time.Now().Add(limit)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := ask()
-		if err == nil || time.Now().Add(pause).After(end) {
+		left := time.Until(end)
+		if err == nil || left <= 0 {
 			return err
 		}
-		time.Sleep(pause)
+		time.Sleep(min(pause, left))
 	}
 }
 
