@@ -24,6 +24,7 @@ const (
 	annotationVCPUs        = "io.katacontainers.config.hypervisor.default_vcpus"
 	annotationMemory       = "io.katacontainers.config.hypervisor.default_memory"
 	annotationGPUs         = "io.katacontainers.config.hypervisor.default_gpus"
+	annotationGPUModel     = "io.katacontainers.config.hypervisor.default_gpu_model"
 	annotationInitdata     = "io.katacontainers.config.hypervisor.cc_init_data"
 
 	// AnnotationKeepIdle is ours: "true" keeps a sandbox that has no client
@@ -55,6 +56,7 @@ func parseAnnotations(annotations map[string]string) (*podRequest, error) {
 	req.Spec.Arch = runtime.GOARCH // the pod was scheduled to a node like this one
 	req.Spec.InstanceType = strings.TrimSpace(annotations[annotationMachineType])
 	req.Spec.Image = strings.TrimSpace(annotations[annotationImage])
+	req.Spec.GPU = strings.TrimSpace(annotations[annotationGPUModel])
 	for _, size := range []struct {
 		key   string
 		field *int64

@@ -5,6 +5,7 @@ package adaptor
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,20 @@ func TestPodNames(t *testing.T) {
 		if req.Name != c.wantName || req.Namespace != c.wantNamespace {
 			t.Errorf("%q, %q gave %q, %q", c.name, c.namespace, req.Name, req.Namespace)
 		}
+	}
+}
+
+func TestInstanceAnnotations(t *testing.T) {
+	req, err := parseAnnotations(map[string]string{
+		annotationPodName: "p", annotationPodNamespace: "n", annotationMachineType: " m ", annotationImage: "i",
+		annotationVCPUs: "2", annotationMemory: "3", annotationGPUs: "4", annotationGPUModel: " nvidia-l4 ",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := provider.InstanceTypeSpec{InstanceType: "m", Image: "i", VCPUs: 2, Memory: 3, GPUs: 4, GPU: "nvidia-l4", Arch: runtime.GOARCH}
+	if diff := cmp.Diff(want, req.Spec); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -72,8 +72,8 @@ func refuse(spec provider.InstanceTypeSpec) error {
 	switch {
 	case spec.InstanceType != "":
 		return fmt.Errorf("%w: instance type %q: libvirt has no types; ask for CPUs and memory", provider.ErrInvalidArgument, spec.InstanceType)
-	case spec.GPUs != 0:
-		return fmt.Errorf("%w: %d GPUs: this provider has none", provider.ErrInvalidArgument, spec.GPUs)
+	case spec.GPUs != 0 || spec.GPU != "":
+		return fmt.Errorf("%w: %d GPUs of model %q: this provider has none", provider.ErrInvalidArgument, spec.GPUs, spec.GPU)
 	case spec.MultiNic:
 		return fmt.Errorf("%w: a second interface to the outside: this provider gives none", provider.ErrInvalidArgument)
 	case len(spec.Volumes) > 0:

@@ -270,6 +270,7 @@ func TestSizes(t *testing.T) {
 		"negative":       {spec: provider.InstanceTypeSpec{VCPUs: -1}, err: provider.ErrInvalidArgument},
 		"more than host": {spec: provider.InstanceTypeSpec{Memory: 1 << 40}, err: provider.ErrCapacity},
 		"GPU":            {spec: provider.InstanceTypeSpec{GPUs: 1}, err: provider.ErrInvalidArgument},
+		"GPU model":      {spec: provider.InstanceTypeSpec{GPU: "nvidia-l4"}, err: provider.ErrInvalidArgument},
 		"foreign arch":   {spec: provider.InstanceTypeSpec{Arch: "s390x"}, err: provider.ErrInvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -61,8 +61,8 @@ func refuse(spec provider.InstanceTypeSpec) error {
 	switch {
 	case spec.Arch != "" && spec.Arch != hostArch:
 		return fmt.Errorf("%w: architecture %s: this provider has only %s", provider.ErrInvalidArgument, spec.Arch, hostArch)
-	case spec.GPUs != 0:
-		return fmt.Errorf("%w: %d GPUs: this provider has none", provider.ErrInvalidArgument, spec.GPUs)
+	case spec.GPUs != 0 || spec.GPU != "":
+		return fmt.Errorf("%w: %d GPUs of model %q: this provider has none", provider.ErrInvalidArgument, spec.GPUs, spec.GPU)
 	case spec.MultiNic:
 		return fmt.Errorf("%w: a second interface: this provider gives one", provider.ErrInvalidArgument)
 	case len(spec.Volumes) > 0:
