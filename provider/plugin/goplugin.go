@@ -23,38 +23,50 @@ func (l *loader) loadGo(f *os.File, want *pluginfile.Sum) (_ table, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, private.Remove()) }()
-	added, err := registered(private.Sum, func() error { return l.initGo(f.Name(), private.Path) })
-	if err != nil {
+	found := true
+	added, err := registered(private.Sum, func() (err error) {
+		found, err = l.initGo(f.Name(), private.Path)
+		return err
+	})
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(added) == 0 {
-		return nil, fmt.Errorf("%w: the Go plugin %s registered no provider: its init function or InitCloud must call provider.AddCloudProvider", provider.ErrInvalidArgument, f.Name())
+	case len(added) == 0 && !found:
+		return nil, failedToOpen(f.Name(), errors.New("Failed to find the InitCloud function, and its init functions registered no provider: one of them must call provider.AddCloudProvider"))
+	case len(added) == 0:
+		return nil, failedToOpen(f.Name(), errors.New("its InitCloud registered no provider: it must call provider.AddCloudProvider"))
 	}
 	return added, nil
 }
 
-// initGo opens the copy of a plugin, whose file is called name in messages.
-func (l *loader) initGo(name, path string) error {
+// initGo opens the copy of a plugin, whose file is called name in messages,
+// and answers whether it has an InitCloud.
+func (l *loader) initGo(name, path string) (found bool, err error) {
 	host, err := gobinary.Host()
 	if err != nil {
-		return failedToOpen(name, err)
+		return false, failedToOpen(name, err)
 	}
 	other, err := gobinary.Read(path)
 	if err != nil {
-		return failedToOpen(name, err)
+		return false, failedToOpen(name, err)
 	}
 	if err := gobinary.Refuse(host, other); err != nil {
-		return failedToOpen(name, err)
+		return false, failedToOpen(name, err)
 	}
-	found, err := openGo(path)
+	found, err = openGo(path)
+	if errors.As(err, new(initError)) {
+		return false, failedToOpen(name, err)
+	}
 	if err != nil {
-		return failedToOpen(name, fmt.Errorf("%w; %s", err, gobinary.Advice(host, other, err.Error())))
+		return false, failedToOpen(name, fmt.Errorf("%w; %s", err, gobinary.Advice(host, other, err.Error())))
 	}
-	if !found {
-		l.Log.Debug("Failed to find the InitCloud function", "file", name) // its init may have registered all
-	}
-	return nil
+	return found, nil
 }
+
+// initError is a fault of the plugin's own code, not of how it was built.
+type initError string
+
+func (e initError) Error() string { return string(e) }
 
 func failedToOpen(name string, err error) error {
 	return fmt.Errorf("%w: Failed to open the external plugin %s: %w", provider.ErrInvalidArgument, name, err)

@@ -80,6 +80,17 @@ func (w *workshop) module(t *testing.T, name string, viaInit bool, extra string)
 	return dir
 }
 
+// bare is a module whose program has only the code given.
+func (w *workshop) bare(t *testing.T, name, code string) string {
+	t.Helper()
+	dir := w.module(t, name, false, "")
+	text := "package main\n\nimport _ \"github.com/outrigger/outrigger/provider\"\n\nfunc main() {}\n\n" + code
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func read(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -167,6 +178,11 @@ func TestGoPlugins(t *testing.T) {
 		fails(t, static, so, "this program is static (CGO_ENABLED=0) and cannot load Go plugins", "build the daemon with CGO_ENABLED=1", "process plugin from the same source")
 	})
 	t.Run("version", func(t *testing.T) { testVersion(t, w, host, so) })
+	t.Run("nothing registered", func(t *testing.T) {
+		fails(t, host, w.build(t, w.bare(t, "nothing", ""), nil), "Failed to find the InitCloud function", "provider.AddCloudProvider")
+		fails(t, host, w.build(t, w.bare(t, "panics", "func InitCloud() { panic(\"no luck\") }"), nil), "its initialization panicked: no luck")
+		fails(t, host, w.build(t, w.bare(t, "typed", "func InitCloud(int) {}"), nil), "must be func InitCloud()")
+	})
 	t.Run("other contents", func(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "plug.so")
 		if err := os.Link(host, program); err != nil {

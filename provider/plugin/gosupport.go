@@ -15,8 +15,13 @@ import (
 func goPlugins() error { return nil }
 
 // openGo opens a Go plugin and calls its InitCloud, if it has one. The error
-// is the runtime's, without the path of the copy.
+// is an [initError] or the runtime's, without the path of the copy.
 func openGo(path string) (initCloud bool, err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = initError(fmt.Sprintf("its initialization panicked: %v", why))
+		}
+	}()
 	p, err := plugin.Open(path)
 	if err != nil {
 		return false, errors.New(reason(err.Error()))
@@ -27,7 +32,7 @@ func openGo(path string) (initCloud bool, err error) {
 	}
 	init, ok := symbol.(func())
 	if !ok {
-		return true, fmt.Errorf("its InitCloud is a %T and must be func InitCloud()", symbol)
+		return true, initError(fmt.Sprintf("its InitCloud is a %T and must be func InitCloud()", symbol))
 	}
 	init()
 	return true, nil

@@ -231,6 +231,24 @@ func TestHangInACall(t *testing.T) {
 	mustCreate(t, p, "size 1 token ")
 }
 
+// TestFreezeInACall: a plugin that stops is noticed although the caller has
+// all the time in the world.
+func TestFreezeInACall(t *testing.T) {
+	env := verified(t, testplugin.Install(t, "bad", testplugin.Good))
+	loaded, err := plugin.Load(t.Context(), plugin.Options{
+		Name: "bad", Getenv: func(key string) string { return env[key] }, Log: slog.New(slog.DiscardHandler),
+		Alive: 100 * time.Millisecond, Ready: 2 * time.Second, Wait: 30 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Close()
+	p := open(t, loaded)
+	_, err = create(t.Context(), p, "freeze")
+	mustFail(t, err, provider.ErrUnavailable, "it did not answer within 2s and was killed")
+	mustCreate(t, p, "size 1 token ")
+}
+
 func TestSeveralConfigurations(t *testing.T) {
 	loaded, _, err := load(t, "bad", verified(t, testplugin.Install(t, "bad", testplugin.Good)))
 	if err != nil {

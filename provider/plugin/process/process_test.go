@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,8 +27,14 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
+// hostVariable makes the test's binary a host of the plugin it names.
+const hostVariable = "TEST_HOST_OF"
+
 func TestMain(m *testing.M) {
 	testplugin.Main()
+	if path := os.Getenv(hostVariable); path != "" {
+		host(path)
+	}
 	os.Exit(m.Run())
 }
 
@@ -261,6 +268,71 @@ func TestDownSaysWhy(t *testing.T) {
 	cancel()
 	if err := p.info(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// host starts a plugin, prints its process id and waits to be killed.
+func host(path string) {
+	f, err := pluginfile.Open(path)
+	if err != nil {
+		panic(err)
+	}
+	sealed, err := pluginfile.Seal(f, nil)
+	if err != nil {
+		panic(err)
+	}
+	s, _, err := process.Start(context.Background(), process.Options{Name: testplugin.Name, Path: path, Program: sealed})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(s.Pid())
+	select {}
+}
+
+func TestDiesWithItsHost(t *testing.T) {
+	path := testplugin.Install(t, testplugin.Name, testplugin.Stubborn) // it does not look at its input
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), hostVariable+"="+path, "TMPDIR="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	_, err = fmt.Fscan(out, &pid)
+	cmd.Process.Kill()
+	cmd.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for running(pid) {
+		if time.Now().After(deadline) {
+			t.Fatal("the plugin outlives its host")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if text, err := os.ReadFile(path + ".child"); err == nil { // its child is its own affair
+		child, _ := strconv.Atoi(string(text))
+		syscall.Kill(child, syscall.SIGKILL)
+	}
+}
+
+func TestLongTemporaryFolder(t *testing.T) {
+	o, _, temp := options(t, testplugin.Install(t, testplugin.Name, testplugin.Good))
+	long := filepath.Join(temp, strings.Repeat("x", 100))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o.Getenv = func(name string) string { return map[string]string{"TMPDIR": long}[name] }
+	_, _, err := process.Start(t.Context(), o)
+	if !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), "TMPDIR") {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(long); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 
