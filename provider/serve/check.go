@@ -32,12 +32,8 @@ func (c *command) runCheck() error {
 	if err != nil {
 		return err
 	}
-	p, err := c.open(ctx)
-	if err != nil {
+	if err := c.verify(ctx); err != nil {
 		return usagef("the provider cannot be checked: %w", err)
-	}
-	if err := p.Teardown(); err != nil {
-		return usagef("the provider cannot be checked: Teardown: %w", err)
 	}
 	var results []conformance.Result
 	for _, check := range checks {
@@ -55,6 +51,20 @@ func (c *command) runCheck() error {
 		return errFailed
 	}
 	return nil
+}
+
+// verify spares the checks a configuration that makes all of them fail.
+func (c *command) verify(ctx context.Context) error {
+	p, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	var opened closers
+	remote, err := c.overWire(ctx, p, &opened)
+	if err == nil {
+		err = remote.ConfigVerifier()
+	}
+	return errors.Join(err, opened.close())
 }
 
 func (c *command) chosenChecks() ([]conformance.Check, error) {

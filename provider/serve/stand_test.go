@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/provider/plugin/wire"
+	"github.com/outrigger/outrigger/provider/serve"
+)
+
+// actAs makes the test's own binary the provider's program.
+const actAs = "SERVE_TEST_ACT_AS"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(actAs) {
+	case "modern":
+		serve.Main("modern", modern())
+	case "legacy":
+		serve.Main("legacy", fake.NewManager())
+	}
+	os.Exit(m.Run())
+}
+
+// settings are those of a fake cloud in a folder.
+type settings struct {
+	Dir     string        `flag:"modern-dir" env:"MODERN_DIR" required:"true" usage:"folder of the cloud"`
+	Latency time.Duration `flag:"modern-latency" env:"MODERN_LATENCY" default:"0s" usage:"how long every call takes"`
+	Size    int64         `flag:"modern-size" default:"5" unit:"MiB" min:"1" usage:"size"`
+	Token   config.Secret `env:"MODERN_TOKEN" usage:"API token"`
+}
+
+func modern() *config.Manager[settings] {
+	return config.New("modern", func(s settings) (provider.Provider, error) {
+		slog.Debug("Opened", "inherited", os.Getenv(serve.SocketVariable))
+		return fake.New(fake.Options{Dir: s.Dir, Latency: s.Latency})
+	})
+}
+
+// program is the provider's program while it runs.
+type program struct {
+	*exec.Cmd
+	stdin io.Closer
+	// exited is closed at the end, whose code and stderr follow.
+	exited chan struct{}
+	stderr buffer
+}
+
+// buffer may be written and read at the same time.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (b *buffer) lines() []string {
+	var lines []string
+	for scanner := bufio.NewScanner(strings.NewReader(b.String())); scanner.Scan(); {
+		lines = append(lines, scanner.Text())
+	}
+	return lines
+}
+
+func startProgram(t *testing.T, as string, env []string, args ...string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{Cmd: exec.Command(self, args...), exited: make(chan struct{})}
+	p.Env = append([]string{actAs + "=" + as}, env...)
+	p.Stderr = &p.stderr
+	if p.stdin, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.exited)
+		p.Wait()
+	}()
+	t.Cleanup(func() {
+		p.Process.Kill()
+		<-p.exited
+	})
+	return p
+}
+
+// code waits for the end.
+func (p *program) code(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the program does not end: %s", p.stderr.String())
+	}
+	return p.ProcessState.ExitCode()
+}
+
+// dial waits until the program serves.
+func dial(t *testing.T, socket string) (*grpc.ClientConn, wire.About) {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	waitForFile(t, socket)
+	about, err := wire.Info(ctx, conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, about
+}
+
+func waitForFile(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		if _, err := os.Lstat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s within 20 s", path)
+		}
+	}
+}
+
+// shortDir is a folder whose sockets have short paths.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "serve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "made")
+}
+
+// run is the program's main function in this process.
+func run(cloud provider.CloudProvider, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = serve.Run(serve.Options{Name: "modern", Version: "v1.2.3", Cloud: cloud, Args: append([]string{}, args...), Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs})
+	return code, out.String(), errs.String()
+}
