@@ -40,7 +40,7 @@ func (l *loader) startProcess(path string, sealed *os.File) (*Loaded, error) {
 		Ready: l.Ready, Alive: l.Alive, Grace: l.Grace, Wait: l.Wait, LogLines: l.LogLines, Restore: link.Restore,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("Failed to open the external plugin %s: %w", path, err)
+		return nil, fmt.Errorf("%s: Failed to open the external plugin: %w", path, err)
 	}
 	backend.Supervisor = supervisor
 	l.Log.Info("Successfully opened the external plugin "+path, "provider", about.Name, "version", about.Version, "pid", supervisor.Pid())

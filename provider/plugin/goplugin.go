@@ -32,7 +32,7 @@ func (l *loader) loadGo(f *os.File, want *pluginfile.Sum) (_ table, err error) {
 	case err != nil:
 		return nil, err
 	case len(added) == 0 && !found:
-		return nil, failedToOpen(f.Name(), errors.New("Failed to find the InitCloud function, and its init functions registered no provider: one of them must call provider.AddCloudProvider"))
+		return nil, failedToOpen(f.Name(), errors.New("it registered no provider: Failed to find the InitCloud function, and its init functions did not call provider.AddCloudProvider"))
 	case len(added) == 0:
 		return nil, failedToOpen(f.Name(), errors.New("its InitCloud registered no provider: it must call provider.AddCloudProvider"))
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider/plugin"
+	"github.com/outrigger/outrigger/provider/plugin/internal/testplugin"
 )
 
 // workshop builds hosts and Go plugins; a build is made once.
@@ -176,6 +177,10 @@ func TestGoPlugins(t *testing.T) {
 	t.Run("cgo", func(t *testing.T) {
 		static := w.host(t, "static", []string{"CGO_ENABLED=0"})
 		fails(t, static, so, "this program is static (CGO_ENABLED=0) and cannot load Go plugins", "build the daemon with CGO_ENABLED=1", "process plugin from the same source")
+		out, err := loadWith(t, static, "bad", verified(t, testplugin.Install(t, "bad", testplugin.Good)))
+		if err != nil || !strings.Contains(out, "process plugin size 1 token") {
+			t.Errorf("the static host and a process plugin: %v:\n%s", err, out)
+		}
 	})
 	t.Run("version", func(t *testing.T) { testVersion(t, w, host, so) })
 	t.Run("nothing registered", func(t *testing.T) {

@@ -174,6 +174,9 @@ func (l *loader) doubles() error {
 	return errors.Join(errs...)
 }
 
+// unsupportedProvider are the words that operators search for.
+const unsupportedProvider = "Unsupported cloud provider"
+
 func (l *loader) unsupported() error {
 	text := "none is built in"
 	if len(l.builtIn) > 0 {
@@ -186,7 +189,7 @@ func (l *loader) unsupported() error {
 	if len(outside) > 0 {
 		text += "; from plugins: " + strings.Join(outside, ", ")
 	}
-	return fmt.Errorf("%w: Unsupported cloud provider: %s (%s); a plugin is named by %s or %s", provider.ErrNotFound, l.Name, text, FolderVariable, PathVariable)
+	return fmt.Errorf("%s: %s: %w (%s); a plugin is named by %s or %s", unsupportedProvider, l.Name, provider.ErrNotFound, text, FolderVariable, PathVariable)
 }
 
 // giveUp releases what the candidates hold.

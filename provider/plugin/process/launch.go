@@ -107,8 +107,9 @@ func connect(ctx context.Context, path string, exited <-chan struct{}) (net.Conn
 }
 
 // lost says whether the transport failed, rather than the provider, whose own
-// errors have details.
-func lost(err error) bool {
+// errors have details. Calls over a connection that was closed because the
+// process has ended are cancelled.
+func (c *child) lost(err error) bool {
 	s := status.Convert(err)
-	return errors.Is(err, grpc.ErrClientConnClosing) || s.Code() == codes.Unavailable && len(s.Details()) == 0
+	return len(s.Details()) == 0 && (s.Code() == codes.Unavailable || s.Code() == codes.Canceled && c.gone())
 }

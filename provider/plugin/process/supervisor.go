@@ -204,10 +204,10 @@ func (s *Supervisor) set(c *child, why error) {
 	s.changed = make(chan struct{})
 }
 
-func (s *Supervisor) state() (*child, error, <-chan struct{}) {
+func (s *Supervisor) state() (c *child, changed <-chan struct{}, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.current, s.why, s.changed
+	return s.current, s.changed, s.why
 }
 
 // Pid answers the process id of now, 0 while there is none.
@@ -224,7 +224,7 @@ func (s *Supervisor) Conn(ctx context.Context) (grpc.ClientConnInterface, func(e
 	timeout := time.NewTimer(s.Wait)
 	defer timeout.Stop()
 	for {
-		c, why, changed := s.state()
+		c, changed, why := s.state()
 		if c != nil && !c.gone() {
 			return c.conn, func(err error) error { return s.explain(c, err) }, nil
 		}
@@ -248,7 +248,7 @@ var errEnded = errors.New("it ended")
 
 // explain turns the transport's words for a lost process into ours.
 func (s *Supervisor) explain(c *child, err error) error {
-	if !lost(err) {
+	if !c.lost(err) {
 		return err
 	}
 	select {

@@ -31,6 +31,9 @@ type Socket struct {
 	wait time.Duration
 	conn *grpc.ClientConn
 
+	closing  sync.Once
+	closeErr error
+
 	mu  sync.Mutex
 	why error // why the last try to connect failed
 }
@@ -167,8 +170,6 @@ func (s *Socket) explain(err error) error {
 
 // Close closes the connection; the server goes on.
 func (s *Socket) Close() error {
-	if err := s.conn.Close(); !errors.Is(err, grpc.ErrClientConnClosing) {
-		return err
-	}
-	return nil // closed before
+	s.closing.Do(func() { s.closeErr = s.conn.Close() })
+	return s.closeErr
 }
