@@ -31,6 +31,10 @@ func (r *run) cleanUp() {
 	}
 	patience := 2 * r.subject.Limits.Settle
 	if err := r.pollFor(patience, r.leaks); err != nil {
+		names, _ := r.subject.Leaks()
+		for _, name := range names {
+			r.left(name)
+		}
 		r.Errorf("left behind %s after the end: %v", patience, err)
 	}
 	for _, p := range slices.Clone(r.open) {
@@ -64,6 +68,7 @@ func (r *run) remove(id string) {
 		return nil
 	})
 	if last != nil || again != nil {
+		r.left("instance " + id)
 		r.Errorf("clean up: DeleteInstance(%q): %v", id, last)
 	}
 }
@@ -96,10 +101,10 @@ func (r *run) removeListed(lost bool) {
 	if lost {
 		wanted = quietLists
 	}
-	err := r.poll(func() error {
+	var list []provider.Instance
+	err := r.poll(func() (err error) {
 		for quiet < wanted {
-			list, err := r.list(r.owner)
-			if err != nil {
+			if list, err = r.list(r.owner); err != nil {
 				return err
 			}
 			if len(list) > 0 {
@@ -114,6 +119,18 @@ func (r *run) removeListed(lost bool) {
 	})
 	if err != nil {
 		r.Errorf("clean up: %v", err)
+	}
+	for _, i := range list {
+		r.left("instance " + i.ID)
+	}
+}
+
+// keeper is a T that keeps what is left behind.
+type keeper interface{ Left(what string) }
+
+func (r *run) left(what string) {
+	if k, ok := r.T.(keeper); ok {
+		k.Left(what)
 	}
 }
 
@@ -138,6 +155,7 @@ func (r *run) removeLost(lost map[string]creation) {
 		if instance != nil && instance.ID != "" {
 			r.remove(instance.ID)
 		} else if provider.Retryable(err) {
+			r.left("perhaps an instance of key " + c.key)
 			r.Errorf("clean up: find the instance of key %.8s: %v", c.key, err)
 		}
 	}

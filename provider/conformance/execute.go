@@ -29,6 +29,8 @@ type Result struct {
 	// Messages are what it said, in order: errors, the reason of a skip, notes.
 	Messages []string
 	Took     time.Duration
+	// Left is what the check could not delete: somebody has to.
+	Left []string
 }
 
 // Options tell of a run while it goes on. The zero value tells nothing.
@@ -82,6 +84,7 @@ type recorder struct {
 	mu       sync.Mutex
 	status   Status
 	messages []string
+	left     []string
 	cleanups []func()
 }
 
@@ -120,7 +123,16 @@ func (r *recorder) add(status Status, format string, args []any) {
 func (r *recorder) result(check Check, took time.Duration) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Result{check, r.status, slices.Clone(r.messages), took}
+	return Result{check, r.status, slices.Clone(r.messages), took, slices.Clone(r.left)}
+}
+
+// Left implements keeper.
+func (r *recorder) Left(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.left, what) {
+		r.left = append(r.left, what)
+	}
 }
 
 func (r *recorder) Helper()                  {}

@@ -204,8 +204,8 @@ func TestCleanUpGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := newCloud(t, fake.Options{})
 		result := mutant{breaks: hangOnFirst}.execute(t, cloud, only("key-different")[0])
-		if result.Status != conformance.Failed {
-			t.Errorf("%s: %q", result.Status, result.Messages)
+		if result.Status != conformance.Failed || len(result.Left) == 0 || result.Left[0] != "instance fake-000001" {
+			t.Errorf("%s: %q, left %q", result.Status, result.Messages, result.Left)
 		}
 		lines, err := cloud.Leaks()
 		if err != nil {
