@@ -58,23 +58,24 @@ func (p *Provider) tail(ctx context.Context, pool, name string, length uint64) (
 	if err != nil {
 		return nil, fmt.Errorf("volume %s: %w", name, err)
 	}
-	// The header does not count as output; it is cut where it was read.
 	start := uint64(0)
-	if size > length+uint64(len(consoleHeader)) {
-		start = size - length
+	if size > length+sizeSlack {
+		start = size - length - sizeSlack
 	}
-	if size == 0 {
-		return nil, nil
-	}
-	data, err := p.hv.download(ctx, pool, name, start, size-start)
+	data, err := p.hv.download(ctx, pool, name, start, 0) // to the end
 	if err != nil {
 		return nil, err
 	}
 	if start == 0 {
+		// The header does not count as output.
 		data = bytes.TrimPrefix(data, []byte(consoleHeader))
 	}
 	return data[max(0, len(data)-int(length)):], nil
 }
+
+// sizeSlack is more than what daemons add to the size of a file to fill up a
+// sector. It also covers the header.
+const sizeSlack = 4096
 
 // consoleRolled says whether the log daemon has begun a new file. When in
 // doubt it has.

@@ -49,7 +49,11 @@ func (pl *plan) osXML() *x.DomainOS {
 		return os
 	}
 	switch firmware := pl.boot.firmware; firmware {
-	case "", firmwareBIOS:
+	case "":
+	case firmwareBIOS:
+		if pl.host.arch == "amd64" {
+			os.BIOS = &x.DomainBIOS{UseSerial: "yes"} // it says on the console what it boots
+		}
 	case firmwareEFI:
 		os.Firmware = firmwareEFI
 	default:
