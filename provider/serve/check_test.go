@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -34,20 +33,9 @@ func create(t *testing.T, conn *grpc.ClientConn, key string) string {
 	return instance.ID
 }
 
-// eventuallyServes waits for the log line, since a stale socket is there
-// before.
-func eventuallyServes(t *testing.T, p *program) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.stderr.String(), "Serving"); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not serve: %s", p.stderr.String())
-		}
-	}
-}
-
 func TestCheck(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report.xml")
-	code, stdout, stderr := run(modern(), "--check", "--junit", report, "--modern-dir", t.TempDir())
+	code, stdout, stderr := run(modern(), "--check", "--run", "^(create|key|teardown|verify)$|^key-", "--junit", report, "--modern-dir", t.TempDir())
 	if code != 0 || stderr != "" || !strings.Contains(stdout, "passed  create (") || !strings.Contains(stdout, " 0 failed") {
 		t.Errorf("code %d, stderr %s:\n%s", code, stderr, stdout)
 	}
@@ -59,7 +47,7 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := xml.Unmarshal(data, &suites); err != nil || suites.Tests != len(conformance.Checks()) || suites.Failures != 0 {
+	if err := xml.Unmarshal(data, &suites); err != nil || suites.Tests < 10 || suites.Tests >= len(conformance.Checks()) || suites.Failures != 0 {
 		t.Errorf("%+v, %v", suites, err)
 	}
 }

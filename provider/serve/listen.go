@@ -88,9 +88,21 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
+// patience is how long calls may take to finish.
+type patience struct{ stopped, orphaned time.Duration }
+
+var standardPatience = patience{StopTimeout, orphanTimeout}
+
+func (p patience) after(cause error) time.Duration {
+	if errors.Is(cause, errOrphan) {
+		return p.orphaned
+	}
+	return p.stopped
+}
+
 // serve serves until ctx ends and the calls that run have finished, or have
 // had their time.
-func serve(ctx context.Context, listener net.Listener, server *wire.Server) error {
+func serve(ctx context.Context, listener net.Listener, server *wire.Server, patience patience) error {
 	rpc := grpc.NewServer(wire.ServerOptions()...)
 	server.Register(rpc)
 	ended := make(chan error, 1)
@@ -102,16 +114,12 @@ func serve(ctx context.Context, listener net.Listener, server *wire.Server) erro
 	}
 	cause := context.Cause(ctx)
 	slog.Debug("Stopping", "reason", cause)
-	grace := StopTimeout
-	if errors.Is(cause, errOrphan) {
-		grace = orphanTimeout
-	}
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		rpc.GracefulStop()
 	}()
-	late := time.AfterFunc(grace, rpc.Stop) // ends contexts and connections
+	late := time.AfterFunc(patience.after(cause), rpc.Stop) // ends contexts and connections
 	<-stopped
 	late.Stop()
 	return server.Close()

@@ -153,7 +153,7 @@ func (c *command) serveSocket() error {
 	}
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	log.Info("Serving", "provider", c.Name, "version", c.Version, "socket", path)
-	return serve(ctx, listener, wire.NewServer(c.wireOptions(p)))
+	return serve(ctx, listener, wire.NewServer(c.wireOptions(p)), standardPatience)
 }
 
 // open makes the provider of our flags and environment. NewProvider has no
@@ -204,7 +204,7 @@ func (c *command) servePlugin(path string) error {
 		return err
 	}
 	context.AfterFunc(ctx, stop)
-	return serve(ctx, listener, wire.NewServer(c.wireOptions(nil)))
+	return serve(ctx, listener, wire.NewServer(c.wireOptions(nil)), standardPatience)
 }
 
 // ignore takes signals and does nothing. Control-C in a terminal goes to host

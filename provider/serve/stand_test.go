@@ -16,10 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/provider/plugin/wire"
@@ -36,7 +38,7 @@ func TestMain(m *testing.M) {
 	case "legacy":
 		serve.Main("legacy", fake.NewManager())
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // settings are those of a fake cloud in a folder.
@@ -50,8 +52,17 @@ type settings struct {
 func modern() *config.Manager[settings] {
 	return config.New("modern", func(s settings) (provider.Provider, error) {
 		slog.Debug("Opened", "inherited", os.Getenv(serve.SocketVariable))
-		return fake.New(fake.Options{Dir: s.Dir, Latency: s.Latency})
+		cloud, err := fake.New(fake.Options{Dir: s.Dir, Latency: s.Latency})
+		return chatty{cloud}, err
 	})
+}
+
+// chatty logs what it begins.
+type chatty struct{ *fake.Cloud }
+
+func (c chatty) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	slog.Info("Creating")
+	return c.Cloud.CreateInstance(ctx, podName, sandboxID, cloudConfig, spec)
 }
 
 // program is the provider's program while it runs.
@@ -96,7 +107,7 @@ func startProgram(t *testing.T, as string, env []string, args ...string) *progra
 		t.Fatal(err)
 	}
 	p := &program{Cmd: exec.Command(self, args...), exited: make(chan struct{})}
-	p.Env = append([]string{actAs + "=" + as}, env...)
+	p.Env = append([]string{actAs + "=" + as, "GOCOVERDIR=" + t.TempDir()}, env...) // for go test -cover
 	p.Stderr = &p.stderr
 	if p.stdin, err = p.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -124,6 +135,15 @@ func (p *program) code(t *testing.T) int {
 		t.Fatalf("the program does not end: %s", p.stderr.String())
 	}
 	return p.ProcessState.ExitCode()
+}
+
+func (p *program) waitForLog(t *testing.T, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.stderr.String(), text); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s in the log within 20 s: %s", text, p.stderr.String())
+		}
+	}
 }
 
 // dial waits until the program serves.
