@@ -4,7 +4,6 @@ package wire
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -113,7 +112,7 @@ func (c client) fromStatus(ctx context.Context, method string, err error) error 
 	switch {
 	case ended != nil:
 		return fmt.Errorf("plugin %s: %s: %w: %w", c.name, method, provider.ErrUnavailable, ended)
-	case s.Code() == codes.Unavailable || errors.Is(err, grpc.ErrClientConnClosing):
+	case s.Code() == codes.Unavailable, s.Code() == codes.Canceled: // cancelled, but not by us: the connection is closed
 		return fmt.Errorf("%w: plugin %s is gone or does not answer (%s: %s): see whether it runs and what it logged last",
 			provider.ErrUnavailable, c.name, method, s.Message())
 	case s.Code() == codes.Unimplemented:

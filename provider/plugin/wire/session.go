@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+)
+
+// session is the provider of one configuration and the calls to it.
+type session struct {
+	panics
+	provider provider.Provider
+	values   config.Values
+
+	mu    sync.Mutex
+	calls int
+	// creations are those that run, also when their caller has given up.
+	creations map[*creation]bool
+	// retired sessions take no new calls; idle is closed when the last ended.
+	retired bool
+	idle    chan struct{}
+	// released is closed when Teardown has returned, with releaseErr.
+	release    sync.Once
+	released   chan struct{}
+	releaseErr error
+}
+
+// creation is a call of CreateInstance that runs.
+type creation struct {
+	ctx  context.Context
+	done chan struct{}
+}
+
+func newSession(p provider.Provider, values config.Values, panics panics) *session {
+	return &session{
+		panics: panics, provider: p, values: maps.Clone(values),
+		creations: map[*creation]bool{}, idle: make(chan struct{}), released: make(chan struct{}),
+	}
+}
+
+// enter counts a call in, unless the session is retired.
+func (s *session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired {
+		return false
+	}
+	s.calls++
+	return true
+}
+
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls--
+	s.checkIdle()
+}
+
+func (s *session) checkIdle() {
+	if s.retired && s.calls == 0 {
+		close(s.idle)
+	}
+}
+
+// retire lets no new calls in, and tears the provider down when those that
+// run have ended.
+func (s *session) retire() {
+	s.release.Do(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.retired = true
+		s.checkIdle()
+		go func() {
+			defer close(s.released)
+			<-s.idle
+			defer s.recovered("Teardown", &s.releaseErr)
+			s.releaseErr = s.provider.Teardown()
+		}()
+	})
+}
+
+// teardown retires and waits for the end.
+func (s *session) teardown(ctx context.Context) error {
+	s.retire()
+	select {
+	case <-s.released:
+		return s.releaseErr
+	case <-ctx.Done():
+		return fmt.Errorf("%w: Teardown goes on, since calls or the provider have not ended: %w", provider.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// creating notes a CreateInstance until the function it answers is called.
+func (s *session) creating(ctx context.Context) func() {
+	c := &creation{ctx, make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.creations[c] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.creations, c)
+		close(c.done)
+	}
+}
+
+// settleTimeout bounds how long one creation that does not end can delay
+// everybody's lists. The contract wants it to end soon.
+const settleTimeout = 10 * time.Second
+
+// settle waits for the creations whose caller has given up.
+func (s *session) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for _, c := range s.givenUp() {
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *session) givenUp() []*creation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*creation
+	for c := range s.creations {
+		if c.ctx.Err() != nil {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// over says that nobody needs to wait for the session.
+func (s *session) over() bool {
+	select {
+	case <-s.released:
+		return true
+	default:
+		return false
+	}
+}
