@@ -84,18 +84,19 @@ func memfd(name string) (*os.File, error) {
 // Private is a copy of a file in a folder that only this user can enter.
 type Private struct {
 	// Path keeps the base name of the file.
-	Path string
-	Sum  Sum
+	Path   string
+	Sum    Sum
+	folder *Folder
 }
 
 // Copy answers a private copy below the folder dir; empty means the folder for
 // temporary files.
 func Copy(f *os.File, want *Sum, dir string) (p *Private, err error) {
-	folder, err := os.MkdirTemp(dir, "outrigger-plugin-")
+	folder, err := NewFolder(dir)
 	if err != nil {
-		return nil, fmt.Errorf("make a private folder for the plugin (TMPDIR says where): %w", err)
+		return nil, err
 	}
-	p = &Private{Path: filepath.Join(folder, filepath.Base(f.Name()))}
+	p = &Private{Path: filepath.Join(folder.Path, filepath.Base(f.Name())), folder: folder}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Remove())
@@ -110,4 +111,4 @@ func Copy(f *os.File, want *Sum, dir string) (p *Private, err error) {
 }
 
 // Remove removes the copy and its folder.
-func (p *Private) Remove() error { return os.RemoveAll(filepath.Dir(p.Path)) }
+func (p *Private) Remove() error { return p.folder.Remove() }

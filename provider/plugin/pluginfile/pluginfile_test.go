@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -167,5 +168,44 @@ func TestUnreadable(t *testing.T) {
 	}
 	if _, err := pluginfile.Open(path); !errors.Is(err, provider.ErrPermissionDenied) || !strings.Contains(err.Error(), "may not read") {
 		t.Error(err)
+	}
+}
+
+func TestAbandonedFoldersGo(t *testing.T) {
+	temp := t.TempDir()
+	old := func(path string) {
+		t.Helper()
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inUse, err := pluginfile.NewFolder(temp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old(inUse.Path)
+	abandoned, fresh := filepath.Join(temp, "outrigger-plugin-1"), filepath.Join(temp, "outrigger-plugin-2")
+	for _, path := range []string{abandoned, fresh} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(abandoned, "plugin.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old(abandoned)
+	mine, err := pluginfile.NewFolder(temp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{inUse.Path: true, abandoned: false, fresh: true, mine.Path: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s is there: %t, want %t", path, err == nil, want)
+		}
+	}
+	for _, f := range []*pluginfile.Folder{inUse, mine} {
+		if err := f.Remove(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/plugin/pluginfile"
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
@@ -66,7 +67,7 @@ func (o Options) withDefaults() Options {
 // Supervisor keeps one plugin running.
 type Supervisor struct {
 	Options
-	dir    string // holds the socket; nobody else can enter it
+	dir    *pluginfile.Folder // holds the socket
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -88,7 +89,7 @@ func Start(ctx context.Context, o Options) (*Supervisor, wire.About, error) {
 		return nil, wire.About{}, errors.Join(err, o.Program.Close())
 	}
 	s := &Supervisor{Options: o, dir: dir, done: make(chan struct{}), changed: make(chan struct{})}
-	s.release = sync.OnceValue(func() error { return errors.Join(os.RemoveAll(dir), o.Program.Close()) })
+	s.release = sync.OnceValue(func() error { return errors.Join(dir.Remove(), o.Program.Close()) })
 	c, about, err := s.launch(ctx)
 	if err != nil {
 		return nil, about, errors.Join(err, s.release())
@@ -102,20 +103,20 @@ func Start(ctx context.Context, o Options) (*Supervisor, wire.About, error) {
 // maxSocketPath is the room of sun_path without its NUL; see unix(7).
 const maxSocketPath = 107
 
-func privateFolder(temp string) (string, error) {
-	dir, err := os.MkdirTemp(temp, "outrigger-plugin-")
+func privateFolder(temp string) (*pluginfile.Folder, error) {
+	dir, err := pluginfile.NewFolder(temp)
 	if err != nil {
-		return "", fmt.Errorf("make a private folder for the plugin's socket (TMPDIR says where): %w", err)
+		return nil, err
 	}
-	if length := len(filepath.Join(dir, socketName)); length > maxSocketPath {
-		return "", errors.Join(os.Remove(dir), fmt.Errorf("%w: the socket of the plugin would be %d characters long, more than the %d of a unix socket: set TMPDIR to a shorter folder", provider.ErrInvalidArgument, length, maxSocketPath))
+	if length := len(filepath.Join(dir.Path, socketName)); length > maxSocketPath {
+		return nil, errors.Join(dir.Remove(), fmt.Errorf("%w: the socket of the plugin would be %d characters long, more than the %d of a unix socket: set TMPDIR to a shorter folder", provider.ErrInvalidArgument, length, maxSocketPath))
 	}
 	return dir, nil
 }
 
 const socketName = "plugin.sock"
 
-func (s *Supervisor) socket() string { return filepath.Join(s.dir, socketName) }
+func (s *Supervisor) socket() string { return filepath.Join(s.dir.Path, socketName) }
 
 // Close ends the plugin and everything it started, and leaves nothing.
 func (s *Supervisor) Close() error {

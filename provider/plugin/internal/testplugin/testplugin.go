@@ -242,6 +242,8 @@ func (c *cloud) CreateInstance(ctx context.Context, podName, sandboxID string, _
 		return nil, ctx.Err()
 	case "freeze":
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		<-ctx.Done() // it takes a moment to stop
+		return nil, ctx.Err()
 	case "environment":
 		return &provider.Instance{ID: strings.Join(os.Environ(), "\n"), Name: strings.Join(os.Args, " ")}, nil
 	case "full":
