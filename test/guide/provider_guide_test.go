@@ -113,7 +113,7 @@ func TestTroubleshootingQuotesTheProgram(t *testing.T) {
 // without a dozen letters of their own only pass another error on.
 func TestTroubleshootingHasEveryMessage(t *testing.T) {
 	all := messages(t)
-	errorf := regexp.MustCompile(`fmt\.Errorf\("((?:[^"\\]|\\.)*)"`)
+	errorf := regexp.MustCompile(`(?:fmt\.Errorf|errors\.New)\("((?:[^"\\]|\\.)*)"`)
 	verb := regexp.MustCompile(`%(\[\d\])?[#.\d]*[a-z]`)
 	for _, folder := range []string{".", "pluginfile", "process", "remote"} {
 		for _, format := range errorf.FindAllStringSubmatch(readFolder(t, "../../provider/plugin/"+folder), -1) {
