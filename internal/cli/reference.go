@@ -13,10 +13,11 @@ import (
 
 // WriteReference prints every command and flag as Markdown, for docs/reference.
 func WriteReference(w io.Writer) {
-	writeCommand(w, (&App{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}).command())
+	WriteCommand(w, (&App{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}).command())
 }
 
-func writeCommand(w io.Writer, cmd *cobra.Command) {
+// WriteCommand prints a command, its flags and its subcommands as Markdown.
+func WriteCommand(w io.Writer, cmd *cobra.Command) {
 	if cmd.Hidden || cmd.Name() == "help" || cmd.Parent() != nil && cmd.Parent().Name() == "completion" {
 		return
 	}
@@ -30,7 +31,7 @@ func writeCommand(w io.Writer, cmd *cobra.Command) {
 	}
 	writeFlags(w, cmd.NonInheritedFlags())
 	for _, sub := range cmd.Commands() {
-		writeCommand(w, sub)
+		WriteCommand(w, sub)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/adaptor/command"
 	"github.com/outrigger/outrigger/internal/cli"
+	"github.com/outrigger/outrigger/internal/providercheck"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	_ "github.com/outrigger/outrigger/providers/libvirt"
@@ -39,6 +40,10 @@ func write(folder string) error {
 		"outrigger.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# outrigger\n")
 			cli.WriteReference(w)
+		},
+		"provider-check.md": func(w io.Writer) {
+			fmt.Fprint(w, generated, "# provider-check\n")
+			cli.WriteCommand(w, providercheck.Command())
 		},
 	}
 	for _, name := range provider.List() {

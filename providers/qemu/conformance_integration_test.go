@@ -5,6 +5,7 @@
 package qemu
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,6 +30,14 @@ func TestConformance(t *testing.T) {
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Parallel: 4,
 			Leaks: func() ([]string, error) { return leaks(t, cfg), nil },
+			ReadUserData: func(_ context.Context, id string) (string, error) {
+				image, err := os.ReadFile(filepath.Join(cfg.StateDir, "instances", id, seedName))
+				if err != nil {
+					return "", err
+				}
+				_, files := readISO(t, image)
+				return files["user-data"], nil
+			},
 		}
 	})
 }

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package providercheck is the command line of provider-check: the conformance
+// suite on a plugin's file or on a provider that serves a socket.
+package providercheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/provider/conformance"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// errFailed has been told by the report.
+var errFailed = errors.New("a check failed")
+
+// usageError is what keeps anything from being checked.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// app is one invocation.
+type app struct {
+	getenv func(string) string
+	stderr io.Writer
+
+	list             bool
+	endpoint, plugin string
+	set              []string
+	only             string
+	junit, format    string
+	timeout          time.Duration
+	subject          conformance.Subject
+}
+
+// Main runs provider-check and answers its exit code.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal does not wait for the clean-up
+	return run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+}
+
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	cmd := newCommand(getenv)
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFailed):
+		return exitFailed
+	}
+	fmt.Fprintln(stderr, "provider-check:", err)
+	if errors.As(err, &usageError{}) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// Command is the command line, for docs/reference.
+func Command() *cobra.Command { return newCommand(func(string) string { return "" }) }
+
+const long = `provider-check makes instances through a provider, looks whether each promise of
+the contract holds, and deletes what it made. It needs no cluster and no
+cloud-api-adaptor, and the provider may be written in any language.
+
+The provider is a plugin's file (--plugin), which is loaded as cloud-api-adaptor
+would load it, or one that runs already and serves a socket (--endpoint). Its
+settings are those of cloud-api-adaptor: environment variables, or --set with
+the name of a flag or variable. Secrets are taken from variables only.
+
+Every instance carries the tag outrigger-cluster=conformance unless --tag says
+otherwise. What could not be deleted is listed at the end.
+
+Exit status: 0 all checks passed or were skipped, 1 a check failed, 2 nothing
+was checked: usage, settings, or no such provider.`
+
+const examples = `  # every check, one a line, with the promise that it proves
+  provider-check --list
+
+  # a process plugin; its settings come from the environment and --set
+  MYCLOUD_TOKEN=$(cat token) provider-check --plugin /cloud-providers/mycloud --set mycloud-zone=a
+
+  # a provider that serves a socket, one check only
+  provider-check --endpoint unix:///run/peerpod/provider.sock --run '^key-concurrent$'
+
+  # in CI, on a real cloud: few and small instances, long limits, a JUnit report
+  provider-check --plugin ./mycloud --slow --parallel 2 --instance-type small --junit report.xml`
+
+func newCommand(getenv func(string) string) *cobra.Command {
+	a := &app{getenv: getenv}
+	cmd := &cobra.Command{
+		Use:           "provider-check",
+		Short:         "Prove that a provider keeps the contract",
+		Long:          long,
+		Example:       examples,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unexpected argument %q: name the provider with --plugin or --endpoint", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.stderr = cmd.ErrOrStderr()
+			return a.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return usagef("%w; all flags: provider-check --help", err)
+	})
+	a.bind(cmd)
+	return cmd
+}
+
+func (a *app) bind(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&a.list, "list", false, "list the checks, one a line, and check nothing")
+	f.StringVar(&a.plugin, "plugin", "", "FILE of a process plugin or Go plugin (.so); its name is the provider's")
+	f.StringVar(&a.endpoint, "endpoint", "", "socket of a provider that runs already: unix:///PATH")
+	f.StringArrayVar(&a.set, "set", nil, "a setting of the provider as NAME=VALUE; NAME is its flag or variable (repeatable)")
+	f.StringVar(&a.only, "run", "", "only the checks whose names match this regular expression")
+	f.StringVarP(&a.format, "output", "o", "text", "report on standard output: text or json")
+	f.StringVar(&a.junit, "junit", "", "write a JUnit report to this file too")
+	f.StringVar(&a.subject.Spec.InstanceType, "instance-type", "", "type of the instances (default: the provider's)")
+	f.StringVar(&a.subject.Spec.Image, "image", "", "image of the instances (default: the provider's)")
+	f.Int64Var(&a.subject.Spec.VCPUs, "vcpus", 0, "virtual CPUs of the instances (default: the provider's)")
+	f.Int64Var(&a.subject.Spec.Memory, "memory", 0, "memory of the instances in MiB (default: the provider's)")
+	f.StringToStringVar(&a.subject.Tags, "tag", nil, "a tag for all instances as KEY=VALUE, besides those of the checks (repeatable)")
+	f.IntVar(&a.subject.Parallel, "parallel", 0, "instances at a time, at least 2 (default 8, with --slow 3)")
+	f.BoolVar(&a.subject.Slow, "slow", false, "creating takes more than a few seconds: wait longer, make fewer")
+	f.DurationVar(&a.timeout, "timeout", 0, "end of the whole run; what is made until then is deleted (default: none)")
+	f.DurationVar(&a.subject.Limits.Call, "call-timeout", 0, "the longest that a call may take (default 1m, with --slow 10m)")
+	f.DurationVar(&a.subject.Limits.Settle, "settle-timeout", 0, "the longest until lists show what was done (default 30s, with --slow 5m)")
+	cmd.MarkFlagFilename("junit", "xml")
+	cmd.MarkFlagFilename("plugin")
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("run", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return checkNames(conformance.Checks()), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+func checkNames(checks []conformance.Check) []string {
+	var names []string
+	for _, check := range checks {
+		names = append(names, check.Name)
+	}
+	return names
+}
+
+func (a *app) run(ctx context.Context, stdout io.Writer) error {
+	checks, err := a.chosen()
+	if err != nil {
+		return err
+	}
+	if a.list {
+		return a.writeList(stdout, checks)
+	}
+	if a.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.timeout)
+		defer cancel()
+	}
+	report, err := a.openReport(stdout)
+	if err != nil {
+		return err
+	}
+	subjects, err := a.open(ctx)
+	if err != nil {
+		return errors.Join(usageError{err}, report.abandon())
+	}
+	results := conformance.ExecuteWith(ctx, report.options(), checks, subjects.open)
+	return errors.Join(report.end(subjects.name, results), subjects.close())
+}
+
+// chosen validates the flags that need no provider.
+func (a *app) chosen() ([]conformance.Check, error) {
+	pattern, err := regexp.Compile(a.only)
+	switch {
+	case err != nil:
+		return nil, usagef("--run: %w", err)
+	case a.format != "text" && a.format != "json":
+		return nil, usagef("-o %q: want text or json", a.format)
+	case a.list && (a.plugin != "" || a.endpoint != ""):
+		return nil, usagef("--list needs no provider: leave out --plugin and --endpoint")
+	case !a.list && (a.plugin == "") == (a.endpoint == ""):
+		return nil, usagef("name the provider with one of --plugin FILE and --endpoint unix:///PATH; see provider-check --help")
+	case a.subject.Parallel < 0 || a.subject.Parallel == 1:
+		return nil, usagef("--parallel %d: at least 2, since some checks need two instances", a.subject.Parallel)
+	case a.timeout < 0 || a.subject.Limits.Call < 0 || a.subject.Limits.Settle < 0:
+		return nil, usagef("--timeout, --call-timeout and --settle-timeout must not be negative")
+	case a.subject.Spec.VCPUs < 0 || a.subject.Spec.Memory < 0:
+		return nil, usagef("--vcpus and --memory must not be negative")
+	}
+	var checks []conformance.Check
+	for _, check := range conformance.Checks() {
+		if pattern.MatchString(check.Name) {
+			checks = append(checks, check)
+		}
+	}
+	if len(checks) == 0 {
+		return nil, usagef("--run %q matches no check; provider-check --list has them all", a.only)
+	}
+	return checks, nil
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package providercheck
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/conformance"
+	"github.com/outrigger/outrigger/provider/plugin"
+	"github.com/outrigger/outrigger/provider/plugin/remote"
+)
+
+// How long a socket's server may take until it answers, and may be away.
+const (
+	readyTimeout = 10 * time.Second
+	awayTimeout  = 5 * time.Second
+)
+
+// subjects makes the subject of each check.
+type subjects struct {
+	name     string
+	template conformance.Subject
+	// Two hosts of the provider, so that what one process of ours made another
+	// can be asked for: two processes of a plugin, two clients of a socket.
+	first, second *host
+}
+
+// host is one loaded provider.
+type host struct {
+	name    string
+	cloud   provider.CloudProvider
+	closers []io.Closer
+}
+
+func (h *host) close() error {
+	var errs []error
+	for _, c := range slices.Backward(h.closers) {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// open loads the provider twice and proves its settings by opening it.
+func (a *app) open(ctx context.Context) (*subjects, error) {
+	first, err := a.load(ctx, "first")
+	if err != nil {
+		return nil, err
+	}
+	p, err := first.cloud.NewProvider()
+	if err != nil {
+		return nil, errors.Join(err, first.close())
+	}
+	s := &subjects{name: first.name, template: a.subject, first: first}
+	s.second, err = a.load(ctx, "second")
+	if err == nil {
+		err = s.tryBoth()
+	}
+	if err = errors.Join(err, p.Teardown()); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// tryBoth opens the second while the first is open. A server whose provider
+// can have but one configuration refuses that; then the first is both.
+func (s *subjects) tryBoth() error {
+	p, err := s.second.cloud.NewProvider()
+	if err == nil {
+		return p.Teardown()
+	}
+	err = s.second.close()
+	s.second = s.first
+	return err
+}
+
+// load answers a host with its settings.
+func (a *app) load(ctx context.Context, which string) (*host, error) {
+	client := fmt.Sprintf("provider-check-%d-%s", os.Getpid(), which)
+	overlay := map[string]string{}
+	getenv := func(name string) string {
+		if value, ok := overlay[name]; ok {
+			return value
+		}
+		return a.getenv(name)
+	}
+	h, err := a.loadFrom(ctx, client, getenv, overlay)
+	if err != nil {
+		return nil, err
+	}
+	if err := configure(h.cloud, a.set, overlay); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) string, overlay map[string]string) (*host, error) {
+	if a.endpoint != "" {
+		return a.dial(ctx, client, getenv)
+	}
+	sum, err := sumOf(a.plugin)
+	if err != nil {
+		return nil, fmt.Errorf("--plugin: %w", err)
+	}
+	path, err := filepath.Abs(a.plugin)
+	if err != nil {
+		return nil, err
+	}
+	// The file was named by hand, so what it holds now is what is meant.
+	overlay[plugin.FolderVariable] = ""
+	overlay[plugin.EnableVariable], overlay[plugin.PathVariable], overlay[plugin.HashVariable] = "true", path, sum
+	name := strings.TrimSuffix(filepath.Base(path), ".so")
+	loaded, err := plugin.Load(ctx, plugin.Options{Name: name, Getenv: getenv, Client: client, Log: a.log()})
+	if err != nil {
+		return nil, fmt.Errorf("--plugin: %w", err)
+	}
+	cloud := loaded.Cloud
+	if c, ok := cloud.(config.Configurable); ok && loaded.Carrier == plugin.GoPlugin {
+		cloud = c.Fresh()
+	}
+	return &host{loaded.Name, cloud, []io.Closer{loaded}}, nil
+}
+
+// log shows what a plugin has to say, from warnings on.
+func (a *app) log() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+func sumOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+func (a *app) dial(ctx context.Context, client string, getenv func(string) string) (*host, error) {
+	path, ok := strings.CutPrefix(a.endpoint, "unix://")
+	if !ok || !filepath.IsAbs(path) {
+		return nil, usagef("--endpoint %q: want unix:///PATH", a.endpoint)
+	}
+	socket, about, err := remote.Dial(ctx, path, readyTimeout, awayTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("--endpoint: %w", err)
+	}
+	link := remote.NewLink(socket, a.endpoint, client)
+	return &host{about.Name, remote.NewManager(link, about, getenv), []io.Closer{socket}}, nil
+}
+
+// configure gives the manager its settings: those of --set, then those of the
+// environment.
+func configure(cloud provider.CloudProvider, set []string, overlay map[string]string) error {
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	cloud.ParseCmd(flags)
+	var errs []error
+	for _, setting := range set {
+		errs = append(errs, apply(cloud, flags, setting, overlay))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	cloud.LoadEnv()
+	return nil
+}
+
+// apply makes one --set a flag, or a variable where there is no flag. Its
+// errors do not hold the value, which may be a secret set by mistake.
+func apply(cloud provider.CloudProvider, flags *flag.FlagSet, setting string, overlay map[string]string) error {
+	name, value, ok := strings.Cut(setting, "=")
+	if !ok || name == "" {
+		return usagef("--set: want NAME=VALUE")
+	}
+	name = strings.TrimLeft(name, "-")
+	c, configurable := cloud.(config.Configurable)
+	if !configurable {
+		return setFlag(flags, name, name, value)
+	}
+	fields := c.Schema().Fields
+	i := slices.IndexFunc(fields, func(f config.Field) bool { return name == f.Name || name == f.Flag || name == f.Env })
+	switch {
+	case i < 0:
+		return usagef("--set %s: %s", name, whatThereIs(fields))
+	case fields[i].Secret:
+		return usagef("--set %s: it is a secret, and command lines are public: set %s in the environment", name, fields[i].Env)
+	case fields[i].Flag == "":
+		overlay[fields[i].Env] = value
+		return nil
+	}
+	return setFlag(flags, name, fields[i].Flag, value)
+}
+
+func setFlag(flags *flag.FlagSet, given, name, value string) error {
+	if err := flags.Set(name, value); err != nil {
+		return usagef("--set %s: %w", given, err)
+	}
+	return nil
+}
+
+func whatThereIs(fields []config.Field) string {
+	if len(fields) == 0 {
+		return "the provider has no settings here: whoever started it has configured it"
+	}
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.Name)
+	}
+	return "the provider has no such setting; there are " + strings.Join(names, ", ")
+}
+
+// open makes the subject of one check.
+func (s *subjects) open(t conformance.T) conformance.Subject {
+	subject := s.template
+	subject.Provider = newProvider(t, s.first)
+	subject.Reopen = func() provider.Provider { return newProvider(t, s.second) }
+	return subject
+}
+
+func newProvider(t conformance.T, h *host) provider.Provider {
+	p, err := h.cloud.NewProvider()
+	if err != nil {
+		t.Fatalf("the provider cannot be opened: %v", err)
+	}
+	return p
+}
+
+func (s *subjects) close() error {
+	err := s.first.close()
+	if s.second != nil && s.second != s.first {
+		err = errors.Join(err, s.second.close())
+	}
+	return err
+}
