@@ -161,7 +161,7 @@ func (p *Provider) build(ctx context.Context, pl *plan) error {
 		{"make the console volume", func() error {
 			return p.makeFile(ctx, pl.Pool, volumesOf(pl.id)+consoleVolume, []byte(consoleHeader))
 		}},
-		{"start the domain", func() error { return p.run(ctx, pl.id) }},
+		{"start the domain", func() error { return p.blame(pl.host, p.run(ctx, pl.id)) }},
 		{"wait for an address", func() (err error) {
 			pl.Addrs, err = p.awaitAddresses(ctx, pl.id, held)
 			return err

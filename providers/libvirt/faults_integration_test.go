@@ -162,6 +162,7 @@ var wrongStates = []struct {
 	name        string
 	break_, fix []string
 	change      func(*Config)
+	image       string
 	class       error
 	words       []string
 }{
@@ -172,12 +173,12 @@ var wrongStates = []struct {
 	{name: "NetworkMissing", change: func(c *Config) { c.Network = "nosuch" },
 		class: provider.ErrNotFound, words: []string{"nosuch", "network-name", "LIBVIRT_NET"}},
 	{name: "FirmwareMissing", change: func(c *Config) { c.Firmware = "/nosuch.fd" },
-		class: provider.ErrInvalidArgument, words: []string{"/nosuch.fd", "firmware"}},
+		class: provider.ErrNotFound, words: []string{"/nosuch.fd", "-firmware", "LIBVIRT_EFI_FIRMWARE"}},
 	{name: "NetworkDown", break_: []string{"net-destroy", libvirtd.Network}, fix: []string{"net-start", libvirtd.Network},
 		class: provider.ErrUnavailable, words: []string{libvirtd.Network, "network-name", "net-start"}},
 	{name: "PoolInactive", break_: []string{"pool-destroy", libvirtd.Pool}, fix: []string{"pool-start", libvirtd.Pool},
 		class: provider.ErrUnavailable, words: []string{libvirtd.Pool, "pool-name", "pool-start"}},
-	{name: "ImageOfThePodMissing",
+	{name: "ImageOfThePodMissing", image: "nosuch-image",
 		class: provider.ErrNotFound, words: []string{"nosuch-image"}},
 }
 
@@ -196,10 +197,8 @@ func TestWrongStates(t *testing.T) {
 				d.Virsh(t, tc.break_...)
 			}
 			s := spec("sandbox-1")
-			if tc.name == "ImageOfThePodMissing" {
-				s.Image = "nosuch-image"
-			} else {
-				wantError(t, p.ConfigVerifier(), provider.Class(p.ConfigVerifier()), tc.words...)
+			if s.Image = tc.image; s.Image == "" {
+				wantError(t, p.ConfigVerifier(), tc.class, tc.words...)
 			}
 			_, err := p.CreateInstance(t.Context(), "pod", "sandbox-1", userData, s)
 			wantError(t, err, tc.class, tc.words...)

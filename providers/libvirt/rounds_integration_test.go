@@ -34,26 +34,19 @@ func TestRounds(t *testing.T) {
 	}
 	d.WantNothing(t)
 
+	ids := createInParallel(t, p, 8)
 	var wg sync.WaitGroup
-	for n := range 8 {
-		wg.Go(func() {
-			i, err := tryCreate(t.Context(), p, fmt.Sprint("parallel-", n))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			remove(t, p, i.ID)
-		})
+	for _, id := range ids {
+		wg.Go(func() { remove(t, p, id) })
 	}
 	wg.Wait()
 	d.WantNothing(t)
 }
 
-// TestParallelInstancesDiffer: those that exist at the same time share nothing.
-func TestParallelInstancesDiffer(t *testing.T) {
-	d := start(t, libvirtd.Options{})
-	p := connect(t, testConfig(d))
-	instances := make([]*provider.Instance, 8)
+// createInParallel answers the ids of instances that share nothing.
+func createInParallel(t *testing.T, p *Provider, n int) []string {
+	t.Helper()
+	instances := make([]*provider.Instance, n)
 	var wg sync.WaitGroup
 	for n := range instances {
 		wg.Go(func() {
@@ -64,24 +57,18 @@ func TestParallelInstancesDiffer(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	var ids []string
 	seen := map[string]bool{}
 	for _, i := range instances {
 		if i == nil {
 			continue
 		}
-		for _, what := range []string{i.ID, i.IPs[0].String()} {
-			if seen[what] {
-				t.Errorf("two instances have %s", what)
-			}
-			seen[what] = true
+		if ids = append(ids, i.ID); seen[i.ID] || seen[i.IPs[0].String()] {
+			t.Errorf("two instances have id %s or address %s", i.ID, i.IPs[0])
 		}
+		seen[i.ID], seen[i.IPs[0].String()] = true, true
 	}
-	for _, i := range instances {
-		if i != nil {
-			wg.Go(func() { remove(t, p, i.ID) })
-		}
-	}
-	wg.Wait()
+	return ids
 }
 
 // otherProcess makes the test binary another process, which does what the

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
@@ -56,28 +58,45 @@ func (p *Provider) verifyStorage(ctx context.Context, pl *plan) error {
 	return nil
 }
 
-// verifyFiles looks for the files that the daemon opens, where that is this
-// machine.
-func (p *Provider) verifyFiles(h *host) error {
-	if !p.target.local() || p.target.testDriver() {
-		return nil
-	}
-	files := []struct{ title, path string }{
+// daemonFile is a file that the daemon opens.
+type daemonFile struct{ title, path string }
+
+func (p *Provider) daemonFiles(h *host) []daemonFile {
+	files := []daemonFile{
 		{"-libvirt-kernel (LIBVIRT_KERNEL)", p.cfg.Kernel},
 		{"-libvirt-initrd (LIBVIRT_INITRD)", p.cfg.Initrd},
 	}
 	if firmware := firmwareOf(h.arch, p.cfg.Firmware); p.cfg.Kernel == "" && path.IsAbs(firmware) {
 		const title = "-firmware (LIBVIRT_EFI_FIRMWARE)"
-		files = append(files, struct{ title, path string }{title, firmware}, struct{ title, path string }{title, variableStore(firmware)})
+		files = append(files, daemonFile{title, firmware}, daemonFile{title, variableStore(firmware)})
+	}
+	return slices.DeleteFunc(files, func(f daemonFile) bool { return f.path == "" })
+}
+
+// verifyFiles looks for them, where the daemon is on this machine.
+func (p *Provider) verifyFiles(h *host) error {
+	if !p.target.local() || p.target.testDriver() {
+		return nil
 	}
 	var errs []error
-	for _, file := range files {
-		if file.path == "" {
-			continue
-		}
+	for _, file := range p.daemonFiles(h) {
 		if _, err := os.Stat(file.path); err != nil {
 			errs = append(errs, fmt.Errorf("%w: %s: %w", provider.ErrNotFound, file.title, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// blame names the setting of the file that the daemon could not start a domain
+// with.
+func (p *Provider) blame(h *host, err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, file := range p.daemonFiles(h) {
+		if strings.Contains(err.Error(), file.path) {
+			return fmt.Errorf("%w: %s: %w", provider.ErrNotFound, file.title, err)
+		}
+	}
+	return err
 }

@@ -4,6 +4,7 @@ package libvirt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -103,6 +104,9 @@ func volumeXML(name string, capacity uint64, format string, backing *base) (stri
 		Capacity: &libvirtxml.StorageVolumeSize{Unit: "bytes", Value: capacity},
 		Target:   &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: format}},
 	}
+	if format == "qcow2" {
+		doc.Target.Compat = "1.1" // the default is QEMU's format of 2010
+	}
 	if backing != nil {
 		doc.Allocation = &libvirtxml.StorageVolumeSize{Unit: "bytes"}
 		doc.BackingStore = &libvirtxml.StorageVolumeBackingStore{
@@ -122,7 +126,7 @@ func (p *Provider) makeRoot(ctx context.Context, pool, name string, from *base) 
 	}
 	err = p.hv.createVolume(ctx, pool, text)
 	if !isCode(err, lv.ErrStorageVolExist) || p.target.testDriver() {
-		return err
+		return poolError(pool, err)
 	}
 	// Another process may be at it; a read is refused until it has finished.
 	return whileBusy(ctx, func() error {
@@ -139,11 +143,19 @@ func (p *Provider) makeFile(ctx context.Context, pool, name string, content []by
 	}
 	err = p.hv.createVolume(ctx, pool, text)
 	if err != nil && !isCode(err, lv.ErrStorageVolExist) {
-		return err
+		return poolError(pool, err)
 	}
 	err = whileBusy(ctx, func() error { return p.hv.upload(ctx, pool, name, content) })
 	if unsupported(err) && p.target.testDriver() {
 		return nil // it has volumes without content
+	}
+	return poolError(pool, err)
+}
+
+// poolError names the pool and its setting when there is no room.
+func poolError(pool string, err error) error {
+	if err = classify(err); errors.Is(err, provider.ErrCapacity) {
+		return fmt.Errorf("%s: pool %s: %w", poolTitle, pool, err)
 	}
 	return err
 }
