@@ -5,7 +5,6 @@ package libvirt
 import (
 	"context"
 	"fmt"
-	"path"
 	"strings"
 	"time"
 
@@ -30,25 +29,6 @@ type plan struct {
 type boot struct {
 	firmware                string
 	kernel, initrd, cmdline string
-}
-
-// explain names the setting where a domain does not start because of a file of
-// the daemon's machine.
-func (b boot) explain(err error) error {
-	if err == nil {
-		return nil
-	}
-	for _, file := range []struct{ path, title string }{
-		{b.firmware, "-firmware (LIBVIRT_EFI_FIRMWARE)"},
-		{variableStore(b.firmware), "-firmware (LIBVIRT_EFI_FIRMWARE)"},
-		{b.kernel, "-libvirt-kernel (LIBVIRT_KERNEL)"},
-		{b.initrd, "-libvirt-initrd (LIBVIRT_INITRD)"},
-	} {
-		if path.IsAbs(file.path) && strings.Contains(err.Error(), file.path) {
-			return fmt.Errorf("%w: %s: %w", provider.ErrInvalidArgument, file.title, err)
-		}
-	}
-	return err
 }
 
 // securityS390 is the only protection of memory there is.
