@@ -16,7 +16,7 @@ packages=(
   # containers: what runs in the guest, what drives it in tests, what it runs
   runc containerd containernetworking-plugins busybox-static
   # libvirt as provider: its daemon, its client, the DHCP server it runs, ssh to reach it
-  libvirt-daemon-system libvirt-clients dnsmasq-base openssh-server
+  libvirt-daemon-system libvirt-clients dnsmasq-base openssh-server libxml2-utils
   # looking at networks and generating code
   iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git curl
 )

@@ -120,8 +120,12 @@ func (pl *plan) devicesXML() *x.DomainDeviceList {
 		MemBalloon: &x.DomainMemBalloon{Model: "none"},
 		RNGs: []x.DomainRNG{{
 			Model:   "virtio",
+			Driver:  pl.rngDriver(),
 			Backend: &x.DomainRNGBackend{Random: &x.DomainRNGBackendRandom{Device: "/dev/urandom"}},
 		}},
+	}
+	if pl.security != "" {
+		devices.Controllers = append(devices.Controllers, x.DomainController{Type: "virtio-serial", Driver: pl.controllerDriver()})
 	}
 	if pl.host.arch != "s390x" {
 		devices.Controllers = append(devices.Controllers, x.DomainController{Type: "usb", Model: "none"})
@@ -158,6 +162,13 @@ func (pl *plan) controllerDriver() *x.DomainControllerDriver {
 		return nil
 	}
 	return &x.DomainControllerDriver{IOMMU: pl.iommu()}
+}
+
+func (pl *plan) rngDriver() *x.DomainRNGDriver {
+	if pl.security == "" {
+		return nil
+	}
+	return &x.DomainRNGDriver{IOMMU: pl.iommu()}
 }
 
 func (pl *plan) interfaceDriver() *x.DomainInterfaceDriver {
