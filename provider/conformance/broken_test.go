@@ -264,7 +264,7 @@ func (b *broken) gone(id string) bool { return b.marked("deleted "+id) != "" }
 // mine tells ids that this process has made, or was answered.
 func (b *broken) mine(id string) bool { return b.marked("known to "+b.process+" "+id) != "" }
 
-// orphan tells ids whose maker has closed.
+// makerClosed tells ids whose maker has closed.
 func (b *broken) makerClosed(id string) bool {
 	return b.marked("closed "+b.marked("maker of "+id)) != ""
 }

@@ -36,6 +36,15 @@ func checkCancelBefore(r *run) {
 	r.callAll(ctx, r.provider)
 }
 
+// checkCancelReads ends contexts in the middle of calls that change nothing.
+func checkCancelReads(r *run) {
+	for _, after := range r.instants()[1:] {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), after)
+		r.callAll(ctx, r.provider)
+		cancel()
+	}
+}
+
 // ends calls f, whatever it answers, and ends the check if it does not return.
 func (r *run) ends(ctx context.Context, what string, f func()) {
 	r.Helper()

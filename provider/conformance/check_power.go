@@ -44,9 +44,10 @@ func (r *run) power(step powerStep, id string) error {
 
 func checkPower(r *run) {
 	instance := r.mustCreate(newKey())
-	off, on := r.powerOff(), r.powerOn()
-	for _, step := range []powerStep{on, off, off, on, on} {
-		r.mustPower(step, instance.ID)
+	for _, step := range []powerStep{r.powerOn(), r.powerOff(), r.powerOn()} {
+		for range repetitions {
+			r.mustPower(step, instance.ID)
+		}
 	}
 }
 

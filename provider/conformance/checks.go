@@ -68,6 +68,7 @@ var keyChecks = []Check{
 
 var cancelChecks = []Check{
 	{"cancel-before", "All methods return soon after their context ends, also when it has ended before.", nil, checkCancelBefore},
+	{"cancel-reads", "All methods return soon after their context ends, also when it ends in the middle.", nil, checkCancelReads},
 	{"cancel-midway", "CreateInstance returns soon after its context ends, and what it made can be listed and deleted.", nil, checkCancelMidway},
 	{"cancel-retryable", "A call that failed because its context ended can be tried again, and its class says so.", nil, checkCancelRetryable},
 	{"cancel-delete", "A deletion that was cut short can be repeated.", nil, checkCancelDelete},

@@ -90,6 +90,8 @@
 //     stopped.
 //   - cancel-before: All methods return soon after their context ends, also
 //     when it has ended before.
+//   - cancel-reads: All methods return soon after their context ends, also when
+//     it ends in the middle.
 //   - cancel-midway: CreateInstance returns soon after its context ends, and
 //     what it made can be listed and deleted.
 //   - cancel-retryable: A call that failed because its context ended can be

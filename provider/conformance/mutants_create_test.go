@@ -13,9 +13,6 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// notFor is an error of creating from what it was asked for.
-func notFor(q request) bool { return q.pod == "" }
-
 var createMutants = []mutant{
 	{name: "no address", breaks: changedEverywhere(func(i *provider.Instance) { i.IPs = nil }), fails: map[string]string{"create": "has no address"}},
 	{name: "address twice", breaks: changedEverywhere(func(i *provider.Instance) { i.IPs = append(i.IPs, i.IPs[0]) }), fails: map[string]string{"create": "twice"}},
@@ -50,7 +47,7 @@ var createMutants = []mutant{
 		}
 		return instance, err
 	}), fails: map[string]string{"create-pod-name-odd": "no DNS label"}},
-	{name: "empty name refused", breaks: refused(provider.ErrInvalidArgument, notFor), fails: map[string]string{"create-pod-name-empty": "refused"}},
+	{name: "empty name refused", breaks: refused(provider.ErrInvalidArgument, func(q request) bool { return q.pod == "" }), fails: map[string]string{"create-pod-name-empty": "refused"}},
 	{name: "writes into the tags", breaks: changedRequest(func(q *request) { q.spec.Tags["provider"] = "mine" }),
 		fails: map[string]string{"create-arguments": "changed the tags"}},
 	{name: "keeps the tags", breaks: keepsTags, fails: map[string]string{"create-arguments": "keeps the caller's map"}},
@@ -202,6 +199,15 @@ var cancelMutants = []mutant{
 			return get(ctx, id)
 		}
 	}, fails: map[string]string{"cancel-before": "GetInstance after its context ended: no return within"}},
+	{name: "a look-up goes on when its context ends", breaks: func(b *broken) {
+		get := b.get
+		b.get = func(ctx context.Context, id string) (*provider.Instance, error) {
+			if cutShort(ctx) && ctx.Err() == nil {
+				b.hang()
+			}
+			return get(ctx, id)
+		}
+	}, fails: map[string]string{"cancel-reads": "GetInstance after its context ended: no return within"}},
 	{name: "half an instance without tags until the next try", breaks: halfUntilNext, fails: map[string]string{"cancel-midway": "left behind"}, leaves: true},
 	{name: "an ended context is a bad argument", breaks: around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
 		if ctx.Err() != nil {

@@ -118,7 +118,7 @@ var refusals = []string{
 
 // idle are the checks that create nothing.
 var idle = []string{
-	"delete-absent", "delete-empty-id", "list-empty-match", "get-absent", "get-garbage", "console-absent", "power-absent",
+	"cancel-reads", "delete-absent", "delete-empty-id", "list-empty-match", "get-absent", "get-garbage", "console-absent", "power-absent",
 	"types", "types-repeated", "node-address", "node-address-repeated", "verify", "verify-repeated", "teardown-then-calls",
 }
 
@@ -172,7 +172,7 @@ var broadMutants = []mutant{
 		b.hang()
 		return nil
 	}), fails: map[string]string{"delete": "no return within", "cancel-before": "no return within"},
-		also: slices.Concat(making, []string{"delete-absent", "delete-empty-id", "teardown-then-calls"}), leaves: true},
+		also: slices.Concat(making, []string{"cancel-reads", "delete-absent", "delete-empty-id", "teardown-then-calls"}), leaves: true},
 	{name: "listed twice", breaks: changedPage(func(_ *broken, list []provider.Instance) []provider.Instance { return append(list, list...) }),
 		fails: map[string]string{"list-owner": "twice", "key-lost-reply": "2 instances"},
 		also: []string{"key-uuid", "key-odd", "key-other-spec", "key-after-delete", "list-content", "list-others", "list-deleted", "list-many",
