@@ -53,7 +53,7 @@ func TestLibvirtExtGuide(t *testing.T) {
 
 	module := filepath.Join(empty, "outrigger/examples/libvirt-ext")
 	t.Run("ControllerLoadsTheSameFile", func(t *testing.T) { loadAll(t, module, env) })
-	t.Run("ImageOfTheDaemonRuns", func(t *testing.T) { runImage(t, filepath.Join(module, "bin/image-caa")) })
+	t.Run("ImagesRun", func(t *testing.T) { runImages(t, filepath.Join(module, "bin")) })
 }
 
 func read(t *testing.T) []guide.Block {
