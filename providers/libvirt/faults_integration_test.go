@@ -174,6 +174,8 @@ var wrongStates = []struct {
 		class: provider.ErrNotFound, words: []string{"nosuch", "network-name", "LIBVIRT_NET"}},
 	{name: "FirmwareMissing", change: func(c *Config) { c.Firmware = "/nosuch.fd" },
 		class: provider.ErrNotFound, words: []string{"/nosuch.fd", "-firmware", "LIBVIRT_EFI_FIRMWARE"}},
+	{name: "KernelMissing", change: func(c *Config) { c.Kernel = "/nosuch/vmlinux" },
+		class: provider.ErrNotFound, words: []string{"/nosuch/vmlinux", "-libvirt-kernel", "LIBVIRT_KERNEL"}},
 	{name: "NetworkDown", break_: []string{"net-destroy", libvirtd.Network}, fix: []string{"net-start", libvirtd.Network},
 		class: provider.ErrUnavailable, words: []string{libvirtd.Network, "network-name", "net-start"}},
 	{name: "PoolInactive", break_: []string{"pool-destroy", libvirtd.Pool}, fix: []string{"pool-start", libvirtd.Pool},
@@ -221,10 +223,19 @@ func TestDomainPausedByOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("a paused domain is %s", got.State)
+	if got.State != provider.StateStopped {
+		t.Errorf("a paused domain is %s, want stopped", got.State)
+	}
 	if again := create(t, p, "sandbox-1"); again.ID != i.ID {
 		t.Errorf("one key, instances %s and %s", i.ID, again.ID)
 	}
+	if err := p.PowerOn(t.Context(), i.ID); err != nil {
+		t.Error(err)
+	}
+	if got, err := p.GetInstance(t.Context(), i.ID); err != nil || got.State != provider.StateRunning {
+		t.Errorf("after power on: %+v, %v", got, err)
+	}
+	d.Virsh(t, "suspend", name)
 	remove(t, p, i.ID)
 }
 

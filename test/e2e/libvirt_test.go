@@ -41,14 +41,15 @@ func TestRunOnLibvirt(t *testing.T) {
 	c.wantNothing(t)
 }
 
-// TestDetachedPodOnLibvirt: a new adaptor, which has the settings of the first
-// one, finds the pod.
+// TestDetachedPodOnLibvirt: a new adaptor, which has the flags of the first one,
+// finds the pod.
 func TestDetachedPodOnLibvirt(t *testing.T) {
 	c := newCLI(t)
 	t.Run("Life", func(t *testing.T) {
 		dir := libvirtd.ImageDir(t)
-		onLibvirt(t, "LIBVIRT_KERNEL="+filepath.Join(dir, "vmlinux"), "LIBVIRT_INITRD="+filepath.Join(dir, "initrd.cpio"))
-		_, stderr, code := c.run(t, "", "run", "--provider", "libvirt", "--detach", "--name", "web", c.image, "--", "sh", "-c", "echo first; sleep 1000000")
+		d := onLibvirt(t, "LIBVIRT_URI=", "LIBVIRT_KERNEL="+filepath.Join(dir, "vmlinux"), "LIBVIRT_INITRD="+filepath.Join(dir, "initrd.cpio"))
+		_, stderr, code := c.run(t, "", "run", "--provider", "libvirt", "--adaptor-arg=-uri="+d.URI, "--detach", "--name", "web",
+			c.image, "--", "sh", "-c", "echo first; sleep 1000000")
 		if code != 0 {
 			t.Fatalf("exit code %d\n%s", code, stderr)
 		}
