@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-// maxLine is the longest line in bytes that reaches the log whole.
-const maxLine = 8 << 10
+// maxLine is the longest line in bytes that reaches the log whole: room for the
+// user-data of a pod, which clouds take up to 16 to 64 KiB of.
+const maxLine = 64 << 10
 
 // lines merges what a plugin writes into the host's log.
 type lines struct {
