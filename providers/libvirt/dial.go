@@ -12,7 +12,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 
 	"github.com/outrigger/outrigger/provider"
@@ -118,49 +117,4 @@ func (t *target) tlsConfig() (*tls.Config, error) {
 		return nil, fmt.Errorf("%s has no certificate", ca)
 	}
 	return conf, nil
-}
-
-// link is a connection that says when it has broken.
-type link struct {
-	net.Conn
-	once   sync.Once
-	broken chan struct{}
-}
-
-func newLink(conn net.Conn) *link { return &link{Conn: conn, broken: make(chan struct{})} }
-
-func (l *link) snap() { l.once.Do(func() { close(l.broken) }) }
-
-// Read never answers an error that passes: package go-libvirt would take up
-// reading in the middle of a packet.
-func (l *link) Read(p []byte) (int, error) {
-	n, err := l.Conn.Read(p)
-	if err != nil {
-		l.snap()
-	}
-	return n, err
-}
-
-func (l *link) Write(p []byte) (int, error) {
-	n, err := l.Conn.Write(p)
-	if err != nil {
-		// Half a packet may be out: nothing that follows would be understood.
-		l.Conn.Close()
-		l.snap()
-	}
-	return n, err
-}
-
-func (l *link) Close() error {
-	l.snap()
-	return l.Conn.Close()
-}
-
-func (l *link) isBroken() bool {
-	select {
-	case <-l.broken:
-		return true
-	default:
-		return false
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"syscall"
 
@@ -78,6 +80,7 @@ func classify(err error) error {
 	case errors.Is(err, lv.ErrUnsupported):
 		return fmt.Errorf("%w: %w", provider.ErrUnimplemented, err)
 	case errors.Is(err, lv.ErrInterrupted), errors.Is(err, syscall.EINVAL), errors.Is(err, errBroken),
+		errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed), errors.Is(err, io.EOF),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 	}

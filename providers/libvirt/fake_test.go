@@ -416,7 +416,7 @@ func (f *fakeDaemon) wantNothing(t *testing.T) {
 func fakeProvider(t *testing.T, f *fakeDaemon, change ...func(*Config)) *Provider {
 	t.Helper()
 	c := DefaultConfig()
-	c.URI = "qemu+ssh://root@somewhere/system"
+	c.URI, c.DomainType = "qemu+ssh://root@somewhere/system", typeQEMU
 	for _, do := range change {
 		do(&c)
 	}

@@ -79,23 +79,33 @@ func (p *Provider) judge(text string) (*host, error) {
 	if p.target.testDriver() {
 		return &host{arch: "amd64", domainType: "test"}, nil
 	}
-	arch := goArch(caps.Host.CPU.Arch)
+	machine := ""
+	if caps.Host.CPU != nil {
+		machine = caps.Host.CPU.Arch
+	}
+	arch := goArch(machine)
 	if arch == "" {
-		return nil, fmt.Errorf("%w: %s is a machine of architecture %s; want x86_64, aarch64 or s390x", provider.ErrInvalidArgument, p.target, caps.Host.CPU.Arch)
+		return nil, fmt.Errorf("%w: %s is a machine of architecture %q; want x86_64, aarch64 or s390x", provider.ErrInvalidArgument, p.target, machine)
 	}
 	types := domainTypes(&caps, arches[arch])
-	wanted := p.cfg.DomainType
-	if wanted == typeAuto {
-		wanted = typeQEMU
-		if slices.Contains(types, typeKVM) && (!p.target.local() || kvmImpossible() == "") {
-			wanted = typeKVM
-		}
-	}
+	wanted := p.wantedType(types)
 	if !slices.Contains(types, wanted) {
 		return nil, fmt.Errorf("%w: -libvirt-domain-type (LIBVIRT_DOMAIN_TYPE): %s offers %v for %s, not %s; is QEMU installed there?",
 			provider.ErrInvalidArgument, p.target, types, arches[arch], wanted)
 	}
 	return &host{arch: arch, domainType: wanted}, nil
+}
+
+// wantedType believes a daemon on another machine, of which nothing more is
+// known.
+func (p *Provider) wantedType(types []string) string {
+	switch {
+	case p.cfg.DomainType != typeAuto:
+		return p.cfg.DomainType
+	case slices.Contains(types, typeKVM) && (!p.target.local() || kvmImpossible() == ""):
+		return typeKVM
+	}
+	return typeQEMU
 }
 
 func domainTypes(caps *libvirtxml.Caps, arch string) []string {
