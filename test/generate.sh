@@ -23,6 +23,14 @@ protoc -I. -I/usr/include \
   --go_out="$out" --go_opt=paths=source_relative \
   --go-grpc_out="$out" --go-grpc_opt=paths=source_relative provider/plugin/pluginpb/plugin.proto
 
+spdx='SPDX-License-Identifier: Apache-2.0'
+header=$(mktemp)
+echo "// $spdx" >"$header"
+controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
+  output:object:dir="$out/api/peerpod/v1alpha1" output:crd:dir="$out/deploy/base/crd"
+rm -f "$header"
+sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml"
+
 CGO_ENABLED=0 go run ./internal/reference "$out/docs/reference"
 
 if [ "$check" = --check ]; then
