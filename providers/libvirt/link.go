@@ -28,10 +28,10 @@ func (l *link) snap() { l.once.Do(func() { close(l.broken) }) }
 func (l *link) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
 	if wrong := l.frames.check(p[:n]); wrong != nil {
-		l.Conn.Close()
 		n, err = 0, wrong
 	}
 	if err != nil {
+		l.Conn.Close()
 		l.snap()
 	}
 	return n, err

@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
@@ -21,8 +22,24 @@ import (
 )
 
 // dialSSH reaches the daemon's socket through its machine's SSH server, as
-// `ssh -L` does: neither netcat nor a shell is needed there.
+// `ssh -L` does: neither netcat nor a shell is needed there. All streams of a
+// provider share one SSH connection.
 func (t *target) dialSSH(ctx context.Context) (net.Conn, error) {
+	client, release, err := t.tunnel.use(ctx, t.openTunnel)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := client.DialContext(ctx, "unix", t.socket)
+	if err != nil {
+		t.tunnel.forget(client)
+		release()
+		return nil, fmt.Errorf("%s on %s: %w; its sshd must allow AllowStreamLocalForwarding, and libvirtd must run", t.socket, t.host, err)
+	}
+	return &sshStream{Conn: stream, release: sync.OnceFunc(release)}, nil
+}
+
+// openTunnel makes an SSH connection.
+func (t *target) openTunnel(ctx context.Context) (*ssh.Client, error) {
 	conf, done, err := t.sshConfig()
 	if err != nil {
 		return nil, err
@@ -33,7 +50,7 @@ func (t *target) dialSSH(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The handshake and the forwarding know no context.
+	// The handshake knows no context.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	tunnel, channels, requests, err := ssh.NewClientConn(conn, address, conf)
@@ -41,23 +58,69 @@ func (t *target) dialSSH(ctx context.Context) (net.Conn, error) {
 		conn.Close()
 		return nil, t.sshError(ctx, err)
 	}
-	client := ssh.NewClient(tunnel, channels, requests)
-	stream, err := client.DialContext(ctx, "unix", t.socket)
-	if err != nil {
-		client.Close()
-		return nil, fmt.Errorf("%s on %s: %w; its sshd must allow AllowStreamLocalForwarding, and libvirtd must run", t.socket, t.host, err)
-	}
-	return &sshStream{stream, client}, nil
+	return ssh.NewClient(tunnel, channels, requests), nil
 }
 
-// sshStream closes the SSH connection with the stream.
+// sshStream gives its part of the SSH connection back when it is closed.
 type sshStream struct {
 	net.Conn
-	client *ssh.Client
+	release func()
 }
 
 func (s *sshStream) Close() error {
-	return errors.Join(s.Conn.Close(), s.client.Close())
+	defer s.release()
+	return s.Conn.Close()
+}
+
+// tunnel is an SSH connection that streams share. It ends with the last.
+type tunnel struct {
+	mu     sync.Mutex
+	client *ssh.Client
+	users  map[*ssh.Client]int
+}
+
+// use answers the connection, or makes one. Two callers at the same time may
+// make two; both serve, and one is shared from then on.
+func (t *tunnel) use(ctx context.Context, open func(context.Context) (*ssh.Client, error)) (*ssh.Client, func(), error) {
+	t.mu.Lock()
+	client := t.client
+	if client != nil {
+		t.users[client]++
+	}
+	t.mu.Unlock()
+	if client == nil {
+		var err error
+		if client, err = open(ctx); err != nil {
+			return nil, nil, err
+		}
+		t.mu.Lock()
+		t.client = client
+		t.users[client]++
+		t.mu.Unlock()
+	}
+	return client, func() { t.leave(client) }, nil
+}
+
+// forget lets nobody else use a connection that may have broken.
+func (t *tunnel) forget(client *ssh.Client) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.client == client {
+		t.client = nil
+	}
+}
+
+func (t *tunnel) leave(client *ssh.Client) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.users[client]--; t.users[client] > 0 {
+		return
+	}
+	delete(t.users, client)
+	if t.client == client {
+		t.client = nil
+	}
+	client.Close()
 }
 
 func (t *target) sshError(ctx context.Context, err error) error {

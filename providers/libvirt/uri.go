@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"golang.org/x/crypto/ssh"
 )
 
 // defaultSocket is where a system daemon listens (libvirt's remote.html).
@@ -36,6 +38,8 @@ type target struct {
 	keyFile, knownHosts, pkiDir string
 	// text is the URI for messages.
 	text string
+	// tunnel is the SSH connection.
+	tunnel *tunnel
 }
 
 // local says whether the daemon is on this machine.
@@ -65,6 +69,7 @@ func parseURI(c Config) (*target, error) {
 	t := &target{
 		driver: driver + "://" + u.Path, transport: transport, host: u.Hostname(), port: u.Port(), user: u.User.Username(),
 		socket: defaultSocket, keyFile: c.SSHKey, knownHosts: c.KnownHosts, pkiDir: c.PKIDir, text: u.Redacted(),
+		tunnel: &tunnel{users: map[*ssh.Client]int{}},
 	}
 	if t.port == "" {
 		t.port = defaultPorts[transport]

@@ -36,7 +36,7 @@ func TestParseURI(t *testing.T) {
 			t.Errorf("%s: %v", uri, err)
 			continue
 		}
-		want.text = uri
+		want.text, got.tunnel = uri, nil
 		if diff := cmp.Diff(&want, got, cmp.AllowUnexported(target{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", uri, diff)
 		}
