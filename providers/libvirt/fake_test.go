@@ -375,12 +375,12 @@ func (f *fakeDaemon) capabilities(ctx context.Context) (text string, err error) 
 	return text, err
 }
 
-func (f *fakeDaemon) memory(ctx context.Context) (mib int64, err error) {
-	err = f.do(ctx, "memory", func() error {
-		mib = 64 << 10
+func (f *fakeDaemon) hardware(ctx context.Context) (size hardware, err error) {
+	err = f.do(ctx, "hardware", func() error {
+		size = hardware{16, 64 << 10}
 		return nil
 	})
-	return mib, err
+	return size, err
 }
 
 func (f *fakeDaemon) close() {}

@@ -46,8 +46,7 @@ type hypervisor interface {
 
 	// capabilities is XML about the machine.
 	capabilities(ctx context.Context) (string, error)
-	// memory answers the machine's memory in MiB.
-	memory(ctx context.Context) (int64, error)
+	hardware(ctx context.Context) (hardware, error)
 
 	close()
 }
@@ -61,6 +60,11 @@ type poolInfo struct {
 type networkInfo struct {
 	active bool
 	xml    string
+}
+
+// hardware is the size of the daemon's machine.
+type hardware struct {
+	cpus, memory int64 // MiB
 }
 
 type lease struct {

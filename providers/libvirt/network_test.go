@@ -163,6 +163,10 @@ func TestVerifyTellsEverything(t *testing.T) {
 			t.Errorf("%v lacks %s", err, word)
 		}
 	}
+	narrow := fakeProvider(t, f, func(c *Config) { c.CPUSet = "0-3,16" })
+	if err := narrow.ConfigVerifier(); err == nil || !strings.Contains(err.Error(), "-cpuset") || !strings.Contains(err.Error(), "CPU 16") {
+		t.Errorf("there are 16 CPUs: %v", err)
+	}
 	f.poolDown = true
 	if err := p.ConfigVerifier(); err == nil || !strings.Contains(err.Error(), "pool-start") {
 		t.Errorf("pool is down: %v", err)

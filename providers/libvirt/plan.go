@@ -5,6 +5,8 @@ package libvirt
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,12 +100,24 @@ func (p *Provider) size(ctx context.Context, pl *plan, spec provider.InstanceTyp
 	if pl.memory < minMemory {
 		return fmt.Errorf("%w: %d MiB of memory: want at least %d", provider.ErrInvalidArgument, pl.memory, minMemory)
 	}
-	has, err := p.hv.memory(ctx)
+	has, err := p.hv.hardware(ctx)
 	if err != nil {
 		return err
 	}
-	if pl.memory > has && !p.target.testDriver() {
-		return fmt.Errorf("%w: %d MiB of memory: the machine of %s has %d (-memory, LIBVIRT_MEMORY, is for pods that ask for none)", provider.ErrCapacity, pl.memory, p.target, has)
+	if pl.memory > has.memory && !p.target.testDriver() {
+		return fmt.Errorf("%w: %d MiB of memory: the machine of %s has %d (-memory, LIBVIRT_MEMORY, is for pods that ask for none)", provider.ErrCapacity, pl.memory, p.target, has.memory)
+	}
+	return checkCPUSet(p.cfg.CPUSet, has.cpus)
+}
+
+var cpuNumber = regexp.MustCompile(`\d+`)
+
+// checkCPUSet looks for CPUs that the machine has not got.
+func checkCPUSet(set string, cpus int64) error {
+	for _, text := range cpuNumber.FindAllString(set, -1) {
+		if n, err := strconv.ParseInt(text, 10, 64); err != nil || n >= cpus {
+			return bad("cpuset", "LIBVIRT_CPUSET", "CPU %s: the machine has %d, from 0", text, cpus)
+		}
 	}
 	return nil
 }

@@ -257,9 +257,9 @@ func (c *client) capabilities(ctx context.Context) (string, error) {
 	return answered(ctx, c, "capabilities", func(l *lv.Libvirt) (string, error) { return l.ConnectGetCapabilities() })
 }
 
-func (c *client) memory(ctx context.Context) (int64, error) {
-	return answered(ctx, c, "size of the machine", func(l *lv.Libvirt) (int64, error) {
-		_, kib, _, _, _, _, _, _, err := l.NodeGetInfo()
-		return int64(kib / 1024), err
+func (c *client) hardware(ctx context.Context) (hardware, error) {
+	return answered(ctx, c, "size of the machine", func(l *lv.Libvirt) (hardware, error) {
+		_, kib, cpus, _, _, _, _, _, err := l.NodeGetInfo()
+		return hardware{int64(cpus), int64(kib / 1024)}, err
 	})
 }

@@ -94,8 +94,8 @@ func (t *target) check(u *url.URL) error {
 		return badURI("%q: it names no host", t.text)
 	case password:
 		return badURI("it has a password, which would be readable by everybody; use a key (-libvirt-ssh-key)")
-	case driver == "qemu" && u.Path != "/system" && u.Path != "/session":
-		return badURI("%q: the path is %q; want /system", t.text, u.Path)
+	case driver == "qemu" && u.Path != "/system":
+		return badURI("%q: the path is %q; want /system: users' own daemons have no networks", t.text, u.Path)
 	}
 	return nil
 }

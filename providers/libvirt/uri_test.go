@@ -52,6 +52,7 @@ func TestWrongURINamesTheSetting(t *testing.T) {
 		"qemu+unix://h/system":                   "no host",
 		"qemu+ssh:///system":                     "names no host",
 		"qemu:///":                               "want /system",
+		"qemu:///session":                        "no networks",
 		"qemu+ssh://root:geheim@h/system":        "password",
 		"qemu+ssh://root@h/system?no_verify=yes": "no_verify",
 		"qemu+ssh://root@h/system?noverify=1":    "noverify",
