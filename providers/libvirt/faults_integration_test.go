@@ -51,7 +51,7 @@ func TestConnectionBreaksMidCall(t *testing.T) {
 	cfg := testConfig(d, func(c *Config) { c.URI = proxy.URI })
 	creation, deletion := replyBytes(t, cfg, proxy)
 	t.Logf("replies: %d bytes for a creation, %d for a deletion", creation, deletion)
-	const points = 12
+	const points = 9
 	failed := 0
 	for n := range int64(points) {
 		p := connect(t, cfg)

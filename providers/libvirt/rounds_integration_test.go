@@ -133,8 +133,8 @@ func verifyAsNobody(c Config) int {
 func TestMakerKilledAtAnyInstant(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	p := connect(t, testConfig(d))
-	for round := range 10 {
-		killAfter(t, other(d, asVictim, d.URI), time.Duration(round)*60*time.Millisecond)
+	for round := range 8 {
+		killAfter(t, other(d, asVictim, d.URI), time.Duration(round)*75*time.Millisecond)
 		i := create(t, p, "sandbox-1")
 		if again := create(t, p, "sandbox-1"); again.ID != i.ID {
 			t.Errorf("round %d: one key, instances %s and %s", round, i.ID, again.ID)
