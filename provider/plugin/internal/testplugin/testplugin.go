@@ -182,7 +182,7 @@ func garbage(socket string) {
 
 func noise() {
 	fmt.Println("\x00\x1b[31m\xff\xfe garbage")
-	fmt.Println(strings.Repeat("long ", 10_000))
+	fmt.Println(strings.Repeat("long ", 20_000))
 	slog.New(slog.NewJSONHandler(os.Stderr, nil)).Warn("half done", "instance", "i-1", "count", 7)
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
