@@ -11,6 +11,6 @@
 // in the middle of something (recover.go).
 //
 //	CreateVM:  inspect-network, reserve, record-intent
-//	StartVM:   create-instance, tunnel, connect, ready
+//	StartVM:   claim, create-instance, tunnel, connect, ready
 //	StopVM:    all of it in reverse
 package adaptor

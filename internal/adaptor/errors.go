@@ -26,34 +26,60 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{provider.ErrInvalidArgument}, args...)...)
 }
 
-// stepError says which step failed and what the user can do.
-type stepError struct {
-	step    string
-	err     error
-	console string // last lines of the VM's console; may be empty
+// StepError says which step failed and what the user can do.
+type StepError struct {
+	Step string
+	Err  error
+	// Console is the last lines of the VM's console; may be empty.
+	Console string
 }
 
-func (e *stepError) Unwrap() error { return e.err }
+func (e *StepError) Unwrap() error { return e.Err }
 
-func (e *stepError) Error() string {
-	text := fmt.Sprintf("step %s: %v", e.step, e.err)
-	if hint := e.hint(); hint != "" {
+func (e *StepError) Error() string {
+	text := fmt.Sprintf("step %s: %v", e.Step, e.Err)
+	if hint := e.Hint(); hint != "" {
 		text += "; " + hint
 	}
-	if e.console != "" {
-		text += "; the VM's console ends with:\n" + e.console
+	if e.Console != "" {
+		text += "; the VM's console ends with:\n" + e.Console
 	}
 	return text
 }
 
-// hint is what the user can do about the error; empty when the error says all.
-func (e *stepError) hint() string {
-	switch class := provider.Class(e.err); {
-	case errors.Is(e.err, errStopped), errors.Is(e.err, errShutdown), errors.Is(e.err, errGone):
+// Interrupted says that nothing went wrong: the step was ended on purpose.
+func (e *StepError) Interrupted() bool {
+	return errors.Is(e.Err, errStopped) || errors.Is(e.Err, errShutdown) || errors.Is(e.Err, errGone)
+}
+
+// Reason names what went wrong in one CamelCase word, where that is not the
+// class of a provider's error; empty otherwise.
+func (e *StepError) Reason() string {
+	switch {
+	case errors.Is(e.Err, unix.ENOSPC), errors.Is(e.Err, unix.EDQUOT):
+		return "DiskFull"
+	case errors.Is(e.Err, errEnded):
+		return "InstanceEnded"
+	case e.Step == stepCreateInstance, provider.Class(e.Err) != provider.ErrUnknown:
 		return ""
-	case errors.Is(e.err, unix.ENOSPC), errors.Is(e.err, unix.EDQUOT):
+	}
+	return stepReasons[e.Step]
+}
+
+var stepReasons = map[string]string{
+	stepInspectNetwork: "NetworkFailed",
+	stepTunnel:         "NetworkFailed",
+	stepConnect:        "AgentUnreachable",
+}
+
+// Hint is what the user can do about the error; empty when the error says all.
+func (e *StepError) Hint() string {
+	switch class := provider.Class(e.Err); {
+	case e.Interrupted():
+		return ""
+	case errors.Is(e.Err, unix.ENOSPC), errors.Is(e.Err, unix.EDQUOT):
 		return "free space on the disk with the path in this message, else on that of -pods-dir"
-	case errors.Is(e.err, errEnded):
+	case errors.Is(e.Err, errEnded):
 		return "its console tells why; check the image and the kernel command line"
 	case class == provider.ErrUnauthenticated:
 		return "check the provider's credentials"
@@ -63,10 +89,10 @@ func (e *stepError) hint() string {
 		return "choose another instance type or zone, or try later"
 	case class == provider.ErrQuota:
 		return "raise the account's quota or remove instances"
-	case errors.Is(e.err, fs.ErrPermission):
+	case errors.Is(e.Err, fs.ErrPermission):
 		return "run the adaptor as root with NET_ADMIN and SYS_ADMIN"
 	}
-	return stepHints[e.step]
+	return stepHints[e.Step]
 }
 
 var stepHints = map[string]string{

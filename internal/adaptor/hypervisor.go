@@ -63,9 +63,14 @@ func (s *Service) CreateVM(ctx context.Context, req *hypervisorpb.CreateVMReques
 
 func (s *Service) create(ctx context.Context, req *hypervisorpb.CreateVMRequest) (*sandbox, error) {
 	rec, err := s.newRecord(req)
+	if err == nil {
+		err = s.resolve(ctx, &rec)
+	}
 	if err != nil {
+		s.refusedPod(req.GetId(), req.GetAnnotations(), err)
 		return nil, err
 	}
+	rec.InitdataDigest = initdataDigest(firstNonEmpty(rec.Initdata, s.opts.Initdata))
 	ctx, interrupt, finish, err := s.call(ctx)
 	if err != nil {
 		return nil, err
@@ -146,8 +151,10 @@ func (s *Service) start(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return err
 	}
+	began := s.opts.Now()
 	err = s.run(ctx, sb, startSteps())
 	release()
+	s.observe(sb, Change{Kind: ChangeStarted, Took: s.opts.Now().Sub(began), Err: err})
 	if err != nil {
 		sb.update(func(rec *Record) { rec.LastError = err.Error() })
 		s.beginStop(sb, err)

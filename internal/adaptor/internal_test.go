@@ -31,7 +31,7 @@ func TestStepTableIsComplete(t *testing.T) {
 
 func TestFurthestStepOfARecord(t *testing.T) {
 	for name, want := range map[string]string{
-		stepRecordIntent:   stepRecordIntent,
+		stepRecordIntent:   stepClaim,
 		stepCreateInstance: stepCreateInstance,
 		stepTunnel:         stepReady,
 		stepReady:          stepReady,
@@ -90,11 +90,11 @@ func TestCodesOfClasses(t *testing.T) {
 		errStopped:              codes.Aborted,
 		errGone:                 codes.Canceled,
 	} {
-		if got := code(&stepError{step: stepCreateInstance, err: fmt.Errorf("more: %w", err)}); got != want {
+		if got := code(&StepError{Step: stepCreateInstance, Err: fmt.Errorf("more: %w", err)}); got != want {
 			t.Errorf("code(%v) = %s, want %s", err, got, want)
 		}
 	}
-	full := &stepError{step: stepRecordIntent, err: unix.ENOSPC}
+	full := &StepError{Step: stepRecordIntent, Err: unix.ENOSPC}
 	if !strings.Contains(full.Error(), "free space") {
 		t.Errorf("a full disk says %q", full)
 	}

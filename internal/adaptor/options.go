@@ -112,6 +112,11 @@ type Options struct {
 	// ScratchSpace tells the guest to use an encrypted scratch disk.
 	ScratchSpace bool
 
+	// Cluster is the orchestrator of the pods; nil without one.
+	Cluster Cluster
+	// Observers are told what happens.
+	Observers []Observer
+
 	// ClusterID and NodeName own the instances made here. Without ClusterID
 	// no instance is ever deleted that the journal does not know.
 	ClusterID string

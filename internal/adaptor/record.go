@@ -46,6 +46,8 @@ type Record struct {
 	Provider     string `json:"provider"`
 	PodName      string `json:"pod-name"`
 	PodNamespace string `json:"pod-namespace"`
+	// PodUID is the orchestrator's; empty while it could not be asked.
+	PodUID string `json:"pod-uid,omitempty"`
 	// Netns is the path of the pod's network namespace; empty without one.
 	Netns string `json:"netns,omitempty"`
 	// KeepIdle exempts the sandbox from the orphan timeout.
@@ -54,6 +56,9 @@ type Record struct {
 	Spec provider.InstanceTypeSpec `json:"spec"`
 	// Initdata is the pod's own, base64 of gzip of TOML; dropped when ready.
 	Initdata string `json:"initdata,omitempty"`
+	// InitdataDigest is that of the initdata which the VM gets, written as
+	// algorithm:hex; empty without.
+	InitdataDigest string `json:"initdata-digest,omitempty"`
 	// Network is nil for a sandbox without a network namespace.
 	Network *podnetwork.Config `json:"network,omitempty"`
 	// TLS is the node's half of the sandbox's identity; nil without TLS of
@@ -65,6 +70,8 @@ type Record struct {
 	// InstanceID and Addresses are the provider's answer.
 	InstanceID string       `json:"instance-id,omitempty"`
 	Addresses  []netip.Addr `json:"addresses,omitempty"`
+	// Done is when the steps up to the last record were done.
+	Done []StepTime `json:"done,omitempty"`
 	// Asked is when the provider was first asked for the instance.
 	Asked time.Time `json:"asked,omitzero"`
 	// NoInstance says that the provider refused for certain: there is nothing
@@ -72,6 +79,12 @@ type Record struct {
 	NoInstance bool `json:"no-instance,omitempty"`
 	// LastError is the last failure, for humans.
 	LastError string `json:"last-error,omitempty"`
+}
+
+// StepTime is when a step was done.
+type StepTime struct {
+	Step string    `json:"step"`
+	At   time.Time `json:"at"`
 }
 
 // NodeIdentity is what the node needs to reach the VM's agent again, PEM.

@@ -71,6 +71,7 @@ func (s *Service) takeOver(rec *Record, served map[string]*relaypb.Served) {
 	sb := newSandbox(*rec)
 	sb.onDisk = true
 	s.adopt(sb)
+	s.observe(sb, Change{Kind: ChangeKept})
 	log := s.logger(sb).With("state", rec.State, "step", rec.Step)
 	switch rec.State {
 	case StateCreated:

@@ -4,6 +4,7 @@ package adaptor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,13 @@ func (sb *sandbox) update(change func(*Record)) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	change(&sb.rec)
+}
+
+// note keeps when a step was done.
+func (sb *sandbox) note(step string, at time.Time) {
+	sb.update(func(rec *Record) {
+		rec.Done = append(slices.Clip(rec.Done), StepTime{step, at.Round(0)})
+	})
 }
 
 // advance moves the sandbox to its next state unless it is being removed,

@@ -35,7 +35,7 @@ func (s *Service) prepareInstance(sb *sandbox) error {
 
 func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
-	data, err := s.userData(&rec, sb.identity)
+	data, err := s.userData(&rec, sb.identity, s.pullSecrets(ctx, &rec)...)
 	if err != nil {
 		return err
 	}
@@ -248,9 +248,9 @@ func (s *Service) explain(ctx context.Context, sb *sandbox, step string, err err
 	case !errors.Is(err, cause):
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	failure := &stepError{step: step, err: err}
+	failure := &StepError{Step: step, Err: err}
 	if step == stepConnect && !errors.Is(err, errStopped) {
-		failure.console = s.lastConsoleLines(sb.snapshot().InstanceID)
+		failure.Console = s.lastConsoleLines(sb.snapshot().InstanceID)
 	}
 	return failure
 }

@@ -12,6 +12,7 @@ const (
 	stepInspectNetwork = "inspect-network"
 	stepReserve        = "reserve"
 	stepRecordIntent   = "record-intent"
+	stepClaim          = "claim"
 	stepCreateInstance = "create-instance"
 	stepTunnel         = "tunnel"
 	stepConnect        = "connect"
@@ -39,6 +40,7 @@ var steps = []step{
 	{name: stepInspectNetwork, do: (*Service).inspectNetwork},
 	{name: stepReserve, do: (*Service).reserve, undo: (*Service).unreserve, forgets: true},
 	{name: stepRecordIntent, do: (*Service).recordIntent, undo: (*Service).forget, forgets: true},
+	{name: stepClaim, do: (*Service).claim, undo: (*Service).release, forgets: true},
 	{name: stepCreateInstance, durable: true, prepare: (*Service).prepareInstance, do: (*Service).createInstance, undo: (*Service).deleteInstance},
 	{name: stepTunnel, durable: true, do: (*Service).setupTunnel, undo: (*Service).teardownTunnel},
 	{name: stepConnect, do: (*Service).connect, undo: (*Service).disconnect},
@@ -48,7 +50,7 @@ var steps = []step{
 // stepNames is fixed at start: the functions in steps refer to it.
 var stepNames = []string{
 	stepInspectNetwork, stepReserve, stepRecordIntent,
-	stepCreateInstance, stepTunnel, stepConnect, stepReady,
+	stepClaim, stepCreateInstance, stepTunnel, stepConnect, stepReady,
 }
 
 // stepIndex answers the place of a step in the order; -1 for an unknown one.
@@ -67,8 +69,8 @@ func furthest(name string) string {
 }
 
 // The parts that CreateVM and StartVM do.
-func createSteps() []step { return steps[:stepIndex(stepCreateInstance)] }
-func startSteps() []step  { return steps[stepIndex(stepCreateInstance):] }
+func createSteps() []step { return steps[:stepIndex(stepClaim)] }
+func startSteps() []step  { return steps[stepIndex(stepClaim):] }
 
 // Phase is a side of a step.
 type Phase string
@@ -126,9 +128,15 @@ func doPoints(list []step) (points []Point) {
 // run does steps in order. Its error is a *stepError.
 func (s *Service) run(ctx context.Context, sb *sandbox, list []step) error {
 	for _, st := range list {
+		began := s.opts.Now()
 		if err := s.runStep(ctx, sb, st); err != nil {
-			return s.explain(ctx, sb, st.name, err)
+			err = s.explain(ctx, sb, st.name, err)
+			s.observe(sb, Change{Kind: ChangeFailed, Step: st.name, Took: s.opts.Now().Sub(began), Err: err})
+			return err
 		}
+		now := s.opts.Now()
+		sb.note(st.name, now)
+		s.observe(sb, Change{Kind: ChangeDone, Step: st.name, At: now, Took: now.Sub(began)})
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ func (s *Service) beginStop(sb *sandbox, cause error) {
 		}
 	}
 	s.opts.Hook(Point{AfterRecord, pointStopping})
+	s.observe(sb, Change{Kind: ChangeStopping, Err: cause})
 	if interrupt != nil {
 		interrupt(cause)
 	}
@@ -54,9 +55,11 @@ func (s *Service) remove(sb *sandbox) {
 			if err == nil {
 				s.logger(sb).Info("removed the sandbox")
 				s.drop(sb)
+				s.observe(sb, Change{Kind: ChangeGone})
 				return
 			}
 			sb.update(func(rec *Record) { rec.LastError = err.Error() })
+			s.observe(sb, Change{Kind: ChangeStuck, Err: err})
 			wait := s.backoff(failures)
 			if s.ctx.Err() != nil {
 				return

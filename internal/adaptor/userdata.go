@@ -3,9 +3,6 @@
 package adaptor
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
 	"strings"
 
 	"github.com/outrigger/outrigger/internal/apf"
@@ -36,36 +33,30 @@ func normalizeInitdata(text string) (string, error) {
 	return data.Encode()
 }
 
-// readAuthFile reads and checks a registry auth file.
-func readAuthFile(path string) (string, error) {
-	data, err := os.ReadFile(path)
+// initdataDigest names initdata by its digest, as the guest measures it.
+func initdataDigest(text string) string {
+	if text == "" {
+		return ""
+	}
+	data, err := cloudinit.DecodeInitData(text)
 	if err != nil {
-		return "", fmt.Errorf("auth file: %w", err)
+		return "" // checked where it came in
 	}
-	if len(data) > MaxAuthFile {
-		return "", fmt.Errorf("auth file %s has %d bytes; at most %d fit into a VM's user-data: keep only the registries that pods need", path, len(data), MaxAuthFile)
-	}
-	var file struct {
-		Auths map[string]json.RawMessage `json:"auths"`
-	}
-	if err := json.Unmarshal(data, &file); err != nil || file.Auths == nil {
-		return "", fmt.Errorf(`auth file %s is not JSON of the form {"auths":{"<registry>":{"auth":"..."}}}`, path)
-	}
-	return string(data), nil
+	return data.Algorithm + ":" + data.Digest()
 }
 
 // userData is what the sandbox's VM is booted with.
-func (s *Service) userData(rec *Record, id *Identity) (cloudinit.CloudConfig, error) {
+func (s *Service) userData(rec *Record, id *Identity, auths ...RegistryAuth) (cloudinit.CloudConfig, error) {
 	config, err := s.forwarderConfig(rec, id).Marshal()
 	if err != nil {
 		return cloudinit.CloudConfig{}, err
 	}
 	files := []cloudinit.WriteFile{{Path: apf.DefaultPath, Content: string(config)}}
-	if s.opts.AuthFile != "" {
-		auth, err := readAuthFile(s.opts.AuthFile)
-		if err != nil {
-			return cloudinit.CloudConfig{}, err
-		}
+	auth, err := s.guestAuth(auths)
+	if err != nil {
+		return cloudinit.CloudConfig{}, err
+	}
+	if auth != "" {
 		files = append(files, cloudinit.WriteFile{Path: guestAuthFile, Content: auth})
 	}
 	if initdata := firstNonEmpty(rec.Initdata, s.opts.Initdata); initdata != "" {

@@ -80,6 +80,9 @@ func points() []adaptor.Point {
 func after(p adaptor.Point) adaptor.State {
 	switch p {
 	case adaptor.Point{Phase: adaptor.AfterDo, Step: "record-intent"},
+		adaptor.Point{Phase: adaptor.BeforeDo, Step: "claim"},
+		adaptor.Point{Phase: adaptor.Begun, Step: "claim"},
+		adaptor.Point{Phase: adaptor.AfterDo, Step: "claim"},
 		adaptor.Point{Phase: adaptor.BeforeDo, Step: "create-instance"}:
 		return adaptor.StateCreated
 	case adaptor.Point{Phase: adaptor.AfterDo, Step: "ready"},

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Observer is told what happens to sandboxes. Observe must not block: it is
+// called between the steps of a sandbox, for each sandbox in order.
+type Observer interface {
+	Observe(Change)
+}
+
+// ChangeKind is what kind of thing has happened.
+type ChangeKind string
+
+// Kinds of changes.
+const (
+	// ChangeKept: the sandbox was taken over from an earlier process.
+	ChangeKept ChangeKind = "kept"
+	// ChangeDone: a step was done.
+	ChangeDone ChangeKind = "done"
+	// ChangeFailed: a step failed; what was done is being undone.
+	ChangeFailed ChangeKind = "failed"
+	// ChangeStarted: StartVM has ended; without Err the pod can run.
+	ChangeStarted ChangeKind = "started"
+	// ChangeStopping: the removal has begun.
+	ChangeStopping ChangeKind = "stopping"
+	// ChangeStuck: the removal failed; it is tried again.
+	ChangeStuck ChangeKind = "stuck"
+	// ChangeGone: nothing is left.
+	ChangeGone ChangeKind = "gone"
+)
+
+// Change is something that has just happened to a sandbox.
+type Change struct {
+	Kind ChangeKind
+	// Sandbox is its record as it is now. Of one that was refused it may hold
+	// no more than the pod's name and namespace, or nothing.
+	Sandbox Record
+	// Step is the one that ChangeDone and ChangeFailed are about.
+	Step string
+	// At is when it happened and Took how long the step or call took.
+	At   time.Time
+	Took time.Duration
+	// Err is why; a *StepError for ChangeFailed.
+	Err error
+}
+
+// Cluster is what the orchestrator of the node's pods adds. All methods are
+// safe for concurrent use. Those that ask the orchestrator wait for it for
+// seconds at most: pods start and stop without it.
+type Cluster interface {
+	Observer
+	// Pod answers the pod as the orchestrator knows it. An error means that it
+	// cannot be told; it is no reason not to run the pod.
+	Pod(ctx context.Context, namespace, name string) (Pod, error)
+	// Claim makes the instance that is about to be made known to the
+	// orchestrator. What fails is made up for in the background.
+	Claim(ctx context.Context, rec Record)
+	// Release takes the claim back; the instance is gone. It is repeated until
+	// it succeeds, which it does too when there is no claim.
+	Release(ctx context.Context, rec Record) error
+	// PullSecrets answers the registry credentials of the sandbox's pod, those
+	// that fit into room bytes of a Docker configuration. What is wrong with
+	// others it tells the pod's owner.
+	PullSecrets(ctx context.Context, rec Record, room int) []RegistryAuth
+}
+
+// Pod is what is known of a pod beyond its name.
+type Pod struct {
+	UID string
+	// Initdata is what the pod's annotation says; empty without one.
+	Initdata string
+}
+
+// RegistryAuth is one registry's entry of a Docker configuration.
+type RegistryAuth struct {
+	Registry string
+	// Auth is base64 of user:password.
+	Auth string
+}
+
+// observe tells everybody who wants to know.
+func (s *Service) observe(sb *sandbox, change Change) {
+	if len(s.opts.Observers) == 0 && s.opts.Cluster == nil {
+		return
+	}
+	change.Sandbox = sb.snapshot()
+	s.tell(change)
+}
+
+func (s *Service) tell(change Change) {
+	if change.At.IsZero() {
+		change.At = s.opts.Now()
+	}
+	if s.opts.Cluster != nil {
+		s.opts.Cluster.Observe(change)
+	}
+	for _, o := range s.opts.Observers {
+		o.Observe(change)
+	}
+}
+
+// resolveWait bounds how long CreateVM waits for what the orchestrator knows
+// of its pod.
+const resolveWait = 2 * time.Second
+
+// resolve completes a record with what the orchestrator knows of the pod. The
+// shim passes the pod's initdata on only where its configuration lets it; a
+// pod that asks for initdata never runs without.
+func (s *Service) resolve(ctx context.Context, rec *Record) error {
+	if s.opts.Cluster == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveWait)
+	defer cancel()
+	pod, err := s.opts.Cluster.Pod(ctx, rec.PodNamespace, rec.PodName)
+	if err != nil {
+		s.opts.Log.Warn("the sandbox's pod cannot be looked up; it is run all the same", "sandbox", rec.ID, "pod", rec.PodName, "namespace", rec.PodNamespace, "error", err)
+		return nil
+	}
+	rec.PodUID = pod.UID
+	if rec.Initdata != "" {
+		return nil
+	}
+	if rec.Initdata, err = normalizeInitdata(pod.Initdata); err != nil {
+		return invalid("annotation %s: %w", annotationInitdata, err)
+	}
+	return nil
+}
+
+// claim tells the orchestrator of the instance before the cloud is asked.
+func (s *Service) claim(ctx context.Context, sb *sandbox) error {
+	if s.opts.Cluster != nil {
+		s.opts.Cluster.Claim(ctx, sb.snapshot())
+	}
+	return nil
+}
+
+func (s *Service) release(ctx context.Context, sb *sandbox) error {
+	if s.opts.Cluster == nil {
+		return nil
+	}
+	if err := s.opts.Cluster.Release(ctx, sb.snapshot()); err != nil {
+		return fmt.Errorf("tell the cluster that the instance is gone: %w", err)
+	}
+	return nil
+}
+
+// States counts the sandboxes by state.
+func (s *Service) States() map[State]int {
+	counts := map[State]int{}
+	for _, sb := range s.all() {
+		counts[sb.snapshot().State]++
+	}
+	return counts
+}
+
+// Carried is what the relay carries for all sandboxes of the node.
+type Carried struct {
+	Sandboxes, Clients, Calls int64
+}
+
+// Carried asks the relay.
+func (s *Service) Carried(ctx context.Context) (Carried, error) {
+	list, err := s.opts.Relay.List(ctx)
+	sum := Carried{Sandboxes: int64(len(list))}
+	for _, served := range list {
+		sum.Clients += int64(served.GetClients())
+		sum.Calls += served.GetCalls()
+	}
+	return sum, err
+}
+
+// refusedPod tells of a CreateVM that was refused before there was a sandbox.
+func (s *Service) refusedPod(id string, annotations map[string]string, err error) {
+	pod := podRequest{Name: annotations[annotationPodName], Namespace: annotations[annotationPodNamespace]}
+	pod.fromCRIO()
+	if pod.checkPod() != nil || errors.Is(err, errShutdown) {
+		return
+	}
+	s.tell(Change{
+		Kind:    ChangeFailed,
+		Sandbox: Record{ID: strings.ToValidUTF8(shorten(id, 80), "?"), PodName: pod.Name, PodNamespace: pod.Namespace},
+		Step:    stepInspectNetwork,
+		Err:     &StepError{Step: stepInspectNetwork, Err: err},
+	})
+}
