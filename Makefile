@@ -24,6 +24,7 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 GOSOURCES = $(shell find . -name '*.go' -not -path './tools/*' 2>/dev/null) go.mod go.sum
 
 export OUTRIGGER_PODVM_DIR ?= $(PODVM)
+export OUTRIGGER_CACHE := $(CACHE)
 
 ##@ The two commands of the README
 
@@ -32,7 +33,7 @@ demo: setup build podvm demo-image ## Run a pod in its own VM, show its output, 
 	bin/outrigger demo --image oci:$(DEMO)
 
 .PHONY: test
-test: setup lint verify-generated build podvm demo-image test-all vulncheck ## Everything that proves the product: lint, unit, integration, end to end
+test: setup lint verify-generated build kube podvm demo-image test-all vulncheck ## Everything that proves the product: lint, unit, integration, end to end
 
 ##@ Building
 
@@ -62,6 +63,10 @@ print-demo-image: ## Print an IMAGE for `outrigger run` that needs no registry
 	@$(MAKE) --no-print-directory demo-image >&2
 	@echo oci:$(DEMO)
 
+.PHONY: kube
+kube: ## Build the Kubernetes programs that tests run, once (10 minutes of processor time)
+	@test/kube.sh
+
 .PHONY: setup
 setup: ## Install what is missing: Debian packages and pinned Go tools
 	@test/setup.sh $(TOOLS)
@@ -87,6 +92,10 @@ test-all: ## Unit, integration and end-to-end tests with the race detector (root
 .PHONY: test-interop
 test-interop: setup build podvm demo-image ## Real containerd and the real Kata shim (needs /opt/kata/bin or PATH)
 	go test -tags integration -count=1 -v -timeout 40m ./test/interop/...
+
+.PHONY: cluster
+cluster: setup build kube ## A Kubernetes cluster of one node, in namespaces of its own, until ^C (root)
+	@go run ./test/cluster/dev
 
 .PHONY: lint
 lint: setup ## gofmt, go vet and staticcheck

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/outrigger/outrigger/internal/demoimage"
+)
+
+// Images that every node has. Nothing answers at that registry, so pods that
+// use them have imagePullPolicy Never or IfNotPresent.
+const (
+	// PauseImage holds a pod's namespaces.
+	PauseImage = "outrigger.test/pause:1"
+	// ToolsImage has busybox, and podtool of this package.
+	ToolsImage = "outrigger.test/tools:1"
+)
+
+// Image is one that a node has without pulling it.
+type Image struct {
+	// Ref is its full name, as pods use it.
+	Ref   string
+	Image v1.Image
+}
+
+// importImages gives containerd its images as one archive.
+func (n *Node) importImages(t testing.TB) {
+	t.Helper()
+	images := map[name.Tag]v1.Image{}
+	for _, i := range append([]Image{n.pauseImage(t), n.toolsImage(t)}, n.options.Images...) {
+		tag, err := name.NewTag(i.Ref)
+		must(t, err, "name of an image")
+		images[tag] = i.Image
+	}
+	archive := n.path("images.tar")
+	must(t, tarball.MultiWriteToFile(archive, images), "write images")
+	n.Ctr(t, "images", "import", archive)
+}
+
+func (n *Node) toolsImage(t testing.TB) Image {
+	t.Helper()
+	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"podtool": build(t, n.Dir, "podtool")}})
+	must(t, err, "make the image of tools")
+	return Image{ToolsImage, image}
+}
+
+func (n *Node) pauseImage(t testing.TB) Image {
+	t.Helper()
+	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"pause": build(t, n.Dir, "pause")}})
+	must(t, err, "make the image of pods")
+	config, err := image.ConfigFile()
+	must(t, err, "make the image of pods")
+	config = config.DeepCopy()
+	config.Config.Cmd = []string{"/bin/pause"}
+	image, err = mutate.ConfigFile(image, config)
+	must(t, err, "make the image of pods")
+	return Image{PauseImage, image}
+}

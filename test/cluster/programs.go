@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+// Programs answers the folder with etcd, kube-apiserver, kubectl and so on; it
+// serves as KUBEBUILDER_ASSETS too. `make test` has built them before.
+func Programs(t testing.TB) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(stand.Root(), "test", "kube.sh"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("the Kubernetes programs: %v; run: make kube", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// build builds a program of this folder for pods, without libc.
+func build(t testing.TB, dir, name string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./test/cluster/"+name)
+	cmd.Dir, cmd.Env = stand.Root(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	return path
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the Kubernetes programs of test/kube, once for each content of that
+# folder, and prints the folder with them: etcd, kube-apiserver, kubelet,
+# kubectl and so on, all links to one file. Whoever asks while another builds
+# waits for it.
+set -euo pipefail
+cd "$(dirname "$0")/kube"
+
+version=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
+key=$(cat go.mod go.sum ./*.go | sha256sum | cut -c1-12)
+cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}/kube
+dir=$cache/$version-$key
+programs=(controlplane etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubectl kubelet)
+
+if [ ! -e "$dir/.complete" ]; then
+  mkdir -p "$cache"
+  exec 9>"$cache/.lock"
+  flock 9
+fi
+if [ ! -e "$dir/.complete" ]; then
+  echo "kube: building Kubernetes $version into $dir" >&2
+  echo "kube: the first time this takes about ten minutes of processor time, 3 GB of Go's build cache and the download of 600 MB" >&2
+  started=$SECONDS
+  flags=""
+  minor=${version#v1.}
+  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    flags+=" -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=${minor%%.*} -X $package.gitTreeState=clean"
+  done
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  # Other flags than these would bring a second copy of all packages.
+  CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -v -trimpath -buildvcs=false -ldflags "-s -w$flags" -o "$dir/kube" . 2>&1 |
+    awk '/^[a-z0-9.]+\/[^ ]*$|^[a-z]+$/ { if (++n % 200 == 0) { print "kube: " n " packages"; fflush() } next } !/^go: downloading/' >&2
+  for p in "${programs[@]}"; do ln -sf kube "$dir/$p"; done
+  touch "$dir/.complete"
+  echo "kube: built in $((SECONDS - started)) s" >&2
+  # Of builds for other contents, what nobody has used for a month.
+  find "$cache" -mindepth 2 -maxdepth 2 -name .complete -mtime +30 -printf '%h\0' | xargs -0r rm -rf
+fi
+touch -c "$dir/.complete"
+echo "$dir"
