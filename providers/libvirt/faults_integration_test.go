@@ -42,6 +42,31 @@ func TestDaemonGoneAndBack(t *testing.T) {
 	remove(t, p, second.ID)
 }
 
+// TestDaemonThatHangs holds nobody longer than the caller wants to wait.
+func TestDaemonThatHangs(t *testing.T) {
+	d := start(t, libvirtd.Options{})
+	cfg := testConfig(d)
+	connected, fresh := connect(t, cfg), connect(t, cfg)
+	i := create(t, connected, "sandbox-1")
+	thaw := d.Freeze(t)
+	for _, p := range []*Provider{connected, fresh} {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err := tryCreate(ctx, p, "sandbox-2")
+		wantError(t, err, provider.ErrUnavailable)
+		wantError(t, p.DeleteInstance(ctx, i.ID), provider.ErrUnavailable)
+		cancel()
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("the calls took %v", took)
+		}
+	}
+	thaw()
+	for _, p := range []*Provider{connected, fresh} {
+		remove(t, p, create(t, p, "sandbox-2").ID)
+	}
+	remove(t, connected, i.ID)
+}
+
 // TestConnectionBreaksMidCall breaks it at points all over a creation and a
 // deletion: the call fails as unavailable or not at all, and the same call
 // again does what was asked.

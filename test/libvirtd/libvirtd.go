@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -190,6 +191,19 @@ func (d *Daemon) Kill(t testing.TB) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// Freeze stops the daemon from answering until thaw is called; connections are
+// taken and stay open.
+func (d *Daemon) Freeze(t testing.TB) (thaw func()) {
+	t.Helper()
+	signal := func(s syscall.Signal) {
+		if err := d.process.Signal(s); err != nil {
+			t.Error(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	return func() { signal(syscall.SIGCONT) }
 }
 
 // monitored says whether one of our QEMUs believes that the daemon watches it.
