@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Keeper keeps certificate and registration as they must be, level-triggered.
+type Keeper struct {
+	// Client must not read from a cache.
+	Client client.Client
+	// Config is the name of the MutatingWebhookConfiguration.
+	Config string
+	// Secret holds the certificates. With an empty name the certificate is
+	// somebody else's, and only the registration's condition is kept.
+	Secret client.ObjectKey
+	// RuntimeClass is that of the pods to be sent.
+	RuntimeClass string
+	// Elected is closed when this replica may renew. Nil is never.
+	Elected <-chan struct{}
+	// Period is the time between two looks, 30 s if zero.
+	Period time.Duration
+	Now    func() time.Time
+	Log    *slog.Logger
+
+	cert   atomic.Pointer[tls.Certificate]
+	synced atomic.Bool
+}
+
+// retry is the time after a first failure.
+const retry = time.Second
+
+// Start looks after certificate and registration until ctx ends.
+func (k *Keeper) Start(ctx context.Context) error {
+	period := k.Period
+	if period == 0 {
+		period = 30 * time.Second
+	}
+	pause := min(retry, period)
+	for {
+		next := period
+		if err := k.Sync(ctx); err != nil && ctx.Err() == nil {
+			k.Log.Warn("certificate or registration of the webhook is not as it must be; trying again", "err", err, "after", pause)
+			next, pause = pause, min(2*pause, period)
+		} else {
+			pause = min(retry, period)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(next):
+		}
+	}
+}
+
+// NeedLeaderElection is false: each replica has to read the certificate.
+func (k *Keeper) NeedLeaderElection() bool { return false }
+
+// Sync does what is to be done now.
+func (k *Keeper) Sync(ctx context.Context) error {
+	reg, err := readRegistration(ctx, k.Client, k.Config)
+	if err != nil {
+		return err
+	}
+	var bundle []byte
+	if k.Secret.Name != "" {
+		if bundle, err = k.syncSecret(ctx, reg); err != nil {
+			return err
+		}
+	}
+	changed, err := reg.register(ctx, k.Client, bundle, k.RuntimeClass)
+	if err != nil {
+		return err
+	}
+	if changed {
+		k.Log.Info("registered the webhook", "configuration", k.Config, "runtime_class", k.RuntimeClass)
+	}
+	k.synced.Store(true)
+	return nil
+}
+
+// attempts bounds how often other replicas may be first with the Secret.
+const attempts = 5
+
+// syncSecret answers what the API server must trust.
+func (k *Keeper) syncSecret(ctx context.Context, reg registration) ([]byte, error) {
+	hosts, err := reg.hosts()
+	if err != nil {
+		return nil, err
+	}
+	m := moment{now: k.Now(), hosts: hosts, published: reg.webhook().ClientConfig.CABundle, lead: k.leads()}
+	for range attempts {
+		var bundle []byte
+		bundle, err = k.stepSecret(ctx, m)
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return bundle, err
+		}
+	}
+	return nil, err
+}
+
+func (k *Keeper) leads() bool {
+	select {
+	case <-k.Elected:
+		return true
+	default:
+		return false
+	}
+}
+
+// stepSecret reads the Secret, makes or renews what it must hold, and serves
+// it. A conflict means that another replica was first.
+func (k *Keeper) stepSecret(ctx context.Context, m moment) ([]byte, error) {
+	secret := &corev1.Secret{}
+	err := k.Client.Get(ctx, k.Secret, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read the Secret %s: %w", k.Secret, err)
+	}
+	absent := err != nil
+	before := readState(secret.Data)
+	after, cert, err := before.step(m)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate for %s: %w", m.hosts[0], err)
+	}
+	if !reflect.DeepEqual(before, after) {
+		if err := k.write(ctx, secret, absent, after); err != nil {
+			return nil, err
+		}
+		k.Log.Info("wrote the webhook's certificate", "secret", k.Secret, "hosts", m.hosts, "expires", cert.Leaf.NotAfter, "renewal_staged", after.next.cert != nil)
+	}
+	k.cert.Store(cert)
+	return after.bundle(), nil
+}
+
+func (k *Keeper) write(ctx context.Context, secret *corev1.Secret, absent bool, s state) error {
+	secret.Data = s.data()
+	if !absent {
+		if err := k.Client.Update(ctx, secret); err != nil {
+			return fmt.Errorf("update the Secret %s: %w", k.Secret, err)
+		}
+		return nil
+	}
+	secret.ObjectMeta = metav1.ObjectMeta{Namespace: k.Secret.Namespace, Name: k.Secret.Name}
+	secret.Type = corev1.SecretTypeTLS
+	if err := k.Client.Create(ctx, secret); err != nil {
+		return fmt.Errorf("create the Secret %s: %w", k.Secret, err)
+	}
+	return nil
+}
+
+var errNoCertificate = errors.New("the webhook has no certificate yet; its log says why")
+
+// GetCertificate is for a tls.Config.
+func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if cert := k.cert.Load(); cert != nil {
+		return cert, nil
+	}
+	return nil, errNoCertificate
+}
+
+// Ready is a health check: the API server was told all it needs.
+func (k *Keeper) Ready(*http.Request) error {
+	if !k.synced.Load() {
+		return errors.New("the webhook is not registered yet; its log says why")
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"time"
+)
+
+// Keys of the Secret. The first three are those of cert-manager.
+const (
+	keyCert, keyKey, keyCA             = "tls.crt", "tls.key", "ca.crt"
+	keyNextCert, keyNextKey, keyNextCA = "next-tls.crt", "next-tls.key", "next-ca.crt"
+	keyPreviousCA                      = "previous-ca.crt"
+)
+
+// state is what the Secret holds.
+type state struct {
+	current, next generation
+	// previousCA is still trusted: another replica may not have read the
+	// current certificate yet.
+	previousCA []byte
+}
+
+func readState(data map[string][]byte) state {
+	return state{
+		current:    generation{data[keyCA], data[keyCert], data[keyKey]},
+		next:       generation{data[keyNextCA], data[keyNextCert], data[keyNextKey]},
+		previousCA: data[keyPreviousCA],
+	}
+}
+
+func (s state) data() map[string][]byte {
+	all := map[string][]byte{
+		keyCert: s.current.cert, keyKey: s.current.key, keyCA: s.current.ca,
+		keyNextCert: s.next.cert, keyNextKey: s.next.key, keyNextCA: s.next.ca,
+		keyPreviousCA: s.previousCA,
+	}
+	for key, value := range all {
+		if len(value) == 0 {
+			delete(all, key)
+		}
+	}
+	return all
+}
+
+// bundle is all that the API server must trust.
+func (s state) bundle() []byte {
+	var all []byte
+	for _, ca := range [][]byte{s.previousCA, s.current.ca, s.next.ca} {
+		if !bytes.Contains(all, ca) {
+			all = append(all, ca...)
+		}
+	}
+	return all
+}
+
+// moment is what the next step of a state depends on.
+type moment struct {
+	now       time.Time
+	hosts     []string
+	published []byte // the bundle that the API server has
+	// lead is false in a replica that leaves renewal to another.
+	lead bool
+}
+
+// step answers the state to be in and the certificate to serve. It is the same
+// state if nothing is to do.
+func (s state) step(m moment) (state, *tls.Certificate, error) {
+	cert, err := s.current.check(m.now, m.hosts)
+	switch {
+	case err != nil:
+		return s.replace(m)
+	case !m.lead || !due(m.now, cert):
+		return s, cert, nil
+	}
+	if _, err := s.next.check(m.now, m.hosts); err != nil {
+		next, err := issue(m.now, m.hosts)
+		return state{current: s.current, next: next}, cert, err
+	}
+	if bytes.Contains(m.published, s.next.ca) {
+		return s.promote(m)
+	}
+	return s, cert, nil
+}
+
+// replace is for a certificate that serves no more: waiting would help nobody.
+func (s state) replace(m moment) (state, *tls.Certificate, error) {
+	fresh, err := issue(m.now, m.hosts)
+	if err != nil {
+		return s, nil, err
+	}
+	cert, err := fresh.check(m.now, m.hosts)
+	return state{current: fresh}, cert, err
+}
+
+func (s state) promote(m moment) (state, *tls.Certificate, error) {
+	cert, err := s.next.check(m.now, m.hosts)
+	return state{current: s.next, previousCA: s.current.ca}, cert, err
+}

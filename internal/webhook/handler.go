@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	"sigs.k8s.io/json"
+
+	"github.com/outrigger/outrigger/internal/webhook/podsize"
+)
+
+// Path is where the webhook answers.
+const Path = "/mutate-v1-pod"
+
+// Mutator answers admission requests for pods. It keeps no state.
+type Mutator struct {
+	// RuntimeClass is the class whose pods run in VMs; all others pass as they are.
+	RuntimeClass string
+	// Slot is the extended resource of which each such pod takes one.
+	Slot corev1.ResourceName
+	Log  *slog.Logger
+}
+
+// Handle sizes a pod. What it refuses has code 400 if the request makes no
+// sense and 422 if the pod does not.
+func (m *Mutator) Handle(_ context.Context, req admission.Request) admission.Response {
+	switch {
+	case req.UID == "" || req.Operation == "":
+		return badRequest(fmt.Errorf("the review has no request with uid and operation"))
+	case req.Resource.Group != "" || req.Resource.Resource != "pods":
+		return badRequest(fmt.Errorf("this webhook is for pods, not for %.80q: correct the rules of its MutatingWebhookConfiguration", req.Resource.Resource))
+	case req.Operation != admissionv1.Create || req.SubResource != "":
+		return admission.Allowed("only the creation of pods is of interest")
+	}
+	pod := &corev1.Pod{}
+	if err := json.UnmarshalCaseSensitivePreserveInts(req.Object.Raw, pod); err != nil {
+		return badRequest(fmt.Errorf("the pod cannot be read: %w", err))
+	}
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName != m.RuntimeClass {
+		return admission.Allowed("not of runtime class " + m.RuntimeClass)
+	}
+	return m.mutate(req, pod)
+}
+
+func (m *Mutator) mutate(req admission.Request, before *corev1.Pod) admission.Response {
+	after := before.DeepCopy()
+	size, err := podsize.Mutate(after, m.Slot)
+	if err != nil {
+		return refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			fmt.Errorf("the pod's VM cannot be sized: %w", err))
+	}
+	ops, err := patch(req.Object.Raw, before, after)
+	if err != nil {
+		return badRequest(fmt.Errorf("the pod cannot be read: %w", err))
+	}
+	m.Log.Info("sized a pod", "pod", cmp.Or(req.Name, before.Name, before.GenerateName), "namespace", req.Namespace,
+		"vcpus", size.VCPUs, "memory_mib", size.MemoryMiB, "gpus", size.GPUs)
+	return admission.Patched("sized by requests and limits", ops...)
+}
+
+func badRequest(err error) admission.Response {
+	return refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err)
+}
+
+// refuse says no with a reason that `kubectl` shows.
+func refuse(code int32, reason metav1.StatusReason, err error) admission.Response {
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
+		Result: &metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: err.Error()},
+	}}
+}

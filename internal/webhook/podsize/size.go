@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podsize
+
+import (
+	"fmt"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// GPU is the resource that counts GPUs of the VM.
+const GPU corev1.ResourceName = "nvidia.com/gpu"
+
+// taken are the resources that the VM provides and the node does not.
+var taken = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, GPU}
+
+// Size is what a pod needs. A zero field means the provider's default.
+type Size struct {
+	VCPUs, MemoryMiB, GPUs int64
+	GPUModel               string
+}
+
+const mib = 1 << 20
+
+// Of answers the size of a pod's VM: its effective request as the scheduler
+// computes it, or its limit where that is no smaller, plus its overhead. A
+// resource that no container asks for stays zero, whatever the overhead.
+func Of(pod *corev1.Pod) (Size, error) {
+	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limits := resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)
+	size := Size{GPUModel: gpuModel(&pod.Spec)}
+	for _, field := range []struct {
+		name corev1.ResourceName
+		unit int64
+		to   *int64
+	}{
+		{corev1.ResourceCPU, 1, &size.VCPUs},
+		{corev1.ResourceMemory, mib, &size.MemoryMiB},
+		{GPU, 1, &size.GPUs},
+	} {
+		n, err := units(choose(requests[field.name], limits[field.name], pod.Spec.Overhead[field.name]), field.unit)
+		if err != nil {
+			return Size{}, fmt.Errorf("the pod's %s: %w", field.name, err)
+		}
+		*field.to = n
+	}
+	return size, nil
+}
+
+// choose is the rule for one resource.
+func choose(request, limit, overhead resource.Quantity) resource.Quantity {
+	if request.Sign() <= 0 {
+		return resource.Quantity{}
+	}
+	chosen := request.DeepCopy()
+	if limit.Cmp(request) > 0 {
+		chosen = limit.DeepCopy()
+	}
+	chosen.Add(overhead)
+	return chosen
+}
+
+// units rounds up to whole units. The adaptor takes no number beyond 32 bits.
+func units(q resource.Quantity, unit int64) (int64, error) {
+	if q.CmpInt64(math.MaxInt32*unit) > 0 {
+		return 0, fmt.Errorf("%s is more than any VM has", q.String())
+	}
+	n := q.Value() // rounds up
+	return (n + unit - 1) / unit, nil
+}
+
+// defaultRequests sets requests left out to the limits, as the API server does
+// before it calls a webhook.
+func defaultRequests(pod *corev1.Pod) {
+	eachContainer(&pod.Spec, func(c *corev1.Container) {
+		c.Resources.Requests = orElse(c.Resources.Requests, c.Resources.Limits)
+	})
+	if pod.Spec.Resources == nil {
+		return
+	}
+	pod.Spec.Resources.Requests = orElse(pod.Spec.Resources.Requests,
+		resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{}))
+	pod.Spec.Resources.Requests = orElse(pod.Spec.Resources.Requests, pod.Spec.Resources.Limits)
+}
+
+func orElse(list, other corev1.ResourceList) corev1.ResourceList {
+	for _, name := range taken {
+		q, found := other[name]
+		if _, set := list[name]; set || !found {
+			continue
+		}
+		if list == nil {
+			list = corev1.ResourceList{}
+		}
+		list[name] = q.DeepCopy()
+	}
+	return list
+}
+
+func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
+	for i := range spec.InitContainers {
+		do(&spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		do(&spec.Containers[i])
+	}
+}
