@@ -5,15 +5,13 @@ package cluster
 import (
 	"bufio"
 	_ "embed"
-	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -26,17 +24,15 @@ var houseScript string
 type house struct {
 	pid int
 	// mounts identifies the mount namespace.
-	mounts string
-	// cgroups are the node's folders, one for each hierarchy.
-	cgroups []string
+	mounts  string
+	cgroups cgroups
 }
 
 // openHouse makes the namespaces; they end with the test, and so does all that
 // runs in them.
 func openHouse(t testing.TB, n *Node) *house {
 	t.Helper()
-	h := &house{}
-	h.makeCgroups(t, n.cgroup)
+	h := &house{cgroups: makeCgroups(t, n)}
 	cmd := exec.Command("unshare", "--mount", "--net", "--uts", "--ipc", "--propagation", "private",
 		"sh", "-c", houseScript, "house", n.Dir, n.Name, n.IP)
 	cmd.Stderr = os.Stderr
@@ -74,32 +70,6 @@ func (h *house) path(path string) string {
 	return filepath.Join("/proc", strconv.Itoa(h.pid), "root", path)
 }
 
-// makeCgroups makes the node's root of cgroups: kubelet wants it to be there,
-// and in every hierarchy of version 1.
-func (h *house) makeCgroups(t testing.TB, name string) {
-	t.Helper()
-	parents := []string{"/sys/fs/cgroup"}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		parents, _ = filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-		for i := range parents {
-			parents[i] = filepath.Dir(parents[i])
-		}
-	}
-	for _, parent := range parents {
-		dir := parent + name
-		if resolved, err := filepath.EvalSymlinks(parent); err == nil && resolved != parent {
-			continue // cpu is often a link to cpu,cpuacct
-		}
-		must(t, os.Mkdir(dir, 0o755), "make the node's cgroup")
-		h.cgroups = append(h.cgroups, dir)
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			if value, err := os.ReadFile(filepath.Join(parent, file)); err == nil && parent != "/sys/fs/cgroup" {
-				must(t, os.WriteFile(filepath.Join(dir, file), value, 0), "fill the node's cpuset")
-			}
-		}
-	}
-}
-
 // processes are those in the namespace besides its holder, and those in the
 // cgroups: containers have mounts of their own.
 func (h *house) processes() []int {
@@ -111,25 +81,12 @@ func (h *house) processes() []int {
 			found[pid] = true
 		}
 	}
-	for _, dir := range h.cgroups {
-		filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Name() == "cgroup.procs" {
-				data, _ := os.ReadFile(path)
-				for pid := range strings.FieldsSeq(string(data)) {
-					n, _ := strconv.Atoi(pid)
-					found[n] = true
-				}
-			}
-			return nil
-		})
+	for _, pid := range h.cgroups.processes() {
+		found[pid] = true
 	}
 	delete(found, 0) // a process of another pid namespace
 	delete(found, h.pid)
-	var pids []int
-	for pid := range found {
-		pids = append(pids, pid)
-	}
-	return pids
+	return slices.Collect(maps.Keys(found))
 }
 
 // clear ends all processes and removes the cgroups, which no namespace does.
@@ -141,30 +98,13 @@ func (h *house) clear(t testing.TB) {
 		for _, pid := range pids {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
-		if len(pids) == 0 && h.removeCgroups() == nil {
+		if len(pids) == 0 && h.cgroups.remove() == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("the node does not end: processes %v, cgroups: %v", pids, h.removeCgroups())
+			t.Errorf("the node does not end: processes %v, cgroups: %v", pids, h.cgroups.remove())
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-}
-
-func (h *house) removeCgroups() error {
-	var all []error
-	for _, top := range h.cgroups {
-		var dirs []string
-		filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-		for _, dir := range slices.Backward(dirs) {
-			all = append(all, ignore(syscall.Rmdir(dir), syscall.ENOENT))
-		}
-	}
-	return errors.Join(all...)
 }

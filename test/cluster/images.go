@@ -33,7 +33,7 @@ type Image struct {
 func (n *Node) importImages(t testing.TB) {
 	t.Helper()
 	images := map[name.Tag]v1.Image{}
-	for _, i := range append([]Image{n.pauseImage(t), n.toolsImage(t)}, n.options.Images...) {
+	for _, i := range append([]Image{pause(t), Tools(t)}, n.options.Images...) {
 		tag, err := name.NewTag(i.Ref)
 		must(t, err, "name of an image")
 		images[tag] = i.Image
@@ -43,16 +43,17 @@ func (n *Node) importImages(t testing.TB) {
 	n.Ctr(t, "images", "import", archive)
 }
 
-func (n *Node) toolsImage(t testing.TB) Image {
+// Tools makes the image of busybox and podtool.
+func Tools(t testing.TB) Image {
 	t.Helper()
-	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"podtool": build(t, n.Dir, "podtool")}})
+	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"podtool": build(t, "podtool")}})
 	must(t, err, "make the image of tools")
 	return Image{ToolsImage, image}
 }
 
-func (n *Node) pauseImage(t testing.TB) Image {
+func pause(t testing.TB) Image {
 	t.Helper()
-	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"pause": build(t, n.Dir, "pause")}})
+	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"pause": build(t, "pause")}})
 	must(t, err, "make the image of pods")
 	config, err := image.ConfigFile()
 	must(t, err, "make the image of pods")

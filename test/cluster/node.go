@@ -73,7 +73,7 @@ func StartNode(t testing.TB, c *ControlPlane, o NodeOptions) *Node {
 	if n.Name == "" {
 		n.Name = fmt.Sprintf("node%d", n.number)
 	}
-	n.cgroup = "/outrigger-" + filepath.Base(n.Dir)
+	n.cgroup = "/" + cgroupPrefix + filepath.Base(n.Dir)
 	n.house = openHouse(t, n)
 	n.attach(t)
 	n.startContainerd(t)

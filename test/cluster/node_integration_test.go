@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -18,11 +19,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
 	"github.com/outrigger/outrigger/test/cluster"
 )
 
-// pods are one that serves, with all that is mounted, and one that asks.
+// shim stands for one of another runtime: a RuntimeClass leads to it.
+const shim = "/usr/bin/containerd-shim-runc-v2"
+
+// pods are one that serves, with all that is mounted, and one on the other node
+// that asks.
 const pods = `
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: other}
+handler: other
+---
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
@@ -42,6 +56,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: web, labels: {app: web}}
 spec:
+  nodeSelector: {tests: first}
   terminationGracePeriodSeconds: 1
   containers:
   - name: web
@@ -61,11 +76,13 @@ apiVersion: v1
 kind: Pod
 metadata: {name: client}
 spec:
+  nodeSelector: {tests: second}
+  runtimeClassName: other
   terminationGracePeriodSeconds: 1
   containers:
   - name: client
-    image: outrigger.test/tools:1
-    imagePullPolicy: Never
+    image: registry.example/tools:1
+    imagePullPolicy: Always
     command: [sleep, infinity]
 `
 
@@ -74,17 +91,24 @@ func TestNode(t *testing.T) {
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
 	var dir string
 	t.Run("cluster", func(t *testing.T) {
-		n := cluster.StartNode(t, c, cluster.NodeOptions{Labels: map[string]string{"tests": "yes"}})
+		n := cluster.StartNode(t, c, cluster.NodeOptions{Labels: map[string]string{"tests": "first"}})
 		dir = n.Dir
 		t.Logf("node Ready after %s", time.Since(started).Round(time.Millisecond))
+		second := cluster.StartNode(t, c, cluster.NodeOptions{
+			Labels:   map[string]string{"tests": "second"},
+			Runtimes: []cluster.Runtime{{Handler: "other", Shim: shim}},
+			Mirrors:  map[string]string{"registry.example": serveTools(t, c.Address)},
+			Kubelet:  map[string]any{"maxPods": 7},
+		})
 		c.Apply(t, pods)
 		c.Kubectl(t, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=180s")
 		t.Logf("pods Ready after %s", time.Since(started).Round(time.Millisecond))
-		node(t, c, n)
+		node(t, c, second)
 	})
 	nothingIsLeft(t, dir)
 }
 
+// node is what pods can do; n is the second.
 func node(t *testing.T, c *cluster.ControlPlane, n *cluster.Node) {
 	exec := func(pod string, command ...string) string {
 		t.Helper()
@@ -96,7 +120,8 @@ func node(t *testing.T, c *cluster.ControlPlane, n *cluster.Node) {
 			t.Errorf("%s: %q; want %q in it", what, got, part)
 		}
 	}
-	want("labels", c.Kubectl(t, "get", "node", "-l", "tests=yes", "-o", "name"), "node/"+n.Name)
+	want("maximum of pods", c.Kubectl(t, "get", "node", n.Name, "-o", "jsonpath={.status.capacity.pods}"), "7")
+	want("shim", strings.Join(processes(t), "\n"), "containerd-shim-other-v2 -namespace")
 	want("logs", c.Kubectl(t, "logs", "web"), "started")
 	want("exec", exec("web", "hostname"), "web")
 	want("ConfigMap", exec("web", "cat", "/etc/settings/colour"), "green")
@@ -115,6 +140,27 @@ func node(t *testing.T, c *cluster.ControlPlane, n *cluster.Node) {
 	if out := c.Kubectl(t, "get", "pods", "-o", "name"); out != "" {
 		t.Errorf("pods after deletion: %s", out)
 	}
+}
+
+// serveTools answers the URL of a registry with the image of the pod client.
+func serveTools(t *testing.T, address string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	tag, err := name.NewTag(l.Addr().String()+"/tools:1", name.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := cluster.Tools(t)
+	if err := remote.Write(tag, image.Image); err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + l.Addr().String()
 }
 
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`)

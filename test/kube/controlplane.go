@@ -80,7 +80,7 @@ func endWithInput() {
 
 func (s *settings) run(ctx context.Context) error {
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	logProblems()
+	logErrors()
 	store, err := s.startEtcd(ctx)
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
@@ -106,12 +106,12 @@ func (s *settings) run(ctx context.Context) error {
 	return err
 }
 
-// logProblems leaves out of the log what is not at least a warning: that drowns
-// the rest.
-func logProblems() {
+// logErrors leaves all else out of the log: hundreds of lines at each start
+// would drown them.
+func logErrors() {
 	f := flag.NewFlagSet("", flag.PanicOnError)
 	klog.InitFlags(f)
-	f.Parse([]string{"-logtostderr=false", "-stderrthreshold=WARNING", "-log_file=/dev/null"})
+	f.Parse([]string{"-logtostderr=false", "-stderrthreshold=ERROR", "-log_file=/dev/null"})
 }
 
 // part is a program of the control plane: start prepares it and answers what

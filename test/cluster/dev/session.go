@@ -53,6 +53,15 @@ func (s *session) Failed() bool             { return s.failed }
 func (s *session) Log(args ...any)          { fmt.Fprintln(os.Stderr, args...) }
 func (s *session) Logf(f string, a ...any)  { fmt.Fprintf(os.Stderr, f+"\n", a...) }
 
+func (s *session) TempDir() string {
+	dir, err := os.MkdirTemp("", "outrigger-cluster-")
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 func (s *session) Error(args ...any) {
 	s.failed = true
 	s.Log(append([]any{"cluster:"}, args...)...)
