@@ -24,7 +24,12 @@ type Claim struct {
 	PodUID types.UID
 	// Created is when the sandbox was asked for.
 	Created time.Time
+	// InitdataDigest is algorithm:hex of the guest's initdata; empty without.
+	InitdataDigest string
 }
+
+// AnnotationInitdata holds the digest of the guest's initdata.
+const AnnotationInitdata = "confidentialcontainers.org/initdata-digest"
 
 // New answers the PeerPod of a claim, to be created before the instance.
 // Status does not survive a creation: see [Claims.Claim].
@@ -47,6 +52,9 @@ func New(c Claim) *v1alpha1.PeerPod {
 	}
 	if c.PodUID != "" && c.PodName != "" {
 		pp.OwnerReferences = []metav1.OwnerReference{ownedBy(c)}
+	}
+	if c.InitdataDigest != "" {
+		pp.Annotations = map[string]string{AnnotationInitdata: c.InitdataDigest}
 	}
 	return pp
 }

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command peerpod-ctrl removes the instances of deleted PeerPods, and those
+// that lost their PeerPod.
+package main
+
+import (
+	"os"
+
+	"github.com/outrigger/outrigger/internal/peerpod/command"
+)
+
+func main() { os.Exit(command.Main()) }

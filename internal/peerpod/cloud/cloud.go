@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Cloud is one provider as far as the controller uses it. Its calls are
+// bounded in time and observed, and go to the newest settings that work.
+type Cloud struct {
+	Name  string
+	slot  *slot
+	owner *Clouds
+	lists *lister
+}
+
+func newCloud(c *Clouds, s *slot) *Cloud {
+	cloud := &Cloud{Name: s.name, slot: s, owner: c}
+	cloud.lists = newLister(cloud)
+	return cloud
+}
+
+// CanList and CanGet say which powers the provider has.
+func (c *Cloud) CanList() bool { return has[provider.Lister](c) }
+
+// CanGet: see CanList.
+func (c *Cloud) CanGet() bool { return has[provider.Getter](c) }
+
+func has[T any](c *Cloud) bool {
+	p, done, err := c.slot.use()
+	if err != nil {
+		return false
+	}
+	defer done()
+	_, ok := provider.As[T](p)
+	return ok
+}
+
+// Delete removes an instance. An id that the cloud can never have given is
+// gone too.
+func (c *Cloud) Delete(ctx context.Context, id string) error {
+	err := c.call(ctx, "delete", func(ctx context.Context, p provider.Provider) error {
+		return p.DeleteInstance(ctx, id)
+	})
+	if errors.Is(err, provider.ErrNotFound) || errors.Is(err, provider.ErrInvalidArgument) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete instance %s at provider %s: %w", id, c.Name, err)
+	}
+	return nil
+}
+
+// Get looks up one instance; ErrNotFound also for an id that the cloud can
+// never have given.
+func (c *Cloud) Get(ctx context.Context, id string) (*provider.Instance, error) {
+	var instance *provider.Instance
+	err := c.call(ctx, "get", func(ctx context.Context, p provider.Provider) (err error) {
+		getter, ok := provider.As[provider.Getter](p)
+		if !ok {
+			return provider.ErrUnimplemented
+		}
+		instance, err = getter.GetInstance(ctx, id)
+		return err
+	})
+	if errors.Is(err, provider.ErrInvalidArgument) {
+		err = fmt.Errorf("%w: %v", provider.ErrNotFound, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up instance %s at provider %s: %w", id, c.Name, err)
+	}
+	return instance, nil
+}
+
+// list asks for all instances of this cluster.
+func (c *Cloud) list(ctx context.Context) ([]provider.Instance, error) {
+	var list []provider.Instance
+	err := c.call(ctx, "list", func(ctx context.Context, p provider.Provider) (err error) {
+		lister, ok := provider.As[provider.Lister](p)
+		if !ok {
+			return provider.ErrUnimplemented
+		}
+		list, err = lister.ListInstances(ctx, c.owner.options.Owner)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the instances of this cluster at provider %s: %w", c.Name, err)
+	}
+	return list, nil
+}
+
+func (c *Cloud) call(ctx context.Context, operation string, do func(context.Context, provider.Provider) error) error {
+	p, done, err := c.slot.use()
+	if err != nil {
+		return err
+	}
+	defer done()
+	o := &c.owner.options
+	ctx, cancel := context.WithTimeout(ctx, o.CallTimeout)
+	defer cancel()
+	began := time.Now()
+	err = do(ctx, p)
+	o.Observe(Call{Provider: c.Name, Operation: operation, Took: time.Since(began), Err: err})
+	return err
+}

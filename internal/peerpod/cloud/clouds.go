@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/plugin"
+)
+
+// defaultProvider is the key that names the provider of PeerPods without one.
+const defaultProvider = "CLOUD_PROVIDER"
+
+// Options are what all providers share. Zero values have defaults.
+type Options struct {
+	// Owner are the tags of all instances of this cluster.
+	Owner map[string]string
+	// Load finds a provider; plugin.Load by default.
+	Load func(context.Context, plugin.Options) (*plugin.Loaded, error)
+	// Getenv is asked where plugins are, and for nothing else.
+	Getenv func(string) string
+	Log    *slog.Logger
+	// CallTimeout bounds each call to the cloud: 2 minutes.
+	CallTimeout time.Duration
+	// ListInterval is the least time between the beginnings of two lists of
+	// one provider: 1 second.
+	ListInterval time.Duration
+	// Retry is how long an error of loading or configuring is believed before
+	// it is tried again: 30 seconds.
+	Retry time.Duration
+	// Listed is called, not concurrently for one provider, after each list.
+	Listed func(name string)
+	// Observe is told of every call; see [Call].
+	Observe func(Call)
+	Now     func() time.Time
+}
+
+// Call is a finished call to a provider.
+type Call struct {
+	Provider, Operation string
+	Took                time.Duration
+	Err                 error
+}
+
+func (o *Options) complete() {
+	if o.Load == nil {
+		o.Load = plugin.Load
+	}
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.CallTimeout == 0 {
+		o.CallTimeout = 2 * time.Minute
+	}
+	if o.ListInterval == 0 {
+		o.ListInterval = time.Second
+	}
+	if o.Retry == 0 {
+		o.Retry = 30 * time.Second
+	}
+	if o.Listed == nil {
+		o.Listed = func(string) {}
+	}
+	if o.Observe == nil {
+		o.Observe = func(Call) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+// Clouds are the providers by name. It loads one when it is first asked for.
+type Clouds struct {
+	options Options
+	ctx     context.Context
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+	ready   chan struct{} // closed by the first Configure
+
+	mu       sync.Mutex
+	settings Settings
+	have     bool
+	entries  map[string]*entry
+}
+
+// entry is one provider or why there is none.
+type entry struct {
+	mu    sync.Mutex // held while loading and configuring
+	slot  *slot      // when loaded
+	cloud *Cloud     // when configured
+	err   error
+	tried time.Time
+}
+
+// New answers an empty set. Close ends what it starts.
+func New(o Options) *Clouds {
+	o.complete()
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Clouds{options: o, ctx: ctx, cancel: cancel, ready: make(chan struct{}), entries: map[string]*entry{}}
+}
+
+// Configure takes new settings for all providers, those loaded already and
+// those to come. It answers which now work with new settings and what is wrong
+// with the others.
+func (c *Clouds) Configure(settings Settings) (changed []string, wrong error) {
+	c.mu.Lock()
+	c.settings = settings
+	if !c.have {
+		c.have = true
+		close(c.ready)
+	}
+	c.mu.Unlock()
+	names := c.Names()
+	if def := settings.Get(defaultProvider); def != "" && !slices.Contains(names, def) {
+		names = append(names, def)
+	}
+	var errs []error
+	for _, name := range names {
+		anew, err := c.refresh(name, settings)
+		if anew {
+			changed = append(changed, name)
+		}
+		errs = append(errs, err)
+	}
+	return changed, errors.Join(errs...)
+}
+
+// Ready is closed when there are settings.
+func (c *Clouds) Ready() <-chan struct{} { return c.ready }
+
+// Names answers the providers that were asked for so far.
+func (c *Clouds) Names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := make([]string, 0, len(c.entries))
+	for name := range c.entries {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Default answers the name of the provider of PeerPods that name none.
+func (c *Clouds) Default() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.settings.Get(defaultProvider)
+}
+
+// Get answers the provider of that name; the empty one is the default.
+func (c *Clouds) Get(name string) (*Cloud, error) {
+	if name == "" {
+		name = c.Default()
+	}
+	if name == "" {
+		return nil, fmt.Errorf("%w: the PeerPod names no provider and %s is not set in %s", provider.ErrInvalidArgument, defaultProvider, c.source())
+	}
+	e, settings := c.entry(name), c.current()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cloud == nil && c.options.Now().Sub(e.tried) >= c.options.Retry {
+		c.open(e, name, settings)
+	}
+	if e.cloud == nil {
+		return nil, e.err
+	}
+	return e.cloud, nil
+}
+
+func (c *Clouds) source() string { return c.current().Source }
+
+func (c *Clouds) current() Settings {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.settings
+}
+
+func (c *Clouds) entry(name string) *entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[name]
+	if e == nil {
+		e = &entry{}
+		c.entries[name] = e
+	}
+	return e
+}
+
+// refresh loads the provider if need be and gives it the settings.
+func (c *Clouds) refresh(name string, settings Settings) (bool, error) {
+	e := c.entry(name)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cloud == nil {
+		c.open(e, name, settings)
+		return e.cloud != nil, e.err
+	}
+	return e.cloud.slot.configure(c.ctx, settings, &c.options)
+}
+
+// open loads and configures, and leaves the result in e. What is loaded stays:
+// a Go plugin cannot be loaded twice.
+func (c *Clouds) open(e *entry, name string, settings Settings) {
+	e.tried = c.options.Now()
+	if e.slot == nil {
+		if e.slot, e.err = load(c.ctx, name, settings, &c.options); e.err != nil {
+			return
+		}
+	}
+	if _, e.err = e.slot.configure(c.ctx, settings, &c.options); e.err == nil {
+		e.cloud = newCloud(c, e.slot)
+	}
+}
+
+// Close ends running lists and tears all providers down.
+func (c *Clouds) Close() error {
+	c.cancel()
+	c.work.Wait()
+	var errs []error
+	for _, name := range c.Names() {
+		e := c.entry(name)
+		e.mu.Lock()
+		if e.slot != nil {
+			<-e.slot.replace(nil)
+			errs = append(errs, e.slot.loaded.Close())
+		}
+		e.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/plugin"
+)
+
+// slot is the place of one provider: what loaded it, and the connection that
+// calls go through at the moment.
+type slot struct {
+	name    string
+	loaded  *plugin.Loaded
+	manager config.Configurable
+
+	// configuring is held while settings are tried, so that calls go on.
+	configuring sync.Mutex
+	values      config.Values // of current; guarded by configuring
+
+	mu      sync.Mutex
+	current *connection
+}
+
+// connection is a provider with its users counted.
+type connection struct {
+	provider provider.Provider
+	users    int
+	retired  bool
+	idle     chan struct{} // closed when torn down
+}
+
+// load finds the provider. It is not configured yet.
+func load(ctx context.Context, name string, s Settings, o *Options) (*slot, error) {
+	getenv := onlyFor(name, s.Get(defaultProvider), s.pluginEnv(o.Getenv))
+	loaded, err := o.Load(ctx, plugin.Options{Name: name, Getenv: getenv, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	manager, ok := loaded.Cloud.(config.Configurable)
+	if !ok {
+		err := fmt.Errorf("%w: provider %s (%s) can only be configured by the process environment, which this program does not use: "+
+			"build its manager with provider/config.New, or use it as a process plugin", provider.ErrUnimplemented, name, loaded.Carrier)
+		return nil, errors.Join(err, loaded.Close())
+	}
+	return &slot{name: name, loaded: loaded, manager: manager}, nil
+}
+
+// onlyFor hides the one external plugin from the providers that it is not.
+func onlyFor(name, def string, getenv func(string) string) func(string) string {
+	return func(variable string) string {
+		path := getenv(plugin.PathVariable)
+		base := strings.TrimSuffix(filepath.Base(path), ".so")
+		socket := strings.HasPrefix(path, "unix://")
+		if variable == plugin.EnableVariable && (socket && name != def || !socket && !strings.EqualFold(base, name)) {
+			return ""
+		}
+		return getenv(variable)
+	}
+}
+
+// configure replaces the connection when its settings have changed and the new
+// ones work as far as the controller needs them. On an error the old one stays.
+func (s *slot) configure(ctx context.Context, settings Settings, o *Options) (changed bool, err error) {
+	s.configuring.Lock()
+	defer s.configuring.Unlock()
+	values := settings.values(s.manager.Schema())
+	if s.connected() && maps.Equal(values, s.values) {
+		return false, nil
+	}
+	manager := s.manager.Fresh()
+	manager.Set(values)
+	p, err := manager.NewProvider()
+	if err != nil {
+		return false, fmt.Errorf("configure provider %s from %s: %w", s.name, settings.Source, err)
+	}
+	if s.connected() {
+		if err := probe(ctx, p, o); err != nil {
+			return false, errors.Join(fmt.Errorf("provider %s goes on with its former settings since those in %s do not work: %w", s.name, settings.Source, err), p.Teardown())
+		}
+	}
+	s.values = values
+	s.replace(p)
+	return true, nil
+}
+
+// probe asks what the controller lives on: the list. Only an answer that the
+// credentials are to blame for counts against the new settings.
+func probe(ctx context.Context, p provider.Provider, o *Options) error {
+	lister, ok := provider.As[provider.Lister](p)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.CallTimeout)
+	defer cancel()
+	_, err := lister.ListInstances(ctx, o.Owner)
+	if errors.Is(err, provider.ErrUnauthenticated) || errors.Is(err, provider.ErrPermissionDenied) {
+		return err
+	}
+	return nil
+}
+
+func (s *slot) connected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current != nil
+}
+
+// replace puts p, or nothing, in the place of the present connection, which is
+// torn down when its last call has ended. It answers the channel closed then.
+func (s *slot) replace(p provider.Provider) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.current
+	s.current = nil
+	if p != nil {
+		s.current = &connection{provider: p, idle: make(chan struct{})}
+	}
+	if old == nil {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	old.retired = true
+	old.settle()
+	return old.idle
+}
+
+// settle ends a retired connection without users; the slot's lock is held.
+func (c *connection) settle() {
+	if c.retired && c.users == 0 {
+		go func() {
+			defer close(c.idle)
+			c.provider.Teardown() // its error is about what nobody uses any more
+		}()
+	}
+}
+
+// use answers the present provider and what to call when done with it.
+func (s *slot) use() (provider.Provider, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.current
+	if c == nil {
+		return nil, nil, fmt.Errorf("provider %s: %w: it is not configured", s.name, provider.ErrUnavailable)
+	}
+	c.users++
+	return c.provider, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.users--
+		c.settle()
+	}, nil
+}

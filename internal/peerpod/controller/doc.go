@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller makes the cloud agree with the PeerPods of the cluster.
+//
+// Three loops share one set of providers:
+//
+//   - reconcile looks at one PeerPod: it removes what one in deletion claims
+//     and lets it go when the cloud shows nothing any more; it adopts the
+//     instance of one whose node never noted it; it deletes PeerPods that lost
+//     their node and pod or were replaced by a younger sandbox of the pod;
+//   - sweep looks at one provider's list: instances that no PeerPod claims, and
+//     second instances of one sandbox, are removed after a grace period;
+//   - settings looks at the ConfigMap and the Secret.
+//
+// Everything is decided anew from what API and cloud show. What is kept in
+// memory only spares calls, so the controller can be killed at any time.
+package controller
