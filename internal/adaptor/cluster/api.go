@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// requestTimeout bounds one request of the background.
+const requestTimeout = 15 * time.Second
+
+// ErrNone says that there is no cluster to be a part of.
+var ErrNone = errors.New("neither a kubeconfig nor a service account is here")
+
+// Config answers how to reach the API server: by the kubeconfig that
+// KUBECONFIG names, else as a pod of the cluster. ErrNone when neither is
+// there.
+func Config(getenv func(string) string) (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	switch path := getenv("KUBECONFIG"); {
+	case path != "":
+		config, err = fromFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("KUBECONFIG: %w", err)
+		}
+	case getenv("KUBERNETES_SERVICE_HOST") != "":
+		config, err = rest.InClusterConfig()
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, ErrNone
+		}
+		if err != nil {
+			return nil, fmt.Errorf("service account of this pod: %w", err)
+		}
+	default:
+		return nil, ErrNone
+	}
+	config.QPS, config.Burst = 50, 100 // a bound for a node gone wild; the server has its own
+	return config, nil
+}
+
+// NodeConfig answers the node's own identity, which the API server lets read
+// what the pods of this node use and nothing else. Of several paths, separated
+// by commas, the first that is there counts; nil without any.
+func NodeConfig(paths string) (*rest.Config, error) {
+	for path := range strings.SplitSeq(paths, ",") {
+		if path = strings.TrimSpace(path); path == "" {
+			continue
+		}
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		return fromFile(path)
+	}
+	return nil, nil
+}
+
+func fromFile(path string) (*rest.Config, error) {
+	return clientcmd.BuildConfigFromFlags("", path)
+}
+
+// api speaks to the core group.
+type api struct{ client rest.Interface }
+
+func newAPI(config *rest.Config) (*api, error) {
+	scheme := runtime.NewScheme()
+	version := schema.GroupVersion{Version: "v1"}
+	metav1.AddToGroupVersion(scheme, version) // for the server's errors
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = "/api", &version
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return &api{client}, nil
+}
+
+func (a *api) get(ctx context.Context, namespace, resource, name string, into any) error {
+	return decode(ctx, a.client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name), into)
+}
+
+func (a *api) create(ctx context.Context, namespace, resource string, object, into any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return decode(ctx, a.client.Post().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Body(body), into)
+}
+
+// patch sends a merge patch (RFC 7386), or for a list of operations a JSON
+// patch (RFC 6902).
+func (a *api) patch(ctx context.Context, namespace, resource, name, subresource string, patch any) error {
+	kind := types.MergePatchType
+	if _, list := patch.([]operation); list {
+		kind = types.JSONPatchType
+	}
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	request := a.client.Patch(kind).NamespaceIfScoped(namespace, namespace != "").Resource(resource).Name(name).Body(body)
+	if subresource != "" {
+		request = request.SubResource(subresource)
+	}
+	return decode(ctx, request, nil)
+}
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// pointer writes the parts of a JSON pointer (RFC 6901).
+func pointer(parts ...string) string {
+	var p strings.Builder
+	for _, part := range parts {
+		p.WriteByte('/')
+		p.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(part))
+	}
+	return p.String()
+}
+
+func decode(ctx context.Context, request *rest.Request, into any) error {
+	body, err := request.Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	if into == nil {
+		return nil
+	}
+	return json.Unmarshal(body, into)
+}
+
+// away says that the API server was not reached, not that it refused.
+func away(err error) bool {
+	if err == nil {
+		return false
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
+}
