@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ociimage
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Command is the command line of oci-image.
+type Command struct{ Stdout, Stderr io.Writer }
+
+type arguments struct {
+	output, name  string
+	libraries     bool
+	user          string
+	entrypoint    words
+	architectures string
+	files         []string
+}
+
+// words is a flag of several words.
+type words []string
+
+func (w *words) String() string { return strings.Join(*w, " ") }
+
+func (w *words) Set(text string) error {
+	*w = strings.Fields(text)
+	return nil
+}
+
+// Run does what args say and answers the exit code.
+func (c *Command) Run(args []string) int {
+	if len(args) > 0 && args[0] == "push" {
+		return c.push(args[1:])
+	}
+	a, err := c.parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(c.Stderr, "oci-image:", err)
+		return 2
+	}
+	digest, err := a.build()
+	if err != nil {
+		fmt.Fprintln(c.Stderr, "oci-image:", err)
+		return 1
+	}
+	fmt.Fprintf(c.Stdout, "%s: image %s %s\n", a.output, a.name, digest)
+	return 0
+}
+
+func (c *Command) parse(args []string) (*arguments, error) {
+	a := new(arguments)
+	fs := flag.NewFlagSet("oci-image", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&a.output, "output", "", "`folder` of the OCI layout; what is there is replaced")
+	fs.StringVar(&a.name, "tag", "latest", "the image's `name` in the layout, a tag or a whole reference")
+	fs.BoolVar(&a.libraries, "libraries", false, "add the dynamic loader and the libraries that the programs need")
+	fs.StringVar(&a.user, "user", "", "`UID:GID` of the program; root when empty")
+	fs.Var(&a.entrypoint, "entrypoint", "program in the image, and its `arguments`")
+	fs.StringVar(&a.architectures, "arch", runtime.GOARCH, "architectures, with commas; {arch} in the name of a file is each of them")
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fs.SetOutput(c.Stdout)
+		fmt.Fprintln(c.Stdout, "usage: oci-image -output FOLDER [flags] /PATH/IN/IMAGE=FILE...\n       oci-image push FOLDER REFERENCE")
+		fs.PrintDefaults()
+		return nil, err
+	}
+	a.files = fs.Args()
+	if err == nil && (a.output == "" || len(a.files) == 0) {
+		err = errors.New("-output and at least one /PATH/IN/IMAGE=FILE are needed; see oci-image -h")
+	}
+	return a, err
+}
+
+func (a *arguments) build() (v1.Hash, error) {
+	var images []v1.Image
+	for arch := range strings.SplitSeq(a.architectures, ",") {
+		image, err := a.image(strings.TrimSpace(arch))
+		if err != nil {
+			return v1.Hash{}, err
+		}
+		images = append(images, image)
+	}
+	return Write(a.output, a.name, images...)
+}
+
+func (a *arguments) image(arch string) (v1.Image, error) {
+	var pairs []string
+	for _, pair := range a.files {
+		pairs = append(pairs, strings.ReplaceAll(pair, "{arch}", arch))
+	}
+	files, err := ParseFiles(pairs)
+	if err != nil {
+		return nil, err
+	}
+	if a.libraries {
+		if arch != runtime.GOARCH {
+			return nil, fmt.Errorf("-libraries are those of this machine, which is %s, not %s", runtime.GOARCH, arch)
+		}
+		if err := files.AddLibraries(); err != nil {
+			return nil, err
+		}
+	}
+	return Pack(files, Options{Entrypoint: a.entrypoint, User: a.user, Architecture: arch})
+}

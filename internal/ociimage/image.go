@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ociimage
+
+import (
+	"bytes"
+	"io"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Options are an image's configuration.
+type Options struct {
+	// Entrypoint is the program in the image, and its arguments.
+	Entrypoint []string
+	// User is UID:GID; empty is root.
+	User string
+	// Architecture is Go's name of it.
+	Architecture string
+	// Labels are annotations of the image's configuration.
+	Labels map[string]string
+}
+
+// searchPath is where programs are found; Debian's QEMU is in /usr/bin.
+const searchPath = "PATH=/usr/local/bin:/usr/bin:/bin"
+
+// Pack makes an image of one layer.
+func Pack(f Files, o Options) (v1.Image, error) {
+	content, err := f.archive()
+	if err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	}, tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, err
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	if image, err = mutate.AppendLayers(image, layer); err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created, config.History = "linux", o.Architecture, v1.Time{Time: epoch}, nil
+	config.Config = v1.Config{Entrypoint: o.Entrypoint, User: o.User, WorkingDir: "/", Env: []string{searchPath}, Labels: o.Labels}
+	return mutate.ConfigFile(image, config)
+}

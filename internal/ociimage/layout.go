@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ociimage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Annotations that name an image in a layout: its tag (image-spec,
+// annotations.md), and the whole reference, under which containerd imports it.
+const (
+	refName        = "org.opencontainers.image.ref.name"
+	containerdName = "io.containerd.image.name"
+)
+
+// nameAnnotations are for a tag alone or for a whole reference.
+func nameAnnotations(name string) map[string]string {
+	colon := strings.LastIndexByte(name, ':')
+	if colon < 0 || strings.Contains(name[colon:], "/") {
+		return map[string]string{refName: name}
+	}
+	return map[string]string{refName: name[colon+1:], containerdName: name}
+}
+
+// Write makes dir a layout of one image, for one architecture or several, in
+// place of the layout that was there. It answers the digest to pull.
+func Write(dir, name string, images ...v1.Image) (v1.Hash, error) {
+	if err := checkReplaceable(dir); err != nil {
+		return v1.Hash{}, err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return v1.Hash{}, err
+	}
+	target, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	annotate := layout.WithAnnotations(nameAnnotations(name))
+	if len(images) == 1 {
+		platform, err := platformOf(images[0])
+		if err != nil {
+			return v1.Hash{}, err
+		}
+		if err := target.AppendImage(images[0], annotate, layout.WithPlatform(platform)); err != nil {
+			return v1.Hash{}, err
+		}
+		return images[0].Digest()
+	}
+	index, err := join(images)
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	if err := target.AppendIndex(index, annotate); err != nil {
+		return v1.Hash{}, err
+	}
+	return index.Digest()
+}
+
+// join makes one image of those for several architectures.
+func join(images []v1.Image) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, image := range images {
+		platform, err := platformOf(image)
+		if err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
+	}
+	return index, nil
+}
+
+func platformOf(image v1.Image) (v1.Platform, error) {
+	config, err := image.ConfigFile()
+	if err != nil {
+		return v1.Platform{}, err
+	}
+	return v1.Platform{OS: config.OS, Architecture: config.Architecture}, nil
+}
+
+// checkReplaceable keeps a mistyped folder from being removed.
+func checkReplaceable(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err != nil {
+		return fmt.Errorf("%s is not empty and no OCI layout: name another folder", dir)
+	}
+	return nil
+}
