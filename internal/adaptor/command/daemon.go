@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/ttrpc"
 
 	"github.com/outrigger/outrigger/internal/adaptor"
+	"github.com/outrigger/outrigger/internal/adaptor/metrics"
 	"github.com/outrigger/outrigger/internal/podnetwork"
 	"github.com/outrigger/outrigger/internal/podtls"
 	"github.com/outrigger/outrigger/internal/relay"
@@ -34,10 +35,13 @@ type daemon struct {
 	log      *slog.Logger
 	getenv   func(string) string
 	hook     func(adaptor.Point)
+	metrics  *metrics.Metrics
 }
 
 // run serves until ctx ends.
 func (d *daemon) run(ctx context.Context) error {
+	d.metrics = metrics.New(d.name)
+	d.provider = d.metrics.Provider(d.provider)
 	opts, err := d.options()
 	if err != nil {
 		return err
@@ -46,7 +50,7 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	d.logConfig()
-	probe, err := startProbe(d.cfg.probePort)
+	probe, err := startProbe(d.cfg.probeAddress, d.cfg.probePort, d.metrics.Handler())
 	if err != nil {
 		return err
 	}
@@ -56,16 +60,22 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	defer socket.remove()
-	link, err := d.relayLink()
+	link, err := d.relayLink(ctx)
 	if err != nil {
 		return err
 	}
 	defer link.close()
 	opts.Relay = link
+	kube, err := d.joinCluster(ctx, &opts)
+	if err != nil {
+		return err
+	}
 	service, err := d.recover(ctx, opts)
 	if err != nil {
 		return err
 	}
+	d.metrics.Watch(service)
+	defer kube.run()()
 	return errors.Join(d.serve(ctx, service, socket, probe), d.close(service))
 }
 
@@ -171,6 +181,7 @@ func (d *daemon) options() (adaptor.Options, error) {
 		ClusterID:        cfg.clusterID,
 		NodeName:         cfg.nodeName,
 		OrphanTimeout:    cfg.orphans,
+		Observers:        []adaptor.Observer{d.metrics},
 		Log:              d.log.With("provider", d.name),
 		Hook:             d.hook,
 	}
@@ -230,7 +241,11 @@ func checkTLSProfile(minVersion string, names []string) error {
 	return nil
 }
 
-func (d *daemon) relayLink() (*relayLink, error) {
+func (d *daemon) relayLink(ctx context.Context) (*relayLink, error) {
+	if d.cfg.relayOutside {
+		link := &relayLink{log: d.log, external: true, opts: relay.EnsureOptions{Socket: d.cfg.relaySocket}}
+		return link, link.await(ctx)
+	}
 	program, err := relayProgram(d.cfg.relayPath)
 	if err != nil {
 		return nil, err
@@ -251,7 +266,7 @@ func (d *daemon) logConfig() {
 	if d.cfg.clusterID == "" {
 		d.log.Warn("without -cluster-id (CLUSTER_ID) instances that are not on record here are never deleted")
 	}
-	if d.getenv("PEERPODS_LIMIT_PER_NODE") != "" || d.getenv("PAUSE_IMAGE") != "" {
-		d.log.Info("PEERPODS_LIMIT_PER_NODE and PAUSE_IMAGE are accepted and have no effect: the node advertises no resource without Kubernetes, and pause runs in the VM")
+	if d.getenv("PAUSE_IMAGE") != "" {
+		d.log.Info("PAUSE_IMAGE is accepted and has no effect: pause runs in the VM")
 	}
 }

@@ -70,7 +70,7 @@ func TestTooLongSocketPathIsAnError(t *testing.T) {
 
 func TestProbeTellsOnlyOfTheAdaptor(t *testing.T) {
 	port := freePort(t)
-	p, err := startProbe(port)
+	p, err := startProbe("127.0.0.1", port, http.NotFoundHandler())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestProbeTellsOnlyOfTheAdaptor(t *testing.T) {
 	p.set(false)
 	want("/startup", 200)
 	want("/readyz", 500)
-	if _, err := startProbe(port); err == nil || !strings.Contains(err.Error(), "PROBE_PORT") || !strings.Contains(err.Error(), "in use") {
+	if _, err := startProbe("127.0.0.1", port, http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), "PROBE_PORT") || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("port in use: %v", err)
 	}
 }

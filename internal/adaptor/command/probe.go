@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// probe tells over HTTP on loopback how the adaptor itself is. It says nothing
+// probe tells over HTTP how the adaptor itself is. It says nothing
 // of pods: a pod that is not ready must not restart the adaptor.
 type probe struct {
 	server *http.Server
@@ -21,20 +21,21 @@ type probe struct {
 	serving, started atomic.Bool
 }
 
-// startProbe listens on 127.0.0.1; port 0 means no probe.
-func startProbe(port int) (*probe, error) {
+// startProbe listens on that address; port 0 means no probe.
+func startProbe(address string, port int, metrics http.Handler) (*probe, error) {
 	p := new(probe)
 	if port == 0 {
 		return p, nil
 	}
-	listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("PROBE_PORT: %w; free that port or set PROBE_PORT to another (0: no probe)", err)
+		return nil, fmt.Errorf("PROBE_PORT: %w; free that port or set PROBE_PORT to another (0: no probe), and PROBE_ADDRESS to an address of this node", err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /startup", answer(&p.started))
 	mux.HandleFunc("GET /readyz", answer(&p.serving))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.Handle("GET /metrics", metrics)
 	p.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go p.server.Serve(listener)
 	return p, nil

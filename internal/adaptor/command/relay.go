@@ -27,6 +27,8 @@ import (
 type relayLink struct {
 	opts relay.EnsureOptions
 	log  *slog.Logger
+	// external: somebody else starts the relay.
+	external bool
 
 	mu     sync.Mutex
 	client relaypb.RelayService
@@ -100,12 +102,55 @@ func (l *relayLink) connect(ctx context.Context, brokenOne relaypb.RelayService)
 		closer.Close()
 	}
 	l.client = nil
-	client, err := relay.Ensure(ctx, l.opts)
+	client, err := l.reach(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("agent relay: %w", err)
 	}
 	l.client = client
 	return client, nil
+}
+
+// reach dials the relay. One that is not ours to start may be about to come.
+func (l *relayLink) reach(ctx context.Context) (*relay.Client, error) {
+	if !l.external {
+		return relay.Ensure(ctx, l.opts)
+	}
+	for {
+		client, err := relay.Dial(ctx, l.opts.Socket)
+		if err == nil {
+			return client, nil
+		}
+		select {
+		case <-time.After(dialInterval):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("with -relay-external (RELAY_EXTERNAL) somebody else must start agent-relay -socket %s: %w", l.opts.Socket, err)
+		}
+	}
+}
+
+// dialInterval is the pause between two tries to reach a relay that somebody
+// else starts, awaitLog that between two complaints.
+const (
+	dialInterval = 50 * time.Millisecond
+	awaitLog     = 10 * time.Second
+)
+
+// await returns when the external relay answers or ctx ends.
+func (l *relayLink) await(ctx context.Context) error {
+	for {
+		err := l.answers(ctx)
+		if err == nil || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		l.log.Warn("waiting for the agent relay", "error", err)
+	}
+}
+
+func (l *relayLink) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, awaitLog)
+	defer cancel()
+	_, err := l.List(ctx)
+	return err
 }
 
 func (l *relayLink) close() {

@@ -20,6 +20,8 @@ type config struct {
 	podsDir      string
 	relaySocket  string
 	relayPath    string
+	relayOutside bool
+	probeAddress string
 	probePort    int
 	logLevel     string
 	logFormat    string
@@ -28,6 +30,7 @@ type config struct {
 	orphans      time.Duration
 	verifyCloud  bool
 	podsLimit    int
+	kubelet      string
 	pauseImage   string
 	forwarder    int
 	proxyTimeout time.Duration
@@ -169,7 +172,8 @@ const (
 	groupVM      = "Pod VMs"
 	groupTLS     = "TLS between node and VM"
 	groupNetwork = "Pod network"
-	groupLater   = "Accepted without effect outside Kubernetes"
+	groupCluster = "Kubernetes (without effect unless NODE_NAME is set and there is a kubeconfig or a service account)"
+	groupLater   = "Accepted without effect"
 )
 
 // settings is every flag and variable of the adaptor itself. Names and
@@ -185,11 +189,13 @@ func (c *config) daemonSettings() []setting {
 		{groupDaemon, "pods-dir", "PODS_DIR", "folder with one folder for each sandbox: its record and its agent socket", text(&c.podsDir, "/run/peerpod/pods")},
 		{groupDaemon, "relay-socket", "", "control socket of agent-relay; default: relay.sock beside -socket", text(&c.relaySocket, "")},
 		{groupDaemon, "relay-path", "", "agent-relay program; default: beside this program, then PATH", text(&c.relayPath, "")},
-		{groupDaemon, "", "PROBE_PORT", "port on 127.0.0.1 for /startup, /healthz and /readyz; 0: none", number(&c.probePort, 8000, 0, 65535)},
+		{groupDaemon, "relay-external", "RELAY_EXTERNAL", "agent-relay is started by somebody else, as in a DaemonSet of its own: wait for its socket", toggle(&c.relayOutside)},
+		{groupDaemon, "", "PROBE_ADDRESS", "address for PROBE_PORT; in a cluster that of the node lets Prometheus reach /metrics", text(&c.probeAddress, "127.0.0.1")},
+		{groupDaemon, "", "PROBE_PORT", "port for /startup, /healthz, /readyz and /metrics; 0: none", number(&c.probePort, 8000, 0, 65535)},
 		{groupDaemon, "log-level", "", "least level that is logged", choice(&c.logLevel, "info", "debug", "info", "warn", "error")},
 		{groupDaemon, "log-format", "", "form of log lines", choice(&c.logFormat, "text", "text", "json")},
 		{groupDaemon, "node-name", "NODE_NAME", "name of this node in owner tags; default: the host name", text(&c.nodeName, hostname)},
-		{groupDaemon, "cluster-id", "CLUSTER_ID", "name of this cluster in owner tags; without it no instance is deleted that is not on record here. Default outside Kubernetes: the machine id", text(&c.clusterID, "")},
+		{groupDaemon, "cluster-id", "CLUSTER_ID", "name of this cluster in owner tags; without it no instance is deleted that is not on record here. Default: the machine id, in Kubernetes the UID of namespace kube-system", text(&c.clusterID, "")},
 		{groupDaemon, "orphan-timeout", "ORPHAN_TIMEOUT", "remove a sandbox that had no client for so long; 0: never", duration(&c.orphans, 10*time.Minute)},
 		{groupDaemon, "cloud-config-verify", "CLOUD_CONFIG_VERIFY", "check the provider's configuration against the cloud at start; exit if it is wrong", toggle(&c.verifyCloud)},
 	}
@@ -218,7 +224,9 @@ func (c *config) podSettings() []setting {
 		{groupNetwork, "ext-network-via-podvm", "EXTERNAL_NETWORK_VIA_PODVM", "pods reach the outside from their VM, not through the node (experimental)", toggle(&c.externalNet)},
 		{groupNetwork, "pod-subnet-cidrs", "POD_SUBNET_CIDRS", "networks that pods reach through the node with -ext-network-via-podvm", list(&c.podSubnets)},
 
-		{groupLater, "peerpods-limit-per-node", "PEERPODS_LIMIT_PER_NODE", "pod VMs that the node advertises; negative: do not advertise", number(&c.podsLimit, 10, -1<<31, 1<<31-1)},
+		{groupCluster, "peerpods-limit-per-node", "PEERPODS_LIMIT_PER_NODE", "pod VMs that the node advertises; negative: do not advertise", number(&c.podsLimit, 10, -1<<31, 1<<31-1)},
+		{groupCluster, "kubelet-kubeconfig", "KUBELET_KUBECONFIG", "kubeconfigs of the kubelet, the first that is there counts: image pull secrets are read as the node, which may read those of its own pods only. Without one the adaptor's service account needs a Role", text(&c.kubelet, "")},
+
 		{groupLater, "pause-image", "PAUSE_IMAGE", "unused since pause runs in the VM", text(&c.pauseImage, "")},
 	}
 }
@@ -278,7 +286,8 @@ func (c *config) finish(getenv func(string) string) {
 	if c.relaySocket == "" {
 		c.relaySocket = filepath.Join(filepath.Dir(c.socket), "relay.sock")
 	}
-	if c.clusterID == "" && getenv("KUBERNETES_SERVICE_HOST") == "" {
+	inCluster := getenv("KUBERNETES_SERVICE_HOST") != "" || getenv("NODE_NAME") != "" && getenv("KUBECONFIG") != ""
+	if c.clusterID == "" && !inCluster {
 		c.clusterID = machineID()
 	}
 }
