@@ -119,6 +119,7 @@ func (p *Pod) watchOOM() {
 		p.mu.Lock()
 		p.oom[ev.ContainerId] = true
 		p.mu.Unlock()
+		p.spec.OnOOM(ev.ContainerId)
 	}
 }
 

@@ -216,12 +216,7 @@ func (c *Container) Stats(ctx context.Context) (resp *agent.StatsContainerRespon
 
 // Update changes the limits; see [ContainerSpec] for units and zero values.
 func (c *Container) Update(ctx context.Context, memoryBytes, milliCPU int64) error {
-	res := limits(memoryBytes, milliCPU)
-	res.Devices = []*agent.LinuxDeviceCgroup{{Access: "rwm"}}
-	return within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := c.pod.agent.UpdateContainer(ctx, &agent.UpdateContainerRequest{ContainerId: c.containerID, Resources: res})
-		return c.pod.lost(err)
-	})
+	return c.UpdateResources(ctx, limits(memoryBytes, milliCPU))
 }
 
 // Pause freezes the container's processes.

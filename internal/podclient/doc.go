@@ -44,8 +44,9 @@ const (
 const (
 	guestShared     = "/run/kata-containers/shared/containers"
 	guestContainers = "/run/kata-containers"
-	guestShm        = "/run/kata-containers/sandbox/shm"
 	guestEphemeral  = "/run/kata-containers/sandbox/ephemeral"
+	// GuestShm is the pod's shared memory, made by CreateSandbox.
+	GuestShm = "/run/kata-containers/sandbox/shm"
 )
 
 // Annotation keys that the shim and containerd set.

@@ -101,7 +101,7 @@ func (p *Pod) hosts() []byte {
 func (p *Pod) placeMount(ctx context.Context, containerID string, m Mount) (*agent.Mount, *agent.Storage, error) {
 	switch m.Type {
 	case MountBind:
-		src := guestName(containerID, filepath.Base(m.Source))
+		src := GuestPath(containerID, filepath.Base(m.Source))
 		return bindMount(m, "bind", src), nil, p.copyMount(ctx, m, src)
 	case MountTmpfs:
 		return tmpfsMount(m), nil, nil

@@ -57,6 +57,9 @@ type PodSpec struct {
 	HealthInterval time.Duration
 	// OnEvent, if set, is told of progress. It must not block.
 	OnEvent func(Event)
+	// OnOOM, if set, is told of a container that lost a process for want of
+	// memory. It must not block.
+	OnOOM func(containerID string)
 }
 
 // ErrAgentLost says that the connection to the pod's agent broke or its
@@ -128,6 +131,9 @@ func (s PodSpec) withDefaults() PodSpec {
 	}
 	if s.OnEvent == nil {
 		s.OnEvent = func(Event) {}
+	}
+	if s.OnOOM == nil {
+		s.OnOOM = func(string) {}
 	}
 	return s
 }
@@ -278,7 +284,7 @@ func (s PodSpec) sandboxRequest() *agent.CreateSandboxRequest {
 	return &agent.CreateSandboxRequest{
 		Hostname: s.Hostname, Dns: s.DNS, SandboxPidns: s.SharePIDs, SandboxId: s.ID,
 		Storages: []*agent.Storage{{
-			Driver: "ephemeral", Source: "shm", Fstype: "tmpfs", MountPoint: guestShm,
+			Driver: "ephemeral", Source: "shm", Fstype: "tmpfs", MountPoint: GuestShm,
 			Options: []string{"noexec", "nosuid", "nodev", "mode=1777", fmt.Sprintf("size=%d", s.ShmBytes)},
 		}},
 	}

@@ -234,16 +234,21 @@ func (c *Container) Exec(ctx context.Context, spec ExecSpec) (*Process, error) {
 	}
 	proc := spec.process()
 	proc.Capabilities = defaultCapabilities()
+	return c.ExecProcess(ctx, spec.ID, proc)
+}
+
+// ExecProcess is Exec with a process as it goes over the wire.
+func (c *Container) ExecProcess(ctx context.Context, id string, proc *agent.Process) (*Process, error) {
 	err := within(ctx, CallTimeout, func(ctx context.Context) error {
 		_, err := c.pod.agent.ExecProcess(ctx, &agent.ExecProcessRequest{
-			ContainerId: c.containerID, ExecId: spec.ID, Process: proc,
+			ContainerId: c.containerID, ExecId: id, Process: proc,
 		})
 		return c.pod.lost(err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ExecProcess: %w", err)
 	}
-	return newProcess(c.pod, c.containerID, spec.ID, spec.TTY), nil
+	return newProcess(c.pod, c.containerID, id, proc.Terminal), nil
 }
 
 func (s ExecSpec) process() *agent.Process {

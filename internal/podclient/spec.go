@@ -21,10 +21,10 @@ const cpuPeriod = 100000
 // namespaces without paths, no hooks, cgroup limits of memory and CPU only.
 func (p *Pod) createRequest(spec ContainerSpec, mounts []*agent.Mount, storages []*agent.Storage) *agent.CreateContainerRequest {
 	ann := p.containerAnnotations(spec)
-	rootfs := path.Join(guestContainers, spec.ID, "rootfs")
+	rootfs := GuestRootfs(spec.ID)
 	return &agent.CreateContainerRequest{
 		ContainerId: spec.ID, ExecId: spec.ID, SandboxPidns: p.spec.SharePIDs,
-		Storages: append([]*agent.Storage{pullStorage(spec.Image, rootfs, ann)}, storages...),
+		Storages: append([]*agent.Storage{PullStorage(spec.Image, rootfs, ann)}, storages...),
 		OCI: &agent.Spec{
 			Version: ociVersion, Process: spec.process(), Annotations: ann,
 			Root:   &agent.Root{Path: rootfs, Readonly: spec.ReadonlyRootfs},
@@ -46,8 +46,8 @@ func (s PodSpec) uid() string {
 	return s.ID[:min(len(s.ID), 32)]
 }
 
-// pullStorage makes the guest pull the image; the OCI annotations ride along.
-func pullStorage(image, rootfs string, ann map[string]string) *agent.Storage {
+// PullStorage makes the guest pull the image; the OCI annotations ride along.
+func PullStorage(image, rootfs string, ann map[string]string) *agent.Storage {
 	meta, _ := json.Marshal(map[string]any{"metadata": ann}) // strings always marshal
 	return &agent.Storage{
 		Driver: "image_guest_pull", Source: image, Fstype: "overlay", MountPoint: rootfs,
@@ -124,7 +124,7 @@ func systemMounts() []*agent.Mount {
 		mount("/dev/mqueue", "mqueue", "mqueue", "nosuid", "noexec", "nodev"),
 		mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro"),
 		mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", "ro"),
-		mount("/dev/shm", "bind", guestShm, "rbind"),
+		mount("/dev/shm", "bind", GuestShm, "rbind"),
 	}
 }
 
@@ -141,7 +141,12 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// guestName is where a mount's source goes, as the shim names it.
-func guestName(containerID, base string) string {
+// GuestRootfs is where a container's root file system is in the guest.
+func GuestRootfs(containerID string) string {
+	return path.Join(guestContainers, containerID, "rootfs")
+}
+
+// GuestPath is a new place for a mount's source, as the shim names it.
+func GuestPath(containerID, base string) string {
 	return fmt.Sprintf("%s/%s-%s-%s", guestShared, containerID, NewID()[:16], base)
 }

@@ -27,7 +27,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     snapshotter = "overlayfs"
     default_runtime_name = "kata-remote"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-remote]
-      runtime_type = "io.containerd.kata-remote.v2"
+      runtime_type = "{{.Runtime}}"
       privileged_without_host_devices = true
       pod_annotations = ["io.katacontainers.*"]
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-remote.options]

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,27 +20,40 @@ import (
 	"github.com/outrigger/outrigger/test/stand"
 )
 
-// TestPods shares one node among its cases, as pods do.
+type testCase struct {
+	name string
+	run  func(*testing.T, *client)
+}
+
+// pods are what any shim has to do.
+var pods = []testCase{
+	{"LifeOfAPod", lifeOfAPod},
+	{"ExecWithStdin", execWithStdin},
+	{"ExecOnATerminal", execOnATerminal},
+	{"Stats", stats},
+	{"Update", update},
+	{"OOM", oom},
+	{"ConfigMapUpdate", configMapUpdate},
+	{"Kill", kill},
+	{"TwoContainers", twoContainers},
+	{"SharedProcessNamespace", sharedProcessNamespace},
+	{"FiveAtOnce", fiveAtOnce},
+	{"ManyInARow", manyInARow},
+}
+
+// TestPods is about our own shim.
 func TestPods(t *testing.T) {
-	s := newNode(t)
+	runCases(t, ourShim, append(slices.Clone(pods), own...))
+}
+
+// TestPodsOfKata is about the Kata shim.
+func TestPodsOfKata(t *testing.T) { runCases(t, kataShim, pods) }
+
+// runCases shares one node among its cases, as pods do.
+func runCases(t *testing.T, find func(testing.TB) shim, cases []testCase) {
+	s := newNode(t, find)
 	c := newClient(t, s)
-	for _, tc := range []struct {
-		name string
-		run  func(*testing.T, *client)
-	}{
-		{"LifeOfAPod", lifeOfAPod},
-		{"ExecWithStdin", execWithStdin},
-		{"ExecOnATerminal", execOnATerminal},
-		{"Stats", stats},
-		{"Update", update},
-		{"OOM", oom},
-		{"ConfigMapUpdate", configMapUpdate},
-		{"Kill", kill},
-		{"TwoContainers", twoContainers},
-		{"SharedProcessNamespace", sharedProcessNamespace},
-		{"FiveAtOnce", fiveAtOnce},
-		{"TwentyInARow", twentyInARow},
-	} {
+	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, &client{c.RuntimeServiceClient, s, t.Context()}) })
 	}
 	t.Run("NothingLeft", func(t *testing.T) { nothingLeft(t, s) })
@@ -246,8 +260,8 @@ func fiveAtOnce(t *testing.T, c *client) {
 	}
 }
 
-func twentyInARow(t *testing.T, c *client) {
-	for i := range 20 {
+func manyInARow(t *testing.T, c *client) {
+	for i := range c.node.shim.inARow {
 		onePod(t, c, fmt.Sprintf("in-a-row-%d", i))
 	}
 }
@@ -267,10 +281,11 @@ func onePod(t *testing.T, c *client, name string) {
 func nothingLeft(t *testing.T, s *node) {
 	eventually(t, func() error {
 		var left []string
-		for _, pattern := range []string{s.dir + "/pods/*", s.dir + "/qemu/instances/*", "/run/netns/*"} {
+		for _, pattern := range []string{s.dir + "/pods/*", s.dir + "/qemu/instances/*", "/run/netns/*", "/run/containerd/s/*"} {
 			found, _ := filepath.Glob(pattern)
 			left = append(left, found...)
 		}
+		left = append(left, shimProcesses(s.shim.name, "")...)
 		for _, command := range []string{"ip -o link", "nft list ruleset"} {
 			out := stand.Run(t, strings.Fields(command)[0], strings.Fields(command)[1:]...)
 			for line := range strings.Lines(out) {

@@ -2,8 +2,8 @@
 
 //go:build integration
 
-// Package interop drives pods through the real chain: containerd's CRI, the
-// real Kata shim, cloud-api-adaptor, QEMU, the pod VM.
+// Package interop drives pods through the real chain: containerd's CRI, a shim
+// (ours, and Kata's where it is installed), cloud-api-adaptor, QEMU, the pod VM.
 package interop
 
 import (
@@ -22,11 +22,27 @@ import (
 
 func TestMain(m *testing.M) { testns.Main(m) }
 
-// shimName is what containerd runs for runtime type io.containerd.kata-remote.v2.
-const shimName = "containerd-shim-kata-remote-v2"
+// shim is one of those that a pod may run with. Both read the same
+// configuration file.
+type shim struct {
+	path    string
+	runtime string // containerd's runtime type
+	name    string // what containerd runs for that type
+	inARow  int    // how many pods in sequence
+}
 
-// findShim answers the real Kata shim, or skips.
-func findShim(t testing.TB) string {
+func ourShim(t testing.TB) shim {
+	t.Helper()
+	return shim{stand.Binary(t, "containerd-shim-outrigger-v2"), "io.containerd.outrigger.v2", "containerd-shim-outrigger-v2", 5}
+}
+
+func kataShim(t testing.TB) shim {
+	t.Helper()
+	return shim{findKata(t), "io.containerd.kata-remote.v2", "containerd-shim-kata-remote-v2", 20}
+}
+
+// findKata answers the real Kata shim, or skips.
+func findKata(t testing.TB) string {
 	t.Helper()
 	candidates := []string{"/opt/kata/bin/containerd-shim-kata-v2"}
 	if p, err := exec.LookPath("containerd-shim-kata-v2"); err == nil {
@@ -44,18 +60,20 @@ func findShim(t testing.TB) string {
 // node is one node: containerd and an adaptor on QEMU.
 type node struct {
 	dir        string
+	shim       shim
 	containerd string // socket
 	kubelet    string // kubelet's root folder as the shim knows it
 	registry   *stand.Registry
+	daemon     *stand.Process
+	parent     *testing.T
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T, find func(testing.TB) shim) *node {
 	t.Helper()
 	testns.RequireRoot(t)
-	shim := findShim(t)
 	dir := stand.Dir(t)
-	s := &node{dir: dir, containerd: dir + "/containerd.sock", kubelet: dir + "/kubelet"}
-	s.folders(t, shim)
+	s := &node{dir: dir, shim: find(t), containerd: dir + "/containerd.sock", kubelet: dir + "/kubelet"}
+	s.folders(t)
 	s.syslog(t)
 	s.registry = stand.StartRegistry(t)
 	stand.StartAdaptor(t, s.dir)
@@ -63,14 +81,14 @@ func newNode(t *testing.T) *node {
 	return s
 }
 
-func (s *node) folders(t *testing.T, shim string) {
+func (s *node) folders(t *testing.T) {
 	t.Helper()
 	for _, d := range []string{"bin", "cni", "kubelet", "logs"} {
 		if err := os.MkdirAll(filepath.Join(s.dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(shim, filepath.Join(s.dir, "bin", shimName)); err != nil {
+	if err := os.Symlink(s.shim.path, filepath.Join(s.dir, "bin", s.shim.name)); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
@@ -80,7 +98,7 @@ func (s *node) folders(t *testing.T, shim string) {
 		"cni/99-loopback.conf": `{"cniVersion":"1.0.0","name":"lo","type":"loopback"}`,
 	} {
 		var out bytes.Buffer
-		if err := template.Must(template.New(name).Parse(text)).Execute(&out, map[string]string{"Dir": s.dir}); err != nil {
+		if err := template.Must(template.New(name).Parse(text)).Execute(&out, map[string]string{"Dir": s.dir, "Runtime": s.shim.runtime}); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(s.dir, name), out.Bytes(), 0o644); err != nil {
@@ -89,7 +107,7 @@ func (s *node) folders(t *testing.T, shim string) {
 	}
 }
 
-// syslog listens where the shim insists on logging. /dev is the machine's, so
+// syslog listens where the Kata shim insists on logging. /dev is the machine's, so
 // a private copy is put over it first.
 func (s *node) syslog(t *testing.T) {
 	t.Helper()
@@ -139,10 +157,18 @@ func (s *node) syslog(t *testing.T) {
 
 func (s *node) startContainerd(t *testing.T) {
 	t.Helper()
-	stand.Start(t, stand.Daemon{
+	s.parent = t
+	s.restart(t)
+	stand.Run(t, "ctr", "-a", s.containerd, "-n", "k8s.io", "image", "import", s.registry.Archive(t))
+}
+
+// restart starts containerd, whose life is that of the node's test and not of
+// the case that restarts it.
+func (s *node) restart(t *testing.T) {
+	t.Helper()
+	s.daemon = stand.Start(s.parent, stand.Daemon{
 		Path: "containerd", Args: []string{"-c", s.dir + "/containerd.toml"},
 		Env: []string{"PATH=" + s.dir + "/bin:" + os.Getenv("PATH")},
 		Log: s.dir + "/logs/containerd.log", Socket: s.containerd,
 	})
-	stand.Run(t, "ctr", "-a", s.containerd, "-n", "k8s.io", "image", "import", s.registry.Archive(t))
 }

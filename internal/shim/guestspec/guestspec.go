@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guestspec turns OCI specs of a node into those that the agent in a
+// pod VM gets: nothing in them names what only the node has.
+package guestspec
+
+import (
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// Options are what the OCI spec does not say.
+type Options struct {
+	// Rootfs is the root file system's path in the guest.
+	Rootfs string
+	// Mounts replace those of the spec.
+	Mounts []*agent.Mount
+	// Annotations are added to those of the spec.
+	Annotations map[string]string
+	// NoSeccomp leaves out the seccomp profile.
+	NoSeccomp bool
+}
+
+// Convert answers the guest's spec. Hooks, host namespaces, the hostname
+// (which is the sandbox's) and limits other than memory and CPU stay behind.
+func Convert(in *oci.Spec, o Options) *agent.Spec {
+	out := &agent.Spec{
+		Version: in.Version, Process: Process(in.Process), Mounts: o.Mounts,
+		Root: &agent.Root{Path: o.Rootfs}, Annotations: map[string]string{},
+	}
+	if in.Root != nil {
+		out.Root.Readonly = in.Root.Readonly
+	}
+	for _, from := range []map[string]string{in.Annotations, o.Annotations} {
+		for key, value := range from {
+			out.Annotations[key] = value
+		}
+	}
+	out.Linux = linux(in.Linux, o)
+	return out
+}
+
+// Mount keeps a mount as it is.
+func Mount(in oci.Mount) *agent.Mount {
+	return &agent.Mount{Destination: in.Destination, Type: in.Type, Source: in.Source, Options: in.Options}
+}
+
+// Process is a container's or an exec's; nil stays nil.
+func Process(in *oci.Process) *agent.Process {
+	if in == nil {
+		return nil
+	}
+	out := &agent.Process{
+		Terminal: in.Terminal, User: user(in.User), Args: in.Args, Env: in.Env, Cwd: in.Cwd,
+		Capabilities: capabilities(in.Capabilities), NoNewPrivileges: in.NoNewPrivileges,
+		Rlimits: each(in.Rlimits, rlimit),
+	}
+	if in.ConsoleSize != nil {
+		out.ConsoleSize = &agent.Box{Height: uint32(in.ConsoleSize.Height), Width: uint32(in.ConsoleSize.Width)}
+	}
+	// AppArmor and SELinux labels are the node's: the guest has other policies.
+	if in.OOMScoreAdj != nil {
+		out.OOMScoreAdj = int64(*in.OOMScoreAdj)
+	}
+	return out
+}
+
+func each[In, Out any](in []In, convert func(In) Out) []Out {
+	var out []Out
+	for _, v := range in {
+		out = append(out, convert(v))
+	}
+	return out
+}
+
+func user(in oci.User) *agent.User {
+	return &agent.User{UID: in.UID, GID: in.GID, AdditionalGids: in.AdditionalGids, Username: in.Username}
+}
+
+func rlimit(in oci.POSIXRlimit) *agent.POSIXRlimit {
+	return &agent.POSIXRlimit{Type: in.Type, Hard: in.Hard, Soft: in.Soft}
+}
+
+func capabilities(in *oci.LinuxCapabilities) *agent.LinuxCapabilities {
+	if in == nil {
+		return nil
+	}
+	return &agent.LinuxCapabilities{
+		Bounding: in.Bounding, Effective: in.Effective, Inheritable: in.Inheritable,
+		Permitted: in.Permitted, Ambient: in.Ambient,
+	}
+}
+
+func linux(in *oci.Linux, o Options) *agent.Linux {
+	if in == nil {
+		in = &oci.Linux{}
+	}
+	out := &agent.Linux{
+		Sysctl: in.Sysctl, CgroupsPath: in.CgroupsPath, Resources: Resources(in.Resources),
+		RootfsPropagation: in.RootfsPropagation, MaskedPaths: in.MaskedPaths, ReadonlyPaths: in.ReadonlyPaths,
+		// The guest makes and shares the namespaces; it adds the pod's network.
+		Namespaces: []*agent.LinuxNamespace{{Type: "ipc"}, {Type: "uts"}, {Type: "mount"}},
+	}
+	if !o.NoSeccomp {
+		out.Seccomp = seccomp(in.Seccomp)
+	}
+	return out
+}
+
+// Resources keeps memory and CPU time. Sets of CPUs and memory nodes, devices
+// and block I/O are those of the node.
+func Resources(in *oci.LinuxResources) *agent.LinuxResources {
+	out := &agent.LinuxResources{}
+	if in == nil {
+		return out
+	}
+	if m := in.Memory; m != nil {
+		out.Memory = &agent.LinuxMemory{
+			Limit: value(m.Limit), Reservation: value(m.Reservation), Swap: value(m.Swap),
+			Swappiness: value(m.Swappiness), DisableOOMKiller: value(m.DisableOOMKiller),
+		}
+	}
+	if c := in.CPU; c != nil {
+		out.CPU = &agent.LinuxCPU{
+			Shares: value(c.Shares), Quota: value(c.Quota), Period: value(c.Period),
+			RealtimeRuntime: value(c.RealtimeRuntime), RealtimePeriod: value(c.RealtimePeriod),
+		}
+	}
+	return out
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/ttrpc"
+
+	"github.com/outrigger/outrigger/internal/version"
+)
+
+// socketFD is the listening socket that spawn passes on.
+const socketFD = 3
+
+// ttrpcVar is where containerd says its ttrpc socket is, which takes events.
+const ttrpcVar = "TTRPC_ADDRESS"
+
+// serve is the shim itself.
+func (a *arguments) serve() error {
+	log, err := openLog(a.debug)
+	if err != nil {
+		return err
+	}
+	log = log.With("sandbox", a.id, "namespace", a.namespace)
+	if err := a.serveTasks(log); err != nil {
+		log.Error("the shim ends", "error", err)
+		return err
+	}
+	return nil
+}
+
+func (a *arguments) serveTasks(log *slog.Logger) error {
+	listener, err := net.FileListener(os.NewFile(socketFD, "socket"))
+	if err != nil {
+		return fmt.Errorf("descriptor %d is no socket: use the command start: %w", socketFD, err)
+	}
+	address := os.Getenv(ttrpcVar)
+	if address == "" {
+		return fmt.Errorf("variable %s is empty: containerd 1.3 or newer sets it", ttrpcVar)
+	}
+	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
+	if err != nil {
+		return err
+	}
+	events := NewPublisher(address, a.namespace, log)
+	done := make(chan struct{})
+	service := New(Options{Log: log, Events: events, Getenv: os.Getenv, Exit: func() { close(done) }})
+	taskapi.RegisterTaskService(server, service)
+	go terminateOnSignal(log, service)
+	log.Info("shim starts", "version", version.Version, "pid", os.Getpid())
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(context.Background(), listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving tasks: %w", err)
+	case <-done:
+	}
+	return a.end(log, server, events)
+}
+
+// end lets the answer of Shutdown and the last events out.
+func (a *arguments) end(log *slog.Logger, server *ttrpc.Server, events *Publisher) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	events.Close(ctx)
+	os.Remove(socketPath(a.address, a.namespace, a.id))
+	err := server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil // a caller still waits for something; it will see the end
+	}
+	log.Info("shim ends")
+	return err
+}
+
+// terminateOnSignal removes the VM before the shim ends. containerd's own end
+// and a terminal's hang-up are none of its business.
+func terminateOnSignal(log *slog.Logger, s *Service) {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	log.Warn("told to end: the pod's VM is removed", "signal", (<-signals).String())
+	s.Terminate()
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package interop
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/ttrpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+// own are what our shim promises and Kata's does not keep, or not always.
+var own = []testCase{
+	{"InputThatEndsEarly", inputThatEndsEarly},
+	{"ClearErrors", clearErrors},
+	{"ContainerdRestarts", containerdRestarts},
+	{"VMDies", vmDies},
+	{"ShimKilled", shimKilled},
+}
+
+// shimProcesses answers the process ids of shims whose command line contains id.
+func shimProcesses(name, id string) []string {
+	var found []string
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range paths {
+		line, _ := os.ReadFile(p)
+		args := strings.Split(string(line), "\x00")
+		if filepath.Base(args[0]) == name && strings.Contains(string(line), id) {
+			found = append(found, filepath.Base(filepath.Dir(p)))
+		}
+	}
+	return found
+}
+
+// inputThatEndsEarly has output after the end of input.
+func inputThatEndsEarly(t *testing.T, c *client) {
+	app := c.runPod(t, "early", nil).start(t, "app", nil, "sleep", "infinity")
+	for range 5 {
+		out, err := app.stream(t, strings.NewReader("piped-data\n"), nil, "sh", "-c", "cat; sleep 0.2; echo after")
+		if err != nil || out != "piped-data\nafter\n" {
+			t.Fatalf("exec -i answered %q, %v", out, err)
+		}
+	}
+	if out, _, code := app.exec(t, "cat"); out != "" || code != 0 {
+		t.Errorf("cat without input answered %q, %d", out, code)
+	}
+}
+
+// clearErrors are what reaches the events of a pod that cannot work.
+func clearErrors(t *testing.T, c *client) {
+	p := c.runPod(t, "errors", nil)
+	csi := filepath.Join(c.node.kubelet, "pods/33333333-2222-3333-4444-555555555555/volumes/kubernetes.io~csi/pvc-1/mount")
+	if err := os.MkdirAll(csi, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(c.node.dir, "some.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for source, want := range map[string]string{
+		"/dev/null": "device of the node",
+		socket:      "socket of the node",
+		csi:         "volume of plugin kubernetes.io~csi",
+		"/usr":      "copy_limit_mib",
+	} {
+		config := &cri.ContainerConfig{
+			Metadata: &cri.ContainerMetadata{Name: "app"}, Image: &cri.ImageSpec{Image: c.node.registry.Ref},
+			Mounts:  []*cri.Mount{{ContainerPath: "/mnt", HostPath: source}},
+			LogPath: "app.log",
+			Linux:   &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{}, SecurityContext: &cri.LinuxContainerSecurityContext{}},
+		}
+		created, err := p.CreateContainer(p.ctx, &cri.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.StartContainer(p.ctx, &cri.StartContainerRequest{ContainerId: created.ContainerId})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a mount of %s: error %v, want %q", source, err, want)
+		}
+		if _, err := p.RemoveContainer(p.ctx, &cri.RemoveContainerRequest{ContainerId: created.ContainerId}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// containerdRestarts has one container live through the restart, and one end
+// while containerd is away.
+func containerdRestarts(t *testing.T, c *client) {
+	p := c.runPod(t, "restart", nil)
+	stays := p.start(t, "stays", nil, "sh", "-c", "while :; do echo tick; sleep 0.5; done")
+	ends := p.start(t, "ends", nil, "sh", "-c", "until [ -e /go ]; do sleep 0.1; done; sleep 2; echo last words; exit 6")
+	stays.waitOutput(t, "tick\n")
+	shims := shimProcesses(c.node.shim.name, p.id)
+	ends.exec(t, "touch", "/go")
+	c.node.daemon.Stop(syscall.SIGKILL)
+	waitStopped(t, c.node, p, ends.id)
+	c.node.restart(t)
+
+	eventually(t, func() error {
+		_, err := c.Version(c.ctx, &cri.VersionRequest{})
+		return err
+	})
+	if code, _ := ends.waitExit(t); code != 6 {
+		t.Errorf("exit code %d of the container that ended meanwhile, want 6", code)
+	}
+	ends.waitOutput(t, "last words\n")
+	if out, _, code := stays.exec(t, "sh", "-c", "echo alive; exit 3"); out != "alive\n" || code != 3 {
+		t.Errorf("exec after the restart answered %q, %d", out, code)
+	}
+	before := strings.Count(stays.output(t, "stdout"), "tick")
+	eventually(t, func() error {
+		if now := strings.Count(stays.output(t, "stdout"), "tick"); now <= before {
+			return fmt.Errorf("no output after the restart: %d ticks", now)
+		}
+		return nil
+	})
+	if now := shimProcesses(c.node.shim.name, p.id); !slices.Equal(now, shims) || len(now) != 1 {
+		t.Errorf("shims %v, before the restart %v", now, shims)
+	}
+	if _, err := p.StopContainer(c.ctx, &cri.StopContainerRequest{ContainerId: stays.id, Timeout: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := stays.waitExit(t); code != 143 && code != 137 {
+		t.Errorf("exit code %d after StopContainer", code)
+	}
+}
+
+// waitStopped asks the shim itself, as containerd is away.
+func waitStopped(t *testing.T, s *node, p *pod, container string) {
+	t.Helper()
+	address, err := os.ReadFile(filepath.Join(s.dir, "containerd/state/io.containerd.runtime.v2.task/k8s.io", p.id, "address"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", strings.TrimPrefix(string(address), "unix://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	eventually(t, func() error {
+		state, err := taskapi.NewTaskClient(client).State(context.Background(), &taskapi.StateRequest{ID: container})
+		if err == nil && state.Status != task.Status_STOPPED {
+			err = fmt.Errorf("container is %v", state.Status)
+		}
+		return err
+	})
+}
+
+func vmDies(t *testing.T, c *client) {
+	p := c.runPod(t, "vmdies", nil)
+	app := p.start(t, "app", nil, "sleep", "infinity")
+	qemus := stand.QEMUs(c.node.dir)
+	if len(qemus) != 1 {
+		t.Fatalf("%d QEMUs, want the pod's only", len(qemus))
+	}
+	syscall.Kill(qemus[0], syscall.SIGKILL)
+	if code, _ := app.waitExit(t); code != 255 {
+		t.Errorf("exit code %d, want 255", code)
+	}
+	waitNotReady(t, p)
+	p.remove(t)
+	p.waitGone(t)
+}
+
+func shimKilled(t *testing.T, c *client) {
+	p := c.runPod(t, "shimkilled", nil)
+	app := p.start(t, "app", nil, "sleep", "infinity")
+	shims := shimProcesses(c.node.shim.name, p.id)
+	if len(shims) != 1 {
+		t.Fatalf("%d shims of the pod: %v", len(shims), shims)
+	}
+	pid, _ := strconv.Atoi(shims[0])
+	syscall.Kill(pid, syscall.SIGKILL)
+	if code, _ := app.waitExit(t); code == 0 {
+		t.Errorf("exit code %d", code)
+	}
+	waitNotReady(t, p)
+	// containerd runs the shim's delete, which removes the VM before the pod is.
+	p.waitGone(t)
+}
+
+func waitNotReady(t *testing.T, p *pod) {
+	t.Helper()
+	eventually(t, func() error {
+		res, err := p.PodSandboxStatus(p.ctx, &cri.PodSandboxStatusRequest{PodSandboxId: p.id})
+		if err == nil && res.Status.State != cri.PodSandboxState_SANDBOX_NOTREADY {
+			err = fmt.Errorf("the pod is %v", res.Status.State)
+		}
+		return err
+	})
+}
+
+// waitGone waits until the pod's VM is gone.
+func (p *pod) waitGone(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		if left, _ := filepath.Glob(p.node.dir + "/pods/" + p.id + "*"); len(left) > 0 {
+			return fmt.Errorf("the node still has %v", left)
+		}
+		if qemus := stand.QEMUs(p.node.dir); len(qemus) > 0 {
+			return fmt.Errorf("QEMUs still run: %v", qemus)
+		}
+		return nil
+	})
+}
