@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
-	"sigs.k8s.io/json"
 
 	"github.com/outrigger/outrigger/internal/webhook/podsize"
 )
@@ -41,27 +40,28 @@ func (m *Mutator) Handle(_ context.Context, req admission.Request) admission.Res
 	case req.Operation != admissionv1.Create || req.SubResource != "":
 		return admission.Allowed("only the creation of pods is of interest")
 	}
-	pod := &corev1.Pod{}
-	if err := json.UnmarshalCaseSensitivePreserveInts(req.Object.Raw, pod); err != nil {
+	sent, err := readPod(req.Object.Raw)
+	if err != nil {
 		return badRequest(fmt.Errorf("the pod cannot be read: %w", err))
 	}
-	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName != m.RuntimeClass {
+	if class := sent.Spec.RuntimeClassName; class == nil || *class != m.RuntimeClass {
 		return admission.Allowed("not of runtime class " + m.RuntimeClass)
 	}
-	return m.mutate(req, pod)
+	return m.mutate(req, sent)
 }
 
-func (m *Mutator) mutate(req admission.Request, before *corev1.Pod) admission.Response {
+func (m *Mutator) mutate(req admission.Request, sent *sentPod) admission.Response {
+	before, err := sent.pod()
+	if err != nil {
+		return badRequest(fmt.Errorf("the pod cannot be read: %w", err))
+	}
 	after := before.DeepCopy()
 	size, err := podsize.Mutate(after, m.Slot)
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
 			fmt.Errorf("the pod's VM cannot be sized: %w", err))
 	}
-	ops, err := patch(req.Object.Raw, before, after)
-	if err != nil {
-		return badRequest(fmt.Errorf("the pod cannot be read: %w", err))
-	}
+	ops := patch(sent, before, after)
 	m.Log.Info("sized a pod", "pod", cmp.Or(req.Name, before.Name, before.GenerateName), "namespace", req.Namespace,
 		"vcpus", size.VCPUs, "memory_mib", size.MemoryMiB, "gpus", size.GPUs)
 	return admission.Patched("sized by requests and limits", ops...)

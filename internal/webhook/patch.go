@@ -3,7 +3,6 @@
 package webhook
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,47 +11,19 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	kjson "sigs.k8s.io/json"
 )
 
-// rawPod is what a patch must know of the pod as it was sent. Whatever newer
-// API servers put beside these fields is not touched.
-type rawPod struct {
-	Metadata *struct {
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
-	Spec struct {
-		InitContainers []rawContainer `json:"initContainers"`
-		Containers     []rawContainer `json:"containers"`
-		Resources      rawResources   `json:"resources"`
-	} `json:"spec"`
-}
-
-type (
-	rawContainer struct {
-		Resources rawResources `json:"resources"`
-	}
-	rawResources map[string]json.RawMessage
-)
-
-// patch answers the operations that make before, which was sent as raw, after.
-// It compares only what sizing changes.
-func patch(raw []byte, before, after *corev1.Pod) ([]jsonpatch.Operation, error) {
-	var sent rawPod
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &sent); err != nil {
-		return nil, err
-	}
-	if sent.Metadata == nil {
-		return nil, fmt.Errorf("it has no metadata")
-	}
+// patch answers the operations that make before, which was sent, after. It
+// compares only what sizing changes.
+func patch(sent *sentPod, before, after *corev1.Pod) []jsonpatch.Operation {
 	p := &patcher{}
-	p.strings("/metadata/annotations", sent.Metadata.Annotations == nil, before.Annotations, after.Annotations)
+	p.strings("/metadata/annotations", before.Annotations == nil, before.Annotations, after.Annotations)
 	p.containers("/spec/initContainers", sent.Spec.InitContainers, before.Spec.InitContainers, after.Spec.InitContainers)
 	p.containers("/spec/containers", sent.Spec.Containers, before.Spec.Containers, after.Spec.Containers)
 	p.podResources(sent.Spec.Resources, before.Spec.Resources, after.Spec.Resources)
 	p.strings("/spec/nodeSelector", false, before.Spec.NodeSelector, after.Spec.NodeSelector)
 	p.affinity(before.Spec.Affinity, after.Spec.Affinity)
-	return p.ops, nil
+	return p.ops
 }
 
 type patcher struct{ ops []jsonpatch.Operation }
@@ -88,7 +59,7 @@ var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 // escape writes a key as a part of a JSON pointer (RFC 6901).
 func escape(key string) string { return pointer.Replace(key) }
 
-func (p *patcher) containers(path string, sent []rawContainer, before, after []corev1.Container) {
+func (p *patcher) containers(path string, sent []sentContainer, before, after []corev1.Container) {
 	for i := range after {
 		if equality.Semantic.DeepEqual(before[i].Resources, after[i].Resources) {
 			continue
@@ -97,24 +68,7 @@ func (p *patcher) containers(path string, sent []rawContainer, before, after []c
 	}
 }
 
-// with answers the resources as sent but for requests and limits.
-func (r rawResources) with(now corev1.ResourceRequirements) map[string]any {
-	out := map[string]any{}
-	for key, value := range r {
-		if key != "requests" && key != "limits" {
-			out[key] = value
-		}
-	}
-	if len(now.Requests) > 0 {
-		out["requests"] = now.Requests
-	}
-	if len(now.Limits) > 0 {
-		out["limits"] = now.Limits
-	}
-	return out
-}
-
-func (p *patcher) podResources(sent rawResources, before, after *corev1.ResourceRequirements) {
+func (p *patcher) podResources(sent sentResources, before, after *corev1.ResourceRequirements) {
 	const path = "/spec/resources"
 	switch {
 	case equality.Semantic.DeepEqual(before, after):
