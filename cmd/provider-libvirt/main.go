@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command provider-libvirt is provider libvirt as a program of its own: a process
+// plugin, or a server on a socket. Install it as a file called libvirt, since a
+// plugin's file has the provider's name.
+package main
+
+import (
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/serve"
+	"github.com/outrigger/outrigger/providers/libvirt"
+)
+
+func main() { serve.Main(libvirt.Name, provider.Get(libvirt.Name)) }

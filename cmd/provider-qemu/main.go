@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command provider-qemu is provider qemu as a program of its own: a process
+// plugin, or a server on a socket. Install it as a file called qemu, since a
+// plugin's file has the provider's name.
+package main
+
+import (
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/serve"
+	"github.com/outrigger/outrigger/providers/qemu"
+)
+
+func main() { serve.Main(qemu.Name, provider.Get(qemu.Name)) }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+// Package carriers proves the local providers as other programs: as process
+// plugins and as servers on a socket, with provider-check as a user runs it.
+package carriers
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/test/libvirtd"
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+func TestMain(m *testing.M) { testns.Main(m) }
+
+// some are checks of each kind. All of them run in process, in the providers'
+// own tests, and over every carrier on provider/fake; what a carrier adds is
+// the same for every check of a kind.
+const some = "^(create|create-user-data-once|create-unknown-image|key-concurrent-processes|key-lost-reply|cancel-midway|delete-repeated|delete-empty-id|list-owner|get-absent|console|power|node-address|verify|teardown)$"
+
+// checks is the regular expression of the checks to run.
+func checks(t *testing.T) string {
+	if os.Getenv("OUTRIGGER_CARRIERS") == "all" {
+		return "."
+	}
+	t.Log("some checks of each kind; OUTRIGGER_CARRIERS=all runs them all")
+	return some
+}
+
+func TestQEMU(t *testing.T) {
+	testns.RequireRoot(t)
+	overCarriers(t, "qemu", func(t *testing.T) []string {
+		return []string{
+			"QEMU_STATE_DIR=" + filepath.Join(stand.Dir(t), "qemu"), "QEMU_ACCEL=tcg", "QEMU_MEMORY=96",
+			"QEMU_KERNEL=" + stand.Binary(t, "podvm/vmlinux"), "QEMU_INITRD=" + stand.Binary(t, "podvm/initrd.cpio"),
+		}
+	})
+}
+
+func TestLibvirt(t *testing.T) {
+	testns.RequireRoot(t)
+	d := libvirtd.Start(t, libvirtd.Options{})
+	overCarriers(t, "libvirt", func(t *testing.T) []string {
+		t.Cleanup(func() { d.WantNothing(t) })
+		return append(d.Env(), "LIBVIRT_MEMORY=96", "LIBVIRT_CPU=1", "LIBVIRT_EFI_FIRMWARE=bios", "LIBVIRT_ROOT_DISK_SIZE=0")
+	})
+}
+
+// overCarriers runs the checks on the provider's program as process plugin and
+// as server; settings are its variables.
+func overCarriers(t *testing.T, name string, settings func(*testing.T) []string) {
+	program := filepath.Join(t.TempDir(), name)
+	if err := os.Link(stand.Binary(t, "provider-"+name), program); err != nil {
+		data, err := os.ReadFile(stand.Binary(t, "provider-"+name))
+		if err == nil {
+			err = os.WriteFile(program, data, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("process", func(t *testing.T) {
+		check(t, settings(t), "--plugin", program)
+	})
+	t.Run("socket", func(t *testing.T) {
+		dir, env := stand.Dir(t), settings(t)
+		socket := filepath.Join(dir, "p.sock")
+		stand.Start(t, stand.Daemon{Path: program, Args: []string{"--listen", "unix://" + socket}, Env: env, Log: filepath.Join(dir, "log"), Socket: socket})
+		check(t, nil, "--endpoint", "unix://"+socket)
+	})
+}
+
+func check(t *testing.T, env []string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), stand.Binary(t, "provider-check"), append(args, "--run", checks(t), "--parallel", "4")...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	t.Log(lines[len(lines)-1])
+	if err != nil {
+		t.Errorf("%s: %v\n%s", cmd, err, out)
+	}
+}
