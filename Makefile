@@ -79,6 +79,8 @@ generate: setup ## Write again all generated code
 clean: ## Remove bin/
 	rm -rf bin
 
+include deploy/deploy.mk
+
 ##@ Checking
 
 .PHONY: test-unit

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+
+##@ Kubernetes
+
+# Where images are pushed to and pulled from: a registry and a folder in it.
+PREFIX ?= $(or $(REGISTRY),$(registry),localhost/outrigger)
+TAG    ?= latest
+# The architectures of the images, with commas.
+ARCH   ?= $(shell go env GOARCH)
+IMAGES := cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook
+
+DEPLOY_ENV = PREFIX='$(PREFIX)' TAG='$(TAG)' RESOURCE_CTRL='$(RESOURCE_CTRL)' MONITORING='$(MONITORING)'
+IMAGE_ENV  = PREFIX='$(PREFIX)' TAG='$(TAG)' ARCH='$(ARCH)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' TAGS='$(TAGS)'
+
+.PHONY: image
+image: ## Container images as OCI layouts in bin/images (PREFIX=REGISTRY/FOLDER TAG= ARCH=amd64,arm64)
+	@$(IMAGE_ENV) deploy/images.sh $(IMAGES)
+
+.PHONY: image-qemu
+image-qemu: podvm ## The image of provider-qemu: QEMU and the pod VM image
+	@$(IMAGE_ENV) deploy/images.sh provider-qemu
+
+.PHONY: push
+push: ## Push the images in bin/images to PREFIX, with the credentials of `docker login`
+	@case '$(PREFIX)' in localhost/*) echo "push: set PREFIX=REGISTRY/FOLDER; $(PREFIX) is this machine" >&2; exit 1 ;; esac
+	@for i in bin/images/*; do go run ./cmd/oci-image push $$i '$(PREFIX)'/$$(basename $$i):'$(TAG)' || exit; done
+
+.PHONY: deploy
+deploy: ## Install in the cluster of kubectl (CLOUD_PROVIDER= PREFIX= TAG= RESOURCE_CTRL=false MONITORING=true)
+	@$(DEPLOY_ENV) deploy/deploy.sh apply '$(CLOUD_PROVIDER)'
+
+.PHONY: undeploy
+undeploy: ## Remove it (CLOUD_PROVIDER=)
+	@$(DEPLOY_ENV) deploy/deploy.sh delete '$(CLOUD_PROVIDER)'
+
+# The steps and variables of earlier guides. One program makes the whole image,
+# from Debian's packages, so there is nothing to build it in and no image of
+# another distribution to start from.
+.PHONY: podvm-builder podvm-binaries
+podvm-builder podvm-binaries: ## Nothing to do: `make podvm-image` does all of it
+	@:
+
+.PHONY: podvm-image
+podvm-image: podvm ## The pod VM image for clouds: bin/podvm/podvm-PROVIDER-ARCH.qcow2 (CLOUD_PROVIDER=)
+	@[ -z '$(PODVM_DISTRO)$(IMAGE_URL)' ] || echo "podvm-image: PODVM_DISTRO and IMAGE_URL have no effect: the image is made from Debian's packages alone"
+	@ln -f $(PODVM)/podvm.qcow2 $(PODVM)/podvm-$(or $(CLOUD_PROVIDER),generic)-amd64.qcow2
+	@echo $(PODVM)/podvm-$(or $(CLOUD_PROVIDER),generic)-amd64.qcow2

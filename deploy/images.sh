@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes container images as OCI layout folders, with nothing but Go. Programs
+# are static, the base is nothing but certificates, and equal sources give
+# equal bytes.
+#
+#   deploy/images.sh IMAGE...   cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook provider-qemu
+#
+# Environment: OUT (bin/images), ARCH (this machine's; amd64,arm64 for both),
+# PREFIX (localhost/outrigger), TAG (latest), VERSION, COMMIT, TAGS, CA_CERTIFICATES.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${OUT:-bin/images} arch=${ARCH:-$(go env GOARCH)} prefix=${PREFIX:-localhost/outrigger} tag=${TAG:-latest}
+ca=${CA_CERTIFICATES:-/etc/ssl/certs/ca-certificates.crt}
+module=github.com/outrigger/outrigger
+ldflags="-s -w -X $module/internal/version.Version=${VERSION:-dev} -X $module/internal/version.Commit=${COMMIT:-}"
+
+[ $# -gt 0 ] || { echo "images: name at least one image; see the head of $0" >&2; exit 2; }
+[ -r "$ca" ] || { echo "images: no $ca: install ca-certificates, or set CA_CERTIFICATES to a PEM file of those to trust" >&2; exit 1; }
+
+programs=$(mktemp -d)
+trap 'rm -rf "$programs"' EXIT
+
+compile() { # compile COMMAND...: static, for each architecture
+  local a
+  for a in ${arch//,/ }; do
+    mkdir -p "$programs/$a"
+    CGO_ENABLED=0 GOOS=linux GOARCH=$a go build -trimpath -buildvcs=false -tags "${TAGS:-}" -ldflags "$ldflags" \
+      -o "$programs/$a/" "${@/#/./cmd/}"
+  done
+}
+
+pack() { # pack IMAGE [FLAG]... -- [/PATH=FILE]...
+  local image=$1 flags=()
+  shift
+  while [ "$1" != -- ]; do flags+=("$1"); shift; done
+  shift
+  go run ./cmd/oci-image -output "$out/$image" -tag "$prefix/$image:$tag" -arch "$arch" \
+    -entrypoint "/usr/local/bin/$image" ${flags[@]+"${flags[@]}"} \
+    "/usr/local/bin/$image=$programs/{arch}/$image" /etc/ssl/certs/ca-certificates.crt="$ca" "$@"
+}
+
+# QEMU comes from Debian's packages qemu-system-x86, seabios and e2fsprogs. Its
+# firmware is found by path, its accelerators are loaded by name.
+pack_qemu() {
+  local share=/usr/share/qemu lib files=() file
+  lib=/usr/lib/$(uname -m)-linux-gnu/qemu
+  [ "$arch" = amd64 ] || { echo "images: provider-qemu is for amd64 only, not $arch" >&2; exit 1; }
+  for file in /usr/bin/qemu-system-x86_64 /usr/bin/qemu-img "$lib/accel-tcg-x86_64.so" "$(command -v mkfs.ext4)" /etc/mke2fs.conf \
+    $share/{kvmvapic,linuxboot,linuxboot_dma,multiboot,multiboot_dma,pvh}.bin \
+    /usr/share/seabios/bios-256k.bin /usr/share/OVMF/OVMF_CODE_4M.fd /usr/share/OVMF/OVMF_VARS_4M.fd; do
+    [ -e "$file" ] || { echo "images: no $file: run \`make setup\`" >&2; exit 1; }
+    files+=("$file=$file")
+  done
+  pack provider-qemu -libraries -- "${files[@]}" "/usr/local/bin/podvm=$podvm"
+}
+
+for image in "$@"; do
+  case $image in
+    cloud-api-adaptor | agent-relay) compile "$image"; pack "$image" -- ;;
+    peerpod-ctrl | peerpods-webhook) compile "$image"; pack "$image" -user 65532:65532 -- ;;
+    provider-qemu)
+      podvm=${OUTRIGGER_PODVM_DIR:-bin/podvm}
+      [ -e "$podvm/initrd.cpio" ] || { echo "images: no pod VM image in $podvm: run \`make podvm\`" >&2; exit 1; }
+      compile provider-qemu; pack_qemu ;;
+    *) echo "images: there is no image $image" >&2; exit 2 ;;
+  esac
+done
