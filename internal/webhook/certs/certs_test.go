@@ -215,6 +215,32 @@ func TestRenewalFailsNoCall(t *testing.T) {
 	}
 }
 
+// TestUnpublishedIsNotServed has a registration that cannot be written when a
+// renewal is staged.
+func TestUnpublishedIsNotServed(t *testing.T) {
+	s := newStand(t, registered())
+	k := s.replica(true)
+	s.sync(k)
+	first := serial(t, k)
+	s.now = start.Add(lifetime * 3 / 4)
+	k.Client = interceptor.NewClient(s.client, interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return errors.New("not now")
+		},
+	})
+	for range 3 {
+		if err := k.Sync(t.Context()); err == nil {
+			t.Fatal("want the error of the patch")
+		}
+		if err := s.call(k); err != nil || serial(t, k) != first {
+			t.Fatalf("call: %v; want the first certificate", err)
+		}
+	}
+	if len(s.secret().Data[keyNextCert]) == 0 {
+		t.Error("the renewal was not staged: this test proves nothing")
+	}
+}
+
 func (s *stand) secret() *corev1.Secret {
 	s.t.Helper()
 	secret := &corev1.Secret{}
