@@ -50,7 +50,6 @@ func Config(getenv func(string) string) (*rest.Config, error) {
 	default:
 		return nil, ErrNone
 	}
-	config.QPS, config.Burst = 50, 100 // a bound for a node gone wild; the server has its own
 	return config, nil
 }
 
@@ -77,11 +76,22 @@ func fromFile(path string) (*rest.Config, error) {
 // api speaks to the core group.
 type api struct{ client rest.Interface }
 
+// bounded keeps a node that goes wild from flooding the API server, which has
+// bounds of its own. The library's default of 5 requests a second is for
+// tools.
+func bounded(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	if config.QPS == 0 {
+		config.QPS, config.Burst = 50, 100
+	}
+	return config
+}
+
 func newAPI(config *rest.Config) (*api, error) {
 	scheme := runtime.NewScheme()
 	version := schema.GroupVersion{Version: "v1"}
 	metav1.AddToGroupVersion(scheme, version) // for the server's errors
-	config = rest.CopyConfig(config)
+	config = bounded(config)
 	config.APIPath, config.GroupVersion = "/api", &version
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()

@@ -215,6 +215,10 @@ func (c *claims) write(ctx context.Context, one *claim) error {
 			return err
 		}
 	}
+	if rec.InstanceID == "" && failed == nil && stuck == nil {
+		c.settled(one, &rec, failed, stuck) // that it exists says all there is to say
+		return nil
+	}
 	pp, err := c.peerPods.Update(ctx, one.pp, changes(&rec, failed, stuck)...)
 	if apierrors.IsNotFound(err) {
 		one.pp = nil // somebody removed it; it is made again
@@ -223,10 +227,15 @@ func (c *claims) write(ctx context.Context, one *claim) error {
 		return err
 	}
 	one.pp = pp
-	c.mu.Lock()
-	one.behind = one.rec.Step != rec.Step || one.failed != failed || one.stuck != stuck
-	c.mu.Unlock()
+	c.settled(one, &rec, failed, stuck)
 	return nil
+}
+
+// settled notes that what was known then is written.
+func (c *claims) settled(one *claim, rec *adaptor.Record, failed, stuck *adaptor.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one.behind = one.rec.Step != rec.Step || one.failed != failed || one.stuck != stuck
 }
 
 func (c *claims) make(ctx context.Context, one *claim, rec adaptor.Record) error {

@@ -94,7 +94,7 @@ func New(opts Options) (*Cluster, error) {
 	if c.api, err = newAPI(opts.Config); err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	peerPods, err := peerpod.NewREST(opts.Config)
+	peerPods, err := peerpod.NewREST(bounded(opts.Config))
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
