@@ -17,7 +17,7 @@ programs=(controlplane etcd kube-apiserver kube-controller-manager kube-proxy ku
 if [ ! -e "$dir/.complete" ]; then
   mkdir -p "$cache"
   exec 9>"$cache/.lock"
-  flock 9
+  flock -n 9 || { echo "kube: waiting for another process that builds Kubernetes" >&2; flock 9; }
 fi
 if [ ! -e "$dir/.complete" ]; then
   echo "kube: building Kubernetes $version into $dir" >&2
@@ -39,5 +39,5 @@ if [ ! -e "$dir/.complete" ]; then
   # Of builds for other contents, what nobody has used for a month.
   find "$cache" -mindepth 2 -maxdepth 2 -name .complete -mtime +30 -printf '%h\0' | xargs -0r rm -rf
 fi
-touch -c "$dir/.complete"
+touch -c "$dir/.complete" 2>/dev/null || true # somebody else's cache will do
 echo "$dir"
