@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"syscall"
 
@@ -131,6 +132,11 @@ func (p *Process) writeLoop(r io.Reader) {
 			if werr := p.WriteStdin(context.Background(), buf[:n]); werr != nil {
 				return
 			}
+		}
+		// A reader that its owner has closed is no end of input: nobody cares
+		// any more, since the process has ended.
+		if errors.Is(err, os.ErrClosed) {
+			return
 		}
 		if err != nil {
 			p.CloseStdin(context.Background())

@@ -3,6 +3,7 @@
 package shim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -126,18 +127,21 @@ func (c *Config) read(fromOptions, fromEnv string) error {
 }
 
 func (c *Config) parse(data []byte) error {
-	strict := toml.NewDecoder(strings.NewReader(string(data))).DisallowUnknownFields()
-	err := strict.Decode(c)
+	err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(c)
 	var missing *toml.StrictMissingError
-	if !errors.As(err, &missing) {
-		return err
+	if errors.As(err, &missing) {
+		for _, e := range missing.Errors {
+			c.Ignored = append(c.Ignored, strings.Join(e.Key(), "."))
+		}
+		// That error hides others, which the plain decoder tells.
+		err = toml.Unmarshal(data, c)
 	}
-	for _, e := range missing.Errors {
-		c.Ignored = append(c.Ignored, strings.Join(e.Key(), "."))
+	var bad *toml.DecodeError
+	if errors.As(err, &bad) {
+		line, _ := bad.Position()
+		return fmt.Errorf("line %d, %s: %w", line, strings.Join(bad.Key(), "."), err)
 	}
-	// The strict decoder stops short of nothing but says so at the end; the
-	// plain one tells of bad values among the known keys.
-	return toml.Unmarshal(data, c)
+	return err
 }
 
 func (c *Config) check() error {

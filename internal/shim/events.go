@@ -34,17 +34,18 @@ type Publisher struct {
 	namespace string
 	log       *slog.Logger
 
-	queue chan *types.Envelope
-	once  sync.Once
-	done  chan struct{}
-	conn  *ttrpc.Client // of run only
+	queue   chan *types.Envelope
+	once    sync.Once
+	closing chan struct{}
+	done    chan struct{}
+	conn    *ttrpc.Client // of run only
 }
 
 // NewPublisher sends to containerd's ttrpc socket until Close.
 func NewPublisher(address, namespace string, log *slog.Logger) *Publisher {
 	p := &Publisher{
 		address: address, namespace: namespace, log: log,
-		queue: make(chan *types.Envelope, 4096), done: make(chan struct{}),
+		queue: make(chan *types.Envelope, 4096), closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	go p.run()
 	return p
@@ -107,7 +108,7 @@ func topic(event proto.Message) string {
 
 func (p *Publisher) run() {
 	defer close(p.done)
-	for envelope := range p.queue {
+	for envelope := p.next(); envelope != nil; envelope = p.next() {
 		if err := p.deliver(envelope); err != nil {
 			p.log.Error("an event was dropped", "topic", envelope.Topic, "error", err)
 		}
@@ -117,6 +118,23 @@ func (p *Publisher) run() {
 	}
 }
 
+// next waits for an event; nil is the end: closing, and none left.
+func (p *Publisher) next() *types.Envelope {
+	select {
+	case envelope := <-p.queue:
+		return envelope
+	case <-p.closing:
+	}
+	select {
+	case envelope := <-p.queue:
+		return envelope
+	default:
+		return nil
+	}
+}
+
+// deliver repeats until containerd has the event, it is too old, or the
+// publisher closes.
 func (p *Publisher) deliver(envelope *types.Envelope) error {
 	deadline := envelope.Timestamp.AsTime().Add(eventPatience)
 	for {
@@ -124,7 +142,11 @@ func (p *Publisher) deliver(envelope *types.Envelope) error {
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(eventRetry)
+		select {
+		case <-time.After(eventRetry):
+		case <-p.closing:
+			return err
+		}
 	}
 }
 
@@ -147,10 +169,10 @@ func (p *Publisher) send(envelope *types.Envelope) error {
 	return err
 }
 
-// Close waits for what is queued, at most until ctx ends. Nothing may be
-// published after it.
+// Close waits for what is queued, at most until ctx ends. What is published
+// after it is lost.
 func (p *Publisher) Close(ctx context.Context) {
-	p.once.Do(func() { close(p.queue) })
+	p.once.Do(func() { close(p.closing) })
 	select {
 	case <-p.done:
 	case <-ctx.Done():

@@ -3,7 +3,6 @@
 package shim
 
 import (
-	"context"
 	"sync"
 	"syscall"
 	"time"
@@ -94,15 +93,6 @@ func (p *process) running() (*podclient.Process, *stdio, error) {
 		return nil, nil, failedPrecondition("process %s has not been started", p.id())
 	}
 	return p.run, p.stdio, nil
-}
-
-// stream connects the started process; it ends when exit is called.
-func (p *process) stream(ctx context.Context) {
-	p.run.Stream(p.stdio.streams())
-	if p.stdio.stdin == nil && !p.paths.terminal {
-		// Nobody will ever write: the process reads /dev/null, so to say.
-		p.run.CloseStdin(ctx)
-	}
 }
 
 // abandon gives unread output a limit, see [stdio.Abandon].

@@ -53,7 +53,11 @@ func (c *container) start(ctx context.Context, p *process) error {
 		return err
 	}
 	p.started(run, streams)
-	p.stream(ctx)
+	run.Stream(streams.streams())
+	if streams.stdin == nil && !p.paths.terminal && c.role != roleSandbox {
+		// Nobody will ever write: it reads /dev/null, so to say.
+		run.CloseStdin(ctx)
+	}
 	return nil
 }
 

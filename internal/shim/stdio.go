@@ -118,10 +118,7 @@ func (s *stdio) Abandon(after time.Duration) {
 // output. What has not been read yet stays until it was, or until Close, since
 // a FIFO that nobody holds forgets its content: containerd may be restarting.
 func (s *stdio) Finish() {
-	s.CloseStdin()
-	if s.stdin != nil {
-		s.stdin.Close()
-	}
+	s.stopStdin()
 	for _, f := range []*os.File{s.stdout, s.stderr} {
 		if f == nil {
 			continue
@@ -132,6 +129,15 @@ func (s *stdio) Finish() {
 		}
 		go closeWhenRead(f)
 	}
+}
+
+// stopStdin closes the reader first: its end must not be taken for that of the
+// input.
+func (s *stdio) stopStdin() {
+	if s.stdin != nil {
+		s.stdin.Close()
+	}
+	s.CloseStdin()
 }
 
 // closeWhenRead polls, as a pipe has no event for having become empty.
@@ -156,8 +162,8 @@ func unread(f *os.File) (n int) {
 
 // Close ends the streams at once; a second time is harmless.
 func (s *stdio) Close() {
-	s.CloseStdin()
-	for _, f := range []*os.File{s.stdin, s.stdout, s.stderr} {
+	s.stopStdin()
+	for _, f := range []*os.File{s.stdout, s.stderr} {
 		if f != nil {
 			f.Close()
 		}

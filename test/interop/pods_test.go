@@ -281,11 +281,14 @@ func onePod(t *testing.T, c *client, name string) {
 func nothingLeft(t *testing.T, s *node) {
 	eventually(t, func() error {
 		var left []string
-		for _, pattern := range []string{s.dir + "/pods/*", s.dir + "/qemu/instances/*", "/run/netns/*", "/run/containerd/s/*"} {
+		for _, pattern := range []string{s.dir + "/pods/*", s.dir + "/qemu/instances/*", "/run/netns/*"} {
 			found, _ := filepath.Glob(pattern)
 			left = append(left, found...)
 		}
-		left = append(left, shimProcesses(s.shim.name, "")...)
+		if s.shim.tidy {
+			sockets, _ := filepath.Glob("/run/containerd/s/*")
+			left = append(append(left, sockets...), shimProcesses(s.shim.name, "")...)
+		}
 		for _, command := range []string{"ip -o link", "nft list ruleset"} {
 			out := stand.Run(t, strings.Fields(command)[0], strings.Fields(command)[1:]...)
 			for line := range strings.Lines(out) {

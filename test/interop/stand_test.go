@@ -29,16 +29,17 @@ type shim struct {
 	runtime string // containerd's runtime type
 	name    string // what containerd runs for that type
 	inARow  int    // how many pods in sequence
+	tidy    bool   // leaves no process and no socket
 }
 
 func ourShim(t testing.TB) shim {
 	t.Helper()
-	return shim{stand.Binary(t, "containerd-shim-outrigger-v2"), "io.containerd.outrigger.v2", "containerd-shim-outrigger-v2", 5}
+	return shim{stand.Binary(t, "containerd-shim-outrigger-v2"), "io.containerd.outrigger.v2", "containerd-shim-outrigger-v2", 5, true}
 }
 
 func kataShim(t testing.TB) shim {
 	t.Helper()
-	return shim{findKata(t), "io.containerd.kata-remote.v2", "containerd-shim-kata-remote-v2", 20}
+	return shim{findKata(t), "io.containerd.kata-remote.v2", "containerd-shim-kata-remote-v2", 20, false}
 }
 
 // findKata answers the real Kata shim, or skips.

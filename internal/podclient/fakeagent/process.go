@@ -137,8 +137,23 @@ func (p *process) start() error {
 	return nil
 }
 
+// closeAll closes the streams of a process that was never started.
+func (p *process) closeAll() {
+	for _, f := range append(p.inner, p.stdin, p.stdout, p.stderr) {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
 func (p *process) kill(sig syscall.Signal, group bool) {
 	if p.cmd.Process == nil {
+		// Killed before its start: it will never have an exit of its own.
+		if sig == syscall.SIGKILL && p.status == 0 {
+			p.status = 128 + int32(sig)
+			p.closeAll()
+			close(p.exited)
+		}
 		return
 	}
 	pid := p.cmd.Process.Pid
