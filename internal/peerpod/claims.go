@@ -94,9 +94,11 @@ func (c *Claims) update(ctx context.Context, pp *v1alpha1.PeerPod, changes []Cha
 		if err != nil {
 			return nil, err
 		}
-		// The first write made a new version; the status is decided from that.
+		// The first write made a new version of the object that the status was
+		// decided from; nothing else has changed in it.
+		status := withGeneration(pp.Status, pp.Generation, now.Generation)
 		pp = now
-		if patches, err = Diff(pp, changes...); err != nil {
+		if patches, err = Diff(pp, func(pp *v1alpha1.PeerPod) { pp.Status = status }); err != nil {
 			return nil, err
 		}
 	}
@@ -104,6 +106,16 @@ func (c *Claims) update(ctx context.Context, pp *v1alpha1.PeerPod, changes []Cha
 		return pp, nil
 	}
 	return c.API.Patch(ctx, pp.Namespace, pp.Name, "status", patches.Status)
+}
+
+// withGeneration answers the status as observed with another generation.
+func withGeneration(status v1alpha1.PeerPodStatus, old, now int64) v1alpha1.PeerPodStatus {
+	for i := range status.Conditions {
+		if status.Conditions[i].ObservedGeneration == old {
+			status.Conditions[i].ObservedGeneration = now
+		}
+	}
+	return status
 }
 
 // Release deletes the PeerPod of an instance that is gone, or was never made:

@@ -232,8 +232,7 @@ func (c *Clouds) Close() error {
 		e := c.entry(name)
 		e.mu.Lock()
 		if e.slot != nil {
-			<-e.slot.replace(nil)
-			errs = append(errs, e.slot.loaded.Close())
+			errs = append(errs, e.slot.close())
 		}
 		e.mu.Unlock()
 	}

@@ -27,8 +27,9 @@ type slot struct {
 	configuring sync.Mutex
 	values      config.Values // of current; guarded by configuring
 
-	mu      sync.Mutex
-	current *connection
+	mu       sync.Mutex
+	current  *connection
+	retiring sync.WaitGroup // connections not torn down yet
 }
 
 // connection is a provider with its users counted.
@@ -36,7 +37,6 @@ type connection struct {
 	provider provider.Provider
 	users    int
 	retired  bool
-	idle     chan struct{} // closed when torn down
 }
 
 // load finds the provider. It is not configured yet.
@@ -116,33 +116,37 @@ func (s *slot) connected() bool {
 }
 
 // replace puts p, or nothing, in the place of the present connection, which is
-// torn down when its last call has ended. It answers the channel closed then.
-func (s *slot) replace(p provider.Provider) <-chan struct{} {
+// torn down when its last call has ended.
+func (s *slot) replace(p provider.Provider) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.current
 	s.current = nil
 	if p != nil {
-		s.current = &connection{provider: p, idle: make(chan struct{})}
+		s.current = &connection{provider: p}
 	}
-	if old == nil {
-		done := make(chan struct{})
-		close(done)
-		return done
+	if old != nil {
+		old.retired = true
+		s.retiring.Add(1)
+		s.settle(old)
 	}
-	old.retired = true
-	old.settle()
-	return old.idle
 }
 
 // settle ends a retired connection without users; the slot's lock is held.
-func (c *connection) settle() {
+func (s *slot) settle(c *connection) {
 	if c.retired && c.users == 0 {
 		go func() {
-			defer close(c.idle)
+			defer s.retiring.Done()
 			c.provider.Teardown() // its error is about what nobody uses any more
 		}()
 	}
+}
+
+// close waits for the end of running calls.
+func (s *slot) close() error {
+	s.replace(nil)
+	s.retiring.Wait()
+	return s.loaded.Close()
 }
 
 // use answers the present provider and what to call when done with it.
@@ -158,6 +162,6 @@ func (s *slot) use() (provider.Provider, func(), error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		c.users--
-		c.settle()
+		s.settle(c)
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,7 +89,7 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 	if o.Cluster == "" {
 		return nil, fmt.Errorf("%w: the cluster's identity is empty: it tells own instances from those of others", provider.ErrInvalidArgument)
 	}
-	r := newReconciler(mgr, o)
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("peerpod-ctrl"), o)
 	if err := index(mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
@@ -100,13 +101,17 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 	return r.clouds, mgr.Add(&Sweeper{Reconciler: r})
 }
 
-func newReconciler(mgr manager.Manager, o Options) *Reconciler {
-	api := claimsAPI{mgr.GetClient(), mgr.GetAPIReader()}
+// newReconciler answers one whose client reads from a cache and live does not.
+func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
+	api := claimsAPI{cached, live}
 	r := &Reconciler{
-		cached: mgr.GetClient(), live: mgr.GetAPIReader(),
+		cached: cached, live: live,
 		claims: &peerpod.Claims{API: api}, api: api,
-		events:  reporter{mgr.GetEventRecorder("peerpod-ctrl")},
-		metrics: newMeters(o.Registry), options: o, log: o.Log, now: time.Now,
+		events: reporter{recorder}, metrics: newMeters(o.Registry),
+		options: o, log: o.Log, now: o.Cloud.Now,
+	}
+	if r.now == nil {
+		r.now = time.Now
 	}
 	o.Cloud.Owner = map[string]string{provider.TagCluster: peerpod.TagValue(o.Cluster)}
 	o.Cloud.Listed = r.waiters.wake

@@ -184,7 +184,7 @@ func (r *Reconciler) adopt(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile
 	}
 	r.events.tell(pp, peerpod.ReasonAdopted, "Adopt", fmt.Sprintf("instance %s was made for this sandbox and not noted by node %s", instance.ID, pp.Spec.NodeName))
 	_, err = r.claims.Update(ctx, pp, func(now *v1alpha1.PeerPod) {
-		if now.Spec.InstanceID == "" {
+		if now.Spec.InstanceID == "" || now.Spec.InstanceID == instance.ID {
 			peerpod.Created(describe(instance))(now)
 		}
 	})
