@@ -7,10 +7,12 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger/outrigger/internal/webhook/guestlimits"
 )
 
 // AnnotationRecord holds a Record as JSON.
-const AnnotationRecord = "outrigger.dev/resources"
+const AnnotationRecord = guestlimits.Annotation
 
 // Record says what was taken from a pod. A second call for the same pod sizes
 // it from the record, so that defaults which a LimitRange puts in place of what
