@@ -96,7 +96,7 @@ test-interop: setup build podvm demo-image ## Real containerd and the real Kata 
 	go test -tags integration -count=1 -v -timeout 40m ./test/interop/...
 
 .PHONY: cluster
-cluster: setup build kube ## A Kubernetes cluster of one node, in namespaces of its own, until ^C (root)
+cluster: setup build kube podvm ## Kubernetes with Outrigger on one node, in namespaces of its own, until ^C (root)
 	@go run ./test/cluster/dev
 
 .PHONY: lint

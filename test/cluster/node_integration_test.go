@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"os"
@@ -18,10 +17,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/outrigger/outrigger/test/cluster"
 )
@@ -78,6 +73,7 @@ metadata: {name: client}
 spec:
   nodeSelector: {tests: second}
   runtimeClassName: other
+  imagePullSecrets: [{name: puller}]
   terminationGracePeriodSeconds: 1
   containers:
   - name: client
@@ -94,12 +90,17 @@ func TestNode(t *testing.T) {
 		n := cluster.StartNode(t, c, cluster.NodeOptions{Labels: map[string]string{"tests": "first"}})
 		dir = n.Dir
 		t.Logf("node Ready after %s", time.Since(started).Round(time.Millisecond))
+		r := &cluster.Registry{User: "puller", Password: "opensesame"}
+		r.Start(t, c)
+		r.Push(t, "tools:1", cluster.Tools(t).Image)
 		second := cluster.StartNode(t, c, cluster.NodeOptions{
 			Labels:   map[string]string{"tests": "second"},
 			Runtimes: []cluster.Runtime{{Handler: "other", Shim: shim}},
-			Mirrors:  map[string]string{"registry.example": serveTools(t, c.Address)},
+			Mirrors:  map[string]string{"registry.example": r.URL()},
 			Kubelet:  map[string]any{"maxPods": 7},
 		})
+		c.Kubectl(t, "create", "secret", "docker-registry", "puller", "--docker-server=registry.example",
+			"--docker-username="+r.User, "--docker-password="+r.Password)
 		c.Apply(t, pods)
 		c.Kubectl(t, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=180s")
 		t.Logf("pods Ready after %s", time.Since(started).Round(time.Millisecond))
@@ -140,27 +141,6 @@ func node(t *testing.T, c *cluster.ControlPlane, n *cluster.Node) {
 	if out := c.Kubectl(t, "get", "pods", "-o", "name"); out != "" {
 		t.Errorf("pods after deletion: %s", out)
 	}
-}
-
-// serveTools answers the URL of a registry with the image of the pod client.
-func serveTools(t *testing.T, address string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
-	go server.Serve(l)
-	t.Cleanup(func() { server.Close() })
-	tag, err := name.NewTag(l.Addr().String()+"/tools:1", name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	image := cluster.Tools(t)
-	if err := remote.Write(tag, image.Image); err != nil {
-		t.Fatal(err)
-	}
-	return "http://" + l.Addr().String()
 }
 
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`)

@@ -77,9 +77,17 @@ func inside(dir string) int {
 }
 
 func up(t *session, dir string) {
-	fmt.Println("cluster: starting kube-apiserver, controllers, containerd, kubelet and kube-proxy")
+	fmt.Println("cluster: starting kube-apiserver, controllers, containerd, kubelet, kube-proxy and cloud-api-adaptor")
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
-	n := cluster.StartNode(t, c, cluster.NodeOptions{})
+	r := &cluster.Registry{}
+	r.Start(t, c)
+	n := cluster.StartNode(t, c, cluster.NodeOptions{
+		Runtimes: runtimes(t),
+		Mirrors:  map[string]string{r.Host: r.URL()},
+	})
+	startOutrigger(t, n)
+	given, pod := manifests(r.Push(t, "tools:1", cluster.Tools(t).Image))
+	c.Apply(t, given)
 	f := &folder{t: t, dir: filepath.Dir(os.Getenv(socketVar))}
 	t.Cleanup(f.remove)
 	l, err := net.Listen("unix", f.path("api.sock"))
@@ -90,7 +98,8 @@ func up(t *session, dir string) {
 	f.write("kubeconfig", 0o600, c.KubeconfigFor(t, os.Getenv(serverVar)))
 	f.write("kubectl", 0o700, fmt.Sprintf(kubectlScript, f.path("kubeconfig"), filepath.Join(cluster.Programs(t), "kubectl")))
 	f.write("node", 0o700, fmt.Sprintf(nodeScript, n.Name, n.MountNamespace()))
-	fmt.Printf(help, n.Name, dir, cluster.ToolsImage, n.Dir, c.Log)
+	f.write("hello.yaml", 0o600, pod)
+	fmt.Printf(help, n.Name, dir, r.Host, n.Dir, c.Log)
 }
 
 const kubectlScript = `#!/bin/sh
@@ -112,11 +121,14 @@ exit 1
 const help = `
 Node %[1]s is Ready. In another terminal:
 
-  %[2]s/kubectl get nodes
-  %[2]s/node ip addr            # on the node
-  export KUBECONFIG=%[2]s/kubeconfig    # for other clients
+  %[2]s/kubectl apply -f %[2]s/hello.yaml    # a pod in its own VM
+  %[2]s/kubectl wait --for=condition=Ready pod/hello
+  %[2]s/kubectl logs hello
+  %[2]s/node ip addr                         # a command on the node
+  export KUBECONFIG=%[2]s/kubeconfig         # for other clients
 
-It has the image %[3]s (busybox and more; use imagePullPolicy: Never).
+Pods without a RuntimeClass run on the node itself. The image of the example,
+%[3]s/tools:1, has busybox; nothing can be pulled from outside.
 Logs are in %[4]s/log and %[5]s.
 ^C removes everything.
 `
