@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// metricName matches those of this product in an expression.
+var metricName = regexp.MustCompile(`\b(?:outrigger_adaptor|peerpod_ctrl)_[a-z_]+`)
+
+// TestAlertsAndDashboardUseMetricsThatExist looks for their names where metrics
+// are defined.
+func TestAlertsAndDashboardUseMetricsThatExist(t *testing.T) {
+	source := read(t, "internal/adaptor/metrics") + read(t, "internal/peerpod/controller")
+	found := 0
+	for _, file := range []string{"rules.yaml", "outrigger.json"} {
+		text, err := os.ReadFile(filepath.Join(root, "deploy/components/monitoring", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range metricName.FindAllString(string(text), -1) {
+			found++
+			for _, part := range []string{"_bucket", "_count", "_sum"} {
+				name = strings.TrimSuffix(name, part)
+			}
+			// Some are put together from a prefix and the rest.
+			if !strings.Contains(source, `"`+name+`"`) && !strings.Contains(source, `"`+strings.TrimPrefix(name, "outrigger_adaptor_")+`"`) {
+				t.Errorf("%s: there is no metric %s", file, name)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d names of metrics were found", found)
+	}
+}
+
+// read answers all Go files of a folder, tests left out.
+func read(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		all.Write(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+func TestDashboardIsWhole(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "deploy/components/monitoring/outrigger.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Title  string
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	ids := map[int]bool{}
+	for _, p := range board.Panels {
+		if ids[p.ID] || p.Title == "" || len(p.Targets) == 0 || p.Targets[0].Expr == "" {
+			t.Errorf("panel %d %q is not whole, or its id is taken", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+	}
+	if board.Title == "" || len(ids) < 10 {
+		t.Errorf("%q has %d panels", board.Title, len(ids))
+	}
+}

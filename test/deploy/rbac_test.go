@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbac "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// use is where a permission is used.
+type use struct {
+	// file is below the root of the repository; code stands in it.
+	file, code string
+	// why needs to be said only where the code does not.
+	why string
+}
+
+const (
+	adaptorNode   = "internal/adaptor/cluster/node.go"
+	adaptorEvents = "internal/adaptor/cluster/events.go"
+	rest          = "internal/peerpod/rest.go"
+	controller    = "internal/peerpod/controller/controller.go"
+	reconcile     = "internal/peerpod/controller/reconcile.go"
+	ctrlAPI       = "internal/peerpod/controller/api.go"
+	ctrlSettings  = "internal/peerpod/controller/settings.go"
+	ctrlCommand   = "internal/peerpod/command/command.go"
+	hookCommand   = "internal/webhook/command/command.go"
+	hookSecret    = "internal/webhook/certs/keeper.go"
+	hookRegister  = "internal/webhook/certs/registration.go"
+)
+
+// uses is every permission that is granted: "ROLE: VERB RESOURCE [NAME]". None
+// of them lets anybody read Secrets but their own by name, and none a node's
+// adaptor read Secrets at all.
+var uses = map[string]use{
+	"cloud-api-adaptor: get pods":                           {"internal/adaptor/cluster/cluster.go", `"pods"`, "the pod's UID, initdata and pull secrets"},
+	"cloud-api-adaptor: update pods/finalizers":             {"internal/peerpod/claim.go", "BlockOwnerDeletion", "admission plugin OwnerReferencesPermissionEnforcement asks for it when a PeerPod's owner is a Pod"},
+	"cloud-api-adaptor: get nodes":                          {adaptorNode, `api.get(ctx, "", "nodes"`, "what the node advertises now"},
+	"cloud-api-adaptor: patch nodes/status":                 {adaptorNode, `"status"`, "kata.peerpods.io/vm"},
+	"cloud-api-adaptor: get namespaces kube-system":         {"internal/adaptor/cluster/identity.go", `"namespaces"`, "its UID is the cluster's identity"},
+	"cloud-api-adaptor: create events":                      {adaptorEvents, `api.create(ctx, h.rec.PodNamespace, "events"`, ""},
+	"cloud-api-adaptor: patch events":                       {adaptorEvents, `api.patch(ctx, known.namespace, "events"`, "counts repetitions"},
+	"cloud-api-adaptor: get peerpods.confidential":          {rest, "func (r *REST) Get(", ""},
+	"cloud-api-adaptor: list peerpods.confidential":         {rest, "func (r *REST) OfNode(", "those of the node, after a start"},
+	"cloud-api-adaptor: create peerpods.confidential":       {rest, "func (r *REST) Create(", "the claim, before the instance"},
+	"cloud-api-adaptor: patch peerpods.confidential":        {rest, "func (r *REST) Patch(", "instance id and finalizer"},
+	"cloud-api-adaptor: delete peerpods.confidential":       {rest, "func (r *REST) Delete(", "when the instance is gone"},
+	"cloud-api-adaptor: patch peerpods/status.confidential": {rest, "SubResource(subresource)", ""},
+
+	"peerpod-ctrl: get pods":                           {reconcile, "PodName(pp)}, pod)", "whether a PeerPod's pod is still there"},
+	"peerpod-ctrl: get nodes":                          {reconcile, "pp.Spec.NodeName}, nodeMetadata()", "past the cache"},
+	"peerpod-ctrl: list nodes":                         {controller, "source.Kind[client.Object](mgr.GetCache(), nodeMetadata()", "lost nodes"},
+	"peerpod-ctrl: watch nodes":                        {controller, "source.Kind[client.Object](mgr.GetCache(), nodeMetadata()", "lost nodes"},
+	"peerpod-ctrl: get namespaces kube-system":         {rest, `Resource("namespaces")`, "its UID is the cluster's identity"},
+	"peerpod-ctrl: create events.events.k8s.io":        {controller, "GetEventRecorder(", ""},
+	"peerpod-ctrl: patch events.events.k8s.io":         {controller, "GetEventRecorder(", "counts repetitions"},
+	"peerpod-ctrl: get peerpods.confidential":          {ctrlAPI, "a.reader.Get(", ""},
+	"peerpod-ctrl: list peerpods.confidential":         {controller, "&v1alpha1.PeerPod{}, &handler", ""},
+	"peerpod-ctrl: watch peerpods.confidential":        {controller, "&v1alpha1.PeerPod{}, &handler", ""},
+	"peerpod-ctrl: patch peerpods.confidential":        {ctrlAPI, "a.writer.Patch(", "finalizer, adoption"},
+	"peerpod-ctrl: delete peerpods.confidential":       {ctrlAPI, "a.writer.Delete(", "PeerPods whose pod is gone, doubles"},
+	"peerpod-ctrl: patch peerpods/status.confidential": {ctrlAPI, "a.writer.SubResource(", ""},
+	"peerpod-ctrl: get configmaps peer-pods-cm":        {ctrlSettings, "ConfigMapName", "the settings of the provider, anew when they change"},
+	"peerpod-ctrl: list configmaps peer-pods-cm":       {controller, "only(ConfigMapName)", ""},
+	"peerpod-ctrl: watch configmaps peer-pods-cm":      {controller, "only(ConfigMapName)", ""},
+	"peerpod-ctrl: get secrets peer-pods-secret":       {ctrlSettings, "SecretName", "the secret ones"},
+	"peerpod-ctrl: list secrets peer-pods-secret":      {controller, "only(SecretName)", ""},
+	"peerpod-ctrl: watch secrets peer-pods-secret":     {controller, "only(SecretName)", ""},
+	"peerpod-ctrl: create events":                      {ctrlCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"peerpod-ctrl: patch events":                       {ctrlCommand, "LeaderElectionID", "the elector tells on its lease"},
+
+	"peerpod-ctrl: create leases.coordination":                                                     {ctrlCommand, "LeaderElectionID", "creation cannot be bound to a name"},
+	"peerpod-ctrl: get leases.coordination 33f6c5d6.confidentialcontainers.org":                    {ctrlCommand, "33f6c5d6.confidentialcontainers.org", ""},
+	"peerpod-ctrl: update leases.coordination 33f6c5d6.confidentialcontainers.org":                 {ctrlCommand, "33f6c5d6.confidentialcontainers.org", ""},
+	"peerpods-webhook: create leases.coordination":                                                 {hookCommand, "LeaderElectionID", "creation cannot be bound to a name"},
+	"peerpods-webhook: get leases.coordination a3663802.confidential-containers":                   {hookCommand, "a3663802.confidential-containers", ""},
+	"peerpods-webhook: update leases.coordination a3663802.confidential-containers":                {hookCommand, "a3663802.confidential-containers", ""},
+	"peerpods-webhook: get mutatingwebhookconfigurations.admissionregistration peerpods-webhook":   {hookRegister, "c.Get(", ""},
+	"peerpods-webhook: patch mutatingwebhookconfigurations.admissionregistration peerpods-webhook": {hookRegister, "c.Patch(", "its certificate authority and condition"},
+	"peerpods-webhook: create tokenreviews.authentication":                                         {hookCommand, "WithAuthenticationAndAuthorization", "who may read its metrics"},
+	"peerpods-webhook: create subjectaccessreviews.authorization":                                  {hookCommand, "WithAuthenticationAndAuthorization", "who may read its metrics"},
+	"peerpods-webhook: create secrets":                                                             {hookSecret, "k.Client.Create(ctx, secret)", "its certificate; creation cannot be bound to a name"},
+	"peerpods-webhook: get secrets peerpods-webhook-tls":                                           {hookSecret, "k.Client.Get(ctx, k.Secret", ""},
+	"peerpods-webhook: update secrets peerpods-webhook-tls":                                        {hookSecret, "k.Client.Update(ctx, secret)", ""},
+	"peerpods-webhook: create events":                                                              {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"peerpods-webhook: patch events":                                                               {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"peerpods-webhook: create events.events.k8s.io":                                                {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"peerpods-webhook: patch events.events.k8s.io":                                                 {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"peerpods-webhook-metrics-reader: get /metrics":                                                {hookCommand, "WithAuthenticationAndAuthorization", "for whoever scrapes; bound to nobody"},
+}
+
+// grants are the permissions in a render.
+func grants(t *testing.T, all []*unstructured.Unstructured) map[string]bool {
+	t.Helper()
+	granted := map[string]bool{}
+	for _, o := range all {
+		if o.GetKind() != "ClusterRole" && o.GetKind() != "Role" {
+			continue
+		}
+		var role rbac.ClusterRole // rules are where a Role has them
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, one := range expand(rule) {
+				granted[o.GetName()+": "+one] = true
+			}
+		}
+	}
+	return granted
+}
+
+// expand answers "VERB RESOURCE[.GROUP] [NAME]" for all that a rule grants.
+func expand(rule rbac.PolicyRule) []string {
+	var all []string
+	for _, verb := range rule.Verbs {
+		for _, url := range rule.NonResourceURLs {
+			all = append(all, verb+" "+url)
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				one := verb + " " + resource + suffix(group)
+				for _, name := range rule.ResourceNames {
+					all = append(all, one+" "+name)
+				}
+				if len(rule.ResourceNames) == 0 {
+					all = append(all, one)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// suffix shortens the groups of Kubernetes.
+func suffix(group string) string {
+	switch group {
+	case "":
+		return ""
+	case "confidentialcontainers.org":
+		return ".confidential"
+	case "events.k8s.io":
+		return "." + group
+	}
+	return "." + strings.TrimSuffix(group, ".k8s.io")
+}
+
+func TestEveryPermissionIsUsed(t *testing.T) {
+	granted := map[string]bool{}
+	for _, r := range renderings(t) {
+		for one := range grants(t, parse(t, r.render(t))) {
+			granted[one] = true
+			if _, known := uses[one]; !known {
+				t.Errorf("%s: %q is granted; say in uses what for", r.name, one)
+			}
+			if strings.Contains(one, "*") {
+				t.Errorf("%s: %q has a wildcard", r.name, one)
+			}
+		}
+	}
+	for one, use := range uses {
+		if !granted[one] {
+			t.Errorf("%q is granted to nobody", one)
+		}
+		text, err := os.ReadFile(filepath.Join(root, use.file))
+		if err != nil {
+			t.Errorf("%q: %v", one, err)
+		} else if !strings.Contains(string(text), use.code) {
+			t.Errorf("%q: %s has no %q any more: is it still needed?", one, use.file, use.code)
+		}
+	}
+}
+
+// TestRolesAreBoundToTheirAccounts keeps a role from reaching somebody else.
+func TestRolesAreBoundToTheirAccounts(t *testing.T) {
+	for _, o := range parse(t, overlay(t, "qemu")) {
+		if !slices.Contains([]string{"ClusterRoleBinding", "RoleBinding"}, o.GetKind()) {
+			continue
+		}
+		var binding rbac.ClusterRoleBinding
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("[{ServiceAccount  %s %s}]", o.GetName(), namespace)
+		if got := fmt.Sprint(binding.Subjects); got != want || binding.RoleRef.Name != o.GetName() {
+			t.Errorf("%s binds %s to %s, want %s", id(o), binding.RoleRef.Name, got, want)
+		}
+	}
+}
