@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -72,8 +73,26 @@ func folders(t testing.TB, dir string) []string {
 	return names
 }
 
+// rendered keeps renders of this run by what they are of: nothing that they are
+// made from changes.
+var rendered sync.Map
+
+func once(key string, render func() []byte) []byte {
+	if known, ok := rendered.Load(key); ok {
+		return known.([]byte)
+	}
+	fresh := render()
+	rendered.Store(key, fresh)
+	return fresh
+}
+
 // overlay renders an overlay, with components if there are any.
 func overlay(t testing.TB, name string, components ...string) []byte {
+	t.Helper()
+	return once("overlay "+name+fmt.Sprint(components), func() []byte { return build(t, name, components) })
+}
+
+func build(t testing.TB, name string, components []string) []byte {
 	t.Helper()
 	kustomize := tool(t, "kustomize")
 	if len(components) == 0 {
@@ -113,7 +132,8 @@ func helmArgs(variant string, more ...string) []string {
 // chart renders the chart with a values file of testdata.
 func chart(t testing.TB, variant string, more ...string) []byte {
 	t.Helper()
-	return output(t, tool(t, "helm"), helmArgs(variant, more...)...)
+	helm, args := tool(t, "helm"), helmArgs(variant, more...)
+	return once("chart "+strings.Join(args, " "), func() []byte { return output(t, helm, args...) })
 }
 
 // variants are the values files in testdata.
