@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/adaptor"
@@ -28,7 +27,7 @@ import (
 const mostWrites = 8
 
 // scenarios run on the API server in memory and on the real one.
-var scenarios = map[string]func(*testing.T, *rest.Config){
+var scenarios = map[string]func(*testing.T, who){
 	"Lifecycle":              scenarioLifecycle,
 	"APIServerAway":          scenarioAway,
 	"RestartWhileAway":       scenarioRestartWhileAway,
@@ -46,13 +45,14 @@ func TestInMemory(t *testing.T) {
 	for name, scenario := range scenarios {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			scenario(t, newFakeAPI(t).serve())
+			config := newFakeAPI(t).serve()
+			scenario(t, who{config, config, nil})
 		})
 	}
 }
 
-func scenarioLifecycle(t *testing.T, config *rest.Config) {
-	s := newStand(t, config, config, nil)
+func scenarioLifecycle(t *testing.T, w who) {
+	s := newStand(t, w, nil)
 	uid := s.pod("life")
 	asked, gate := fake.Block(fake.OpCreate)
 	s.cloud.Inject(asked)
@@ -98,8 +98,8 @@ func scenarioLifecycle(t *testing.T, config *rest.Config) {
 }
 
 // scenarioAway: pods start and stop without the API server; it is told later.
-func scenarioAway(t *testing.T, config *rest.Config) {
-	s := newStand(t, config, config, nil)
+func scenarioAway(t *testing.T, w who) {
+	s := newStand(t, w, nil)
 	uid := s.pod("stays")
 	s.pod("goes")
 	s.network.cut.Store(true)
@@ -136,8 +136,8 @@ func (s *stand) wantNoInstancesOf(id string) {
 }
 
 // scenarioRestartWhileAway: what could not be written survives the adaptor.
-func scenarioRestartWhileAway(t *testing.T, config *rest.Config) {
-	s := newStand(t, config, config, nil)
+func scenarioRestartWhileAway(t *testing.T, w who) {
+	s := newStand(t, w, nil)
 	s.pod("kept")
 	s.pod("released")
 	s.run("released1", "released")
@@ -184,10 +184,10 @@ var errorCases = []errorCase{
 	{reason: "DiskFull", hint: "free space", tunnel: unix.ENOSPC},
 }
 
-func scenarioErrorClasses(t *testing.T, config *rest.Config) {
+func scenarioErrorClasses(t *testing.T, w who) {
 	for i, c := range errorCases {
 		t.Run(c.reason, func(t *testing.T) {
-			s := newStand(t, config, config, func(s *stand) { s.change = c.apply })
+			s := newStand(t, w, func(s *stand) { s.change = c.apply })
 			if c.fault != nil {
 				s.cloud.Inject(fake.Fail(fake.OpCreate, c.fault).Repeated(-1))
 			}
@@ -223,8 +223,8 @@ func (c *errorCase) apply(o *adaptor.Options) {
 }
 
 // scenarioSameFailure: a pod that fails again and again fills no page.
-func scenarioSameFailure(t *testing.T, config *rest.Config) {
-	s := newStand(t, config, config, nil)
+func scenarioSameFailure(t *testing.T, w who) {
+	s := newStand(t, w, nil)
 	s.pod("again")
 	s.cloud.Inject(fake.Quota().Repeated(-1))
 	const times = 30
@@ -244,13 +244,13 @@ func scenarioSameFailure(t *testing.T, config *rest.Config) {
 	}
 }
 
-func scenarioNodeResource(t *testing.T, config *rest.Config) {
+func scenarioNodeResource(t *testing.T, w who) {
 	advertises := func(owner string, limit int) func(*stand) {
 		return func(s *stand) {
 			s.opts.NodeName, s.opts.Owner, s.opts.Limit, s.opts.Resync = "advertiser", owner, limit, 20*time.Millisecond
 		}
 	}
-	admin, err := newAPI(config)
+	admin, err := newAPI(w.admin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func scenarioNodeResource(t *testing.T, config *rest.Config) {
 	is := func(capacity, owner string) func() bool {
 		return func() bool { c, o := state(); return c == capacity && o == owner }
 	}
-	first := newStand(t, config, config, advertises("first", 10))
+	first := newStand(t, w, advertises("first", 10))
 	first.eventually("first advertises", is("10", "first"))
 	// A kubelet that registers anew drops what it does not know.
 	err = admin.patch(t.Context(), "", "nodes", "advertiser", "status", map[string]any{"status": map[string]any{"capacity": map[string]any{resourceName: nil}}})
@@ -281,9 +281,9 @@ func scenarioNodeResource(t *testing.T, config *rest.Config) {
 	first.close()
 	first.eventually("first withdraws", is("", ""))
 
-	first = newStand(t, config, config, func(s *stand) { advertises("first", 10)(s); s.opts.Resync = time.Hour })
+	first = newStand(t, w, func(s *stand) { advertises("first", 10)(s); s.opts.Resync = time.Hour })
 	first.eventually("first advertises", is("10", "first"))
-	second := newStand(t, config, config, advertises("second", 12))
+	second := newStand(t, w, advertises("second", 12))
 	second.eventually("second advertises", is("12", "second"))
 	first.close()
 	if c, o := state(); c != "12" || o != "second" {
@@ -291,15 +291,15 @@ func scenarioNodeResource(t *testing.T, config *rest.Config) {
 	}
 	second.close()
 	second.eventually("second withdraws", is("", ""))
-	silent := newStand(t, config, config, advertises("third", -1))
+	silent := newStand(t, w, advertises("third", -1))
 	silent.close()
 	if c, o := state(); c != "" || o != "" {
 		t.Errorf("a negative limit advertises %q, %q", c, o)
 	}
 }
 
-func scenarioPullSecrets(t *testing.T, config *rest.Config) {
-	s := newStand(t, config, config, nil)
+func scenarioPullSecrets(t *testing.T, w who) {
+	s := newStand(t, w, func(s *stand) { s.opts.NodeConfig = w.node })
 	auth := base64.StdEncoding.EncodeToString([]byte("me:pass"))
 	s.secret("new", "kubernetes.io/dockerconfigjson", ".dockerconfigjson", `{"auths":{"r1.example":{"auth":"`+auth+`"},"r2.example":{"username":"me","password":"pass"}}}`)
 	s.secret("old", "kubernetes.io/dockercfg", ".dockercfg", `{"r1.example":{"auth":"second"},"r3.example":{"auth":"`+auth+`"}}`)
@@ -342,7 +342,7 @@ func (s *stand) guestFile(id, path string) string {
 }
 
 // scenarioInitdata: a shim that passes the annotation on is not needed.
-func scenarioInitdata(t *testing.T, config *rest.Config) {
+func scenarioInitdata(t *testing.T, w who) {
 	data, err := cloudinit.NewInitData("sha384", "0.1.0", map[string]string{"aa.toml": "x = 1"})
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func scenarioInitdata(t *testing.T, config *rest.Config) {
 			object["metadata"].(map[string]any)["annotations"] = map[string]any{initdataAnnotation: value}
 		}
 	}
-	s := newStand(t, config, config, nil)
+	s := newStand(t, w, nil)
 	s.pod("measured", annotate(text))
 	s.run("measured1", "measured")
 	if got := s.guestFile("measured1", "/run/peerpod/initdata"); got != text {
@@ -375,8 +375,8 @@ func scenarioInitdata(t *testing.T, config *rest.Config) {
 }
 
 // scenarioEditedByHand: what somebody changes or removes is written again.
-func scenarioEditedByHand(t *testing.T, config *rest.Config) {
-	s := newStand(t, config, config, func(s *stand) { s.opts.Resync = 10 * time.Millisecond })
+func scenarioEditedByHand(t *testing.T, w who) {
+	s := newStand(t, w, func(s *stand) { s.opts.Resync = 10 * time.Millisecond })
 	s.pod("edited")
 	s.run("edited1", "edited")
 	var pp *v1alpha1.PeerPod
@@ -398,8 +398,8 @@ func scenarioEditedByHand(t *testing.T, config *rest.Config) {
 	s.eventually("no PeerPod", func() bool { return s.peerPod("edited1", "edited") == nil })
 }
 
-func scenarioPodDeleted(t *testing.T, config *rest.Config) {
-	s := newStand(t, config, config, nil)
+func scenarioPodDeleted(t *testing.T, w who) {
+	s := newStand(t, w, nil)
 	s.pod("deleted")
 	asked, gate := fake.Block(fake.OpCreate)
 	s.cloud.Inject(asked)
@@ -427,8 +427,8 @@ func scenarioPodDeleted(t *testing.T, config *rest.Config) {
 }
 
 // scenarioNoSuchPod: a sandbox that somebody made through the runtime.
-func scenarioNoSuchPod(t *testing.T, config *rest.Config) {
-	s := newStand(t, config, config, nil)
+func scenarioNoSuchPod(t *testing.T, w who) {
+	s := newStand(t, w, nil)
 	s.run("nobody1", "nobody")
 	pp := s.peerPod("nobody1", "nobody")
 	s.eventually("a PeerPod without owner", func() bool { pp = s.peerPod("nobody1", "nobody"); return hasFinalizer(pp) })

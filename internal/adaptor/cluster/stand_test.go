@@ -56,10 +56,13 @@ type stand struct {
 	userData sync.Map // by sandbox id
 }
 
-// newStand makes the stand's node; admin may do all in the cluster, and the
-// adaptor is config.
-func newStand(t testing.TB, admin, config *rest.Config, change func(*stand)) *stand {
+// who may ask the API server: somebody who may do all, the adaptor, and the
+// node, if it has an identity.
+type who struct{ admin, adaptor, node *rest.Config }
+
+func newStand(t testing.TB, w who, change func(*stand)) *stand {
 	t.Helper()
+	admin, config := w.admin, w.adaptor
 	s := &stand{t: t, network: new(network), dir: tempDir(t)}
 	admin = rest.CopyConfig(admin)
 	admin.QPS = -1
