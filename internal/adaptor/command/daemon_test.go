@@ -22,6 +22,7 @@ import (
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/relay"
 	"github.com/outrigger/outrigger/provider/fake"
 )
 
@@ -265,5 +266,34 @@ func TestDaemonOverTheWire(t *testing.T) {
 	}
 	if leaks, _ := cloud.Leaks(); len(leaks) > 0 {
 		t.Errorf("left in the cloud: %v", leaks)
+	}
+}
+
+// TestRelayOfSomebodyElse is waited for, at the start and when it goes away.
+func TestRelayOfSomebodyElse(t *testing.T) {
+	dir := shortDir(t)
+	link := &relayLink{log: slog.New(slog.DiscardHandler), external: true, opts: relay.EnsureOptions{Socket: dir + "/relay.sock"}}
+	defer link.close()
+	short, cancel := context.WithTimeout(t.Context(), 2*dialInterval)
+	defer cancel()
+	if _, err := link.List(short); err == nil || !strings.Contains(err.Error(), "RELAY_EXTERNAL") {
+		t.Errorf("without a relay: %v", err)
+	}
+	awaited := make(chan error, 1)
+	go func() { awaited <- link.await(t.Context()) }()
+	stop := serveRelay(t, dir)
+	if err := <-awaited; err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	os.Remove(dir + "/relay.sock")
+	defer serveRelay(t, dir)()
+	if _, err := link.List(t.Context()); err != nil {
+		t.Errorf("after the relay was replaced: %v", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := (&relayLink{log: link.log, external: true, opts: relay.EnsureOptions{Socket: dir + "/none"}}).await(ended); err == nil {
+		t.Error("await goes on after its context")
 	}
 }
