@@ -60,8 +60,17 @@ var classTable = map[error]classInfo{
 	provider.ErrUnknown:          {"ProviderError", "see the message; it is tried again"},
 }
 
-// Reason answers the CamelCase reason of an error's class.
-func Reason(err error) string { return classTable[provider.Class(err)].reason }
+// Reasoner is implemented by errors that have a reason of their own.
+type Reasoner interface{ Reason() string }
+
+// Reason answers the CamelCase reason of an error: its own, else that of its
+// class.
+func Reason(err error) string {
+	if reasoner := Reasoner(nil); errors.As(err, &reasoner) {
+		return reasoner.Reason()
+	}
+	return classTable[provider.Class(err)].reason
+}
 
 // Hinter is implemented by errors that know what to do about them.
 type Hinter interface{ Hint() string }

@@ -225,7 +225,7 @@ func (r *Reconciler) failed(ctx context.Context, pp *v1alpha1.PeerPod, err error
 	if ctx.Err() != nil {
 		return reconcile.Result{}, err
 	}
-	r.events.warn(pp, reasonOf(err), "Delete", err.Error()+"; "+peerpod.Hint(err))
+	r.events.warn(pp, peerpod.Reason(err), "Delete", err.Error()+"; "+peerpod.Hint(err))
 	_, writeErr := r.claims.Update(ctx, pp, peerpod.DeletionFailed(err, r.now()))
 	if provider.Retryable(err) || writeErr != nil {
 		return reconcile.Result{}, errors.Join(err, writeErr)
@@ -246,12 +246,8 @@ func (e missingProvider) Hint() string {
 	return "set what the message names in ConfigMap " + ConfigMapName + " or Secret " + SecretName + "; it is read again at once"
 }
 
-func reasonOf(err error) string {
-	if errors.As(err, new(missingProvider)) {
-		return peerpod.ReasonProviderMissing
-	}
-	return peerpod.Reason(err)
-}
+// Reason implements peerpod.Reasoner.
+func (e missingProvider) Reason() string { return peerpod.ReasonProviderMissing }
 
 // refuseCluster leaves alone what another cluster made.
 func (r *Reconciler) refuseCluster(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {

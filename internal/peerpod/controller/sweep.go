@@ -63,10 +63,10 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	var wrong error
 	for _, name := range s.providers(all.Items) {
 		c, err := s.clouds.Get(name)
-		if err == nil && c.CanList() {
-			err = s.sweep(ctx, c, all.Items)
+		if err != nil || !c.CanList() {
+			continue // told where settings are read, and on the PeerPods
 		}
-		if err != nil {
+		if err := s.sweep(ctx, c, all.Items); err != nil {
 			wrong = fmt.Errorf("provider %s: %w", name, err) // one is enough: each failed call is counted
 		}
 	}
@@ -312,9 +312,9 @@ func (s *Sweeper) tellLoss(ctx context.Context, pp *v1alpha1.PeerPod, there bool
 		return
 	}
 	now, err := s.claims.Update(ctx, pp.DeepCopy(), change)
-	if err != nil {
+	if client.IgnoreNotFound(err) != nil {
 		s.log.Warn("the loss of an instance cannot be noted", "namespace", pp.Namespace, "pod", peerpod.PodName(pp), "error", err)
-	} else if !there {
+	} else if err == nil && !there {
 		s.events.warn(now, peerpod.ReasonInstanceLost, "Observe", "the cloud does not show instance "+pp.Spec.InstanceID+" any more; delete the pod")
 	}
 }
