@@ -72,7 +72,7 @@ func (w *world) note(n int) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.claims.Update(w.t.Context(), pp, peerpod.Created(v1alpha1.Instance{ID: fmt.Sprintf("fake-%06d", n+1)}), peerpod.Ready)
+	_, err = w.claims.Update(w.t.Context(), pp, peerpod.Created(v1alpha1.Instance{ID: instanceID(n)}), peerpod.Ready)
 	return err
 }
 

@@ -55,10 +55,8 @@ func openFake(c fakeConfig) (provider.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	for n := range c.Size {
-		if _, err := create(context.Background(), cloud, "c1", "web", sandbox(int(n))); err != nil {
-			return nil, err
-		}
+	if c.Size > 0 {
+		return newCrowd(cloud, int(c.Size)), nil
 	}
 	if c.Token == "expired" {
 		for _, op := range []fake.Op{fake.OpList, fake.OpDelete, fake.OpGet} {
@@ -67,6 +65,27 @@ func openFake(c fakeConfig) (provider.Provider, error) {
 	}
 	return cloud, nil
 }
+
+// crowd is a cloud that always lists the same instances.
+type crowd struct {
+	*fake.Cloud
+	list []provider.Instance
+}
+
+func newCrowd(cloud *fake.Cloud, size int) crowd {
+	c := crowd{cloud, make([]provider.Instance, size)}
+	for n := range c.list {
+		tags := map[string]string{provider.TagCluster: "c1", provider.TagKey: sandbox(n)}
+		c.list[n] = provider.Instance{ID: instanceID(n), Key: sandbox(n), Tags: tags, Created: time.Unix(0, 0), State: provider.StateRunning}
+	}
+	return c
+}
+
+func (c crowd) ListInstances(context.Context, map[string]string) ([]provider.Instance, error) {
+	return c.list, nil
+}
+
+func instanceID(n int) string { return fmt.Sprintf("fake-%06d", n) }
 
 func sandbox(n int) string { return fmt.Sprintf("s%d", n) }
 
