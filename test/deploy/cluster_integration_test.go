@@ -128,9 +128,8 @@ func TestOverlayRuns(t *testing.T) {
 		}
 	})
 	c.Apply(t, string(render))
-	for _, one := range workloads {
-		in("rollout", "status", one, "--timeout="+wait)
-	}
+	in("rollout", "status", "deployment/peerpod-ctrl", "--timeout="+wait) // its pod may not be there yet
+	in("wait", "--for=condition=Ready", "pods", "--all", "--timeout="+wait)
 	t.Run("the node advertises VMs", func(t *testing.T) {
 		c.Kubectl(t, "wait", "node", "--all", `--for=jsonpath={.status.allocatable.kata\.peerpods\.io/vm}=10`, "--timeout="+wait)
 	})
