@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/adaptor"
 	"github.com/outrigger/outrigger/internal/adaptor/metrics"
+	"github.com/outrigger/outrigger/internal/adaptor/tracing"
 	"github.com/outrigger/outrigger/internal/podnetwork"
 	"github.com/outrigger/outrigger/internal/podtls"
 	"github.com/outrigger/outrigger/internal/relay"
@@ -66,6 +67,11 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	defer link.close()
 	opts.Relay = link
+	sendTraces, err := d.traces(ctx, &opts)
+	if err != nil {
+		return err
+	}
+	defer sendTraces()
 	kube, err := d.joinCluster(ctx, &opts)
 	if err != nil {
 		return err
@@ -119,6 +125,26 @@ func (d *daemon) serve(ctx context.Context, service *adaptor.Service, socket net
 	defer cancel()
 	server.Shutdown(answering) // its error is that some client never read its answer
 	return err
+}
+
+// traces has the life of sandboxes traced, if the environment names a
+// collector. The answer sends what is left.
+func (d *daemon) traces(ctx context.Context, opts *adaptor.Options) (send func(), err error) {
+	if !tracing.Wanted(d.getenv) {
+		return func() {}, nil
+	}
+	tracer, err := tracing.New(ctx, d.cfg.nodeName, d.log)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	opts.Observers = append(opts.Observers, tracer)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+		defer cancel()
+		if err := tracer.Close(ctx); err != nil {
+			d.log.Warn("the last traces are lost", "error", err)
+		}
+	}, nil
 }
 
 func (d *daemon) tell(state string) {
