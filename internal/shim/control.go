@@ -12,7 +12,6 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/outrigger/outrigger/internal/podclient"
 	"github.com/outrigger/outrigger/internal/shim/guestspec"
 )
 
@@ -22,7 +21,7 @@ func (s *Service) live(id string) (*container, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, _, err = c.init.running()
+	_, err = c.init.running()
 	return c, err
 }
 
@@ -56,7 +55,11 @@ func (s *Service) Resume(ctx context.Context, req *taskapi.ResumeRequest) (*empt
 
 // ResizePty sets the size of a terminal.
 func (s *Service) ResizePty(ctx context.Context, req *taskapi.ResizePtyRequest) (*emptypb.Empty, error) {
-	run, _, err := s.running(req.ID, req.ExecID)
+	_, p, err := s.process(req.ID, req.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	run, err := p.running()
 	if err != nil {
 		return nil, err
 	}
@@ -66,22 +69,14 @@ func (s *Service) ResizePty(ctx context.Context, req *taskapi.ResizePtyRequest) 
 // CloseIO says that no more input will come. It does not wait for what is
 // still in the FIFO.
 func (s *Service) CloseIO(_ context.Context, req *taskapi.CloseIORequest) (*emptypb.Empty, error) {
-	_, streams, err := s.running(req.ID, req.ExecID)
+	_, p, err := s.process(req.ID, req.ExecID)
 	if err != nil {
 		return nil, err
 	}
 	if req.Stdin {
-		streams.CloseStdin()
+		p.closeStdin()
 	}
 	return &emptypb.Empty{}, nil
-}
-
-func (s *Service) running(id, exec string) (*podclient.Process, *stdio, error) {
-	_, p, err := s.process(id, exec)
-	if err != nil {
-		return nil, nil, err
-	}
-	return p.running()
 }
 
 // Update sets the limits of a container.

@@ -24,7 +24,7 @@ func (s *Service) Kill(ctx context.Context, req *taskapi.KillRequest) (*emptypb.
 		go s.ended(c, p, 128+req.Signal)
 		return &emptypb.Empty{}, nil
 	}
-	run, _, err := p.running()
+	run, err := p.running()
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +36,10 @@ func (s *Service) Kill(ctx context.Context, req *taskapi.KillRequest) (*emptypb.
 	} else {
 		err = run.Signal(ctx, sig)
 	}
-	if err != nil && p.state() == task.Status_STOPPED {
-		return nil, notFound("process %s has ended", p.id())
+	if err != nil && c.vm.pod.Err() != nil {
+		// The VM went away meanwhile, perhaps by this very signal; the exit of
+		// all its processes follows.
+		return &emptypb.Empty{}, nil
 	}
 	return &emptypb.Empty{}, wire(err)
 }

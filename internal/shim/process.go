@@ -35,6 +35,7 @@ type process struct {
 	code   uint32
 	at     time.Time
 	killed syscall.Signal
+	noMore bool // no more input will come, said before the start was done
 	exited chan struct{}
 }
 
@@ -81,18 +82,32 @@ func (p *process) started(run *podclient.Process, s *stdio) {
 	if p.killed != 0 {
 		s.Abandon(outputPatience)
 	}
+	if p.noMore {
+		s.CloseStdin()
+	}
 }
 
-func (p *process) running() (*podclient.Process, *stdio, error) {
+// closeStdin may come while the process is still being started: its FIFO is
+// open then, so a client may have written all it has.
+func (p *process) closeStdin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noMore = true
+	if p.stdio != nil {
+		p.stdio.CloseStdin()
+	}
+}
+
+func (p *process) running() (*podclient.Process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.status == task.Status_STOPPED:
-		return nil, nil, notFound("process %s has ended", p.id())
+		return nil, notFound("process %s has ended", p.id())
 	case p.run == nil:
-		return nil, nil, failedPrecondition("process %s has not been started", p.id())
+		return nil, failedPrecondition("process %s has not been started", p.id())
 	}
-	return p.run, p.stdio, nil
+	return p.run, nil
 }
 
 // abandon gives unread output a limit, see [stdio.Abandon].
@@ -112,19 +127,20 @@ func (p *process) kill(sig syscall.Signal) {
 	p.abandon(outputPatience)
 }
 
-// exit records the end; only the first counts. It says whether it was that.
-func (p *process) exit(code uint32) bool {
+// exit records the end, once, and tells of it before anybody who waits for it
+// can go on: so the event of a later Delete comes after.
+func (p *process) exit(code uint32, tell func(at *timestamppb.Timestamp)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.status == task.Status_STOPPED {
-		return false
+		return
 	}
 	p.status, p.code, p.at = task.Status_STOPPED, code, time.Now()
 	if p.stdio != nil {
 		p.stdio.Finish()
 	}
+	tell(timestamppb.New(p.at))
 	close(p.exited)
-	return true
 }
 
 // forget lets go of what the process held.

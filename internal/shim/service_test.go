@@ -131,6 +131,24 @@ func TestExecWithInput(t *testing.T) {
 	}
 }
 
+// A client's FIFO is open, and its input may have ended, before Start is done.
+func TestCloseIOBeforeTheStart(t *testing.T) {
+	r := newRig(t)
+	r.sandbox()
+	f := r.fifos("app")
+	req := &taskapi.CreateTaskRequest{ID: "app", Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr}
+	if err := r.create(req, podSpecOf("container", "cat")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.CloseIO(r.ctx(), &taskapi.CloseIORequest{ID: "app", Stdin: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.start("app", "")
+	if code := r.waitExit("app", ""); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+}
+
 // A client that goes away, as containerd does in a restart, is no end of input.
 func TestInputSurvivesItsWriter(t *testing.T) {
 	r := newRig(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/containerd/api/types/task"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/outrigger/outrigger/internal/podclient"
 	"github.com/outrigger/outrigger/internal/shim/guestspec"
@@ -83,11 +84,9 @@ func (s *Service) ended(c *container, p *process, code uint32) {
 	if p.exec == "" {
 		s.endContainer(c)
 	}
-	if !p.exit(code) {
-		return
-	}
-	_, at := p.result()
-	s.opts.Events.Publish(&events.TaskExit{ContainerID: c.id, ID: p.id(), Pid: pid(), ExitStatus: code, ExitedAt: at})
+	p.exit(code, func(at *timestamppb.Timestamp) {
+		s.opts.Events.Publish(&events.TaskExit{ContainerID: c.id, ID: p.id(), Pid: pid(), ExitStatus: code, ExitedAt: at})
+	})
 }
 
 func (s *Service) endContainer(c *container) {

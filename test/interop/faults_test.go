@@ -6,15 +6,18 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/task"
@@ -28,6 +31,7 @@ import (
 var own = []testCase{
 	{"InputThatEndsEarly", inputThatEndsEarly},
 	{"ClearErrors", clearErrors},
+	{"Ctr", ctr},
 	{"ContainerdRestarts", containerdRestarts},
 	{"VMDies", vmDies},
 	{"ShimKilled", shimKilled},
@@ -98,6 +102,59 @@ func clearErrors(t *testing.T, c *client) {
 			t.Error(err)
 		}
 	}
+}
+
+// ctr runs a container without a pod, which has a VM of its own.
+func ctr(t *testing.T, c *client) {
+	call := func(stdin string, args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(c.ctx, 2*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "ctr", append([]string{"-a", c.node.containerd, "-n", "k8s.io"}, args...)...)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	must := func(args ...string) string {
+		t.Helper()
+		out, err := call("", args...)
+		if err != nil {
+			t.Fatalf("ctr %v: %v\n%s", args, err, out)
+		}
+		return out
+	}
+	ref := c.node.registry.Ref
+	run := []string{"run", "--runtime", c.node.shim.runtime, "--runtime-config-path", c.node.dir + "/shim.toml",
+		"--annotation", "io.kubernetes.cri.image-name=" + ref, "--annotation", "io.kubernetes.cri.sandbox-namespace=default"}
+	out, err := call("", append(slices.Clone(run), "--rm", ref, "once", "sh", "-c", "echo out; exit 4")...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 4 || !strings.HasPrefix(out, "out\n") {
+		t.Errorf("ctr run answered %q, %v", out, err)
+	}
+	must(append(slices.Clone(run), "-d", ref, "stays", "sleep", "infinity")...)
+	if out, err := call("piped\n", "task", "exec", "--exec-id", "e1", "stays", "cat"); err != nil || out != "piped\n" {
+		t.Errorf("a pipe into ctr task exec answered %q, %v", out, err)
+	}
+	must("task", "pause", "stays")
+	if out := must("task", "ls"); !strings.Contains(out, "PAUSED") {
+		t.Errorf("after a pause: %s", out)
+	}
+	must("task", "resume", "stays")
+	must("task", "ps", "stays")
+	if out := must("task", "metrics", "stays"); !strings.Contains(out, "memory.usage_in_bytes") {
+		t.Errorf("metrics: %s", out)
+	}
+	if out, err := call("", "task", "checkpoint", "stays"); err == nil || !strings.Contains(out, "no checkpoints") {
+		t.Errorf("a checkpoint answered %q, %v", out, err)
+	}
+	must("task", "kill", "--signal", "KILL", "stays")
+	eventually(t, func() error {
+		out, err := call("", "task", "delete", "stays")
+		if err != nil && strings.Contains(out, "must be stopped") {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	must("container", "delete", "stays")
 }
 
 // containerdRestarts has one container live through the restart, and one end
