@@ -15,15 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/provider/plugin"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tokenCloud fails calls unless its token is right.
 type tokenCloud struct {

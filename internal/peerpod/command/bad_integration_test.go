@@ -20,6 +20,7 @@ import (
 // TestWithoutTheCRD: a clear end in place of a controller that sees nothing.
 func TestWithoutTheCRD(t *testing.T) {
 	w := &world{t: t, plane: cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})}
+	w.kubeconfig = w.plane.Kubeconfig
 	code, out := w.start(t).exit()
 	if code != 1 || !strings.Contains(out, "no resource peerpods.confidentialcontainers.org/v1alpha1") || !strings.Contains(out, "kubectl apply -k deploy/base/crd") {
 		t.Errorf("exit %d: %s", code, out)
@@ -157,7 +158,7 @@ func (w *world) lease(t *testing.T) {
 	w.configure(w.keys(), "right")
 	leader := w.start(t, "-leader-elect")
 	eventually(t, func() string {
-		if strings.Contains(w.plane.Kubectl(t, "get", "lease", "-n", "system", "-o", "name"), "33f6c5d6.confidentialcontainers.org") {
+		if strings.Contains(w.plane.Kubectl(t, "get", "lease", "-n", namespace, "-o", "name"), "33f6c5d6.confidentialcontainers.org") {
 			return ""
 		}
 		return "the lease"

@@ -103,6 +103,9 @@ func (noUserData) Generate() (string, error) { return "", nil }
 // in.
 const latency = 300 * time.Millisecond
 
+// namespace is that of the manifests.
+const namespace = "confidential-containers-system"
+
 // world is a cluster with the CRD, a cloud and perhaps a controller.
 type world struct {
 	t      testing.TB
@@ -111,6 +114,9 @@ type world struct {
 	claims *peerpod.Claims
 	dir    string
 	cloud  *fake.Cloud
+	// kubeconfig is that of the controller, which may do what its manifest
+	// says and nothing else.
+	kubeconfig string
 }
 
 func newWorld(t testing.TB) *world {
@@ -118,7 +124,9 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, plane: cluster.StartControlPlane(t, cluster.ControlPlaneOptions{}), dir: t.TempDir()}
 	w.plane.Kubectl(t, "apply", "-k", filepath.Join(stand.Root(), "deploy/base/crd"))
 	w.plane.Kubectl(t, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org", "--timeout=60s")
-	w.plane.Kubectl(t, "create", "namespace", "system")
+	w.plane.Kubectl(t, "create", "namespace", namespace)
+	w.plane.Kubectl(t, "apply", "-n", namespace, "-f", filepath.Join(stand.Root(), "deploy/base/controller/rbac.yaml"))
+	w.kubeconfig = w.plane.ServiceAccount(t, namespace, "peerpod-ctrl").Kubeconfig
 	rest := w.plane.RESTConfig()
 	rest.QPS = -1
 	var err error
@@ -139,9 +147,9 @@ func newWorld(t testing.TB) *world {
 func (w *world) configure(keys map[string]string, token string) {
 	w.t.Helper()
 	cm := &corev1.ConfigMap{Data: keys}
-	cm.Namespace, cm.Name = "system", controller.ConfigMapName
+	cm.Namespace, cm.Name = namespace, controller.ConfigMapName
 	secret := &corev1.Secret{StringData: map[string]string{"FAKE_TOKEN": token}}
-	secret.Namespace, secret.Name = "system", controller.SecretName
+	secret.Namespace, secret.Name = namespace, controller.SecretName
 	for _, o := range []client.Object{cm, secret} {
 		o := o.DeepCopyObject().(client.Object)
 		err := w.client.Create(w.t.Context(), o)
@@ -190,11 +198,11 @@ func (l *logBuffer) String() string {
 func (w *world) start(t testing.TB, args ...string) *process {
 	t.Helper()
 	args = append([]string{
-		"-kubeconfig", w.plane.Kubeconfig, "-metrics-bind-address", "0", "-health-probe-bind-address", "0", "-log-format", "text",
+		"-kubeconfig", w.kubeconfig, "-metrics-bind-address", "0", "-health-probe-bind-address", "0", "-log-format", "text",
 		"-sweep-period", "300ms", "-sweep-grace", "3s", "-settle-after", "2s", "-adopt-after", "1s",
 	}, args...)
 	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), done: make(chan struct{}), log: &logBuffer{}}
-	p.cmd.Env = append(os.Environ(), childVar+"=1", "PEERPODS_NAMESPACE=system", "CLUSTER_ID=c1")
+	p.cmd.Env = append(os.Environ(), childVar+"=1", "PEERPODS_NAMESPACE="+namespace, "CLUSTER_ID=c1")
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -202,8 +210,11 @@ func (w *world) start(t testing.TB, args ...string) *process {
 	go func() { p.cmd.Wait(); close(p.done) }()
 	t.Cleanup(func() {
 		p.kill()
+		text := p.log.String()
+		if strings.Contains(text, "forbidden") {
+			t.Error("the controller's role does not let it do all it wants")
+		}
 		if t.Failed() {
-			text := p.log.String()
 			t.Logf("controller, end of its log:\n%s", text[max(0, len(text)-6000):])
 		}
 	})
