@@ -101,5 +101,7 @@ func adaptorConfig() object {
 	return object{
 		"type": "object", "description": "settings of the adaptor by their variables, docs/reference/cloud-api-adaptor.md",
 		"properties": properties, "additionalProperties": false,
+		// OpenTelemetry's own: traces go where these say.
+		"patternProperties": object{"^OTEL_": object{"type": "string"}},
 	}
 }

@@ -82,7 +82,7 @@ func check(schema config.Schema, open, secret map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(open)) {
 		f, known := byEnv[key]
 		switch {
-		case !known && !slices.Contains(command.Env(), key):
+		case !known && !slices.Contains(command.Env(), key) && !strings.HasPrefix(key, "OTEL_"):
 			bad("%s is a setting of neither the adaptor nor provider %s", key, schema.Provider)
 		case known && open[key] != "":
 			if err := f.Check(open[key]); err != nil {
