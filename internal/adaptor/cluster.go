@@ -112,8 +112,9 @@ func (s *Service) tell(change Change) {
 const resolveWait = 2 * time.Second
 
 // resolve completes a record with what the orchestrator knows of the pod. The
-// shim passes the pod's initdata on only where its configuration lets it; a
-// pod that asks for initdata never runs without.
+// shim passes the pod's initdata on only where its configuration lets it, so
+// the pod's annotation is looked at too: who asks for initdata must not run
+// without because of a line in a shim's configuration.
 func (s *Service) resolve(ctx context.Context, rec *Record) error {
 	if s.opts.Cluster == nil {
 		return nil

@@ -4,6 +4,7 @@ package adaptor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -38,6 +39,27 @@ func TestFurthestStepOfARecord(t *testing.T) {
 	} {
 		if got := furthest(name); got != want {
 			t.Errorf("furthest(%s) = %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestFailuresHaveReasons(t *testing.T) {
+	for _, c := range []struct {
+		step string
+		err  error
+		want string
+	}{
+		{stepConnect, errEnded, "InstanceEnded"},
+		{stepConnect, errors.New("no answer"), "AgentUnreachable"},
+		{stepConnect, provider.ErrUnavailable, ""},
+		{stepTunnel, errors.New("no link"), "NetworkFailed"},
+		{stepTunnel, fmt.Errorf("write: %w", unix.ENOSPC), "DiskFull"},
+		{stepInspectNetwork, errors.New("no namespace"), "NetworkFailed"},
+		{stepCreateInstance, errors.New("anything"), ""},
+		{stepCreateInstance, provider.ErrQuota, ""},
+	} {
+		if got := (&StepError{Step: c.step, Err: c.err}).Reason(); got != c.want {
+			t.Errorf("%s, %v: %q, want %q", c.step, c.err, got, c.want)
 		}
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/outrigger/outrigger/provider"
 )
 
 // requestTimeout bounds one request of the background.
@@ -167,7 +169,8 @@ func away(err error) bool {
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return true
+		// An error with a class was decided here, from an answer.
+		return provider.Class(err) == provider.ErrUnknown && !errors.Is(err, errElsewhere)
 	}
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
