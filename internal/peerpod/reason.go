@@ -66,7 +66,7 @@ type Reasoner interface{ Reason() string }
 // Reason answers the CamelCase reason of an error: its own, else that of its
 // class.
 func Reason(err error) string {
-	if reasoner := Reasoner(nil); errors.As(err, &reasoner) {
+	if reasoner := Reasoner(nil); errors.As(err, &reasoner) && reasoner.Reason() != "" {
 		return reasoner.Reason()
 	}
 	return classTable[provider.Class(err)].reason

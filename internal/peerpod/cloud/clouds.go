@@ -122,7 +122,7 @@ func (c *Clouds) Configure(settings Settings) (changed []string, wrong error) {
 	}
 	c.mu.Unlock()
 	names := c.Names()
-	if def := settings.Get(defaultProvider); def != "" && !slices.Contains(names, def) {
+	if def := settings.provider(); def != "" && !slices.Contains(names, def) {
 		names = append(names, def)
 	}
 	var errs []error
@@ -155,12 +155,12 @@ func (c *Clouds) Names() []string {
 func (c *Clouds) Default() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.settings.Get(defaultProvider)
+	return c.settings.provider()
 }
 
 // Get answers the provider of that name; the empty one is the default.
 func (c *Clouds) Get(name string) (*Cloud, error) {
-	if name == "" {
+	if name = canonical(name); name == "" {
 		name = c.Default()
 	}
 	if name == "" {

@@ -29,6 +29,17 @@ func NewSettings(source string, keys ...map[string]string) Settings {
 // Get answers one key; empty when it is not there.
 func (s Settings) Get(key string) string { return s.keys[key] }
 
+// provider is the one of PeerPods that name none.
+func (s Settings) provider() string { return canonical(s.Get(defaultProvider)) }
+
+// canonical undoes how upstream's chart writes one name.
+func canonical(name string) string {
+	if name == "ibmcloudpowervs" {
+		return "ibmcloud-powervs"
+	}
+	return name
+}
+
 // values are the settings that a provider has; the others are somebody else's.
 func (s Settings) values(schema config.Schema) config.Values {
 	values := config.Values{}

@@ -41,7 +41,7 @@ type connection struct {
 
 // load finds the provider. It is not configured yet.
 func load(ctx context.Context, name string, s Settings, o *Options) (*slot, error) {
-	getenv := onlyFor(name, s.Get(defaultProvider), s.pluginEnv(o.Getenv))
+	getenv := onlyFor(name, s.provider(), s.pluginEnv(o.Getenv))
 	loaded, err := o.Load(ctx, plugin.Options{Name: name, Getenv: getenv, Log: o.Log})
 	if err != nil {
 		return nil, err

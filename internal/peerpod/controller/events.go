@@ -3,6 +3,8 @@
 package controller
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
@@ -41,7 +43,7 @@ func (r reporter) both(pp *v1alpha1.PeerPod, kind, reason, action, note string) 
 
 func (r reporter) write(about, related *corev1.ObjectReference, kind, reason, action, note string) {
 	if len(note) > maxNote {
-		note = note[:maxNote-3] + "..."
+		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
 	}
 	var other runtime.Object
 	if related != nil {

@@ -114,7 +114,23 @@ func (s *Sweeper) sweep(ctx context.Context, c *cloud.Cloud, all []v1alpha1.Peer
 	found := s.compare(c, snapshot, claims)
 	s.metrics.sweptAt(c.Name, snapshot.Began, len(snapshot.Instances)-len(found), len(found))
 	s.followUp(ctx, c, snapshot, all)
+	if err := s.reachable(ctx, found); err != nil {
+		s.pardon(c.Name)
+		return err
+	}
 	return s.clearAway(ctx, c, snapshot, s.ripe(c.Name, found))
+}
+
+// reachable: while the API server is away nodes cannot claim what they make,
+// so the time does not count against the suspects.
+func (s *Sweeper) reachable(ctx context.Context, suspects []*provider.Instance) error {
+	if len(suspects) == 0 {
+		return nil
+	}
+	if err := s.live.List(ctx, &v1alpha1.PeerPodList{}, client.Limit(1)); err != nil {
+		return fmt.Errorf("%d unclaimed instances are left alone while the API server does not answer: %w", len(suspects), err)
+	}
+	return nil
 }
 
 // claimsOf answers the PeerPods by key. All providers' count: two names may be

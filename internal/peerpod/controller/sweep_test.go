@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,8 +11,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-
-	"context"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpod"
@@ -84,6 +83,28 @@ func TestSweepDeletesNothingWithoutTheAPI(t *testing.T) {
 		t.Errorf("%v, want %v", err, down)
 	}
 	s.wantInstances(i)
+}
+
+// TestSweepStartsAnewAfterAnOutage: nodes could not claim meanwhile.
+func TestSweepStartsAnewAfterAnOutage(t *testing.T) {
+	s := newStand(t, nil)
+	i := s.create("late", "s1")
+	s.sweep(time.Hour)
+	up := s.sweeper.live
+	s.sweeper.live = interceptor.NewClient(s.client.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("refused")
+		},
+	})
+	s.clock.advance(time.Hour)
+	if err := s.sweeper.Sweep(t.Context()); err == nil {
+		t.Error("an outage is passed over")
+	}
+	s.sweeper.live = up
+	s.sweep(time.Hour)
+	s.wantInstances(i)
+	s.sweep(time.Hour)
+	s.wantInstances()
 }
 
 // TestSweepStartsAnewAfterAFailedList: nobody saw it unclaimed all the time.
