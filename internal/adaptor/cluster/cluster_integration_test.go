@@ -5,12 +5,15 @@
 package cluster
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpod"
 	realcluster "github.com/outrigger/outrigger/test/cluster"
 	teststand "github.com/outrigger/outrigger/test/stand"
 )
@@ -33,6 +36,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	}
 	t.Run("PullSecretForbidden", func(t *testing.T) { secretForbidden(t, w) })
 	t.Run("OtherNodesSecrets", func(t *testing.T) { otherNodesSecrets(t, w) })
+	t.Run("APIServerKilled", func(t *testing.T) { apiServerKilled(t, cp, w) })
 	t.Run("RoleForOneNamespace", func(t *testing.T) { roleForOneNamespace(t, cp, w) })
 }
 
@@ -78,6 +82,37 @@ func otherNodesSecrets(t *testing.T, w who) {
 	if err := asNode.get(t.Context(), namespace, "secrets", "elsewhere", nil); !apierrors.IsForbidden(err) {
 		t.Errorf("the node reads another node's Secret: %v", err)
 	}
+}
+
+// apiServerKilled: pods start, stop and fail while there is no API server.
+func apiServerKilled(t *testing.T, cp *realcluster.ControlPlane, w who) {
+	s := newStand(t, w, nil)
+	const pods = 10
+	for i := range pods {
+		s.pod(fmt.Sprint("killed-", i))
+	}
+	s.run("k0", "killed-0")
+	s.eventually("a PeerPod", func() bool { return s.peerPod("k0", "killed-0") != nil })
+	cp.Kill()
+	for i := 1; i < pods; i++ {
+		s.run(fmt.Sprint("k", i), fmt.Sprint("killed-", i))
+	}
+	for i := range pods / 2 {
+		s.remove(fmt.Sprint("k", i))
+		s.wantNoInstancesOf(fmt.Sprint("k", i))
+	}
+	cp.Start(t)
+	for i := range pods {
+		s.eventually(fmt.Sprint("the PeerPod of ", i, " is as its sandbox"), func() bool {
+			pp := s.peerPod(fmt.Sprint("k", i), fmt.Sprint("killed-", i))
+			if i < pods/2 {
+				return pp == nil
+			}
+			return pp != nil && pp.Status.Phase == v1alpha1.PhaseReady && len(pp.OwnerReferences) == 1
+		})
+	}
+	s.event("killed-9", peerpod.ReasonReady)
+	s.eventually("no backlog", func() bool { return s.cluster.Backlog() == 0 && len(s.service.States()) == 1 })
 }
 
 // roleForOneNamespace: what the Event of a refusal tells to do helps.

@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,11 +111,11 @@ func (r *recorder) observe(change adaptor.Change) {
 		}
 	case adaptor.ChangeFailed:
 		if !interrupted(change.Err) {
-			r.warn(&rec, reasonOf(change.Err), describe(change.Err))
+			r.warn(&rec, peerpod.Reason(change.Err), describe(change.Err))
 		}
 	case adaptor.ChangeStuck:
 		if !errors.Is(change.Err, errRelease) {
-			r.warn(&rec, "Removal"+reasonOf(change.Err), "the pod's VM is not removed yet, it is tried again: "+describe(change.Err))
+			r.warn(&rec, "Removal"+peerpod.Reason(change.Err), "the pod's VM is not removed yet, it is tried again: "+describe(change.Err))
 		}
 	}
 }
@@ -126,15 +125,6 @@ func rounded(d time.Duration) time.Duration {
 		return d.Round(100 * time.Millisecond)
 	}
 	return d.Round(time.Millisecond)
-}
-
-// reasonOf names an error in one word.
-func reasonOf(err error) string {
-	var step *adaptor.StepError
-	if errors.As(err, &step) {
-		return cmp.Or(step.Reason(), peerpod.Reason(step.Err))
-	}
-	return peerpod.Reason(err)
 }
 
 // describe says what failed, why, and what to do, within what an Event holds.

@@ -173,6 +173,9 @@ func (f *fakeAPI) patch(path string, old map[string]any, body []byte, kind strin
 		return http.StatusConflict, nil
 	}
 	if strings.Contains(path, "/peerpods/") {
+		if strings.Contains(string(body), `"reason":""`) {
+			return http.StatusUnprocessableEntity, nil // as the schema has it
+		}
 		keep := "status"
 		if status {
 			keep = "spec"

@@ -209,6 +209,11 @@ func scenarioErrorClasses(t *testing.T, w who) {
 				t.Errorf("event %+v", e)
 			}
 			s.eventually("the PeerPod is released", func() bool { return s.peerPod(id, name) == nil && len(s.service.States()) == 0 })
+			for _, e := range s.events(name) {
+				if e.Type == warning && e.Reason != c.reason {
+					t.Errorf("another warning: %+v", e)
+				}
+			}
 		})
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
@@ -310,13 +309,4 @@ func ownedByPod(pp *v1alpha1.PeerPod, uid string) error {
 		}
 	}
 	return fmt.Errorf("owners %v, want pod %s", pp.OwnerReferences, uid)
-}
-
-func condition(pp *v1alpha1.PeerPod, kind string) metav1.Condition {
-	for _, c := range pp.Status.Conditions {
-		if c.Type == kind {
-			return c
-		}
-	}
-	return metav1.Condition{}
 }
