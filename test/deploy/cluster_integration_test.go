@@ -117,9 +117,10 @@ func TestOverlayRuns(t *testing.T) {
 	}
 	render := overlay(t, "qemu")
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
-	cluster.StartNode(t, c, cluster.NodeOptions{
-		Labels: map[string]string{"node.kubernetes.io/worker": ""},
-		Images: images(t, "cloud-api-adaptor", "agent-relay", "peerpod-ctrl", "peerpods-webhook", "provider-qemu"),
+	node := cluster.StartNode(t, c, cluster.NodeOptions{
+		Labels:   map[string]string{"node.kubernetes.io/worker": ""},
+		Runtimes: []cluster.Runtime{{Handler: "kata-remote", Shim: shim(t), PodAnnotations: []string{"io.katacontainers.*"}}},
+		Images:   images(t, "cloud-api-adaptor", "agent-relay", "peerpod-ctrl", "peerpods-webhook", "provider-qemu"),
 	})
 	in := func(args ...string) string { return c.Kubectl(t, append([]string{"-n", namespace}, args...)...) }
 	t.Cleanup(func() {
@@ -134,6 +135,7 @@ func TestOverlayRuns(t *testing.T) {
 		c.Kubectl(t, "wait", "node", "--all", `--for=jsonpath={.status.allocatable.kata\.peerpods\.io/vm}=10`, "--timeout="+wait)
 	})
 	t.Run("the webhook sizes pods", func(t *testing.T) { sized(t, c) })
+	t.Run("a pod gets its VM and leaves nothing", func(t *testing.T) { booted(t, c, node) })
 	t.Run("an update leaves the relay alone", func(t *testing.T) {
 		before := in("get", "pods", "-l", "app.kubernetes.io/name in (agent-relay,provider-qemu)", "-o", podState)
 		in("rollout", "restart", "daemonset/cloud-api-adaptor-daemonset")
@@ -194,6 +196,36 @@ func sized(t *testing.T, c *cluster.ControlPlane) {
 	}
 	if _, ok := made.Spec.NodeSelector["node.kubernetes.io/worker"]; !ok {
 		t.Errorf("node selector %v: the RuntimeClass's is missing", made.Spec.NodeSelector)
+	}
+}
+
+// shim builds the handler of the RuntimeClass.
+func shim(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "containerd-shim-outrigger-v2")
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/containerd-shim-outrigger-v2")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+// booted makes a pod, sees its VM at the provider, and removes it. The VM has no
+// registry to pull from, so its container never starts; the end-to-end tests
+// run containers.
+func booted(t *testing.T, c *cluster.ControlPlane, node *cluster.Node) {
+	t.Helper()
+	c.Apply(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"booted"},"spec":{"runtimeClassName":"kata-remote","terminationGracePeriodSeconds":1,"containers":[{"name":"a","image":"outrigger.test/tools:1","imagePullPolicy":"Never"}]}}`)
+	c.Kubectl(t, "wait", "--for=create", "peerpods", "--all", "--timeout="+wait)
+	c.Kubectl(t, "wait", "--for=jsonpath={.status.phase}=Ready", "peerpods", "--all", "--timeout="+wait)
+	if id := c.Kubectl(t, "get", "peerpods", "-o", "jsonpath={.items[0].spec.instanceID}"); id == "" {
+		t.Error("the PeerPod has no instance")
+	}
+	c.Kubectl(t, "delete", "pod", "booted", "--timeout="+wait)
+	c.Kubectl(t, "wait", "--for=delete", "peerpods", "--all", "--timeout="+wait)
+	if left := strings.Fields(node.Run(t, "ls", "/var/lib/outrigger/qemu/instances")); len(left) > 0 {
+		t.Errorf("instances are left: %v", left)
 	}
 }
 
