@@ -152,6 +152,9 @@ func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest,
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := c.applyPodLimits(); err != nil {
+		return nil, nil, invalid(err)
+	}
 	rootfs := podclient.GuestRootfs(c.id)
 	spec := guestspec.Convert(c.spec, guestspec.Options{
 		Rootfs: rootfs, Mounts: mounts.mounts, Annotations: c.agentAnnotations(), NoSeccomp: c.vm.config.Runtime.DisableGuestSeccomp,

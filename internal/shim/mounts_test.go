@@ -126,7 +126,7 @@ func (r *rig) recordedSpec(want *agent.CreateContainerRequest) *oci.Spec {
 				Memory: &oci.LinuxMemory{Limit: &limit, Swap: &limit}, CPU: &oci.LinuxCPU{Quota: &quota, Period: &period, Cpus: "0-1"},
 			},
 		},
-		Hooks: &oci.Hooks{Prestart: []oci.Hook{{Path: "/bin/true"}}},
+		Hooks: &oci.Hooks{CreateRuntime: []oci.Hook{{Path: "/bin/true"}}},
 	}
 	for key, value := range want.OCI.Annotations {
 		if !strings.HasPrefix(key, "io.katacontainers.pkg.") {
@@ -141,6 +141,30 @@ func (r *rig) recordedSpec(want *agent.CreateContainerRequest) *oci.Spec {
 		spec.Mounts = append(spec.Mounts, mount)
 	}
 	return spec
+}
+
+// The webhook takes limits out of pods; the guest applies them all the same.
+func TestLimitsOfTheWebhook(t *testing.T) {
+	r := newRig(t)
+	sandbox := podSpecOf("sandbox", "sleep", "infinity")
+	sandbox.Annotations["outrigger.dev/resources"] = `{"containers":{"app":{"requests":{"cpu":"250m"},"limits":{"cpu":"500m","memory":"64Mi"}}}}`
+	if err := r.create(&taskapi.CreateTaskRequest{ID: "sb"}, sandbox); err != nil {
+		t.Fatal(err)
+	}
+	r.start("sb", "")
+	spec, shares := podSpecOf("container", "true"), uint64(2)
+	spec.Annotations[keyContainerName] = "app"
+	spec.Linux.Resources = &oci.LinuxResources{CPU: &oci.LinuxCPU{Shares: &shares}}
+	if err := r.create(&taskapi.CreateTaskRequest{ID: "app"}, spec); err != nil {
+		t.Fatal(err)
+	}
+	want := &agent.LinuxResources{
+		Memory: &agent.LinuxMemory{Limit: 64 << 20, Swap: 64 << 20}, CPU: &agent.LinuxCPU{Shares: 256, Quota: 50000, Period: 100000},
+	}
+	got := r.node.Agent("sb").Created()["app"].OCI.Linux.Resources
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 var random = regexp.MustCompile(`-[0-9a-f]{16}-`)

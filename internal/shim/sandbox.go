@@ -25,6 +25,9 @@ type sandbox struct {
 	client *podclient.Client
 	pod    *podclient.Pod
 	log    *slog.Logger
+	// annotations are those of the sandbox container, which has all of the
+	// pod's that containerd passes on.
+	annotations map[string]string
 
 	once    sync.Once
 	stopErr error
@@ -56,7 +59,7 @@ func (s *Service) bringUp(ctx context.Context, b *bundle, options *anypb.Any) (*
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	return &sandbox{config: config, client: client, pod: pod, log: s.log}, nil
+	return &sandbox{config: config, client: client, pod: pod, log: s.log, annotations: b.spec.Annotations}, nil
 }
 
 // explain logs what a VM that failed to start has said.

@@ -34,6 +34,40 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         ConfigPath = "{{.Dir}}/shim.toml"
 `
 
+// containerd2Config is the same for containerd 2.
+const containerd2Config = `version = 3
+root = "{{.Dir}}/containerd/root"
+state = "{{.Dir}}/containerd/state"
+oom_score = 0
+disabled_plugins = ["io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.blockfile"]
+[grpc]
+  address = "{{.Dir}}/containerd.sock"
+[ttrpc]
+  address = "{{.Dir}}/containerd.sock.ttrpc"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{{.Dir}}/containerd/opt"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "localhost/pause:1"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["/usr/lib/cni"]
+    conf_dir = "{{.Dir}}/cni"
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "kata-remote"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.kata-remote]
+      runtime_type = "{{.Runtime}}"
+      privileged_without_host_devices = true
+      pod_annotations = ["io.katacontainers.*"]
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.kata-remote.options]
+        ConfigPath = "{{.Dir}}/shim.toml"
+[plugins."io.containerd.grpc.v1.cri"]
+  stream_server_address = "127.0.0.1"
+`
+
 const shimConfig = `[hypervisor.remote]
 remote_hypervisor_socket = "{{.Dir}}/hypervisor.sock"
 remote_hypervisor_timeout = 300

@@ -8,11 +8,13 @@ package interop
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"text/template"
 
@@ -58,6 +60,20 @@ func findKata(t testing.TB) string {
 	return ""
 }
 
+// containerdPath is the containerd on PATH, or another that the variable names,
+// e.g. one of 2.x.
+func containerdPath() string {
+	return cmp.Or(os.Getenv("OUTRIGGER_TEST_CONTAINERD"), "containerd")
+}
+
+func configOfContainerd(t *testing.T) string {
+	t.Helper()
+	if strings.Contains(stand.Run(t, containerdPath(), "--version"), "/containerd/v2 ") {
+		return containerd2Config
+	}
+	return containerdConfig
+}
+
 // node is one node: containerd and an adaptor on QEMU.
 type node struct {
 	dir        string
@@ -93,7 +109,7 @@ func (s *node) folders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"containerd.toml":      containerdConfig,
+		"containerd.toml":      configOfContainerd(t),
 		"shim.toml":            shimConfig,
 		"cni/10-k.conflist":    cniConfig,
 		"cni/99-loopback.conf": `{"cniVersion":"1.0.0","name":"lo","type":"loopback"}`,
@@ -168,7 +184,7 @@ func (s *node) startContainerd(t *testing.T) {
 func (s *node) restart(t *testing.T) {
 	t.Helper()
 	s.daemon = stand.Start(s.parent, stand.Daemon{
-		Path: "containerd", Args: []string{"-c", s.dir + "/containerd.toml"},
+		Path: containerdPath(), Args: []string{"-c", s.dir + "/containerd.toml"},
 		Env: []string{"PATH=" + s.dir + "/bin:" + os.Getenv("PATH")},
 		Log: s.dir + "/logs/containerd.log", Socket: s.containerd,
 	})
