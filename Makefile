@@ -42,6 +42,7 @@ build: ## Put every binary into bin/
 	@mkdir -p bin
 	@echo "building $(words $(COMMANDS)) binaries into bin/"
 	@$(GOBUILD) -o bin/ ./cmd/...
+	@ln -sf outrigger bin/kubectl-outrigger
 
 .PHONY: podvm
 podvm: $(PODVM)/initrd.cpio ## Build the pod VM image (kernel, initramfs, disk) into bin/podvm

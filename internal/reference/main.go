@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/adaptor/command"
 	"github.com/outrigger/outrigger/internal/cli"
+	"github.com/outrigger/outrigger/internal/kubectl"
 	"github.com/outrigger/outrigger/internal/providercheck"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
@@ -41,6 +42,10 @@ func write(folder, chart string) error {
 		"outrigger.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# outrigger\n")
 			cli.WriteReference(w)
+		},
+		"kubectl-outrigger.md": func(w io.Writer) {
+			fmt.Fprint(w, generated, "# kubectl-outrigger\n")
+			cli.WriteCommand(w, kubectl.Command())
 		},
 		"provider-check.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# provider-check\n")

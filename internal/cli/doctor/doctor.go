@@ -61,15 +61,9 @@ func (r Report) ExitCode() int {
 	return map[Status]int{OK: 0, Warning: 1, Error: 2}[r.Status]
 }
 
-// Print writes a report for people.
+// Print writes a report about this machine for people.
 func (r Report) Print(w io.Writer) {
-	sign := map[Status]string{OK: "ok  ", Warning: "warn", Error: "FAIL"}
-	for _, c := range r.Results {
-		fmt.Fprintf(w, "%s  %-12s %s\n", sign[c.Status], c.Name, c.Detail)
-		if c.Fix != "" {
-			fmt.Fprintf(w, "      %-12s -> %s\n", "", c.Fix)
-		}
-	}
+	r.PrintResults(w)
 	switch r.Status {
 	case OK:
 		fmt.Fprintln(w, "This machine can run pods in VMs.")
@@ -77,6 +71,18 @@ func (r Report) Print(w io.Writer) {
 		fmt.Fprintln(w, "This machine can run pods in VMs, with the warnings above.")
 	case Error:
 		fmt.Fprintln(w, "This machine cannot run pods in VMs yet: mend what FAIL says.")
+	}
+}
+
+// PrintResults writes the results for people and leaves the verdict to the
+// caller.
+func (r Report) PrintResults(w io.Writer) {
+	sign := map[Status]string{OK: "ok  ", Warning: "warn", Error: "FAIL"}
+	for _, c := range r.Results {
+		fmt.Fprintf(w, "%s  %-12s %s\n", sign[c.Status], c.Name, c.Detail)
+		if c.Fix != "" {
+			fmt.Fprintf(w, "      %-12s -> %s\n", "", c.Fix)
+		}
 	}
 }
 

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/outrigger/outrigger/internal/version"
+)
+
+// Program is the file name that makes this command line of outrigger's.
+const Program = "kubectl-outrigger"
+
+// Called says whether the program was started as kubectl-outrigger.
+func Called(argv0 string) bool { return filepath.Base(argv0) == Program }
+
+// SystemNamespace is where Outrigger is installed unless somebody chose
+// another namespace.
+const SystemNamespace = "confidential-containers-system"
+
+// exitFailure is kubectl's.
+const exitFailure = 1
+
+// exitCode ends the program without a message: what there is to say is said.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// App is one invocation.
+type App struct {
+	Stdout, Stderr io.Writer
+	// Getenv says where provider plugins are; os.Getenv when nil.
+	Getenv func(string) string
+	// Now is time.Now when nil.
+	Now func() time.Time
+
+	kubeconfig, context, namespace, system string
+}
+
+// Main runs the command line of this process and answers its exit code.
+func Main() int {
+	return (&App{Stdout: os.Stdout, Stderr: os.Stderr}).Run(os.Args[1:])
+}
+
+// Run runs one command line, without the program's name.
+func (a *App) Run(args []string) int {
+	a.complete()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	cmd := a.command()
+	cmd.SetArgs(args)
+	cmd.SetOut(a.Stdout)
+	cmd.SetErr(a.Stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if code := exitCode(0); errors.As(err, &code) {
+		return int(code)
+	}
+	fmt.Fprintf(a.Stderr, "%s: %s\n", Program, explain(err))
+	return exitFailure
+}
+
+func (a *App) complete() {
+	if a.Getenv == nil {
+		a.Getenv = os.Getenv
+	}
+	if a.Now == nil {
+		a.Now = time.Now
+	}
+}
+
+// explain adds what to do to errors that a user meets.
+func explain(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return err.Error() + "\nask whoever administers the cluster for this right, or choose another --context"
+	case apierrors.IsUnauthorized(err):
+		return err.Error() + "\nlog in to the cluster again: the credentials of the kubeconfig are not valid"
+	}
+	return err.Error()
+}
+
+// Command answers the whole command line, for the reference.
+func Command() *cobra.Command {
+	a := &App{Stdout: io.Discard, Stderr: io.Discard}
+	a.complete()
+	return a.command()
+}
+
+func (a *App) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-outrigger",
+		Short: "See what Outrigger does in a cluster",
+		Long: `kubectl-outrigger shows pods and the VMs that they run in, finds what is wrong
+and says how to mend it. kubectl runs it as "kubectl outrigger". It changes
+nothing in the cluster.`,
+		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl outrigger"},
+		Version:      version.String(),
+		SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig file (env KUBECONFIG; else ~/.kube/config)")
+	flags.StringVar(&a.context, "context", "", "context of the kubeconfig")
+	flags.StringVarP(&a.namespace, "namespace", "n", "", "namespace of the pods; default: that of the context")
+	flags.StringVar(&a.system, "system-namespace", SystemNamespace, "namespace where Outrigger is installed")
+	root.AddCommand(a.describeCommand(), a.topCommand(), a.logsCommand(), a.gcCommand(), a.checkCommand(), a.bundleCommand())
+	return root
+}
+
+// connect answers the cluster and the namespace of the pods.
+func (a *App) connect() (*cluster, string, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: a.context}
+	overrides.Context.Namespace = a.namespace
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	config, err := loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, "", errors.New("no cluster is known: give --kubeconfig, or set KUBECONFIG")
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("find the cluster: %w", err)
+	}
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("find the namespace: %w", err)
+	}
+	c, err := newCluster(config)
+	return c, namespace, err
+}
+
+// outputFlag adds -o; the first form is the default.
+func outputFlag(cmd *cobra.Command, into *string) {
+	forms := []string{"text", "json"}
+	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the output: "+strings.Join(forms, ", "))
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(forms, *into) {
+			return fmt.Errorf("--output %q: want %s", *into, strings.Join(forms, " or "))
+		}
+		return nil
+	}
+}
+
+// print writes v as JSON, or lets text write it.
+func (a *App) print(output string, v any, text func(io.Writer)) error {
+	if output != "json" {
+		text(a.Stdout)
+		return nil
+	}
+	enc := json.NewEncoder(a.Stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// log is for what plugins say that nobody asked for.
+func (a *App) log() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectl
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/outrigger/outrigger/internal/cli/doctor"
+)
+
+func (a *App) checkCommand() *cobra.Command {
+	var output string
+	var pre bool
+	cmd := &cobra.Command{
+		Use: "check", Short: "Look whether the cluster can run pods in VMs", Args: cobra.NoArgs,
+		Long: `Look whether the cluster can run pods in VMs, and say how to mend what cannot
+work. With --pre look whether Outrigger can be installed, before it is. Nothing is
+changed. Exit codes: 0 all is well, 1 warnings, 2 errors.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, _, err := a.connect()
+			if err != nil {
+				return err
+			}
+			report := a.check(cmd.Context(), c, pre)
+			err = a.print(output, report, func(w io.Writer) { printReport(w, report, pre) })
+			if code := report.ExitCode(); err == nil && code != 0 {
+				return exitCode(code)
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&pre, "pre", false, "before Outrigger is installed: whether it can be")
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+// check answers one report; a cluster that does not answer is asked once.
+func (a *App) check(ctx context.Context, c *cluster, pre bool) doctor.Report {
+	first := doctor.Run(ctx, []doctor.Check{{Name: "api-server", Run: (&checker{a, c}).server}})
+	if first.Status == doctor.Error {
+		return first
+	}
+	k := &checker{a, c}
+	checks := k.installed()
+	if pre {
+		checks = k.before()
+	}
+	rest := doctor.Run(ctx, checks)
+	rest.Results = append(first.Results, rest.Results...)
+	if rest.Status == doctor.OK {
+		rest.Status = first.Status
+	}
+	return rest
+}
+
+func printReport(w io.Writer, report doctor.Report, pre bool) {
+	report.PrintResults(w)
+	subject, does := "This cluster", "can run pods in VMs"
+	if pre {
+		subject, does = "Outrigger", "can be installed"
+	}
+	switch report.Status {
+	case doctor.OK:
+		fmt.Fprintf(w, "%s %s.\n", subject, does)
+	case doctor.Warning:
+		fmt.Fprintf(w, "%s %s, with the warnings above.\n", subject, does)
+	default:
+		fmt.Fprintf(w, "Not yet: mend what FAIL says, then %s %s.\n", lower(subject), does)
+	}
+}
+
+func lower(subject string) string {
+	if subject == "This cluster" {
+		return "this cluster"
+	}
+	return subject
+}
+
+// checker is what the checks share.
+type checker struct {
+	app *App
+	c   *cluster
+}
+
+// before are the checks that make sense without an installation.
+func (k *checker) before() []doctor.Check {
+	return []doctor.Check{
+		{Name: "rights", Run: k.mayInstall},
+		{Name: "nodes", Run: k.workers},
+		{Name: "handler", Run: k.handler},
+		{Name: "crd", Run: k.olderDefinition},
+		{Name: "runtimeclass", Run: k.olderClass},
+		{Name: "webhook", Run: k.olderWebhook},
+	}
+}
+
+// installed are the checks of an installation, in the order in which one fails
+// because of another.
+func (k *checker) installed() []doctor.Check {
+	return []doctor.Check{
+		{Name: "crd", Run: k.definition},
+		{Name: "rights", Run: k.mayLook},
+		{Name: "rbac", Run: k.daemonRights},
+		{Name: "settings", Run: k.settings},
+		{Name: "nodes", Run: k.workers},
+		{Name: "adaptor", Run: func(ctx context.Context) doctor.Result { return k.daemonSet(ctx, adaptorName) }},
+		{Name: "relay", Run: func(ctx context.Context) doctor.Result { return k.daemonSet(ctx, relayName) }},
+		{Name: "controller", Run: func(ctx context.Context) doctor.Result { return k.deployment(ctx, controllerName) }},
+		{Name: "webhook", Run: func(ctx context.Context) doctor.Result { return k.deployment(ctx, webhookName) }},
+		{Name: "webhook-ca", Run: k.registration},
+		{Name: "runtimeclass", Run: k.class},
+		{Name: "handler", Run: k.handler},
+		{Name: "capacity", Run: k.capacity},
+		{Name: "peerpods", Run: k.claims},
+	}
+}
+
+const applyHint = "kubectl apply -k deploy/overlays/PROVIDER"
+
+func ok(format string, args ...any) doctor.Result {
+	return doctor.Result{Status: doctor.OK, Detail: fmt.Sprintf(format, args...)}
+}
+
+func warn(fix, format string, args ...any) doctor.Result {
+	return doctor.Result{Status: doctor.Warning, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+}
+
+func fail(fix, format string, args ...any) doctor.Result {
+	return doctor.Result{Status: doctor.Error, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+}
+
+// unread is the result when an object cannot be read: what is missing is an
+// error of the installation, what is forbidden only hides something.
+func unread(err error, what string) doctor.Result {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fail(applyHint, "%s is not there", what)
+	case apierrors.IsForbidden(err):
+		return warn("use an account that may read it", "%s cannot be looked at: %v", what, err)
+	}
+	return fail("see that the API server works", "%s cannot be looked at: %v", what, err)
+}

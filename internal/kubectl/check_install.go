@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectl
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/cli/doctor"
+)
+
+func (k *checker) daemonSet(ctx context.Context, name string) doctor.Result {
+	var set daemonSet
+	if err := k.c.get(ctx, api(apps, k.app.system, "daemonsets", name), &set); err != nil {
+		return unread(err, "DaemonSet "+k.app.system+"/"+name)
+	}
+	s := set.Status
+	look := fmt.Sprintf("kubectl describe daemonset %s -n %s; kubectl logs daemonset/%s -n %s", name, k.app.system, name, k.app.system)
+	switch {
+	case s.DesiredNumberScheduled == 0:
+		return fail(labelHint, "%s runs on no node: none has its node selector %v", name, set.Spec.Template.Spec.NodeSelector)
+	case s.NumberReady == 0:
+		return fail(look, "%s is ready on none of %d nodes", name, s.DesiredNumberScheduled)
+	case s.NumberReady < s.DesiredNumberScheduled:
+		return warn(look, "%s is ready on %d of %d nodes", name, s.NumberReady, s.DesiredNumberScheduled)
+	}
+	return ok("%s is ready on %d nodes", name, s.NumberReady)
+}
+
+func (k *checker) deployment(ctx context.Context, name string) doctor.Result {
+	var d deployment
+	if err := k.c.get(ctx, api(apps, k.app.system, "deployments", name), &d); err != nil {
+		return unread(err, "Deployment "+k.app.system+"/"+name)
+	}
+	wanted := 1
+	if d.Spec.Replicas != nil {
+		wanted = *d.Spec.Replicas
+	}
+	look := fmt.Sprintf("kubectl describe deployment %s -n %s; kubectl logs deployment/%s -n %s", name, k.app.system, name, k.app.system)
+	switch {
+	case wanted == 0:
+		return fail(fmt.Sprintf("kubectl scale deployment %s -n %s --replicas=1", name, k.app.system), "%s is scaled to nothing", name)
+	case d.Status.ReadyReplicas == 0:
+		return fail(look, "%s has no replica that is ready%s", name, why(d.Status.Conditions))
+	case d.Status.ReadyReplicas < wanted:
+		return warn(look, "%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
+	}
+	return ok("%s has %d of %d replicas ready", name, d.Status.ReadyReplicas, wanted)
+}
+
+// why quotes the condition that says what keeps replicas away.
+func why(conditions []condition) string {
+	for _, kind := range []string{"ReplicaFailure", "Available"} {
+		c := conditionOf(conditions, kind)
+		if c != nil && (kind == "ReplicaFailure") == (c.Status == "True") {
+			return ": " + firstLine(c.Message)
+		}
+	}
+	return ""
+}
+
+func (k *checker) class(ctx context.Context) doctor.Result {
+	var class runtimeClass
+	if err := k.c.get(ctx, api(nodeGroup, "", "runtimeclasses", RuntimeClass), &class); err != nil {
+		return unread(err, "RuntimeClass "+RuntimeClass)
+	}
+	if class.Handler != RuntimeClass {
+		return warn("see that the container runtime of the nodes has that handler", "%s has handler %s", RuntimeClass, class.Handler)
+	}
+	if class.Scheduling == nil || len(class.Scheduling.NodeSelector) == 0 {
+		return warn(applyHint, "%s has no node selector: its pods may go to nodes without an adaptor", RuntimeClass)
+	}
+	return ok("%s, on nodes with %v", RuntimeClass, class.Scheduling.NodeSelector)
+}
+
+// expiresSoon is when the webhook should long have renewed its certificates.
+const expiresSoon = 7 * 24 * time.Hour
+
+// registration looks whether the API server can call the webhook.
+func (k *checker) registration(ctx context.Context) doctor.Result {
+	var registered webhookConfiguration
+	if err := k.c.get(ctx, api(admission, "", "mutatingwebhookconfigurations", webhookName), &registered); err != nil {
+		return unread(err, "MutatingWebhookConfiguration "+webhookName)
+	}
+	if len(registered.Webhooks) == 0 {
+		return fail(applyHint, "MutatingWebhookConfiguration %s has no webhooks", webhookName)
+	}
+	for i := range registered.Webhooks {
+		if r := k.entry(ctx, &registered.Webhooks[i]); r.Status != doctor.OK {
+			return r
+		}
+	}
+	return ok("registered, with a certificate authority")
+}
+
+func (k *checker) entry(ctx context.Context, w *webhookEntry) doctor.Result {
+	if s := w.ClientConfig.Service; s != nil {
+		if err := k.c.get(ctx, core(s.Namespace, "services", s.Name), &object{}); err != nil {
+			return unread(err, "Service "+s.Namespace+"/"+s.Name+" of webhook "+w.Name)
+		}
+	}
+	look := fmt.Sprintf("kubectl logs deployment/%s -n %s: the webhook writes the CA itself, unless cert-manager does", webhookName, k.app.system)
+	if len(w.ClientConfig.CABundle) == 0 {
+		return fail(look, "webhook %s has no caBundle: the API server does not trust it%s", w.Name, consequence(w.FailurePolicy))
+	}
+	until, err := latest(w.ClientConfig.CABundle)
+	switch left := until.Sub(k.app.Now()); {
+	case err != nil:
+		return fail(look, "the caBundle of webhook %s: %v", w.Name, err)
+	case left <= 0:
+		return fail(look, "the CA of webhook %s has expired at %s%s", w.Name, until.UTC().Format(time.RFC3339), consequence(w.FailurePolicy))
+	case left < expiresSoon:
+		return warn(look, "the CA of webhook %s expires at %s", w.Name, until.UTC().Format(time.RFC3339))
+	}
+	return ok("")
+}
+
+func consequence(policy string) string {
+	if policy == "Ignore" {
+		return "; pods are not sized"
+	}
+	return "; pods of class " + RuntimeClass + " are refused"
+}
+
+// latest answers when the last certificate of a bundle expires.
+func latest(bundle []byte) (time.Time, error) {
+	var until time.Time
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return until, err
+		}
+		if cert.NotAfter.After(until) {
+			until = cert.NotAfter
+		}
+	}
+	if until.IsZero() {
+		return until, fmt.Errorf("it holds no certificate in PEM form")
+	}
+	return until, nil
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectl
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// now is the time of all tests.
+var now = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) string { return now.Add(-d).Format(time.RFC3339) }
+
+// object is a part of JSON.
+type o = map[string]any
+
+// fakeAPI is as much of an API server as is read here: objects by path, and
+// reviews that allow all but what is denied.
+type fakeAPI struct {
+	t       *testing.T
+	objects map[string]any
+	// forbidden are paths that nobody may read.
+	forbidden map[string]bool
+	// denied are verb and resource of rights that nobody has.
+	denied map[string]bool
+	texts  map[string]string
+	dir    string
+	env    map[string]string
+}
+
+func newFakeAPI(t *testing.T) *fakeAPI {
+	f := &fakeAPI{t: t, objects: map[string]any{}, forbidden: map[string]bool{}, denied: map[string]bool{}, texts: map[string]string{}, env: map[string]string{}, dir: t.TempDir()}
+	f.objects["/version"] = o{"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
+	f.put(core("", "namespaces", "kube-system"), o{"metadata": o{"name": "kube-system", "uid": "c1"}})
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	config := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "test",
+		"clusters": [{"name": "test", "cluster": {"server": %q}}],
+		"contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "shop"}}],
+		"users": [{"name": "test", "user": {}}]}`, server.URL)
+	if err := os.WriteFile(filepath.Join(f.dir, "kubeconfig"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *fakeAPI) put(path string, object any) { f.objects[path] = object }
+
+func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	said, isText := f.texts[r.URL.Path]
+	object, there := f.objects[r.URL.Path]
+	switch {
+	case f.forbidden[r.URL.Path]:
+		f.refuse(w, 403, "Forbidden")
+	case r.Method == http.MethodPost:
+		f.review(w, r.Body)
+	case isText && r.URL.Query().Get("previous") != "true":
+		io.WriteString(w, said)
+	case there:
+		json.NewEncoder(w).Encode(object)
+	case slices.Contains([]string{"pods", "nodes", "events", "secrets", "peerpods", "daemonsets", "deployments", "mutatingwebhookconfigurations"}, filepath.Base(r.URL.Path)):
+		json.NewEncoder(w).Encode(o{"items": f.list(r)})
+	default:
+		f.refuse(w, 404, "NotFound")
+	}
+}
+
+func (f *fakeAPI) refuse(w http.ResponseWriter, code int, reason string) {
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(o{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "the test says " + reason})
+}
+
+// list answers the objects below a path, in all namespaces without one.
+func (f *fakeAPI) list(r *http.Request) []any {
+	dir, resource := filepath.Split(r.URL.Path)
+	items := []any{}
+	for _, path := range slices.Sorted(maps.Keys(f.objects)) {
+		inAll := !strings.Contains(dir, "/namespaces/") && strings.HasPrefix(path, dir+"namespaces/") && strings.Count(path[len(dir):], "/") == 3
+		if filepath.Dir(path) == filepath.Join(dir, resource) || inAll && filepath.Base(filepath.Dir(path)) == resource {
+			items = append(items, f.objects[path])
+		}
+	}
+	return items
+}
+
+func (f *fakeAPI) review(w io.Writer, body io.Reader) {
+	var r review
+	if err := json.NewDecoder(body).Decode(&r); err != nil {
+		f.t.Error(err)
+	}
+	attributes := r.Spec.ResourceAttributes
+	r.Status.Allowed = !f.denied[r.Spec.User+" "+attributes["verb"]+" "+attributes["resource"]]
+	json.NewEncoder(w).Encode(r)
+}
+
+// run answers exit code, standard output and standard error.
+func (f *fakeAPI) run(args ...string) (int, string, string) {
+	var out, errs bytes.Buffer
+	a := &App{Stdout: &out, Stderr: &errs, Now: func() time.Time { return now }, Getenv: func(name string) string { return f.env[name] }}
+	code := a.Run(append([]string{"--kubeconfig", filepath.Join(f.dir, "kubeconfig")}, args...))
+	return code, out.String(), errs.String()
+}
+
+// succeeds runs a command that must exit with 0.
+func (f *fakeAPI) succeeds(args ...string) string {
+	f.t.Helper()
+	code, out, errs := f.run(args...)
+	if code != 0 {
+		f.t.Fatalf("%v: exit code %d\n%s%s", args, code, out, errs)
+	}
+	return out
+}
+
+// pod puts a pod of namespace shop that runs in a VM.
+func (f *fakeAPI) pod(name string, status o) o {
+	p := o{
+		"metadata": o{"name": name, "namespace": "shop", "uid": "uid-" + name, "annotations": o{}},
+		"spec":     o{"runtimeClassName": "kata-remote", "nodeName": "node1", "containers": []any{o{"name": "main"}}},
+		"status":   status,
+	}
+	f.put(core("shop", "pods", name), p)
+	return p
+}
+
+// peerPod puts the PeerPod of a pod.
+func (f *fakeAPI) peerPod(pod string, status o) o {
+	name := pod + "-abc"
+	pp := o{
+		"metadata": o{"name": name, "namespace": "shop", "creationTimestamp": ago(time.Hour), "finalizers": []any{"peer.pod/finalizer"}},
+		"spec":     o{"cloudProvider": testCloud, "instanceID": "i-" + pod, "sandboxID": "s-" + pod, "nodeName": "node1", "podName": pod, "podUID": "uid-" + pod},
+		"status":   status,
+	}
+	f.put(api(peerPodGroup, "shop", "peerpods", name), pp)
+	return pp
+}
+
+func (f *fakeAPI) node(name, vms string) {
+	f.put(core("", "nodes", name), o{"metadata": o{"name": name, "labels": o{workerLabel: ""}},
+		"status": o{"capacity": o{VMResource: vms}, "conditions": []any{o{"type": "Ready", "status": "True"}}, "runtimeHandlers": []any{o{"name": "kata-remote"}}}})
+}
+
+func conditionObject(kind, status, reason, message string) o {
+	return o{"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": ago(30 * time.Minute)}
+}
+
+// wants fails the test for each text that is not there.
+func wants(t *testing.T, got string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(got, text) {
+			t.Errorf("no %q in:\n%s", text, got)
+		}
+	}
+}
+
+func wantsNot(t *testing.T, got string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(got, text) {
+			t.Errorf("%q is in:\n%s", text, got)
+		}
+	}
+}
