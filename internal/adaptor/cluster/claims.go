@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,9 +20,6 @@ import (
 
 // syncWorkers write PeerPods at the same time.
 const syncWorkers = 4
-
-// resyncFactor is how many looks at the node there are for one at PeerPods.
-const resyncFactor = 10
 
 // nodeLister lists the PeerPods of a node.
 type nodeLister interface {
@@ -400,80 +396,4 @@ func (c *claims) find(ctx context.Context, one *claim, rec *adaptor.Record) (*v1
 		return nil, nil // another's
 	}
 	return pp, nil
-}
-
-// resync looks now and then whether PeerPods are still as they were written:
-// they can be edited by hand, restored from a backup, or lost.
-func (c *claims) resync(ctx context.Context) {
-	for pause(ctx, c.cluster.opts.Resync*resyncFactor) {
-		c.resyncOnce(ctx)
-	}
-}
-
-func (c *claims) resyncOnce(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	began := time.Now()
-	list, err := c.lister.OfNode(ctx, c.cluster.opts.NodeName)
-	if c.cluster.heard(err) != nil {
-		return
-	}
-	there := map[string]*v1alpha1.PeerPod{}
-	for i := range list {
-		there[list[i].Spec.SandboxID] = &list[i]
-	}
-	for id, one := range c.tracked() {
-		c.compare(ctx, id, one, there[id], began)
-	}
-}
-
-func (c *claims) tracked() map[string]*claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := map[string]*claim{}
-	for id, one := range c.known {
-		if !one.released && !one.behind {
-			all[id] = one
-		}
-	}
-	return all
-}
-
-// compare has a PeerPod written again that is not the one last seen. One that
-// is being deleted stays so: the controller removes its instance.
-func (c *claims) compare(ctx context.Context, id string, one *claim, now *v1alpha1.PeerPod, listed time.Time) {
-	done, err := one.work(ctx)
-	if err != nil {
-		return
-	}
-	defer done()
-	switch {
-	case one.pp == nil:
-		return
-	case now == nil && one.pp.CreationTimestamp.Add(requestTimeout).After(listed):
-		return // the list may be of before it was made
-	case now == nil:
-		one.pp = nil
-	case now.ResourceVersion == one.pp.ResourceVersion || now.DeletionTimestamp != nil:
-		return
-	default:
-		one.pp = now
-		c.restoreFinalizer(ctx, one)
-	}
-	c.queue.Add(id)
-}
-
-func (c *claims) restoreFinalizer(ctx context.Context, one *claim) {
-	for _, name := range one.pp.Finalizers {
-		if name == peerpod.Finalizer {
-			return
-		}
-	}
-	patch, err := peerpod.WithFinalizer(one.pp)
-	if err != nil {
-		return
-	}
-	if pp, err := c.peerPods.API.Patch(ctx, one.pp.Namespace, one.pp.Name, "", patch); err == nil {
-		one.pp = pp
-	}
 }
