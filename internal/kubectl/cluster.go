@@ -52,7 +52,16 @@ func (c *cluster) raw(ctx context.Context, at string, params map[string]string) 
 	for name, value := range params {
 		request = request.Param(name, value)
 	}
-	return request.Do(ctx).Raw()
+	return answer(request.Do(ctx))
+}
+
+// answer is the body. Only [rest.Result.Error] has what the server says about
+// a failure; Raw alone has the code.
+func answer(r rest.Result) ([]byte, error) {
+	if err := r.Error(); err != nil {
+		return nil, err
+	}
+	return r.Raw()
 }
 
 func (c *cluster) get(ctx context.Context, at string, into any) error {
@@ -71,11 +80,11 @@ func (c *cluster) ask(ctx context.Context, at string, review any) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.client.Post().AbsPath(at).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Raw()
+	got, err := answer(c.client.Post().AbsPath(at).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(answer, review)
+	return json.Unmarshal(got, review)
 }
 
 // list answers all pages of a collection.

@@ -88,7 +88,7 @@ func TestDescribeJSON(t *testing.T) {
 func TestDescribeFailures(t *testing.T) {
 	f := newFakeAPI(t)
 	f.forbidden[core("shop", "pods", "secret")] = true
-	for name, want := range map[string]string{"absent": "no pod absent in namespace shop", "secret": "ask whoever administers"} {
+	for name, want := range map[string]string{"absent": "no pod absent in namespace shop", "secret": "the test says Forbidden\nask whoever administers"} {
 		if code, _, errs := f.run("describe", "pod", name); code != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit code %d, %s", name, code, errs)
 		}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package kubectl
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/outrigger/outrigger/internal/cli/doctor"
+	realcluster "github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+// TestOnARealAPIServer: an installation without nodes, from before it is made.
+func TestOnARealAPIServer(t *testing.T) {
+	cp := realcluster.StartControlPlane(t, realcluster.ControlPlaneOptions{})
+	u := &real{t, cp.Kubeconfig}
+	cp.Apply(t, `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1", "labels": {"`+workerLabel+`": ""}}}`)
+
+	before := u.check("--pre")
+	u.result(before, "rights", doctor.OK)
+	u.result(before, "crd", doctor.OK)
+	u.result(before, "nodes", doctor.Error) // it has no kubelet
+	u.result(u.check(), "crd", doctor.Error)
+
+	cp.Kubectl(t, "apply", "-k", filepath.Join(stand.Root(), "deploy", "overlays", "qemu"))
+	cp.Kubectl(t, "wait", "--for=condition=Established", "crd/"+crdName)
+	after := u.check()
+	for name, want := range map[string]doctor.Status{
+		"crd": doctor.OK, "rights": doctor.OK, "rbac": doctor.OK, "settings": doctor.OK, "runtimeclass": doctor.OK,
+		"adaptor": doctor.Error, "controller": doctor.Error, "webhook-ca": doctor.Error, "capacity": doctor.Error, "peerpods": doctor.OK,
+	} {
+		u.result(after, name, want)
+	}
+	t.Run("pod", func(t *testing.T) { describeReal(t, cp, &real{t, cp.Kubeconfig}) })
+	t.Run("somebody without rights", func(t *testing.T) {
+		nobody := &real{t, cp.NewUser(t, "mallory").Kubeconfig}
+		if code, _, errs := nobody.run("top"); code != 1 {
+			t.Errorf("exit code %d", code)
+		} else {
+			wants(t, errs, "forbidden", "ask whoever administers")
+		}
+		nobody.result(nobody.check(), "rights", doctor.Warning)
+	})
+}
+
+// describeReal looks at a PeerPod as the API server keeps it.
+func describeReal(t *testing.T, cp *realcluster.ControlPlane, u *real) {
+	cp.Apply(t, `{"apiVersion": "confidentialcontainers.org/v1alpha1", "kind": "PeerPod", "metadata": {"name": "web-abc", "namespace": "default"},
+		"spec": {"cloudProvider": "qemu", "instanceID": "i-web", "sandboxID": "s-web", "nodeName": "node1", "podName": "web", "podUID": "u1"}}`)
+	_, out, errs := u.run("describe", "pod", "web")
+	wants(t, out+errs, "PodGone", "PeerPod web-abc", "Instance i-web")
+	_, out, errs = u.run("top")
+	wants(t, out+errs, "node1  1    -")
+	_, out, errs = u.run("gc", "--dry-run", "--older-than=0s")
+	wants(t, out+errs, "default/web-abc", "its pod is gone", "processes of their nodes")
+
+	cp.Kubectl(t, "create", "secret", "generic", "other", "-n", SystemNamespace, "--from-literal=key=very-secret-value")
+	cp.Kubectl(t, "annotate", "node", "node1", "note=very-secret-value")
+	cp.Kubectl(t, "label", "node", "node1", "note=very-secret-value")
+	code, out, errs := u.run("support-bundle", "-f", "-")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	files := unpack(t, []byte(out))
+	wants(t, files["peerpods.json"], "i-web")
+	wants(t, files["nodes.json"], removed)
+	for name, text := range files {
+		wantsNot(t, name+"\n"+text, "very-secret-value")
+	}
+}
+
+// real is somebody at a real API server.
+type real struct {
+	t          *testing.T
+	kubeconfig string
+}
+
+func (u *real) run(args ...string) (int, string, string) {
+	var out, errs bytes.Buffer
+	code := (&App{Stdout: &out, Stderr: &errs, Getenv: os.Getenv}).Run(append([]string{"--kubeconfig", u.kubeconfig}, args...))
+	return code, out.String(), errs.String()
+}
+
+func (u *real) check(args ...string) doctor.Report {
+	u.t.Helper()
+	_, out, errs := u.run(append([]string{"check", "-o", "json"}, args...)...)
+	var report doctor.Report
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		u.t.Fatalf("%v: %s%s", err, out, errs)
+	}
+	return report
+}
+
+func (u *real) result(report doctor.Report, name string, want doctor.Status) {
+	u.t.Helper()
+	for _, r := range report.Results {
+		if r.Name == name {
+			if r.Status != want {
+				u.t.Errorf("%s: %+v, want %s", name, r, want)
+			}
+			return
+		}
+	}
+	u.t.Errorf("no result %s in %+v", name, report)
+}
