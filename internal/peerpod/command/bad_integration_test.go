@@ -143,7 +143,7 @@ func (w *world) outage(t *testing.T) {
 	w.remove(t, first)
 	w.awaitNothing(t)
 	second := w.claimAndCreate(t, "second")
-	w.plane.Restart(t)
+	w.restart(t)
 	w.insist(func() error { return client.IgnoreNotFound(w.client.Delete(t.Context(), second)) })
 	w.awaitNothing(t)
 	select {

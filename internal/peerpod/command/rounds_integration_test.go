@@ -60,7 +60,7 @@ func TestNothingLeaks(t *testing.T) {
 	for n, fate := range chosen {
 		slots <- struct{}{}
 		if n == rounds/2 {
-			w.plane.Restart(t)
+			w.restart(t)
 		}
 		nodes.Go(func() { w.live(n, fate); <-slots })
 	}
