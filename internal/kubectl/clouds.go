@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"time"
 
@@ -21,9 +22,13 @@ import (
 // cloudTimeout bounds one call to a cloud.
 const cloudTimeout = 2 * time.Minute
 
-// onNodes are the providers whose instances are processes of the nodes: asked
-// from here they would show what runs on this machine.
-var onNodes = []string{"qemu"}
+// onNodes says whether the instances are processes of the nodes: asked from
+// here the provider would show what runs on this machine.
+func (s *settings) onNodes(name string) bool {
+	text := s.get("LIBVIRT_URI")
+	uri, err := url.Parse(text)
+	return name == "qemu" || name == "libvirt" && text != "" && err == nil && uri.Host == ""
+}
 
 // settings are the keys that the daemons have in the cluster.
 type settings struct {
@@ -97,7 +102,7 @@ func (c *cloud) close() error { return errors.Join(c.provider.Teardown(), c.load
 // open configures a provider as the cluster does. The error says why the cloud
 // cannot be seen from here.
 func (a *App) open(ctx context.Context, s *settings, name string) (*cloud, error) {
-	if slices.Contains(onNodes, name) {
+	if s.onNodes(name) {
 		return nil, fmt.Errorf("%w: the VMs of provider %s are processes of their nodes", provider.ErrUnimplemented, name)
 	}
 	loaded, err := a.load(ctx, s, name)

@@ -66,12 +66,13 @@ func TestCloudsThatCannotBeSeen(t *testing.T) {
 		prepare func(*fakeAPI)
 		want    string
 	}{
-		"Secret forbidden": {func(f *fakeAPI) { f.forbidden[core(SystemNamespace, "secrets", secretName)] = true }, "read Secret"},
-		"no ConfigMap":     {func(f *fakeAPI) { delete(f.objects, core(SystemNamespace, "configmaps", configMapName)) }, "read ConfigMap"},
-		"plugin of nodes":  {config(o{"CLOUD_PROVIDER": testCloud, plugin.EnableVariable: "true", plugin.PathVariable: "unix:///run/x.sock"}), "as a plugin at unix:///run/x.sock of its nodes"},
-		"bad settings":     {config(o{"CLOUD_PROVIDER": testCloud}), "PAPER_ZONE"},
-		"unknown":          {config(o{"CLOUD_PROVIDER": "nimbus", "PAPER_ZONE": "north"}), "Unsupported cloud provider: nimbus"},
-		"on the nodes":     {config(o{"CLOUD_PROVIDER": "qemu", "PAPER_ZONE": "north"}), "processes of their nodes"},
+		"Secret forbidden":  {func(f *fakeAPI) { f.forbidden[core(SystemNamespace, "secrets", secretName)] = true }, "read Secret"},
+		"no ConfigMap":      {func(f *fakeAPI) { delete(f.objects, core(SystemNamespace, "configmaps", configMapName)) }, "read ConfigMap"},
+		"plugin of nodes":   {config(o{"CLOUD_PROVIDER": testCloud, plugin.EnableVariable: "true", plugin.PathVariable: "unix:///run/x.sock"}), "as a plugin at unix:///run/x.sock of its nodes"},
+		"bad settings":      {config(o{"CLOUD_PROVIDER": testCloud}), "PAPER_ZONE"},
+		"unknown":           {config(o{"CLOUD_PROVIDER": "nimbus", "PAPER_ZONE": "north"}), "Unsupported cloud provider: nimbus"},
+		"on the nodes":      {config(o{"CLOUD_PROVIDER": "qemu", "PAPER_ZONE": "north"}), "processes of their nodes"},
+		"libvirt of a node": {config(o{"CLOUD_PROVIDER": "libvirt", "PAPER_ZONE": "north", "LIBVIRT_URI": "qemu:///system"}), "VMs of provider libvirt are processes of their nodes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := left(t)
