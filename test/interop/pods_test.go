@@ -63,9 +63,13 @@ func lifeOfAPod(t *testing.T, c *client) {
 	p := c.runPod(t, "life", nil)
 	app := p.start(t, "app", nil, "sh", "-c", "echo out-line; echo err-line >&2; trap 'echo got TERM; exit 7' TERM; while :; do sleep 0.2; done")
 	app.waitOutput(t, "out-line\n")
-	if got := app.output(t, "stderr"); got != "err-line\n" {
-		t.Errorf("stderr = %q", got)
-	}
+	// The streams have no order between them.
+	eventually(t, func() error {
+		if got := app.output(t, "stderr"); got != "err-line\n" {
+			return fmt.Errorf("stderr = %q", got)
+		}
+		return nil
+	})
 	out, _, code := app.exec(t, "sh", "-c", "echo $FOO $(hostname); exit 5")
 	if out != "bar life\n" || code != 5 {
 		t.Errorf("exec answered %q, exit code %d", out, code)
