@@ -152,7 +152,11 @@ func pointer(parts ...string) string {
 }
 
 func decode(ctx context.Context, request *rest.Request, into any) error {
-	body, err := request.Do(ctx).Raw()
+	result := request.Do(ctx)
+	if err := result.Error(); err != nil { // Raw's has not what the server says
+		return err
+	}
+	body, err := result.Raw()
 	if err != nil {
 		return err
 	}
