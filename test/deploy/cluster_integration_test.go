@@ -105,7 +105,7 @@ func images(t *testing.T, names ...string) []cluster.Image {
 	return all
 }
 
-// TestOverlayRuns applies the overlay qemu, as it is, to a cluster whose node
+// TestOverlayRuns applies the overlay qemu, but for a few folders, to a cluster whose node
 // has the images of `make image` and `make image-qemu`: every container starts
 // and gets ready with the permissions, mounts and settings of the manifests.
 func TestOverlayRuns(t *testing.T) {
@@ -128,7 +128,7 @@ func TestOverlayRuns(t *testing.T) {
 			describe(t, c)
 		}
 	})
-	c.Apply(t, string(render))
+	c.Apply(t, ownFolders(t, render, node))
 	in("rollout", "status", "deployment/peerpod-ctrl", "--timeout="+wait) // its pod may not be there yet
 	in("wait", "--for=condition=Ready", "pods", "--all", "--timeout="+wait)
 	t.Run("the node advertises VMs", func(t *testing.T) {
@@ -217,15 +217,50 @@ func shim(t *testing.T) string {
 func booted(t *testing.T, c *cluster.ControlPlane, node *cluster.Node) {
 	t.Helper()
 	c.Apply(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"booted"},"spec":{"runtimeClassName":"kata-remote","terminationGracePeriodSeconds":1,"containers":[{"name":"a","image":"outrigger.test/tools:1","imagePullPolicy":"Never"}]}}`)
-	c.Kubectl(t, "wait", "--for=create", "peerpods", "--all", "--timeout="+wait)
-	c.Kubectl(t, "wait", "--for=jsonpath={.status.phase}=Ready", "peerpods", "--all", "--timeout="+wait)
-	if id := c.Kubectl(t, "get", "peerpods", "-o", "jsonpath={.items[0].spec.instanceID}"); id == "" {
-		t.Error("the PeerPod has no instance")
+	became(t, c, func(peerpods string) bool { return strings.HasPrefix(peerpods, "Ready podvm-booted-") })
+	state := filepath.Join(node.Dir, "host/var/lib/outrigger/qemu/instances")
+	if entries, err := os.ReadDir(state); err != nil || len(entries) != 1 {
+		t.Errorf("the provider has %v, %v", entries, err)
 	}
 	c.Kubectl(t, "delete", "pod", "booted", "--timeout="+wait)
-	c.Kubectl(t, "wait", "--for=delete", "peerpods", "--all", "--timeout="+wait)
-	if left := strings.Fields(node.Run(t, "ls", "/var/lib/outrigger/qemu/instances")); len(left) > 0 {
-		t.Errorf("instances are left: %v", left)
+	became(t, c, func(peerpods string) bool { return peerpods == "" })
+	// The provider removes the folder with its last instance.
+	if entries, _ := os.ReadDir(state); len(entries) > 0 {
+		t.Errorf("instances are left: %v", entries)
+	}
+}
+
+// ownFolders puts folders of the node that are those of this machine, since a
+// test's node has only /run and a few more for itself, below the node's own.
+func ownFolders(t *testing.T, render []byte, node *cluster.Node) string {
+	t.Helper()
+	text := string(render)
+	for _, folder := range []string{"/var/lib/outrigger/qemu", "/opt/cloud-api-adaptor/plugins", "/etc/kubernetes", "/var/lib/kubelet/pki"} {
+		line := "hostPath:\n          path: " + folder + "\n"
+		if !strings.Contains(text, line) {
+			t.Fatalf("no volume is the folder %s", folder)
+		}
+		text = strings.ReplaceAll(text, line, "hostPath:\n          path: "+filepath.Join(node.Dir, "host", folder)+"\n")
+	}
+	return text
+}
+
+// became waits until the PeerPods, each as "PHASE INSTANCE ", are as they should
+// be.
+func became(t *testing.T, c *cluster.ControlPlane, right func(string) bool) {
+	t.Helper()
+	patience, err := time.ParseDuration(wait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		peerpods := c.Kubectl(t, "get", "peerpods", "-o", "jsonpath={range .items[*]}{.status.phase} {.spec.instanceID} {end}")
+		if right(peerpods) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after %s PeerPods are %q", wait, peerpods)
+		}
 	}
 }
 
