@@ -6,9 +6,14 @@
 package main
 
 import (
+	"os"
+
+	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/serve"
 	"github.com/outrigger/outrigger/providers/libvirt"
 )
 
-func main() { serve.Main(libvirt.Name, provider.Get(libvirt.Name)) }
+func main() {
+	os.Exit(serve.Run(serve.Options{Name: libvirt.Name, Version: version.Version, Cloud: provider.Get(libvirt.Name)}))
+}

@@ -6,9 +6,14 @@
 package main
 
 import (
+	"os"
+
+	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/serve"
 	"github.com/outrigger/outrigger/providers/qemu"
 )
 
-func main() { serve.Main(qemu.Name, provider.Get(qemu.Name)) }
+func main() {
+	os.Exit(serve.Run(serve.Options{Name: qemu.Name, Version: version.Version, Cloud: provider.Get(qemu.Name)}))
+}
