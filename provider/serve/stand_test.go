@@ -8,6 +8,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,12 +157,28 @@ func dial(t *testing.T, socket string) (*grpc.ClientConn, wire.About) {
 	t.Cleanup(func() { conn.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	waitForFile(t, socket)
+	waitForServer(t, socket)
 	about, err := wire.Info(ctx, conn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return conn, about
+}
+
+// waitForServer waits until somebody listens: for a moment a new socket is
+// there and nobody does.
+func waitForServer(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func waitForFile(t *testing.T, path string) {
