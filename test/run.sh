@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # All tests with the race detector, in random order. Packages that boot VMs
-# run one after the other, since they need the processors for themselves.
+# run one after the other, since they need the processors for themselves; those
+# that mostly wait for libvirt run beside everything else, first because long.
 set -euo pipefail
 tools=${1:?usage: test/run.sh TOOLS_FOLDER}
 cd "$(dirname "$0")/.."
@@ -12,10 +13,11 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 mapfile -t all < <(go list -tags integration ./...)
-alone=() together=()
+alone=() together=() waiting=()
 for p in "${all[@]}"; do
   case $p in
-    */test/* | */providers/qemu | */providers/libvirt) alone+=("$p") ;;
+    */providers/libvirt | */test/carriers) waiting+=("$p") ;;
+    */test/* | */providers/qemu) alone+=("$p") ;;
     *) together+=("$p") ;;
   esac
 done
@@ -24,6 +26,6 @@ run() {
     -tags integration -race -shuffle=on -count=1 -timeout 40m "$@"
 }
 status=0
-run -p 2 "${together[@]}" || status=1
+run -p 3 "${waiting[@]}" "${together[@]}" || status=1
 [ ${#alone[@]} = 0 ] || run -p 1 "${alone[@]}" || status=1
 exit $status
