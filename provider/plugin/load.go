@@ -27,6 +27,11 @@ const (
 	Socket   Carrier = "socket"
 )
 
+// ErrUnsupported is that nothing is called as the provider asked for.
+//
+//lint:ignore ST1005 operators search for these words
+var ErrUnsupported = errors.New("Unsupported cloud provider")
+
 // Options say which provider is asked for.
 type Options struct {
 	// Name is the provider's.
@@ -174,9 +179,6 @@ func (l *loader) doubles() error {
 	return errors.Join(errs...)
 }
 
-// unsupportedProvider are the words that operators search for.
-const unsupportedProvider = "Unsupported cloud provider"
-
 func (l *loader) unsupported() error {
 	text := "none is built in"
 	if len(l.builtIn) > 0 {
@@ -189,7 +191,7 @@ func (l *loader) unsupported() error {
 	if len(outside) > 0 {
 		text += "; from plugins: " + strings.Join(outside, ", ")
 	}
-	return fmt.Errorf("%s: %s: %w (%s); a plugin is named by %s or %s", unsupportedProvider, l.Name, provider.ErrNotFound, text, FolderVariable, PathVariable)
+	return fmt.Errorf("%w: %s: %w (%s); a plugin is named by %s or %s", ErrUnsupported, l.Name, provider.ErrNotFound, text, FolderVariable, PathVariable)
 }
 
 // giveUp releases what the candidates hold.

@@ -71,8 +71,10 @@ func (c *Command) run(name string, args []string) int {
 	switch {
 	case errors.Is(err, provider.ErrInvalidArgument):
 		return c.exitCode(usageError{err})
-	case err != nil:
+	case errors.Is(err, plugin.ErrUnsupported):
 		defer printProviders(c.Stderr)
+		return c.exitCode(err)
+	case err != nil:
 		return c.exitCode(err)
 	}
 	err = c.serve(ctx, loaded, args, log)
