@@ -76,11 +76,14 @@ func (n *Node) Lock(ctx context.Context) (unlock func(), err error) {
 
 // tryLock answers no file when somebody else has the lock.
 func (n *Node) tryLock() (*os.File, error) {
-	if err := os.MkdirAll(n.Root, 0o700); err != nil {
-		return nil, err
+	err := os.MkdirAll(n.Root, 0o700)
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(n.lockPath(), os.O_CREATE|os.O_RDWR, 0o600)
 	}
-	f, err := os.OpenFile(n.lockPath(), os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrNotExist) { // the folder has just been removed
+	// The folder has just been removed; MkdirAll calls that "exists" when it is
+	// gone between its two looks.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
 		return nil, nil
 	}
 	if err != nil {
