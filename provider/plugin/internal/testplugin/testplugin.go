@@ -238,8 +238,8 @@ func (c *cloud) CreateInstance(ctx context.Context, podName, sandboxID string, _
 		fmt.Fprintln(os.Stderr, "panic: out of luck\n\ngoroutine 1 [running]:\nmain.main()")
 		os.Exit(2)
 	case "hang":
-		<-ctx.Done()
-		return nil, ctx.Err()
+		<-ctx.Done() // its answer may still be in time
+		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
 	case "freeze":
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		<-ctx.Done() // it takes a moment to stop
