@@ -18,7 +18,7 @@ packages=(
   # libvirt as provider: its daemon, its client, the DHCP server it runs, ssh to reach it
   libvirt-daemon-system libvirt-clients dnsmasq-base openssh-server libxml2-utils
   # looking at networks and generating code
-  iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git curl
+  iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git curl jq
 )
 
 command -v go >/dev/null || {
