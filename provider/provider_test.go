@@ -90,6 +90,16 @@ func wrap(format string, err error) error {
 	return fmt.Errorf(format, err)
 }
 
+func TestCanonical(t *testing.T) {
+	for name, want := range map[string]string{
+		"ibmcloudpowervs": "ibmcloud-powervs", "ibmcloud-powervs": "ibmcloud-powervs", "ibmcloud": "ibmcloud", "": "",
+	} {
+		if got := provider.Canonical(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestRegistry(t *testing.T) {
 	first, second := fake.NewManager(), fake.NewManager()
 	provider.AddCloudProvider("test-b", first)

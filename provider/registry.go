@@ -23,11 +23,21 @@ func AddCloudProvider(name string, cloud CloudProvider) {
 	table[name] = cloud
 }
 
+// Canonical answers the name under which a provider is known, for one that
+// installations have in use in its place. Whatever reads CLOUD_PROVIDER, or a
+// provider's name from elsewhere, asks here.
+func Canonical(name string) string {
+	if name == "ibmcloudpowervs" {
+		return "ibmcloud-powervs"
+	}
+	return name
+}
+
 // Get answers the provider of that name, or nil.
 func Get(name string) CloudProvider {
 	tableMu.RLock()
 	defer tableMu.RUnlock()
-	return table[name]
+	return table[Canonical(name)]
 }
 
 // List answers the names of all known providers, sorted.

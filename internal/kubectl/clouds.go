@@ -52,7 +52,7 @@ func (a *App) settings(ctx context.Context, c *cluster) (*settings, error) {
 func (s *settings) get(key string) string { return cmp.Or(s.secret[key], s.config[key]) }
 
 // provider is the name of the provider that the cluster uses.
-func (s *settings) provider() string { return s.get("CLOUD_PROVIDER") }
+func (s *settings) provider() string { return provider.Canonical(s.get("CLOUD_PROVIDER")) }
 
 // external is the plugin on the nodes that is the provider, empty when it is
 // built in there.

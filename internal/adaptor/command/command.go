@@ -84,23 +84,14 @@ func (c *Command) run(name string, args []string) int {
 // chooseProvider takes the provider's name from the arguments, else from
 // CLOUD_PROVIDER.
 func (c *Command) chooseProvider(args []string) (string, []string) {
-	fromEnv := canonical(c.Getenv("CLOUD_PROVIDER"))
+	fromEnv := provider.Canonical(c.Getenv("CLOUD_PROVIDER"))
 	switch {
 	case len(args) == 0:
 		return fromEnv, nil
 	case strings.HasPrefix(args[0], "-") && fromEnv != "" && !asksForHelp(args[0]):
 		return fromEnv, args
 	}
-	return canonical(args[0]), args[1:]
-}
-
-// canonical answers a provider's name for one that upstream's chart writes in
-// its place.
-func canonical(name string) string {
-	if name == "ibmcloudpowervs" {
-		return "ibmcloud-powervs"
-	}
-	return name
+	return provider.Canonical(args[0]), args[1:]
 }
 
 func asksForHelp(arg string) bool {

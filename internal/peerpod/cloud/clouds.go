@@ -160,7 +160,7 @@ func (c *Clouds) Default() string {
 
 // Get answers the provider of that name; the empty one is the default.
 func (c *Clouds) Get(name string) (*Cloud, error) {
-	if name = canonical(name); name == "" {
+	if name = provider.Canonical(name); name == "" {
 		name = c.Default()
 	}
 	if name == "" {

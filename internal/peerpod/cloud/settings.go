@@ -5,6 +5,7 @@ package cloud
 import (
 	"maps"
 
+	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
 )
@@ -30,15 +31,7 @@ func NewSettings(source string, keys ...map[string]string) Settings {
 func (s Settings) Get(key string) string { return s.keys[key] }
 
 // provider is the one of PeerPods that name none.
-func (s Settings) provider() string { return canonical(s.Get(defaultProvider)) }
-
-// canonical undoes how upstream's chart writes one name.
-func canonical(name string) string {
-	if name == "ibmcloudpowervs" {
-		return "ibmcloud-powervs"
-	}
-	return name
-}
+func (s Settings) provider() string { return provider.Canonical(s.Get(defaultProvider)) }
 
 // values are the settings that a provider has; the others are somebody else's.
 func (s Settings) values(schema config.Schema) config.Values {
