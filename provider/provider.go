@@ -115,6 +115,11 @@ type Instance struct {
 	Created time.Time
 	// State is where the instance is in its life; empty means unknown.
 	State InstanceState
+
+	// Zone and Region are where the cloud put it and Type is the type it has,
+	// in the cloud's own names; empty when unknown or when the cloud has no
+	// such thing. Lister and Getter SHOULD fill them.
+	Zone, Region, Type string
 }
 
 // InstanceState is the life cycle of an instance as far as Outrigger cares.

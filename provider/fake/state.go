@@ -47,7 +47,6 @@ type state struct {
 // record is an instance. Gone ones stay only while lists still show them.
 type record struct {
 	provider.Instance
-	Type     string `json:"type"`
 	Image    string `json:"image"`
 	UserData string `json:"userData"`
 	Console  []byte `json:"console"`

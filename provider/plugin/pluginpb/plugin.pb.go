@@ -381,8 +381,13 @@ type Instance struct {
 	// Nanoseconds since 1970-01-01 UTC; 0 when unknown.
 	CreatedUnixNano int64  `protobuf:"varint,6,opt,name=created_unix_nano,json=createdUnixNano,proto3" json:"created_unix_nano,omitempty"`
 	State           string `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Where the instance is and what it is, in the cloud's own names; empty when
+	// unknown.
+	Zone          string `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`
+	Region        string `protobuf:"bytes,9,opt,name=region,proto3" json:"region,omitempty"`
+	InstanceType  string `protobuf:"bytes,10,opt,name=instance_type,json=instanceType,proto3" json:"instance_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Instance) Reset() {
@@ -460,6 +465,27 @@ func (x *Instance) GetCreatedUnixNano() int64 {
 func (x *Instance) GetState() string {
 	if x != nil {
 		return x.State
+	}
+	return ""
+}
+
+func (x *Instance) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Instance) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *Instance) GetInstanceType() string {
+	if x != nil {
+		return x.InstanceType
 	}
 	return ""
 }
@@ -1648,7 +1674,7 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"+\n" +
 	"\x11ConfigureResponse\x12\x16\n" +
-	"\x06powers\x18\x01 \x03(\tR\x06powers\"\x8c\x02\n" +
+	"\x06powers\x18\x01 \x03(\tR\x06powers\"\xdd\x02\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -1656,7 +1682,11 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\x03key\x18\x04 \x01(\tR\x03key\x12=\n" +
 	"\x04tags\x18\x05 \x03(\v2).outrigger.provider.v1.Instance.TagsEntryR\x04tags\x12*\n" +
 	"\x11created_unix_nano\x18\x06 \x01(\x03R\x0fcreatedUnixNano\x12\x14\n" +
-	"\x05state\x18\a \x01(\tR\x05state\x1a7\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12\x12\n" +
+	"\x04zone\x18\b \x01(\tR\x04zone\x12\x16\n" +
+	"\x06region\x18\t \x01(\tR\x06region\x12#\n" +
+	"\rinstance_type\x18\n" +
+	" \x01(\tR\finstanceType\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x03\n" +

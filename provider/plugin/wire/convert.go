@@ -16,7 +16,10 @@ func instanceToWire(i *provider.Instance) *pluginpb.Instance {
 	if i == nil {
 		return nil
 	}
-	m := &pluginpb.Instance{Id: i.ID, Name: i.Name, Key: i.Key, Tags: i.Tags, State: string(i.State)}
+	m := &pluginpb.Instance{
+		Id: i.ID, Name: i.Name, Key: i.Key, Tags: i.Tags, State: string(i.State),
+		Zone: i.Zone, Region: i.Region, InstanceType: i.Type,
+	}
 	for _, ip := range i.IPs {
 		m.Ips = append(m.Ips, ip.String())
 	}
@@ -32,7 +35,10 @@ func instanceFromWire(m *pluginpb.Instance) (*provider.Instance, error) {
 	if m == nil {
 		return nil, nil
 	}
-	i := &provider.Instance{ID: m.Id, Name: m.Name, Key: m.Key, Tags: m.Tags, State: provider.InstanceState(m.State)}
+	i := &provider.Instance{
+		ID: m.Id, Name: m.Name, Key: m.Key, Tags: m.Tags, State: provider.InstanceState(m.State),
+		Zone: m.Zone, Region: m.Region, Type: m.InstanceType,
+	}
 	if m.CreatedUnixNano != 0 {
 		i.Created = time.Unix(0, m.CreatedUnixNano).UTC()
 	}
