@@ -38,7 +38,10 @@ func main() {
 
 func write(folder, chart string) error {
 	pages := map[string]func(io.Writer){
-		"cloud-api-adaptor.md": adaptorPage,
+		"cloud-api-adaptor.md":            adaptorPage,
+		"peerpod-ctrl.md":                 controllerPage,
+		"peerpods-webhook.md":             webhookPage,
+		"containerd-shim-outrigger-v2.md": shimPage,
 		"outrigger.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# outrigger\n")
 			cli.WriteReference(w)

@@ -33,8 +33,10 @@ type arguments struct {
 	action    string
 }
 
-func parse(args []string, w io.Writer) (*arguments, error) {
-	a := &arguments{}
+// Flags answers the program's flags.
+func Flags() *flag.FlagSet { return new(arguments).flags(io.Discard) }
+
+func (a *arguments) flags(w io.Writer) *flag.FlagSet {
 	flags := flag.NewFlagSet(Name, flag.ContinueOnError)
 	flags.SetOutput(w)
 	flags.StringVar(&a.namespace, "namespace", "", "containerd's `namespace` of the container")
@@ -50,6 +52,12 @@ func parse(args []string, w io.Writer) (*arguments, error) {
 		fmt.Fprintf(w, "%s is started by containerd, not by hand; see docs/shim.md.\n\nusage: %s -namespace NS -id ID -address SOCKET [flags] start|delete\n", Name, Name)
 		flags.PrintDefaults()
 	}
+	return flags
+}
+
+func parse(args []string, w io.Writer) (*arguments, error) {
+	a := &arguments{}
+	flags := a.flags(w)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

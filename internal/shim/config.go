@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
@@ -40,43 +41,29 @@ type Config struct {
 	Ignored []string `toml:"-"`
 }
 
+// The fields' tags say what they mean; the reference is made from them.
+
 // RemoteConfig is the table [hypervisor.remote].
 type RemoteConfig struct {
-	// Socket of the hypervisor service; [DefaultSocket] by default.
-	Socket string `toml:"remote_hypervisor_socket"`
-	// Timeout is the deadline of StartVM in seconds; 600 by default.
-	Timeout int `toml:"remote_hypervisor_timeout"`
-	// EnableAnnotations are the hypervisor annotations that a pod may carry,
-	// without their prefix; by default those that a remote hypervisor knows.
-	EnableAnnotations []string `toml:"enable_annotations"`
-	// VCPUs and MemoryMiB of a pod that says nothing; 0, the default, leaves
-	// it to the provider.
-	VCPUs     float64 `toml:"default_vcpus"`
-	MemoryMiB int64   `toml:"default_memory"`
+	Socket            string   `toml:"remote_hypervisor_socket" usage:"where the adaptor listens"`
+	Timeout           int      `toml:"remote_hypervisor_timeout" usage:"seconds for StartVM"`
+	EnableAnnotations []string `toml:"enable_annotations" usage:"which annotations io.katacontainers.config.hypervisor.* a pod may carry; another one fails the pod"`
+	VCPUs             float64  `toml:"default_vcpus" usage:"processors of a pod that says nothing; 0 leaves it to the provider"`
+	MemoryMiB         int64    `toml:"default_memory" usage:"MiB of a pod that says nothing; 0 leaves it to the provider"`
 }
 
 // RuntimeConfig is the table [runtime].
 type RuntimeConfig struct {
-	// CreateTimeout is the deadline of CreateContainer, during which the
-	// guest pulls the image, in seconds; 600 by default. The kubelet's
-	// runtime-request-timeout applies too.
-	CreateTimeout int `toml:"create_container_timeout"`
-	// StaticSizing adds the pod's limits to the size of its VM; true by default.
-	StaticSizing *bool `toml:"static_sandbox_resource_mgmt"`
-	// DisableGuestSeccomp leaves seccomp profiles out; false by default.
-	DisableGuestSeccomp bool `toml:"disable_guest_seccomp"`
-	// Debug logs at that level, as does containerd's own debug level.
-	Debug bool `toml:"enable_debug"`
+	CreateTimeout       int  `toml:"create_container_timeout" usage:"seconds for CreateContainer, during which the guest pulls; the kubelet's runtime-request-timeout applies as well"`
+	StaticSizing        bool `toml:"static_sandbox_resource_mgmt" usage:"the pod's limits are added to the size of its VM"`
+	DisableGuestSeccomp bool `toml:"disable_guest_seccomp" usage:"leave seccomp profiles out"`
+	Debug               bool `toml:"enable_debug" usage:"log at debug level; containerd's own debug level does so too"`
 }
 
 // OwnConfig is the table [outrigger], which the Kata shim does not have.
 type OwnConfig struct {
-	// CopyLimitMiB is the most that one mount may hold, since mounts are
-	// copied into the guest; 128 by default.
-	CopyLimitMiB int64 `toml:"copy_limit_mib"`
-	// StopTimeout is how long StopVM is tried while the hypervisor service
-	// cannot be reached, in seconds; 60 by default.
-	StopTimeout int `toml:"stop_timeout"`
+	CopyLimitMiB int64 `toml:"copy_limit_mib" usage:"the most MiB that one copied mount may hold"`
+	StopTimeout  int   `toml:"stop_timeout" usage:"seconds for which StopVM is repeated while the adaptor is away"`
 }
 
 func defaultConfig() *Config {
@@ -87,8 +74,42 @@ func defaultConfig() *Config {
 		"machine_type", "default_memory", "default_vcpus", "image", "default_gpus", "default_gpu_model", "cc_init_data",
 	}
 	c.Runtime.CreateTimeout = int(podclient.PullTimeout / time.Second)
+	c.Runtime.StaticSizing = true
 	c.Outrigger = OwnConfig{CopyLimitMiB: 128, StopTimeout: 60}
 	return c
+}
+
+// Key is one of the configuration file.
+type Key struct{ Table, Name, Default, Usage string }
+
+// Keys answers those of the configuration file.
+func Keys() []Key { return keys("", reflect.ValueOf(*defaultConfig())) }
+
+func keys(table string, v reflect.Value) []Key {
+	var all []Key
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), v.Field(i)
+		name := field.Tag.Get("toml")
+		switch {
+		case name == "-":
+		case field.Type.Kind() == reflect.Struct:
+			all = append(all, keys(strings.TrimPrefix(table+"."+name, "."), value)...)
+		case field.Type.Kind() == reflect.Slice:
+			all = append(all, Key{table, name, strings.Join(value.Interface().([]string), ", "), field.Tag.Get("usage")})
+		default:
+			all = append(all, Key{table, name, fmt.Sprint(value), field.Tag.Get("usage")})
+		}
+	}
+	return all
+}
+
+// Variables are what the program reads from containerd's environment, each with
+// its meaning.
+func Variables() [][2]string {
+	return [][2]string{
+		{ConfigVar, "configuration file, where the runtime's options in containerd's configuration name none (default " + DefaultConfig + ", if it is there)"},
+		{SocketVar, "replaces remote_hypervisor_socket of the file"},
+	}
 }
 
 // LoadConfig reads the file that containerd's options name, or what [ConfigVar]
@@ -163,10 +184,6 @@ func (c *Config) check() error {
 		return fmt.Errorf("stop_timeout %d: must be seconds above 0", c.Outrigger.StopTimeout)
 	}
 	return nil
-}
-
-func (c *Config) staticSizing() bool {
-	return c.Runtime.StaticSizing == nil || *c.Runtime.StaticSizing
 }
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }

@@ -41,7 +41,7 @@ func TestConfigOfKata(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Hypervisor.Remote.Socket != "/run/x/hypervisor.sock" || c.Hypervisor.Remote.Timeout != 300 ||
-		c.staticSizing() || !c.Runtime.DisableGuestSeccomp || c.Runtime.CreateTimeout != 90 || c.Outrigger.CopyLimitMiB != 128 {
+		c.Runtime.StaticSizing || !c.Runtime.DisableGuestSeccomp || c.Runtime.CreateTimeout != 90 || c.Outrigger.CopyLimitMiB != 128 {
 		t.Errorf("%+v", c)
 	}
 	if diff := cmp.Diff([]string{"machine_type"}, c.Hypervisor.Remote.EnableAnnotations); diff != "" {
@@ -57,7 +57,7 @@ func TestConfigDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Hypervisor.Remote.Socket != "/run/y.sock" || !c.staticSizing() || c.Hypervisor.Remote.Timeout != 600 {
+	if c.Hypervisor.Remote.Socket != "/run/y.sock" || !c.Runtime.StaticSizing || c.Hypervisor.Remote.Timeout != 600 {
 		t.Errorf("%+v", c)
 	}
 }

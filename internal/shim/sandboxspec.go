@@ -67,7 +67,7 @@ func (c *Config) fillSize(b *bundle, spec *podclient.PodSpec) error {
 	if err != nil {
 		return err
 	}
-	if c.staticSizing() {
+	if c.Runtime.StaticSizing {
 		cpu, mib, err := podLimits(b.spec.Annotations)
 		if err != nil {
 			return err

@@ -141,18 +141,25 @@ func (s *settings) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
+// Flags answers the program's flags.
+func Flags() *flag.FlagSet { return newSettings().flags }
+
+// Variables are what the program reads from its environment, each with its
+// meaning.
+func Variables() [][2]string {
+	return [][2]string{
+		{"PEERPODS_NAMESPACE", "namespace of ConfigMap " + controller.ConfigMapName + " and Secret " + controller.SecretName + ", and of the lease (required)"},
+		{"CLUSTER_ID", "identity of this cluster in owner tags; default: key CLUSTER_ID of the ConfigMap, else the UID of namespace kube-system"},
+		{"KUBECONFIG", "the same as -kubeconfig"},
+	}
+}
+
 func (s *settings) help(w io.Writer) {
-	fmt.Fprintf(w, `peerpod-ctrl removes the instances of deleted PeerPods, and those that lost their PeerPod.
-
-Usage: peerpod-ctrl [flags]
-
-Environment:
-  PEERPODS_NAMESPACE  namespace of ConfigMap %s and Secret %s, and of the lease (required)
-  CLUSTER_ID          identity of this cluster in owner tags; default: key CLUSTER_ID of the ConfigMap,
-                      else the UID of namespace kube-system
-
-Flags:
-`, controller.ConfigMapName, controller.SecretName)
+	fmt.Fprint(w, "peerpod-ctrl removes the instances of deleted PeerPods, and those that lost their PeerPod.\n\nUsage: peerpod-ctrl [flags]\n\nEnvironment:\n")
+	for _, v := range Variables() {
+		fmt.Fprintf(w, "  %-18s  %s\n", v[0], v[1])
+	}
+	fmt.Fprint(w, "\nFlags:\n")
 	s.flags.SetOutput(w)
 	s.flags.PrintDefaults()
 	s.flags.SetOutput(io.Discard)

@@ -57,20 +57,29 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	return fs
 }
 
-func usage(fs *flag.FlagSet) {
-	fmt.Fprint(fs.Output(), `peerpods-webhook sizes the VMs of pods as the pods are created.
+// Flags answers the program's flags.
+func Flags() *flag.FlagSet { return new(settings).flags(io.Discard) }
 
-Flags:
-`)
+// Variables are what the program reads from its environment, each with its
+// meaning.
+func Variables() [][2]string {
+	return [][2]string{
+		{"TARGET_RUNTIMECLASS", "runtime class of the pods to size (default kata-remote)"},
+		{"POD_VM_EXTENDED_RESOURCE", "resource of which each takes one (default kata.peerpods.io/vm)"},
+		{"TLS_MIN_VERSION", "VersionTLS12 (default) or VersionTLS13"},
+		{"TLS_CIPHER_SUITES", "IANA names, by comma; not with VersionTLS13"},
+		{"POD_NAMESPACE", "namespace of Secret and lease (default: that of the service account)"},
+		{"KUBECONFIG", "the same as -kubeconfig"},
+	}
+}
+
+func usage(fs *flag.FlagSet) {
+	fmt.Fprint(fs.Output(), "peerpods-webhook sizes the VMs of pods as the pods are created.\n\nFlags:\n")
 	fs.PrintDefaults()
-	fmt.Fprint(fs.Output(), `
-Environment (an empty variable counts as unset):
-  TARGET_RUNTIMECLASS       runtime class of the pods to size (default kata-remote)
-  POD_VM_EXTENDED_RESOURCE  resource of which each takes one (default kata.peerpods.io/vm)
-  TLS_MIN_VERSION           VersionTLS12 (default) or VersionTLS13
-  TLS_CIPHER_SUITES         IANA names, by comma; not with VersionTLS13
-  POD_NAMESPACE             namespace of Secret and lease (default: that of the service account)
-`)
+	fmt.Fprint(fs.Output(), "\nEnvironment (an empty variable counts as unset):\n")
+	for _, v := range Variables() {
+		fmt.Fprintf(fs.Output(), "  %-24s  %s\n", v[0], v[1])
+	}
 }
 
 // parse answers flag.ErrHelp if help was asked for and printed.
