@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,24 +77,42 @@ type Process struct {
 // Start runs d until the test ends, and returns when its socket is served.
 func Start(t testing.TB, d Daemon) *Process {
 	t.Helper()
-	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
 	ShowOnFailure(t, d.Log)
-	cmd := exec.Command(d.Path, d.Args...)
-	cmd.Env = append(os.Environ(), d.Env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &Process{Process: cmd.Process, daemon: d, done: make(chan struct{})}
-	go func() { cmd.Wait(); close(p.done) }()
+	p := &Process{daemon: d}
+	p.launch(t)
 	t.Cleanup(func() { p.Stop(syscall.SIGTERM) })
 	p.waitServed(t)
 	return p
 }
+
+// Again starts a daemon that has ended, with more variables if there are any.
+func (p *Process) Again(t testing.TB, env ...string) {
+	t.Helper()
+	p.daemon.Env = append(slices.Clip(p.daemon.Env), env...)
+	p.launch(t)
+	p.waitServed(t)
+}
+
+func (p *Process) launch(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(p.daemon.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(p.daemon.Path, p.daemon.Args...)
+	cmd.Env = append(os.Environ(), p.daemon.Env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	p.Process, p.done = cmd.Process, done
+	go func() { cmd.Wait(); close(done) }()
+}
+
+// Ended is closed when the daemon has ended.
+func (p *Process) Ended() <-chan struct{} { return p.done }
 
 // Stop sends the signal, waits for the end, and kills what stays too long.
 func (p *Process) Stop(signal syscall.Signal) {
@@ -110,7 +129,8 @@ func (p *Process) Stop(signal syscall.Signal) {
 func (p *Process) Restart(t testing.TB) *Process {
 	t.Helper()
 	p.Stop(syscall.SIGKILL)
-	return Start(t, p.daemon)
+	p.Again(t)
+	return p
 }
 
 func (p *Process) waitServed(t testing.TB) {

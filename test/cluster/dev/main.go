@@ -77,17 +77,13 @@ func inside(dir string) int {
 }
 
 func up(t *session, dir string) {
-	fmt.Println("cluster: starting kube-apiserver, controllers, containerd, kubelet, kube-proxy and cloud-api-adaptor")
+	fmt.Println("cluster: starting kube-apiserver, controllers, containerd, kubelet, kube-proxy and Outrigger")
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
 	r := &cluster.Registry{}
 	r.Start(t, c)
-	n := cluster.StartNode(t, c, cluster.NodeOptions{
-		Runtimes: runtimes(t),
-		Mirrors:  map[string]string{r.Host: r.URL()},
-	})
-	startOutrigger(t, n)
-	given, pod := manifests(r.Push(t, "tools:1", cluster.Tools(t).Image))
-	c.Apply(t, given)
+	n := cluster.StartNode(t, c, cluster.OutriggerNode(t, cluster.NodeOptions{Mirrors: map[string]string{r.Host: r.URL()}}))
+	startOutrigger(t, c, n)
+	pod := examplePod(r.Push(t, "tools:1", cluster.Tools(t).Image))
 	f := &folder{t: t, dir: filepath.Dir(os.Getenv(socketVar))}
 	t.Cleanup(f.remove)
 	l, err := net.Listen("unix", f.path("api.sock"))
@@ -124,6 +120,7 @@ Node %[1]s is Ready. In another terminal:
   %[2]s/kubectl apply -f %[2]s/hello.yaml    # a pod in its own VM
   %[2]s/kubectl wait --for=condition=Ready pod/hello
   %[2]s/kubectl logs hello
+  %[2]s/kubectl get peerpods,events          # its VM, and how it came about
   %[2]s/node ip addr                         # a command on the node
   export KUBECONFIG=%[2]s/kubeconfig         # for other clients
 
