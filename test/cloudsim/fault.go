@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cloudsim
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"time"
+)
+
+// Fault is one line of the script: what befalls which call.
+type Fault struct {
+	// Action is a pattern ([path.Match]) of the actions it strikes, such as
+	// ec2:RunInstances or ecs:Describe*.
+	Action string
+	// Skip lets that many calls through first.
+	Skip int
+	// Times is how often it strikes: 0 means once, below 0 means always.
+	Times int
+	// Delay passes first, or less if the caller goes away.
+	Delay time.Duration
+	// Code, Status and Message are the cloud's error. An empty Code is none:
+	// the fault is the delay or the lost reply.
+	Code    string
+	Status  int
+	Message string
+	// After says that the work is done all the same, before the error.
+	After bool
+	// Drop closes the connection in place of an answer. With After it is a
+	// lost reply.
+	Drop bool
+}
+
+// LostReply does what was asked and loses the answer.
+func LostReply(action string) Fault { return Fault{Action: action, After: true, Drop: true} }
+
+// Unreachable loses the request.
+func Unreachable(action string) Fault { return Fault{Action: action, Drop: true} }
+
+// Slow delays a call, which then succeeds.
+func Slow(action string, delay time.Duration) Fault { return Fault{Action: action, Delay: delay} }
+
+// Refused answers the cloud's error and does nothing.
+func Refused(action string, status int, code string) Fault {
+	return Fault{Action: action, Status: status, Code: code, Message: "as the script says"}
+}
+
+// Skipping lets n calls through before the fault strikes.
+func (f Fault) Skipping(n int) Fault { f.Skip = n; return f }
+
+// Repeated strikes n times; below 0 always.
+func (f Fault) Repeated(n int) Fault { f.Times = n; return f }
+
+// Script adds faults. Of several that match a call the first strikes.
+func (w *World) Script(faults ...Fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range faults {
+		if f.Times == 0 {
+			f.Times = 1
+		}
+		w.faults = append(w.faults, &f)
+	}
+}
+
+// ClearFaults ends all faults.
+func (w *World) ClearFaults() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = nil
+}
+
+// Called counts a call and answers the fault that strikes it, or nil.
+func (w *World) Called(action string) *Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls[action]++
+	for _, f := range w.faults {
+		if match, err := path.Match(f.Action, action); err != nil || !match || f.Times == 0 {
+			continue
+		}
+		if f.Skip > 0 {
+			f.Skip--
+			continue
+		}
+		if f.Times > 0 {
+			f.Times--
+		}
+		struck := *f
+		return &struck
+	}
+	return nil
+}
+
+// Handler puts the script before a server. action names the call that a
+// request is; requests for which it answers nothing pass. refuse writes a
+// fault's error as the cloud does.
+func (w *World) Handler(next http.Handler, action func(*http.Request) string, refuse func(http.ResponseWriter, *http.Request, Fault)) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		name := action(r)
+		if name == "" {
+			next.ServeHTTP(out, r)
+			return
+		}
+		f := w.Called(name)
+		if f == nil {
+			next.ServeHTTP(out, r)
+			return
+		}
+		wait(r, f.Delay)
+		if f.Code == "" && !f.Drop {
+			next.ServeHTTP(out, r)
+			return
+		}
+		if f.After {
+			next.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		if f.Drop {
+			panic(http.ErrAbortHandler)
+		}
+		refuse(out, r, *f)
+	})
+}
+
+func wait(r *http.Request, delay time.Duration) {
+	if delay <= 0 {
+		return
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	}
+}
+
+// Calls answers how often each action was called.
+func (w *World) Calls() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	calls := make(map[string]int, len(w.calls))
+	for action, n := range w.calls {
+		calls[action] = n
+	}
+	return calls
+}
+
+// ResetCalls begins counting again.
+func (w *World) ResetCalls() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.calls)
+}
