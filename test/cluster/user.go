@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -25,6 +26,14 @@ type User struct {
 	ca, cert, key []byte
 	token         string
 	kubectl       string
+	// cache, if not empty, is where kubectl keeps what servers told it.
+	cache string
+}
+
+// Foreign answers the user of a kubeconfig that was not made here. Kubectl, a
+// path, may be empty for the one on PATH.
+func Foreign(kubeconfig, kubectl string) *User {
+	return &User{Kubeconfig: kubeconfig, kubectl: cmp.Or(kubectl, "kubectl")}
 }
 
 // NewUser makes a user by a client certificate. What it may do is up to RBAC;
@@ -74,7 +83,7 @@ func (u *User) KubeconfigFor(t testing.TB, server string) string {
 func (u *User) write(t testing.TB, path string) {
 	t.Helper()
 	must(t, os.WriteFile(path, []byte(u.KubeconfigFor(t, u.Server)), 0o600), "write a kubeconfig")
-	u.Kubeconfig = path
+	u.Kubeconfig, u.cache = path, filepath.Dir(path)+"/kubectl"
 }
 
 // RESTConfig is what clients in Go start from; each call answers a new one.
@@ -88,7 +97,10 @@ func (u *User) RESTConfig() *rest.Config {
 // Command answers a kubectl that acts as this user and is not yet started.
 func (u *User) Command(args ...string) *exec.Cmd {
 	cmd := exec.Command(u.kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+u.Kubeconfig, "KUBECACHEDIR="+filepath.Dir(u.Kubeconfig)+"/kubectl")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+u.Kubeconfig)
+	if u.cache != "" {
+		cmd.Env = append(cmd.Env, "KUBECACHEDIR="+u.cache)
+	}
 	return cmd
 }
 

@@ -9,18 +9,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/deployed"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }
@@ -77,50 +75,17 @@ func dryRun(c *cluster.ControlPlane, manifests string) error {
 	return nil
 }
 
-// images makes the images of an installation and answers them for a node.
-func images(t *testing.T, names ...string) []cluster.Image {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.Command(filepath.Join(root, "deploy/images.sh"), names...)
-	cmd.Env = append(os.Environ(), "OUT="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	var all []cluster.Image
-	for _, name := range names {
-		index, err := layout.ImageIndexFromPath(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifest, err := index.IndexManifest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		image, err := index.Image(manifest.Manifests[0].Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, cluster.Image{Ref: "localhost/outrigger/" + name + ":latest", Image: image})
-	}
-	return all
-}
-
 // TestOverlayRuns applies the overlay qemu, but for a few folders, to a cluster whose node
 // has the images of `make image` and `make image-qemu`: every container starts
 // and gets ready with the permissions, mounts and settings of the manifests.
 func TestOverlayRuns(t *testing.T) {
-	if podvm := os.Getenv("OUTRIGGER_PODVM_DIR"); podvm == "" {
-		t.Setenv("OUTRIGGER_PODVM_DIR", absolute(t, "bin/podvm"))
-	}
-	if _, err := os.Stat(filepath.Join(os.Getenv("OUTRIGGER_PODVM_DIR"), "initrd.cpio")); err != nil {
-		t.Skip("the image of provider-qemu has the pod VM image in it, which is not built: run `make podvm`")
-	}
+	deployed.RequirePodVM(t)
 	render := overlay(t, "qemu")
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
 	node := cluster.StartNode(t, c, cluster.NodeOptions{
 		Labels:   map[string]string{"node.kubernetes.io/worker": ""},
-		Runtimes: []cluster.Runtime{{Handler: "kata-remote", Shim: shim(t), PodAnnotations: []string{"io.katacontainers.*"}}},
-		Images:   images(t, "cloud-api-adaptor", "agent-relay", "peerpod-ctrl", "peerpods-webhook", "provider-qemu"),
+		Runtimes: []cluster.Runtime{deployed.Shim(t)},
+		Images:   deployed.Images(t, append(deployed.Daemons, "provider-qemu")...),
 	})
 	in := func(args ...string) string { return c.Kubectl(t, append([]string{"-n", namespace}, args...)...) }
 	t.Cleanup(func() {
@@ -128,7 +93,7 @@ func TestOverlayRuns(t *testing.T) {
 			describe(t, c)
 		}
 	})
-	c.Apply(t, ownFolders(t, render, node))
+	c.Apply(t, deployed.OwnFolders(string(render), node))
 	in("rollout", "status", "deployment/peerpod-ctrl", "--timeout="+wait) // its pod may not be there yet
 	in("wait", "--for=condition=Ready", "pods", "--all", "--timeout="+wait)
 	t.Run("the node advertises VMs", func(t *testing.T) {
@@ -199,18 +164,6 @@ func sized(t *testing.T, c *cluster.ControlPlane) {
 	}
 }
 
-// shim builds the handler of the RuntimeClass.
-func shim(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "containerd-shim-outrigger-v2")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/containerd-shim-outrigger-v2")
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return path
-}
-
 // booted makes a pod, sees its VM at the provider, and removes it. The VM has no
 // registry to pull from, so its container never starts; the end-to-end tests
 // run containers.
@@ -218,7 +171,7 @@ func booted(t *testing.T, c *cluster.ControlPlane, node *cluster.Node) {
 	t.Helper()
 	c.Apply(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"booted"},"spec":{"runtimeClassName":"kata-remote","terminationGracePeriodSeconds":1,"containers":[{"name":"a","image":"outrigger.test/tools:1","imagePullPolicy":"Never"}]}}`)
 	became(t, c, func(peerpods string) bool { return strings.HasPrefix(peerpods, "Ready podvm-booted-") })
-	state := filepath.Join(node.Dir, "host/var/lib/outrigger/qemu/instances")
+	state := deployed.HostFolder(node, "/var/lib/outrigger/qemu/instances")
 	if entries, err := os.ReadDir(state); err != nil || len(entries) != 1 {
 		t.Errorf("the provider has %v, %v", entries, err)
 	}
@@ -228,21 +181,6 @@ func booted(t *testing.T, c *cluster.ControlPlane, node *cluster.Node) {
 	if entries, _ := os.ReadDir(state); len(entries) > 0 {
 		t.Errorf("instances are left: %v", entries)
 	}
-}
-
-// ownFolders puts folders of the node that are those of this machine, since a
-// test's node has only /run and a few more for itself, below the node's own.
-func ownFolders(t *testing.T, render []byte, node *cluster.Node) string {
-	t.Helper()
-	text := string(render)
-	for _, folder := range []string{"/var/lib/outrigger/qemu", "/opt/cloud-api-adaptor/plugins", "/etc/kubernetes", "/var/lib/kubelet/pki"} {
-		line := "hostPath:\n          path: " + folder + "\n"
-		if !strings.Contains(text, line) {
-			t.Fatalf("no volume is the folder %s", folder)
-		}
-		text = strings.ReplaceAll(text, line, "hostPath:\n          path: "+filepath.Join(node.Dir, "host", folder)+"\n")
-	}
-	return text
 }
 
 // became waits until the PeerPods, each as "PHASE INSTANCE ", are as they should
@@ -281,19 +219,10 @@ func describe(t *testing.T, c *cluster.ControlPlane) {
 	}
 }
 
-func absolute(t *testing.T, path string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // TestImagesAreReproducible builds an image twice, the second time without what
 // the first left.
 func TestImagesAreReproducible(t *testing.T) {
-	one, other := images(t, "agent-relay"), images(t, "agent-relay")
+	one, other := deployed.Images(t, "agent-relay"), deployed.Images(t, "agent-relay")
 	first, err := one[0].Image.Digest()
 	if err != nil {
 		t.Fatal(err)

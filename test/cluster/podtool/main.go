@@ -2,9 +2,13 @@
 
 // Command podtool is what pods of tests run where busybox is not enough.
 //
-//	podtool serve ADDRESS   answer HTTP requests with this host's name
-//	podtool get URL         print status and body; https with the pod's service account
-//	podtool lookup NAME     print the addresses that the pod's name server gives
+//	podtool serve ADDRESS [FOLDER]  answer HTTP requests with this host's name; with
+//	                                FOLDER to clients with a certificate only
+//	podtool get URL [FOLDER]        print status and body; https with the certificate in
+//	                                FOLDER, else with the pod's service account
+//	podtool lookup NAME             print the addresses that the pod's name server gives
+//
+// A folder holds ca.crt, tls.crt and tls.key.
 package main
 
 import (
@@ -32,14 +36,15 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
-		return errors.New("usage: podtool serve ADDRESS | get URL | lookup NAME")
+	if len(args) < 2 || len(args) > 3 {
+		return errors.New("usage: podtool serve ADDRESS [FOLDER] | get URL [FOLDER] | lookup NAME")
 	}
+	folder := strings.Join(args[2:], "")
 	switch args[0] {
 	case "serve":
-		return serve(args[1])
+		return serve(args[1], folder)
 	case "get":
-		return get(args[1])
+		return get(args[1], folder)
 	case "lookup":
 		addresses, err := net.LookupHost(args[1])
 		fmt.Println(strings.Join(addresses, "\n"))
@@ -48,23 +53,57 @@ func run(args []string) error {
 	return fmt.Errorf("no command %q", args[0])
 }
 
-func serve(address string) error {
+func serve(address, folder string) error {
 	name, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{Addr: address, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "hello from", name)
-	}))
+	})}
+	if folder == "" {
+		return server.ListenAndServe()
+	}
+	if server.TLSConfig, err = mutual(folder); err != nil {
+		return err
+	}
+	return server.ListenAndServeTLS("", "")
 }
 
-func get(url string) error {
+// mutual is for both sides of a connection on which each shows a certificate of
+// the same authority.
+func mutual(folder string) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key"))
+	if err != nil {
+		return nil, err
+	}
+	roots, err := authorities(filepath.Join(folder, "ca.crt"))
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert}, err
+}
+
+func authorities(path string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(path)
+	roots := x509.NewCertPool()
+	if err == nil && !roots.AppendCertsFromPEM(pem) {
+		err = fmt.Errorf("%s holds no certificate", path)
+	}
+	return roots, err
+}
+
+func get(url, folder string) error {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
 	client := &http.Client{Timeout: 10 * time.Second}
-	if request.URL.Scheme == "https" {
+	switch {
+	case folder != "":
+		config, err := mutual(folder)
+		if err != nil {
+			return err
+		}
+		client.Transport = &http.Transport{TLSClientConfig: config}
+	case request.URL.Scheme == "https":
 		if err := identify(client, request); err != nil {
 			return err
 		}
@@ -80,7 +119,7 @@ func get(url string) error {
 }
 
 func identify(client *http.Client, request *http.Request) error {
-	authority, err := os.ReadFile(filepath.Join(account, "ca.crt"))
+	roots, err := authorities(filepath.Join(account, "ca.crt"))
 	if err != nil {
 		return err
 	}
@@ -88,8 +127,6 @@ func identify(client *http.Client, request *http.Request) error {
 	if err != nil {
 		return err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(authority)
 	client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	request.Header.Set("Authorization", "Bearer "+string(token))
 	return nil
