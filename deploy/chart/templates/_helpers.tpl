@@ -61,8 +61,12 @@ true
 {{- /* Tokens of the service account, as JSON: those given, or the provider's own. */ -}}
 {{- define "outrigger.tokens" -}}
 {{- $tokens := .Values.serviceAccountTokens -}}
-{{- if and (not $tokens) (eq (include "outrigger.provider" .) "alibabacloud") -}}
-{{- $tokens = list (dict "name" "rrsa-token" "audience" "sts.aliyuncs.com" "expirationSeconds" 3600 "path" "token" "mountPath" "/var/run/secrets/ack.alibabacloud.com/rrsa-tokens") -}}
+{{- if not $tokens -}}
+{{- $own := dict
+  "alibabacloud" (dict "name" "rrsa-token" "audience" "sts.aliyuncs.com" "path" "token" "mountPath" "/var/run/secrets/ack.alibabacloud.com/rrsa-tokens")
+  "aws" (dict "name" "aws-token" "audience" "sts.amazonaws.com" "path" "token" "mountPath" "/var/run/secrets/eks.amazonaws.com/serviceaccount")
+  "ibmcloud" (dict "name" "vault-token" "audience" "iam" "path" "vault-token" "mountPath" "/var/run/secrets/tokens") -}}
+{{- with index $own (include "outrigger.provider" .) }}{{ $tokens = list . }}{{ end -}}
 {{- end -}}
 {{- toJson $tokens -}}
 {{- end -}}
