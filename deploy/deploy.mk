@@ -9,11 +9,14 @@ TAG    ?= latest
 ARCH   ?= $(shell go env GOARCH)
 IMAGES := cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook
 
+# An image has the provider that it is for; without one, those linked by default.
+IMAGE_TAGS = $(or $(TAGS),$(subst -,_,$(patsubst ibmcloudpowervs,ibmcloud-powervs,$(CLOUD_PROVIDER))))
+
 DEPLOY_ENV = PREFIX='$(PREFIX)' TAG='$(TAG)' RESOURCE_CTRL='$(RESOURCE_CTRL)' MONITORING='$(MONITORING)'
-IMAGE_ENV  = PREFIX='$(PREFIX)' TAG='$(TAG)' ARCH='$(ARCH)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' TAGS='$(TAGS)'
+IMAGE_ENV  = PREFIX='$(PREFIX)' TAG='$(TAG)' ARCH='$(ARCH)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' TAGS='$(IMAGE_TAGS)'
 
 .PHONY: image
-image: ## Container images as OCI layouts in bin/images (PREFIX=REGISTRY/FOLDER TAG= ARCH=amd64,arm64)
+image: ## Container images as OCI layouts in bin/images (CLOUD_PROVIDER= PREFIX=REGISTRY/FOLDER TAG= ARCH=amd64,arm64)
 	@$(IMAGE_ENV) deploy/images.sh $(IMAGES)
 
 .PHONY: image-qemu

@@ -67,9 +67,12 @@ type Record struct {
 
 	// InstanceName is the name the VM is asked to have; also its server name.
 	InstanceName string `json:"instance-name"`
-	// InstanceID and Addresses are the provider's answer.
-	InstanceID string       `json:"instance-id,omitempty"`
-	Addresses  []netip.Addr `json:"addresses,omitempty"`
+	// InstanceID, Addresses, InstanceType and Zone are the provider's answer;
+	// of the last two it may say nothing.
+	InstanceID   string       `json:"instance-id,omitempty"`
+	Addresses    []netip.Addr `json:"addresses,omitempty"`
+	InstanceType string       `json:"instance-type,omitempty"`
+	Zone         string       `json:"zone,omitempty"`
 	// Done is when the steps up to the last record were done.
 	Done []StepTime `json:"done,omitempty"`
 	// Asked is when the provider was first asked for the instance.

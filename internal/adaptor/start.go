@@ -3,6 +3,7 @@
 package adaptor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,6 +70,7 @@ func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
 	sb.update(func(rec *Record) {
 		rec.InstanceID = instance.ID
 		rec.Addresses = instance.IPs
+		rec.InstanceType, rec.Zone = instance.Type, cmp.Or(instance.Zone, instance.Region)
 		rec.NoInstance = false
 	})
 	s.announce()

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -316,7 +317,7 @@ func changes(rec *adaptor.Record, failed, stuck *adaptor.Change) []peerpod.Chang
 }
 
 func instanceOf(rec *adaptor.Record) v1alpha1.Instance {
-	instance := v1alpha1.Instance{ID: rec.InstanceID, Name: rec.InstanceName, Type: rec.Spec.InstanceType}
+	instance := v1alpha1.Instance{ID: rec.InstanceID, Name: rec.InstanceName, Type: cmp.Or(rec.InstanceType, rec.Spec.InstanceType), Zone: rec.Zone}
 	for _, addr := range rec.Addresses {
 		instance.Addresses = append(instance.Addresses, addr.String())
 	}

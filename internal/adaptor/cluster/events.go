@@ -97,13 +97,24 @@ func newRecorder(c *Cluster) *recorder {
 	}
 }
 
+// about is what the provider tells of an instance beside its name.
+func about(rec *adaptor.Record) string {
+	text := rec.InstanceID
+	for _, more := range []string{rec.InstanceType, rec.Zone} {
+		if more != "" {
+			text += ", " + more
+		}
+	}
+	return text
+}
+
 // observe says what the pod's owner should know.
 func (r *recorder) observe(change adaptor.Change) {
 	rec := change.Sandbox
 	switch change.Kind {
 	case adaptor.ChangeDone:
 		if change.Step == "create-instance" {
-			r.emit(&rec, normal, peerpod.ReasonInstanceCreated, fmt.Sprintf("%s made instance %s (%s) in %s", r.cluster.opts.Provider, rec.InstanceName, rec.InstanceID, rounded(change.Took)))
+			r.emit(&rec, normal, peerpod.ReasonInstanceCreated, fmt.Sprintf("%s made instance %s (%s) in %s", r.cluster.opts.Provider, rec.InstanceName, about(&rec), rounded(change.Took)))
 		}
 	case adaptor.ChangeStarted:
 		if change.Err == nil {

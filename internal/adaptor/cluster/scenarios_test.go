@@ -80,10 +80,13 @@ func scenarioLifecycle(t *testing.T, w who) {
 	if pp.Spec.InstanceID == "" || pp.Status.Instance == nil || pp.Status.Instance.ID != pp.Spec.InstanceID || len(pp.Status.Instance.Addresses) == 0 {
 		t.Errorf("instance %+v, spec %+v", pp.Status.Instance, pp.Spec)
 	}
+	if i := pp.Status.Instance; i.Type == "" || i.Zone != "fake-zone" {
+		t.Errorf("type %q, zone %q", i.Type, i.Zone)
+	}
 	if len(pp.Status.Steps) != 8 {
 		t.Errorf("steps %v", pp.Status.Steps)
 	}
-	if e := s.event("life", peerpod.ReasonInstanceCreated); e.InvolvedObject.UID != uid || e.Type != normal || !strings.Contains(e.Message, pp.Spec.InstanceID) {
+	if e := s.event("life", peerpod.ReasonInstanceCreated); e.InvolvedObject.UID != uid || e.Type != normal || !strings.Contains(e.Message, pp.Spec.InstanceID+", "+pp.Status.Instance.Type+", fake-zone") {
 		t.Errorf("event %+v", e)
 	}
 	s.event("life", peerpod.ReasonReady)

@@ -32,7 +32,8 @@ func TestAdoptsAfterAWhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if now.Spec.InstanceID != i.ID || now.Status.Phase != v1alpha1.PhaseConnecting || len(now.Status.Instance.Addresses) == 0 {
+	if now.Spec.InstanceID != i.ID || now.Status.Phase != v1alpha1.PhaseConnecting || len(now.Status.Instance.Addresses) == 0 ||
+		now.Status.Instance.Type == "" || now.Status.Instance.Zone != "fake-zone" {
 		t.Errorf("spec %+v, status %+v", now.Spec, now.Status)
 	}
 	s.events.want(t, "Pod/web Normal Adopted", i.ID)

@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -210,7 +211,7 @@ func eldest(instances []*provider.Instance) *provider.Instance {
 
 // describe answers what a status says of an instance.
 func describe(i *provider.Instance) v1alpha1.Instance {
-	about := v1alpha1.Instance{ID: i.ID, Name: i.Name}
+	about := v1alpha1.Instance{ID: i.ID, Name: i.Name, Type: i.Type, Zone: cmp.Or(i.Zone, i.Region)}
 	for _, addr := range i.IPs {
 		about.Addresses = append(about.Addresses, addr.String())
 	}
