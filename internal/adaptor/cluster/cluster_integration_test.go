@@ -31,6 +31,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	t.Run("WithoutTheCRD", func(t *testing.T) { withoutTheCRD(t, w) })
 	cp.Kubectl(t, "apply", "-f", filepath.Join(base(), "crd", "confidentialcontainers.org_peerpods.yaml"))
 	cp.Kubectl(t, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org")
+	t.Run("OwnersEnforced", func(t *testing.T) { ownersEnforced(t, cp) })
 	for name, scenario := range scenarios {
 		t.Run(name, func(t *testing.T) { scenario(t, w) })
 	}
@@ -40,10 +41,27 @@ func TestOnARealAPIServer(t *testing.T) {
 	t.Run("RoleForOneNamespace", func(t *testing.T) { roleForOneNamespace(t, cp, w) })
 }
 
+// ownerEnforcement is on in OpenShift: who sets blockOwnerDeletion needs
+// "update" on the finalizers of the owner.
+const ownerEnforcement = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+
+// ownersEnforced shows that the plugin is there: what the adaptor's PeerPods
+// pass is refused to somebody who has the other rights only.
+func ownersEnforced(t *testing.T, cp *realcluster.ControlPlane) {
+	cp.Kubectl(t, "create", "clusterrole", "no-finalizers", "--verb=create", "--resource=peerpods.confidentialcontainers.org")
+	cp.Kubectl(t, "create", "clusterrolebinding", "no-finalizers", "--clusterrole=no-finalizers", "--user=somebody")
+	cmd := cp.Command("create", "--as=somebody", "-f", "-")
+	cmd.Stdin = strings.NewReader(`{"apiVersion": "confidentialcontainers.org/v1alpha1", "kind": "PeerPod", "metadata": {"name": "x", "namespace": "default",
+		"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": true, "blockOwnerDeletion": true}]}, "spec": {}}`)
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "blockOwnerDeletion") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func base() string { return filepath.Join(teststand.Root(), "deploy", "base") }
 
 func realWho(t *testing.T) (*realcluster.ControlPlane, who) {
-	cp := realcluster.StartControlPlane(t, realcluster.ControlPlaneOptions{})
+	cp := realcluster.StartControlPlane(t, realcluster.ControlPlaneOptions{APIServer: []string{ownerEnforcement}})
 	cp.Kubectl(t, "create", "namespace", adaptorNamespace)
 	cp.Kubectl(t, "apply", "-n", adaptorNamespace, "-f", filepath.Join(base(), "adaptor", "rbac.yaml"))
 	cp.Apply(t, `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "`+nodeName+`"}}`)

@@ -130,7 +130,10 @@ func (w *world) restart(t testing.TB) {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, plane: cluster.StartControlPlane(t, cluster.ControlPlaneOptions{}), dir: t.TempDir()}
+	w := &world{t: t, plane: cluster.StartControlPlane(t, cluster.ControlPlaneOptions{
+		// On in OpenShift: it asks for more rights where objects have owners.
+		APIServer: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"},
+	}), dir: t.TempDir()}
 	w.plane.Kubectl(t, "apply", "-k", filepath.Join(stand.Root(), "deploy/base/crd"))
 	w.plane.Kubectl(t, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org", "--timeout=60s")
 	w.plane.Kubectl(t, "create", "namespace", namespace)
