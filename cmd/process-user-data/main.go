@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/metadata"
 	"github.com/outrigger/outrigger/internal/guest/userdata"
 	"github.com/outrigger/outrigger/internal/version"
 )
@@ -28,8 +29,15 @@ const usage = `process-user-data fetches the user-data of a pod VM and writes it
 
 Flags of provision-files:
   -t, --user-data-fetch-timeout SECONDS   how long to wait (default 180)
-  --seed-dir DIR   where the NoCloud seed is mounted (default /media/cidata)
-  --output-dir DIR where files go (default /run/peerpod)
+  --seed-dir DIR          where the NoCloud seed is mounted (default /media/cidata)
+  --config-drive-dir DIR  where the config drive is mounted (default /media/config-2)
+  --platform NAME         the cloud, one of aws, azure, gcp, alibabacloud,
+                          openstack, vsphere, unknown; by default what the
+                          hardware tells (DMI, CPUID). unknown asks IBM's and
+                          OpenStack's metadata services
+  --allow-imds-v1         take user-data from AWS or Alibaba Cloud without a
+                          session token where the service gives none
+  --output-dir DIR        where files go (default /run/peerpod)
 `
 
 // errUsage is a wrong command line; exit code 2.
@@ -74,7 +82,11 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	for _, name := range []string{"t", "user-data-fetch-timeout"} {
 		flags.IntVar(&seconds, name, int(userdata.DefaultTimeout.Seconds()), "")
 	}
-	seed := flags.String("seed-dir", userdata.DefaultSeedDir, "")
+	var where metadata.Options
+	flags.StringVar(&where.SeedDir, "seed-dir", userdata.DefaultSeedDir, "")
+	flags.StringVar(&where.ConfigDriveDir, "config-drive-dir", metadata.ConfigDriveDir, "")
+	flags.BoolVar(&where.AllowV1, "allow-imds-v1", false, "")
+	platform := flags.String("platform", "", "")
 	output := flags.String("output-dir", userdata.DefaultDir, "")
 	err := flags.Parse(args)
 	switch {
@@ -88,10 +100,16 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	case seconds <= 0:
 		return fmt.Errorf("--user-data-fetch-timeout %d: want at least 1 second: %w", seconds, errUsage)
 	}
+	chosen, err := metadata.Choose(*platform, metadata.ReadHardware(metadata.DMIDir))
+	if err != nil {
+		return fmt.Errorf("--platform: %w: %w", err, errUsage)
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	logger.Info("looking for user-data", "platform", chosen)
 	return userdata.Provision(ctx, userdata.Options{
-		Sources: []userdata.Source{userdata.NoCloud{Dir: *seed}},
+		Sources: metadata.Sources(chosen, where),
 		Dir:     *output,
 		Timeout: time.Duration(seconds) * time.Second,
-		Logger:  slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Logger:  logger,
 	})
 }

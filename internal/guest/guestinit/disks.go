@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	seedDir    = "/media/cidata"
-	scratchDir = "/run/kata-containers"
+	seedDir        = "/media/cidata"
+	configDriveDir = "/media/config-2"
+	scratchDir     = "/run/kata-containers"
 )
 
 // Where file systems keep their labels.
@@ -86,20 +87,32 @@ func (d disk) isSeed() bool {
 	return d.fstype == "iso9660" && (strings.EqualFold(d.label, "cidata") || d.serial == "cidata")
 }
 
+// isConfigDrive follows "Config drives" in Nova's user guide, whose usual
+// format is ISO 9660.
+func (d disk) isConfigDrive() bool {
+	return d.fstype == "iso9660" && strings.EqualFold(d.label, "config-2")
+}
+
 func (d disk) isScratch() bool {
 	return d.fstype == "ext4" && (d.label == "scratch" || d.serial == "scratch")
 }
 
-// mountSeed mounts the NoCloud seed and reports whether there is one.
-func mountSeed(disks []disk) (bool, error) {
+// mountSeed mounts the NoCloud seed or OpenStack's config drive and answers
+// where; nowhere if there is none.
+func mountSeed(disks []disk) (dir string, err error) {
 	for _, d := range disks {
-		if !d.isSeed() {
+		switch {
+		case d.isSeed():
+			dir = seedDir
+		case d.isConfigDrive():
+			dir = configDriveDir
+		default:
 			continue
 		}
-		m := mount{d.dev, seedDir, "iso9660", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""}
-		return true, m.mount()
+		m := mount{d.dev, dir, "iso9660", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""}
+		return dir, m.mount()
 	}
-	return false, nil
+	return "", nil
 }
 
 // mountScratch puts the agent's folder, which holds the container images, on

@@ -75,20 +75,22 @@ func TestListDisksReadsLabelsAndSerials(t *testing.T) {
 
 func TestWhichDiskIsWhat(t *testing.T) {
 	for _, c := range []struct {
-		d             disk
-		seed, scratch bool
+		d                    disk
+		seed, drive, scratch bool
 	}{
-		{disk{fstype: "iso9660", label: "cidata"}, true, false},
-		{disk{fstype: "iso9660", label: "CIDATA"}, true, false},
-		{disk{fstype: "iso9660", label: "x", serial: "cidata"}, true, false},
-		{disk{fstype: "iso9660", label: "debian"}, false, false},
-		{disk{serial: "cidata"}, false, false},
-		{disk{fstype: "ext4", label: "scratch"}, false, true},
-		{disk{fstype: "ext4", serial: "scratch"}, false, true},
-		{disk{fstype: "ext4", label: "data"}, false, false},
+		{disk{fstype: "iso9660", label: "cidata"}, true, false, false},
+		{disk{fstype: "iso9660", label: "CIDATA"}, true, false, false},
+		{disk{fstype: "iso9660", label: "x", serial: "cidata"}, true, false, false},
+		{disk{fstype: "iso9660", label: "debian"}, false, false, false},
+		{disk{fstype: "iso9660", label: "config-2"}, false, true, false},
+		{disk{fstype: "ext4", label: "config-2"}, false, false, false},
+		{disk{serial: "cidata"}, false, false, false},
+		{disk{fstype: "ext4", label: "scratch"}, false, false, true},
+		{disk{fstype: "ext4", serial: "scratch"}, false, false, true},
+		{disk{fstype: "ext4", label: "data"}, false, false, false},
 	} {
-		if c.d.isSeed() != c.seed || c.d.isScratch() != c.scratch {
-			t.Errorf("%+v: seed %v, scratch %v; want %v, %v", c.d, c.d.isSeed(), c.d.isScratch(), c.seed, c.scratch)
+		if c.d.isSeed() != c.seed || c.d.isConfigDrive() != c.drive || c.d.isScratch() != c.scratch {
+			t.Errorf("%+v: seed %v, config drive %v, scratch %v; want %v, %v, %v", c.d, c.d.isSeed(), c.d.isConfigDrive(), c.d.isScratch(), c.seed, c.drive, c.scratch)
 		}
 	}
 }

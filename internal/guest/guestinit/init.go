@@ -136,17 +136,17 @@ func (g *guest) loadModules(stage string) error {
 // loaded when the seed is not there.
 func (g *guest) findSeed() error {
 	g.disks = listDisks("/sys/block", "/dev")
-	found, err := mountSeed(g.disks)
-	if !found && err == nil {
+	dir, err := mountSeed(g.disks)
+	if dir == "" && err == nil {
 		if err := g.loadModules(stageStorage); err != nil {
 			g.con.logf("ERROR: storage modules: %v", err)
 		}
 		g.disks = listDisks("/sys/block", "/dev")
-		found, err = mountSeed(g.disks)
+		dir, err = mountSeed(g.disks)
 	}
-	if found && err == nil {
-		g.hasSeed = true
-		g.con.logf("mounted the seed on %s", seedDir)
+	if dir != "" && err == nil {
+		g.hasSeed = dir == seedDir
+		g.con.logf("mounted the seed on %s", dir)
 	}
 	return err
 }

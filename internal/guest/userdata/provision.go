@@ -23,8 +23,11 @@ const DefaultDir = "/run/peerpod"
 // DefaultTimeout bounds the wait for user-data, as upstream's guest does.
 const DefaultTimeout = 180 * time.Second
 
-// retryEvery is the pause after user-data that is absent or invalid.
-const retryEvery = 5 * time.Second
+// The pause after user-data that is absent or invalid doubles between these.
+const (
+	retrySoon  = 250 * time.Millisecond
+	retryLater = 5 * time.Second
+)
 
 // allowed are the files that user-data may write, by name in DefaultDir, with
 // their modes. apf.json holds the VM's private key and auth.json passwords.
@@ -56,7 +59,7 @@ type Options struct {
 	// Logger, if nil, is the default one.
 	Logger *slog.Logger
 
-	// retry replaces retryEvery in tests.
+	// retry replaces retrySoon in tests.
 	retry time.Duration
 }
 
@@ -71,7 +74,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	if o.retry == 0 {
-		o.retry = retryEvery
+		o.retry = retrySoon
 	}
 	return o
 }
@@ -82,7 +85,7 @@ func (o Options) withDefaults() Options {
 // over; a file that cannot be written, at once.
 func Provision(ctx context.Context, options Options) error {
 	o := options.withDefaults()
-	config, err := o.fetch(ctx)
+	config, source, err := o.fetch(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,27 +100,32 @@ func Provision(ctx context.Context, options Options) error {
 	if err := o.unpackInitData(); err != nil {
 		return fmt.Errorf("provision: %w", err)
 	}
+	if clearer, ok := source.(Clearer); ok {
+		if err := clearer.Clear(); err != nil {
+			return fmt.Errorf("provision: user-data stays readable in %s: %w", source.Name(), err)
+		}
+	}
 	return nil
 }
 
-func (o Options) fetch(ctx context.Context) (*cloudinit.CloudConfig, error) {
+func (o Options) fetch(ctx context.Context) (*cloudinit.CloudConfig, Source, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	for {
-		config, err := o.fetchOnce(ctx)
+	for pause := o.retry; ; pause = min(2*pause, retryLater) {
+		config, source, err := o.fetchOnce(ctx)
 		if err == nil {
-			return config, nil
+			return config, source, nil
 		}
 		o.Logger.Warn("no user-data yet", "error", err)
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no user-data within %v: %w", o.Timeout, err)
-		case <-time.After(o.retry):
+			return nil, nil, fmt.Errorf("no user-data within %v: %w", o.Timeout, err)
+		case <-time.After(pause):
 		}
 	}
 }
 
-func (o Options) fetchOnce(ctx context.Context) (*cloudinit.CloudConfig, error) {
+func (o Options) fetchOnce(ctx context.Context) (*cloudinit.CloudConfig, Source, error) {
 	var errs []error
 	for _, s := range o.Sources {
 		data, err := s.Fetch(ctx)
@@ -131,12 +139,12 @@ func (o Options) fetchOnce(ctx context.Context) (*cloudinit.CloudConfig, error) 
 			continue
 		}
 		o.Logger.Info("user-data found", "source", s.Name(), "files", len(config.WriteFiles))
-		return config, nil
+		return config, s, nil
 	}
 	if len(o.Sources) == 0 {
 		errs = append(errs, errors.New("no source of user-data for this platform"))
 	}
-	return nil, errors.Join(errs...)
+	return nil, nil, errors.Join(errs...)
 }
 
 func (o Options) write(f cloudinit.WriteFile) error {

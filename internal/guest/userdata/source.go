@@ -13,7 +13,8 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// Source is one way to get at user-data. Cloud metadata services are others.
+// Source is one way to get at user-data. Those of clouds are in package
+// metadata.
 type Source interface {
 	// Name is for logs.
 	Name() string
@@ -37,7 +38,18 @@ func (n NoCloud) Name() string { return "NoCloud " + n.Dir }
 
 // Fetch implements Source.
 func (n NoCloud) Fetch(context.Context) ([]byte, error) {
-	file, err := os.Open(filepath.Join(n.Dir, "user-data"))
+	return ReadFile(filepath.Join(n.Dir, "user-data"))
+}
+
+// Clearer is a source from which user-data can be taken away once it has been
+// used, since others could read it there.
+type Clearer interface {
+	Clear() error
+}
+
+// ReadFile reads user-data from a file, which must hold some and not too much.
+func ReadFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -47,9 +59,9 @@ func (n NoCloud) Fetch(context.Context) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case len(data) > cloudinit.MaxSize:
-		return nil, fmt.Errorf("%s is larger than %d bytes", file.Name(), cloudinit.MaxSize)
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, cloudinit.MaxSize)
 	case len(data) == 0:
-		return nil, errors.New(file.Name() + " is empty")
+		return nil, errors.New(path + " is empty")
 	}
 	return data, nil
 }
