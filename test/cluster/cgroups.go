@@ -21,26 +21,45 @@ type cgroups []string
 // cgroupPrefix comes before the name of a node's folder.
 const cgroupPrefix = "outrigger-"
 
-// makeCgroups makes the root of a node's cgroups: kubelet wants it to be there,
-// and in every hierarchy of version 1.
-func makeCgroups(t testing.TB, n *Node) cgroups {
+// makeCgroups makes the root of the cgroups of a node, or of the guests of a
+// cloud, whose folder is dir: kubelet wants it to be there, and in every
+// hierarchy of version 1.
+func makeCgroups(t testing.TB, dir string) cgroups {
 	t.Helper()
 	parents := hierarchies()
-	removeStale(parents, filepath.Dir(n.Dir))
-	lock(t, n.path("lock"))
+	removeStale(parents, filepath.Dir(dir))
+	lock(t, filepath.Join(dir, "lock"))
 	var made cgroups
 	for _, parent := range parents {
-		dir := parent + n.cgroup
-		must(t, os.Mkdir(dir, 0o755), "make the node's cgroup")
-		made = append(made, dir)
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			// In version 2 an empty file stands for the parent's.
-			if value, err := os.ReadFile(filepath.Join(parent, file)); err == nil && len(parents) > 1 {
-				must(t, os.WriteFile(filepath.Join(dir, file), value, 0), "fill the node's cpuset")
-			}
-		}
+		cgroup, err := makeCgroup(parent, cgroupPrefix+filepath.Base(dir))
+		must(t, err, "make a cgroup")
+		made = append(made, cgroup)
 	}
 	return made
+}
+
+// makeCgroup makes one that processes may enter.
+func makeCgroup(parent, name string) (string, error) {
+	dir := filepath.Join(parent, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil {
+		return dir, nil // in version 2 an empty cpuset stands for the parent's
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(parent, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, file), value, 0)
+		}
+		if err != nil {
+			return dir, err
+		}
+	}
+	return dir, nil
 }
 
 // hierarchies are the mount points of version 1, or the one of version 2.

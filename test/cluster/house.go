@@ -32,7 +32,7 @@ type house struct {
 // runs in them.
 func openHouse(t testing.TB, n *Node) *house {
 	t.Helper()
-	h := &house{cgroups: makeCgroups(t, n)}
+	h := &house{cgroups: makeCgroups(t, n.Dir)}
 	cmd := exec.Command("unshare", "--mount", "--net", "--uts", "--ipc", "--propagation", "private",
 		"sh", "-c", houseScript, "house", n.Dir, n.Name, n.IP)
 	cmd.Stderr = os.Stderr

@@ -81,17 +81,37 @@ func (n *Node) configure(t testing.TB) {
 	ns, err := netns.GetFromPid(n.house.pid)
 	must(t, err, "open the node's network namespace")
 	defer ns.Close()
+	must(t, setUpMachine(ns, n.ip), "set the node's network up")
+}
+
+// setUpMachine gives a machine on the network of the nodes its address.
+func setUpMachine(ns netns.NsHandle, ip netip.Addr) error {
 	h, err := netlink.NewHandleAt(ns)
-	must(t, err, "enter the node's network namespace")
+	if err != nil {
+		return err
+	}
 	defer h.Close()
 	lo, err := h.LinkByName("lo")
-	must(t, err, "find the node's lo")
-	must(t, h.LinkSetUp(lo), "set the node's lo up")
+	if err != nil {
+		return fmt.Errorf("lo: %w", err)
+	}
 	eth0, err := h.LinkByName("eth0")
-	must(t, err, "find the node's eth0")
-	must(t, h.AddrAdd(eth0, address(n.ip)), "give the node its address")
-	must(t, h.LinkSetUp(eth0), "set the node's eth0 up")
-	must(t, h.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: everywhere, Gw: gateway.AsSlice()}), "give the node a default route")
+	if err != nil {
+		return fmt.Errorf("eth0: %w", err)
+	}
+	for _, do := range []func() error{
+		func() error { return h.LinkSetUp(lo) },
+		func() error { return h.AddrAdd(eth0, address(ip)) },
+		func() error { return h.LinkSetUp(eth0) },
+		func() error {
+			return h.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: everywhere, Gw: gateway.AsSlice()})
+		},
+	} {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // route leads from the test's namespace over the node.

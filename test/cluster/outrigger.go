@@ -46,7 +46,7 @@ func OutriggerNode(t testing.TB, o NodeOptions) NodeOptions {
 	o.Labels = labels
 	o.Runtimes = append(slices.Clip(o.Runtimes), Runtime{
 		Handler: RuntimeClass, Shim: stand.Binary(t, "containerd-shim-outrigger-v2"),
-		PodAnnotations: []string{"io.katacontainers.*"},
+		PodAnnotations: []string{"io.katacontainers.*", "outrigger.dev/*"},
 	})
 	return o
 }
