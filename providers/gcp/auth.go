@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Scopes: all that Compute Engine does, and to ask which permissions there are.
+const (
+	computeScope  = "https://www.googleapis.com/auth/compute"
+	platformScope = "https://www.googleapis.com/auth/cloud-platform"
+)
+
+const (
+	// fetchLimit bounds the wait for a token, which no caller's context does.
+	fetchLimit = 30 * time.Second
+	// renewBefore is how long before its end a token is given up: Google's
+	// metadata server hands out another from five minutes on.
+	renewBefore = 3 * time.Minute
+	// clockLimit is how far off Google takes a signed time.
+	clockLimit = 5 * time.Minute
+)
+
+// keyFile is what the JSON of credentials has that is checked here.
+type keyFile struct {
+	Type       string `json:"type"`
+	Email      string `json:"client_email"`
+	PrivateKey string `json:"private_key"`
+	Audience   string `json:"audience"`
+	TokenURL   string `json:"token_url"`
+	Source     struct {
+		File string `json:"file"`
+	} `json:"credential_source"`
+}
+
+// credentials answers the configured JSON, or nothing where the VM's own
+// identity is to be used, and the flag that it comes from.
+func (c Config) credentials() (data []byte, flagName string, err error) {
+	given := strings.TrimSpace(c.Credentials.Reveal())
+	switch {
+	case strings.HasPrefix(given, "{"):
+		return []byte(given), "gcp-credentials", nil
+	case given != "":
+		data, flagName = nil, "gcp-credentials"
+	case c.CredentialsFile != "":
+		given, flagName = c.CredentialsFile, "gcp-credentials-file"
+	default:
+		return nil, "", nil
+	}
+	if data, err = os.ReadFile(given); err != nil {
+		if flagName == "gcp-credentials" {
+			// The text may be a secret that somebody has mistyped.
+			err = errors.New("it is neither JSON nor a file that can be read")
+		}
+		return nil, flagName, bad(flagName, "%v", err)
+	}
+	return data, flagName, nil
+}
+
+// checkCredentials finds out what is wrong without asking anybody.
+func checkCredentials(data []byte, flagName string) (google.CredentialsType, error) {
+	var key keyFile
+	if err := json.Unmarshal(data, &key); err != nil {
+		return "", bad(flagName, "it is no JSON of credentials") // err may show a secret
+	}
+	switch google.CredentialsType(key.Type) {
+	case google.ServiceAccount:
+		return google.ServiceAccount, key.checkServiceAccount(flagName)
+	case google.ExternalAccount:
+		if key.Audience == "" || key.TokenURL == "" || key.Source.File == "" {
+			return "", bad(flagName, "an external_account needs audience, token_url and credential_source.file")
+		}
+		return google.ExternalAccount, nil
+	}
+	return "", bad(flagName, "its type is %q; it must be service_account or external_account", key.Type)
+}
+
+func (k keyFile) checkServiceAccount(flagName string) error {
+	block, _ := pem.Decode([]byte(k.PrivateKey))
+	if k.Email == "" || block == nil {
+		return bad(flagName, "a service_account needs client_email and private_key, in PEM")
+	}
+	if _, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+		return nil
+	}
+	if _, err := x509.ParsePKCS1PrivateKey(block.Bytes); err != nil {
+		return bad(flagName, "its private_key does not parse")
+	}
+	return nil
+}
+
+// tokenSource answers where the next token comes from. Files are read again,
+// so that somebody may replace them.
+func (c Config) tokenSource(ctx context.Context) (oauth2.TokenSource, error) {
+	data, flagName, err := c.credentials()
+	if err != nil {
+		return nil, err
+	}
+	if data == nil {
+		return google.ComputeTokenSource("", platformScope), nil
+	}
+	kind, err := checkCredentials(data, flagName)
+	if err != nil {
+		return nil, err
+	}
+	found, err := google.CredentialsFromJSONWithType(ctx, data, kind, computeScope, platformScope)
+	if err != nil {
+		return nil, bad(flagName, "%v", err)
+	}
+	return found.TokenSource, nil
+}
+
+// tokens has the token of the moment, fetched once for all callers.
+type tokens struct {
+	source func(context.Context) (oauth2.TokenSource, error)
+	http   *http.Client
+
+	mu      sync.Mutex
+	current *oauth2.Token
+	flight  *flight
+}
+
+// flight is a fetch that is under way.
+type flight struct {
+	done  chan struct{}
+	token *oauth2.Token
+	err   error
+}
+
+// get answers a token that lasts for a while.
+func (t *tokens) get(ctx context.Context) (string, error) {
+	t.mu.Lock()
+	if t.current != nil && (t.current.Expiry.IsZero() || time.Until(t.current.Expiry) > renewBefore) {
+		defer t.mu.Unlock()
+		return t.current.AccessToken, nil
+	}
+	if t.flight == nil {
+		t.flight = &flight{done: make(chan struct{})}
+		go t.fetch(t.flight)
+	}
+	f := t.flight
+	t.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return "", fmt.Errorf("%w: get a token: %w", provider.ErrUnavailable, context.Cause(ctx))
+	case <-f.done:
+	}
+	if f.err != nil {
+		return "", f.err
+	}
+	return f.token.AccessToken, nil
+}
+
+// forget is for a token that the cloud has refused.
+func (t *tokens) forget(token string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.current != nil && t.current.AccessToken == token {
+		t.current = nil
+	}
+}
+
+func (t *tokens) fetch(f *flight) {
+	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), oauth2.HTTPClient, t.http), fetchLimit)
+	defer cancel()
+	source, err := t.source(ctx)
+	if err == nil {
+		f.token, err = source.Token()
+	}
+	f.err = tokenError(err)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flight = nil
+	if f.err == nil {
+		t.current = f.token
+	}
+	close(f.done)
+}
+
+// tokenError gives an error of the token's endpoint its class. Everything that
+// the endpoint has answered is a refusal of the credentials.
+func tokenError(err error) error {
+	var refused *oauth2.RetrieveError
+	switch {
+	case err == nil:
+		return nil
+	case provider.Class(err) != provider.ErrUnknown:
+		return err
+	case errors.As(err, &refused) && refused.Response != nil:
+		if code := refused.Response.StatusCode; code >= 500 || code == http.StatusTooManyRequests {
+			return fmt.Errorf("get a token: %w: %w", provider.ErrUnavailable, err)
+		}
+		return fmt.Errorf("get a token: %w: %w%s", provider.ErrUnauthenticated, err, clockHint(refused.Response))
+	case noReply(err), strings.Contains(err.Error(), "status code 5"), strings.Contains(err.Error(), "status code 429"):
+		return fmt.Errorf("get a token: %w: %w", provider.ErrUnavailable, err)
+	}
+	return fmt.Errorf("get a token: %w: %w", provider.ErrUnauthenticated, err)
+}
+
+// clockHint tells when a refusal comes from a clock that is wrong.
+func clockHint(r *http.Response) string {
+	theirs, err := http.ParseTime(r.Header.Get("Date"))
+	if err != nil {
+		return ""
+	}
+	if off := time.Since(theirs).Round(time.Second); off.Abs() > clockLimit {
+		return fmt.Sprintf(" (this machine's clock is off by %v, and signed times must be right: set it)", off)
+	}
+	return ""
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/google/uuid"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// DeleteInstance implements provider.Provider. The cloud deletes disks,
+// interfaces and addresses with the instance, which this does not wait for.
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+	if instanceID == "" {
+		return fmt.Errorf("%w: delete instance: the id is empty", provider.ErrInvalidArgument)
+	}
+	at, ok := parseID(instanceID)
+	if !ok {
+		return nil // nothing of ours has such an id
+	}
+	if err := p.discard(ctx, at); err != nil {
+		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
+	}
+	return nil
+}
+
+// discard deletes an instance, also one whose insert is still under way, and
+// what is left of one that is gone.
+func (p *Provider) discard(ctx context.Context, at place) error {
+	for {
+		there, err := p.remove(ctx, at)
+		if err != nil || there {
+			return err
+		}
+		inserts, err := p.pending(ctx, at)
+		if err != nil {
+			return err
+		}
+		if len(inserts) == 0 {
+			return p.removeDisk(ctx, at)
+		}
+		for i := range inserts {
+			if err := p.finish(ctx, at.zone, &inserts[i]); err != nil && ctx.Err() != nil {
+				return err
+			}
+		}
+	}
+}
+
+// remove deletes an instance and says whether there was one. One that is busy
+// is asked again.
+func (p *Provider) remove(ctx context.Context, at place) (there bool, err error) {
+	err = p.wait.Until(ctx, func() (bool, error) {
+		err := p.api.send(ctx, http.MethodDelete, instancePath(at), requestID(), nil, nil)
+		switch {
+		case isStatus(err, http.StatusNotFound):
+			return true, nil
+		case isReason(err, "resourceNotReady"), isReason(err, "operationInProgress"):
+			return false, nil
+		}
+		there = err == nil
+		return true, err
+	})
+	return there, err
+}
+
+// removeDisk deletes the root disk that is left of an instance, unless another
+// instance has it.
+func (p *Provider) removeDisk(ctx context.Context, at place) error {
+	err := p.api.send(ctx, http.MethodDelete, "zones/"+at.zone+"/disks/"+at.name, requestID(), nil, nil)
+	if isStatus(err, http.StatusNotFound) || isReason(err, "resourceInUseByAnotherResource") {
+		return nil
+	}
+	return err
+}
+
+// requestID is that of a request which may be sent twice by itself, but is
+// never the same as another's.
+func requestID() url.Values { return url.Values{"requestId": {uuid.NewString()}} }
+
+// whole is the error of a power that failed half way.
+func whole(what, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%s %s: %w", what, id, classify(err))
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// pageSize is the most that the API gives at a time.
+const pageSize = "500"
+
+// ListInstances implements provider.Lister. It looks into all zones of the
+// project: those that the configuration names may have been others before. Root
+// disks that have lost their instance are listed as instances too.
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	if len(match) == 0 {
+		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
+	}
+	found, err := p.instances(ctx, match)
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", classify(err))
+	}
+	var list []provider.Instance
+	for i := range found {
+		list = append(list, *found[i].answer(p.cfg.UsePublicIP))
+	}
+	orphans, err := p.orphans(ctx, match)
+	if err != nil {
+		return nil, fmt.Errorf("list instances: disks: %w", classify(err))
+	}
+	for _, orphan := range orphans {
+		if !slices.ContainsFunc(list, func(i provider.Instance) bool { return i.ID == orphan.ID }) {
+			list = append(list, orphan)
+		}
+	}
+	return list, nil
+}
+
+// scope is what a list of all zones has of one of them.
+type scope struct {
+	Instances []instance `json:"instances"`
+	Disks     []disk     `json:"disks"`
+}
+
+// instances answers those of ours with all the tags.
+func (p *Provider) instances(ctx context.Context, match map[string]string) ([]instance, error) {
+	var list []instance
+	err := p.everywhere(ctx, "instances", "instances("+instanceFields+")", match, func(s scope) {
+		for _, i := range s.Instances {
+			if tags := tagsOf(i.Description); tags != nil && ownName.MatchString(i.Name) && provider.HasTags(tags, match) {
+				list = append(list, i)
+			}
+		}
+	})
+	return list, err
+}
+
+// orphans answers root disks that no instance uses.
+func (p *Provider) orphans(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	var list []provider.Instance
+	err := p.everywhere(ctx, "disks", "disks(name,zone,description,creationTimestamp,users)", match, func(s scope) {
+		for _, d := range s.Disks {
+			tags := tagsOf(d.Description)
+			if len(d.Users) > 0 || tags == nil || !ownName.MatchString(d.Name) || !provider.HasTags(tags, match) {
+				continue
+			}
+			at := place{base(d.Zone), d.Name}
+			list = append(list, provider.Instance{
+				ID: at.String(), Name: d.Name, Key: tags[provider.TagKey], Tags: tags,
+				Created: timeOf(d.CreationTimestamp), State: provider.StateDeleting, Zone: at.zone, Region: regionOf(at.zone),
+			})
+		}
+	})
+	return list, err
+}
+
+// everywhere reads all pages of a list of all zones.
+func (p *Provider) everywhere(ctx context.Context, collection, fields string, match map[string]string, each func(scope)) error {
+	query := url.Values{
+		"filter": {filter(match)}, "maxResults": {pageSize}, "returnPartialSuccess": {"true"},
+		"fields": {"nextPageToken,unreachables,items/*/" + fields},
+	}
+	for {
+		var page struct {
+			Items       map[string]scope `json:"items"`
+			Next        string           `json:"nextPageToken"`
+			Unreachable []string         `json:"unreachables"`
+		}
+		if err := p.api.get(ctx, "aggregated/"+collection, query, &page); err != nil {
+			return err
+		}
+		if err := p.reached(page.Unreachable); err != nil {
+			return err
+		}
+		for _, s := range page.Items {
+			each(s)
+		}
+		if page.Next == "" {
+			return nil
+		}
+		query.Set("pageToken", page.Next)
+	}
+}
+
+// reached is an error when a zone of ours is missing from a list. Others may be
+// down without harm.
+func (p *Provider) reached(missing []string) error {
+	for _, place := range missing {
+		if slices.ContainsFunc(p.cfg.Zones, func(zone string) bool {
+			return strings.HasSuffix(place, zone) || strings.HasSuffix(place, regionOf(zone))
+		}) {
+			return fmt.Errorf("%w: %s cannot be reached", provider.ErrUnavailable, place)
+		}
+	}
+	if len(missing) > 0 {
+		logger().Warn("a list lacks what is in places that cannot be reached", "places", missing)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// maxName is the longest name of a resource (pattern of Instance.name in the
+// discovery document).
+const maxName = 63
+
+// idHash is what of a name tells instances apart: 48 bits.
+const idHash = 12
+
+// identity tells the instances of a project apart. Two clusters may use one
+// key.
+func identity(cluster, key string) string { return cluster + "/" + key }
+
+// instanceName is the common name for people, and a hash of the identity.
+func instanceName(podName, cluster, key string) string {
+	sum := sha256.Sum256([]byte(identity(cluster, key)))
+	common := provider.InstanceName(podName, key)
+	if room := maxName - idHash - 1; len(common) > room {
+		common = common[:room]
+	}
+	return strings.TrimRight(common, "-") + "-" + hex.EncodeToString(sum[:])[:idHash]
+}
+
+// ownName is what instanceName answers.
+var ownName = regexp.MustCompile(`^podvm[-a-z0-9]*-[0-9a-f]{12}$`)
+
+// place is where an instance is, which is its id.
+type place struct{ zone, name string }
+
+func (p place) String() string { return p.zone + "/" + p.name }
+
+// parseID answers false for what no instance of ours can have as its id.
+func parseID(id string) (place, bool) {
+	zone, name, ok := strings.Cut(id, "/")
+	return place{zone, name}, ok && zoneName.MatchString(zone) && len(name) <= maxName && ownName.MatchString(name)
+}
+
+// regionOf answers the region of a zone: the zone without its letter.
+func regionOf(zone string) string {
+	at := strings.LastIndexByte(zone, '-')
+	return zone[:max(at, 0)]
+}
+
+// base is the last part of a URL or path of a resource.
+func base(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
+
+// Resources may be named in three ways, as in gcloud: in full, by a path from
+// the project on, by name. What goes to the cloud is the path.
+func absolute(project, value, collection string) (string, error) {
+	path := value
+	if at := strings.Index(path, "/projects/"); strings.HasPrefix(path, "https://") && at >= 0 {
+		path = path[at+1:]
+	}
+	switch {
+	case !strings.Contains(path, "/"):
+		path = "projects/" + project + "/" + collection + "/" + path
+	case !strings.HasPrefix(path, "projects/"):
+		path = "projects/" + project + "/" + path
+	}
+	owner, name, ok := strings.Cut(strings.TrimPrefix(path, "projects/"), "/"+collection+"/")
+	name = strings.TrimPrefix(name, "family/")
+	if !ok || !projectName.MatchString(owner) || !resourceName.MatchString(name) {
+		return "", fmt.Errorf("%q is neither a name nor projects/PROJECT/%s/NAME", value, collection)
+	}
+	return path, nil
+}
+
+func imagePath(project, value string) (string, error) {
+	return absolute(project, value, "global/images")
+}
+
+func networkPath(project, value string) (string, error) {
+	return absolute(project, value, "global/networks")
+}
+
+// subnetworkOf answers the function that makes the path of a subnetwork; a
+// name alone is taken to be in the region.
+func subnetworkOf(region string) func(project, value string) (string, error) {
+	return func(project, value string) (string, error) {
+		if _, rest, ok := strings.Cut(value, "regions/"); ok {
+			region, _, _ = strings.Cut(rest, "/")
+		}
+		return absolute(project, value, "regions/"+region+"/subnetworks")
+	}
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const operationDone = "DONE"
+
+// remembered is how long the failure of an operation stands for all who ask
+// the same: longer than a slow process takes from one zone to the next.
+const remembered = time.Minute
+
+// stale says whether an insert has answered with the outcome of an earlier
+// attempt that says nothing about now.
+func (o *operation) stale(now time.Time) bool {
+	ended, err := time.Parse(time.RFC3339Nano, o.EndTime)
+	return o.failure() != nil && err == nil && now.Sub(ended) > remembered
+}
+
+// follow is the request id after one whose operation is over. Every process
+// finds the same.
+func follow(id uuid.UUID, op *operation) uuid.UUID { return uuid.NewSHA1(id, []byte(op.Name)) }
+
+// operationFields are what an operation is asked for.
+const operationFields = "name,status,targetId,targetLink,endTime,httpErrorStatusCode,error"
+
+func (p *Provider) refresh(ctx context.Context, zone string, op *operation) error {
+	var now operation
+	err := p.api.get(ctx, "zones/"+zone+"/operations/"+op.Name, url.Values{"fields": {operationFields}}, &now)
+	if err != nil {
+		return fmt.Errorf("look at operation %s: %w", op.Name, err)
+	}
+	*op = now
+	return nil
+}
+
+// finish waits until an operation is done and answers its failure.
+func (p *Provider) finish(ctx context.Context, zone string, op *operation) error {
+	err := p.wait.Until(ctx, func() (bool, error) {
+		if op.Status == operationDone {
+			return true, nil
+		}
+		err := p.refresh(ctx, zone, op)
+		return op.Status == operationDone, err
+	})
+	if err != nil {
+		return classify(err)
+	}
+	return op.failure()
+}
+
+// pending answers the inserts of an instance that are under way.
+func (p *Provider) pending(ctx context.Context, at place) ([]operation, error) {
+	query := url.Values{
+		"filter": {fmt.Sprintf(`(operationType eq "insert") (status ne "DONE") (targetLink eq ".*/zones/%s/instances/%s")`, at.zone, at.name)},
+		"fields": {"items(" + operationFields + "),nextPageToken"},
+	}
+	var page struct {
+		Items []operation `json:"items"`
+	}
+	err := p.api.get(ctx, "zones/"+at.zone+"/operations", query, &page)
+	return page.Items, err
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// PowerOff stops the VM and waits until it is stopped.
+func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
+	return whole("power off", instanceID, p.power(ctx, instanceID, "stop", provider.StateStopped))
+}
+
+// PowerOn starts the VM. It may be out of capacity then.
+func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
+	return whole("power on", instanceID, p.power(ctx, instanceID, "start", provider.StateRunning))
+}
+
+// power asks until the state is the wanted one. A VM that is on its way from
+// one state to the other refuses both.
+func (p *Provider) power(ctx context.Context, id, verb string, wanted provider.InstanceState) error {
+	return p.wait.Until(ctx, func() (bool, error) {
+		found, err := p.existing(ctx, id)
+		if err != nil || states[found.Status] == wanted {
+			return true, err
+		}
+		var op operation
+		err = p.api.send(ctx, http.MethodPost, instancePath(found.place())+"/"+verb, requestID(), nil, &op)
+		if isReason(err, "resourceNotReady") || isReason(err, "operationInProgress") {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		return false, p.finish(ctx, found.place().zone, &op)
+	})
+}
+
+// Console implements provider.ConsoleReader: the serial port, of which the
+// cloud keeps the last mebibyte.
+func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
+	if tailBytes < 0 {
+		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
+	}
+	at, ok := parseID(instanceID)
+	if !ok {
+		return nil, fmt.Errorf("%w: console: no instance %q: ids are ZONE/NAME", provider.ErrNotFound, instanceID)
+	}
+	var output struct {
+		Contents string `json:"contents"`
+	}
+	err := p.api.get(ctx, instancePath(at)+"/serialPort", url.Values{"port": {"1"}, "fields": {"contents"}}, &output)
+	if err != nil {
+		return nil, fmt.Errorf("console of %s: %w", instanceID, classify(err))
+	}
+	text := []byte(output.Contents)
+	return text[int64(len(text))-min(tailBytes, int64(len(text))):], nil
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/keylock"
+	"github.com/outrigger/outrigger/internal/poll"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Provider makes VMs in the zones of one project. Several processes may have
+// one for the same project at a time.
+type Provider struct {
+	cfg       Config
+	api       *client
+	catalogue catalogue
+	locks     keylock.Locks
+	// wait is how often it looks whether something is done.
+	wait poll.Pace
+}
+
+var (
+	_ provider.Provider           = (*Provider)(nil)
+	_ provider.Lister             = (*Provider)(nil)
+	_ provider.Getter             = (*Provider)(nil)
+	_ provider.ConsoleReader      = (*Provider)(nil)
+	_ provider.PowerController    = (*Provider)(nil)
+	_ provider.InstanceTypeLister = (*Provider)(nil)
+	_ provider.Limited            = (*Provider)(nil)
+)
+
+// New checks cfg. It asks nobody: a cloud that is out of reach for a while must
+// not keep this process from starting. ConfigVerifier asks.
+func New(cfg Config) (*Provider, error) {
+	data, flagName, err := cfg.credentials()
+	if err == nil && data != nil {
+		_, err = checkCredentials(data, flagName)
+	}
+	if err := errors.Join(cfg.validate(), err); err != nil {
+		return nil, err
+	}
+	api, err := newClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Provider{
+		cfg: cfg, api: api, catalogue: catalogue{turn: make(chan struct{}, 1)},
+		wait: poll.Pace{First: 150 * time.Millisecond, Max: 2 * time.Second},
+	}, nil
+}
+
+// HasPower implements provider.Limited: a VM that is stopped loses its external
+// address, and an instance that is reached by it must keep its addresses.
+func (p *Provider) HasPower(name string) bool {
+	return name != "PowerController" || !p.cfg.UsePublicIP
+}
+
+// Teardown closes connections; VMs run on.
+func (p *Provider) Teardown() error {
+	p.api.close()
+	return nil
+}
+
+// GetInstance implements provider.Getter.
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+	found, err := p.existing(ctx, instanceID)
+	if err != nil {
+		return nil, fmt.Errorf("get instance: %w", err)
+	}
+	return found.answer(p.cfg.UsePublicIP), nil
+}
+
+// existing answers an instance of ours.
+func (p *Provider) existing(ctx context.Context, id string) (*instance, error) {
+	at, ok := parseID(id)
+	if !ok {
+		return nil, fmt.Errorf("%w: no instance %q: ids are ZONE/NAME", provider.ErrNotFound, id)
+	}
+	found, err := p.look(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil || tagsOf(found.Description) == nil {
+		return nil, fmt.Errorf("%w: no instance %s in project %s", provider.ErrNotFound, id, p.cfg.Project)
+	}
+	return found, nil
+}
+
+// look answers nil for what does not exist.
+func (p *Provider) look(ctx context.Context, at place) (*instance, error) {
+	var found instance
+	err := p.api.get(ctx, instancePath(at), url.Values{"fields": {instanceFields}}, &found)
+	switch {
+	case isStatus(err, http.StatusNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &found, nil
+}
+
+// instanceFields leaves out the metadata, which holds the user-data.
+const instanceFields = "name,id,description,zone,machineType,status,creationTimestamp,networkInterfaces(networkIP,accessConfigs(natIP))"
+
+func instancePath(at place) string { return "zones/" + at.zone + "/instances/" + at.name }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// request is one call of CreateInstance.
+type request struct {
+	cluster, key, name string
+	spec               provider.InstanceTypeSpec
+	tags               map[string]string
+	userData           string
+}
+
+func newRequest(podName, key string, spec provider.InstanceTypeSpec) *request {
+	tags := maps.Clone(spec.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags[provider.TagKey] = key
+	cluster := tags[provider.TagCluster]
+	return &request{cluster: cluster, key: key, name: instanceName(podName, cluster, key), spec: spec, tags: tags}
+}
+
+func (r *request) identity() string { return identity(r.cluster, r.key) }
+
+// owns says whether an instance is the one that is asked for.
+func (r *request) owns(i *instance) bool {
+	tags := tagsOf(i.Description)
+	return tags[provider.TagKey] == r.key && tags[provider.TagCluster] == r.cluster
+}
+
+// namespace is that of the ids of our requests.
+var namespace = uuid.MustParse("6f0e6ee0-4a2f-5c53-9a2b-7d3d1f1b0c11")
+
+// requestID is the same for the same instance in the same place. Types are
+// part of it, since each is an attempt of its own.
+func (r *request) requestID(c candidate) uuid.UUID {
+	return uuid.NewSHA1(namespace, []byte(r.identity()+" "+c.zone+" "+c.kind.Name))
+}
+
+// remains is what the caller may have to delete.
+func (r *request) remains(c candidate, left *instance) *provider.Instance {
+	if left == nil {
+		return nil
+	}
+	return &provider.Instance{ID: place{c.zone, r.name}.String(), Name: r.name}
+}
+
+// maxMetadata is the longest value in an instance's metadata (discovery
+// document, Metadata.items.value).
+const maxMetadata = 256 << 10
+
+func userData(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
+	if cloudConfig == nil {
+		return "", nil
+	}
+	text, err := cloudConfig.Generate()
+	if err != nil {
+		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	}
+	return text, nil
+}
+
+// userDataItems is user-data as the guest's agents look for it. What JSON or
+// the metadata server could change travels as base64, which is marked.
+func userDataItems(text string) ([]metadataItem, error) {
+	if text == "" {
+		return nil, nil
+	}
+	items := []metadataItem{{Key: "user-data", Value: text}}
+	if !plain(text) {
+		items = []metadataItem{
+			{Key: "user-data", Value: base64.StdEncoding.EncodeToString([]byte(text))},
+			{Key: "user-data-encoding", Value: "base64"},
+		}
+	}
+	if n := len(items[0].Value); n > maxMetadata {
+		return nil, fmt.Errorf("%w: the user-data has %d bytes, and Compute Engine takes %d", provider.ErrInvalidArgument, n, maxMetadata)
+	}
+	return items, nil
+}
+
+func plain(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsControl(r) && r != '\n' && r != '\t'
+	})
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/instancetypes"
+)
+
+// verifyLimit bounds ConfigVerifier.
+const verifyLimit = time.Minute
+
+// ConfigVerifier implements provider.Provider. It reports everything that is
+// wrong, unless the credentials get no token.
+func (p *Provider) ConfigVerifier() error {
+	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+	defer cancel()
+	if _, err := p.api.tokens.get(ctx); err != nil {
+		return fmt.Errorf("verify: credentials (-gcp-credentials, GOOGLE_APPLICATION_CREDENTIALS): %w", err)
+	}
+	checks := []func(context.Context) error{
+		p.verifyPermissions, p.verifyImage, p.verifyTypes,
+		p.verifyNetwork("network", p.cfg.Network),
+	}
+	if p.cfg.SecondaryNetwork != "" {
+		checks = append(checks, p.verifyNetwork("gcp-secondary-network", p.cfg.SecondaryNetwork))
+	}
+	for _, zone := range p.cfg.Zones {
+		checks = append(checks, p.verifyZone(zone))
+	}
+	for _, region := range p.regions() {
+		checks = append(checks, p.verifyRegion(region),
+			p.verifySubnetwork("subnetwork", region, p.cfg.Subnetwork),
+			p.verifySubnetwork("gcp-secondary-subnetwork", region, p.cfg.SecondarySubnetwork))
+	}
+	return errors.Join(atOnce(ctx, checks)...)
+}
+
+// atOnce answers the errors in the order of the checks.
+func atOnce(ctx context.Context, checks []func(context.Context) error) []error {
+	errs := make([]error, len(checks))
+	var wait sync.WaitGroup
+	for i, check := range checks {
+		wait.Go(func() { errs[i] = classify(check(ctx)) })
+	}
+	wait.Wait()
+	return errs
+}
+
+func (p *Provider) regions() []string {
+	var regions []string
+	for _, zone := range p.cfg.Zones {
+		if region := regionOf(zone); !slices.Contains(regions, region) {
+			regions = append(regions, region)
+		}
+	}
+	return regions
+}
+
+// setting says which flag an error is about. What does not exist is named by
+// its value.
+func setting(flagName, value string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, provider.ErrNotFound):
+		return fmt.Errorf("%w: %w", provider.ErrNotFound, bad(flagName, "%s does not exist, or these credentials may not see it: %v", value, err))
+	}
+	return fmt.Errorf("-%s: %s: %w", flagName, value, err)
+}
+
+// verifyPermissions asks for all at once. Where the Resource Manager API is
+// switched off, the other checks find out what they can.
+func (p *Provider) verifyPermissions(ctx context.Context) error {
+	wanted := p.permissions()
+	var reply struct {
+		Permissions []string `json:"permissions"`
+	}
+	err := p.api.sendTo(ctx, http.MethodPost, p.api.manager+":testIamPermissions", map[string]any{"permissions": wanted}, &reply)
+	if isStatus(err, http.StatusForbidden) {
+		logger().Warn("the permissions cannot be checked: the Cloud Resource Manager API is switched off for the project", "error", err)
+		return nil
+	}
+	if err != nil {
+		return setting("gcp-project-id", p.cfg.Project, err)
+	}
+	missing := slices.DeleteFunc(wanted, func(name string) bool { return slices.Contains(reply.Permissions, name) })
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: the credentials lack these permissions in project %s: %s", provider.ErrPermissionDenied, p.cfg.Project, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// imageFeatures are what an image must say of itself for each technology.
+var imageFeatures = map[string]string{"SEV": "SEV_CAPABLE", "SEV_SNP": "SEV_SNP_CAPABLE", "TDX": "TDX_CAPABLE"}
+
+func (p *Provider) verifyImage(ctx context.Context) error {
+	if p.cfg.Image == "" {
+		return bad("image-name", "it is not set: every pod would have to name an image")
+	}
+	path, err := imagePath(p.cfg.Project, p.cfg.Image)
+	if err != nil {
+		return bad("image-name", "%v", err)
+	}
+	var found image
+	if err := p.api.sendTo(ctx, http.MethodGet, p.api.root+path, nil, &found); err != nil {
+		return setting("image-name", path, err)
+	}
+	var errs []error
+	if found.Status != "READY" {
+		errs = append(errs, bad("image-name", "%s is %s and not READY", path, found.Status))
+	}
+	if found.SizeGB > p.cfg.RootDisk {
+		errs = append(errs, bad("root-volume-size", "image %s needs %d GiB, and the disk has %d", p.cfg.Image, found.SizeGB, p.cfg.RootDisk))
+	}
+	if feature := imageFeatures[p.cfg.confidential()]; feature != "" && !slices.Contains(found.Features, imageFeature{feature}) {
+		errs = append(errs, bad("image-name", "%s is not marked %s, which -confidential-type=%s needs", path, feature, p.cfg.confidential()))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Provider) verifyTypes(ctx context.Context) error {
+	types, err := p.types(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = instancetypes.Options{Types: types, Default: p.cfg.MachineType, Allow: p.cfg.MachineTypes, Zones: p.cfg.Zones}.Rank(provider.InstanceTypeSpec{})
+	if err != nil {
+		return bad("machine-type", "%v", err)
+	}
+	return nil
+}
+
+func (p *Provider) verifyNetwork(flagName, value string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		path, err := networkPath(p.cfg.Project, value)
+		if err != nil {
+			return bad(flagName, "%v", err)
+		}
+		var network struct {
+			Auto bool `json:"autoCreateSubnetworks"`
+		}
+		if err := p.api.sendTo(ctx, http.MethodGet, p.api.root+path, nil, &network); err != nil {
+			return setting(flagName, path, err)
+		}
+		if flagName == "network" && !network.Auto && p.cfg.Subnetwork == "" {
+			return bad("subnetwork", "network %s has no subnetworks by itself: name one", value)
+		}
+		return nil
+	}
+}
+
+func (p *Provider) verifySubnetwork(flagName, region, value string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if value == "" {
+			return nil
+		}
+		path, err := subnetworkOf(region)(p.cfg.Project, value)
+		if err != nil {
+			return bad(flagName, "%v", err)
+		}
+		return setting(flagName, path, p.api.sendTo(ctx, http.MethodGet, p.api.root+path, nil, nil))
+	}
+}
+
+func (p *Provider) verifyZone(zone string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var found struct {
+			Status string `json:"status"`
+		}
+		if err := p.api.get(ctx, "zones/"+zone, nil, &found); err != nil {
+			return setting("zone", zone, err)
+		}
+		if found.Status == "DOWN" {
+			return fmt.Errorf("%w: zone %s (-zone) is down", provider.ErrUnavailable, zone)
+		}
+		return setting("disk-type", p.cfg.DiskType+" in "+zone, p.api.get(ctx, "zones/"+zone+"/diskTypes/"+p.cfg.DiskType, nil, nil))
+	}
+}
+
+// verifyRegion looks whether one more instance is within the quota.
+func (p *Provider) verifyRegion(region string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var found struct {
+			Quotas []struct {
+				Metric string  `json:"metric"`
+				Limit  float64 `json:"limit"`
+				Usage  float64 `json:"usage"`
+			} `json:"quotas"`
+		}
+		if err := p.api.get(ctx, "regions/"+region, nil, &found); err != nil {
+			return setting("zone", region, err)
+		}
+		wanted := []string{"INSTANCES", "CPUS"}
+		if p.cfg.UsePublicIP {
+			wanted = append(wanted, "IN_USE_ADDRESSES")
+		}
+		var errs []error
+		for _, quota := range found.Quotas {
+			if slices.Contains(wanted, quota.Metric) && quota.Usage+1 > quota.Limit {
+				errs = append(errs, fmt.Errorf("%w: %s in region %s: %v of %v are in use", provider.ErrQuota, quota.Metric, region, quota.Usage, quota.Limit))
+			}
+		}
+		return errors.Join(errs...)
+	}
+}
