@@ -19,6 +19,15 @@ packages=(
   libvirt-daemon-system libvirt-clients dnsmasq-base openssh-server libxml2-utils
   # looking at networks and generating code
   iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git curl jq
+  # the interpreter of cloud-init, which says what user-data means
+  python3
+)
+
+# What tests read and nothing is to start: unpacked into the cache, not installed.
+unpacked=(
+  cloud-init python3-attr python3-certifi python3-chardet python3-charset-normalizer python3-configobj python3-idna
+  python3-jinja2 python3-json-pointer python3-jsonpatch python3-jsonschema python3-markupsafe python3-netifaces
+  python3-oauthlib python3-pyrsistent python3-requests python3-serial python3-six python3-urllib3 python3-yaml
 )
 
 command -v go >/dev/null || {
@@ -60,4 +69,18 @@ if [ ! -e "$stamp" ]; then
   (cd tools && CGO_ENABLED=0 go build -o "$tools/" tool)
   rm -f "$tools"/.stamp-*
   touch "$stamp"
+fi
+
+oracle=$(dirname "$tools")/cloud-init
+if [ ! -e "$oracle/.stamp" ]; then
+  echo "setup: unpacking Debian packages into $oracle: ${unpacked[*]}"
+  fresh=$(mktemp -d)
+  chmod 755 "$fresh"
+  (cd "$fresh" && { apt-get download -q "${unpacked[@]}" >log 2>&1 || { apt-get update -q && apt-get download -q "${unpacked[@]}"; } >log 2>&1; }) ||
+    { cat "$fresh/log" >&2; rm -rf "$fresh"; echo "setup: apt-get could not download cloud-init; see its messages above" >&2; exit 1; }
+  rm -rf "$oracle"
+  mkdir -p "$oracle"
+  for deb in "$fresh"/*.deb; do dpkg -x "$deb" "$oracle"; done
+  rm -rf "$fresh"
+  touch "$oracle/.stamp"
 fi

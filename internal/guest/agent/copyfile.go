@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/pull/beneath"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -218,4 +220,41 @@ func appendPart(part string, req *agent.CopyFileRequest, last bool) error {
 		}
 	}
 	return file.Close()
+}
+
+// lastWords is the most that a kubelet takes of a termination message.
+const lastWords = 4096
+
+// ReadCopied answers the end of a file right in the shared folder. What is
+// deeper, such as volumes and root file systems, stays in the VM.
+func (a *Agent) ReadCopied(_ context.Context, req *guest.ReadCopiedRequest) (*guest.ReadCopiedResponse, error) {
+	name, ok := strings.CutPrefix(req.GetPath(), sharedFolder+"/")
+	if !ok || name == "" || name == ".." || strings.Contains(name, "/") {
+		return nil, status.Errorf(codes.InvalidArgument, "read %q: it takes a file right in %s", req.GetPath(), sharedFolder)
+	}
+	data, err := readEnd(filepath.Join(a.copies.shared, name))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, status.Errorf(codes.NotFound, "there is no file %s", req.GetPath())
+	case err != nil:
+		return nil, fail(codes.Internal, err)
+	}
+	return &guest.ReadCopiedResponse{Data: data}, nil
+}
+
+// readEnd takes regular files only: nothing else has an end.
+func readEnd(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, status.Errorf(codes.InvalidArgument, "%s is no file, but %v", filepath.Base(path), info.Mode().Type())
+	}
+	return io.ReadAll(io.NewSectionReader(file, max(0, info.Size()-lastWords), lastWords))
 }

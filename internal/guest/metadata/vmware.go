@@ -47,7 +47,7 @@ func (s vmwareSource) Fetch(context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeGuestInfo(text, encoding)
+	return DecodeGuestInfo(text, encoding)
 }
 
 // Clear takes user-data out of the guest information.
@@ -55,7 +55,9 @@ func (s vmwareSource) Clear() error {
 	return errors.Join(s.info.Set(keyUserData, cleared), s.info.Set(keyEncoding, cleared))
 }
 
-func decodeGuestInfo(text, encoding string) ([]byte, error) {
+// DecodeGuestInfo answers the document in a value of guestinfo.userdata whose
+// encoding is that of guestinfo.userdata.encoding.
+func DecodeGuestInfo(text, encoding string) ([]byte, error) {
 	switch encoding {
 	case "", cleared:
 		return nothing(text, keyUserData)
