@@ -31,8 +31,9 @@ const (
 func Formats() []string { return []string{FormatInitramfs, FormatQcow2, FormatRaw} }
 
 // DefaultCmdline is the kernel command line in the disk image. panic=-1 makes
-// a failed guest end instead of hang.
-const DefaultCmdline = "console=ttyS0 quiet panic=-1 cryptomgr.notests"
+// a failed guest end instead of hang; no_timer_check is for emulation on a busy
+// machine, whose timer is late.
+const DefaultCmdline = "console=ttyS0 quiet panic=-1 cryptomgr.notests no_timer_check"
 
 // defaultEpoch is the time of every file in the image unless
 // SOURCE_DATE_EPOCH is set: 2025-01-01.

@@ -166,7 +166,7 @@ func firmwareOf(arch, configured string) string {
 // Kernel command lines; package providers/qemu has the reasons.
 const (
 	cmdlineAll  = "quiet panic=-1"
-	cmdlineTCG  = "cryptomgr.notests highres=off nokaslr mitigations=off random.trust_cpu=on"
+	cmdlineTCG  = "cryptomgr.notests no_timer_check highres=off nokaslr mitigations=off random.trust_cpu=on"
 	cmdlineTCGx = "GODEBUG=cpu.avx2=off noreplace-smp"
 )
 

@@ -204,7 +204,7 @@ func TestArguments(t *testing.T) {
 	for _, want := range []string{
 		"-machine q35 -accel tcg,tb-size=256 -cpu max,-erms,-fsrm,-aes -smp 2 -m 512",
 		"-kernel /image/vmlinux -initrd /image/initrd.cpio",
-		"cryptomgr.notests highres=off GODEBUG=cpu.avx2=off ", "mac=02:6f:74:01:02:03", "ifname=ort0", "serial=cidata", "serial=scratch", "romfile=",
+		"cryptomgr.notests no_timer_check highres=off GODEBUG=cpu.avx2=off ", "mac=02:6f:74:01:02:03", "ifname=ort0", "serial=cidata", "serial=scratch", "romfile=",
 	} {
 		if !strings.Contains(line, want) {
 			t.Errorf("command line lacks %q: %s", want, line)
