@@ -14,7 +14,11 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/internal/protocol/guest"
 )
 
 // copyChunk is the most data of one CopyFile call, in bytes, as in the shim.
@@ -106,6 +110,24 @@ func (p *Pod) copyStream(ctx context.Context, req *agent.CopyFileRequest, r io.R
 func (p *Pod) CopyData(ctx context.Context, guest string, perm uint32, data []byte) error {
 	req := &agent.CopyFileRequest{Path: guest, FileMode: syscall.S_IFREG | perm, DirMode: copyDirMode}
 	return p.copyStream(ctx, req, bytes.NewReader(data), int64(len(data)))
+}
+
+// ReadCopied answers the end of a file in the guest that CopyFile made there:
+// the last 4096 bytes of it at most. Agents other than ours cannot; known is
+// false then.
+func (p *Pod) ReadCopied(ctx context.Context, path string) (data []byte, known bool, err error) {
+	err = within(ctx, CallTimeout, func(ctx context.Context) error {
+		resp, err := p.guest.ReadCopied(ctx, &guest.ReadCopiedRequest{Path: path})
+		data = resp.GetData()
+		return p.lost(err)
+	})
+	if status.Code(err) == codes.Unimplemented {
+		return nil, false, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("ReadCopied: %w", err)
+	}
+	return data, true, err
 }
 
 func (p *Pod) copyCall(ctx context.Context, req *agent.CopyFileRequest) error {

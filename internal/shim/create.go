@@ -125,14 +125,15 @@ func configPath(options *anypb.Any) (string, error) {
 
 // createInGuest brings mounts and image into the VM.
 func (c *container) createInGuest(ctx context.Context, s *Service) error {
-	req, volumes, err := c.request(ctx)
+	req, mounts, err := c.request(ctx)
 	if err != nil {
 		return err
 	}
+	c.words = mounts.words
 	if c.guest, err = c.vm.pod.CreateFrom(ctx, req, seconds(c.vm.config.Runtime.CreateTimeout)); err != nil {
 		return err
 	}
-	c.volumes, err = refresh(s.log, c.vm.pod, volumes)
+	c.volumes, err = refresh(s.log, c.vm.pod, mounts.volumes)
 	if err != nil {
 		// The container is there and right; only changes will not reach it.
 		s.log.Warn("ConfigMaps and Secrets will not follow changes", "container", c.id, "error", err)
@@ -140,7 +141,7 @@ func (c *container) createInGuest(ctx context.Context, s *Service) error {
 	return nil
 }
 
-func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest, []volume, error) {
+func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest, *placed, error) {
 	if err := c.check(); err != nil {
 		return nil, nil, invalid(err)
 	}
@@ -162,7 +163,7 @@ func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest,
 	return &agent.CreateContainerRequest{
 		ContainerId: c.id, ExecId: c.id, OCI: spec, SandboxPidns: c.sharesPIDs(),
 		Storages: append([]*agent.Storage{podclient.PullStorage(image, rootfs, maps.Clone(spec.Annotations))}, mounts.storages...),
-	}, mounts.volumes, nil
+	}, mounts, nil
 }
 
 func (c *container) agentAnnotations() map[string]string {

@@ -27,7 +27,8 @@ const directVolumes = "/run/kata-containers/shared/direct-volumes"
 type placed struct {
 	mounts   []*agent.Mount
 	storages []*agent.Storage
-	volumes  []volume // those that the kubelet changes
+	volumes  []volume   // those that the kubelet changes
+	words    *lastWords // what the kubelet wants back
 }
 
 // placeMounts brings the content of the container's mounts into the guest.
@@ -68,9 +69,12 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 		storage.FsGroup = fsGroup(m.Source)
 		out.storages = append(out.storages, storage)
 	}
-	if kind == sourceWatched {
+	switch {
+	case kind == sourceWatched:
 		seen.guest = mount.Source
 		out.volumes = append(out.volumes, seen)
+	case kind == sourceCopied && isLastWords(m.Source):
+		out.words = &lastWords{host: m.Source, guest: mount.Source}
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ type container struct {
 	vm      *sandbox
 	guest   *podclient.Container
 	volumes *refresher
+	words   *lastWords // nil if nobody asks for them
 
 	mu    sync.Mutex
 	execs map[string]*process

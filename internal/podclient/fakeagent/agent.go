@@ -137,6 +137,15 @@ func (a *Agent) Files() map[string]*File {
 	return all
 }
 
+// Write replaces the content of a file that CopyFile made, as a container does.
+func (a *Agent) Write(path string, data []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	changed := *a.files[path]
+	changed.Data = data
+	a.files[path] = &changed
+}
+
 // Size is the terminal's size of a process as last set.
 func (a *Agent) Size(containerID, execID string) (rows, columns uint32) {
 	if p, err := a.proc(containerID, execID); err == nil && p.tty != nil {

@@ -238,6 +238,17 @@ func (a guestService) PullProgress(ctx context.Context, req *guest.PullProgressR
 	return &guest.PullProgressResponse{DoneBytes: 1 << 20, TotalBytes: 1 << 20, Finished: true}, nil
 }
 
+// ReadCopied answers what is in the file by now: tests write there for
+// containers, with Write.
+func (a guestService) ReadCopied(_ context.Context, req *guest.ReadCopiedRequest) (*guest.ReadCopiedResponse, error) {
+	a.node.record("ReadCopied")
+	f := a.Files()[req.Path]
+	if f == nil {
+		return nil, status.Errorf(codes.NotFound, "no file %s", req.Path)
+	}
+	return &guest.ReadCopiedResponse{Data: f.Data}, nil
+}
+
 type healthService struct{ *Agent }
 
 func (a healthService) Check(context.Context, *agent.CheckRequest) (*agent.HealthCheckResponse, error) {

@@ -26,6 +26,96 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ReadCopiedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The path that CopyFile was given, of a file right in the shared folder.
+	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadCopiedRequest) Reset() {
+	*x = ReadCopiedRequest{}
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadCopiedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadCopiedRequest) ProtoMessage() {}
+
+func (x *ReadCopiedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadCopiedRequest.ProtoReflect.Descriptor instead.
+func (*ReadCopiedRequest) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ReadCopiedRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+type ReadCopiedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most the last 4096 bytes.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadCopiedResponse) Reset() {
+	*x = ReadCopiedResponse{}
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadCopiedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadCopiedResponse) ProtoMessage() {}
+
+func (x *ReadCopiedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadCopiedResponse.ProtoReflect.Descriptor instead.
+func (*ReadCopiedResponse) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ReadCopiedResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type PullProgressRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -36,7 +126,7 @@ type PullProgressRequest struct {
 
 func (x *PullProgressRequest) Reset() {
 	*x = PullProgressRequest{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[0]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +138,7 @@ func (x *PullProgressRequest) String() string {
 func (*PullProgressRequest) ProtoMessage() {}
 
 func (x *PullProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[0]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +151,7 @@ func (x *PullProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullProgressRequest.ProtoReflect.Descriptor instead.
 func (*PullProgressRequest) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{0}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *PullProgressRequest) GetContainerId() string {
@@ -91,7 +181,7 @@ type PullProgressResponse struct {
 
 func (x *PullProgressResponse) Reset() {
 	*x = PullProgressResponse{}
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[1]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -103,7 +193,7 @@ func (x *PullProgressResponse) String() string {
 func (*PullProgressResponse) ProtoMessage() {}
 
 func (x *PullProgressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_protocol_guest_guest_proto_msgTypes[1]
+	mi := &file_internal_protocol_guest_guest_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -116,7 +206,7 @@ func (x *PullProgressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullProgressResponse.ProtoReflect.Descriptor instead.
 func (*PullProgressResponse) Descriptor() ([]byte, []int) {
-	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{1}
+	return file_internal_protocol_guest_guest_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *PullProgressResponse) GetDoneBytes() int64 {
@@ -144,7 +234,11 @@ var File_internal_protocol_guest_guest_proto protoreflect.FileDescriptor
 
 const file_internal_protocol_guest_guest_proto_rawDesc = "" +
 	"\n" +
-	"#internal/protocol/guest/guest.proto\x12\x12outrigger.guest.v1\"W\n" +
+	"#internal/protocol/guest/guest.proto\x12\x12outrigger.guest.v1\"'\n" +
+	"\x11ReadCopiedRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"(\n" +
+	"\x12ReadCopiedResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"W\n" +
 	"\x13PullProgressRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1d\n" +
 	"\n" +
@@ -154,9 +248,11 @@ const file_internal_protocol_guest_guest_proto_rawDesc = "" +
 	"done_bytes\x18\x01 \x01(\x03R\tdoneBytes\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x03R\n" +
 	"totalBytes\x12\x1a\n" +
-	"\bfinished\x18\x03 \x01(\bR\bfinished2j\n" +
+	"\bfinished\x18\x03 \x01(\bR\bfinished2\xc7\x01\n" +
 	"\x05Guest\x12a\n" +
-	"\fPullProgress\x12'.outrigger.guest.v1.PullProgressRequest\x1a(.outrigger.guest.v1.PullProgressResponseB8Z6github.com/outrigger/outrigger/internal/protocol/guestb\x06proto3"
+	"\fPullProgress\x12'.outrigger.guest.v1.PullProgressRequest\x1a(.outrigger.guest.v1.PullProgressResponse\x12[\n" +
+	"\n" +
+	"ReadCopied\x12%.outrigger.guest.v1.ReadCopiedRequest\x1a&.outrigger.guest.v1.ReadCopiedResponseB8Z6github.com/outrigger/outrigger/internal/protocol/guestb\x06proto3"
 
 var (
 	file_internal_protocol_guest_guest_proto_rawDescOnce sync.Once
@@ -170,16 +266,20 @@ func file_internal_protocol_guest_guest_proto_rawDescGZIP() []byte {
 	return file_internal_protocol_guest_guest_proto_rawDescData
 }
 
-var file_internal_protocol_guest_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_internal_protocol_guest_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_internal_protocol_guest_guest_proto_goTypes = []any{
-	(*PullProgressRequest)(nil),  // 0: outrigger.guest.v1.PullProgressRequest
-	(*PullProgressResponse)(nil), // 1: outrigger.guest.v1.PullProgressResponse
+	(*ReadCopiedRequest)(nil),    // 0: outrigger.guest.v1.ReadCopiedRequest
+	(*ReadCopiedResponse)(nil),   // 1: outrigger.guest.v1.ReadCopiedResponse
+	(*PullProgressRequest)(nil),  // 2: outrigger.guest.v1.PullProgressRequest
+	(*PullProgressResponse)(nil), // 3: outrigger.guest.v1.PullProgressResponse
 }
 var file_internal_protocol_guest_guest_proto_depIdxs = []int32{
-	0, // 0: outrigger.guest.v1.Guest.PullProgress:input_type -> outrigger.guest.v1.PullProgressRequest
-	1, // 1: outrigger.guest.v1.Guest.PullProgress:output_type -> outrigger.guest.v1.PullProgressResponse
-	1, // [1:2] is the sub-list for method output_type
-	0, // [0:1] is the sub-list for method input_type
+	2, // 0: outrigger.guest.v1.Guest.PullProgress:input_type -> outrigger.guest.v1.PullProgressRequest
+	0, // 1: outrigger.guest.v1.Guest.ReadCopied:input_type -> outrigger.guest.v1.ReadCopiedRequest
+	3, // 2: outrigger.guest.v1.Guest.PullProgress:output_type -> outrigger.guest.v1.PullProgressResponse
+	1, // 3: outrigger.guest.v1.Guest.ReadCopied:output_type -> outrigger.guest.v1.ReadCopiedResponse
+	2, // [2:4] is the sub-list for method output_type
+	0, // [0:2] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -196,7 +296,7 @@ func file_internal_protocol_guest_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_protocol_guest_guest_proto_rawDesc), len(file_internal_protocol_guest_guest_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,6 +9,7 @@ import (
 
 type GuestService interface {
 	PullProgress(context.Context, *PullProgressRequest) (*PullProgressResponse, error)
+	ReadCopied(context.Context, *ReadCopiedRequest) (*ReadCopiedResponse, error)
 }
 
 func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
@@ -20,6 +21,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 					return nil, err
 				}
 				return svc.PullProgress(ctx, &req)
+			},
+			"ReadCopied": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ReadCopiedRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.ReadCopied(ctx, &req)
 			},
 		},
 	})
@@ -38,6 +46,14 @@ func NewGuestClient(client *ttrpc.Client) GuestService {
 func (c *guestClient) PullProgress(ctx context.Context, req *PullProgressRequest) (*PullProgressResponse, error) {
 	var resp PullProgressResponse
 	if err := c.client.Call(ctx, "outrigger.guest.v1.Guest", "PullProgress", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) ReadCopied(ctx context.Context, req *ReadCopiedRequest) (*ReadCopiedResponse, error) {
+	var resp ReadCopiedResponse
+	if err := c.client.Call(ctx, "outrigger.guest.v1.Guest", "ReadCopied", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil
