@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"slices"
+	"testing"
+)
+
+// scenario is one case of the suite.
+type scenario struct {
+	name string
+	// vms is how many of its VMs run at a time.
+	vms int
+	// alone: it replaces daemons, which would disturb others.
+	alone bool
+	play  func(t *testing.T, s *suite)
+}
+
+// Cases that are alone come first, the others run together afterwards.
+var cases = slices.Concat(lifecycle, basic, features, sizing, storage)

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger/outrigger/test/cluster"
+)
+
+// cloud is what the suite has to know of a provider. One that needs more than
+// the default says so in a file of its own.
+type cloud struct {
+	// overlay is the folder in deploy/overlays; the provider's name by default.
+	overlay string
+	// daemons are images, beside those of every overlay, that it needs.
+	daemons []string
+	// prepare makes the cloud in a cluster of the suite's own, before anything
+	// is installed, and answers keys for peer-pods-cm. Without it the provider
+	// is tested with -kubeconfig only.
+	prepare func(t *testing.T, n *cluster.Node) map[string]string
+	// instances answers the ids of the instances that the cloud has for this
+	// cluster. The default believes the PeerPods.
+	instances func(t *testing.T, s *suite) []string
+	// machineType is a type that a pod can ask for, with what its VM has then;
+	// cases that need it are skipped without one.
+	machineType machineType
+	// image is the id of another image than the default one, with which a VM
+	// boots as well.
+	image string
+}
+
+type machineType struct {
+	name      string
+	cpus, mib int
+}
+
+var clouds = map[string]cloud{}
+
+// cloudOf answers what is known of a provider, and defaults for the rest.
+func cloudOf(name string) cloud {
+	c := clouds[name]
+	c.overlay = cmp.Or(c.overlay, name)
+	if c.instances == nil {
+		c.instances = claimed
+	}
+	return c
+}
+
+// claimed are the instances that PeerPods name.
+func claimed(t *testing.T, s *suite) []string {
+	t.Helper()
+	return strings.Fields(s.Kubectl(t, "get", "peerpods", "-A", "-o", "jsonpath={.items[*].spec.instanceID}"))
+}
+
+// instanceOf answers the instance of a pod that is ready, as its PeerPod names
+// it, and wants the cloud to have it.
+func (s *suite) instanceOf(t *testing.T, pod string) string {
+	t.Helper()
+	peerpods := s.kubectl(t, "get", "peerpods", "-o", "jsonpath={range .items[*]}{.spec.podName} {.spec.instanceID} {.status.phase}{\"\\n\"}{end}")
+	for line := range strings.Lines(peerpods) {
+		f := strings.Fields(line)
+		if len(f) == 3 && f[0] == pod && f[2] == "Ready" {
+			if all := s.cloud.instances(t, s); !slices.Contains(all, f[1]) {
+				t.Errorf("the cloud does not have instance %s, but %v", f[1], all)
+			}
+			return f[1]
+		}
+	}
+	t.Fatalf("no ready PeerPod of pod %s: %s", pod, peerpods)
+	return ""
+}
+
+// gone waits until the cloud does not show these instances, and no PeerPod
+// names them. Clouds have no event for it.
+func (s *suite) gone(t *testing.T, ids ...string) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		left := map[string]bool{}
+		for _, id := range append(s.cloud.instances(t, s), claimed(t, s)...) {
+			if len(ids) == 0 || slices.Contains(ids, id) {
+				left[id] = true
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("instances are left %s after their pods: %v", patience, slices.Sorted(maps.Keys(left)))
+			return
+		}
+	}
+}
+
+// goneAll is gone for whatever this run made: in a cluster of the suite's own
+// that is everything.
+func (s *suite) goneAll(t *testing.T) {
+	t.Helper()
+	if s.state != "" {
+		s.gone(t)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		left := s.kubectl(t, "get", "pods,peerpods", "-o", "name")
+		if left == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("left in namespace %s: %s", s.namespace, left)
+			return
+		}
+	}
+}

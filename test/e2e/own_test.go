@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package e2e
+
+import (
+	"os"
+	"testing"
+
+	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/deployed"
+)
+
+func init() { startOwn = ownCluster }
+
+// ownCluster is one of one node in namespaces of this test, with the overlay of
+// the provider applied and images from this tree.
+func ownCluster(t *testing.T, c cloud) *suite {
+	t.Helper()
+	testns.RequireRoot(t)
+	if c.prepare == nil {
+		t.Skipf("provider %s cannot be made here: give -kubeconfig, or add prepare to the provider's file", *providerName)
+	}
+	deployed.RequirePodVM(t)
+	daemons := deployed.Images(t, append(deployed.Daemons, c.daemons...)...)
+	control := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
+	open, closed := &cluster.Registry{}, &cluster.Registry{User: "puller", Password: "opensesame"}
+	open.Start(t, control)
+	closed.Start(t, control)
+	node := cluster.StartNode(t, control, cluster.NodeOptions{
+		Labels:   map[string]string{deployed.WorkerLabel: ""},
+		Runtimes: []cluster.Runtime{shim(t)},
+		Images:   daemons,
+		Mirrors:  map[string]string{open.Host: open.URL(), closed.Host: closed.URL()},
+	})
+	s := &suite{
+		User: control.User, cloud: c, outside: open.URL() + "/v2/",
+		state: deployed.HostFolder(node, "/var/lib/outrigger/qemu/instances"),
+	}
+	s.images = pushAll(t, open.Host)
+	s.images.private = private{closed.Push(t, "tools:1", cluster.Tools(t).Image), closed.Host, closed.User, closed.Password}
+	s.install(t, node)
+	return s
+}
+
+// kataShim is where Kata's is, if it is installed.
+const (
+	kataShim   = "/opt/kata/bin/containerd-shim-kata-v2"
+	kataConfig = "/opt/kata/share/defaults/kata-containers/configuration-remote.toml"
+)
+
+// shim answers the handler that pods run with, and says which it is.
+func shim(t *testing.T) cluster.Runtime {
+	t.Helper()
+	r := deployed.Shim(t)
+	if _, err := os.Stat(kataShim); err == nil {
+		r.Shim, r.ConfigPath = kataShim, kataConfig
+	}
+	t.Logf("RuntimeClass %s is handled by %s", r.Handler, r.Shim)
+	return r
+}
+
+// install is `kubectl apply -k`, until every daemon is ready.
+func (s *suite) install(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	settings := s.cloud.prepare(t, n)
+	deployed.KubeletConfig(t, n)
+	s.Apply(t, deployed.OwnFolders(deployed.Render(t, s.User, s.cloud.overlay, settings), n))
+	t.Cleanup(func() {
+		if t.Failed() {
+			s.showDaemons(t)
+		}
+	})
+	system := func(args ...string) { s.Kubectl(t, append([]string{"-n", deployed.Namespace}, args...)...) }
+	system("rollout", "status", "deployment/peerpod-ctrl", s.timeout())
+	system("wait", "--for=condition=Ready", "pods", "--all", s.timeout())
+	s.Kubectl(t, "wait", "node", "--all", `--for=jsonpath={.status.allocatable.kata\.peerpods\.io/vm}=10`, s.timeout())
+}
+
+func (s *suite) showDaemons(t *testing.T) {
+	for _, args := range [][]string{
+		{"get", "pods", "-o", "wide"},
+		{"logs", "-l", "app.kubernetes.io/part-of=outrigger", "--all-containers", "--tail=60", "--prefix"},
+		{"logs", "-l", "app=cloud-api-adaptor", "--tail=200"},
+	} {
+		out, err := s.TryKubectl(append([]string{"-n", deployed.Namespace}, args...)...)
+		t.Logf("%s%v", out, errText(err))
+	}
+}

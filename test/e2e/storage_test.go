@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import "testing"
+
+var storage = []scenario{
+	{name: "PodWithEmptyDir", vms: 1, play: emptyDirs},
+	{name: "PodWithVolumeOfTheNode", vms: 1, play: nodeVolume},
+}
+
+// emptyDirs are shared by the containers of a pod, on the VM's disk or in its
+// memory, where their limit holds.
+func emptyDirs(t *testing.T, s *suite) {
+	const mounts = `volumeMounts: [{name: disk, mountPath: /disk}, {name: memory, mountPath: /memory}]`
+	p := s.pod("emptydir", `until test -e /disk/done; do sleep 0.1; done; cat /disk/file /memory/file; grep -c ' /memory tmpfs ' /proc/mounts
+		head -c 16000000 /dev/zero >/memory/much || echo limited; stat -c %a /disk`).container(mounts).
+		beside("writer", "echo on disk >/disk/file; echo in memory >/memory/file; touch /disk/done", mounts).
+		with(`volumes: [{name: disk, emptyDir: {}}, {name: memory, emptyDir: {medium: Memory, sizeLimit: 8Mi}}]`)
+	s.create(t, p)
+	s.succeeded(t, "emptydir")
+	log := s.logs(t, "emptydir", "-c", "main")
+	want(t, "log", log, "on disk\nin memory\n1\n")
+	want(t, "log", log, "limited\n777\n")
+}
+
+// nodeVolume: what cannot be in a VM is refused, with what to do instead.
+func nodeVolume(t *testing.T, s *suite) {
+	p := s.pod("node-volume", "true").container(`volumeMounts: [{name: sock, mountPath: /dev/kmsg}]`).
+		with(`volumes: [{name: sock, hostPath: {path: /dev/kmsg}}]`)
+	s.create(t, p)
+	want(t, "Event", s.warned(t, "node-volume", "Failed"), "which a pod in a VM cannot use")
+}
