@@ -63,10 +63,15 @@ func (s *sandbox) createContainer(argument []byte) ([]byte, error) {
 	if !slices.ContainsFunc(request.Storages, func(st *agent.Storage) bool { return st.Driver == guestPull }) {
 		s.log.Warn("the container has no storage that the guest pulls; its root must be in the VM image", "container", request.ContainerId)
 	}
+	limited, err := limit(request.GetOCI())
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "CreateContainer: %v", err)
+	}
 	gpus := request.GetOCI().GetAnnotations()[gpuAnnotation]
-	if gpus == "" || gpus == "0" {
+	if gpus != "" && gpus != "0" {
+		request.OCI.Annotations[cdiAnnotation] = cdiAllGPUs
+	} else if !limited {
 		return argument, nil
 	}
-	request.OCI.Annotations[cdiAnnotation] = cdiAllGPUs
 	return proto.Marshal(&request)
 }

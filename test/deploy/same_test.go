@@ -45,6 +45,15 @@ func TestComponentsAreTheChartsToo(t *testing.T) {
 	}
 }
 
+// TestComponentsGoTogether: each knows what it must change of the other.
+func TestComponentsGoTogether(t *testing.T) {
+	byOverlay := normal(parse(t, overlay(t, "libvirt", "monitoring", "webhook-cert-manager")))
+	byChart := normal(parse(t, chart(t, "libvirt", "--set", "monitoring.enabled=true,webhook.certManager.enabled=true")))
+	if diff := cmp.Diff(byOverlay, byChart); diff != "" {
+		t.Errorf("overlay (-) and chart (+) differ:\n%s", diff)
+	}
+}
+
 func TestWithoutTheControllerNothingOfItIsLeft(t *testing.T) {
 	for _, o := range parse(t, overlay(t, "libvirt", "without-resource-ctrl")) {
 		if strings.Contains(o.GetName(), "peerpod-ctrl") {

@@ -8,8 +8,6 @@ package guestlimits
 import (
 	"encoding/json"
 	"fmt"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Annotation holds the record; package podsize writes it.
@@ -28,7 +26,7 @@ const period = 100_000
 
 type record struct {
 	Containers map[string]struct {
-		Requests, Limits map[string]resource.Quantity
+		Requests, Limits map[string]quantity
 	}
 }
 
@@ -51,12 +49,12 @@ func Of(annotations map[string]string, container string) (Limits, error) {
 }
 
 // limits converts as kubelet does: at least 2 shares, at least 1 ms of quota.
-func limits(request, limit, memory resource.Quantity) Limits {
-	l := Limits{MemoryBytes: max(memory.Value(), 0)}
-	if milli := request.MilliValue(); milli > 0 {
+func limits(request, limit, memory quantity) Limits {
+	l := Limits{MemoryBytes: max(memory.times(1), 0)}
+	if milli := request.times(1000); milli > 0 {
 		l.CPUShares = uint64(min(max(milli*1024/1000, 2), 262144))
 	}
-	if milli := limit.MilliValue(); milli > 0 {
+	if milli := limit.times(1000); milli > 0 {
 		l.CPUQuota, l.CPUPeriod = max(milli*period/1000, 1000), period
 	}
 	return l
