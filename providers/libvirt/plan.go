@@ -166,8 +166,8 @@ func firmwareOf(arch, configured string) string {
 // Kernel command lines; package providers/qemu has the reasons.
 const (
 	cmdlineAll  = "quiet panic=-1"
-	cmdlineTCG  = "cryptomgr.notests no_timer_check highres=off nokaslr mitigations=off random.trust_cpu=on"
-	cmdlineTCGx = "GODEBUG=cpu.avx2=off noreplace-smp"
+	cmdlineTCG  = "cryptomgr.notests highres=off nokaslr mitigations=off random.trust_cpu=on"
+	cmdlineTCGx = "no_timer_check GODEBUG=cpu.avx2=off noreplace-smp"
 )
 
 var serialPorts = map[string]string{"amd64": "ttyS0", "arm64": "ttyAMA0", "s390x": "ttysclp0"}
