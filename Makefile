@@ -96,6 +96,10 @@ test-all: ## Unit, integration and end-to-end tests with the race detector (root
 test-interop: setup build podvm demo-image ## Real containerd and the real Kata shim (needs /opt/kata/bin or PATH)
 	go test -tags integration -count=1 -v -timeout 40m ./test/interop/...
 
+.PHONY: test-e2e
+test-e2e: setup build podvm kube ## The suite for every provider, in a cluster of its own (CLOUD_PROVIDER=qemu) (root)
+	go test -tags integration -count=1 -v -timeout 40m ./test/e2e -provider '$(or $(CLOUD_PROVIDER),qemu)'
+
 .PHONY: cluster
 cluster: setup build kube podvm ## Kubernetes with Outrigger on one node, in namespaces of its own, until ^C (root)
 	@go run ./test/cluster/dev

@@ -23,7 +23,7 @@ type cloud struct {
 	// prepare makes the cloud in a cluster of the suite's own, before anything
 	// is installed, and answers keys for peer-pods-cm. Without it the provider
 	// is tested with -kubeconfig only.
-	prepare func(t *testing.T, n *cluster.Node) map[string]string
+	prepare func(t *testing.T, own *ownCluster) map[string]string
 	// instances answers the ids of the instances that the cloud has for this
 	// cluster. The default believes the PeerPods.
 	instances func(t *testing.T, s *suite) []string
@@ -38,6 +38,12 @@ type cloud struct {
 type machineType struct {
 	name      string
 	cpus, mib int
+}
+
+// ownCluster is one that the suite has made.
+type ownCluster struct {
+	control *cluster.ControlPlane
+	node    *cluster.Node
 }
 
 var clouds = map[string]cloud{}
@@ -101,7 +107,7 @@ func (s *suite) gone(t *testing.T, ids ...string) {
 // that is everything.
 func (s *suite) goneAll(t *testing.T) {
 	t.Helper()
-	if s.state != "" {
+	if s.own != nil {
 		s.gone(t)
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {

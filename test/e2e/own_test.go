@@ -13,11 +13,11 @@ import (
 	"github.com/outrigger/outrigger/test/deployed"
 )
 
-func init() { startOwn = ownCluster }
+func init() { startOwn = makeCluster }
 
-// ownCluster is one of one node in namespaces of this test, with the overlay of
+// makeCluster makes one of one node in namespaces of this test, with the overlay of
 // the provider applied and images from this tree.
-func ownCluster(t *testing.T, c cloud) *suite {
+func makeCluster(t *testing.T, c cloud) *suite {
 	t.Helper()
 	testns.RequireRoot(t)
 	if c.prepare == nil {
@@ -36,12 +36,11 @@ func ownCluster(t *testing.T, c cloud) *suite {
 		Mirrors:  map[string]string{open.Host: open.URL(), closed.Host: closed.URL()},
 	})
 	s := &suite{
-		User: control.User, cloud: c, outside: open.URL() + "/v2/",
-		state: deployed.HostFolder(node, "/var/lib/outrigger/qemu/instances"),
+		User: control.User, cloud: c, outside: open.URL() + "/v2/", own: &ownCluster{control, node},
 	}
 	s.images = pushAll(t, open.Host)
 	s.images.private = private{closed.Push(t, "tools:1", cluster.Tools(t).Image), closed.Host, closed.User, closed.Password}
-	s.install(t, node)
+	s.install(t)
 	return s
 }
 
@@ -63,9 +62,9 @@ func shim(t *testing.T) cluster.Runtime {
 }
 
 // install is `kubectl apply -k`, until every daemon is ready.
-func (s *suite) install(t *testing.T, n *cluster.Node) {
+func (s *suite) install(t *testing.T) {
 	t.Helper()
-	settings := s.cloud.prepare(t, n)
+	n, settings := s.own.node, s.cloud.prepare(t, s.own)
 	deployed.KubeletConfig(t, n)
 	s.Apply(t, deployed.OwnFolders(deployed.Render(t, s.User, s.cloud.overlay, settings), n))
 	t.Cleanup(func() {

@@ -6,13 +6,13 @@ import (
 	"os"
 	"testing"
 
-	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/deployed"
 )
 
 func init() {
 	clouds["qemu"] = cloud{
 		daemons:     []string{"provider-qemu"},
-		prepare:     func(*testing.T, *cluster.Node) map[string]string { return nil },
+		prepare:     func(*testing.T, *ownCluster) map[string]string { return nil },
 		instances:   qemuInstances,
 		machineType: machineType{name: "2x384", cpus: 2, mib: 384},
 		image:       "podvm.qcow2",
@@ -23,10 +23,10 @@ func init() {
 // sees it.
 func qemuInstances(t *testing.T, s *suite) []string {
 	t.Helper()
-	if s.state == "" {
+	if s.own == nil {
 		return claimed(t, s)
 	}
-	entries, err := os.ReadDir(s.state)
+	entries, err := os.ReadDir(deployed.HostFolder(s.own.node, "/var/lib/outrigger/qemu/instances"))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}

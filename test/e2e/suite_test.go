@@ -57,9 +57,8 @@ type suite struct {
 	images    images
 	// outside is a URL outside of the cluster.
 	outside string
-	// state is the folder in which the provider keeps instances, in a cluster
-	// of the suite's own.
-	state string
+	// own is set in a cluster of the suite's own.
+	own *ownCluster
 
 	turn  sync.Mutex
 	slots chan struct{}

@@ -10,6 +10,7 @@
 package libvirtd
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -41,6 +42,9 @@ type Options struct {
 	// Image is the file to make the base volume from; by default podvm.qcow2
 	// in the folder OUTRIGGER_PODVM_DIR.
 	Image string
+	// Forward is the mode of the network, nat by default. Without firewall
+	// rules, open, VMs are reached from other networks.
+	Forward string
 	// TLS makes the daemon listen on TCP for clients with a certificate.
 	TLS bool
 }
@@ -82,7 +86,7 @@ func Start(t testing.TB, o Options) *Daemon {
 	d.configure(t, o)
 	stand.ShowOnFailure(t, dir+"/log/libvirtd.log")
 	d.start(t)
-	d.makeNetwork(t)
+	d.makeNetwork(t, cmp.Or(o.Forward, "nat"))
 	d.makePool(t, o.Image)
 	return d
 }

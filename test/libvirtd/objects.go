@@ -15,18 +15,18 @@ import (
 // seconds.
 const networkXML = `<network>
   <name>%s</name>
-  <forward mode='nat'/>
+  <forward mode='%s'/>
   <bridge name='%s' stp='off' delay='0'/>
   <mtu size='1500'/>
   <ip address='%s' netmask='255.255.255.0'>
-    <dhcp><range start='%[4]s.100' end='%[4]s.220'/></dhcp>
+    <dhcp><range start='%[5]s.100' end='%[5]s.220'/></dhcp>
   </ip>
 </network>
 `
 
 func bridgeName(n int) string { return fmt.Sprint("podbr", n) }
 
-func (d *Daemon) makeNetwork(t testing.TB) {
+func (d *Daemon) makeNetwork(t testing.TB, forward string) {
 	t.Helper()
 	n := 0
 	for ; ; n++ {
@@ -40,7 +40,7 @@ func (d *Daemon) makeNetwork(t testing.TB) {
 		t.Fatal(err)
 	}
 	d.house.bridge = d.Bridge
-	d.write(t, "net.xml", fmt.Sprintf(networkXML, Network, d.Bridge, d.Gateway, prefix))
+	d.write(t, "net.xml", fmt.Sprintf(networkXML, Network, forward, d.Bridge, d.Gateway, prefix))
 	d.Virsh(t, "net-define "+d.Dir+"/net.xml; net-start "+Network)
 }
 
