@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// reachable waits until the address is known by which the instance is reached,
+// and makes elastic ones.
+func (p *Provider) reachable(ctx context.Context, s *session, pl *plan, i *types.Instance) (*types.Instance, error) {
+	want := reach(tagsOf(i.Tags)[tagReach])
+	if _, ok := addressOf(i); ok && want != reachElastic {
+		return i, nil
+	}
+	ready := func(i *types.Instance) bool {
+		_, ok := addressOf(i)
+		return ok
+	}
+	if want == reachElastic { // associating needs an instance that runs or is stopped
+		ready = func(i *types.Instance) bool {
+			return stateName(i) != types.InstanceStateNamePending && len(i.NetworkInterfaces) > 0
+		}
+	}
+	found, err := p.await(ctx, s, i, ready)
+	if err != nil || want != reachElastic {
+		return found, err
+	}
+	return p.elastic(ctx, s, pl, found)
+}
+
+// await asks until the instance is as wanted. It answers what it knows last.
+func (p *Provider) await(ctx context.Context, s *session, i *types.Instance, ready func(*types.Instance) bool) (*types.Instance, error) {
+	for w := p.waiter(); ; {
+		found, err := p.find(ctx, s, id(i), true)
+		switch {
+		case err != nil:
+			return i, err
+		case found == nil:
+			return i, fmt.Errorf("%w: instance %s is gone: somebody has terminated it", provider.ErrUnavailable, id(i))
+		case ending(found):
+			return found, endedBy(found)
+		case ready(found):
+			return found, nil
+		}
+		if err := w.wait(ctx); err != nil {
+			return found, err
+		}
+	}
+}
+
+// endings are the classes of the reasons for which EC2 ends an instance that
+// it has just made (EC2 API reference, StateReason).
+var endings = map[string]error{
+	"Server.InsufficientInstanceCapacity": provider.ErrCapacity,
+	"Server.SpotInstanceTermination":      provider.ErrCapacity,
+	"Server.SpotInstanceShutdown":         provider.ErrCapacity,
+	"Client.VolumeLimitExceeded":          provider.ErrQuota,
+	"Client.InternalError":                provider.ErrInvalidArgument, // such as a disk's key that may not be used
+	"Client.InvalidSnapshot.NotFound":     provider.ErrInvalidArgument,
+	"Client.InvalidSnapshotId.NotFound":   provider.ErrInvalidArgument,
+	"Client.InstanceInitiatedShutdown":    provider.ErrUnavailable,
+	"Client.UserInitiatedShutdown":        provider.ErrUnavailable,
+	"Server.InternalError":                provider.ErrUnavailable,
+}
+
+func endedBy(i *types.Instance) error {
+	if i.StateReason == nil {
+		return fmt.Errorf("%w: instance %s has ended", provider.ErrUnavailable, id(i))
+	}
+	class := cmp.Or(endings[sdk.ToString(i.StateReason.Code)], provider.ErrUnavailable)
+	return fmt.Errorf("%w: instance %s has ended: %s", class, id(i), sdk.ToString(i.StateReason.Message))
+}
+
+// elastic sees to it that each interface has its address. It answers the
+// instance with the address of the first.
+func (p *Provider) elastic(ctx context.Context, s *session, pl *plan, i *types.Instance) (*types.Instance, error) {
+	nics := slices.SortedFunc(slices.Values(i.NetworkInterfaces), func(a, b types.InstanceNetworkInterface) int {
+		return cmp.Compare(nicIndex(a), nicIndex(b))
+	})
+	for _, nic := range nics {
+		address, err := p.addressFor(ctx, s, pl, i, nic)
+		if err != nil {
+			return i, fmt.Errorf("elastic address of instance %s: %w", id(i), err)
+		}
+		if nicIndex(nic) == 0 {
+			i.PublicIpAddress = address.PublicIp
+		}
+	}
+	return i, nil
+}
+
+func nicIndex(nic types.InstanceNetworkInterface) int32 {
+	if nic.Attachment == nil {
+		return -1
+	}
+	return sdk.ToInt32(nic.Attachment.DeviceIndex)
+}
+
+// addressFor answers the address of an interface, making it if there is none.
+// The call that makes one has no token: what is there is looked up first, and
+// when two have made one the first by id stays.
+func (p *Provider) addressFor(ctx context.Context, s *session, pl *plan, i *types.Instance, nic types.InstanceNetworkInterface) (*types.Address, error) {
+	index := strconv.Itoa(int(nicIndex(nic)))
+	found, err := s.addressesOf(ctx, id(i), index)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		made, err := p.allocate(ctx, s, pl, id(i), index)
+		if err != nil {
+			return nil, err
+		}
+		found = []types.Address{*made}
+	}
+	address := &found[0]
+	for _, other := range found {
+		if sdk.ToString(other.NetworkInterfaceId) == sdk.ToString(nic.NetworkInterfaceId) {
+			address = &other
+		}
+	}
+	if address.AssociationId != nil {
+		return address, nil
+	}
+	_, err = s.ec2.AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: address.AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
+	if err != nil {
+		return nil, p.undoAddress(ctx, s, address, err)
+	}
+	return address, nil
+}
+
+// allocate makes an address. A call whose outcome is unknown is not repeated:
+// what it made, if it did, is found by its tags.
+func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceID, index string) (*types.Address, error) {
+	tags := maps.Clone(pl.owned)
+	tags[tagInstance], tags[tagNIC] = instanceID, index
+	out, err := s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{
+		Domain:            types.DomainTypeVpc,
+		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeElasticIp, Tags: tagList(tags)}},
+	}, func(o *ec2.Options) { o.RetryMaxAttempts = 1 })
+	switch {
+	case err == nil:
+		return &types.Address{AllocationId: out.AllocationId, PublicIp: out.PublicIp}, nil
+	case refused(err):
+		return nil, err
+	}
+	limit, cancel := context.WithTimeout(ctx, p.timing.settle)
+	defer cancel()
+	for w := p.waiter(); w.wait(limit) == nil; {
+		if found, findErr := s.addressesOf(ctx, instanceID, index); findErr == nil && len(found) > 0 {
+			return &found[0], nil
+		}
+	}
+	return nil, err
+}
+
+// undoAddress releases an address that cannot be used: its instance has gone
+// while it was made.
+func (p *Provider) undoAddress(ctx context.Context, s *session, address *types.Address, cause error) error {
+	if refused(cause) {
+		cause = errors.Join(cause, s.release(ctx, *address))
+	}
+	return cause
+}
+
+func (s *session) addresses(ctx context.Context, filters []types.Filter) ([]types.Address, error) {
+	out, err := s.ec2.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: filters})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out.Addresses, func(a, b types.Address) int {
+		return cmp.Compare(sdk.ToString(a.AllocationId), sdk.ToString(b.AllocationId))
+	})
+	return out.Addresses, nil
+}
+
+// addressesOf answers those of an instance, or of one of its interfaces.
+func (s *session) addressesOf(ctx context.Context, instanceID, index string) ([]types.Address, error) {
+	match := map[string]string{tagInstance: instanceID}
+	if index != "" {
+		match[tagNIC] = index
+	}
+	return s.addresses(ctx, tagFilters(match))
+}
+
+// releaseAll releases the addresses of an instance.
+func (s *session) releaseAll(ctx context.Context, instanceID string) error {
+	found, err := s.addressesOf(ctx, instanceID, "")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, address := range found {
+		errs = append(errs, s.release(ctx, address))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *session) release(ctx context.Context, address types.Address) error {
+	if address.AssociationId != nil {
+		_, err := s.ec2.DisassociateAddress(ctx, &ec2.DisassociateAddressInput{AssociationId: address.AssociationId})
+		if err != nil && !isCode(err, "InvalidAssociationID.NotFound") {
+			return err
+		}
+	}
+	_, err := s.ec2.ReleaseAddress(ctx, &ec2.ReleaseAddressInput{AllocationId: address.AllocationId})
+	if isCode(err, "InvalidAllocationID.NotFound") {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// CreateInstance implements provider.Provider. When it fails with an instance
+// made, it answers that instance with the error: deleting it removes all.
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	if sandboxID == "" {
+		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
+	}
+	ctx, done, err := p.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	userData, err := cloudConfig.Generate()
+	if err != nil {
+		return nil, fmt.Errorf("create instance: generate user-data: %w", err)
+	}
+	unlock, err := p.locks.lock(ctx, "key "+sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	instance, err := p.create(ctx, podName, sandboxID, userData, spec)
+	return instance, classify("create instance", err)
+}
+
+func (p *Provider) create(ctx context.Context, podName, key, userData string, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	s, err := p.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pl, err := p.plan(ctx, s, podName, key, userData, spec)
+	if err != nil {
+		return nil, err
+	}
+	made, err := p.launch(ctx, s, pl)
+	if err != nil {
+		return nil, err
+	}
+	made, err = p.reachable(ctx, s, pl, made)
+	return s.instance(made), err
+}
+
+// launch answers the instance of the key, making it if there is none.
+func (p *Provider) launch(ctx context.Context, s *session, pl *plan) (*types.Instance, error) {
+	generation := 0
+	if len(pl.subnets) > 1 { // a token counts in its zone only
+		found, next, err := s.lookUp(ctx, pl)
+		if found != nil || err != nil {
+			return found, err
+		}
+		generation = next
+	}
+	for generation < maxGenerations {
+		t := token(pl.owned, pl.key, generation)
+		made, err := p.attempt(ctx, s, pl, t)
+		ended := isCode(err, "IdempotentInstanceTerminated")
+		switch {
+		case err == nil && !ending(made):
+			return made, nil
+		case isCode(err, "IdempotentParameterMismatch"):
+			found, findErr := p.findByToken(ctx, s, t)
+			if found != nil || findErr != nil {
+				return found, findErr
+			}
+		case err != nil && !ended:
+			return nil, err
+		}
+		found, next, err := s.lookUp(ctx, pl)
+		if found != nil || err != nil {
+			return found, err
+		}
+		generation = max(generation+1, next)
+	}
+	return nil, fmt.Errorf("%w: key %s was used %d times within a day", provider.ErrInvalidArgument, pl.key, maxGenerations)
+}
+
+// maxTypes bounds the calls for one instance where patterns allow many types.
+const maxTypes = 10
+
+// attempt tries types and subnets, the cheapest type first, as long as the
+// cloud says that it has none left. Between refusals it never goes on: only
+// then is it certain that nothing was made.
+func (p *Provider) attempt(ctx context.Context, s *session, pl *plan, token string) (*types.Instance, error) {
+	var refusals []error
+	for _, instanceType := range pl.types[:min(len(pl.types), maxTypes)] {
+		for _, subnet := range p.order(pl) {
+			out, err := s.ec2.RunInstances(ctx, p.request(pl, instanceType, subnet, token))
+			switch {
+			case err == nil && len(out.Instances) == 1:
+				p.doubtful.note(pl.key, "")
+				return &out.Instances[0], nil
+			case err == nil:
+				return nil, fmt.Errorf("%w: RunInstances answered %d instances", provider.ErrUnknown, len(out.Instances))
+			case !refused(err):
+				p.doubtful.note(pl.key, subnet)
+			}
+			err = describeAttempt(pl, instanceType, subnet, err)
+			if !errors.Is(err, provider.ErrCapacity) {
+				return nil, err
+			}
+			refusals = append(refusals, err)
+		}
+	}
+	return nil, errors.Join(refusals...)
+}
+
+func describeAttempt(pl *plan, instanceType, subnet string, err error) error {
+	what := fmt.Sprintf("type %s, AMI %s", instanceType, pl.image.id)
+	if subnet != "" {
+		what += ", subnet " + subnet
+	}
+	return classify(what, err)
+}
+
+// order is that of the configuration, but begins with the subnet where an
+// earlier call may have made the instance.
+func (p *Provider) order(pl *plan) []string {
+	first := p.doubtful.of(pl.key)
+	i := slices.Index(pl.subnets, first)
+	if i <= 0 {
+		return pl.subnets
+	}
+	rest := slices.Delete(slices.Clone(pl.subnets), i, i+1)
+	return append([]string{first}, rest...)
+}
+
+// lookUp answers the instance of the key if the cloud shows one, and otherwise
+// the generation of the next.
+func (s *session) lookUp(ctx context.Context, pl *plan) (*types.Instance, int, error) {
+	match := map[string]string{provider.TagKey: pl.key}
+	if cluster, ok := pl.owned[provider.TagCluster]; ok {
+		match[provider.TagCluster] = cluster
+	}
+	found, err := s.describe(ctx, tagFilters(match))
+	if err != nil {
+		return nil, 0, classify("look for the instance of the key", err)
+	}
+	for _, i := range found {
+		if !ending(&i) {
+			return &i, 0, nil
+		}
+	}
+	return nil, pl.after(found), nil
+}
+
+// findByToken answers the instance that EC2 says there is, nil when it has
+// ended. One that is not shown after all that time ended long ago.
+func (p *Provider) findByToken(ctx context.Context, s *session, token string) (*types.Instance, error) {
+	limit, cancel := context.WithTimeout(ctx, p.timing.token)
+	defer cancel()
+	for w := p.waiter(); ; {
+		found, err := s.describe(ctx, []types.Filter{filter("client-token", token)})
+		if err != nil {
+			return nil, classify("look for the instance of the token", err)
+		}
+		for _, i := range found {
+			if !ending(&i) {
+				return &i, nil
+			}
+		}
+		if len(found) > 0 || w.wait(limit) != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// ending says whether an instance costs nothing any more.
+func ending(i *types.Instance) bool {
+	state := stateName(i)
+	return state == types.InstanceStateNameShuttingDown || state == types.InstanceStateNameTerminated
+}
+
+func stateName(i *types.Instance) types.InstanceStateName {
+	if i.State == nil {
+		return ""
+	}
+	return i.State.Name
+}
+
+func id(i *types.Instance) string { return sdk.ToString(i.InstanceId) }

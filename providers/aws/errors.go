@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aws/smithy-go"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// classes are the classes of EC2's and STS' error codes (EC2 API reference,
+// "Error codes"; STS API reference, "Common errors"). What is not here is
+// classified by its form, see classOf.
+var classes = map[string]error{
+	"InsufficientInstanceCapacity":         provider.ErrCapacity,
+	"InsufficientCapacity":                 provider.ErrCapacity,
+	"InsufficientHostCapacity":             provider.ErrCapacity,
+	"InsufficientReservedInstanceCapacity": provider.ErrCapacity,
+	"InsufficientVolumeCapacity":           provider.ErrCapacity,
+	"InsufficientAddressCapacity":          provider.ErrCapacity,
+	"InsufficientFreeAddressesInSubnet":    provider.ErrCapacity,
+	"UnfulfillableCapacity":                provider.ErrCapacity,
+	"SpotMaxPriceTooLow":                   provider.ErrCapacity,
+	"Unsupported":                          provider.ErrCapacity, // such as: the zone has no such type
+
+	"VcpuLimitExceeded":             provider.ErrQuota,
+	"InstanceLimitExceeded":         provider.ErrQuota,
+	"MaxSpotInstanceCountExceeded":  provider.ErrQuota,
+	"AddressLimitExceeded":          provider.ErrQuota,
+	"VolumeLimitExceeded":           provider.ErrQuota,
+	"MaxIOPSLimitExceeded":          provider.ErrQuota,
+	"NetworkInterfaceLimitExceeded": provider.ErrQuota,
+	"TagLimitExceeded":              provider.ErrInvalidArgument,
+	"PrivateIpAddressLimitExceeded": provider.ErrQuota,
+	"AttachmentLimitExceeded":       provider.ErrInvalidArgument,
+
+	"AuthFailure":                  provider.ErrUnauthenticated,
+	"SignatureDoesNotMatch":        provider.ErrUnauthenticated,
+	"InvalidClientTokenId":         provider.ErrUnauthenticated,
+	"UnrecognizedClientException":  provider.ErrUnauthenticated,
+	"MissingAuthenticationToken":   provider.ErrUnauthenticated,
+	"IncompleteSignature":          provider.ErrUnauthenticated,
+	"ExpiredToken":                 provider.ErrUnauthenticated,
+	"ExpiredTokenException":        provider.ErrUnauthenticated,
+	"RequestExpired":               provider.ErrUnauthenticated,
+	"RequestTimeTooSkewed":         provider.ErrUnauthenticated,
+	"InvalidIdentityToken":         provider.ErrUnauthenticated,
+	"IDPRejectedClaim":             provider.ErrUnauthenticated,
+	"IDPCommunicationError":        provider.ErrUnavailable,
+	"InvalidAuthorizationMessage":  provider.ErrUnauthenticated,
+	"OptInRequired":                provider.ErrPermissionDenied,
+	"Blocked":                      provider.ErrPermissionDenied,
+	"PendingVerification":          provider.ErrPermissionDenied,
+	"UnauthorizedOperation":        provider.ErrPermissionDenied,
+	"AccessDenied":                 provider.ErrPermissionDenied,
+	"OperationNotPermitted":        provider.ErrPermissionDenied,
+	"IdempotentParameterMismatch":  provider.ErrAlreadyExists,
+	"IdempotentInstanceTerminated": provider.ErrAlreadyExists,
+
+	"RequestLimitExceeded":   provider.ErrUnavailable,
+	"Throttling":             provider.ErrUnavailable,
+	"ThrottlingException":    provider.ErrUnavailable,
+	"RequestThrottled":       provider.ErrUnavailable,
+	"ServiceUnavailable":     provider.ErrUnavailable,
+	"Unavailable":            provider.ErrUnavailable,
+	"InternalError":          provider.ErrUnavailable,
+	"InternalFailure":        provider.ErrUnavailable,
+	"ServerInternal":         provider.ErrUnavailable,
+	"IncorrectInstanceState": provider.ErrUnavailable, // not in its present state
+	"IncorrectState":         provider.ErrUnavailable,
+	"ResourceCountExceeded":  provider.ErrQuota,
+
+	"UnsupportedOperation":      provider.ErrInvalidArgument,
+	"MissingParameter":          provider.ErrInvalidArgument,
+	"UnknownParameter":          provider.ErrInvalidArgument,
+	"InvalidAction":             provider.ErrInvalidArgument,
+	"InvalidInput":              provider.ErrInvalidArgument,
+	"InvalidUserData.Malformed": provider.ErrInvalidArgument,
+}
+
+// classOf answers the class of an error code.
+func classOf(code string) error {
+	class, known := classes[code]
+	switch {
+	case known:
+		return class
+	case strings.Contains(code, ".NotFound"): // also .NotFoundException
+		return provider.ErrNotFound
+	case strings.HasSuffix(code, "LimitExceeded"):
+		return provider.ErrQuota
+	case strings.HasPrefix(code, "Invalid"): // InvalidParameterValue, InvalidAMIID.Malformed
+		return provider.ErrInvalidArgument
+	}
+	return nil
+}
+
+// classify gives an error of the cloud, the connection or the context its
+// class and says what was being done. An error that has a class keeps it.
+func classify(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	class := provider.ErrUnavailable // no reply: it may have been carried out
+	var api smithy.APIError
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case provider.Class(err) != provider.ErrUnknown:
+		return fmt.Errorf("%s: %w", what, err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &api):
+		if class = classOf(api.ErrorCode()); class == nil {
+			class = unlisted(api)
+		}
+		if class == provider.ErrPermissionDenied {
+			what += ": the credentials lack " + actionOf(err)
+		}
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("%s: %w: %w", what, bad("aws-ca-bundle", "the server's certificate is not trusted"), err)
+	}
+	return fmt.Errorf("%s: %w: %w", what, class, err)
+}
+
+func unlisted(api smithy.APIError) error {
+	if api.ErrorFault() == smithy.FaultServer {
+		return provider.ErrUnavailable
+	}
+	return provider.ErrUnknown
+}
+
+// actionOf answers the IAM action of the call that failed: the innermost, such
+// as that by which credentials were to be had.
+func actionOf(err error) string {
+	action := "a permission"
+	var call *smithy.OperationError
+	for errors.As(err, &call) {
+		action = strings.ToLower(call.ServiceID) + ":" + call.OperationName
+		err = call.Err
+	}
+	return action
+}
+
+// isCode says whether the cloud answered with one of these codes.
+func isCode(err error, codes ...string) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	for _, code := range codes {
+		if api.ErrorCode() == code {
+			return true
+		}
+	}
+	return false
+}
+
+// refused says whether the cloud has answered that it did not do what it was
+// asked: nothing was made.
+func refused(err error) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	class := classOf(api.ErrorCode())
+	return class != nil && class != provider.ErrUnavailable
+}
+
+const notFoundInstance = "InvalidInstanceID.NotFound"

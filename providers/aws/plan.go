@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Tags of ours besides the owner's.
+const (
+	tagName = "Name"
+	// tagReach says by which address an instance is reached, when that is not
+	// its private one.
+	tagReach = "outrigger-reach"
+	// tagInstance, on an elastic address, is the instance it was made for, and
+	// tagNIC the index of its interface.
+	tagInstance = "outrigger-instance"
+	tagNIC      = "outrigger-nic"
+)
+
+// reach is by which address an instance is reached.
+type reach string
+
+const (
+	reachPrivate reach = ""
+	reachPublic  reach = "public"  // the cloud's, as long as the instance runs
+	reachElastic reach = "elastic" // ours, as long as the instance exists
+)
+
+// plan is everything about an instance, decided before anything of it exists.
+type plan struct {
+	key, name, userData string
+	// owned are the tags of everything that belongs to the instance, tags
+	// those of what RunInstances makes.
+	owned, tags map[string]string
+	image       image
+	template    template
+	types       []string
+	subnets     []string // "" is that of the template
+	groups      []string
+	keyName     string
+	reach       reach
+	nics        int
+}
+
+// maxUserData is EC2's limit before it is encoded (EC2 user guide, "Run
+// commands when you launch an instance with user data input").
+const maxUserData = 16 << 10
+
+func (p *Provider) plan(ctx context.Context, s *session, podName, key, userData string, spec provider.InstanceTypeSpec) (*plan, error) {
+	if len(userData) > maxUserData {
+		return nil, fmt.Errorf("%w: %d bytes of user-data: EC2 takes %d", provider.ErrInvalidArgument, len(userData), maxUserData)
+	}
+	if len(spec.Volumes) > 0 {
+		return nil, fmt.Errorf("%w: volumes: this provider has none", provider.ErrInvalidArgument)
+	}
+	pl := &plan{key: key, name: provider.InstanceName(podName, key), userData: userData, nics: 1}
+	var err error
+	if pl.template, err = p.template(ctx, s); err != nil {
+		return nil, err
+	}
+	if pl.image, err = p.image(ctx, s, cmp.Or(spec.Image, p.cfg.Image, pl.template.image)); err != nil {
+		return nil, err
+	}
+	if spec.Arch != "" && spec.Arch != pl.image.arch {
+		return nil, fmt.Errorf("%w: architecture %s: AMI %s has %s", provider.ErrInvalidArgument, spec.Arch, pl.image.id, pl.image.arch)
+	}
+	if pl.types, err = p.choose(ctx, s, p.standardType(pl.template), pl.image.arch, spec); err != nil {
+		return nil, err
+	}
+	p.connect(pl, s, spec.MultiNic)
+	return pl, pl.label(p.cfg.Tags, spec.Tags)
+}
+
+// standardType is the template's where nothing else is configured.
+func (p *Provider) standardType(t template) string {
+	if t.instanceType != "" && p.cfg.InstanceType == DefaultConfig().InstanceType {
+		return t.instanceType
+	}
+	return p.cfg.InstanceType
+}
+
+// connect decides about the network. EC2 gives no public address of its own to
+// instances with two interfaces.
+func (p *Provider) connect(pl *plan, s *session, second bool) {
+	pl.keyName = cmp.Or(s.place.keyName, pl.template.keyName)
+	pl.subnets, pl.groups = s.place.subnets, s.place.groups
+	if len(pl.subnets) == 0 {
+		pl.subnets = []string{pl.template.subnet}
+	}
+	if len(pl.groups) == 0 {
+		pl.groups = pl.template.groups
+	}
+	if second {
+		pl.nics = 2
+	}
+	switch {
+	case p.cfg.UsePublicIP && (second || p.cfg.ElasticIP):
+		pl.reach = reachElastic
+	case p.cfg.UsePublicIP:
+		pl.reach = reachPublic
+	}
+}
+
+// label makes the tags. The owner's win over the configured ones.
+func (pl *plan) label(configured, owner map[string]string) error {
+	pl.owned = map[string]string{}
+	maps.Copy(pl.owned, configured)
+	maps.Copy(pl.owned, owner)
+	pl.owned[provider.TagKey] = pl.key
+	pl.owned[tagName] = pl.name
+	pl.tags = maps.Clone(pl.owned)
+	if pl.reach != reachPrivate {
+		pl.tags[tagReach] = string(pl.reach)
+	}
+	for key, value := range pl.tags {
+		if err := checkTag(key, value); err != nil {
+			return fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
+		}
+	}
+	if len(pl.tags)+2 > maxTags { // an address has two more
+		return fmt.Errorf("%w: %d tags: EC2 takes %d; -tags (TAGS) has %d of them", provider.ErrInvalidArgument, len(pl.tags)+2, maxTags, len(configured))
+	}
+	return nil
+}
+
+// tagList is the tags as the API wants them, always in the same order: two
+// requests of one token must be equal.
+func tagList(tags map[string]string) []types.Tag {
+	var list []types.Tag
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		list = append(list, types.Tag{Key: sdk.String(key), Value: sdk.String(tags[key])})
+	}
+	return list
+}
+
+// request is the one call that makes everything but elastic addresses.
+func (p *Provider) request(pl *plan, instanceType, subnet, token string) *ec2.RunInstancesInput {
+	in := &ec2.RunInstancesInput{
+		MinCount: sdk.Int32(1), MaxCount: sdk.Int32(1), ClientToken: &token,
+		ImageId: &pl.image.id, InstanceType: types.InstanceType(instanceType),
+		NetworkInterfaces: pl.interfaces(subnet), BlockDeviceMappings: p.disks(pl),
+		MetadataOptions: &types.InstanceMetadataOptionsRequest{
+			HttpEndpoint: types.InstanceMetadataEndpointStateEnabled, HttpTokens: types.HttpTokensStateRequired,
+			HttpPutResponseHopLimit: sdk.Int32(int32(p.cfg.HopLimit)),
+		},
+		InstanceInitiatedShutdownBehavior: types.ShutdownBehaviorTerminate,
+	}
+	if pl.userData != "" {
+		in.UserData = sdk.String(base64.StdEncoding.EncodeToString([]byte(pl.userData)))
+	}
+	if pl.keyName != "" {
+		in.KeyName = &pl.keyName
+	}
+	if !p.cfg.DisableCVM {
+		in.CpuOptions = &types.CpuOptionsRequest{AmdSevSnp: types.AmdSevSnpSpecificationEnabled}
+	}
+	if p.cfg.UseTemplate {
+		in.LaunchTemplate = &types.LaunchTemplateSpecification{LaunchTemplateName: &p.cfg.TemplateName, Version: &p.cfg.TemplateVer}
+	}
+	kinds := []types.ResourceType{types.ResourceTypeInstance, types.ResourceTypeVolume, types.ResourceTypeNetworkInterface}
+	if p.cfg.Spot {
+		kinds = append(kinds, types.ResourceTypeSpotInstancesRequest)
+		in.InstanceMarketOptions = p.spot()
+		in.InstanceInitiatedShutdownBehavior = "" // a spot request has a rule of its own
+	}
+	for _, kind := range kinds {
+		in.TagSpecifications = append(in.TagSpecifications, types.TagSpecification{ResourceType: kind, Tags: tagList(pl.tags)})
+	}
+	return in
+}
+
+func (p *Provider) spot() *types.InstanceMarketOptionsRequest {
+	options := &types.SpotMarketOptions{
+		SpotInstanceType: types.SpotInstanceTypeOneTime, InstanceInterruptionBehavior: types.InstanceInterruptionBehaviorTerminate,
+	}
+	if p.cfg.SpotMaxPrice != "" {
+		options.MaxPrice = &p.cfg.SpotMaxPrice
+	}
+	return &types.InstanceMarketOptionsRequest{MarketType: types.MarketTypeSpot, SpotOptions: options}
+}
+
+func (pl *plan) interfaces(subnet string) []types.InstanceNetworkInterfaceSpecification {
+	var list []types.InstanceNetworkInterfaceSpecification
+	for i := range pl.nics {
+		nic := types.InstanceNetworkInterfaceSpecification{
+			DeviceIndex: sdk.Int32(int32(i)), DeleteOnTermination: sdk.Bool(true), Groups: pl.groups,
+		}
+		if subnet != "" {
+			nic.SubnetId = &subnet
+		}
+		if pl.nics == 1 { // also false: a subnet may give addresses by itself
+			nic.AssociatePublicIpAddress = sdk.Bool(pl.reach == reachPublic)
+		}
+		list = append(list, nic)
+	}
+	return list
+}
+
+// disks are the template's and the root volume. All go with the instance.
+func (p *Provider) disks(pl *plan) []types.BlockDeviceMapping {
+	root := types.BlockDeviceMapping{DeviceName: &pl.image.root, Ebs: &types.EbsBlockDevice{}}
+	list := []types.BlockDeviceMapping{}
+	for _, disk := range pl.template.disks {
+		ebs := *disk.Ebs
+		disk.Ebs = &ebs
+		if sdk.ToString(disk.DeviceName) == pl.image.root {
+			root = disk
+			continue
+		}
+		list = append(list, disk)
+	}
+	if p.cfg.RootVolumeSize > 0 {
+		root.Ebs.VolumeSize = sdk.Int32(int32(max(p.cfg.RootVolumeSize, pl.image.rootSize)))
+	}
+	if p.cfg.RootVolumeType != "" {
+		root.Ebs.VolumeType = types.VolumeType(p.cfg.RootVolumeType)
+	}
+	list = append([]types.BlockDeviceMapping{root}, list...)
+	for i := range list {
+		list[i].Ebs.DeleteOnTermination = sdk.Bool(true)
+	}
+	return list
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Provider makes EC2 instances in one region.
+type Provider struct {
+	cfg    Config
+	timing timing
+	// dial, if any, replaces the dialler of all connections.
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	locks locks
+
+	// opened is guarded by the lock "session".
+	opened *session
+
+	images    cache[image]
+	templates cache[template]
+	catalogue cache[[]provider.InstanceType]
+	// doubtful holds the subnets in which creations, by key, may have made an
+	// instance without our knowing.
+	doubtful memory
+
+	life     context.Context
+	end      context.CancelFunc
+	calls    sync.WaitGroup
+	callsMu  sync.Mutex
+	ended    bool
+	transMu  sync.Mutex
+	transits []*http.Transport
+}
+
+var (
+	_ provider.Provider           = (*Provider)(nil)
+	_ provider.Lister             = (*Provider)(nil)
+	_ provider.Getter             = (*Provider)(nil)
+	_ provider.ConsoleReader      = (*Provider)(nil)
+	_ provider.PowerController    = (*Provider)(nil)
+	_ provider.InstanceTypeLister = (*Provider)(nil)
+	_ provider.Limited            = (*Provider)(nil)
+)
+
+// New checks cfg. It connects when it is first called; ConfigVerifier looks at
+// the cloud.
+func New(cfg Config) (*Provider, error) { return newProvider(cfg, usual) }
+
+func newProvider(cfg Config, t timing) (*Provider, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	p := &Provider{cfg: cfg, timing: t, locks: locks{held: map[string]*turn{}}, doubtful: memory{subnets: map[string]string{}}}
+	p.life, p.end = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// HasPower implements provider.Limited. EC2 takes away an address that is not
+// elastic when an instance is stopped, and does not stop spot instances that
+// were asked for once.
+func (p *Provider) HasPower(name string) bool {
+	return name != "PowerController" || !p.cfg.Spot && (!p.cfg.UsePublicIP || p.cfg.ElasticIP)
+}
+
+// Teardown ends the calls that are under way and the connections.
+func (p *Provider) Teardown() error {
+	p.callsMu.Lock()
+	p.ended = true
+	p.callsMu.Unlock()
+	p.end()
+	p.calls.Wait()
+	p.transMu.Lock()
+	defer p.transMu.Unlock()
+	for _, t := range p.transits {
+		t.CloseIdleConnections()
+	}
+	return nil
+}
+
+// begin is a call's: its context ends with the provider too.
+func (p *Provider) begin(ctx context.Context) (context.Context, func(), error) {
+	p.callsMu.Lock()
+	defer p.callsMu.Unlock()
+	if p.ended {
+		return nil, nil, fmt.Errorf("%w: the provider was torn down", provider.ErrUnavailable)
+	}
+	p.calls.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(p.life, cancel)
+	return ctx, func() { stop(); cancel(); p.calls.Done() }, nil
+}
+
+// keepTransport remembers a transport of the SDK's for Teardown.
+func (p *Provider) keepTransport(t *http.Transport) {
+	if p.dial != nil {
+		t.DialContext = p.dial
+	}
+	p.transMu.Lock()
+	defer p.transMu.Unlock()
+	p.transits = append(p.transits, t)
+}
+
+// wait lets time pass before the next question: first the shortest pause, then
+// twice as long each time.
+type waiter struct {
+	pause, max time.Duration
+}
+
+func (p *Provider) waiter() *waiter { return &waiter{p.timing.pause, p.timing.pauseMax} }
+
+func (w *waiter) wait(ctx context.Context) error {
+	timer := time.NewTimer(w.pause)
+	defer timer.Stop()
+	w.pause = min(2*w.pause, w.max)
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
+	}
+}

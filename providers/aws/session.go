@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// session is a way to EC2 and what this machine knows of itself.
+type session struct {
+	ec2    *ec2.Client
+	region string
+	place  place
+}
+
+// session answers the session, opening it when it is first needed: a metadata
+// service that is down for a while must not keep this process from starting.
+func (p *Provider) session(ctx context.Context) (*session, error) {
+	unlock, err := p.locks.lock(ctx, "session")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if p.opened != nil {
+		return p.opened, nil
+	}
+	s, err := p.open(ctx)
+	if err != nil {
+		return nil, classify("open a session with AWS", err)
+	}
+	p.opened = s
+	return s, nil
+}
+
+func (p *Provider) open(ctx context.Context) (*session, error) {
+	client, err := p.httpClient()
+	if err != nil {
+		return nil, err
+	}
+	base, err := p.base(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	here, err := p.discover(ctx, client, base.Region)
+	if err != nil {
+		return nil, err
+	}
+	base.Region = here.region
+	base.Retryer = p.retryer
+	if creds := p.credentials(base); creds != nil {
+		base.Credentials = creds
+	}
+	if base.Credentials == nil {
+		return nil, fmt.Errorf("%w: no credentials: set AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or -aws-profile (AWS_PROFILE)", provider.ErrUnauthenticated)
+	}
+	base.Credentials = sdk.NewCredentialsCache(explained{base.Credentials})
+	return &session{ec2: ec2.NewFromConfig(base, withEndpoint(cmp.Or(p.cfg.Endpoint, p.cfg.AnyEndpoint))), region: base.Region, place: here}, nil
+}
+
+func withEndpoint(url string) func(*ec2.Options) {
+	return func(o *ec2.Options) {
+		if url != "" {
+			o.BaseEndpoint = &url
+		}
+	}
+}
+
+// httpClient is one for all calls, so that Teardown can close its connections.
+func (p *Provider) httpClient() (*awshttp.BuildableClient, error) {
+	client := awshttp.NewBuildableClient().WithTimeout(p.timing.call)
+	if p.cfg.CABundle == "" {
+		return client.WithTransportOptions(p.keepTransport), nil
+	}
+	data, err := os.ReadFile(p.cfg.CABundle)
+	if err != nil {
+		return nil, bad("aws-ca-bundle", "%v", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, bad("aws-ca-bundle", "%s has no certificate in PEM", p.cfg.CABundle)
+	}
+	return client.WithTransportOptions(func(t *http.Transport) { t.TLSClientConfig.RootCAs = pool }, p.keepTransport), nil
+}
+
+// base is the SDK's configuration without credentials of ours. It reads the
+// SDK's files, and looks for credentials elsewhere, only if nothing else says
+// where they come from.
+func (p *Provider) base(ctx context.Context, client *awshttp.BuildableClient) (sdk.Config, error) {
+	if p.cfg.Profile == "" && (p.cfg.AccessKeyID != "" || p.cfg.RoleARN != "") {
+		return sdk.Config{Region: p.cfg.Region, HTTPClient: client}, nil
+	}
+	options := []func(*awsconfig.LoadOptions) error{
+		awsconfig.WithHTTPClient(client), awsconfig.WithRegion(p.cfg.Region), awsconfig.WithSharedConfigProfile(p.cfg.Profile),
+	}
+	if p.cfg.MetadataDisabled {
+		options = append(options, awsconfig.WithEC2IMDSClientEnableState(imdsDisabled))
+	}
+	if p.cfg.ConfigFile != "" {
+		options = append(options, awsconfig.WithSharedConfigFiles([]string{p.cfg.ConfigFile}))
+	}
+	if p.cfg.CredentialsFile != "" {
+		options = append(options, awsconfig.WithSharedCredentialsFiles([]string{p.cfg.CredentialsFile}))
+	}
+	base, err := awsconfig.LoadDefaultConfig(ctx, options...)
+	var missing awsconfig.SharedConfigProfileNotExistError
+	if errors.As(err, &missing) {
+		return base, bad("aws-profile", "%v", err)
+	}
+	return base, err
+}
+
+// credentials answers those that are configured, or nil for the SDK's own. The
+// order is that of how particular the setting is.
+func (p *Provider) credentials(base sdk.Config) sdk.CredentialsProvider {
+	switch {
+	case p.cfg.AccessKeyID != "":
+		return credentials.NewStaticCredentialsProvider(p.cfg.AccessKeyID.Reveal(), p.cfg.SecretKey.Reveal(), p.cfg.SessionToken.Reveal())
+	case p.cfg.Profile != "" || p.cfg.RoleARN == "":
+		return nil
+	}
+	client := sts.NewFromConfig(base, func(o *sts.Options) {
+		if url := cmp.Or(p.cfg.STSEndpoint, p.cfg.AnyEndpoint); url != "" {
+			o.BaseEndpoint = &url
+		}
+	})
+	return stscreds.NewWebIdentityRoleProvider(client, p.cfg.RoleARN, tokenFile(p.cfg.TokenFile), func(o *stscreds.WebIdentityRoleOptions) {
+		o.RoleSessionName = p.cfg.SessionName
+	})
+}
+
+// explained gives errors about credentials their class.
+type explained struct{ sdk.CredentialsProvider }
+
+func (e explained) Retrieve(ctx context.Context) (sdk.Credentials, error) {
+	creds, err := e.CredentialsProvider.Retrieve(ctx)
+	var api smithy.APIError
+	var call *smithy.OperationError
+	switch {
+	case err == nil, provider.Class(err) != provider.ErrUnknown:
+		return creds, err
+	case errors.As(err, &api), errors.As(err, &call), ctx.Err() != nil: // answered by the cloud, or no answer
+		return creds, classify("get credentials", err)
+	}
+	return creds, fmt.Errorf("get credentials: %w: %w", provider.ErrUnauthenticated, err)
+}
+
+// tokenFile is read anew each time, since the kubelet renews it.
+type tokenFile string
+
+// GetIdentityToken implements stscreds.IdentityTokenRetriever.
+func (f tokenFile) GetIdentityToken() ([]byte, error) {
+	token, err := stscreds.IdentityTokenFile(f).GetIdentityToken()
+	if err != nil {
+		return nil, fmt.Errorf("%w: AWS_WEB_IDENTITY_TOKEN_FILE: %w", provider.ErrUnauthenticated, err)
+	}
+	return token, nil
+}
+
+// retryer is the SDK's, but does not repeat what was refused for lack of
+// capacity: EC2 says that with a status of 500.
+func (p *Provider) retryer() sdk.Retryer {
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.MaxAttempts = 5
+		o.MaxBackoff = p.timing.retryMax
+		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(notForCapacity)}, o.Retryables...)
+	})
+}
+
+func notForCapacity(err error) sdk.Ternary {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		if class := classOf(api.ErrorCode()); class == provider.ErrCapacity || class == provider.ErrQuota {
+			return sdk.FalseTernary
+		}
+	}
+	return sdk.UnknownTernary
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// verifyLimit bounds ConfigVerifier.
+const verifyLimit = time.Minute
+
+// ConfigVerifier implements provider.Provider. It reports everything that is
+// wrong, unless the cloud does not let us ask.
+func (p *Provider) ConfigVerifier() error {
+	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+	defer cancel()
+	ctx, done, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s, err := p.session(ctx)
+	if err != nil {
+		return err
+	}
+	v := &verifier{p: p, s: s}
+	t, err := p.template(ctx, s)
+	if err != nil && hopeless(err) {
+		return err
+	}
+	v.add(err)
+	v.image(ctx, t)
+	if len(v.errs) > 0 && hopeless(v.errs[len(v.errs)-1]) {
+		return v.errs[len(v.errs)-1]
+	}
+	v.network(ctx, t)
+	v.key(ctx)
+	v.types(ctx, t)
+	v.quota(ctx)
+	v.permissions(ctx, t)
+	return errors.Join(v.errs...)
+}
+
+// hopeless says whether every call fails like this one.
+func hopeless(err error) bool {
+	class := provider.Class(err)
+	return class == provider.ErrUnauthenticated || class == provider.ErrUnavailable
+}
+
+// verifier collects what is wrong.
+type verifier struct {
+	p    *Provider
+	s    *session
+	errs []error
+	// imageFound and typeArch are for comparing.
+	found image
+}
+
+func (v *verifier) add(err error) {
+	if err != nil {
+		v.errs = append(v.errs, err)
+	}
+}
+
+// wrong names a setting with the error of the call that looked at it.
+func wrong(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if class := provider.Class(classify("", err)); class != provider.ErrNotFound && class != provider.ErrInvalidArgument {
+		return classify("verify", err)
+	}
+	return fmt.Errorf("%w: %w", bad(name, "the cloud refuses it"), err)
+}
+
+func (v *verifier) image(ctx context.Context, t template) {
+	id := cmp.Or(v.p.cfg.Image, t.image)
+	if id == "" {
+		if v.p.cfg.UseTemplate {
+			v.add(bad("imageid", "it is not set, and launch template %s has no image", v.p.cfg.TemplateName))
+		}
+		return
+	}
+	found, err := v.p.image(ctx, v.s, id)
+	if err != nil {
+		v.add(wrong("imageid", err))
+		return
+	}
+	v.found = found
+	if !v.p.cfg.DisableCVM && !found.uefi {
+		v.add(bad("imageid", "AMI %s does not boot by UEFI (boot mode uefi or uefi-preferred), which confidential VMs need; or set -disable-cvm (DISABLECVM)", id))
+	}
+	if size := v.p.cfg.RootVolumeSize; size > 0 && size < found.rootSize {
+		v.add(bad("root-volume-size", "%d GiB: AMI %s has %d, which is used", size, id, found.rootSize))
+	}
+}
+
+// network looks at subnets and groups, which must be of one VPC.
+func (v *verifier) network(ctx context.Context, t template) {
+	subnets := v.s.place.subnets
+	if len(subnets) == 0 && t.subnet != "" {
+		subnets = []string{t.subnet}
+	}
+	networks := map[string]bool{}
+	for _, id := range subnets {
+		out, err := v.s.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
+		if err != nil {
+			v.add(wrong("subnetid", err))
+			continue
+		}
+		for _, subnet := range out.Subnets {
+			networks[sdk.ToString(subnet.VpcId)] = true
+			if sdk.ToInt32(subnet.AvailableIpAddressCount) == 0 {
+				v.add(fmt.Errorf("%w: -subnetid (AWS_SUBNET_ID): subnet %s has no free address", provider.ErrCapacity, id))
+			}
+		}
+	}
+	for _, id := range v.s.place.groups {
+		out, err := v.s.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
+		if err != nil {
+			v.add(wrong("securitygroupids", err))
+			continue
+		}
+		for _, group := range out.SecurityGroups {
+			if len(networks) > 0 && !networks[sdk.ToString(group.VpcId)] {
+				v.add(bad("securitygroupids", "group %s is of VPC %s, which is not that of the subnet", id, sdk.ToString(group.VpcId)))
+			}
+		}
+	}
+	if len(networks) > 1 {
+		v.add(bad("subnetid", "the subnets are of %d VPCs: security groups hold in one", len(networks)))
+	}
+}
+
+func (v *verifier) key(ctx context.Context) {
+	if v.s.place.keyName == "" {
+		return
+	}
+	_, err := v.s.ec2.DescribeKeyPairs(ctx, &ec2.DescribeKeyPairsInput{KeyNames: []string{v.s.place.keyName}})
+	v.add(wrong("keyname", err))
+}
+
+// types looks whether the standard type is there, of the image's architecture
+// and, where that is wanted, confidential.
+func (v *verifier) types(ctx context.Context, t template) {
+	standard := v.p.standardType(t)
+	list, err := v.p.types(ctx, v.s, standard)
+	if err != nil {
+		v.add(wrong("instance-type", err))
+		return
+	}
+	i := slices.IndexFunc(list, func(row provider.InstanceType) bool { return row.Name == standard })
+	switch {
+	case i < 0 && !v.p.cfg.DisableCVM:
+		v.add(bad("instance-type", "%s is not to be had in %s, or cannot be confidential (AMD SEV-SNP); choose one of m6a, c6a, r6a or set -disable-cvm (DISABLECVM)", standard, v.s.region))
+	case i < 0:
+		v.add(bad("instance-type", "%s is not to be had in %s", standard, v.s.region))
+	case v.found.arch != "" && list[i].Arch != v.found.arch:
+		v.add(bad("instance-type", "%s is of architecture %s, AMI %s of %s", standard, list[i].Arch, v.found.id, v.found.arch))
+	}
+	for _, pattern := range v.p.cfg.InstanceTypes {
+		if !slices.ContainsFunc(list, func(row provider.InstanceType) bool { return allowed(row.Name, []string{pattern}) }) {
+			v.add(bad("instance-types", "no type that can be used is %s", pattern))
+		}
+	}
+}
+
+// quota compares what EC2's own API tells of quotas: that of elastic
+// addresses. The one of virtual CPUs is another service's.
+func (v *verifier) quota(ctx context.Context) {
+	if !v.p.cfg.UsePublicIP {
+		return
+	}
+	const name = types.AccountAttributeName("vpc-max-elastic-ips")
+	out, err := v.s.ec2.DescribeAccountAttributes(ctx, &ec2.DescribeAccountAttributesInput{AttributeNames: []types.AccountAttributeName{name}})
+	if err != nil {
+		v.add(classify("verify the quota of addresses", err))
+		return
+	}
+	used, err := v.s.addresses(ctx, nil)
+	if err != nil {
+		v.add(classify("verify the quota of addresses", err))
+		return
+	}
+	for _, attribute := range out.AccountAttributes {
+		for _, value := range attribute.AttributeValues {
+			var limit int
+			if _, err := fmt.Sscan(sdk.ToString(value.AttributeValue), &limit); err == nil && len(used) >= limit && v.p.cfg.ElasticIP {
+				v.add(fmt.Errorf("%w: -aws-elastic-ip (AWS_ELASTIC_IP): %d of %d elastic addresses are taken", provider.ErrQuota, len(used), limit))
+			}
+		}
+	}
+}
+
+// nobody is an id of no instance, for dry runs.
+const nobody = "i-00000000000000000"
+
+// permissions makes dry runs of the calls that change something.
+func (v *verifier) permissions(ctx context.Context, t template) {
+	dry, s := sdk.Bool(true), v.s
+	v.dryRun("ec2:DescribeInstances", func() error {
+		_, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{DryRun: dry})
+		return err
+	})
+	v.dryRun("ec2:DescribeAddresses", func() error {
+		_, err := s.ec2.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{DryRun: dry})
+		return err
+	})
+	v.dryRun("ec2:TerminateInstances", func() error {
+		_, err := s.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: dry, InstanceIds: []string{nobody}})
+		return err
+	})
+	if v.p.cfg.UsePublicIP {
+		v.dryRun("ec2:AllocateAddress", func() error {
+			_, err := s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{DryRun: dry, Domain: types.DomainTypeVpc})
+			return err
+		})
+	}
+	if v.found.id != "" && len(v.errs) == 0 {
+		v.run(ctx, t)
+	}
+}
+
+// run is a dry run of a creation, if everything that it needs is right.
+func (v *verifier) run(ctx context.Context, t template) {
+	pl := &plan{key: "verify", name: "podvm-verify", template: t, image: v.found, types: []string{v.p.standardType(t)}}
+	v.p.connect(pl, v.s, false)
+	if err := pl.label(v.p.cfg.Tags, nil); err != nil {
+		v.add(err)
+		return
+	}
+	in := v.p.request(pl, pl.types[0], pl.subnets[0], token(nil, "verify", 0))
+	in.DryRun, in.ClientToken = sdk.Bool(true), nil
+	v.dryRun("ec2:RunInstances and ec2:CreateTags", func() error {
+		_, err := v.s.ec2.RunInstances(ctx, in)
+		return err
+	})
+}
+
+func (v *verifier) dryRun(action string, call func() error) {
+	err := call()
+	if err == nil || isCode(err, "DryRunOperation") || strings.HasPrefix(action, "ec2:Terminate") && isCode(err, notFoundInstance) {
+		return
+	}
+	v.add(classify("verify the permission for "+action, err))
+}
