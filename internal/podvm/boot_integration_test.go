@@ -278,6 +278,16 @@ func ext4Disk(t *testing.T, label string) string {
 	return name
 }
 
+// TestDriverOfACloudsNIC has the one NIC of a cloud that QEMU can show.
+func TestDriverOfACloudsNIC(t *testing.T) {
+	t.Parallel()
+	image := testImage(t, FormatInitramfs)
+	v := startVM(t, append(directBoot(image, ""), "-netdev", "user,id=n0,restrict=on,ipv6=off", "-device", "vmxnet3,netdev=n0,romfile=")...)
+	v.await(t, "loaded vmxnet3, whose device is here")
+	v.await(t, "PROBE done")
+	v.check(t, "nic", "lo 65536 [127.0.0.1/8 ::1/128]", "eth0 1500 [10.0.2.15/24]")
+}
+
 func TestGuestWithoutNetworkConfig(t *testing.T) {
 	t.Parallel()
 	image := testImage(t, FormatInitramfs)

@@ -232,7 +232,7 @@ func (b *builder) addModules(context.Context) error {
 		return err
 	}
 	b.tree.file("modules.order", 0o644, []byte(order))
-	b.tree.file("modules.alias", 0o644, []byte(tree.aliasLines(files)))
+	b.tree.file("modules.alias", 0o644, []byte(tree.aliasLines(files, wanted)))
 	for base, src := range files {
 		data, err := os.ReadFile(src)
 		if err != nil {

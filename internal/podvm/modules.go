@@ -18,7 +18,10 @@ import (
 )
 
 // stages of modules.list and of /modules.order in the image, in load order.
-func stages() []string { return []string{"early", "storage", "start", "late", "demand"} }
+func stages() []string { return []string{"early", "storage", "start", "late", "demand", stageCloud} }
+
+// stageCloud is loaded for devices that are there; see modules.list.
+const stageCloud = "cloud"
 
 // wantedModule is one line of modules.list.
 type wantedModule struct {
@@ -183,18 +186,21 @@ func (t *moduleTree) withDeps(file string) []string {
 }
 
 // aliasLines is the content of /modules.alias: "PATTERN NAME" for the modules
-// in the image, by which the kernel asks for them.
-func (t *moduleTree) aliasLines(files map[string]string) string {
-	have := map[string]bool{}
+// in the image. A device is driven by what the stages load; only the kernel's
+// own requests, which have no bus prefix, need an alias, and the devices of
+// clouds.
+func (t *moduleTree) aliasLines(files map[string]string, wanted []wantedModule) string {
+	have, cloud := map[string]bool{}, map[string]bool{}
 	for base := range files {
 		have[moduleName(base)] = true
+	}
+	for _, w := range wanted {
+		cloud[moduleName(w.name)] = w.stage == stageCloud
 	}
 	var b strings.Builder
 	for line := range strings.Lines(t.aliases) {
 		f := strings.Fields(line)
-		// A device is driven by what the stages load; only the kernel's own
-		// requests, which have no bus prefix, need an alias.
-		if len(f) == 3 && f[0] == "alias" && have[f[2]] && !strings.Contains(f[1], ":") {
+		if len(f) == 3 && f[0] == "alias" && have[f[2]] && (cloud[f[2]] || !strings.Contains(f[1], ":")) {
 			fmt.Fprintf(&b, "%s %s\n", f[1], f[2])
 		}
 	}

@@ -75,9 +75,14 @@ func TestUnknownModuleIsAnError(t *testing.T) {
 }
 
 func TestAliasesAreThoseOfTheImageWithoutDevices(t *testing.T) {
-	got := sampleModules(t).aliasLines(map[string]string{"virtio-rng.ko": "", "virtio_net.ko": ""})
-	if want := "net-pf-9 virtio_rng\n"; got != want {
+	files := map[string]string{"virtio-rng.ko": "", "virtio_net.ko": ""}
+	if got, want := sampleModules(t).aliasLines(files, nil), "net-pf-9 virtio_rng\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	// What is loaded when its device is there needs the device's alias too.
+	got := sampleModules(t).aliasLines(files, []wantedModule{{stageCloud, "virtio_net"}})
+	if !strings.Contains(got, ":") || !strings.Contains(got, " virtio_net\n") {
+		t.Errorf("got %q, which lacks the devices of virtio_net", got)
 	}
 }
 

@@ -87,6 +87,7 @@ func (g *guest) boot() {
 		{"standard devices", false, linkStandardDevices},
 		{"kernel command line", false, g.readCmdline},
 		{"kernel modules", true, g.loadEarlyModules},
+		{"drivers of clouds", false, g.coldplug},
 		{"cgroups", true, enableControllers},
 		{"sysctls", false, setSysctls},
 		{"debug shell", false, g.startDebugShell},

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guestinit
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// coldplugPasses bounds how often devices are looked for: the driver of a bus
+// brings devices to light that need drivers of their own.
+const coldplugPasses = 3
+
+// coldplug loads the drivers of devices that are there if no NIC has one yet:
+// clouds have NICs of their own kinds, and hypervisors that run the image
+// locally have virtio, whose driver is loaded already.
+func (g *guest) coldplug() error {
+	if _, err := firstNIC(); err == nil {
+		return nil
+	}
+	aliases, err := os.ReadFile(modulesAliases)
+	if err != nil {
+		return err
+	}
+	tried := map[string]bool{}
+	var errs []error
+	for range coldplugPasses {
+		before := len(tried)
+		for _, name := range driversOf(string(aliases), deviceAliases("/sys/bus")) {
+			if tried[name] {
+				continue
+			}
+			tried[name] = true
+			errs = append(errs, g.modules.loadNamed(name))
+			g.con.logf("loaded %s, whose device is here", name)
+		}
+		if len(tried) == before {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deviceAliases answers what the kernel calls the devices of all buses.
+func deviceAliases(sysBus string) []string {
+	files, _ := filepath.Glob(filepath.Join(sysBus, "*", "devices", "*", "modalias"))
+	var names []string
+	for _, file := range files {
+		if data, err := os.ReadFile(file); err == nil {
+			names = append(names, strings.TrimSpace(string(data)))
+		}
+	}
+	return names
+}
+
+// driversOf answers the modules that drive devices, each once.
+func driversOf(aliases string, devices []string) []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, device := range devices {
+		for _, name := range resolveAlias(aliases, device) {
+			if !seen[name] {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
