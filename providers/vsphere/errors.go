@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vsphere
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/vmware/govmomi/find"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// classify gives an error of vCenter, the connection or the context its class.
+// An error that has one keeps it.
+func classify(err error) error {
+	if err == nil || provider.Class(err) != provider.ErrUnknown {
+		return err
+	}
+	if f := faultOf(err); f != nil {
+		err = fmt.Errorf("%w (%s)", err, describe(f))
+	}
+	if class := classOf(err); class != nil {
+		return fmt.Errorf("%w: %w", class, err)
+	}
+	return err
+}
+
+func classOf(err error) error {
+	if f := faultOf(err); f != nil {
+		return faultClass(f)
+	}
+	var netErr net.Error
+	var urlErr *url.Error
+	var notFound *find.NotFoundError
+	var multiple *find.MultipleFoundError
+	var noDefault *find.DefaultNotFoundError
+	var manyDefaults *find.DefaultMultipleFoundError
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return provider.ErrUnavailable
+	case errors.As(err, &notFound), errors.As(err, &noDefault):
+		return provider.ErrNotFound
+	case errors.As(err, &multiple), errors.As(err, &manyDefaults):
+		return provider.ErrInvalidArgument
+	case untrusted(err):
+		return provider.ErrUnauthenticated
+	case errors.As(err, &netErr), errors.As(err, &urlErr), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return provider.ErrUnavailable
+	}
+	return nil
+}
+
+// untrusted says whether the server is not the one that was meant; trying
+// again will not help.
+func untrusted(err error) bool {
+	var pinned *pinError
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var host x509.HostnameError
+	var verify *tls.CertificateVerificationError
+	return errors.As(err, &pinned) || errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host) || errors.As(err, &verify)
+}
+
+// faultOf answers what vCenter said, in a reply or as the end of a task.
+func faultOf(err error) types.BaseMethodFault {
+	var said interface {
+		error
+		Fault() types.BaseMethodFault
+	}
+	if errors.As(err, &said) {
+		return said.Fault()
+	}
+	return nil
+}
+
+// is says whether vCenter answered with a fault of type F.
+func is[F types.BaseMethodFault](err error) bool {
+	_, ok := faultOf(err).(F)
+	return ok
+}
+
+// faultClass knows the faults of the vSphere Web Services API.
+func faultClass(f types.BaseMethodFault) error {
+	switch f.(type) {
+	case types.BaseInsufficientResourcesFault, *types.NoDiskSpace, *types.NoCompatibleHost, *types.OutOfBounds:
+		return provider.ErrCapacity
+	case *types.NotEnoughLicenses, *types.LicenseAssignmentFailed, *types.LicenseExpired:
+		return provider.ErrQuota
+	case *types.InvalidLogin, *types.NotAuthenticated, *types.PasswordExpired:
+		return provider.ErrUnauthenticated
+	case *types.NoPermission, *types.RestrictedByAdministrator:
+		return provider.ErrPermissionDenied
+	case *types.ManagedObjectNotFound, *types.NotFound, *types.FileNotFound:
+		return provider.ErrNotFound
+	case *types.DuplicateName, *types.AlreadyExists:
+		return provider.ErrAlreadyExists
+	case *types.MethodNotFound:
+		return provider.ErrUnimplemented
+	case *types.InvalidArgument, *types.InvalidName, *types.InvalidRequest, *types.InvalidType, *types.InvalidVmConfig, *types.InvalidDeviceSpec,
+		*types.InvalidDatastore, *types.TooManyDevices, *types.MemorySizeNotSupported, *types.NumVirtualCpusNotSupported, *types.NotSupported:
+		return provider.ErrInvalidArgument
+	case *types.TaskInProgress, *types.ResourceInUse, *types.ConcurrentAccess, *types.InvalidState, *types.InvalidPowerState, *types.RequestCanceled,
+		*types.HostCommunication, *types.HostNotConnected, *types.HostNotReachable, *types.Timedout, *types.SystemError, *types.SystemErrorFault,
+		*types.FileLocked, *types.CannotAccessVmComponent:
+		return provider.ErrUnavailable
+	}
+	return nil
+}
+
+// gone says whether vCenter has not got that object any more.
+func gone(err error, object types.ManagedObjectReference) bool {
+	f, ok := faultOf(err).(*types.ManagedObjectNotFound)
+	return ok && f.Obj == object
+}
+
+// busy says whether somebody else works on the object now.
+func busy(err error) bool {
+	return is[*types.TaskInProgress](err) || is[*types.ResourceInUse](err) || is[*types.ConcurrentAccess](err) || is[*types.FileLocked](err)
+}
+
+// describe adds what vCenter says about a fault where its message says nothing.
+func describe(f types.BaseMethodFault) string {
+	switch f := f.(type) {
+	case *types.NoPermission:
+		return "the user lacks privilege " + f.PrivilegeId
+	case *types.InvalidArgument:
+		return "invalid " + f.InvalidProperty
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%T", f), "*types.")
+}

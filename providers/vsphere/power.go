@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vsphere
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// PowerOff ends the VM as if its plug was pulled, and keeps its disks: to the
+// pod's containers it makes no difference. Its addresses are written down
+// first, since a VM that is off tells none.
+func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
+	return p.whileLocked(ctx, "power off", instanceID, func(w *watcher, m *machine) error {
+		if !m.on() {
+			return nil
+		}
+		if err := p.writeAddresses(ctx, w, m); err != nil {
+			return err
+		}
+		return p.stop(ctx, w, m.ref)
+	})
+}
+
+// PowerOn starts the VM.
+func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
+	return p.whileLocked(ctx, "power on", instanceID, func(w *watcher, m *machine) error {
+		if m.on() {
+			return nil
+		}
+		return p.start(ctx, w, m.ref)
+	})
+}
+
+func (p *Provider) whileLocked(ctx context.Context, what, id string, do func(*watcher, *machine) error) error {
+	err := p.locked(ctx, id, func(w *watcher) error {
+		m, err := p.existing(ctx, w.client, id)
+		if err != nil {
+			return err
+		}
+		err = do(w, m)
+		if gone(err, m.ref) {
+			return fmt.Errorf("%w: instance %s was deleted", provider.ErrNotFound, id)
+		}
+		return err
+	})
+	if err != nil {
+		return classify(fmt.Errorf("%s %s: %w", what, id, err))
+	}
+	return nil
+}
+
+// locked calls do while nobody else in this process works on the instance.
+func (p *Provider) locked(ctx context.Context, id string, do func(*watcher) error) error {
+	unlock, err := p.locks.Take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c, err := p.conn.open(ctx)
+	if err != nil {
+		return err
+	}
+	w := &watcher{client: c}
+	defer w.close(ctx)
+	return do(w)
+}
+
+func (p *Provider) writeAddresses(ctx context.Context, w *watcher, m *machine) error {
+	if m.record == nil || len(m.addrs) == 0 {
+		return nil
+	}
+	m.record.Addrs = m.addrs
+	option, err := m.record.option()
+	if err != nil {
+		return err
+	}
+	vm := object.NewVirtualMachine(w.client, m.ref)
+	return p.untilFree(ctx, func() error {
+		return w.run(ctx, func() (*object.Task, error) {
+			return vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{option}})
+		})
+	})
+}
+
+// run starts a task and waits for its end.
+func (w *watcher) run(ctx context.Context, begin func() (*object.Task, error)) error {
+	task, err := begin()
+	if err != nil {
+		return err
+	}
+	_, err = w.await(ctx, task.Reference())
+	return err
+}
+
+// untilFree tries again while somebody else works on the VM.
+func (p *Provider) untilFree(ctx context.Context, do func() error) error {
+	return p.pace.Until(ctx, func() (bool, error) {
+		err := do()
+		if busy(err) {
+			return false, nil
+		}
+		return true, err
+	})
+}
+
+// stop ends a VM that runs; one that does not is fine.
+func (p *Provider) stop(ctx context.Context, w *watcher, ref types.ManagedObjectReference) error {
+	return p.power(ctx, w, object.NewVirtualMachine(w.client, ref).PowerOff)
+}
+
+func (p *Provider) start(ctx context.Context, w *watcher, ref types.ManagedObjectReference) error {
+	return p.power(ctx, w, object.NewVirtualMachine(w.client, ref).PowerOn)
+}
+
+func (p *Provider) power(ctx context.Context, w *watcher, change func(context.Context) (*object.Task, error)) error {
+	err := p.untilFree(ctx, func() error {
+		return w.run(ctx, func() (*object.Task, error) { return change(ctx) })
+	})
+	if is[*types.InvalidPowerState](err) {
+		return nil // it is in that state already
+	}
+	return err
+}

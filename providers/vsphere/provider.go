@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/outrigger/outrigger/internal/keylock"
+	"github.com/outrigger/outrigger/internal/poll"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Provider makes VMs in one vCenter. Several processes may have one for the
+// same folder at a time.
+type Provider struct {
+	cfg   Config
+	conn  *connection
+	sites sites
+	locks keylock.Locks
+	// pace is how often busy objects are tried again.
+	pace poll.Pace
+	// cloneWait is how long a VM of our name may lack a record, as it does
+	// while it is being cloned, before it counts as somebody else's.
+	cloneWait time.Duration
+
+	foldersMu sync.Mutex
+	folderRef *types.ManagedObjectReference
+}
+
+var (
+	_ provider.Provider        = (*Provider)(nil)
+	_ provider.Lister          = (*Provider)(nil)
+	_ provider.Getter          = (*Provider)(nil)
+	_ provider.PowerController = (*Provider)(nil)
+)
+
+// New checks cfg. It connects when it is first called: a vCenter that is down
+// for a while must not keep this process from starting.
+func New(cfg Config) (*Provider, error) {
+	u, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	return &Provider{
+		cfg: cfg, conn: newConnection(cfg, u),
+		pace: poll.Pace{First: 100 * time.Millisecond, Max: 5 * time.Second}, cloneWait: 10 * time.Minute,
+	}, nil
+}
+
+// Teardown ends the session; VMs run on.
+func (p *Provider) Teardown() error {
+	p.conn.close()
+	return nil
+}
+
+// find answers the instance's VM, or nil.
+func (p *Provider) find(ctx context.Context, c *vim25.Client, id string) (*machine, error) {
+	folder, err := p.folder(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	res, err := methods.FindChild(ctx, c, &types.FindChild{This: *c.ServiceContent.SearchIndex, Entity: folder, Name: vmName(id)})
+	if err != nil || res.Returnval == nil {
+		return nil, err
+	}
+	return p.read(ctx, c, *res.Returnval)
+}
+
+// read answers a VM as it is, or nil when it is gone.
+func (p *Provider) read(ctx context.Context, c *vim25.Client, ref types.ManagedObjectReference) (*machine, error) {
+	contents, err := retrieve(ctx, c, types.ObjectSpec{Obj: ref})
+	if gone(err, ref) || err == nil && len(contents) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return contents[0].machine()
+}
+
+// content is what vCenter told of one object.
+type content types.ObjectContent
+
+func (c content) machine() (*machine, error) {
+	p := properties{}
+	for _, property := range c.PropSet {
+		p[property.Name] = property.Val
+	}
+	return machineOf(c.Obj, p)
+}
+
+// pageSize is how many VMs vCenter tells of in one reply.
+const pageSize = 500
+
+// retrieve reads the properties of VMs.
+func retrieve(ctx context.Context, c *vim25.Client, from types.ObjectSpec) ([]content, error) {
+	collector := c.ServiceContent.PropertyCollector
+	res, err := methods.RetrievePropertiesEx(ctx, c, &types.RetrievePropertiesEx{
+		This: collector,
+		SpecSet: []types.PropertyFilterSpec{{
+			ObjectSet: []types.ObjectSpec{from},
+			PropSet:   []types.PropertySpec{{Type: "VirtualMachine", PathSet: vmPaths}},
+		}},
+		Options: types.RetrieveOptions{MaxObjects: pageSize},
+	})
+	if err != nil || res.Returnval == nil {
+		return nil, err
+	}
+	list, page := []content(nil), res.Returnval
+	for {
+		for _, object := range page.Objects {
+			list = append(list, content(object))
+		}
+		if page.Token == "" {
+			return list, nil
+		}
+		more, err := methods.ContinueRetrievePropertiesEx(ctx, c, &types.ContinueRetrievePropertiesEx{This: collector, Token: page.Token})
+		if err != nil {
+			return nil, err
+		}
+		page = &more.Returnval
+	}
+}
+
+// GetInstance implements provider.Getter.
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+	c, err := p.conn.open(ctx)
+	if err != nil {
+		return nil, classify(fmt.Errorf("get instance %s: %w", instanceID, err))
+	}
+	m, err := p.existing(ctx, c, instanceID)
+	if err != nil {
+		return nil, classify(fmt.Errorf("get instance %s: %w", instanceID, err))
+	}
+	return p.located(m.instance()), nil
+}
+
+// existing answers a VM of ours, or ErrNotFound; one that is still being cloned
+// is not there yet.
+func (p *Provider) existing(ctx context.Context, c *vim25.Client, id string) (*machine, error) {
+	if !isID(id) {
+		return nil, fmt.Errorf("%w: no instance %q: ids are UUIDs", provider.ErrNotFound, id)
+	}
+	m, err := p.find(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil || m.record == nil {
+		return nil, fmt.Errorf("%w: no instance %s in the folder of pod VMs", provider.ErrNotFound, id)
+	}
+	return m, nil
+}
+
+// settled answers the VM once it has a record, and nil when it went away.
+func (p *Provider) settled(ctx context.Context, c *vim25.Client, m *machine) (*machine, error) {
+	if m.record != nil {
+		return m, nil
+	}
+	foreign := fmt.Errorf("%w: VM %s is somebody else's: it lacks our record (extraConfig %s)", provider.ErrPermissionDenied, m.name, recordKey)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cloneWait, foreign)
+	defer cancel()
+	ref := m.ref
+	err := p.pace.Until(ctx, func() (bool, error) {
+		var err error
+		m, err = p.read(ctx, c, ref)
+		return err != nil || m == nil || m.record != nil, err
+	})
+	return m, err
+}
+
+// located adds where instances are.
+func (p *Provider) located(i *provider.Instance) *provider.Instance {
+	i.Region = p.cfg.Datacenter
+	return i
+}
+
+// ListInstances implements provider.Lister.
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	if len(match) == 0 {
+		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
+	}
+	list, err := p.list(ctx, match)
+	if err != nil {
+		return nil, classify(fmt.Errorf("list instances: %w", err))
+	}
+	return list, nil
+}
+
+func (p *Provider) list(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	c, err := p.conn.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := p.folder(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	contents, err := retrieve(ctx, c, types.ObjectSpec{Obj: folder, SelectSet: []types.BaseSelectionSpec{
+		&types.TraversalSpec{Type: "Folder", Path: "childEntity"},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	var list []provider.Instance
+	for _, found := range contents {
+		m, err := found.machine()
+		if err != nil {
+			logger().Warn("a VM's record does not parse; the VM is left alone", "error", err)
+			continue
+		}
+		if m.record != nil && m.name == vmName(instanceID(m.record.Key)) && provider.HasTags(m.record.Tags, match) {
+			list = append(list, *p.located(m.instance()))
+		}
+	}
+	return list, nil
+}

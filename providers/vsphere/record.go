@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vsphere
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// namespace is the UUID under which sandbox ids are hashed. It never changes:
+// an instance would not be found again.
+var namespace = uuid.MustParse("0c1f6f58-7a0e-4a86-9a35-0a2ee1d5a7c4")
+
+// instanceID answers the UUID of a sandbox's VM (RFC 9562, version 5).
+func instanceID(key string) string { return uuid.NewSHA1(namespace, []byte(key)).String() }
+
+var idSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// isID says whether an id could be one of ours.
+func isID(id string) bool { return idSyntax.MatchString(id) }
+
+// vmName is the name of an instance's VM in its folder.
+func vmName(id string) string { return "podvm-" + id }
+
+// recordKey is our entry in a VM's extraConfig. The guest cannot read it.
+const (
+	recordKey  = "outrigger.instance"
+	recordPath = `config.extraConfig["` + recordKey + `"]`
+)
+
+// record is what a VM remembers of its instance.
+type record struct {
+	Key     string            `json:"key"`
+	Name    string            `json:"name"`
+	Tags    map[string]string `json:"tags,omitempty"`
+	Created time.Time         `json:"created"`
+	// Addrs are those that the VM had when it was powered off by us; a VM that
+	// is off tells none.
+	Addrs []netip.Addr `json:"addresses,omitempty"`
+}
+
+func (r record) option() (types.BaseOptionValue, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode the VM's record: %w", err)
+	}
+	return &types.OptionValue{Key: recordKey, Value: string(text)}, nil
+}
+
+// vmPaths are the properties of a machine.
+var vmPaths = []string{"name", recordPath, "runtime.powerState", "guest.net", "guest.ipAddress"}
+
+// machine is a VM of ours, or one that is just being cloned.
+type machine struct {
+	ref   types.ManagedObjectReference
+	name  string
+	power types.VirtualMachinePowerState
+	addrs []netip.Addr
+	// record is nil while the VM is being cloned, and on a VM of others.
+	record *record
+}
+
+// machineOf reads a VM's properties.
+func machineOf(ref types.ManagedObjectReference, p properties) (*machine, error) {
+	m := &machine{ref: ref, addrs: addresses(p)}
+	m.name, _ = p["name"].(string)
+	m.power, _ = p["runtime.powerState"].(types.VirtualMachinePowerState)
+	var option *types.OptionValue
+	switch v := p[recordPath].(type) {
+	case types.OptionValue:
+		option = &v
+	case *types.OptionValue:
+		option = v
+	}
+	if option == nil {
+		return m, nil
+	}
+	text, _ := option.Value.(string)
+	m.record = &record{}
+	if err := json.Unmarshal([]byte(text), m.record); err != nil {
+		return nil, fmt.Errorf("extraConfig %s of VM %s: %w", recordKey, m.name, err)
+	}
+	return m, nil
+}
+
+func (m *machine) on() bool { return m.power == types.VirtualMachinePowerStatePoweredOn }
+
+func (m *machine) instance() *provider.Instance {
+	i := &provider.Instance{ID: m.name[len(vmName("")):], IPs: m.addrs, State: provider.StatePending}
+	if r := m.record; r != nil {
+		i.Name, i.Key, i.Tags, i.Created = r.Name, r.Key, r.Tags, r.Created
+		if !m.on() && len(r.Addrs) > 0 {
+			i.State, i.IPs = provider.StateStopped, r.Addrs
+		}
+	}
+	if m.on() {
+		i.State = provider.StateRunning
+	}
+	return i
+}
+
+// addresses answers those that VMware's tools in the guest report, in the order
+// of the interfaces; IPv4 before IPv6, and none that only the link knows.
+func addresses(p properties) []netip.Addr {
+	var list []netip.Addr
+	nics, _ := p["guest.net"].(types.ArrayOfGuestNicInfo)
+	for _, nic := range nics.GuestNicInfo {
+		if addr, ok := best(nic.IpAddress); ok {
+			list = append(list, addr)
+		}
+	}
+	if len(list) == 0 {
+		text, _ := p["guest.ipAddress"].(string)
+		if addr, ok := best([]string{text}); ok {
+			list = append(list, addr)
+		}
+	}
+	return list
+}
+
+func best(texts []string) (addr netip.Addr, ok bool) {
+	for _, text := range texts {
+		a, err := netip.ParseAddr(text)
+		switch {
+		case err != nil, a.IsLoopback(), a.IsLinkLocalUnicast(), a.IsUnspecified(), a.IsMulticast():
+		case a.Is4():
+			return a, true
+		case !ok:
+			addr, ok = a, true
+		}
+	}
+	return addr, ok
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vsphere
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/outrigger/outrigger/test/cloudsim"
+)
+
+// Site is one test's part of the vCenter.
+type Site struct {
+	World *cloudsim.World
+	// URL is the vCenter's, CAFile what signed its certificate.
+	URL, CAFile string
+	// Folder is the inventory path of the test's VMs.
+	Folder string
+	Server *cloudsim.Server
+
+	center *center
+	folder *object.Folder
+
+	mu     sync.Mutex
+	denied []string
+}
+
+var sites atomic.Int64
+
+// Start makes a folder and a front until the test ends.
+func Start(t testing.TB) *Site {
+	t.Helper()
+	c, err := theCenter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("pods-%d", sites.Add(1))
+	folder, err := c.folder.CreateFolder(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Site{World: cloudsim.NewWorld(), Folder: "/" + Datacenter + "/vm/" + name, center: c, folder: folder}
+	c.mu.Lock()
+	c.sites[folder.Reference()] = s
+	c.mu.Unlock()
+	s.Server = cloudsim.Serve(t, s.World.Handler(http.HandlerFunc(s.serve), action, s.refuse))
+	s.URL, s.CAFile = s.Server.URL+"/sdk", s.Server.CAFile
+	t.Cleanup(s.end)
+	return s
+}
+
+// end takes the folder away, so that the inventory does not grow from test to
+// test. What a test has left it has reported.
+func (s *Site) end() {
+	s.center.mu.Lock()
+	delete(s.center.sites, s.folder.Reference())
+	s.center.mu.Unlock()
+	ctx := context.Background()
+	if task, err := s.folder.Destroy(ctx); err == nil {
+		_ = task.Wait(ctx)
+	}
+}
+
+// Deny takes privileges from the user, as HasPrivilegeOnEntities tells.
+func (s *Site) Deny(privileges ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied = privileges
+}
+
+// serve is vcsim, which grants everything to everybody, with Deny after it.
+func (s *Site) serve(out http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	denied := s.denied
+	s.mu.Unlock()
+	if len(denied) == 0 || action(r) != "HasPrivilegeOnEntities" {
+		s.center.model.Service.ServeMux.ServeHTTP(out, r)
+		return
+	}
+	answer := httptest.NewRecorder()
+	s.center.model.Service.ServeMux.ServeHTTP(answer, r)
+	text := answer.Body.String()
+	for _, privilege := range denied {
+		id := "<privId>" + privilege + "</privId><isGranted>"
+		text = strings.ReplaceAll(text, id+"true", id+"false")
+	}
+	out.Header().Set("Content-Type", "text/xml; charset=utf-8")
+	io.WriteString(out, text)
+}
+
+// recordKey is the provider's entry in extraConfig.
+const recordKey = "outrigger.instance"
+
+// recordOf answers the provider's record, or nil.
+func recordOf(v *mo.VirtualMachine) map[string]string {
+	for _, option := range v.Config.ExtraConfig {
+		value := option.GetOptionValue()
+		if value.Key != recordKey {
+			continue
+		}
+		var record struct{ Tags map[string]string }
+		text, _ := value.Value.(string)
+		if err := json.Unmarshal([]byte(text), &record); err != nil {
+			return map[string]string{}
+		}
+		return record.Tags
+	}
+	return nil
+}
+
+// add books a VM once it has a record.
+func (s *Site) add(v *mo.VirtualMachine) bool {
+	tags := recordOf(v)
+	if tags == nil {
+		return false
+	}
+	s.World.Add(cloudsim.KindInstance, v.Self.Value, tags)
+	return true
+}
+
+func (s *Site) remove(ref types.ManagedObjectReference) {
+	s.World.Remove(cloudsim.KindInstance, ref.Value)
+}
+
+// AddForeign makes somebody else's VM in the folder; extra is its extraConfig.
+func (s *Site) AddForeign(t testing.TB, name string, tags map[string]string, extra ...types.BaseOptionValue) {
+	t.Helper()
+	spec := types.VirtualMachineConfigSpec{
+		Name: name, GuestId: string(types.VirtualMachineGuestOsIdentifierOtherGuest), ExtraConfig: extra,
+		Files: &types.VirtualMachineFileInfo{VmPathName: "[" + Datastore + "]"},
+	}
+	ctx := context.Background()
+	pool, err := object.NewSearchIndex(s.center.client).FindByInventoryPath(ctx, "/"+Datacenter+"/host/"+Cluster+"/Resources")
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := s.folder.CreateVM(ctx, spec, pool.(*object.ResourcePool), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := task.WaitForResult(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.World.AddForeign(cloudsim.KindInstance, info.Result.(types.ManagedObjectReference).Value, tags)
+}
+
+// UserData answers what the guest of a VM reads.
+func (s *Site) UserData(name string) (string, error) {
+	v := s.vm(name)
+	if v == nil {
+		return "", fmt.Errorf("no VM %s", name)
+	}
+	values := map[string]string{}
+	for _, option := range v.Config.ExtraConfig {
+		values[option.GetOptionValue().Key], _ = option.GetOptionValue().Value.(string)
+	}
+	if encoding := values["guestinfo.userdata.encoding"]; encoding != "gzip+base64" {
+		return "", fmt.Errorf("encoding %q", encoding)
+	}
+	packed, err := base64.StdEncoding.DecodeString(values["guestinfo.userdata"])
+	if err != nil {
+		return "", err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(z)
+	return string(text), err
+}
+
+// VM answers the configuration of the test's VM of that name, or nil.
+func (s *Site) VM(name string) *types.VirtualMachineConfigInfo {
+	if v := s.vm(name); v != nil {
+		return v.Config
+	}
+	return nil
+}
+
+func (s *Site) vm(name string) *simulator.VirtualMachine {
+	for _, entity := range s.center.model.Map().All("VirtualMachine") {
+		v, ok := entity.(*simulator.VirtualMachine)
+		if ok && v.Name == name && v.Parent != nil && *v.Parent == s.folder.Reference() {
+			return v
+		}
+	}
+	return nil
+}
+
+// Leaks answers what the test has left.
+func (s *Site) Leaks() ([]string, error) {
+	var left []string
+	for _, r := range s.World.Own() {
+		left = append(left, r.String())
+	}
+	return left, nil
+}
+
+// action is the method of a SOAP request: the first element of the body.
+func action(r *http.Request) string {
+	if r.Method != http.MethodPost {
+		return ""
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return ""
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	decoder := xml.NewDecoder(bytes.NewReader(data))
+	for inBody := false; ; {
+		token, err := decoder.Token()
+		if err != nil {
+			return ""
+		}
+		start, ok := token.(xml.StartElement)
+		if ok && inBody {
+			return start.Name.Local
+		}
+		inBody = inBody || ok && start.Name.Local == "Body"
+	}
+}
+
+const envelope = `<?xml version="1.0" encoding="UTF-8"?>
+<soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:vim25="urn:vim25"><soapenv:Body>%s</soapenv:Body></soapenv:Envelope>`
+
+// refuse answers as vCenter does: a SOAP fault, a task that fails, or, with the
+// code "http", whatever stands before it.
+func (s *Site) refuse(out http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
+	if f.Code == "http" {
+		http.Error(out, f.Message, f.Status)
+		return
+	}
+	out.Header().Set("Content-Type", "text/xml; charset=utf-8")
+	if name, ok := strings.CutPrefix(f.Code, "task:"); ok {
+		method := action(r)
+		fmt.Fprintf(out, envelope, fmt.Sprintf(`<%sResponse xmlns="urn:vim25"><returnval type="Task">%s</returnval></%[1]sResponse>`, method, s.failedTask(method, name)))
+		return
+	}
+	out.WriteHeader(http.StatusInternalServerError)
+	body := fmt.Sprintf(`<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>%s</faultstring><detail><%sFault xmlns="urn:vim25" xsi:type="vim25:%[2]s">%s</%[2]sFault></detail></soapenv:Fault>`,
+		html.EscapeString(f.Message), f.Code, details[f.Code])
+	fmt.Fprintf(out, envelope, body)
+}
+
+// details are the members of faults that are of interest.
+var details = map[string]string{
+	"NoPermission":    `<object type="Folder">group-v1</object><privilegeId>VirtualMachine.Provisioning.DeployTemplate</privilegeId>`,
+	"InvalidArgument": `<invalidProperty>spec.config</invalidProperty>`,
+}
+
+// failedTask makes a task that ends in a fault.
+func (s *Site) failedTask(method, fault string) string {
+	kind, ok := types.TypeFunc()(fault)
+	if !ok {
+		panic("no such fault: " + fault)
+	}
+	said := reflect.New(kind).Interface().(types.BaseMethodFault)
+	task := simulator.CreateTask(s.folder, strings.TrimSuffix(method, "_Task"), func(*simulator.Task) (types.AnyType, types.BaseMethodFault) { return nil, said })
+	ctx := simulator.Context{Context: context.Background(), Map: s.center.model.Map()}
+	return task.Run(&ctx).Value
+}
