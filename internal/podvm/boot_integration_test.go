@@ -413,7 +413,7 @@ func TestTwoBuildsAreByteEqual(t *testing.T) {
 	for _, output := range []string{image, again} {
 		buildTestImage(t, output, "", Formats()...)
 	}
-	for _, name := range []string{"vmlinux", "vmlinuz", "initrd.cpio", "podvm.raw", "podvm.qcow2", "manifest.json"} {
+	for _, name := range []string{"vmlinux", "vmlinuz", "initrd.cpio", "podvm.raw", "podvm.qcow2", "podvm.vhd", "podvm.tar.gz", "podvm.ova", "manifest.json"} {
 		a, err := fileSHA256(filepath.Join(image, name))
 		if err != nil {
 			t.Fatal(err)

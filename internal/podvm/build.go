@@ -25,10 +25,15 @@ const (
 	FormatInitramfs = "initramfs" // vmlinux, vmlinuz, initrd.cpio
 	FormatQcow2     = "qcow2"     // podvm.qcow2, boots by UEFI
 	FormatRaw       = "raw"       // podvm.raw, the same disk
+	FormatVHD       = "vhd"       // podvm.vhd, the same for Azure
+	FormatGCP       = "gcp"       // podvm.tar.gz, the same for Google Cloud
+	FormatOVA       = "ova"       // podvm.ova, the same for vSphere
 )
 
 // Formats lists what Options.Formats may hold.
-func Formats() []string { return []string{FormatInitramfs, FormatQcow2, FormatRaw} }
+func Formats() []string {
+	return []string{FormatInitramfs, FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA}
+}
 
 // DefaultCmdline is the kernel command line in the disk image. panic=-1 makes
 // a failed guest end instead of hang; no_timer_check is for emulation on a busy
@@ -166,7 +171,9 @@ func sourceDate() (time.Time, error) {
 
 func (b *builder) wants(format string) bool { return slices.Contains(b.Formats, format) }
 
-func (b *builder) wantsDisk() bool { return b.wants(FormatQcow2) || b.wants(FormatRaw) }
+func (b *builder) wantsDisk() bool {
+	return slices.ContainsFunc(b.Formats, func(format string) bool { return format != FormatInitramfs })
+}
 
 func (b *builder) assemble(ctx context.Context) error {
 	b.tree = newRootfs()

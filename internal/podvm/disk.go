@@ -43,10 +43,12 @@ func (b *builder) writeDisk(ctx context.Context) error {
 			return err
 		}
 	}
-	if !b.wants(FormatQcow2) {
-		return nil
+	if b.wants(FormatQcow2) {
+		if err := b.convertQcow2(ctx, disk); err != nil {
+			return err
+		}
 	}
-	return b.convertQcow2(ctx, disk)
+	return b.cloudFormats(ctx, disk)
 }
 
 func (b *builder) unifiedKernel(ctx context.Context) ([]byte, error) {
