@@ -43,8 +43,21 @@ undeploy: ## Remove it (CLOUD_PROVIDER=)
 podvm-builder podvm-binaries: ## Nothing to do: `make podvm-image` does all of it
 	@:
 
+# The format that a cloud takes and the file that podvm-image makes of it; the
+# others take qcow2.
+PODVM_FORMAT_azure   := vhd
+PODVM_FORMAT_gcp     := gcp
+PODVM_FORMAT_vsphere := ova
+PODVM_FILE_vhd := podvm.vhd
+PODVM_FILE_gcp := podvm.tar.gz
+PODVM_FILE_ova := podvm.ova
+podvm_format = $(PODVM_FORMAT_$(CLOUD_PROVIDER))
+podvm_file   = $(if $(podvm_format),cloud/$(PODVM_FILE_$(podvm_format)),podvm.qcow2)
+podvm_result = $(PODVM)/podvm-$(or $(CLOUD_PROVIDER),generic)-amd64.$(subst podvm.,,$(notdir $(podvm_file)))
+
 .PHONY: podvm-image
-podvm-image: podvm ## The pod VM image for clouds: bin/podvm/podvm-PROVIDER-ARCH.qcow2 (CLOUD_PROVIDER=)
+podvm-image: podvm ## The pod VM image as a cloud takes it: bin/podvm/podvm-PROVIDER-ARCH.EXT (CLOUD_PROVIDER=)
 	@[ -z '$(PODVM_DISTRO)$(IMAGE_URL)' ] || echo "podvm-image: PODVM_DISTRO and IMAGE_URL have no effect: the image is made from Debian's packages alone"
-	@ln -f $(PODVM)/podvm.qcow2 $(PODVM)/podvm-$(or $(CLOUD_PROVIDER),generic)-amd64.qcow2
-	@echo $(PODVM)/podvm-$(or $(CLOUD_PROVIDER),generic)-amd64.qcow2
+	@[ -z '$(podvm_format)' ] || go run ./cmd/podvm-image build --format $(podvm_format) --output $(PODVM)/cloud --cache $(CACHE)/podvm --guest-version $(VERSION) >/dev/null
+	@ln -f $(PODVM)/$(podvm_file) $(podvm_result)
+	@echo $(podvm_result)
