@@ -34,7 +34,7 @@ var (
 // validate reports everything that is wrong whatever the cloud says.
 func (c Config) validate() error {
 	errs := []error{
-		config.Check(c), c.validateKeys(), c.validateNetwork(), c.validateLaunch(), c.validateTags(),
+		c.validateKeys(), c.validateNetwork(), c.validateLaunch(), c.validateTags(),
 		validURL("aws-endpoint-url", c.Endpoint), validURL("aws-sts-endpoint-url", c.STSEndpoint),
 		validURL("AWS_ENDPOINT_URL", c.AnyEndpoint), validURL("AWS_EC2_METADATA_SERVICE_ENDPOINT", c.MetadataEndpoint),
 	}
