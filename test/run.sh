@@ -17,6 +17,7 @@ alone=() together=() waiting=()
 for p in "${all[@]}"; do
   case $p in
     */providers/libvirt | */test/carriers) waiting+=("$p") ;;
+    */test/cloudsim* | */test/cloudinit) together+=("$p") ;;
     */test/* | */providers/qemu) alone+=("$p") ;;
     *) together+=("$p") ;;
   esac
