@@ -79,7 +79,7 @@ var (
 
 // validate reports everything that is wrong whatever the cloud says.
 func (c Config) validate() error {
-	errs := []error{config.Check(c), c.checkPlace(), c.checkNetwork(), c.checkSecondary(), c.checkLabels()}
+	errs := []error{c.checkPlace(), c.checkNetwork(), c.checkSecondary(), c.checkLabels()}
 	if _, err := imagePath(c.Project, c.Image); c.Image != "" && err != nil {
 		errs = append(errs, bad("image-name", "%v", err))
 	}
@@ -103,8 +103,11 @@ func (c Config) validate() error {
 
 func (c Config) checkPlace() error {
 	var errs []error
-	if c.Project != "" && !projectName.MatchString(c.Project) {
+	if !projectName.MatchString(c.Project) {
 		errs = append(errs, bad("gcp-project-id", "%q is no project id", c.Project))
+	}
+	if len(c.Zones) == 0 {
+		errs = append(errs, bad("zone", "it is required and not set"))
 	}
 	for i, zone := range c.Zones {
 		switch {
@@ -128,7 +131,7 @@ func (c Config) checkNetwork() error {
 		{"subnetwork", c.Subnetwork, subnetworkOf("a")},
 		{"gcp-secondary-subnetwork", c.SecondarySubnetwork, subnetworkOf("a")},
 	} {
-		if _, err := path.absolute(c.Project, path.value); path.value != "" && err != nil {
+		if _, err := path.absolute(c.Project, path.value); (path.value != "" || path.flag == "network") && err != nil {
 			errs = append(errs, bad(path.flag, "%v", err))
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -125,7 +124,7 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instan
 	at := place{c.zone, r.name}
 	left := &instance{Name: at.name, Zone: at.zone}
 	id := r.requestID(c)
-	for range maxRounds {
+	for round := range maxRounds {
 		op, err := p.insert(ctx, c.zone, body, id)
 		switch {
 		case isStatus(err, http.StatusConflict): // somebody has just made it, or it is about to go
@@ -134,7 +133,12 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instan
 			return left, err
 		case err != nil:
 			return nil, p.explain(err, body)
-		case op.stale(time.Now()):
+		case op.stale(p.remembered):
+			// Whoever met that failure may have gone on to another zone, and
+			// the list may not show it yet.
+			if made, err := p.elsewhere(ctx, at); made != nil || err != nil {
+				return made, err
+			}
 			id = follow(id, op)
 			continue
 		}
@@ -144,11 +148,41 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instan
 		}
 		if op != nil {
 			id = follow(id, op) // made and deleted since
-		} else if err := poll.Sleep(ctx, p.wait.First); err != nil {
-			return left, fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+		} else if err := p.makeRoom(ctx, at, round); err != nil {
+			return left, err
 		}
 	}
 	return left, fmt.Errorf("%w: the name is taken and there is no instance of that name", provider.ErrUnavailable)
+}
+
+// elsewhere answers the instance if it is in another zone.
+func (p *Provider) elsewhere(ctx context.Context, at place) (*instance, error) {
+	for _, zone := range p.cfg.Zones {
+		if zone == at.zone {
+			continue
+		}
+		other := place{zone, at.name}
+		found, err := p.look(ctx, other)
+		if err == nil && found != nil {
+			found, err = p.settle(ctx, other, nil)
+		}
+		if found != nil || err != nil {
+			return found, err
+		}
+	}
+	return nil, nil
+}
+
+// makeRoom is for a name that is taken by no instance: one is just coming or
+// going, or a disk has lost its own.
+func (p *Provider) makeRoom(ctx context.Context, at place, round int) error {
+	if err := poll.Sleep(ctx, p.wait.First); err != nil {
+		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+	}
+	if round < 2 {
+		return nil
+	}
+	return p.removeDisk(ctx, at)
 }
 
 // failedInsert is the error of an insert of which nothing is left.

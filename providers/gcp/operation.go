@@ -4,24 +4,31 @@ package gcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outrigger/outrigger/provider"
 )
 
 const operationDone = "DONE"
 
-// remembered is how long the failure of an operation stands for all who ask
-// the same: longer than a slow process takes from one zone to the next.
+// remembered is how long a lack of capacity stands for all who ask the same:
+// longer than a slow process takes from one zone to the next.
 const remembered = time.Minute
 
 // stale says whether an insert has answered with the outcome of an earlier
 // attempt that says nothing about now.
-func (o *operation) stale(now time.Time) bool {
+func (o *operation) stale(life time.Duration) bool {
+	failure := o.failure()
+	if failure == nil {
+		return false
+	}
 	ended, err := time.Parse(time.RFC3339Nano, o.EndTime)
-	return o.failure() != nil && err == nil && now.Sub(ended) > remembered
+	return !errors.Is(failure, provider.ErrCapacity) || err == nil && time.Since(ended) > life
 }
 
 // follow is the request id after one whose operation is over. Every process

@@ -24,6 +24,8 @@ type Provider struct {
 	locks     keylock.Locks
 	// wait is how often it looks whether something is done.
 	wait poll.Pace
+	// remembered is how long a lack of capacity counts as news.
+	remembered time.Duration
 }
 
 var (
@@ -52,7 +54,7 @@ func New(cfg Config) (*Provider, error) {
 	}
 	return &Provider{
 		cfg: cfg, api: api, catalogue: catalogue{turn: make(chan struct{}, 1)},
-		wait: poll.Pace{First: 150 * time.Millisecond, Max: 2 * time.Second},
+		wait: poll.Pace{First: 150 * time.Millisecond, Max: 2 * time.Second}, remembered: remembered,
 	}, nil
 }
 

@@ -66,7 +66,7 @@ func newClient(c Config) (*client, error) {
 		http: web, tokens: &tokens{source: c.tokenSource, http: web}, project: c.Project,
 		root: c.Endpoint + "/compute/v1/", compute: c.Endpoint + "/compute/v1/projects/" + c.Project + "/",
 		manager: c.ManagerEndpoint + "/v1/projects/" + c.Project,
-		retry: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second},
+		retry:   poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second},
 	}, nil
 }
 

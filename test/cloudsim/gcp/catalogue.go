@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gcp
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// kind is a machine type. What each family can be comes from the pages
+// "Machine families" and "Confidential VM: supported configurations".
+type kind struct {
+	name         string
+	cpus, memory int
+	arch         string
+	gpus         int
+	gpu          string
+	zones        []string
+	confidential []string
+	state        string
+}
+
+var kinds = []kind{
+	{name: "e2-micro", cpus: 2, memory: 1024},
+	{name: "e2-medium", cpus: 2, memory: 4096},
+	{name: "e2-standard-4", cpus: 4, memory: 16384},
+	{name: "e2-standard-8", cpus: 8, memory: 32768},
+	{name: "n2d-standard-2", cpus: 2, memory: 8192, confidential: []string{"SEV", "SEV_SNP"}},
+	{name: "n2d-standard-4", cpus: 4, memory: 16384, confidential: []string{"SEV", "SEV_SNP"}},
+	{name: "c3-standard-4", cpus: 4, memory: 16384, zones: Zones[:1], confidential: []string{"TDX"}},
+	{name: "c3-standard-8", cpus: 8, memory: 32768, zones: Zones[1:], confidential: []string{"TDX"}},
+	{name: "t2a-standard-1", cpus: 1, memory: 4096, arch: "ARM64"},
+	{name: "g2-standard-4", cpus: 4, memory: 16384, gpus: 1, gpu: "nvidia-l4"},
+	{name: "n1-ultramem-1", cpus: 1, memory: 4096, state: "OBSOLETE"},
+}
+
+func kindNamed(name, zone string) *kind {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name && k.in(zone) })
+	if i < 0 {
+		return nil
+	}
+	return &kinds[i]
+}
+
+func (k kind) in(zone string) bool { return k.zones == nil || slices.Contains(k.zones, zone) }
+
+func (s *Sim) listMachineTypes(c *call) (any, error) {
+	var items []map[string]any
+	for _, k := range kinds {
+		if !k.in(c.path["zone"]) {
+			continue
+		}
+		item := map[string]any{
+			"kind": "compute#machineType", "name": k.name, "guestCpus": k.cpus, "memoryMb": k.memory, "zone": c.path["zone"],
+			"architecture": "X86_64",
+		}
+		if k.arch != "" {
+			item["architecture"] = k.arch
+		}
+		if k.gpus > 0 {
+			item["accelerators"] = []any{map[string]any{"guestAcceleratorType": k.gpu, "guestAcceleratorCount": k.gpus}}
+		}
+		if k.state != "" {
+			item["deprecated"] = map[string]any{"state": k.state}
+		}
+		items = append(items, item)
+	}
+	return s.page(c, "compute#machineTypeList", items)
+}
+
+// images, with their sizes in gigabytes and what they say of themselves.
+var images = map[string]struct {
+	size     int
+	features []string
+}{
+	Image:    {2, []string{"UEFI_COMPATIBLE", "SEV_CAPABLE", "SEV_SNP_CAPABLE", "TDX_CAPABLE", "GVNIC"}},
+	BigImage: {20, nil},
+}
+
+func (s *Sim) getImage(c *call) (any, error) { return imageNamed(c.path["image"]) }
+
+func (s *Sim) getFamily(c *call) (any, error) { return imageNamed(c.path["family"]) }
+
+func imageNamed(name string) (any, error) {
+	image, ok := images[name]
+	if !ok {
+		return nil, notFound("projects/" + Project + "/global/images/" + name)
+	}
+	var features []any
+	for _, feature := range image.features {
+		features = append(features, map[string]any{"type": feature})
+	}
+	return map[string]any{
+		"name": name, "status": "READY", "diskSizeGb": strconv.Itoa(image.size), "guestOsFeatures": features, "architecture": "X86_64",
+	}, nil
+}
+
+func (s *Sim) getNetwork(c *call) (any, error) {
+	switch name := c.path["network"]; name {
+	case Network, OtherNetwork:
+		return map[string]any{"name": name, "autoCreateSubnetworks": name == OtherNetwork}, nil
+	}
+	return nil, notFound("projects/" + Project + "/global/networks/" + c.path["network"])
+}
+
+func (s *Sim) getSubnetwork(c *call) (any, error) {
+	if c.path["region"] != Region || c.path["subnetwork"] != Subnetwork {
+		return nil, notFound("projects/" + Project + "/regions/" + c.path["region"] + "/subnetworks/" + c.path["subnetwork"])
+	}
+	return map[string]any{"name": Subnetwork, "network": s.link("global/networks/%s", Network)}, nil
+}
+
+func (s *Sim) getZone(c *call) (any, error) {
+	return map[string]any{"name": c.path["zone"], "status": "UP"}, nil
+}
+
+func (s *Sim) getRegion(c *call) (any, error) {
+	if c.path["region"] != Region {
+		return nil, notFound("projects/" + Project + "/regions/" + c.path["region"])
+	}
+	var quotas []any
+	for _, metric := range []string{"INSTANCES", "CPUS", "IN_USE_ADDRESSES"} {
+		left, limited := s.quotas[metric]
+		if !limited {
+			left = 1000
+		}
+		quotas = append(quotas, map[string]any{"metric": metric, "limit": left + 5, "usage": 5})
+	}
+	return map[string]any{"name": Region, "status": "UP", "quotas": quotas}, nil
+}
+
+var diskTypes = []string{"pd-standard", "pd-balanced", "pd-ssd"}
+
+func (s *Sim) getDiskType(c *call) (any, error) {
+	if !slices.Contains(diskTypes, c.path["diskType"]) {
+		return nil, notFound("projects/" + Project + "/zones/" + c.path["zone"] + "/diskTypes/" + c.path["diskType"])
+	}
+	return map[string]any{"name": c.path["diskType"]}, nil
+}
+
+// managerTags exist in the project, by their namespaced names.
+var managerTags = map[string]string{Project + "/env": "test", "tagKeys/281": "tagValues/573"}
+
+// partial answers what follows a collection in any of the forms of a
+// reference: in full, from the project on, from the zone on.
+func partial(reference, collection string) (string, bool) {
+	reference = strings.TrimPrefix(reference, "https://www.googleapis.com"+apiPrefix)
+	reference = strings.TrimPrefix(reference, "projects/"+Project+"/")
+	name, ok := strings.CutPrefix(reference, collection+"/")
+	return name, ok && !strings.Contains(name, "/")
+}
+
+func missing(field, value string) error {
+	return invalid(field, value, "The referenced resource does not exist, or the URL is malformed.")
+}
