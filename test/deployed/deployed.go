@@ -123,7 +123,7 @@ func OwnFolders(manifests string, n *cluster.Node) string {
 	lines := strings.Split(manifests, "\n")
 	for i, line := range lines {
 		folder, ok := strings.CutPrefix(strings.TrimSpace(line), "path: ")
-		if i > 0 && ok && slices.Contains(hostFolders, folder) && strings.TrimSpace(lines[i-1]) == "hostPath:" {
+		if ok && i > 0 && slices.Contains(hostFolders, folder) && strings.HasSuffix(lines[i-1], "hostPath:") {
 			lines[i] = strings.Replace(line, folder, HostFolder(n, folder), 1)
 		}
 	}

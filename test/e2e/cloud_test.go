@@ -68,18 +68,14 @@ func claimed(t *testing.T, s *suite) []string {
 // it, and wants the cloud to have it.
 func (s *suite) instanceOf(t *testing.T, pod string) string {
 	t.Helper()
-	peerpods := s.kubectl(t, "get", "peerpods", "-o", "jsonpath={range .items[*]}{.spec.podName} {.spec.instanceID} {.status.phase}{\"\\n\"}{end}")
-	for line := range strings.Lines(peerpods) {
-		f := strings.Fields(line)
-		if len(f) == 3 && f[0] == pod && f[2] == "Ready" {
-			if all := s.cloud.instances(t, s); !slices.Contains(all, f[1]) {
-				t.Errorf("the cloud does not have instance %s, but %v", f[1], all)
-			}
-			return f[1]
-		}
+	ready := s.until(t, "peerpods", "{.spec.podName} {.status.phase} {.spec.instanceID}", func(v string) bool {
+		return strings.HasPrefix(v, pod+" Ready ")
+	})
+	id := strings.Fields(ready)[2]
+	if all := s.cloud.instances(t, s); !slices.Contains(all, id) {
+		t.Errorf("the cloud does not have instance %s, but %v", id, all)
 	}
-	t.Fatalf("no ready PeerPod of pod %s: %s", pod, peerpods)
-	return ""
+	return id
 }
 
 // gone waits until the cloud does not show these instances, and no PeerPod

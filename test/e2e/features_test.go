@@ -124,7 +124,7 @@ func serviceAccount(t *testing.T, s *suite) {
 }
 
 func downwardAPI(t *testing.T, s *suite) {
-	p := s.pod("downward", `echo "$NAME $NAMESPACE $NODE"; test "$IP" = "$(hostname -i)" && echo its address; cat /volume/labels`).
+	p := s.pod("downward", `echo "$NAME $NAMESPACE $NODE"; ip addr | grep -q "inet $IP/" && echo its address; cat /volume/labels`).
 		container(`{env: [
 			{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}},
 			{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}, {name: IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}],
@@ -156,7 +156,7 @@ func privileged(t *testing.T, s *suite) {
 
 func largeLogs(t *testing.T, s *suite) {
 	const lines = 60000
-	log := s.play(t, s.pod("logs", fmt.Sprintf("seq -f 'line %%08.0f of a log that is long' %d", lines)))
+	log := s.play(t, s.pod("logs", fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "line %%08d of a log that is long\n", i }'`, lines)))
 	got := strings.Split(strings.TrimSuffix(log, "\n"), "\n")
 	for i, line := range got {
 		if line != fmt.Sprintf("line %08d of a log that is long", i+1) {

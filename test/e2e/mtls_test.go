@@ -18,15 +18,18 @@ import (
 // who has none is refused.
 func mutualTLS(t *testing.T, s *suite) {
 	ca := newAuthority(t)
-	mount := func(p *pod) *pod {
-		return p.container(`volumeMounts: [{name: tls, mountPath: /tls}]`).with(`volumes: [{name: tls, secret: {secretName: mtls-` + p.name + `}}]`)
-	}
-	server := mount(s.pod("server", "exec podtool serve :8080 /tls")).container(`readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}`)
+	server := s.pod("server", "exec podtool serve :8080 /tls").
+		container(`{readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}, volumeMounts: [{name: tls, mountPath: /tls}]}`).
+		with(`volumes: [{name: tls, secret: {secretName: mtls-server}}]`)
 	s.start(t, server, serviceOf("server", 443), secret("mtls-server", ca.issue(t, "server")))
-	client := mount(s.pod("client-of-server", "until podtool get https://server/ /tls; do sleep 0.2; done; podtool get https://server/ || echo refused"))
-	log := s.play(t, client, secret("mtls-client-of-server", ca.issue(t, "client")))
+	stranger := newAuthority(t).issue(t, "stranger")
+	stranger["ca.crt"] = ca.pem
+	client := s.pod("client-of-server", "until podtool get https://server/ /tls; do sleep 0.2; done; podtool get https://server/ /stranger || echo refused").
+		container(`volumeMounts: [{name: tls, mountPath: /tls}, {name: stranger, mountPath: /stranger}]`).
+		with(`volumes: [{name: tls, secret: {secretName: mtls-client}}, {name: stranger, secret: {secretName: mtls-stranger}}]`)
+	log := s.play(t, client, secret("mtls-client", ca.issue(t, "client")), secret("mtls-stranger", stranger))
 	want(t, "answer", log, "hello from server")
-	want(t, "answer without a certificate", log, "refused")
+	want(t, "answer to a stranger", log, "refused")
 }
 
 type authority struct {

@@ -159,6 +159,9 @@ func (s *suite) feed(input []byte, args ...string) error {
 // describe shows why pods are not as they should be.
 func (s *suite) describe(t *testing.T, all []any) {
 	for _, one := range manifests(all) {
+		if one.(object)["spec"] == nil {
+			continue
+		}
 		name := one.(object)["metadata"].(object)["name"].(string)
 		for _, args := range [][]string{
 			{"describe", "pods", "-l", "app=" + name},
