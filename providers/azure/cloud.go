@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package azure
+
+import (
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
+
+	"github.com/outrigger/outrigger/internal/poll"
+	"github.com/outrigger/outrigger/internal/version"
+)
+
+// tempo is how long things may take; tests have their own.
+type tempo struct {
+	// ask is between two looks at a VM that is being made or removed.
+	ask poll.Pace
+	// retry is the SDK's.
+	retry policy.RetryOptions
+	// lag is how long a VM that Azure has accepted may not be shown.
+	lag time.Duration
+	// grace is how long a PUT goes on when its caller has gone, so that its
+	// outcome is known.
+	grace time.Duration
+	// undo is how long the removal of what a failed creation left may take.
+	undo time.Duration
+	// abandoned is how long the maker of a VM that has failed may take to
+	// remove it before it counts as dead.
+	abandoned time.Duration
+	// catalogue is how long the list of sizes is kept.
+	catalogue time.Duration
+}
+
+// standard suits the real cloud: a VM has its address after some 5 s and runs
+// after some 15 s.
+var standard = tempo{
+	ask:       poll.Pace{First: 500 * time.Millisecond, Max: 3 * time.Second},
+	retry:     policy.RetryOptions{MaxRetries: 4, RetryDelay: time.Second, MaxRetryDelay: 30 * time.Second},
+	lag:       30 * time.Second,
+	grace:     5 * time.Second,
+	undo:      20 * time.Second,
+	abandoned: 2 * time.Minute,
+	catalogue: time.Hour,
+}
+
+// clients are those of the services that the provider calls.
+type clients struct {
+	vms   *armcompute.VirtualMachinesClient
+	disks *armcompute.DisksClient
+	skus  *armcompute.ResourceSKUsClient
+	usage *armcompute.UsageClient
+	nics  *armnetwork.InterfacesClient
+	ips   *armnetwork.PublicIPAddressesClient
+	// network answers the network service of a subscription: subnets may be in
+	// another.
+	network func(subscription string) (*armnetwork.ClientFactory, error)
+	// of answers the compute service of another subscription.
+	of func(subscription string) (*armcompute.ClientFactory, error)
+	// arm is for what needs no client of its own.
+	arm *arm.Client
+	// http reads consoles, which are not at the resource manager.
+	http *http.Client
+}
+
+// connect makes the clients; it sends nothing.
+func connect(c Config, transport http.RoundTripper, t tempo) (*clients, error) {
+	web := &http.Client{Transport: transport}
+	options := policy.ClientOptions{Cloud: c.environment(), Transport: web, Retry: t.retry}
+	options.Telemetry.ApplicationID = "outrigger"
+	options.PerRetryPolicies = []policy.Policy{attempts{}}
+	credential, err := newCredential(c, azcore.ClientOptions(options))
+	if err != nil {
+		return nil, err
+	}
+	// Registering resource providers is the operator's affair and needs rights
+	// at the subscription.
+	armOptions := &arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true}
+	plain, err := arm.NewClient("outrigger", "v"+version.Version, credential, armOptions)
+	if err != nil {
+		armOptions.Telemetry.Disabled = true // a version that is no semantic one
+		if plain, err = arm.NewClient("outrigger", "", credential, armOptions); err != nil {
+			return nil, err
+		}
+	}
+	compute, err := armcompute.NewClientFactory(c.SubscriptionID, credential, armOptions)
+	if err != nil {
+		return nil, err
+	}
+	network, err := armnetwork.NewClientFactory(c.SubscriptionID, credential, armOptions)
+	if err != nil {
+		return nil, err
+	}
+	return &clients{
+		of: func(subscription string) (*armcompute.ClientFactory, error) {
+			if subscription == "" || strings.EqualFold(subscription, c.SubscriptionID) {
+				return compute, nil
+			}
+			return armcompute.NewClientFactory(subscription, credential, armOptions)
+		},
+		vms: compute.NewVirtualMachinesClient(), disks: compute.NewDisksClient(), skus: compute.NewResourceSKUsClient(),
+		usage: compute.NewUsageClient(),
+		nics:  network.NewInterfacesClient(), ips: network.NewPublicIPAddressesClient(),
+		network: func(subscription string) (*armnetwork.ClientFactory, error) {
+			return armnetwork.NewClientFactory(subscription, credential, armOptions)
+		},
+		arm: plain, http: web,
+	}, nil
+}
+
+// attempts counts how often a request was sent: more than once, and the answer
+// to the last does not tell what the others did.
+type attempts struct{}
+
+type attemptsKey struct{}
+
+func (attempts) Do(r *policy.Request) (*http.Response, error) {
+	if n, ok := r.Raw().Context().Value(attemptsKey{}).(*atomic.Int64); ok {
+		n.Add(1)
+	}
+	return r.Next()
+}
+
+// newTransport is of a provider's own, so that Teardown can close it.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   16,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: 60 * time.Second,
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package azure
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Names of VMs are podvm- and 26 characters of a hash. Azure ignores the case
+// of names, so the alphabet has only one.
+const vmPrefix = "podvm-"
+
+var (
+	lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+	vmNames     = regexp.MustCompile(`^podvm-[a-z2-7]{26}$`)
+	sizeName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,79}$`)
+)
+
+// vmName answers the name of a sandbox's VM. Clusters that share a resource
+// group do not share names.
+func vmName(cluster, key string) string {
+	sum := sha256.Sum256([]byte(cluster + "\x00" + key))
+	return vmPrefix + lowerBase32.EncodeToString(sum[:])[:26]
+}
+
+// owner answers the VM that a disk, interface or address belongs to by its
+// name, or nothing.
+func owner(name string) string {
+	const length = len(vmPrefix) + 26
+	name = strings.ToLower(name)
+	if len(name) <= length || !vmNames.MatchString(name[:length]) {
+		return ""
+	}
+	return name[:length]
+}
+
+// randomSuffix tells the parts of a VM from those of one that had its name
+// before, which may still be on their way out.
+func randomSuffix() string {
+	id := make([]byte, 4)
+	rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
+// ref is where a VM is.
+type ref struct{ group, name string }
+
+const vmType = "Microsoft.Compute/virtualMachines"
+
+func (p *Provider) ref(name string) ref { return ref{p.cfg.ResourceGroup, name} }
+
+// id answers the VM's resource id, which is the id of the instance.
+func (p *Provider) id(r ref) string {
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/%s/%s", p.cfg.SubscriptionID, r.group, vmType, r.name)
+}
+
+// parseID answers false for what this provider can never have given.
+func (p *Provider) parseID(id string) (ref, bool) {
+	parts := strings.Split(id, "/")
+	if len(parts) != 9 || parts[0] != "" {
+		return ref{}, false
+	}
+	r := ref{parts[4], parts[8]}
+	ok := strings.EqualFold(p.id(r), id) && vmNames.MatchString(r.name) && groupName.MatchString(r.group)
+	return r, ok
+}
+
+// resourceID is the syntax of the ids of a type of resource, and of what is in
+// it.
+func resourceID(kind string, inner ...string) *regexp.Regexp {
+	const name = `/[-\w.()]{1,90}`
+	pattern := `(?i)^/subscriptions/[-0-9a-f]{36}/resourceGroups` + name + `/providers/` + regexp.QuoteMeta(kind) + name
+	for _, part := range inner {
+		pattern += "/" + part + name
+	}
+	return regexp.MustCompile(pattern + `$`)
+}
+
+// part answers the element of a resource id that follows the one of a name.
+func part(id, name string) string {
+	parts := strings.Split(id, "/")
+	for i := range len(parts) - 1 {
+		if strings.EqualFold(parts[i], name) {
+			return parts[i+1]
+		}
+	}
+	return ""
+}
+
+// last answers the last element of a resource id.
+func last(id string) string { return id[strings.LastIndex(id, "/")+1:] }

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package azure
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// maxUserData is what Azure takes, encoded ("User Data for Azure Virtual
+// Machine", learn.microsoft.com: 64 KB).
+const maxUserData = 64<<10 - 1
+
+// maxTries bounds the sizes and zones that one creation tries.
+const maxTries = 12
+
+// place is a VM size and a zone, which may be empty.
+type place struct{ size, zone string }
+
+func (at place) String() string {
+	if at.zone == "" {
+		return "VM size " + at.size
+	}
+	return "VM size " + at.size + " in zone " + at.zone
+}
+
+// plan is everything about an instance, decided before anything of it exists.
+type plan struct {
+	name     string // for humans
+	tags     map[string]string
+	maker    string
+	places   []place // to try, in this order
+	image    image
+	userData string // encoded
+	volumes  []string
+	multiNIC bool
+	sshKey   string
+}
+
+func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*plan, error) {
+	pl := &plan{name: provider.InstanceName(podName, key), maker: randomSuffix() + randomSuffix(), multiNIC: spec.MultiNic}
+	var err error
+	if pl.tags, err = p.tagsOf(key, pl.name, spec.Tags); err != nil {
+		return nil, err
+	}
+	id := p.cfg.ImageID
+	if spec.Image != "" {
+		id = spec.Image
+	}
+	if pl.image, err = parseImage(id); err != nil {
+		return nil, err
+	}
+	for _, volume := range spec.Volumes {
+		if !diskIDs.MatchString(volume.DiskID) {
+			return nil, fmt.Errorf("%w: volume %.200q is no resource id of a managed disk", provider.ErrInvalidArgument, volume.DiskID)
+		}
+		pl.volumes = append(pl.volumes, volume.DiskID)
+	}
+	if pl.places, err = p.places(ctx, spec); err != nil {
+		return nil, err
+	}
+	if pl.sshKey, err = p.publicKey(); err != nil {
+		return nil, err
+	}
+	pl.userData, err = generate(cloudConfig)
+	return pl, err
+}
+
+var diskIDs = resourceID("Microsoft.Compute/disks")
+
+func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
+	if cloudConfig == nil {
+		return "", nil
+	}
+	text, err := cloudConfig.Generate()
+	if err != nil {
+		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	}
+	encoded := base64.StdEncoding.EncodeToString([]byte(text))
+	if len(encoded) > maxUserData {
+		return "", fmt.Errorf("%w: user-data has %d bytes, and Azure takes %d", provider.ErrInvalidArgument, len(text), maxUserData/4*3)
+	}
+	return encoded, nil
+}
+
+// places answers the sizes that do, the cheapest first, in each zone.
+func (p *Provider) places(ctx context.Context, spec provider.InstanceTypeSpec) ([]place, error) {
+	types, err := p.rank(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	var list []place
+	for _, t := range types {
+		if len(p.cfg.Zones) == 0 {
+			list = append(list, place{size: t.Name})
+		}
+		for _, zone := range p.cfg.Zones {
+			if len(t.Zones) == 0 || slices.Contains(t.Zones, zone) {
+				list = append(list, place{t.Name, zone})
+			}
+		}
+	}
+	return list[:min(len(list), maxTries)], nil
+}
+
+// networkAPI is the version of the network service that makes interfaces.
+const networkAPI = armcompute.NetworkAPIVersionTwoThousandTwenty1101
+
+// model is the VM as Azure takes it.
+func (p *Provider) model(name string, pl *plan, at place) armcompute.VirtualMachine {
+	prefix := name + "-" + randomSuffix()
+	tags := pointers(pl.tags)
+	tags[tagMaker] = to.Ptr(pl.maker)
+	vm := armcompute.VirtualMachine{
+		Location: to.Ptr(p.cfg.Region),
+		Tags:     tags,
+		Properties: &armcompute.VirtualMachineProperties{
+			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes(at.size))},
+			StorageProfile:  p.storage(prefix, pl),
+			OSProfile:       p.account(pl),
+			NetworkProfile: &armcompute.NetworkProfile{
+				NetworkAPIVersion:              to.Ptr(networkAPI),
+				NetworkInterfaceConfigurations: p.interfaces(prefix, pl),
+			},
+			SecurityProfile: p.security(),
+		},
+	}
+	if pl.userData != "" {
+		vm.Properties.UserData = to.Ptr(pl.userData)
+	}
+	if at.zone != "" {
+		vm.Zones = []*string{to.Ptr(at.zone)}
+	}
+	if p.cfg.BootDiagnostics {
+		vm.Properties.DiagnosticsProfile = &armcompute.DiagnosticsProfile{BootDiagnostics: &armcompute.BootDiagnostics{Enabled: to.Ptr(true)}}
+	}
+	if p.cfg.Spot {
+		vm.Properties.Priority = to.Ptr(armcompute.VirtualMachinePriorityTypesSpot)
+		vm.Properties.EvictionPolicy = to.Ptr(armcompute.VirtualMachineEvictionPolicyTypesDelete)
+		vm.Properties.BillingProfile = &armcompute.BillingProfile{MaxPrice: to.Ptr(float64(p.cfg.SpotMaxPrice))}
+	}
+	return vm
+}
+
+func (p *Provider) storage(prefix string, pl *plan) *armcompute.StorageProfile {
+	disk := &armcompute.OSDisk{
+		Name:         to.Ptr(prefix + "-os"),
+		CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage),
+		DeleteOption: to.Ptr(armcompute.DiskDeleteOptionTypesDelete),
+		Caching:      to.Ptr(armcompute.CachingTypesReadWrite),
+		ManagedDisk:  &armcompute.ManagedDiskParameters{StorageAccountType: to.Ptr(armcompute.StorageAccountTypes(p.cfg.DiskType))},
+	}
+	if p.cfg.RootVolumeSize > 0 {
+		disk.DiskSizeGB = to.Ptr(int32(p.cfg.RootVolumeSize))
+	}
+	if !p.cfg.DisableCVM {
+		disk.ManagedDisk.SecurityProfile = &armcompute.VMDiskSecurityProfile{SecurityEncryptionType: to.Ptr(armcompute.SecurityEncryptionTypes(p.cfg.DiskEncryption))}
+	}
+	profile := &armcompute.StorageProfile{ImageReference: pl.image.reference(), OSDisk: disk}
+	for lun, id := range pl.volumes {
+		profile.DataDisks = append(profile.DataDisks, &armcompute.DataDisk{
+			Lun: to.Ptr(int32(lun)), CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesAttach),
+			DeleteOption: to.Ptr(armcompute.DiskDeleteOptionTypesDetach), ManagedDisk: &armcompute.ManagedDiskParameters{ID: to.Ptr(id)},
+		})
+	}
+	return profile
+}
+
+// account is there because Azure wants one for images that are not specialised.
+func (p *Provider) account(pl *plan) *armcompute.OSProfile {
+	file := "/home/" + p.cfg.SSHUser + "/.ssh/authorized_keys"
+	return &armcompute.OSProfile{
+		ComputerName:  to.Ptr(pl.name),
+		AdminUsername: to.Ptr(p.cfg.SSHUser),
+		// Azure wants both or neither of this and ProvisionVMAgent.
+		AllowExtensionOperations: to.Ptr(false),
+		LinuxConfiguration: &armcompute.LinuxConfiguration{
+			DisablePasswordAuthentication: to.Ptr(true),
+			ProvisionVMAgent:              to.Ptr(false),
+			SSH:                           &armcompute.SSHConfiguration{PublicKeys: []*armcompute.SSHPublicKey{{Path: to.Ptr(file), KeyData: to.Ptr(pl.sshKey)}}},
+		},
+	}
+}
+
+func (p *Provider) interfaces(prefix string, pl *plan) []*armcompute.VirtualMachineNetworkInterfaceConfiguration {
+	list := []*armcompute.VirtualMachineNetworkInterfaceConfiguration{p.nic(prefix, pl, true, p.cfg.UsePublicIP)}
+	if pl.multiNIC {
+		list = append(list, p.nic(prefix+"-ext", pl, false, true))
+	}
+	return list
+}
+
+func (p *Provider) nic(prefix string, pl *plan, primary, public bool) *armcompute.VirtualMachineNetworkInterfaceConfiguration {
+	address := &armcompute.VirtualMachineNetworkInterfaceIPConfigurationProperties{
+		Primary:                 to.Ptr(true),
+		PrivateIPAddressVersion: to.Ptr(armcompute.IPVersionsIPv4),
+		Subnet:                  &armcompute.SubResource{ID: to.Ptr(p.cfg.SubnetID)},
+	}
+	if public {
+		address.PublicIPAddressConfiguration = &armcompute.VirtualMachinePublicIPAddressConfiguration{
+			Name: to.Ptr(prefix + "-ip"),
+			SKU:  &armcompute.PublicIPAddressSKU{Name: to.Ptr(armcompute.PublicIPAddressSKUNameStandard), Tier: to.Ptr(armcompute.PublicIPAddressSKUTierRegional)},
+			Tags: pointers(pl.tags),
+			Properties: &armcompute.VirtualMachinePublicIPAddressConfigurationProperties{
+				DeleteOption:             to.Ptr(armcompute.DeleteOptionsDelete),
+				PublicIPAllocationMethod: to.Ptr(armcompute.PublicIPAllocationMethodStatic),
+			},
+		}
+	}
+	nic := &armcompute.VirtualMachineNetworkInterfaceConfiguration{
+		Name: to.Ptr(prefix + "-nic"),
+		Tags: pointers(pl.tags),
+		Properties: &armcompute.VirtualMachineNetworkInterfaceConfigurationProperties{
+			Primary:          to.Ptr(primary),
+			DeleteOption:     to.Ptr(armcompute.DeleteOptionsDelete),
+			IPConfigurations: []*armcompute.VirtualMachineNetworkInterfaceIPConfiguration{{Name: to.Ptr("primary"), Properties: address}},
+		},
+	}
+	if p.cfg.SecurityGroupID != "" {
+		nic.Properties.NetworkSecurityGroup = &armcompute.SubResource{ID: to.Ptr(p.cfg.SecurityGroupID)}
+	}
+	return nic
+}
+
+func (p *Provider) security() *armcompute.SecurityProfile {
+	kind := armcompute.SecurityTypesConfidentialVM
+	if p.cfg.DisableCVM {
+		kind = armcompute.SecurityTypesTrustedLaunch
+	}
+	if p.cfg.DisableCVM && !p.cfg.EnableSecureBoot {
+		return nil
+	}
+	return &armcompute.SecurityProfile{
+		SecurityType: to.Ptr(kind),
+		UefiSettings: &armcompute.UefiSettings{SecureBootEnabled: to.Ptr(p.cfg.EnableSecureBoot), VTpmEnabled: to.Ptr(true)},
+	}
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package azure
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// look answers the VM with its state, or nil when there is none.
+func (p *Provider) look(ctx context.Context, r ref) (*armcompute.VirtualMachine, error) {
+	answer, err := p.cloud.vms.Get(ctx, r.group, r.name, &armcompute.VirtualMachinesClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
+	if absent(err) && !hopeless(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &answer.VirtualMachine, nil
+}
+
+// Provisioning states of a VM ("States and billing status of Azure Virtual
+// Machines", learn.microsoft.com).
+const (
+	provisioningCreating  = "Creating"
+	provisioningUpdating  = "Updating"
+	provisioningSucceeded = "Succeeded"
+	provisioningFailed    = "Failed"
+	provisioningDeleting  = "Deleting"
+)
+
+func provisioning(vm *armcompute.VirtualMachine) string {
+	if vm.Properties == nil {
+		return ""
+	}
+	return deref(vm.Properties.ProvisioningState)
+}
+
+// status answers the rest of the status code that begins with prefix, and its
+// message.
+func status(vm *armcompute.VirtualMachine, prefix string) (code, message string) {
+	if vm.Properties == nil || vm.Properties.InstanceView == nil {
+		return "", ""
+	}
+	for _, s := range vm.Properties.InstanceView.Statuses {
+		if rest, ok := strings.CutPrefix(deref(s.Code), prefix); ok {
+			return rest, deref(s.Message)
+		}
+	}
+	return "", ""
+}
+
+func power(vm *armcompute.VirtualMachine) string {
+	code, _ := status(vm, "PowerState/")
+	return code
+}
+
+// failed says whether the VM's creation has failed. A VM whose guest never said
+// that it was ready counts as failed too for Azure, but it runs.
+func failed(vm *armcompute.VirtualMachine) bool {
+	return provisioning(vm) == provisioningFailed && power(vm) == ""
+}
+
+// failure is why.
+func failure(vm *armcompute.VirtualMachine) error {
+	code, message := status(vm, "ProvisioningState/failed/")
+	if code == "" {
+		code = "Failed"
+	}
+	return &answer{code: code, message: message}
+}
+
+// settled says whether Azure has found a machine for the VM. The address alone
+// does not tell: the interface is made before.
+func settled(vm *armcompute.VirtualMachine) bool {
+	switch power(vm) {
+	case "running", "stopped", "stopping", "deallocated", "deallocating":
+		return true
+	}
+	return provisioning(vm) == provisioningSucceeded || provisioning(vm) == provisioningUpdating
+}
+
+// stateOf answers nothing when it is not known: a list does not tell whether a
+// VM is on.
+func stateOf(vm *armcompute.VirtualMachine) provider.InstanceState {
+	switch {
+	case provisioning(vm) == provisioningDeleting:
+		return provider.StateDeleting
+	case power(vm) == "running":
+		return provider.StateRunning
+	case power(vm) == "starting", provisioning(vm) == provisioningCreating:
+		return provider.StatePending
+	case power(vm) != "", provisioning(vm) == provisioningFailed:
+		return provider.StateStopped
+	}
+	return ""
+}
+
+// describe tells of a VM in our words, without its addresses.
+func (p *Provider) describe(r ref, vm *armcompute.VirtualMachine) *provider.Instance {
+	tags := values(vm.Tags)
+	i := &provider.Instance{ID: p.id(r), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, State: stateOf(vm), Region: deref(vm.Location)}
+	if i.Name == "" {
+		i.Name = r.name
+	}
+	if len(vm.Zones) > 0 {
+		i.Zone = deref(vm.Zones[0])
+	}
+	if vm.Properties != nil {
+		i.Created = deref(vm.Properties.TimeCreated)
+		if vm.Properties.HardwareProfile != nil {
+			i.Type = string(deref(vm.Properties.HardwareProfile.VMSize))
+		}
+	}
+	return i
+}
+
+// primaryNIC answers the resource id of the interface that nodes reach, or
+// nothing while there is none.
+func primaryNIC(vm *armcompute.VirtualMachine) string {
+	if vm.Properties == nil || vm.Properties.NetworkProfile == nil {
+		return ""
+	}
+	list := vm.Properties.NetworkProfile.NetworkInterfaces
+	if len(list) == 0 {
+		return ""
+	}
+	i := slices.IndexFunc(list, func(n *armcompute.NetworkInterfaceReference) bool {
+		return n.Properties != nil && deref(n.Properties.Primary)
+	})
+	return deref(list[max(i, 0)].ID)
+}
+
+// addresses answers none while there are none.
+func (p *Provider) addresses(ctx context.Context, vm *armcompute.VirtualMachine) ([]netip.Addr, error) {
+	id := primaryNIC(vm)
+	if id == "" {
+		return nil, nil
+	}
+	options := &armnetwork.InterfacesClientGetOptions{}
+	if p.cfg.UsePublicIP {
+		options.Expand = to.Ptr("ipConfigurations/publicIPAddress")
+	}
+	nic, err := p.cloud.nics.Get(ctx, part(id, "resourceGroups"), last(id), options)
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.addressesOf(&nic.Interface, nil), nil
+}
+
+// addressesOf answers the public address where that is wanted, else the
+// private one. known are public addresses by their lower-case resource ids, for
+// where the interface tells only ids.
+func (p *Provider) addressesOf(nic *armnetwork.Interface, known map[string]string) []netip.Addr {
+	if nic.Properties == nil {
+		return nil
+	}
+	for _, c := range nic.Properties.IPConfigurations {
+		if c.Properties == nil {
+			continue
+		}
+		text := deref(c.Properties.PrivateIPAddress)
+		if p.cfg.UsePublicIP {
+			text = publicAddress(c.Properties.PublicIPAddress, known)
+		}
+		if addr, err := netip.ParseAddr(text); err == nil {
+			return []netip.Addr{addr}
+		}
+	}
+	return nil
+}
+
+func publicAddress(ip *armnetwork.PublicIPAddress, known map[string]string) string {
+	switch {
+	case ip == nil:
+		return ""
+	case ip.Properties != nil && ip.Properties.IPAddress != nil:
+		return *ip.Properties.IPAddress
+	}
+	return known[strings.ToLower(deref(ip.ID))]
+}
