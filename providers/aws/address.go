@@ -110,69 +110,92 @@ func nicIndex(nic types.InstanceNetworkInterface) int32 {
 }
 
 // addressFor answers the address of an interface, making it if there is none.
-// The call that makes one has no token: what is there is looked up first, and
-// when two have made one the first by id stays.
+// The call that makes one has no token, so several processes may make several:
+// it goes on until there is one and that is the interface's. What an interface
+// has stays, and otherwise the first by id; everybody releases the rest.
 func (p *Provider) addressFor(ctx context.Context, s *session, pl *plan, i *types.Instance, nic types.InstanceNetworkInterface) (*types.Address, error) {
 	index := strconv.Itoa(int(nicIndex(nic)))
-	found, err := s.addressesOf(ctx, id(i), index)
-	if err != nil {
-		return nil, err
-	}
-	if len(found) == 0 {
-		made, err := p.allocate(ctx, s, pl, id(i), index)
+	for w := p.waiter(); ; {
+		found, err := s.addressesOf(ctx, id(i), index)
 		if err != nil {
 			return nil, err
 		}
-		found = []types.Address{*made}
-	}
-	address := &found[0]
-	for _, other := range found {
-		if sdk.ToString(other.NetworkInterfaceId) == sdk.ToString(nic.NetworkInterfaceId) {
-			address = &other
+		if len(found) == 0 {
+			if found, err = p.allocate(ctx, s, pl, id(i), index); err != nil {
+				return nil, err
+			}
+		}
+		first := max(0, slices.IndexFunc(found, func(a types.Address) bool { return has(nic, a) }))
+		if len(found) == 1 && has(nic, found[first]) {
+			return &found[first], nil
+		}
+		if err := s.settle(ctx, nic, found, first); err != nil {
+			return nil, err
+		}
+		if len(found) > 1 {
+			if err := w.wait(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
-	if address.AssociationId != nil {
-		return address, nil
-	}
-	_, err = s.ec2.AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: address.AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
-	if err != nil {
-		return nil, p.undoAddress(ctx, s, address, err)
-	}
-	return address, nil
 }
 
-// allocate makes an address. A call whose outcome is unknown is not repeated:
-// what it made, if it did, is found by its tags.
-func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceID, index string) (*types.Address, error) {
+func has(nic types.InstanceNetworkInterface, a types.Address) bool {
+	return sdk.ToString(a.NetworkInterfaceId) == sdk.ToString(nic.NetworkInterfaceId)
+}
+
+// settle releases all addresses but the first, unless they have come into use
+// meanwhile, and gives that one to the interface. An interface that is gone
+// needs none.
+func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface, found []types.Address, first int) error {
+	for i, a := range found {
+		if i == first {
+			continue
+		}
+		if err := s.release(ctx, a.AllocationId); err != nil && !isCode(err, "InvalidIPAddress.InUse") {
+			return err
+		}
+	}
+	if has(nic, found[first]) {
+		return nil
+	}
+	_, err := s.ec2.AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: found[first].AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
+	switch {
+	case isCode(err, "InvalidAllocationID.NotFound"):
+		return nil // somebody else has decided otherwise
+	case err != nil && refused(err):
+		return errors.Join(err, s.release(ctx, found[first].AllocationId))
+	}
+	return err
+}
+
+// allocate makes an address and answers all that there are then. A call whose
+// outcome is unknown is not repeated: what it made, if it did, is found by its
+// tags.
+func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceID, index string) ([]types.Address, error) {
 	tags := maps.Clone(pl.owned)
 	tags[tagInstance], tags[tagNIC] = instanceID, index
-	out, err := s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{
+	made, err := s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{
 		Domain:            types.DomainTypeVpc,
 		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeElasticIp, Tags: tagList(tags)}},
 	}, func(o *ec2.Options) { o.RetryMaxAttempts = 1 })
-	switch {
-	case err == nil:
-		return &types.Address{AllocationId: out.AllocationId, PublicIp: out.PublicIp}, nil
-	case refused(err):
+	if err != nil && refused(err) {
 		return nil, err
 	}
 	limit, cancel := context.WithTimeout(ctx, p.timing.settle)
 	defer cancel()
-	for w := p.waiter(); w.wait(limit) == nil; {
-		if found, findErr := s.addressesOf(ctx, instanceID, index); findErr == nil && len(found) > 0 {
-			return &found[0], nil
+	for w := p.waiter(); ; {
+		found, findErr := s.addressesOf(ctx, instanceID, index)
+		switch {
+		case findErr == nil && len(found) > 0:
+			return found, nil
+		case w.wait(limit) == nil:
+			continue
+		case err != nil:
+			return nil, err
 		}
+		return []types.Address{{AllocationId: made.AllocationId, PublicIp: made.PublicIp}}, nil
 	}
-	return nil, err
-}
-
-// undoAddress releases an address that cannot be used: its instance has gone
-// while it was made.
-func (p *Provider) undoAddress(ctx context.Context, s *session, address *types.Address, cause error) error {
-	if refused(cause) {
-		cause = errors.Join(cause, s.release(ctx, *address))
-	}
-	return cause
 }
 
 func (s *session) addresses(ctx context.Context, filters []types.Filter) ([]types.Address, error) {
@@ -203,19 +226,24 @@ func (s *session) releaseAll(ctx context.Context, instanceID string) error {
 	}
 	var errs []error
 	for _, address := range found {
-		errs = append(errs, s.release(ctx, address))
+		errs = append(errs, s.free(ctx, address))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *session) release(ctx context.Context, address types.Address) error {
-	if address.AssociationId != nil {
-		_, err := s.ec2.DisassociateAddress(ctx, &ec2.DisassociateAddressInput{AssociationId: address.AssociationId})
+// free takes an address from its interface and releases it.
+func (s *session) free(ctx context.Context, a types.Address) error {
+	if a.AssociationId != nil {
+		_, err := s.ec2.DisassociateAddress(ctx, &ec2.DisassociateAddressInput{AssociationId: a.AssociationId})
 		if err != nil && !isCode(err, "InvalidAssociationID.NotFound") {
 			return err
 		}
 	}
-	_, err := s.ec2.ReleaseAddress(ctx, &ec2.ReleaseAddressInput{AllocationId: address.AllocationId})
+	return s.release(ctx, a.AllocationId)
+}
+
+func (s *session) release(ctx context.Context, allocation *string) error {
+	_, err := s.ec2.ReleaseAddress(ctx, &ec2.ReleaseAddressInput{AllocationId: allocation})
 	if isCode(err, "InvalidAllocationID.NotFound") {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ type verifier struct {
 	p    *Provider
 	s    *session
 	errs []error
-	// imageFound and typeArch are for comparing.
+	// found is the image, if it is right.
 	found image
 }
 
@@ -180,11 +181,10 @@ func (v *verifier) types(ctx context.Context, t template) {
 // quota compares what EC2's own API tells of quotas: that of elastic
 // addresses. The one of virtual CPUs is another service's.
 func (v *verifier) quota(ctx context.Context) {
-	if !v.p.cfg.UsePublicIP {
+	if !v.p.cfg.ElasticIP {
 		return
 	}
-	const name = types.AccountAttributeName("vpc-max-elastic-ips")
-	out, err := v.s.ec2.DescribeAccountAttributes(ctx, &ec2.DescribeAccountAttributesInput{AttributeNames: []types.AccountAttributeName{name}})
+	limit, err := v.s.addressLimit(ctx)
 	if err != nil {
 		v.add(classify("verify the quota of addresses", err))
 		return
@@ -194,14 +194,25 @@ func (v *verifier) quota(ctx context.Context) {
 		v.add(classify("verify the quota of addresses", err))
 		return
 	}
-	for _, attribute := range out.AccountAttributes {
-		for _, value := range attribute.AttributeValues {
-			var limit int
-			if _, err := fmt.Sscan(sdk.ToString(value.AttributeValue), &limit); err == nil && len(used) >= limit && v.p.cfg.ElasticIP {
-				v.add(fmt.Errorf("%w: -aws-elastic-ip (AWS_ELASTIC_IP): %d of %d elastic addresses are taken", provider.ErrQuota, len(used), limit))
-			}
-		}
+	if limit > 0 && len(used) >= limit {
+		v.add(fmt.Errorf("%w: -aws-elastic-ip (AWS_ELASTIC_IP): %d of %d elastic addresses are taken", provider.ErrQuota, len(used), limit))
 	}
+}
+
+// addressLimit answers how many elastic addresses the account may have; 0 if
+// the cloud does not tell.
+func (s *session) addressLimit(ctx context.Context) (int, error) {
+	out, err := s.ec2.DescribeAccountAttributes(ctx, &ec2.DescribeAccountAttributesInput{})
+	if err != nil {
+		return 0, err
+	}
+	for _, attribute := range out.AccountAttributes {
+		if sdk.ToString(attribute.AttributeName) != "vpc-max-elastic-ips" || len(attribute.AttributeValues) == 0 {
+			continue
+		}
+		return strconv.Atoi(sdk.ToString(attribute.AttributeValues[0].AttributeValue))
+	}
+	return 0, nil
 }
 
 // nobody is an id of no instance, for dry runs.

@@ -70,6 +70,8 @@ type checker struct {
 	d    *definition
 	form url.Values
 	used map[string]bool
+	// there are all names in the form and what begins them before a dot.
+	there map[string]bool
 }
 
 // check refuses a form that is not what the definition of the operation says.
@@ -81,7 +83,12 @@ func (d *definition) check(operationName string, form url.Values) *failure {
 	if version := form.Get("Version"); version != d.Metadata.APIVersion {
 		return fail("NoSuchVersion", "The requested version (%s) of service is not valid.", version)
 	}
-	c := &checker{d, form, map[string]bool{"Action": true, "Version": true}}
+	c := &checker{d, form, map[string]bool{"Action": true, "Version": true}, map[string]bool{}}
+	for key := range form {
+		for at := len(key); at > 0; at = strings.LastIndexByte(key[:at], '.') {
+			c.there[key[:at]] = true
+		}
+	}
 	if op.Input != nil {
 		if f := c.structure(d.shape(op.Input), ""); f != nil {
 			return f
@@ -129,14 +136,7 @@ func (c *checker) wireName(name string, m *member) string {
 	return name
 }
 
-func (c *checker) present(at string) bool {
-	for key := range c.form {
-		if key == at || strings.HasPrefix(key, at+".") {
-			return true
-		}
-	}
-	return false
-}
+func (c *checker) present(at string) bool { return c.there[at] }
 
 func (c *checker) value(m *member, at string) *failure {
 	s := c.d.shape(m)

@@ -171,11 +171,10 @@ func (c *Cloud) describeAccountAttributes(r request) (obj, *failure) {
 	if limit == 0 {
 		limit = 5
 	}
-	var list objs
-	for _, name := range r.strings("AttributeName") {
-		list = append(list, obj{"AttributeName": name, "AttributeValues": objs{{"AttributeValue": strconv.Itoa(limit)}}})
-	}
-	return obj{"AccountAttributes": list}, nil
+	return obj{"AccountAttributes": objs{
+		{"AttributeName": "max-instances", "AttributeValues": objs{{"AttributeValue": "20"}}},
+		{"AttributeName": "vpc-max-elastic-ips", "AttributeValues": objs{{"AttributeValue": strconv.Itoa(limit)}}},
+	}}, nil
 }
 
 func (c *Cloud) describeInstanceTypes(r request) (obj, *failure) {
