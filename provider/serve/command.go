@@ -9,9 +9,11 @@ import (
 	"io"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
@@ -26,6 +28,7 @@ type command struct {
 
 	listen, only, junit          string
 	check, schema, version, help bool
+	image                        provider.ImageSource
 }
 
 // mode is a flag of ours.
@@ -41,6 +44,10 @@ func (c *command) modes() []mode {
 		{"check", "", "prove the provider against the contract; it makes instances and deletes them", nil, &c.check},
 		{"run", "REGEXP", "with --check: only the checks whose names match", &c.only, nil},
 		{"junit", "FILE", "with --check: write a JUnit report too", &c.junit, nil},
+		{"import", "LOCATION", "make an image of the cloud from a file, or from an object where the cloud's own store has it; its id goes to standard output", &c.image.Location, nil},
+		{"image-name", "NAME", "with --import: what the cloud shall call the image", &c.image.Name, nil},
+		{"image-format", "FORMAT", "with --import: qcow2, raw, vhd, gcp or ova, when the location's ending does not tell", &c.image.Format, nil},
+		{"image-arch", "ARCH", "with --import: amd64 (the default), arm64 or s390x", &c.image.Arch, nil},
 		{"schema", "", "write the configuration schema as JSON", nil, &c.schema},
 		{"version", "", "write the version", nil, &c.version},
 		{"help", "", "write this text", nil, &c.help},
@@ -77,7 +84,7 @@ func (c *command) validate() error {
 	var chosen []string
 	c.flags.Visit(func(f *flag.Flag) {
 		switch f.Name {
-		case "listen", "check", "schema", "version", "help":
+		case "listen", "check", "import", "schema", "version", "help":
 			chosen = append(chosen, "--"+f.Name)
 		}
 	})
@@ -94,7 +101,10 @@ func (c *command) validate() error {
 	case err != nil:
 		return fmt.Errorf("--run: %w", err)
 	}
-	if c.check || c.listen != "" {
+	if err := c.validateImage(slices.Contains(chosen, "--import")); err != nil {
+		return err
+	}
+	if c.check || c.listen != "" || c.image.Location != "" {
 		c.Cloud.LoadEnv()
 	}
 	return nil

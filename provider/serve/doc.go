@@ -17,9 +17,11 @@
 //   - its own proof, with --check: the checks of package conformance, run over
 //     the wire on the configured cloud, with exit code 0 when none failed, 1
 //     when one did, and 2 when the provider cannot be checked;
+//   - with --import, the way of an image into the cloud, where the provider is a
+//     provider.ImageImporter;
 //   - its own documentation, with --schema (JSON), --version and --help.
 //
-// Flags of the provider may follow --listen and --check. In all modes SIGTERM
+// Flags of the provider may follow --listen, --check and --import. In all modes SIGTERM
 // ends the program: calls that run may finish, within [StopTimeout].
 package serve
 

@@ -34,6 +34,10 @@ func Example() {
 	//   --check                prove the provider against the contract; it makes instances and deletes them
 	//   --run REGEXP           with --check: only the checks whose names match
 	//   --junit FILE           with --check: write a JUnit report too
+	//   --import LOCATION      make an image of the cloud from a file, or from an object where the cloud's own store has it; its id goes to standard output
+	//   --image-name NAME      with --import: what the cloud shall call the image
+	//   --image-format FORMAT  with --import: qcow2, raw, vhd, gcp or ova, when the location's ending does not tell
+	//   --image-arch ARCH      with --import: amd64 (the default), arm64 or s390x
 	//   --schema               write the configuration schema as JSON
 	//   --version              write the version
 	//   --help                 write this text

@@ -96,6 +96,8 @@ func (c *command) run() int {
 		c.Stdout.Write(c.settings.MarshalIndent())
 	case c.check:
 		return c.exit(c.runCheck())
+	case c.image.Location != "":
+		return c.exit(c.importImage())
 	case c.listen != "":
 		return c.exit(c.serveSocket())
 	case socket != "" && c.flags.NFlag() > 0:

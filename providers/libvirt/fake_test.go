@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/xml"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -304,6 +305,14 @@ func (f *fakeDaemon) upload(ctx context.Context, pool, name string, data []byte)
 		v.content = slices.Clone(data)
 		return nil
 	})
+}
+
+func (f *fakeDaemon) uploadFrom(ctx context.Context, pool, name string, from io.Reader, _ int64) error {
+	data, err := io.ReadAll(from)
+	if err != nil {
+		return err
+	}
+	return f.upload(ctx, pool, name, data)
 }
 
 func (f *fakeDaemon) download(ctx context.Context, pool, name string, offset, length uint64) (data []byte, err error) {

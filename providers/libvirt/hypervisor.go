@@ -4,6 +4,7 @@ package libvirt
 
 import (
 	"context"
+	"io"
 
 	lv "github.com/digitalocean/go-libvirt"
 )
@@ -36,6 +37,7 @@ type hypervisor interface {
 	createVolume(ctx context.Context, pool, xml string) error
 	deleteVolume(ctx context.Context, pool, name string) error
 	upload(ctx context.Context, pool, name string, data []byte) error
+	uploadFrom(ctx context.Context, pool, name string, from io.Reader, size int64) error
 	// download answers up to length bytes from an offset.
 	download(ctx context.Context, pool, name string, offset, length uint64) ([]byte, error)
 

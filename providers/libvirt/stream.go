@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 
 	lv "github.com/digitalocean/go-libvirt"
 	"github.com/digitalocean/go-libvirt/socket"
@@ -58,15 +59,24 @@ func (s *stream) Route(h *socket.Header, payload []byte) {
 }
 
 func (c *client) upload(ctx context.Context, pool, name string, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	return c.uploadFrom(ctx, pool, name, bytes.NewReader(data), int64(len(data)))
+}
+
+// uploadFrom takes as long as the caller's context lets it.
+func (c *client) uploadFrom(ctx context.Context, pool, name string, from io.Reader, size int64) error {
 	return c.transfer(ctx, "write volume "+name, func(s *stream) error {
-		if _, err := s.call(procVolumeUpload, transferArguments(pool, name, 0, uint64(len(data)))); err != nil {
+		if _, err := s.call(procVolumeUpload, transferArguments(pool, name, 0, uint64(size))); err != nil {
 			return err
 		}
-		return s.send(data)
+		return s.send(from)
 	})
 }
 
 func (c *client) download(ctx context.Context, pool, name string, offset, length uint64) (data []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	err = c.transfer(ctx, "read volume "+name, func(s *stream) error {
 		if _, err := s.call(procVolumeDownload, transferArguments(pool, name, offset, length)); err != nil {
 			return err
@@ -91,8 +101,6 @@ func transferArguments(pool, name string, offset, length uint64) []byte {
 }
 
 func (c *client) transfer(ctx context.Context, what string, do func(*stream) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
 	conn, err := c.target.dial(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -173,12 +181,20 @@ func (s *stream) put(procedure, status uint32, part []byte) error {
 }
 
 // send writes a volume; the daemon answers once, after the end or at an error.
-func (s *stream) send(data []byte) error {
-	for len(data) > 0 {
-		part := data[:min(len(data), uploadChunk)]
-		data = data[len(part):]
-		if err := s.put(procVolumeUpload, socket.StatusContinue, part); err != nil {
-			return err
+func (s *stream) send(from io.Reader) error {
+	part := make([]byte, uploadChunk)
+	for {
+		n, readErr := io.ReadFull(from, part)
+		if n > 0 {
+			if err := s.put(procVolumeUpload, socket.StatusContinue, part[:n]); err != nil {
+				return err
+			}
+		}
+		if readErr == io.EOF || readErr == io.ErrUnexpectedEOF {
+			break
+		}
+		if readErr != nil {
+			return readErr
 		}
 	}
 	if err := s.put(procVolumeUpload, socket.StatusOK, nil); err != nil {
