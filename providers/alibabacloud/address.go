@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
+	"github.com/alibabacloud-go/tea/dara"
+	vpc "github.com/alibabacloud-go/vpc-20160428/v6/client"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// elastic is an EIP as the cloud describes it.
+type elastic struct {
+	id, name, status string
+	// holder is the instance or interface it is associated with.
+	holder, holderKind string
+	addr               netip.Addr
+	created            time.Time
+	tags               map[string]string
+}
+
+// Statuses of EIPs and kinds of what holds them (DescribeEipAddresses).
+const (
+	eipAvailable   = "Available"
+	eipInUse       = "InUse"
+	eipAssociating = "Associating"
+	holderInstance = "EcsInstance"
+	holderNIC      = "NetworkInterface"
+)
+
+// giveAddress makes the address of its own that a machine's tags ask for.
+func (p *Provider) giveAddress(ctx context.Context, m *machine) error {
+	holder, kind := m.id, holderInstance
+	if m.tags[tagAddress] == addressEgress {
+		if err := p.tagInterface(ctx, m); err != nil {
+			return err
+		}
+		holder, kind = m.second, holderNIC
+	}
+	a, err := p.allocate(ctx, m)
+	if err != nil {
+		return err
+	}
+	if err := p.associate(ctx, a, holder, kind); err != nil {
+		return p.withoutAddress(ctx, m, a, err)
+	}
+	return p.confirm(ctx, m, a, kind)
+}
+
+// confirm looks whether the instance is still there: whoever deleted it
+// meanwhile may not have seen the address. It waits until the cloud shows the
+// address where others look for it.
+func (p *Provider) confirm(ctx context.Context, m *machine, a *elastic, kind string) error {
+	deadline := time.Now().Add(p.pace.visible)
+	for t := p.api.ticker(); ; {
+		seen, err := p.byID(ctx, m.id)
+		switch {
+		case err != nil:
+			return err
+		case seen == nil:
+			return p.withoutAddress(ctx, m, a, fmt.Errorf("%s: %w", m.id, errGone))
+		case kind != holderInstance:
+			return nil
+		case seen.public == a.addr || t.over(deadline):
+			m.public = a.addr
+			return nil
+		}
+		if err := t.wait(ctx); err != nil {
+			return fmt.Errorf("wait for address %s of instance %s: %w", a.id, m.id, err)
+		}
+	}
+}
+
+// withoutAddress releases an address that could not be used.
+func (p *Provider) withoutAddress(ctx context.Context, m *machine, a *elastic, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.pace.undo)
+	defer cancel()
+	if seen, err := p.byID(ctx, m.id); err != nil || seen != nil {
+		return cause // it is released with the instance
+	}
+	if err := p.release(ctx, a); err != nil {
+		return errors.Join(cause, fmt.Errorf("release address %s: %w", a.id, err))
+	}
+	return cause
+}
+
+// tagInterface gives the second interface the tags that RunInstances puts on
+// the first only.
+func (p *Provider) tagInterface(ctx context.Context, m *machine) error {
+	tags := shown(m.tags)
+	_, err := call(ctx, p.api, "ecs:TagResources", p.api.ecs.TagResourcesWithContext, &ecs.TagResourcesRequest{
+		RegionId: new(p.cfg.Region), ResourceType: new("eni"), ResourceId: []*string{new(m.second)},
+		Tag: pairs(tags, func(key, value string) *ecs.TagResourcesRequestTag {
+			return &ecs.TagResourcesRequestTag{Key: new(key), Value: new(value)}
+		}),
+	})
+	return err
+}
+
+// allocate answers the address of a machine. Its client token and parameters
+// come from the machine, so that all who finish it get the same.
+func (p *Provider) allocate(ctx context.Context, m *machine) (*elastic, error) {
+	tags := shown(m.tags)
+	tags[tagInstance] = m.id
+	response, err := call(ctx, p.api, "vpc:AllocateEipAddress", p.api.vpc.AllocateEipAddressWithContext, &vpc.AllocateEipAddressRequest{
+		RegionId: new(p.cfg.Region), Name: new(m.name), Bandwidth: new(strconv.FormatInt(p.cfg.Bandwidth, 10)),
+		InstanceChargeType: new("PostPaid"), InternetChargeType: new("PayByTraffic"), ClientToken: new(clientToken("address", m.id)),
+		Tag: pairs(tags, func(key, value string) *vpc.AllocateEipAddressRequestTag {
+			return &vpc.AllocateEipAddressRequestTag{Key: new(key), Value: new(value)}
+		}),
+	})
+	if hasCode(err, codeMismatch) {
+		return p.allocated(ctx, m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	body := response.Body
+	if body == nil || dara.StringValue(body.AllocationId) == "" {
+		return nil, fmt.Errorf("vpc:AllocateEipAddress: %w: the answer holds no id", provider.ErrUnknown)
+	}
+	return &elastic{id: *body.AllocationId, addr: firstAddr([]*string{body.EipAddress}), tags: tags}, nil
+}
+
+// allocated looks for an address that was made with other settings.
+func (p *Provider) allocated(ctx context.Context, m *machine) (*elastic, error) {
+	deadline := time.Now().Add(p.pace.visible)
+	for t := p.api.ticker(); ; {
+		list, err := p.addressesBy(ctx, map[string]string{tagInstance: m.id})
+		if err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			return list[0], nil
+		}
+		if t.over(deadline) {
+			return nil, fmt.Errorf("%w: the address of instance %s was released", provider.ErrUnavailable, m.id)
+		}
+		if err := t.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// associate repeats until the cloud agrees, which it does not before the
+// instance runs.
+func (p *Provider) associate(ctx context.Context, a *elastic, holder, kind string) error {
+	request := &vpc.AssociateEipAddressRequest{
+		RegionId: new(p.cfg.Region), AllocationId: new(a.id), InstanceId: new(holder), InstanceType: new(kind),
+	}
+	for t := p.api.ticker(); ; {
+		_, err := call(ctx, p.api, "vpc:AssociateEipAddress", p.api.vpc.AssociateEipAddressWithContext, request)
+		if err == nil {
+			return nil
+		}
+		if !busy(err) {
+			return fmt.Errorf("associate address %s with %s: %w", a.id, holder, err)
+		}
+		if hasCode(err, codeEIPStatus) { // such as: an earlier call did it
+			seen, err := p.addressByID(ctx, a.id)
+			if err != nil {
+				return err
+			}
+			if seen != nil && seen.holder == holder {
+				return nil
+			}
+		}
+		if waitErr := t.wait(ctx); waitErr != nil {
+			return errors.Join(waitErr, err)
+		}
+	}
+}
+
+// releaseAll releases the addresses of an instance. Where it has one, it may
+// not be shown before until.
+func (p *Provider) releaseAll(ctx context.Context, instanceID string, until time.Time) error {
+	for t := p.api.ticker(); ; {
+		list, err := p.addressesBy(ctx, map[string]string{tagInstance: instanceID})
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			if err := p.release(ctx, a); err != nil {
+				return fmt.Errorf("release address %s: %w", a.id, err)
+			}
+		}
+		if len(list) > 0 || t.over(until) {
+			return nil
+		}
+		if err := t.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// release repeats until the address is nobody's any more and is gone.
+func (p *Provider) release(ctx context.Context, a *elastic) error {
+	request := &vpc.ReleaseEipAddressRequest{RegionId: new(p.cfg.Region), AllocationId: new(a.id)}
+	for t := p.api.ticker(); ; {
+		if a.status == eipInUse {
+			if err := p.unassociate(ctx, a); err != nil {
+				return err
+			}
+		}
+		_, err := call(ctx, p.api, "vpc:ReleaseEipAddress", p.api.vpc.ReleaseEipAddressWithContext, request)
+		if err == nil || hasCode(err, codeNoAddress) {
+			return nil
+		}
+		if !busy(err) {
+			return err
+		}
+		if waitErr := t.wait(ctx); waitErr != nil {
+			return errors.Join(waitErr, err)
+		}
+		if seen, err := p.addressByID(ctx, a.id); err != nil {
+			return err
+		} else if seen != nil {
+			a = seen
+		}
+	}
+}
+
+func (p *Provider) unassociate(ctx context.Context, a *elastic) error {
+	_, err := call(ctx, p.api, "vpc:UnassociateEipAddress", p.api.vpc.UnassociateEipAddressWithContext, &vpc.UnassociateEipAddressRequest{
+		RegionId: new(p.cfg.Region), AllocationId: new(a.id), InstanceId: new(a.holder), InstanceType: new(a.holderKind),
+	})
+	if hasCode(err, codeNoAddress) || busy(err) || errors.Is(err, provider.ErrNotFound) {
+		return nil // it, or its holder, is on its way already
+	}
+	return err
+}
+
+func (p *Provider) addressByID(ctx context.Context, id string) (*elastic, error) {
+	list, err := p.describeAddresses(ctx, &vpc.DescribeEipAddressesRequest{AllocationId: new(id)})
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+func (p *Provider) addressesBy(ctx context.Context, match map[string]string) ([]*elastic, error) {
+	list, err := p.describeAddresses(ctx, &vpc.DescribeEipAddressesRequest{
+		Tag: pairs(match, func(key, value string) *vpc.DescribeEipAddressesRequestTag {
+			return &vpc.DescribeEipAddressesRequestTag{Key: new(key), Value: new(value)}
+		}),
+	})
+	var own []*elastic
+	for _, a := range list {
+		if provider.HasTags(a.tags, match) {
+			own = append(own, a)
+		}
+	}
+	return own, err
+}
+
+// describeAddresses answers all pages. Pages have numbers only: an address may
+// be missed when others go away meanwhile, and is in the next list.
+func (p *Provider) describeAddresses(ctx context.Context, request *vpc.DescribeEipAddressesRequest) ([]*elastic, error) {
+	const size = 100
+	request.RegionId, request.PageSize = new(p.cfg.Region), new(int32(size))
+	found := map[string]*elastic{}
+	var list []*elastic
+	for page := int32(1); ; page++ {
+		request.PageNumber = new(page)
+		response, err := call(ctx, p.api, "vpc:DescribeEipAddresses", p.api.vpc.DescribeEipAddressesWithContext, request)
+		if err != nil {
+			return nil, err
+		}
+		if response.Body == nil || response.Body.EipAddresses == nil {
+			return list, nil
+		}
+		rows := response.Body.EipAddresses.EipAddress
+		for _, row := range rows {
+			if a := elasticOf(row); found[a.id] == nil {
+				found[a.id] = a
+				list = append(list, a)
+			}
+		}
+		if len(rows) < size {
+			return list, nil
+		}
+	}
+}
+
+func elasticOf(d *vpc.DescribeEipAddressesResponseBodyEipAddressesEipAddress) *elastic {
+	a := &elastic{
+		id: dara.StringValue(d.AllocationId), name: dara.StringValue(d.Name), status: dara.StringValue(d.Status),
+		holder: dara.StringValue(d.InstanceId), holderKind: dara.StringValue(d.InstanceType),
+		addr: firstAddr([]*string{d.IpAddress}), created: timeOf(dara.StringValue(d.AllocationTime)), tags: map[string]string{},
+	}
+	if d.Tags != nil {
+		for _, tag := range d.Tags.Tag {
+			a.tags[dara.StringValue(tag.Key)] = dara.StringValue(tag.Value)
+		}
+	}
+	return a
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	openapi "github.com/alibabacloud-go/darabonba-openapi/v2/models"
+	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
+	"github.com/alibabacloud-go/tea/dara"
+	vpc "github.com/alibabacloud-go/vpc-20160428/v6/client"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// dialer opens connections; tests have one that stays on loopback.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// api is the cloud.
+type api struct {
+	ecs    *ecs.Client
+	vpc    *vpc.Client
+	signer *signer
+	http   *http.Client
+	pace   pace
+}
+
+func newAPI(c Config, at pace, dial dialer) (*api, error) {
+	client, err := newHTTP(c, at, dial)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := newCredentials(c, newSTS(c, client))
+	if err != nil {
+		return nil, err
+	}
+	a := &api{signer: signer, http: client, pace: at}
+	settings := func(endpoint string) *openapi.Config {
+		s := &openapi.Config{Credential: signer, RegionId: new(c.Region), Protocol: new("HTTPS"), HttpClient: caller{client}, UserAgent: new("outrigger")}
+		if endpoint != "" {
+			s.Endpoint = new(endpoint)
+		}
+		return s
+	}
+	if a.ecs, err = ecs.NewClient(settings(c.ECSEndpoint)); err != nil {
+		return nil, fmt.Errorf("%w: ECS client: %w", provider.ErrInvalidArgument, err)
+	}
+	if a.vpc, err = vpc.NewClient(settings(c.VPCEndpoint)); err != nil {
+		return nil, fmt.Errorf("%w: VPC client: %w", provider.ErrInvalidArgument, err)
+	}
+	return a, nil
+}
+
+func newHTTP(c Config, at pace, dial dialer) (*http.Client, error) {
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true,
+		MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+	}
+	if dial == nil {
+		transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, bad("alibabacloud-ca-file", "%v", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, bad("alibabacloud-ca-file", "%s holds no certificate", c.CAFile)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{Transport: transport, Timeout: at.request}, nil
+}
+
+// caller is the SDK's way to have its requests sent by a client of ours, whose
+// connections can be closed.
+type caller struct{ client *http.Client }
+
+// Call implements dara.HttpClient.
+func (c caller) Call(request *http.Request, _ *http.Transport) (*http.Response, error) {
+	return c.client.Do(request)
+}
+
+// attempts is how often a call is made when the cloud is too busy or a reply is
+// lost. All calls can be repeated: they are reads, carry a client token, or say
+// what shall be and not what to change.
+const attempts = 4
+
+// method is a call of the SDK.
+type method[Q, R any] func(context.Context, Q, *dara.RuntimeOptions) (R, error)
+
+// call makes a call until it succeeds or there is no point in another try.
+// action is as RAM names it.
+func call[Q, R any](ctx context.Context, a *api, action string, do method[Q, R], request Q) (R, error) {
+	renewed := false
+	for n := 1; ; n++ {
+		response, err := once(ctx, a, action, do, request)
+		if err == nil {
+			return response, nil
+		}
+		if hasCode(err, codeTokenGone) && !renewed && a.signer.forget() {
+			renewed = true
+			continue
+		}
+		if n == attempts || !worthAnotherTry(ctx, err) {
+			return response, err
+		}
+		if pause(ctx, backoff(a.pace.retry, n)) != nil {
+			return response, err
+		}
+	}
+}
+
+func once[Q, R any](ctx context.Context, a *api, action string, do method[Q, R], request Q) (R, error) {
+	var none R
+	if err := context.Cause(ctx); err != nil {
+		return none, classify(action, err)
+	}
+	if err := a.signer.ensure(ctx); err != nil {
+		return none, classify(action, err)
+	}
+	response, err := do(ctx, request, &dara.RuntimeOptions{})
+	return response, classify(action, err)
+}
+
+// worthAnotherTry is about errors that pass by themselves and soon. What is in
+// the middle of something else is for the caller to wait for.
+func worthAnotherTry(ctx context.Context, err error) bool {
+	var unknown *tls.CertificateVerificationError
+	var dns *net.DNSError
+	switch {
+	case ctx.Err() != nil, busy(err), errors.As(err, &unknown), errors.As(err, &dns) && dns.IsNotFound:
+		return false
+	}
+	return errors.Is(err, provider.ErrUnavailable) || hasCode(err, codeDuplicate)
+}
+
+// backoff doubles with each attempt, and differs between callers.
+func backoff(first time.Duration, attempt int) time.Duration {
+	d := first << (attempt - 1)
+	return d/2 + rand.N(d)
+}
+
+// pause waits before something is tried again.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// ticker paces looks at something that is about to change.
+type ticker struct {
+	next, most, grace time.Duration
+	looks             int
+}
+
+func (a *api) ticker() *ticker { return &ticker{a.pace.poll, a.pace.maxPoll, 20 * a.pace.visible, 0} }
+
+// fewLooks are too few to say that something is not there, unless it is long
+// past the time.
+const fewLooks = 5
+
+// over says whether what the cloud should have shown by then is not there.
+func (t *ticker) over(then time.Time) bool {
+	late := time.Since(then)
+	return late > 0 && (t.looks >= fewLooks || late > t.grace)
+}
+
+// wait pauses, each time longer.
+func (t *ticker) wait(ctx context.Context) error {
+	d := t.next
+	t.next = min(2*t.next, t.most)
+	t.looks++
+	if err := pause(ctx, d); err != nil {
+		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (a *api) close() { a.http.CloseIdleConnections() }

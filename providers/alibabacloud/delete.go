@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// DeleteInstance implements provider.Provider. It also removes what is left of
+// an instance that is gone.
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+	if instanceID == "" {
+		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
+	}
+	if !isID(instanceID) {
+		return nil // the cloud never gave such an id
+	}
+	if err := p.remove(ctx, instanceID); err != nil {
+		return fmt.Errorf("delete instance %s: %w", instanceID, err)
+	}
+	return nil
+}
+
+// remove asks the cloud whose the instance is, unless this process made it.
+func (p *Provider) remove(ctx context.Context, id string) error {
+	note, here := p.memory.madeHere(id)
+	if here {
+		return p.removeMachine(ctx, id, note)
+	}
+	m, err := p.byID(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case m == nil:
+		return p.releaseAll(ctx, id, time.Time{})
+	case !m.ours():
+		return fmt.Errorf("%w: the instance is somebody else's: it lacks the tag %s", provider.ErrPermissionDenied, provider.TagKey)
+	}
+	// The cloud's time of creation has no seconds.
+	return p.removeMachine(ctx, id, made{m.created.Add(time.Minute), m.tags[tagAddress] != ""})
+}
+
+func (p *Provider) removeMachine(ctx context.Context, id string, note made) error {
+	if err := p.terminate(ctx, id, note.at.Add(p.pace.visible)); err != nil {
+		return err
+	}
+	p.memory.rememberDeleted(id)
+	if note.hasAddress {
+		// It may have been made just now, and not be shown yet.
+		if err := p.releaseAll(ctx, id, note.at.Add(p.pace.visible)); err != nil {
+			return err
+		}
+	}
+	p.memory.forgetMade(id)
+	return nil
+}
+
+// terminate repeats until the cloud agrees: it refuses while the instance is
+// being made, and does not know it before until.
+func (p *Provider) terminate(ctx context.Context, id string, until time.Time) error {
+	_, here := p.memory.madeHere(id)
+	request := &ecs.DeleteInstanceRequest{InstanceId: new(id), Force: new(true), ForceStop: new(true)}
+	for t := p.api.ticker(); ; {
+		_, err := call(ctx, p.api, "ecs:DeleteInstance", p.api.ecs.DeleteInstanceWithContext, request)
+		switch {
+		case err == nil:
+			return nil
+		case hasCode(err, codeNoInstance):
+			if !here || t.over(until) || p.memory.isDeleted(id) {
+				return nil
+			}
+		case !busy(err):
+			return err
+		}
+		if waitErr := t.wait(ctx); waitErr != nil {
+			return errors.Join(waitErr, err)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alibabacloud-go/tea/dara"
+	"github.com/alibabacloud-go/tea/tea"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// apiError is an error that the cloud answered.
+type apiError struct {
+	// Action is as RAM names it, such as ecs:RunInstances.
+	Action    string
+	Code      string
+	Status    int
+	Message   string
+	RequestID string
+	class     error
+	hint      string
+}
+
+func (e *apiError) Error() string {
+	text := fmt.Sprintf("%s: %v: %s: %s", e.Action, e.class, e.Code, e.Message)
+	if e.RequestID != "" {
+		text += " (request " + e.RequestID + ")"
+	}
+	if e.hint != "" {
+		text += "; " + e.hint
+	}
+	return text
+}
+
+func (e *apiError) Unwrap() error { return e.class }
+
+// rule gives codes that match a pattern a class. The first that matches counts.
+type rule struct {
+	pattern *regexp.Regexp
+	class   error
+	hint    string
+}
+
+func codes(pattern string, class error, hint string) rule {
+	return rule{regexp.MustCompile("^(?:" + pattern + ")$"), class, hint}
+}
+
+// rules are from the error tables of the API's pages (RunInstances,
+// DeleteInstance, AllocateEipAddress, common errors of ECS and VPC).
+var rules = []rule{
+	codes(`Throttling(\..*)?|ServiceUnavailable(\..*)?|InternalError|.*\.InternalError|Idempotence\.Processing|LastTokenProcessing|IncorrectInstanceStatus(\..*)?|IncorrectEipStatus|TaskConflict|OperationConflict|.*InvalidOperation\.Conflict|IncorrectStatus(\..*)?|OperationDenied\.ResourceControl`,
+		provider.ErrUnavailable, ""),
+	codes(`OperationDenied\.NoStock|.*\.NoStock|ResourceNotAvailable|OperationDenied\.ZoneSystemCategoryNotMatch|InvalidInstanceType\.ZoneNotSupported|InstanceType\.Offline|InvalidResourceType\.NotSupported|Zone\.NotOnSale|Zone\.NotOpen|InvalidVSwitchId\.IpNotEnough|OperationDenied\.InsufficientStock`,
+		provider.ErrCapacity, ""),
+	codes(`Quota.*|.*QuotaExceed.*|.*\.QuotaExceeded|.*LimitExceed.*|InstanceQuotaExceed`,
+		provider.ErrQuota, "ask for more in the quota centre"),
+	codes(`InsufficientBalance|Account\.Arrearage|Arrearage|.*\.Arrearage`, provider.ErrQuota, "the account has no money left"),
+	codes(`InvalidTimeStamp\..*|IllegalTimestamp`, provider.ErrUnauthenticated, "the clock of this machine is wrong"),
+	codes(`InvalidSecurityToken.*|SecurityToken.*`, provider.ErrUnauthenticated, "the STS token is wrong or has expired"),
+	codes(`InvalidAccessKeyId.*|InvalidAccessKeySecret|SignatureDoesNotMatch|IncompleteSignature|SignatureNonceUsed|MissingAccessKeyId|.*AccessKeyDisabled|UnsupportedSignature.*`,
+		provider.ErrUnauthenticated, "look at ALIBABACLOUD_ACCESS_KEY_ID and ALIBABACLOUD_ACCESS_KEY_SECRET"),
+	codes(`Forbidden(\..*)?|NoPermission|.*\.Unauthorized|UnauthorizedOperation|InvalidOperation\.DeletionProtection`, provider.ErrPermissionDenied, ""),
+	codes(`InvalidRegionId.*|UnknownRegion`, provider.ErrInvalidArgument, "look at REGION"),
+	codes(`.*\.NotFound(\..*)?|.*NotFound|.*NotExist(s)?`, provider.ErrNotFound, ""),
+	codes(`.*AlreadyExist(s)?`, provider.ErrAlreadyExists, ""),
+	codes(`Invalid.*|Missing.*|.*\.Malformed|.*NotSupported.*|.*SizeExceeded|ImageNotSupport.*|OperationDenied.*|IncorrectImageStatus|Unsupported.*`, provider.ErrInvalidArgument, ""),
+}
+
+// classOf answers the class of a code, or that of an HTTP status.
+func classOf(code string, status int) error {
+	class, _ := ruleOf(code, status)
+	return class
+}
+
+func ruleOf(code string, status int) (class error, hint string) {
+	for _, r := range rules {
+		if r.pattern.MatchString(code) {
+			return r.class, r.hint
+		}
+	}
+	switch {
+	case status == 429 || status >= 500:
+		return provider.ErrUnavailable, ""
+	case status == 401:
+		return provider.ErrUnauthenticated, ""
+	case status == 403:
+		return provider.ErrPermissionDenied, ""
+	}
+	return provider.ErrUnknown, ""
+}
+
+// sdkText is what the SDK writes around a message.
+var sdkText = regexp.MustCompile(`^code: \d+, (.*?) request id: (\S*)$`)
+
+// classify gives what the SDK or the connection said a class. action is as RAM
+// names it.
+func classify(action string, err error) error {
+	if err == nil || provider.Class(err) != provider.ErrUnknown {
+		return err
+	}
+	var said *tea.SDKError
+	var lost *url.Error
+	switch {
+	case errors.As(err, &said):
+		return fromSDK(action, said)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: %w: %w", action, provider.ErrUnavailable, bare(err))
+	case errors.As(err, &lost):
+		return fmt.Errorf("%s: %w: %s: %w%s", action, provider.ErrUnavailable, hostOf(lost), lost.Err, connectionHint(lost.Err))
+	}
+	return fmt.Errorf("%s: %w: %w", action, provider.ErrUnavailable, err)
+}
+
+// bare takes the URL off an error: its query holds the user-data.
+func bare(err error) error {
+	var lost *url.Error
+	if errors.As(err, &lost) {
+		return lost.Err
+	}
+	return err
+}
+
+func hostOf(lost *url.Error) string {
+	if u, err := url.Parse(lost.URL); err == nil {
+		return u.Host
+	}
+	return "the endpoint"
+}
+
+func connectionHint(err error) string {
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid) {
+		return "; certificates to trust: -alibabacloud-ca-file (ALIBABACLOUD_CA_FILE)"
+	}
+	if strings.Contains(err.Error(), "no such host") {
+		return "; look at REGION, or set the endpoints"
+	}
+	return ""
+}
+
+func fromSDK(action string, said *tea.SDKError) error {
+	e := &apiError{Action: action, Code: dara.StringValue(said.Code), Status: dara.IntValue(said.StatusCode), Message: dara.StringValue(said.Message)}
+	if match := sdkText.FindStringSubmatch(e.Message); match != nil {
+		e.Message, e.RequestID = match[1], match[2]
+	}
+	e.class, e.hint = ruleOf(e.Code, e.Status)
+	if e.class == provider.ErrPermissionDenied && e.hint == "" {
+		e.hint = "the RAM policy of the credentials must allow " + action
+	}
+	return e
+}
+
+// hasCode says whether the cloud answered one of these codes.
+func hasCode(err error, codes ...string) bool {
+	var e *apiError
+	return errors.As(err, &e) && slices.Contains(codes, e.Code)
+}
+
+// Codes that the provider decides by.
+const (
+	codeNoInstance   = "InvalidInstanceId.NotFound"
+	codeNoAddress    = "InvalidAllocationId.NotFound"
+	codeMismatch     = "IdempotentParameterMismatch"
+	codeDryRun       = "DryRunOperation"
+	codeStatus       = "IncorrectInstanceStatus"
+	codeEIPStatus    = "IncorrectEipStatus"
+	codeTokenGone    = "InvalidSecurityToken.Expired"
+	codeDuplicate    = "SignatureNonceUsed"
+	codeWrongVSwitch = "InvalidVSwitchId.NotFound"
+)
+
+// busy says whether the resource is in the middle of something else.
+func busy(err error) bool {
+	var e *apiError
+	return errors.As(err, &e) && (strings.HasPrefix(e.Code, codeStatus) || e.Code == codeEIPStatus || e.Code == "TaskConflict" ||
+		e.Code == "OperationConflict" || strings.HasPrefix(e.Code, "IncorrectStatus") || strings.HasSuffix(e.Code, "InvalidOperation.Conflict"))
+}

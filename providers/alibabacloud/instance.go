@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"time"
+
+	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
+	"github.com/alibabacloud-go/tea/dara"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// machine is an instance as the cloud describes it.
+type machine struct {
+	id, name, status   string
+	zone, region, kind string
+	created            time.Time
+	tags               map[string]string
+	private, public    netip.Addr
+	primaryNIC, second string // ids of interfaces
+}
+
+// Statuses of instances (DescribeInstances, Status).
+const (
+	statusPending  = "Pending"
+	statusStarting = "Starting"
+	statusRunning  = "Running"
+	statusStopping = "Stopping"
+	statusStopped  = "Stopped"
+)
+
+type described = ecs.DescribeInstancesResponseBodyInstancesInstance
+
+func machineOf(d *described) *machine {
+	m := &machine{
+		id: dara.StringValue(d.InstanceId), name: dara.StringValue(d.InstanceName), status: dara.StringValue(d.Status),
+		zone: dara.StringValue(d.ZoneId), region: dara.StringValue(d.RegionId), kind: dara.StringValue(d.InstanceType),
+		created: timeOf(dara.StringValue(d.CreationTime)), tags: map[string]string{},
+	}
+	if d.Tags != nil {
+		for _, tag := range d.Tags.Tag {
+			m.tags[dara.StringValue(tag.TagKey)] = dara.StringValue(tag.TagValue)
+		}
+	}
+	if d.VpcAttributes != nil && d.VpcAttributes.PrivateIpAddress != nil {
+		m.private = firstAddr(d.VpcAttributes.PrivateIpAddress.IpAddress)
+	}
+	if d.PublicIpAddress != nil {
+		m.public = firstAddr(d.PublicIpAddress.IpAddress)
+	}
+	if d.EipAddress != nil && !m.public.IsValid() {
+		m.public = firstAddr([]*string{d.EipAddress.IpAddress})
+	}
+	if d.NetworkInterfaces != nil {
+		for _, nic := range d.NetworkInterfaces.NetworkInterface {
+			if dara.StringValue(nic.Type) == "Primary" {
+				m.primaryNIC = dara.StringValue(nic.NetworkInterfaceId)
+			} else {
+				m.second = dara.StringValue(nic.NetworkInterfaceId)
+			}
+		}
+	}
+	return m
+}
+
+func firstAddr(texts []*string) netip.Addr {
+	for _, text := range texts {
+		if addr, err := netip.ParseAddr(dara.StringValue(text)); err == nil {
+			return addr
+		}
+	}
+	return netip.Addr{}
+}
+
+// timeOf reads the cloud's times, which may lack seconds.
+func timeOf(text string) time.Time {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UTC()
+		}
+	}
+	return time.Time{}
+}
+
+// ours says whether an instance was made by this provider.
+func (m *machine) ours() bool { return m.tags[provider.TagKey] != "" }
+
+// key is the sandbox id.
+func (m *machine) key() string { return m.tags[provider.TagKey] }
+
+// address is that by which nodes reach it, if it has one yet.
+func (p *Provider) address(m *machine) (netip.Addr, bool) {
+	addr := m.private
+	if p.cfg.UsePublicIP {
+		addr = m.public
+	}
+	return addr, addr.IsValid()
+}
+
+// answer tells of an instance in the contract's words.
+func (p *Provider) answer(m *machine) *provider.Instance {
+	i := &provider.Instance{
+		ID: m.id, Name: m.name, Key: m.key(), Tags: shown(m.tags), Created: m.created, State: p.state(m),
+		Zone: m.zone, Region: m.region, Type: m.kind,
+	}
+	if addr, ok := p.address(m); ok {
+		i.IPs = []netip.Addr{addr}
+	}
+	return i
+}
+
+func (p *Provider) state(m *machine) provider.InstanceState {
+	if p.memory.isDeleted(m.id) {
+		return provider.StateDeleting
+	}
+	switch m.status {
+	case statusPending, statusStarting:
+		return provider.StatePending
+	case statusRunning:
+		return provider.StateRunning
+	case statusStopping, statusStopped:
+		return provider.StateStopped
+	}
+	return ""
+}
+
+var idSyntax = regexp.MustCompile(`^i-[0-9a-z]{4,60}$`)
+
+// isID says whether the cloud could have given an id.
+func isID(id string) bool { return idSyntax.MatchString(id) }
+
+// describeInstances answers all pages.
+func (p *Provider) describeInstances(ctx context.Context, request *ecs.DescribeInstancesRequest) ([]*machine, error) {
+	request.RegionId, request.MaxResults = new(p.cfg.Region), new(int32(100))
+	var list []*machine
+	for {
+		response, err := call(ctx, p.api, "ecs:DescribeInstances", p.api.ecs.DescribeInstancesWithContext, request)
+		if err != nil {
+			return nil, err
+		}
+		body := response.Body
+		if body == nil || body.Instances == nil {
+			return list, nil
+		}
+		for _, d := range body.Instances.Instance {
+			list = append(list, machineOf(d))
+		}
+		if dara.StringValue(body.NextToken) == "" {
+			return list, nil
+		}
+		request.NextToken = body.NextToken
+	}
+}
+
+// byID answers nil when the cloud shows no such instance.
+func (p *Provider) byID(ctx context.Context, id string) (*machine, error) {
+	ids, err := json.Marshal([]string{id})
+	if err != nil {
+		return nil, fmt.Errorf("encode %q: %w", id, err)
+	}
+	list, err := p.describeInstances(ctx, &ecs.DescribeInstancesRequest{InstanceIds: new(string(ids))})
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(list, func(m *machine) bool { return m.id == id }); i >= 0 {
+		return list[i], nil
+	}
+	return nil, nil
+}
+
+func (p *Provider) byTags(ctx context.Context, match map[string]string) ([]*machine, error) {
+	list, err := p.describeInstances(ctx, &ecs.DescribeInstancesRequest{
+		Tag: pairs(match, func(key, value string) *ecs.DescribeInstancesRequestTag {
+			return &ecs.DescribeInstancesRequestTag{Key: new(key), Value: new(value)}
+		}),
+	})
+	// The cloud takes an empty value for any value.
+	return slices.DeleteFunc(list, func(m *machine) bool { return !provider.HasTags(m.tags, match) }), err
+}
+
+// owned answers an instance that exists and is ours.
+func (p *Provider) owned(ctx context.Context, what, id string) (*machine, error) {
+	if !isID(id) {
+		return nil, fmt.Errorf("%s: %w: no instance %q: ids are like i-2ze1w9aj2aonwckv64cw", what, provider.ErrNotFound, id)
+	}
+	m, err := p.byID(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", what, id, err)
+	}
+	if m == nil || !m.ours() {
+		return nil, fmt.Errorf("%s: %w: no instance %s of ours in %s", what, provider.ErrNotFound, id, p.cfg.Region)
+	}
+	return m, nil
+}
+
+// GetInstance implements provider.Getter.
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+	m, err := p.owned(ctx, "get instance", instanceID)
+	if err != nil {
+		return nil, err
+	}
+	return p.answer(m), nil
+}
+
+// ListInstances implements provider.Lister. It also shows addresses that have
+// outlived their instance, under its id.
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	if len(match) == 0 {
+		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
+	}
+	if len(match) > maxTags {
+		return nil, fmt.Errorf("%w: list instances: %d tags to match; the cloud allows %d", provider.ErrInvalidArgument, len(match), maxTags)
+	}
+	match = fitAll(match)
+	machines, err := p.byTags(ctx, match)
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
+	}
+	var list []provider.Instance
+	there := map[string]bool{}
+	for _, m := range machines {
+		if m.ours() {
+			there[m.id] = true
+			list = append(list, *p.answer(m))
+		}
+	}
+	left, err := p.addressesBy(ctx, match)
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
+	}
+	for _, a := range left {
+		if id := a.tags[tagInstance]; id != "" && !there[id] {
+			there[id] = true
+			list = append(list, provider.Instance{
+				ID: id, Name: a.name, Key: a.tags[provider.TagKey], Tags: shown(a.tags), Created: a.created, Region: p.cfg.Region,
+			})
+		}
+	}
+	return list, nil
+}

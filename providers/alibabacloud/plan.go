@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+
+	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// maxUserData is the cloud's limit before base64 (RunInstances, UserData).
+const maxUserData = 32 << 10
+
+// plan is an instance to be made.
+type plan struct {
+	key, name, image, userData string
+	// tags go on everything, also, with more, on the instance.
+	tags map[string]string
+	// owner are the tags by which an instance of the same key is found.
+	owner    map[string]string
+	address  string // for what it has an address of its own
+	multiNIC bool
+	targets  []target
+}
+
+// target is a place where the instance may be made.
+type target struct{ kind, vswitch, zone string }
+
+func (t target) String() string {
+	if t.zone == "" {
+		return t.kind + " in " + t.vswitch
+	}
+	return t.kind + " in " + t.vswitch + " (" + t.zone + ")"
+}
+
+func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*plan, error) {
+	if len(spec.Volumes) > 0 {
+		return nil, fmt.Errorf("%w: volumes: this provider attaches none", provider.ErrInvalidArgument)
+	}
+	pl := &plan{key: key, name: provider.InstanceName(podName, key), image: p.cfg.ImageID, multiNIC: spec.MultiNic}
+	if spec.Image != "" {
+		pl.image = spec.Image
+	}
+	var err error
+	if pl.userData, err = userDataOf(cloudConfig); err != nil {
+		return nil, err
+	}
+	if pl.tags, err = p.allTags(key, spec.Tags); err != nil {
+		return nil, err
+	}
+	pl.owner = map[string]string{provider.TagKey: key}
+	if cluster, ok := pl.tags[provider.TagCluster]; ok {
+		pl.owner[provider.TagCluster] = cluster
+	}
+	switch {
+	case spec.MultiNic:
+		pl.address = addressEgress
+	case p.cfg.UsePublicIP && p.cfg.PublicIP == publicEIP:
+		pl.address = addressPrimary
+	}
+	if spec.MultiNic && p.cfg.UsePublicIP && p.cfg.PublicIP == publicEIP {
+		return nil, fmt.Errorf("%w: a second interface and -alibabacloud-public-ip=%s (ALIBABACLOUD_PUBLIC_IP) do not go together: use bandwidth", provider.ErrInvalidArgument, publicEIP)
+	}
+	pl.targets, err = p.targets(ctx, spec)
+	return pl, err
+}
+
+func userDataOf(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
+	if cloudConfig == nil {
+		return "", nil
+	}
+	text, err := cloudConfig.Generate()
+	if err != nil {
+		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	}
+	if len(text) > maxUserData {
+		return "", fmt.Errorf("%w: user-data has %d bytes; the cloud takes %d", provider.ErrInvalidArgument, len(text), maxUserData)
+	}
+	return base64.StdEncoding.EncodeToString([]byte(text)), nil
+}
+
+// token is the client token of a generation: of the instances of a key that
+// are made one after the other, each when the one before is gone.
+func (pl *plan) token(generation int) string {
+	return clientToken("instance", pl.owner[provider.TagCluster], pl.key, strconv.Itoa(generation))
+}
+
+// request is for one call: its tag of the attempt is in no other.
+func (p *Provider) request(pl *plan, to target, generation int) *ecs.RunInstancesRequest {
+	tags := maps.Clone(pl.tags)
+	tags[tagAttempt] = rand.Text()
+	if pl.address != "" {
+		tags[tagAddress] = pl.address
+	}
+	r := &ecs.RunInstancesRequest{
+		RegionId: new(p.cfg.Region), ImageId: new(pl.image), InstanceType: new(to.kind), VSwitchId: new(to.vswitch),
+		InstanceName: new(pl.name), Amount: new(int32(1)), MinAmount: new(int32(1)), ClientToken: new(pl.token(generation)),
+		InstanceChargeType: new("PostPaid"), SpotStrategy: new(p.cfg.Spot), HttpEndpoint: new("enabled"), HttpTokens: new(p.cfg.HTTPTokens),
+		SystemDisk: &ecs.RunInstancesRequestSystemDisk{Category: new(p.cfg.DiskCategory), Size: new(strconv.FormatInt(p.cfg.DiskSize, 10))},
+		Tag: pairs(tags, func(key, value string) *ecs.RunInstancesRequestTag {
+			return &ecs.RunInstancesRequestTag{Key: new(key), Value: new(value)}
+		}),
+	}
+	for _, group := range p.cfg.SecurityGroups {
+		r.SecurityGroupIds = append(r.SecurityGroupIds, new(group))
+	}
+	if pl.userData != "" {
+		r.UserData = new(pl.userData)
+	}
+	if !p.cfg.DisableCVM {
+		r.SecurityOptions = &ecs.RunInstancesRequestSecurityOptions{ConfidentialComputingMode: new("TDX")}
+	}
+	p.options(r, pl)
+	return r
+}
+
+// options fills what only some configurations have.
+func (p *Provider) options(r *ecs.RunInstancesRequest, pl *plan) {
+	if p.cfg.KeyPair != "" {
+		r.KeyPairName = new(p.cfg.KeyPair)
+	}
+	if p.cfg.Spot == spotLimited {
+		limit, _ := strconv.ParseFloat(p.cfg.SpotLimit, 32) // validate has seen it
+		r.SpotPriceLimit = new(float32(limit))
+	}
+	if p.cfg.UsePublicIP && p.cfg.PublicIP != publicEIP {
+		r.InternetChargeType, r.InternetMaxBandwidthOut = new("PayByTraffic"), new(int32(p.cfg.Bandwidth))
+	}
+	if pl.multiNIC {
+		// It takes vSwitch and groups from the instance, and goes away with it.
+		r.NetworkInterface = []*ecs.RunInstancesRequestNetworkInterface{{InstanceType: new("Secondary"), DeleteOnRelease: new(true)}}
+	}
+}
+
+// run makes an instance, in the first place from pl.targets on that has
+// capacity. Places that have none are taken off the list.
+func (p *Provider) run(ctx context.Context, pl *plan, generation int) (string, error) {
+	var full []error
+	for len(pl.targets) > 0 {
+		to := pl.targets[0]
+		response, err := call(ctx, p.api, "ecs:RunInstances", p.api.ecs.RunInstancesWithContext, p.request(pl, to, generation))
+		if err == nil {
+			body := response.Body
+			if body == nil || body.InstanceIdSets == nil || len(body.InstanceIdSets.InstanceIdSet) != 1 {
+				return "", fmt.Errorf("ecs:RunInstances: %w: the answer does not hold one instance id", provider.ErrUnknown)
+			}
+			return *body.InstanceIdSets.InstanceIdSet[0], nil
+		}
+		if !errors.Is(err, provider.ErrCapacity) {
+			return "", p.blame(pl, to, err)
+		}
+		full = append(full, fmt.Errorf("%s: %w", to, err))
+		pl.targets = pl.targets[1:]
+	}
+	return "", errors.Join(full...)
+}
+
+// blame names what of the request a refusal is about.
+func (p *Provider) blame(pl *plan, to target, err error) error {
+	if errors.Is(err, provider.ErrNotFound) || errors.Is(err, provider.ErrInvalidArgument) {
+		return fmt.Errorf("%w: image %q (IMAGEID), type %q, vSwitch %s (VSWITCH_ID), security groups %v (SECURITY_GROUP_IDS): %w",
+			provider.ErrInvalidArgument, pl.image, to.kind, to.vswitch, p.cfg.SecurityGroups, err)
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
+	"github.com/alibabacloud-go/tea/dara"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// PowerOff implements provider.PowerController. The instance costs as much as
+// before: a cheaper stop gives its public address away.
+func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
+	return p.power(ctx, "power off", instanceID, statusStopped, func() error {
+		_, err := call(ctx, p.api, "ecs:StopInstance", p.api.ecs.StopInstanceWithContext,
+			&ecs.StopInstanceRequest{InstanceId: new(instanceID), ForceStop: new(true), StoppedMode: new("KeepCharging")})
+		return err
+	})
+}
+
+// PowerOn implements provider.PowerController.
+func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
+	return p.power(ctx, "power on", instanceID, statusRunning, func() error {
+		_, err := call(ctx, p.api, "ecs:StartInstance", p.api.ecs.StartInstanceWithContext, &ecs.StartInstanceRequest{InstanceId: new(instanceID)})
+		return err
+	})
+}
+
+// settling are the statuses that pass by themselves, and into what.
+var settling = map[string]string{statusPending: statusRunning, statusStarting: statusRunning, statusStopping: statusStopped}
+
+// power waits while the instance is between states, and returns when it is in
+// the wanted one or on its way there.
+func (p *Provider) power(ctx context.Context, what, id, wanted string, order func() error) error {
+	for t := p.api.ticker(); ; {
+		m, err := p.owned(ctx, what, id)
+		switch {
+		case err != nil:
+			return err
+		case p.memory.isDeleted(id):
+			return fmt.Errorf("%s: %w: instance %s is being deleted", what, provider.ErrNotFound, id)
+		case m.status == wanted, settling[m.status] == wanted && m.status != statusPending:
+			return nil
+		}
+		if settling[m.status] == "" {
+			err = order()
+			if err == nil {
+				return nil
+			}
+			if !busy(err) && !errors.Is(err, provider.ErrNotFound) {
+				return fmt.Errorf("%s %s: %w", what, id, err)
+			}
+		}
+		if waitErr := t.wait(ctx); waitErr != nil {
+			return fmt.Errorf("%s %s: %w", what, id, errors.Join(waitErr, err))
+		}
+	}
+}
+
+// Console implements provider.ConsoleReader. The cloud keeps the last 64 KB or
+// so, and is some seconds late.
+func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
+	if tailBytes < 0 {
+		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
+	}
+	if _, err := p.owned(ctx, "console", instanceID); err != nil {
+		return nil, err
+	}
+	response, err := call(ctx, p.api, "ecs:GetInstanceConsoleOutput", p.api.ecs.GetInstanceConsoleOutputWithContext,
+		&ecs.GetInstanceConsoleOutputRequest{RegionId: new(p.cfg.Region), InstanceId: new(instanceID)})
+	if err != nil {
+		return nil, fmt.Errorf("console of %s: %w", instanceID, err)
+	}
+	if response.Body == nil {
+		return nil, nil
+	}
+	text, err := base64.StdEncoding.DecodeString(dara.StringValue(response.Body.ConsoleOutput))
+	if err != nil {
+		return nil, fmt.Errorf("console of %s: %w: %w", instanceID, provider.ErrUnknown, err)
+	}
+	return text[max(0, int64(len(text))-tailBytes):], nil
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"errors"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Provider makes ECS instances in the vSwitches of one VPC. Several processes
+// may have one with the same configuration.
+type Provider struct {
+	cfg    Config
+	api    *api
+	pace   pace
+	memory *memory
+	places placeCache
+	types  typeCache
+}
+
+var (
+	_ provider.Provider           = (*Provider)(nil)
+	_ provider.Lister             = (*Provider)(nil)
+	_ provider.Getter             = (*Provider)(nil)
+	_ provider.ConsoleReader      = (*Provider)(nil)
+	_ provider.PowerController    = (*Provider)(nil)
+	_ provider.InstanceTypeLister = (*Provider)(nil)
+)
+
+// New checks cfg. It asks the cloud nothing: ConfigVerifier does.
+func New(cfg Config) (*Provider, error) { return open(cfg, standardPace(), nil) }
+
+func open(cfg Config, at pace, dial dialer) (*Provider, error) {
+	configErr := cfg.validate()
+	a, err := newAPI(cfg, at, dial)
+	if err := errors.Join(configErr, err); err != nil {
+		return nil, err
+	}
+	return &Provider{cfg: cfg, api: a, pace: at, memory: newMemory()}, nil
+}
+
+// Teardown closes the connections; VMs run on.
+func (p *Provider) Teardown() error {
+	p.api.close()
+	return nil
+}
