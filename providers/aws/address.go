@@ -43,8 +43,8 @@ func (p *Provider) reachable(ctx context.Context, s *session, pl *plan, i *types
 
 // await asks until the instance is as wanted. It answers what it knows last.
 func (p *Provider) await(ctx context.Context, s *session, i *types.Instance, ready func(*types.Instance) bool) (*types.Instance, error) {
-	for w := p.waiter(); ; {
-		found, err := p.find(ctx, s, id(i), true)
+	for w := p.patience(0); ; {
+		found, err := p.find(ctx, s, id(i), p.timing.token) // it is there
 		switch {
 		case err != nil:
 			return i, err
@@ -55,7 +55,7 @@ func (p *Provider) await(ctx context.Context, s *session, i *types.Instance, rea
 		case ready(found):
 			return found, nil
 		}
-		if err := w.wait(ctx); err != nil {
+		if _, err := w.again(ctx); err != nil {
 			return found, err
 		}
 	}
@@ -115,7 +115,7 @@ func nicIndex(nic types.InstanceNetworkInterface) int32 {
 // has stays, and otherwise the first by id; everybody releases the rest.
 func (p *Provider) addressFor(ctx context.Context, s *session, pl *plan, i *types.Instance, nic types.InstanceNetworkInterface) (*types.Address, error) {
 	index := strconv.Itoa(int(nicIndex(nic)))
-	for w := p.waiter(); ; {
+	for w := p.patience(0); ; {
 		found, err := s.addressesOf(ctx, id(i), index)
 		if err != nil {
 			return nil, err
@@ -133,7 +133,7 @@ func (p *Provider) addressFor(ctx context.Context, s *session, pl *plan, i *type
 			return nil, err
 		}
 		if len(found) > 1 {
-			if err := w.wait(ctx); err != nil {
+			if _, err := w.again(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -182,16 +182,14 @@ func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceI
 	if err != nil && refused(err) {
 		return nil, err
 	}
-	limit, cancel := context.WithTimeout(ctx, p.timing.settle)
-	defer cancel()
-	for w := p.waiter(); ; {
+	for w := p.patience(p.timing.settle); ; {
 		found, findErr := s.addressesOf(ctx, instanceID, index)
-		switch {
-		case findErr == nil && len(found) > 0:
+		if findErr == nil && len(found) > 0 {
 			return found, nil
-		case w.wait(limit) == nil:
+		}
+		if more, waitErr := w.again(ctx); more {
 			continue
-		case err != nil:
+		} else if err = cmp.Or(err, waitErr); err != nil {
 			return nil, err
 		}
 		return []types.Address{{AllocationId: made.AllocationId, PublicIp: made.PublicIp}}, nil

@@ -162,9 +162,7 @@ func (s *session) lookUp(ctx context.Context, pl *plan) (*types.Instance, int, e
 // findByToken answers the instance that EC2 says there is, nil when it has
 // ended. One that is not shown after all that time ended long ago.
 func (p *Provider) findByToken(ctx context.Context, s *session, token string) (*types.Instance, error) {
-	limit, cancel := context.WithTimeout(ctx, p.timing.token)
-	defer cancel()
-	for w := p.waiter(); ; {
+	for w := p.patience(p.timing.token); ; {
 		found, err := s.describe(ctx, []types.Filter{filter("client-token", token)})
 		if err != nil {
 			return nil, classify("look for the instance of the token", err)
@@ -174,8 +172,11 @@ func (p *Provider) findByToken(ctx context.Context, s *session, token string) (*
 				return &i, nil
 			}
 		}
-		if len(found) > 0 || w.wait(limit) != nil {
-			return nil, ctx.Err()
+		if len(found) > 0 {
+			return nil, nil
+		}
+		if more, err := w.again(ctx); !more {
+			return nil, err
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (p *Provider) delete(ctx context.Context, instanceID string) error {
 	if err != nil {
 		return err
 	}
-	i, err := p.find(ctx, s, instanceID, true)
+	i, err := p.find(ctx, s, instanceID, p.timing.settle)
 	switch {
 	case err != nil:
 		return err

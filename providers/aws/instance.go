@@ -105,24 +105,26 @@ func (s *session) describe(ctx context.Context, filters []types.Filter) ([]types
 	return list, nil
 }
 
-// find answers an instance of ours, nil if there is none even after a while.
-// settle false asks once.
-func (p *Provider) find(ctx context.Context, s *session, instanceID string, settle bool) (*types.Instance, error) {
+// once asks once.
+const once = -1
+
+// find answers an instance, nil if there is none even after a while.
+func (p *Provider) find(ctx context.Context, s *session, instanceID string, limit time.Duration) (*types.Instance, error) {
 	if !instanceSyntax.MatchString(instanceID) {
 		return nil, nil
 	}
-	limit, cancel := context.WithTimeout(ctx, p.timing.settle)
-	defer cancel()
-	for w := p.waiter(); ; {
+	for w := p.patience(limit); ; {
 		out, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{instanceID}})
 		switch {
 		case err == nil && len(out.Reservations) == 1 && len(out.Reservations[0].Instances) == 1:
 			return &out.Reservations[0].Instances[0], nil
 		case err != nil && !isCode(err, notFoundInstance):
 			return nil, err
+		case limit == once:
+			return nil, nil
 		}
-		if !settle || w.wait(limit) != nil {
-			return nil, ctx.Err()
+		if more, err := w.again(ctx); !more {
+			return nil, err
 		}
 	}
 }
@@ -132,7 +134,7 @@ func ours(i *types.Instance) bool { return tagsOf(i.Tags)[provider.TagKey] != ""
 // GetInstance implements provider.Getter.
 func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
 	var answer *provider.Instance
-	err := p.with(ctx, "get instance "+instanceID, instanceID, false, func(_ context.Context, s *session, i *types.Instance) error {
+	err := p.with(ctx, "get instance "+instanceID, instanceID, once, func(_ context.Context, s *session, i *types.Instance) error {
 		answer = s.instance(i)
 		return nil
 	})
@@ -140,7 +142,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 }
 
 // with looks up an instance of ours that has not ended and calls f.
-func (p *Provider) with(ctx context.Context, what, instanceID string, settle bool, f func(context.Context, *session, *types.Instance) error) error {
+func (p *Provider) with(ctx context.Context, what, instanceID string, limit time.Duration, f func(context.Context, *session, *types.Instance) error) error {
 	ctx, done, err := p.begin(ctx)
 	if err != nil {
 		return err
@@ -150,7 +152,7 @@ func (p *Provider) with(ctx context.Context, what, instanceID string, settle boo
 	if err != nil {
 		return err
 	}
-	i, err := p.find(ctx, s, instanceID, settle)
+	i, err := p.find(ctx, s, instanceID, limit)
 	switch {
 	case err != nil:
 		return classify(what, err)

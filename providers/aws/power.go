@@ -35,8 +35,8 @@ func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 // power asks for a state until EC2 takes the request: instances between two
 // states take none.
 func (p *Provider) power(ctx context.Context, what, instanceID string, wanted map[types.InstanceStateName]bool, request func(context.Context, *session) error) error {
-	return p.with(ctx, what, instanceID, true, func(ctx context.Context, s *session, i *types.Instance) error {
-		for w := p.waiter(); ; {
+	return p.with(ctx, what, instanceID, p.timing.settle, func(ctx context.Context, s *session, i *types.Instance) error {
+		for w := p.patience(0); ; {
 			if ending(i) {
 				return fmt.Errorf("%w: it is being deleted", provider.ErrNotFound)
 			}
@@ -47,7 +47,7 @@ func (p *Provider) power(ctx context.Context, what, instanceID string, wanted ma
 			if !isCode(err, "IncorrectInstanceState") {
 				return err
 			}
-			if err := w.wait(ctx); err != nil {
+			if _, err := w.again(ctx); err != nil {
 				return err
 			}
 			if i, err = p.await(ctx, s, i, func(*types.Instance) bool { return true }); err != nil && !ending(i) {
@@ -63,7 +63,7 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 		return nil, fmt.Errorf("%w: console of instance %s: %d bytes", provider.ErrInvalidArgument, instanceID, tailBytes)
 	}
 	var text []byte
-	err := p.with(ctx, "console of instance "+instanceID, instanceID, true, func(ctx context.Context, s *session, i *types.Instance) error {
+	err := p.with(ctx, "console of instance "+instanceID, instanceID, p.timing.settle, func(ctx context.Context, s *session, i *types.Instance) error {
 		if ending(i) {
 			return fmt.Errorf("%w: it is being deleted", provider.ErrNotFound)
 		}

@@ -108,22 +108,41 @@ func (p *Provider) keepTransport(t *http.Transport) {
 	p.transits = append(p.transits, t)
 }
 
-// wait lets time pass before the next question: first the shortest pause, then
-// twice as long each time.
-type waiter struct {
+// patience is for questions whose answer may lag behind: it lets time pass
+// before the next, twice as long each time, and says when it is enough.
+type patience struct {
 	pause, max time.Duration
+	until      time.Time // zero is for ever
+	asked      int
 }
 
-func (p *Provider) waiter() *waiter { return &waiter{p.timing.pause, p.timing.pauseMax} }
+// leastAsked is how often a question is asked whatever time has passed: on a
+// slow machine, or with a slow network, one may take all of it.
+const leastAsked = 5
 
-func (w *waiter) wait(ctx context.Context) error {
+// patience of zero has no end but the context's.
+func (p *Provider) patience(limit time.Duration) *patience {
+	w := &patience{pause: p.timing.pause, max: p.timing.pauseMax}
+	if limit > 0 {
+		w.until = time.Now().Add(limit)
+	}
+	return w
+}
+
+// again says whether to ask again, after a pause. The error is that of the
+// context.
+func (w *patience) again(ctx context.Context) (bool, error) {
+	w.asked++
+	if !w.until.IsZero() && w.asked >= leastAsked && time.Now().After(w.until) {
+		return false, nil
+	}
 	timer := time.NewTimer(w.pause)
 	defer timer.Stop()
 	w.pause = min(2*w.pause, w.max)
 	select {
 	case <-timer.C:
-		return nil
+		return true, nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
+		return false, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
 	}
 }
