@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/shim/portforward"
 )
 
 // sandbox is the pod's VM.
@@ -28,6 +29,8 @@ type sandbox struct {
 	// annotations are those of the sandbox container, which has all of the
 	// pod's that containerd passes on.
 	annotations map[string]string
+	// ports are nil where kubectl port-forward is not possible.
+	ports *portforward.Forwarder
 
 	once    sync.Once
 	stopErr error
@@ -59,7 +62,23 @@ func (s *Service) bringUp(ctx context.Context, b *bundle, options *anypb.Any) (*
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	return &sandbox{config: config, client: client, pod: pod, log: s.log, annotations: b.spec.Annotations}, nil
+	return &sandbox{
+		config: config, client: client, pod: pod, log: s.log, annotations: b.spec.Annotations, ports: s.forwardPorts(b.netns()),
+	}, nil
+}
+
+// forwardPorts lets kubectl port-forward reach the pod. Without a network
+// namespace of its own a pod has no ports of its own.
+func (s *Service) forwardPorts(netns string) *portforward.Forwarder {
+	if netns == "" {
+		return nil
+	}
+	f, err := portforward.Open(netns)
+	if err != nil {
+		s.log.Warn("kubectl port-forward will not reach the pod", "error", err)
+		return nil
+	}
+	return f
 }
 
 // explain logs what a VM that failed to start has said.
@@ -75,6 +94,7 @@ func (s *Service) explain(err error) error {
 // again, since a VM that nobody stops costs money.
 func (v *sandbox) stop(ctx context.Context) error {
 	v.once.Do(func() {
+		v.ports.Close()
 		v.stopErr = v.pod.Stop(ctx)
 		deadline := time.Now().Add(seconds(v.config.Outrigger.StopTimeout))
 		for unreachable(v.stopErr) && time.Now().Before(deadline) && ctx.Err() == nil {
