@@ -128,12 +128,20 @@ func (c Config) tokenSource(ctx context.Context) (oauth2.TokenSource, error) {
 
 // tokens has the token of the moment, fetched once for all callers.
 type tokens struct {
-	source func(context.Context) (oauth2.TokenSource, error)
-	http   *http.Client
+	source    func(context.Context) (oauth2.TokenSource, error)
+	transport http.RoundTripper
+	life      context.Context // that of the provider
+	end       context.CancelFunc
 
 	mu      sync.Mutex
 	current *oauth2.Token
 	flight  *flight
+}
+
+func newTokens(c Config, transport http.RoundTripper) *tokens {
+	t := &tokens{source: c.tokenSource, transport: transport}
+	t.life, t.end = context.WithCancel(context.Background())
+	return t
 }
 
 // flight is a fetch that is under way.
@@ -177,13 +185,14 @@ func (t *tokens) forget(token string) {
 }
 
 func (t *tokens) fetch(f *flight) {
-	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), oauth2.HTTPClient, t.http), fetchLimit)
+	ctx, cancel := context.WithTimeout(t.life, fetchLimit)
 	defer cancel()
-	source, err := t.source(ctx)
+	witness := &witness{next: t.transport}
+	source, err := t.source(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: witness}))
 	if err == nil {
 		f.token, err = source.Token()
 	}
-	f.err = tokenError(err)
+	f.err = witness.classify(err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.flight = nil
@@ -193,24 +202,33 @@ func (t *tokens) fetch(f *flight) {
 	close(f.done)
 }
 
-// tokenError gives an error of the token's endpoint its class. Everything that
-// the endpoint has answered is a refusal of the credentials.
-func tokenError(err error) error {
-	var refused *oauth2.RetrieveError
+// witness sees how a fetch went: the library's errors are text.
+type witness struct {
+	next  http.RoundTripper
+	asked bool
+	last  *http.Response
+}
+
+func (w *witness) RoundTrip(r *http.Request) (*http.Response, error) {
+	reply, err := w.next.RoundTrip(r)
+	w.asked, w.last = true, reply
+	return reply, err
+}
+
+// classify gives an error of a fetch its class. Whatever an endpoint has
+// answered is a refusal of the credentials, unless it is out of order.
+func (w *witness) classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case provider.Class(err) != provider.ErrUnknown:
 		return err
-	case errors.As(err, &refused) && refused.Response != nil:
-		if code := refused.Response.StatusCode; code >= 500 || code == http.StatusTooManyRequests {
-			return fmt.Errorf("get a token: %w: %w", provider.ErrUnavailable, err)
-		}
-		return fmt.Errorf("get a token: %w: %w%s", provider.ErrUnauthenticated, err, clockHint(refused.Response))
-	case noReply(err), strings.Contains(err.Error(), "status code 5"), strings.Contains(err.Error(), "status code 429"):
+	case !w.asked:
+		return fmt.Errorf("get a token: %w: %w", provider.ErrUnauthenticated, err)
+	case w.last == nil, w.last.StatusCode >= 500, w.last.StatusCode == http.StatusTooManyRequests:
 		return fmt.Errorf("get a token: %w: %w", provider.ErrUnavailable, err)
 	}
-	return fmt.Errorf("get a token: %w: %w", provider.ErrUnauthenticated, err)
+	return fmt.Errorf("get a token: %w: %w%s", provider.ErrUnauthenticated, err, clockHint(w.last))
 }
 
 // clockHint tells when a refusal comes from a clock that is wrong.

@@ -2,6 +2,8 @@
 
 package gcp
 
+import "strings"
+
 // permissions answers what the credentials must be allowed with this
 // configuration. Which call needs which is on Google's page of each method
 // ("IAM Permissions").
@@ -34,7 +36,10 @@ func (p *Provider) permissions() []string {
 		"compute.zones.get",
 	}
 	if p.cfg.UsePublicIP || p.cfg.SecondaryNetwork != "" {
-		list = append(list, "compute.networks.useExternalIp", "compute.subnetworks.useExternalIp")
+		list = append(list, "compute.subnetworks.useExternalIp")
+	}
+	if strings.Contains(p.cfg.Image, "/family/") {
+		list = append(list, "compute.images.getFromFamily")
 	}
 	if len(p.cfg.NetworkTags) > 0 {
 		list = append(list, "compute.instances.setTags")

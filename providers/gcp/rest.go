@@ -63,14 +63,17 @@ func newClient(c Config) (*client, error) {
 	// No redirects: a token must not follow one.
 	web := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &client{
-		http: web, tokens: &tokens{source: c.tokenSource, http: web}, project: c.Project,
+		http: web, tokens: newTokens(c, transport), project: c.Project,
 		root: c.Endpoint + "/compute/v1/", compute: c.Endpoint + "/compute/v1/projects/" + c.Project + "/",
 		manager: c.ManagerEndpoint + "/v1/projects/" + c.Project,
 		retry:   poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second},
 	}, nil
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
+func (c *client) close() {
+	c.tokens.end()
+	c.http.CloseIdleConnections()
+}
 
 // send sends a request of the Compute Engine API below the project. Every
 // request may be sent again: those that change something have a request id.

@@ -3,6 +3,7 @@
 package gcp
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -39,8 +40,11 @@ func standOn(t testing.TB, world *cloudsim.World) *stand {
 	s.cfg.MachineTypes = []string{"*"}
 	s.cfg.Endpoint, s.cfg.ManagerEndpoint, s.cfg.CAFile = s.Server.URL, s.Server.URL, s.Server.CAFile
 	t.Cleanup(func() {
-		seen.Add(world)
-		used.add(s.Used())
+		for _, name := range s.Used() {
+			if !slices.Contains(role(), name) {
+				t.Errorf("%s is needed and not in the role of docs/providers/gcp.md", name)
+			}
+		}
 	})
 	return s
 }

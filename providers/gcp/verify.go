@@ -25,7 +25,7 @@ func (p *Provider) ConfigVerifier() error {
 	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
 	defer cancel()
 	if _, err := p.api.tokens.get(ctx); err != nil {
-		return fmt.Errorf("verify: credentials (-gcp-credentials, GOOGLE_APPLICATION_CREDENTIALS): %w", err)
+		return fmt.Errorf("verify: -gcp-credentials (GCP_CREDENTIALS), -gcp-credentials-file (GOOGLE_APPLICATION_CREDENTIALS): %w", err)
 	}
 	checks := []func(context.Context) error{
 		p.verifyPermissions, p.verifyImage, p.verifyTypes,
