@@ -7,12 +7,12 @@ PREFIX ?= $(or $(REGISTRY),$(registry),localhost/outrigger)
 TAG    ?= latest
 # The architectures of the images, with commas.
 ARCH   ?= $(shell go env GOARCH)
-IMAGES := cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook
+IMAGES := cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook node-installer
 
 # An image has the provider that it is for; without one, those linked by default.
 IMAGE_TAGS = $(or $(TAGS),$(subst -,_,$(patsubst ibmcloudpowervs,ibmcloud-powervs,$(CLOUD_PROVIDER))))
 
-DEPLOY_ENV = PREFIX='$(PREFIX)' TAG='$(TAG)' RESOURCE_CTRL='$(RESOURCE_CTRL)' MONITORING='$(MONITORING)'
+DEPLOY_ENV = PREFIX='$(PREFIX)' TAG='$(TAG)' RESOURCE_CTRL='$(RESOURCE_CTRL)' MONITORING='$(MONITORING)' NODE_INSTALLER='$(NODE_INSTALLER)'
 IMAGE_ENV  = PREFIX='$(PREFIX)' TAG='$(TAG)' ARCH='$(ARCH)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' TAGS='$(IMAGE_TAGS)'
 
 .PHONY: image
@@ -29,11 +29,11 @@ push: ## Push the images in bin/images to PREFIX, with the credentials of `docke
 	@for i in bin/images/*; do go run ./cmd/oci-image push $$i '$(PREFIX)'/$$(basename $$i):'$(TAG)' || exit; done
 
 .PHONY: deploy
-deploy: ## Install in the cluster of kubectl (CLOUD_PROVIDER= PREFIX= TAG= RESOURCE_CTRL=false MONITORING=true)
+deploy: ## Install in the cluster of kubectl (CLOUD_PROVIDER= PREFIX= TAG= NODE_INSTALLER=true RESOURCE_CTRL=false MONITORING=true)
 	@$(DEPLOY_ENV) deploy/deploy.sh apply '$(CLOUD_PROVIDER)'
 
 .PHONY: undeploy
-undeploy: ## Remove it (CLOUD_PROVIDER=)
+undeploy: ## Remove it (the same variables)
 	@$(DEPLOY_ENV) deploy/deploy.sh delete '$(CLOUD_PROVIDER)'
 
 # The steps and variables of earlier guides. One program makes the whole image,

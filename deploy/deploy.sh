@@ -6,7 +6,8 @@
 #   deploy/deploy.sh apply|delete|render PROVIDER
 #
 # Environment: PREFIX and TAG of the images, RESOURCE_CTRL=false to leave the
-# controller out, MONITORING=true for the Prometheus operator, KUBECTL.
+# controller out, MONITORING=true for the Prometheus operator,
+# NODE_INSTALLER=true for the shim on the nodes, KUBECTL.
 set -euo pipefail
 action=${1:-} provider=${2:-}
 cd "$(dirname "$0")/.."
@@ -18,7 +19,7 @@ fail() { echo "deploy: $*" >&2; exit 1; }
 [ -n "$provider" ] || fail "set CLOUD_PROVIDER to one of: $(ls -x deploy/overlays)"
 [ "$provider" = ibmcloudpowervs ] && provider=ibmcloud-powervs
 [ -d "deploy/overlays/$provider" ] || fail "there is no overlay for provider $provider, but for: $(ls -x deploy/overlays); one that is not part of Outrigger uses the overlay external"
-for v in "RESOURCE_CTRL=${RESOURCE_CTRL:=true}" "MONITORING=${MONITORING:=false}"; do
+for v in "RESOURCE_CTRL=${RESOURCE_CTRL:=true}" "MONITORING=${MONITORING:=false}" "NODE_INSTALLER=${NODE_INSTALLER:=false}"; do
   case ${v#*=} in true | false) ;; *) fail "$v: want true or false" ;; esac
 done
 
@@ -30,12 +31,13 @@ mkdir -p "$over"
   components=()
   [ "$RESOURCE_CTRL" = true ] || components+=(../../../deploy/components/without-resource-ctrl)
   [ "$MONITORING" = false ] || components+=(../../../deploy/components/monitoring)
+  [ "$NODE_INSTALLER" = false ] || components+=(../../../deploy/components/node-installer)
   if [ ${#components[@]} -gt 0 ]; then
     echo "components:"
     printf '  - %s\n' "${components[@]}"
   fi
   echo "images:"
-  for image in cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook provider-qemu; do
+  for image in cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook node-installer provider-qemu; do
     printf '  - {name: localhost/outrigger/%s, newName: "%s/%s", newTag: "%s"}\n' $image "$prefix" $image "$tag"
   done
 } >"$over/kustomization.yaml"

@@ -5,7 +5,7 @@
 # are static, the base is nothing but certificates, and equal sources give
 # equal bytes.
 #
-#   deploy/images.sh IMAGE...   cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook provider-qemu
+#   deploy/images.sh IMAGE...   cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook node-installer provider-qemu
 #
 # Environment: OUT (bin/images), ARCH (this machine's; amd64,arm64 for both),
 # PREFIX (localhost/outrigger), TAG (latest), VERSION, COMMIT, TAGS, CA_CERTIFICATES.
@@ -60,6 +60,9 @@ for image in "$@"; do
   case $image in
     cloud-api-adaptor | agent-relay) compile "$image"; pack "$image" -- ;;
     peerpod-ctrl | peerpods-webhook) compile "$image"; pack "$image" -user 65532:65532 -- ;;
+    node-installer)
+      compile node-installer containerd-shim-outrigger-v2
+      pack node-installer -- "/usr/local/bin/containerd-shim-outrigger-v2=$programs/{arch}/containerd-shim-outrigger-v2" ;;
     provider-qemu)
       podvm=${OUTRIGGER_PODVM_DIR:-bin/podvm}
       [ -e "$podvm/initrd.cpio" ] || { echo "images: no pod VM image in $podvm: run \`make podvm\`" >&2; exit 1; }

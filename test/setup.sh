@@ -19,6 +19,8 @@ packages=(
   libvirt-daemon-system libvirt-clients dnsmasq-base openssh-server libxml2-utils
   # looking at networks and generating code
   iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git curl jq
+  # the bus by which a service is restarted
+  dbus-daemon
   # the interpreter of cloud-init, which says what user-data means
   python3
 )

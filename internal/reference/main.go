@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	_ "github.com/outrigger/outrigger/providers/libvirt"
+	_ "github.com/outrigger/outrigger/providers/openstack"
 	_ "github.com/outrigger/outrigger/providers/qemu"
 	_ "github.com/outrigger/outrigger/providers/vsphere"
 )
@@ -43,6 +44,7 @@ func write(folder, chart string) error {
 		"peerpod-ctrl.md":                 controllerPage,
 		"peerpods-webhook.md":             webhookPage,
 		"containerd-shim-outrigger-v2.md": shimPage,
+		"node-installer.md":               nodeInstallerPage,
 		"outrigger.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# outrigger\n")
 			cli.WriteReference(w)

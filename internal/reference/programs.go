@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/outrigger/outrigger/internal/nodeinstall"
 	controller "github.com/outrigger/outrigger/internal/peerpod/command"
 	"github.com/outrigger/outrigger/internal/shim"
 	webhook "github.com/outrigger/outrigger/internal/webhook/command"
@@ -33,6 +34,15 @@ func shimPage(w io.Writer) {
 	for _, key := range shim.Keys() {
 		fmt.Fprintf(w, "| `[%s]` | `%s` | %s | %s |\n", key.Table, key.Name, quote(key.Default), cell(key.Usage))
 	}
+}
+
+func nodeInstallerPage(w io.Writer) {
+	fmt.Fprint(w, generated, "# node-installer\n\nBrings the shim and its runtime handler to a node: see [installing](../install.md#what-a-node-needs).\n\n`node-installer COMMAND [flags]`\n\n| command | does |\n|---|---|\n")
+	for _, c := range nodeinstall.Commands() {
+		fmt.Fprintf(w, "| `%s` | %s |\n", c[0], c[1])
+	}
+	writeFlags(w, nodeinstall.Flags())
+	writeVariables(w, nodeinstall.Variables())
 }
 
 func writeFlags(w io.Writer, flags *flag.FlagSet) {

@@ -94,6 +94,7 @@ var uses = map[string]use{
 	"peerpods-webhook: patch events":                                                               {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
 	"peerpods-webhook: create events.events.k8s.io":                                                {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
 	"peerpods-webhook: patch events.events.k8s.io":                                                 {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"node-installer: get daemonsets.apps node-installer":                                           {"internal/nodeinstall/owner.go", "daemonsets/%s", "whether it is removed for good"},
 	"peerpods-webhook-metrics-reader: get /metrics":                                                {hookCommand, "WithAuthenticationAndAuthorization", "for whoever scrapes; bound to nobody"},
 }
 

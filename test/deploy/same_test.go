@@ -32,6 +32,7 @@ func TestChartAndOverlaysAreTheSame(t *testing.T) {
 func TestComponentsAreTheChartsToo(t *testing.T) {
 	values := map[string]string{
 		"monitoring":            "monitoring.enabled=true",
+		"node-installer":        "nodeInstaller.enabled=true",
 		"webhook-cert-manager":  "webhook.certManager.enabled=true",
 		"without-resource-ctrl": "resourceCtrl.enabled=false",
 	}

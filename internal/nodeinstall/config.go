@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeinstall
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Tables of containerd's CRI plugin by the version of the configuration file,
+// not that of containerd: 2.x reads files of version 2 as well.
+const (
+	criVersion2 = "io.containerd.grpc.v1.cri"
+	criVersion3 = "io.containerd.cri.v1.runtime"
+)
+
+// file is one of containerd's configuration, as far as it matters here.
+type file struct {
+	path string // below the root
+	text string // empty: there is none
+
+	Version  int            `toml:"version"`
+	Imports  []string       `toml:"imports"`
+	Disabled []string       `toml:"disabled_plugins"`
+	Plugins  map[string]any `toml:"plugins"`
+}
+
+func parse(path, text string) (*file, error) {
+	f := &file{path: path, text: text}
+	if err := toml.Unmarshal([]byte(text), f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// cri is the name of the table of the CRI plugin.
+func (f *file) cri() string {
+	if f.Version >= 3 {
+		return criVersion3
+	}
+	return criVersion2
+}
+
+// hasCRI says whether the file says anything of the CRI plugin.
+func (f *file) hasCRI() bool {
+	return f.Plugins[criVersion2] != nil || f.Plugins[criVersion3] != nil
+}
+
+// runtimes answers the file's runtime handlers.
+func (f *file) runtimes() map[string]any {
+	at := f.Plugins
+	for _, key := range []string{f.cri(), "containerd", "runtimes"} {
+		at, _ = at[key].(map[string]any)
+	}
+	return at
+}
+
+// runtime answers what the file says of a handler; nil if nothing.
+func (f *file) runtime(handler string) map[string]any {
+	one, _ := f.runtimes()[handler].(map[string]any)
+	return one
+}
+
+// check says why a handler cannot be added to the file.
+func (f *file) check() error {
+	if f.text != "" && f.Version < 2 {
+		return fmt.Errorf("%s has no version, which is version 1: `containerd config migrate` writes it anew", f.path)
+	}
+	for _, plugin := range f.Disabled {
+		if plugin == "cri" || plugin == criVersion2 || plugin == criVersion3 {
+			return fmt.Errorf("%s disables plugin %s, without which containerd runs no pods: remove it from disabled_plugins", f.path, plugin)
+		}
+	}
+	return nil
+}
+
+// files answers the node's configuration: the main file and what it imports.
+func (i *Installer) files() ([]*file, error) {
+	main, err := i.read(i.Config)
+	if err != nil {
+		return nil, err
+	}
+	all := []*file{main}
+	for _, pattern := range main.Imports { // containerd's default takes no effect without the file
+		if !filepath.IsAbs(pattern) && strings.Contains(pattern, "*") {
+			continue // containerd 1 finds nothing by it, and 2 merges what it finds
+		}
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(i.Config), pattern)
+		}
+		paths, err := filepath.Glob(filepath.Join(i.Root, pattern))
+		if err != nil {
+			return nil, fmt.Errorf("%s: imports %q: %w", i.Config, pattern, err)
+		}
+		for _, path := range paths {
+			one, err := i.read("/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(i.Root)), "/"))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, one)
+		}
+	}
+	return all, nil
+}
+
+// target answers the file to which a handler is added. A file that containerd 1
+// imports replaces the whole table of a plugin, so it is the last one that
+// says anything of the CRI plugin, and the main one if none does.
+func target(files []*file) (*file, error) {
+	target := files[0]
+	for _, one := range files[1:] {
+		if one.hasCRI() {
+			target = one
+		}
+	}
+	if target.text == "" {
+		target.Version = 2 // which containerd 1 and 2 read
+	}
+	return target, errors.Join(files[0].check(), target.check())
+}
+
+// read answers a file of the node; one that is not there is empty.
+func (i *Installer) read(path string) (*file, error) {
+	text, err := os.ReadFile(i.path(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return parse(path, string(text))
+}
+
+// The lines around what is ours. Everything else in the file is left alone.
+func (i *Installer) begin() string {
+	return "# BEGIN runtime handler " + i.Handler + ", kept by Outrigger's node-installer"
+}
+
+func (i *Installer) end() string { return "# END runtime handler " + i.Handler }
+
+// head begins a file that there was not.
+func (i *Installer) head(f *file) string {
+	return fmt.Sprintf("# Made by Outrigger's node-installer.\nversion = %d\n", f.Version)
+}
+
+// block is what makes the handler. containerd 1 has one for runc as long as its
+// configuration names none.
+func (i *Installer) block(cri string, runc bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", i.begin())
+	if runc {
+		fmt.Fprintf(&b, "[plugins.%q.containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n", cri)
+	}
+	table := fmt.Sprintf("plugins.%q.containerd.runtimes.%q", cri, i.Handler)
+	fmt.Fprintf(&b, "[%s]\n", table)
+	fmt.Fprintf(&b, "  runtime_type = %q\n", runtimeType)
+	if !slices.Contains(inPath, i.Bin) {
+		fmt.Fprintf(&b, "  runtime_path = %q\n", filepath.Join(i.Bin, shimName))
+	}
+	b.WriteString("  privileged_without_host_devices = true\n")
+	b.WriteString("  pod_annotations = [\"io.katacontainers.*\", \"outrigger.dev/*\"]\n")
+	if i.ShimConfig != "" {
+		fmt.Fprintf(&b, "  [%s.options]\n    ConfigPath = %q\n", table, i.ShimConfig)
+	}
+	fmt.Fprintf(&b, "%s\n", i.end())
+	return b.String()
+}
+
+// inPath are the folders in which a service finds programs by name.
+var inPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+
+// without answers the text without what is ours.
+func (i *Installer) without(f *file) (string, error) {
+	before, rest, found := strings.Cut(f.text, i.begin()+"\n")
+	if !found {
+		return f.text, nil
+	}
+	_, after, found := strings.Cut(rest, i.end()+"\n")
+	if !found {
+		return "", fmt.Errorf("%s: the line %q is there and %q is not: remove what is between by hand", f.path, i.begin(), i.end())
+	}
+	if before == i.head(f)+"\n" && after == "" {
+		return "", nil // there was no such file
+	}
+	return strings.TrimSuffix(before, "\n") + after, nil
+}
+
+// with answers the text with the handler in it.
+func (i *Installer) with(f *file) (string, error) {
+	rest, err := i.without(f)
+	if err != nil {
+		return "", err
+	}
+	other, err := parse(f.path, rest)
+	if err != nil {
+		return "", err
+	}
+	block := i.block(f.cri(), f.Version == 2 && len(other.runtimes()) == 0)
+	wanted, err := parse(f.path, fmt.Sprintf("version = %d\n%s", f.Version, block))
+	if err != nil {
+		return "", err
+	}
+	if there := other.runtime(i.Handler); there != nil {
+		if reflect.DeepEqual(there, wanted.runtime(i.Handler)) {
+			return rest, nil // somebody else put the same there
+		}
+		return "", fmt.Errorf("%s has a runtime handler %s already, of type %v: remove it, or choose another name with -handler and in the RuntimeClass", f.path, i.Handler, there["runtime_type"])
+	}
+	switch {
+	case rest == "":
+		rest = i.head(f)
+	case !strings.HasSuffix(rest, "\n"):
+		rest += "\n"
+	}
+	text := rest + "\n" + block
+	if _, err := parse(f.path, text); err != nil {
+		return "", fmt.Errorf("with the handler added: %w; add it by hand, see docs/shim.md", err)
+	}
+	return text, nil
+}
