@@ -43,8 +43,11 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 	case !m.ours():
 		return fmt.Errorf("%w: the instance is somebody else's: it lacks the tag %s", provider.ErrPermissionDenied, provider.TagKey)
 	}
-	// The cloud's time of creation has no seconds.
-	return p.removeMachine(ctx, id, made{m.created.Add(time.Minute), m.tags[tagAddress] != ""})
+	at := m.created.Add(time.Minute) // the cloud's time has no seconds
+	if now := time.Now(); at.After(now) {
+		at = now
+	}
+	return p.removeMachine(ctx, id, made{at, m.tags[tagAddress] != ""})
 }
 
 func (p *Provider) removeMachine(ctx context.Context, id string, note made) error {
