@@ -27,11 +27,16 @@ func (c *Cloud) allocateAddress(r request) (obj, *failure) {
 	if f := readTags(r.params, []string{"elastic-ip"}, tags); f != nil {
 		return nil, f
 	}
-	a := &address{id: c.nextID("eipalloc"), tags: maps.Clone(tags["elastic-ip"])}
+	a := c.newAddress(tags["elastic-ip"])
+	return obj{"AllocationId": a.id, "PublicIp": a.ip, "Domain": "vpc"}, nil
+}
+
+func (c *Cloud) newAddress(tags map[string]string) *address {
+	a := &address{id: c.nextID("eipalloc"), tags: maps.Clone(tags)}
 	a.ip = fmt.Sprintf("203.0.%d.%d", c.serial/250%250, c.serial%250+1)
 	c.addresses[a.id] = a
 	c.World.Add(cloudsim.KindAddress, a.id, a.tags)
-	return obj{"AllocationId": a.id, "PublicIp": a.ip, "Domain": "vpc"}, nil
+	return a
 }
 
 // associateAddress is idempotent by default. It takes away the address that

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aws
+
+import "maps"
+
+// Instance is what a test may want to know of one.
+type Instance struct {
+	Type, Zone, Subnet, Image, Key string
+	SNP, Spot, Public              bool
+	NICs                           []NIC
+	Disks                          []Disk
+}
+
+// NIC is an interface.
+type NIC struct {
+	Subnet string
+	Groups []string
+	Tags   map[string]string
+}
+
+// Disk is a volume.
+type Disk struct {
+	Device, Type string
+	Size         int
+	Encrypted    bool
+	Tags         map[string]string
+}
+
+// Inspect answers an instance, and whether it was ever made.
+func (c *Cloud) Inspect(id string) (Instance, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := c.instances[id]
+	if i == nil {
+		return Instance{}, false
+	}
+	seen := Instance{Type: i.kind, Zone: i.zone, Subnet: i.subnet, Image: i.image, Key: i.key, SNP: i.snp, Spot: i.spot, Public: i.public}
+	for _, n := range i.nics {
+		seen.NICs = append(seen.NICs, NIC{n.subnet, n.groups, maps.Clone(n.tags)})
+	}
+	for _, d := range i.disks {
+		seen.Disks = append(seen.Disks, Disk{d.device, d.kind, d.size, d.encrypted, maps.Clone(d.tags)})
+	}
+	return seen, true
+}
+
+// AddAddress makes an elastic address with these tags, as a creation does that
+// ends half way.
+func (c *Cloud) AddAddress(tags map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.newAddress(tags)
+}
