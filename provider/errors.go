@@ -2,7 +2,10 @@
 
 package provider
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // Error classes. What a caller does with each:
 //
@@ -34,6 +37,10 @@ var classes = []error{
 	ErrInvalidArgument, ErrNotFound, ErrAlreadyExists, ErrCapacity, ErrQuota,
 	ErrUnauthenticated, ErrPermissionDenied, ErrUnavailable, ErrUnimplemented,
 }
+
+// Classes answers all classes, ErrUnknown last. What tells them apart, such as
+// the Events of pods, is checked against it.
+func Classes() []error { return append(slices.Clip(classes), ErrUnknown) }
 
 // Class answers the class of err: one of the Err variables, nil for nil.
 func Class(err error) error {

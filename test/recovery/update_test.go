@@ -24,14 +24,16 @@ import (
 // pods is how many run while the adaptor is replaced.
 const pods = 10
 
-// counting prints a number five times a second.
-const counting = "i=0; while :; do echo $i; i=$((i+1)); sleep 0.2; done"
+// counting prints numbers, with a pause in seconds.
+func counting(pause string) string {
+	return "i=0; while :; do echo $i; i=$((i+1)); sleep " + pause + "; done"
+}
 
 // TestAdaptorUpdateUnderTenPods replaces the adaptor as its DaemonSet does, under
 // pods in guests.
 func TestAdaptorUpdateUnderTenPods(t *testing.T) {
 	s := newSite(t, cluster.OutriggerOptions{})
-	s.updateAdaptor(t)
+	s.updateAdaptor(t, "0.2")
 	s.nothingIsLeft(t)
 	s.nodeIsClean(t)
 }
@@ -44,15 +46,17 @@ func TestAdaptorUpdateUnderTenVMs(t *testing.T) {
 	s.outrigger = cluster.Install(t, s.ControlPlane, s.node, cluster.OutriggerOptions{
 		Provider: "qemu", Settings: map[string]string{"QEMU_ACCEL": "tcg"},
 	})
-	s.updateAdaptor(t)
+	s.updateAdaptor(t, "1")
 	s.nodeIsClean(t)
 }
 
 // updateAdaptor: containers go on, sessions stay open, no line of a log is lost,
 // and a pod that is made while there is no adaptor waits for the next.
-func (s *site) updateAdaptor(t *testing.T) {
+func (s *site) updateAdaptor(t *testing.T, pause string) {
 	t.Helper()
-	all := s.startWatched(t)
+	began := time.Now()
+	all := s.startWatched(t, pause)
+	t.Logf("%d pods with a session each after %s", pods, time.Since(began).Round(time.Second))
 	before := s.containers(t)
 	for n, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
 		echoed(t, all, fmt.Sprintf("before %d", n))
@@ -67,6 +71,7 @@ func (s *site) updateAdaptor(t *testing.T) {
 		must(t, s.ready(late))
 		must(t, s.remove(late))
 		must(t, s.gone(late))
+		t.Logf("update %d (%s) and a pod that came meanwhile: %s", n+1, signal, time.Since(began).Round(time.Second))
 	}
 	if out := s.Kubectl(t, "exec", all[0].pod, "--", "echo", "a new session"); out != "a new session\n" {
 		t.Errorf("a new session printed %q", out)
@@ -102,12 +107,12 @@ type watched struct {
 	follow  *exec.Cmd
 }
 
-func (s *site) startWatched(t *testing.T) []*watched {
+func (s *site) startWatched(t *testing.T, pause string) []*watched {
 	t.Helper()
 	var all []*watched
 	for n := range pods {
 		w := &watched{pod: fmt.Sprintf("counter-%d", n), log: new(output)}
-		must(t, s.create(s.newPod(w.pod, counting)))
+		must(t, s.create(s.newPod(w.pod, counting(pause))))
 		all = append(all, w)
 	}
 	for _, w := range all {

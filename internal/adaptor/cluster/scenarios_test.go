@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -188,6 +189,11 @@ var errorCases = []errorCase{
 }
 
 func scenarioErrorClasses(t *testing.T, w who) {
+	for _, class := range provider.Classes() {
+		if !slices.ContainsFunc(errorCases, func(c errorCase) bool { return c.fault != nil && provider.Class(c.fault) == class }) {
+			t.Errorf("no case has an error of the class %q", class)
+		}
+	}
 	for i, c := range errorCases {
 		t.Run(c.reason, func(t *testing.T) {
 			s := newStand(t, w, func(s *stand) { s.change = c.apply })
