@@ -8,14 +8,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
-	"html"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"reflect"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,6 +37,7 @@ type Site struct {
 
 	mu     sync.Mutex
 	denied []string
+	clones []types.ManagedObjectReference // tasks
 }
 
 var sites atomic.Int64
@@ -85,26 +81,6 @@ func (s *Site) Deny(privileges ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denied = privileges
-}
-
-// serve is vcsim, which grants everything to everybody, with Deny after it.
-func (s *Site) serve(out http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	denied := s.denied
-	s.mu.Unlock()
-	if len(denied) == 0 || action(r) != "HasPrivilegeOnEntities" {
-		s.center.model.Service.ServeMux.ServeHTTP(out, r)
-		return
-	}
-	answer := httptest.NewRecorder()
-	s.center.model.Service.ServeMux.ServeHTTP(answer, r)
-	text := answer.Body.String()
-	for _, privilege := range denied {
-		id := "<privId>" + privilege + "</privId><isGranted>"
-		text = strings.ReplaceAll(text, id+"true", id+"false")
-	}
-	out.Header().Set("Content-Type", "text/xml; charset=utf-8")
-	io.WriteString(out, text)
 }
 
 // recordKey is the provider's entry in extraConfig.
@@ -214,68 +190,4 @@ func (s *Site) Leaks() ([]string, error) {
 		left = append(left, r.String())
 	}
 	return left, nil
-}
-
-// action is the method of a SOAP request: the first element of the body.
-func action(r *http.Request) string {
-	if r.Method != http.MethodPost {
-		return ""
-	}
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return ""
-	}
-	r.Body = io.NopCloser(bytes.NewReader(data))
-	decoder := xml.NewDecoder(bytes.NewReader(data))
-	for inBody := false; ; {
-		token, err := decoder.Token()
-		if err != nil {
-			return ""
-		}
-		start, ok := token.(xml.StartElement)
-		if ok && inBody {
-			return start.Name.Local
-		}
-		inBody = inBody || ok && start.Name.Local == "Body"
-	}
-}
-
-const envelope = `<?xml version="1.0" encoding="UTF-8"?>
-<soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:vim25="urn:vim25"><soapenv:Body>%s</soapenv:Body></soapenv:Envelope>`
-
-// refuse answers as vCenter does: a SOAP fault, a task that fails, or, with the
-// code "http", whatever stands before it.
-func (s *Site) refuse(out http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
-	if f.Code == "http" {
-		http.Error(out, f.Message, f.Status)
-		return
-	}
-	out.Header().Set("Content-Type", "text/xml; charset=utf-8")
-	if name, ok := strings.CutPrefix(f.Code, "task:"); ok {
-		method := action(r)
-		fmt.Fprintf(out, envelope, fmt.Sprintf(`<%sResponse xmlns="urn:vim25"><returnval type="Task">%s</returnval></%[1]sResponse>`, method, s.failedTask(method, name)))
-		return
-	}
-	out.WriteHeader(http.StatusInternalServerError)
-	body := fmt.Sprintf(`<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>%s</faultstring><detail><%sFault xmlns="urn:vim25" xsi:type="vim25:%[2]s">%s</%[2]sFault></detail></soapenv:Fault>`,
-		html.EscapeString(f.Message), f.Code, details[f.Code])
-	fmt.Fprintf(out, envelope, body)
-}
-
-// details are the members of faults that are of interest.
-var details = map[string]string{
-	"NoPermission":    `<object type="Folder">group-v1</object><privilegeId>VirtualMachine.Provisioning.DeployTemplate</privilegeId>`,
-	"InvalidArgument": `<invalidProperty>spec.config</invalidProperty>`,
-}
-
-// failedTask makes a task that ends in a fault.
-func (s *Site) failedTask(method, fault string) string {
-	kind, ok := types.TypeFunc()(fault)
-	if !ok {
-		panic("no such fault: " + fault)
-	}
-	said := reflect.New(kind).Interface().(types.BaseMethodFault)
-	task := simulator.CreateTask(s.folder, strings.TrimSuffix(method, "_Task"), func(*simulator.Task) (types.AnyType, types.BaseMethodFault) { return nil, said })
-	ctx := simulator.Context{Context: context.Background(), Map: s.center.model.Map()}
-	return task.Run(&ctx).Value
 }

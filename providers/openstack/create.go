@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openstack
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/attributestags"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// undoWait is how long the removal of what a failed creation left may take. The
+// caller's context may have ended already.
+const undoWait = 30 * time.Second
+
+// CreateInstance implements provider.Provider. A key that is taken answers its
+// instance whatever the other arguments say.
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	if sandboxID == "" {
+		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
+	}
+	o, err := p.newOrder(podName, sandboxID, cloudConfig, spec)
+	if err != nil {
+		return nil, fmt.Errorf("create instance: %w", err)
+	}
+	unlock, err := p.locks.Take(ctx, o.id)
+	if err != nil {
+		return nil, classify(fmt.Errorf("create instance %s: %w", o.id, err))
+	}
+	defer unlock()
+	f, err := p.findOrMake(ctx, o)
+	var made *provider.Instance
+	if f != nil {
+		made = p.instance(f)
+		made.Key = sandboxID
+	}
+	if err != nil {
+		return made, classify(fmt.Errorf("create instance %s: %w", o.id, err))
+	}
+	return made, nil
+}
+
+// order is everything about an instance that needs no cloud.
+type order struct {
+	id, name string
+	tags     map[string]string
+	userData []byte // base64
+	image    string
+	spec     provider.InstanceTypeSpec
+}
+
+func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*order, error) {
+	switch {
+	case spec.MultiNic:
+		return nil, fmt.Errorf("%w: a second interface to the outside: this provider gives none", provider.ErrInvalidArgument)
+	case len(spec.Volumes) > 0:
+		return nil, fmt.Errorf("%w: volumes: this provider has none", provider.ErrInvalidArgument)
+	}
+	o := &order{id: instanceID(key), name: provider.InstanceName(podName, key), tags: maps.Clone(p.cfg.Tags), image: p.cfg.Image, spec: spec}
+	if spec.Image != "" {
+		o.image = spec.Image
+	}
+	if o.tags == nil {
+		o.tags = map[string]string{}
+	}
+	maps.Copy(o.tags, spec.Tags)
+	o.tags[provider.TagKey] = key
+	for k, v := range o.tags {
+		if err := checkMetadata(k, v); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	o.userData, err = encodeUserData(cloudConfig)
+	return o, err
+}
+
+// maxUserData is the most characters of user-data after encoding (Compute API,
+// "Create server", user_data).
+const maxUserData = 65535
+
+func encodeUserData(cloudConfig cloudinit.CloudConfigGenerator) ([]byte, error) {
+	if cloudConfig == nil {
+		return nil, nil
+	}
+	text, err := cloudConfig.Generate()
+	if err != nil {
+		return nil, fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	}
+	encoded := base64.StdEncoding.EncodeToString([]byte(text))
+	if len(encoded) > maxUserData {
+		return nil, fmt.Errorf("%w: user-data of %d bytes is %d encoded; Nova takes %d", provider.ErrInvalidArgument, len(text), len(encoded), maxUserData)
+	}
+	return []byte(encoded), nil
+}
+
+// findOrMake answers what there is of an instance, also beside an error, when
+// the caller may have something to delete.
+func (p *Provider) findOrMake(ctx context.Context, o *order) (*found, error) {
+	c, err := p.conn.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		f, err := p.find(ctx, c, o.id)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case f.nothing():
+			f, err = p.make(ctx, c, o)
+			if macTaken(err) {
+				continue // somebody was faster
+			}
+			return f, err
+		case f.server != nil && stateOf(f.server) == provider.StateDeleting:
+			return f, fmt.Errorf("%w: instance %s is still being deleted", provider.ErrUnavailable, o.id)
+		case f.server != nil && f.port != nil && f.server.Status != statusError:
+			return p.finish(ctx, c, o, f)
+		case f.server == nil && f.port != nil:
+			if made, err := p.awaitMaker(ctx, c, o.id); err != nil || made {
+				if err != nil {
+					return f, err
+				}
+				continue
+			}
+		}
+		if err := p.remove(ctx, c, f); err != nil {
+			return f, fmt.Errorf("remove what is left of an earlier creation: %w", err)
+		}
+	}
+}
+
+// awaitMaker waits for the process that may be about to make a server of a port.
+func (p *Provider) awaitMaker(ctx context.Context, c *clients, id string) (made bool, err error) {
+	end := time.Now().Add(p.makerWait)
+	err = p.pace.Until(ctx, func() (bool, error) {
+		list, err := c.findServers(ctx, id)
+		made = len(list) > 0
+		return made || err != nil || time.Now().After(end), err
+	})
+	return made, err
+}
+
+// make begins with a port of its own.
+func (p *Provider) make(ctx context.Context, c *clients, o *order) (*found, error) {
+	choices, err := p.choices(ctx, c, o.spec)
+	if err != nil {
+		return nil, err
+	}
+	f := &found{id: o.id}
+	if f.port, err = p.makePort(ctx, c, o); err != nil {
+		return p.unsettled(f, err), err
+	}
+	err = p.build(ctx, c, o, f, choices)
+	if err == nil || p.unsettled(f, err) != nil {
+		return f, err
+	}
+	return p.undo(ctx, c, f, err)
+}
+
+// unsettled answers what the caller can delete when nobody knows how a call has
+// ended.
+func (p *Provider) unsettled(f *found, err error) *found {
+	if class := provider.Class(classify(err)); !macTaken(err) && (class == provider.ErrUnavailable || class == provider.ErrUnknown) {
+		return f
+	}
+	return nil
+}
+
+func (p *Provider) undo(ctx context.Context, c *clients, f *found, cause error) (*found, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
+	defer cancel()
+	if err := p.remove(ctx, c, f); err != nil {
+		return f, errors.Join(classify(cause), fmt.Errorf("remove what was made: %w", err))
+	}
+	return nil, cause
+}
+
+func (p *Provider) makePort(ctx context.Context, c *clients, o *order) (*ports.Port, error) {
+	description, rest := describe(o.tags)
+	opts := ports.CreateOpts{NetworkID: p.cfg.Network, Name: portName(o.id), Description: description, MACAddress: macOf(o.id)}
+	if len(p.cfg.Groups) > 0 {
+		opts.SecurityGroups = &p.cfg.Groups
+	}
+	if p.cfg.Subnet != "" {
+		opts.FixedIPs = []ports.IP{{SubnetID: p.cfg.Subnet}}
+	}
+	port, err := ports.Create(ctx, c.network, opts).Extract()
+	if status(err, http.StatusForbidden) && classOf(err) == provider.ErrPermissionDenied {
+		err = fmt.Errorf("%w (it may set a port's MAC address only on networks of its own project, unless Neutron's policy create_port:mac_address says more)", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a port on -network-id (OPENSTACK_NETWORK_ID) %s, -subnet-id (OPENSTACK_SUBNET_ID) %s, -security-group-ids (OPENSTACK_SECURITY_GROUP_IDS) %v: %w", p.cfg.Network, p.cfg.Subnet, p.cfg.Groups, err)
+	}
+	return port, p.tagPort(ctx, c, port, rest)
+}
+
+func (p *Provider) tagPort(ctx context.Context, c *clients, port *ports.Port, rest []string) error {
+	if len(rest) == 0 {
+		return nil
+	}
+	_, err := attributestags.ReplaceAll(ctx, c.network, "ports", port.ID, attributestags.ReplaceAllOpts{Tags: rest}).Extract()
+	if err != nil {
+		return fmt.Errorf("tag port %s: %w", port.ID, err)
+	}
+	port.Tags = rest
+	return nil
+}
+
+// build makes the server of a port, of one flavor and zone after the other.
+func (p *Provider) build(ctx context.Context, c *clients, o *order, f *found, choices []flavor) error {
+	var errs []error
+	for _, choice := range choices {
+		err := p.makeServer(ctx, c, o, f, choice)
+		if err == nil {
+			return p.makeFloating(ctx, c, o, f)
+		}
+		errs = append(errs, fmt.Errorf("flavor %s, availability zone %q, image %s: %w", choice.name, choice.zone, o.image, classify(err)))
+		if !errors.Is(classify(err), provider.ErrCapacity) {
+			break
+		}
+		if err := p.removeServer(ctx, c, f.server); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		f.server = nil
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Provider) makeServer(ctx context.Context, c *clients, o *order, f *found, choice flavor) error {
+	metadata := maps.Clone(o.tags)
+	metadata[metaID], metadata[metaName] = o.id, o.name
+	opts := servers.CreateOpts{
+		Name: serverName(o.name, o.id), ImageRef: o.image, FlavorRef: choice.id, AvailabilityZone: choice.zone,
+		Networks: []servers.Network{{Port: f.port.ID}}, Metadata: metadata, UserData: o.userData, ConfigDrive: &p.cfg.ConfigDrive,
+	}
+	if p.cfg.RootVolume > 0 {
+		opts.ImageRef = ""
+		opts.BlockDevice = []servers.BlockDevice{{
+			SourceType: servers.SourceImage, UUID: o.image, DestinationType: servers.DestinationVolume,
+			BootIndex: 0, DeleteOnTermination: true, VolumeSize: int(p.cfg.RootVolume), VolumeType: p.cfg.VolumeType,
+		}}
+	}
+	made, err := servers.Create(ctx, c.compute, p.withKey(opts), nil).Extract()
+	if err != nil {
+		return fmt.Errorf("make the server: %w", err)
+	}
+	made.Metadata, made.Status = metadata, statusBuild
+	f.server = made
+	return p.awaitPlaced(ctx, c, f)
+}
+
+// withKey adds the key pair, which is an extension's.
+func (p *Provider) withKey(opts servers.CreateOpts) servers.CreateOptsBuilder {
+	if p.cfg.KeyName == "" {
+		return opts
+	}
+	return keyed{opts, p.cfg.KeyName}
+}
+
+type keyed struct {
+	servers.CreateOpts
+	name string
+}
+
+// ToServerCreateMap implements servers.CreateOptsBuilder.
+func (k keyed) ToServerCreateMap() (map[string]any, error) {
+	body, err := k.CreateOpts.ToServerCreateMap()
+	if err != nil {
+		return nil, err
+	}
+	body["server"].(map[string]any)["key_name"] = k.name
+	return body, nil
+}
+
+// awaitPlaced waits until Nova has found a host for the server, no longer: the
+// address is the port's and known. That is when it says it has no capacity.
+func (p *Provider) awaitPlaced(ctx context.Context, c *clients, f *found) error {
+	return p.pace.Until(ctx, func() (bool, error) {
+		s, err := servers.Get(ctx, c.compute, f.server.ID).Extract()
+		switch {
+		case status(err, http.StatusNotFound):
+			return true, fmt.Errorf("%w: server %s went away; somebody deletes it", provider.ErrUnavailable, f.server.ID)
+		case err != nil:
+			return true, err
+		}
+		f.server = s
+		if s.Status == statusError {
+			return true, fmt.Errorf("%w: Nova could not make server %s: %s", faultClass(s.Fault.Message), s.ID, s.Fault.Message)
+		}
+		return s.Status != statusBuild || placed[s.TaskState], nil
+	})
+}
+
+// placed are the tasks of a server in status BUILD that has a host (Nova's
+// compute/task_states.py).
+var placed = map[string]bool{"networking": true, "block_device_mapping": true, "spawning": true}
+
+// makeFloating gives the port its floating IP, where there is to be one.
+func (p *Provider) makeFloating(ctx context.Context, c *clients, o *order, f *found) error {
+	if p.cfg.FloatingNetwork == "" || f.floating != nil {
+		return nil
+	}
+	description, rest := describe(o.tags)
+	made, err := floatingips.Create(ctx, c.network, floatingips.CreateOpts{
+		FloatingNetworkID: p.cfg.FloatingNetwork, PortID: f.port.ID, Description: description,
+	}).Extract()
+	if associated(err) { // another process was faster
+		if f.floating, err = c.findFloating(ctx, o.id, p.cfg.FloatingNetwork, f.port); err == nil && f.floating == nil {
+			err = fmt.Errorf("%w: somebody has given port %s a floating IP of their own", provider.ErrAlreadyExists, f.port.ID)
+		}
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("make a floating IP of -floating-network-id (OPENSTACK_FLOATING_NETWORK_ID) %s: %w", p.cfg.FloatingNetwork, err)
+	}
+	f.floating = made
+	if len(rest) == 0 {
+		return nil
+	}
+	if _, err := attributestags.ReplaceAll(ctx, c.network, "floatingips", made.ID, attributestags.ReplaceAllOpts{Tags: rest}).Extract(); err != nil {
+		return fmt.Errorf("tag floating IP %s: %w", made.ID, err)
+	}
+	return nil
+}
+
+// finish brings a server that exists to where a creation ends.
+func (p *Provider) finish(ctx context.Context, c *clients, o *order, f *found) (*found, error) {
+	if key := f.server.Metadata[provider.TagKey]; key != o.tags[provider.TagKey] {
+		return nil, fmt.Errorf("%w: server %s is of another sandbox", provider.ErrAlreadyExists, f.server.ID)
+	}
+	if f.server.Status == statusBuild && !placed[f.server.TaskState] {
+		if err := p.awaitPlaced(ctx, c, f); err != nil {
+			return f, err
+		}
+	}
+	return f, p.makeFloating(ctx, c, o, f)
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openstack
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// DeleteInstance implements provider.Provider.
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+	if instanceID == "" {
+		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
+	}
+	if !isID(instanceID) {
+		return nil // nothing of ours has such an id
+	}
+	unlock, err := p.locks.Take(ctx, instanceID)
+	if err != nil {
+		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+	}
+	defer unlock()
+	if err := p.discard(ctx, instanceID); err != nil {
+		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+	}
+	return nil
+}
+
+func (p *Provider) discard(ctx context.Context, id string) error {
+	c, err := p.conn.open(ctx)
+	if err != nil {
+		return err
+	}
+	f, err := p.find(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	return p.remove(ctx, c, f)
+}
+
+// remove takes everything away. The port goes last: until then the instance is
+// listed. A server that was accepted while there was none to be seen is looked
+// for once more when the port is gone and no other can follow.
+func (p *Provider) remove(ctx context.Context, c *clients, f *found) error {
+	if f.nothing() {
+		return nil
+	}
+	if err := p.removeServer(ctx, c, f.server); err != nil {
+		return err
+	}
+	if f.floating != nil {
+		err := floatingips.Delete(ctx, c.network, f.floating.ID).ExtractErr()
+		if err != nil && !status(err, http.StatusNotFound) {
+			return fmt.Errorf("release floating IP %s: %w", f.floating.ID, err)
+		}
+	}
+	if f.port != nil {
+		err := ports.Delete(ctx, c.network, f.port.ID).ExtractErr()
+		if err != nil && !status(err, http.StatusNotFound) {
+			return fmt.Errorf("delete port %s: %w", f.port.ID, err)
+		}
+	}
+	return p.removeLate(ctx, c, f)
+}
+
+func (p *Provider) removeLate(ctx context.Context, c *clients, f *found) error {
+	late, err := c.findServers(ctx, f.id)
+	if err != nil {
+		return err
+	}
+	for _, s := range late {
+		if err := p.removeServer(ctx, c, &s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeServer deletes a server and waits until it is gone: then its volume is
+// too, and its port is free.
+func (p *Provider) removeServer(ctx context.Context, c *clients, s *servers.Server) error {
+	if s == nil {
+		return nil
+	}
+	asked := false
+	return p.pace.Until(ctx, func() (bool, error) {
+		if !asked || s.TaskState != "deleting" {
+			err := servers.Delete(ctx, c.compute, s.ID).ExtractErr()
+			if status(err, http.StatusNotFound) {
+				return true, nil
+			}
+			if err != nil && !status(err, http.StatusConflict) {
+				return true, fmt.Errorf("delete server %s: %w", s.ID, err)
+			}
+			asked = true
+		}
+		now, err := servers.Get(ctx, c.compute, s.ID).Extract()
+		if status(err, http.StatusNotFound) || err == nil && now.Status == statusGone {
+			return true, nil
+		}
+		if err != nil {
+			return true, fmt.Errorf("wait for the end of server %s: %w", s.ID, err)
+		}
+		s = now
+		return false, nil
+	})
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openstack
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// classify gives an error of the cloud, the connection or the context its
+// class. An error that has one keeps it.
+func classify(err error) error {
+	if err == nil || provider.Class(err) != provider.ErrUnknown {
+		return err
+	}
+	if class := classOf(err); class != nil {
+		return fmt.Errorf("%w: %w", class, err)
+	}
+	return err
+}
+
+func classOf(err error) error {
+	var said gophercloud.ErrUnexpectedResponseCode
+	var noEndpoint *gophercloud.ErrEndpointNotFound
+	var urlErr *url.Error
+	var netErr net.Error
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return provider.ErrUnavailable
+	case errors.As(err, &said):
+		return statusClass(said)
+	case errors.As(err, &noEndpoint):
+		return provider.ErrInvalidArgument
+	case untrusted(err):
+		return provider.ErrUnauthenticated
+	case errors.As(err, &urlErr), errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return provider.ErrUnavailable
+	}
+	return nil
+}
+
+// untrusted says whether the server is not the one that was meant; trying
+// again will not help.
+func untrusted(err error) bool {
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var host x509.HostnameError
+	var verify *tls.CertificateVerificationError
+	return errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host) || errors.As(err, &verify)
+}
+
+// statusClass knows the answers of Nova, Neutron, Glance and Keystone: a quota
+// is a 403 in Nova and a 409 in Neutron.
+func statusClass(said gophercloud.ErrUnexpectedResponseCode) error {
+	body := string(said.Body)
+	switch said.Actual {
+	case http.StatusBadRequest:
+		return provider.ErrInvalidArgument
+	case http.StatusUnauthorized:
+		return provider.ErrUnauthenticated
+	case http.StatusForbidden:
+		if strings.Contains(body, "uota exceeded") || strings.Contains(body, "OverLimit") {
+			return provider.ErrQuota
+		}
+		return provider.ErrPermissionDenied
+	case http.StatusNotFound:
+		return provider.ErrNotFound
+	case http.StatusConflict:
+		switch {
+		case strings.Contains(body, "OverQuota"):
+			return provider.ErrQuota
+		case strings.Contains(body, "IpAddressGenerationFailure"), strings.Contains(body, "No more IP addresses"):
+			return provider.ErrCapacity
+		}
+		return provider.ErrUnavailable
+	case http.StatusRequestEntityTooLarge:
+		return provider.ErrQuota
+	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusPreconditionFailed:
+		return provider.ErrUnavailable
+	}
+	if said.Actual >= http.StatusInternalServerError {
+		return provider.ErrUnavailable
+	}
+	return nil
+}
+
+// status says whether the cloud has answered with that status.
+func status(err error, code int) bool { return gophercloud.ResponseCodeIs(err, code) }
+
+// macTaken says whether Neutron refused a port since its MAC address has one.
+func macTaken(err error) bool { return conflict(err, "MacAddressInUse") }
+
+// associated says whether Neutron refused a floating IP since its port has one.
+func associated(err error) bool { return conflict(err, "FloatingIPPortAlreadyAssociated") }
+
+func conflict(err error, name string) bool {
+	var said gophercloud.ErrUnexpectedResponseCode
+	return errors.As(err, &said) && said.Actual == http.StatusConflict && strings.Contains(string(said.Body), name)
+}
+
+// markerLost says whether a list broke off since what its last page ended with
+// is gone.
+func markerLost(err error) bool {
+	var said gophercloud.ErrUnexpectedResponseCode
+	return errors.As(err, &said) && (said.Actual == http.StatusBadRequest || said.Actual == http.StatusNotFound) && strings.Contains(strings.ToLower(string(said.Body)), "marker")
+}
+
+// faultClass is about a server that Nova could not make: the fault is a
+// sentence for people.
+func faultClass(message string) error {
+	for _, row := range []struct {
+		text  string
+		class error
+	}{
+		{"No valid host", provider.ErrCapacity},
+		{"Exceeded maximum number of retries", provider.ErrCapacity}, // no host of several took it
+		{"Insufficient compute resources", provider.ErrCapacity},
+		{"uota", provider.ErrQuota},
+		{"could not be found", provider.ErrInvalidArgument},
+	} {
+		if strings.Contains(message, row.text) {
+			return row.class
+		}
+	}
+	return provider.ErrUnknown
+}

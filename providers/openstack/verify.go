@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/availabilityzones"
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/keypairs"
+	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/groups"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// verifyLimit bounds ConfigVerifier.
+const verifyLimit = 30 * time.Second
+
+// ConfigVerifier implements provider.Provider. It reports everything that is
+// wrong, unless nobody can log in. OpenStack has no dry run: that servers and
+// ports may be made shows with the first.
+func (p *Provider) ConfigVerifier() error {
+	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+	defer cancel()
+	c, err := p.conn.open(ctx)
+	if err != nil {
+		return classify(fmt.Errorf("verify: %w", err))
+	}
+	errs := []error{
+		p.verifyImage(ctx, c), p.verifyFlavor(ctx, c), p.verifyZones(ctx, c), p.verifyKey(ctx, c),
+		p.verifyNetwork(ctx, c), p.verifyFloating(ctx, c),
+	}
+	for _, id := range p.cfg.Groups {
+		_, err := groups.Get(ctx, c.network, id).Extract()
+		errs = append(errs, about("security-group-ids", "OPENSTACK_SECURITY_GROUP_IDS", id, err))
+	}
+	return errors.Join(errs...)
+}
+
+// about says which setting an error is about.
+func about(flag, env, value string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return classify(fmt.Errorf("-%s (%s) %s: %w", flag, env, value, err))
+}
+
+func (p *Provider) verifyImage(ctx context.Context, c *clients) error {
+	image, err := images.Get(ctx, c.image, p.cfg.Image).Extract()
+	if err == nil && image.Status != images.ImageStatusActive {
+		err = fmt.Errorf("%w: the image is %s, not active", provider.ErrInvalidArgument, image.Status)
+	}
+	return about("imageid", "OPENSTACK_IMAGE_ID", p.cfg.Image, err)
+}
+
+func (p *Provider) verifyFlavor(ctx context.Context, c *clients) error {
+	_, err := p.choices(ctx, c, provider.InstanceTypeSpec{})
+	return classify(err)
+}
+
+func (p *Provider) verifyZones(ctx context.Context, c *clients) error {
+	if len(p.cfg.Zones) == 0 {
+		return nil
+	}
+	pages, err := availabilityzones.List(c.compute).AllPages(ctx)
+	if err != nil {
+		return about("availability-zones", "OPENSTACK_AVAILABILITY_ZONES", "", err)
+	}
+	list, err := availabilityzones.ExtractAvailabilityZones(pages)
+	if err != nil {
+		return about("availability-zones", "OPENSTACK_AVAILABILITY_ZONES", "", err)
+	}
+	var errs []error
+	for _, name := range p.cfg.Zones {
+		if !slices.ContainsFunc(list, func(z availabilityzones.AvailabilityZone) bool { return z.ZoneName == name && z.ZoneState.Available }) {
+			errs = append(errs, about("availability-zones", "OPENSTACK_AVAILABILITY_ZONES", name, fmt.Errorf("%w: there is no such zone", provider.ErrNotFound)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Provider) verifyKey(ctx context.Context, c *clients) error {
+	if p.cfg.KeyName == "" {
+		return nil
+	}
+	_, err := keypairs.Get(ctx, c.compute, p.cfg.KeyName, nil).Extract()
+	return about("keyname", "OPENSTACK_KEY_NAME", p.cfg.KeyName, err)
+}
+
+func (p *Provider) verifyNetwork(ctx context.Context, c *clients) error {
+	network, err := networks.Get(ctx, c.network, p.cfg.Network).Extract()
+	if err != nil {
+		return about("network-id", "OPENSTACK_NETWORK_ID", p.cfg.Network, err)
+	}
+	if network.ProjectID != c.project {
+		logger().Warn("the network is another project's: Neutron's policy create_port:mac_address must allow this project to set a port's MAC address", "network", network.ID)
+	}
+	if p.cfg.Subnet == "" {
+		return nil
+	}
+	subnet, err := subnets.Get(ctx, c.network, p.cfg.Subnet).Extract()
+	if err == nil && subnet.NetworkID != p.cfg.Network {
+		err = fmt.Errorf("%w: the subnet is of network %s", provider.ErrInvalidArgument, subnet.NetworkID)
+	}
+	return about("subnet-id", "OPENSTACK_SUBNET_ID", p.cfg.Subnet, err)
+}
+
+func (p *Provider) verifyFloating(ctx context.Context, c *clients) error {
+	if p.cfg.FloatingNetwork == "" {
+		return nil
+	}
+	_, err := networks.Get(ctx, c.network, p.cfg.FloatingNetwork).Extract()
+	return about("floating-network-id", "OPENSTACK_FLOATING_NETWORK_ID", p.cfg.FloatingNetwork, err)
+}
