@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibmcloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/IBM/vpc-go-sdk/vpcv1"
+
+	"github.com/outrigger/outrigger/internal/poll"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// maxPlaces bounds how many pairs of profile and zone one creation tries.
+const maxPlaces = 24
+
+// CreateInstance implements provider.Provider. A key that is taken answers its
+// instance whatever the other arguments say.
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	if sandboxID == "" {
+		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
+	}
+	r := newRequest(podName, sandboxID, spec)
+	unlock, err := p.locks.Take(ctx, r.cluster+"/"+r.key)
+	if err != nil {
+		return nil, fmt.Errorf("create instance: %w: %w", provider.ErrUnavailable, err)
+	}
+	defer unlock()
+	made, err := p.findOrMake(ctx, r, cloudConfig)
+	if err != nil {
+		err = fmt.Errorf("create instance %s: %w", r.name, classify(err))
+	}
+	return made, err
+}
+
+// findOrMake answers an instance, also beside an error, when the caller may
+// have something to delete.
+func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloudinit.CloudConfigGenerator) (*provider.Instance, error) {
+	id, err := p.find(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if id != "" {
+		found, err := p.settle(ctx, id, false)
+		switch {
+		case err == nil && found != nil:
+			return answer(found, r.tags), nil
+		case err != nil && !errors.Is(err, errFailed):
+			return &provider.Instance{ID: id, Name: r.name}, err
+		}
+		// Gone, or failed for good: made anew, once the name is free.
+	}
+	places, err := p.plan(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if r.userTags, err = p.ownerTags(r); err != nil {
+		return nil, err
+	}
+	if err := r.read(cloudConfig); err != nil {
+		return nil, err
+	}
+	return p.tryPlaces(ctx, r, places)
+}
+
+// find answers the id of the key's instance, which an earlier attempt has made.
+func (p *Provider) find(ctx context.Context, r *request) (string, error) {
+	id := ""
+	err := p.volumes(ctx, provider.TagKey+":"+r.key, func(v *vpcv1.Volume) {
+		tags := tagsOf(v.UserTags)
+		if tags[provider.TagKey] == r.key && tags[provider.TagCluster] == r.cluster {
+			if owner := ownerOf(v); owner != nil && ownName.MatchString(value(owner.Name)) {
+				id = value(owner.ID)
+			}
+		}
+	})
+	return id, err
+}
+
+// tryPlaces goes on to the next zone or profile where the cloud has no
+// capacity. The name keeps two processes from making the instance in two.
+func (p *Provider) tryPlaces(ctx context.Context, r *request, places []candidate) (*provider.Instance, error) {
+	var refusals []error
+	for _, c := range places {
+		made, err := p.makeIn(ctx, r, c)
+		if err == nil {
+			return answer(made, r.tags), nil
+		}
+		err = fmt.Errorf("profile %s in %s: %w", c.profile.Name, c.zone, classify(err))
+		if made != nil || !errors.Is(err, provider.ErrCapacity) {
+			return remains(made), errors.Join(append([]error{err}, refusals...)...)
+		}
+		logger().Info("no capacity", "instance", r.name, "type", c.profile.Name, "zone", c.zone, "error", err)
+		refusals = append(refusals, err)
+	}
+	return nil, errors.Join(refusals...)
+}
+
+func remains(left *vpcv1.Instance) *provider.Instance {
+	if left == nil {
+		return nil
+	}
+	return &provider.Instance{ID: value(left.ID), Name: value(left.Name)}
+}
+
+// maxRounds bounds how often a name is asked for that is taken by an instance
+// which then turns out to be gone.
+const maxRounds = 100
+
+// makeIn makes the instance in one zone. With an error it answers an instance
+// where one may be left.
+func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.Instance, error) {
+	proto := p.prototype(r, c)
+	unknown := &vpcv1.Instance{ID: ptr(byName + r.name), Name: &r.name}
+	for range maxRounds {
+		made, fresh, err := p.ask(ctx, r, proto)
+		switch {
+		case err != nil && mayHaveHappened(err):
+			return unknown, err
+		case err != nil:
+			return nil, p.explain(err, c)
+		case made != nil:
+			settled, err := p.settle(ctx, value(made.ID), fresh)
+			if errors.Is(err, errFailed) {
+				return nil, err
+			}
+			if err != nil {
+				return made, err
+			}
+			if settled != nil {
+				return settled, nil
+			}
+		}
+		if err := poll.Sleep(ctx, p.wait.First); err != nil {
+			return unknown, fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+		}
+	}
+	return unknown, fmt.Errorf("%w: the name is taken, and no instance has it", provider.ErrUnavailable)
+}
+
+// ask asks for the instance, or looks for the one that has its name; fresh
+// says which. It answers nil where the name is taken and nobody shows by whom.
+func (p *Provider) ask(ctx context.Context, r *request, proto *vpcv1.InstancePrototypeInstanceByImage) (made *vpcv1.Instance, fresh bool, err error) {
+	made, reply, err := p.api.CreateInstanceWithContext(ctx, &vpcv1.CreateInstanceOptions{InstancePrototype: proto})
+	if err = refused(reply, err); err == nil {
+		return made, true, nil
+	}
+	if !isTaken(err) {
+		return nil, false, classify(err)
+	}
+	made, err = p.named(ctx, r.name)
+	return made, false, err
+}
+
+// named answers nil for a name that nobody has.
+func (p *Provider) named(ctx context.Context, name string) (*vpcv1.Instance, error) {
+	page, reply, err := p.api.ListInstancesWithContext(ctx, &vpcv1.ListInstancesOptions{Name: &name})
+	if err := refused(reply, err); err != nil || len(page.Instances) == 0 {
+		return nil, classify(err)
+	}
+	return &page.Instances[0], nil
+}
+
+// mayHaveHappened says whether a request that failed can have been carried out.
+func mayHaveHappened(err error) bool {
+	var said *apiError
+	return errors.Is(err, provider.ErrUnavailable) && (!errors.As(err, &said) || said.Status >= 500)
+}
+
+// explain names the settings that a refusal may be about.
+func (p *Provider) explain(err error, c candidate) error {
+	class := provider.Class(err)
+	if class != provider.ErrInvalidArgument && class != provider.ErrNotFound {
+		return err
+	}
+	return fmt.Errorf("image %s (-image-id), subnet %s (-primary-subnet-id), vpc %s (-vpc-id), or another id in the settings: %w",
+		c.image, p.cfg.Subnets[c.at], p.cfg.VPC, err)
+}
+
+// errFailed marks an instance that has failed for good and is deleted.
+var errFailed = errors.New("the cloud could not start it")
+
+// absences is how often in a row an instance that was just made may be missing.
+const absences = 8
+
+// settle waits until the instance has its resources and its address, or is
+// stopped. It answers nil when there is none (any more). One that has failed is
+// deleted, which frees its name.
+func (p *Provider) settle(ctx context.Context, id string, fresh bool) (*vpcv1.Instance, error) {
+	var settled *vpcv1.Instance
+	missing := 0
+	err := p.wait.Until(ctx, func() (bool, error) {
+		found, err := p.look(ctx, id)
+		if err != nil {
+			return false, classify(err)
+		}
+		if found == nil {
+			missing++
+			return !fresh || missing > absences, nil
+		}
+		fresh = false
+		if reason := failure(found); reason != nil {
+			if err := p.discard(ctx, id); err != nil {
+				return false, fmt.Errorf("%w; and it cannot be deleted: %w", reason, err)
+			}
+			return false, fmt.Errorf("%w: %w", errFailed, reason)
+		}
+		if ready(found) {
+			settled = found
+		}
+		return settled != nil, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+	}
+	return settled, err
+}
+
+// ready says whether the cloud has found room for the instance.
+func ready(i *vpcv1.Instance) bool {
+	switch value(i.Status) {
+	case "starting", "running", "restarting", "stopping":
+		return addresses(i) != nil
+	case "stopped":
+		return true
+	}
+	return false
+}
+
+func ptr[V any](v V) *V { return &v }

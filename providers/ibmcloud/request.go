@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibmcloud
+
+import (
+	"fmt"
+	"maps"
+	"unicode/utf8"
+
+	"github.com/IBM/go-sdk-core/v5/core"
+	"github.com/IBM/vpc-go-sdk/vpcv1"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// maxUserData is the longest user-data (page "User data"); it travels as it is.
+const maxUserData = 64<<10 - 1
+
+// request is one call of CreateInstance.
+type request struct {
+	cluster, key, name string
+	spec               provider.InstanceTypeSpec
+	tags               map[string]string
+	userTags           []string
+	userData           string
+}
+
+func newRequest(podName, key string, spec provider.InstanceTypeSpec) *request {
+	tags := maps.Clone(spec.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags[provider.TagKey] = key
+	cluster := tags[provider.TagCluster]
+	return &request{cluster: cluster, key: key, name: instanceName(podName, cluster, key), spec: spec, tags: tags}
+}
+
+// refuse names what this provider has not got.
+func (r *request) refuse() error {
+	switch {
+	case r.spec.MultiNic:
+		return fmt.Errorf("%w: a second interface to the outside: this provider gives none", provider.ErrInvalidArgument)
+	case len(r.spec.Volumes) > 0:
+		return fmt.Errorf("%w: volumes: this provider attaches none", provider.ErrInvalidArgument)
+	case r.spec.Image != "" && !identifier.MatchString(r.spec.Image):
+		return fmt.Errorf("%w: image %q is no id", provider.ErrInvalidArgument, r.spec.Image)
+	}
+	return nil
+}
+
+// read generates the user-data and checks it.
+func (r *request) read(cloudConfig cloudinit.CloudConfigGenerator) error {
+	if cloudConfig == nil {
+		return nil
+	}
+	text, err := cloudConfig.Generate()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	case len(text) > maxUserData:
+		return fmt.Errorf("%w: the user-data has %d bytes, and IBM Cloud takes %d", provider.ErrInvalidArgument, len(text), maxUserData)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%w: the user-data is no UTF-8 text, and IBM Cloud takes no other", provider.ErrInvalidArgument)
+	}
+	r.userData = text
+	return nil
+}
+
+// prototype is everything that belongs to the instance in one request, and
+// deleted with it.
+func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeInstanceByImage {
+	yes := true
+	volume := &vpcv1.VolumePrototypeInstanceByImageContext{
+		Profile:  &vpcv1.VolumeProfileIdentityByName{Name: core.StringPtr("general-purpose")},
+		UserTags: r.userTags,
+	}
+	if p.cfg.RootDisk > 0 {
+		volume.Capacity = &p.cfg.RootDisk
+	}
+	proto := &vpcv1.InstancePrototypeInstanceByImage{
+		Name: &r.name, Image: &vpcv1.ImageIdentityByID{ID: &c.image}, Zone: &vpcv1.ZoneIdentityByName{Name: &c.zone},
+		Profile: &vpcv1.InstanceProfileIdentityByName{Name: &c.profile.Name}, VPC: &vpcv1.VPCIdentityByID{ID: &p.cfg.VPC},
+		BootVolumeAttachment: &vpcv1.VolumeAttachmentPrototypeInstanceByImageContext{DeleteVolumeOnInstanceDelete: &yes, Volume: volume},
+		// Off by default; the guest reads its user-data there.
+		MetadataService: &vpcv1.InstanceMetadataServicePrototype{
+			Enabled: &yes, Protocol: core.StringPtr("http"), ResponseHopLimit: core.Int64Ptr(1),
+		},
+		PrimaryNetworkInterface: nic(p.cfg.Subnets[c.at], c.groups),
+	}
+	if r.userData != "" {
+		proto.UserData = &r.userData
+	}
+	if p.cfg.SSHKey != "" {
+		proto.Keys = []vpcv1.KeyIdentityIntf{&vpcv1.KeyIdentityByID{ID: &p.cfg.SSHKey}}
+	}
+	if p.cfg.ResourceGroup != "" {
+		proto.ResourceGroup = &vpcv1.ResourceGroupIdentityByID{ID: &p.cfg.ResourceGroup}
+	}
+	p.confide(proto, c)
+	p.lodge(proto, c)
+	return proto
+}
+
+// confide makes the VM confidential.
+func (p *Provider) confide(proto *vpcv1.InstancePrototypeInstanceByImage, c candidate) {
+	if p.cfg.DisableCVM || c.profile.Arch != "amd64" {
+		return
+	}
+	proto.ConfidentialComputeMode = core.StringPtr(vpcv1.InstancePrototypeInstanceByImageConfidentialComputeModeTdxConst)
+	proto.EnableSecureBoot = core.BoolPtr(true)
+}
+
+// lodge says on whose hosts the VM runs, and gives it its second interface.
+func (p *Provider) lodge(proto *vpcv1.InstancePrototypeInstanceByImage, c candidate) {
+	if len(p.cfg.DedicatedHosts) > 0 {
+		proto.PlacementTarget = &vpcv1.InstancePlacementTargetPrototypeDedicatedHostIdentityDedicatedHostIdentityByID{ID: &p.cfg.DedicatedHosts[c.at]}
+	}
+	if len(p.cfg.DedicatedHostGroup) > 0 {
+		proto.PlacementTarget = &vpcv1.InstancePlacementTargetPrototypeDedicatedHostGroupIdentityDedicatedHostGroupIdentityByID{ID: &p.cfg.DedicatedHostGroup[c.at]}
+	}
+	if len(p.cfg.SecondarySubnets) > 0 {
+		var groups []string
+		if p.cfg.SecondaryGroup != "" {
+			groups = []string{p.cfg.SecondaryGroup}
+		}
+		proto.NetworkInterfaces = []vpcv1.NetworkInterfacePrototype{*nic(p.cfg.SecondarySubnets[c.at], groups)}
+	}
+}
+
+func nic(subnet string, groups []string) *vpcv1.NetworkInterfacePrototype {
+	n := &vpcv1.NetworkInterfacePrototype{Subnet: &vpcv1.SubnetIdentityByID{ID: &subnet}}
+	for _, group := range groups {
+		n.SecurityGroups = append(n.SecurityGroups, &vpcv1.SecurityGroupIdentityByID{ID: &group})
+	}
+	return n
+}
+
+// ownerTags are the user tags of the boot volume: those of the operator, and
+// the owner's, which win.
+func (p *Provider) ownerTags(r *request) ([]string, error) {
+	tags := map[string]string{}
+	if p.cfg.ClusterID != "" {
+		tags["coco-pod-vm"] = p.cfg.ClusterID
+	}
+	maps.Copy(tags, p.cfg.Tags)
+	maps.Copy(tags, r.tags)
+	return userTags(tags)
+}

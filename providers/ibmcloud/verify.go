@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibmcloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/IBM/go-sdk-core/v5/core"
+	"github.com/IBM/vpc-go-sdk/vpcv1"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// verifyLimit bounds ConfigVerifier.
+const verifyLimit = time.Minute
+
+// ConfigVerifier implements provider.Provider. It reports everything that is
+// wrong, unless the credentials get no token. The API has no dry run: what it
+// finds out of permissions is which reads are allowed.
+func (p *Provider) ConfigVerifier() error {
+	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+	defer cancel()
+	first := p.verifyReads(ctx)
+	if errors.Is(first, provider.ErrUnauthenticated) {
+		return fmt.Errorf("verify: -api-key (IBMCLOUD_API_KEY) or -iam-profile-id (IBMCLOUD_IAM_PROFILE_ID): %w", first)
+	}
+	checks := []func() error{
+		func() error { return first },
+		func() error { return p.verifyProfile(ctx) },
+		func() error { _, err := p.groups(ctx); return err },
+		func() error { return p.exists(ctx, "vpc-id", p.cfg.VPC, p.getVPC) },
+		func() error { return p.exists(ctx, "key-id", p.cfg.SSHKey, p.getKey) },
+		func() error { return p.exists(ctx, "secondary-security-group-id", p.cfg.SecondaryGroup, p.getGroup) },
+	}
+	for _, id := range p.cfg.Images {
+		checks = append(checks, func() error { return p.verifyImage(ctx, id) })
+	}
+	for _, id := range p.cfg.SecurityGroups {
+		checks = append(checks, func() error { return p.exists(ctx, "security-group-ids", id, p.getGroup) })
+	}
+	for i, zone := range p.cfg.Zones {
+		checks = append(checks, func() error { return p.verifySubnet(ctx, "primary-subnet-id", p.cfg.Subnets[i], zone) })
+		if len(p.cfg.SecondarySubnets) > 0 {
+			checks = append(checks, func() error { return p.verifySubnet(ctx, "secondary-subnet-id", p.cfg.SecondarySubnets[i], zone) })
+		}
+	}
+	return errors.Join(atOnce(checks)...)
+}
+
+// atOnce answers the errors in the order of the checks.
+func atOnce(checks []func() error) []error {
+	errs := make([]error, len(checks))
+	var wait sync.WaitGroup
+	for i, check := range checks {
+		wait.Go(func() { errs[i] = classify(check()) })
+	}
+	wait.Wait()
+	return errs
+}
+
+func (p *Provider) verifyReads(ctx context.Context) error {
+	one := int64(1)
+	_, reply, err := p.api.ListInstancesWithContext(ctx, &vpcv1.ListInstancesOptions{Limit: &one})
+	if err := classify(refused(reply, err)); err != nil {
+		return fmt.Errorf("list instances: %w", err)
+	}
+	_, reply, err = p.api.ListVolumesWithContext(ctx, &vpcv1.ListVolumesOptions{Limit: &one})
+	if err := classify(refused(reply, err)); err != nil {
+		return fmt.Errorf("list volumes: %w", err)
+	}
+	return nil
+}
+
+func (p *Provider) verifyProfile(ctx context.Context) error {
+	profiles, err := p.profiles(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := p.rank(ctx, provider.InstanceTypeSpec{}); err != nil && p.cfg.defaultProfile() != "" {
+		return bad("profile-name", "%v", err)
+	}
+	for _, one := range profiles {
+		if one.Name == p.cfg.defaultProfile() && !p.cfg.DisableCVM && one.Arch == "amd64" && !one.tdx {
+			return bad("disable-cvm", "profile %s has no TDX: take another profile, or make ordinary VMs", one.Name)
+		}
+	}
+	return nil
+}
+
+// setting says which flag an error is about.
+func setting(flagName, id string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isStatus(err, http.StatusNotFound):
+		return fmt.Errorf("%w: %w", provider.ErrNotFound, bad(flagName, "%s does not exist, or these credentials may not see it", id))
+	}
+	return fmt.Errorf("-%s: %s: %w", flagName, id, classify(err))
+}
+
+// exists asks for something by id, if there is one.
+func (p *Provider) exists(ctx context.Context, flagName, id string, get func(context.Context, string) (*core.DetailedResponse, error)) error {
+	if id == "" {
+		return nil
+	}
+	reply, err := get(ctx, id)
+	return setting(flagName, id, refused(reply, err))
+}
+
+func (p *Provider) getVPC(ctx context.Context, id string) (*core.DetailedResponse, error) {
+	_, reply, err := p.api.GetVPCWithContext(ctx, &vpcv1.GetVPCOptions{ID: &id})
+	return reply, err
+}
+
+func (p *Provider) getKey(ctx context.Context, id string) (*core.DetailedResponse, error) {
+	_, reply, err := p.api.GetKeyWithContext(ctx, &vpcv1.GetKeyOptions{ID: &id})
+	return reply, err
+}
+
+func (p *Provider) getGroup(ctx context.Context, id string) (*core.DetailedResponse, error) {
+	_, reply, err := p.api.GetSecurityGroupWithContext(ctx, &vpcv1.GetSecurityGroupOptions{ID: &id})
+	return reply, err
+}
+
+func (p *Provider) verifyImage(ctx context.Context, id string) error {
+	found, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
+	if err := refused(reply, err); err != nil {
+		return setting("image-id", id, err)
+	}
+	if status := value(found.Status); status != "available" && status != "deprecated" {
+		return bad("image-id", "%s is %s and not available", id, status)
+	}
+	if size := value(found.MinimumProvisionedSize); p.cfg.RootDisk > 0 && size > p.cfg.RootDisk {
+		return bad("ibmcloud-root-volume-size", "image %s needs %d GB, and the volume has %d", id, size, p.cfg.RootDisk)
+	}
+	return nil
+}
+
+func (p *Provider) verifySubnet(ctx context.Context, flagName, id, zone string) error {
+	found, reply, err := p.api.GetSubnetWithContext(ctx, &vpcv1.GetSubnetOptions{ID: &id})
+	if err := refused(reply, err); err != nil {
+		return setting(flagName, id, err)
+	}
+	var wrong []string
+	if found.Zone != nil && value(found.Zone.Name) != zone {
+		wrong = append(wrong, "is in zone "+value(found.Zone.Name)+" and not "+zone)
+	}
+	if found.VPC != nil && value(found.VPC.ID) != p.cfg.VPC {
+		wrong = append(wrong, "is in VPC "+value(found.VPC.ID)+" and not "+p.cfg.VPC)
+	}
+	if found.AvailableIpv4AddressCount != nil && *found.AvailableIpv4AddressCount < 1 {
+		return fmt.Errorf("%w: -%s: subnet %s has no address left", provider.ErrCapacity, flagName, id)
+	}
+	if len(wrong) > 0 {
+		return bad(flagName, "%s %s", id, strings.Join(wrong, ", "))
+	}
+	return nil
+}
