@@ -93,7 +93,7 @@ test-all: ## Unit, integration and end-to-end tests with the race detector (root
 	test/run.sh $(TOOLS)
 
 .PHONY: test-interop
-test-interop: setup build podvm demo-image ## Real containerd and the real Kata shim (needs /opt/kata/bin or PATH)
+test-interop: setup build podvm demo-image ## Real containerd with our shim and, where it is on PATH or in /opt/kata/bin, with Kata's
 	go test -tags integration -count=1 -v -timeout 40m ./test/interop/...
 
 .PHONY: test-e2e

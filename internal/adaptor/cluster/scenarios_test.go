@@ -455,3 +455,23 @@ func scenarioNoSuchPod(t *testing.T, w who) {
 		t.Errorf("Events of nobody: %v", all)
 	}
 }
+
+// BenchmarkPodLife counts what pods cost the API server from the adaptor, from
+// the claim to the release; the controller writes nothing for a pod with which
+// nothing is wrong.
+func BenchmarkPodLife(b *testing.B) {
+	config := newFakeAPI(b).serve()
+	s := newStand(b, who{config, config, nil}, nil)
+	pods := 0
+	for b.Loop() {
+		pods++
+		name := fmt.Sprint("life-", pods)
+		s.pod(name)
+		s.run(name, name)
+		s.eventually("phase Ready", func() bool { pp := s.peerPod(name, name); return pp.Status.Phase == v1alpha1.PhaseReady })
+		s.event(name, peerpod.ReasonReady)
+		s.remove(name)
+		s.eventually("no PeerPod", func() bool { return s.peerPod(name, name) == nil })
+	}
+	b.ReportMetric(float64(s.network.writes.Load())/float64(pods), "API-writes/pod")
+}

@@ -40,6 +40,7 @@ func BenchmarkCold(b *testing.B) {
 			return ""
 		})
 		b.ReportMetric(time.Since(began).Seconds(), "cold-s")
+		b.ReportMetric(p.cpu(), "cold-cpu-s")
 		b.ReportMetric(p.memory("VmRSS:")/1024, "rss-MiB")
 		before := p.cpu()
 		time.Sleep(10 * time.Second) // the figure is a share of time
