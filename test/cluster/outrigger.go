@@ -11,11 +11,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/outrigger/outrigger/test/stand"
 )
@@ -174,10 +176,30 @@ func (i *Outrigger) StartAdaptor(t testing.TB) {
 		i.Adaptor.Again(t, pod)
 		return
 	}
-	env := append(variables(i.options.Settings, i.options.Secrets), pod,
+	i.Adaptor = i.start(t, "cloud-api-adaptor", "/run/peerpod/hypervisor.sock", append(i.adaptorEnv(t), pod))
+}
+
+func (i *Outrigger) adaptorEnv(t testing.TB) []string {
+	t.Helper()
+	return append(variables(i.options.Settings, i.options.Secrets),
 		"NODE_NAME="+i.node.Name, "RELAY_EXTERNAL=true", "PROBE_ADDRESS="+i.node.IP,
 		"KUBECONFIG="+i.account(t, "cloud-api-adaptor"), "KUBELET_KUBECONFIG="+i.node.path("system-node-"+i.node.Name+".kubeconfig"))
-	i.Adaptor = i.start(t, "cloud-api-adaptor", "/run/peerpod/hypervisor.sock", env)
+}
+
+// SecondAdaptor runs another one on the node and answers what it says when it
+// ends, which it must by itself and with an error.
+func (i *Outrigger) SecondAdaptor(t testing.TB) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	args := i.node.Command(stand.Binary(t, "cloud-api-adaptor"))
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), append(i.adaptorEnv(t), "POD_UID=second", "PROBE_PORT=0")...)
+	said, err := cmd.CombinedOutput()
+	if err == nil || ctx.Err() != nil {
+		t.Fatalf("a second adaptor ended with %v (%v):\n%s", err, ctx.Err(), said)
+	}
+	return string(said)
 }
 
 // ReplaceAdaptor is what a rolling update does with the node: one adaptor ends,
