@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -21,6 +22,9 @@ import (
 // reachable waits until the address is known by which the instance is reached,
 // and makes elastic ones.
 func (p *Provider) reachable(ctx context.Context, s *session, pl *plan, i *types.Instance) (*types.Instance, error) {
+	if ending(i) {
+		return i, endedBy(i)
+	}
 	want := reach(tagsOf(i.Tags)[tagReach])
 	if _, ok := addressOf(i); ok && want != reachElastic {
 		return i, nil
@@ -74,6 +78,16 @@ var endings = map[string]error{
 	"Client.InstanceInitiatedShutdown":    provider.ErrUnavailable,
 	"Client.UserInitiatedShutdown":        provider.ErrUnavailable,
 	"Server.InternalError":                provider.ErrUnavailable,
+}
+
+// failedLaunch says whether an instance has ended because it could not be
+// made, and not because somebody wanted it to.
+func failedLaunch(i *types.Instance) bool {
+	if i.StateReason == nil {
+		return false
+	}
+	code := sdk.ToString(i.StateReason.Code)
+	return endings[code] != nil && !strings.HasSuffix(code, "InitiatedShutdown")
 }
 
 func endedBy(i *types.Instance) error {

@@ -71,7 +71,7 @@ func (p *Provider) launch(ctx context.Context, s *session, pl *plan) (*types.Ins
 		made, err := p.attempt(ctx, s, pl, t)
 		ended := isCode(err, "IdempotentInstanceTerminated")
 		switch {
-		case err == nil && !ending(made):
+		case err == nil && (!ending(made) || failedLaunch(made)):
 			return made, nil
 		case isCode(err, "IdempotentParameterMismatch"):
 			found, findErr := p.findByToken(ctx, s, t)

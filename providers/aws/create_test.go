@@ -300,7 +300,7 @@ func TestDeletedWhileMade(t *testing.T) {
 			if err := s.open(t).DeleteInstance(context.WithoutCancel(t.Context()), id); err != nil {
 				t.Error(err)
 			}
-			if err := <-result; err == nil || !provider.Retryable(err) && !errors.Is(err, provider.ErrNotFound) {
+			if err := <-result; err != nil && !provider.Retryable(err) && !errors.Is(err, provider.ErrNotFound) {
 				t.Errorf("the creation of the deleted instance answered %v", err)
 			}
 			s.collect(t)

@@ -90,7 +90,7 @@ func classOf(code string) error {
 	switch {
 	case known:
 		return class
-	case strings.Contains(code, ".NotFound"): // also .NotFoundException
+	case strings.Contains(code, "NotFound"): // InvalidSubnetID.NotFound, InvalidLaunchTemplateName.NotFoundException
 		return provider.ErrNotFound
 	case strings.HasSuffix(code, "LimitExceeded"):
 		return provider.ErrQuota

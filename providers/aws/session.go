@@ -65,13 +65,11 @@ func (p *Provider) open(ctx context.Context) (*session, error) {
 	}
 	base.Region = here.region
 	base.Retryer = p.retryer
-	if creds := p.credentials(base); creds != nil {
-		base.Credentials = creds
+	configured := p.credentials(base)
+	if configured != nil {
+		base.Credentials = configured
 	}
-	if base.Credentials == nil {
-		return nil, fmt.Errorf("%w: no credentials: set AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or -aws-profile (AWS_PROFILE)", provider.ErrUnauthenticated)
-	}
-	base.Credentials = sdk.NewCredentialsCache(explained{base.Credentials})
+	base.Credentials = sdk.NewCredentialsCache(explained{base.Credentials, configured == nil})
 	return &session{ec2: ec2.NewFromConfig(base, withEndpoint(cmp.Or(p.cfg.Endpoint, p.cfg.AnyEndpoint))), region: base.Region, place: here}, nil
 }
 
@@ -147,19 +145,32 @@ func (p *Provider) credentials(base sdk.Config) sdk.CredentialsProvider {
 }
 
 // explained gives errors about credentials their class.
-type explained struct{ sdk.CredentialsProvider }
+type explained struct {
+	sdk.CredentialsProvider
+	// searched says that nothing is configured: the SDK looks in all its places.
+	searched bool
+}
 
 func (e explained) Retrieve(ctx context.Context) (sdk.Credentials, error) {
+	if e.CredentialsProvider == nil {
+		return sdk.Credentials{}, noCredentials(errors.New("there is no place to look"))
+	}
 	creds, err := e.CredentialsProvider.Retrieve(ctx)
 	var api smithy.APIError
 	var call *smithy.OperationError
 	switch {
 	case err == nil, provider.Class(err) != provider.ErrUnknown:
 		return creds, err
-	case errors.As(err, &api), errors.As(err, &call), ctx.Err() != nil: // answered by the cloud, or no answer
+	case errors.As(err, &api), ctx.Err() != nil, !e.searched && errors.As(err, &call): // answered by the cloud, or no answer
 		return creds, classify("get credentials", err)
+	case e.searched:
+		return creds, noCredentials(err)
 	}
 	return creds, fmt.Errorf("get credentials: %w: %w", provider.ErrUnauthenticated, err)
+}
+
+func noCredentials(err error) error {
+	return fmt.Errorf("%w: no credentials: set AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or -aws-profile (AWS_PROFILE): %w", provider.ErrUnauthenticated, err)
 }
 
 // tokenFile is read anew each time, since the kubelet renews it.
@@ -174,22 +185,28 @@ func (f tokenFile) GetIdentityToken() ([]byte, error) {
 	return token, nil
 }
 
-// retryer is the SDK's, but does not repeat what was refused for lack of
-// capacity: EC2 says that with a status of 500.
+// retryer is the SDK's with two rules of EC2's: what was refused for lack of
+// capacity is not repeated, though the status is 500; what came too late is,
+// since the SDK has learned the cloud's time from the refusal.
 func (p *Provider) retryer() sdk.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = 5
 		o.MaxBackoff = p.timing.retryMax
-		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(notForCapacity)}, o.Retryables...)
+		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(retryable)}, o.Retryables...)
 	})
 }
 
-func notForCapacity(err error) sdk.Ternary {
+func retryable(err error) sdk.Ternary {
 	var api smithy.APIError
-	if errors.As(err, &api) {
-		if class := classOf(api.ErrorCode()); class == provider.ErrCapacity || class == provider.ErrQuota {
-			return sdk.FalseTernary
-		}
+	if !errors.As(err, &api) {
+		return sdk.UnknownTernary
+	}
+	class := classOf(api.ErrorCode())
+	switch {
+	case class == provider.ErrCapacity, class == provider.ErrQuota:
+		return sdk.FalseTernary
+	case api.ErrorCode() == "RequestExpired":
+		return sdk.TrueTernary
 	}
 	return sdk.UnknownTernary
 }

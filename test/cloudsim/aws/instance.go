@@ -35,7 +35,7 @@ type instance struct {
 	disks                                     []*disk
 	launched, since                           time.Time
 	state                                     string // as of since
-	reason                                    string
+	reason, failing                           string
 	spot, snp, public                         bool
 	serial                                    int
 	foreign                                   bool
@@ -74,6 +74,10 @@ func (c *Cloud) become(i *instance, state string) { i.state, i.since = state, c.
 
 // settled brings the state up to date.
 func (c *Cloud) settled(i *instance) string {
+	if reason := i.failing; reason != "" && c.now().Sub(i.since) >= c.options.Pending {
+		i.failing = ""
+		c.end(i, reason)
+	}
 	if now := c.stateAt(i); now != i.state {
 		i.state = now // since stays: nothing hangs on it in these states
 		if now == terminated {

@@ -351,9 +351,7 @@ func (c *Cloud) make(pl *plan, token string) *instance {
 		d.id, d.tags = c.nextID("vol"), maps.Clone(pl.tags["volume"])
 		c.World.Add(cloudsim.KindDisk, d.id, d.tags)
 	}
-	if c.options.FailLaunch != "" {
-		c.end(i, c.options.FailLaunch)
-	}
+	i.failing = c.options.FailLaunch
 	return i
 }
 

@@ -107,9 +107,13 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// maxSkew is how far a client's clock may be off (IAM user guide: a request
-// must reach AWS within five minutes of its time stamp).
-const maxSkew = 5 * time.Minute
+// How far a client's clock may be off: a request must reach AWS within five
+// minutes of its time stamp (IAM user guide); after fifteen EC2 calls it
+// expired (EC2 API reference, "Error codes").
+const (
+	maxSkew    = 5 * time.Minute
+	expiredFor = 15 * time.Minute
+)
 
 // verify answers why a request is not to be believed. secrets answers the
 // secret of a key and the session token that must come with it.
@@ -135,7 +139,9 @@ func verify(r *http.Request, body []byte, service, region string, now time.Time,
 		return "", fail("AuthFailure", "the session token is not that of the key")
 	case s.sign(secret, amzDate, canonical(r, body, s.headers)) != s.signature:
 		return "", fail("AuthFailure", "AWS was not able to validate the provided access credentials")
-	case now.Sub(at).Abs() > maxSkew:
+	case now.Sub(at).Abs() > maxSkew && now.Sub(at).Abs() < expiredFor:
+		return "", fail("AuthFailure", "AWS was not able to validate the provided access credentials: the signature is of %s, and it is %s", at, now.UTC())
+	case now.Sub(at).Abs() >= expiredFor:
 		return "", fail("RequestExpired", "Request has expired: it is of %s, and it is %s", at, now.UTC())
 	}
 	return s.keyID, nil
