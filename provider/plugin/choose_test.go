@@ -26,7 +26,7 @@ func TestBuiltIn(t *testing.T) {
 	if loaded.Carrier != plugin.BuiltIn || loaded.Cloud != provider.CloudProvider(cloud) {
 		t.Errorf("%+v", loaded)
 	}
-	log.says(t, "Cloud provider external plugin loading is disabled, skipping plugin loading")
+	log.Says(t, "Cloud provider external plugin loading is disabled, skipping plugin loading")
 }
 
 func TestUnsupported(t *testing.T) {
@@ -116,7 +116,7 @@ func TestExternalReplacesBuiltIn(t *testing.T) {
 	if loaded.Carrier != plugin.Process {
 		t.Errorf("carrier %s", loaded.Carrier)
 	}
-	log.says(t, "level=WARN", "the external provider replaces the built-in one")
+	log.Says(t, "level=WARN", "the external provider replaces the built-in one")
 }
 
 func TestFolder(t *testing.T) {
@@ -133,7 +133,7 @@ func TestFolder(t *testing.T) {
 		t.Errorf("%+v", loaded)
 	}
 	mustCreate(t, open(t, loaded), "size 1 token ")
-	log.says(t, "Loading cloud providers from "+dir, "Found cloud provider file "+path, "Ignoring", "other")
+	log.Says(t, "Loading cloud providers from "+dir, "Found cloud provider file "+path, "Ignoring", "other")
 }
 
 func TestFolderErrors(t *testing.T) {

@@ -3,7 +3,6 @@
 package plugin_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,38 +29,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// buffer is a log that several goroutines write.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-// says fails the test for each text that the log does not have.
-func (b *buffer) says(t *testing.T, texts ...string) {
-	t.Helper()
-	for _, text := range texts {
-		if !strings.Contains(b.String(), text) {
-			t.Errorf("the log does not say %q:\n%s", text, b)
-		}
-	}
-}
-
 // load loads the provider with an environment.
-func load(t *testing.T, name string, env map[string]string) (*plugin.Loaded, *buffer, error) {
+func load(t *testing.T, name string, env map[string]string) (*plugin.Loaded, *testplugin.Log, error) {
 	t.Helper()
-	log, temp := &buffer{}, t.TempDir()
+	log, temp := &testplugin.Log{}, t.TempDir()
 	loaded, err := plugin.Load(t.Context(), plugin.Options{
 		Name: name, Log: slog.New(slog.NewTextHandler(log, nil)), Ready: 30 * time.Second, Wait: 30 * time.Second,
 		Getenv: func(key string) string {
@@ -158,7 +128,7 @@ func TestProcessPlugin(t *testing.T) {
 	if loaded.Carrier != plugin.Process || loaded.Path != path || loaded.Name != "bad" {
 		t.Errorf("%+v", loaded)
 	}
-	log.says(t, "Loading external plugin bad from "+path, "Successfully opened the external plugin "+path)
+	log.Says(t, "Loading external plugin bad from "+path, "Successfully opened the external plugin "+path)
 	p := open(t, loaded, "-bad-size", "5")
 	mustCreate(t, p, "size 5 token hush")
 	if _, err := create(t.Context(), p, "full"); !errors.Is(err, provider.ErrCapacity) || err.Error() != "no capacity: try later" {

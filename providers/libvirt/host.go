@@ -5,12 +5,11 @@ package libvirt
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/outrigger/outrigger/internal/kvm"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -62,7 +61,7 @@ func (p *Provider) tellType(h *host) {
 	if p.cfg.DomainType == typeAuto && h.domainType == typeQEMU {
 		why := "the daemon offers no KVM"
 		if p.target.local() {
-			if here := kvmImpossible(); here != "" {
+			if here := kvm.Impossible(); here != "" {
 				why = here
 			}
 		}
@@ -102,7 +101,7 @@ func (p *Provider) wantedType(types []string) string {
 	switch {
 	case p.cfg.DomainType != typeAuto:
 		return p.cfg.DomainType
-	case slices.Contains(types, typeKVM) && (!p.target.local() || kvmImpossible() == ""):
+	case slices.Contains(types, typeKVM) && (!p.target.local() || kvm.Impossible() == ""):
 		return typeKVM
 	}
 	return typeQEMU
@@ -119,34 +118,4 @@ func domainTypes(caps *libvirtxml.Caps, arch string) []string {
 		}
 	}
 	return types
-}
-
-// kvmImpossible says why no guest can run on this machine's KVM, where that is
-// plain. Daemons offer KVM wherever its device exists, which proves nothing:
-// PVM runs only kernels built for it, others more slowly than emulation does.
-func kvmImpossible() string {
-	if _, err := os.Stat("/sys/module/kvm_pvm"); err == nil {
-		return "this machine's KVM is PVM (kvm_pvm), which runs no ordinary guest"
-	}
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return err.Error()
-	}
-	return cpuWithoutKVM(string(info))
-}
-
-// cpuWithoutKVM judges by the flags of x86; other architectures have none.
-func cpuWithoutKVM(cpuinfo string) string {
-	for line := range strings.Lines(cpuinfo) {
-		name, flags, _ := strings.Cut(line, ":")
-		if strings.TrimSpace(name) != "flags" {
-			continue
-		}
-		words := strings.Fields(flags)
-		if !slices.Contains(words, "svm") && !slices.Contains(words, "vmx") {
-			return "the CPU has neither svm nor vmx"
-		}
-		return ""
-	}
-	return ""
 }

@@ -49,16 +49,3 @@ func TestMachine(t *testing.T) {
 		}
 	}
 }
-
-func TestCPUWithoutKVM(t *testing.T) {
-	for cpuinfo, works := range map[string]bool{
-		"processor: 0\nflags\t\t: fpu vmx sse\n": true,
-		"flags\t: fpu svm\n":                     true,
-		"flags\t: fpu avmx\n":                    false,
-		"features\t: esan3 zarch\n":              true, // no x86
-	} {
-		if why := cpuWithoutKVM(cpuinfo); (why == "") != works {
-			t.Errorf("%q: %q", cpuinfo, why)
-		}
-	}
-}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outrigger/outrigger/internal/kvm"
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 )
 
@@ -52,7 +53,7 @@ func (p *Provider) accelerator(ctx context.Context) (string, error) {
 // judgeKVM boots a guest unless it is plain that none would run. Only an
 // answer that took a guest is worth remembering.
 func (p *Provider) judgeKVM(ctx context.Context) (verdict, error) {
-	if why := kvmImpossible(); why != "" {
+	if why := kvmUnusable(); why != "" {
 		return verdict{Why: why}, nil
 	}
 	host := p.circumstances(ctx)
@@ -74,38 +75,14 @@ func (p *Provider) judgeKVM(ctx context.Context) (verdict, error) {
 	return v, nil
 }
 
-// kvmImpossible says why no guest can run on KVM here, where that is plain. A
-// device that opens proves nothing: PVM runs only kernels built for it, others
-// more slowly than emulation does.
-func kvmImpossible() string {
+// kvmUnusable says why no guest can run on KVM here, where that is plain.
+func kvmUnusable() string {
 	file, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
 	if err != nil {
 		return err.Error()
 	}
 	file.Close()
-	if _, err := os.Stat("/sys/module/kvm_pvm"); err == nil {
-		return "this machine's KVM is PVM (kvm_pvm), which runs no ordinary guest"
-	}
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return err.Error()
-	}
-	return cpuWithoutKVM(string(info))
-}
-
-func cpuWithoutKVM(cpuinfo string) string {
-	for line := range strings.Lines(cpuinfo) {
-		name, flags, _ := strings.Cut(line, ":")
-		if strings.TrimSpace(name) != "flags" {
-			continue
-		}
-		for flag := range strings.FieldsSeq(flags) {
-			if flag == "svm" || flag == "vmx" {
-				return ""
-			}
-		}
-	}
-	return "the CPU has neither svm nor vmx"
+	return kvm.Impossible()
 }
 
 // circumstances are what the answer of a probe depends on.

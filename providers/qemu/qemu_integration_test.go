@@ -412,8 +412,8 @@ func TestProbe(t *testing.T) {
 		t.Errorf("the probe's guest does not even run in emulation: %v", err)
 	}
 	p.cfg.ProbeTimeout = 5 * time.Second
-	if err := p.probeGuest(t.Context(), AccelKVM); (err == nil) && kvmImpossible() != "" {
-		t.Errorf("KVM is impossible (%s) and its guest ran", kvmImpossible())
+	if err := p.probeGuest(t.Context(), AccelKVM); (err == nil) && kvmUnusable() != "" {
+		t.Errorf("KVM is impossible (%s) and its guest ran", kvmUnusable())
 	}
 	p.cfg.Kernel, p.cfg.Initrd, p.cfg.Disk, p.cfg.Firmware = "", "", os.DevNull, os.DevNull
 	if err := p.probeGuest(t.Context(), AccelTCG); err != nil {

@@ -487,17 +487,6 @@ func TestResolversThatAGuestCanReach(t *testing.T) {
 	}
 }
 
-func TestCPUWithoutKVM(t *testing.T) {
-	for info, impossible := range map[string]bool{
-		"flags\t\t: fpu vmx sse\n": false, "flags\t: svm\n": false,
-		"flags : fpu sse\n": true, "model name : vmx\n": true, "": true,
-	} {
-		if got := cpuWithoutKVM(info) != ""; got != impossible {
-			t.Errorf("%q: impossible %t, want %t", info, got, impossible)
-		}
-	}
-}
-
 func TestDHCPAnswersOnlyOurs(t *testing.T) {
 	r := testRecord()
 	ports := []localnet.Port{{MAC: r.mac(), Addrs: r.Addrs, Gateways: r.Gateways, MTU: 1450}}

@@ -3,7 +3,6 @@
 package process_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -38,34 +36,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// buffer is a log that several goroutines write.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // plugin is a supervised plugin of a test.
 type plugin struct {
 	*process.Supervisor
 	path string
-	log  *buffer
+	log  *testplugin.Log
 	temp string
 }
 
 // options are those of every test; they leave time for a busy machine.
-func options(t *testing.T, path string) (process.Options, *buffer, string) {
+func options(t *testing.T, path string) (process.Options, *testplugin.Log, string) {
 	t.Helper()
 	f, err := pluginfile.Open(path)
 	if err != nil {
@@ -76,7 +56,7 @@ func options(t *testing.T, path string) (process.Options, *buffer, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, temp := &buffer{}, t.TempDir()
+	log, temp := &testplugin.Log{}, t.TempDir()
 	return process.Options{
 		Name: testplugin.Name, Path: path, Program: sealed, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Getenv: func(name string) string {
