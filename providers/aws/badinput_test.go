@@ -166,6 +166,7 @@ func TestAllThatIsWrong(t *testing.T) {
 	options.Denied = map[string]bool{"ec2:TerminateInstances": true}
 	s := newStand(t, options)
 	s.AddAddress(nil)
+	create(t, s.open(t), "k") // of which a deletion can be tried
 	err := s.open(t, variants["elastic"], func(c *Config) {
 		c.Image, c.KeyName, c.RootVolumeSize = sim.BIOSAMI, "nobody", 1
 		c.Subnets, c.SecurityGroups = []string{"subnet-00000000", sim.SubnetA, sim.Elsewhere}, []string{"sg-00000000"}

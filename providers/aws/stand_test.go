@@ -3,7 +3,8 @@
 package aws
 
 import (
-	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +26,8 @@ var quick = timing{
 // lively are states that last a little.
 var lively = sim.Options{Pending: 2 * time.Millisecond, Stopping: 2 * time.Millisecond, Ending: 2 * time.Millisecond}
 
-// seen are the calls of all tests of this package.
-var seen cloudsim.Actions
+// optionsAtOnce have no state that lasts, for counting calls.
+var optionsAtOnce = sim.Options{}
 
 // stand is a simulated cloud and the configuration that fits it.
 type stand struct {
@@ -38,7 +39,7 @@ func newStand(t testing.TB, options sim.Options) *stand {
 	t.Helper()
 	cloud := sim.New(t, options)
 	server := cloudsim.Serve(t, cloud.Handler())
-	t.Cleanup(func() { seen.Add(cloud.World) })
+	t.Cleanup(func() { wantDocumented(t, cloud) })
 	cfg := DefaultConfig()
 	cfg.AccessKeyID, cfg.SecretKey = sim.KeyID, sim.Secret
 	cfg.Region, cfg.MetadataDisabled = sim.Region, true
@@ -48,6 +49,18 @@ func newStand(t testing.TB, options sim.Options) *stand {
 	cfg.InstanceTypes = []string{"m6a.*", "c6a.*"}
 	cfg.Tags = map[string]string{"team": "pods"}
 	return &stand{cloud, cfg}
+}
+
+// wantDocumented fails a test that has seen a call which the page's policy does
+// not allow.
+func wantDocumented(t testing.TB, cloud *sim.Cloud) {
+	t.Helper()
+	allowed := permitted()
+	for action := range cloud.World.Calls() {
+		if strings.HasPrefix(action, "ec2:") && !slices.Contains(allowed, action) {
+			t.Errorf("%s was called, which the policy in %s lacks", action, page)
+		}
+	}
 }
 
 // open makes a provider; the test's end tears it down.
@@ -116,5 +129,3 @@ func (s *stand) wantNothing(t testing.TB) {
 }
 
 var _ config.Configurable = NewManager()
-
-func background() context.Context { return context.Background() }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -42,7 +41,9 @@ func (p *Provider) ConfigVerifier() error {
 		return err
 	}
 	v.add(err)
-	v.image(ctx, t)
+	if err == nil || p.cfg.Image != "" {
+		v.image(ctx, t)
+	}
 	if len(v.errs) > 0 && hopeless(v.errs[len(v.errs)-1]) {
 		return v.errs[len(v.errs)-1]
 	}
@@ -215,29 +216,21 @@ func (s *session) addressLimit(ctx context.Context) (int, error) {
 	return 0, nil
 }
 
-// nobody is an id of no instance, for dry runs.
-const nobody = "i-00000000000000000"
-
-// permissions makes dry runs of the calls that change something.
+// permissions makes dry runs of the calls that change something. A deletion can
+// only be tried on an instance of ours, since credentials may be bound to such.
 func (v *verifier) permissions(ctx context.Context, t template) {
 	dry, s := sdk.Bool(true), v.s
-	v.dryRun("ec2:DescribeInstances", func() error {
-		_, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{DryRun: dry})
-		return err
-	})
-	v.dryRun("ec2:DescribeAddresses", func() error {
-		_, err := s.ec2.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{DryRun: dry})
-		return err
-	})
-	v.dryRun("ec2:TerminateInstances", func() error {
-		_, err := s.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: dry, InstanceIds: []string{nobody}})
-		return err
-	})
-	if v.p.cfg.UsePublicIP {
-		v.dryRun("ec2:AllocateAddress", func() error {
-			_, err := s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{DryRun: dry, Domain: types.DomainTypeVpc})
-			return err
-		})
+	out, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+provider.TagKey, "*")}, MaxResults: sdk.Int32(5)})
+	v.dryRun("ec2:DescribeInstances", err)
+	_, err = s.ec2.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{DryRun: dry})
+	v.dryRun("ec2:DescribeAddresses", err)
+	if out != nil && len(out.Reservations) > 0 && len(out.Reservations[0].Instances) > 0 {
+		_, err = s.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: dry, InstanceIds: []string{id(&out.Reservations[0].Instances[0])}})
+		v.dryRun("ec2:TerminateInstances", err)
+	}
+	if v.p.cfg.ElasticIP {
+		_, err = s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{DryRun: dry, Domain: types.DomainTypeVpc})
+		v.dryRun("ec2:AllocateAddress", err)
 	}
 	if v.found.id != "" && len(v.errs) == 0 {
 		v.run(ctx, t)
@@ -254,16 +247,14 @@ func (v *verifier) run(ctx context.Context, t template) {
 	}
 	in := v.p.request(pl, pl.types[0], pl.subnets[0], token(nil, "verify", 0))
 	in.DryRun, in.ClientToken = sdk.Bool(true), nil
-	v.dryRun("ec2:RunInstances and ec2:CreateTags", func() error {
-		_, err := v.s.ec2.RunInstances(ctx, in)
-		return err
-	})
+	_, err := v.s.ec2.RunInstances(ctx, in)
+	v.dryRun("ec2:RunInstances and ec2:CreateTags", err)
 }
 
-func (v *verifier) dryRun(action string, call func() error) {
-	err := call()
-	if err == nil || isCode(err, "DryRunOperation") || strings.HasPrefix(action, "ec2:Terminate") && isCode(err, notFoundInstance) {
-		return
+// dryRun takes the answer of a call that a permission is needed for. An
+// instance may have gone meanwhile.
+func (v *verifier) dryRun(action string, err error) {
+	if !isCode(err, "DryRunOperation", notFoundInstance) {
+		v.add(classify("verify the permission for "+action, err))
 	}
-	v.add(classify("verify the permission for "+action, err))
 }

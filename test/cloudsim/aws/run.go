@@ -47,7 +47,9 @@ func (c *Cloud) runInstances(r request) (obj, *failure) {
 	if token != "" {
 		c.tokens[pl.zone+" "+token] = use{fingerprint(r.form), i.id}
 	}
-	return c.reservation(i), nil
+	answer := c.reservation(i)
+	delete(answer["Instances"].(objs)[0], "PublicIpAddress") // it comes later
+	return answer, nil
 }
 
 // replay answers what a token has made before. A token with a subnet counts in
