@@ -60,7 +60,9 @@ func ownerTags(owner, key string) map[string]string {
 }
 
 // ScheduleKeys are the keys that schedules make instances with.
-func ScheduleKeys() []string { return []string{"key-a-0000000001", "key-b-0000000002", "key-c-0000000003"} }
+func ScheduleKeys() []string {
+	return []string{"key-a-0000000001", "key-b-0000000002", "key-c-0000000003"}
+}
 
 const userData = cloudinit.Raw("#cloud-config\nwrite_files: []\n")
 
@@ -138,6 +140,9 @@ type schedule struct {
 	random *rand.Rand
 	stand  Stand
 	p      provider.Provider
+	// process ends when the provider's process does.
+	process context.Context
+	crash   context.CancelFunc
 
 	background sync.WaitGroup
 	mu         sync.Mutex
@@ -172,6 +177,7 @@ func (s *schedule) open() {
 		s.t.Fatalf("opening the provider: %v", err)
 	}
 	s.p = p
+	s.process, s.crash = context.WithCancel(context.Background())
 }
 
 func (s *schedule) key() string {
@@ -183,14 +189,14 @@ func (s *schedule) step() {
 	key := s.key()
 	switch s.random.IntN(8) {
 	case 0, 1:
-		s.create(s.p, key, s.patience())
+		s.create(s.process, s.p, key, s.patience())
 	case 2:
-		patience, other, p := s.patience(), s.patience(), s.p
-		s.background.Go(func() { s.create(p, key, other) })
-		s.create(s.p, key, patience)
+		patience, other, process, p := s.patience(), s.patience(), s.process, s.p
+		s.background.Go(func() { s.create(process, p, key, other) })
+		s.create(process, p, key, patience)
 	case 3:
-		p, patience := s.p, s.patience()
-		s.background.Go(func() { s.create(p, key, patience) })
+		process, p, patience := s.process, s.p, s.patience()
+		s.background.Go(func() { s.create(process, p, key, patience) })
 	case 4, 5:
 		s.deleteKnown(key, s.patience())
 	case 6:
@@ -209,8 +215,8 @@ func (s *schedule) patience() time.Duration {
 	return time.Duration(s.random.IntN(40)) * time.Millisecond
 }
 
-func (s *schedule) create(p provider.Provider, key string, patience time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (s *schedule) create(process context.Context, p provider.Provider, key string, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(process, patience)
 	defer cancel()
 	spec := s.stand.Spec
 	spec.Tags = OwnerTags(key)
@@ -273,6 +279,7 @@ func (s *schedule) deleteListed(key string, patience time.Duration) (none bool) 
 // restart ends the provider, with whatever it is doing, and opens another.
 func (s *schedule) restart() {
 	s.tell("restart")
+	s.crash()
 	if err := s.p.Teardown(); err != nil {
 		s.tell("teardown: %v", err)
 	}

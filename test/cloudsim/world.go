@@ -60,7 +60,9 @@ func NewWorld() *World {
 }
 
 // Add writes a new resource into the ledger.
-func (w *World) Add(kind, id string, tags map[string]string) { w.add(Resource{Kind: kind, ID: id, Tags: tags}) }
+func (w *World) Add(kind, id string, tags map[string]string) {
+	w.add(Resource{Kind: kind, ID: id, Tags: tags})
+}
 
 // AddForeign writes somebody else's resource into the ledger.
 func (w *World) AddForeign(kind, id string, tags map[string]string) {

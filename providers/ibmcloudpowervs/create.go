@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibmcloudpowervs
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// maxUserData is what the API's model says of userData: 63 K, of base64.
+const maxUserData = 63 << 10
+
+const (
+	namePrefix = "podvm-"
+	// maxName is what the workspace's page allows a server's name.
+	maxName = 47
+)
+
+// suffixOf tells the instances of a key from all others by their name.
+func suffixOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "-" + hex.EncodeToString(sum[:8])
+}
+
+// nameOf is podvm-<pod>-<hash of the key>.
+func nameOf(podName, key string) string {
+	suffix := suffixOf(key)
+	pod := strings.TrimSuffix(provider.InstanceName(podName, suffix[1:]), "-"+suffix[1:9])
+	if room := maxName - len(suffix); len(pod) > room {
+		pod = pod[:room]
+	}
+	return strings.TrimRight(pod, "-") + suffix
+}
+
+// CreateInstance implements provider.Provider. A key that is taken answers its
+// instance whatever the other arguments say.
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+	p.calls.Add(1)
+	defer p.calls.Done()
+	ctx, cancel := p.api.bound(ctx)
+	defer cancel()
+	if sandboxID == "" {
+		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
+	}
+	body, err := p.body(podName, sandboxID, cloudConfig, spec)
+	if err != nil {
+		return nil, fmt.Errorf("create instance: %w", err)
+	}
+	unlock, err := p.locks.Take(ctx, sandboxID)
+	if err != nil {
+		return nil, fmt.Errorf("create instance: %w: %w", provider.ErrUnavailable, err)
+	}
+	var sending sync.WaitGroup
+	defer func() { // not before it is known what a request has made
+		p.calls.Go(func() { sending.Wait(); unlock() })
+	}()
+	made, err := p.findOrMake(ctx, sandboxID, body, &sending)
+	if err != nil {
+		err = fmt.Errorf("create instance %s: %w", body.ServerName, classify(err))
+	}
+	return made, err
+}
+
+// body is the whole request.
+func (p *Provider) body(podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*newVM, error) {
+	s, err := p.cfg.sizeOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	image := cmp.Or(spec.Image, p.cfg.Image)
+	if !token.MatchString(image) {
+		return nil, fmt.Errorf("%w: image %q: want an id", provider.ErrInvalidArgument, image)
+	}
+	text, err := cloudConfig.Generate()
+	if err != nil {
+		return nil, fmt.Errorf("generate user-data: %w", err)
+	}
+	userData := base64.StdEncoding.EncodeToString([]byte(text))
+	if len(userData) > maxUserData {
+		return nil, fmt.Errorf("%w: the user-data has %d bytes in base64 and Power Virtual Server takes %d", provider.ErrInvalidArgument, len(userData), maxUserData)
+	}
+	tags := maps.Clone(p.cfg.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	maps.Copy(tags, spec.Tags)
+	tags[provider.TagKey] = key
+	return &newVM{
+		ServerName: nameOf(podName, key), ImageID: image, Memory: s.memory, Processors: s.processors,
+		ProcType: p.cfg.ProcessorType, SysType: s.system, Networks: []networkRef{{p.cfg.Network}},
+		KeyPairName: p.cfg.SSHKey, UserData: userData, UserTags: encodeTags(tags),
+	}, nil
+}
+
+// findOrMake answers an instance, also beside an error, when the caller may
+// have something to delete.
+func (p *Provider) findOrMake(ctx context.Context, key string, body *newVM, sending *sync.WaitGroup) (*provider.Instance, error) {
+	found, err := p.only(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		if found, err = p.make(ctx, body, sending); err != nil {
+			return nil, err
+		}
+	}
+	return p.settle(ctx, found.ID)
+}
+
+// only answers the instance of a key. Had two processes made one each, which
+// only happens when neither saw the other's, the one with the smaller id stays:
+// all processes choose alike.
+func (p *Provider) only(ctx context.Context, key string) (*vm, error) {
+	list, err := p.list(ctx, func(name string) bool { return strings.HasSuffix(name, suffixOf(key)) })
+	list = slices.DeleteFunc(list, func(v *vm) bool {
+		return decodeTags(v.UserTags)[provider.TagKey] != key || v.state() == provider.StateDeleting
+	})
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	slices.SortFunc(list, func(a, b *vm) int { return strings.Compare(a.ID, b.ID) })
+	for _, double := range list[1:] {
+		logger().Warn("two instances of one sandbox: one is removed", "instance", double.ID, "sandbox", key)
+		if err := p.remove(ctx, double.ID); err != nil {
+			return nil, err
+		}
+	}
+	return list[0], nil
+}
+
+// make sends the request. Nothing tells whether a request that was given up
+// is still about to make a VM, so it goes on when ctx ends, and sending tells
+// when it is over.
+func (p *Provider) make(ctx context.Context, body *newVM, sending *sync.WaitGroup) (*vm, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx))
+	}
+	type outcome struct {
+		made []vm
+		err  error
+	}
+	done := make(chan outcome, 1)
+	sending.Go(func() {
+		var o outcome
+		o.err = p.api.sendToEnd(ctx, http.MethodPost, "/pvm-instances", body, &o.made)
+		done <- o
+	})
+	select {
+	case o := <-done:
+		return p.accepted(body, o.made, o.err)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// accepted reads the answer to a creation.
+func (p *Provider) accepted(body *newVM, made []vm, err error) (*vm, error) {
+	if err == nil && len(made) != 1 {
+		err = fmt.Errorf("%w: the cloud answered %d instances", provider.ErrUnknown, len(made))
+	}
+	if err == nil {
+		return &made[0], nil
+	}
+	if class := provider.Class(err); class == provider.ErrInvalidArgument || class == provider.ErrNotFound {
+		err = fmt.Errorf("image %s (-image-id), network %s (-network-id), key %q (-ssh-key), %s: %w",
+			body.ImageID, p.cfg.Network, body.KeyPairName, size{body.SysType, body.Processors, body.Memory}, err)
+	}
+	return nil, err
+}
+
+// errGone says that an instance went away while it was being made.
+var errGone = fmt.Errorf("%w: it was deleted while it was being made", provider.ErrUnavailable)
+
+// settle waits for the address. A VM that failed, or has no address in time, is
+// removed; when that fails too, it is answered beside the error.
+func (p *Provider) settle(ctx context.Context, id string) (*provider.Instance, error) {
+	limited, stop := context.WithTimeout(ctx, p.cfg.BuildTimeout)
+	defer stop()
+	var answer *provider.Instance
+	err := p.wait.Until(limited, func() (done bool, err error) {
+		answer, err = p.progress(limited, id)
+		return answer != nil, err
+	})
+	left := &provider.Instance{ID: id}
+	switch {
+	case err == nil:
+		return answer, nil
+	case errors.Is(err, errGone):
+		return nil, err
+	case ctx.Err() != nil: // the caller has no more time, and may come again
+		return left, fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+	case limited.Err() != nil:
+		err = fmt.Errorf("%w: no address within %v (-powervs-build-timeout, POWERVS_BUILD_TIMEOUT)", provider.ErrUnavailable, p.cfg.BuildTimeout)
+	case !errors.Is(err, errFailed):
+		return left, err
+	}
+	if removeErr := p.remove(ctx, id); removeErr != nil {
+		return left, fmt.Errorf("%w; and it cannot be removed: %w", err, removeErr)
+	}
+	return nil, err
+}
+
+// errFailed says that the cloud gave up on a VM.
+var errFailed = errors.New("the VM failed")
+
+// progress answers the instance once it has its address.
+func (p *Provider) progress(ctx context.Context, id string) (*provider.Instance, error) {
+	v, err := p.look(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case v == nil:
+		return nil, errGone
+	case v.status() == statusError:
+		class := classOfWords(v.failure())
+		if class == nil {
+			class = provider.ErrUnavailable
+		}
+		return nil, fmt.Errorf("%w: %w: %s", class, errFailed, v.failure())
+	}
+	i, err := p.answer(ctx, v)
+	if err != nil || len(i.IPs) == 0 && i.State != provider.StateStopped {
+		return nil, err
+	}
+	return i, nil
+}

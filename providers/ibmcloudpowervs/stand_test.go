@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibmcloudpowervs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/poll"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/test/cloudsim"
+	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloudpowervs"
+)
+
+func TestMain(m *testing.M) {
+	sim.TagsOf = decodeTags
+	cloudsim.Main(m)
+}
+
+// stand is a simulated workspace and the configuration that fits it.
+type stand struct {
+	*sim.Sim
+	cfg Config
+}
+
+// seen are the calls of all tests.
+var seen cloudsim.Actions
+
+func newStand(t testing.TB) *stand {
+	t.Helper()
+	world := cloudsim.NewWorld()
+	s := &stand{Sim: sim.New(t, world), cfg: DefaultConfig()}
+	s.cfg.APIKey, s.cfg.Zone, s.cfg.ServiceInstance = sim.APIKey, sim.Zone, sim.Instance
+	s.cfg.Network, s.cfg.Image, s.cfg.SSHKey = sim.PublicNetwork, sim.Image, sim.SSHKey
+	s.cfg.Endpoint, s.cfg.IAMEndpoint, s.cfg.CAFile = s.Server.URL, s.Server.URL+"/identity/token", s.Server.CAFile
+	t.Cleanup(func() { seen.Add(world) })
+	return s
+}
+
+// open makes a provider as a new process would, in a hurry.
+func (s *stand) open() (*Provider, error) {
+	p, err := New(s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	p.wait = poll.Pace{First: time.Millisecond, Max: 4 * time.Millisecond}
+	p.api.retry = p.wait
+	return p, nil
+}
+
+func (s *stand) mustOpen(t testing.TB) *Provider {
+	t.Helper()
+	p, err := s.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Teardown() })
+	return p
+}
+
+func (s *stand) leaks() ([]string, error) {
+	var left []string
+	for _, r := range s.World.Own() {
+		left = append(left, r.String())
+	}
+	return append(left, s.World.Violations()...), nil
+}
+
+func spec(key string) provider.InstanceTypeSpec {
+	return provider.InstanceTypeSpec{Tags: cloudsim.OwnerTags(key)}
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibmcloudpowervs
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outrigger/outrigger/test/cloudsim"
+)
+
+// What exists from the start.
+const (
+	APIKey   = "the-api-key"
+	Account  = "0123456789abcdef0123456789abcdef"
+	Zone     = "dal10"
+	Instance = "d9cec80a-0000-4000-8000-aaaaaaaaaaaa" // the workspace
+	Image    = "img-podvm"
+	// BrokenImage makes VMs that end in an error.
+	BrokenImage = "img-broken"
+	// PublicNetwork gives addresses at once, DHCPNetwork by leases.
+	PublicNetwork = "net-public"
+	DHCPNetwork   = "net-dhcp"
+	SSHKey        = "the-key"
+	dhcpID        = "dhcp-1"
+)
+
+// SystemTypes are those of the workspace's machines.
+var SystemTypes = []string{"s922", "e980"}
+
+// LateFailure is the action whose faults end a build in an error with the
+// fault's message.
+const LateFailure = "powervs:build"
+
+// Sim is one simulated workspace.
+type Sim struct {
+	World  *cloudsim.World
+	Server *cloudsim.Server
+	// Step is how long a build, a lease and a deletion take each.
+	Step time.Duration
+	// TokenLife is how long tokens last.
+	TokenLife time.Duration
+
+	mu     sync.Mutex
+	vms    map[string]*machine
+	serial int
+	tokens map[string]time.Time
+	denied map[string]bool
+}
+
+// New starts a workspace that ends with the test.
+func New(t testing.TB, world *cloudsim.World) *Sim {
+	t.Helper()
+	s := &Sim{
+		World: world, Step: 3 * time.Millisecond, TokenLife: time.Hour,
+		vms: map[string]*machine{}, tokens: map[string]time.Time{}, denied: map[string]bool{},
+	}
+	s.Server = cloudsim.Serve(t, world.Handler(http.HandlerFunc(s.serve), action, strike))
+	return s
+}
+
+// Deny takes the right to an action away.
+func (s *Sim) Deny(action string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied[action] = true
+}
+
+const prefix = "/pcloud/v1/cloud-instances/"
+
+// action names a request for the script and the log.
+func action(r *http.Request) string {
+	if r.URL.Path == "/identity/token" {
+		return "iam:token"
+	}
+	if strings.HasPrefix(r.URL.Path, "/pcloud/v1/tenants/") {
+		return "powervs:sshkeys.get"
+	}
+	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, prefix), "/")
+	parts := strings.Split(path, "/")
+	verbs := map[string]string{http.MethodPost: "create", http.MethodDelete: "delete", http.MethodGet: "get"}
+	verb := verbs[r.Method]
+	switch {
+	case len(parts) == 3 && parts[2] == "action":
+		verb = "action"
+	case r.Method == http.MethodGet && (len(parts) == 1 || path == "services/dhcp"):
+		verb = "list"
+	}
+	name := parts[0]
+	if name == "services" {
+		name = "dhcp"
+	}
+	return "powervs:" + name + "." + verb
+}
+
+func strike(out http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
+	if action(r) == "iam:token" {
+		writeJSON(out, f.Status, map[string]string{"errorCode": f.Code, "errorMessage": f.Message})
+		return
+	}
+	refuse(out, f.Status, "%s: %s", f.Code, f.Message)
+}
+
+func writeJSON(out http.ResponseWriter, status int, v any) {
+	out.Header().Set("Content-Type", "application/json")
+	out.WriteHeader(status)
+	json.NewEncoder(out).Encode(v)
+}
+
+// refuse answers in the form of the models' Error.
+func refuse(out http.ResponseWriter, status int, format string, args ...any) {
+	writeJSON(out, status, map[string]any{
+		"code": status, "error": strings.ToLower(http.StatusText(status)), "description": fmt.Sprintf(format, args...),
+	})
+}
+
+func (s *Sim) serve(out http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case r.URL.Path == "/identity/token":
+		s.token(out, r)
+	case !s.authorized(out, r):
+	case r.URL.Path == "/pcloud/v1/tenants/"+Account+"/sshkeys/"+SSHKey:
+		writeJSON(out, http.StatusOK, map[string]string{"name": SSHKey, "sshKey": "ssh-rsa AAAA"})
+	case !strings.HasPrefix(r.URL.Path, prefix+Instance+"/"):
+		refuse(out, http.StatusNotFound, "no such resource")
+	default:
+		s.workspace(out, r, strings.Split(strings.TrimPrefix(r.URL.Path, prefix+Instance+"/"), "/"))
+	}
+}
+
+func (s *Sim) workspace(out http.ResponseWriter, r *http.Request, path []string) {
+	switch {
+	case path[0] == "pvm-instances":
+		s.instances(out, r, path[1:])
+	case r.Method != http.MethodGet:
+		refuse(out, http.StatusMethodNotAllowed, "%s", r.Method)
+	case len(path) == 2 && path[0] == "images" && slices.Contains([]string{Image, BrokenImage}, path[1]):
+		writeJSON(out, http.StatusOK, map[string]any{"imageID": path[1], "name": path[1], "state": "active"})
+	case len(path) == 2 && path[0] == "networks" && slices.Contains([]string{PublicNetwork, DHCPNetwork}, path[1]):
+		writeJSON(out, http.StatusOK, map[string]any{"networkID": path[1], "name": path[1]})
+	case len(path) == 1 && path[0] == "system-pools":
+		pools := map[string]any{}
+		for _, kind := range SystemTypes {
+			pools[kind] = map[string]string{"type": kind}
+		}
+		writeJSON(out, http.StatusOK, pools)
+	case slices.Equal(path, []string{"services", "dhcp"}):
+		writeJSON(out, http.StatusOK, []any{s.dhcp(false)})
+	case slices.Equal(path, []string{"services", "dhcp", dhcpID}):
+		writeJSON(out, http.StatusOK, s.dhcp(true))
+	default:
+		refuse(out, http.StatusNotFound, "no such resource")
+	}
+}
+
+func (s *Sim) dhcp(leases bool) map[string]any {
+	server := map[string]any{"id": dhcpID, "status": "ACTIVE", "network": map[string]string{"id": DHCPNetwork, "name": DHCPNetwork}}
+	if !leases {
+		return server
+	}
+	list := []map[string]string{}
+	for _, m := range s.vms {
+		if m.network == DHCPNetwork && m.leased() {
+			list = append(list, map[string]string{"instanceIP": m.address, "instanceMacAddress": m.mac})
+		}
+	}
+	server["leases"] = list
+	return server
+}
