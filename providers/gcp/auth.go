@@ -130,18 +130,37 @@ func (c Config) tokenSource(ctx context.Context) (oauth2.TokenSource, error) {
 type tokens struct {
 	source    func(context.Context) (oauth2.TokenSource, error)
 	transport http.RoundTripper
-	life      context.Context // that of the provider
-	end       context.CancelFunc
+	life      lifetime
 
 	mu      sync.Mutex
 	current *oauth2.Token
 	flight  *flight
 }
 
-func newTokens(c Config, transport http.RoundTripper) *tokens {
-	t := &tokens{source: c.tokenSource, transport: transport}
-	t.life, t.end = context.WithCancel(context.Background())
-	return t
+// lifetime ends what is under way when the provider is closed. What is asked
+// after that begins another.
+type lifetime struct {
+	mu  sync.Mutex
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func (l *lifetime) current() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.end = context.WithCancel(context.Background())
+	}
+	return l.ctx
+}
+
+func (l *lifetime) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx != nil {
+		l.end()
+		l.ctx = nil
+	}
 }
 
 // flight is a fetch that is under way.
@@ -185,7 +204,7 @@ func (t *tokens) forget(token string) {
 }
 
 func (t *tokens) fetch(f *flight) {
-	ctx, cancel := context.WithTimeout(t.life, fetchLimit)
+	ctx, cancel := context.WithTimeout(t.life.current(), fetchLimit)
 	defer cancel()
 	witness := &witness{next: t.transport}
 	source, err := t.source(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: witness}))

@@ -70,7 +70,7 @@ func TestSchedules(t *testing.T) {
 		}
 		return cloudsim.Stand{
 			World: s.World, Open: func() (provider.Provider, error) { return s.open() },
-			Faults: faults, MaxLag: 3,
+			Faults: faults, MaxLag: 3, Settle: time.Minute,
 		}
 	})
 }

@@ -63,7 +63,7 @@ func newClient(c Config) (*client, error) {
 	// No redirects: a token must not follow one.
 	web := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &client{
-		http: web, tokens: newTokens(c, transport), project: c.Project,
+		http: web, tokens: &tokens{source: c.tokenSource, transport: transport}, project: c.Project,
 		root: c.Endpoint + "/compute/v1/", compute: c.Endpoint + "/compute/v1/projects/" + c.Project + "/",
 		manager: c.ManagerEndpoint + "/v1/projects/" + c.Project,
 		retry:   poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second},
@@ -71,7 +71,7 @@ func newClient(c Config) (*client, error) {
 }
 
 func (c *client) close() {
-	c.tokens.end()
+	c.tokens.life.close()
 	c.http.CloseIdleConnections()
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/IBM/go-sdk-core/v5/core"
@@ -58,7 +59,7 @@ func (c Config) inner(client *http.Client) (core.Authenticator, error) {
 // authenticator adds to the SDK's that it gives up with the request's context.
 type authenticator struct {
 	core.Authenticator
-	life context.Context
+	life *lifetime
 }
 
 // Authenticate implements core.Authenticator.
@@ -72,7 +73,7 @@ func (a *authenticator) Authenticate(r *http.Request) error {
 	case err = <-done:
 	case <-r.Context().Done():
 		return fmt.Errorf("%w: get a token: %w", provider.ErrUnavailable, context.Cause(r.Context()))
-	case <-a.life.Done():
+	case <-a.life.current().Done():
 		return fmt.Errorf("%w: get a token: the provider is closed", provider.ErrUnavailable)
 	}
 	if err != nil {
@@ -101,12 +102,12 @@ func tokenError(err error) error {
 // bound ends every request of the token service with the provider.
 type bound struct {
 	next http.RoundTripper
-	life context.Context
+	life *lifetime
 }
 
 func (b *bound) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), tokenLimit)
-	stop := context.AfterFunc(b.life, cancel)
+	stop := context.AfterFunc(b.life.current(), cancel)
 	reply, err := b.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		stop()
@@ -115,4 +116,30 @@ func (b *bound) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	reply.Body = &body{reply.Body, func() { stop(); cancel() }}
 	return reply, nil
+}
+
+// lifetime ends what is under way when the provider is closed. What is asked
+// after that begins another.
+type lifetime struct {
+	mu  sync.Mutex
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func (l *lifetime) current() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.end = context.WithCancel(context.Background())
+	}
+	return l.ctx
+}
+
+func (l *lifetime) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx != nil {
+		l.end()
+		l.ctx = nil
+	}
 }

@@ -31,7 +31,7 @@ type Provider struct {
 	cfg    Config
 	api    *vpcv1.VpcV1
 	web    *http.Client
-	end    context.CancelFunc
+	life   *lifetime
 	locks  keylock.Locks
 	wait   poll.Pace
 	memory memory
@@ -61,30 +61,28 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(cfg.validate(), err); err != nil {
 		return nil, err
 	}
-	life, end := context.WithCancel(context.Background())
+	life := &lifetime{}
 	inner, err := cfg.inner(&http.Client{Transport: &bound{transport, life}})
 	if err != nil {
-		end()
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
 	version := apiVersion
 	api, err := vpcv1.NewVpcV1(&vpcv1.VpcV1Options{URL: cfg.service(), Authenticator: &authenticator{inner, life}, Version: &version})
 	if err != nil {
-		end()
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
 	web := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	api.Service.SetHTTPClient(web)
 	api.EnableRetries(retries, longestGap)
 	return &Provider{
-		cfg: cfg, api: api, web: web, end: end, memory: memory{turn: make(chan struct{}, 1)},
+		cfg: cfg, api: api, web: web, life: life, memory: memory{turn: make(chan struct{}, 1)},
 		wait: poll.Pace{First: 250 * time.Millisecond, Max: 2 * time.Second},
 	}, nil
 }
 
 // Teardown closes connections; VMs run on.
 func (p *Provider) Teardown() error {
-	p.end()
+	p.life.close()
 	p.web.CloseIdleConnections()
 	return nil
 }
