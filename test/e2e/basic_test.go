@@ -30,7 +30,7 @@ var basic = []scenario{
 
 const serve = "echo started; exec podtool serve :8080"
 
-const served = `readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}`
+const served = `readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1, timeoutSeconds: 30}`
 
 func simplePod(t *testing.T, s *suite) {
 	s.start(t, s.pod("simple", serve).container(served))

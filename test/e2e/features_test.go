@@ -54,7 +54,7 @@ func initContainers(t *testing.T, s *suite) {
 // keep the pod from ending.
 func sidecar(t *testing.T, s *suite) {
 	p := s.pod("sidecar", "podtool get http://localhost:8080/").
-		before("server", serve, `{restartPolicy: Always, startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 100}}`)
+		before("server", serve, `{restartPolicy: Always, startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 100}}`)
 	want(t, "answer", s.play(t, p), "hello from sidecar")
 }
 

@@ -19,7 +19,7 @@ import (
 func mutualTLS(t *testing.T, s *suite) {
 	ca := newAuthority(t)
 	server := s.pod("server", "exec podtool serve :8080 /tls").
-		container(`{readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}, volumeMounts: [{name: tls, mountPath: /tls}]}`).
+		container(`{readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 30}, volumeMounts: [{name: tls, mountPath: /tls}]}`).
 		with(`volumes: [{name: tls, secret: {secretName: mtls-server}}]`)
 	s.start(t, server, serviceOf("server", 443), secret("mtls-server", ca.issue(t, "server")))
 	stranger := newAuthority(t).issue(t, "stranger")
