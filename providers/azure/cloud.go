@@ -5,6 +5,7 @@ package azure
 import (
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -83,12 +84,9 @@ func connect(c Config, transport http.RoundTripper, t tempo) (*clients, error) {
 	// Registering resource providers is the operator's affair and needs rights
 	// at the subscription.
 	armOptions := &arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true}
-	plain, err := arm.NewClient("outrigger", "v"+version.Version, credential, armOptions)
+	plain, err := arm.NewClient("outrigger", release(), credential, armOptions)
 	if err != nil {
-		armOptions.Telemetry.Disabled = true // a version that is no semantic one
-		if plain, err = arm.NewClient("outrigger", "", credential, armOptions); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	compute, err := armcompute.NewClientFactory(c.SubscriptionID, credential, armOptions)
 	if err != nil {
@@ -115,14 +113,25 @@ func connect(c Config, transport http.RoundTripper, t tempo) (*clients, error) {
 	}, nil
 }
 
-// attempts counts how often a request was sent: more than once, and the answer
-// to the last does not tell what the others did.
+var semantic = regexp.MustCompile(`^v\d+\.\d+\.\d+`)
+
+// release is our version as the SDK wants it, for the User-Agent.
+func release() string {
+	if found := semantic.FindString(version.Version); found != "" {
+		return found
+	}
+	return "v0.0.0"
+}
+
+// attempts counts how often a PUT was sent: more than once, and the answer to
+// the last does not tell what the others did. Tokens are asked for under the
+// same context, with other methods.
 type attempts struct{}
 
 type attemptsKey struct{}
 
 func (attempts) Do(r *policy.Request) (*http.Response, error) {
-	if n, ok := r.Raw().Context().Value(attemptsKey{}).(*atomic.Int64); ok {
+	if n, ok := r.Raw().Context().Value(attemptsKey{}).(*atomic.Int64); ok && r.Raw().Method == http.MethodPut {
 		n.Add(1)
 	}
 	return r.Next()

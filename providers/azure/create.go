@@ -191,7 +191,9 @@ func (c *creation) put(ctx context.Context, vm armcompute.VirtualMachine) error 
 	case isTaken(err):
 		// If an attempt before the last one did it, the VM says so itself.
 		c.exists = true
-	case !definite(err) || sent.Load() > 1:
+	case sent.Load() == 0:
+		// There was no token, or no connection to ask for one.
+	case !refusedForGood(err) || sent.Load() > 1:
 		c.exists, c.mine, c.unsure = true, true, true
 	}
 	return err

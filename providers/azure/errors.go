@@ -127,15 +127,37 @@ func classify(err error) error {
 	case errors.As(err, &known):
 		return fmt.Errorf("%w: %w", known.class(), err)
 	case errors.As(err, &credential):
-		return credentialError(credential)
+		class, text := credentialError(credential)
+		return &told{class, shorter(err, credential, text), nil}
 	case errors.As(err, &refused):
 		a := answered(refused)
-		return fmt.Errorf("%w: %w", a.class(), a)
+		return &told{a.class(), shorter(err, refused, a.Error()), a}
 	case untrusted(err):
 		return fmt.Errorf("%w: %w; trust its certificate authority (SSL_CERT_FILE) or look at -azure-endpoint (AZURE_RESOURCE_MANAGER_ENDPOINT) and -azure-authority-host (AZURE_AUTHORITY_HOST)", provider.ErrUnavailable, err)
 	}
 	// What is left is the network or the context.
 	return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+}
+
+// told is an error with its class whose text has the SDK's cut out.
+type told struct {
+	class  error
+	text   string
+	answer *answer // nil where the resource manager was not asked
+}
+
+func (t *told) Error() string { return t.class.Error() + ": " + t.text }
+
+func (t *told) Unwrap() []error {
+	if t.answer == nil {
+		return []error{t.class}
+	}
+	return []error{t.class, t.answer}
+}
+
+// shorter answers the text of err with other words for the error below it.
+func shorter(err, below error, words string) string {
+	return strings.Replace(err.Error(), below.Error(), words, 1)
 }
 
 func untrusted(err error) bool {
@@ -175,27 +197,27 @@ func payload(r *http.Response) []byte {
 }
 
 // credentialError is about a token that the authority did not give.
-func credentialError(failed *azidentity.AuthenticationFailedError) error {
+func credentialError(failed *azidentity.AuthenticationFailedError) (class error, text string) {
 	response := failed.RawResponse
 	if response == nil {
 		// There was no answer: a file that cannot be read, or the network.
 		text := failed.Error()
 		if strings.Contains(text, "-azure-federated-token-file") {
-			return fmt.Errorf("%w: %s", provider.ErrUnauthenticated, text)
+			return provider.ErrUnauthenticated, text
 		}
-		return fmt.Errorf("%w: no token: %s", provider.ErrUnavailable, text)
+		return provider.ErrUnavailable, "no token: " + text
 	}
 	var body struct {
 		Error       string `json:"error"`
 		Description string `json:"error_description"`
 	}
-	class := provider.ErrUnauthenticated
+	class = provider.ErrUnauthenticated
 	if json.Unmarshal(payload(response), &body) != nil || response.StatusCode >= http.StatusInternalServerError || response.StatusCode == http.StatusTooManyRequests {
 		class = provider.ErrUnavailable
 	}
 	first, _, _ := strings.Cut(body.Description, "\r\n")
-	return fmt.Errorf("%w: the authority gives no token: %d %s: %s; look at -clientid (AZURE_CLIENT_ID), -tenantid (AZURE_TENANT_ID), -secret (AZURE_CLIENT_SECRET), the federated credential of the application, and this machine's clock",
-		class, response.StatusCode, body.Error, first)
+	return class, fmt.Sprintf("the authority gives no token: %d %s: %s; look at -clientid (AZURE_CLIENT_ID), -tenantid (AZURE_TENANT_ID), -secret (AZURE_CLIENT_SECRET), the federated credential of the application, and this machine's clock",
+		response.StatusCode, body.Error, first)
 }
 
 // said answers the status and code with which Azure refused, if it did.
@@ -225,13 +247,8 @@ func isStatus(err error, list ...int) bool {
 // absent says whether Azure answered that there is no such thing.
 func absent(err error) bool { return isStatus(err, http.StatusNotFound) }
 
-// definite says whether a call did nothing for sure: Azure has refused it, or
-// there was no token to make it with.
-func definite(err error) bool {
-	var refused *azcore.ResponseError
-	var credential *azidentity.AuthenticationFailedError
-	if errors.As(err, &refused) {
-		return refused.StatusCode >= 400 && refused.StatusCode < 500 && refused.StatusCode != http.StatusRequestTimeout
-	}
-	return errors.As(err, &credential)
+// refusedForGood says whether Azure has refused a call and done nothing.
+func refusedForGood(err error) bool {
+	status, _ := said(err)
+	return status >= 400 && status < 500 && status != http.StatusRequestTimeout
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+
 	"github.com/outrigger/outrigger/test/cloudsim"
 )
 
@@ -232,4 +234,22 @@ func value[T any](p *T) T {
 		return zero
 	}
 	return *p
+}
+
+// Model answers a VM as it was asked for, or nil.
+func (c *Cloud) Model(id string) *armcompute.VirtualMachine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	vm := c.vms[strings.ToLower(last(id))]
+	if vm == nil {
+		return nil
+	}
+	return &vm.model
+}
+
+// VolumeOwner answers the VM that has the data disk.
+func (c *Cloud) VolumeOwner() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.disks[strings.ToLower(VolumeID)].vm
 }

@@ -4,11 +4,13 @@ package azure
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	azfake "github.com/Azure/azure-sdk-for-go/sdk/azcore/fake"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
@@ -37,6 +39,13 @@ func (c *Cloud) viaFake(k *call, fake interface {
 	r := k.r.Clone(context.WithValue(k.r.Context(), runtime.CtxAPINameKey{}, k.route.api))
 	r.URL.Scheme, r.URL.Host, r.RequestURI = "https", k.r.Host, ""
 	answer, err := fake.Do(r)
+	var refused *azcore.ResponseError
+	if errors.As(err, &refused) {
+		return fail(refused.StatusCode, refused.ErrorCode, "%s %s", k.r.Method, k.r.URL.Path)
+	}
+	if k.r.Context().Err() != nil {
+		return fail(499, "ClientClosedRequest", "The caller has gone.")
+	}
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -44,9 +53,6 @@ func (c *Cloud) viaFake(k *call, fake interface {
 		return fail(http.StatusBadRequest, "BadRequest", "%v", err)
 	}
 	defer answer.Body.Close()
-	if code := answer.Header.Get("X-Ms-Error-Code"); code != "" {
-		return fail(answer.StatusCode, code, "%s", answer.Status)
-	}
 	for name, values := range answer.Header {
 		k.w.Header()[name] = values
 	}

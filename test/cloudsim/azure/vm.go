@@ -125,23 +125,37 @@ func (c *Cloud) precondition(k *call) *failure {
 	return fail(http.StatusConflict, "PropertyChangeNotAllowed", "Changing the virtual machine '%s' is not allowed.", k.name())
 }
 
-// make takes a VM through its steps.
+// make takes a VM through its steps. The guest says that it is ready long after
+// it runs.
 func (c *Cloud) make(vm *machine) {
-	turn := vm.turn
-	step := func(steps int, do func()) {
-		c.after(steps, func() {
-			if vm.turn == turn && vm.provisioning == "Creating" {
-				do()
-			}
-		})
+	c.walk(vm, vm.turn, []stage{
+		{1, func() { c.makeParts(vm) }},
+		{1, func() { c.allocate(vm) }},
+		{1, func() { vm.power, vm.wrote = "running", consoleText }},
+		{37, func() {
+			vm.provisioning = "Succeeded"
+			vm.making.done()
+		}},
+	})
+}
+
+// stage is what happens so many steps after the stage before it.
+type stage struct {
+	steps int
+	do    func()
+}
+
+// walk goes through the stages unless another operation begins or the VM has
+// failed.
+func (c *Cloud) walk(vm *machine, turn int, stages []stage) {
+	if len(stages) == 0 {
+		return
 	}
-	step(1, func() { c.makeParts(vm) })
-	step(2, func() { c.allocate(vm) })
-	step(3, func() { vm.power, vm.wrote = "running", consoleText })
-	// The guest says that it is ready long after it runs.
-	step(40, func() {
-		vm.provisioning = "Succeeded"
-		vm.making.done()
+	c.after(stages[0].steps, func() {
+		if vm.turn == turn && vm.provisioning == "Creating" {
+			stages[0].do()
+			c.walk(vm, turn, stages[1:])
+		}
 	})
 }
 
