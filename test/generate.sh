@@ -31,7 +31,8 @@ controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
 rm -f "$header"
 sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml"
 
-CGO_ENABLED=0 go run ./internal/reference "$out/docs/reference" "$out/deploy/chart"
+# -trimpath as `make build` has it, so that the clouds' SDKs are compiled once.
+CGO_ENABLED=0 go run -trimpath ./internal/reference "$out/docs/reference" "$out/deploy/chart"
 mkdir -p "$out/deploy/chart/generated"
 cp "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml" deploy/components/monitoring/{rules.yaml,outrigger.json} \
   "$out/deploy/chart/generated/"

@@ -208,7 +208,7 @@ func (p *Provider) settle(ctx context.Context, id string) (*provider.Instance, e
 		return left, err
 	}
 	if removeErr := p.remove(ctx, id); removeErr != nil {
-		return left, fmt.Errorf("%w; and it cannot be removed: %w", err, removeErr)
+		return left, fmt.Errorf("%w; and it cannot be removed: %v", err, removeErr)
 	}
 	return nil, err
 }

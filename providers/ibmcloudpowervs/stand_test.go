@@ -3,6 +3,8 @@
 package ibmcloudpowervs
 
 import (
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,9 +25,6 @@ type stand struct {
 	cfg Config
 }
 
-// seen are the calls of all tests.
-var seen cloudsim.Actions
-
 func newStand(t testing.TB) *stand {
 	t.Helper()
 	world := cloudsim.NewWorld()
@@ -33,7 +32,13 @@ func newStand(t testing.TB) *stand {
 	s.cfg.APIKey, s.cfg.Zone, s.cfg.ServiceInstance = sim.APIKey, sim.Zone, sim.Instance
 	s.cfg.Network, s.cfg.Image, s.cfg.SSHKey = sim.PublicNetwork, sim.Image, sim.SSHKey
 	s.cfg.Endpoint, s.cfg.IAMEndpoint, s.cfg.CAFile = s.Server.URL, s.Server.URL+"/identity/token", s.Server.CAFile
-	t.Cleanup(func() { seen.Add(world) })
+	t.Cleanup(func() {
+		for call := range world.Calls() {
+			if name := strings.TrimPrefix(call, "powervs:"); !strings.Contains(pageText(t), "| `"+name+"` |") && call != "iam:token" && call != sim.LateFailure {
+				t.Errorf("%s is called and not on the page %s", name, page)
+			}
+		}
+	})
 	return s
 }
 
@@ -68,4 +73,12 @@ func (s *stand) leaks() ([]string, error) {
 
 func spec(key string) provider.InstanceTypeSpec {
 	return provider.InstanceTypeSpec{Tags: cloudsim.OwnerTags(key)}
+}
+
+func pageText(t testing.TB) string {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

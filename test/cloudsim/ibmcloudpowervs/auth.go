@@ -66,3 +66,10 @@ func (s *Sim) authorized(out http.ResponseWriter, r *http.Request) bool {
 	}
 	return false
 }
+
+// ForgetTokens makes all tokens invalid.
+func (s *Sim) ForgetTokens() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tokens)
+}

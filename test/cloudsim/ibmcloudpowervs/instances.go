@@ -52,12 +52,7 @@ func (m *machine) status() string {
 }
 
 func (s *Sim) instances(out http.ResponseWriter, r *http.Request, path []string) {
-	for id, m := range s.vms {
-		if !m.gone.IsZero() && time.Now().After(m.gone) {
-			delete(s.vms, id)
-			s.World.Remove(cloudsim.KindInstance, id)
-		}
-	}
+	s.sweep()
 	if len(path) == 0 {
 		switch r.Method {
 		case http.MethodPost:
@@ -81,6 +76,22 @@ func (s *Sim) instances(out http.ResponseWriter, r *http.Request, path []string)
 		s.delete(out, m)
 	default:
 		refuse(out, http.StatusNotFound, "no such resource")
+	}
+}
+
+// Tick ends deletions whose time has come; requests do too.
+func (s *Sim) Tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep()
+}
+
+func (s *Sim) sweep() {
+	for id, m := range s.vms {
+		if !m.gone.IsZero() && time.Now().After(m.gone) {
+			delete(s.vms, id)
+			s.World.Remove(cloudsim.KindInstance, id)
+		}
 	}
 }
 
