@@ -29,9 +29,7 @@ type elastic struct {
 
 // Statuses of EIPs and kinds of what holds them (DescribeEipAddresses).
 const (
-	eipAvailable   = "Available"
 	eipInUse       = "InUse"
-	eipAssociating = "Associating"
 	holderInstance = "EcsInstance"
 	holderNIC      = "NetworkInterface"
 )
@@ -50,6 +48,9 @@ func (p *Provider) giveAddress(ctx context.Context, m *machine) error {
 		return err
 	}
 	if err := p.associate(ctx, a, holder, kind); err != nil {
+		if errors.Is(err, provider.ErrNotFound) { // somebody released it, or deleted the holder
+			err = fmt.Errorf("%s: %w: %v", m.id, errGone, err)
+		}
 		return p.withoutAddress(ctx, m, a, err)
 	}
 	return p.confirm(ctx, m, a, kind)
@@ -89,7 +90,7 @@ func (p *Provider) withoutAddress(ctx context.Context, m *machine, a *elastic, c
 	if err := p.release(ctx, a); err != nil {
 		return errors.Join(cause, fmt.Errorf("release address %s: %w", a.id, err))
 	}
-	return cause
+	return fmt.Errorf("%s: %w: %v", m.id, errGone, cause)
 }
 
 // tagInterface gives the second interface the tags that RunInstances puts on

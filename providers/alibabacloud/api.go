@@ -142,7 +142,7 @@ func worthAnotherTry(ctx context.Context, err error) bool {
 	case ctx.Err() != nil, busy(err), errors.As(err, &unknown), errors.As(err, &dns) && dns.IsNotFound:
 		return false
 	}
-	return errors.Is(err, provider.ErrUnavailable) || hasCode(err, codeDuplicate)
+	return errors.Is(err, provider.ErrUnavailable) || hasCode(err, codeNonceUsed)
 }
 
 // backoff doubles with each attempt, and differs between callers.

@@ -160,7 +160,11 @@ func (p *Provider) oldest(list []*machine) *machine {
 // finish waits for the addresses of a machine, and gives it the one of its own
 // that its tags ask for.
 func (p *Provider) finish(ctx context.Context, m *machine) (*machine, error) {
+	deadline := time.Now().Add(p.pace.visible)
 	for t := p.api.ticker(); !p.complete(m); {
+		if t.over(deadline) && (m.status == statusRunning || m.status == statusStopped) {
+			return m, fmt.Errorf("%w: instance %s was made with other settings: it lacks the address or interface that they ask for now", provider.ErrAlreadyExists, m.id)
+		}
 		if err := t.wait(ctx); err != nil {
 			return m, fmt.Errorf("wait for the address of instance %s: %w", m.id, err)
 		}

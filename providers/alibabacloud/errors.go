@@ -75,12 +75,7 @@ var rules = []rule{
 	codes(`Invalid.*|Missing.*|.*\.Malformed|.*NotSupported.*|.*SizeExceeded|ImageNotSupport.*|OperationDenied.*|IncorrectImageStatus|Unsupported.*`, provider.ErrInvalidArgument, ""),
 }
 
-// classOf answers the class of a code, or that of an HTTP status.
-func classOf(code string, status int) error {
-	class, _ := ruleOf(code, status)
-	return class
-}
-
+// ruleOf answers the class of a code, or that of an HTTP status.
 func ruleOf(code string, status int) (class error, hint string) {
 	for _, r := range rules {
 		if r.pattern.MatchString(code) {
@@ -169,15 +164,14 @@ func hasCode(err error, codes ...string) bool {
 
 // Codes that the provider decides by.
 const (
-	codeNoInstance   = "InvalidInstanceId.NotFound"
-	codeNoAddress    = "InvalidAllocationId.NotFound"
-	codeMismatch     = "IdempotentParameterMismatch"
-	codeDryRun       = "DryRunOperation"
-	codeStatus       = "IncorrectInstanceStatus"
-	codeEIPStatus    = "IncorrectEipStatus"
-	codeTokenGone    = "InvalidSecurityToken.Expired"
-	codeDuplicate    = "SignatureNonceUsed"
-	codeWrongVSwitch = "InvalidVSwitchId.NotFound"
+	codeNoInstance = "InvalidInstanceId.NotFound"
+	codeNoAddress  = "InvalidAllocationId.NotFound"
+	codeMismatch   = "IdempotentParameterMismatch"
+	codeDryRun     = "DryRunOperation"
+	codeStatus     = "IncorrectInstanceStatus"
+	codeEIPStatus  = "IncorrectEipStatus"
+	codeTokenGone  = "InvalidSecurityToken.Expired"
+	codeNonceUsed  = "SignatureNonceUsed"
 )
 
 // busy says whether the resource is in the middle of something else.

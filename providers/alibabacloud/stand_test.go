@@ -17,14 +17,11 @@ import (
 
 func TestMain(m *testing.M) { cloudsim.Main(m) }
 
-// actions are the calls of all tests, for the policy in the documentation.
-var actions cloudsim.Actions
-
 // newCloud starts a simulated cloud and looks at its books when the test ends.
 func newCloud(t testing.TB, o sim.Options) *sim.Cloud {
 	t.Helper()
 	c := sim.New(t, o)
-	t.Cleanup(func() { actions.Add(c.World) })
+	t.Cleanup(func() { inPolicy(t, c) })
 	return c
 }
 

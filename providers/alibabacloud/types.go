@@ -119,7 +119,8 @@ func (p *Provider) catalogue(ctx context.Context) ([]provider.InstanceType, map[
 		return nil, nil, err
 	}
 	if len(p.cfg.InstanceTypes) > 0 {
-		zones, err := p.stock(ctx, "")
+		// What is sold out now may not be in the next hour.
+		zones, err := p.stock(ctx, "", "Available", "SoldOut")
 		if err != nil {
 			return nil, nil, err
 		}
@@ -186,8 +187,9 @@ func typeOf(d *ecs.DescribeInstanceTypesResponseBodyInstanceTypesInstanceType) p
 	return row
 }
 
-// stock answers in which zones types are offered; all types where none is named.
-func (p *Provider) stock(ctx context.Context, kind string) (map[string][]string, error) {
+// stock answers in which zones types are to be had with one of the statuses;
+// all types where none is named.
+func (p *Provider) stock(ctx context.Context, kind string, statuses ...string) (map[string][]string, error) {
 	request := &ecs.DescribeAvailableResourceRequest{
 		RegionId: new(p.cfg.Region), DestinationResource: new("InstanceType"), InstanceChargeType: new("PostPaid"), SpotStrategy: new(p.cfg.Spot),
 	}
@@ -211,7 +213,7 @@ func (p *Provider) stock(ctx context.Context, kind string) (map[string][]string,
 				continue
 			}
 			for _, one := range resource.SupportedResources.SupportedResource {
-				if dara.StringValue(one.Status) == "Available" {
+				if slices.Contains(statuses, dara.StringValue(one.Status)) {
 					name := dara.StringValue(one.Value)
 					zones[name] = append(zones[name], dara.StringValue(zone.ZoneId))
 				}
@@ -272,7 +274,7 @@ func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, 
 	if err != nil {
 		return nil, fmt.Errorf("instance types: %w", err)
 	}
-	zones, err := p.stock(ctx, "")
+	zones, err := p.stock(ctx, "", "Available", "SoldOut")
 	if err != nil {
 		return nil, fmt.Errorf("instance types: %w", err)
 	}

@@ -55,7 +55,7 @@ func (p *Provider) verifyTypes(ctx context.Context, places []place) error {
 	if len(rows) == 0 {
 		return bad("instance-type", "%s has no type %q (INSTANCE_TYPE is read too)", p.cfg.Region, p.cfg.InstanceType)
 	}
-	stock, err := p.stock(ctx, p.cfg.InstanceType)
+	stock, err := p.stock(ctx, p.cfg.InstanceType, "Available")
 	if err != nil {
 		return err
 	}
