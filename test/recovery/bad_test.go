@@ -110,15 +110,16 @@ func (s *site) credentialsExpire(t *testing.T) {
 	})
 }
 
-// deletedWhileBooting: nobody is told of a failure.
+// deletedWhileBooting: the kubelet ends what it has begun, then removes it, and
+// nobody is told of a failure.
 func (s *site) deletedWhileBooting(t *testing.T) {
 	asked, gate := fake.Block(fake.OpCreate)
 	s.cloud.Inject(asked)
 	must(t, s.create(s.newPod("hasty", "exec sleep infinity")))
 	<-gate.Reached()
 	must(t, s.remove("hasty"))
-	must(t, s.gone("hasty"))
 	gate.Open()
+	must(t, s.gone("hasty"))
 	s.nothingIsLeft(t, foreignName)
 	all, err := s.events(t.Context(), "hasty")
 	must(t, err)

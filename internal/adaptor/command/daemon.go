@@ -76,6 +76,9 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if kube == nil && opts.ClusterID == "" {
+		d.log.Warn("without -cluster-id (CLUSTER_ID) instances that are not on record here are never deleted")
+	}
 	service, err := d.recover(ctx, opts)
 	if err != nil {
 		return err
@@ -288,9 +291,6 @@ func (d *daemon) logConfig() {
 	d.log.Info("server config", append([]any{"version", version.Version, "provider", d.name}, describe(d.cfg.all)...)...)
 	if d.cfg.disableTLS || d.cfg.skipVerify {
 		d.log.Warn("the channel to pod VMs is insecure: -disable-tls or -tls-skip-verify is set")
-	}
-	if d.cfg.clusterID == "" {
-		d.log.Warn("without -cluster-id (CLUSTER_ID) instances that are not on record here are never deleted")
 	}
 	if d.getenv("PAUSE_IMAGE") != "" {
 		d.log.Info("PAUSE_IMAGE is accepted and has no effect: pause runs in the VM")
