@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpod"
+	"github.com/outrigger/outrigger/internal/peerpod/controller"
 	"github.com/outrigger/outrigger/test/cluster"
 )
 
@@ -35,6 +36,7 @@ func TestOnOneCluster(t *testing.T) {
 	w := newWorld(t)
 	t.Run("validation", w.validation)
 	t.Run("settings", w.settings)
+	t.Run("secretGone", w.secretGone)
 	t.Run("outage", w.outage)
 	t.Run("lease", w.lease)
 }
@@ -131,6 +133,40 @@ func (w *world) settings(t *testing.T) {
 		}
 		return out
 	})
+	w.configure(w.keys(), "right")
+	w.awaitNothing(t)
+}
+
+// secretGone: what was right before goes on without its Secret, and says so; a
+// controller that starts without it removes nothing before it is back.
+func (w *world) secretGone(t *testing.T) {
+	w.configure(w.keys(), "right")
+	first := w.start(t)
+	w.remove(t, w.claimAndCreate(t, "configured"))
+	w.awaitNothing(t)
+	w.plane.Kubectl(t, "delete", "secret", controller.SecretName, "-n", namespace)
+	eventually(t, func() string {
+		if strings.Contains(w.plane.Kubectl(t, "get", "events", "-A"), "there is no Secret peer-pods-secret") {
+			return ""
+		}
+		return "no Event on the ConfigMap"
+	})
+	w.remove(t, w.claimAndCreate(t, "goes-on"))
+	w.awaitNothing(t)
+	first.kill()
+	pp := w.claimAndCreate(t, "waits")
+	w.remove(t, pp)
+	w.start(t)
+	eventually(t, func() string {
+		out := w.plane.Kubectl(t, "get", "peerpod", pp.Name, "-o", "yaml")
+		if strings.Contains(out, "ProviderNotConfigured") && strings.Contains(out, "there is no Secret peer-pods-secret") {
+			return ""
+		}
+		return out
+	})
+	if len(w.leaks()) != 1 {
+		t.Errorf("without credentials instances are %v", w.leaks())
+	}
 	w.configure(w.keys(), "right")
 	w.awaitNothing(t)
 }
