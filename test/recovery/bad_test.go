@@ -237,8 +237,10 @@ func (s *site) anotherVM(t *testing.T, pod string, old *v1alpha1.PeerPod) {
 }
 
 // apiServerAway: meanwhile a pod's VM comes up, a container is started again, a
-// pod stops. The API server hears of all of it later.
+// pod stops. The API server hears of all of it later. OUTRIGGER_AWAY is for how
+// many seconds at least, up to 120; as long as all of that takes by default.
 func (s *site) apiServerAway(t *testing.T) {
+	least := time.Duration(fromEnv(t, "OUTRIGGER_AWAY", 0)) * time.Second
 	s.run(t, "restarts", "sleep 15")
 	s.run(t, "stops", "trap '' TERM; while :; do sleep 1; done")
 	asked, gate := fake.Block(fake.OpCreate)
@@ -265,6 +267,9 @@ func (s *site) apiServerAway(t *testing.T) {
 		}
 		if fresh < 2 { // that of the pod that starts, and the one that is started again
 			return fmt.Sprintf("%d new containers", fresh)
+		}
+		if time.Since(away) < least {
+			return "the API server is to be away for longer"
 		}
 		return ""
 	})

@@ -82,7 +82,9 @@ func TestKilledAtRandom(t *testing.T) {
 	s.nothingIsLeft(t, foreign.Key)
 	s.nodeIsClean(t)
 	instances := s.checkLedger(t, foreign.ID)
-	t.Logf("%d pods, %d instances after %s: none left, no double, no foreign one deleted", rounds, instances, time.Since(began).Round(time.Second))
+	if !t.Failed() {
+		t.Logf("%d pods, %d instances after %s: none left, no double, no foreign one deleted", rounds, instances, time.Since(began).Round(time.Second))
+	}
 }
 
 // foreignInstance is one of another cluster at the same cloud.
