@@ -106,7 +106,7 @@ func TestSchedules(t *testing.T) {
 			change = append(change, everything)
 		}
 		return cloudsim.Stand{
-			World: c.World, Faults: faults, Untagged: []string{cloudsim.KindDisk}, // Nova makes the volume
+			World: c.World, Settle: 2 * time.Minute, Faults: faults, Untagged: []string{cloudsim.KindDisk}, // Nova makes the volume
 			Open: func() (provider.Provider, error) { return open(simConfig(c, change...)) },
 		}
 	})

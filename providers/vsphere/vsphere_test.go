@@ -86,7 +86,7 @@ func TestSchedules(t *testing.T) {
 		s := sim.Start(t)
 		s.AddForeign(t, "podvm-of-others", cloudsim.ForeignTags(cloudsim.ScheduleKeys()[0]))
 		return cloudsim.Stand{
-			World: s.World, Faults: faults,
+			World: s.World, Settle: 2 * time.Minute, Faults: faults,
 			Open: func() (provider.Provider, error) { return open(simConfig(s)) },
 		}
 	})
