@@ -3,6 +3,9 @@
 package aws
 
 import (
+	"io"
+	"log"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +17,6 @@ import (
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/aws"
 )
-
-func TestMain(m *testing.M) { cloudsim.Main(m) }
 
 // quick is the patience that a simulated cloud needs.
 var quick = timing{
@@ -49,6 +50,16 @@ func newStand(t testing.TB, options sim.Options) *stand {
 	cfg.InstanceTypes = []string{"m6a.*", "c6a.*"}
 	cfg.Tags = map[string]string{"team": "pods"}
 	return &stand{cloud, cfg}
+}
+
+// plain serves the cloud without TLS.
+func (s *stand) plain(t testing.TB) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(s.Handler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // faults abort connections on purpose
+	server.Start()
+	t.Cleanup(server.Close)
+	s.cfg.Endpoint, s.cfg.STSEndpoint, s.cfg.CABundle = server.URL, server.URL, ""
 }
 
 // wantDocumented fails a test that has seen a call which the page's policy does
