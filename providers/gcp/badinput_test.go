@@ -336,7 +336,7 @@ func TestSettingsByFlag(t *testing.T) {
 
 func TestACallThatNobodyWaitsFor(t *testing.T) {
 	s := newStand(t)
-	s.World.Script(cloudsim.Slow("*", time.Minute).Repeated(-1))
+	s.World.Script(cloudsim.Slow("*", time.Second).Repeated(-1))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := s.mustOpen(t).CreateInstance(ctx, "web", key, nil, spec(key))

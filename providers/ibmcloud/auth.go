@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/IBM/go-sdk-core/v5/core"
@@ -56,31 +55,45 @@ func (c Config) inner(client *http.Client) (core.Authenticator, error) {
 	return a, a.Validate()
 }
 
-// authenticator adds to the SDK's that it gives up with the request's context.
-type authenticator struct {
-	core.Authenticator
-	life *lifetime
+// signer puts a token on requests. It stands in the transport and not in the
+// SDK's place for it, where an error becomes text and waits for no context.
+type signer struct {
+	next  http.RoundTripper
+	inner core.Authenticator
 }
 
-// Authenticate implements core.Authenticator.
-func (a *authenticator) Authenticate(r *http.Request) error {
-	// A copy, since the token may come when nobody waits for it any more.
+// RoundTrip implements http.RoundTripper.
+func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
+	// Of its own, since the token may come when nobody waits for it any more.
 	stamped := &http.Request{Header: http.Header{}}
 	done := make(chan error, 1)
-	go func() { done <- a.Authenticator.Authenticate(stamped) }()
+	go func() { done <- s.inner.Authenticate(stamped) }()
 	var err error
 	select {
 	case err = <-done:
 	case <-r.Context().Done():
-		return fmt.Errorf("%w: get a token: %w", provider.ErrUnavailable, context.Cause(r.Context()))
-	case <-a.life.current().Done():
-		return fmt.Errorf("%w: get a token: the provider is closed", provider.ErrUnavailable)
+		return nil, &tokenFailure{fmt.Errorf("get a token: %w: %w", provider.ErrUnavailable, context.Cause(r.Context()))}
 	}
 	if err != nil {
-		return tokenError(err)
+		return nil, &tokenFailure{tokenError(err)}
 	}
+	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", stamped.Header.Get("Authorization"))
-	return nil
+	return s.next.RoundTrip(r)
+}
+
+// tokenFailure is an error that sending the request again does not mend.
+type tokenFailure struct{ error }
+
+func (t *tokenFailure) Unwrap() error { return t.error }
+
+// again is the SDK's policy, but for the lack of a token.
+func again(ctx context.Context, reply *http.Response, err error) (bool, error) {
+	var failure *tokenFailure
+	if errors.As(err, &failure) {
+		return false, failure
+	}
+	return core.IBMCloudSDKRetryPolicy(ctx, reply, err)
 }
 
 // tokenError gives an error of the token service its class. Whatever the
@@ -96,18 +109,22 @@ func tokenError(err error) error {
 	if reply == 0 || reply >= 500 || reply == http.StatusTooManyRequests {
 		class = provider.ErrUnavailable
 	}
-	return fmt.Errorf("get a token: %w: %w", class, err)
+	// As text: the reply would be taken for one of the VPC API.
+	return fmt.Errorf("get a token: %w: %v", class, err)
 }
 
 // bound ends every request of the token service with the provider.
 type bound struct {
 	next http.RoundTripper
-	life *lifetime
+	life context.Context
 }
 
 func (b *bound) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.life.Err() != nil {
+		return nil, errors.New("the provider is closed")
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), tokenLimit)
-	stop := context.AfterFunc(b.life.current(), cancel)
+	stop := context.AfterFunc(b.life, cancel)
 	reply, err := b.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		stop()
@@ -116,30 +133,4 @@ func (b *bound) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	reply.Body = &body{reply.Body, func() { stop(); cancel() }}
 	return reply, nil
-}
-
-// lifetime ends what is under way when the provider is closed. What is asked
-// after that begins another.
-type lifetime struct {
-	mu  sync.Mutex
-	ctx context.Context
-	end context.CancelFunc
-}
-
-func (l *lifetime) current() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx == nil {
-		l.ctx, l.end = context.WithCancel(context.Background())
-	}
-	return l.ctx
-}
-
-func (l *lifetime) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx != nil {
-		l.end()
-		l.ctx = nil
-	}
 }

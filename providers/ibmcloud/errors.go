@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/IBM/go-sdk-core/v5/core"
 
@@ -107,7 +108,8 @@ func classify(err error) error {
 	case errors.As(err, &said):
 		return fmt.Errorf("%w: %w", said.class(), err)
 	case errors.As(err, &request), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		strings.Contains(err.Error(), untrusted):
 		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 	}
 	return err
@@ -125,6 +127,9 @@ func (e *apiError) class() error {
 	}
 	return provider.ErrUnknown
 }
+
+// untrusted is all that the SDK says of a certificate that nobody vouches for.
+const untrusted = "SSL certificate is not valid"
 
 // isStatus says whether the cloud has answered with that status.
 func isStatus(err error, status int) bool {

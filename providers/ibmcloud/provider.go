@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/IBM/go-sdk-core/v5/core"
 	"github.com/IBM/vpc-go-sdk/vpcv1"
+	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/outrigger/outrigger/internal/keylock"
 	"github.com/outrigger/outrigger/internal/poll"
@@ -28,13 +30,13 @@ const (
 // Provider makes VMs in one VPC. Several processes may have one for the same
 // VPC at a time.
 type Provider struct {
-	cfg    Config
-	api    *vpcv1.VpcV1
-	web    *http.Client
-	life   *lifetime
-	locks  keylock.Locks
-	wait   poll.Pace
-	memory memory
+	cfg       Config
+	api       *vpcv1.VpcV1
+	transport *http.Transport
+	end       context.CancelFunc
+	locks     keylock.Locks
+	wait      poll.Pace
+	memory    memory
 }
 
 // memory is what does not change, or seldom.
@@ -61,29 +63,35 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(cfg.validate(), err); err != nil {
 		return nil, err
 	}
-	life := &lifetime{}
+	life, end := context.WithCancel(context.Background())
 	inner, err := cfg.inner(&http.Client{Transport: &bound{transport, life}})
 	if err != nil {
+		end()
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
 	version := apiVersion
-	api, err := vpcv1.NewVpcV1(&vpcv1.VpcV1Options{URL: cfg.service(), Authenticator: &authenticator{inner, life}, Version: &version})
+	api, err := vpcv1.NewVpcV1(&vpcv1.VpcV1Options{URL: cfg.service(), Authenticator: &core.NoAuthAuthenticator{}, Version: &version})
 	if err != nil {
+		end()
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
-	web := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	api.Service.SetHTTPClient(web)
+	api.Service.SetHTTPClient(&http.Client{
+		Transport: &signer{transport, inner}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	})
 	api.EnableRetries(retries, longestGap)
+	if retrying, ok := api.Service.Client.Transport.(*retryablehttp.RoundTripper); ok {
+		retrying.Client.CheckRetry = again
+	}
 	return &Provider{
-		cfg: cfg, api: api, web: web, life: life, memory: memory{turn: make(chan struct{}, 1)},
+		cfg: cfg, api: api, transport: transport, end: end, memory: memory{turn: make(chan struct{}, 1)},
 		wait: poll.Pace{First: 250 * time.Millisecond, Max: 2 * time.Second},
 	}, nil
 }
 
 // Teardown closes connections; VMs run on.
 func (p *Provider) Teardown() error {
-	p.life.close()
-	p.web.CloseIdleConnections()
+	p.end()
+	p.transport.CloseIdleConnections()
 	return nil
 }
 
