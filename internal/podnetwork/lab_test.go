@@ -89,6 +89,15 @@ func (n *testNS) run(stdin string, argv ...string) string {
 	return stdout.String()
 }
 
+// try is run whose failure is an answer too.
+func (n *testNS) try(argv ...string) (out []byte, err error) {
+	n.must(func() error {
+		out, err = exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		return nil
+	})
+	return out, err
+}
+
 // ip runs lines of an ip batch.
 func (n *testNS) ip(lines ...string) {
 	n.t.Helper()
@@ -195,6 +204,8 @@ type podOptions struct {
 	underlay6   bool
 	underlayMTU int // 0 means 1500
 	podMTU      int // 0 means 1500
+	// slowAddress lets the VM's IPv6 address be tentative for two seconds.
+	slowAddress bool
 }
 
 // addPod makes a pod as CNI leaves it and a VM beside the node, without any
@@ -267,6 +278,10 @@ func (p *labPod) underlay(o podOptions) netip.Addr {
 		mtu = 1500
 	}
 	dev, n := fmt.Sprintf("vm%d", p.number), p.number
+	if o.slowAddress {
+		p.vm.sysctl("net/ipv6/conf/default/accept_dad", "1")
+		p.vm.sysctl("net/ipv6/conf/default/dad_transmits", "2")
+	}
 	p.lab.node.ip(
 		fmt.Sprintf("link add %s mtu %d type veth peer name ens3 mtu %d netns %s", dev, mtu, mtu, p.vm.path()),
 		fmt.Sprintf("addr add 172.31.%d.1/24 dev %s", n, dev), fmt.Sprintf("addr add fd31:%x::1/64 dev %s", n, dev), "link set "+dev+" up",
@@ -332,3 +347,18 @@ func (l *lab) newPod(o podOptions) (*labPod, *testNS) {
 }
 
 func unmount(path string) error { return unix.Unmount(path, unix.MNT_DETACH) }
+
+// explain shows what there is in the namespaces when a test has failed.
+func (p *labPod) explain(t *testing.T, inside *testNS) {
+	if !t.Failed() {
+		return
+	}
+	for name, n := range map[string]*testNS{"node": p.lab.node, "pod": p.ns, "VM": p.vm, "pod in the VM": inside} {
+		var out strings.Builder
+		for _, argv := range []string{"ip -d -s link", "ip addr", "ip -4 route show table all", "ip -6 route show table all", "ip neigh", "bridge fdb", "nstat -az Ip6OutNoRoutes Ip6InDiscards Ip6OutDiscards UdpInErrors Udp6InErrors Udp6NoPorts Udp6InCsumErrors"} {
+			text, err := n.try(strings.Fields(argv)...)
+			fmt.Fprintf(&out, "# %s\n%s%v\n", argv, text, err)
+		}
+		t.Logf("%s:\n%s", name, out.String())
+	}
+}

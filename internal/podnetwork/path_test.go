@@ -7,6 +7,7 @@ package podnetwork
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -23,6 +24,18 @@ func TestPodTraffic(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTentativeAddress: a VM whose IPv6 address is not yet known to be its own
+// sends from that address all the same.
+func TestTentativeAddress(t *testing.T) {
+	l := newLab(t)
+	pod := l.addPod(podOptions{attach: ptp, underlay6: true, slowAddress: true})
+	if text, _ := pod.vm.try("ip", "-6", "addr", "show", "tentative"); !strings.Contains(string(text), pod.vmAddr.String()) {
+		t.Fatalf("the VM's address %s is not tentative, so nothing is tested", pod.vmAddr)
+	}
+	inside := pod.connect()
+	mustExchange(t, "pod to outside", inside, l.outside, netip.MustParseAddr(outside4), 1<<20)
 }
 
 // TestUnderlayMTUs: the same on a small and on a jumbo underlay, and the MTU
@@ -63,10 +76,14 @@ func TestUnderlayMTUs(t *testing.T) {
 
 func trafficOutside(t *testing.T, l *lab, pod *labPod, inside *testNS) {
 	t.Helper()
+	defer pod.explain(t, inside)
 	for _, c := range []struct{ pod, outside netip.Addr }{
 		{pod.ip4, netip.MustParseAddr(outside4)},
 		{pod.ip6, netip.MustParseAddr(outside6)},
 	} {
+		if t.Failed() {
+			return // what follows would only wait in vain, once for each size
+		}
 		mustExchange(t, "pod to outside", inside, l.outside, c.outside, transferSize)
 		mustExchange(t, "outside to pod", l.outside, inside, c.pod, transferSize)
 		mustEcho(t, "pod to outside", inside, l.outside, c.outside)
