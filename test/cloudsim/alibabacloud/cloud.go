@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -288,4 +290,20 @@ func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()[:
 func (c *Cloud) address(network string) string {
 	c.nextIP++
 	return fmt.Sprintf("%s.%d.%d", network, c.nextIP/250, 2+c.nextIP%250)
+}
+
+// Env answers the variables with which the provider, as a program of its own,
+// makes instances here: those of the guide, with a role.
+func (c *Cloud) Env(t testing.TB) []string {
+	t.Helper()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(Token(ServiceAccount())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"ALIBABA_CLOUD_ROLE_ARN=" + Role, "ALIBABA_CLOUD_OIDC_PROVIDER_ARN=" + OIDCProvider, "ALIBABA_CLOUD_OIDC_TOKEN_FILE=" + token,
+		"REGION=" + Region, "VSWITCH_ID=" + VSwitch, "SECURITY_GROUP_IDS=" + Group, "IMAGEID=" + Image,
+		"ALIBABACLOUD_ECS_ENDPOINT=" + c.Endpoint, "ALIBABACLOUD_VPC_ENDPOINT=" + c.Endpoint, "ALIBABACLOUD_STS_ENDPOINT=" + c.Endpoint,
+		"ALIBABACLOUD_CA_FILE=" + c.CAFile, "NO_PROXY=*",
+	}
 }
