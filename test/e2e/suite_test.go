@@ -26,9 +26,9 @@ var (
 	maxVMs       = flag.Int("vms", 4, "how many VMs may run at a time")
 )
 
-// patience bounds each wait; it is ten times what the slowest takes on two idle
-// processors without KVM, and more.
-const patience = 5 * time.Minute
+// patience bounds each wait; it is more than ten times what the slowest, a boot
+// with firmware, takes on two idle processors without KVM.
+const patience = 10 * time.Minute
 
 // startOwn makes a cluster of the suite's own; nil without the build tag
 // integration.
