@@ -30,11 +30,13 @@ func valuesSchema(schemas []config.Schema) ([]byte, error) {
 	for _, s := range schemas {
 		open, secret := part(s, false), part(s, true)
 		rules = append(rules, demand(s.Provider, open, secret)...)
-		configs[s.Provider], secrets[s.Provider] = optional(open), optional(secret)
+		// Who likes may have any setting in the Secret, as with a role's name
+		// beside its token; a secret one cannot be anywhere else.
+		configs[s.Provider], secrets[s.Provider] = optional(open), optional(s.JSONSchema())
 	}
 	properties := schema["properties"].(object)
 	properties["providerConfigs"] = byProvider(configs, "settings of providers by their variables")
-	properties["providerSecrets"] = byProvider(secrets, "secret settings of providers by their variables")
+	properties["providerSecrets"] = byProvider(secrets, "settings of providers by their variables that go into the Secret; the secret ones and, if wanted, others")
 	properties["config"] = adaptorConfig()
 	if len(rules) > 0 { // JSON Schema allows no empty list
 		schema["allOf"] = rules

@@ -94,6 +94,9 @@ var uses = map[string]use{
 	"peerpods-webhook: patch events":                                                               {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
 	"peerpods-webhook: create events.events.k8s.io":                                                {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
 	"peerpods-webhook: patch events.events.k8s.io":                                                 {hookCommand, "LeaderElectionID", "the elector tells on its lease"},
+	"byom-pool: create configmaps":                                                                 {"providers/byom/store.go", "s.maps.Create(", "which machine is whose; creation cannot be bound to a name"},
+	"byom-pool: get configmaps byom-ip-pool-state":                                                 {"providers/byom/store.go", "s.maps.Get(", ""},
+	"byom-pool: update configmaps byom-ip-pool-state":                                              {"providers/byom/store.go", "s.maps.Update(", "by compare-and-swap"},
 	"node-installer: get daemonsets.apps node-installer":                                           {"internal/nodeinstall/owner.go", "daemonsets/%s", "whether it is removed for good"},
 	"peerpods-webhook-metrics-reader: get /metrics":                                                {hookCommand, "WithAuthenticationAndAuthorization", "for whoever scrapes; bound to nobody"},
 }

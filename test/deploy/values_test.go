@@ -24,6 +24,7 @@ var changes = map[string][]string{
 	"secrets.mode":                     {"secrets.mode=reference"},
 	"secrets.existingSecretName":       {"secrets.mode=reference", "resourceCtrl.enabled=false", "secrets.existingSecretName=mine"},
 	"secrets.existingSshKeySecretName": {"secrets.existingSshKeySecretName=mine"},
+	"secrets.existingFilesSecretName":  {"secrets.existingFilesSecretName=mine"},
 	"secrets.existingTlsSecretName":    {"secrets.existingTlsSecretName=mine"},
 	"tlsCerts.ca":                      {"tlsCerts.ca=other", "tlsCerts.cert=a", "tlsCerts.key=a"},
 	"tlsCerts.cert":                    {"tlsCerts.ca=a", "tlsCerts.cert=other", "tlsCerts.key=a"},

@@ -65,6 +65,7 @@ true
 {{- $own := dict
   "alibabacloud" (dict "name" "rrsa-token" "audience" "sts.aliyuncs.com" "path" "token" "mountPath" "/var/run/secrets/ack.alibabacloud.com/rrsa-tokens")
   "aws" (dict "name" "aws-token" "audience" "sts.amazonaws.com" "path" "token" "mountPath" "/var/run/secrets/eks.amazonaws.com/serviceaccount")
+  "azure" (dict "name" "azure-token" "audience" "api://AzureADTokenExchange" "path" "azure-identity-token" "mountPath" "/var/run/secrets/azure/tokens")
   "ibmcloud" (dict "name" "vault-token" "audience" "iam" "path" "vault-token" "mountPath" "/var/run/secrets/tokens") -}}
 {{- with index $own (include "outrigger.provider" .) }}{{ $tokens = list . }}{{ end -}}
 {{- end -}}
