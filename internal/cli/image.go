@@ -67,9 +67,9 @@ func (a *App) importImage(o imageOptions, location string, settings []string) er
 	if err != nil {
 		return err
 	}
-	args := []string{"--import", location, "--image-name", o.name, "--image-arch", o.arch}
+	args := []string{"--import", location, "--import-name", o.name, "--import-arch", o.arch}
 	if o.format != "" {
-		args = append(args, "--image-format", o.format)
+		args = append(args, "--import-format", o.format)
 	}
 	// The program removes what it has made when it is asked to end. Of a
 	// terminal's interrupt it learns by itself, and twice would be too often.

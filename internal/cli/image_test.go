@@ -25,7 +25,7 @@ func TestImageImportRunsTheProvider(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	code, stdout, stderr := outrigger("image", "import", "--provider", "mycloud", "--name", "podvm", "--format", "raw", "a.img", "--", "-region", "r")
-	if want := "--import a.img --image-name podvm --image-arch amd64 --image-format raw -region r\n"; code != 0 || stdout != want || stderr != "uploading\n" {
+	if want := "--import a.img --import-name podvm --import-arch amd64 --import-format raw -region r\n"; code != 0 || stdout != want || stderr != "uploading\n" {
 		t.Errorf("code %d, stdout %q, stderr %q; want %q", code, stdout, stderr, want)
 	}
 	if code, _, _ := outrigger("image", "import", "--plugin", program, "--name", "podvm", "bad.raw"); code != 2 {

@@ -30,17 +30,17 @@ func Example() {
 	// Usage: mycloud MODE [SETTINGS]
 	//
 	// Modes:
-	//   --listen unix:///PATH  serve on a socket, configured by the flags and variables below
-	//   --check                prove the provider against the contract; it makes instances and deletes them
-	//   --run REGEXP           with --check: only the checks whose names match
-	//   --junit FILE           with --check: write a JUnit report too
-	//   --import LOCATION      make an image of the cloud from a file, or from an object where the cloud's own store has it; its id goes to standard output
-	//   --image-name NAME      with --import: what the cloud shall call the image
-	//   --image-format FORMAT  with --import: qcow2, raw, vhd, gcp or ova, when the location's ending does not tell
-	//   --image-arch ARCH      with --import: amd64 (the default), arm64 or s390x
-	//   --schema               write the configuration schema as JSON
-	//   --version              write the version
-	//   --help                 write this text
+	//   --listen unix:///PATH   serve on a socket, configured by the flags and variables below
+	//   --check                 prove the provider against the contract; it makes instances and deletes them
+	//   --run REGEXP            with --check: only the checks whose names match
+	//   --junit FILE            with --check: write a JUnit report too
+	//   --import LOCATION       make an image of the cloud from a file, or from an object where the cloud's own store has it; its id goes to standard output
+	//   --import-name NAME      with --import: what the cloud shall call the image
+	//   --import-format FORMAT  with --import: qcow2, raw, vhd, gcp or ova, when the location's ending does not tell
+	//   --import-arch ARCH      with --import: amd64 (the default), arm64 or s390x
+	//   --schema                write the configuration schema as JSON
+	//   --version               write the version
+	//   --help                  write this text
 	//
 	// Settings:
 	//   -mycloud-endpoint (MYCLOUD_ENDPOINT)  URL of the API (string; default https://api.mycloud.example)

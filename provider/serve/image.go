@@ -28,13 +28,13 @@ func (c *command) validateImage(asked bool) error {
 	i := &c.image
 	switch {
 	case !asked && (i.Name != "" || i.Format != "" || i.Arch != ""):
-		return errors.New("--image-name, --image-format and --image-arch go with --import")
+		return errors.New("--import-name, --import-format and --import-arch go with --import")
 	case !asked:
 		return nil
 	case i.Location == "":
 		return errors.New("--import is empty: give it a file or a URL")
 	case i.Name == "":
-		return errors.New("--import needs --image-name")
+		return errors.New("--import needs --import-name")
 	}
 	if !strings.Contains(i.Location, "://") {
 		path, err := filepath.Abs(i.Location)
@@ -46,15 +46,15 @@ func (c *command) validateImage(asked bool) error {
 	if i.Format == "" {
 		var err error
 		if i.Format, err = provider.ImageFormat(i.Location); err != nil {
-			return fmt.Errorf("%w; say it with --image-format", err)
+			return fmt.Errorf("%w; say it with --import-format", err)
 		}
 	}
 	i.Arch = cmp.Or(i.Arch, imageArchs[0])
 	switch {
 	case !slices.Contains(imageFormats, i.Format):
-		return fmt.Errorf("--image-format %q is none of %s", i.Format, strings.Join(imageFormats, ", "))
+		return fmt.Errorf("--import-format %q is none of %s", i.Format, strings.Join(imageFormats, ", "))
 	case !slices.Contains(imageArchs, i.Arch):
-		return fmt.Errorf("--image-arch %q is none of %s", i.Arch, strings.Join(imageArchs, ", "))
+		return fmt.Errorf("--import-arch %q is none of %s", i.Arch, strings.Join(imageArchs, ", "))
 	}
 	return nil
 }

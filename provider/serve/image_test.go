@@ -34,7 +34,7 @@ func TestImport(t *testing.T) {
 		return importing{cloud}, err
 	})
 	dir := "--modern-dir=" + t.TempDir()
-	code, stdout, stderr := run(manager, "--import", "podvm.qcow2", "--image-name", "podvm", dir)
+	code, stdout, stderr := run(manager, "--import", "podvm.qcow2", "--import-name", "podvm", dir)
 	path, err := filepath.Abs("podvm.qcow2")
 	if err != nil {
 		t.Fatal(err)
@@ -46,11 +46,11 @@ func TestImport(t *testing.T) {
 	if lines := strings.Count(stderr, "\n"); lines != 12 || !strings.Contains(stderr, "uploading: 50 %\n") || !strings.HasSuffix(stderr, "waiting for the cloud\n") {
 		t.Errorf("%d lines of progress:\n%s", lines, stderr)
 	}
-	code, stdout, stderr = run(manager, "--import", "oss://bucket/podvm.qcow2", "--image-name", "other", dir)
+	code, stdout, stderr = run(manager, "--import", "oss://bucket/podvm.qcow2", "--import-name", "other", dir)
 	if code != 1 || stdout != "" || !strings.Contains(stderr, "already exists: image other") {
 		t.Errorf("code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
-	code, _, stderr = run(modern(), "--import", "podvm.qcow2", "--image-name", "podvm", dir)
+	code, _, stderr = run(modern(), "--import", "podvm.qcow2", "--import-name", "podvm", dir)
 	if code != 1 || !strings.Contains(stderr, "imports no images") {
 		t.Errorf("a provider that cannot: code %d, stderr %q", code, stderr)
 	}
