@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -232,6 +233,25 @@ func TestWorkloadIdentity(t *testing.T) {
 		if err := p.DeleteInstance(t.Context(), made.ID); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestTheVMsOwnIdentity: with nothing configured, and only then, the metadata
+// server is asked, in the way that its page says.
+func TestTheVMsOwnIdentity(t *testing.T) {
+	s := newStand(t)
+	server := httptest.NewServer(s.Metadata())
+	t.Cleanup(server.Close)
+	t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(server.URL, "http://"))
+	s.cfg.Credentials = ""
+	if err := s.mustOpen(t).ConfigVerifier(); err != nil {
+		t.Error(err)
+	}
+	s.Revoke()
+	s.World.ResetCalls()
+	s.cfg.Credentials = config.Secret(s.Stranger())
+	if err := s.mustOpen(t).ConfigVerifier(); !errors.Is(err, provider.ErrUnauthenticated) || s.World.Calls()["metadata.token"] != 0 {
+		t.Errorf("%v, %v", err, s.World.Calls())
 	}
 }
 

@@ -179,6 +179,7 @@ func (s *stand) wantNothing(t *testing.T) {
 // TestDeletedWhileItIsMade: a deletion that comes while the insert is under
 // way, and nobody sees the instance yet, waits for it.
 func TestDeletedWhileItIsMade(t *testing.T) {
+	noLeaks(t)
 	s := newStand(t)
 	s.Step = 20 * time.Millisecond
 	s.World.SetLag(1000)

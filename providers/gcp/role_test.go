@@ -35,6 +35,7 @@ func role() []string {
 
 // TestRole: the documented role is exactly what the calls have needed.
 func TestRole(t *testing.T) {
+	noLeaks(t)
 	used := map[string]bool{}
 	for _, change := range []func(*Config){
 		everything,

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
@@ -81,4 +83,11 @@ func (s *stand) leaks() ([]string, error) {
 
 func spec(key string) provider.InstanceTypeSpec {
 	return provider.InstanceTypeSpec{Tags: cloudsim.OwnerTags(key)}
+}
+
+// noLeaks looks for goroutines that outlive the test.
+func noLeaks(t *testing.T) {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }

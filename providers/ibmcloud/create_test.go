@@ -197,6 +197,7 @@ func TestOrphans(t *testing.T) {
 // TestALostReply: the caller gets an id by which what may have been made can
 // be deleted.
 func TestALostReply(t *testing.T) {
+	noLeaks(t)
 	s := newStand(t)
 	s.World.Script(cloudsim.LostReply("CreateInstance"), cloudsim.Unreachable("CreateInstance").Repeated(-1))
 	p := s.mustOpen(t)

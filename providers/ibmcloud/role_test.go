@@ -19,6 +19,7 @@ const page = "../../docs/providers/ibmcloud.md"
 
 // TestRole: the documented role is exactly what the calls have needed.
 func TestRole(t *testing.T) {
+	noLeaks(t)
 	s := newStand(t)
 	everything(&s.cfg)
 	p := s.mustOpen(t)

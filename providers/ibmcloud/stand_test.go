@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+	"go.uber.org/goleak"
 
 	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
@@ -111,4 +112,11 @@ var role = []string{
 	"is.volume.volume.read",
 	"is.vpc.vpc.operate",
 	"is.vpc.vpc.read",
+}
+
+// noLeaks looks for goroutines that outlive the test.
+func noLeaks(t *testing.T) {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }

@@ -209,6 +209,23 @@ func (s *Sim) serveImpersonation(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, toJSON(map[string]any{"accessToken": s.grant(Email), "expireTime": s.now().Add(s.TokenLife).UTC().Format(time.RFC3339)}))
 }
 
+// Metadata is the part of a VM's metadata server that gives tokens (page
+// "Authenticate workloads using service accounts").
+func (s *Sim) Metadata() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.World.Called("metadata.token")
+		w.Header().Set("Metadata-Flavor", "Google")
+		switch {
+		case r.Header.Get("Metadata-Flavor") != "Google":
+			http.Error(w, "Missing Metadata-Flavor:Google header.", http.StatusForbidden)
+		case r.URL.Path == "/computeMetadata/v1/instance/service-accounts/default/token":
+			s.answerToken(w, Email, nil)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
 func (s *Sim) answerToken(w http.ResponseWriter, principal string, more map[string]any) {
 	answer := map[string]any{"access_token": s.grant(principal), "token_type": "Bearer", "expires_in": int(s.TokenLife.Seconds())}
 	for name, value := range more {

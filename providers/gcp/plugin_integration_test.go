@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package gcp
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	sim "github.com/outrigger/outrigger/test/cloudsim/gcp"
+	programs "github.com/outrigger/outrigger/test/stand"
+)
+
+// pluginChecks are some of each kind: all of them run in process, and over the
+// carrier on other providers.
+const pluginChecks = "^(create|create-user-data-once|create-unknown-image|key-concurrent-processes|key-lost-reply|cancel-midway|delete-repeated|delete-empty-id|list-owner|get-absent|console|power|types|verify|teardown)$"
+
+// settings are a configuration as variables.
+func (s *stand) settings() []string {
+	return []string{
+		"GCP_CREDENTIALS=" + s.ServiceAccount(), "GCP_PROJECT_ID=" + sim.Project, "GCP_ZONE=" + strings.Join(sim.Zones, ","),
+		"GCP_NETWORK=" + sim.Network, "GCP_SUBNETWORK=" + sim.Subnetwork, "PODVM_IMAGE_NAME=" + sim.Image, "GCP_INSTANCE_TYPES=*",
+		"GCP_ENDPOINT=" + s.Server.URL, "GCP_RESOURCE_MANAGER_ENDPOINT=" + s.Server.URL, "GCP_CA_FILE=" + s.Server.CAFile,
+	}
+}
+
+// TestAsProcessPlugin runs provider-check, as a user does, on the program.
+func TestAsProcessPlugin(t *testing.T) {
+	plugin := filepath.Join(t.TempDir(), Name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", plugin, "github.com/outrigger/outrigger/cmd/provider-gcp")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("provider-gcp: %v\n%s", err, out)
+	}
+	s := newStand(t)
+	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--run", pluginChecks, "--parallel", "4")
+	cmd.Env = append(os.Environ(), s.settings()...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	t.Log(lines[len(lines)-1])
+	s.wantNothing(t)
+}

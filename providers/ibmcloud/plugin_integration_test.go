@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package ibmcloud
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloud"
+	programs "github.com/outrigger/outrigger/test/stand"
+)
+
+// pluginChecks are some of each kind: all of them run in process, and over the
+// carrier on other providers.
+const pluginChecks = "^(create|create-user-data-once|create-unknown-image|key-concurrent-processes|key-lost-reply|cancel-midway|delete-repeated|delete-empty-id|list-owner|get-absent|console|power|types|verify|teardown)$"
+
+// settings are a configuration as variables.
+func (s *stand) settings() []string {
+	return []string{
+		"IBMCLOUD_API_KEY=" + sim.APIKey, "IBMCLOUD_IAM_ENDPOINT=" + s.Server.URL + "/identity/token", "IBMCLOUD_VPC_ENDPOINT=" + s.Server.URL + "/v1",
+		"IBMCLOUD_ZONE=" + strings.Join(sim.Zones, ","), "IBMCLOUD_VPC_SUBNET_ID=" + strings.Join(sim.Subnets, ","), "IBMCLOUD_VPC_ID=" + sim.VPC,
+		"IBMCLOUD_PODVM_IMAGE_ID=" + sim.Image + "," + sim.S390X, "IBMCLOUD_CA_FILE=" + s.Server.CAFile,
+		"IBMCLOUD_PODVM_INSTANCE_PROFILE_NAME=bx2-2x8", "IBMCLOUD_PODVM_INSTANCE_PROFILE_LIST=*",
+	}
+}
+
+// TestAsProcessPlugin runs provider-check, as a user does, on the program.
+func TestAsProcessPlugin(t *testing.T) {
+	plugin := filepath.Join(t.TempDir(), Name)
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", plugin, "github.com/outrigger/outrigger/cmd/provider-ibmcloud")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("provider-ibmcloud: %v\n%s", err, out)
+	}
+	s := newStand(t)
+	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--run", pluginChecks, "--parallel", "4")
+	cmd.Env = append(os.Environ(), s.settings()...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	t.Log(lines[len(lines)-1])
+	s.wantNothing(t)
+}
