@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # All tests with the race detector, in random order. Packages that boot VMs
-# run one after the other, since they need the processors for themselves; those
-# that mostly wait for libvirt run beside everything else, first because long.
+# come last and two at a time, since they need the processors for themselves,
+# the longest first; those that mostly wait for libvirt run beside everything
+# else, first because long.
 set -euo pipefail
 tools=${1:?usage: test/run.sh TOOLS_FOLDER}
 cd "$(dirname "$0")/.."
@@ -13,20 +14,21 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 mapfile -t all < <(go list -tags integration ./...)
-alone=() together=() waiting=()
+vms=() together=() waiting=()
 for p in "${all[@]}"; do
   case $p in
     */providers/libvirt | */test/carriers) waiting+=("$p") ;;
     */test/cloudsim* | */test/cloudinit) together+=("$p") ;;
-    */test/* | */providers/qemu) alone+=("$p") ;;
+    */test/run | */test/e2e | */test/interop | */test/recovery) vms=("$p" "${vms[@]}") ;;
+    */test/* | */providers/qemu) vms+=("$p") ;;
     *) together+=("$p") ;;
   esac
 done
 run() {
   "$tools/gotestsum" --format pkgname-and-test-fails -- \
-    -tags integration -race -shuffle=on -count=1 -timeout 40m "$@"
+    -tags integration -race -shuffle=on -count=1 -timeout 25m "$@"
 }
 status=0
 run -p 3 "${waiting[@]}" "${together[@]}" || status=1
-[ ${#alone[@]} = 0 ] || run -p 1 "${alone[@]}" || status=1
+[ ${#vms[@]} = 0 ] || run -p 2 "${vms[@]}" || status=1
 exit $status
