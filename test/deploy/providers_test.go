@@ -8,6 +8,7 @@ import (
 	_ "github.com/outrigger/outrigger/providers/aws"
 	_ "github.com/outrigger/outrigger/providers/azure"
 	_ "github.com/outrigger/outrigger/providers/byom"
+	_ "github.com/outrigger/outrigger/providers/docker"
 	_ "github.com/outrigger/outrigger/providers/gcp"
 	_ "github.com/outrigger/outrigger/providers/ibmcloud"
 	_ "github.com/outrigger/outrigger/providers/ibmcloudpowervs"

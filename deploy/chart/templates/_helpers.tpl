@@ -97,6 +97,12 @@ true
 {{- if eq (include "outrigger.provider" .) "qemu" }}true{{ end -}}
 {{- end -}}
 
+{{- /* Whether VMs are containers of the node's own Docker engine. */ -}}
+{{- define "outrigger.docker" -}}
+{{- $config := index .Values.providerConfigs "docker" | default dict -}}
+{{- if and (eq (include "outrigger.provider" .) "docker") (hasPrefix "unix://" ($config.DOCKER_HOST | default "unix://")) }}true{{ end -}}
+{{- end -}}
+
 {{- define "outrigger.pluginsInit" -}}
 - name: plugins
   image: {{ .Values.plugins.image }}
