@@ -12,7 +12,7 @@ import (
 // liveness: a container whose probe fails is started again in its VM.
 func liveness(t *testing.T, s *suite) {
 	p := s.pod("liveness", "touch /tmp/well; exec sleep infinity").
-		container(`livenessProbe: {exec: {command: [cat, /tmp/well]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 2, initialDelaySeconds: 1}`).
+		container(`livenessProbe: {exec: {command: [cat, /tmp/well]}, periodSeconds: 3, timeoutSeconds: 30, failureThreshold: 2, initialDelaySeconds: 1}`).
 		with("restartPolicy: Always")
 	s.start(t, p)
 	kernel := s.bootID(t, "liveness")
@@ -27,7 +27,7 @@ func liveness(t *testing.T, s *suite) {
 // before it is ready. The startup probe holds the others off.
 func readiness(t *testing.T, s *suite) {
 	p := s.pod("readiness", `until test -e /tmp/go; do sleep 0.2; done; exec podtool serve :8080`).
-		container(`{startupProbe: {exec: {command: [test, -e, /tmp/go]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 300},
+		container(`{startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 300},
 			readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1, timeoutSeconds: 30},
 			livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 30}}`).
 		with("restartPolicy: Always")
