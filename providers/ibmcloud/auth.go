@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/IBM/go-sdk-core/v5/core"
@@ -93,6 +94,9 @@ func again(ctx context.Context, reply *http.Response, err error) (bool, error) {
 	if errors.As(err, &failure) {
 		return false, failure
 	}
+	if err == nil && ctx.Err() != nil {
+		return false, nil // too late to ask again, and there is a reply
+	}
 	return core.IBMCloudSDKRetryPolicy(ctx, reply, err)
 }
 
@@ -116,15 +120,12 @@ func tokenError(err error) error {
 // bound ends every request of the token service with the provider.
 type bound struct {
 	next http.RoundTripper
-	life context.Context
+	life *lifetime
 }
 
 func (b *bound) RoundTrip(r *http.Request) (*http.Response, error) {
-	if b.life.Err() != nil {
-		return nil, errors.New("the provider is closed")
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), tokenLimit)
-	stop := context.AfterFunc(b.life, cancel)
+	stop := context.AfterFunc(b.life.current(), cancel)
 	reply, err := b.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		stop()
@@ -133,4 +134,30 @@ func (b *bound) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	reply.Body = &body{reply.Body, func() { stop(); cancel() }}
 	return reply, nil
+}
+
+// lifetime ends what is under way when the provider is closed. What is asked
+// after that begins another.
+type lifetime struct {
+	mu  sync.Mutex
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func (l *lifetime) current() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.end = context.WithCancel(context.Background())
+	}
+	return l.ctx
+}
+
+func (l *lifetime) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx != nil {
+		l.end()
+		l.ctx = nil
+	}
 }

@@ -33,7 +33,7 @@ type Provider struct {
 	cfg       Config
 	api       *vpcv1.VpcV1
 	transport *http.Transport
-	end       context.CancelFunc
+	life      *lifetime
 	locks     keylock.Locks
 	wait      poll.Pace
 	memory    memory
@@ -63,16 +63,14 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(cfg.validate(), err); err != nil {
 		return nil, err
 	}
-	life, end := context.WithCancel(context.Background())
+	life := &lifetime{}
 	inner, err := cfg.inner(&http.Client{Transport: &bound{transport, life}})
 	if err != nil {
-		end()
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
 	version := apiVersion
 	api, err := vpcv1.NewVpcV1(&vpcv1.VpcV1Options{URL: cfg.service(), Authenticator: &core.NoAuthAuthenticator{}, Version: &version})
 	if err != nil {
-		end()
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
 	api.Service.SetHTTPClient(&http.Client{
@@ -83,14 +81,14 @@ func New(cfg Config) (*Provider, error) {
 		retrying.Client.CheckRetry = again
 	}
 	return &Provider{
-		cfg: cfg, api: api, transport: transport, end: end, memory: memory{turn: make(chan struct{}, 1)},
+		cfg: cfg, api: api, transport: transport, life: life, memory: memory{turn: make(chan struct{}, 1)},
 		wait: poll.Pace{First: 250 * time.Millisecond, Max: 2 * time.Second},
 	}, nil
 }
 
 // Teardown closes connections; VMs run on.
 func (p *Provider) Teardown() error {
-	p.end()
+	p.life.close()
 	p.transport.CloseIdleConnections()
 	return nil
 }
