@@ -17,6 +17,10 @@ packages=(
   runc containerd containernetworking-plugins busybox-static
   # libvirt as provider: its daemon, its client, the DHCP server it runs, ssh to reach it
   libvirt-daemon-system libvirt-clients dnsmasq-base openssh-server libxml2-utils
+  # docker as provider: its daemon
+  docker.io
+  # a client of EC2 that is not ours, for the simulated one
+  python3-botocore
   # looking at networks and generating code
   iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git curl jq
   # the bus by which a service is restarted
@@ -63,6 +67,12 @@ if [ ${#missing[@]} -gt 0 ]; then
       { echo "setup: apt-get could not install $p; see its messages above" >&2; exit 1; }
   done
 fi
+
+# Machine-readable definitions of clouds, which are no dependencies: tests find
+# them in the module cache, also where there is no network. The versions are
+# those in the tests.
+definitions=$(grep -rhoP '^const Definitions = "\K[^"]+' test/cloudsim | sort -u)
+[ -z "$definitions" ] || (cd / && go mod download $definitions)
 
 stamp=$tools/.stamp-$(sha256sum tools/go.mod tools/go.sum | sha256sum | cut -c1-16)
 if [ ! -e "$stamp" ]; then
