@@ -30,6 +30,16 @@ func (s *settings) onNodes(name string) bool {
 	return name == "qemu" || name == "libvirt" && text != "" && err == nil && uri.Host == ""
 }
 
+// onNodesError says so of a provider; the sentence alone is for people, the
+// class for code.
+type onNodesError string
+
+func (e onNodesError) Error() string {
+	return "the VMs of provider " + string(e) + " are processes of their nodes"
+}
+
+func (e onNodesError) Unwrap() error { return provider.ErrUnimplemented }
+
 // settings are the keys that the daemons have in the cluster.
 type settings struct {
 	config, secret map[string]string
@@ -103,7 +113,7 @@ func (c *cloud) close() error { return errors.Join(c.provider.Teardown(), c.load
 // cannot be seen from here.
 func (a *App) open(ctx context.Context, s *settings, name string) (*cloud, error) {
 	if s.onNodes(name) {
-		return nil, fmt.Errorf("%w: the VMs of provider %s are processes of their nodes", provider.ErrUnimplemented, name)
+		return nil, onNodesError(name)
 	}
 	loaded, err := a.load(ctx, s, name)
 	if err != nil {

@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 	realcluster "github.com/outrigger/outrigger/test/cluster"
@@ -55,6 +57,11 @@ func describeReal(t *testing.T, cp *realcluster.ControlPlane, u *real) {
 		"spec": {"cloudProvider": "qemu", "instanceID": "i-web", "sandboxID": "s-web", "nodeName": "node1", "podName": "web", "podUID": "u1"}}`)
 	_, out, errs := u.run("describe", "pod", "web")
 	wants(t, out+errs, "PodGone", "PeerPod web-abc", "Instance i-web")
+	code, out, errs := u.run("logs", "web", "--console")
+	if code != 1 {
+		t.Errorf("logs: exit code %d", code)
+	}
+	wants(t, out+errs, "qemu")
 	_, out, errs = u.run("top")
 	wants(t, out+errs, "node1  1    -")
 	_, out, errs = u.run("gc", "--dry-run", "--older-than=0s")
@@ -63,7 +70,7 @@ func describeReal(t *testing.T, cp *realcluster.ControlPlane, u *real) {
 	cp.Kubectl(t, "create", "secret", "generic", "other", "-n", SystemNamespace, "--from-literal=key=very-secret-value")
 	cp.Kubectl(t, "annotate", "node", "node1", "note=very-secret-value")
 	cp.Kubectl(t, "label", "node", "node1", "note=very-secret-value")
-	code, out, errs := u.run("support-bundle", "-f", "-")
+	code, out, errs = u.run("support-bundle", "-f", "-")
 	if code != 0 {
 		t.Fatal(errs)
 	}
@@ -84,6 +91,10 @@ type real struct {
 func (u *real) run(args ...string) (int, string, string) {
 	var out, errs bytes.Buffer
 	code := (&App{Stdout: &out, Stderr: &errs, Getenv: os.Getenv}).Run(append([]string{"--kubeconfig", u.kubeconfig}, args...))
+	if !utf8.Valid(out.Bytes()) {
+		return code, out.String(), errs.String() // a bundle
+	}
+	u.t.Logf("kubectl outrigger %s: exit code %d\n%.3000s%s", strings.Join(args, " "), code, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
