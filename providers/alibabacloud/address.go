@@ -97,7 +97,7 @@ func (p *Provider) withoutAddress(ctx context.Context, m *machine, a *elastic, c
 // the first only.
 func (p *Provider) tagInterface(ctx context.Context, m *machine) error {
 	tags := shown(m.tags)
-	_, err := call(ctx, p.api, "ecs:TagResources", p.api.ecs.TagResourcesWithContext, &ecs.TagResourcesRequest{
+	_, err := call(ctx, p.api, "ecs:TagResources", p.api.ecs().TagResourcesWithContext, &ecs.TagResourcesRequest{
 		RegionId: new(p.cfg.Region), ResourceType: new("eni"), ResourceId: []*string{new(m.second)},
 		Tag: pairs(tags, func(key, value string) *ecs.TagResourcesRequestTag {
 			return &ecs.TagResourcesRequestTag{Key: new(key), Value: new(value)}
@@ -111,7 +111,8 @@ func (p *Provider) tagInterface(ctx context.Context, m *machine) error {
 func (p *Provider) allocate(ctx context.Context, m *machine) (*elastic, error) {
 	tags := shown(m.tags)
 	tags[tagInstance] = m.id
-	response, err := call(ctx, p.api, "vpc:AllocateEipAddress", p.api.vpc.AllocateEipAddressWithContext, &vpc.AllocateEipAddressRequest{
+	p.memory.expectAddress(m.id, true)
+	response, err := call(ctx, p.api, "vpc:AllocateEipAddress", p.api.vpc().AllocateEipAddressWithContext, &vpc.AllocateEipAddressRequest{
 		RegionId: new(p.cfg.Region), Name: new(m.name), Bandwidth: new(strconv.FormatInt(p.cfg.Bandwidth, 10)),
 		InstanceChargeType: new("PostPaid"), InternetChargeType: new("PayByTraffic"), ClientToken: new(clientToken("address", m.id)),
 		Tag: pairs(tags, func(key, value string) *vpc.AllocateEipAddressRequestTag {
@@ -122,6 +123,8 @@ func (p *Provider) allocate(ctx context.Context, m *machine) (*elastic, error) {
 		return p.allocated(ctx, m)
 	}
 	if err != nil {
+		// A refusal made none; a reply that was lost may have.
+		p.memory.expectAddress(m.id, errors.Is(err, provider.ErrUnavailable))
 		return nil, err
 	}
 	body := response.Body
@@ -158,7 +161,7 @@ func (p *Provider) associate(ctx context.Context, a *elastic, holder, kind strin
 		RegionId: new(p.cfg.Region), AllocationId: new(a.id), InstanceId: new(holder), InstanceType: new(kind),
 	}
 	for t := p.api.ticker(); ; {
-		_, err := call(ctx, p.api, "vpc:AssociateEipAddress", p.api.vpc.AssociateEipAddressWithContext, request)
+		_, err := call(ctx, p.api, "vpc:AssociateEipAddress", p.api.vpc().AssociateEipAddressWithContext, request)
 		if err == nil {
 			return nil
 		}
@@ -211,7 +214,7 @@ func (p *Provider) release(ctx context.Context, a *elastic) error {
 				return err
 			}
 		}
-		_, err := call(ctx, p.api, "vpc:ReleaseEipAddress", p.api.vpc.ReleaseEipAddressWithContext, request)
+		_, err := call(ctx, p.api, "vpc:ReleaseEipAddress", p.api.vpc().ReleaseEipAddressWithContext, request)
 		if err == nil || hasCode(err, codeNoAddress) {
 			return nil
 		}
@@ -230,7 +233,7 @@ func (p *Provider) release(ctx context.Context, a *elastic) error {
 }
 
 func (p *Provider) unassociate(ctx context.Context, a *elastic) error {
-	_, err := call(ctx, p.api, "vpc:UnassociateEipAddress", p.api.vpc.UnassociateEipAddressWithContext, &vpc.UnassociateEipAddressRequest{
+	_, err := call(ctx, p.api, "vpc:UnassociateEipAddress", p.api.vpc().UnassociateEipAddressWithContext, &vpc.UnassociateEipAddressRequest{
 		RegionId: new(p.cfg.Region), AllocationId: new(a.id), InstanceId: new(a.holder), InstanceType: new(a.holderKind),
 	})
 	if hasCode(err, codeNoAddress) || busy(err) || errors.Is(err, provider.ErrNotFound) {
@@ -271,7 +274,7 @@ func (p *Provider) describeAddresses(ctx context.Context, request *vpc.DescribeE
 	var list []*elastic
 	for page := int32(1); ; page++ {
 		request.PageNumber = new(page)
-		response, err := call(ctx, p.api, "vpc:DescribeEipAddresses", p.api.vpc.DescribeEipAddressesWithContext, request)
+		response, err := call(ctx, p.api, "vpc:DescribeEipAddresses", p.api.vpc().DescribeEipAddressesWithContext, request)
 		if err != nil {
 			return nil, err
 		}

@@ -27,11 +27,24 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // api is the cloud.
 type api struct {
-	ecs    *ecs.Client
-	vpc    *vpc.Client
-	signer *signer
-	http   *http.Client
-	pace   pace
+	ecsClient ecs.Client
+	vpcClient vpc.Client
+	signer    *signer
+	http      *http.Client
+	pace      pace
+}
+
+// ecs and vpc answer a client for one caller: the SDK's clients write to
+// themselves in each call (GetRpcHeaders of darabonba-openapi v2.1.13), so that
+// no two goroutines can share one.
+func (a *api) ecs() *ecs.Client {
+	client := a.ecsClient
+	return &client
+}
+
+func (a *api) vpc() *vpc.Client {
+	client := a.vpcClient
+	return &client
 }
 
 func newAPI(c Config, at pace, dial dialer) (*api, error) {
@@ -51,10 +64,10 @@ func newAPI(c Config, at pace, dial dialer) (*api, error) {
 		}
 		return s
 	}
-	if a.ecs, err = ecs.NewClient(settings(c.ECSEndpoint)); err != nil {
+	if err := a.ecsClient.Init(settings(c.ECSEndpoint)); err != nil {
 		return nil, fmt.Errorf("%w: ECS client: %w", provider.ErrInvalidArgument, err)
 	}
-	if a.vpc, err = vpc.NewClient(settings(c.VPCEndpoint)); err != nil {
+	if err := a.vpcClient.Init(settings(c.VPCEndpoint)); err != nil {
 		return nil, fmt.Errorf("%w: VPC client: %w", provider.ErrInvalidArgument, err)
 	}
 	return a, nil

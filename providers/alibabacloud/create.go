@@ -44,7 +44,7 @@ func (p *Provider) findOrMake(ctx context.Context, pl *plan) (*machine, error) {
 	for generation := p.memory.spentOf(pl.token(0)); generation < maxGenerations; generation++ {
 		id, err := p.run(ctx, pl, generation)
 		if err == nil {
-			p.memory.rememberMade(id, pl.address != "")
+			p.memory.rememberMade(id)
 			return p.finishNew(ctx, pl, id)
 		}
 		if !hasCode(err, codeMismatch) {
@@ -65,6 +65,9 @@ func (p *Provider) findOrMake(ctx context.Context, pl *plan) (*machine, error) {
 // finishNew waits until a machine of ours can be used, or removes it.
 func (p *Provider) finishNew(ctx context.Context, pl *plan, id string) (*machine, error) {
 	m, err := p.appear(ctx, pl, id)
+	if err == nil {
+		p.memory.rememberSeen(id)
+	}
 	if err == nil && m.id != id {
 		// The cloud has forgotten the client token of an earlier instance.
 		return p.discard(ctx, &machine{id: id}, m)
@@ -100,8 +103,8 @@ func (p *Provider) discard(ctx context.Context, m, instead *machine) (*machine, 
 // errGone says that somebody has deleted the instance while it was made.
 var errGone = fmt.Errorf("%w: the instance was deleted while it was made", provider.ErrUnavailable)
 
-// appear waits until the cloud shows an instance that was just made. It answers
-// an older one of the same key if there is one.
+// appear waits until the cloud shows an instance that was just made. If there is
+// another of the same key, which is older, it answers that.
 func (p *Provider) appear(ctx context.Context, pl *plan, id string) (*machine, error) {
 	deadline := time.Now().Add(p.pace.visible)
 	for t := p.api.ticker(); ; {
@@ -109,8 +112,11 @@ func (p *Provider) appear(ctx context.Context, pl *plan, id string) (*machine, e
 		if err != nil {
 			return nil, err
 		}
-		if m := p.oldest(list); m != nil && slices.ContainsFunc(list, func(m *machine) bool { return m.id == id }) {
-			return m, nil
+		if at := slices.IndexFunc(list, func(m *machine) bool { return m.id == id }); at >= 0 {
+			if older := p.oldest(slices.Delete(slices.Clone(list), at, at+1)); older != nil {
+				return older, nil
+			}
+			return list[at], nil
 		}
 		if t.over(deadline) {
 			return nil, fmt.Errorf("%s: %w", id, errGone)

@@ -238,8 +238,10 @@ func TestHalfASuccess(t *testing.T) {
 
 // TestDeletedWhileMade: a deletion during a creation ends it.
 func TestDeletedWhileMade(t *testing.T) {
-	c := newCloud(t, sim.Options{Lag: 50 * time.Millisecond})
+	c := newCloud(t, sim.Options{})
 	p, other := newProvider(t, settings(c)), newProvider(t, settings(c))
+	// It is not finished before it is deleted.
+	c.Script(cloudsim.Refused("vpc:AssociateEipAddress", 403, "IncorrectInstanceStatus").Repeated(-1))
 	done := make(chan error, 1)
 	go func() {
 		_, err := create(t, p, "deleted", provider.InstanceTypeSpec{MultiNic: true})
@@ -256,6 +258,7 @@ func TestDeletedWhileMade(t *testing.T) {
 	if err := other.DeleteInstance(t.Context(), list[0].ID); err != nil {
 		t.Error(err)
 	}
+	c.ClearFaults()
 	if err := <-done; !errors.Is(err, provider.ErrUnavailable) {
 		t.Errorf("create: %v", err)
 	}
@@ -345,5 +348,37 @@ func TestOtherSettings(t *testing.T) {
 	again, err := create(t, newProvider(t, cfg), "other", provider.InstanceTypeSpec{})
 	if !errors.Is(err, provider.ErrAlreadyExists) || again == nil || again.ID != i.ID {
 		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// TestForgottenToken: when the cloud remembers a client token no longer, the
+// instance that it made first stays, and the second goes.
+func TestForgottenToken(t *testing.T) {
+	c := newCloud(t, sim.Options{})
+	p := newProvider(t, settings(c))
+	first := mustCreate(t, p, "forgotten", provider.InstanceTypeSpec{})
+	c.ForgetTokens()
+	for _, p := range []*Provider{p, newProvider(t, settings(c))} {
+		if again := mustCreate(t, p, "forgotten", provider.InstanceTypeSpec{}); again.ID != first.ID {
+			t.Errorf("%s and %s", first.ID, again.ID)
+		}
+	}
+	if n := len(c.Requests()); n != 2 { // the third call found its token used
+		t.Errorf("%d instances were made", n)
+	}
+	instances := 0
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		instances = 0
+		for _, r := range c.Own() {
+			if r.Kind == cloudsim.KindInstance {
+				instances++
+			}
+		}
+		if instances == 1 {
+			break
+		}
+	}
+	if instances != 1 {
+		t.Errorf("%d instances", instances)
 	}
 }

@@ -47,11 +47,11 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 	if now := time.Now(); at.After(now) {
 		at = now
 	}
-	return p.removeMachine(ctx, id, made{at, m.tags[tagAddress] != ""})
+	return p.removeMachine(ctx, id, made{at: at, seen: true, hasAddress: m.tags[tagAddress] != ""})
 }
 
 func (p *Provider) removeMachine(ctx context.Context, id string, note made) error {
-	if err := p.terminate(ctx, id, note.at.Add(p.pace.visible)); err != nil {
+	if err := p.terminate(ctx, id, note); err != nil {
 		return err
 	}
 	p.memory.rememberDeleted(id)
@@ -66,17 +66,16 @@ func (p *Provider) removeMachine(ctx context.Context, id string, note made) erro
 }
 
 // terminate repeats until the cloud agrees: it refuses while the instance is
-// being made, and does not know it before until.
-func (p *Provider) terminate(ctx context.Context, id string, until time.Time) error {
-	_, here := p.memory.madeHere(id)
+// being made, and may not know one yet that it has not shown.
+func (p *Provider) terminate(ctx context.Context, id string, note made) error {
 	request := &ecs.DeleteInstanceRequest{InstanceId: new(id), Force: new(true), ForceStop: new(true)}
 	for t := p.api.ticker(); ; {
-		_, err := call(ctx, p.api, "ecs:DeleteInstance", p.api.ecs.DeleteInstanceWithContext, request)
+		_, err := call(ctx, p.api, "ecs:DeleteInstance", p.api.ecs().DeleteInstanceWithContext, request)
 		switch {
 		case err == nil:
 			return nil
 		case hasCode(err, codeNoInstance):
-			if !here || t.over(until) || p.memory.isDeleted(id) {
+			if note.seen || t.over(note.at.Add(p.pace.visible)) || p.memory.isDeleted(id) {
 				return nil
 			}
 		case !busy(err):

@@ -141,7 +141,7 @@ func (p *Provider) describeInstances(ctx context.Context, request *ecs.DescribeI
 	request.RegionId, request.MaxResults = new(p.cfg.Region), new(int32(100))
 	var list []*machine
 	for {
-		response, err := call(ctx, p.api, "ecs:DescribeInstances", p.api.ecs.DescribeInstancesWithContext, request)
+		response, err := call(ctx, p.api, "ecs:DescribeInstances", p.api.ecs().DescribeInstancesWithContext, request)
 		if err != nil {
 			return nil, err
 		}

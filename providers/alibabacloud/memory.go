@@ -18,7 +18,11 @@ type memory struct {
 
 // made is an instance that this process has made.
 type made struct {
-	at         time.Time
+	at time.Time
+	// seen says that the cloud has shown it, so that it is gone when the cloud
+	// does not know it.
+	seen bool
+	// hasAddress says that it may have an address of its own.
 	hasAddress bool
 }
 
@@ -36,10 +40,26 @@ func newMemory() *memory {
 	return &memory{made: map[string]made{}, deleted: map[string]time.Time{}, spent: map[string]spent{}}
 }
 
-func (m *memory) rememberMade(id string, hasAddress bool) {
+func (m *memory) rememberMade(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.made[id] = made{time.Now(), hasAddress}
+	m.made[id] = made{at: time.Now()}
+}
+
+func (m *memory) rememberSeen(id string) { m.change(id, func(n *made) { n.seen = true }) }
+
+func (m *memory) expectAddress(id string, expected bool) {
+	m.change(id, func(n *made) { n.hasAddress = expected })
+}
+
+// change is for instances that were made here.
+func (m *memory) change(id string, do func(*made)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if note, ok := m.made[id]; ok {
+		do(&note)
+		m.made[id] = note
+	}
 }
 
 func (m *memory) madeHere(id string) (made, bool) {

@@ -68,7 +68,7 @@ func (p *Provider) lookUpPlaces(ctx context.Context) ([]place, error) {
 }
 
 func (p *Provider) place(ctx context.Context, id string) (place, error) {
-	response, err := call(ctx, p.api, "vpc:DescribeVSwitchAttributes", p.api.vpc.DescribeVSwitchAttributesWithContext,
+	response, err := call(ctx, p.api, "vpc:DescribeVSwitchAttributes", p.api.vpc().DescribeVSwitchAttributesWithContext,
 		&vpc.DescribeVSwitchAttributesRequest{RegionId: new(p.cfg.Region), VSwitchId: new(id)})
 	if errors.Is(err, provider.ErrNotFound) {
 		return place{}, fmt.Errorf("%w: %w", bad("vswitch-id", "there is no %s in %s", id, p.cfg.Region), err)

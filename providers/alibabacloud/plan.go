@@ -147,7 +147,7 @@ func (p *Provider) run(ctx context.Context, pl *plan, generation int) (string, e
 	var full []error
 	for len(pl.targets) > 0 {
 		to := pl.targets[0]
-		response, err := call(ctx, p.api, "ecs:RunInstances", p.api.ecs.RunInstancesWithContext, p.request(pl, to, generation))
+		response, err := call(ctx, p.api, "ecs:RunInstances", p.api.ecs().RunInstancesWithContext, p.request(pl, to, generation))
 		if err == nil {
 			body := response.Body
 			if body == nil || body.InstanceIdSets == nil || len(body.InstanceIdSets.InstanceIdSet) != 1 {

@@ -18,7 +18,7 @@ import (
 // before: a cheaper stop gives its public address away.
 func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
 	return p.power(ctx, "power off", instanceID, statusStopped, func() error {
-		_, err := call(ctx, p.api, "ecs:StopInstance", p.api.ecs.StopInstanceWithContext,
+		_, err := call(ctx, p.api, "ecs:StopInstance", p.api.ecs().StopInstanceWithContext,
 			&ecs.StopInstanceRequest{InstanceId: new(instanceID), ForceStop: new(true), StoppedMode: new("KeepCharging")})
 		return err
 	})
@@ -27,7 +27,7 @@ func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
 // PowerOn implements provider.PowerController.
 func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 	return p.power(ctx, "power on", instanceID, statusRunning, func() error {
-		_, err := call(ctx, p.api, "ecs:StartInstance", p.api.ecs.StartInstanceWithContext, &ecs.StartInstanceRequest{InstanceId: new(instanceID)})
+		_, err := call(ctx, p.api, "ecs:StartInstance", p.api.ecs().StartInstanceWithContext, &ecs.StartInstanceRequest{InstanceId: new(instanceID)})
 		return err
 	})
 }
@@ -72,7 +72,7 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 	if _, err := p.owned(ctx, "console", instanceID); err != nil {
 		return nil, err
 	}
-	response, err := call(ctx, p.api, "ecs:GetInstanceConsoleOutput", p.api.ecs.GetInstanceConsoleOutputWithContext,
+	response, err := call(ctx, p.api, "ecs:GetInstanceConsoleOutput", p.api.ecs().GetInstanceConsoleOutputWithContext,
 		&ecs.GetInstanceConsoleOutputRequest{RegionId: new(p.cfg.Region), InstanceId: new(instanceID)})
 	if err != nil {
 		return nil, fmt.Errorf("console of %s: %w", instanceID, err)

@@ -151,7 +151,7 @@ func (p *Provider) describeTypes(ctx context.Context, names []string) ([]provide
 	var rows []provider.InstanceType
 	nics := map[string]int32{}
 	for {
-		response, err := call(ctx, p.api, "ecs:DescribeInstanceTypes", p.api.ecs.DescribeInstanceTypesWithContext, request)
+		response, err := call(ctx, p.api, "ecs:DescribeInstanceTypes", p.api.ecs().DescribeInstanceTypesWithContext, request)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -196,7 +196,7 @@ func (p *Provider) stock(ctx context.Context, kind string, statuses ...string) (
 	if kind != "" {
 		request.InstanceType = new(kind)
 	}
-	response, err := call(ctx, p.api, "ecs:DescribeAvailableResource", p.api.ecs.DescribeAvailableResourceWithContext, request)
+	response, err := call(ctx, p.api, "ecs:DescribeAvailableResource", p.api.ecs().DescribeAvailableResourceWithContext, request)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (p *Provider) prices(ctx context.Context, rows []provider.InstanceType) map
 }
 
 func (p *Provider) price(ctx context.Context, kind string) (float64, error) {
-	response, err := call(ctx, p.api, "ecs:DescribePrice", p.api.ecs.DescribePriceWithContext, &ecs.DescribePriceRequest{
+	response, err := call(ctx, p.api, "ecs:DescribePrice", p.api.ecs().DescribePriceWithContext, &ecs.DescribePriceRequest{
 		RegionId: new(p.cfg.Region), ResourceType: new("instance"), InstanceType: new(kind), PriceUnit: new("Hour"),
 		SpotStrategy: new(p.cfg.Spot), SystemDisk: &ecs.DescribePriceRequestSystemDisk{Category: new(p.cfg.DiskCategory), Size: new(int32(p.cfg.DiskSize))},
 	})

@@ -75,7 +75,7 @@ func orNone(list []string) string {
 }
 
 func (p *Provider) verifyImage(ctx context.Context, _ []place) error {
-	response, err := call(ctx, p.api, "ecs:DescribeImages", p.api.ecs.DescribeImagesWithContext, &ecs.DescribeImagesRequest{
+	response, err := call(ctx, p.api, "ecs:DescribeImages", p.api.ecs().DescribeImagesWithContext, &ecs.DescribeImagesRequest{
 		RegionId: new(p.cfg.Region), ImageId: new(p.cfg.ImageID), Status: new("Creating,Waiting,Available,UnAvailable,CreateFailed"),
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *Provider) verifyGroups(ctx context.Context, places []place) error {
 	if err != nil {
 		return fmt.Errorf("encode %v: %w", p.cfg.SecurityGroups, err)
 	}
-	response, err := call(ctx, p.api, "ecs:DescribeSecurityGroups", p.api.ecs.DescribeSecurityGroupsWithContext, &ecs.DescribeSecurityGroupsRequest{
+	response, err := call(ctx, p.api, "ecs:DescribeSecurityGroups", p.api.ecs().DescribeSecurityGroupsWithContext, &ecs.DescribeSecurityGroupsRequest{
 		RegionId: new(p.cfg.Region), SecurityGroupIds: new(string(ids)), MaxResults: new(int32(100)),
 	})
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *Provider) verifyKeyPair(ctx context.Context, _ []place) error {
 	if p.cfg.KeyPair == "" {
 		return nil
 	}
-	response, err := call(ctx, p.api, "ecs:DescribeKeyPairs", p.api.ecs.DescribeKeyPairsWithContext, &ecs.DescribeKeyPairsRequest{
+	response, err := call(ctx, p.api, "ecs:DescribeKeyPairs", p.api.ecs().DescribeKeyPairsWithContext, &ecs.DescribeKeyPairsRequest{
 		RegionId: new(p.cfg.Region), KeyPairName: new(p.cfg.KeyPair),
 	})
 	if err != nil {
@@ -142,7 +142,7 @@ func (p *Provider) verifyKeyPair(ctx context.Context, _ []place) error {
 
 // verifyRights asks for rights that no other check has used.
 func (p *Provider) verifyRights(ctx context.Context, _ []place) error {
-	_, err := call(ctx, p.api, "ecs:DescribeInstances", p.api.ecs.DescribeInstancesWithContext,
+	_, err := call(ctx, p.api, "ecs:DescribeInstances", p.api.ecs().DescribeInstancesWithContext,
 		&ecs.DescribeInstancesRequest{RegionId: new(p.cfg.Region), DryRun: new(true)})
 	_, addressErr := p.addressesBy(ctx, map[string]string{tagInstance: "none"})
 	return errors.Join(dryRun(err), addressErr)
@@ -155,7 +155,7 @@ func (p *Provider) verifyRun(ctx context.Context, _ []place) error {
 	to := target{kind: p.cfg.InstanceType, vswitch: p.cfg.VSwitchIDs[0]}
 	request := p.request(pl, to, 0)
 	request.DryRun, request.ClientToken = new(true), nil
-	_, err := call(ctx, p.api, "ecs:RunInstances", p.api.ecs.RunInstancesWithContext, request)
+	_, err := call(ctx, p.api, "ecs:RunInstances", p.api.ecs().RunInstancesWithContext, request)
 	return dryRun(err)
 }
 

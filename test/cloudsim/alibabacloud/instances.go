@@ -288,7 +288,15 @@ func (c *Cloud) deleteInstance(p *parameters) (map[string]any, error) {
 	for _, r := range c.belongings(i) {
 		c.World.Deleting(r.kind, r.id)
 	}
-	time.AfterFunc(c.options.Lag, func() { c.remove(i) })
+	if c.options.Lag < time.Microsecond {
+		c.remove(i)
+		return map[string]any{}, nil
+	}
+	time.AfterFunc(c.options.Lag, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.remove(i)
+	})
 	return map[string]any{}, nil
 }
 
@@ -307,8 +315,6 @@ func (c *Cloud) belongings(i *instance) []belonging {
 
 // remove ends an instance. Its addresses stay and are nobody's.
 func (c *Cloud) remove(i *instance) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, r := range c.belongings(i) {
 		c.World.Remove(r.kind, r.id)
 	}
