@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+)
+
+// Name is the provider's name on command lines.
+const Name = "docker"
+
+func init() { provider.AddCloudProvider(Name, NewManager()) }
+
+// Config is the provider's configuration. The variables are those of Docker's
+// own clients where these have one.
+type Config struct {
+	Host       string `flag:"docker-host" env:"DOCKER_HOST" default:"unix:///var/run/docker.sock" usage:"where the engine is: unix:///PATH or tcp://HOST:PORT"`
+	APIVersion string `flag:"docker-api-version" env:"DOCKER_API_VERSION" usage:"version of the engine's API, such as 1.41; by default the newest that both know"`
+	TLSVerify  bool   `flag:"docker-tls-verify" env:"DOCKER_TLS_VERIFY" usage:"speak TLS with the certificates of -docker-cert-path"`
+	CertPath   string `flag:"docker-cert-path" env:"DOCKER_CERT_PATH" usage:"folder with ca.pem, cert.pem and key.pem"`
+
+	Image   string `flag:"docker-podvm-image" env:"DOCKER_PODVM_IMAGE" default:"outrigger/podvm:latest" usage:"container image of the pod VM; the engine must have it"`
+	Network string `flag:"docker-network-name" env:"DOCKER_NETWORK_NAME" default:"bridge" usage:"network of the containers"`
+
+	CPUs   int64 `flag:"docker-cpus" env:"DOCKER_CPUS" default:"0" min:"0" max:"512" usage:"CPUs of a pod that asks for none; 0 is no limit"`
+	Memory int64 `flag:"docker-memory" env:"DOCKER_MEMORY" default:"0" unit:"MiB" min:"0" usage:"memory of a pod that asks for none; 0 is no limit"`
+}
+
+// NewManager answers a manager with nothing set.
+func NewManager() *config.Manager[Config] {
+	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
+}
+
+// DefaultConfig is what the flags' defaults are.
+func DefaultConfig() Config { return config.Defaults[Config]() }
+
+var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
+
+// validate reports everything that is wrong whatever the engine says.
+func (c Config) validate() error {
+	errs := []error{config.Check(c)}
+	if _, err := client.ParseHostURL(c.Host); err != nil {
+		errs = append(errs, bad("docker-host", "DOCKER_HOST", "%q is no unix:///PATH or tcp://HOST:PORT", c.Host))
+	}
+	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {
+		errs = append(errs, bad("docker-api-version", "DOCKER_API_VERSION", "%q is no version such as 1.41", c.APIVersion))
+	}
+	switch {
+	case c.TLSVerify && c.CertPath == "":
+		errs = append(errs, bad("docker-cert-path", "DOCKER_CERT_PATH", "-docker-tls-verify (DOCKER_TLS_VERIFY) needs it"))
+	case c.TLSVerify && strings.HasPrefix(c.Host, "unix:"):
+		errs = append(errs, bad("docker-tls-verify", "DOCKER_TLS_VERIFY", "a unix socket speaks no TLS"))
+	}
+	if c.Image == "" {
+		errs = append(errs, bad("docker-podvm-image", "DOCKER_PODVM_IMAGE", "it is empty"))
+	}
+	if c.Network == "" || c.Network == "host" || c.Network == "none" || strings.HasPrefix(c.Network, "container:") {
+		errs = append(errs, bad("docker-network-name", "DOCKER_NETWORK_NAME", "%q gives a container no address of its own", c.Network))
+	}
+	return errors.Join(errs...)
+}
+
+// options are those of Docker's client. The environment of this process is none
+// of its business: settings have come in by Config.
+func (c Config) options() []client.Opt {
+	list := []client.Opt{client.WithHost(c.Host), client.WithUserAgent("outrigger")}
+	if c.APIVersion != "" {
+		list = append(list, client.WithAPIVersion(c.APIVersion))
+	}
+	if c.TLSVerify {
+		file := func(name string) string { return filepath.Join(c.CertPath, name) }
+		list = append(list, client.WithTLSClientConfig(file("ca.pem"), file("cert.pem"), file("key.pem")), client.WithScheme("https"))
+	}
+	return list
+}
+
+// bad names a setting by its flag and its variable.
+func bad(flagName, env, format string, args ...any) error {
+	return fmt.Errorf("%w: -%s (%s): %s", provider.ErrInvalidArgument, flagName, env, fmt.Sprintf(format, args...))
+}
+
+func logger() *slog.Logger { return slog.With("provider", Name) }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+func TestBadSettings(t *testing.T) {
+	good := DefaultConfig()
+	good.Image = "podvm"
+	if _, err := New(good); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"host":         {func(c *Config) { c.Host = "laptop" }, "-docker-host (DOCKER_HOST)"},
+		"API version":  {func(c *Config) { c.APIVersion = "new" }, "-docker-api-version (DOCKER_API_VERSION)"},
+		"no image":     {func(c *Config) { c.Image = "" }, "-docker-podvm-image (DOCKER_PODVM_IMAGE)"},
+		"no network":   {func(c *Config) { c.Network = "" }, "-docker-network-name (DOCKER_NETWORK_NAME)"},
+		"host network": {func(c *Config) { c.Network = "host" }, "-docker-network-name (DOCKER_NETWORK_NAME)"},
+		"CPUs":         {func(c *Config) { c.CPUs = -1 }, "-docker-cpus (DOCKER_CPUS)"},
+		"memory":       {func(c *Config) { c.Memory = -1 }, "-docker-memory (DOCKER_MEMORY)"},
+		"no TLS files": {func(c *Config) { c.Host, c.TLSVerify = "tcp://laptop:2376", true }, "-docker-cert-path (DOCKER_CERT_PATH)"},
+		"TLS files":    {func(c *Config) { c.Host, c.TLSVerify, c.CertPath = "tcp://laptop:2376", true, "/nonexistent" }, "-docker-cert-path (DOCKER_CERT_PATH)"},
+		"TLS":          {func(c *Config) { c.TLSVerify, c.CertPath = true, "/nonexistent" }, "-docker-tls-verify (DOCKER_TLS_VERIFY)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := good
+			row.change(&c)
+			if _, err := New(c); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%v, want an invalid argument that names %q", err, row.want)
+			}
+		})
+	}
+}
+
+func TestWrongRequests(t *testing.T) {
+	c := DefaultConfig()
+	c.Image, c.Host = "podvm", "unix:///nonexistent.sock"
+	p, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Teardown()
+	for name, spec := range map[string]provider.InstanceTypeSpec{
+		"type": {InstanceType: "large"}, "GPUs": {GPUs: 1}, "interface": {MultiNic: true}, "volumes": {Volumes: []provider.CloudVolume{{DiskID: "d"}}}, "negative": {VCPUs: -1},
+	} {
+		if _, err := p.CreateInstance(t.Context(), "pod", "key", nil, spec); !errors.Is(err, provider.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := p.CreateInstance(t.Context(), "pod", "key", nil, provider.InstanceTypeSpec{}); !errors.Is(err, provider.ErrUnavailable) {
+		t.Errorf("no engine: %v", err)
+	}
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// DeleteInstance implements provider.Provider. The container's layers and
+// volumes go with it.
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+	switch {
+	case instanceID == "":
+		return fmt.Errorf("%w: delete instance: the id is empty", provider.ErrInvalidArgument)
+	case !isID(instanceID):
+		return nil // never one of the engine's
+	}
+	found, err := p.inspect(ctx, instanceID)
+	switch {
+	case err != nil:
+		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
+	case found == nil:
+		return nil
+	case !ours(found.Config.Labels):
+		return fmt.Errorf("%w: delete instance %s: the container is somebody else's", provider.ErrPermissionDenied, instanceID)
+	}
+	if err := p.remove(ctx, instanceID); err != nil {
+		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
+	}
+	return nil
+}
+
+func (p *Provider) remove(ctx context.Context, id string) error {
+	_, err := p.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	switch {
+	case err == nil, errdefs.IsNotFound(err):
+		return nil
+	case errdefs.IsConflict(err): // its removal is already in progress
+		return p.awaitGone(ctx, id)
+	}
+	return err
+}
+
+func (p *Provider) awaitGone(ctx context.Context, id string) error {
+	return p.wait.Until(ctx, func() (bool, error) {
+		found, err := p.inspect(ctx, id)
+		return found == nil, err
+	})
+}
+
+// Console implements provider.ConsoleReader: the output of the container's
+// terminal.
+func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
+	if tailBytes < 0 {
+		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
+	}
+	if _, err := p.existing(ctx, instanceID); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	logs, err := p.engine.ContainerLogs(ctx, instanceID, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true})
+	if err != nil {
+		return nil, fmt.Errorf("console of %s: %w", instanceID, classify(err))
+	}
+	defer logs.Close()
+	// The engine keeps 4 MB; see make.
+	output, err := io.ReadAll(logs)
+	if err != nil {
+		return nil, fmt.Errorf("console of %s: %w", instanceID, classify(err))
+	}
+	return output[max(0, int64(len(output))-tailBytes):], nil
+}

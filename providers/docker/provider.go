@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/internal/keylock"
+	"github.com/outrigger/outrigger/internal/poll"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Provider makes containers on one engine.
+type Provider struct {
+	cfg    Config
+	engine *client.Client
+	locks  keylock.Locks
+	// wait is how often it looks whether something is done.
+	wait poll.Pace
+}
+
+var (
+	_ provider.Provider      = (*Provider)(nil)
+	_ provider.Lister        = (*Provider)(nil)
+	_ provider.Getter        = (*Provider)(nil)
+	_ provider.ConsoleReader = (*Provider)(nil)
+)
+
+// New checks cfg. An engine that is away must not keep this process from
+// starting; ConfigVerifier asks it.
+func New(cfg Config) (*Provider, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	engine, err := client.New(cfg.options()...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: -docker-host (DOCKER_HOST) and -docker-cert-path (DOCKER_CERT_PATH): %w", provider.ErrInvalidArgument, err)
+	}
+	return &Provider{cfg: cfg, engine: engine, wait: poll.Pace{First: 20 * time.Millisecond, Max: 500 * time.Millisecond}}, nil
+}
+
+// Teardown closes connections; containers run on.
+func (p *Provider) Teardown() error { return p.engine.Close() }
+
+// Labels of our containers besides the owner tags, which have their own names.
+const (
+	// labelOurs marks them all; its value is the version of this scheme.
+	labelOurs = "outrigger.podvm"
+	// labelName is the instance's name for people.
+	labelName = "outrigger.name"
+	tagPrefix = "outrigger.tag/"
+)
+
+func ours(labels map[string]string) bool { return labels[labelOurs] != "" }
+
+// tagsIn are the owner tags in labels.
+func tagsIn(labels map[string]string) map[string]string {
+	tags := map[string]string{}
+	for name, value := range labels {
+		if tag, ok := strings.CutPrefix(name, tagPrefix); ok {
+			tags[tag] = value
+		}
+	}
+	return tags
+}
+
+// inspect answers nil for what does not exist.
+func (p *Provider) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
+	found, err := p.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &found.Container, nil
+}
+
+// existing answers a container of ours.
+func (p *Provider) existing(ctx context.Context, id string) (*container.InspectResponse, error) {
+	if !isID(id) {
+		return nil, fmt.Errorf("%w: no instance %q", provider.ErrNotFound, id)
+	}
+	found, err := p.inspect(ctx, id)
+	if err != nil {
+		return nil, classify(err)
+	}
+	if found == nil || !ours(found.Config.Labels) {
+		return nil, fmt.Errorf("%w: no instance %s on %s", provider.ErrNotFound, id, p.cfg.Host)
+	}
+	return found, nil
+}
+
+// isID says whether the engine can have given an id: shorter ones and names
+// would find containers too.
+func isID(id string) bool {
+	return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == ""
+}
+
+// GetInstance implements provider.Getter.
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+	found, err := p.existing(ctx, instanceID)
+	if err != nil {
+		return nil, fmt.Errorf("get instance: %w", err)
+	}
+	return p.answer(found), nil
+}
+
+// ListInstances implements provider.Lister.
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	if len(match) == 0 {
+		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
+	}
+	filter := client.Filters{}.Add("label", labelOurs)
+	for name, value := range match {
+		filter = filter.Add("label", tagPrefix+name+"="+value)
+	}
+	found, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", classify(err))
+	}
+	var list []provider.Instance
+	for _, c := range found.Items {
+		// The engine's filter takes a prefix of the value for the whole.
+		if !ours(c.Labels) || !provider.HasTags(tagsIn(c.Labels), match) {
+			continue
+		}
+		i := instanceOf(c.ID, c.Labels, c.State)
+		i.Created = time.Unix(c.Created, 0).UTC()
+		if c.NetworkSettings != nil {
+			if at := c.NetworkSettings.Networks[p.cfg.Network]; at != nil {
+				i.IPs = addresses(at.IPAddress, at.GlobalIPv6Address)
+			}
+		}
+		list = append(list, i)
+	}
+	return list, nil
+}
+
+func (p *Provider) answer(c *container.InspectResponse) *provider.Instance {
+	var state container.ContainerState
+	if c.State != nil {
+		state = c.State.Status
+	}
+	i := instanceOf(c.ID, c.Config.Labels, state)
+	if made, err := time.Parse(time.RFC3339Nano, c.Created); err == nil {
+		i.Created = made.UTC().Truncate(time.Second)
+	}
+	if c.NetworkSettings != nil {
+		if at := c.NetworkSettings.Networks[p.cfg.Network]; at != nil {
+			i.IPs = addresses(at.IPAddress, at.GlobalIPv6Address)
+		}
+	}
+	return &i
+}
+
+func instanceOf(id string, labels map[string]string, state container.ContainerState) provider.Instance {
+	tags := tagsIn(labels)
+	return provider.Instance{ID: id, Name: labels[labelName], Key: tags[provider.TagKey], Tags: tags, State: stateOf(state)}
+}
+
+func stateOf(s container.ContainerState) provider.InstanceState {
+	switch s {
+	case container.StateRunning, container.StatePaused, container.StateRestarting:
+		return provider.StateRunning
+	case container.StateExited, container.StateDead:
+		return provider.StateStopped
+	case container.StateRemoving:
+		return provider.StateDeleting
+	}
+	return provider.StatePending
+}
+
+// addresses answers the first that is valid: IPs[1] would be a tunnel of its own.
+func addresses(list ...netip.Addr) []netip.Addr {
+	for _, addr := range list {
+		if addr.IsValid() {
+			return []netip.Addr{addr}
+		}
+	}
+	return nil
+}

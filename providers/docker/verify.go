@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// verifyLimit bounds ConfigVerifier, which has no context.
+const verifyLimit = time.Minute
+
+// ConfigVerifier implements provider.Provider: it looks at everything that the
+// settings name and reports all that is wrong.
+func (p *Provider) ConfigVerifier() error {
+	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
+	defer cancel()
+	if _, err := p.engine.Ping(ctx, client.PingOptions{}); err != nil {
+		return fmt.Errorf("verify the configuration: -docker-host (DOCKER_HOST) %s: %w: look whether the engine runs and this user may use it", p.cfg.Host, classify(err))
+	}
+	_, imageErr := p.engine.ImageInspect(ctx, p.cfg.Image)
+	_, networkErr := p.engine.NetworkInspect(ctx, p.cfg.Network, client.NetworkInspectOptions{})
+	err := errors.Join(
+		missing(imageErr, "docker-podvm-image", "DOCKER_PODVM_IMAGE", "image", p.cfg.Image),
+		missing(networkErr, "docker-network-name", "DOCKER_NETWORK_NAME", "network", p.cfg.Network),
+		p.verifyLimits(ctx),
+	)
+	if err != nil {
+		return fmt.Errorf("verify the configuration: %w", err)
+	}
+	return nil
+}
+
+func missing(err error, flagName, env, what, name string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errdefs.IsNotFound(err):
+		return fmt.Errorf("%w: -%s (%s): the engine has no %s %q", provider.ErrNotFound, flagName, env, what, name)
+	}
+	return fmt.Errorf("-%s (%s): %w", flagName, env, classify(err))
+}
+
+func (p *Provider) verifyLimits(ctx context.Context) error {
+	if _, err := p.limits(ctx, p.cfg.CPUs, p.cfg.Memory); err != nil {
+		return fmt.Errorf("-docker-cpus (DOCKER_CPUS), -docker-memory (DOCKER_MEMORY): %w", err)
+	}
+	return nil
+}
