@@ -92,17 +92,18 @@ func tagFilters(match map[string]string) []types.Filter {
 // describe answers all instances that the filters let through, in any state.
 func (s *session) describe(ctx context.Context, filters []types.Filter) ([]types.Instance, error) {
 	var list []types.Instance
-	pages := ec2.NewDescribeInstancesPaginator(s.ec2, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: sdk.Int32(1000)})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
+	for in := (&ec2.DescribeInstancesInput{Filters: filters, MaxResults: sdk.Int32(1000)}); ; {
+		page, err := s.ec2.DescribeInstances(ctx, in)
 		if err != nil {
 			return nil, err
 		}
 		for _, reservation := range page.Reservations {
 			list = append(list, reservation.Instances...)
 		}
+		if in.NextToken = page.NextToken; sdk.ToString(in.NextToken) == "" {
+			return list, nil
+		}
 	}
-	return list, nil
 }
 
 // once asks once.

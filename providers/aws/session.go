@@ -26,7 +26,7 @@ import (
 
 // session is a way to EC2 and what this machine knows of itself.
 type session struct {
-	ec2    *ec2.Client
+	ec2    calls
 	region string
 	place  place
 }
@@ -70,7 +70,7 @@ func (p *Provider) open(ctx context.Context) (*session, error) {
 		base.Credentials = configured
 	}
 	base.Credentials = sdk.NewCredentialsCache(explained{base.Credentials, configured == nil})
-	return &session{ec2: ec2.NewFromConfig(base, withEndpoint(cmp.Or(p.cfg.Endpoint, p.cfg.AnyEndpoint))), region: base.Region, place: here}, nil
+	return &session{ec2: callsOf(ec2.NewFromConfig(base, withEndpoint(cmp.Or(p.cfg.Endpoint, p.cfg.AnyEndpoint)))), region: base.Region, place: here}, nil
 }
 
 func withEndpoint(url string) func(*ec2.Options) {

@@ -43,9 +43,9 @@ func (p *Provider) types(ctx context.Context, s *session, standard string) ([]pr
 
 func (p *Provider) describeTypes(ctx context.Context, s *session, patterns []string) ([]provider.InstanceType, error) {
 	var list []provider.InstanceType
-	pages := ec2.NewDescribeInstanceTypesPaginator(s.ec2, &ec2.DescribeInstanceTypesInput{Filters: p.typeFilters(patterns)})
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
+	in := &ec2.DescribeInstanceTypesInput{Filters: p.typeFilters(patterns)}
+	for more := true; more; more = sdk.ToString(in.NextToken) != "" {
+		page, err := s.ec2.DescribeInstanceTypes(ctx, in)
 		if err != nil {
 			return nil, err
 		}
@@ -54,6 +54,7 @@ func (p *Provider) describeTypes(ctx context.Context, s *session, patterns []str
 				list = append(list, row)
 			}
 		}
+		in.NextToken = page.NextToken
 	}
 	slices.SortFunc(list, func(a, b provider.InstanceType) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
