@@ -13,7 +13,6 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -31,36 +30,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(testns.Run(func() int {
-		if testns.Inside() {
-			if err := takeAddresses(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				return 1
-			}
-		}
-		return m.Run()
-	}))
-}
-
-// takeAddresses gives the loopback interface of this namespace the addresses of
-// the clouds' metadata services.
-func takeAddresses() error {
-	hosts := filepath.Join("/run", "hosts") // the namespace's own
-	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n169.254.169.254 metadata.google.internal\n"), 0o600); err != nil {
-		return err
-	}
-	for _, line := range []string{
-		"ip link set lo up", "ip addr add 169.254.169.254/32 dev lo", "ip addr add 100.100.100.200/32 dev lo",
-		"mount --bind " + hosts + " /etc/hosts",
-	} {
-		words := strings.Fields(line)
-		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", line, err, out)
-		}
-	}
-	return nil
-}
+func TestMain(m *testing.M) { testns.MetadataMain(m) }
 
 // pythonPath is where test/setup.sh unpacks cloud-init.
 func pythonPath(t *testing.T) string {

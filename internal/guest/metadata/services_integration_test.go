@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,36 +25,7 @@ import (
 
 // The tests run in a network namespace of their own, whose loopback interface
 // has the real addresses of the clouds' metadata services.
-func TestMain(m *testing.M) {
-	os.Exit(testns.Run(func() int {
-		if testns.Inside() {
-			if err := takeAddresses(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				return 1
-			}
-		}
-		return m.Run()
-	}))
-}
-
-func takeAddresses() error {
-	hosts := filepath.Join(os.TempDir(), fmt.Sprintf("hosts-%d", os.Getpid()))
-	defer os.Remove(hosts)
-	err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n169.254.169.254 metadata.google.internal\n"), 0o600)
-	if err != nil {
-		return err
-	}
-	for _, line := range []string{
-		"ip link set lo up", "ip addr add 169.254.169.254/32 dev lo", "ip addr add 100.100.100.200/32 dev lo",
-		"mount --bind " + hosts + " /etc/hosts",
-	} {
-		words := strings.Fields(line)
-		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", line, err, out)
-		}
-	}
-	return nil
-}
+func TestMain(m *testing.M) { testns.MetadataMain(m) }
 
 const (
 	awsAddress     = "169.254.169.254:80"
