@@ -36,7 +36,7 @@ func (o *operation) stale(life time.Duration) bool {
 func follow(id uuid.UUID, op *operation) uuid.UUID { return uuid.NewSHA1(id, []byte(op.Name)) }
 
 // operationFields are what an operation is asked for.
-const operationFields = "name,status,targetId,targetLink,endTime,httpErrorStatusCode,error"
+const operationFields = "name,status,progress,targetId,targetLink,endTime,httpErrorStatusCode,error"
 
 func (p *Provider) refresh(ctx context.Context, zone string, op *operation) error {
 	var now operation

@@ -35,6 +35,7 @@ var (
 	_ provider.ConsoleReader      = (*Provider)(nil)
 	_ provider.PowerController    = (*Provider)(nil)
 	_ provider.InstanceTypeLister = (*Provider)(nil)
+	_ provider.ImageImporter      = (*Provider)(nil)
 	_ provider.Limited            = (*Provider)(nil)
 )
 

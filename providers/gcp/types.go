@@ -149,15 +149,16 @@ var confidentialFamilies = map[string][]string{
 	"TDX":     {"c3"},
 }
 
+// familyHas says whether a type is of a family with that technology.
+func familyHas(name, kind string) bool {
+	family, _, _ := strings.Cut(name, "-")
+	return kind == "" || slices.Contains(confidentialFamilies[kind], family)
+}
+
 // fits says whether a type can be a confidential VM; one that the operator or
 // the pod names is left to the cloud to judge.
 func (p *Provider) fits(t provider.InstanceType, spec provider.InstanceTypeSpec) bool {
-	kind := p.cfg.confidential()
-	if kind == "" || t.Name == p.cfg.MachineType || t.Name == spec.InstanceType {
-		return true
-	}
-	family, _, _ := strings.Cut(t.Name, "-")
-	return slices.Contains(confidentialFamilies[kind], family)
+	return t.Name == p.cfg.MachineType || t.Name == spec.InstanceType || familyHas(t.Name, p.cfg.confidential())
 }
 
 // candidate is a type in a zone.

@@ -137,6 +137,11 @@ func (p *Provider) verifyTypes(ctx context.Context) error {
 	if err != nil {
 		return bad("machine-type", "%v", err)
 	}
+	if kind := p.cfg.confidential(); !familyHas(p.cfg.MachineType, kind) {
+		// Not an error: the cloud may have more by now than its pages had.
+		logger().Warn("the default machine type is of a family that is not known to have this technology",
+			"type", p.cfg.MachineType, "confidential", kind)
+	}
 	return nil
 }
 

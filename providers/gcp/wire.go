@@ -83,6 +83,7 @@ type (
 	operation struct {
 		Name       string `json:"name"`
 		Status     string `json:"status"`
+		Progress   int64  `json:"progress"`
 		TargetID   string `json:"targetId"`
 		TargetLink string `json:"targetLink"`
 		EndTime    string `json:"endTime"`

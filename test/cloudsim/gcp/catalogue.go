@@ -3,9 +3,13 @@
 package gcp
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/outrigger/outrigger/test/cloudsim"
 )
 
 // kind is a machine type. What each family can be comes from the pages
@@ -94,6 +98,68 @@ func imageNamed(name string) (any, error) {
 	return map[string]any{
 		"name": name, "status": "READY", "diskSizeGb": strconv.Itoa(image.size), "guestOsFeatures": features, "architecture": "X86_64",
 	}, nil
+}
+
+// Object is in the store, and holds an image.
+const Object = "gs://my-bucket/podvm-gcp-amd64.tar.gz"
+
+// insertImage imports an image from the object store.
+func (s *Sim) insertImage(c *call) (any, error) {
+	name := text(c.body, "name")
+	if _, taken := images[name]; taken || s.imported[name] != nil {
+		return nil, refuse(http.StatusConflict, "alreadyExists", "The resource 'projects/%s/global/images/%s' already exists", Project, name)
+	}
+	source := text(object(c.body, "rawDisk"), "source")
+	if !strings.HasPrefix(source, "https://storage.googleapis.com/") || !strings.HasSuffix(source, ".tar.gz") {
+		return nil, invalid("resource.rawDisk.source", source, "The source must be a tar.gz in Cloud Storage.")
+	}
+	image := map[string]any{"id": fmt.Sprint(s.number()), "name": name, "status": "PENDING"}
+	s.imported[name] = image
+	s.World.Add("image", text(image, "id"), nil)
+	op := s.begin(c, "insert", "global", s.link("global/images/%s", name), image["id"])
+	s.later(func() { op.resource["progress"] = 50 }, func() {
+		if source != strings.Replace(Object, "gs://", "https://storage.googleapis.com/", 1) {
+			s.fail(op, cloudsim.Fault{Code: "RESOURCE_NOT_FOUND", Message: "The object " + source + " was not found", Status: http.StatusNotFound})
+			return
+		}
+		image["status"] = "READY"
+		s.finish(op)
+	})
+	return op.resource, nil
+}
+
+func (s *Sim) deleteImage(c *call) (any, error) {
+	for name, image := range s.imported {
+		if image["id"] == c.path["image"] || name == c.path["image"] {
+			if image["status"] == "PENDING" && !s.failed(image) {
+				return nil, refuse(http.StatusBadRequest, "resourceNotReady", "The resource '%s' is not ready", name)
+			}
+			delete(s.imported, name)
+			s.World.Remove("image", text(image, "id"))
+			op := s.begin(c, "delete", "global", s.link("global/images/%s", name), image["id"])
+			s.finish(op)
+			return op.resource, nil
+		}
+	}
+	return nil, notFound("projects/" + Project + "/global/images/" + c.path["image"])
+}
+
+// failed says whether the insert of an image has ended.
+func (s *Sim) failed(image map[string]any) bool {
+	for _, o := range s.operations {
+		if o.resource["targetId"] == image["id"] && o.done() {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Sim) getGlobalOperation(c *call) (any, error) {
+	o := s.operations["global/"+c.path["operation"]]
+	if o == nil {
+		return nil, notFound("operations/" + c.path["operation"])
+	}
+	return o.resource, nil
 }
 
 func (s *Sim) getNetwork(c *call) (any, error) {

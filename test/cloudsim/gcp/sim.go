@@ -61,10 +61,11 @@ type Sim struct {
 	unreachable map[string]bool
 	instances   map[string]map[string]any // by zone/name
 	disks       map[string]map[string]any
-	operations  map[string]*operation // by zone/name
-	requests    map[string]*operation // by zone and request id
-	inserts     map[string]*operation // by the instance's number
-	quotas      map[string]float64    // what is left, by metric
+	imported    map[string]map[string]any // images, by name
+	operations  map[string]*operation     // by zone/name
+	requests    map[string]*operation     // by zone and request id
+	inserts     map[string]*operation     // by the instance's number
+	quotas      map[string]float64        // what is left, by metric
 	addresses   uint32
 }
 
@@ -74,7 +75,7 @@ func New(t testing.TB, world *cloudsim.World) *Sim {
 	s := &Sim{
 		World: world, Step: 2 * time.Millisecond, MaxPage: 500, TokenLife: time.Hour, definition: load(t),
 		tokens: map[string]bearer{}, lacking: map[string]bool{}, used: map[string]bool{}, unreachable: map[string]bool{},
-		instances: map[string]map[string]any{}, disks: map[string]map[string]any{}, operations: map[string]*operation{},
+		instances: map[string]map[string]any{}, disks: map[string]map[string]any{}, imported: map[string]map[string]any{}, operations: map[string]*operation{},
 		requests: map[string]*operation{}, inserts: map[string]*operation{}, quotas: map[string]float64{}, serial: 1_000_000,
 	}
 	s.TagsOf = labels
