@@ -71,7 +71,7 @@ var rules = []rule{
 	codes(`Forbidden(\..*)?|NoPermission|.*\.Unauthorized|UnauthorizedOperation|InvalidOperation\.DeletionProtection`, provider.ErrPermissionDenied, ""),
 	codes(`InvalidRegionId.*|UnknownRegion`, provider.ErrInvalidArgument, "look at REGION"),
 	codes(`.*\.NotFound(\..*)?|.*NotFound|.*NotExist(s)?`, provider.ErrNotFound, ""),
-	codes(`.*AlreadyExist(s)?`, provider.ErrAlreadyExists, ""),
+	codes(`.*AlreadyExist(s)?|.*\.Duplicated`, provider.ErrAlreadyExists, ""),
 	codes(`Invalid.*|Missing.*|.*\.Malformed|.*NotSupported.*|.*SizeExceeded|ImageNotSupport.*|OperationDenied.*|IncorrectImageStatus|Unsupported.*`, provider.ErrInvalidArgument, ""),
 }
 

@@ -75,16 +75,14 @@ func orNone(list []string) string {
 }
 
 func (p *Provider) verifyImage(ctx context.Context, _ []place) error {
-	response, err := call(ctx, p.api, "ecs:DescribeImages", p.api.ecs().DescribeImagesWithContext, &ecs.DescribeImagesRequest{
-		RegionId: new(p.cfg.Region), ImageId: new(p.cfg.ImageID), Status: new("Creating,Waiting,Available,UnAvailable,CreateFailed"),
-	})
+	rows, err := p.images(ctx, &ecs.DescribeImagesRequest{ImageId: new(p.cfg.ImageID)})
 	if err != nil {
 		return err
 	}
-	if response.Body == nil || response.Body.Images == nil || len(response.Body.Images.Image) == 0 {
+	if len(rows) == 0 {
 		return bad("imageid", "there is no image %q in %s", p.cfg.ImageID, p.cfg.Region)
 	}
-	image := response.Body.Images.Image[0]
+	image := rows[0]
 	if status := dara.StringValue(image.Status); status != "Available" {
 		return bad("imageid", "image %s is %s, not Available", p.cfg.ImageID, status)
 	}

@@ -82,6 +82,7 @@ type Cloud struct {
 	nics      map[string]*nic
 	disks     map[string]bool
 	addresses map[string]*address
+	images    map[string]*image
 	soldOut   map[string]bool // types, or types at zones
 	nextIP    int
 	// requests are those of RunInstances that were carried out, for tests.
@@ -115,6 +116,7 @@ func New(t testing.TB, o Options) *Cloud {
 		World: cloudsim.NewWorld(), options: o, accounts: map[string]*account{AccessKeyID: {secret: AccessSecret}},
 		denied: map[string]bool{}, nonces: map[string]bool{}, tokens: map[string]*remembered{}, instances: map[string]*instance{},
 		nics: map[string]*nic{}, disks: map[string]bool{}, addresses: map[string]*address{}, soldOut: map[string]bool{},
+		images: map[string]*image{Image: {"podvm", "QCOW2", time.Time{}}},
 	}
 	c.server = cloudsim.Serve(t, c.World.Handler(http.HandlerFunc(c.serve), actionOf, func(out http.ResponseWriter, _ *http.Request, f cloudsim.Fault) {
 		answerError(out, newID(""), f.Code, f.Message, f.Status)
@@ -240,6 +242,8 @@ func (c *Cloud) actions() map[string]func(*parameters) (map[string]any, error) {
 		"ecs:DescribeAvailableResource": c.describeAvailableResource,
 		"ecs:DescribePrice":             c.describePrice,
 		"ecs:DescribeImages":            c.describeImages,
+		"ecs:ImportImage":               c.importImage,
+		"ecs:DeleteImage":               c.deleteImage,
 		"ecs:DescribeSecurityGroups":    c.describeSecurityGroups,
 		"ecs:DescribeKeyPairs":          c.describeKeyPairs,
 		"vpc:DescribeVSwitchAttributes": c.describeVSwitch,

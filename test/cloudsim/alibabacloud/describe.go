@@ -213,15 +213,6 @@ func (c *Cloud) describePrice(p *parameters) (map[string]any, error) {
 	return object{"PriceInfo": object{"Price": object{"Currency": "CNY", "OriginalPrice": t.price * 1.2, "TradePrice": t.price}}}, nil
 }
 
-func (c *Cloud) describeImages(p *parameters) (map[string]any, error) {
-	p.text("Status")
-	var list []object
-	if p.text("ImageId") == Image {
-		list = append(list, object{"ImageId": Image, "Status": "Available", "Architecture": "x86_64", "Size": imageSize})
-	}
-	return object{"Images": object{"Image": list}, "TotalCount": len(list)}, nil
-}
-
 func (c *Cloud) describeSecurityGroups(p *parameters) (map[string]any, error) {
 	p.number("MaxResults", 10)
 	var ids []string

@@ -147,8 +147,12 @@ func (c *Cloud) checkNetwork(i *instance, p *parameters) error {
 }
 
 func (c *Cloud) checkImage(_ *instance, p *parameters) error {
-	if image := p.text("ImageId"); image != Image {
-		return refuse("InvalidImageId.NotFound", "The image %q does not exist.", image)
+	id := p.text("ImageId")
+	if c.images[id] == nil {
+		return refuse("InvalidImageId.NotFound", "The image %q does not exist.", id)
+	}
+	if status, _ := c.statusOfImage(c.images[id]); status != "Available" {
+		return refuse("IncorrectImageStatus", "The image is %s.", status)
 	}
 	if pair := p.text("KeyPairName"); pair != "" && pair != KeyPair {
 		return refuse("InvalidKeyPairName.NotFound", "The key pair %q does not exist.", pair)
