@@ -54,6 +54,7 @@ var (
 	_ provider.Getter             = (*Provider)(nil)
 	_ provider.PowerController    = (*Provider)(nil)
 	_ provider.InstanceTypeLister = (*Provider)(nil)
+	_ provider.ImageImporter      = (*Provider)(nil)
 )
 
 // New checks cfg. It asks nobody: a cloud that is out of reach for a while must

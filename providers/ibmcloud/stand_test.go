@@ -35,7 +35,7 @@ func newStand(t testing.TB) *stand {
 	s.cfg.Profile, s.cfg.Profiles = "bx2-2x8", []string{"*"}
 	t.Cleanup(func() {
 		for _, name := range s.Used() {
-			if !slices.Contains(role, name) {
+			if !slices.Contains(role, name) && !slices.Contains(importing, name) {
 				t.Errorf("%s is needed and not in the role of docs/providers/ibmcloud.md", name)
 			}
 		}

@@ -72,12 +72,19 @@ func (s *Sim) getImage(c *call) (any, error) {
 	if err := s.need("is.image.image.read"); err != nil {
 		return nil, err
 	}
-	arch, ok := images[c.id]
+	arch, ok := s.archOf(c.id)
 	if !ok {
 		return nil, notFound("Image", c.id)
 	}
+	status, reasons := "available", []any{}
+	if own := s.imported[c.id]; own != nil {
+		status = own.status
+		if status == "failed" {
+			reasons = append(reasons, map[string]any{"code": "image_data_corrupted", "message": "the data is no image"})
+		}
+	}
 	return map[string]any{
-		"id": c.id, "name": c.id, "status": "available", "minimum_provisioned_size": 10, "href": s.Server.URL, "crn": "crn:v1",
+		"id": c.id, "name": c.id, "status": status, "status_reasons": reasons, "minimum_provisioned_size": 10, "href": s.Server.URL, "crn": "crn:v1",
 		"operating_system": map[string]any{"name": "linux", "architecture": arch},
 	}, nil
 }

@@ -38,6 +38,8 @@ func init() {
 	add[vpcv1.DeleteVolumeOptions]("DeleteVolume", http.MethodDelete, "/volumes"+one, http.StatusNoContent, (*Sim).deleteVolume)
 	add[vpcv1.ListInstanceProfilesOptions]("ListInstanceProfiles", http.MethodGet, "/instance/profiles", http.StatusOK, (*Sim).listProfiles)
 	add[vpcv1.GetImageOptions]("GetImage", http.MethodGet, "/images"+one, http.StatusOK, (*Sim).getImage)
+	add[vpcv1.CreateImageOptions]("CreateImage", http.MethodPost, "/images", http.StatusCreated, (*Sim).createImage)
+	add[vpcv1.DeleteImageOptions]("DeleteImage", http.MethodDelete, "/images"+one, http.StatusAccepted, (*Sim).deleteImage)
 	add[vpcv1.GetVPCOptions]("GetVPC", http.MethodGet, "/vpcs"+one, http.StatusOK, (*Sim).getVPC)
 	add[vpcv1.GetSubnetOptions]("GetSubnet", http.MethodGet, "/subnets"+one, http.StatusOK, (*Sim).getSubnet)
 	add[vpcv1.GetKeyOptions]("GetKey", http.MethodGet, "/keys"+one, http.StatusOK, (*Sim).getKey)

@@ -130,7 +130,7 @@ func (s *Sim) check(proto *vpcv1.InstancePrototypeInstanceByImage) (plan, error)
 		return p, notFound("Resource group", text(proto, "resource_group", "id"))
 	}
 	for _, check := range []func() error{
-		func() error { return checkImage(proto, kind) },
+		func() error { return s.checkImage(proto, kind) },
 		func() error { return checkTags(proto) },
 		func() error { return checkRest(proto, kind, p.zone) },
 	} {
@@ -159,9 +159,9 @@ func (p *plan) checkSubnets(proto *vpcv1.InstancePrototypeInstanceByImage) error
 	return nil
 }
 
-func checkImage(proto *vpcv1.InstancePrototypeInstanceByImage, kind *profile) error {
+func (s *Sim) checkImage(proto *vpcv1.InstancePrototypeInstanceByImage, kind *profile) error {
 	id := text(proto, "image", "id")
-	arch, ok := images[id]
+	arch, ok := s.archOf(id)
 	if !ok {
 		return notFound("Image", id)
 	}

@@ -63,6 +63,7 @@ type Sim struct {
 	quota     int // instances; below 0 is no limit
 	instances map[string]*vm
 	volumes   map[string]*volume
+	imported  map[string]*image
 }
 
 // New starts a cloud that ends with the test.
@@ -71,7 +72,7 @@ func New(t testing.TB, world *cloudsim.World) *Sim {
 	s := &Sim{
 		World: world, Step: 2 * time.Millisecond, MaxPage: 100, TokenLife: time.Hour, quota: -1,
 		tokens: map[string]time.Time{}, lacking: map[string]bool{}, used: map[string]bool{},
-		instances: map[string]*vm{}, volumes: map[string]*volume{},
+		instances: map[string]*vm{}, volumes: map[string]*volume{}, imported: map[string]*image{},
 	}
 	s.TagsOf = func(list []string) map[string]string {
 		tags := map[string]string{}
