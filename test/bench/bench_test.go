@@ -52,6 +52,7 @@ func TestTable(t *testing.T) {
 		{"carriers", carriers},
 		{"go-benchmarks", goBenchmarks},
 		{"memory", memory},
+		{"monitor", monitorMemory},
 		{"guest", guestBoot},
 		{"run", firstOutput},
 	} {

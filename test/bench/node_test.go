@@ -84,12 +84,37 @@ func memory(t *testing.T, runs int) []row {
 	}
 }
 
-func rss(t *testing.T, pid int) int64 {
+// monitorMemory is what each detached pod's monitor has for itself. Most of its
+// VmRSS is the program's file, which all of them share and which the kernel may
+// drop: it has the size of the program, kubectl-outrigger's part included.
+func monitorMemory(t *testing.T, _ int) []row {
+	cmd := exec.Command(stand.Binary(t, "outrigger"), "monitor")
+	stdin, err := cmd.StdinPipe() // it waits for a request
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer stdin.Close()
+	own, before := int64(0), int64(-1)
+	for own != before {
+		time.Sleep(300 * time.Millisecond) // until it grows no more
+		before, own = own, status(t, cmd.Process.Pid, "RssAnon:")
+	}
+	return []row{{"`outrigger monitor`, of its own", "", mib(own), "RssAnon; its VmRSS of " + mib(rss(t, cmd.Process.Pid)) + " is mostly the program's file, which monitors share"}}
+}
+
+func rss(t *testing.T, pid int) int64 { return status(t, pid, "VmRSS:") }
+
+// status reads a line of /proc/PID/status that is in KiB.
+func status(t *testing.T, pid int, line string) int64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(data), "VmRSS:")
+	_, rest, _ := strings.Cut(string(data), line)
 	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 	if err != nil {
 		t.Fatal(err)
