@@ -3,7 +3,6 @@
 package aws
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
@@ -89,5 +88,3 @@ var usual = timing{
 	settle: 5 * time.Second, token: time.Minute, pause: 200 * time.Millisecond, pauseMax: 3 * time.Second,
 	retryMax: 20 * time.Second, fresh: 5 * time.Minute, call: 60 * time.Second,
 }
-
-func logger() *slog.Logger { return slog.With("provider", Name) }

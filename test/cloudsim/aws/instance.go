@@ -28,7 +28,6 @@ var stateCodes = map[string]int{pending: 0, running: 16, ending: 32, terminated:
 
 type instance struct {
 	id, token, zone, subnet, kind, image, key string
-	template, shutdown                        string
 	tags                                      map[string]string
 	userData                                  string
 	nics                                      []*nic
