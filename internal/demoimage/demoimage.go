@@ -8,15 +8,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,10 +21,11 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/outrigger/outrigger/internal/ociimage"
 )
 
 // Tag names the image in its layout.
@@ -55,41 +53,8 @@ func Build(dir string, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("demo image: %w", err)
 	}
-	if err := checkReplaceable(dir); err != nil {
-		return err
-	}
-	tmp := dir + ".new"
-	if err := os.RemoveAll(tmp); err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp)
-	target, err := layout.Write(tmp, empty.Index)
-	if err != nil {
+	if _, err := ociimage.Write(dir, Tag, img); err != nil {
 		return fmt.Errorf("demo image: %w", err)
-	}
-	err = target.AppendImage(img,
-		layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": Tag}),
-		layout.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
-	if err != nil {
-		return fmt.Errorf("demo image: %w", err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return err
-	}
-	return os.Rename(tmp, dir)
-}
-
-// checkReplaceable keeps a mistyped folder from being removed.
-func checkReplaceable(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err != nil {
-		return fmt.Errorf("%s is not empty and no OCI layout; give another --output", dir)
 	}
 	return nil
 }

@@ -39,9 +39,22 @@ func Write(dir, name string, images ...v1.Image) (v1.Hash, error) {
 	if err := checkReplaceable(dir); err != nil {
 		return v1.Hash{}, err
 	}
+	fresh := filepath.Clean(dir) + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return v1.Hash{}, err
+	}
+	defer os.RemoveAll(fresh) // nothing is there once it has its name
+	digest, err := write(fresh, name, images)
+	if err != nil {
+		return v1.Hash{}, err
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		return v1.Hash{}, err
 	}
+	return digest, os.Rename(fresh, dir)
+}
+
+func write(dir, name string, images []v1.Image) (v1.Hash, error) {
 	target, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return v1.Hash{}, err
