@@ -34,6 +34,8 @@ func makeCluster(t *testing.T, c cloud) *suite {
 		Runtimes: []cluster.Runtime{shim(t)},
 		Images:   daemons,
 		Mirrors:  map[string]string{open.Host: open.URL(), closed.Host: closed.URL()},
+		// Its two minutes are too few where a guest without KVM shares processors.
+		Kubelet: map[string]any{"runtimeRequestTimeout": "10m"},
 	})
 	s := &suite{
 		User: control.User, cloud: c, outside: open.URL() + "/v2/", own: &ownCluster{control, node},
