@@ -30,11 +30,8 @@ func (s *stand) settings() []string {
 	}
 }
 
-// pluginChecks are some of each kind: all of them run in process, and over the
-// carrier on other providers. OUTRIGGER_CARRIERS=all runs them all.
-const pluginChecks = "^(create|create-user-data-once|create-unknown-image|key-concurrent-processes|key-lost-reply|cancel-midway|delete-repeated|delete-empty-id|list-owner|get-absent|console|power|types|verify|teardown)$"
-
-// TestAsProcessPlugin runs provider-check, as a user does, on the program.
+// TestAsProcessPlugin runs provider-check, as a user does, on the program: the
+// whole suite.
 func TestAsProcessPlugin(t *testing.T) {
 	plugin := filepath.Join(t.TempDir(), Name)
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", plugin, "github.com/outrigger/outrigger/cmd/provider-aws")
@@ -42,12 +39,8 @@ func TestAsProcessPlugin(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("provider-aws: %v\n%s", err, out)
 	}
-	checks := pluginChecks
-	if os.Getenv("OUTRIGGER_CARRIERS") == "all" {
-		checks = "."
-	}
 	s := newStand(t, lively)
-	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--run", checks, "--parallel", "4")
+	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--parallel", "4")
 	cmd.Env = append(os.Environ(), s.settings()...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
