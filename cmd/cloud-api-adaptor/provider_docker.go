@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build docker
+//go:build docker || !(alibabacloud || aws || azure || byom || gcp || ibmcloud || ibmcloud_powervs || libvirt || noprovider || openstack || qemu || vsphere)
 
 package main
 

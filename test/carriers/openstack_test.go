@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package carriers
+
+import (
+	"testing"
+
+	sim "github.com/outrigger/outrigger/test/cloudsim/openstack"
+)
+
+func TestOpenStack(t *testing.T) {
+	overCarriers(t, "openstack", func(t *testing.T) []string {
+		c := sim.Start(t)
+		t.Cleanup(func() { wantNothing(t, c.Leaks) })
+		return []string{
+			"OS_AUTH_URL=" + c.URL, "OS_CACERT=" + c.CAFile, "OS_REGION_NAME=" + sim.Region, "OS_APPLICATION_CREDENTIAL_ID=" + sim.AppCredID,
+			"OS_APPLICATION_CREDENTIAL_SECRET=" + sim.AppCredSecret, "OPENSTACK_IMAGE_ID=" + sim.Image, "OPENSTACK_FLAVOR=m1.small",
+			"OPENSTACK_FLAVORS=m1.*", "OPENSTACK_NETWORK_ID=" + sim.Network, "OPENSTACK_FLOATING_NETWORK_ID=" + sim.ExternalNetwork,
+		}
+	})
+}
