@@ -3,10 +3,10 @@
 package azure
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"regexp"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +52,8 @@ var standard = tempo{
 	catalogue: time.Hour,
 }
 
-// clients are those of the services that the provider calls.
+// clients are those of the services that the provider calls. The SDK's factories
+// are not among them: they would link every client there is, and its models.
 type clients struct {
 	vms   *armcompute.VirtualMachinesClient
 	disks *armcompute.DisksClient
@@ -60,13 +61,12 @@ type clients struct {
 	usage *armcompute.UsageClient
 	nics  *armnetwork.InterfacesClient
 	ips   *armnetwork.PublicIPAddressesClient
-	// network answers the network service of a subscription: subnets may be in
-	// another.
-	network func(subscription string) (*armnetwork.ClientFactory, error)
-	// of answers the compute service of another subscription.
-	of func(subscription string) (*armcompute.ClientFactory, error)
 	// arm is for what needs no client of its own.
 	arm *arm.Client
+	// credential and options are for clients that are seldom needed, of which
+	// some are for another subscription.
+	credential azcore.TokenCredential
+	options    *arm.ClientOptions
 	// http reads consoles, which are not at the resource manager.
 	http *http.Client
 }
@@ -84,33 +84,16 @@ func connect(c Config, transport http.RoundTripper, t tempo) (*clients, error) {
 	// Registering resource providers is the operator's affair and needs rights
 	// at the subscription.
 	armOptions := &arm.ClientOptions{ClientOptions: options, DisableRPRegistration: true}
-	plain, err := arm.NewClient("outrigger", release(), credential, armOptions)
-	if err != nil {
-		return nil, err
-	}
-	compute, err := armcompute.NewClientFactory(c.SubscriptionID, credential, armOptions)
-	if err != nil {
-		return nil, err
-	}
-	network, err := armnetwork.NewClientFactory(c.SubscriptionID, credential, armOptions)
-	if err != nil {
-		return nil, err
-	}
-	return &clients{
-		of: func(subscription string) (*armcompute.ClientFactory, error) {
-			if subscription == "" || strings.EqualFold(subscription, c.SubscriptionID) {
-				return compute, nil
-			}
-			return armcompute.NewClientFactory(subscription, credential, armOptions)
-		},
-		vms: compute.NewVirtualMachinesClient(), disks: compute.NewDisksClient(), skus: compute.NewResourceSKUsClient(),
-		usage: compute.NewUsageClient(),
-		nics:  network.NewInterfacesClient(), ips: network.NewPublicIPAddressesClient(),
-		network: func(subscription string) (*armnetwork.ClientFactory, error) {
-			return armnetwork.NewClientFactory(subscription, credential, armOptions)
-		},
-		arm: plain, http: web,
-	}, nil
+	all := &clients{credential: credential, options: armOptions, http: web}
+	var errs [7]error
+	all.arm, errs[0] = arm.NewClient("outrigger", release(), credential, armOptions)
+	all.vms, errs[1] = armcompute.NewVirtualMachinesClient(c.SubscriptionID, credential, armOptions)
+	all.disks, errs[2] = armcompute.NewDisksClient(c.SubscriptionID, credential, armOptions)
+	all.skus, errs[3] = armcompute.NewResourceSKUsClient(c.SubscriptionID, credential, armOptions)
+	all.usage, errs[4] = armcompute.NewUsageClient(c.SubscriptionID, credential, armOptions)
+	all.nics, errs[5] = armnetwork.NewInterfacesClient(c.SubscriptionID, credential, armOptions)
+	all.ips, errs[6] = armnetwork.NewPublicIPAddressesClient(c.SubscriptionID, credential, armOptions)
+	return all, errors.Join(errs[:]...)
 }
 
 var semantic = regexp.MustCompile(`^v\d+\.\d+\.\d+`)

@@ -364,6 +364,12 @@ func TestBusyVM(t *testing.T) {
 	}
 }
 
+// TestNoResourceGroup: with the group everything in it has gone.
+func TestNoResourceGroup(t *testing.T) {
+	s := newStand(t, azuresim.Options{})
+	s.mustDelete(s.id(ref{"gone", vmName("schedules", "key-1")}))
+}
+
 // TestRetryAfter: the cloud asks to wait a second between two looks at an
 // operation, and gets it.
 func TestRetryAfter(t *testing.T) {

@@ -80,6 +80,9 @@ func hopeless(err error) bool {
 // it holds its address.
 func (p *Provider) sweep(ctx context.Context, r ref) error {
 	left, err := p.parts(ctx, r.group)
+	if absent(err) && !hopeless(err) {
+		return nil // not even the resource group is there
+	}
 	if err != nil {
 		return err
 	}

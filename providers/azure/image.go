@@ -74,46 +74,37 @@ func (i image) reference() *armcompute.ImageReference {
 	return &armcompute.ImageReference{ID: to.Ptr(i.id)}
 }
 
-// action is the permission to make VMs from the image, if it needs one, and
-// where.
-func (i image) action() (scope, action string) {
+// check looks for the image, which may be in another subscription.
+func (i image) check(ctx context.Context, c *clients, region, subscription string) error {
+	n := i.names
 	switch i.kind {
 	case managedImage:
-		return i.id, "Microsoft.Compute/images/read"
+		images, err := armcompute.NewImagesClient(n[0], c.credential, c.options)
+		return found(err, func() error { _, err := images.Get(ctx, n[1], n[2], nil); return err })
 	case galleryImage:
-		return i.id, "Microsoft.Compute/galleries/images/read"
+		images, err := armcompute.NewGalleryImagesClient(n[0], c.credential, c.options)
+		return found(err, func() error { _, err := images.Get(ctx, n[1], n[2], n[3], nil); return err })
 	case galleryVersion:
-		return i.id, "Microsoft.Compute/galleries/images/versions/read"
+		versions, err := armcompute.NewGalleryImageVersionsClient(n[0], c.credential, c.options)
+		return found(err, func() error { _, err := versions.Get(ctx, n[1], n[2], n[3], n[4], nil); return err })
+	case communityImage:
+		images, err := armcompute.NewCommunityGalleryImagesClient(subscription, c.credential, c.options)
+		return found(err, func() error { _, err := images.Get(ctx, region, n[0], n[1], nil); return err })
+	case communityVersion:
+		versions, err := armcompute.NewCommunityGalleryImageVersionsClient(subscription, c.credential, c.options)
+		return found(err, func() error { _, err := versions.Get(ctx, region, n[0], n[1], n[2], nil); return err })
+	case sharedImage:
+		images, err := armcompute.NewSharedGalleryImagesClient(subscription, c.credential, c.options)
+		return found(err, func() error { _, err := images.Get(ctx, region, n[0], n[1], nil); return err })
 	}
-	return "", ""
+	versions, err := armcompute.NewSharedGalleryImageVersionsClient(subscription, c.credential, c.options)
+	return found(err, func() error { _, err := versions.Get(ctx, region, n[0], n[1], n[2], nil); return err })
 }
 
-// check looks for the image.
-func (i image) check(ctx context.Context, c *clients, region string) error {
-	var err error
-	n, subscription := i.names, ""
-	if i.kind <= galleryVersion {
-		subscription = n[0]
-	}
-	compute, err := c.of(subscription)
+// found asks a client, if there is one.
+func found(err error, ask func() error) error {
 	if err != nil {
 		return err
 	}
-	switch i.kind {
-	case managedImage:
-		_, err = compute.NewImagesClient().Get(ctx, n[1], n[2], nil)
-	case galleryImage:
-		_, err = compute.NewGalleryImagesClient().Get(ctx, n[1], n[2], n[3], nil)
-	case galleryVersion:
-		_, err = compute.NewGalleryImageVersionsClient().Get(ctx, n[1], n[2], n[3], n[4], nil)
-	case communityImage:
-		_, err = compute.NewCommunityGalleryImagesClient().Get(ctx, region, n[0], n[1], nil)
-	case communityVersion:
-		_, err = compute.NewCommunityGalleryImageVersionsClient().Get(ctx, region, n[0], n[1], n[2], nil)
-	case sharedImage:
-		_, err = compute.NewSharedGalleryImagesClient().Get(ctx, region, n[0], n[1], nil)
-	case sharedVersion:
-		_, err = compute.NewSharedGalleryImageVersionsClient().Get(ctx, region, n[0], n[1], n[2], nil)
-	}
-	return err
+	return ask()
 }

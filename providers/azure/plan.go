@@ -108,6 +108,9 @@ func (p *Provider) places(ctx context.Context, spec provider.InstanceTypeSpec) (
 			}
 		}
 	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: none of the VM sizes that fit is in the zones of -zone (AZURE_ZONE)", provider.ErrInvalidArgument)
+	}
 	return list[:min(len(list), maxTries)], nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
+
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -87,9 +89,9 @@ func (p *Provider) verifyScope(ctx context.Context, flag, id, action string) err
 
 func (p *Provider) verifySubnet(ctx context.Context) error {
 	id := p.cfg.SubnetID
-	network, err := p.cloud.network(part(id, "subscriptions"))
+	subnets, err := armnetwork.NewSubnetsClient(part(id, "subscriptions"), p.cloud.credential, p.cloud.options)
 	if err == nil {
-		_, err = network.NewSubnetsClient().Get(ctx, part(id, "resourceGroups"), part(id, "virtualNetworks"), last(id), nil)
+		_, err = subnets.Get(ctx, part(id, "resourceGroups"), part(id, "virtualNetworks"), last(id), nil)
 	}
 	return about("subnetid", err)
 }
@@ -99,11 +101,11 @@ func (p *Provider) verifySecurityGroup(ctx context.Context) error {
 	if id == "" {
 		return nil
 	}
-	network, err := p.cloud.network(part(id, "subscriptions"))
+	groups, err := armnetwork.NewSecurityGroupsClient(part(id, "subscriptions"), p.cloud.credential, p.cloud.options)
 	if err != nil {
 		return about("securitygroupid", err)
 	}
-	group, err := network.NewSecurityGroupsClient().Get(ctx, part(id, "resourceGroups"), last(id), nil)
+	group, err := groups.Get(ctx, part(id, "resourceGroups"), last(id), nil)
 	if err == nil && !strings.EqualFold(deref(group.Location), p.cfg.Region) {
 		err = fmt.Errorf("%w: it is in region %s, and -region (AZURE_REGION) is %s", provider.ErrInvalidArgument, deref(group.Location), p.cfg.Region)
 	}
@@ -115,7 +117,7 @@ func (p *Provider) verifyImage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return about("imageid", i.check(ctx, p.cloud, p.cfg.Region))
+	return about("imageid", i.check(ctx, p.cloud, p.cfg.Region, p.cfg.SubscriptionID))
 }
 
 // verifySize looks at the default size, and at the quota for one VM of it.

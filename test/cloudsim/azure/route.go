@@ -186,6 +186,8 @@ func (c *Cloud) admit(k *call) *failure {
 		return c.checkScope(k.names[0])
 	case k.names[0] != SubscriptionID:
 		return fail(http.StatusNotFound, "SubscriptionNotFound", "The subscription '%s' could not be found.", k.names[0])
+	case k.group != "" && !slices.Contains(groups, k.group):
+		return fail(http.StatusNotFound, "ResourceGroupNotFound", "Resource group '%s' could not be found.", k.group)
 	case !c.may(k.route.action):
 		return forbidden(k.route.action, k.r.URL.Path)
 	}

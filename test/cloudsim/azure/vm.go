@@ -260,8 +260,9 @@ func (c *Cloud) deleteVM(k *call) *failure {
 	}
 	vm.turn++
 	before := vm.provisioning
+	// In the books it is not on its way out: the deletion may fail late, and
+	// nobody else can have its name meanwhile.
 	vm.provisioning, vm.removing = "Deleting", operation
-	c.World.Deleting(cloudsim.KindInstance, vm.id)
 	c.after(2, func() { c.finishRemoval(vm, before) })
 	k.w.WriteHeader(http.StatusAccepted)
 	return nil
