@@ -27,24 +27,42 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // api is the cloud.
 type api struct {
-	ecsClient ecs.Client
-	vpcClient vpc.Client
-	signer    *signer
-	http      *http.Client
-	pace      pace
+	cfg    Config
+	signer *signer
+	http   *http.Client
+	pace   pace
 }
 
 // ecs and vpc answer a client for one caller: the SDK's clients write to
 // themselves in each call (GetRpcHeaders of darabonba-openapi v2.1.13), so that
-// no two goroutines can share one.
+// no two goroutines can share one. They are in no structure of ours either: the
+// linker would take them for reachable by reflection and keep their thousands
+// of methods, 45 MB of them.
 func (a *api) ecs() *ecs.Client {
-	client := a.ecsClient
-	return &client
+	client := new(ecs.Client)
+	must(client.Init(a.settings(a.cfg.ECSEndpoint)))
+	return client
 }
 
 func (a *api) vpc() *vpc.Client {
-	client := a.vpcClient
-	return &client
+	client := new(vpc.Client)
+	must(client.Init(a.settings(a.cfg.VPCEndpoint)))
+	return client
+}
+
+// must is for what newAPI has seen to work.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (a *api) settings(endpoint string) *openapi.Config {
+	s := &openapi.Config{Credential: a.signer, RegionId: new(a.cfg.Region), Protocol: new("HTTPS"), HttpClient: caller{a.http}, UserAgent: new("outrigger")}
+	if endpoint != "" {
+		s.Endpoint = new(endpoint)
+	}
+	return s
 }
 
 func newAPI(c Config, at pace, dial dialer) (*api, error) {
@@ -56,19 +74,9 @@ func newAPI(c Config, at pace, dial dialer) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &api{signer: signer, http: client, pace: at}
-	settings := func(endpoint string) *openapi.Config {
-		s := &openapi.Config{Credential: signer, RegionId: new(c.Region), Protocol: new("HTTPS"), HttpClient: caller{client}, UserAgent: new("outrigger")}
-		if endpoint != "" {
-			s.Endpoint = new(endpoint)
-		}
-		return s
-	}
-	if err := a.ecsClient.Init(settings(c.ECSEndpoint)); err != nil {
-		return nil, fmt.Errorf("%w: ECS client: %w", provider.ErrInvalidArgument, err)
-	}
-	if err := a.vpcClient.Init(settings(c.VPCEndpoint)); err != nil {
-		return nil, fmt.Errorf("%w: VPC client: %w", provider.ErrInvalidArgument, err)
+	a := &api{cfg: c, signer: signer, http: client, pace: at}
+	if err := errors.Join(new(ecs.Client).Init(a.settings(c.ECSEndpoint)), new(vpc.Client).Init(a.settings(c.VPCEndpoint))); err != nil {
+		return nil, fmt.Errorf("%w: API client: %w", provider.ErrInvalidArgument, err)
 	}
 	return a, nil
 }
