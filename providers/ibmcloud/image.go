@@ -96,13 +96,15 @@ func (p *Provider) finishImage(ctx context.Context, id string, progress func(pro
 }
 
 func imageFailure(image *vpcv1.Image) error {
-	for _, reason := range image.StatusReasons {
-		if class := imageReasons[value(reason.Code)]; class != nil {
-			return fmt.Errorf("%w: %s (%s)", class, value(reason.Message), value(reason.Code))
-		}
-		return fmt.Errorf("%w: %s (%s)", provider.ErrUnknown, value(reason.Message), value(reason.Code))
+	if len(image.StatusReasons) == 0 {
+		return fmt.Errorf("%w: the import has failed without a reason", provider.ErrUnknown)
 	}
-	return fmt.Errorf("%w: the import has failed without a reason", provider.ErrUnknown)
+	reason := image.StatusReasons[0]
+	class := imageReasons[value(reason.Code)]
+	if class == nil {
+		class = provider.ErrUnknown
+	}
+	return fmt.Errorf("%w: %s (%s)", class, value(reason.Message), value(reason.Code))
 }
 
 func (p *Provider) removeImage(ctx context.Context, id string) error {

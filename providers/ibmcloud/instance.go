@@ -79,12 +79,13 @@ func failure(i *vpcv1.Instance) error {
 	if value(i.Status) != "failed" {
 		return nil
 	}
-	for _, reason := range i.StatusReasons {
-		class := reasons[value(reason.Code)]
-		if class == nil {
-			class = provider.ErrUnknown
-		}
-		return fmt.Errorf("%w: %s (%s)", class, value(reason.Message), value(reason.Code))
+	if len(i.StatusReasons) == 0 {
+		return fmt.Errorf("%w: the instance has failed without a reason", provider.ErrUnknown)
 	}
-	return fmt.Errorf("%w: the instance has failed without a reason", provider.ErrUnknown)
+	reason := i.StatusReasons[0]
+	class := reasons[value(reason.Code)]
+	if class == nil {
+		class = provider.ErrUnknown
+	}
+	return fmt.Errorf("%w: %s (%s)", class, value(reason.Message), value(reason.Code))
 }

@@ -130,7 +130,7 @@ func (s *Sim) checkTimes(claims map[string]any) error {
 	now := float64(s.now().Unix())
 	const skew = 300
 	if iat > now+skew || exp < now-skew || exp-iat > 3700 || exp <= iat {
-		return errors.New("Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. Check your iat and exp values in the JWT claim.")
+		return errors.New("invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. Check your iat and exp values in the JWT claim")
 	}
 	return nil
 }

@@ -175,7 +175,7 @@ func (d *definition) checkParameters(m *method, path map[string]string, query ma
 			s = d.Parameters[name]
 		}
 		if s == nil || s.Location != "query" {
-			return fmt.Errorf("Invalid JSON payload received. Unknown name %q: Cannot bind query parameter. Field %q could not be found in request message.", name, name)
+			return fmt.Errorf("invalid JSON payload received. Unknown name %q: Cannot bind query parameter. Field %q could not be found in request message", name, name)
 		}
 		if len(values) > 1 && !s.Repeated {
 			return fmt.Errorf("parameter %q is there %d times", name, len(values))
@@ -188,7 +188,7 @@ func (d *definition) checkParameters(m *method, path map[string]string, query ma
 	}
 	for name, s := range m.Parameters {
 		if s.Required && s.Location == "query" && query[name] == nil {
-			return fmt.Errorf("Required field '%s' not specified", name)
+			return fmt.Errorf("required field '%s' not specified", name)
 		}
 	}
 	return nil
@@ -208,7 +208,7 @@ func (s *schema) checkText(name, text string) error {
 		err = s.checkString(text)
 	}
 	if err != nil {
-		return fmt.Errorf("Invalid value for field '%s': '%s'. %w", name, text, err)
+		return fmt.Errorf("invalid value for field '%s': '%s'. %w", name, text, err)
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func (s *schema) checkString(text string) error {
 		return fmt.Errorf("none of %v", s.Enum)
 	}
 	if s.Pattern != "" && !s.matches(text) {
-		return fmt.Errorf("Must be a match of regex '%s'", s.Pattern)
+		return fmt.Errorf("must be a match of regex '%s'", s.Pattern)
 	}
 	if s.Format == "int64" || s.Format == "uint64" {
 		return s.checkNumber(text)
@@ -265,7 +265,7 @@ func (d *definition) checkBody(s *schema, value any, path, method string) error 
 			return typeError(path, s, "string")
 		}
 		if err := s.checkString(v); err != nil {
-			return fmt.Errorf("Invalid value for field '%s': '%s'. %w", path, v, err)
+			return fmt.Errorf("invalid value for field '%s': '%s'. %w", path, v, err)
 		}
 	case bool:
 		if s.Type != "boolean" {
@@ -280,7 +280,7 @@ func (d *definition) checkBody(s *schema, value any, path, method string) error 
 }
 
 func typeError(path string, s *schema, got string) error {
-	return fmt.Errorf("Invalid value at '%s' (%s), got a %s", path, s.Type, got)
+	return fmt.Errorf("invalid value at '%s' (%s), got a %s", path, s.Type, got)
 }
 
 func (d *definition) checkObject(s *schema, object map[string]any, path, method string) error {
@@ -293,7 +293,7 @@ func (d *definition) checkObject(s *schema, object map[string]any, path, method 
 			inner = s.Additional
 		}
 		if inner == nil {
-			return fmt.Errorf("Invalid JSON payload received. Unknown name %q at '%s': Cannot find field.", name, path)
+			return fmt.Errorf("invalid JSON payload received. Unknown name %q at '%s': Cannot find field", name, path)
 		}
 		if inner.ReadOnly {
 			return fmt.Errorf("field '%s.%s' is output only", path, name)
@@ -304,7 +304,7 @@ func (d *definition) checkObject(s *schema, object map[string]any, path, method 
 	}
 	for name, inner := range s.Properties {
 		if _, there := object[name]; !there && slices.Contains(inner.Annotations.Required, method) {
-			return fmt.Errorf("Required field '%s.%s' not specified", path, name)
+			return fmt.Errorf("required field '%s.%s' not specified", path, name)
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func parseFilter(text string) ([]condition, error) {
 	for strings.TrimSpace(text) != "" {
 		found := group.FindStringSubmatch(text)
 		if found == nil {
-			return nil, fmt.Errorf("Invalid value for field 'filter': '%s'. Invalid list filter expression.", text)
+			return nil, fmt.Errorf("invalid value for field 'filter': '%s'. Invalid list filter expression", text)
 		}
 		text = text[len(found[0]):]
 		c, err := parseTerm(found[1])
@@ -37,7 +37,7 @@ func parseFilter(text string) ([]condition, error) {
 			return nil, err
 		}
 		if len(list) > 0 && (list[0].pattern == nil) != (c.pattern == nil) {
-			return nil, fmt.Errorf("Invalid value for field 'filter': the two kinds of expressions are mixed")
+			return nil, fmt.Errorf("invalid value for field 'filter': the two kinds of expressions are mixed")
 		}
 		list = append(list, c)
 	}
@@ -47,13 +47,13 @@ func parseFilter(text string) ([]condition, error) {
 func parseTerm(text string) (condition, error) {
 	found := term.FindStringSubmatch(strings.TrimSpace(text))
 	if found == nil {
-		return condition{}, fmt.Errorf("Invalid value for field 'filter': '%s'. Invalid list filter expression.", text)
+		return condition{}, fmt.Errorf("invalid value for field 'filter': '%s'. Invalid list filter expression", text)
 	}
 	c := condition{field: strings.SplitN(found[1], ".", 2), operator: strings.TrimSpace(found[2]), value: found[3] + found[4]}
 	if c.operator == "eq" || c.operator == "ne" {
 		pattern, err := regexp.Compile("^(?:" + c.value + ")$")
 		if err != nil {
-			return c, fmt.Errorf("Invalid value for field 'filter': %w", err)
+			return c, fmt.Errorf("invalid value for field 'filter': %w", err)
 		}
 		c.pattern = pattern
 	}

@@ -17,7 +17,7 @@ func (d *definition) parseMask(text string, s *schema) (mask, error) {
 	m := mask{}
 	rest, err := d.parseList(text, s, m)
 	if err == nil && rest != "" {
-		err = fmt.Errorf("Invalid field selection %s", rest)
+		err = fmt.Errorf("invalid field selection %s", rest)
 	}
 	return m, err
 }
@@ -34,7 +34,7 @@ func (d *definition) parseList(text string, s *schema, into mask) (rest string, 
 func (d *definition) parseGroup(text string, s *schema, into mask) (string, error) {
 	text, err := d.parseList(text[1:], s, into)
 	if err == nil && !strings.HasPrefix(text, ")") {
-		err = fmt.Errorf("Invalid field selection: a ) is missing")
+		err = fmt.Errorf("invalid field selection: a ) is missing")
 	}
 	if err != nil {
 		return "", err
@@ -53,7 +53,7 @@ func (d *definition) parseOne(text string, s *schema, into mask) (string, error)
 	}
 	inner, ok := d.member(s, name)
 	if !ok {
-		return "", fmt.Errorf("Invalid field selection %s", name)
+		return "", fmt.Errorf("invalid field selection %s", name)
 	}
 	below := mask{}
 	into[name] = below
