@@ -3,6 +3,8 @@
 package cloudsim
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -108,6 +110,12 @@ func (w *World) Handler(next http.Handler, action func(*http.Request) string, re
 			next.ServeHTTP(out, r)
 			return
 		}
+		// With its body read, a server sees that a caller has gone away.
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		wait(r, f.Delay)
 		if f.Code == "" && !f.Drop {
 			next.ServeHTTP(out, r)
