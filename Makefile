@@ -92,6 +92,10 @@ test-unit: ## The fast loop: unit tests, no root (under 2 minutes when warm)
 test-all: ## Unit, integration and end-to-end tests with the race detector (root)
 	test/run.sh $(TOOLS)
 
+.PHONY: test-schedules
+test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (15 minutes of processor time, no root)
+	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/...
+
 .PHONY: test-interop
 test-interop: setup build podvm demo-image ## Real containerd with our shim and, where it is on PATH or in /opt/kata/bin, with Kata's
 	go test -tags integration -count=1 -v -timeout 40m ./test/interop/...

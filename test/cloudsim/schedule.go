@@ -66,6 +66,10 @@ func ScheduleKeys() []string {
 
 const userData = cloudinit.Raw("#cloud-config\nwrite_files: []\n")
 
+// some is how many schedules a run of the tests takes of those there should be:
+// all of them take every cloud a minute of processor time.
+const some = 100
+
 // Workers is how many schedules run at a time: most of a schedule is waiting.
 const Workers = 8
 
@@ -74,8 +78,9 @@ const Workers = 8
 // deletions (also during creation), and new processes, under faults. After each
 // one the faults end, the caller recovers as Outrigger does, and the books must
 // show: no two instances of a key at any time, nothing foreign touched, and
-// nothing left. OUTRIGGER_SCHEDULES overrides n, OUTRIGGER_SEED runs the one
-// schedule of a failure again.
+// nothing left. Without OUTRIGGER_SCHEDULES, which is a number or "all", it runs
+// some of the n, others each time. OUTRIGGER_SEED runs the one schedule of a
+// failure again.
 func RunSchedules(t *testing.T, n int, open func(t testing.TB, random *rand.Rand) Stand) {
 	t.Helper()
 	first, n := seeds(t, n)
@@ -109,10 +114,15 @@ func seeds(t *testing.T, n int) (first uint64, count int) {
 		}
 		return seed, 1
 	}
-	if text := os.Getenv("OUTRIGGER_SCHEDULES"); text != "" {
+	switch text := os.Getenv("OUTRIGGER_SCHEDULES"); text {
+	case "all":
+	case "":
+		t.Logf("%d of %d schedules; `make test-schedules` runs them all", min(n, some), n)
+		n = min(n, some)
+	default:
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("OUTRIGGER_SCHEDULES: %v", err)
+			t.Fatalf("OUTRIGGER_SCHEDULES is neither a number nor all: %v", err)
 		}
 	}
 	return rand.Uint64() >> 1, n
