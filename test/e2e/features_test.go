@@ -186,7 +186,6 @@ func restarted(t *testing.T, s *suite) {
 		container(scratch).with(scratchVolume).with("restartPolicy: OnFailure")
 	want(t, "kernels", s.play(t, p), "1\n")
 	want(t, "restarts", s.jsonpath(t, "pod/restarted", "{.status.containerStatuses[0].restartCount}"), "1")
-	want(t, "log of the first", s.logs(t, "restarted", "--previous"), "1\n")
 }
 
 func outOfMemory(t *testing.T, s *suite) {

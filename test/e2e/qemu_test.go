@@ -14,7 +14,7 @@ func init() {
 		daemons:     []string{"provider-qemu"},
 		prepare:     func(*testing.T, *ownCluster) map[string]string { return nil },
 		instances:   qemuInstances,
-		machineType: machineType{name: "2x384", cpus: 2, mib: 384},
+		machineType: machineType{name: "2x1024", cpus: 2, mib: 1024},
 		image:       "podvm.qcow2",
 	}
 }
