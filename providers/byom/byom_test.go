@@ -136,7 +136,11 @@ func create(ctx context.Context, p provider.Provider, key string) (*provider.Ins
 func TestConformance(t *testing.T) {
 	f := start(t, 24)
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
-		reopen := func() provider.Provider { return f.mustOpen(t) }
+		reopen := func() provider.Provider {
+			p := f.mustOpen(t)
+			p.makerWait = 3 * time.Second // a maker may be slow on a busy machine
+			return p
+		}
 		p := reopen()
 		return conformance.Subject{
 			Provider: p, Reopen: reopen, Leaks: f.Leaks,

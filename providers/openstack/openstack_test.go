@@ -77,7 +77,11 @@ func wantNothing(t *testing.T, c *sim.Cloud) {
 func TestConformance(t *testing.T) {
 	c := sim.Start(t)
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
-		reopen := func() provider.Provider { return mustOpen(t, simConfig(c, everything)) }
+		reopen := func() provider.Provider {
+			p := mustOpen(t, simConfig(c, everything))
+			p.makerWait = 3 * time.Second // a maker may be slow on a busy machine
+			return p
+		}
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Leaks: c.Leaks,
 			ReadUserData: func(_ context.Context, id string) (string, error) { return c.UserData(id) },
