@@ -61,7 +61,7 @@ func secretForm() url.Values {
 }
 
 func newClient(t *testing.T) *client {
-	cloud := New(t, Options{})
+	cloud := New(t, Options{Step: time.Hour}) // nothing moves by itself
 	_, answer := login(t, cloud, secretForm())
 	token, _ := answer["access_token"].(string)
 	return &client{t, cloud, token}
