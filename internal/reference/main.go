@@ -24,6 +24,8 @@ import (
 	_ "github.com/outrigger/outrigger/providers/azure"
 	_ "github.com/outrigger/outrigger/providers/byom"
 	_ "github.com/outrigger/outrigger/providers/docker"
+	_ "github.com/outrigger/outrigger/providers/gcp"
+	_ "github.com/outrigger/outrigger/providers/ibmcloud"
 	_ "github.com/outrigger/outrigger/providers/ibmcloudpowervs"
 	_ "github.com/outrigger/outrigger/providers/libvirt"
 	_ "github.com/outrigger/outrigger/providers/openstack"
