@@ -84,11 +84,11 @@ func TestWrongUsage(t *testing.T) {
 		"--run: error parsing regexp":                  {"--check", "--run", "("},
 		"--run nothing-like-it matches no check":       {"--check", "--run", "nothing-like-it", dir},
 		"cannot be checked: invalid argument: -modern": {"--check"},
-		"--import needs --import-name":                  {"--import", "a.qcow2", dir},
+		"--import needs --import-name":                 {"--import", "a.qcow2", dir},
 		"go with --import":                             {"--import-name", "a", dir},
-		"say it with --import-format":                   {"--import", "a", "--import-name", "a", dir},
-		`--import-format "vdi" is none of qcow2`:        {"--import", "a", "--import-name", "a", "--import-format", "vdi", dir},
-		`--import-arch "i386" is none of amd64`:         {"--import", "a.raw", "--import-name", "a", "--import-arch", "i386", dir},
+		"say it with --import-format":                  {"--import", "a", "--import-name", "a", dir},
+		`--import-format "vdi" is none of qcow2`:       {"--import", "a", "--import-name", "a", "--import-format", "vdi", dir},
+		`--import-arch "i386" is none of amd64`:        {"--import", "a.raw", "--import-name", "a", "--import-arch", "i386", dir},
 		"--import and --schema exclude each other":     {"--schema", "--import", "a.raw"},
 	} {
 		code, stdout, stderr := run(modern(), args...)
