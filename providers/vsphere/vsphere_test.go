@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !race
+
 package vsphere
 
 import (
@@ -17,8 +19,6 @@ import (
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/vsphere"
 )
-
-func TestMain(m *testing.M) { cloudsim.Main(m) }
 
 // simConfig is a configuration for a site; each change is made to it.
 func simConfig(s *sim.Site, change ...func(*Config)) Config {

@@ -21,3 +21,12 @@ func TestOpenStack(t *testing.T) {
 		}
 	})
 }
+
+// wantNothing fails the test for what a simulator says is left.
+func wantNothing(t *testing.T, leaks func() ([]string, error)) {
+	t.Helper()
+	left, err := leaks()
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build integration
+//go:build integration && !race
 
 package carriers
 
@@ -10,6 +10,7 @@ import (
 	sim "github.com/outrigger/outrigger/test/cloudsim/vsphere"
 )
 
+// TestVSphere is not for the race detector, which finds races in vcsim.
 func TestVSphere(t *testing.T) {
 	t.Setenv("HOME", t.TempDir()) // where the vCenter has its files
 	overCarriers(t, "vsphere", func(t *testing.T) []string {
@@ -20,13 +21,4 @@ func TestVSphere(t *testing.T) {
 			"GOVC_FOLDER=" + s.Folder, "GOVC_TEMPLATE=" + sim.Template, "GOVC_RESOURCE_POOL=" + sim.Cluster,
 		}
 	})
-}
-
-// wantNothing fails the test for what a simulator says is left.
-func wantNothing(t *testing.T, leaks func() ([]string, error)) {
-	t.Helper()
-	left, err := leaks()
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %q, %v", left, err)
-	}
 }
