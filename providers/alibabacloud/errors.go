@@ -76,21 +76,21 @@ var rules = []rule{
 }
 
 // ruleOf answers the class of a code, or that of an HTTP status.
-func ruleOf(code string, status int) (class error, hint string) {
+func ruleOf(code string, status int) (hint string, class error) {
 	for _, r := range rules {
 		if r.pattern.MatchString(code) {
-			return r.class, r.hint
+			return r.hint, r.class
 		}
 	}
 	switch {
 	case status == 429 || status >= 500:
-		return provider.ErrUnavailable, ""
+		return "", provider.ErrUnavailable
 	case status == 401:
-		return provider.ErrUnauthenticated, ""
+		return "", provider.ErrUnauthenticated
 	case status == 403:
-		return provider.ErrPermissionDenied, ""
+		return "", provider.ErrPermissionDenied
 	}
-	return provider.ErrUnknown, ""
+	return "", provider.ErrUnknown
 }
 
 // sdkText is what the SDK writes around a message.
@@ -149,7 +149,7 @@ func fromSDK(action string, said *tea.SDKError) error {
 	if match := sdkText.FindStringSubmatch(e.Message); match != nil {
 		e.Message, e.RequestID = match[1], match[2]
 	}
-	e.class, e.hint = ruleOf(e.Code, e.Status)
+	e.hint, e.class = ruleOf(e.Code, e.Status)
 	if e.class == provider.ErrPermissionDenied && e.hint == "" {
 		e.hint = "the RAM policy of the credentials must allow " + action
 	}

@@ -95,7 +95,7 @@ func (s *stsClient) exchange(request *http.Request) (keys, error) {
 // refused says what of the settings the cloud does not like.
 func (s *stsClient) refused(status int, reply stsReply) error {
 	err := &apiError{Action: assumeRoleAction, Code: reply.Code, Status: status, Message: reply.Message, RequestID: reply.RequestID}
-	err.class, err.hint = ruleOf(err.Code, status)
+	err.hint, err.class = ruleOf(err.Code, status)
 	if status >= 400 && status < 500 && err.class != provider.ErrUnavailable && err.hint == "" {
 		err.class = provider.ErrUnauthenticated
 		err.hint = fmt.Sprintf("role %s (ALIBABA_CLOUD_ROLE_ARN) must trust %s (ALIBABA_CLOUD_OIDC_PROVIDER_ARN) with the audience, issuer and service account of the token in %s (ALIBABA_CLOUD_OIDC_TOKEN_FILE)",

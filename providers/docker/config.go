@@ -5,7 +5,6 @@ package docker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -88,5 +87,3 @@ func (c Config) options() []client.Opt {
 func bad(flagName, env, format string, args ...any) error {
 	return fmt.Errorf("%w: -%s (%s): %s", provider.ErrInvalidArgument, flagName, env, fmt.Sprintf(format, args...))
 }
-
-func logger() *slog.Logger { return slog.With("provider", Name) }

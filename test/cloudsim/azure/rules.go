@@ -201,7 +201,7 @@ func (c *Cloud) checkAccount(_ *call, m *armcompute.VirtualMachine) *failure {
 		return bad("osProfile.adminUsername", "The Admin Username specified is not allowed.")
 	case !value(l.DisablePasswordAuthentication) || len(l.SSH.PublicKeys) != 1:
 		return bad("linuxConfiguration.disablePasswordAuthentication", "Authentication using either SSH or by user name and password must be enabled in Linux profile.")
-	case l.ProvisionVMAgent != nil && !*l.ProvisionVMAgent && value(o.AllowExtensionOperations) != false:
+	case l.ProvisionVMAgent != nil && !*l.ProvisionVMAgent && value(o.AllowExtensionOperations):
 		return bad("osProfile.allowExtensionOperations", "It must be false where provisionVMAgent is.")
 	case value(l.SSH.PublicKeys[0].Path) != "/home/"+user+"/.ssh/authorized_keys":
 		return bad("linuxConfiguration.ssh.publicKeys.path", "Destination path for SSH public keys is currently limited to its default value /home/%s/.ssh/authorized_keys.", user)
