@@ -3,9 +3,12 @@
 package azure
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"sync/atomic"
 	"time"
@@ -121,8 +124,8 @@ func (attempts) Do(r *policy.Request) (*http.Response, error) {
 }
 
 // newTransport is of a provider's own, so that Teardown can close it.
-func newTransport() *http.Transport {
-	return &http.Transport{
+func newTransport(caFile string) (*http.Transport, error) {
+	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		ForceAttemptHTTP2:     true,
@@ -131,4 +134,20 @@ func newTransport() *http.Transport {
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: 60 * time.Second,
 	}
+	if caFile == "" {
+		return transport, nil
+	}
+	data, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, wrong("azure-ca-file", "%v", err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, wrong("azure-ca-file", "%s has no certificate", caFile)
+	}
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	return transport, nil
 }

@@ -53,6 +53,7 @@ type Config struct {
 	Environment     string  `flag:"azure-environment" env:"AZURE_ENVIRONMENT" default:"AzurePublicCloud" choices:"AzurePublicCloud,AzureUSGovernmentCloud,AzureChinaCloud" usage:"the Azure cloud"`
 	AuthorityHost   string  `flag:"azure-authority-host" env:"AZURE_AUTHORITY_HOST" usage:"URL of the Microsoft Entra authority; default that of -azure-environment"`
 	Endpoint        string  `flag:"azure-endpoint" env:"AZURE_RESOURCE_MANAGER_ENDPOINT" usage:"URL of the Azure Resource Manager; default that of -azure-environment"`
+	CAFile          string  `flag:"azure-ca-file" env:"AZURE_CA_FILE" usage:"certificate authorities, as PEM, to trust besides those of the system"`
 	DiskType        string  `flag:"azure-disk-type" env:"AZURE_DISK_TYPE" default:"StandardSSD_LRS" choices:"Standard_LRS,StandardSSD_LRS,Premium_LRS,StandardSSD_ZRS,Premium_ZRS" usage:"storage of the OS disk"`
 	DiskEncryption  string  `flag:"azure-disk-encryption" env:"AZURE_DISK_ENCRYPTION" default:"VMGuestStateOnly" choices:"VMGuestStateOnly,DiskWithVMGuestState,NonPersistedTPM" usage:"what of a confidential VM's disk is encrypted with the VM's key"`
 	Spot            bool    `flag:"azure-spot" env:"AZURE_SPOT" default:"false" usage:"make spot VMs, which are deleted when Azure evicts them"`

@@ -59,6 +59,8 @@ func TestSettings(t *testing.T) {
 		"environment":        {func(c *Config) { c.Environment = "AzureMoonCloud" }, "-azure-environment (AZURE_ENVIRONMENT)"},
 		"authority":          {func(c *Config) { c.AuthorityHost = "http://login.example" }, "-azure-authority-host (AZURE_AUTHORITY_HOST)"},
 		"endpoint":           {func(c *Config) { c.Endpoint = "management.example" }, "-azure-endpoint (AZURE_RESOURCE_MANAGER_ENDPOINT)"},
+		"no authorities":     {func(c *Config) { c.CAFile = "/absent" }, "-azure-ca-file (AZURE_CA_FILE)"},
+		"bad authorities":    {func(c *Config) { c.CAFile = file }, "-azure-ca-file (AZURE_CA_FILE)"},
 		"tag name":           {func(c *Config) { c.Tags = map[string]string{"a/b": "c"} }, "a/b"},
 		"tag value":          {func(c *Config) { c.Tags = map[string]string{"a": strings.Repeat("x", 257)} }, "257"},
 		"tags of one name":   {func(c *Config) { c.Tags = map[string]string{"Team": "a", "team": "b"} }, "Team and team"},

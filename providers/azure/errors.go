@@ -127,13 +127,13 @@ func classify(err error) error {
 	case errors.As(err, &known):
 		return fmt.Errorf("%w: %w", known.class(), err)
 	case errors.As(err, &credential):
-		class, text := credentialError(credential)
+		text, class := credentialError(credential)
 		return &told{class, shorter(err, credential, text), nil}
 	case errors.As(err, &refused):
 		a := answered(refused)
 		return &told{a.class(), shorter(err, refused, a.Error()), a}
 	case untrusted(err):
-		return fmt.Errorf("%w: %w; trust its certificate authority (SSL_CERT_FILE) or look at -azure-endpoint (AZURE_RESOURCE_MANAGER_ENDPOINT) and -azure-authority-host (AZURE_AUTHORITY_HOST)", provider.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w; trust its certificate authority with -azure-ca-file (AZURE_CA_FILE) or look at -azure-endpoint (AZURE_RESOURCE_MANAGER_ENDPOINT) and -azure-authority-host (AZURE_AUTHORITY_HOST)", provider.ErrUnavailable, err)
 	}
 	// What is left is the network or the context.
 	return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
@@ -197,15 +197,15 @@ func payload(r *http.Response) []byte {
 }
 
 // credentialError is about a token that the authority did not give.
-func credentialError(failed *azidentity.AuthenticationFailedError) (class error, text string) {
+func credentialError(failed *azidentity.AuthenticationFailedError) (text string, class error) {
 	response := failed.RawResponse
 	if response == nil {
 		// There was no answer: a file that cannot be read, or the network.
 		text := failed.Error()
 		if strings.Contains(text, "-azure-federated-token-file") {
-			return provider.ErrUnauthenticated, text
+			return text, provider.ErrUnauthenticated
 		}
-		return provider.ErrUnavailable, "no token: " + text
+		return "no token: " + text, provider.ErrUnavailable
 	}
 	var body struct {
 		Error       string `json:"error"`
@@ -216,8 +216,8 @@ func credentialError(failed *azidentity.AuthenticationFailedError) (class error,
 		class = provider.ErrUnavailable
 	}
 	first, _, _ := strings.Cut(body.Description, "\r\n")
-	return class, fmt.Sprintf("the authority gives no token: %d %s: %s; look at -clientid (AZURE_CLIENT_ID), -tenantid (AZURE_TENANT_ID), -secret (AZURE_CLIENT_SECRET), the federated credential of the application, and this machine's clock",
-		response.StatusCode, body.Error, first)
+	return fmt.Sprintf("the authority gives no token: %d %s: %s; look at -clientid (AZURE_CLIENT_ID), -tenantid (AZURE_TENANT_ID), -secret (AZURE_CLIENT_SECRET), the federated credential of the application, and this machine's clock",
+		response.StatusCode, body.Error, first), class
 }
 
 // said answers the status and code with which Azure refused, if it did.

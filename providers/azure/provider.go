@@ -4,6 +4,7 @@ package azure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -40,7 +41,13 @@ var (
 
 // New checks cfg. It sends nothing: a cloud that is down for a while must not
 // keep this process from starting. ConfigVerifier asks the cloud.
-func New(cfg Config) (*Provider, error) { return open(cfg, newTransport(), standard) }
+func New(cfg Config) (*Provider, error) {
+	transport, err := newTransport(cfg.CAFile)
+	if err != nil {
+		return nil, errors.Join(err, cfg.validate())
+	}
+	return open(cfg, transport, standard)
+}
 
 func open(cfg Config, transport *http.Transport, t tempo) (*Provider, error) {
 	if err := cfg.validate(); err != nil {

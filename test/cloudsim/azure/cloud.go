@@ -125,7 +125,7 @@ func (c *Cloud) Env(t testing.TB) []string {
 		"AZURE_AUTHORITY_HOST=" + c.Server.URL, "AZURE_RESOURCE_MANAGER_ENDPOINT=" + c.Server.URL,
 		"AZURE_SUBSCRIPTION_ID=" + SubscriptionID, "AZURE_RESOURCE_GROUP=" + ResourceGroup, "AZURE_REGION=" + Region,
 		"AZURE_SUBNET_ID=" + SubnetID, "AZURE_NSG_ID=" + SecurityGroupID, "AZURE_IMAGE_ID=" + ImageID, "AZURE_INSTANCE_SIZES=*",
-		"SSL_CERT_FILE=" + c.Server.CAFile,
+		"AZURE_CA_FILE=" + c.Server.CAFile,
 	}
 }
 
