@@ -62,7 +62,7 @@ func (p *Provider) tail(ctx context.Context, pool, name string, length uint64) (
 	if size > length+sizeSlack {
 		start = size - length - sizeSlack
 	}
-	data, err := p.hv.download(ctx, pool, name, start, 0) // to the end
+	data, err := p.toTheEnd(ctx, pool, name, start)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +71,21 @@ func (p *Provider) tail(ctx context.Context, pool, name string, length uint64) (
 		data = bytes.TrimPrefix(data, []byte(consoleHeader))
 	}
 	return data[max(0, len(data)-int(length)):], nil
+}
+
+// emptyReads is how often a daemon is asked again that answered nothing.
+const emptyReads = 3
+
+// toTheEnd reads a volume that is not empty. On a busy machine libvirt 9.0 now
+// and then ends a stream before its first byte, without an error.
+func (p *Provider) toTheEnd(ctx context.Context, pool, name string, start uint64) (data []byte, err error) {
+	for range emptyReads {
+		data, err = p.hv.download(ctx, pool, name, start, 0)
+		if err != nil || len(data) > 0 {
+			break
+		}
+	}
+	return data, err
 }
 
 // sizeSlack is more than what daemons add to the size of a file to fill up a

@@ -106,16 +106,43 @@ func (c *client) open(ctx context.Context) (*session, error) {
 	go func() { ready <- s.rpc.ConnectToURI(lv.ConnectURI(c.target.driver)) }()
 	select {
 	case err = <-ready:
+		close(ready)
 	case <-s.link.broken:
 		err = errBroken
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		s.link.Close()
+		closeAfter(s.link, ready)
 		return nil, fmt.Errorf("open %s at %s (-uri, LIBVIRT_URI): %w", c.target.driver, c.target, err)
 	}
 	return s, nil
+}
+
+// openGrace is how long a connection that nobody wants any more may take to be
+// ready.
+const openGrace = 250 * time.Millisecond
+
+// closeAfter closes a link when its opening has ended. go-libvirt sets itself
+// up in ConnectToURI without a lock, and a link that breaks at that moment is a
+// data race; a daemon that does not answer has not got so far.
+func closeAfter(l *link, ready <-chan error) {
+	select {
+	case <-ready:
+		l.Close()
+		return
+	default:
+	}
+	go func() {
+		grace := time.NewTimer(openGrace)
+		defer grace.Stop()
+		select {
+		case <-ready:
+		case <-l.broken:
+		case <-grace.C:
+		}
+		l.Close()
+	}()
 }
 
 // enter counts a call, or says that the session takes no more.
