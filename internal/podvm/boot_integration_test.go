@@ -411,9 +411,11 @@ func TestTwoBuildsAreByteEqual(t *testing.T) {
 	// The guest's own programs, compiled twice.
 	image, again := filepath.Join(t.TempDir(), "image"), filepath.Join(t.TempDir(), "elsewhere", "image")
 	for _, output := range []string{image, again} {
-		buildTestImage(t, output, "", Formats()...)
+		// Compute Engine's archive has a gibibyte of zeros, which take the race
+		// detector a minute; TestGoogleTarball makes two small ones.
+		buildTestImage(t, output, "", FormatInitramfs, FormatQcow2, FormatRaw, FormatVHD, FormatOVA)
 	}
-	for _, name := range []string{"vmlinux", "vmlinuz", "initrd.cpio", "podvm.raw", "podvm.qcow2", "podvm.vhd", "podvm.tar.gz", "podvm.ova", "manifest.json"} {
+	for _, name := range []string{"vmlinux", "vmlinuz", "initrd.cpio", "podvm.raw", "podvm.qcow2", "podvm.vhd", "podvm.ova", "manifest.json"} {
 		a, err := fileSHA256(filepath.Join(image, name))
 		if err != nil {
 			t.Fatal(err)
@@ -485,7 +487,7 @@ func TestBuildErrorsSayWhatToDo(t *testing.T) {
 		"no such package":  {Options{Formats: Formats(), KernelPackage: "linux-image-nosuch"}, "apt-get update"},
 		"not a package":    {Options{Formats: Formats(), KernelDeb: "/etc/hostname"}, "dpkg-deb"},
 		"programs missing": {Options{Formats: Formats(), Binaries: dir}, "has no podvm-init"},
-		"unknown format":   {Options{Formats: []string{"vhd"}}, "want one of"},
+		"unknown format":   {Options{Formats: []string{"vdi"}}, "want one of"},
 		"nothing to build": {Options{}, "no format"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -91,6 +91,7 @@ type builder struct {
 	cache   *packageCache
 	mtime   time.Time
 	work    string // scratch folder, removed at the end
+	gcpUnit int64  // gcpDiskUnit, less in tests
 	kernel  *kernel
 	tree    *rootfs
 	summary Summary
@@ -153,6 +154,7 @@ func newBuilder(opts Options) (*builder, error) {
 		cache:   &packageCache{dir: opts.Cache, log: opts.Log},
 		mtime:   mtime,
 		work:    work,
+		gcpUnit: gcpDiskUnit,
 	}, nil
 }
 

@@ -78,7 +78,7 @@ func (b *builder) writeTarball(_ context.Context, disk []byte, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	size := roundUp(int64(len(disk)), gcpDiskUnit)
+	size := roundUp(int64(len(disk)), b.gcpUnit)
 	archive := tar.NewWriter(packed)
 	err = archive.WriteHeader(&tar.Header{Format: tar.FormatGNU, Name: gcpDiskName, Mode: 0o644, Size: size, ModTime: b.mtime})
 	if err != nil {

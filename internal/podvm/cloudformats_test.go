@@ -27,7 +27,7 @@ func testDisk() []byte {
 }
 
 func testBuilder(t *testing.T) *builder {
-	return &builder{Options: Options{Output: t.TempDir(), Log: t.Logf}, mtime: time.Unix(defaultEpoch, 0), work: t.TempDir()}
+	return &builder{Options: Options{Output: t.TempDir(), Log: t.Logf}, mtime: time.Unix(defaultEpoch, 0), work: t.TempDir(), gcpUnit: 8 << 20}
 }
 
 // qemuImg asks an implementation that is not ours.
@@ -95,9 +95,14 @@ func TestVHDGeometry(t *testing.T) {
 
 func TestGoogleTarball(t *testing.T) {
 	b, disk := testBuilder(t), testDisk()
-	var out bytes.Buffer
-	if err := b.writeTarball(t.Context(), disk, &out); err != nil {
-		t.Fatal(err)
+	var out, again bytes.Buffer
+	for _, to := range []*bytes.Buffer{&out, &again} {
+		if err := b.writeTarball(t.Context(), disk, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(out.Bytes(), again.Bytes()) {
+		t.Error("two builds differ")
 	}
 	unpacked, err := gzip.NewReader(&out)
 	if err != nil {
@@ -105,7 +110,7 @@ func TestGoogleTarball(t *testing.T) {
 	}
 	archive := tar.NewReader(unpacked)
 	header, err := archive.Next()
-	if err != nil || header.Name != "disk.raw" || header.Size != 1<<30 || header.Format != tar.FormatGNU {
+	if err != nil || header.Name != "disk.raw" || header.Size != b.gcpUnit || header.Format != tar.FormatGNU {
 		t.Fatalf("first entry %+v, %v", header, err)
 	}
 	head := make([]byte, len(disk))
