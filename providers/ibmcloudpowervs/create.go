@@ -48,8 +48,8 @@ func nameOf(podName, key string) string {
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	p.calls.Add(1)
-	defer p.calls.Done()
+	call := p.began()
+	defer call.Done()
 	ctx, cancel := p.api.bound(ctx)
 	defer cancel()
 	if sandboxID == "" {
@@ -65,7 +65,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	}
 	var sending sync.WaitGroup
 	defer func() { // not before it is known what a request has made
-		p.calls.Go(func() { sending.Wait(); unlock() })
+		call.Go(func() { sending.Wait(); unlock() })
 	}()
 	made, err := p.findOrMake(ctx, sandboxID, body, &sending)
 	if err != nil {

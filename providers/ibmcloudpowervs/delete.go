@@ -13,8 +13,7 @@ import (
 // DeleteInstance implements provider.Provider. The VM's disk and interface go
 // with it.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	p.calls.Add(1)
-	defer p.calls.Done()
+	defer p.began().Done()
 	if instanceID == "" {
 		return fmt.Errorf("%w: delete instance: the id is empty", provider.ErrInvalidArgument)
 	}

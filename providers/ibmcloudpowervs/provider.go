@@ -21,7 +21,8 @@ type Provider struct {
 	cfg   Config
 	api   *client
 	locks keylock.Locks
-	calls sync.WaitGroup
+	mu    sync.Mutex
+	calls *sync.WaitGroup // those that Teardown waits for
 	// wait is how often it looks whether something is done.
 	wait poll.Pace
 }
@@ -43,15 +44,27 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{cfg: cfg, api: api, wait: poll.Pace{First: time.Second, Max: 5 * time.Second}}, nil
+	return &Provider{cfg: cfg, api: api, calls: new(sync.WaitGroup), wait: poll.Pace{First: time.Second, Max: 5 * time.Second}}, nil
 }
 
 // Teardown ends what goes on, and waits for it: what a creation has sent is
 // then made or not, and another provider sees it. VMs run on.
 func (p *Provider) Teardown() error {
 	p.api.close()
-	p.calls.Wait()
+	p.mu.Lock()
+	running := p.calls
+	p.calls = new(sync.WaitGroup)
+	p.mu.Unlock()
+	running.Wait()
 	return nil
+}
+
+// began counts a call until it is done.
+func (p *Provider) began() *sync.WaitGroup {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls.Add(1)
+	return p.calls
 }
 
 // GetInstance implements provider.Getter.

@@ -35,3 +35,14 @@ func Serve(t testing.TB, handler http.Handler) *Server {
 	}
 	return &Server{Server: s, CAFile: file}
 }
+
+// Guard holds requests back until open is called: a simulator that knows its
+// own address is complete only after Serve, and requests of other processes
+// know nothing of that.
+func Guard(handler http.Handler) (guarded http.Handler, open func()) {
+	ready := make(chan struct{})
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		<-ready
+		handler.ServeHTTP(out, r)
+	}), func() { close(ready) }
+}

@@ -102,7 +102,9 @@ func New(t testing.TB, o Options) *Cloud {
 		vms: map[string]*machine{}, nics: map[string]*networkNIC{}, ips: map[string]*address{}, disks: map[string]*disk{}, ops: map[string]*operation{},
 	}
 	c.disks[strings.ToLower(VolumeID)] = &disk{id: VolumeID}
-	c.Server = cloudsim.Serve(t, c.World.Handler(http.HandlerFunc(c.serve), action, refuse))
+	guarded, open := cloudsim.Guard(c.World.Handler(http.HandlerFunc(c.serve), action, refuse))
+	c.Server = cloudsim.Serve(t, guarded)
+	open()
 	t.Cleanup(c.close)
 	return c
 }

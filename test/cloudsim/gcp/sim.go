@@ -84,7 +84,9 @@ func New(t testing.TB, world *cloudsim.World) *Sim {
 		defer s.mu.Unlock()
 		s.closed = true
 	})
-	s.Server = cloudsim.Serve(t, world.Handler(http.HandlerFunc(s.serve), s.action, s.strike))
+	guarded, open := cloudsim.Guard(world.Handler(http.HandlerFunc(s.serve), s.action, s.strike))
+	s.Server = cloudsim.Serve(t, guarded)
+	open()
 	return s
 }
 

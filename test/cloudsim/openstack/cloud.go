@@ -70,8 +70,10 @@ func Start(t testing.TB) *Cloud {
 	c.computeRoutes()
 	c.networkRoutes()
 	c.imageRoutes()
-	c.Server = cloudsim.Serve(t, c.World.Handler(c.mux, c.action, c.refuse))
+	guarded, open := cloudsim.Guard(c.World.Handler(c.mux, c.action, c.refuse))
+	c.Server = cloudsim.Serve(t, guarded)
 	c.URL, c.CAFile = c.Server.URL+"/identity/v3", c.Server.CAFile
+	open()
 	return c
 }
 
