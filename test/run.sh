@@ -26,7 +26,7 @@ for p in "${all[@]}"; do
 done
 run() {
   "$tools/gotestsum" --format pkgname-and-test-fails -- \
-    -tags integration -race -shuffle=on -count=1 -timeout 25m "$@"
+    -tags integration -race -shuffle=on -count=1 -timeout 35m "$@"
 }
 status=0
 run -p 3 "${waiting[@]}" "${together[@]}" || status=1
