@@ -20,10 +20,11 @@ fi
 export CGO_ENABLED=0 GOFLAGS=-trimpath
 echo "lint: go vet"
 go vet -tags integration,bench ./...
-# The only package with code for cgo.
-CGO_ENABLED=1 go vet -tags integration ./provider/plugin
 echo "lint: staticcheck"
 "$tools/staticcheck" -tags integration,bench ./...
+echo "lint: provider/plugin, the only package with code for cgo"
+CGO_ENABLED=1 go vet -tags integration,bench ./provider/plugin
+CGO_ENABLED=1 "$tools/staticcheck" -tags integration,bench ./provider/plugin
 echo "lint: examples/libvirt-ext, a module of its own"
 if ! (cd examples/libvirt-ext && unset CGO_ENABLED && go list -deps ./... tool >/dev/null && go vet ./... && "$tools/staticcheck" ./...); then
   echo "lint: if Go asks for updates to that go.mod, run: make -C examples/libvirt-ext tidy" >&2

@@ -116,8 +116,11 @@ func (n *namespace) waitUnderlay(ctx context.Context, hostInterface string, cfg 
 // underlay is the VM's way to the node.
 func (n *namespace) underlay(hostInterface string, node netip.Addr) (*path, error) {
 	way, err := n.pathTo(node)
-	if err != nil || hostInterface == "" {
-		return way, err
+	if err != nil {
+		return nil, err
+	}
+	if hostInterface == "" {
+		return way, way.usable(node)
 	}
 	link, err := n.link(hostInterface)
 	if err != nil {
@@ -127,9 +130,17 @@ func (n *namespace) underlay(hostInterface string, node netip.Addr) (*path, erro
 		return nil, fmt.Errorf("-host-interface %s: the VM has no such interface", hostInterface)
 	}
 	if link.Attrs().Index == way.link {
-		return way, nil
+		return way, way.usable(node)
 	}
 	return n.pathVia(link, node)
+}
+
+// usable is an error while a tunnel cannot begin at the way's source.
+func (p *path) usable(dst netip.Addr) error {
+	if reaches(p.source, dst) {
+		return nil
+	}
+	return fmt.Errorf("no address to reach %s from: the kernel would take %s; look whether an address of the interface is tentative or failed (ip -6 address)", dst, p.source)
 }
 
 // pathVia uses the address of an interface that the route to dst does not

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -78,35 +77,16 @@ type path struct {
 	mtu int
 }
 
-// addressWait bounds the wait for a new IPv6 address: duplicate address
-// detection takes a second or two (RFC 4862, section 5.4), more on a busy
-// machine.
-const addressWait = 20 * time.Second
-
-// pathTo answers how packets get to dst. While the interface's IPv6 address is
-// tentative the kernel would send from another one, that of the link or even
-// ::1, and a tunnel from there carries nothing: pathTo waits for the address.
-func (n *namespace) pathTo(dst netip.Addr) (*path, error) {
-	for deadline := time.Now().Add(addressWait); ; time.Sleep(20 * time.Millisecond) {
-		way, err := n.pathNow(dst)
-		switch {
-		case err != nil:
-			return nil, err
-		case reaches(way.source, dst):
-			return way, nil
-		case time.Now().After(deadline):
-			return nil, fmt.Errorf("no address to reach %s from: the kernel would take %s; look whether an address of the interface is tentative or failed (ip -6 address)", dst, way.source)
-		}
-	}
-}
-
-// reaches says whether dst can answer to source.
+// reaches says whether dst can answer to source. While an interface's IPv6
+// address is tentative (RFC 4862, section 5.4) the kernel would send from
+// another one, that of the link or even ::1, and a tunnel from there carries
+// nothing, for ever.
 func reaches(source, dst netip.Addr) bool {
 	return source.IsValid() && !source.IsUnspecified() &&
 		(!source.IsLoopback() || dst.IsLoopback()) && (source.Is4() || !source.IsLinkLocalUnicast() || dst.IsLinkLocalUnicast())
 }
 
-func (n *namespace) pathNow(dst netip.Addr) (*path, error) {
+func (n *namespace) pathTo(dst netip.Addr) (*path, error) {
 	routes, err := n.RouteGet(net.IP(dst.AsSlice()))
 	if err != nil {
 		return nil, fmt.Errorf("no route to %s: %w", dst, err)
