@@ -177,7 +177,7 @@ func TestWithoutOnePermission(t *testing.T) {
 	for _, action := range policyActions(t) {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
-			c := newCloud(t, sim.Options{})
+			c := newCloud(t, sim.Options{HeldByAddress: true})
 			cfg := settings(c)
 			everything(t, c, cfg) // before, so that the tour itself is right
 			c.Deny(action)

@@ -155,7 +155,7 @@ func TestOrphan(t *testing.T) {
 	again := newProvider(t, settings(c))
 	match := map[string]string{provider.TagCluster: cloudsim.OwnerTags("")[provider.TagCluster]}
 	var list []provider.Instance
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if list, err = again.ListInstances(t.Context(), match); err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +367,7 @@ func TestForgottenToken(t *testing.T) {
 		t.Errorf("%d instances were made", n)
 	}
 	instances := 0
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		instances = 0
 		for _, r := range c.Own() {
 			if r.Kind == cloudsim.KindInstance {

@@ -114,16 +114,8 @@ func everything(t testing.TB, c *sim.Cloud, cfg Config) {
 // TestPolicy writes the policy in the overlay and on the page from the calls of
 // a tour.
 func TestPolicy(t *testing.T) {
-	c := newCloud(t, sim.Options{})
-	// Long enough for an address to be in use when its instance is deleted.
+	c := newCloud(t, sim.Options{HeldByAddress: true})
 	everything(t, c, settings(c))
-	// It is taken from what is in use, too.
-	p := newProvider(t, settings(c))
-	i := mustCreate(t, p, "policy", provider.InstanceTypeSpec{MultiNic: true})
-	time.Sleep(3 * time.Millisecond) // the address is associated
-	if err := p.DeleteInstance(t.Context(), i.ID); err != nil {
-		t.Error(err)
-	}
 	want := policyOf(t, slices.Sorted(maps.Keys(c.Calls())))
 	got, err := os.ReadFile(policyFile)
 	if err != nil && !os.IsNotExist(err) {

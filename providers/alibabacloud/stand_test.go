@@ -75,7 +75,7 @@ func mustCreate(t testing.TB, p *Provider, key string, spec provider.InstanceTyp
 // wantNothing waits until the cloud has nothing of ours any more.
 func wantNothing(t testing.TB, c *sim.Cloud) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); len(c.Own()) > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); len(c.Own()) > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond) // what the cloud has accepted to delete
 	}
 	for _, r := range c.Own() {

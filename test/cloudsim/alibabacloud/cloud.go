@@ -34,6 +34,10 @@ type Options struct {
 	// RemembersFailures makes the client token of a call that was refused
 	// unusable for others, as some clouds do.
 	RemembersFailures bool
+	// HeldByAddress lets an instance that is being deleted live until nobody's
+	// address is associated with it; otherwise its end lets them go, and whether
+	// somebody has to is a matter of time.
+	HeldByAddress bool
 	// MaxInstances and MaxAddresses are the account's quota; none by default.
 	MaxInstances, MaxAddresses int
 }

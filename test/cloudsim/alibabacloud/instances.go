@@ -296,12 +296,25 @@ func (c *Cloud) deleteInstance(p *parameters) (map[string]any, error) {
 		c.remove(i)
 		return map[string]any{}, nil
 	}
+	c.removeLater(i)
+	return map[string]any{}, nil
+}
+
+func (c *Cloud) removeLater(i *instance) {
 	time.AfterFunc(c.options.Lag, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if c.options.HeldByAddress && slices.ContainsFunc(slices.Collect(maps.Values(c.addresses)), i.holds) {
+			c.removeLater(i)
+			return
+		}
 		c.remove(i)
 	})
-	return map[string]any{}, nil
+}
+
+// holds says whether a is an address of i or of one of its interfaces.
+func (i *instance) holds(a *address) bool {
+	return a.holder != "" && (a.holder == i.id || slices.Contains(i.nics, a.holder))
 }
 
 type belonging struct{ kind, id string }
@@ -323,7 +336,7 @@ func (c *Cloud) remove(i *instance) {
 		c.World.Remove(r.kind, r.id)
 	}
 	for _, a := range c.addresses {
-		if a.holder != "" && (a.holder == i.id || slices.Contains(i.nics, a.holder)) {
+		if i.holds(a) {
 			a.let()
 		}
 	}

@@ -17,6 +17,8 @@ type operation struct {
 	status        string
 	code, message string
 	started       time.Time
+	// looked says that somebody asked how it goes.
+	looked bool
 }
 
 const (
@@ -60,6 +62,16 @@ func (c *Cloud) hurryNot(w http.ResponseWriter) {
 	}
 }
 
+// pending says whether o still goes on for whoever looks at it, which with
+// Options.RetryAfter it always does the first time: a machine so busy that the
+// operation is over by then must not change what a test sees. The caller holds
+// mu.
+func (c *Cloud) pending(o *operation) bool {
+	first := c.options.RetryAfter > 0 && !o.looked
+	o.looked = true
+	return o.status == inProgress || first
+}
+
 func (c *Cloud) pollOperation(k *call) *failure {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,28 +79,29 @@ func (c *Cloud) pollOperation(k *call) *failure {
 	if o == nil {
 		return fail(http.StatusNotFound, "NotFound", "The operation %s does not exist.", k.name())
 	}
-	if k.r.URL.Query().Get("monitor") == "true" {
-		return c.monitor(k, o)
-	}
-	body := map[string]any{"name": k.name(), "status": o.status, "startTime": o.started.UTC().Format(time.RFC3339Nano)}
-	if o.status == inProgress {
+	status := o.status
+	if c.pending(o) {
+		status = inProgress
 		c.hurryNot(k.w)
 	}
-	if o.code != "" {
+	if k.r.URL.Query().Get("monitor") == "true" {
+		return o.monitor(k.w, status)
+	}
+	body := map[string]any{"name": k.name(), "status": status, "startTime": o.started.UTC().Format(time.RFC3339Nano)}
+	if o.code != "" && status != inProgress {
 		body["error"] = map[string]any{"code": o.code, "message": o.message}
 	}
 	reply(k.w, http.StatusOK, body)
 	return nil
 }
 
-// monitor is the address in Location: 202 while it goes on.
-func (c *Cloud) monitor(k *call, o *operation) *failure {
-	switch o.status {
+// monitor answers for the address in Location: 202 while it goes on.
+func (o *operation) monitor(w http.ResponseWriter, status string) *failure {
+	switch status {
 	case inProgress:
-		c.hurryNot(k.w)
-		k.w.WriteHeader(http.StatusAccepted)
+		w.WriteHeader(http.StatusAccepted)
 	case succeeded:
-		k.w.WriteHeader(http.StatusOK)
+		w.WriteHeader(http.StatusOK)
 	default:
 		return &failure{http.StatusConflict, o.code, o.message}
 	}
