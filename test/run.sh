@@ -24,11 +24,25 @@ for p in "${all[@]}"; do
     *) together+=("$p") ;;
   esac
 done
+flaky=$(mktemp -d)
+trap 'rm -rf "$flaky"' EXIT
+# run AT_ONCE PACKAGE... tests packages. With OUTRIGGER_TEST_RERUNS=N up to five
+# failing tests are run again, up to N times; a data race never is forgiven.
 run() {
-  "$tools/gotestsum" --format pkgname-and-test-fails -- \
-    -tags integration -race -shuffle=on -count=1 -timeout 35m "$@"
+  local at_once=$1 again=()
+  shift
+  [ "${OUTRIGGER_TEST_RERUNS:-0}" = 0 ] || again=(
+    --rerun-fails="$OUTRIGGER_TEST_RERUNS" --rerun-fails-max-failures=5
+    --rerun-fails-abort-on-data-race --rerun-fails-report="$flaky/$at_once"
+  )
+  "$tools/gotestsum" --format pkgname-and-test-fails "${again[@]}" --packages="$*" -- \
+    -p "$at_once" -tags integration -race -shuffle=on -count=1 -timeout 35m
 }
 status=0
-run -p 3 "${waiting[@]}" "${together[@]}" || status=1
-[ ${#vms[@]} = 0 ] || run -p 2 "${vms[@]}" || status=1
+run 3 "${waiting[@]}" "${together[@]}" || status=1
+[ ${#vms[@]} = 0 ] || run 2 "${vms[@]}" || status=1
+if [ -n "$(cat "$flaky"/* 2>/dev/null)" ]; then
+  echo "test: these failed and were run again; those that passed then are flaky and want mending:"
+  cat "$flaky"/*
+fi
 exit $status
