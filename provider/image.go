@@ -4,8 +4,12 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -50,6 +54,25 @@ const (
 	FormatOVA   = "ova"
 )
 
+// Check says whether the cloud's name, the format and the architecture are such
+// that a provider may be asked.
+func (s ImageSource) Check() error {
+	formats := []string{FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA}
+	switch {
+	case s.Location == "":
+		return fmt.Errorf("%w: the location is empty: give a file or a URL", ErrInvalidArgument)
+	case s.Name == "":
+		return fmt.Errorf("%w: the name is empty: say what the cloud shall call the image", ErrInvalidArgument)
+	case !slices.Contains(formats, s.Format):
+		return fmt.Errorf("%w: format %q is none of %s", ErrInvalidArgument, s.Format, strings.Join(formats, ", "))
+	case !slices.Contains(imageArchs, s.Arch):
+		return fmt.Errorf("%w: architecture %q is none of %s", ErrInvalidArgument, s.Arch, strings.Join(imageArchs, ", "))
+	}
+	return nil
+}
+
+var imageArchs = []string{"amd64", "arm64", "s390x"}
+
 // ImageFormat answers the format that a location's ending tells, or
 // [ErrInvalidArgument].
 func ImageFormat(location string) (string, error) {
@@ -62,6 +85,76 @@ func ImageFormat(location string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w: the name %q does not tell the format: it ends in none of .qcow2, .raw, .img, .vhd, .tar.gz, .ova", ErrInvalidArgument, name)
+}
+
+// IsURL says whether the location is in an object store.
+func (s ImageSource) IsURL() bool { return strings.Contains(s.Location, "://") }
+
+// sectorSize is what the size of a disk is a multiple of.
+const sectorSize = 512
+
+// marks are what files of a format have, at an offset from their beginning or,
+// if it is negative, from their end.
+var marks = map[string]struct {
+	offset int64
+	text   string
+}{
+	FormatQcow2: {0, "QFI\xfb"}, FormatVHD: {-sectorSize, "conectix"}, FormatGCP: {0, "\x1f\x8b"}, FormatOVA: {257, "ustar"},
+}
+
+// CheckFile looks whether the location, unless it is a URL, is a file of the
+// format: [ErrNotFound] or [ErrInvalidArgument] is cheaper now than after an
+// upload.
+func (s ImageSource) CheckFile() error {
+	if s.IsURL() {
+		return nil
+	}
+	file, err := os.Open(s.Location)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: there is no file %s", ErrNotFound, s.Location)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%w: %s is no regular file", ErrInvalidArgument, s.Location)
+	case info.Size() == 0:
+		return fmt.Errorf("%w: %s is empty", ErrInvalidArgument, s.Location)
+	}
+	return s.checkContent(file, info.Size())
+}
+
+func (s ImageSource) checkContent(file io.ReaderAt, size int64) error {
+	is := FormatRaw
+	for format, mark := range marks {
+		at, data := mark.offset, make([]byte, len(mark.text))
+		if at < 0 {
+			at += size
+		}
+		if at < 0 {
+			continue
+		}
+		if n, _ := file.ReadAt(data, at); string(data[:n]) == mark.text {
+			is = format
+		}
+	}
+	_, marked := marks[s.Format]
+	switch {
+	case !marked && s.Format != FormatRaw:
+		return nil // a provider's own
+	case is != s.Format && is == FormatRaw:
+		return fmt.Errorf("%w: %s is no %s file: it lacks the mark of the format", ErrInvalidArgument, s.Location, s.Format)
+	case is != s.Format:
+		return fmt.Errorf("%w: %s is a %s file, not %s", ErrInvalidArgument, s.Location, is, s.Format)
+	case is == FormatRaw && size%sectorSize != 0:
+		return fmt.Errorf("%w: %s is no raw disk: its %d bytes are no multiple of %d", ErrInvalidArgument, s.Location, size, sectorSize)
+	}
+	return nil
 }
 
 // ImageProgress is how far an import is.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/provider"
 )
 
 // imageOptions are the flags of `image import`.
@@ -67,10 +69,16 @@ func (a *App) importImage(o imageOptions, location string, settings []string) er
 	if err != nil {
 		return err
 	}
-	args := []string{"--import", location, "--import-name", o.name, "--import-arch", o.arch}
-	if o.format != "" {
-		args = append(args, "--import-format", o.format)
+	if o.format == "" {
+		if o.format, err = provider.ImageFormat(location); err != nil {
+			return fmt.Errorf("%w; say it with --format", err)
+		}
 	}
+	source := provider.ImageSource{Name: o.name, Location: location, Format: o.format, Arch: o.arch}
+	if err := errors.Join(source.Check(), source.CheckFile()); err != nil {
+		return err
+	}
+	args := []string{"--import", location, "--import-name", o.name, "--import-arch", o.arch, "--import-format", o.format}
 	// The program removes what it has made when it is asked to end. Of a
 	// terminal's interrupt it learns by itself, and twice would be too often.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

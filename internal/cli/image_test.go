@@ -24,6 +24,12 @@ func TestImageImportRunsTheProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Chdir(dir)
+	for _, name := range []string{"a.img", "bad.raw"} {
+		if err := os.WriteFile(name, make([]byte, 512), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	code, stdout, stderr := outrigger("image", "import", "--provider", "mycloud", "--name", "podvm", "--format", "raw", "a.img", "--", "-region", "r")
 	if want := "--import a.img --import-name podvm --import-arch amd64 --import-format raw -region r\n"; code != 0 || stdout != want || stderr != "uploading\n" {
 		t.Errorf("code %d, stdout %q, stderr %q; want %q", code, stdout, stderr, want)
@@ -38,6 +44,10 @@ func TestImageImportUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--provider is missing":               {"--name", "n", "a.raw"},
 		"no program provider-nosuch":          {"--provider", "nosuch", "--name", "n", "a.raw"},
+		"there is no file":                    {"--provider", "nosuch", "--plugin", "/bin/true", "--name", "n", "gone.raw"},
+		"say it with --format":                {"--plugin", "/bin/true", "--name", "n", "a.vmdk"},
+		"is no qcow2 file":                    {"--plugin", "/bin/true", "--name", "n", "--format", "qcow2", "/etc/passwd"},
+		`architecture "mips" is none`:         {"--plugin", "/bin/true", "--name", "n", "--arch", "mips", "a.raw"},
 		`required flag(s) "name"`:             {"--provider", "nosuch", "a.raw"},
 		"requires at least 1 arg":             {"--provider", "nosuch", "--name", "n"},
 		"settings of the provider come after": {"--provider", "nosuch", "--name", "n", "a.raw", "b.raw"},

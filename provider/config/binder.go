@@ -115,13 +115,16 @@ func (b *Binder) Set(values Values) {
 
 // Values answers what was set, without defaults. The error is
 // [provider.ErrInvalidArgument] and names everything that is wrong or missing.
-func (b *Binder) Values() (Values, error) {
+func (b *Binder) Values() (Values, error) { return b.values(true) }
+
+// values answers what was set; what is missing is an error if complete.
+func (b *Binder) values(complete bool) (Values, error) {
 	var errs []error
 	for _, name := range sortedKeys(b.wrong) {
 		errs = append(errs, b.wrong[name])
 	}
 	for _, field := range b.schema.Fields {
-		if field.Required && b.given[field.Name] == "" && field.Default == "" && b.wrong[field.Name] == nil {
+		if complete && field.Required && b.given[field.Name] == "" && field.Default == "" && b.wrong[field.Name] == nil {
 			errs = append(errs, field.bad("it is required and not set"))
 		}
 	}

@@ -25,8 +25,9 @@ type Configurable interface {
 // Manager is a [Configurable] with a configuration struct.
 type Manager[C any] struct {
 	*Binder
-	name string
-	open func(C) (provider.Provider, error)
+	name  string
+	open  func(C) (provider.Provider, error)
+	relax func(*C)
 }
 
 // New answers the manager of a provider whose settings are the tagged fields
@@ -38,7 +39,15 @@ func New[C any](name string, open func(C) (provider.Provider, error)) *Manager[C
 	if err != nil {
 		panic("provider " + name + ": " + err.Error())
 	}
-	return &Manager[C]{NewBinder(Schema{name, fields}), name, open}
+	return &Manager[C]{Binder: NewBinder(Schema{name, fields}), name: name, open: open}
+}
+
+// ForImport makes imports of images need fewer settings than instances do:
+// whoever imports the first image has no image's id yet. relax fills in those
+// that an import does not use and that are not set. It answers m.
+func (m *Manager[C]) ForImport(relax func(*C)) *Manager[C] {
+	m.relax = relax
+	return m
 }
 
 // LoadEnv fills from the environment what no flag has set.
@@ -48,6 +57,27 @@ func (m *Manager[C]) LoadEnv() { m.Binder.LoadEnv(os.Getenv) }
 func (m *Manager[C]) NewProvider() (provider.Provider, error) {
 	c, err := m.Config()
 	if err != nil {
+		return nil, err
+	}
+	return m.open(c)
+}
+
+// NewImporter opens the provider for the import of an image. The provider may
+// make no instances.
+func (m *Manager[C]) NewImporter() (provider.Provider, error) {
+	if m.relax == nil {
+		return m.NewProvider()
+	}
+	var c C
+	values, err := m.values(false)
+	if err == nil {
+		err = decode(&c, m.schema, values)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.relax(&c)
+	if err := Check(c); err != nil {
 		return nil, err
 	}
 	return m.open(c)
@@ -64,7 +94,7 @@ func (m *Manager[C]) Config() (C, error) {
 }
 
 // Fresh answers another manager with nothing set.
-func (m *Manager[C]) Fresh() Configurable { return New(m.name, m.open) }
+func (m *Manager[C]) Fresh() Configurable { return New(m.name, m.open).ForImport(m.relax) }
 
 // Defaults answers C with every default filled in. It panics when the tags
 // are wrong, as [New] does.

@@ -55,7 +55,7 @@ func (c *command) runCheck() error {
 
 // verify spares the checks a configuration that makes all of them fail.
 func (c *command) verify(ctx context.Context) error {
-	p, err := c.open(ctx)
+	p, err := c.open(ctx, c.Cloud.NewProvider)
 	if err != nil {
 		return err
 	}

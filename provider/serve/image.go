@@ -11,16 +11,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/outrigger/outrigger/provider"
-)
-
-var (
-	imageFormats = []string{provider.FormatQcow2, provider.FormatRaw, provider.FormatVHD, provider.FormatGCP, provider.FormatOVA}
-	imageArchs   = []string{"amd64", "arm64", "s390x"}
 )
 
 // validateImage completes what --import and the flags with it say.
@@ -36,7 +29,7 @@ func (c *command) validateImage(asked bool) error {
 	case i.Name == "":
 		return errors.New("--import needs --import-name")
 	}
-	if !strings.Contains(i.Location, "://") {
+	if !i.IsURL() {
 		path, err := filepath.Abs(i.Location)
 		if err != nil {
 			return err
@@ -49,28 +42,40 @@ func (c *command) validateImage(asked bool) error {
 			return fmt.Errorf("%w; say it with --import-format", err)
 		}
 	}
-	i.Arch = cmp.Or(i.Arch, imageArchs[0])
-	switch {
-	case !slices.Contains(imageFormats, i.Format):
-		return fmt.Errorf("--import-format %q is none of %s", i.Format, strings.Join(imageFormats, ", "))
-	case !slices.Contains(imageArchs, i.Arch):
-		return fmt.Errorf("--import-arch %q is none of %s", i.Arch, strings.Join(imageArchs, ", "))
+	i.Arch = cmp.Or(i.Arch, "amd64")
+	if err := i.Check(); err != nil {
+		return fmt.Errorf("--import: %w", err)
 	}
 	return nil
+}
+
+// importer opens the provider. One that can do with fewer settings than those
+// of instances says so (package config).
+func (c *command) importer(ctx context.Context) (provider.Provider, error) {
+	open := c.Cloud.NewProvider
+	if m, ok := c.Cloud.(interface {
+		NewImporter() (provider.Provider, error)
+	}); ok {
+		open = m.NewImporter
+	}
+	return c.open(ctx, open)
 }
 
 // importImage writes the id of the new image to standard output and what goes
 // on to standard error.
 func (c *command) importImage() error {
+	if err := c.image.CheckFile(); err != nil {
+		return fmt.Errorf("--import: %w", err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	p, err := c.open(ctx)
+	p, err := c.importer(ctx)
 	if err != nil {
 		return err
 	}
 	importer, ok := provider.As[provider.ImageImporter](p)
 	if !ok {
-		err := fmt.Errorf("%w: provider %s imports no images: its page says how to do it by hand", provider.ErrUnimplemented, c.Name)
+		err := fmt.Errorf("%w: provider %s imports no images; how to bring one in is on its page, docs/providers/%[2]s.md", provider.ErrUnimplemented, c.Name)
 		return errors.Join(err, p.Teardown())
 	}
 	id, err := importer.ImportImage(ctx, c.image, progressTo(c.Stderr))

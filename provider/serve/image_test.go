@@ -5,6 +5,7 @@ package serve_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,6 +35,10 @@ func TestImport(t *testing.T) {
 		return importing{cloud}, err
 	})
 	dir := "--modern-dir=" + t.TempDir()
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("podvm.qcow2", []byte("QFI\xfb"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	code, stdout, stderr := run(manager, "--import", "podvm.qcow2", "--import-name", "podvm", dir)
 	path, err := filepath.Abs("podvm.qcow2")
 	if err != nil {
@@ -53,5 +58,40 @@ func TestImport(t *testing.T) {
 	code, _, stderr = run(modern(), "--import", "podvm.qcow2", "--import-name", "podvm", dir)
 	if code != 1 || !strings.Contains(stderr, "imports no images") {
 		t.Errorf("a provider that cannot: code %d, stderr %q", code, stderr)
+	}
+}
+
+// TestImportOfNoFile: the file is looked at before anybody logs in.
+func TestImportOfNoFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("podvm.qcow2", make([]byte, 512), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for location, want := range map[string]string{
+		"gone.qcow2": "there is no file", "podvm.qcow2": "lacks the mark of the format", "podvm.vmdk": "say it with --import-format",
+	} {
+		code, _, stderr := run(modern(), "--import", location, "--import-name", "podvm")
+		if code == 0 || !strings.Contains(stderr, want) || strings.Contains(stderr, "modern-dir") {
+			t.Errorf("%s: code %d, stderr %q; want %q", location, code, stderr, want)
+		}
+	}
+}
+
+// TestImportNeedsFewerSettings: who imports the first image has no image's id.
+func TestImportNeedsFewerSettings(t *testing.T) {
+	type needy struct {
+		Image  string `flag:"needy-image" required:"true" usage:"image"`
+		Region string `flag:"needy-region" required:"true" usage:"region"`
+	}
+	manager := config.New("needy", func(s needy) (provider.Provider, error) {
+		cloud, err := fake.New(fake.Options{Dir: t.TempDir()})
+		return importing{cloud}, err
+	}).ForImport(func(s *needy) { s.Image = "none" })
+	code, _, stderr := run(manager, "--import", "oss://bucket/podvm.qcow2", "--import-name", "podvm")
+	if code == 0 || !strings.Contains(stderr, "-needy-region: it is required") || strings.Contains(stderr, "needy-image") {
+		t.Errorf("without a region: code %d, stderr %q", code, stderr)
+	}
+	if code, _, stderr := run(manager, "--import", "oss://bucket/podvm.qcow2", "--import-name", "podvm", "--needy-region=r"); code != 0 {
+		t.Errorf("code %d, stderr %q", code, stderr)
 	}
 }

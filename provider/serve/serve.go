@@ -145,7 +145,7 @@ func (c *command) serveSocket() error {
 	slog.SetDefault(log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	p, err := c.open(ctx)
+	p, err := c.open(ctx, c.Cloud.NewProvider)
 	if err != nil {
 		return err
 	}
@@ -160,14 +160,14 @@ func (c *command) serveSocket() error {
 
 // open makes the provider of our flags and environment. NewProvider has no
 // context, but a signal must end the program all the same.
-func (c *command) open(ctx context.Context) (provider.Provider, error) {
+func (c *command) open(ctx context.Context, open func() (provider.Provider, error)) (provider.Provider, error) {
 	type result struct {
 		provider provider.Provider
 		err      error
 	}
 	opened := make(chan result, 1)
 	go func() {
-		p, err := c.Cloud.NewProvider()
+		p, err := open()
 		opened <- result{p, err}
 	}()
 	select {

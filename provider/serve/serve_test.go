@@ -87,8 +87,8 @@ func TestWrongUsage(t *testing.T) {
 		"--import needs --import-name":                 {"--import", "a.qcow2", dir},
 		"go with --import":                             {"--import-name", "a", dir},
 		"say it with --import-format":                  {"--import", "a", "--import-name", "a", dir},
-		`--import-format "vdi" is none of qcow2`:       {"--import", "a", "--import-name", "a", "--import-format", "vdi", dir},
-		`--import-arch "i386" is none of amd64`:        {"--import", "a.raw", "--import-name", "a", "--import-arch", "i386", dir},
+		`format "vdi" is none of qcow2`:                {"--import", "a", "--import-name", "a", "--import-format", "vdi", dir},
+		`architecture "i386" is none of amd64`:         {"--import", "a.raw", "--import-name", "a", "--import-arch", "i386", dir},
 		"--import and --schema exclude each other":     {"--schema", "--import", "a.raw"},
 	} {
 		code, stdout, stderr := run(modern(), args...)

@@ -132,7 +132,7 @@ func (p *program) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.exited:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the program does not end: %s", p.stderr.String())
 	}
 	return p.ProcessState.ExitCode()
@@ -140,7 +140,7 @@ func (p *program) code(t *testing.T) int {
 
 func (p *program) waitForLog(t *testing.T, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.stderr.String(), text); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(p.stderr.String(), text); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %s in the log within 20 s: %s", text, p.stderr.String())
 		}
@@ -155,7 +155,7 @@ func dial(t *testing.T, socket string) (*grpc.ClientConn, wire.About) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	waitForServer(t, socket)
 	about, err := wire.Info(ctx, conn)
@@ -169,7 +169,7 @@ func dial(t *testing.T, socket string) (*grpc.ClientConn, wire.About) {
 // there and nobody does.
 func waitForServer(t *testing.T, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		conn, err := net.Dial("unix", path)
 		if err == nil {
 			conn.Close()
@@ -183,7 +183,7 @@ func waitForServer(t *testing.T, path string) {
 
 func waitForFile(t *testing.T, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		if _, err := os.Lstat(path); err == nil {
 			return
 		}
