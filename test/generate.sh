@@ -28,6 +28,10 @@ header=$(mktemp)
 echo "// $spdx" >"$header"
 controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
   output:object:dir="$out/api/peerpod/v1alpha1" output:crd:dir="$out/deploy/base/crd"
+crds=$out/config/crd/bases
+controller-gen object:headerFile="$header" paths=./api/infrastructure/v1beta2 output:object:dir="$out/api/infrastructure/v1beta2"
+controller-gen crd paths=./api/infrastructure/... output:crd:dir="$crds"
+sed -i "1i # $spdx" "$crds"/*.yaml
 rm -f "$header"
 sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml"
 
