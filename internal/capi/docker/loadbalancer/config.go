@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loadbalancer is the default load balancer of a control plane: a TCP
+// proxy that is one static program. Its configuration is HAProxy's, of which it
+// understands what [Config.HAProxy] writes, so that an image with HAProxy takes
+// its place without anybody noticing.
+package loadbalancer
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// ConfigPath is where images of HAProxy look for the configuration.
+const ConfigPath = "/usr/local/etc/haproxy/haproxy.cfg"
+
+// Config is what is balanced over what.
+type Config struct {
+	// Port is listened on, on all addresses.
+	Port     int
+	Backends []Backend
+}
+
+// Backend is a server of the API.
+type Backend struct {
+	// Name and Host are those of a container: the engine's DNS knows it.
+	Name, Host string
+	Port       int
+}
+
+// Address is what is dialled.
+func (b Backend) Address() string { return net.JoinHostPort(b.Host, strconv.Itoa(b.Port)) }
+
+// preamble works without privileges and before any backend has a name. The
+// engine's DNS is at 127.0.0.11 in every container of a network that is not the
+// default one. Watches of the API are silent for long: hence the hour.
+const preamble = `global
+  log stdout format raw local0 notice
+  maxconn 20000
+resolvers engine
+  nameserver dns 127.0.0.11:53
+  hold valid 2s
+  hold nx 1s
+  hold obsolete 2s
+defaults
+  mode tcp
+  log global
+  option dontlognull
+  option redispatch
+  retries 3
+  timeout connect 5s
+  timeout client 1h
+  timeout server 1h
+  default-server inter 1s fall 2 rise 1 resolvers engine resolve-prefer ipv4 init-addr last,libc,none
+`
+
+// HAProxy is the configuration as a file of HAProxy 2.2 and later.
+func (c Config) HAProxy() string {
+	var s strings.Builder
+	s.WriteString(preamble)
+	fmt.Fprintf(&s, "frontend control-plane\n  bind *:%d\n  default_backend control-plane\nbackend control-plane\n  balance roundrobin\n", c.Port)
+	for _, b := range c.Backends {
+		fmt.Fprintf(&s, "  server %s %s check\n", b.Name, b.Address())
+	}
+	return s.String()
+}
+
+var word = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
+
+// Parse reads what HAProxy wrote. Lines that say nothing about addresses are
+// HAProxy's alone.
+func Parse(r io.Reader) (Config, error) {
+	var c Config
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		if err := c.line(strings.Fields(lines.Text())); err != nil {
+			return Config{}, fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return Config{}, err
+	}
+	if c.Port == 0 {
+		return Config{}, fmt.Errorf("there is no line \"bind *:PORT\"")
+	}
+	return c, nil
+}
+
+func (c *Config) line(words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	switch words[0] {
+	case "bind":
+		return c.bind(words[1:])
+	case "server":
+		return c.server(words[1:])
+	}
+	return nil
+}
+
+func (c *Config) bind(words []string) error {
+	if len(words) == 0 || c.Port != 0 {
+		return fmt.Errorf("one bind with one address is expected")
+	}
+	text, ok := strings.CutPrefix(words[0], "*:")
+	port, err := strconv.ParseUint(text, 10, 16)
+	if !ok || err != nil || port == 0 {
+		return fmt.Errorf("bind %s: not *:PORT", words[0])
+	}
+	c.Port = int(port)
+	return nil
+}
+
+func (c *Config) server(words []string) error {
+	if len(words) < 2 || !word.MatchString(words[0]) {
+		return fmt.Errorf("server: a name and HOST:PORT are expected")
+	}
+	host, text, err := net.SplitHostPort(words[1])
+	if err != nil {
+		return fmt.Errorf("server %s: %w", words[0], err)
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 || !word.MatchString(host) {
+		return fmt.Errorf("server %s: %q is not HOST:PORT", words[0], words[1])
+	}
+	c.Backends = append(c.Backends, Backend{Name: words[0], Host: host, Port: int(port)})
+	return nil
+}

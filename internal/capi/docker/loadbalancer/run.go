@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loadbalancer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+)
+
+// Run serves as the file at path says, and follows it as it changes: signals
+// only make that faster. A file that is wrong changes nothing. It answers when
+// ctx ends, or when the port cannot be had: then the container's restart policy
+// tries again.
+func Run(ctx context.Context, path string, again <-chan os.Signal, log *slog.Logger) error {
+	text, c, err := load(path)
+	if err != nil {
+		return err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf(":%d", c.Port))
+	if err != nil {
+		return err
+	}
+	p := &Proxy{Log: log}
+	p.Use(ctx, c.Backends)
+	log.Info("serving", "port", c.Port, "backends", len(c.Backends))
+	go follow(ctx, p, path, text, again)
+	return p.Serve(ctx, l)
+}
+
+func load(path string) ([]byte, Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, Config{}, err
+	}
+	c, err := Parse(bytes.NewReader(text))
+	if err != nil {
+		return text, Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, c, nil
+}
+
+// followEvery is how often the file is looked at.
+const followEvery = 500 * time.Millisecond
+
+func follow(ctx context.Context, p *Proxy, path string, last []byte, again <-chan os.Signal) {
+	tick := time.NewTicker(followEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again:
+		case <-tick.C:
+		}
+		text, c, err := load(path)
+		if bytes.Equal(text, last) {
+			continue
+		}
+		last = text
+		if err != nil {
+			p.Log.Error("the configuration stays as it was", "error", err)
+			continue
+		}
+		p.Use(ctx, c.Backends)
+		p.Log.Info("reloaded", "backends", len(c.Backends))
+	}
+}

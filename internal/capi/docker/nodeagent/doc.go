@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeagent is what runs in a container that is a machine of a cluster:
+// its first process, which starts the machine's services and brings up
+// Kubernetes as the bootstrap data say. It understands of cloud-config what
+// bootstrap providers write (write_files, bootcmd, runcmd), and Ignition 2 and 3
+// (files, directories, links, units).
+//
+// The manager of clusters only leaves files in [Dir] and reads [State]: what was
+// begun goes on without it, and after a restart of the container where it was.
+package nodeagent
+
+import "path/filepath"
+
+// Dir is the agent's folder in the machine. It is on the machine's volume, so
+// that it outlives restarts.
+const Dir = "/var/lib/node-agent"
+
+// Files in Dir.
+const (
+	// UserDataFile holds the bootstrap data. It has secrets, and is removed
+	// when they are used.
+	UserDataFile = "user-data"
+	// SeedFile is a [Seed].
+	SeedFile = "seed.json"
+	// StateFile is the agent's journal, a [State].
+	StateFile = "state.json"
+	// ImagesDir has the images that are copied into the machine.
+	ImagesDir = "images"
+)
+
+// ConfigDir has what the image wants of the agent: services/*.json, each a
+// [Service], and settings.json, a [Settings].
+const ConfigDir = "/etc/node-agent"
+
+// Formats of bootstrap data.
+const (
+	FormatCloudConfig = "cloud-config"
+	FormatIgnition    = "ignition"
+)
+
+// Seed says what a machine is to become.
+type Seed struct {
+	// Format of the bootstrap data.
+	Format string `json:"format"`
+	// Hostname is the machine's name, and InstanceID its identity.
+	Hostname   string `json:"hostname"`
+	InstanceID string `json:"instanceID"`
+	ProviderID string `json:"providerID"`
+	// Images is how many files are coming into ImagesDir: 0.tar, 1.tar and so
+	// on, each complete when there is a 0.ready beside it.
+	Images int `json:"images,omitempty"`
+}
+
+// Settings are the image's.
+type Settings struct {
+	// ImportImage is the command that brings the image in a file into the
+	// machine's container runtime; the file's name is added. It is repeated for
+	// a while, since the runtime may still be starting.
+	ImportImage []string `json:"importImage,omitempty"`
+	// Reset is the command that makes a bootstrap that was interrupted
+	// repeatable, such as kubeadm reset. Everything begins anew after it.
+	// Without one the command that was interrupted is run once more.
+	Reset []string `json:"reset,omitempty"`
+}
+
+// Phases of a bootstrap.
+const (
+	PhaseRunning = "Running"
+	PhaseDone    = "Done"
+	PhaseFailed  = "Failed"
+)
+
+// State is how far the bootstrap is. It is written before a step begins and
+// after it has ended.
+type State struct {
+	Phase string `json:"phase"`
+	// Done is the number of steps that have ended, and Total that of all.
+	Done  int `json:"done"`
+	Total int `json:"total"`
+	// Step is the name of the step that was begun last.
+	Step string `json:"step,omitempty"`
+	// Message says why it failed. It quotes neither commands nor their output,
+	// which may hold secrets.
+	Message string `json:"message,omitempty"`
+	// Ignored are parts of the bootstrap data that the agent does not do.
+	Ignored []string `json:"ignored,omitempty"`
+	// UserData is the SHA-256 of the bootstrap data that this is about.
+	UserData string `json:"userData"`
+}
+
+// inDir is a file of Dir below a root.
+func inDir(root, name string) string { return filepath.Join(root, Dir, name) }

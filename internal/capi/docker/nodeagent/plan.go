@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeagent
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Plan is what bootstrap data ask for, in the order in which it is done.
+type Plan struct {
+	Early    [][]string // before there are files
+	Files    []File
+	Commands [][]string
+	// Ignored are the parts that are not done.
+	Ignored []string
+}
+
+// File is one of the machine's: a regular file, a folder, or a link to Target.
+type File struct {
+	Path    string
+	Content []byte
+	Mode    fs.FileMode
+	// Owner is USER, USER:GROUP or numbers; empty is root.
+	Owner  string
+	Append bool
+	Dir    bool
+	Target string
+}
+
+// Parse reads bootstrap data. Errors never quote content.
+func Parse(data []byte, seed Seed) (*Plan, error) {
+	switch seed.Format {
+	case FormatCloudConfig, "":
+		return parseCloudConfig(data, seed)
+	case FormatIgnition:
+		return parseIgnition(data)
+	}
+	return nil, fmt.Errorf("bootstrap data of format %q: known are %s and %s", seed.Format, FormatCloudConfig, FormatIgnition)
+}
+
+// check refuses what would be written somewhere by chance.
+func (f File) check() error {
+	if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) == "/" {
+		return fmt.Errorf("path %q is not that of a file", f.Path)
+	}
+	return nil
+}
+
+// write makes the file below root. It may be repeated.
+func (f File) write(root string) error {
+	at := filepath.Join(root, f.Path)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case f.Dir:
+		err = os.MkdirAll(at, f.Mode)
+	case f.Target != "":
+		return replaceLink(f.Target, at)
+	case f.Append:
+		err = f.appendTo(at)
+	default:
+		err = replaceFile(at, f.Content, f.Mode)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(at, f.Mode); err != nil {
+		return err
+	}
+	return f.chown(root, at)
+}
+
+// appendTo adds the content unless the file ends with it: then an attempt that
+// was interrupted has added it.
+func (f File) appendTo(at string) error {
+	old, err := os.ReadFile(at)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if strings.HasSuffix(string(old), string(f.Content)) {
+		return nil
+	}
+	return replaceFile(at, append(old, f.Content...), f.Mode)
+}
+
+func replaceLink(target, at string) error {
+	if err := os.Remove(at); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return os.Symlink(target, at)
+}
+
+// replaceFile writes a file at once or not at all, also when the machine is
+// switched off.
+func replaceFile(at string, content []byte, mode fs.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(at), ".node-agent-*") // readable by root alone
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(content)
+	if err == nil {
+		err = tmp.Chmod(mode)
+	}
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if closing := tmp.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), at)
+}
+
+func (f File) chown(root, at string) error {
+	if f.Owner == "" {
+		return nil
+	}
+	name, group, _ := strings.Cut(f.Owner, ":")
+	uid, gid, err := numbers(name, group)
+	if err != nil {
+		return fmt.Errorf("owner of %s: %w", f.Path, err)
+	}
+	if uid == os.Getuid() && gid == os.Getgid() {
+		return nil
+	}
+	return os.Chown(at, uid, gid)
+}
+
+// numbers are those of a user and of a group, which by default is the user's.
+func numbers(name, group string) (uid, gid int, err error) {
+	if name == "root" {
+		name = "0" // also where there is no /etc/passwd
+	}
+	if uid, err = strconv.Atoi(name); err != nil {
+		found, err := user.Lookup(name)
+		if err != nil {
+			return 0, 0, err
+		}
+		uid, _ = strconv.Atoi(found.Uid)
+		gid, _ = strconv.Atoi(found.Gid)
+	}
+	switch {
+	case group == "":
+		return uid, gid, nil
+	case group == "root":
+		return uid, 0, nil
+	}
+	if gid, err = strconv.Atoi(group); err == nil {
+		return uid, gid, nil
+	}
+	found, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, 0, err
+	}
+	gid, err = strconv.Atoi(found.Gid)
+	return uid, gid, err
+}
