@@ -389,7 +389,7 @@ func TestNothingGrows(t *testing.T) {
 	fds, goroutines := p.count()
 	round(1)
 	var nowFDs, nowGoroutines int
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if nowFDs, nowGoroutines = p.count(); nowFDs <= fds && nowGoroutines <= goroutines {
 			break
 		}

@@ -152,7 +152,7 @@ func startServer(t *testing.T, socket, dir string) {
 			t.Errorf("the server ended: %v\n%s", err, log.String())
 		}
 	})
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(time.Minute); ; {
 		if _, err := os.Stat(socket); err == nil {
 			return
 		}

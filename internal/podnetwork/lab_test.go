@@ -138,7 +138,7 @@ func (n *testNS) settle() {
 		return n.run("", "ip", "-o", "-6", "addr", "show", "tentative") != "" ||
 			strings.Contains(n.run("", "ip", "-o", "link", "show", "up"), "NO-CARRIER")
 	}
-	for deadline := time.Now().Add(20 * time.Second); unsettled(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); unsettled(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			n.t.Fatal("interfaces do not settle")
 		}

@@ -368,7 +368,7 @@ func TestVolumesAreCopiedAgain(t *testing.T) {
 	}
 	writeVersion(t, dir, "..2", "new")
 	os.RemoveAll(filepath.Join(dir, "..1"))
-	for deadline := time.Now().Add(30 * time.Second); link() != "..2"; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); link() != "..2"; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the link in the guest is %q", link())
 		}

@@ -59,7 +59,7 @@ func (c *containerdEvents) Forward(_ context.Context, req *eventsapi.ForwardRequ
 // wait blocks until check holds.
 func (c *containerdEvents) wait(t *testing.T, what string, check func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		c.mu.Lock()
 		ok, came := check(), c.came
@@ -279,7 +279,7 @@ func (f *fifos) read(path string) string {
 		f.t.Fatal(err)
 	}
 	defer file.Close()
-	file.SetReadDeadline(time.Now().Add(30 * time.Second))
+	file.SetReadDeadline(time.Now().Add(time.Minute))
 	data, err := io.ReadAll(file)
 	if err != nil {
 		f.t.Fatal(err)

@@ -312,7 +312,7 @@ func TestDeletedWhileMade(t *testing.T) {
 // waitFor waits for a call and answers the instance that there is then.
 func (s *stand) waitFor(t *testing.T, action string) string {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if s.World.Calls()[action] == 0 {
 			continue
 		}

@@ -125,7 +125,7 @@ func (s *stand) leaks() ([]string, error) {
 
 func (s *stand) wantNothing(t testing.TB) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		left, _ := s.leaks()
 		if len(left) == 0 {

@@ -194,7 +194,7 @@ func TestFailedBuild(t *testing.T) {
 
 func (s *stand) awaitNothing(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); len(s.World.Own()) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(s.World.Own()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("left behind: %v", s.World.Own())
 		}
@@ -252,7 +252,7 @@ func TestDeleteDuringCreate(t *testing.T) {
 	defer cancel()
 	_, _ = p.CreateInstance(ctx, "pod", "key", userData, spec("key")) // given up
 	list, err := p.ListInstances(t.Context(), cloudsim.OwnerTags("key"))
-	for deadline := time.Now().Add(20 * time.Second); err == nil && len(list) == 0 && len(s.World.Own()) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); err == nil && len(list) == 0 && len(s.World.Own()) > 0 && time.Now().Before(deadline); {
 		list, err = p.ListInstances(t.Context(), cloudsim.OwnerTags("key"))
 	}
 	if err != nil {

@@ -67,7 +67,7 @@ func pluginRSS(t *testing.T, program string) int64 {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if _, err = wire.Info(t.Context(), conn); err == nil {
 			return rss(t, cmd.Process.Pid)
 		}

@@ -90,7 +90,7 @@ func TestRemoveWithoutAListKeepsThePeerPod(t *testing.T) {
 	s.cloud.Inject(fake.Unauthenticated(fake.OpList).Repeated(3))
 	s.delete(pp)
 	var err error
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		if _, err = s.reconcile(pp); err != nil {
 			break

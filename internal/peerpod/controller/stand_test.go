@@ -181,7 +181,7 @@ func (s *stand) reconcile(pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 // queued for it any more.
 func (s *stand) settle(pp *v1alpha1.PeerPod) {
 	s.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		if _, err := s.reconcile(pp); err != nil {
 			s.t.Fatal(err)

@@ -374,7 +374,7 @@ func TestStartTriesUntilThereIsARegistration(t *testing.T) {
 	s := newStand(t)
 	k := s.replica(true)
 	k.Period = time.Millisecond
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	ended := make(chan error)
 	go func() { ended <- k.Start(ctx) }()
 	if err := s.client.Create(ctx, registered()); err != nil {

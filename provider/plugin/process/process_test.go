@@ -212,7 +212,7 @@ func TestRestartsAtOnce(t *testing.T) {
 
 func (p *plugin) until(t *testing.T, done func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !done() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain; log:\n%s", p.log)
@@ -287,7 +287,7 @@ func TestDiesWithItsHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for running(pid) {
 		if time.Now().After(deadline) {
 			t.Fatal("the plugin outlives its host")

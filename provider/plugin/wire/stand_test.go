@@ -147,7 +147,7 @@ func (e *events) all() []string {
 // eventually asks again until condition holds.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !condition() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 10 s: %s", what)
@@ -162,7 +162,7 @@ func within[T any](t testing.TB, what string, from <-chan T) T {
 	select {
 	case value := <-from:
 		return value
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("not within 10 s: %s", what)
 		panic("unreachable")
 	}
