@@ -13,12 +13,12 @@ var storage = []scenario{
 // memory, where their limit holds.
 func emptyDirs(t *testing.T, s *suite) {
 	const mounts = `volumeMounts: [{name: disk, mountPath: /disk}, {name: memory, mountPath: /memory}]`
+	// Without head's own words: standard error is another stream, which comes
+	// into the log when it does.
 	p := s.pod("emptydir", `until test -e /disk/done; do sleep 0.1; done; cat /disk/file /memory/file; grep -c ' /memory tmpfs ' /proc/mounts
 		head -c 16000000 /dev/zero >/memory/much 2>/dev/null || echo limited; stat -c %a /disk`).container(mounts).
 		beside("writer", "echo on disk >/disk/file; echo in memory >/memory/file; touch /disk/done", mounts).
 		with(`volumes: [{name: disk, emptyDir: {}}, {name: memory, emptyDir: {medium: Memory, sizeLimit: 8Mi}}]`)
-	// Without head's own words: standard error is another stream, which comes
-	// into the log when it does.
 	s.create(t, p)
 	s.succeeded(t, "emptydir")
 	log := s.logs(t, "emptydir", "-c", "main")
