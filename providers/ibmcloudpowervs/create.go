@@ -106,23 +106,31 @@ func (p *Provider) body(podName, key string, cloudConfig cloudinit.CloudConfigGe
 }
 
 // findOrMake answers an instance, also beside an error, when the caller may
-// have something to delete.
+// have something to delete. It looks again after it has made one: another
+// process may have done so at the same time.
 func (p *Provider) findOrMake(ctx context.Context, key string, body *newVM, sending *sync.WaitGroup) (*provider.Instance, error) {
 	found, err := p.only(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if found == nil {
-		if found, err = p.make(ctx, body, sending); err != nil {
+		made, err := p.make(ctx, body, sending)
+		if err != nil {
 			return nil, err
+		}
+		if found, err = p.only(ctx, key); err != nil {
+			return &provider.Instance{ID: made.ID}, err
+		}
+		if found == nil {
+			found = made
 		}
 	}
 	return p.settle(ctx, found.ID)
 }
 
-// only answers the instance of a key. Had two processes made one each, which
-// only happens when neither saw the other's, the one with the smaller id stays:
-// all processes choose alike.
+// only answers the instance of a key. Had several processes made one each,
+// which only happens when neither saw the other's, the first stays: whoever
+// looks alone sees that one, and whoever looks later chooses it too.
 func (p *Provider) only(ctx context.Context, key string) (*vm, error) {
 	list, err := p.list(ctx, func(name string) bool { return strings.HasSuffix(name, suffixOf(key)) })
 	list = slices.DeleteFunc(list, func(v *vm) bool {
@@ -131,7 +139,9 @@ func (p *Provider) only(ctx context.Context, key string) (*vm, error) {
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	slices.SortFunc(list, func(a, b *vm) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b *vm) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+	})
 	for _, double := range list[1:] {
 		logger().Warn("two instances of one sandbox: one is removed", "instance", double.ID, "sandbox", key)
 		if err := p.remove(ctx, double.ID); err != nil {

@@ -206,10 +206,12 @@ func check(body *models.PVMInstanceCreate) error {
 
 func (s *Sim) add(body *models.PVMInstanceCreate, foreign bool) *machine {
 	s.serial++
+	// No two have one stamp, so that their order can be told.
+	s.last = later(time.Now(), s.last.Add(time.Millisecond))
 	m := &machine{
 		id: fmt.Sprintf("%08x-0000-4000-8000-000000000000", s.serial*2654435761%(1<<32)), name: *body.ServerName,
 		network: *body.Networks[0].NetworkID, mac: fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", s.serial>>16, s.serial>>8&255, s.serial&255),
-		address: fmt.Sprintf("192.168.%d.%d", s.serial/250%250, s.serial%250+2), made: time.Now(), step: s.Step, create: body,
+		address: fmt.Sprintf("192.168.%d.%d", s.serial/250%250, s.serial%250+2), made: s.last, step: s.Step, create: body,
 	}
 	for _, tag := range body.UserTags {
 		if tag = strings.ToLower(tag); !slices.Contains(m.tags, tag) {
@@ -227,6 +229,13 @@ func (s *Sim) add(body *models.PVMInstanceCreate, foreign bool) *machine {
 		s.World.Add(cloudsim.KindInstance, m.id, s.tagsOf(m))
 	}
 	return m
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // TagsOf, if any, reads the owner tags in user tags, for the ledger.

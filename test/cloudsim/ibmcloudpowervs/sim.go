@@ -50,6 +50,7 @@ type Sim struct {
 	mu     sync.Mutex
 	vms    map[string]*machine
 	serial int
+	last   time.Time // of a creation
 	tokens map[string]time.Time
 	denied map[string]bool
 }
