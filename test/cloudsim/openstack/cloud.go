@@ -31,7 +31,6 @@ const (
 	Group                    = "33333333-0000-4000-8000-000000000001"
 	KeyName                  = "key"
 	ZoneA, ZoneB             = "nova-a", "nova-b"
-	pageSize                 = 3
 	step                     = 2 * time.Millisecond // of a server, from task to task
 )
 
@@ -49,6 +48,9 @@ type Cloud struct {
 	Server *cloudsim.Server
 	// URL is Keystone's, CAFile what signed the certificate.
 	URL, CAFile string
+	// PageSize is how long the pages of lists are at most: 3, to be met by
+	// tests; clouds have 1000.
+	PageSize int
 
 	mux     *http.ServeMux
 	actions map[string]string // by pattern
@@ -65,15 +67,21 @@ type Cloud struct {
 
 // Start serves a cloud until the test ends.
 func Start(t testing.TB) *Cloud {
-	c := &Cloud{World: cloudsim.NewWorld(), mux: http.NewServeMux(), actions: map[string]string{}, tokens: map[string]time.Time{}}
+	c := &Cloud{World: cloudsim.NewWorld(), PageSize: 3, mux: http.NewServeMux(), actions: map[string]string{}, tokens: map[string]time.Time{}}
 	c.identityRoutes()
 	c.computeRoutes()
 	c.networkRoutes()
 	c.imageRoutes()
+	c.mux.HandleFunc("/", c.unknown)
 	guarded, open := cloudsim.Guard(c.World.Handler(c.mux, c.action, c.refuse))
 	c.Server = cloudsim.Serve(t, guarded)
 	c.URL, c.CAFile = c.Server.URL+"/identity/v3", c.Server.CAFile
 	open()
+	t.Cleanup(func() {
+		if wrong := c.Wrong(); len(wrong) > 0 {
+			t.Errorf("the cloud was asked for what it does not have: %v", wrong)
+		}
+	})
 	return c
 }
 
@@ -128,6 +136,14 @@ func (c *Cloud) Wrong() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.wrong)
+}
+
+// unknown notes what no API has, or not this simulator.
+func (c *Cloud) unknown(out http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrong = append(c.wrong, r.Method+" "+r.URL.Path)
+	fail(out, r, http.StatusNotFound, "itemNotFound", "The resource could not be found.")
 }
 
 // Leaks answers what the test has left.

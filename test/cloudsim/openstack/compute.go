@@ -16,6 +16,8 @@ import (
 
 type server struct {
 	ID, Name, Status, Task, Zone string
+	image, key                   string
+	configDrive                  bool
 	Metadata                     map[string]string
 	flavor                       flavor
 	port                         *port
@@ -24,11 +26,22 @@ type server struct {
 	created                      time.Time
 }
 
-func (s *server) json() map[string]any {
+// json is "Show server details" of the Compute API.
+func (s *server) json(c *Cloud) map[string]any {
 	body := map[string]any{
 		"id": s.ID, "name": s.Name, "status": s.Status, "metadata": s.Metadata, "created": s.created.UTC().Format(time.RFC3339), "updated": s.created.UTC().Format(time.RFC3339),
 		"tenant_id": ProjectID, "OS-EXT-STS:task_state": nil, "OS-EXT-AZ:availability_zone": s.Zone, "flavor": map[string]any{"id": s.flavor.ID},
-		"addresses": map[string]any{}, "links": []any{}, "image": "",
+		"addresses": s.addresses(), "image": "", "key_name": nil, "config_drive": "", "hostId": "", "user_id": "u1",
+		"links": []map[string]string{{"rel": "self", "href": c.Server.URL + v2 + "servers/" + s.ID}},
+	}
+	if s.volume == "" {
+		body["image"] = map[string]any{"id": s.image}
+	}
+	if s.key != "" {
+		body["key_name"] = s.key
+	}
+	if s.configDrive {
+		body["config_drive"] = "True"
 	}
 	if s.Task != "" {
 		body["OS-EXT-STS:task_state"] = s.Task
@@ -39,13 +52,14 @@ func (s *server) json() map[string]any {
 	return body
 }
 
+const v2 = "/compute/v2.1/"
+
 func (c *Cloud) computeRoutes() {
-	const v2 = "/compute/v2.1/"
 	c.handle("POST "+v2+"servers", "os_compute_api:servers:create", nil, c.createServer)
 	c.handle("GET "+v2+"servers/detail", "os_compute_api:servers:detail", []string{"name", "limit", "marker"}, c.listServers)
 	c.handle("GET "+v2+"servers/{id}", "os_compute_api:servers:show", nil, func(k *call) {
 		if s := c.serverOf(k); s != nil {
-			k.answer(http.StatusOK, map[string]any{"server": s.json()})
+			k.answer(http.StatusOK, map[string]any{"server": s.json(c)})
 		}
 	})
 	c.handle("DELETE "+v2+"servers/{id}", "os_compute_api:servers:delete", nil, c.deleteServer)
@@ -74,12 +88,14 @@ type newServer struct {
 		Zone      string            `json:"availability_zone"`
 		KeyName   string            `json:"key_name"`
 		UserData  string            `json:"user_data"`
-		Config    *bool             `json:"config_drive"`
+		Config    boolean           `json:"config_drive"`
 		Metadata  map[string]string `json:"metadata"`
-		Networks  []struct {
-			UUID string `json:"uuid"`
-			Port string `json:"port"`
-		} `json:"networks"`
+		Networks  []nic             `json:"networks"`
+		Groups    []struct {
+			Name string `json:"name"`
+		} `json:"security_groups"`
+		// Files are those of microversions below 2.57.
+		Files   []any `json:"personality"`
 		Devices []struct {
 			Source      string `json:"source_type"`
 			UUID        string `json:"uuid"`
@@ -123,7 +139,12 @@ func (n *newServer) problem(c *Cloud) (status int, message string) {
 	case in.KeyName != "" && in.KeyName != KeyName:
 		return 400, "Invalid key_name provided."
 	case len(in.Networks) != 1:
-		return 400, "one network, by its port, is what this simulator knows"
+		return 400, "one network is what this simulator knows"
+	}
+	for _, group := range in.Groups {
+		if group.Name != groupName && group.Name != Group {
+			return 400, "Security group " + group.Name + " not found for project " + ProjectID + "."
+		}
 	}
 	if _, err := base64.StdEncoding.DecodeString(in.UserData); err != nil {
 		return 400, "Invalid input for field/attribute user_data."
@@ -133,14 +154,7 @@ func (n *newServer) problem(c *Cloud) (status int, message string) {
 			return 400, "Invalid input for field/attribute metadata."
 		}
 	}
-	i := slices.IndexFunc(c.ports, func(p *port) bool { return p.ID == in.Networks[0].Port })
-	switch {
-	case i < 0:
-		return 400, "Port " + in.Networks[0].Port + " could not be found."
-	case c.ports[i].DeviceID != "":
-		return 409, "Port " + c.ports[i].ID + " is still in use."
-	}
-	return 0, ""
+	return in.Networks[0].problem(c)
 }
 
 func (c *Cloud) createServer(k *call) {
@@ -156,8 +170,8 @@ func (c *Cloud) createServer(k *call) {
 	data, _ := base64.StdEncoding.DecodeString(in.UserData)
 	s := &server{ID: newID(), Name: in.Name, Status: "BUILD", Task: "scheduling", Zone: in.Zone, Metadata: in.Metadata, userData: string(data), late: k.r.Header.Get(lateHeader), created: time.Now()}
 	s.flavor = flavors[slices.IndexFunc(flavors, func(f flavor) bool { return f.ID == in.FlavorRef })]
-	s.port = c.ports[slices.IndexFunc(c.ports, func(p *port) bool { return p.ID == in.Networks[0].Port })]
-	s.port.DeviceID = s.ID
+	s.image, s.key, s.configDrive = n.image(), in.KeyName, bool(in.Config)
+	s.port = in.Networks[0].attach(c, s.ID)
 	c.servers = append(c.servers, s)
 	c.World.Add(cloudsim.KindInstance, s.ID, s.Metadata)
 	if len(in.Devices) > 0 {
@@ -220,7 +234,7 @@ func (c *Cloud) listServers(k *call) {
 			list = append(list, s)
 		}
 	}
-	page(k, "servers", list, func(s *server) string { return s.ID }, (*server).json)
+	page(k, "servers", list, func(s *server) string { return s.ID }, func(s *server) map[string]any { return s.json(c) })
 }
 
 func (c *Cloud) deleteServer(k *call) {
@@ -232,17 +246,15 @@ func (c *Cloud) deleteServer(k *call) {
 	}
 }
 
-// finishDelete takes the server away, and its volume, and frees its port, which
-// stays since Nova has not made it.
+// finishDelete takes the server away, its volume, and its port if Nova has made
+// that; another is free.
 func (c *Cloud) finishDelete(s *server) {
 	c.servers = slices.DeleteFunc(c.servers, func(other *server) bool { return other == s })
 	c.World.Remove(cloudsim.KindInstance, s.ID)
 	if s.volume != "" {
 		c.World.Remove(cloudsim.KindDisk, s.volume)
 	}
-	if s.port.DeviceID == s.ID {
-		s.port.DeviceID = ""
-	}
+	s.port.detach(c, s.ID)
 }
 
 // serverAction is POST /servers/{id}/action, with one of three.

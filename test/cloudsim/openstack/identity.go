@@ -14,6 +14,13 @@ type domainRef struct {
 	Name string `json:"name,omitempty"`
 }
 
+// right says whether it is the domain there is, by name or by id.
+func (d *domainRef) right() bool {
+	return d != nil && (d.Name == Domain || d.ID == domainID)
+}
+
+const domainID = "default"
+
 // authRequest is the body of POST /v3/auth/tokens (Identity API v3,
 // "Password authentication with scoped authorization" and "Authenticating with
 // an Application Credential").
@@ -55,11 +62,11 @@ func (a *authRequest) right() bool {
 		return false
 	}
 	u := id.Password.User
-	if u.Name != User || u.Password != Password || u.Domain == nil || u.Domain.Name != Domain || scope == nil || scope.Project == nil {
+	if u.Name != User || u.Password != Password || !u.Domain.right() || scope == nil || scope.Project == nil {
 		return false
 	}
 	p := scope.Project
-	return p.ID == ProjectID || p.Name == Project && p.Domain != nil && p.Domain.Name == Domain
+	return p.ID == ProjectID || p.Name == Project && p.Domain.right()
 }
 
 func (c *Cloud) identityRoutes() {
@@ -77,8 +84,8 @@ func (c *Cloud) identityRoutes() {
 		k.out.Header().Set("X-Subject-Token", token)
 		k.answer(http.StatusCreated, map[string]any{"token": map[string]any{
 			"methods": a.Auth.Identity.Methods, "issued_at": now.UTC().Format(time.RFC3339), "expires_at": now.Add(time.Hour).UTC().Format(time.RFC3339),
-			"project": map[string]any{"id": ProjectID, "name": Project, "domain": domainRef{"default", Domain}},
-			"user":    map[string]any{"id": "u1", "name": User, "domain": domainRef{"default", Domain}},
+			"project": map[string]any{"id": ProjectID, "name": Project, "domain": domainRef{domainID, Domain}},
+			"user":    map[string]any{"id": "u1", "name": User, "domain": domainRef{domainID, Domain}},
 			"catalog": c.catalogue(),
 		}})
 	})
@@ -86,9 +93,11 @@ func (c *Cloud) identityRoutes() {
 
 func (c *Cloud) catalogue() []map[string]any {
 	var services []map[string]any
-	for kind, path := range map[string]string{"compute": "/compute/v2.1", "network": "/network/", "image": "/image/", "identity": "/identity/v3"} {
-		services = append(services, map[string]any{"type": kind, "name": kind, "id": newID(), "endpoints": []map[string]any{
-			{"id": newID(), "interface": "public", "region": Region, "region_id": Region, "url": c.Server.URL + path},
+	for _, service := range []struct{ kind, name, path string }{
+		{"compute", "nova", "/compute/v2.1"}, {"network", "neutron", "/network/"}, {"image", "glance", "/image/"}, {"identity", "keystone", "/identity/v3"},
+	} {
+		services = append(services, map[string]any{"type": service.kind, "name": service.name, "id": newID(), "endpoints": []map[string]any{
+			{"id": newID(), "interface": "public", "region": Region, "region_id": Region, "url": c.Server.URL + service.path},
 		}})
 	}
 	return services
@@ -107,12 +116,21 @@ func (c *Cloud) versions(path, id string) {
 func (c *Cloud) imageRoutes() {
 	c.versions("/image/", "v2.9")
 	c.handle("GET /image/v2/images/{id}", "get_image", nil, func(k *call) {
-		status := map[string]string{Image: "active", QueuedImage: "queued"}[k.r.PathValue("id")]
-		if status == "" {
-			k.fail(http.StatusNotFound, "Not Found", "No image found with ID "+k.r.PathValue("id"))
-			return
+		for _, image := range images {
+			if image["id"] == k.r.PathValue("id") {
+				k.answer(http.StatusOK, image)
+				return
+			}
 		}
-		now := time.Now().UTC().Format(time.RFC3339)
-		k.answer(http.StatusOK, map[string]any{"id": k.r.PathValue("id"), "name": "podvm", "status": status, "created_at": now, "updated_at": now, "min_disk": 1, "min_ram": 0, "visibility": "private"})
+		k.fail(http.StatusNotFound, "Not Found", "No image found with ID "+k.r.PathValue("id"))
 	})
+	c.handle("GET /image/v2/images", "get_images", []string{"status", "limit", "marker"}, func(k *call) {
+		k.answer(http.StatusOK, map[string]any{"images": images, "first": "/v2/images", "schema": "/v2/schemas/images"})
+	})
+}
+
+// images are those of Glance ("Show image").
+var images = []map[string]any{
+	{"id": Image, "name": "podvm", "status": "active", "created_at": fixedStamp, "updated_at": fixedStamp, "min_disk": 1, "min_ram": 0, "visibility": "private"},
+	{"id": QueuedImage, "name": "podvm", "status": "queued", "created_at": fixedStamp, "updated_at": fixedStamp, "min_disk": 1, "min_ram": 0, "visibility": "private"},
 }

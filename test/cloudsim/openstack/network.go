@@ -14,8 +14,10 @@ import (
 
 type port struct {
 	ID, Name, NetworkID, Description, MAC, DeviceID string
-	Groups, Tags                                    []string
-	addr                                            netip.Addr
+	// owned is so for one that Nova has made, which it deletes with the server.
+	owned        bool
+	Groups, Tags []string
+	addr         netip.Addr
 }
 
 type floatingIP struct {
@@ -29,6 +31,7 @@ const fixedStamp = "2026-01-02T03:04:05Z"
 func (p *port) json() map[string]any {
 	return map[string]any{
 		"id": p.ID, "name": p.Name, "network_id": p.NetworkID, "description": p.Description, "mac_address": p.MAC, "device_id": p.DeviceID,
+		"device_owner": map[bool]string{true: "compute:nova"}[p.DeviceID != ""], "allowed_address_pairs": []any{}, "binding:vnic_type": "normal",
 		"security_groups": p.Groups, "tags": p.Tags, "project_id": ProjectID, "tenant_id": ProjectID, "status": "DOWN", "admin_state_up": true,
 		"fixed_ips": []map[string]string{{"subnet_id": Subnet, "ip_address": p.addr.String()}}, "revision_number": 1, "created_at": fixedStamp, "updated_at": fixedStamp,
 	}
@@ -53,13 +56,25 @@ func (c *Cloud) networkRoutes() {
 	c.handle("POST "+v2+"floatingips", "create_floatingip", nil, c.createFloating)
 	c.handle("DELETE "+v2+"floatingips/{id}", "delete_floatingip", nil, c.deleteFloating)
 	c.handle("PUT "+v2+"floatingips/{id}/tags", "update_floatingips_tags", nil, c.tagFloating)
-	c.show(v2+"networks/{id}", "get_network", "network", map[string]map[string]any{
-		Network: {"id": Network, "name": "pods", "project_id": ProjectID, "tenant_id": ProjectID}, ExternalNetwork: {"id": ExternalNetwork, "name": "public", "project_id": "other", "router:external": true},
+	c.show(v2+"networks/{id}", "get_network", "network", networks)
+	c.handle("GET "+v2+"networks", "get_network", append(paging, "name"), func(k *call) {
+		page(k, "networks", []string{Network, ExternalNetwork}, func(id string) string { return id }, func(id string) map[string]any { return networks[id] })
 	})
 	c.show(v2+"subnets/{id}", "get_subnet", "subnet", map[string]map[string]any{
 		Subnet: {"id": Subnet, "network_id": Network}, OtherSubnet: {"id": OtherSubnet, "network_id": ExternalNetwork},
 	})
-	c.show(v2+"security-groups/{id}", "get_security_group", "security_group", map[string]map[string]any{Group: {"id": Group, "name": "default"}})
+	group := map[string]any{"id": Group, "name": groupName, "tenant_id": ProjectID, "project_id": ProjectID, "description": "", "security_group_rules": []any{}}
+	c.show(v2+"security-groups/{id}", "get_security_group", "security_group", map[string]map[string]any{Group: group})
+	c.handle("GET "+v2+"security-groups", "get_security_group", append(paging, "name"), func(k *call) {
+		k.answer(http.StatusOK, map[string]any{"security_groups": []any{group}})
+	})
+}
+
+const networkName, groupName = "pods", "default"
+
+var networks = map[string]map[string]any{
+	Network:         {"id": Network, "name": networkName, "project_id": ProjectID, "tenant_id": ProjectID, "router:external": false},
+	ExternalNetwork: {"id": ExternalNetwork, "name": "public", "project_id": "other", "tenant_id": "other", "router:external": true},
 }
 
 // show serves things that do not change.
@@ -85,7 +100,7 @@ func page[T any](k *call, title string, list []T, id func(T) string, show func(T
 		}
 		list = list[min(i+1, len(list)):]
 	}
-	size := pageSize
+	size := k.cloud.PageSize
 	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && limit > 0 {
 		size = min(size, limit)
 	}
@@ -175,12 +190,11 @@ func (c *Cloud) createPort(k *call) {
 }
 
 func (c *Cloud) portOf(k *call) *port {
-	i := slices.IndexFunc(c.ports, func(p *port) bool { return p.ID == k.r.PathValue("id") })
-	if i < 0 {
+	p := c.port(k.r.PathValue("id"))
+	if p == nil {
 		k.fail(http.StatusNotFound, "PortNotFound", "Port "+k.r.PathValue("id")+" could not be found.")
-		return nil
 	}
-	return c.ports[i]
+	return p
 }
 
 // deletePort takes a port away also while a server has it. A floating IP loses
@@ -190,6 +204,11 @@ func (c *Cloud) deletePort(k *call) {
 	if p == nil {
 		return
 	}
+	c.removePort(p)
+	k.answer(http.StatusNoContent, nil)
+}
+
+func (c *Cloud) removePort(p *port) {
 	c.ports = slices.DeleteFunc(c.ports, func(other *port) bool { return other == p })
 	c.World.Remove(cloudsim.KindNIC, p.ID)
 	for _, f := range c.floating {
@@ -197,7 +216,6 @@ func (c *Cloud) deletePort(k *call) {
 			f.PortID = ""
 		}
 	}
-	k.answer(http.StatusNoContent, nil)
 }
 
 type tagsBody struct {
