@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Base is what the reconcilers of all kinds need. Zero durations have
+// defaults.
+type Base struct {
+	// Client may read from a cache.
+	Client client.Client
+	// Events may be nil: then there are none.
+	Events events.EventRecorder
+	// Poll is how often to look for what no event tells of: 30 seconds.
+	Poll time.Duration
+	// DeletePoll is how often a deletion is looked at that no [Waker] tells of:
+	// 5 seconds.
+	DeletePoll time.Duration
+	// Now is the clock.
+	Now func() time.Time
+}
+
+func (b *Base) complete() {
+	if b.Poll == 0 {
+		b.Poll = 30 * time.Second
+	}
+	if b.DeletePoll == 0 {
+		b.DeletePoll = 5 * time.Second
+	}
+	if b.Now == nil {
+		b.Now = time.Now
+	}
+}
+
+// conflictPause is when an object is looked at again that somebody else wrote:
+// the cache has to see that first.
+const conflictPause = 100 * time.Millisecond
+
+// settle takes the errors away that are none: an object that somebody else has
+// changed or removed meanwhile.
+func (b *Base) settle(result reconcile.Result, err error) (reconcile.Result, error) {
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{RequeueAfter: b.Poll}, nil
+	}
+	return result, err
+}
+
+// afterError says when to repeat what failed.
+func afterError(err error) (reconcile.Result, error) {
+	if pause := pauseOf(err); pause > 0 {
+		return reconcile.Result{RequeueAfter: pause}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// stays says of an object in deletion why it is still there.
+func stays[T object](ctx context.Context, d *draft[T], b Base, err error) (reconcile.Result, error) {
+	reason, message := clusterv1.DeletingReason, "what was made for it is being removed"
+	if err != nil {
+		reason, message = reasonOf(err), messageOf(err)
+	}
+	setDeleting(d.now, reason, message)
+	if saved := saveAndTell(ctx, d, b); saved != nil {
+		return reconcile.Result{}, saved
+	}
+	if err != nil {
+		return afterError(err)
+	}
+	return reconcile.Result{RequeueAfter: b.DeletePoll}, nil
+}
+
+// saveAndTell writes an object, and Events of what is new with it.
+func saveAndTell[T object](ctx context.Context, d *draft[T], b Base) error {
+	before := ready(d.stored)
+	wasThere := there(d.stored)
+	if err := d.save(ctx); err != nil {
+		return err
+	}
+	if !wasThere && there(d.now) {
+		b.tell(d.now, corev1.EventTypeNormal, ProvisionedCondition, "Provision", "what Cluster API waits for is there")
+	}
+	if after := ready(d.now); after != before && warns(after.Reason) {
+		b.tell(d.now, corev1.EventTypeWarning, after.Reason, "Reconcile", after.Message)
+	}
+	return nil
+}
+
+// ready answers what an object's Ready says.
+func ready(o object) (c struct{ Reason, Message string }) {
+	if r := condition(o, clusterv1.ReadyCondition); r != nil && r.Status != metav1.ConditionTrue {
+		c.Reason, c.Message = r.Reason, r.Message
+	} else if d := condition(o, clusterv1.DeletingCondition); d != nil && d.Status == metav1.ConditionTrue {
+		c.Reason, c.Message = d.Reason, d.Message
+	}
+	return c
+}
+
+// there says whether an object is provisioned.
+func there(o object) bool {
+	c := condition(o, ProvisionedCondition)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+// warns says whether somebody has to know of a reason.
+func warns(reason string) bool {
+	for _, c := range classes {
+		if c.reason == reason {
+			return true
+		}
+	}
+	switch reason {
+	case ReasonBootstrapSecretMissing, ReasonBootstrapDataInvalid, ReasonBootstrapDataTooLarge, ReasonBootstrapFormatUnknown,
+		ReasonFailureDomainUnknown, ReasonInfrastructureOfAnother, ReasonInstanceGone, ReasonInstanceStopped:
+		return true
+	}
+	return false
+}
+
+func (b *Base) tell(o client.Object, kind, reason, action, note string) {
+	if b.Events != nil {
+		b.Events.Eventf(o, nil, kind, reason, action, "%s", clip(note))
+	}
+}
+
+// clusterNamed answers the Cluster, or nil when there is none.
+func clusterNamed(ctx context.Context, c client.Reader, namespace, name string) (*clusterv1.Cluster, error) {
+	if name == "" {
+		return nil, nil
+	}
+	cluster := &clusterv1.Cluster{}
+	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, cluster)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Cluster %s/%s: %w", namespace, name, err)
+	}
+	return cluster, nil
+}

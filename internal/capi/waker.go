@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capi
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Waker is how a backend says that there is news of an object: one for each
+// kind. Its zero value is ready for use and its methods never block.
+type Waker struct {
+	mu      sync.Mutex
+	queue   queue
+	pending []reconcile.Request
+}
+
+// Wake has the object reconciled soon. What was not started yet remembers it.
+func (w *Waker) Wake(object types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	request := reconcile.Request{NamespacedName: object}
+	if w.queue == nil {
+		w.pending = append(w.pending, request)
+		return
+	}
+	w.queue.Add(request)
+}
+
+// Source is what a controller watches.
+func (w *Waker) Source() source.Source {
+	return source.Func(func(_ context.Context, q queue) error {
+		w.start(q)
+		return nil
+	})
+}
+
+func (w *Waker) start(q queue) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = q
+	for _, request := range w.pending {
+		q.Add(request)
+	}
+	w.pending = nil
+}
