@@ -29,7 +29,9 @@ echo "// $spdx" >"$header"
 controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
   output:object:dir="$out/api/peerpod/v1alpha1" output:crd:dir="$out/deploy/base/crd"
 crds=$out/config/crd/bases
-controller-gen object:headerFile="$header" paths=./api/infrastructure/v1beta2 output:object:dir="$out/api/infrastructure/v1beta2"
+for version in v1beta2 v1alpha1; do
+  controller-gen object:headerFile="$header" paths=./api/infrastructure/$version output:object:dir="$out/api/infrastructure/$version"
+done
 controller-gen crd paths=./api/infrastructure/... output:crd:dir="$crds"
 sed -i "1i # $spdx" "$crds"/*.yaml
 rm -f "$header"

@@ -141,10 +141,11 @@ type PoolStatus struct {
 	// +optional
 	Ready bool `json:"ready,omitempty"`
 
-	// replicas is the number of machines there are.
+	// replicas is the number of machines there are. It is written also when it
+	// is zero: one that is missing is taken for the last number that was there.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Replicas int32 `json:"replicas,omitempty"`
+	Replicas int32 `json:"replicas"`
 
 	// instances are the machines of the pool.
 	// +optional

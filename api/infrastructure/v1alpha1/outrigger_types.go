@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// OutriggerCluster is a cluster whose machines are instances of an Outrigger
+// provider. It makes nothing itself: the endpoint of the control plane is one
+// that somebody else keeps.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=outriggerclusters,scope=Namespaced,categories=cluster-api
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels['cluster\.x-k8s\.io/cluster-name']`
+// +kubebuilder:printcolumn:name="Provisioned",type=boolean,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.v1beta2.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.controlPlaneEndpoint.host`
+// +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.controlPlaneEndpoint.port`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.v1beta2.conditions[?(@.type=="Ready")].reason`
+type OutriggerCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   OutriggerClusterSpec   `json:"spec,omitempty,omitzero"`
+	Status OutriggerClusterStatus `json:"status,omitempty,omitzero"`
+}
+
+// OutriggerClusterSpec is what is wanted of an OutriggerCluster.
+type OutriggerClusterSpec struct {
+	ClusterSpec `json:",inline"`
+
+	// failureDomains to spread machines over, in the words of the provider.
+	// +optional
+	FailureDomains map[string]FailureDomain `json:"failureDomains,omitempty"`
+}
+
+// OutriggerClusterStatus is what is known of a OutriggerCluster.
+type OutriggerClusterStatus struct {
+	ClusterStatus `json:",inline"`
+}
+
+// OutriggerClusterList is a list of OutriggerClusters.
+//
+// +kubebuilder:object:root=true
+type OutriggerClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []OutriggerCluster `json:"items"`
+}
+
+// OutriggerMachine is a machine that is an instance of an Outrigger provider.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=outriggermachines,scope=Namespaced,categories=cluster-api
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels['cluster\.x-k8s\.io/cluster-name']`
+// +kubebuilder:printcolumn:name="Machine",type=string,JSONPath=`.metadata.ownerReferences[?(@.kind=="Machine")].name`
+// +kubebuilder:printcolumn:name="ProviderID",type=string,JSONPath=`.spec.providerID`
+// +kubebuilder:printcolumn:name="Provisioned",type=boolean,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.v1beta2.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.v1beta2.conditions[?(@.type=="Ready")].reason`
+type OutriggerMachine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   OutriggerMachineSpec   `json:"spec,omitempty,omitzero"`
+	Status OutriggerMachineStatus `json:"status,omitempty,omitzero"`
+}
+
+// OutriggerMachineSpec is what is wanted of an OutriggerMachine.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.instanceType) || (!has(self.vcpus) && !has(self.memory) && !has(self.gpus))",message="instanceType already says how large the machine is: remove vcpus, memory and gpus, or instanceType"
+type OutriggerMachineSpec struct {
+	MachineSpec `json:",inline"`
+
+	// instanceType is the cloud's name of a type. Without it and without sizes
+	// it is the provider's default.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	InstanceType string `json:"instanceType,omitempty"`
+
+	// vcpus is the least number of virtual processors.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4096
+	VCPUs int64 `json:"vcpus,omitempty"`
+
+	// memory is the least memory, such as 4Gi.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+
+	// gpus is the number of GPUs.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	GPUs int64 `json:"gpus,omitempty"`
+
+	// arch is the architecture; without one it is that of the image.
+	// +optional
+	// +kubebuilder:validation:Enum=amd64;arm64;s390x;ppc64le
+	Arch string `json:"arch,omitempty"`
+
+	// image replaces the image that the provider is configured with.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	Image string `json:"image,omitempty"`
+
+	// tags are given to everything that is made for the machine, beside those
+	// by which it is found again.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Tags map[string]string `json:"tags,omitempty"`
+}
+
+// OutriggerMachineStatus is what is known of a OutriggerMachine.
+type OutriggerMachineStatus struct {
+	MachineStatus `json:",inline"`
+}
+
+// OutriggerMachineList is a list of OutriggerMachines.
+//
+// +kubebuilder:object:root=true
+type OutriggerMachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []OutriggerMachine `json:"items"`
+}
