@@ -4,6 +4,7 @@ package capi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -49,11 +50,14 @@ func (b *Base) complete() {
 // the cache has to see that first.
 const conflictPause = 100 * time.Millisecond
 
+// errStale: the cache does not show what is there.
+var errStale = errors.New("the object was read from a cache that is behind")
+
 // settle takes the errors away that are none: an object that somebody else has
 // changed or removed meanwhile.
 func (b *Base) settle(result reconcile.Result, err error) (reconcile.Result, error) {
 	switch {
-	case apierrors.IsConflict(err):
+	case apierrors.IsConflict(err), errors.Is(err, errStale):
 		return reconcile.Result{RequeueAfter: conflictPause}, nil
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{RequeueAfter: b.Poll}, nil

@@ -36,7 +36,7 @@ func (r *MachineReconciler) bootstrapData(ctx context.Context, machine *clusterv
 			message: "the Machine's spec.bootstrap.dataSecretName is not set yet"}, nil
 	}
 	secret := &corev1.Secret{}
-	err = r.Secrets.Get(ctx, types.NamespacedName{Namespace: machine.Namespace, Name: *name}, secret)
+	err = r.Live.Get(ctx, types.NamespacedName{Namespace: machine.Namespace, Name: *name}, secret)
 	if apierrors.IsNotFound(err) {
 		return nil, "", &waiting{reason: ReasonBootstrapSecretMissing, poll: true, ofBootstrap: true,
 			message: fmt.Sprintf("there is no Secret %s, which the Machine's spec.bootstrap.dataSecretName names", *name)}, nil

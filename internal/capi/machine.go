@@ -32,8 +32,9 @@ type MachineReconciler struct {
 	// Finalizer of the kind.
 	Finalizer string
 	Backend   MachineBackend
-	// Secrets reads bootstrap Secrets; it must not be a cache.
-	Secrets client.Reader
+	// Live reads bootstrap Secrets, and objects before a machine is made for
+	// them; it must not be a cache.
+	Live client.Reader
 	// MaxBootstrap is how many bytes of bootstrap data are taken: 1 MiB, as
 	// much as a Secret can have.
 	MaxBootstrap int
@@ -126,7 +127,7 @@ func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	if wait == nil {
 		m.begin()
 	}
-	if err := m.saveIdentity(ctx); err != nil {
+	if err := m.identify(ctx, wait == nil); err != nil {
 		return reconcile.Result{}, err
 	}
 	setLife(m.now)
@@ -140,6 +141,28 @@ func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	}
 	m.apply(state)
 	return reconcile.Result{RequeueAfter: state.RequeueAfter}, m.saveAndTell(ctx)
+}
+
+// identify writes the identity. Before something may be made that was decided
+// on the newest object: either the write proved that, or the object is read
+// again, past a cache that may be older than the object's end.
+func (m *machineRun) identify(ctx context.Context, makes bool) error {
+	version := m.stored.GetResourceVersion()
+	if err := m.saveIdentity(ctx); err != nil {
+		return err
+	}
+	spec, _ := m.now.ContractMachine()
+	if !makes || spec.ProviderID != "" || m.stored.GetResourceVersion() != version {
+		return nil
+	}
+	live := m.New()
+	if err := m.Live.Get(ctx, client.ObjectKeyFromObject(m.now), live); err != nil {
+		return err
+	}
+	if live.GetResourceVersion() != version {
+		return errStale
+	}
+	return nil
 }
 
 // begin notes that from now on there may be something outside.

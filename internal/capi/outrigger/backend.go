@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outrigger
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger/outrigger/internal/capi"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Options configure a backend. Zero durations have defaults.
+type Options struct {
+	// Name is the provider's, as in providerIDs.
+	Name string
+	// Provider makes the instances of machines that ask for no failure domain.
+	Provider provider.Provider
+	// Domains are the failure domains: for each the same provider, configured
+	// to make its instances there.
+	Domains map[string]provider.Provider
+	// Wake is told when there is news of an OutriggerMachine.
+	Wake *capi.Waker
+	// Observe, if any, is told of every call.
+	Observe func(Call)
+
+	// CreateTimeout bounds the creation of an instance: 15 minutes.
+	CreateTimeout time.Duration
+	// CallTimeout bounds every other call: 1 minute.
+	CallTimeout time.Duration
+	// Interval is how often machines are looked at: 1 minute.
+	Interval time.Duration
+	// Settle is how long a cloud may take to show a new instance: 30 seconds.
+	// So long is waited for one that may have been made, and for which no reply
+	// came, before its machine is gone.
+	Settle time.Duration
+	Now    func() time.Time
+}
+
+// Call is a finished call to a provider.
+type Call struct {
+	Provider, Operation string
+	Took                time.Duration
+	Err                 error
+}
+
+func (o *Options) complete() {
+	for value, standard := range map[*time.Duration]time.Duration{
+		&o.CreateTimeout: 15 * time.Minute, &o.CallTimeout: time.Minute, &o.Interval: time.Minute, &o.Settle: 30 * time.Second,
+	} {
+		if *value == 0 {
+			*value = standard
+		}
+	}
+	if o.Wake == nil {
+		o.Wake = &capi.Waker{}
+	}
+	if o.Observe == nil {
+		o.Observe = func(Call) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+// Backend implements [capi.ClusterBackend] and [capi.MachineBackend].
+type Backend struct {
+	options Options
+	fleet   fleet
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	machines map[string]*machine   // by key
+	lists    map[string]*inventory // by cluster key
+}
+
+var (
+	_ capi.ClusterBackend = (*Backend)(nil)
+	_ capi.MachineBackend = (*Backend)(nil)
+	_ capi.Forgetter      = (*Backend)(nil)
+	_ capi.Inventory      = (*Backend)(nil)
+)
+
+// machine is what is remembered of one: nothing that cannot be found again.
+type machine struct {
+	name   types.NamespacedName
+	create *task
+	remove *task
+}
+
+// New answers a backend. The provider MUST be able to list and look up
+// instances: what was made and not recorded is found by its tags alone.
+func New(o Options) (*Backend, error) {
+	o.complete()
+	for _, p := range append([]provider.Provider{o.Provider}, values(o.Domains)...) {
+		_, lists := provider.As[provider.Lister](p)
+		_, gets := provider.As[provider.Getter](p)
+		if !lists || !gets {
+			return nil, fmt.Errorf("%w: provider %s cannot list and look up instances (powers Lister and Getter), which machines need: instances that were made in the moment a manager ended would never be found again", provider.ErrUnimplemented, o.Name)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Backend{
+		options: o, fleet: newFleet(&o), ctx: ctx, cancel: cancel,
+		machines: map[string]*machine{}, lists: map[string]*inventory{},
+	}, nil
+}
+
+// Close ends all calls and waits for their end.
+func (b *Backend) Close() {
+	b.cancel()
+	b.work.Wait()
+}
+
+// Forget ends what is being made for an object that is gone. What was made
+// stays: it may be that of the same object in another management cluster.
+func (b *Backend) Forget(name types.NamespacedName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, m := range b.machines {
+		if m.name != name {
+			continue
+		}
+		m.create.end()
+		m.remove.end()
+		delete(b.machines, key)
+	}
+}
+
+// machine answers what is remembered; the lock is held.
+func (b *Backend) machine(s *capi.MachineScope) *machine {
+	m := b.machines[s.Key]
+	if m == nil {
+		m = &machine{}
+		b.machines[s.Key] = m
+	}
+	m.name = types.NamespacedName{Namespace: s.Infra.GetNamespace(), Name: s.Infra.GetName()}
+	return m
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Watching is what a controller looks at.
+type Watching struct {
+	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the
+	// objects that are reconciled; empty: all.
+	Filter string
+	// Concurrency is how many objects are reconciled at the same time.
+	Concurrency int
+	// Waker, if any, is that of the kind's backend.
+	Waker *Waker
+}
+
+// What failed is tried again after twice the time each.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 2 * time.Minute
+)
+
+func (w Watching) options() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: w.Concurrency,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+// Setup makes the reconciler a part of the manager.
+func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w Watching) error {
+	r.complete()
+	gvk, err := apiutil.GVKForObject(r.New(), mgr.GetScheme())
+	if err != nil {
+		return err
+	}
+	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), w.Filter))).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster(gvk.GroupKind())), builder.WithPredicates(clusterChanges())).
+		Watches(machine, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(machineChanges()))
+	if w.Waker != nil {
+		b = b.WatchesRawSource(w.Waker.Source())
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// Setup makes the reconciler a part of the manager.
+func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w Watching) error {
+	r.complete()
+	scheme := mgr.GetScheme()
+	gvk, err := apiutil.GVKForObject(r.New(), scheme)
+	if err != nil {
+		return err
+	}
+	ofClusters, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), list, scheme)
+	if err != nil {
+		return err
+	}
+	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), w.Filter))).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(gvk)), builder.WithPredicates(specChanges())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges()))
+	if w.Waker != nil {
+		b = b.WatchesRawSource(w.Waker.Source())
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// kindName is the name of a controller in logs and metrics.
+func kindName(gvk schema.GroupVersionKind) string {
+	name := []byte(gvk.Kind)
+	for i := range name {
+		if name[i] >= 'A' && name[i] <= 'Z' {
+			name[i] += 'a' - 'A'
+		}
+	}
+	return string(name)
+}
+
+// ofCluster answers the infrastructure that a Cluster names. What it is managed
+// by is for the reconciler to see.
+func ofCluster(kind schema.GroupKind) handler.MapFunc {
+	return func(_ context.Context, o client.Object) []reconcile.Request {
+		cluster, ok := o.(*clusterv1.Cluster)
+		if !ok || cluster.Spec.InfrastructureRef.GroupKind() != kind {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+	}
+}
+
+// ofMachine answers the infrastructure of the cluster that a machine is of.
+func (r *ClusterReconciler) ofMachine(ctx context.Context, machine client.Object) []reconcile.Request {
+	cluster, err := clusterNamed(ctx, r.Client, machine.GetNamespace(), machine.GetLabels()[clusterv1.ClusterNameLabel])
+	if err != nil || cluster == nil || cluster.Spec.InfrastructureRef.Name == "" {
+		return nil // a cluster in deletion polls
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+}
+
+// specChanges leaves out updates of a status: what is waited for of a Machine
+// is in its spec and metadata.
+func specChanges() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+}
+
+// clusterChanges are those of a Cluster that matter to infrastructure.
+func clusterChanges() predicate.Predicate {
+	provisioned := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := infrastructureThere(e.ObjectOld), infrastructureThere(e.ObjectNew)
+		return was != is
+	}}
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, provisioned)
+}
+
+func infrastructureThere(o runtime.Object) bool {
+	cluster, ok := o.(*clusterv1.Cluster)
+	return ok && cluster.Status.Initialization.InfrastructureProvisioned != nil && *cluster.Status.Initialization.InfrastructureProvisioned
+}
+
+// machineChanges are those of a machine's infrastructure that matter to its
+// cluster's: it comes, it gets its providerID, it goes.
+func machineChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, ok := e.ObjectOld.(InfraMachine)
+		is, ok2 := e.ObjectNew.(InfraMachine)
+		if !ok || !ok2 {
+			return false
+		}
+		before, _ := was.ContractMachine()
+		after, _ := is.ContractMachine()
+		return before.ProviderID != after.ProviderID || was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero()
+	}}
+}
