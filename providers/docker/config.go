@@ -48,7 +48,7 @@ var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 // validate reports everything that is wrong whatever the engine says.
 func (c Config) validate() error {
 	errs := []error{config.Check(c)}
-	if _, err := client.ParseHostURL(c.Host); err != nil {
+	if where, err := client.ParseHostURL(c.Host); err != nil || where.Scheme != "unix" && where.Scheme != "tcp" {
 		errs = append(errs, bad("docker-host", "DOCKER_HOST", "%q is no unix:///PATH or tcp://HOST:PORT", c.Host))
 	}
 	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {

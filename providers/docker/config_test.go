@@ -4,6 +4,8 @@ package docker
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,6 +23,7 @@ func TestBadSettings(t *testing.T) {
 		want   string
 	}{
 		"host":         {func(c *Config) { c.Host = "laptop" }, "-docker-host (DOCKER_HOST)"},
+		"host by SSH":  {func(c *Config) { c.Host = "ssh://laptop" }, "-docker-host (DOCKER_HOST)"},
 		"API version":  {func(c *Config) { c.APIVersion = "new" }, "-docker-api-version (DOCKER_API_VERSION)"},
 		"no image":     {func(c *Config) { c.Image = "" }, "-docker-podvm-image (DOCKER_PODVM_IMAGE)"},
 		"no network":   {func(c *Config) { c.Network = "" }, "-docker-network-name (DOCKER_NETWORK_NAME)"},
@@ -58,5 +61,30 @@ func TestWrongRequests(t *testing.T) {
 	}
 	if _, err := p.CreateInstance(t.Context(), "pod", "key", nil, provider.InstanceTypeSpec{}); !errors.Is(err, provider.ErrUnavailable) {
 		t.Errorf("no engine: %v", err)
+	}
+}
+
+// TestVerifyNamesWhatIsAway: someone who has started no engine reads what to do.
+func TestVerifyNamesWhatIsAway(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]string{
+		"unix:///nonexistent.sock": "unix:///nonexistent.sock: unavailable: there is no such socket: start the Docker engine",
+		"unix://" + file:           "nobody listens there",
+		"tcp://127.0.0.1:1":        "nobody listens there",
+	} {
+		c := DefaultConfig()
+		c.Host = host
+		p, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Teardown()
+		err = p.ConfigVerifier()
+		if !errors.Is(err, provider.ErrUnavailable) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "-docker-host (DOCKER_HOST) "+host) {
+			t.Errorf("%v, want it to say %q", err, want)
+		}
 	}
 }

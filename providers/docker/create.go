@@ -58,6 +58,9 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 		return nil, fmt.Errorf("create instance: %w: %w", provider.ErrUnavailable, err)
 	}
 	defer unlock()
+	if err := p.meet(ctx); err != nil {
+		return nil, fmt.Errorf("create instance: %w", err)
+	}
 	r := request{podName, sandboxID, spec}
 	made, err := p.findOrMake(ctx, r, cloudConfig)
 	if err != nil {
@@ -90,31 +93,42 @@ type request struct {
 	spec     provider.InstanceTypeSpec
 }
 
-func (p *Provider) findOrMake(ctx context.Context, r request, cloudConfig cloudinit.CloudConfigGenerator) (*provider.Instance, error) {
-	for {
-		found, err := p.inspect(ctx, nameOf(r.key))
+// findOrMake asks again when the name is taken and there is no container to see:
+// somebody else makes or removes it.
+func (p *Provider) findOrMake(ctx context.Context, r request, cloudConfig cloudinit.CloudConfigGenerator) (answer *provider.Instance, err error) {
+	err = p.wait.Until(ctx, func() (bool, error) {
+		id, err := p.find(ctx, r.key)
 		if err != nil {
-			return nil, err
+			return true, err
 		}
-		if found != nil && stateOf(found.State.Status) == provider.StateDeleting {
-			if err := p.awaitGone(ctx, found.ID); err != nil {
-				return nil, err
+		if id == "" {
+			if id, err = p.make(ctx, r); errdefs.IsConflict(err) {
+				return false, nil
 			}
-			continue
 		}
-		if found != nil && !ours(found.Config.Labels) {
-			return nil, fmt.Errorf("%w: container %s is somebody else's", provider.ErrAlreadyExists, nameOf(r.key))
+		if err != nil {
+			answer, err = p.lost(ctx, r, err)
+			return true, err
 		}
-		id := ""
-		if found != nil {
-			id = found.ID
-		} else if id, err = p.make(ctx, r); errdefs.IsConflict(err) {
-			continue // somebody was faster
-		} else if err != nil {
-			return p.lost(ctx, r, err)
-		}
-		return p.start(ctx, id, r, cloudConfig)
+		answer, err = p.start(ctx, id, r, cloudConfig)
+		return true, err
+	})
+	return answer, err
+}
+
+// find answers the id of a key's container, or nothing; one that is being
+// removed is waited for.
+func (p *Provider) find(ctx context.Context, key string) (string, error) {
+	found, err := p.inspect(ctx, nameOf(key))
+	switch {
+	case err != nil || found == nil:
+		return "", err
+	case stateOf(found.State.Status) == provider.StateDeleting:
+		return "", p.awaitGone(ctx, found.ID)
+	case !ours(found.Config.Labels):
+		return "", fmt.Errorf("%w: container %s is somebody else's", provider.ErrAlreadyExists, nameOf(key))
 	}
+	return found.ID, nil
 }
 
 // make makes the container, which does not run yet.
@@ -233,7 +247,8 @@ func (p *Provider) start(ctx context.Context, id string, r request, cloudConfig 
 const abandonLimit = 30 * time.Second
 
 // abandon removes what cannot become an instance, unless the caller only has no
-// more time: then it may come again.
+// more time: then it may come again. What runs by now, since another process
+// has started it, stays: the engine removes it only by force.
 func (p *Provider) abandon(ctx context.Context, id string, cause error) (*provider.Instance, error) {
 	left := &provider.Instance{ID: id}
 	if ctx.Err() != nil {
@@ -241,8 +256,9 @@ func (p *Provider) abandon(ctx context.Context, id string, cause error) (*provid
 	}
 	removing, cancel := context.WithTimeout(ctx, abandonLimit)
 	defer cancel()
-	if err := p.remove(removing, id); err != nil {
-		return left, fmt.Errorf("%w; and it cannot be removed: %v", cause, err)
+	_, err := p.engine.ContainerRemove(removing, id, client.ContainerRemoveOptions{RemoveVolumes: true})
+	if err != nil && !errdefs.IsNotFound(err) {
+		return left, fmt.Errorf("%w; and the container is left: %v", cause, err)
 	}
 	return nil, cause
 }

@@ -22,6 +22,9 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	case !isID(instanceID):
 		return nil // never one of the engine's
 	}
+	if err := p.meet(ctx); err != nil {
+		return fmt.Errorf("delete instance %s: %w", instanceID, err)
+	}
 	found, err := p.inspect(ctx, instanceID)
 	switch {
 	case err != nil:

@@ -27,18 +27,8 @@ func engineConfig(e *dockerd.Engine) Config {
 	return c
 }
 
-func mustOpen(t *testing.T, c Config) *Provider {
-	t.Helper()
-	p, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Teardown() })
-	return p
-}
-
-// TestConformance is against a real engine.
-func TestConformance(t *testing.T) {
+// TestConformanceOnDockerd is TestConformance against a real engine.
+func TestConformanceOnDockerd(t *testing.T) {
 	e := dockerd.Start(t)
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
 		reopen := func() provider.Provider { return mustOpen(t, engineConfig(e)) }

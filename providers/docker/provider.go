@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -23,6 +24,8 @@ type Provider struct {
 	cfg    Config
 	engine *client.Client
 	locks  keylock.Locks
+	// met says that the engine has told the version of its API.
+	met atomic.Bool
 	// wait is how often it looks whether something is done.
 	wait poll.Pace
 }
@@ -45,6 +48,20 @@ func New(cfg Config) (*Provider, error) {
 		return nil, fmt.Errorf("%w: -docker-host (DOCKER_HOST) and -docker-cert-path (DOCKER_CERT_PATH): %w", provider.ErrInvalidArgument, err)
 	}
 	return &Provider{cfg: cfg, engine: engine, wait: poll.Pace{First: 20 * time.Millisecond, Max: 500 * time.Millisecond}}, nil
+}
+
+// meet agrees with the engine on a version of the API, once. Docker's client
+// would do so by itself, and where the engine does not answer it would go on
+// with the newest version that it knows, whose refusal then hides why.
+func (p *Provider) meet(ctx context.Context) error {
+	if p.met.Load() || p.cfg.APIVersion != "" {
+		return nil
+	}
+	if _, err := p.engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+		return classify(err)
+	}
+	p.met.Store(true)
+	return nil
 }
 
 // Teardown closes connections; containers run on.
@@ -89,6 +106,9 @@ func (p *Provider) existing(ctx context.Context, id string) (*container.InspectR
 	if !isID(id) {
 		return nil, fmt.Errorf("%w: no instance %q", provider.ErrNotFound, id)
 	}
+	if err := p.meet(ctx); err != nil {
+		return nil, err
+	}
 	found, err := p.inspect(ctx, id)
 	if err != nil {
 		return nil, classify(err)
@@ -118,6 +138,9 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	if len(match) == 0 {
 		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
+	}
+	if err := p.meet(ctx); err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
 	}
 	filter := client.Filters{}.Add("label", labelOurs)
 	for name, value := range match {

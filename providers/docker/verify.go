@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -22,12 +25,16 @@ const verifyLimit = time.Minute
 func (p *Provider) ConfigVerifier() error {
 	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
 	defer cancel()
-	if _, err := p.engine.Ping(ctx, client.PingOptions{}); err != nil {
-		return fmt.Errorf("verify the configuration: -docker-host (DOCKER_HOST) %s: %w: look whether the engine runs and this user may use it", p.cfg.Host, classify(err))
+	err := p.knock(ctx)
+	if err == nil {
+		_, err = p.engine.Ping(ctx, client.PingOptions{NegotiateAPIVersion: p.cfg.APIVersion == ""})
+	}
+	if err != nil {
+		return fmt.Errorf("verify the configuration: -docker-host (DOCKER_HOST) %s: %w", p.cfg.Host, classify(err))
 	}
 	_, imageErr := p.engine.ImageInspect(ctx, p.cfg.Image)
 	_, networkErr := p.engine.NetworkInspect(ctx, p.cfg.Network, client.NetworkInspectOptions{})
-	err := errors.Join(
+	err = errors.Join(
 		missing(imageErr, "docker-podvm-image", "DOCKER_PODVM_IMAGE", "image", p.cfg.Image),
 		missing(networkErr, "docker-network-name", "DOCKER_NETWORK_NAME", "network", p.cfg.Network),
 		p.verifyLimits(ctx),
@@ -36,6 +43,32 @@ func (p *Provider) ConfigVerifier() error {
 		return fmt.Errorf("verify the configuration: %w", err)
 	}
 	return nil
+}
+
+// knock looks whether anybody listens where the engine shall be: Docker's client
+// does not always tell why it cannot connect.
+func (p *Provider) knock(ctx context.Context) error {
+	where, err := client.ParseHostURL(p.cfg.Host)
+	if err != nil {
+		return err
+	}
+	network := "tcp"
+	if where.Scheme == "unix" {
+		network = "unix"
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, where.Host)
+	switch {
+	case err == nil:
+		return conn.Close()
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: there is no such socket: start the Docker engine, or name the socket of one that runs", provider.ErrUnavailable)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w: nobody listens there: start the Docker engine, or say where one runs", provider.ErrUnavailable)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: this user may not open the socket: run as root, or as a member of the socket's group", provider.ErrPermissionDenied)
+	}
+	return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 }
 
 func missing(err error, flagName, env, what, name string) error {
