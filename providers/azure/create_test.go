@@ -51,10 +51,9 @@ func onlyMicrosoft(calls map[string]int) map[string]int {
 	return calls
 }
 
-// TestDoesNotWaitForTheGuest: the VM runs after 3 steps, and its guest reports
-// after 40.
+// TestDoesNotWaitForTheGuest: the VM runs, and its guest never reports.
 func TestDoesNotWaitForTheGuest(t *testing.T) {
-	s := newStand(t, azuresim.Options{Step: 20 * time.Millisecond})
+	s := newStand(t, azuresim.Options{Stuck: azuresim.Running})
 	i := s.mustCreate("key-1")
 	got, err := s.GetInstance(t.Context(), i.ID)
 	if err != nil || got.State != provider.StateRunning {
@@ -255,7 +254,7 @@ func TestOutcomeUnknown(t *testing.T) {
 }
 
 func TestDeletionEndsCreation(t *testing.T) {
-	s := newStand(t, azuresim.Options{Step: 500 * time.Millisecond})
+	s := newStand(t, azuresim.Options{Stuck: azuresim.Accepted})
 	failed := make(chan error, 1)
 	go func() {
 		_, err := s.create("key-1", spec("key-1"))
@@ -270,7 +269,7 @@ func TestDeletionEndsCreation(t *testing.T) {
 }
 
 func TestDeletionByAnotherProcessEndsCreation(t *testing.T) {
-	s := newStand(t, azuresim.Options{Step: 50 * time.Millisecond})
+	s := newStand(t, azuresim.Options{Stuck: azuresim.Accepted})
 	failed := make(chan error, 1)
 	go func() {
 		_, err := s.create("key-1", spec("key-1"))

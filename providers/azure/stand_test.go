@@ -25,9 +25,9 @@ func TestMain(m *testing.M) { cloudsim.Main(m) }
 var quick = tempo{
 	ask:       poll.Pace{First: time.Millisecond, Max: 8 * time.Millisecond},
 	retry:     policy.RetryOptions{MaxRetries: 4, RetryDelay: time.Millisecond, MaxRetryDelay: 4 * time.Millisecond},
-	lag:       5 * time.Second,
+	lag:       30 * time.Second,
 	grace:     time.Second,
-	undo:      5 * time.Second,
+	undo:      time.Minute,
 	abandoned: 50 * time.Millisecond,
 	catalogue: time.Hour,
 }
@@ -103,7 +103,7 @@ func spec(key string) provider.InstanceTypeSpec {
 }
 
 func (s *stand) create(key string, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	return s.CreateInstance(ctx, "web", key, cloudinit.Raw("#cloud-config\n"), spec)
 }
@@ -132,7 +132,7 @@ func (s *stand) wantNothing() {
 
 func (s *stand) eventually(done func() bool, what func() any) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := quick.ask.Until(ctx, func() (bool, error) { return done(), nil }); err != nil {
 		s.t.Fatalf("%v: %v", err, what())

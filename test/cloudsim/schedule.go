@@ -32,7 +32,7 @@ type Stand struct {
 	MaxLag int
 	// Untagged are kinds of resources that cannot carry owner tags.
 	Untagged []string
-	// Settle is how long recovery may take once nothing fails any more; 20 s
+	// Settle is how long recovery may take once nothing fails any more; 3 minutes
 	// by default.
 	Settle time.Duration
 }
@@ -303,7 +303,7 @@ func (s *schedule) recover() {
 	s.restart()
 	settle := s.stand.Settle
 	if settle == 0 {
-		settle = 20 * time.Second
+		settle = 3 * time.Minute
 	}
 	deadline := time.Now().Add(settle)
 	wants := s.key()

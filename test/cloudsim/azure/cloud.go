@@ -55,7 +55,18 @@ type Options struct {
 	PageSize int
 	// Cores are the quota of CPUs; 100,000 by default.
 	Cores int64
+	// Stuck is how far VMs come that are being made, and no further.
+	Stuck Stage
 }
+
+// Stage is how far the making of a VM has come.
+type Stage int
+
+// Stages of VMs.
+const (
+	Accepted Stage = iota + 1
+	Running        // and its guest has not reported
+)
 
 // Cloud is one simulated Azure.
 type Cloud struct {

@@ -128,7 +128,7 @@ func (c *Cloud) precondition(k *call) *failure {
 // make takes a VM through its steps. The guest says that it is ready long after
 // it runs.
 func (c *Cloud) make(vm *machine) {
-	c.walk(vm, vm.turn, []stage{
+	stages := []stage{
 		{1, func() { c.makeParts(vm) }},
 		{1, func() { c.allocate(vm) }},
 		{1, func() { vm.power, vm.wrote = "running", consoleText }},
@@ -136,7 +136,14 @@ func (c *Cloud) make(vm *machine) {
 			vm.provisioning = "Succeeded"
 			vm.making.done()
 		}},
-	})
+	}
+	switch c.options.Stuck {
+	case Accepted:
+		stages = nil
+	case Running:
+		stages = stages[:3]
+	}
+	c.walk(vm, vm.turn, stages)
 }
 
 // stage is what happens so many steps after the stage before it.
