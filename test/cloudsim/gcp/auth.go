@@ -109,9 +109,13 @@ func verify(token string) (map[string]any, error) {
 	}
 	var header struct{ Alg string }
 	var claims map[string]any
-	head, err1 := base64.RawURLEncoding.DecodeString(parts[0])
-	body, err2 := base64.RawURLEncoding.DecodeString(parts[1])
-	signature, err3 := base64.RawURLEncoding.DecodeString(parts[2])
+	// Google takes padding too, which RFC 7515 does not know.
+	decode := func(part string) ([]byte, error) {
+		return base64.RawURLEncoding.DecodeString(strings.TrimRight(part, "="))
+	}
+	head, err1 := decode(parts[0])
+	body, err2 := decode(parts[1])
+	signature, err3 := decode(parts[2])
 	if err := errors.Join(err1, err2, err3, json.Unmarshal(head, &header), json.Unmarshal(body, &claims)); err != nil {
 		return nil, err
 	}
@@ -142,6 +146,10 @@ func oauthError(w http.ResponseWriter, code, description string) {
 	fmt.Fprint(w, toJSON(map[string]string{"error": code, "error_description": description}))
 }
 
+// olderAudience is that of clients from before oauth2.googleapis.com, which
+// Google still takes.
+const olderAudience = "https://accounts.google.com/o/oauth2/token"
+
 // serveToken is oauth2.googleapis.com/token (RFC 7523).
 func (s *Sim) serveToken(w http.ResponseWriter, r *http.Request) {
 	if r.PostFormValue("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" {
@@ -153,7 +161,8 @@ func (s *Sim) serveToken(w http.ResponseWriter, r *http.Request) {
 		oauthError(w, "invalid_grant", "Invalid JWT Signature.")
 		return
 	}
-	if claims["iss"] != Email || claims["aud"] != s.Server.URL+"/token" || claims["scope"] == "" {
+	aud := claims["aud"]
+	if claims["iss"] != Email || aud != s.Server.URL+"/token" && aud != olderAudience || claims["scope"] == "" {
 		oauthError(w, "invalid_grant", "Invalid JWT: iss, aud or scope")
 		return
 	}

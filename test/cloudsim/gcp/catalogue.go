@@ -4,6 +4,7 @@ package gcp
 
 import (
 	"fmt"
+	"hash/crc32"
 	"net/http"
 	"slices"
 	"strconv"
@@ -52,26 +53,44 @@ func (k kind) in(zone string) bool { return k.zones == nil || slices.Contains(k.
 func (s *Sim) listMachineTypes(c *call) (any, error) {
 	var items []map[string]any
 	for _, k := range kinds {
-		if !k.in(c.path["zone"]) {
-			continue
+		if k.in(c.path["zone"]) {
+			items = append(items, s.machineType(k, c.path["zone"]))
 		}
-		item := map[string]any{
-			"kind": "compute#machineType", "name": k.name, "guestCpus": k.cpus, "memoryMb": k.memory, "zone": c.path["zone"],
-			"architecture": "X86_64",
-		}
-		if k.arch != "" {
-			item["architecture"] = k.arch
-		}
-		if k.gpus > 0 {
-			item["accelerators"] = []any{map[string]any{"guestAcceleratorType": k.gpu, "guestAcceleratorCount": k.gpus}}
-		}
-		if k.state != "" {
-			item["deprecated"] = map[string]any{"state": k.state}
-		}
-		items = append(items, item)
 	}
 	return s.page(c, "compute#machineTypeList", items)
 }
+
+func (s *Sim) getMachineType(c *call) (any, error) {
+	k := kindNamed(c.path["machineType"], c.path["zone"])
+	if k == nil {
+		return nil, notFound("projects/" + Project + "/zones/" + c.path["zone"] + "/machineTypes/" + c.path["machineType"])
+	}
+	return s.machineType(*k, c.path["zone"]), nil
+}
+
+func (s *Sim) machineType(k kind, zone string) map[string]any {
+	item := map[string]any{
+		"kind": "compute#machineType", "id": idOf(k.name), "name": k.name, "guestCpus": k.cpus, "memoryMb": k.memory, "zone": zone,
+		"architecture": "X86_64", "selfLink": s.link("zones/%s/machineTypes/%s", zone, k.name), "creationTimestamp": fixedStamp,
+		"description": k.name, "maximumPersistentDisks": 128, "maximumPersistentDisksSizeGb": "263168",
+	}
+	if k.arch != "" {
+		item["architecture"] = k.arch
+	}
+	if k.gpus > 0 {
+		item["accelerators"] = []any{map[string]any{"guestAcceleratorType": k.gpu, "guestAcceleratorCount": k.gpus}}
+	}
+	if k.state != "" {
+		item["deprecated"] = map[string]any{"state": k.state}
+	}
+	return item
+}
+
+// fixedStamp is when all was made that was there from the start.
+const fixedStamp = "2026-01-02T03:04:05.000-00:00"
+
+// idOf is the number of something that was there from the start.
+func idOf(name string) string { return fmt.Sprint(crc32.ChecksumIEEE([]byte(name))) }
 
 // images, with their sizes in gigabytes and what they say of themselves.
 var images = map[string]struct {
@@ -86,6 +105,18 @@ func (s *Sim) getImage(c *call) (any, error) { return imageNamed(c.path["image"]
 
 func (s *Sim) getFamily(c *call) (any, error) { return imageNamed(c.path["family"]) }
 
+func (s *Sim) listImages(c *call) (any, error) {
+	var items []map[string]any
+	for _, name := range []string{Image, BigImage} {
+		image, err := imageNamed(name)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, image.(map[string]any))
+	}
+	return s.page(c, "compute#imageList", items)
+}
+
 func imageNamed(name string) (any, error) {
 	image, ok := images[name]
 	if !ok {
@@ -96,6 +127,7 @@ func imageNamed(name string) (any, error) {
 		features = append(features, map[string]any{"type": feature})
 	}
 	return map[string]any{
+		"kind": "compute#image", "id": idOf(name), "selfLink": link("global/images/%s", name), "creationTimestamp": fixedStamp,
 		"name": name, "status": "READY", "diskSizeGb": strconv.Itoa(image.size), "guestOsFeatures": features, "architecture": "X86_64",
 	}, nil
 }
@@ -165,7 +197,10 @@ func (s *Sim) getGlobalOperation(c *call) (any, error) {
 func (s *Sim) getNetwork(c *call) (any, error) {
 	switch name := c.path["network"]; name {
 	case Network, OtherNetwork:
-		return map[string]any{"name": name, "autoCreateSubnetworks": name == OtherNetwork}, nil
+		return map[string]any{
+			"kind": "compute#network", "id": idOf(name), "name": name, "autoCreateSubnetworks": name == OtherNetwork,
+			"selfLink": s.link("global/networks/%s", name), "creationTimestamp": fixedStamp,
+		}, nil
 	}
 	return nil, notFound("projects/" + Project + "/global/networks/" + c.path["network"])
 }
@@ -174,18 +209,48 @@ func (s *Sim) getSubnetwork(c *call) (any, error) {
 	if c.path["region"] != Region || c.path["subnetwork"] != Subnetwork {
 		return nil, notFound("projects/" + Project + "/regions/" + c.path["region"] + "/subnetworks/" + c.path["subnetwork"])
 	}
-	return map[string]any{"name": Subnetwork, "network": s.link("global/networks/%s", Network)}, nil
+	return map[string]any{
+		"kind": "compute#subnetwork", "id": idOf(Subnetwork), "name": Subnetwork, "network": s.link("global/networks/%s", Network),
+		"selfLink": s.link("regions/%s/subnetworks/%s", Region, Subnetwork), "region": s.link("regions/%s", Region),
+		"ipCidrRange": "10.0.0.0/8", "gatewayAddress": "10.0.0.1", "creationTimestamp": fixedStamp,
+	}, nil
 }
 
 func (s *Sim) getZone(c *call) (any, error) {
-	return map[string]any{"name": c.path["zone"], "status": "UP"}, nil
+	return s.zone(c.path["zone"]), nil
+}
+
+func (s *Sim) zone(name string) map[string]any {
+	return map[string]any{
+		"kind": "compute#zone", "id": idOf(name), "name": name, "status": "UP", "description": name, "creationTimestamp": fixedStamp,
+		"selfLink": s.link("zones/%s", name), "region": s.link("regions/%s", Region),
+	}
+}
+
+func (s *Sim) listZones(c *call) (any, error) {
+	var items []map[string]any
+	for _, name := range Zones {
+		items = append(items, s.zone(name))
+	}
+	return s.page(c, "compute#zoneList", items)
+}
+
+func (s *Sim) listRegions(c *call) (any, error) {
+	return s.page(c, "compute#regionList", []map[string]any{s.region()})
 }
 
 func (s *Sim) getRegion(c *call) (any, error) {
 	if c.path["region"] != Region {
 		return nil, notFound("projects/" + Project + "/regions/" + c.path["region"])
 	}
-	var quotas []any
+	return s.region(), nil
+}
+
+func (s *Sim) region() map[string]any {
+	var quotas, zones []any
+	for _, name := range Zones {
+		zones = append(zones, s.link("zones/%s", name))
+	}
 	for _, metric := range []string{"INSTANCES", "CPUS", "IN_USE_ADDRESSES"} {
 		left, limited := s.quotas[metric]
 		if !limited {
@@ -193,7 +258,10 @@ func (s *Sim) getRegion(c *call) (any, error) {
 		}
 		quotas = append(quotas, map[string]any{"metric": metric, "limit": left + 5, "usage": 5})
 	}
-	return map[string]any{"name": Region, "status": "UP", "quotas": quotas}, nil
+	return map[string]any{
+		"kind": "compute#region", "id": idOf(Region), "name": Region, "status": "UP", "quotas": quotas, "zones": zones,
+		"selfLink": s.link("regions/%s", Region), "creationTimestamp": fixedStamp, "description": Region,
+	}
 }
 
 var diskTypes = []string{"pd-standard", "pd-balanced", "pd-ssd"}
@@ -202,7 +270,11 @@ func (s *Sim) getDiskType(c *call) (any, error) {
 	if !slices.Contains(diskTypes, c.path["diskType"]) {
 		return nil, notFound("projects/" + Project + "/zones/" + c.path["zone"] + "/diskTypes/" + c.path["diskType"])
 	}
-	return map[string]any{"name": c.path["diskType"]}, nil
+	zone, name := c.path["zone"], c.path["diskType"]
+	return map[string]any{
+		"kind": "compute#diskType", "id": idOf(name), "name": name, "zone": s.link("zones/%s", zone), "validDiskSize": "10GB-65536GB",
+		"defaultDiskSizeGb": "100", "selfLink": s.link("zones/%s/diskTypes/%s", zone, name), "creationTimestamp": fixedStamp,
+	}, nil
 }
 
 // managerTags exist in the project, by their namespaced names.

@@ -3,6 +3,7 @@
 package gcp
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -94,7 +95,10 @@ func checkDisks(zone string, body map[string]any) error {
 	if kind, ok := partial(text(params, "diskType"), "zones/"+zone+"/diskTypes"); !ok || !slices.Contains(diskTypes, kind) {
 		return missing("resource.disks[0].initializeParams.diskType", text(params, "diskType"))
 	}
-	if size, _ := strconv.Atoi(text(params, "diskSizeGb")); size < image.size {
+	// An int64 is a text of digits in JSON, and Google reads numbers too; without
+	// one the disk has the size of the image.
+	given := fmt.Sprint(cmp.Or(params["diskSizeGb"], any(image.size)))
+	if size, _ := strconv.Atoi(given); size < image.size {
 		return invalid("resource.disks[0].initializeParams.diskSizeGb", text(params, "diskSizeGb"),
 			fmt.Sprintf("Requested disk size cannot be smaller than the image size (%d GB)", image.size))
 	}

@@ -21,6 +21,7 @@ func init() {
 		"compute.instances.get":                 (*Sim).getInstance,
 		"compute.instances.delete":              (*Sim).deleteInstance,
 		"compute.instances.aggregatedList":      (*Sim).listInstances,
+		"compute.instances.list":                (*Sim).listZoneInstances,
 		"compute.instances.start":               (*Sim).start,
 		"compute.instances.stop":                (*Sim).stop,
 		"compute.instances.getSerialPortOutput": (*Sim).serialPort,
@@ -31,13 +32,17 @@ func init() {
 		"compute.zoneOperations.list":           (*Sim).listOperations,
 		"compute.machineTypes.list":             (*Sim).listMachineTypes,
 		"compute.images.get":                    (*Sim).getImage,
+		"compute.images.list":                   (*Sim).listImages,
 		"compute.images.getFromFamily":          (*Sim).getFamily,
 		"compute.images.insert":                 (*Sim).insertImage,
 		"compute.images.delete":                 (*Sim).deleteImage,
 		"compute.globalOperations.get":          (*Sim).getGlobalOperation,
 		"compute.networks.get":                  (*Sim).getNetwork,
 		"compute.subnetworks.get":               (*Sim).getSubnetwork,
+		"compute.machineTypes.get":              (*Sim).getMachineType,
 		"compute.zones.get":                     (*Sim).getZone,
+		"compute.zones.list":                    (*Sim).listZones,
+		"compute.regions.list":                  (*Sim).listRegions,
 		"compute.regions.get":                   (*Sim).getRegion,
 		"compute.diskTypes.get":                 (*Sim).getDiskType,
 	}
@@ -102,7 +107,18 @@ func (s *Sim) accept(zone, name string, body map[string]any) map[string]any {
 		"users": []any{vm["selfLink"]}, "status": "READY", "selfLink": s.link("zones/%s/disks/%s", zone, name),
 		"sizeGb": params["diskSizeGb"], "type": params["diskType"], "labels": params["labels"], "description": params["description"],
 	}
+	disk["sourceImage"] = s.link("global/images/%s", last(text(params, "sourceImage")))
 	delete(boot, "initializeParams")
+	boot["type"], boot["mode"], boot["kind"], boot["index"] = "PERSISTENT", "READ_WRITE", "compute#attachedDisk", 0
+	for i, nic := range objects(vm, "networkInterfaces") {
+		nic["name"], nic["kind"] = fmt.Sprintf("nic%d", i), "compute#networkInterface"
+	}
+	tags := object(vm, "tags")
+	if tags == nil {
+		tags = map[string]any{}
+		vm["tags"] = tags
+	}
+	tags["fingerprint"], vm["labelFingerprint"] = "42WmSpB8rSM=", "42WmSpB8rSM="
 	boot["source"] = disk["selfLink"]
 	s.instances[at], s.disks[at] = vm, disk
 	s.World.Add(cloudsim.KindInstance, text(vm, "id"), s.TagsOf(vm))

@@ -52,7 +52,10 @@ func (s *Sim) page(c *call, kind string, items []map[string]any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := map[string]any{"kind": kind, "items": shown}
+	answer := map[string]any{"kind": kind}
+	if len(shown) > 0 {
+		answer["items"] = shown
+	}
 	if next != "" {
 		answer["nextPageToken"] = next
 	}
@@ -98,6 +101,24 @@ func (s *Sim) aggregated(c *call, name string, items []map[string]any) (any, err
 }
 
 func (s *Sim) listInstances(c *call) (any, error) {
+	items, err := s.shown(c)
+	if err != nil {
+		return nil, err
+	}
+	return s.aggregated(c, "instances", items)
+}
+
+func (s *Sim) listZoneInstances(c *call) (any, error) {
+	items, err := s.shown(c)
+	if err != nil {
+		return nil, err
+	}
+	items = slices.DeleteFunc(items, func(vm map[string]any) bool { return last(text(vm, "zone")) != c.path["zone"] })
+	return s.page(c, "compute#instanceList", items)
+}
+
+// shown answers the instances that a list shows by now.
+func (s *Sim) shown(c *call) ([]map[string]any, error) {
 	conditions, err := parseFilter(c.query.Get("filter"))
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "invalid", "%v", err)
@@ -108,7 +129,7 @@ func (s *Sim) listInstances(c *call) (any, error) {
 			items = append(items, vm)
 		}
 	}
-	return s.aggregated(c, "instances", items)
+	return items, nil
 }
 
 func (s *Sim) listDisks(c *call) (any, error) {

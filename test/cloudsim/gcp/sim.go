@@ -132,13 +132,16 @@ func (s *Sim) now() time.Time { return time.Now().Add(s.ClockOff) }
 
 func (s *Sim) stamp() string { return s.now().UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
-const apiPrefix = "/compute/v1/"
+const (
+	apiPrefix      = "/compute/v1/"
+	olderTokenPath = "/o/oauth2/token"
+)
 
 // action names a request for the script and the log.
 func (s *Sim) action(r *http.Request) string {
 	path := r.URL.Path
 	switch {
-	case path == "/token":
+	case path == "/token", path == olderTokenPath:
 		return "oauth2.token"
 	case path == "/v1/token":
 		return "sts.token"
@@ -199,7 +202,7 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	path := r.URL.Path
 	switch {
-	case path == "/token" && r.Method == http.MethodPost:
+	case (path == "/token" || path == olderTokenPath) && r.Method == http.MethodPost:
 		s.serveToken(w, r)
 	case path == "/v1/token" && r.Method == http.MethodPost:
 		s.serveExchange(w, r)
@@ -332,7 +335,9 @@ func text(o map[string]any, name string) string {
 	return value
 }
 
-func (s *Sim) link(format string, args ...any) string {
+func (*Sim) link(format string, args ...any) string { return link(format, args...) }
+
+func link(format string, args ...any) string {
 	return "https://www.googleapis.com" + apiPrefix + "projects/" + Project + "/" + fmt.Sprintf(format, args...)
 }
 
