@@ -45,9 +45,11 @@ podvm-builder podvm-binaries: ## Nothing to do: `make podvm-image` does all of i
 
 # The format that a cloud takes and the file that podvm-image makes of it; the
 # others take qcow2.
+PODVM_FORMAT_aws     := raw
 PODVM_FORMAT_azure   := vhd
 PODVM_FORMAT_gcp     := gcp
 PODVM_FORMAT_vsphere := ova
+PODVM_FILE_raw := podvm.raw
 PODVM_FILE_vhd := podvm.vhd
 PODVM_FILE_gcp := podvm.tar.gz
 PODVM_FILE_ova := podvm.ova

@@ -74,7 +74,12 @@ const (
 
 // NewManager answers a manager with nothing set.
 func NewManager() *config.Manager[Config] {
-	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
+	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).ForImport(forImport)
+}
+
+// forImport stands in for settings of instances, which imports do not use.
+func forImport(c *Config) {
+	c.ImageID, c.VSwitchIDs, c.SecurityGroups = "none", []string{"vsw-none"}, []string{"sg-none"}
 }
 
 // DefaultConfig is what the flags' defaults are.

@@ -166,7 +166,7 @@ func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface
 		if i == first {
 			continue
 		}
-		if err := s.release(ctx, a.AllocationId); err != nil && !isCode(err, "InvalidIPAddress.InUse") {
+		if err := s.release(ctx, a.AllocationId); err != nil && !isCode(err, addressInUse) {
 			return err
 		}
 	}
@@ -230,18 +230,33 @@ func (s *session) addressesOf(ctx context.Context, instanceID, index string) ([]
 	return s.addresses(ctx, tagFilters(match))
 }
 
-// releaseAll releases the addresses of an instance.
-func (s *session) releaseAll(ctx context.Context, instanceID string) error {
-	found, err := s.addressesOf(ctx, instanceID, "")
-	if err != nil {
-		return err
+// releaseAll releases the addresses of an instance. Whoever makes it may give it
+// one at this moment, from which that one is taken again.
+func (p *Provider) releaseAll(ctx context.Context, s *session, instanceID string) error {
+	for w := p.patience(p.timing.settle); ; {
+		found, err := s.addressesOf(ctx, instanceID, "")
+		if err != nil {
+			return err
+		}
+		taken := false
+		var errs []error
+		for _, address := range found {
+			err := s.free(ctx, address)
+			if isCode(err, addressInUse) {
+				taken, err = true, fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+			}
+			errs = append(errs, err)
+		}
+		if !taken {
+			return errors.Join(errs...)
+		}
+		if more, err := w.again(ctx); !more {
+			return errors.Join(append(errs, err)...)
+		}
 	}
-	var errs []error
-	for _, address := range found {
-		errs = append(errs, s.free(ctx, address))
-	}
-	return errors.Join(errs...)
 }
+
+const addressInUse = "InvalidIPAddress.InUse"
 
 // free takes an address from its interface and releases it.
 func (s *session) free(ctx context.Context, a types.Address) error {

@@ -5,7 +5,9 @@ package aws
 import (
 	"context"
 
+	"github.com/aws/aws-sdk-go-v2/service/ebs"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/servicequotas"
 )
 
 // call is one of the client's methods.
@@ -33,6 +35,28 @@ type calls struct {
 	DescribeKeyPairs               call[ec2.DescribeKeyPairsInput, ec2.DescribeKeyPairsOutput]
 	DescribeLaunchTemplateVersions call[ec2.DescribeLaunchTemplateVersionsInput, ec2.DescribeLaunchTemplateVersionsOutput]
 	DescribeAccountAttributes      call[ec2.DescribeAccountAttributesInput, ec2.DescribeAccountAttributesOutput]
+	DescribeVolumes                call[ec2.DescribeVolumesInput, ec2.DescribeVolumesOutput]
+	DeleteVolume                   call[ec2.DeleteVolumeInput, ec2.DeleteVolumeOutput]
+	DescribeSnapshots              call[ec2.DescribeSnapshotsInput, ec2.DescribeSnapshotsOutput]
+	DeleteSnapshot                 call[ec2.DeleteSnapshotInput, ec2.DeleteSnapshotOutput]
+	RegisterImage                  call[ec2.RegisterImageInput, ec2.RegisterImageOutput]
+	DeregisterImage                call[ec2.DeregisterImageInput, ec2.DeregisterImageOutput]
+}
+
+// blockCalls are those of the EBS direct APIs, and quotaCall that of Service
+// Quotas, held in the same way.
+type (
+	blockCalls struct {
+		StartSnapshot    blockCall[ebs.StartSnapshotInput, ebs.StartSnapshotOutput]
+		PutSnapshotBlock blockCall[ebs.PutSnapshotBlockInput, ebs.PutSnapshotBlockOutput]
+		CompleteSnapshot blockCall[ebs.CompleteSnapshotInput, ebs.CompleteSnapshotOutput]
+	}
+	blockCall[In, Out any] func(context.Context, *In, ...func(*ebs.Options)) (*Out, error)
+	quotaCall              func(context.Context, *servicequotas.GetServiceQuotaInput, ...func(*servicequotas.Options)) (*servicequotas.GetServiceQuotaOutput, error)
+)
+
+func blockCallsOf(client *ebs.Client) blockCalls {
+	return blockCalls{StartSnapshot: client.StartSnapshot, PutSnapshotBlock: client.PutSnapshotBlock, CompleteSnapshot: client.CompleteSnapshot}
 }
 
 func callsOf(client *ec2.Client) calls {
@@ -55,5 +79,11 @@ func callsOf(client *ec2.Client) calls {
 		DescribeKeyPairs:               client.DescribeKeyPairs,
 		DescribeLaunchTemplateVersions: client.DescribeLaunchTemplateVersions,
 		DescribeAccountAttributes:      client.DescribeAccountAttributes,
+		DescribeVolumes:                client.DescribeVolumes,
+		DeleteVolume:                   client.DeleteVolume,
+		DescribeSnapshots:              client.DescribeSnapshots,
+		DeleteSnapshot:                 client.DeleteSnapshot,
+		RegisterImage:                  client.RegisterImage,
+		DeregisterImage:                client.DeregisterImage,
 	}
 }

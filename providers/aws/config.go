@@ -50,6 +50,8 @@ type Config struct {
 
 	Endpoint         string `flag:"aws-endpoint-url" env:"AWS_ENDPOINT_URL_EC2" usage:"URL of EC2; default that of the region"`
 	STSEndpoint      string `flag:"aws-sts-endpoint-url" env:"AWS_ENDPOINT_URL_STS" usage:"URL of STS, where AWS_ROLE_ARN is taken; default that of the region"`
+	BlocksEndpoint   string `env:"AWS_ENDPOINT_URL_EBS" usage:"URL of the EBS direct APIs, which images are imported by; default that of the region"`
+	QuotasEndpoint   string `env:"AWS_ENDPOINT_URL_SERVICE_QUOTAS" usage:"URL of Service Quotas; default that of the region"`
 	AnyEndpoint      string `env:"AWS_ENDPOINT_URL" usage:"URL of what has none of its own"`
 	CABundle         string `flag:"aws-ca-bundle" env:"AWS_CA_BUNDLE" usage:"PEM file with the authorities to trust in place of the system's"`
 	MetadataDisabled bool   `env:"AWS_EC2_METADATA_DISABLED" default:"false" usage:"do not ask this machine's metadata service for what is not set"`
@@ -60,7 +62,14 @@ type Config struct {
 
 // NewManager answers a manager with nothing set.
 func NewManager() *config.Manager[Config] {
-	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
+	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).ForImport(forImport)
+}
+
+// forImport stands in for settings of instances, which imports do not use.
+//
+// A launch template would have image and subnet.
+func forImport(c *Config) {
+	c.UseTemplate, c.Image, c.Subnets = true, "", nil
 }
 
 // DefaultConfig is what the flags' defaults are.
@@ -82,9 +91,11 @@ type timing struct {
 	fresh time.Duration
 	// call bounds one attempt of a call.
 	call time.Duration
+	// stray is how old a volume without an instance must be.
+	stray time.Duration
 }
 
 var usual = timing{
 	settle: 5 * time.Second, token: time.Minute, pause: 200 * time.Millisecond, pauseMax: 3 * time.Second,
-	retryMax: 20 * time.Second, fresh: 5 * time.Minute, call: 60 * time.Second,
+	retryMax: 20 * time.Second, fresh: 5 * time.Minute, call: 60 * time.Second, stray: 10 * time.Minute,
 }

@@ -64,7 +64,7 @@ func subjectOf(t *testing.T, name string, change func(*Config)) conformance.Subj
 		Leaks:        s.leaks,
 		Spec:         provider.InstanceTypeSpec{MultiNic: name == "zones"},
 		ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(id) },
-		Limits:       conformance.Limits{Call: 20 * time.Second, Soon: 5 * time.Second, Settle: 10 * time.Second},
+		Limits:       cloudsim.Limits,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
@@ -60,7 +61,7 @@ func (p *Provider) create(ctx context.Context, podName, key, userData string, sp
 func (p *Provider) launch(ctx context.Context, s *session, pl *plan) (*types.Instance, error) {
 	generation := 0
 	if len(pl.subnets) > 1 { // a token counts in its zone only
-		found, next, err := s.lookUp(ctx, pl)
+		found, next, err := p.lookUpPatiently(ctx, s, pl)
 		if found != nil || err != nil {
 			return found, err
 		}
@@ -138,6 +139,22 @@ func (p *Provider) order(pl *plan) []string {
 	}
 	rest := slices.Delete(slices.Clone(pl.subnets), i, i+1)
 	return append([]string{first}, rest...)
+}
+
+// lookUpPatiently is lookUp in a process that may have followed another. That
+// one may have made the instance in any of the zones, where EC2 does not show
+// it yet: until it must have shown it nothing is made in a zone before.
+func (p *Provider) lookUpPatiently(ctx context.Context, s *session, pl *plan) (*types.Instance, int, error) {
+	for w := p.patience(0); ; {
+		late := time.Since(p.began) >= p.timing.settle
+		found, next, err := s.lookUp(ctx, pl)
+		if found != nil || err != nil || late {
+			return found, next, err
+		}
+		if _, err := w.again(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
 }
 
 // lookUp answers the instance of the key if the cloud shows one, and otherwise

@@ -5,6 +5,7 @@ package aws
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -307,6 +308,22 @@ func TestDeletedWhileMade(t *testing.T) {
 			s.wantNothing(t)
 		})
 	}
+}
+
+// TestAddressTakenWhileReleased: somebody who still makes the instance gives it
+// its address between the two calls that take it away.
+func TestAddressTakenWhileReleased(t *testing.T) {
+	s := newStand(t, lively)
+	p := s.open(t, variants["elastic"])
+	i, err := p.CreateInstance(t.Context(), "web", "k", userData, specOf("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.World.Script(cloudsim.Refused("ec2:ReleaseAddress", http.StatusBadRequest, "InvalidIPAddress.InUse").Repeated(2))
+	if err := p.DeleteInstance(t.Context(), i.ID); err != nil {
+		t.Error(err)
+	}
+	s.wantNothing(t)
 }
 
 // waitFor waits for a call and answers the instance that there is then.

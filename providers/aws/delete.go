@@ -18,7 +18,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	if instanceID == "" {
 		return fmt.Errorf("%w: delete instance: the instance id is empty", provider.ErrInvalidArgument)
 	}
-	if !instanceSyntax.MatchString(instanceID) {
+	if !instanceSyntax.MatchString(instanceID) && !volumeSyntax.MatchString(instanceID) {
 		return nil // EC2 has no such ids
 	}
 	ctx, done, err := p.begin(ctx)
@@ -34,17 +34,20 @@ func (p *Provider) delete(ctx context.Context, instanceID string) error {
 	if err != nil {
 		return err
 	}
+	if volumeSyntax.MatchString(instanceID) {
+		return p.deleteVolume(ctx, s, instanceID)
+	}
 	i, err := p.find(ctx, s, instanceID, p.timing.settle)
 	switch {
 	case err != nil:
 		return err
 	case i == nil || stateName(i) == types.InstanceStateNameTerminated:
-		return s.releaseAll(ctx, instanceID)
+		return p.releaseAll(ctx, s, instanceID)
 	case !ours(i):
 		return fmt.Errorf("%w: it lacks the tag %s: it is somebody else's", provider.ErrPermissionDenied, provider.TagKey)
 	}
 	if reach(tagsOf(i.Tags)[tagReach]) == reachElastic {
-		if err := s.releaseAll(ctx, instanceID); err != nil {
+		if err := p.releaseAll(ctx, s, instanceID); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ package aws
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -42,7 +43,13 @@ func everything(t *testing.T, s *stand, change ...func(*Config)) error {
 	if p.HasPower("PowerController") {
 		steps = append(steps, func() error { return p.PowerOff(t.Context(), made.ID) }, func() error { return p.PowerOn(t.Context(), made.ID) })
 	}
-	steps = append(steps, func() error { return p.DeleteInstance(t.Context(), made.ID) })
+	steps = append(steps, func() error { s.LoseVolumes(made.ID); return p.DeleteInstance(t.Context(), made.ID) }, func() error {
+		list, err := p.ListInstances(t.Context(), map[string]string{provider.TagKey: "k"})
+		for _, i := range list {
+			err = errors.Join(err, p.DeleteInstance(t.Context(), i.ID))
+		}
+		return err
+	})
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -69,10 +76,10 @@ func actions(t *testing.T) []string {
 	return slices.Compact(list)
 }
 
-// guarded are the calls that change instances and addresses: the policy allows
+// guarded are the calls that change instances, addresses and volumes: the policy allows
 // them only with ours.
 var guarded = []string{
-	"ec2:AssociateAddress", "ec2:DisassociateAddress", "ec2:ReleaseAddress", "ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances",
+	"ec2:AssociateAddress", "ec2:DeleteVolume", "ec2:DisassociateAddress", "ec2:ReleaseAddress", "ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances",
 }
 
 type statement struct {
@@ -90,7 +97,7 @@ func policyOf(actions []string) string {
 		Condition: map[string]map[string]string{"StringLike": {"ec2:CreateAction": "*"}},
 	}
 	change := statement{
-		Sid: "ChangeOnlyOwn", Effect: "Allow", Resource: []string{"arn:aws:ec2:*:*:instance/*", "arn:aws:ec2:*:*:elastic-ip/*", "arn:aws:ec2:*:*:network-interface/*"},
+		Sid: "ChangeOnlyOwn", Effect: "Allow", Resource: []string{"arn:aws:ec2:*:*:instance/*", "arn:aws:ec2:*:*:elastic-ip/*", "arn:aws:ec2:*:*:network-interface/*", "arn:aws:ec2:*:*:volume/*"},
 		Condition: map[string]map[string]string{"StringLike": {"aws:ResourceTag/" + provider.TagKey: "*"}},
 	}
 	for _, action := range actions {
@@ -99,7 +106,7 @@ func policyOf(actions []string) string {
 			change.Action = append(change.Action, action)
 		case action == "ec2:CreateTags":
 			tags.Action = append(tags.Action, action)
-		case strings.HasPrefix(action, "ec2:Describe"), strings.HasPrefix(action, "ec2:Get"):
+		case strings.Contains(action, ":Describe"), strings.Contains(action, ":Get"):
 			look.Action = append(look.Action, action)
 		default:
 			create.Action = append(create.Action, action)

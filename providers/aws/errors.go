@@ -76,6 +76,16 @@ var classes = map[string]error{
 	"IncorrectState":         provider.ErrUnavailable,
 	"ResourceCountExceeded":  provider.ErrQuota,
 
+	"ServiceQuotaExceeded": provider.ErrQuota, // EBS direct APIs, "Error messages"; those below too
+	"TooManyRequests":      provider.ErrUnavailable,
+	"InternalServer":       provider.ErrUnavailable,
+	"Service":              provider.ErrUnavailable,
+	"Conflict":             provider.ErrAlreadyExists,
+	"Validation":           provider.ErrInvalidArgument,
+	"InvalidSignature":     provider.ErrUnauthenticated,
+	"NoSuchResource":       provider.ErrNotFound,
+
+	"InvalidAMIName.Duplicate":  provider.ErrAlreadyExists,
 	"UnsupportedOperation":      provider.ErrInvalidArgument,
 	"MissingParameter":          provider.ErrInvalidArgument,
 	"UnknownParameter":          provider.ErrInvalidArgument,
@@ -84,9 +94,14 @@ var classes = map[string]error{
 	"InvalidUserData.Malformed": provider.ErrInvalidArgument,
 }
 
-// classOf answers the class of an error code.
+// classOf answers the class of an error code. Those of EBS' own service and of
+// Service Quotas end with Exception.
 func classOf(code string) error {
 	class, known := classes[code]
+	if !known {
+		code = strings.TrimSuffix(code, "Exception")
+		class, known = classes[code]
+	}
 	switch {
 	case known:
 		return class
@@ -139,7 +154,7 @@ func actionOf(err error) string {
 	action := "a permission"
 	var call *smithy.OperationError
 	for errors.As(err, &call) {
-		action = strings.ToLower(call.ServiceID) + ":" + call.OperationName
+		action = strings.ToLower(strings.ReplaceAll(call.ServiceID, " ", "")) + ":" + call.OperationName
 		err = call.Err
 	}
 	return action

@@ -164,7 +164,7 @@ func (p *Provider) with(ctx context.Context, what, instanceID string, limit time
 }
 
 // ListInstances implements provider.Lister. Elastic addresses whose instance
-// is gone are listed as that instance.
+// is gone are listed as that instance, volumes as instances of their own.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	if len(match) == 0 {
 		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
@@ -205,6 +205,15 @@ func (p *Provider) list(ctx context.Context, match map[string]string) ([]provide
 		if owner := tags[tagInstance]; owner != "" && !alive[owner] && provider.HasTags(tags, match) {
 			alive[owner] = true
 			list = append(list, provider.Instance{ID: owner, Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, State: provider.StateDeleting, Region: s.region})
+		}
+	}
+	strays, err := p.strayVolumes(ctx, s, tagFilters(match))
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range strays {
+		if provider.HasTags(tagsOf(v.Tags), match) {
+			list = append(list, s.strayInstance(v))
 		}
 	}
 	return list, nil

@@ -30,6 +30,8 @@ type Provider struct {
 	// doubtful holds the subnets in which creations, by key, may have made an
 	// instance without our knowing.
 	doubtful memory
+	// began is when this process began to know anything.
+	began time.Time
 
 	life     context.Context
 	end      context.CancelFunc
@@ -58,7 +60,7 @@ func newProvider(cfg Config, t timing) (*Provider, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, timing: t, locks: locks{held: map[string]*turn{}}, doubtful: memory{subnets: map[string]string{}}}
+	p := &Provider{cfg: cfg, timing: t, locks: locks{held: map[string]*turn{}}, doubtful: memory{subnets: map[string]string{}}, began: time.Now()}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p, nil
 }

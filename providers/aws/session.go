@@ -17,7 +17,9 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/ebs"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/servicequotas"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 
@@ -27,6 +29,8 @@ import (
 // session is a way to EC2 and what this machine knows of itself.
 type session struct {
 	ec2    calls
+	blocks blockCalls
+	quota  quotaCall
 	region string
 	place  place
 }
@@ -70,7 +74,26 @@ func (p *Provider) open(ctx context.Context) (*session, error) {
 		base.Credentials = configured
 	}
 	base.Credentials = sdk.NewCredentialsCache(explained{base.Credentials, configured == nil})
-	return &session{ec2: callsOf(ec2.NewFromConfig(base, withEndpoint(cmp.Or(p.cfg.Endpoint, p.cfg.AnyEndpoint)))), region: base.Region, place: here}, nil
+	return &session{
+		ec2:    callsOf(ec2.NewFromConfig(base, withEndpoint(cmp.Or(p.cfg.Endpoint, p.cfg.AnyEndpoint)))),
+		blocks: blockCallsOf(p.blockClient(base)), quota: p.quotaClient(base).GetServiceQuota, region: base.Region, place: here,
+	}, nil
+}
+
+func (p *Provider) blockClient(base sdk.Config) *ebs.Client {
+	return ebs.NewFromConfig(base, func(o *ebs.Options) {
+		if url := cmp.Or(p.cfg.BlocksEndpoint, p.cfg.AnyEndpoint); url != "" {
+			o.BaseEndpoint = &url
+		}
+	})
+}
+
+func (p *Provider) quotaClient(base sdk.Config) *servicequotas.Client {
+	return servicequotas.NewFromConfig(base, func(o *servicequotas.Options) {
+		if url := cmp.Or(p.cfg.QuotasEndpoint, p.cfg.AnyEndpoint); url != "" {
+			o.BaseEndpoint = &url
+		}
+	})
 }
 
 func withEndpoint(url string) func(*ec2.Options) {

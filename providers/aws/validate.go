@@ -25,6 +25,7 @@ var (
 	subnetSyntax   = regexp.MustCompile(`^subnet-[0-9a-f]{8}([0-9a-f]{9})?$`)
 	groupSyntax    = regexp.MustCompile(`^sg-[0-9a-f]{8}([0-9a-f]{9})?$`)
 	instanceSyntax = regexp.MustCompile(`^i-[0-9a-f]{8}([0-9a-f]{9})?$`)
+	volumeSyntax   = regexp.MustCompile(`^vol-[0-9a-f]{8}([0-9a-f]{9})?$`)
 	regionSyntax   = regexp.MustCompile(`^[a-z]{2,}(-[a-z]+)+-\d+$`)
 	roleSyntax     = regexp.MustCompile(`^arn:[a-z0-9-]+:iam::\d{12}:role/[\w+=,.@/-]+$`)
 	sessionSyntax  = regexp.MustCompile(`^[\w+=,.@-]{2,64}$`)
@@ -36,6 +37,7 @@ func (c Config) validate() error {
 	errs := []error{
 		c.validateKeys(), c.validateNetwork(), c.validateLaunch(), c.validateTags(),
 		validURL("aws-endpoint-url", c.Endpoint), validURL("aws-sts-endpoint-url", c.STSEndpoint),
+		validURL("AWS_ENDPOINT_URL_EBS", c.BlocksEndpoint), validURL("AWS_ENDPOINT_URL_SERVICE_QUOTAS", c.QuotasEndpoint),
 		validURL("AWS_ENDPOINT_URL", c.AnyEndpoint), validURL("AWS_EC2_METADATA_SERVICE_ENDPOINT", c.MetadataEndpoint),
 	}
 	if c.CABundle != "" {

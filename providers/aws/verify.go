@@ -52,6 +52,7 @@ func (p *Provider) ConfigVerifier() error {
 	v.types(ctx, t)
 	v.quota(ctx)
 	v.permissions(ctx, t)
+	v.vcpus(ctx)
 	return errors.Join(v.errs...)
 }
 
@@ -66,8 +67,10 @@ type verifier struct {
 	p    *Provider
 	s    *session
 	errs []error
-	// found is the image, if it is right.
-	found image
+	// found is the image, if it is right, and standard the type of a pod that
+	// asks for none.
+	found    image
+	standard provider.InstanceType
 }
 
 func (v *verifier) add(err error) {
@@ -172,6 +175,9 @@ func (v *verifier) types(ctx context.Context, t template) {
 	case v.found.arch != "" && list[i].Arch != v.found.arch:
 		v.add(bad("instance-type", "%s is of architecture %s, AMI %s of %s", standard, list[i].Arch, v.found.id, v.found.arch))
 	}
+	if i >= 0 {
+		v.standard = list[i]
+	}
 	for _, pattern := range v.p.cfg.InstanceTypes {
 		if !slices.ContainsFunc(list, func(row provider.InstanceType) bool { return allowed(row.Name, []string{pattern}) }) {
 			v.add(bad("instance-types", "no type that can be used is %s", pattern))
@@ -180,7 +186,7 @@ func (v *verifier) types(ctx context.Context, t template) {
 }
 
 // quota compares what EC2's own API tells of quotas: that of elastic
-// addresses. The one of virtual CPUs is another service's.
+// addresses. For the one of virtual CPUs see vcpus.
 func (v *verifier) quota(ctx context.Context) {
 	if !v.p.cfg.ElasticIP {
 		return

@@ -64,7 +64,12 @@ type Config struct {
 
 // NewManager answers a manager with nothing set.
 func NewManager() *config.Manager[Config] {
-	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
+	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).ForImport(forImport)
+}
+
+// forImport stands in for settings of instances, which imports do not use.
+func forImport(c *Config) {
+	c.ImageID, c.SubnetID = "/CommunityGalleries/none/Images/none", "/subscriptions/none/resourceGroups/none/providers/Microsoft.Network/virtualNetworks/none/subnets/none"
 }
 
 // DefaultConfig is what the flags' defaults are.

@@ -56,7 +56,12 @@ type Config struct {
 
 // NewManager answers a manager with nothing set.
 func NewManager() *config.Manager[Config] {
-	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
+	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).ForImport(forImport)
+}
+
+// forImport stands in for settings of instances, which imports do not use.
+func forImport(c *Config) {
+	c.Zones, c.Network, c.Subnetwork = []string{"us-central1-a"}, "default", ""
 }
 
 // DefaultConfig is what the flags' defaults are.

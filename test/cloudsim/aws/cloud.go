@@ -46,6 +46,8 @@ type Options struct {
 	Full map[string]bool
 	// VCPUs and Addresses are quotas; 0 is none.
 	VCPUs, Addresses int
+	// FailSnapshots makes snapshots end in the state error.
+	FailSnapshots bool
 	// Denied are actions that the credentials lack, such as ec2:RunInstances.
 	Denied map[string]bool
 	// MaxFreeAddresses bounds the instances in each subnet; 0 is no bound.
@@ -63,8 +65,8 @@ type Cloud struct {
 	// Stock is what can be used.
 	Stock *Stock
 
-	ec2, sts *definition
-	options  Options
+	ec2, sts, ebs, quotas *definition
+	options               Options
 
 	mu        sync.Mutex
 	serial    int
@@ -72,6 +74,8 @@ type Cloud struct {
 	order     []string
 	tokens    map[string]use // by zone and token
 	addresses map[string]*address
+	volumes   map[string]*volume   // that have outlived their instance
+	snapshots map[string]*snapshot // by id
 	sessions  map[string]session
 	implied   map[string]bool
 }
@@ -88,6 +92,8 @@ func New(t testing.TB, options Options) *Cloud {
 	return &Cloud{
 		World: cloudsim.NewWorld(), Stock: standardStock(), options: options,
 		ec2: load(t, "ec2/2016-11-15"), sts: load(t, "sts/2011-06-15"),
+		ebs: load(t, "ebs/2019-11-02"), quotas: load(t, "service-quotas/2019-06-24"),
+		volumes: map[string]*volume{}, snapshots: map[string]*snapshot{},
 		instances: map[string]*instance{}, tokens: map[string]use{}, addresses: map[string]*address{},
 		sessions: map[string]session{}, implied: map[string]bool{},
 	}
@@ -103,10 +109,11 @@ func (c *Cloud) Change(f func(*Options)) {
 // now is the cloud's time.
 func (c *Cloud) now() time.Time { return time.Now().Add(c.options.Clock) }
 
-// Handler serves EC2 and STS, which the signature or the action tell apart.
+// Handler serves EC2, STS, the EBS direct APIs and Service Quotas, which path,
+// headers and action tell apart.
 func (c *Cloud) Handler() http.Handler {
-	scripted := c.World.Handler(http.HandlerFunc(c.serve), actionOf, func(w http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
-		(&failure{f.Code, f.Message, f.Status}).write(w, c.definitionOf(actionOf(r)))
+	scripted := c.World.Handler(http.HandlerFunc(c.serve), c.actionOf, func(w http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
+		(&failure{f.Code, f.Message, f.Status}).write(w, c.definitionOf(c.actionOf(r)))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
@@ -130,7 +137,13 @@ func formOf(r *http.Request) (url.Values, []byte) {
 	return form, body
 }
 
-func actionOf(r *http.Request) string {
+func (c *Cloud) actionOf(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, "/snapshots") {
+		return "ebs:" + c.ebs.route(r)
+	}
+	if name, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), c.quotas.Metadata.TargetPrefix+"."); ok {
+		return "servicequotas:" + name
+	}
 	form, _ := formOf(r)
 	action := form.Get("Action")
 	if form.Get("Version") == "2011-06-15" {
@@ -140,8 +153,14 @@ func actionOf(r *http.Request) string {
 }
 
 func (c *Cloud) definitionOf(action string) *definition {
-	if strings.HasPrefix(action, "sts:") {
+	service, _, _ := strings.Cut(action, ":")
+	switch service {
+	case "sts":
 		return c.sts
+	case "ebs":
+		return c.ebs
+	case "servicequotas":
+		return c.quotas
 	}
 	return c.ec2
 }
@@ -154,8 +173,12 @@ type request struct {
 
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
 	form, body := formOf(r)
-	service, name, _ := strings.Cut(actionOf(r), ":")
+	service, name, _ := strings.Cut(c.actionOf(r), ":")
 	d := c.definitionOf(service + ":")
+	if d == c.ebs || d == c.quotas {
+		c.serveJSON(w, r, body, d, service, name)
+		return
+	}
 	answer, f := c.answer(r, form, body, service, name)
 	if f != nil {
 		f.write(w, d)
@@ -270,5 +293,11 @@ var handlers = map[string]handler{
 	"ec2:DescribeKeyPairs":               (*Cloud).describeKeyPairs,
 	"ec2:DescribeLaunchTemplateVersions": (*Cloud).describeTemplates,
 	"ec2:DescribeAccountAttributes":      (*Cloud).describeAccountAttributes,
+	"ec2:DescribeVolumes":                (*Cloud).describeVolumes,
+	"ec2:DeleteVolume":                   (*Cloud).deleteVolume,
+	"ec2:DescribeSnapshots":              (*Cloud).describeSnapshots,
+	"ec2:DeleteSnapshot":                 (*Cloud).deleteSnapshot,
+	"ec2:RegisterImage":                  (*Cloud).registerImage,
+	"ec2:DeregisterImage":                (*Cloud).deregisterImage,
 	"sts:AssumeRoleWithWebIdentity":      (*Cloud).assumeRole,
 }

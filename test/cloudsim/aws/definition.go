@@ -22,12 +22,18 @@ type definition struct {
 		APIVersion   string `json:"apiVersion"`
 		Protocol     string `json:"protocol"`
 		XMLNamespace string `json:"xmlNamespace"`
+		TargetPrefix string `json:"targetPrefix"`
 	} `json:"metadata"`
 	Operations map[string]*operation `json:"operations"`
 	Shapes     map[string]*shape     `json:"shapes"`
 }
 
 type operation struct {
+	HTTP struct {
+		Method       string `json:"method"`
+		RequestURI   string `json:"requestUri"`
+		ResponseCode int    `json:"responseCode"`
+	} `json:"http"`
 	Input  *member `json:"input"`
 	Output *member `json:"output"`
 }
@@ -38,6 +44,7 @@ type member struct {
 	LocationName  string `json:"locationName"`
 	QueryName     string `json:"queryName"`
 	ResultWrapper string `json:"resultWrapper"`
+	Location      string `json:"location"`
 }
 
 type shape struct {
@@ -45,6 +52,7 @@ type shape struct {
 	Members  map[string]*member `json:"members"`
 	Member   *member            `json:"member"`
 	Required []string           `json:"required"`
+	Payload  string             `json:"payload"`
 	Enum     []string           `json:"enum"`
 	Min      *float64           `json:"min"`
 	Max      *float64           `json:"max"`

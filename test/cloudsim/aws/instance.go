@@ -179,6 +179,10 @@ func (c *Cloud) describe(i *instance) obj {
 		"InstanceId": i.id, "ImageId": i.image, "InstanceType": i.kind, "State": obj{"Name": state, "Code": stateCodes[state]},
 		"LaunchTime": i.launched, "Placement": obj{"AvailabilityZone": i.zone}, "Tags": tagObjs(i.tags), "ClientToken": i.token,
 		"Architecture": c.Stock.Images[i.image].Arch, "AmiLaunchIndex": 0,
+		"CpuOptions": obj{"CoreCount": c.Stock.Types[i.kind].VCPUs, "ThreadsPerCore": 1},
+	}
+	if i.spot {
+		o["InstanceLifecycle"] = "spot"
 	}
 	if i.reason != "" {
 		o["StateReason"] = obj{"Code": i.reason, "Message": i.reason + ": as the options say"}

@@ -23,6 +23,9 @@ type signed struct {
 	signature                    string
 }
 
+// unsignedPayload stands for the body's hash where TLS protects the body.
+const unsignedPayload = "UNSIGNED-PAYLOAD"
+
 const algorithm = "AWS4-HMAC-SHA256"
 
 var errUnsigned = errors.New("the request is not signed")
@@ -56,7 +59,11 @@ func canonical(r *http.Request, body []byte, headers []string) string {
 		fmt.Fprintf(&text, "%s:%s\n", name, headerValue(r, name))
 	}
 	sum := sha256.Sum256(body)
-	fmt.Fprintf(&text, "\n%s\n%s", strings.Join(headers, ";"), hex.EncodeToString(sum[:]))
+	hash := hex.EncodeToString(sum[:])
+	if r.Header.Get("X-Amz-Content-Sha256") == unsignedPayload && r.TLS != nil {
+		hash = unsignedPayload
+	}
+	fmt.Fprintf(&text, "\n%s\n%s", strings.Join(headers, ";"), hash)
 	return text.String()
 }
 

@@ -3,6 +3,7 @@
 package aws
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,8 @@ type Stock struct {
 type Image struct {
 	Arch, Root, BootMode, State string
 	Size                        int
+	// Name and Snapshot are those of an image that was registered here.
+	Name, Snapshot string
 }
 
 // Type is an instance type.
@@ -60,10 +63,10 @@ const (
 func standardStock() *Stock {
 	return &Stock{
 		Images: map[string]Image{
-			AMI:      {"x86_64", "/dev/sda1", "uefi", "available", 8},
-			BIOSAMI:  {"x86_64", "/dev/xvda", "legacy-bios", "available", 8},
-			ArmAMI:   {"arm64", "/dev/xvda", "uefi", "available", 8},
-			SmallAMI: {"x86_64", "/dev/sda1", "uefi", "pending", 8},
+			AMI:      {Arch: "x86_64", Root: "/dev/sda1", BootMode: "uefi", State: "available", Size: 8},
+			BIOSAMI:  {Arch: "x86_64", Root: "/dev/xvda", BootMode: "legacy-bios", State: "available", Size: 8},
+			ArmAMI:   {Arch: "arm64", Root: "/dev/xvda", BootMode: "uefi", State: "available", Size: 8},
+			SmallAMI: {Arch: "x86_64", Root: "/dev/sda1", BootMode: "uefi", State: "pending", Size: 8},
 		},
 		Types: map[string]Type{
 			"m6a.large":   {VCPUs: 2, Memory: 8 << 10, Arch: "x86_64", SNP: true},
@@ -97,18 +100,41 @@ func standardStock() *Stock {
 }
 
 func (c *Cloud) describeImages(r request) (obj, *failure) {
+	filters, f := filtersOf(r, "name")
+	if f != nil {
+		return nil, f
+	}
+	ids := r.strings("ImageId")
+	if len(ids) == 0 && slices.Equal(r.strings("Owner"), []string{"self"}) {
+		ids = slices.Sorted(maps.Keys(c.Stock.Images))
+	}
 	var list objs
-	for _, id := range r.strings("ImageId") {
+	for _, id := range ids {
 		i, ok := c.Stock.Images[id]
 		if !ok {
 			return nil, fail("InvalidAMIID.NotFound", "The image id '[%s]' does not exist", id)
 		}
-		list = append(list, obj{
-			"ImageId": id, "Architecture": i.Arch, "RootDeviceName": i.Root, "BootMode": i.BootMode, "State": i.State, "RootDeviceType": "ebs",
-			"BlockDeviceMappings": objs{{"DeviceName": i.Root, "Ebs": obj{"VolumeSize": i.Size, "SnapshotId": "snap-0123456789abcdef0", "DeleteOnTermination": true}}},
-		})
+		if !filters.match(map[string]string{"name": i.Name}) {
+			continue
+		}
+		list = append(list, i.describe(id))
+		if i.Snapshot != "" && i.State == "pending" { // it has been seen so
+			i.State = "available"
+			c.Stock.Images[id] = i
+		}
 	}
 	return obj{"Images": list}, nil
+}
+
+func (i Image) describe(id string) obj {
+	snapshot := i.Snapshot
+	if snapshot == "" {
+		snapshot = "snap-0123456789abcdef0"
+	}
+	return obj{
+		"ImageId": id, "Name": i.Name, "Architecture": i.Arch, "RootDeviceName": i.Root, "BootMode": i.BootMode, "State": i.State, "RootDeviceType": "ebs",
+		"BlockDeviceMappings": objs{{"DeviceName": i.Root, "Ebs": obj{"VolumeSize": i.Size, "SnapshotId": snapshot, "DeleteOnTermination": true}}},
+	}
 }
 
 func (c *Cloud) describeSubnets(r request) (obj, *failure) {
