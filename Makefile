@@ -33,7 +33,7 @@ demo: setup build podvm demo-image ## Run a pod in its own VM, show its output, 
 	bin/outrigger demo --image oci:$(DEMO)
 
 .PHONY: test
-test: setup lint verify-generated build kube podvm demo-image test-all vulncheck ## Everything that proves the product: lint, unit, integration, end to end
+test: setup lint verify-generated build kube capi podvm demo-image test-all vulncheck ## Everything that proves the product: lint, unit, integration, end to end
 
 ##@ Building
 
@@ -67,6 +67,10 @@ print-demo-image: ## Print an IMAGE for `outrigger run` that needs no registry
 .PHONY: kube
 kube: ## Build the Kubernetes programs that tests run, once (10 minutes of processor time)
 	@test/kube.sh
+
+.PHONY: capi
+capi: kube ## Build the Cluster API programs that tests run, once (8 minutes of processor time)
+	@test/capi.sh
 
 .PHONY: setup
 setup: ## Install what is missing: Debian packages and pinned Go tools
