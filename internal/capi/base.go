@@ -25,6 +25,9 @@ type Base struct {
 	Client client.Client
 	// Events may be nil: then there are none.
 	Events events.EventRecorder
+	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the
+	// objects that are reconciled; empty: all.
+	Filter string
 	// Poll is how often to look for what no event tells of: 30 seconds.
 	Poll time.Duration
 	// DeletePoll is how often a deletion is looked at that no [Waker] tells of:
@@ -44,6 +47,11 @@ func (b *Base) complete() {
 	if b.Now == nil {
 		b.Now = time.Now
 	}
+}
+
+// foreign says that an object is another manager's.
+func (b *Base) foreign(o client.Object) bool {
+	return b.Filter != "" && o.GetLabels()[clusterv1.WatchLabel] != b.Filter
 }
 
 // conflictPause is when an object is looked at again that somebody else wrote:

@@ -31,6 +31,9 @@ type ClusterReconciler struct {
 	Backend   ClusterBackend
 }
 
+// Complete fills in defaults; Setup does it too.
+func (r *ClusterReconciler) Complete() { r.complete() }
+
 // clusterRun is one reconciliation.
 type clusterRun struct {
 	*ClusterReconciler
@@ -43,6 +46,9 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 	infra := r.New()
 	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.foreign(infra) {
+		return reconcile.Result{}, nil
 	}
 	run := &clusterRun{ClusterReconciler: r, draft: newDraft(r.Client, infra)}
 	return r.settle(run.reconcile(ctx))

@@ -49,8 +49,8 @@ type Forgetter interface {
 
 const maxSecret = 1 << 20
 
-// complete fills in defaults.
-func (r *MachineReconciler) complete() {
+// Complete fills in defaults; Setup does it too.
+func (r *MachineReconciler) Complete() {
 	r.Base.complete()
 	if r.MaxBootstrap == 0 {
 		r.MaxBootstrap = maxSecret
@@ -72,6 +72,9 @@ func (r *MachineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 			f.Forget(request.NamespacedName)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.foreign(infra) {
+		return reconcile.Result{}, nil
 	}
 	run := &machineRun{MachineReconciler: r, draft: newDraft(r.Client, infra)}
 	return r.settle(run.reconcile(ctx))

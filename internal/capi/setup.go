@@ -27,9 +27,6 @@ import (
 
 // Watching is what a controller looks at.
 type Watching struct {
-	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the
-	// objects that are reconciled; empty: all.
-	Filter string
 	// Concurrency is how many objects are reconciled at the same time.
 	Concurrency int
 	// Waker, if any, is that of the kind's backend.
@@ -51,13 +48,13 @@ func (w Watching) options() controller.Options {
 
 // Setup makes the reconciler a part of the manager.
 func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w Watching) error {
-	r.complete()
+	r.Complete()
 	gvk, err := apiutil.GVKForObject(r.New(), mgr.GetScheme())
 	if err != nil {
 		return err
 	}
 	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), w.Filter))).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), r.Filter))).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster(gvk.GroupKind())), builder.WithPredicates(clusterChanges())).
 		Watches(machine, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(machineChanges()))
 	if w.Waker != nil {
@@ -71,7 +68,7 @@ func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w 
 
 // Setup makes the reconciler a part of the manager.
 func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w Watching) error {
-	r.complete()
+	r.Complete()
 	scheme := mgr.GetScheme()
 	gvk, err := apiutil.GVKForObject(r.New(), scheme)
 	if err != nil {
@@ -82,7 +79,7 @@ func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w
 		return err
 	}
 	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), w.Filter))).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter))).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(gvk)), builder.WithPredicates(specChanges())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges()))
 	if w.Waker != nil {

@@ -71,6 +71,9 @@ func (o *Options) complete() {
 type Backend struct {
 	options Options
 	fleet   fleet
+	// started is when this process began: those before it, which may have
+	// asked for instances, had ended by then.
+	started time.Time
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -108,7 +111,7 @@ func New(o Options) (*Backend, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Backend{
-		options: o, fleet: newFleet(&o), ctx: ctx, cancel: cancel,
+		options: o, fleet: newFleet(&o), started: o.Now(), ctx: ctx, cancel: cancel,
 		machines: map[string]*machine{}, lists: map[string]*inventory{},
 	}, nil
 }

@@ -5,6 +5,7 @@ package outrigger
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,6 +66,13 @@ type removal struct {
 	made *task
 }
 
+func (r removal) ended() time.Time {
+	if r.made == nil {
+		return time.Time{}
+	}
+	return r.made.ended
+}
+
 func (b *Backend) removeAll(ctx context.Context, r removal) (gone bool, err error) {
 	ids, err := b.idsOf(ctx, r)
 	if err != nil {
@@ -114,11 +122,9 @@ func (b *Backend) settled(r removal) bool {
 	if r.began.IsZero() && r.made == nil {
 		return true
 	}
-	last := r.asked
-	if r.id != "" {
-		last = r.began // its creation was answered, so none came after it
-	} else if r.made != nil && r.made.ended.After(last) {
-		last = r.made.ended
+	last := r.began
+	if r.id == "" { // else its creation was answered: none came after it
+		last = slices.MaxFunc([]time.Time{r.asked, b.started, r.ended()}, time.Time.Compare)
 	}
 	return b.options.Now().Sub(last) >= b.options.Settle
 }
