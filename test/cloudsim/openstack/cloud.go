@@ -60,6 +60,7 @@ type Cloud struct {
 	servers  []*server
 	ports    []*port
 	floating []*floatingIP
+	images   []*image
 	next     uint32
 	denied   []string
 	wrong    []string

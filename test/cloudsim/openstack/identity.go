@@ -112,25 +112,3 @@ func (c *Cloud) versions(path, id string) {
 		}})
 	})
 }
-
-func (c *Cloud) imageRoutes() {
-	c.versions("/image/", "v2.9")
-	c.handle("GET /image/v2/images/{id}", "get_image", nil, func(k *call) {
-		for _, image := range images {
-			if image["id"] == k.r.PathValue("id") {
-				k.answer(http.StatusOK, image)
-				return
-			}
-		}
-		k.fail(http.StatusNotFound, "Not Found", "No image found with ID "+k.r.PathValue("id"))
-	})
-	c.handle("GET /image/v2/images", "get_images", []string{"status", "limit", "marker"}, func(k *call) {
-		k.answer(http.StatusOK, map[string]any{"images": images, "first": "/v2/images", "schema": "/v2/schemas/images"})
-	})
-}
-
-// images are those of Glance ("Show image").
-var images = []map[string]any{
-	{"id": Image, "name": "podvm", "status": "active", "created_at": fixedStamp, "updated_at": fixedStamp, "min_disk": 1, "min_ram": 0, "visibility": "private"},
-	{"id": QueuedImage, "name": "podvm", "status": "queued", "created_at": fixedStamp, "updated_at": fixedStamp, "min_disk": 1, "min_ram": 0, "visibility": "private"},
-}
