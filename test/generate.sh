@@ -33,7 +33,9 @@ for version in v1beta2 v1alpha1; do
   controller-gen object:headerFile="$header" paths=./api/infrastructure/$version output:object:dir="$out/api/infrastructure/$version"
 done
 controller-gen crd paths=./api/infrastructure/... output:crd:dir="$crds"
-sed -i "1i # $spdx" "$crds"/*.yaml
+controller-gen webhook paths=./internal/capi/webhooks output:webhook:dir="$out/config/webhook"
+controller-gen rbac:roleName=manager-role paths=./internal/capi output:rbac:dir="$out/config/rbac"
+sed -i "1i # $spdx" "$crds"/*.yaml "$out"/config/webhook/manifests.yaml "$out"/config/rbac/role.yaml
 rm -f "$header"
 sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml"
 

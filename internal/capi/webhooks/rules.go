@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhooks has the admission webhooks of the kinds in
+// api/infrastructure, and the conversion between their versions.
+//
+// Schemas say what one field may be. Here is what they cannot say: what depends
+// on who asks, and what needs a parser.
+package webhooks
+
+import (
+	"context"
+	"fmt"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/cluster-api/util/topology"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+)
+
+// rules of a kind T whose spec is an S.
+type rules[T client.Object, S any] struct {
+	kind string
+	spec func(T) *S
+	path *field.Path
+	// valid says what is wrong with a spec, and what is right and unwise.
+	valid func(*S, *field.Path) (admission.Warnings, field.ErrorList)
+	// fixed says what of a spec has changed and must not.
+	fixed func(before, after *S, path *field.Path) field.ErrorList
+	// meta is the metadata in a template; other kinds have none.
+	meta func(T) field.ErrorList
+}
+
+var _ admission.Validator[*infrav1.DockerMachine] = rules[*infrav1.DockerMachine, infrav1.DockerMachineSpec]{}
+
+// ValidateCreate is asked before an object is made.
+func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings, error) {
+	warnings, errs := r.valid(r.spec(o), r.path)
+	if r.meta != nil {
+		errs = append(errs, r.meta(o)...)
+	}
+	return warnings, r.invalid(o, errs)
+}
+
+// ValidateUpdate is asked before an object changes. A spec that stays as it is
+// is never looked at: nothing may keep a finalizer from going, and an object
+// that is older than a rule stays usable.
+func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warnings admission.Warnings, err error) {
+	errs := keyKept(before, after)
+	if !apiequality.Semantic.DeepEqual(r.spec(before), r.spec(after)) {
+		var wrong field.ErrorList
+		warnings, wrong = r.valid(r.spec(after), r.path)
+		errs = append(errs, wrong...)
+		if r.meta == nil || !rehearsed(ctx, after) {
+			errs = append(errs, r.fixed(r.spec(before), r.spec(after), r.path)...)
+		}
+	}
+	if r.meta != nil && after.GetDeletionTimestamp().IsZero() {
+		errs = append(errs, r.meta(after)...)
+	}
+	return warnings, r.invalid(after, errs)
+}
+
+// ValidateDelete is not asked.
+func (r rules[T, S]) ValidateDelete(context.Context, T) (admission.Warnings, error) { return nil, nil }
+
+func (r rules[T, S]) invalid(o T, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(infrav1.GroupVersion.WithKind(r.kind).GroupKind(), o.GetName(), errs)
+}
+
+// rehearsed is true when Cluster API's topology controller only asks what
+// would become of a template, to make another one if that is a change.
+func rehearsed(ctx context.Context, o metav1.Object) bool {
+	req, err := admission.RequestFromContext(ctx)
+	return err == nil && topology.IsDryRunRequest(req, o)
+}
+
+// keyKept: an object without its key, or with that of another, would leave
+// behind what it has outside. `clusterctl move` alone drops it, from objects
+// that it is about to remove without touching what they have.
+func keyKept(before, after metav1.Object) field.ErrorList {
+	was, is := before.GetAnnotations()[infrav1.KeyAnnotation], after.GetAnnotations()[infrav1.KeyAnnotation]
+	_, moved := after.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]
+	if was == "" || was == is || moved {
+		return nil
+	}
+	path := field.NewPath("metadata", "annotations").Key(infrav1.KeyAnnotation)
+	return field.ErrorList{field.Forbidden(path, fmt.Sprintf("must stay %q: what this object has made is found by it", was))}
+}
+
+// fixedField is the error of a field that has a value and must keep it.
+func fixedField(path *field.Path, value any, why string) field.ErrorList {
+	return field.ErrorList{field.Invalid(path, value, "cannot change once it is set: "+why)}
+}
+
+// template makes the rules of a template of those of what is made from it.
+func template[T client.Object, S any](kind string, spec func(T) *S, meta func(T) field.ErrorList,
+	valid func(*S, *field.Path) (admission.Warnings, field.ErrorList),
+) rules[T, S] {
+	return rules[T, S]{kind: kind, spec: spec, meta: meta, valid: valid, path: field.NewPath("spec", "template", "spec"), fixed: unchanged[S]}
+}
+
+func unchanged[S any](before, after *S, path *field.Path) field.ErrorList {
+	if apiequality.Semantic.DeepEqual(before, after) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path, "a template cannot change: make another one and refer to that")}
+}
+
+var metadataPath = field.NewPath("spec", "template", "metadata")
