@@ -6,10 +6,10 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/conformance"
+	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/alibabacloud"
 )
 
@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 				}
 				return conformance.Subject{
 					Provider: reopen(), Reopen: reopen, Spec: spec, Leaks: leaks(c),
-					Limits:       conformance.Limits{Settle: 5 * time.Second},
+					Limits:       cloudsim.Limits,
 					ReadUserData: func(_ context.Context, id string) (string, error) { return userData(c, id) },
 				}
 			})

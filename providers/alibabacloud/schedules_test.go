@@ -56,7 +56,7 @@ func TestSchedules(t *testing.T) {
 			c.AddForeign(cloudsim.ForeignTags(key))
 		}
 		return cloudsim.Stand{
-			World: c.World, Spec: spec, Faults: faults, MaxLag: 3, Untagged: untagged, Settle: 30 * time.Second,
+			World: c.World, Spec: spec, Faults: faults, MaxLag: 3, Untagged: untagged,
 			Open: func() (provider.Provider, error) { return open(cfg, quick(), cloudsim.DialLoopback) },
 		}
 	})

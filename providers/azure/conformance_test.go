@@ -5,10 +5,10 @@ package azure
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/conformance"
+	"github.com/outrigger/outrigger/test/cloudsim"
 	azuresim "github.com/outrigger/outrigger/test/cloudsim/azure"
 )
 
@@ -31,7 +31,7 @@ func TestConformance(t *testing.T) {
 					ReadUserData: func(_ context.Context, id string) (string, error) {
 						return s.cloud.UserData(id)
 					},
-					Limits: conformance.Limits{Call: 20 * time.Second, Soon: 10 * time.Second, Settle: 10 * time.Second},
+					Limits: cloudsim.Limits,
 				}
 			})
 		})

@@ -20,9 +20,9 @@ func TestConformance(t *testing.T) {
 		s := newStand(t)
 		s.MaxPage = 3
 		return conformance.Subject{
-			Provider: s.mustOpen(t),
-			Reopen:   func() provider.Provider { return s.mustOpen(t) },
-			Leaks:    s.leaks,
+			Provider: s.mustOpen(t), Limits: cloudsim.Limits,
+			Reopen: func() provider.Provider { return s.mustOpen(t) },
+			Leaks:  s.leaks,
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return s.UserData(id)
 			},
@@ -70,7 +70,7 @@ func TestSchedules(t *testing.T) {
 		}
 		return cloudsim.Stand{
 			World: s.World, Open: func() (provider.Provider, error) { return s.open() },
-			Faults: faults, MaxLag: 3, Settle: time.Minute,
+			Faults: faults, MaxLag: 3,
 		}
 	})
 }

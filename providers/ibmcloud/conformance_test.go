@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 		s := newStand(t)
 		s.MaxPage = 3
 		return conformance.Subject{
-			Provider:     s.mustOpen(t),
+			Provider: s.mustOpen(t), Limits: cloudsim.Limits,
 			Reopen:       func() provider.Provider { return s.mustOpen(t) },
 			Leaks:        s.leaks,
 			ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(id) },
@@ -63,7 +63,7 @@ func TestSchedules(t *testing.T) {
 		}
 		return cloudsim.Stand{
 			World: s.World, Open: func() (provider.Provider, error) { return s.open() },
-			Faults: faults, MaxLag: 3, Settle: time.Minute,
+			Faults: faults, MaxLag: 3,
 		}
 	})
 }

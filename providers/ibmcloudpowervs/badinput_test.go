@@ -207,8 +207,14 @@ func TestNoAddressInTime(t *testing.T) {
 	s := newStand(t)
 	s.Step = time.Hour
 	s.cfg.BuildTimeout = 50 * time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	go func() { // the caller waits until the cloud has refused to remove the VM
+		for ctx.Err() == nil && s.World.Calls()["powervs:pvm-instances.delete"] == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
 	made, err := s.mustOpen(t).CreateInstance(ctx, "pod", "key", userData, spec("key"))
 	wantError(t, err, provider.ErrUnavailable, "POWERVS_BUILD_TIMEOUT")
 	// The cloud removes nothing that is being built, so the caller has to.

@@ -19,9 +19,9 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
 		s := newStand(t)
 		return conformance.Subject{
-			Provider: s.mustOpen(t),
-			Reopen:   func() provider.Provider { return s.mustOpen(t) },
-			Leaks:    s.leaks,
+			Provider: s.mustOpen(t), Limits: cloudsim.Limits,
+			Reopen: func() provider.Provider { return s.mustOpen(t) },
+			Leaks:  s.leaks,
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return s.UserData(id)
 			},

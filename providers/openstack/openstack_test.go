@@ -79,11 +79,11 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
 		reopen := func() provider.Provider {
 			p := mustOpen(t, simConfig(c, everything))
-			p.makerWait = 3 * time.Second // a maker may be slow on a busy machine
+			p.makerWait = 20 * time.Second // a maker may be slow on a busy machine
 			return p
 		}
 		return conformance.Subject{
-			Provider: reopen(), Reopen: reopen, Leaks: c.Leaks,
+			Provider: reopen(), Reopen: reopen, Leaks: c.Leaks, Limits: cloudsim.Limits,
 			ReadUserData: func(_ context.Context, id string) (string, error) { return c.UserData(id) },
 		}
 	})
@@ -110,7 +110,7 @@ func TestSchedules(t *testing.T) {
 			change = append(change, everything)
 		}
 		return cloudsim.Stand{
-			World: c.World, Settle: 2 * time.Minute, Faults: faults, Untagged: []string{cloudsim.KindDisk}, // Nova makes the volume
+			World: c.World, Faults: faults, Untagged: []string{cloudsim.KindDisk}, // Nova makes the volume
 			Open: func() (provider.Provider, error) { return open(simConfig(c, change...)) },
 		}
 	})

@@ -37,7 +37,7 @@ func open(c Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.pace, p.cloneWait = poll.Pace{First: time.Millisecond, Max: 20 * time.Millisecond}, time.Second
+	p.pace, p.cloneWait = poll.Pace{First: time.Millisecond, Max: 20 * time.Millisecond}, 30*time.Second
 	return p, nil
 }
 
@@ -60,7 +60,7 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Subject {
 		reopen := func() provider.Provider { return mustOpen(t, simConfig(s)) }
 		return conformance.Subject{
-			Provider: reopen(), Reopen: reopen, Leaks: s.Leaks,
+			Provider: reopen(), Reopen: reopen, Leaks: s.Leaks, Limits: cloudsim.Limits,
 			ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(vmName(id)) },
 		}
 	})
@@ -86,7 +86,7 @@ func TestSchedules(t *testing.T) {
 		s := sim.Start(t)
 		s.AddForeign(t, "podvm-of-others", cloudsim.ForeignTags(cloudsim.ScheduleKeys()[0]))
 		return cloudsim.Stand{
-			World: s.World, Settle: 2 * time.Minute, Faults: faults,
+			World: s.World, Faults: faults,
 			Open: func() (provider.Provider, error) { return open(simConfig(s)) },
 		}
 	})
