@@ -28,7 +28,8 @@ type Config struct {
 
 // Backend is a server of the API.
 type Backend struct {
-	// Name and Host are those of a container: the engine's DNS knows it.
+	// Name is that of the machine. Host is its address, which it keeps: the
+	// engine's DNS would not answer while the engine is away.
 	Name, Host string
 	Port       int
 }
@@ -36,17 +37,11 @@ type Backend struct {
 // Address is what is dialled.
 func (b Backend) Address() string { return net.JoinHostPort(b.Host, strconv.Itoa(b.Port)) }
 
-// preamble works without privileges and before any backend has a name. The
-// engine's DNS is at 127.0.0.11 in every container of a network that is not the
-// default one. Watches of the API are silent for long: hence the hour.
+// preamble works without privileges and without backends. Watches of the API
+// are silent for long: hence the hour.
 const preamble = `global
   log stdout format raw local0 notice
   maxconn 20000
-resolvers engine
-  nameserver dns 127.0.0.11:53
-  hold valid 2s
-  hold nx 1s
-  hold obsolete 2s
 defaults
   mode tcp
   log global
@@ -56,7 +51,7 @@ defaults
   timeout connect 5s
   timeout client 1h
   timeout server 1h
-  default-server inter 1s fall 2 rise 1 resolvers engine resolve-prefer ipv4 init-addr last,libc,none
+  default-server inter 1s fall 2 rise 1
 `
 
 // HAProxy is the configuration as a file of HAProxy 2.2 and later.

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Reasons that conditions have besides those of an error's class.
+const (
+	ReasonEngineUnreachable = "DockerEngineUnreachable"
+	ReasonImageMissing      = "ImageMissing"
+	ReasonPortTaken         = "PortTaken"
+	ReasonAddressTaken      = "AddressTaken"
+	ReasonDiskFull          = "DiskFull"
+	ReasonMountMissing      = "MountMissing"
+	ReasonNameTaken         = "NameTaken"
+	ReasonSubnetTaken       = "SubnetTaken"
+)
+
+// problem is an error with a class and a reason for conditions.
+type problem struct {
+	reason string
+	err    error
+}
+
+func (p *problem) Error() string  { return p.err.Error() }
+func (p *problem) Unwrap() error  { return p.err }
+func (p *problem) Reason() string { return p.reason }
+
+// because makes an error of a class, with a reason.
+func because(reason string, class error, format string, args ...any) error {
+	return &problem{reason, fmt.Errorf("%w: %w", class, fmt.Errorf(format, args...))}
+}
+
+// symptoms are sentences of engines that have no code of their own.
+var symptoms = []struct {
+	text, reason string
+	class        error
+	hint         string
+}{
+	{"permission denied while trying to connect", "", provider.ErrPermissionDenied, "let this program's user open the socket"},
+	{"port is already allocated", ReasonPortTaken, provider.ErrUnavailable, "end what listens at that port of the engine's host"},
+	{"address already in use", ReasonPortTaken, provider.ErrUnavailable, "end what listens at that port of the engine's host"},
+	{"Address already in use", ReasonAddressTaken, provider.ErrUnavailable, "remove what has taken that address of the cluster's network"},
+	{"no space left", ReasonDiskFull, provider.ErrCapacity, "free space where the engine has its data"},
+	{"bind source path does not exist", ReasonMountMissing, provider.ErrInvalidArgument, "extraMounts names what the engine's host does not have"},
+	{"Pool overlaps", ReasonSubnetTaken, provider.ErrUnavailable, "another network of the engine has that subnet"},
+	{"No such image", ReasonImageMissing, provider.ErrNotFound, "load or pull it"},
+}
+
+// classify puts an error of the engine into its class.
+func classify(err error) error {
+	var known *problem
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	for _, s := range symptoms {
+		if strings.Contains(err.Error(), s.text) {
+			return &problem{s.reason, fmt.Errorf("%w: %w: %s", s.class, err, s.hint)}
+		}
+	}
+	if client.IsErrConnectionFailed(err) {
+		return &problem{ReasonEngineUnreachable, fmt.Errorf("%w: %w", provider.ErrUnavailable, err)}
+	}
+	if provider.Class(err) != provider.ErrUnknown {
+		return err
+	}
+	return fmt.Errorf("%w: %w", classOf(err), err)
+}
+
+func classOf(err error) error {
+	var network net.Error
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return provider.ErrUnavailable
+	case errdefs.IsNotFound(err):
+		return provider.ErrNotFound
+	case errdefs.IsInvalidArgument(err):
+		return provider.ErrInvalidArgument
+	case errdefs.IsConflict(err), errdefs.IsAlreadyExists(err):
+		return provider.ErrAlreadyExists
+	case errdefs.IsUnauthorized(err):
+		return provider.ErrUnauthenticated
+	case errdefs.IsPermissionDenied(err):
+		return provider.ErrPermissionDenied
+	case errors.As(err, &network), errdefs.IsUnavailable(err), errdefs.IsInternal(err):
+		return provider.ErrUnavailable
+	}
+	return provider.ErrUnknown
+}

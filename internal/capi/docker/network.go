@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// clusterNetwork is the network of a cluster.
+type clusterNetwork struct {
+	id, name string
+	subnet   netip.Prefix
+	gateway  netip.Addr
+	pinned   bool
+}
+
+// reserved is the address of the load balancer, and without one that of the
+// first machine of the control plane.
+func (n *clusterNetwork) reserved() netip.Addr {
+	addr := n.subnet.Masked().Addr().Next()
+	for addr == n.gateway {
+		addr = addr.Next()
+	}
+	return addr
+}
+
+// firstMachine is how far from the subnet's beginning machines' addresses begin.
+const firstMachine = 10
+
+// free answers the first address that is not taken.
+func (n *clusterNetwork) free(taken map[netip.Addr]bool) (netip.Addr, error) {
+	addr := n.subnet.Masked().Addr()
+	for i := 0; i < firstMachine && n.subnet.Bits() <= 27; i++ {
+		addr = addr.Next()
+	}
+	for ; n.subnet.Contains(addr); addr = addr.Next() {
+		edge := addr == n.subnet.Masked().Addr() || !n.subnet.Contains(addr.Next()) // network and broadcast
+		if !edge && addr != n.gateway && addr != n.reserved() && !taken[addr] {
+			return addr, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%w: all addresses of network %s (%s) are taken", provider.ErrCapacity, n.name, n.subnet)
+}
+
+// networks are those of a cluster, the oldest first: two managers may make two.
+func (b *Backend) networks(ctx context.Context, cluster string) ([]*clusterNetwork, error) {
+	found, err := b.engine.NetworkList(ctx, client.NetworkListOptions{Filters: filter(labelCluster, cluster)})
+	if err != nil {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	slices.SortFunc(found.Items, func(a, b network.Summary) int { return a.Created.Compare(b.Created) })
+	var list []*clusterNetwork
+	for _, n := range found.Items {
+		if !has(n.Labels, labelCluster, cluster) {
+			continue
+		}
+		one := &clusterNetwork{id: n.ID, name: n.Name, pinned: n.Labels[labelPinned] != ""}
+		for _, c := range n.IPAM.Config {
+			if c.Subnet.Addr().Is4() {
+				one.subnet, one.gateway = c.Subnet, c.Gateway
+			}
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// network answers a cluster's, or nil.
+func (b *Backend) network(ctx context.Context, cluster string) (*clusterNetwork, error) {
+	list, err := b.networks(ctx, cluster)
+	for _, n := range list {
+		if n.pinned {
+			return n, err
+		}
+	}
+	return nil, err
+}
+
+// ensureNetwork makes the network that is missing. Engines give fixed addresses
+// only in a subnet that they were told: so the engine is first asked for one
+// that is free, and then told it.
+func (b *Backend) ensureNetwork(ctx context.Context, cluster identity, subnet string) (*clusterNetwork, error) {
+	found, err := b.network(ctx, cluster.key)
+	if err != nil || found != nil {
+		return found, err
+	}
+	cluster.role = roleNetwork
+	prefix, err := b.chooseSubnet(ctx, cluster, subnet)
+	if err != nil {
+		return nil, err
+	}
+	ipam := &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: prefix, Gateway: prefix.Addr().Next()}}}
+	if err := b.makeNetwork(ctx, cluster, ipam, with(cluster.labels(), labelPinned, "true")); err != nil {
+		return nil, err
+	}
+	found, err = b.network(ctx, cluster.key)
+	if err == nil && found == nil {
+		err = fmt.Errorf("%w: the network was removed while it was made", provider.ErrUnavailable)
+	}
+	return found, err
+}
+
+func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted string) (netip.Prefix, error) {
+	if wanted != "" {
+		prefix, err := netip.ParsePrefix(wanted)
+		if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 28 {
+			return netip.Prefix{}, fmt.Errorf("%w: spec.subnet %q is no IPv4 subnet of 16 addresses or more, such as 172.30.0.0/24", provider.ErrInvalidArgument, wanted)
+		}
+		return prefix.Masked(), nil
+	}
+	if err := b.makeNetwork(ctx, cluster, nil, cluster.labels()); err != nil {
+		return netip.Prefix{}, err
+	}
+	list, err := b.networks(ctx, cluster.key)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	var chosen netip.Prefix
+	for _, n := range list {
+		if n.pinned {
+			continue
+		}
+		chosen = n.subnet
+		if err := b.removeNetwork(ctx, n); err != nil {
+			return netip.Prefix{}, err
+		}
+	}
+	if !chosen.IsValid() {
+		return chosen, fmt.Errorf("%w: the engine gives a network no IPv4 subnet: set spec.subnet", provider.ErrUnavailable)
+	}
+	return chosen, nil
+}
+
+func (b *Backend) makeNetwork(ctx context.Context, cluster identity, ipam *network.IPAM, labels map[string]string) error {
+	_, err := b.engine.NetworkCreate(ctx, cluster.unique(), client.NetworkCreateOptions{Driver: "bridge", IPAM: ipam, Labels: labels})
+	if err != nil && !errdefs.IsConflict(err) {
+		return fmt.Errorf("make network %s: %w", cluster.unique(), err)
+	}
+	return nil
+}
+
+func (b *Backend) removeNetwork(ctx context.Context, n *clusterNetwork) error {
+	if _, err := b.engine.NetworkRemove(ctx, n.id, client.NetworkRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove network %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// taken are the addresses that containers of the cluster have or will have.
+func (b *Backend) taken(ctx context.Context, cluster string) (map[netip.Addr]bool, error) {
+	list, err := b.containers(ctx, labelCluster, cluster)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[netip.Addr]bool{}
+	for _, c := range list {
+		if addr, err := netip.ParseAddr(c.Labels[labelAddress]); err == nil {
+			taken[addr] = true
+		}
+	}
+	return taken, nil
+}
