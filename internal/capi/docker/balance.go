@@ -177,11 +177,8 @@ func pinnedPort(c *container.InspectResponse) int {
 // createBalancer makes the container. It needs no capability at all.
 func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error) {
 	host := &container.HostConfig{
-		NetworkMode: container.NetworkMode(l.net.name),
-		// An engine that was asked to send any signal believes that the container
-		// was stopped by hand: unless-stopped would leave it so after a restart.
-		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyAlways},
-		CapDrop:       []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
+		NetworkMode: container.NetworkMode(l.net.name), RestartPolicy: restart,
+		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 		LogConfig: logConfig,
 	}
 	// Without a StopSignal any signal ends an engine's watch over a container.
@@ -203,6 +200,12 @@ func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error
 	}
 	return made.ID, nil
 }
+
+// restart brings containers back with the engine and its host. It is not
+// unless-stopped, which leaves some as they are: an engine takes one for stopped
+// by hand when it was ever asked to send it a signal, and also when it found it
+// running after it was killed itself.
+var restart = container.RestartPolicy{Name: container.RestartPolicyAlways}
 
 // logConfig keeps what a container writes from filling the engine's disk.
 var logConfig = container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "4m", "max-file": "2"}}

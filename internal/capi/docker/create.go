@@ -97,9 +97,8 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"},
 			Labels: with(m.labels(), labelAddress, addr.String(), labelDomain, m.domain)},
 		HostConfig: &container.HostConfig{
-			NetworkMode:   container.NetworkMode(n.name),
-			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyUnlessStopped},
-			CapAdd:        capabilities, SecurityOpt: security,
+			NetworkMode: container.NetworkMode(n.name), RestartPolicy: restart,
+			CapAdd: capabilities, SecurityOpt: security,
 			// kubelet sets sysctls; these lists would otherwise hide or protect /proc/sys.
 			MaskedPaths: []string{}, ReadonlyPaths: []string{},
 			Sysctls:      map[string]string{"net.ipv4.ip_forward": "1"},
