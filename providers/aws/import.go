@@ -81,7 +81,7 @@ func (p *Provider) importFile(ctx context.Context, source provider.ImageSource, 
 	}
 	snapshot, err := p.snapshot(ctx, s, source, progress)
 	if err != nil {
-		return "", errors.Join(err, p.removeImport(ctx, s, "", snapshot))
+		return "", p.removeImport(ctx, s, "", snapshot, err)
 	}
 	progress(provider.ImageProgress{Step: "registering"})
 	image, err := p.register(ctx, s, source, snapshot)
@@ -89,7 +89,7 @@ func (p *Provider) importFile(ctx context.Context, source provider.ImageSource, 
 		err = p.awaitImage(ctx, s, image)
 	}
 	if err != nil {
-		return "", errors.Join(err, p.removeImport(ctx, s, image, snapshot))
+		return "", p.removeImport(ctx, s, image, snapshot, err)
 	}
 	return image, nil
 }
@@ -230,8 +230,9 @@ func (p *Provider) awaitImage(ctx context.Context, s *session, id string) error 
 // caller's context may have ended already.
 const importUndo = 30 * time.Second
 
-// removeImport removes what a failed import left; empty ids are nothing.
-func (p *Provider) removeImport(ctx context.Context, s *session, image, snapshot string) error {
+// removeImport removes what a failed import left; empty ids are nothing. To the
+// cause it adds what could not be removed.
+func (p *Provider) removeImport(ctx context.Context, s *session, image, snapshot string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), importUndo)
 	defer cancel()
 	var errs []error
@@ -243,7 +244,10 @@ func (p *Provider) removeImport(ctx context.Context, s *session, image, snapshot
 		_, err := s.ec2.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot})
 		errs = append(errs, left("snapshot "+snapshot, err))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w; %v", classify("make it", cause), err)
+	}
+	return cause
 }
 
 func left(what string, err error) error {

@@ -69,7 +69,8 @@ func NewManager() *config.Manager[Config] {
 
 // forImport stands in for settings of instances, which imports do not use.
 func forImport(c *Config) {
-	c.ImageID, c.SubnetID = "/CommunityGalleries/none/Images/none", "/subscriptions/none/resourceGroups/none/providers/Microsoft.Network/virtualNetworks/none/subnets/none"
+	c.ImageID = "/CommunityGalleries/none/Images/none"
+	c.SubnetID = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/none/providers/Microsoft.Network/virtualNetworks/none/subnets/none"
 }
 
 // DefaultConfig is what the flags' defaults are.

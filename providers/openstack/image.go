@@ -4,7 +4,6 @@ package openstack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -43,7 +42,11 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 	// that names it was lost.
 	id := uuid.NewString()
 	if err := p.fill(ctx, c, id, source, progress); err != nil {
-		return "", classify(fmt.Errorf("import image %s: %w", source.Name, errors.Join(err, removeImage(ctx, c, id))))
+		err = classify(err)
+		if left := removeImage(ctx, c, id); left != nil {
+			err = fmt.Errorf("%w; %v", err, left)
+		}
+		return "", fmt.Errorf("import image %s: %w", source.Name, err)
 	}
 	return id, nil
 }

@@ -84,9 +84,11 @@ type Cloud struct {
 	ips    map[string]*address    //
 	disks  map[string]*disk       //
 	ops    map[string]*operation
-	next   int // numbers addresses, operations and suffixes
-	denied []string
-	wrong  []string
+	// gallery are galleries, their images and versions.
+	gallery map[string]*artifact
+	next    int // numbers addresses, operations and suffixes
+	denied  []string
+	wrong   []string
 }
 
 // New starts a cloud that ends with the test.
@@ -111,6 +113,7 @@ func New(t testing.TB, o Options) *Cloud {
 	c := &Cloud{
 		World: cloudsim.NewWorld(), options: o, identity: newIdentity(t), schema: schema,
 		vms: map[string]*machine{}, nics: map[string]*networkNIC{}, ips: map[string]*address{}, disks: map[string]*disk{}, ops: map[string]*operation{},
+		gallery: map[string]*artifact{},
 	}
 	c.disks[strings.ToLower(VolumeID)] = &disk{id: VolumeID}
 	guarded, open := cloudsim.Guard(c.World.Handler(http.HandlerFunc(c.serve), action, refuse))

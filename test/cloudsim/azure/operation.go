@@ -17,6 +17,8 @@ type operation struct {
 	status        string
 	code, message string
 	started       time.Time
+	// result is what the operation answers at its end, if anything.
+	result any
 	// looked says that somebody asked how it goes.
 	looked bool
 }
@@ -101,7 +103,11 @@ func (o *operation) monitor(w http.ResponseWriter, status string) *failure {
 	case inProgress:
 		w.WriteHeader(http.StatusAccepted)
 	case succeeded:
-		w.WriteHeader(http.StatusOK)
+		if o.result != nil {
+			reply(w, http.StatusOK, o.result)
+		} else {
+			w.WriteHeader(http.StatusOK)
+		}
 	default:
 		return &failure{http.StatusConflict, o.code, o.message}
 	}

@@ -33,6 +33,7 @@ type address struct {
 
 type disk struct {
 	id, vm   string
+	upload   *upload
 	tags     map[string]string
 	goesToo  bool
 	deleting bool
@@ -296,6 +297,8 @@ func (c *Cloud) deleteDisk(k *call) *failure {
 		return nil
 	case d.vm != "":
 		return fail(http.StatusConflict, "OperationNotAllowed", "Disk %s is attached to VM %s.", d.id, d.vm)
+	case d.upload != nil && d.upload.open:
+		return fail(http.StatusConflict, "OperationNotAllowed", "There is an active shared access signature outstanding for disk %s. Call EndGetAccess before deleting the disk.", d.id)
 	}
 	return c.removal(k, cloudsim.KindDisk, d.id, diskOperations, &d.deleting, func() { delete(c.disks, key) })
 }

@@ -38,7 +38,8 @@ type route struct {
 }
 
 var (
-	computeVersions = []string{"2026-04-01"}
+	// The older one is that of clients in use for long.
+	computeVersions = []string{"2026-04-01", "2022-08-01"}
 	diskVersions    = []string{"2026-03-02"}
 	galleryVersions = []string{"2025-12-03"}
 	networkVersions = []string{"2025-05-01"}
@@ -61,14 +62,25 @@ var routes = []*route{
 	{"GET", compute + "virtualMachines", true, computeVersions, compute + "virtualMachines/read", "", (*Cloud).listVMs},
 	{"GET", compute + "disks", true, diskVersions, compute + "disks/read", "", (*Cloud).listDisks},
 	{"DELETE", compute + "disks/*", true, diskVersions, compute + "disks/delete", "", (*Cloud).deleteDisk},
+	{"PUT", compute + "disks/*", true, diskVersions, compute + "disks/write", "", (*Cloud).putDisk},
+	{"GET", compute + "disks/*", true, diskVersions, compute + "disks/read", "", (*Cloud).getDisk},
+	{"POST", compute + "disks/*/beginGetAccess", true, diskVersions, compute + "disks/beginGetAccess/action", "", (*Cloud).beginGetAccess},
+	{"POST", compute + "disks/*/endGetAccess", true, diskVersions, compute + "disks/endGetAccess/action", "", (*Cloud).endGetAccess},
+	{"PUT", compute + "galleries/*", true, galleryVersions, compute + "galleries/write", "", (*Cloud).putGallery},
+	{"GET", compute + "galleries/*", true, galleryVersions, compute + "galleries/read", "", (*Cloud).getGallery},
+	{"DELETE", compute + "galleries/*", true, galleryVersions, compute + "galleries/delete", "", (*Cloud).deleteGallery},
+	{"PUT", compute + "galleries/*/images/*", true, galleryVersions, compute + "galleries/images/write", "", (*Cloud).putGallery},
+	{"DELETE", compute + "galleries/*/images/*", true, galleryVersions, compute + "galleries/images/delete", "", (*Cloud).deleteGallery},
+	{"PUT", compute + "galleries/*/images/*/versions/*", true, galleryVersions, compute + "galleries/images/versions/write", "", (*Cloud).putGallery},
+	{"DELETE", compute + "galleries/*/images/*/versions/*", true, galleryVersions, compute + "galleries/images/versions/delete", "", (*Cloud).deleteGallery},
 	{"GET", compute + "skus", false, []string{"2021-07-01"}, compute + "skus/read", "", (*Cloud).listSizes},
 	{"GET", compute + "locations/*/usages", false, computeVersions, compute + "locations/usages/read", "", (*Cloud).listUsages},
 	{"GET", compute + "locations/*/operations/*", false, nil, compute + "locations/operations/read", "", (*Cloud).pollOperation},
 	{"GET", compute + "locations/*/DiskOperations/*", false, nil, compute + "locations/DiskOperations/read", "", (*Cloud).pollOperation},
 	{"GET", network + "locations/*/operations/*", false, nil, network + "locations/operations/read", "", (*Cloud).pollOperation},
 	{"GET", compute + "images/*", true, computeVersions, compute + "images/read", "ImagesClient.Get", (*Cloud).fakeCompute},
-	{"GET", compute + "galleries/*/images/*", true, galleryVersions, compute + "galleries/images/read", "GalleryImagesClient.Get", (*Cloud).fakeCompute},
-	{"GET", compute + "galleries/*/images/*/versions/*", true, galleryVersions, compute + "galleries/images/versions/read", "GalleryImageVersionsClient.Get", (*Cloud).fakeCompute},
+	{"GET", compute + "galleries/*/images/*", true, galleryVersions, compute + "galleries/images/read", "GalleryImagesClient.Get", (*Cloud).getGallery},
+	{"GET", compute + "galleries/*/images/*/versions/*", true, galleryVersions, compute + "galleries/images/versions/read", "GalleryImageVersionsClient.Get", (*Cloud).getGallery},
 	{"GET", compute + "locations/*/communityGalleries/*/images/*/versions/*", false, galleryVersions, compute + "locations/communityGalleries/images/versions/read", "CommunityGalleryImageVersionsClient.Get", (*Cloud).fakeCompute},
 	{"GET", compute + "locations/*/sharedGalleries/*/images/*/versions/*", false, galleryVersions, compute + "locations/sharedGalleries/images/versions/read", "SharedGalleryImageVersionsClient.Get", (*Cloud).fakeCompute},
 	{"GET", network + "networkInterfaces/*", true, networkVersions, network + "networkInterfaces/read", "InterfacesClient.Get", (*Cloud).fakeNetwork},
@@ -137,6 +149,9 @@ func action(r *http.Request) string {
 	if strings.HasSuffix(r.URL.Path, "/oauth2/v2.0/token") {
 		return "token"
 	}
+	if strings.HasPrefix(r.URL.Path, uploads) {
+		return "blob:PutPage"
+	}
 	if route, _, _ := find(r); route != nil {
 		return route.action
 	}
@@ -144,7 +159,7 @@ func action(r *http.Request) string {
 }
 
 func (c *Cloud) serve(w http.ResponseWriter, r *http.Request) {
-	if c.serveIdentity(w, r) || c.serveConsole(w, r) {
+	if c.serveIdentity(w, r) || c.serveConsole(w, r) || c.servePages(w, r) {
 		return
 	}
 	if f := c.resourceManager(w, r); f != nil {

@@ -4,11 +4,13 @@ package azure
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 	"golang.org/x/crypto/ssh"
 )
@@ -132,7 +134,7 @@ func (c *Cloud) checkImage(_ *call, m *armcompute.VirtualMachine) *failure {
 	switch {
 	case len(given) != 1:
 		return bad("imageReference", "Exactly one of id, communityGalleryImageId and sharedGalleryImageId must be given.")
-	case !known(images, given[0]):
+	case !known(images, given[0]) && c.gallery[strings.ToLower(given[0])] == nil:
 		return fail(http.StatusNotFound, "GalleryImageNotFound", "The gallery image %s is not available in %s region.", given[0], Region)
 	}
 	return nil
@@ -190,23 +192,55 @@ var reserved = strings.Fields("administrator admin user user1 test user2 test1 u
 
 func (c *Cloud) checkAccount(_ *call, m *armcompute.VirtualMachine) *failure {
 	o := m.Properties.OSProfile
-	if o == nil || o.LinuxConfiguration == nil || o.LinuxConfiguration.SSH == nil {
+	if o == nil {
 		return bad("osProfile", "Required parameter 'osProfile' is missing (null).")
 	}
-	l := o.LinuxConfiguration
 	switch user := value(o.AdminUsername); {
 	case !computerSyntax.MatchString(value(o.ComputerName)):
 		return bad("osProfile.computerName", "The host name '%s' is invalid.", value(o.ComputerName))
 	case user == "" || slices.Contains(reserved, user):
 		return bad("osProfile.adminUsername", "The Admin Username specified is not allowed.")
-	case !value(l.DisablePasswordAuthentication) || len(l.SSH.PublicKeys) != 1:
-		return bad("linuxConfiguration.disablePasswordAuthentication", "Authentication using either SSH or by user name and password must be enabled in Linux profile.")
-	case l.ProvisionVMAgent != nil && !*l.ProvisionVMAgent && value(o.AllowExtensionOperations):
+	}
+	l := o.LinuxConfiguration
+	if l == nil {
+		l = &armcompute.LinuxConfiguration{}
+	}
+	if l.ProvisionVMAgent != nil && !*l.ProvisionVMAgent && value(o.AllowExtensionOperations) {
 		return bad("osProfile.allowExtensionOperations", "It must be false where provisionVMAgent is.")
-	case value(l.SSH.PublicKeys[0].Path) != "/home/"+user+"/.ssh/authorized_keys":
+	}
+	if !value(l.DisablePasswordAuthentication) {
+		return checkPassword(value(o.AdminPassword))
+	}
+	return checkKey(l, value(o.AdminUsername))
+}
+
+// checkPassword: "What are the password requirements when creating a VM?"
+// (learn.microsoft.com, FAQ of Linux VMs).
+func checkPassword(password string) *failure {
+	kinds := 0
+	for _, kind := range []string{"[a-z]", "[A-Z]", "[0-9]", "[^a-zA-Z0-9]"} {
+		if regexp.MustCompile(kind).MatchString(password) {
+			kinds++
+		}
+	}
+	switch {
+	case password == "":
+		return bad("linuxConfiguration.disablePasswordAuthentication", "Authentication using either SSH or by user name and password must be enabled in Linux profile.")
+	case len(password) < 12 || len(password) > 72 || kinds < 3:
+		return bad("adminPassword", "The supplied password must be between 12-72 characters long and must satisfy at least 3 of password complexity requirements.")
+	}
+	return nil
+}
+
+func checkKey(l *armcompute.LinuxConfiguration, user string) *failure {
+	if l.SSH == nil || len(l.SSH.PublicKeys) != 1 {
+		return bad("linuxConfiguration.ssh.publicKeys", "Authentication using either SSH or by user name and password must be enabled in Linux profile.")
+	}
+	key := l.SSH.PublicKeys[0]
+	if value(key.Path) != "/home/"+user+"/.ssh/authorized_keys" {
 		return bad("linuxConfiguration.ssh.publicKeys.path", "Destination path for SSH public keys is currently limited to its default value /home/%s/.ssh/authorized_keys.", user)
 	}
-	if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(value(l.SSH.PublicKeys[0].KeyData))); err != nil {
+	if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(value(key.KeyData))); err != nil {
 		return bad("linuxConfiguration.ssh.publicKeys.keyData", "The value of parameter linuxConfiguration.ssh.publicKeys.keyData is invalid.")
 	}
 	return nil
@@ -246,10 +280,13 @@ func (c *Cloud) checkSecurity(_ *call, m *armcompute.VirtualMachine) *failure {
 	return nil
 }
 
-func (c *Cloud) checkDisks(_ *call, m *armcompute.VirtualMachine) *failure {
+func (c *Cloud) checkDisks(k *call, m *armcompute.VirtualMachine) *failure {
 	s := m.Properties.StorageProfile
-	if s.OSDisk == nil || value(s.OSDisk.CreateOption) != armcompute.DiskCreateOptionTypesFromImage || value(s.OSDisk.Name) == "" {
+	if s.OSDisk == nil || value(s.OSDisk.CreateOption) != armcompute.DiskCreateOptionTypesFromImage {
 		return bad("osDisk", "This cloud makes the OS disk from an image.")
+	}
+	if value(s.OSDisk.Name) == "" { // Azure finds one
+		s.OSDisk.Name = to.Ptr(fmt.Sprintf("%s_OsDisk_1_%032x", pathName(k.r), c.number()))
 	}
 	if c.disks[strings.ToLower(partID(ResourceGroup, compute+"disks", value(s.OSDisk.Name)))] != nil {
 		return fail(http.StatusConflict, "ConflictingUserInput", "Disk '%s' already exists.", value(s.OSDisk.Name))
