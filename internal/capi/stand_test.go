@@ -106,7 +106,9 @@ func (w *world) addMachine(name string) {
 func (w *world) bootstrap(name string) {
 	w.t.Helper()
 	s := &corev1.Secret{ObjectMeta: meta(name), Data: map[string][]byte{"value": []byte("#cloud-config\n")}}
-	w.create(s)
+	if _, there := get(w, &corev1.Secret{}, name); !there {
+		w.create(s)
+	}
 	w.changeMachine(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &s.Name })
 }
 
@@ -243,8 +245,8 @@ func (w *world) coreMachine(cluster *clusterv1.Cluster, m *clusterv1.Machine) {
 // manager is one process of ours.
 type manager struct {
 	backend  *outrigger.Backend
-	clusters *capi.ClusterReconciler
-	machines *capi.MachineReconciler
+	clusterR *capi.ClusterReconciler
+	machineR *capi.MachineReconciler
 	// objects sees what is written and may fail it.
 	objects client.Client
 }
@@ -275,28 +277,28 @@ func newManager(t testing.TB, w *world, o managerOptions) *manager {
 	t.Cleanup(b.Close)
 	base := capi.Base{Client: o.objects, Filter: o.filter, Poll: time.Second, DeletePoll: time.Millisecond, Now: o.now}
 	m := &manager{backend: b, objects: o.objects}
-	m.clusters = &capi.ClusterReconciler{
+	m.clusterR = &capi.ClusterReconciler{
 		Base: base, Backend: b, Finalizer: infrav1.OutriggerClusterFinalizer,
 		New:         func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
 		NewMachines: func() client.ObjectList { return &infrav1.OutriggerMachineList{} },
 	}
-	m.machines = &capi.MachineReconciler{
+	m.machineR = &capi.MachineReconciler{
 		Base: base, Backend: b, Finalizer: infrav1.OutriggerMachineFinalizer, Live: w.api,
 		New:         func() capi.InfraMachine { return &infrav1.OutriggerMachine{} },
 		NewCluster:  func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
 		ClusterKind: infrav1.GroupVersion.WithKind("OutriggerCluster").GroupKind(),
 	}
-	m.clusters.Complete()
-	m.machines.Complete()
+	m.clusterR.Complete()
+	m.machineR.Complete()
 	return m
 }
 
 func (m *manager) reconcileCluster(ctx context.Context) (reconcile.Result, error) {
-	return m.clusters.Reconcile(ctx, reconcile.Request{NamespacedName: key(clusterName)})
+	return m.clusterR.Reconcile(ctx, reconcile.Request{NamespacedName: key(clusterName)})
 }
 
 func (m *manager) reconcileMachine(ctx context.Context, name string) (reconcile.Result, error) {
-	return m.machines.Reconcile(ctx, reconcile.Request{NamespacedName: key(name)})
+	return m.machineR.Reconcile(ctx, reconcile.Request{NamespacedName: key(name)})
 }
 
 // stand is one manager on one cloud and one API server.
@@ -417,4 +419,3 @@ func wantCondition(t testing.TB, o interface{ GetConditions() []metav1.Condition
 	}
 	t.Errorf("there is no condition %s", kind)
 }
-

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/capi"
+	"github.com/outrigger/outrigger/internal/capi/docker"
+	"github.com/outrigger/outrigger/internal/capi/outrigger"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// family is a pair of kinds with what is behind them.
+type family struct {
+	cluster, machine string // as in the names of flags
+	clusters         capi.ClusterReconciler
+	machines         capi.MachineReconciler
+	waker            *capi.Waker
+}
+
+// addKinds makes the controllers of all kinds a part of the manager. close ends
+// what is behind them and is called after the manager has stopped.
+func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slog.Logger) (closeAll func() error, err error) {
+	var closers []func() error
+	closeAll = func() error {
+		var errs []error
+		for _, f := range closers {
+			errs = append(errs, f())
+		}
+		return errors.Join(errs...)
+	}
+	engine, err := docker.New(s.docker, logger)
+	if err != nil {
+		return closeAll, usageError{err}
+	}
+	closers = append(closers, engine.Close)
+	if err := dockerKinds(engine).add(mgr, s); err != nil {
+		return closeAll, err
+	}
+	if s.provider == "" {
+		logger.Warn("Outrigger kinds cannot be provisioned: --provider (CLOUD_PROVIDER) is not set")
+		return closeAll, outriggerKinds(none{}, none{}, &capi.Waker{}).add(mgr, s)
+	}
+	c, err := openCloud(ctx, s, os.Getenv, logger)
+	if err != nil {
+		return closeAll, err
+	}
+	closers = append(closers, c.close)
+	waker := &capi.Waker{}
+	backend, err := outrigger.New(c.options(s, outrigger.Options{Wake: waker, Observe: newMeters(metrics.Registry).observe}))
+	if err != nil {
+		return closeAll, err
+	}
+	closers = append([]func() error{func() error { backend.Close(); return nil }}, closers...)
+	if err := outriggerKinds(backend, backend, waker).add(mgr, s); err != nil {
+		return closeAll, err
+	}
+	return closeAll, addCollector(mgr, s, backend)
+}
+
+func dockerKinds(b *docker.Backend) *family {
+	f := &family{cluster: "dockercluster", machine: "dockermachine"}
+	f.clusters = capi.ClusterReconciler{
+		Backend: b, Finalizer: infrav1.DockerClusterFinalizer,
+		New:         func() capi.InfraCluster { return &infrav1.DockerCluster{} },
+		NewMachines: func() client.ObjectList { return &infrav1.DockerMachineList{} },
+	}
+	f.machines = capi.MachineReconciler{
+		Backend: b, Finalizer: infrav1.DockerMachineFinalizer,
+		New:         func() capi.InfraMachine { return &infrav1.DockerMachine{} },
+		NewCluster:  func() capi.InfraCluster { return &infrav1.DockerCluster{} },
+		ClusterKind: infrav1.GroupVersion.WithKind("DockerCluster").GroupKind(),
+	}
+	return f
+}
+
+func outriggerKinds(clusters capi.ClusterBackend, machines capi.MachineBackend, waker *capi.Waker) *family {
+	f := &family{cluster: "outriggercluster", machine: "outriggermachine", waker: waker}
+	f.clusters = capi.ClusterReconciler{
+		Backend: clusters, Finalizer: infrav1.OutriggerClusterFinalizer,
+		New:         func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
+		NewMachines: newOutriggerMachines,
+	}
+	f.machines = capi.MachineReconciler{
+		Backend: machines, Finalizer: infrav1.OutriggerMachineFinalizer,
+		New:         func() capi.InfraMachine { return &infrav1.OutriggerMachine{} },
+		NewCluster:  func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
+		ClusterKind: infrav1.GroupVersion.WithKind("OutriggerCluster").GroupKind(),
+	}
+	return f
+}
+
+func newOutriggerMachines() client.ObjectList { return &infrav1.OutriggerMachineList{} }
+
+func (f *family) add(mgr manager.Manager, s *settings) error {
+	base := capi.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter}
+	f.clusters.Base, f.machines.Base = base, base
+	f.machines.Live = mgr.GetAPIReader()
+	if err := f.clusters.Setup(mgr, f.machines.New(), capi.Watching{Concurrency: *s.concurrency[f.cluster]}); err != nil {
+		return err
+	}
+	return f.machines.Setup(mgr, f.clusters.NewMachines(), capi.Watching{Concurrency: *s.concurrency[f.machine], Waker: f.waker})
+}
+
+func addCollector(mgr manager.Manager, s *settings, inventory capi.Inventory) error {
+	if s.collect == 0 {
+		return nil
+	}
+	return mgr.Add(&capi.Collector{
+		Base:      capi.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter},
+		Reader:    mgr.GetAPIReader(),
+		Inventory: inventory, Namespace: s.namespace, Every: s.collect, Grace: s.grace,
+		NewClusters: func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
+		NewMachines: newOutriggerMachines,
+	})
+}
+
+// none is behind Outrigger kinds where there is no provider: it says so.
+type none struct{}
+
+var errNone = fmt.Errorf("%w: the manager has no provider for Outrigger kinds: start it with --provider (CLOUD_PROVIDER)", provider.ErrInvalidArgument)
+
+func (none) EnsureCluster(context.Context, *capi.ClusterScope) (capi.ClusterState, error) {
+	return capi.ClusterState{}, errNone
+}
+
+// DeleteCluster: a cluster itself is nothing outside.
+func (none) DeleteCluster(context.Context, *capi.ClusterScope) (bool, error) { return true, nil }
+
+func (none) EnsureMachine(context.Context, *capi.MachineScope) (capi.MachineState, error) {
+	return capi.MachineState{}, errNone
+}
+
+// DeleteMachine: what was begun by another manager has to be removed by one.
+func (none) DeleteMachine(_ context.Context, s *capi.MachineScope) (bool, error) {
+	spec, _ := s.Infra.ContractMachine()
+	if s.Began.IsZero() && spec.ProviderID == "" {
+		return true, nil
+	}
+	return false, errNone
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/outrigger/outrigger/internal/capi/outrigger"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/plugin"
+)
+
+// cloud is the provider of the Outrigger kinds, in all failure domains.
+type cloud struct {
+	loaded  *plugin.Loaded
+	any     provider.Provider
+	domains map[string]provider.Provider
+}
+
+// openCloud loads and configures it.
+func openCloud(ctx context.Context, s *settings, getenv func(string) string, logger *slog.Logger) (*cloud, error) {
+	loaded, err := plugin.Load(ctx, plugin.Options{Name: s.provider, Getenv: getenv, Log: logger})
+	if err != nil {
+		return nil, fmt.Errorf("--provider (CLOUD_PROVIDER): %w", err)
+	}
+	c := &cloud{loaded: loaded, domains: map[string]provider.Provider{}}
+	if err := c.configure(s, getenv); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+func (c *cloud) configure(s *settings, getenv func(string) string) (err error) {
+	if c.any, err = configured(c.loaded, getenv); err != nil {
+		return fmt.Errorf("provider %s: %w", s.provider, err)
+	}
+	for name, file := range s.domains {
+		own, err := readVariables(file)
+		if err != nil {
+			return usageError{fmt.Errorf("--failure-domain %s: %w", name, err)}
+		}
+		if _, ok := c.loaded.Cloud.(config.Configurable); !ok {
+			return usageError{fmt.Errorf("--failure-domain %s: provider %s can only be configured once, by the environment: build its manager with provider/config.New", name, s.provider)}
+		}
+		p, err := configured(c.loaded, func(variable string) string {
+			if value, ok := own[variable]; ok {
+				return value
+			}
+			return getenv(variable)
+		})
+		if err != nil {
+			return fmt.Errorf("--failure-domain %s: provider %s with the settings of %s: %w", name, s.provider, file, err)
+		}
+		c.domains[name] = p
+	}
+	return nil
+}
+
+// configured makes a provider from variables.
+func configured(loaded *plugin.Loaded, getenv func(string) string) (provider.Provider, error) {
+	configurable, ok := loaded.Cloud.(config.Configurable)
+	if !ok {
+		f := flag.NewFlagSet(loaded.Name, flag.ContinueOnError)
+		f.SetOutput(io.Discard)
+		loaded.Cloud.ParseCmd(f)
+		loaded.Cloud.LoadEnv()
+		return loaded.Cloud.NewProvider()
+	}
+	values := config.Values{}
+	for _, field := range configurable.Schema().Fields {
+		if field.Env == "" {
+			continue
+		}
+		if text := getenv(field.Env); text != "" {
+			values[field.Name] = text
+		}
+	}
+	own := configurable.Fresh()
+	own.Set(values)
+	return own.NewProvider()
+}
+
+// readVariables reads lines VARIABLE=VALUE. Its errors never show a value.
+func readVariables(file string) (map[string]string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	variables := map[string]string{}
+	for i, line := range strings.Split(string(data), "\n") {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok || strings.ContainsAny(name, " \t") {
+			return nil, fmt.Errorf("%s, line %d: want VARIABLE=VALUE", file, i+1)
+		}
+		variables[name] = value
+	}
+	return variables, nil
+}
+
+func (c *cloud) close() error {
+	var errs []error
+	if c.any != nil {
+		errs = append(errs, c.any.Teardown())
+	}
+	for _, p := range c.domains {
+		errs = append(errs, p.Teardown())
+	}
+	return errors.Join(append(errs, c.loaded.Close())...)
+}
+
+func (c *cloud) options(s *settings, o outrigger.Options) outrigger.Options {
+	o.Name, o.Provider, o.Domains = s.provider, c.any, c.domains
+	o.Interval, o.CreateTimeout, o.Settle = s.interval, s.createTimeout, s.settle
+	return o
+}
