@@ -34,7 +34,7 @@ func TestParsePool(t *testing.T) {
 
 func TestBadSettings(t *testing.T) {
 	f := start(t, 1)
-	other := newKeys(t)
+	other := sim.NewKeys(t)
 	if _, err := New(f.cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestBadSettings(t *testing.T) {
 		"no user":         {func(c *Config) { c.User = "" }, "-ssh-username (SSH_USERNAME)"},
 		"key absent":      {func(c *Config) { c.PrivateKey = "/nonexistent" }, "-ssh-priv-key (SSH_PRIV_KEY_PATH)"},
 		"no key":          {func(c *Config) { c.PrivateKey = f.Kubeconfig }, "-ssh-priv-key (SSH_PRIV_KEY_PATH)"},
-		"other key":       {func(c *Config) { c.PublicKey = filepath.Join(other.folder, "id.pub") }, "-ssh-pub-key (SSH_PUB_KEY_PATH)"},
+		"other key":       {func(c *Config) { c.PublicKey = other.File("id.pub") }, "-ssh-pub-key (SSH_PUB_KEY_PATH)"},
 		"time-out":        {func(c *Config) { c.Timeout = 0 }, "-ssh-timeout (SSH_TIMEOUT)"},
 		"port":            {func(c *Config) { c.Port = 70000 }, "-byom-ssh-port (BYOM_SSH_PORT)"},
 		"allowlist":       {func(c *Config) { c.AllowlistDir = "/nonexistent" }, "-ssh-host-key-allowlist-dir (SSH_HOST_KEY_ALLOWLIST_DIR)"},
@@ -86,10 +86,10 @@ func TestBadWorld(t *testing.T) {
 		"API down":      {script(cloudsim.Unreachable("configmaps:*").Repeated(-1)), provider.ErrUnavailable, "POOL_CONFIGMAP_NAME"},
 		"other user":    {func(_ *testing.T, f *fixture) { f.cfg.User = "nobody" }, provider.ErrUnauthenticated, "-ssh-username (SSH_USERNAME)"},
 		"other key": {func(t *testing.T, f *fixture) {
-			k := newKeys(t)
-			f.cfg.PrivateKey, f.cfg.PublicKey = filepath.Join(k.folder, "id"), filepath.Join(k.folder, "id.pub")
+			k := sim.NewKeys(t)
+			f.cfg.PrivateKey, f.cfg.PublicKey = k.File("id"), k.File("id.pub")
 		}, provider.ErrUnauthenticated, "-ssh-priv-key (SSH_PRIV_KEY_PATH)"},
-		"host key": {func(t *testing.T, f *fixture) { f.cfg.AllowlistDir = filepath.Join(newKeys(t).folder, "allowed") }, provider.ErrUnauthenticated, "-ssh-host-key-allowlist-dir"},
+		"host key": {func(t *testing.T, f *fixture) { f.cfg.AllowlistDir = sim.NewKeys(t).File("allowed") }, provider.ErrUnauthenticated, "-ssh-host-key-allowlist-dir"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, 1)

@@ -4,20 +4,13 @@ package byom
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/crypto/ssh"
 
 	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
@@ -29,49 +22,10 @@ import (
 
 func TestMain(m *testing.M) { cloudsim.Main(m) }
 
-// keys are of a test: the provider's and that of the machines.
-type keys struct {
-	folder     string
-	user, host ssh.Signer
-}
-
-func newKeys(t testing.TB) *keys {
-	t.Helper()
-	k := &keys{folder: t.TempDir()}
-	for name, into := range map[string]*ssh.Signer{"id": &k.user, "host": &k.host} {
-		_, private, err := ed25519.GenerateKey(rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if *into, err = ssh.NewSignerFromKey(private); err != nil {
-			t.Fatal(err)
-		}
-		block, err := ssh.MarshalPrivateKey(private, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		k.write(t, name, string(pem.EncodeToMemory(block)))
-		k.write(t, name+".pub", string(ssh.MarshalAuthorizedKey((*into).PublicKey())))
-	}
-	k.write(t, "allowed/host.pub", "# the machines\n"+string(ssh.MarshalAuthorizedKey(k.host.PublicKey())))
-	return k
-}
-
-func (k *keys) write(t testing.TB, name, text string) {
-	t.Helper()
-	file := filepath.Join(k.folder, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (k *keys) config(n int) Config {
+func configFor(k *sim.Keys, n int) Config {
 	c := DefaultConfig()
 	c.PoolIPs = []string{fmt.Sprintf("%s-%s", sim.Addr(1), sim.Addr(n))}
-	c.PrivateKey, c.PublicKey, c.AllowlistDir = filepath.Join(k.folder, "id"), filepath.Join(k.folder, "id.pub"), filepath.Join(k.folder, "allowed")
+	c.PrivateKey, c.PublicKey, c.AllowlistDir = k.File("id"), k.File("id.pub"), k.File("allowed")
 	c.Namespace = "pods"
 	return c
 }
@@ -83,9 +37,9 @@ type fixture struct {
 }
 
 func start(t testing.TB, n int) *fixture {
-	k := newKeys(t)
-	pool := sim.Start(t, n, k.user.PublicKey(), k.host)
-	cfg := k.config(n)
+	k := sim.NewKeys(t)
+	pool := sim.Start(t, n, k)
+	cfg := configFor(k, n)
 	cfg.Kubeconfig = pool.Kubeconfig
 	return &fixture{pool, cfg}
 }
@@ -164,16 +118,16 @@ var faults = []cloudsim.Fault{
 }
 
 func TestSchedules(t *testing.T) {
-	k := newKeys(t)
+	k := sim.NewKeys(t)
 	cloudsim.RunSchedules(t, 1000, func(t testing.TB, random *mathrand.Rand) cloudsim.Stand {
-		pool := sim.Start(t, 5, k.user.PublicKey(), k.host)
+		pool := sim.Start(t, 5, k)
 		pool.AddForeign(t, 2, cloudsim.ForeignTags(cloudsim.ScheduleKeys()[0]))
 		if random.IntN(2) == 0 {
 			for n := range 5 {
 				pool.Machine(n + 1).Mute()
 			}
 		}
-		f := &fixture{pool, k.config(5)}
+		f := &fixture{pool, configFor(k, 5)}
 		f.cfg.Kubeconfig = pool.Kubeconfig
 		return cloudsim.Stand{World: pool.World, Faults: faults, Settle: time.Minute, Open: func() (provider.Provider, error) { return f.open() }}
 	})

@@ -32,7 +32,7 @@ type sshd struct {
 }
 
 // startSSHD runs OpenSSH on a port of its own with files of its own.
-func startSSHD(t *testing.T, k *keys) *sshd {
+func startSSHD(t *testing.T, k *sim.Keys) *sshd {
 	t.Helper()
 	testns.RequireRoot(t)
 	path, err := exec.LookPath("/usr/sbin/sshd")
@@ -49,9 +49,9 @@ func startSSHD(t *testing.T, k *keys) *sshd {
 	if err := errors.Join(os.Chmod(base, 0o755), os.MkdirAll(filepath.Join(s.media, "cidata"), 0o755), os.MkdirAll("/run/sshd", 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	k.write(t, "authorized", readFile(t, filepath.Join(k.folder, "id.pub")))
+	k.Write(t, "authorized", readFile(t, k.File("id.pub")))
 	s.port = freePort(t)
-	k.write(t, "sshd_config", fmt.Sprintf(`ListenAddress 127.0.0.1:%d
+	k.Write(t, "sshd_config", fmt.Sprintf(`ListenAddress 127.0.0.1:%d
 HostKey %s
 PidFile none
 AuthorizedKeysFile %s
@@ -62,9 +62,9 @@ PasswordAuthentication no
 Subsystem sftp internal-sftp
 ForceCommand internal-sftp
 ChrootDirectory %s
-`, s.port, filepath.Join(k.folder, "host"), filepath.Join(k.folder, "authorized"), s.media))
-	cmd := exec.Command(path, "-D", "-e", "-f", filepath.Join(k.folder, "sshd_config"))
-	log, err := os.Create(filepath.Join(k.folder, "sshd.log"))
+`, s.port, k.File("host"), k.File("authorized"), s.media))
+	cmd := exec.Command(path, "-D", "-e", "-f", k.File("sshd_config"))
+	log, err := os.Create(k.File("sshd.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,11 +141,11 @@ func (s *sshd) guest(t *testing.T) {
 // TestOpenSSH is a life on a real SSH server: the user-data arrives byte by
 // byte, nothing is replaced, and the machine comes back after its reboot.
 func TestOpenSSH(t *testing.T) {
-	k := newKeys(t)
+	k := sim.NewKeys(t)
 	server := startSSHD(t, k)
 	server.guest(t)
-	pool := sim.Start(t, 1, k.user.PublicKey(), k.host) // for its API server
-	cfg := k.config(1)
+	pool := sim.Start(t, 1, k) // for its API server
+	cfg := configFor(k, 1)
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)

@@ -71,29 +71,58 @@ func (m *Machine) Boots() int {
 func (m *Machine) cut() {
 	for conn := range m.conns {
 		conn.Close()
+		m.forget(conn)
 	}
-	clear(m.conns)
 }
 
-// rebooting is called with the lock held.
-func (m *Machine) rebooting() {
+// forget takes a connection that is closed off the list.
+func (m *Machine) forget(conn net.Conn) {
+	if ended := m.conns[conn]; ended != nil {
+		close(ended)
+		delete(m.conns, conn)
+	}
+}
+
+// rebooting is called with the lock held. The machine goes down when whoever
+// ordered it has hung up: a real one takes long enough for the reply to arrive.
+func (m *Machine) rebooting(by net.Conn) {
 	m.pool.World.Deleting(cloudsim.KindInstance, m.Addr.String())
-	time.AfterFunc(RebootTime, func() {
+	ended, open := m.conns[by]
+	if !open {
+		ended = make(chan struct{})
+		close(ended)
+	}
+	go func(hungUp <-chan struct{}) {
+		select {
+		case <-hungUp:
+		case <-time.After(patience):
+		}
+		time.Sleep(RebootTime)
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.cut()
 		m.start()
 		m.pool.World.Remove(cloudsim.KindInstance, m.Addr.String())
-	})
+	}(ended)
+}
+
+// patience bounds the wait for somebody who never hangs up.
+const patience = 5 * time.Second
+
+// take serves a connection unless the machine is down.
+func (m *Machine) take(conn net.Conn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return false
+	}
+	m.conns[conn] = make(chan struct{})
+	go m.serve(conn)
+	return true
 }
 
 // accept opens a connection over loopback.
 func (m *Machine) accept(ctx context.Context) (net.Conn, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.down {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no route to host")}
-	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -109,8 +138,11 @@ func (m *Machine) accept(ctx context.Context) (net.Conn, error) {
 		client.Close()
 		return nil, err
 	}
-	m.conns[server] = true
-	go m.serve(server)
+	if !m.take(server) {
+		client.Close()
+		server.Close()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no route to host")}
+	}
 	return client, nil
 }
 
@@ -118,8 +150,8 @@ func (m *Machine) serve(conn net.Conn) {
 	defer func() {
 		conn.Close()
 		m.mu.Lock()
-		delete(m.conns, conn)
-		m.mu.Unlock()
+		defer m.mu.Unlock()
+		m.forget(conn)
 	}()
 	_, channels, requests, err := ssh.NewServerConn(conn, m.pool.config)
 	if err != nil {
@@ -252,7 +284,7 @@ func (h *handlers) rename(from, to string) error {
 	case userData:
 		h.booked()
 	case reboot:
-		h.m.rebooting()
+		h.m.rebooting(h.conn)
 	}
 	return nil
 }

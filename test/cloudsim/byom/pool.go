@@ -21,12 +21,14 @@ import (
 // RebootTime is how long a machine is away.
 const RebootTime = 3 * time.Millisecond
 
-// Pool is a number of machines at 192.0.2.1 and after, and a cluster.
+// Pool is a number of machines and a cluster.
 type Pool struct {
 	World *cloudsim.World
 	// Kubeconfig reaches the API server.
 	Kubeconfig string
 
+	keys     *Keys
+	port     uint16 // where machines listen, if they do
 	server   *cloudsim.Server
 	machines map[netip.Addr]*Machine
 	config   *ssh.ServerConfig
@@ -44,27 +46,34 @@ type Machine struct {
 	mu    sync.Mutex
 	files map[string]string
 	boots int
-	conns map[net.Conn]bool
+	conns map[net.Conn]chan struct{} // closed when the connection is
 	down  bool
 	mute  bool // serves no boot id
 }
 
-// Addr is the address of a machine, counted from 1.
-func Addr(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}) }
+// documentation is a network that nobody has.
+var documentation = [3]byte{192, 0, 2}
 
-// Start makes a pool of n machines. They let in whoever has the key, as user
-// peerpod, and have the given host key.
-func Start(t testing.TB, n int, user ssh.PublicKey, host ssh.Signer) *Pool {
-	p := &Pool{World: cloudsim.NewWorld(), machines: map[netip.Addr]*Machine{}, maps: map[string]*configMap{}}
+// Addr is the address of a machine, counted from 1.
+func Addr(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{documentation[0], documentation[1], documentation[2], byte(n)})
+}
+
+// Start makes a pool of n machines, which [Pool.Dial] reaches. They let in
+// whoever has the user's key, as user peerpod, and have the host's.
+func Start(t testing.TB, n int, k *Keys) *Pool {
+	t.Helper()
+	user := k.User.PublicKey()
+	p := &Pool{keys: k, World: cloudsim.NewWorld(), machines: map[netip.Addr]*Machine{}, maps: map[string]*configMap{}}
 	p.config = &ssh.ServerConfig{PublicKeyCallback: func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 		if c.User() != "peerpod" || string(key.Marshal()) != string(user.Marshal()) {
 			return nil, errors.New("no such key")
 		}
 		return nil, nil
 	}}
-	p.config.AddHostKey(host)
+	p.config.AddHostKey(k.Host)
 	for i := range n {
-		m := &Machine{Addr: Addr(i + 1), pool: p, conns: map[net.Conn]bool{}}
+		m := &Machine{Addr: Addr(i + 1), pool: p, conns: map[net.Conn]chan struct{}{}}
 		m.start()
 		p.machines[m.Addr] = m
 	}
@@ -88,19 +97,29 @@ func (p *Pool) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f := p.World.Called("ssh:connect"); f != nil {
-		if f.Delay > 0 {
-			time.Sleep(f.Delay) // the network's
-		}
-		if f.Drop {
-			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
-		}
+	if err := p.connecting(); err != nil {
+		return nil, err
 	}
 	m := p.machines[addr.Addr()]
 	if m == nil || addr.Port() != 22 {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no route to host")}
 	}
 	return m.accept(ctx)
+}
+
+// connecting is what the script says of a connection.
+func (p *Pool) connecting() error {
+	f := p.World.Called("ssh:connect")
+	if f == nil {
+		return nil
+	}
+	if f.Delay > 0 {
+		time.Sleep(f.Delay) // the network's
+	}
+	if f.Drop {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	}
+	return nil
 }
 
 // Machine answers one.

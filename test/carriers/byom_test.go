@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package carriers
+
+import (
+	"testing"
+	"time"
+
+	sim "github.com/outrigger/outrigger/test/cloudsim/byom"
+)
+
+// TestBYOM: a provider in a process of its own is told of a pool of machines as
+// a user would tell it.
+func TestBYOM(t *testing.T) {
+	overCarriers(t, "byom", func(t *testing.T) []string {
+		// As many that no check waits for a machine to reboot.
+		pool := sim.Listen(t, 100, sim.NewKeys(t))
+		t.Cleanup(func() {
+			for _, wrong := range pool.World.Violations() {
+				t.Error(wrong)
+			}
+			wantSoonNothing(t, pool.Leaks)
+		})
+		return pool.Env()
+	})
+}
+
+// wantSoonNothing gives machines the time to reboot.
+func wantSoonNothing(t *testing.T, leaks func() ([]string, error)) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if left, err := leaks(); err == nil && len(left) == 0 {
+			return
+		}
+	}
+	wantNothing(t, leaks)
+}
