@@ -19,8 +19,8 @@ packages=(
   libvirt-daemon-system libvirt-clients dnsmasq-base openssh-server libxml2-utils
   # docker as provider: its daemon
   docker.io
-  # a client of EC2 that is not ours, for the simulated one
-  python3-botocore
+  # clients of clouds that are not ours, for the simulated ones
+  python3-botocore python3-libcloud
   # looking at networks and generating code
   iproute2 nftables iptables iperf3 protobuf-compiler libprotobuf-dev git curl jq
   # the bus by which a service is restarted
@@ -30,11 +30,15 @@ packages=(
 )
 
 # What tests read and nothing is to start: unpacked into the cache, not installed.
-unpacked=(
+cloud_init=(
   cloud-init python3-attr python3-certifi python3-chardet python3-charset-normalizer python3-configobj python3-idna
   python3-jinja2 python3-json-pointer python3-jsonpatch python3-jsonschema python3-markupsafe python3-netifaces
   python3-oauthlib python3-pyrsistent python3-requests python3-serial python3-six python3-urllib3 python3-yaml
 )
+# Microsoft's client of Azure, which has 540 MB: 5 of them are enough.
+azure_sdk=(python3-azure python3-msal python3-jwt python3-isodate python3-six python3-typing-extensions)
+azure_at=./usr/lib/python3/dist-packages/azure
+azure_parts=($azure_at/{__init__.py,core,profiles,mgmt/__init__.py,mgmt/core,mgmt/compute/*.py,mgmt/compute/v2022_08_01})
 
 command -v go >/dev/null || {
   echo "setup: Go is missing. Install Go $(awk '$1=="go"{print $2}' go.mod) or later from https://go.dev/dl and put it on PATH." >&2
@@ -83,16 +87,28 @@ if [ ! -e "$stamp" ]; then
   touch "$stamp"
 fi
 
-oracle=$(dirname "$tools")/cloud-init
-if [ ! -e "$oracle/.stamp" ]; then
-  echo "setup: unpacking Debian packages into $oracle: ${unpacked[*]}"
+# unpack FOLDER PACKAGE...: into a folder of the cache, once for each list.
+unpack() {
+  local folder fresh deb stamp
+  folder=$(dirname "$tools")/$1
+  shift
+  stamp=$folder/.stamp-$(echo "$@" "${azure_parts[@]}" | sha256sum | cut -c1-16)
+  [ ! -e "$stamp" ] || return 0
+  echo "setup: unpacking Debian packages into $folder: $*"
   fresh=$(mktemp -d)
   chmod 755 "$fresh"
-  (cd "$fresh" && { apt-get download -q "${unpacked[@]}" >log 2>&1 || { apt-get update -q && apt-get download -q "${unpacked[@]}"; } >log 2>&1; }) ||
-    { cat "$fresh/log" >&2; rm -rf "$fresh"; echo "setup: apt-get could not download cloud-init; see its messages above" >&2; exit 1; }
-  rm -rf "$oracle"
-  mkdir -p "$oracle"
-  for deb in "$fresh"/*.deb; do dpkg -x "$deb" "$oracle"; done
+  (cd "$fresh" && { apt-get download -q "$@" >log 2>&1 || { apt-get update -q && apt-get download -q "$@"; } >log 2>&1; }) ||
+    { cat "$fresh/log" >&2; rm -rf "$fresh"; echo "setup: apt-get could not download $*; see its messages above" >&2; exit 1; }
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  for deb in "$fresh"/*.deb; do
+    case $deb in
+    */python3-azure_*) dpkg-deb --fsys-tarfile "$deb" | tar x -C "$folder" --wildcards --no-wildcards-match-slash "${azure_parts[@]}" ;;
+    *) dpkg -x "$deb" "$folder" ;;
+    esac
+  done
   rm -rf "$fresh"
-  touch "$oracle/.stamp"
-fi
+  touch "$stamp"
+}
+unpack cloud-init "${cloud_init[@]}"
+unpack azure-sdk "${azure_sdk[@]}"

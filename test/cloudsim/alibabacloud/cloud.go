@@ -163,7 +163,11 @@ func actionOf(r *http.Request) string {
 	if version := r.Header.Get("X-Acs-Version"); version != "" {
 		return products[version].name + ":" + r.Header.Get("X-Acs-Action")
 	}
-	return "sts:" + r.URL.Query().Get("Action")
+	query := r.URL.Query()
+	if product, ok := products[query.Get("Version")]; ok {
+		return product.name + ":" + query.Get("Action")
+	}
+	return "sts:" + query.Get("Action")
 }
 
 // serve goes through a request as the package's documentation says.
@@ -171,15 +175,23 @@ func (c *Cloud) serve(out http.ResponseWriter, r *http.Request) {
 	id := newID("")
 	answer, err := c.handle(r)
 	var refused *refusal
+	status := http.StatusOK
 	switch {
 	case errors.As(err, &refused):
-		answerError(out, id, refused.code, refused.message, 0)
+		status, answer = statuses[refused.code].status, errorBody(refused.code, refused.message)
 	case err != nil:
-		answerError(out, id, "InternalError", err.Error(), 0)
-	default:
-		answer["RequestId"] = id
-		answerJSON(out, http.StatusOK, answer)
+		status, answer = http.StatusInternalServerError, errorBody("InternalError", err.Error())
 	}
+	answer["RequestId"] = id
+	if isRPC(r) && r.URL.Query().Get("Format") != "JSON" {
+		root := r.URL.Query().Get("Action") + "Response"
+		if err != nil {
+			root = "Error"
+		}
+		answerXML(out, status, root, answer)
+		return
+	}
+	answerJSON(out, status, answer)
 }
 
 func (c *Cloud) handle(r *http.Request) (map[string]any, error) {
@@ -190,6 +202,9 @@ func (c *Cloud) handle(r *http.Request) (map[string]any, error) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if isRPC(r) {
+		return c.handleRPC(r)
+	}
 	if r.Method != http.MethodPost || r.URL.Path != "/" {
 		return nil, refuse("UnsupportedHTTPMethod", "%s %s", r.Method, r.URL.Path)
 	}
@@ -200,11 +215,14 @@ func (c *Cloud) handle(r *http.Request) (map[string]any, error) {
 	if _, err := c.authenticate(r, body); err != nil {
 		return nil, err
 	}
-	name := actionOf(r)
+	return c.allowed(version, r.Header.Get("X-Acs-Action"), actionOf(r), r.URL.Query())
+}
+
+func (c *Cloud) allowed(version, action, name string, query url.Values) (map[string]any, error) {
 	if c.denied[name] {
 		return nil, refuse("Forbidden.RAM", "User not authorized to operate on the specified resource, or this API doesn't support RAM.")
 	}
-	return c.act(version, r.Header.Get("X-Acs-Action"), name, r.URL.Query())
+	return c.act(version, action, name, query)
 }
 
 func (c *Cloud) act(version, action, name string, query url.Values) (map[string]any, error) {

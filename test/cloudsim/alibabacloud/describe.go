@@ -25,6 +25,9 @@ func (c *Cloud) describeInstances(p *parameters) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.text("MaxResults") == "" && p.text("NextToken") == "" {
+		return c.numberedPage(p, match), nil
+	}
 	size := p.number("MaxResults", 10)
 	switch {
 	case size < 10:
@@ -52,6 +55,22 @@ func (c *Cloud) describeInstances(p *parameters) (map[string]any, error) {
 	}
 	answer["Instances"] = object{"Instance": page}
 	return answer, nil
+}
+
+// numberedPage is a page as they were before there were tokens.
+func (c *Cloud) numberedPage(p *parameters, match func(*instance) bool) map[string]any {
+	number, size := max(1, p.number("PageNumber", 1)), min(100, max(1, p.number("PageSize", 10)))
+	list := []object{}
+	for _, id := range slices.Sorted(maps.Keys(c.instances)) {
+		if i := c.instances[id]; match(i) && c.World.Visible(cloudsim.KindInstance, id) {
+			list = append(list, c.describe(i))
+		}
+	}
+	from := min(len(list), (number-1)*size)
+	return object{
+		"TotalCount": len(list), "PageNumber": number, "PageSize": size,
+		"Instances": object{"Instance": list[from:min(len(list), from+size)]},
+	}
 }
 
 // matcher answers which instances a request asks for.

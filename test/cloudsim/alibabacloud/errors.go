@@ -104,10 +104,16 @@ func answerError(out http.ResponseWriter, request, code, message string, status 
 	if status == 0 {
 		status = statuses[code].status
 	}
-	answerJSON(out, status, map[string]any{
-		"RequestId": request, "HostId": "127.0.0.1", "Code": code, "Message": message,
+	body := errorBody(code, message)
+	body["RequestId"] = request
+	answerJSON(out, status, body)
+}
+
+func errorBody(code, message string) map[string]any {
+	return map[string]any{
+		"HostId": "127.0.0.1", "Code": code, "Message": message,
 		"Recommend": "https://api.alibabacloud.com/troubleshoot?q=" + code,
-	})
+	}
 }
 
 func answerJSON(out http.ResponseWriter, status int, body map[string]any) {

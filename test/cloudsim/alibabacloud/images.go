@@ -92,5 +92,5 @@ func (c *Cloud) describeImages(p *parameters) (map[string]any, error) {
 		status, progress := c.statusOfImage(i)
 		list = append(list, object{"ImageId": id, "ImageName": i.name, "Status": status, "Progress": progress, "Architecture": "x86_64", "Size": imageSize})
 	}
-	return object{"Images": object{"Image": list}, "TotalCount": len(list)}, nil
+	return object{"Images": object{"Image": list}, "TotalCount": len(list), "PageNumber": p.number("PageNumber", 1), "PageSize": p.number("PageSize", 10)}, nil
 }

@@ -126,25 +126,24 @@ func (c *Cloud) authenticate(r *http.Request, body []byte) (*account, error) {
 	if !hmac.Equal([]byte(sign(r, body, s.signed, who.secret)), []byte(s.value)) {
 		return nil, refuse("SignatureDoesNotMatch", "Specified signature is not matched with our calculation.")
 	}
-	return who, c.timely(r, who)
+	return who, c.timely(who, header(r, "x-acs-date"), header(r, "x-acs-signature-nonce"), header(r, "x-acs-security-token"))
 }
 
 // timely checks what a valid signature may be too old for.
-func (c *Cloud) timely(r *http.Request, who *account) error {
+func (c *Cloud) timely(who *account, date, nonce, token string) error {
 	now := c.now()
-	at, err := time.Parse("2006-01-02T15:04:05Z", header(r, "x-acs-date"))
+	at, err := time.Parse("2006-01-02T15:04:05Z", date)
 	if err != nil {
-		return refuse("InvalidTimeStamp.Format", "x-acs-date is no time.")
+		return refuse("InvalidTimeStamp.Format", "%q is no time.", date)
 	}
 	if skew := now.Sub(at); skew > maxSkew || skew < -maxSkew {
 		return refuse("InvalidTimeStamp.Expired", "The time of the request is %v off.", skew.Round(time.Second))
 	}
-	nonce := header(r, "x-acs-signature-nonce")
-	if c.nonces[nonce] {
+	if nonce == "" || c.nonces[nonce] {
 		return refuse("SignatureNonceUsed", "The nonce was used before.")
 	}
 	c.nonces[nonce] = true
-	switch token := header(r, "x-acs-security-token"); {
+	switch {
 	case who.token == "" && token != "", who.token != "" && token != who.token:
 		return refuse("InvalidSecurityToken.Malformed", "The security token is not that of the access key.")
 	case !who.expire.IsZero() && now.After(who.expire):

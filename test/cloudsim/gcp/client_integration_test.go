@@ -20,7 +20,7 @@ func TestAnotherClient(t *testing.T) {
 	if err := os.WriteFile(key, []byte(s.ServiceAccount()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cloudsim.RunClient(t, "libcloud", "python3-libcloud", nil, s.Server.URL, s.Server.CAFile, Email, key, Project, Zones[0], Image, Network, Subnetwork)
+	cloudsim.Libcloud.Run(t, nil, s.Server.URL, s.Server.CAFile, Email, key, Project, Zones[0], Image, Network, Subnetwork)
 	if v := s.World.Violations(); len(v) > 0 {
 		t.Error(v)
 	}

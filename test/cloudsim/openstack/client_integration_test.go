@@ -13,8 +13,7 @@ import (
 // TestAnotherClient: Apache Libcloud.
 func TestAnotherClient(t *testing.T) {
 	c := Start(t)
-	cloudsim.RunClient(t, "libcloud", "python3-libcloud", nil,
-		c.URL+"/auth/tokens", c.CAFile, User, Password, Domain, Project, Region, Image, Network, Group, ExternalNetwork, KeyName)
+	cloudsim.Libcloud.Run(t, nil, c.URL+"/auth/tokens", c.CAFile, User, Password, Domain, Project, Region, Image, Network, Group, ExternalNetwork, KeyName)
 	if wrong := append(c.Wrong(), c.World.Violations()...); len(wrong) > 0 {
 		t.Error(wrong)
 	}
