@@ -63,7 +63,7 @@ func (b *Backend) create(ctx context.Context, m machine) (capi.MachineState, err
 		return state, err
 	}
 	defer unlock()
-	taken, err := b.taken(ctx, m.cluster)
+	taken, err := b.taken(ctx, n, m.cluster)
 	if err != nil {
 		return state, err
 	}

@@ -78,10 +78,10 @@ func (b *Backend) copyImage(ctx context.Context, id, image, base string) error {
 	}
 	defer spool.Close()
 	defer os.Remove(spool.Name())
-	saved, err := b.engine.ImageSave(ctx, []string{image})
-	if errdefs.IsNotFound(err) {
-		return because(ReasonImageMissing, provider.ErrNotFound, "the engine has no image %s, which preLoadImages names", image)
+	if _, err := b.engine.ImageInspect(ctx, image); errdefs.IsNotFound(err) {
+		return because(ReasonImageMissing, provider.ErrNotFound, "the engine has no image %s, which preLoadImages names: pull or load it there", image)
 	}
+	saved, err := b.engine.ImageSave(ctx, []string{image})
 	if err != nil {
 		return err
 	}

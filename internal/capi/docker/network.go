@@ -155,8 +155,9 @@ func (b *Backend) removeNetwork(ctx context.Context, n *clusterNetwork) error {
 	return nil
 }
 
-// taken are the addresses that containers of the cluster have or will have.
-func (b *Backend) taken(ctx context.Context, cluster string) (map[netip.Addr]bool, error) {
+// taken are the addresses that containers of the cluster have or will have, and
+// those of others in its network.
+func (b *Backend) taken(ctx context.Context, n *clusterNetwork, cluster string) (map[netip.Addr]bool, error) {
 	list, err := b.containers(ctx, labelCluster, cluster)
 	if err != nil {
 		return nil, err
@@ -166,6 +167,13 @@ func (b *Backend) taken(ctx context.Context, cluster string) (map[netip.Addr]boo
 		if addr, err := netip.ParseAddr(c.Labels[labelAddress]); err == nil {
 			taken[addr] = true
 		}
+	}
+	there, err := b.engine.NetworkInspect(ctx, n.id, client.NetworkInspectOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("inspect network %s: %w", n.name, err)
+	}
+	for _, c := range there.Network.Containers {
+		taken[c.IPv4Address.Addr()] = true
 	}
 	return taken, nil
 }

@@ -130,23 +130,18 @@ func specOf(s *capi.MachineScope) *infrav1.DockerMachineSpec {
 }
 
 // patience is far more than anything takes on a busy machine.
-const patience = 25 * time.Second
+const patience = 3 * time.Minute
 
 // eventually asks until the answer is true.
 func eventually(t testing.TB, what string, ask func(context.Context) (bool, string)) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
-	last := ""
 	for {
 		ctx, cancel := context.WithDeadline(context.WithoutCancel(t.Context()), deadline)
 		done, state := ask(ctx)
 		cancel()
 		if done {
 			return
-		}
-		if state != last && len(state) < 2000 {
-			t.Logf("%s: %s", what, state)
-			last = state
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: still %s", what, state)
