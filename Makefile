@@ -85,6 +85,7 @@ clean: ## Remove bin/
 	rm -rf bin
 
 include deploy/deploy.mk
+include config/config.mk
 
 ##@ Checking
 

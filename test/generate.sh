@@ -28,15 +28,8 @@ header=$(mktemp)
 echo "// $spdx" >"$header"
 controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
   output:object:dir="$out/api/peerpod/v1alpha1" output:crd:dir="$out/deploy/base/crd"
-crds=$out/config/crd/bases
-for version in v1beta2 v1alpha1; do
-  controller-gen object:headerFile="$header" paths=./api/infrastructure/$version output:object:dir="$out/api/infrastructure/$version"
-done
-controller-gen crd paths=./api/infrastructure/... output:crd:dir="$crds"
-controller-gen webhook paths=./internal/capi/webhooks output:webhook:dir="$out/config/webhook"
-controller-gen rbac:roleName=manager-role paths=./internal/capi output:rbac:dir="$out/config/rbac"
-sed -i "1i # $spdx" "$crds"/*.yaml "$out"/config/webhook/manifests.yaml "$out"/config/rbac/role.yaml
 rm -f "$header"
+config/generate.sh controller-gen "$out"
 sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml"
 
 # -trimpath as `make build` has it, so that the clouds' SDKs are compiled once.

@@ -21,7 +21,7 @@ import (
 
 // objects to try for each kind and direction; each has all its fields filled
 // in at random.
-const objects = 400
+const objects = 200
 
 func TestRoundTrips(t *testing.T) {
 	t.Run("DockerCluster", roundTrips(DockerCluster))

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+
+##@ Cluster API
+
+# The images of the provider of Cluster API.
+CAPI_IMAGES := capi-manager cluster-loadbalancer
+
+.PHONY: manifests
+manifests: setup ## The part of `make generate` for the Cluster API provider: deep copies, CRDs, RBAC, webhooks
+	config/generate.sh $(TOOLS)/controller-gen
+
+.PHONY: capi-image
+capi-image: ## Container images of the Cluster API provider as OCI layouts in bin/images (PREFIX= TAG= ARCH=)
+	@$(IMAGE_ENV) deploy/images.sh $(CAPI_IMAGES)
+
+.PHONY: release
+release: setup build ## The release of the Cluster API provider in dist/ (VERSION=vX.Y.Z PREFIX=REGISTRY/FOLDER)
+	@go run ./internal/release -version '$(VERSION)' -prefix '$(PREFIX)' -kustomize $(TOOLS)/kustomize -output dist $(CAPI_IMAGES:%=bin/%)

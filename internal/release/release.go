@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
+	"sigs.k8s.io/yaml"
+)
+
+// provider is what clusterctl calls the provider: its label, and the folder of
+// its releases.
+const provider = "infrastructure-outrigger"
+
+// version is one that clusterctl takes.
+var version = regexp.MustCompile(`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$`)
+
+// Make writes a release and answers its folder. One that was there is replaced
+// once the new one is complete.
+func Make(o Options) (folder string, err error) {
+	if err := o.validate(); err != nil {
+		return "", err
+	}
+	files, err := o.files()
+	if err != nil {
+		return "", err
+	}
+	base := filepath.Join(o.Output, provider)
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return "", err
+	}
+	fresh, err := os.MkdirTemp(base, ".making-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(fresh)
+	if err := os.Chmod(fresh, 0o755); err != nil {
+		return "", err
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(fresh, name), data, 0o644); err != nil {
+			return "", err
+		}
+	}
+	folder = filepath.Join(base, o.Version)
+	if err := os.RemoveAll(folder); err != nil {
+		return "", err
+	}
+	return folder, os.Rename(fresh, folder)
+}
+
+// files answers the content of the release by file name.
+func (o Options) files() (map[string][]byte, error) {
+	metadata, err := o.metadata()
+	if err != nil {
+		return nil, err
+	}
+	components, err := o.components()
+	if err != nil {
+		return nil, err
+	}
+	sbom, err := bill(o.Version, o.Programs)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{
+		"metadata.yaml": metadata, "infrastructure-components.yaml": components, "sbom.spdx.json": sbom,
+	}
+	templates, err := filepath.Glob(filepath.Join(o.Root, "templates", "cluster*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range templates {
+		if files[filepath.Base(t)], err = os.ReadFile(t); err != nil {
+			return nil, err
+		}
+	}
+	files["sha256sums.txt"] = checksums(files)
+	return files, nil
+}
+
+// metadata answers metadata.yaml, which has to know the version.
+func (o Options) metadata() ([]byte, error) {
+	path := filepath.Join(o.Root, "metadata.yaml")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var m clusterctlv1.Metadata
+	if err := yaml.UnmarshalStrict(data, &m); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	parts := version.FindStringSubmatch(o.Version)
+	for _, s := range m.ReleaseSeries {
+		if strconv.Itoa(int(s.Major)) == parts[1] && strconv.Itoa(int(s.Minor)) == parts[2] {
+			return data, nil
+		}
+	}
+	return nil, fmt.Errorf("%s has no series %s.%s, so clusterctl would refuse %s: add it, with its contract", path, parts[1], parts[2], o.Version)
+}
+
+// Images as config/default has them.
+const (
+	managerImage      = "image: localhost/outrigger/capi-manager:latest"
+	loadBalancerImage = "LOADBALANCER_IMAGE:=outrigger/cluster-loadbalancer:latest}"
+)
+
+// components answers the objects that clusterctl installs, with the images of
+// this release.
+func (o Options) components() ([]byte, error) {
+	cmd := exec.Command(o.Kustomize, "build", filepath.Join(o.Root, "config", "default"))
+	var problem bytes.Buffer
+	cmd.Stderr = &problem
+	data, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("kustomize build config/default: %w: %s", err, bytes.TrimSpace(problem.Bytes()))
+	}
+	for was, is := range map[string]string{
+		managerImage:      fmt.Sprintf("image: %s/capi-manager:%s", o.Prefix, o.Version),
+		loadBalancerImage: fmt.Sprintf("LOADBALANCER_IMAGE:=%s/cluster-loadbalancer:%s}", o.Prefix, o.Version),
+	} {
+		if bytes.Count(data, []byte(was)) != 1 {
+			return nil, fmt.Errorf("config/default does not have %q once", was)
+		}
+		data = bytes.Replace(data, []byte(was), []byte(is), 1)
+	}
+	return data, check(data)
+}
+
+// checksums is a file as sha256sum writes and checks it.
+func checksums(files map[string][]byte) []byte {
+	var out bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(files[name]), name)
+	}
+	return out.Bytes()
+}
+
+// checksumOf is the checksum of a file.
+func checksumOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
