@@ -25,10 +25,18 @@ func Run(ctx context.Context, path string, again <-chan os.Signal, log *slog.Log
 	if err != nil {
 		return err
 	}
+	log.Info("serving", "port", c.Port, "backends", len(c.Backends))
 	p := &Proxy{Log: log}
 	p.Use(ctx, c.Backends)
-	log.Info("serving", "port", c.Port, "backends", len(c.Backends))
-	go follow(ctx, p, path, text, again)
+	return p.serveAs(ctx, l, path, text, again)
+}
+
+// serveAs serves at l with the backends of a file, whose text is in use.
+func (p *Proxy) serveAs(ctx context.Context, l net.Listener, path string, text []byte, again <-chan os.Signal) error {
+	ctx, stop := context.WithCancel(ctx)
+	followed := make(chan struct{})
+	go func() { defer close(followed); follow(ctx, p, path, text, again) }()
+	defer func() { stop(); <-followed }()
 	return p.Serve(ctx, l)
 }
 

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/capi"
+	"github.com/outrigger/outrigger/internal/capi/docker/nodeagent"
+	"github.com/outrigger/outrigger/provider"
+)
+
+func flags(t *testing.T, env map[string]string, args ...string) Config {
+	t.Helper()
+	var c Config
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	c.AddFlags(fs, func(name string) string { return env[name] })
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestConfig(t *testing.T) {
+	if err := flags(t, nil).validate(); err != nil {
+		t.Error(err)
+	}
+	c := flags(t, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/c"})
+	if err := c.validate(); err != nil || c.Host != "tcp://h:2376" || !c.TLSVerify || c.advertised() != "h" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for args, want := range map[string]string{
+		"--docker-host=nowhere":                     "--docker-host (DOCKER_HOST)",
+		"--docker-api-version=new":                  "--docker-api-version",
+		"--docker-tls-verify":                       "--docker-cert-path",
+		"--docker-node-image=":                      "--docker-node-image",
+		"--docker-loadbalancer-image=a b":           "--docker-loadbalancer-image",
+		"--docker-advertise-host=http://a":          "--docker-advertise-host",
+		"--docker-tls-verify --docker-cert-path=/c": "--docker-tls-verify",
+	} {
+		var list []string
+		for _, arg := range strings.Split(args, " --") {
+			list = append(list, "--"+strings.TrimPrefix(arg, "--"))
+		}
+		_, err := New(flags(t, nil, list...), slog.Default())
+		if !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	one := identity{key: "a", name: strings.Repeat("long-name.", 20)}
+	other := one
+	other.key = "b"
+	if one.unique() == other.unique() || len(one.unique()) > 63 {
+		t.Errorf("%s, %s", one.unique(), other.unique())
+	}
+	if got := hostname(strings.Repeat("a", 62) + "-b"); got != strings.Repeat("a", 62) {
+		t.Error(got)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for _, row := range []struct {
+		subnet, gateway, reserved, first string
+		count                            int
+	}{
+		{"10.0.0.0/24", "10.0.0.1", "10.0.0.2", "10.0.0.10", 245},
+		{"10.0.0.16/28", "10.0.0.17", "10.0.0.18", "10.0.0.19", 12},
+		{"10.0.0.0/24", "10.0.0.254", "10.0.0.1", "10.0.0.10", 244},
+	} {
+		n := &clusterNetwork{subnet: netip.MustParsePrefix(row.subnet), gateway: netip.MustParseAddr(row.gateway)}
+		if n.reserved().String() != row.reserved {
+			t.Errorf("%s: reserved %s", row.subnet, n.reserved())
+		}
+		taken := map[netip.Addr]bool{}
+		for addr, err := n.free(taken); ; addr, err = n.free(taken) {
+			if errors.Is(err, provider.ErrCapacity) {
+				break
+			}
+			if err != nil || taken[addr] || !n.subnet.Contains(addr) || len(taken) == 0 && addr.String() != row.first {
+				t.Fatalf("%s: %s, %v", row.subnet, addr, err)
+			}
+			taken[addr] = true
+		}
+		if len(taken) != row.count {
+			t.Errorf("%s: %d addresses, want %d", row.subnet, len(taken), row.count)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	for text, want := range map[string]struct {
+		class  error
+		reason string
+	}{
+		"driver failed programming external connectivity: Bind for 0.0.0.0:80 failed: port is already allocated": {provider.ErrUnavailable, ReasonPortTaken},
+		"write /var/lib/x: no space left on device":                                                              {provider.ErrCapacity, ReasonDiskFull},
+		"Address already in use":                                    {provider.ErrUnavailable, ReasonAddressTaken},
+		"invalid mount config: bind source path does not exist: /x": {provider.ErrInvalidArgument, ReasonMountMissing},
+		"Pool overlaps with other one on this address space":        {provider.ErrUnavailable, ReasonSubnetTaken},
+		"something else": {provider.ErrUnknown, ""},
+	} {
+		err := classify(fmt.Errorf("outer: %w", errors.New(text)))
+		if !errors.Is(err, want.class) || want.reason != "" && !reasonIs(err, want.reason) {
+			t.Errorf("%s: %v", text, err)
+		}
+		if again := classify(err); again != err && want.reason != "" {
+			t.Errorf("classified twice: %v", again)
+		}
+	}
+	if classify(nil) != nil {
+		t.Error("nil is an error")
+	}
+}
+
+func TestLoadBalancerImage(t *testing.T) {
+	b := &Backend{cfg: Config{LoadBalancerImage: "default"}}
+	for want, spec := range map[string]infrav1.DockerClusterSpec{
+		"default":            {},
+		"mine":               {LoadbalancerImage: "mine"},
+		"kindest/haproxy:v1": {LoadBalancer: infrav1.DockerLoadBalancer{ImageRepository: "kindest", ImageTag: "v1"}},
+		"r.io/x/haproxy":     {LoadBalancer: infrav1.DockerLoadBalancer{ImageRepository: "r.io/x/"}},
+		"haproxy:3":          {LoadBalancer: infrav1.DockerLoadBalancer{ImageTag: "3"}},
+	} {
+		if got := b.imageOf(spec); got != want {
+			t.Errorf("%+v: %s, want %s", spec, got, want)
+		}
+	}
+}
+
+// TestEndpoints: what was promised is what is made again.
+func TestEndpoints(t *testing.T) {
+	n := &clusterNetwork{id: "n", subnet: netip.MustParsePrefix("10.0.0.0/24"), gateway: netip.MustParseAddr("10.0.0.1")}
+	at := func(host string, port int32) (spec infrav1.DockerClusterSpec) {
+		spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: host, Port: port}
+		return spec
+	}
+	for _, row := range []struct {
+		advertise string
+		spec      infrav1.DockerClusterSpec
+		want      balancer
+	}{
+		{"", at("", 0), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2")}},
+		{"", at("10.0.0.7", 443), balancer{port: 443, addr: netip.MustParseAddr("10.0.0.7")}},
+		{"", at("my.host", 7000), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostPort: 7000}},
+		{"h", at("", 0), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true}},
+		{"h", at("h", 32000), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostPort: 32000}},
+	} {
+		b := &Backend{cfg: Config{AdvertiseHost: row.advertise, Host: DefaultHost}}
+		got := b.wanted(identity{}, n, row.spec, 6443)
+		if got.port != row.want.port || got.addr != row.want.addr || got.publish != row.want.publish || got.hostPort != row.want.hostPort {
+			t.Errorf("%q %v: %+v", row.advertise, row.spec.ControlPlaneEndpoint, got)
+		}
+		if row.spec.ControlPlaneEndpoint.Host == "" || got.hostPort == 0 && got.publish {
+			continue
+		}
+		if e := b.endpoint(got); row.advertise != "" && e != row.spec.ControlPlaneEndpoint {
+			t.Errorf("endpoint %v, want %v", e, row.spec.ControlPlaneEndpoint)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	created := func(ago time.Duration) *container.InspectResponse {
+		return &container.InspectResponse{Name: "/c", Created: now.Add(-ago).Format(time.RFC3339Nano)}
+	}
+	short := machine{image: "i", spec: infrav1.DockerMachineSpec{DockerNodeSpec: infrav1.DockerNodeSpec{BootstrapTimeout: &metav1.Duration{Duration: time.Minute}}}}
+	for _, row := range []struct {
+		m            machine
+		s            nodeagent.State
+		ago          time.Duration
+		reason, text string
+	}{
+		{machine{image: "i"}, nodeagent.State{}, time.Second, ReasonWaitingForAgent, "image i"},
+		{machine{image: "i"}, nodeagent.State{}, 6 * time.Minute, ReasonBootstrapTimeout, "5m0s"},
+		{machine{}, nodeagent.State{Phase: nodeagent.PhaseRunning, Step: "runcmd/0", Done: 1, Total: 3}, time.Minute, ReasonBootstrapRunning, "step runcmd/0, 2 of 3"},
+		{short, nodeagent.State{Phase: nodeagent.PhaseRunning, Step: "runcmd/0"}, 2 * time.Minute, ReasonBootstrapTimeout, "1m0s"},
+		{short, nodeagent.State{Phase: nodeagent.PhaseFailed, Message: "runcmd/0: exit status 1"}, time.Hour, ReasonBootstrapFailed, "exit status 1; docker logs c"},
+		{short, nodeagent.State{Phase: nodeagent.PhaseDone, Ignored: []string{"ntp"}}, time.Hour, ReasonBootstrapDone, "ntp"},
+	} {
+		reason, text := row.m.judge(row.s, created(row.ago), now)
+		if reason != row.reason || !strings.Contains(text, row.text) {
+			t.Errorf("%+v: %s, %q; want %s, %q", row.s, reason, text, row.reason, row.text)
+		}
+	}
+}
+
+func TestNodeImage(t *testing.T) {
+	for image, want := range map[string]string{
+		"outrigger/node": "outrigger/node:v1.36.3_x", "r:5000/node": "r:5000/node:v1.36.3_x", "node:mine": "node:mine", "node@sha256:0": "node@sha256:0",
+	} {
+		b := &Backend{cfg: Config{NodeImage: image}}
+		m := &clusterv1.Machine{}
+		m.Spec.Version = "v1.36.3+x"
+		if got := b.machineOf(&capi.MachineScope{Machine: m}, &infrav1.DockerMachine{}); got.image != want {
+			t.Errorf("%s: %s, want %s", image, got.image, want)
+		}
+	}
+}
+
+// TestTasks are told of their end once, and end with their owner.
+func TestTasks(t *testing.T) {
+	ts := newTasks()
+	defer ts.close()
+	let, woken := make(chan error), make(chan struct{}, 1)
+	begin := func() (bool, error) {
+		return ts.do("k", func() { woken <- struct{}{} }, func(ctx context.Context) error {
+			select {
+			case err := <-let:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}
+	for range 2 {
+		if ended, err := begin(); ended || err != nil {
+			t.Fatal(ended, err)
+		}
+	}
+	failure := errors.New("failure")
+	let <- failure
+	<-woken
+	if ended, err := begin(); !ended || err != failure {
+		t.Fatal(ended, err)
+	}
+	if ended, _ := begin(); ended { // anew
+		t.Fatal("an end that was told before")
+	}
+	ts.forget("k")
+	if ended, _ := begin(); ended {
+		t.Fatal("of a task that was forgotten")
+	}
+}
+
+// script is an engine that answers what it is told, for faults that the real one
+// has only when two are at the same thing at the same time.
+type script struct {
+	mu    sync.Mutex
+	calls []string
+	// answer is a status and a body for a method and a path without its version.
+	answer func(method, path string) (int, string)
+}
+
+func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := r.URL.Path
+	if strings.HasPrefix(path, "/v1.") {
+		path = path[strings.Index(path[1:], "/")+1:]
+	}
+	s.calls = append(s.calls, r.Method+" "+path)
+	status, body := s.answer(r.Method, path)
+	header := http.Header{"Content-Type": {"application/json"}, "Api-Version": {"1.41"}}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+}
+
+func scripted(t *testing.T, answer func(method, path string) (int, string)) (*Backend, *script) {
+	t.Helper()
+	s := &script{answer: answer}
+	engine, err := client.New(client.WithHost("tcp://engine:2375"), client.WithHTTPClient(&http.Client{Transport: s}), client.WithAPIVersion("1.41"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Backend{cfg: Config{NodeImage: "node:1"}, engine: engine, log: slog.Default(), tasks: newTasks()}
+	t.Cleanup(func() { b.Close() })
+	return b, s
+}
+
+// TestAddressRace: two managers have given two containers the same address. The
+// one that came second has never run and is made anew.
+func TestAddressRace(t *testing.T) {
+	labels := `{"infrastructure.outrigger.dev/key": "k", "infrastructure.outrigger.dev/cluster-key": "c"}`
+	b, s := scripted(t, func(method, path string) (int, string) {
+		switch {
+		case path == "/containers/json":
+			return 200, `[{"Id": "id", "Names": ["/m"], "Labels": ` + labels + `}]`
+		case path == "/containers/id/json":
+			return 200, `{"Id": "id", "Name": "/m", "Config": {"Labels": ` + labels + `}, "State": {"Status": "created"}}`
+		case path == "/containers/id/start":
+			return 500, `{"message": "Address already in use"}`
+		case path == "/volumes":
+			return 200, `{"Volumes": [{"Name": "v", "Labels": ` + labels + `}]}`
+		}
+		return 200, `{}`
+	})
+	infra := &infrav1.DockerMachine{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	_, err := b.EnsureMachine(t.Context(), &capi.MachineScope{Infra: infra, Key: "k", ClusterKey: "c"})
+	if !errors.Is(err, provider.ErrUnavailable) || !reasonIs(err, ReasonAddressTaken) {
+		t.Error(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want := []string{"POST /containers/id/start", "DELETE /containers/id", "GET /volumes", "DELETE /volumes/v"}
+	if diff := cmp.Diff(want, s.calls[len(s.calls)-4:]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestCreateRace: another manager was faster with the container, whose name is
+// the same; that is no error of the user's.
+func TestCreateRace(t *testing.T) {
+	b, _ := scripted(t, func(method, path string) (int, string) {
+		switch {
+		case path == "/containers/json":
+			return 200, `[]`
+		case path == "/networks":
+			return 200, `[{"Id": "n", "Name": "n", "Labels": {"infrastructure.outrigger.dev/cluster-key": "c", "infrastructure.outrigger.dev/pinned": "true"}, "IPAM": {"Config": [{"Subnet": "10.0.0.0/24", "Gateway": "10.0.0.1"}]}}]`
+		case path == "/containers/create":
+			return 409, `{"message": "Conflict. The container name is already in use"}`
+		case strings.HasSuffix(path, "/json") && strings.HasPrefix(path, "/containers/"):
+			return 200, `{"Id": "id", "Config": {"Labels": {"infrastructure.outrigger.dev/cluster-key": "c"}}}`
+		}
+		return 200, `{}`
+	})
+	infra := &infrav1.DockerMachine{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	_, err := b.EnsureMachine(t.Context(), &capi.MachineScope{Infra: infra, Key: "k", ClusterKey: "c"})
+	if !errors.Is(err, provider.ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+// TestLabelsAreWhole: an engine's filter takes a part of a value for the whole.
+func TestLabelsAreWhole(t *testing.T) {
+	b, _ := scripted(t, func(method, path string) (int, string) {
+		return 200, `[{"Id": "id", "Labels": {"infrastructure.outrigger.dev/key": "key-and-more"}}]`
+	})
+	if list, err := b.containers(t.Context(), labelKey, "key"); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+}

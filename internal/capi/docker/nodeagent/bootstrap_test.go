@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/internal/poll"
+)
+
+// machine is a file system with an agent whose commands are noted.
+type machine struct {
+	*Agent
+	ran []string
+	// fail answers the error of a command.
+	fail func(command string) error
+}
+
+func newMachine(t *testing.T) *machine {
+	m := &machine{fail: func(string) error { return nil }}
+	m.Agent = &Agent{
+		Root: t.TempDir(), Log: slog.New(slog.DiscardHandler), Output: io.Discard, Wait: poll.Pace{First: time.Millisecond, Max: 5 * time.Millisecond},
+		Run: func(_ context.Context, argv []string) error {
+			line := strings.Join(argv, " ")
+			m.ran = append(m.ran, line)
+			return m.fail(line)
+		},
+	}
+	return m
+}
+
+func (m *machine) put(t *testing.T, name, text string) {
+	t.Helper()
+	at := filepath.Join(m.Root, name)
+	err := os.MkdirAll(filepath.Dir(at), 0o700)
+	if err == nil {
+		err = replaceFile(at, []byte(text), 0o600) // the agent may be looking
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) seed(t *testing.T, s Seed, data string) {
+	t.Helper()
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.put(t, Dir+"/"+UserDataFile, data)
+	m.put(t, Dir+"/"+SeedFile, string(text))
+}
+
+const config = "#cloud-config\nwrite_files: [{path: /etc/hello, content: hello}]\nruncmd: [[first], [second], [third]]\n"
+
+func TestBootstrapOnce(t *testing.T) {
+	m := newMachine(t)
+	m.seed(t, seed, config)
+	for range 2 {
+		state, err := m.Bootstrap(t.Context())
+		if err != nil || state.Phase != PhaseDone || state.Done != 4 || state.Total != 4 {
+			t.Errorf("%+v, %v", state, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"first", "second", "third"}, m.ran); diff != "" {
+		t.Error(diff)
+	}
+	if got, err := os.ReadFile(filepath.Join(m.Root, "etc/hello")); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := os.Stat(inDir(m.Root, UserDataFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the bootstrap data are still there: %v", err)
+	}
+}
+
+// TestFailureIsKept: what has failed is not tried again, and no secret is in
+// what is said of it.
+func TestFailureIsKept(t *testing.T) {
+	m := newMachine(t)
+	m.seed(t, seed, config)
+	m.fail = func(line string) error {
+		if line == "second" {
+			return errors.New("exit status 3")
+		}
+		return nil
+	}
+	for range 2 {
+		state, err := m.Bootstrap(t.Context())
+		if err != nil || state.Phase != PhaseFailed || state.Message != "runcmd/1: exit status 3" {
+			t.Errorf("%+v, %v", state, err)
+		}
+	}
+	if len(m.ran) != 2 {
+		t.Errorf("ran %q", m.ran)
+	}
+}
+
+func TestBadDataFail(t *testing.T) {
+	m := newMachine(t)
+	m.seed(t, seed, "no cloud-config")
+	state, err := m.Bootstrap(t.Context())
+	if err != nil || state.Phase != PhaseFailed || !strings.Contains(state.Message, "#cloud-config") {
+		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+// TestInterruptedAnywhere: whichever step the machine is switched off in, every
+// command is run, those that had ended only once.
+func TestInterruptedAnywhere(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		for _, at := range []string{"first", "second", "third"} {
+			t.Run(fmt.Sprint(at, reset), func(t *testing.T) {
+				m := newMachine(t)
+				m.seed(t, seed, config)
+				if reset {
+					m.put(t, ConfigDir+"/settings.json", `{"reset": ["reset", "all"]}`)
+				}
+				ctx, off := context.WithCancel(t.Context())
+				m.fail = func(line string) error {
+					if line == at {
+						off()
+						return errors.New("killed")
+					}
+					return nil
+				}
+				if state, err := m.Bootstrap(ctx); !errors.Is(err, context.Canceled) || state.Phase != PhaseRunning {
+					t.Fatalf("%+v, %v", state, err)
+				}
+				before := m.ran
+				m.ran, m.fail = nil, func(string) error { return nil }
+				if state, err := m.Bootstrap(t.Context()); err != nil || state.Phase != PhaseDone {
+					t.Fatalf("%+v, %v", state, err)
+				}
+				want := append([]string{}, []string{"first", "second", "third"}[len(before)-1:]...)
+				if reset {
+					want = []string{"reset all", "first", "second", "third"}
+				}
+				if diff := cmp.Diff(want, m.ran); diff != "" {
+					t.Error(diff)
+				}
+			})
+		}
+	}
+}
+
+// TestImages are waited for, imported before commands, and tried again while
+// the container runtime starts.
+func TestImages(t *testing.T) {
+	m := newMachine(t)
+	s := seed
+	s.Images = 2
+	m.seed(t, s, config)
+	m.put(t, ConfigDir+"/settings.json", `{"importImage": ["import"]}`)
+	tries := 0
+	m.fail = func(line string) error {
+		if tries++; tries == 1 {
+			return errors.New("not running yet")
+		}
+		if strings.HasSuffix(line, "0.tar") { // the second comes while the first is imported
+			m.put(t, Dir+"/images/1.tar", "")
+			m.put(t, Dir+"/images/1.ready", "")
+		}
+		return nil
+	}
+	m.put(t, Dir+"/images/0.tar", "")
+	m.put(t, Dir+"/images/0.ready", "")
+	state, err := m.Bootstrap(t.Context())
+	if err != nil || state.Phase != PhaseDone {
+		t.Fatalf("%+v, %v", state, err)
+	}
+	image := func(i int) string { return fmt.Sprintf("import %s/var/lib/node-agent/images/%d.tar", m.Root, i) }
+	if diff := cmp.Diff([]string{image(0), image(0), image(1), "first", "second", "third"}, m.ran); diff != "" {
+		t.Error(diff)
+	}
+	if left, _ := filepath.Glob(filepath.Join(m.Root, Dir, "images/*.tar")); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+func TestImagesNobodyTakes(t *testing.T) {
+	m := newMachine(t)
+	s := seed
+	s.Images = 1
+	m.seed(t, s, config)
+	state, err := m.Bootstrap(t.Context())
+	if err != nil || state.Phase != PhaseFailed || !strings.Contains(state.Message, "importImage") {
+		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+// TestWaitsForSeed, which comes after the machine has started.
+func TestWaitsForSeed(t *testing.T) {
+	m := newMachine(t)
+	done := make(chan error, 1)
+	go func() { _, err := m.Bootstrap(t.Context()); done <- err }()
+	m.put(t, Dir+"/other", "")
+	m.seed(t, seed, config)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	root := t.TempDir()
+	read := func(name string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for range 2 { // what is done twice is as if it was done once
+		for _, f := range []File{
+			{Path: "/a", Content: []byte("1"), Mode: 0o600, Owner: fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())},
+			{Path: "/a", Content: []byte("2"), Mode: 0o640, Append: true},
+			{Path: "/d/e", Mode: 0o700, Dir: true},
+			{Path: "/d/l", Target: "../a"},
+		} {
+			if err := f.write(root); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := read("d/l"); got != "12" {
+			t.Errorf("%q", got)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(root, "a")); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := (File{Path: "/x", Owner: "nobody-of-this-name", Mode: 0o600}).write(root); err == nil {
+		t.Error("a file has the owner who is not there")
+	}
+}
+
+// TestServices: one that comes later is started when what it needs is there, and
+// again when it has ended.
+func TestServices(t *testing.T) {
+	m := newMachine(t)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { m.Services(ctx); close(done) }()
+	log := filepath.Join(m.Root, "log")
+	m.put(t, ConfigDir+"/services/broken.json", "{}")
+	service, err := json.Marshal(Service{Command: []string{"/bin/sh", "-c", "echo started >> " + log}, Needs: []string{"/needed"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(m.Root, ConfigDir, "services", "a.json")
+	if err := replaceFile(at, service, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.put(t, "needed", "")
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if text, _ := os.ReadFile(log); strings.Count(string(text), "started") >= 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not started twice within a minute")
+		}
+	}
+	stop()
+	<-done
+}
+
+func TestCgroupMounts(t *testing.T) {
+	got := cgroupMounts("proc /proc proc rw 0 0\ntmpfs /sys/fs/cgroup tmpfs ro 0 0\ncgroup /sys/fs/cgroup/cpu cgroup ro 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 ro 0 0\n")
+	if diff := cmp.Diff([]string{"/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
