@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/outrigger/outrigger/internal/capi/outrigger"
@@ -39,53 +41,49 @@ func openCloud(ctx context.Context, s *settings, getenv func(string) string, log
 }
 
 func (c *cloud) configure(s *settings, getenv func(string) string) (err error) {
-	if c.any, err = configured(c.loaded, getenv); err != nil {
+	f := flag.NewFlagSet(c.loaded.Name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	c.loaded.Cloud.ParseCmd(f) // some managers need it before the environment
+	c.loaded.Cloud.LoadEnv()
+	if c.any, err = c.loaded.Cloud.NewProvider(); err != nil {
 		return fmt.Errorf("provider %s: %w", s.provider, err)
 	}
 	for name, file := range s.domains {
-		own, err := readVariables(file)
-		if err != nil {
-			return usageError{fmt.Errorf("--failure-domain %s: %w", name, err)}
+		if c.domains[name], err = c.domain(name, file, getenv); err != nil {
+			delete(c.domains, name)
+			return fmt.Errorf("--failure-domain %s=%s: %w", name, file, err)
 		}
-		if _, ok := c.loaded.Cloud.(config.Configurable); !ok {
-			return usageError{fmt.Errorf("--failure-domain %s: provider %s can only be configured once, by the environment: build its manager with provider/config.New", name, s.provider)}
-		}
-		p, err := configured(c.loaded, func(variable string) string {
-			if value, ok := own[variable]; ok {
-				return value
-			}
-			return getenv(variable)
-		})
-		if err != nil {
-			return fmt.Errorf("--failure-domain %s: provider %s with the settings of %s: %w", name, s.provider, file, err)
-		}
-		c.domains[name] = p
 	}
 	return nil
 }
 
-// configured makes a provider from variables.
-func configured(loaded *plugin.Loaded, getenv func(string) string) (provider.Provider, error) {
-	configurable, ok := loaded.Cloud.(config.Configurable)
+// domain makes the provider of a failure domain: what the file does not say is
+// as in the environment.
+func (c *cloud) domain(name, file string, getenv func(string) string) (provider.Provider, error) {
+	own, err := readVariables(file)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	configurable, ok := c.loaded.Cloud.(config.Configurable)
 	if !ok {
-		f := flag.NewFlagSet(loaded.Name, flag.ContinueOnError)
-		f.SetOutput(io.Discard)
-		loaded.Cloud.ParseCmd(f)
-		loaded.Cloud.LoadEnv()
-		return loaded.Cloud.NewProvider()
+		return nil, usageError{fmt.Errorf("provider %s can only be configured once, by the environment: build its manager with provider/config.New", c.loaded.Name)}
 	}
 	values := config.Values{}
 	for _, field := range configurable.Schema().Fields {
-		if field.Env == "" {
-			continue
+		text, ok := own[field.Env]
+		if !ok && field.Env != "" {
+			text = getenv(field.Env)
 		}
-		if text := getenv(field.Env); text != "" {
+		if delete(own, field.Env); text != "" {
 			values[field.Name] = text
 		}
 	}
-	own := configurable.Fresh()
-	own.Set(values)
-	return own.NewProvider()
+	if len(own) > 0 {
+		return nil, usageError{fmt.Errorf("provider %s has no variables %q", c.loaded.Name, slices.Sorted(maps.Keys(own)))}
+	}
+	fresh := configurable.Fresh()
+	fresh.Set(values)
+	return fresh.NewProvider()
 }
 
 // readVariables reads lines VARIABLE=VALUE. Its errors never show a value.
