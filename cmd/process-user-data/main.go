@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command process-user-data runs once at the boot of a pod VM: it fetches
-// user-data and writes the files that the other programs read.
+// user-data and writes the files that the other programs read. On vSphere it
+// also tells the VM's addresses, which nobody else there does.
 package main
 
 import (
@@ -106,10 +107,18 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	logger.Info("looking for user-data", "platform", chosen)
-	return userdata.Provision(ctx, userdata.Options{
+	if err := userdata.Provision(ctx, userdata.Options{
 		Sources: metadata.Sources(chosen, where),
 		Dir:     *output,
 		Timeout: time.Duration(seconds) * time.Second,
 		Logger:  logger,
-	})
+	}); err != nil {
+		return err
+	}
+	// Other programs of the image may tell the address too: it is not for this
+	// one to keep the VM from starting.
+	if err := metadata.Announce(ctx, chosen); err != nil {
+		logger.Error("the address of this VM is not announced", "error", err)
+	}
+	return nil
 }

@@ -317,7 +317,7 @@ func cloneSpec(o *order, s *site, from *template, in pool) (*types.VirtualMachin
 			MemoryMB:     o.memory,
 			Annotation:   fmt.Sprintf("Pod VM %s; pod %s/%s", o.record.Name, o.record.Tags[provider.TagNamespace], o.record.Tags[provider.TagPod]),
 			ExtraConfig: []types.BaseOptionValue{
-				entry,
+				entry, forgotten(),
 				&types.OptionValue{Key: "guestinfo.userdata", Value: o.userData},
 				&types.OptionValue{Key: "guestinfo.userdata.encoding", Value: "gzip+base64"},
 				&types.OptionValue{Key: "guestinfo.metadata", Value: base64.StdEncoding.EncodeToString([]byte(metadata))},
@@ -353,11 +353,11 @@ func (p *Provider) bringUp(ctx context.Context, w *watcher, ref types.ManagedObj
 	if err := p.start(ctx, w, ref); err != nil {
 		return nil, fmt.Errorf("power on: %w", err)
 	}
-	late := fmt.Errorf("%w: the VM has told no address within -vsphere-address-wait (VSPHERE_ADDRESS_WAIT) %v: does its image run VMware's tools, and is there DHCP on its network?", provider.ErrUnavailable, p.cfg.AddressWait)
+	late := fmt.Errorf("%w: the VM has told no address within -vsphere-address-wait (VSPHERE_ADDRESS_WAIT) %v: does its image tell it (guestinfo.outrigger.address) or run VMware's tools, and is there DHCP on its network?", provider.ErrUnavailable, p.cfg.AddressWait)
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.AddressWait, late)
 	defer cancel()
 	var addrs []netip.Addr
-	err := w.watch(ctx, ref, []string{"guest.net", "guest.ipAddress"}, func(known properties) (bool, error) {
+	err := w.watch(ctx, ref, watchedPaths, func(known properties) (bool, error) {
 		addrs = addresses(known)
 		return len(addrs) > 0, nil
 	})

@@ -83,7 +83,7 @@ func (p *Provider) writeAddresses(ctx context.Context, w *watcher, m *machine) e
 	vm := object.NewVirtualMachine(w.client, m.ref)
 	return p.untilFree(ctx, func() error {
 		return w.run(ctx, func() (*object.Task, error) {
-			return vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{option}})
+			return vm.Reconfigure(ctx, types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{option, forgotten()}})
 		})
 	})
 }

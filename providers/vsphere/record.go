@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/outrigger/outrigger/internal/guestinfo"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -36,6 +38,15 @@ const (
 	recordPath = `config.extraConfig["` + recordKey + `"]`
 )
 
+// addressPath is where a guest without VMware's tools tells its addresses.
+const addressPath = `config.extraConfig["` + guestinfo.Address + `"]`
+
+// forgotten takes away what a guest has told: a clone has another address than
+// its template, and a VM that is started may get another.
+func forgotten() types.BaseOptionValue {
+	return &types.OptionValue{Key: guestinfo.Address, Value: ""}
+}
+
 // record is what a VM remembers of its instance.
 type record struct {
 	Key     string            `json:"key"`
@@ -56,7 +67,13 @@ func (r record) option() (types.BaseOptionValue, error) {
 }
 
 // vmPaths are the properties of a machine.
-var vmPaths = []string{"name", recordPath, "runtime.powerState", "guest.net", "guest.ipAddress"}
+var vmPaths = []string{"name", recordPath, "runtime.powerState", "guest.net", "guest.ipAddress", addressPath}
+
+// watchedPaths are where a VM's addresses appear. Changes of a single entry of
+// extraConfig are not told of, only those of all.
+var watchedPaths = []string{"guest.net", "guest.ipAddress", extraConfigPath}
+
+const extraConfigPath = "config.extraConfig"
 
 // machine is a VM of ours, or one that is just being cloned.
 type machine struct {
@@ -73,22 +90,43 @@ func machineOf(ref types.ManagedObjectReference, p properties) (*machine, error)
 	m := &machine{ref: ref, addrs: addresses(p)}
 	m.name, _ = p["name"].(string)
 	m.power, _ = p["runtime.powerState"].(types.VirtualMachinePowerState)
+	text, there := p.option(recordPath)
+	if !there {
+		return m, nil
+	}
+	m.record = &record{}
+	if err := json.Unmarshal([]byte(text), m.record); err != nil {
+		return nil, fmt.Errorf("extraConfig %s of VM %s: %w", recordKey, m.name, err)
+	}
+	return m, nil
+}
+
+// option answers the value of an entry of extraConfig.
+func (p properties) option(path string) (value string, there bool) {
 	var option *types.OptionValue
-	switch v := p[recordPath].(type) {
+	switch v := p[path].(type) {
 	case types.OptionValue:
 		option = &v
 	case *types.OptionValue:
 		option = v
 	}
 	if option == nil {
-		return m, nil
+		return "", false
 	}
-	text, _ := option.Value.(string)
-	m.record = &record{}
-	if err := json.Unmarshal([]byte(text), m.record); err != nil {
-		return nil, fmt.Errorf("extraConfig %s of VM %s: %w", recordKey, m.name, err)
+	value, _ = option.Value.(string)
+	return value, true
+}
+
+// entry answers the value of an entry where all of extraConfig is known.
+func (p properties) entry(key string) string {
+	all, _ := p[extraConfigPath].(types.ArrayOfOptionValue)
+	for _, option := range all.OptionValue {
+		if o := option.GetOptionValue(); o.Key == key {
+			value, _ := o.Value.(string)
+			return value
+		}
 	}
-	return m, nil
+	return ""
 }
 
 func (m *machine) on() bool { return m.power == types.VirtualMachinePowerStatePoweredOn }
@@ -108,7 +146,8 @@ func (m *machine) instance() *provider.Instance {
 }
 
 // addresses answers those that VMware's tools in the guest report, in the order
-// of the interfaces; IPv4 before IPv6, and none that only the link knows.
+// of the interfaces, or else those that the guest has written down itself; IPv4
+// before IPv6, and none that only the link knows.
 func addresses(p properties) []netip.Addr {
 	var list []netip.Addr
 	nics, _ := p["guest.net"].(types.ArrayOfGuestNicInfo)
@@ -120,6 +159,15 @@ func addresses(p properties) []netip.Addr {
 	if len(list) == 0 {
 		text, _ := p["guest.ipAddress"].(string)
 		if addr, ok := best([]string{text}); ok {
+			list = append(list, addr)
+		}
+	}
+	if len(list) == 0 {
+		text, there := p.option(addressPath)
+		if !there {
+			text = p.entry(guestinfo.Address)
+		}
+		if addr, ok := best(strings.Split(text, ",")); ok {
 			list = append(list, addr)
 		}
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/outrigger/outrigger/internal/guestinfo"
 )
 
 // Credentials and names in the vCenter.
@@ -158,6 +160,10 @@ func (c *center) boot(ref types.ManagedObjectReference) {
 		if known == nil {
 			return
 		}
+		if !known.site.hasTools() {
+			c.announce(&ctx, v, known)
+			return
+		}
 		text, nics := "", []types.GuestNicInfo{}
 		if known.on {
 			text = known.addr.String()
@@ -165,4 +171,24 @@ func (c *center) boot(ref types.ManagedObjectReference) {
 		}
 		ctx.Map.Update(&ctx, v, []types.PropertyChange{{Name: "guest.net", Val: nics}, {Name: "guest.ipAddress", Val: text}})
 	})
+}
+
+// announce is what a guest does that sets guestinfo.outrigger.address. The
+// hypervisor forgets what a guest has set when the VM is off. The caller holds
+// the VM's lock.
+func (c *center) announce(ctx *simulator.Context, v *simulator.VirtualMachine, known *vm) {
+	value := ""
+	if known.on {
+		value = known.addr.String() + ",2001:db8::1"
+	}
+	options := []types.BaseOptionValue{}
+	for _, option := range v.Config.ExtraConfig {
+		if option.GetOptionValue().Key != guestinfo.Address {
+			options = append(options, option)
+		}
+	}
+	if value != "" {
+		options = append(options, &types.OptionValue{Key: guestinfo.Address, Value: value})
+	}
+	ctx.Map.Update(ctx, v, []types.PropertyChange{{Name: "config.extraConfig", Val: options}})
 }

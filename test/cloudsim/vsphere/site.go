@@ -35,9 +35,11 @@ type Site struct {
 	center *center
 	folder *object.Folder
 
-	mu     sync.Mutex
-	denied []string
-	clones []types.ManagedObjectReference // tasks
+	mu sync.Mutex
+	// toolless guests have no VMware tools, and tell their address themselves.
+	toolless bool
+	denied   []string
+	clones   []types.ManagedObjectReference // tasks
 }
 
 var sites atomic.Int64
@@ -81,6 +83,20 @@ func (s *Site) Deny(privileges ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denied = privileges
+}
+
+// WithoutTools takes VMware's tools from the guests of VMs that start from now
+// on: they write their address into the guest information.
+func (s *Site) WithoutTools() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.toolless = true
+}
+
+func (s *Site) hasTools() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.toolless
 }
 
 // recordKey is the provider's entry in extraConfig.

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metadata
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/guestinfo"
+)
+
+// announceLimit is how long the network may take, of which DHCP has had its
+// turn already; see podvm-init.
+const announceLimit = time.Minute
+
+// Announce tells the platform's management this VM's addresses where it does
+// not know them by itself: vSphere learns them from VMware's tools, which the
+// pod VM has not. On other platforms it does nothing.
+func Announce(ctx context.Context, p Platform) error {
+	if p != VSphere {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, announceLimit)
+	defer cancel()
+	return announce(ctx, backdoor{}, localAddresses, 500*time.Millisecond)
+}
+
+// announce waits for an address and writes all into the guest information,
+// which the provider reads in the VM's extraConfig.
+func announce(ctx context.Context, info guestInfo, local func() ([]netip.Addr, error), pause time.Duration) error {
+	for {
+		list, err := local()
+		if err == nil && len(list) > 0 {
+			return info.Set(guestinfo.Address, joined(list))
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not set, since there is no address: %w", guestinfo.Address, ctx.Err())
+		}
+	}
+}
+
+func joined(list []netip.Addr) string {
+	texts := make([]string, len(list))
+	for i, addr := range list {
+		texts[i] = addr.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// localAddresses answers those by which others reach this machine, IPv4 first.
+func localAddresses() ([]netip.Addr, error) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var list []netip.Addr
+	for _, link := range links {
+		if link.Flags&net.FlagUp == 0 || link.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		found, err := link.Addrs()
+		if err != nil {
+			return nil, err
+		}
+		for _, addr := range found {
+			if prefix, err := netip.ParsePrefix(addr.String()); err == nil && prefix.Addr().IsGlobalUnicast() {
+				list = append(list, prefix.Addr())
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
+	return list, nil
+}
