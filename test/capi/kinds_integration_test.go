@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package capi_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/test/capi"
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+// TestKinds: an API server serves the kinds in both versions, with their
+// webhooks, as a release installs them.
+func TestKinds(t *testing.T) {
+	r := capi.NewRepository(t)
+	r.Release(t, "v0.1.0")
+	m := capi.Start(t, r)
+	m.Clusterctl(t, "init", "--core", "cluster-api", "--bootstrap", "-", "--control-plane", "-", "--infrastructure", capi.Name)
+	m.Run(t, capi.Label, capi.Program{Path: stand.Binary(t, "capi-manager"), Args: []string{"--provider="}})
+	if err := infrav1.AddToScheme(m.Client.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	samples, err := filepath.Glob(filepath.Join(stand.Root(), "config", "samples", "infrastructure_*.yaml"))
+	if err != nil || len(samples) == 0 {
+		t.Fatalf("samples %s: %v", samples, err)
+	}
+	for _, f := range samples {
+		m.Kubectl(t, "create", "-f", f)
+	}
+	k := kinds{m}
+	t.Run("read in the other version", k.otherVersion)
+	t.Run("status in the other version", k.otherStatus)
+	t.Run("server-side apply settles", k.applySettles)
+	t.Run("defaults", k.defaults)
+	t.Run("what is refused", k.refused)
+	t.Run("templates", k.templates)
+}
+
+type kinds struct{ m *capi.Management }
+
+const group = ".infrastructure.cluster.x-k8s.io"
+
+func (k kinds) otherVersion(t *testing.T) {
+	for resource, want := range map[string]string{
+		"dockermachines.v1alpha1" + group + "/dockermachine-sample":       `{"containerPath":"/data","hostPath":"/srv/data","readOnly":true}`,
+		"dockerclusters.v1alpha1" + group + "/dockercluster-sample":       `"rack-1":{"controlPlane":true}`,
+		"dockerclusters.v1beta2" + group + "/dockercluster-v1alpha1":      `[{"controlPlane":true,"name":"rack-1"}]`,
+		"dockermachines.v1beta2" + group + "/dockermachine-v1alpha1":      `"customImage":"outrigger/node:v1.36.3"`,
+		"outriggermachines.v1alpha1" + group + "/outriggermachine-sample": `"vcpus":2`,
+	} {
+		if got := k.m.Kubectl(t, "get", resource, "-o", "jsonpath={.spec}"); !strings.Contains(got, want) {
+			t.Errorf("%s: spec %s does not have %s", resource, got, want)
+		}
+	}
+}
+
+// otherStatus: what a client of contract v1beta1 reads and writes.
+func (k kinds) otherStatus(t *testing.T) {
+	const machine = "/outriggermachine-sample"
+	k.m.Kubectl(t, "patch", "outriggermachines.v1beta2"+group+machine, "--subresource=status", "--type=merge", "-p",
+		`{"status":{"ready":true,"initialization":{"provisioned":true},"failureDomain":"a","step":"Done"}}`)
+	old := k.m.Kubectl(t, "get", "outriggermachines.v1alpha1"+group+machine, "-o", "jsonpath={.status.ready} {.spec.failureDomain}")
+	if old != "true a" {
+		t.Errorf("ready and failureDomain in v1alpha1: %s", old)
+	}
+	k.m.Kubectl(t, "patch", "outriggermachines.v1alpha1"+group+machine, "--subresource=status", "--type=merge", "-p",
+		`{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`)
+	hub := k.m.Kubectl(t, "get", "outriggermachines.v1beta2"+group+machine, "-o",
+		"jsonpath={.status.initialization.provisioned} {.status.step} {.status.failureDomain} {.status.addresses[0].address}")
+	if hub != "true Done a 10.0.0.1" {
+		t.Errorf("status in v1beta2 after a change in v1alpha1: %s", hub)
+	}
+}
+
+// applySettles: what is applied again changes nothing, in either version.
+func (k kinds) applySettles(t *testing.T) {
+	for _, f := range []string{"infrastructure_v1alpha1_dockermachine.yaml", "infrastructure_v1beta2_dockermachinetemplate.yaml"} {
+		apply := func() string {
+			return k.m.Kubectl(t, "apply", "--server-side", "--force-conflicts", "-f", filepath.Join(stand.Root(), "config", "samples", f), "-o", "jsonpath={.metadata.resourceVersion}")
+		}
+		apply()
+		if before, after := apply(), apply(); before != after {
+			t.Errorf("%s: applied again, resourceVersion goes from %s to %s", f, before, after)
+		}
+	}
+}
+
+func (k kinds) defaults(t *testing.T) {
+	for _, version := range []string{"v1beta2", "v1alpha1"} {
+		name := "host-only-" + version
+		k.m.Apply(t, `{"apiVersion":"infrastructure.cluster.x-k8s.io/`+version+`","kind":"OutriggerCluster",
+			"metadata":{"name":"`+name+`","namespace":"default"},"spec":{"controlPlaneEndpoint":{"host":"10.0.0.1","port":`+map[string]string{"v1beta2": "6443", "v1alpha1": "0"}[version]+`}}}`)
+		if port := k.m.Kubectl(t, "get", "outriggerclusters.v1beta2"+group+"/"+name, "-o", "jsonpath={.spec.controlPlaneEndpoint.port}"); port != "6443" {
+			t.Errorf("%s: port %s", version, port)
+		}
+	}
+}
+
+func (k kinds) refused(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"by webhook":      {k.patch("dockermachines/dockermachine-sample", `{"spec":{"customImage":"A B"}}`), "is not the name of an image"},
+		"by schema":       {k.patch("outriggermachines/outriggermachine-sample", `{"spec":{"instanceType":"large"}}`), "already says how large the machine is"},
+		"fixed":           {k.patch("dockerclusters/dockercluster-sample", `{"spec":{"subnet":"172.31.0.0/24"}}`), "the addresses of the machines are in it"},
+		"in v1alpha1":     {k.patch("dockermachines.v1alpha1"+group+"/dockermachine-sample", `{"spec":{"providerID":"aws:///x"}}`), "begin with docker:////"},
+		"damaged by hand": {k.patch("dockermachines.v1alpha1"+group+"/dockermachine-sample", `{"metadata":{"annotations":{"cluster.x-k8s.io/conversion-data":"{"}}}`), "not as it was written"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := k.m.TryKubectl(c.args...)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("kubectl %q: error %v does not say %q", c.args, err, c.want)
+			}
+		})
+	}
+}
+
+func (k kinds) patch(object, patch string) []string {
+	resource, name, _ := strings.Cut(object, "/")
+	if !strings.Contains(resource, ".") {
+		resource += group
+	}
+	return []string{"patch", resource, name, "-n", "default", "--type=merge", "-p", patch}
+}
+
+// templates change for nobody but a topology that only asks.
+func (k kinds) templates(t *testing.T) {
+	ctx := context.Background()
+	changed := func(annotations map[string]string) *infrav1.DockerMachineTemplate {
+		o := &infrav1.DockerMachineTemplate{}
+		o.Namespace, o.Name = "default", "dockermachinetemplate-sample"
+		if err := k.m.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			t.Fatal(err)
+		}
+		o.Annotations = annotations
+		o.Spec.Template.Spec.CustomImage = "other"
+		return o
+	}
+	rehearsal := map[string]string{clusterv1.TopologyDryRunAnnotation: ""}
+	if err := k.m.Client.Update(ctx, changed(nil)); err == nil || !strings.Contains(err.Error(), "make another one") {
+		t.Errorf("a template has changed: %v", err)
+	}
+	if err := k.m.Client.Update(ctx, changed(nil), client.DryRunAll); err == nil {
+		t.Error("the dry run of somebody passes")
+	}
+	if err := k.m.Client.Update(ctx, changed(rehearsal)); err == nil {
+		t.Error("a template with the annotation of a dry run has changed")
+	}
+	if err := k.m.Client.Update(ctx, changed(rehearsal), client.DryRunAll); err != nil {
+		t.Errorf("the dry run of a topology: %v", err)
+	}
+	k.m.Kubectl(t, "patch", "dockermachinetemplates"+group, "dockermachinetemplate-sample", "-n", "default", "--subresource=status", "--type=merge", "-p",
+		`{"status":{"capacity":{"cpu":"2"},"nodeInfo":{"architecture":"arm64"}}}`)
+}
