@@ -339,6 +339,9 @@ func newStand(t testing.TB, change ...func(*managerOptions)) *stand {
 	for _, f := range change {
 		f(&o)
 	}
+	if o.now == nil {
+		o.now = time.Now
+	}
 	return &stand{world: w, manager: newManager(t, w, o), t: t, cloud: cloud, clock: c}
 }
 
