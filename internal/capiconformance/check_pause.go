@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capiconformance
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+func paused(c *clusterv1.Cluster) {
+	yes := true
+	c.Spec.Paused = &yes
+}
+
+var pauseAnnotation = annotated(clusterv1.PausedAnnotation, "")
+
+func checkClusterPausedBySpec(r *run) {
+	p := r.place()
+	p.addCluster(paused, p.ownedByCluster)
+	p.wantUntouched("while the Cluster is paused (spec.paused)", p.infraCluster)
+}
+
+func checkClusterPausedByAnnotation(r *run) {
+	p := r.place()
+	p.addCluster(nil, pauseAnnotation, p.ownedByCluster)
+	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.infraCluster)
+}
+
+func checkClusterPausedCondition(r *run) {
+	p := r.place()
+	p.addCluster(nil)
+	p.untilClusterProvisioned()
+	p.pause(true)
+	p.untilPaused(r.Context(), p.infraCluster, metav1.ConditionTrue)
+}
+
+func checkClusterResumed(r *run) {
+	p := r.place()
+	p.addCluster(paused, p.ownedByCluster)
+	p.while("the pause", func() string { return "" })
+	p.pause(false)
+	p.untilClusterProvisioned()
+}
+
+func checkClusterDeletePaused(r *run) {
+	p := r.place()
+	p.addCluster(nil)
+	p.untilClusterProvisioned()
+	if len(p.infraCluster().GetFinalizers()) == 0 {
+		r.Skipf("not checked: the InfraCluster has no finalizer that could stay")
+	}
+	p.pause(true)
+	p.while("the pause", func() string { return "" })
+	p.deleteInfraCluster()
+	p.wantUntouched("in deletion while the Cluster is paused", p.infraCluster)
+}
+
+// pausedCluster makes a cluster that is provisioned, and pauses it.
+func (r *run) pausedCluster() *place {
+	r.Helper()
+	p := r.place()
+	p.addCluster(nil)
+	p.untilClusterProvisioned()
+	p.pause(true)
+	return p
+}
+
+func checkMachinePausedBySpec(r *run) {
+	p, name := r.pausedCluster(), "m-"+unique()
+	p.addMachine(name, p.ownedByMachine)
+	p.wantUntouched("while the Cluster is paused (spec.paused)", p.machineReader(name))
+}
+
+func (p *place) machineReader(name string) func() *unstructured.Unstructured {
+	return func() *unstructured.Unstructured { return p.infra(name) }
+}
+
+func checkMachinePausedByAnnotation(r *run) {
+	p, name := r.place(), "m-"+unique()
+	p.addCluster(nil)
+	p.untilClusterProvisioned()
+	p.addMachine(name, pauseAnnotation, p.ownedByMachine)
+	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.machineReader(name))
+}
+
+func checkMachinePausedCondition(r *run) {
+	p, name, _ := r.machine()
+	p.pause(true)
+	p.untilPaused(r.Context(), p.machineReader(name), metav1.ConditionTrue)
+	p.pause(false)
+	p.untilPaused(r.Context(), p.machineReader(name), metav1.ConditionFalse)
+}
+
+func checkMachineResumed(r *run) {
+	p, name := r.pausedCluster(), "m-"+unique()
+	p.addMachine(name, p.ownedByMachine)
+	p.while("the pause", func() string { return "" })
+	p.pause(false)
+	p.untilProvisioned(name)
+}
+
+func checkMachineDeletePaused(r *run) {
+	p, name, _ := r.machine()
+	p.pause(true)
+	p.while("the pause", func() string { return "" })
+	p.deleteInfra(name)
+	p.wantUntouched("in deletion while the Cluster is paused", p.machineReader(name))
+}
+
+func checkMachinePausedOutside(r *run) {
+	p, name, _ := r.machine()
+	before := len(r.inventory())
+	p.pause(true)
+	p.while("the pause", func() string { return "" })
+	p.deleteInfra(name)
+	p.while("the pause", func() string { return "" })
+	r.wantOutside(before, "after the deletion of a machine that is paused")
+}
