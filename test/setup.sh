@@ -35,6 +35,8 @@ cloud_init=(
   python3-jinja2 python3-json-pointer python3-jsonpatch python3-jsonschema python3-markupsafe python3-netifaces
   python3-oauthlib python3-pyrsistent python3-requests python3-serial python3-six python3-urllib3 python3-yaml
 )
+# The load balancer whose configuration ours reads.
+haproxy=(haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1)
 # Microsoft's client of Azure, which has 540 MB: 5 of them are enough.
 azure_sdk=(python3-azure python3-msal python3-jwt python3-isodate python3-six python3-typing-extensions)
 azure_at=./usr/lib/python3/dist-packages/azure
@@ -112,3 +114,4 @@ unpack() {
 }
 unpack cloud-init "${cloud_init[@]}"
 unpack azure-sdk "${azure_sdk[@]}"
+unpack haproxy "${haproxy[@]}"
