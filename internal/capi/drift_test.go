@@ -5,6 +5,7 @@ package capi_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,18 +131,21 @@ func (h hidden) ListInstances(ctx context.Context, match map[string]string) ([]p
 // TestLostReplyAndLateList: the creation's reply is lost and the cloud does not
 // show the instance yet when its machine is deleted.
 func TestLostReplyAndLateList(t *testing.T) {
-	shown := time.Now().Add(200 * time.Millisecond)
+	var shown atomic.Int64 // Unix milliseconds
+	shown.Store(time.Now().Add(time.Hour).UnixMilli())
 	var cloud *fake.Cloud
 	s := newStand(t, func(o *managerOptions) {
 		cloud = o.provider.(*fake.Cloud)
-		o.provider, o.settle, o.now = hidden{cloud, func() time.Time { return shown }}, 2*time.Second, nil
+		o.provider, o.settle, o.now = hidden{cloud, func() time.Time { return time.UnixMilli(shown.Load()) }}, 2*time.Second, nil
 	})
-	cloud.Inject(fake.LostReply(fake.OpCreate))
+	cloud.Inject(fake.LostReply(fake.OpCreate).Repeated(-1))
 	s.addCluster()
 	s.addMachine("m1")
 	s.bootstrap("m1")
-	s.until("the reply is lost", func() bool { return has(s, "m1", "Unavailable") || s.provisioned("m1")() })
+	s.until("the reply is lost", func() bool { return has(s, "m1", "Unavailable") })
+	s.wantInstances(1)
 	s.delete(&infrav1.OutriggerMachine{}, "m1")
+	shown.Store(time.Now().Add(200 * time.Millisecond).UnixMilli())
 	s.until("it is gone", s.gone("m1"))
 	s.wantInstances(0)
 }
