@@ -6,6 +6,7 @@ package capi_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,13 +20,15 @@ import (
 )
 
 // TestKinds: an API server serves the kinds in both versions, with their
-// webhooks, as a release installs them.
+// webhooks, as a release installs them, and Cluster API takes the templates.
+// There is neither a Docker Engine nor a cloud, so no machine becomes more than
+// an object.
 func TestKinds(t *testing.T) {
 	r := capi.NewRepository(t)
 	r.Release(t, "v0.1.0")
 	m := capi.Start(t, r)
-	m.Clusterctl(t, "init", "--core", "cluster-api", "--bootstrap", "-", "--control-plane", "-", "--infrastructure", capi.Name)
-	m.Run(t, capi.Label, capi.Program{Path: stand.Binary(t, "capi-manager"), Args: []string{"--provider="}})
+	m.Init(t, capi.Name)
+	m.Run(t, capi.Label, capi.Program{Path: stand.Binary(t, "capi-manager"), Args: []string{"--provider=", "--docker-host=unix:///nowhere/docker.sock"}})
 	if err := infrav1.AddToScheme(m.Client.Scheme()); err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +46,7 @@ func TestKinds(t *testing.T) {
 	t.Run("defaults", k.defaults)
 	t.Run("what is refused", k.refused)
 	t.Run("templates", k.templates)
+	t.Run("templates of clusters", k.clusterTemplates)
 }
 
 type kinds struct{ m *capi.Management }
@@ -161,4 +165,35 @@ func (k kinds) templates(t *testing.T) {
 	}
 	k.m.Kubectl(t, "patch", "dockermachinetemplates"+group, "dockermachinetemplate-sample", "-n", "default", "--subresource=status", "--type=merge", "-p",
 		`{"status":{"capacity":{"cpu":"2"},"nodeInfo":{"architecture":"arm64"}}}`)
+}
+
+// clusterTemplates: Cluster API takes what clusterctl makes of the templates
+// for Docker, and makes of a class what its variables say.
+func (k kinds) clusterTemplates(t *testing.T) {
+	for _, flavor := range []string{"", "machinepool", "topology"} {
+		args := []string{"generate", "cluster", "a" + flavor, "--target-namespace", "default", "--infrastructure", capi.Name,
+			"--kubernetes-version", "v1.36.3", "--control-plane-machine-count", "1", "--worker-machine-count", "2"}
+		if flavor != "" {
+			args = append(args, "--flavor", flavor)
+		}
+		k.m.Apply(t, k.m.Clusterctl(t, args...))
+	}
+	k.m.Kubectl(t, "wait", "clusters/atopology", "--for=condition=TopologyReconciled", "--timeout=4m")
+	k.m.Kubectl(t, "patch", "clusters", "atopology", "--type=merge", "-p", `{"spec":{"topology":{
+		"variables":[{"name":"nodeImage","value":"node:1"},{"name":"loadbalancerImage","value":"lb:1"},{"name":"preLoadImages","value":["a:1"]}]}}}`)
+	const node = `{"customImage":"node:1","preLoadImages":["a:1"]}`
+	for path, want := range map[string]string{
+		"dockermachinetemplates {.items[*].spec.template.spec}":                     node + " " + node,
+		"dockerclusters {.items[*].spec}":                                           `"loadbalancerImage":"lb:1"`,
+		"kubeadmcontrolplanes {.items[*].spec.kubeadmConfigSpec.initConfiguration}": `{{ ds.meta_data.provider_id }}`,
+	} {
+		resource, path, _ := strings.Cut(path, " ")
+		capi.Eventually(t, resource+" to have "+want, func(context.Context) error {
+			out, err := k.m.TryKubectl("get", resource, "-l", "cluster.x-k8s.io/cluster-name=atopology", "-o", "jsonpath="+path)
+			if err == nil && !strings.Contains(out, want) {
+				err = errors.New(out)
+			}
+			return err
+		})
+	}
 }
