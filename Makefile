@@ -99,7 +99,7 @@ test-all: ## Unit, integration and end-to-end tests with the race detector (root
 
 .PHONY: test-schedules
 test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (15 minutes of processor time, no root)
-	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/...
+	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/... ./internal/capi
 
 .PHONY: test-interop
 test-interop: setup build podvm demo-image ## Real containerd with our shim and, where it is on PATH or in /opt/kata/bin, with Kata's
