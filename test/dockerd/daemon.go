@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -88,8 +90,13 @@ func (e *Engine) Import(t testing.TB, name string, files map[string]string, chan
 	t.Helper()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
+	known := map[string]bool{".": true, "/": true}
 	for inside, source := range files {
-		if err := addFile(w, inside, source); err != nil {
+		err := addFolders(w, path.Dir(strings.TrimPrefix(inside, "/")), known)
+		if err == nil {
+			err = addFile(w, strings.TrimPrefix(inside, "/"), source)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,6 +111,19 @@ func (e *Engine) Import(t testing.TB, name string, files map[string]string, chan
 	if _, err := io.Copy(io.Discard, answer); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// addFolders adds a folder and those that it is in: an engine gives those that
+// it makes up to nobody but itself.
+func addFolders(w *tar.Writer, dir string, known map[string]bool) error {
+	if known[dir] {
+		return nil
+	}
+	known[dir] = true
+	if err := addFolders(w, path.Dir(dir), known); err != nil {
+		return err
+	}
+	return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755})
 }
 
 func addFile(w *tar.Writer, inside, source string) error {

@@ -67,20 +67,8 @@ func Start(t testing.TB) *Engine {
 // importImage makes the image of busybox: its first process writes a line.
 func (e *Engine) importImage(t testing.TB) {
 	t.Helper()
-	e.load(t, Image, "echo The guest has booted.; exec /busybox sleep 1000000", "")
-}
-
-// load imports an image of busybox, and of a folder if there is one, whose
-// first process is a script.
-func (e *Engine) load(t testing.TB, name, script, root string) {
-	t.Helper()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	if root != "" {
-		if err := w.AddFS(os.DirFS(root)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
 		t.Fatalf("%v: run make setup, which installs busybox-static", err)
@@ -91,8 +79,8 @@ func (e *Engine) load(t testing.TB, name, script, root string) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := e.Client.ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, name, client.ImageImportOptions{
-		Changes: []string{fmt.Sprintf(`CMD ["/busybox", "sh", "-c", %q]`, script)},
+	answer, err := e.Client.ImageImport(t.Context(), client.ImageImportSource{Source: &archive, SourceName: "-"}, Image, client.ImageImportOptions{
+		Changes: []string{`CMD ["/busybox", "sh", "-c", "echo The guest has booted.; exec /busybox sleep 1000000"]`},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, e
 		return false, err
 	}
 	if found != nil && l.publish && l.hostPort == 0 {
-		l.hostPort = pinnedPort(found) // of an endpoint that was not stored yet
+		l.hostPort = portIn(found.HostConfig.PortBindings) // of an endpoint that was not stored yet
 	}
 	if found != nil && found.Config.Labels[labelSpec] != l.spec() {
 		if done, err := b.ensureImage(ctx, l.image); err != nil || !done {
@@ -151,21 +151,17 @@ func (b *Backend) choosePort(ctx context.Context, l balancer) (int, error) {
 	if err != nil || found == nil {
 		return 0, fmt.Errorf("%w: the load balancer was removed while it was made", provider.ErrUnavailable)
 	}
-	port := 0
-	for _, bindings := range found.NetworkSettings.Ports {
-		for _, binding := range bindings {
-			port, _ = strconv.Atoi(binding.HostPort)
-		}
-	}
+	port := portIn(found.NetworkSettings.Ports)
 	if port == 0 {
 		return 0, fmt.Errorf("%w: the engine has given the load balancer no port", provider.ErrUnavailable)
 	}
 	return port, b.remove(ctx, id)
 }
 
-// pinnedPort is the port that a load balancer was told, 0 if the engine chose.
-func pinnedPort(c *container.InspectResponse) int {
-	for _, bindings := range c.HostConfig.PortBindings {
+// portIn is the host's port of the only one that is published, 0 if there is
+// none or the engine is still to choose.
+func portIn(ports network.PortMap) int {
+	for _, bindings := range ports {
 		for _, binding := range bindings {
 			port, _ := strconv.Atoi(binding.HostPort)
 			return port
@@ -232,7 +228,10 @@ func (b *Backend) creation(ctx context.Context, name, cluster string, err error)
 
 // startBalancer configures and starts a load balancer unless it runs.
 func (b *Backend) startBalancer(ctx context.Context, id string, state *container.State, l *balancer) error {
-	if state != nil && (state.Running || state.Restarting) {
+	if state != nil && state.Restarting {
+		return because(ReasonBalancerFails, provider.ErrUnavailable, "the load balancer ends with code %d and is started again; docker logs %s-lb says more", state.ExitCode, l.unique())
+	}
+	if state != nil && state.Running {
 		return b.balance(ctx, l.cluster, "")
 	}
 	list, err := b.backends(ctx, l.cluster, "", l.target)

@@ -25,6 +25,7 @@ const (
 	ReasonMountMissing      = "MountMissing"
 	ReasonNameTaken         = "NameTaken"
 	ReasonSubnetTaken       = "SubnetTaken"
+	ReasonBalancerFails     = "LoadBalancerRestarting"
 )
 
 // problem is an error with a class and a reason for conditions.

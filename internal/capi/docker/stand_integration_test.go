@@ -136,7 +136,7 @@ const patience = 3 * time.Minute
 func eventually(t testing.TB, what string, ask func(context.Context) (bool, string)) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
-	for {
+	for before := ""; ; {
 		ctx, cancel := context.WithDeadline(context.WithoutCancel(t.Context()), deadline)
 		done, state := ask(ctx)
 		cancel()
@@ -144,8 +144,9 @@ func eventually(t testing.TB, what string, ask func(context.Context) (bool, stri
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: still %s", what, state)
+			t.Fatalf("%s: still %s\nand before that %s", what, state, before)
 		}
+		before = state
 		time.Sleep(20 * time.Millisecond)
 	}
 }

@@ -37,11 +37,12 @@ type Backend struct {
 // Address is what is dialled.
 func (b Backend) Address() string { return net.JoinHostPort(b.Host, strconv.Itoa(b.Port)) }
 
-// preamble works without privileges and without backends. Watches of the API
-// are silent for long: hence the hour.
+// preamble works without privileges and without backends, and within the limits
+// of open files that engines give. Watches of the API are silent for long: hence
+// the hour.
 const preamble = `global
   log stdout format raw local0 notice
-  maxconn 20000
+  maxconn 4000
 defaults
   mode tcp
   log global
