@@ -43,10 +43,18 @@ func (s *Site) serve(out http.ResponseWriter, r *http.Request) {
 			return
 		}
 		vcsim.ServeHTTP(out, r)
+	case "WaitForUpdatesEx":
+		// A lease tells the address of vcsim itself, which has no script.
+		answer := httptest.NewRecorder()
+		vcsim.ServeHTTP(answer, r)
+		out.WriteHeader(answer.Code)
+		s.reply(out, leased.ReplaceAllString(answer.Body.String(), s.Server.URL+"/nfc/"))
 	default:
 		vcsim.ServeHTTP(out, r)
 	}
 }
+
+var leased = regexp.MustCompile(`https?://[^/<]*/nfc/`)
 
 func (s *Site) reply(out http.ResponseWriter, text string) {
 	out.Header().Set("Content-Type", "text/xml; charset=utf-8")
@@ -93,8 +101,12 @@ func (s *Site) ended(ref types.ManagedObjectReference) (ended bool) {
 	return ended
 }
 
-// action is the method of a SOAP request: the first element of the body.
+// action is the method of a SOAP request: the first element of the body; nfc is
+// the writing of a disk.
 func action(r *http.Request) string {
+	if strings.HasPrefix(r.URL.Path, "/nfc/") {
+		return "nfc"
+	}
 	if r.Method != http.MethodPost {
 		return ""
 	}
