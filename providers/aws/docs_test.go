@@ -215,30 +215,3 @@ func total(calls map[string]int) (n int, names string) {
 	slices.Sort(list)
 	return n, strings.Join(list, ", ")
 }
-
-func BenchmarkCreateDelete(b *testing.B) {
-	s := newStand(b, optionsAtOnce)
-	p := s.open(b)
-	create(b, p, "warm")
-	for i := 0; b.Loop(); i++ {
-		made := create(b, p, fmt.Sprintf("k%d", i))
-		if err := p.DeleteInstance(b.Context(), made.ID); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkList lists many instances, by pages of a thousand.
-func BenchmarkList(b *testing.B) {
-	const many = 10_000
-	s := newStand(b, optionsAtOnce)
-	s.Fill(many, cloudsim.OwnerTags("k"))
-	p := s.open(b)
-	for b.Loop() {
-		list, err := p.ListInstances(b.Context(), map[string]string{provider.TagKey: "k"})
-		if err != nil || len(list) != many {
-			b.Fatalf("%d instances, %v", len(list), err)
-		}
-	}
-	b.ReportMetric(float64(many), "instances")
-}

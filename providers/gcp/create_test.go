@@ -5,8 +5,6 @@ package gcp
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -256,26 +254,4 @@ func TestThrottlingIsWaitedOut(t *testing.T) {
 	s := newStand(t)
 	s.World.Script(cloudsim.Refused("compute.instances.*", http.StatusForbidden, "rateLimitExceeded").Repeated(3))
 	create(t, s.mustOpen(t), spec(key))
-}
-
-// BenchmarkList lists ten thousand instances, five hundred a page.
-func BenchmarkList(b *testing.B) {
-	s := newStand(b)
-	tags := map[string]string{provider.TagCluster: "big"}
-	for i := range 10_000 {
-		one := maps.Clone(tags)
-		one[provider.TagKey] = fmt.Sprint("key-", i)
-		text, err := describe(one)
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.AddForeign(sim.Zones[i%3], instanceName("pod", "big", one[provider.TagKey]), text, labelsOf(one))
-	}
-	p := s.mustOpen(b)
-	for b.Loop() {
-		list, err := p.ListInstances(b.Context(), tags)
-		if err != nil || len(list) != 10_000 {
-			b.Fatal(len(list), err)
-		}
-	}
 }

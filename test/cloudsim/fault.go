@@ -99,7 +99,7 @@ func (w *World) Called(action string) *Fault {
 // request is; requests for which it answers nothing pass. refuse writes a
 // fault's error as the cloud does.
 func (w *World) Handler(next http.Handler, action func(*http.Request) string, refuse func(http.ResponseWriter, *http.Request, Fault)) http.Handler {
-	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+	return w.taped(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		name := action(r)
 		if name == "" {
 			next.ServeHTTP(out, r)
@@ -128,7 +128,7 @@ func (w *World) Handler(next http.Handler, action func(*http.Request) string, re
 			panic(http.ErrAbortHandler)
 		}
 		refuse(out, r, *f)
-	})
+	}))
 }
 
 func wait(r *http.Request, delay time.Duration) {

@@ -52,6 +52,7 @@ type World struct {
 	violations []string
 	faults     []*Fault
 	calls      map[string]int
+	tape       *tape // of a benchmark
 }
 
 // NewWorld answers an empty one, without faults and without lag.

@@ -183,11 +183,16 @@ func (c *Cloud) LoseServer(id string) {
 // AddForeign makes a server, a port and a floating IP of somebody else's, who
 // uses the same software.
 func (c *Cloud) AddForeign(tags map[string]string) {
+	id := newID()
+	c.AddForeignAs(id, "podvm-of-others-"+id[:8], "fe:00:00:00:00:01", tags)
+}
+
+// AddForeignAs is AddForeign with an instance id, a name and a MAC address.
+func (c *Cloud) AddForeignAs(id, name, mac string, tags map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	id := newID()
-	p := &port{ID: newID(), Name: "podvm-" + id, NetworkID: Network, MAC: "fe:00:00:00:00:01", Description: "somebody's", addr: c.address()}
-	s := &server{ID: newID(), Name: "podvm-of-others-" + id[:8], Metadata: map[string]string{"outrigger-id": id}, port: p, Status: "ACTIVE", created: time.Now()}
+	p := &port{ID: newID(), Name: "podvm-" + id, NetworkID: Network, MAC: mac, Description: "somebody's", addr: c.address()}
+	s := &server{ID: newID(), Name: name, Metadata: map[string]string{"outrigger-id": id}, port: p, Status: "ACTIVE", created: time.Now()}
 	for k, v := range tags {
 		s.Metadata[k] = v
 	}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ibmcloud
+
+import (
+	"testing"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/test/cloudsim"
+)
+
+func BenchmarkCloud(b *testing.B) {
+	s := newStand(b)
+	cloudsim.Benchmark(b, cloudsim.Bench{World: s.World, Provider: s.mustOpen(b), Fill: func(tags map[string]string) {
+		list, err := userTags(tags)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.AddForeign(instanceName("pod", tags[provider.TagCluster], tags[provider.TagKey]), list)
+	}})
+}
