@@ -52,7 +52,7 @@ func checkDeployment(o unstructured.Unstructured) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("Deployment %s has no container manager", o.GetName())
+	return fmt.Errorf("the Deployment %s has no container manager", o.GetName())
 }
 
 // checkCRD: core computes the name of a CRD, and finds the version of ours that
