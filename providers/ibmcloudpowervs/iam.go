@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
@@ -24,6 +25,8 @@ const early = time.Minute
 type iamToken struct {
 	text, account string
 	until         time.Time
+	// refused says that the cloud does not take it any more.
+	refused atomic.Bool
 }
 
 // tokens gets tokens for the API key ("IAM Identity Services API": Create an
@@ -45,7 +48,7 @@ func (t *tokens) get(ctx context.Context) (*iamToken, error) {
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-t.turn }()
-	if t.current != nil && time.Until(t.current.until) > early {
+	if t.current != nil && !t.current.refused.Load() && time.Until(t.current.until) > early {
 		return t.current, nil
 	}
 	fresh, err := t.fetch(ctx)
@@ -56,14 +59,9 @@ func (t *tokens) get(ctx context.Context) (*iamToken, error) {
 	return fresh, nil
 }
 
-// forget drops a token that the cloud refused.
-func (t *tokens) forget(refused *iamToken) {
-	t.turn <- struct{}{}
-	defer func() { <-t.turn }()
-	if t.current == refused {
-		t.current = nil
-	}
-}
+// forget drops a token that the cloud refused. It waits for nobody, not even
+// for who gets a token at this moment.
+func (*tokens) forget(refused *iamToken) { refused.refused.Store(true) }
 
 func (t *tokens) fetch(ctx context.Context) (*iamToken, error) {
 	form := url.Values{"grant_type": {"urn:ibm:params:oauth:grant-type:apikey"}, "apikey": {string(t.key)}}
@@ -92,7 +90,7 @@ func (t *tokens) fetch(ctx context.Context) (*iamToken, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &iamToken{answer.AccessToken, account, time.Now().Add(time.Duration(answer.ExpiresIn) * time.Second)}, nil
+	return &iamToken{text: answer.AccessToken, account: account, until: time.Now().Add(time.Duration(answer.ExpiresIn) * time.Second)}, nil
 }
 
 // readIAMError: a key that is unknown or locked is a bad request.
