@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -73,7 +74,7 @@ func validDockerCluster(s *infrav1.DockerClusterSpec, path *field.Path) (admissi
 }
 
 func validLoadBalancer(l infrav1.DockerLoadBalancer, path *field.Path) (errs field.ErrorList) {
-	if l.ImageRepository != "" && len(validImage(l.ImageRepository+"/haproxy", path)) > 0 {
+	if l.ImageRepository != "" && len(validImage(strings.TrimSuffix(l.ImageRepository, "/")+"/haproxy", path)) > 0 {
 		errs = append(errs, field.Invalid(path.Child("imageRepository"), l.ImageRepository, "is not a registry and a folder in it, such as registry.example.com/images"))
 	}
 	if l.ImageTag != "" && len(validImage("haproxy:"+l.ImageTag, path)) > 0 {

@@ -50,7 +50,7 @@ func TestDockerClusterSpec(t *testing.T) {
 		"URL for endpoint":  {spec: infrav1.DockerClusterSpec{ClusterSpec: endpoint("https://api.example.com", 6443)}, want: "spec.controlPlaneEndpoint.host"},
 		"image":             {spec: infrav1.DockerClusterSpec{LoadbalancerImage: "registry.example.com:5000/haproxy:2.6@sha256:" + strings.Repeat("a", 64)}},
 		"no image":          {spec: infrav1.DockerClusterSpec{LoadbalancerImage: "HAPROXY:"}, want: "spec.loadbalancerImage"},
-		"image in parts":    {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{ImageRepository: "kindest", ImageTag: "v1"}}},
+		"image in parts":    {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{ImageRepository: "kindest/", ImageTag: "v1"}}},
 		"no repository":     {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{ImageRepository: "a b"}}, want: "spec.loadBalancer.imageRepository"},
 		"no tag":            {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{ImageTag: "a b"}}, want: "spec.loadBalancer.imageTag"},
 		"subnet":            {spec: infrav1.DockerClusterSpec{Subnet: "172.30.0.0/24"}},
