@@ -29,6 +29,23 @@ func Check[C any](c C) error {
 	return errors.Join(errs...)
 }
 
+// missing names the required settings that the struct behind ptr lacks.
+func missing(ptr any) error {
+	value := reflect.ValueOf(ptr).Elem()
+	var errs []error
+	for _, member := range reflect.VisibleFields(value.Type()) {
+		if member.Tag.Get("required") != "true" || !value.FieldByIndex(member.Index).IsZero() {
+			continue
+		}
+		field, err := fieldOf(member)
+		if err != nil {
+			panic(err)
+		}
+		errs = append(errs, field.bad("it is required and not set"))
+	}
+	return errors.Join(errs...)
+}
+
 func (f Field) checkValue(v reflect.Value) error {
 	switch {
 	case f.Required && v.IsZero():

@@ -77,7 +77,7 @@ func (m *Manager[C]) NewImporter() (provider.Provider, error) {
 		return nil, err
 	}
 	m.relax(&c)
-	if err := Check(c); err != nil {
+	if err := missing(&c); err != nil {
 		return nil, err
 	}
 	return m.open(c)

@@ -82,6 +82,7 @@ func TestImportNeedsFewerSettings(t *testing.T) {
 	type needy struct {
 		Image  string `flag:"needy-image" required:"true" usage:"image"`
 		Region string `flag:"needy-region" required:"true" usage:"region"`
+		Disk   string `flag:"needy-disk" choices:"a,b" usage:"disk; default the cloud's"`
 	}
 	manager := config.New("needy", func(s needy) (provider.Provider, error) {
 		cloud, err := fake.New(fake.Options{Dir: t.TempDir()})

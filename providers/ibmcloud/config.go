@@ -62,6 +62,7 @@ func NewManager() *config.Manager[Config] {
 // forImport stands in for settings of instances, which imports do not use.
 func forImport(c *Config) {
 	c.VPC, c.Images, c.Subnets = "none", []string{"none"}, slices.Repeat([]string{"none"}, len(c.Zones))
+	c.Profile = "bx2-2x8"
 }
 
 // DefaultConfig is what the flags' defaults are.
