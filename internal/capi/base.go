@@ -28,7 +28,7 @@ type Base struct {
 	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the
 	// objects that are reconciled; empty: all.
 	Filter string
-	// Poll is how often to look for what no event tells of: 30 seconds.
+	// Poll is how often to look for what no event tells of: 10 seconds.
 	Poll time.Duration
 	// DeletePoll is how often a deletion is looked at that no [Waker] tells of:
 	// 5 seconds.
@@ -39,7 +39,7 @@ type Base struct {
 
 func (b *Base) complete() {
 	if b.Poll == 0 {
-		b.Poll = 30 * time.Second
+		b.Poll = 10 * time.Second
 	}
 	if b.DeletePoll == 0 {
 		b.DeletePoll = 5 * time.Second

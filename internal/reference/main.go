@@ -51,6 +51,7 @@ func write(folder, chart string) error {
 		"cloud-api-adaptor.md":            adaptorPage,
 		"peerpod-ctrl.md":                 controllerPage,
 		"peerpods-webhook.md":             webhookPage,
+		"capi-manager.md":                 capiPage,
 		"containerd-shim-outrigger-v2.md": shimPage,
 		"node-installer.md":               nodeInstallerPage,
 		"outrigger.md": func(w io.Writer) {

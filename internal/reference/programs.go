@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	capi "github.com/outrigger/outrigger/internal/capi/command"
 	"github.com/outrigger/outrigger/internal/nodeinstall"
 	controller "github.com/outrigger/outrigger/internal/peerpod/command"
 	"github.com/outrigger/outrigger/internal/shim"
@@ -18,6 +19,12 @@ func controllerPage(w io.Writer) {
 	fmt.Fprint(w, generated, "# peerpod-ctrl\n\nRemoves the instances of deleted PeerPods, and those that lost their PeerPod. The\nprovider's own settings it reads from ConfigMap `peer-pods-cm` and Secret\n`peer-pods-secret`, anew when they change.\n")
 	writeFlags(w, controller.Flags())
 	writeVariables(w, controller.Variables())
+}
+
+func capiPage(w io.Writer) {
+	fmt.Fprint(w, generated, "# capi-manager\n\nMakes machines for Cluster API: containers of a Docker Engine, and instances of any\nprovider. It takes the flags of Cluster API's own managers, with one dash or two. The\nsettings of the provider are its variables: see [providers](providers/).\n")
+	writeFlags(w, capi.Flags())
+	writeVariables(w, capi.Variables())
 }
 
 func webhookPage(w io.Writer) {

@@ -51,3 +51,17 @@ func (s *settings) help(w io.Writer) {
 		fmt.Fprintf(w, "  --%s\n        %s\n", name, usage)
 	})
 }
+
+// Variables are what the program reads from its environment beside the
+// provider's settings, each with its meaning.
+func Variables() [][2]string {
+	return [][2]string{
+		{"CLOUD_PROVIDER", "the same as -provider"},
+		{"KUBECONFIG", "the same as -kubeconfig"},
+		{"POD_NAMESPACE", "the same as -leader-elect-namespace"},
+		{"DOCKER_HOST", "the same as -docker-host"},
+		{"DOCKER_API_VERSION", "the same as -docker-api-version"},
+		{"DOCKER_TLS_VERIFY", "anything: the same as -docker-tls-verify"},
+		{"DOCKER_CERT_PATH", "the same as -docker-cert-path"},
+	}
+}

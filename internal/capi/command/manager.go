@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -35,11 +36,13 @@ func Scheme() *runtime.Scheme {
 
 func (s *settings) managerOptions(logger *slog.Logger) manager.Options {
 	grace := 8 * time.Second // less than the ten that the pod has
+	several := true          // managers in one process, in tests
 	o := manager.Options{
 		Scheme:                        Scheme(),
 		Logger:                        logr.FromSlogHandler(logger.Handler()),
 		Cache:                         cache.Options{SyncPeriod: &s.syncPeriod, DefaultTransform: cache.TransformStripManagedFields()},
 		Metrics:                       s.metricsOptions(),
+		Controller:                    controllerconfig.Controller{SkipNameValidation: &several},
 		HealthProbeBindAddress:        s.healthAddress,
 		PprofBindAddress:              s.profilerAddress,
 		LeaderElection:                s.leaderElect,

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,17 +20,28 @@ type meters struct {
 }
 
 func newMeters(registry prometheus.Registerer) *meters {
-	m := &meters{
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	return &meters{
+		calls: registered(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "capi_manager_provider_call_seconds", Help: "Duration of calls to the provider of Outrigger kinds.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 4, 9),
-		}, []string{"provider", "operation"}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+		}, []string{"provider", "operation"})),
+		errors: registered(registry, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "capi_manager_provider_errors_total", Help: "Failed calls to the provider of Outrigger kinds, by class of error.",
-		}, []string{"provider", "operation", "class"}),
+		}, []string{"provider", "operation", "class"})),
 	}
-	registry.MustRegister(m.calls, m.errors)
-	return m
+}
+
+// registered answers the collector, or the one that another manager in this
+// process has registered.
+func registered[C prometheus.Collector](registry prometheus.Registerer, c C) C {
+	err := registry.Register(c)
+	if there := (prometheus.AlreadyRegisteredError{}); errors.As(err, &there) {
+		return there.ExistingCollector.(C)
+	}
+	if err != nil {
+		panic(err) // two metrics of one name: seen by every test
+	}
+	return c
 }
 
 func (m *meters) observe(c outrigger.Call) {

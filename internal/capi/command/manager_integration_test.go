@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package command
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+func TestMain(m *testing.M) { testns.Main(m) }
+
+// fakeManager makes connections to one cloud.
+type fakeManager struct{ cloud *fake.Cloud }
+
+func (fakeManager) ParseCmd(*flag.FlagSet)                    {}
+func (fakeManager) LoadEnv()                                  {}
+func (m fakeManager) NewProvider() (provider.Provider, error) { return m.cloud.Reopen(), nil }
+
+// crds are Cluster API's and ours.
+func crds(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/cluster-api")
+	cmd.Dir = stand.Root()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("find the module of Cluster API: %v", err)
+	}
+	return []string{
+		filepath.Join(strings.TrimSpace(string(out)), "core", "config", "crd", "bases"),
+		filepath.Join(stand.Root(), "config", "crd", "bases"),
+	}
+}
+
+// TestManager runs the whole manager at a real API server, on a cloud in
+// memory; the test is Cluster API's core.
+func TestManager(t *testing.T) {
+	api := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
+	cloud, err := fake.New(fake.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider.AddCloudProvider("memory", fakeManager{cloud})
+	var out bytes.Buffer
+	if err := start(t.Context(), t, api.RESTConfig(), &out, freeAddress(t)); err == nil || !strings.Contains(err.Error(), "clusterctl init") {
+		t.Fatalf("without Cluster API: %v", err)
+	}
+	for _, dir := range crds(t) {
+		api.Kubectl(t, "apply", "--server-side", "-f", dir)
+	}
+	api.Kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+	c, err := client.New(api.RESTConfig(), client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &managed{t: t, Client: c, cloud: cloud, metrics: freeAddress(t)}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- start(ctx, t, api.RESTConfig(), io.Discard, s.metrics) }()
+	s.life()
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the manager ended with %v", err)
+	}
+}
+
+// start runs the manager until ctx ends.
+func start(ctx context.Context, t *testing.T, config *rest.Config, out io.Writer, metrics string) error {
+	t.Helper()
+	s := newSettings(func(string) string { return "" })
+	err := s.parse([]string{"--provider=memory", "--webhook-port=0", "--health-addr=0", "--insecure-diagnostics", "--diagnostics-address=" + metrics, "--observe-interval=1s", "--settle-after=1s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&Command{Stdout: out, Stderr: out}).serve(ctx, s, config, slog.New(slog.NewTextHandler(out, nil)))
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+type managed struct {
+	t *testing.T
+	client.Client
+	cloud   *fake.Cloud
+	metrics string
+}
+
+func (s *managed) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *managed) until(what string, ok func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not in 3 minutes: %s", what)
+		}
+	}
+}
+
+func object(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: "c1"}}
+}
+
+func (s *managed) life() {
+	ctx, name, yes := s.t.Context(), "m1", true
+	owner := &clusterv1.Cluster{ObjectMeta: object("c1")}
+	owner.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "OutriggerCluster", Name: "c1"}
+	s.must(s.Create(ctx, owner))
+	infra := &infrav1.OutriggerCluster{ObjectMeta: object("c1")}
+	infra.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "10.0.0.1", Port: 6443}
+	s.must(controllerutil.SetOwnerReference(owner, infra, Scheme()))
+	s.must(s.Create(ctx, infra))
+	s.until("the cluster is provisioned", func() bool { s.must(s.Get(ctx, client.ObjectKeyFromObject(infra), infra)); return infra.Status.Ready })
+
+	before := owner.DeepCopy()
+	owner.Status.Initialization.InfrastructureProvisioned = &yes
+	s.must(s.Status().Patch(ctx, owner, client.MergeFrom(before)))
+	machine := &clusterv1.Machine{ObjectMeta: object(name)}
+	machine.Spec.ClusterName, machine.Spec.Bootstrap.DataSecretName = "c1", &name
+	machine.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: infrav1.GroupVersion.Group, Kind: "OutriggerMachine", Name: name}
+	s.must(s.Create(ctx, machine))
+	m := &infrav1.OutriggerMachine{ObjectMeta: object(name)}
+	s.must(controllerutil.SetOwnerReference(machine, m, Scheme()))
+	s.must(s.Create(ctx, m))
+	s.until("the missing Secret is told of", func() bool { return s.event("BootstrapSecretNotFound") })
+	s.must(s.Create(ctx, &corev1.Secret{ObjectMeta: object(name), Data: map[string][]byte{"value": []byte("#cloud-config\n")}}))
+	s.until("the machine is provisioned", func() bool {
+		s.must(s.Get(ctx, client.ObjectKeyFromObject(m), m))
+		return m.Status.Ready && m.Spec.ProviderID != ""
+	})
+	s.until("its provisioning is told of", func() bool { return s.event("Provisioned") })
+	s.idle(m)
+	s.must(s.Delete(ctx, m))
+	s.must(s.Delete(ctx, infra))
+	s.until("both are gone", func() bool {
+		return client.IgnoreNotFound(s.Get(ctx, client.ObjectKeyFromObject(m), m)) == nil && s.Get(ctx, client.ObjectKeyFromObject(infra), infra) != nil
+	})
+	if left, err := s.cloud.Leaks(); err != nil || len(left) > 0 {
+		s.t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// event says whether there is one of that reason.
+func (s *managed) event(reason string) bool {
+	s.t.Helper()
+	config := eventsv1.EventList{}
+	scheme := s.Scheme()
+	if !scheme.Recognizes(eventsv1.SchemeGroupVersion.WithKind("Event")) {
+		s.must(eventsv1.AddToScheme(scheme))
+	}
+	s.must(s.List(s.t.Context(), &config))
+	for _, e := range config.Items {
+		if e.Reason == reason {
+			return true
+		}
+	}
+	return false
+}
+
+// idle: several looks at the cloud later nothing has been written.
+func (s *managed) idle(m *infrav1.OutriggerMachine) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	lists := s.metric(`capi_manager_provider_call_seconds_count{operation="list",provider="memory"}`)
+	s.must(s.Get(ctx, client.ObjectKeyFromObject(m), m))
+	version := m.ResourceVersion
+	s.until("three more lists", func() bool {
+		return s.metric(`capi_manager_provider_call_seconds_count{operation="list",provider="memory"}`) >= lists+3
+	})
+	s.must(s.Get(ctx, client.ObjectKeyFromObject(m), m))
+	if m.ResourceVersion != version {
+		s.t.Errorf("an idle machine was written: version %s, then %s", version, m.ResourceVersion)
+	}
+}
+
+// metric answers a value, 0 when there is none.
+func (s *managed) metric(name string) (value float64) {
+	s.t.Helper()
+	response, err := http.Get("http://" + s.metrics + "/metrics")
+	s.must(err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	s.must(err)
+	for _, line := range strings.Split(string(text), "\n") {
+		if rest, ok := strings.CutPrefix(line, name+" "); ok {
+			_, err := fmt.Sscan(rest, &value)
+			s.must(err)
+		}
+	}
+	return value
+}
