@@ -43,7 +43,9 @@ on and writes the image's id to standard output.
 
 It runs the provider's own program, provider-NAME, which is looked for beside
 outrigger and then on PATH. Credentials and settings are those of the
-environment, as for cloud-api-adaptor; after -- they can be given as flags.`,
+environment, as for cloud-api-adaptor; after -- they can be given as flags. What
+is about instances alone, such as an image's id, need not be set. Which formats
+and locations a cloud takes is on its page, docs/providers/NAME.md.`,
 		Example: `  outrigger image import --provider libvirt --name podvm-2.qcow2 bin/podvm/podvm.qcow2
   outrigger image import --provider libvirt --name podvm-2.qcow2 bin/podvm/podvm.qcow2 -- -uri qemu:///system -pool-name default`,
 		Args: cobra.MinimumNArgs(1),

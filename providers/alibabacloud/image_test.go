@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	sim "github.com/outrigger/outrigger/test/cloudsim/alibabacloud"
 )
 
@@ -59,5 +60,18 @@ func TestImportFails(t *testing.T) {
 	}
 	if left := c.Images(); len(left) != 1 { // the one that is always there
 		t.Errorf("images %v", left)
+	}
+}
+
+// TestTheFirstImage: whoever imports it has no id of one to set.
+func TestTheFirstImage(t *testing.T) {
+	m := NewManager()
+	m.Set(config.Values{"alibabacloud-access-key-id": "id", "alibabacloud-secret-access-key": "secret"})
+	p, err := m.NewImporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Teardown(); err != nil {
+		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloud"
 )
@@ -91,4 +92,17 @@ func TestImportRole(t *testing.T) {
 		t.Error(diff)
 	}
 	cloudsim.CheckDoc(t, page, "importing", "```\n"+strings.Join(importing, "\n")+"\n```")
+}
+
+// TestTheFirstImage: whoever imports it has no id of one to set.
+func TestTheFirstImage(t *testing.T) {
+	m := NewManager()
+	m.Set(config.Values{"zone-name": "us-south-1,us-south-2", "api-key": "key"})
+	p, err := m.NewImporter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Teardown(); err != nil {
+		t.Error(err)
+	}
 }
