@@ -101,7 +101,7 @@ the time of the files in the image.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.Output, "output", filepath.Join("bin", "podvm"), "folder for the image")
 	f.StringVar(&opts.Cache, "cache", defaultCache(), "folder for downloaded packages")
-	f.StringSliceVar(&opts.Formats, "format", []string{podvm.FormatInitramfs, podvm.FormatQcow2}, "what to build: "+strings.Join(podvm.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere)")
+	f.StringSliceVar(&opts.Formats, "format", []string{podvm.FormatInitramfs, podvm.FormatQcow2, podvm.FormatDocker}, "what to build: "+strings.Join(podvm.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere, docker for docker load)")
 	f.StringVar(&opts.KernelPackage, "kernel-package", "", "Debian kernel package (default: what linux-image-cloud-amd64 depends on)")
 	f.StringVar(&opts.KernelDeb, "kernel-deb", "", "kernel package file, instead of --kernel-package")
 	f.StringVar(&opts.Binaries, "binaries", "", "folder with the guest's programs, instead of building them")

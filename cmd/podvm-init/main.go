@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command podvm-init is PID 1 of the pod VM, and the program that its kernel
+// Command podvm-init is PID 1 of the pod VM, also of one that is a container
+// ("podvm-init --container"), and the program that its kernel
 // calls to load a module ("podvm-init -q -- NAME").
 package main
 
@@ -13,6 +14,9 @@ import (
 
 func main() {
 	if os.Getpid() == 1 {
+		if guestinit.InContainer(os.Args[1:], os.Getenv) {
+			guestinit.RunInContainer()
+		}
 		guestinit.Run()
 	}
 	if len(os.Args) == 4 && os.Args[1] == "-q" && os.Args[2] == "--" {

@@ -28,11 +28,12 @@ const (
 	FormatVHD       = "vhd"       // podvm.vhd, the same for Azure
 	FormatGCP       = "gcp"       // podvm.tar.gz, the same for Google Cloud
 	FormatOVA       = "ova"       // podvm.ova, the same for vSphere
+	FormatDocker    = "docker"    // podvm.tar, an image for `docker load`
 )
 
 // Formats lists what Options.Formats may hold.
 func Formats() []string {
-	return []string{FormatInitramfs, FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA}
+	return []string{FormatInitramfs, FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA, FormatDocker}
 }
 
 // DefaultCmdline is the kernel command line in the disk image. panic=-1 makes
@@ -114,6 +115,7 @@ func Build(ctx context.Context, opts Options) (*Summary, error) {
 		{"root file system", b.assemble},
 		{"kernel and initramfs", b.writeInitramfs},
 		{"disk", b.writeDisk},
+		{"container image", b.writeContainer},
 		{"manifest", b.writeManifest},
 	}
 	for _, s := range steps {
@@ -174,7 +176,7 @@ func sourceDate() (time.Time, error) {
 func (b *builder) wants(format string) bool { return slices.Contains(b.Formats, format) }
 
 func (b *builder) wantsDisk() bool {
-	return slices.ContainsFunc(b.Formats, func(format string) bool { return format != FormatInitramfs })
+	return slices.ContainsFunc(b.Formats, func(format string) bool { return format != FormatInitramfs && format != FormatDocker })
 }
 
 func (b *builder) assemble(ctx context.Context) error {

@@ -57,7 +57,7 @@ func guestConfig(t *testing.T) (cloudinit.CloudConfigGenerator, *tls.Config) {
 // that the provider copied in, and the agent answers through the forwarder.
 func TestGuestBoots(t *testing.T) {
 	e := dockerd.Start(t)
-	e.ImportGuest(t)
+	e.LoadGuest(t)
 	c := engineConfig(e)
 	c.Image = dockerd.Guest
 	p := mustOpen(t, c)

@@ -184,7 +184,7 @@ func (p *Provider) resources(ctx context.Context, spec provider.InstanceTypeSpec
 	var none container.Resources
 	there, err := p.engine.ImageInspect(ctx, image)
 	if errdefs.IsNotFound(err) {
-		return none, fmt.Errorf("%w: the engine has no image %q: pull it, or bring it in with outrigger image import", provider.ErrNotFound, image)
+		return none, fmt.Errorf("%w: the engine has no image %q: bring it in with docker load or docker pull", provider.ErrNotFound, image)
 	}
 	if err != nil {
 		return none, err

@@ -210,3 +210,20 @@ func TestCalls(t *testing.T) {
 	}
 	count("deletion", 2)
 }
+
+// TestNodeAddress is what containers see of this node.
+func TestNodeAddress(t *testing.T) {
+	e := sim.Start(t, sim.Versions[0])
+	p := mustOpen(t, simConfig(e))
+	if addr, err := p.NodeAddress(t.Context()); err != nil || addr.String() != sim.Gateway {
+		t.Errorf("%v, %v: want the bridge's, %s", addr, err, sim.Gateway)
+	}
+	absent := mustOpen(t, simConfig(e, func(c *Config) { c.Network = "absent" }))
+	if _, err := absent.NodeAddress(t.Context()); !errors.Is(err, provider.ErrNotFound) || !strings.Contains(err.Error(), "DOCKER_NETWORK_NAME") {
+		t.Errorf("no such network: %v", err)
+	}
+	remote := mustOpen(t, simConfig(e, func(c *Config) { c.Host = "tcp://127.0.0.1:2375" }))
+	if addr, err := remote.NodeAddress(t.Context()); err != nil || addr.String() != "127.0.0.1" {
+		t.Errorf("%v, %v: want the address by which this node reaches the engine", addr, err)
+	}
+}

@@ -264,7 +264,7 @@ func (k *call) logs() {
 func (c *container) endpoints() map[string]any {
 	place := map[string]any{"NetworkID": networks[c.network()], "EndpointID": "", "Gateway": "", "IPAddress": "", "IPPrefixLen": 0, "MacAddress": ""}
 	if c.addr.IsValid() {
-		place["EndpointID"], place["Gateway"], place["IPAddress"], place["IPPrefixLen"] = c.id, "172.17.0.1", c.addr.String(), 16
+		place["EndpointID"], place["Gateway"], place["IPAddress"], place["IPPrefixLen"] = c.id, Gateway, c.addr.String(), 16
 	}
 	return map[string]any{"Networks": map[string]any{c.network(): place}}
 }

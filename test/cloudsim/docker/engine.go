@@ -28,6 +28,7 @@ const (
 	Image       = "outrigger/podvm:latest"
 	EndingImage = "ends:latest"
 	Network     = "bridge"
+	Gateway     = "172.17.0.1"
 	Volume      = "/var/lib/pods"
 	CPUs        = 8
 	Memory      = 16 << 30

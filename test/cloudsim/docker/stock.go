@@ -45,5 +45,6 @@ func (k *call) inspectNetwork() {
 		k.fail(http.StatusNotFound, "network %s not found", name)
 		return
 	}
-	k.answer(http.StatusOK, map[string]any{"Name": name, "Id": id, "Driver": "bridge", "Scope": "local"})
+	k.answer(http.StatusOK, map[string]any{"Name": name, "Id": id, "Driver": "bridge", "Scope": "local",
+		"IPAM": map[string]any{"Driver": "default", "Config": []any{map[string]any{"Subnet": "172.17.0.0/16", "Gateway": Gateway}}}})
 }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guestinit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ContainerArg makes this program the first process of a container.
+const ContainerArg = "--container"
+
+// InContainer says whether PID 1 is that of a container. Whoever runs one tells
+// so in the variable "container" (systemd's "Container Interface"); an image can
+// tell so by [ContainerArg].
+func InContainer(args []string, getenv func(string) string) bool {
+	return slices.Contains(args, ContainerArg) || getenv("container") != ""
+}
+
+// RunInContainer is PID 1 of a pod VM that is a container. Mounts, devices,
+// network and name are there, made by whoever runs the container; kernel,
+// modules, sysctls and power are the machine's, and none of its business. It
+// does not return.
+func RunInContainer() {
+	g := &guest{con: &console{w: os.Stdout}, reaper: newReaper()}
+	go g.reaper.run()
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
+	go g.bootContainer()
+	g.con.logf("ending: %s", <-end)
+	os.Exit(0)
+}
+
+func (g *guest) bootContainer() {
+	for _, s := range []step{
+		{"cgroups", false, ownCgroups},
+		{"user-data", true, g.provision},
+		{"services", true, g.startServices},
+	} {
+		if err := s.run(); err != nil && s.required {
+			g.con.logf("FATAL: %s: %v", s.name, err)
+			os.Exit(1)
+		} else if err != nil {
+			g.con.logf("ERROR: %s: %v", s.name, err)
+		}
+	}
+	if g.awaitAgent() {
+		g.con.logf("agent is ready")
+	}
+}
+
+// ownCgroups makes the container's own part of the cgroup tree writable, below
+// which its containers are to be. It refuses to where that part is not a tree of
+// its own: all of the machine's would become writable.
+func ownCgroups() error {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, target := range cgroupMounts(string(data)) {
+		if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+			errs = append(errs, fmt.Errorf("make %s writable: %w", target, err))
+		}
+	}
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+		errs = append(errs, leaveCgroupRoot(), enableControllers())
+	}
+	return errors.Join(errs...)
+}
+
+// cgroupMounts answers where cgroups are mounted whose root is the container's
+// own (proc_pid_mountinfo(5): fields 4 and 5 are root and mount point, the type
+// comes after " - ").
+func cgroupMounts(mountinfo string) []string {
+	var targets []string
+	for line := range strings.Lines(mountinfo) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if len(fields) < 5 || len(kind) == 0 || kind[0] != "cgroup" && kind[0] != "cgroup2" {
+			continue
+		}
+		if fields[3] == "/" {
+			targets = append(targets, fields[4])
+		}
+	}
+	return targets
+}
+
+// leaveCgroupRoot moves all processes into a group below: a cgroup of version 2
+// has either processes or children with controllers.
+func leaveCgroupRoot() error {
+	inner := filepath.Join(cgroupRoot, "podvm")
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		return err
+	}
+	pids, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for pid := range bytes.FieldsSeq(pids) {
+		errs = append(errs, os.WriteFile(filepath.Join(inner, "cgroup.procs"), pid, 0))
+	}
+	return errors.Join(errs...)
+}
