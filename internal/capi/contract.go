@@ -17,6 +17,9 @@ func observed(o object, generation int64) {
 	case InfraMachine:
 		_, status := o.ContractMachine()
 		status.ObservedGeneration = generation
+	case InfraPool:
+		_, status := o.ContractPool()
+		status.ObservedGeneration = generation
 	}
 	all := make([]metav1.Condition, 0, len(o.GetConditions()))
 	for _, c := range o.GetConditions() {

@@ -110,6 +110,9 @@ func (m *machineRun) owners(ctx context.Context) error {
 	}
 	name := infra.GetLabels()[clusterv1.ClusterNameLabel]
 	if machine != nil && err == nil {
+		if err := asPoolMember(ctx, m.Client, machine); err != nil {
+			return err
+		}
 		m.scope.Machine = machine
 		m.scope.ControlPlane = util.IsControlPlaneMachine(machine)
 		m.scope.FailureDomain = machine.Spec.FailureDomain
@@ -224,6 +227,9 @@ func (m *machineRun) infrastructureReady() *waiting {
 	}
 	if !cluster.DeletionTimestamp.IsZero() {
 		return &waiting{reason: clusterv1.DeletingReason, message: fmt.Sprintf("Cluster %s is being deleted: no machine is made for it any more", cluster.Name)}
+	}
+	if !m.scope.Machine.DeletionTimestamp.IsZero() {
+		return &waiting{reason: clusterv1.DeletingReason, message: fmt.Sprintf("Machine %s is being deleted: nothing is made for it any more", m.scope.Machine.Name)}
 	}
 	if m.scope.InfraCluster == nil && cluster.Spec.InfrastructureRef.GroupKind() == m.ClusterKind {
 		return &waiting{reason: clusterv1.WaitingForClusterInfrastructureReadyReason, poll: true,

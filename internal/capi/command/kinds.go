@@ -44,7 +44,7 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 		return closeAll, usageError{err}
 	}
 	closers = append(closers, engine.Close)
-	if err := dockerKinds(engine).add(mgr, s); err != nil {
+	if err := errors.Join(dockerKinds(engine).add(mgr, s), addDockerPools(mgr, s)); err != nil {
 		return closeAll, err
 	}
 	if s.provider == "" {
@@ -82,6 +82,24 @@ func dockerKinds(b *docker.Backend) *family {
 		ClusterKind: infrav1.GroupVersion.WithKind("DockerCluster").GroupKind(),
 	}
 	return f
+}
+
+func addDockerPools(mgr manager.Manager, s *settings) error {
+	if !s.gates["MachinePool"] {
+		return nil
+	}
+	r := &capi.PoolReconciler{
+		Base:        capi.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter},
+		Finalizer:   infrav1.DockerMachinePoolFinalizer,
+		MachineKind: infrav1.GroupVersion.WithKind("DockerMachine"),
+		New:         func() capi.InfraPool { return &infrav1.DockerMachinePool{} },
+		NewMachine: func(pool capi.InfraPool) capi.InfraMachine {
+			template := pool.(*infrav1.DockerMachinePool).Spec.Template.DeepCopy()
+			return &infrav1.DockerMachine{Spec: infrav1.DockerMachineSpec{DockerNodeSpec: *template}}
+		},
+		NewMachines: func() client.ObjectList { return &infrav1.DockerMachineList{} },
+	}
+	return r.Setup(mgr, &infrav1.DockerMachinePoolList{}, &infrav1.DockerMachine{}, capi.Watching{Concurrency: *s.concurrency["dockermachinepool"]})
 }
 
 func outriggerKinds(clusters capi.ClusterBackend, machines capi.MachineBackend, waker *capi.Waker) *family {

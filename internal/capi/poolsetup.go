@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capi
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Setup makes the reconciler a part of the manager; list is an empty one of
+// the kind, machine an empty object of the kind of its machines.
+func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, machine client.Object, w Watching) error {
+	r.Complete()
+	scheme := mgr.GetScheme()
+	gvk, err := apiutil.GVKForObject(r.New(), scheme)
+	if err != nil {
+		return err
+	}
+	ofClusters, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), list, scheme)
+	if err != nil {
+		return err
+	}
+	err = builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter))).
+		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool(gvk.GroupKind())), builder.WithPredicates(specChanges())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())).
+		Watches(machine, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), r.New())).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// ofMachinePool answers the infrastructure that a MachinePool names.
+func ofMachinePool(kind schema.GroupKind) handler.MapFunc {
+	return func(_ context.Context, o client.Object) []reconcile.Request {
+		pool, ok := o.(*clusterv1.MachinePool)
+		if !ok || pool.Spec.Template.Spec.InfrastructureRef.GroupKind() != kind {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: pool.Namespace, Name: pool.Spec.Template.Spec.InfrastructureRef.Name}}}
+	}
+}
