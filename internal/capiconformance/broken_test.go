@@ -5,11 +5,15 @@ package capiconformance_test
 import (
 	"context"
 	"slices"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
@@ -47,6 +51,11 @@ type broken struct {
 	list   func(ctx context.Context, match map[string]string) ([]provider.Instance, error)
 	// deaf says that a creation goes on when its context has ended.
 	deaf bool
+
+	// What a process remembers.
+	marks    map[string]time.Time
+	unpaused bool
+	number   int
 }
 
 func newBroken(w *world) *broken {
@@ -58,7 +67,7 @@ func newBroken(w *world) *broken {
 		write:  func(client.Object, bool, map[string]any) bool { return true },
 		around: func(_ context.Context, _ request, next next) (reconcile.Result, error) { return next() },
 		create: w.cloud.CreateInstance, remove: w.cloud.DeleteInstance, list: w.cloud.ListInstances,
-		deaf: true,
+		deaf: true, number: len(w.all) + 1,
 	}
 	if w.breaks != nil {
 		w.breaks(b)
@@ -136,4 +145,206 @@ func creates(f func(b *broken, ctx context.Context, pod, key string, config clou
 			return f(b, ctx, pod, key, config, spec, create)
 		}
 	}
+}
+
+// raw is the API as others see it: what a breakage does by itself.
+func (b *broken) raw() client.Client { return b.world.memory }
+
+// fetch answers an object, or nil.
+func fetch[T client.Object](b *broken, o T, key client.ObjectKey) (found T) {
+	if b.raw().Get(context.Background(), key, o) == nil {
+		found = o
+	}
+	return found
+}
+
+func (b *broken) machineOf(r request) *infrav1.OutriggerMachine {
+	return fetch(b, &infrav1.OutriggerMachine{}, r.NamespacedName)
+}
+
+func (b *broken) infraClusterOf(r request) *infrav1.OutriggerCluster {
+	return fetch(b, &infrav1.OutriggerCluster{}, r.NamespacedName)
+}
+
+// ownerOf answers the Machine of a machine, clusterOf the Cluster; nil if there
+// is none.
+func (b *broken) ownerOf(r request) *clusterv1.Machine {
+	return fetch(b, &clusterv1.Machine{}, r.NamespacedName)
+}
+
+func (b *broken) clusterOf(o client.Object) *clusterv1.Cluster {
+	return fetch(b, &clusterv1.Cluster{}, client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[clusterv1.ClusterNameLabel]})
+}
+
+func isPaused(o client.Object, c *clusterv1.Cluster) bool {
+	_, annotated := o.GetAnnotations()[clusterv1.PausedAnnotation]
+	return annotated || c != nil && c.Spec.Paused != nil && *c.Spec.Paused
+}
+
+// patch writes into an object what f changes; a deletion is not looked at.
+func (b *broken) patch(o client.Object, f func()) {
+	before := o.DeepCopyObject().(client.Object)
+	f()
+	if data, err := client.MergeFrom(before).Data(o); err == nil && string(data) != "{}" {
+		b.raw().Patch(context.Background(), o, client.MergeFrom(before))
+	}
+}
+
+func (b *broken) patchStatus(o client.Object, f func()) {
+	before := o.DeepCopyObject().(client.Object)
+	f()
+	if data, err := client.MergeFrom(before).Data(o); err == nil && string(data) != "{}" {
+		b.raw().Status().Patch(context.Background(), o, client.MergeFrom(before))
+	}
+}
+
+// since answers for how long something has been so, in this process.
+func (b *broken) since(what string) time.Duration {
+	if b.marks == nil {
+		b.marks = map[string]time.Time{}
+	}
+	at, ok := b.marks[what]
+	if !ok {
+		at = time.Now()
+		b.marks[what] = at
+	}
+	return time.Since(at)
+}
+
+// first says whether it is asked for the first time.
+func (b *broken) first(what string) bool {
+	_, seen := b.marks[what]
+	b.since(what)
+	return !seen
+}
+
+// isFirst says whether an object has the UID that its name had at first: it was
+// not moved.
+func (b *broken) isFirst(o client.Object) bool {
+	w := b.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := kindOf(o) + o.GetNamespace() + "/" + o.GetName()
+	if w.uids[key] == "" {
+		w.uids[key] = o.GetUID()
+	}
+	return w.uids[key] == o.GetUID()
+}
+
+func deleting(o client.Object) bool { return !o.GetDeletionTimestamp().IsZero() }
+
+func done(i infrav1.Initialization) bool { return i.Provisioned != nil && *i.Provisioned }
+
+// ignoring skips reconciliations of machines, or of clusters.
+func ignoringMachine(when func(b *broken, r request, m *infrav1.OutriggerMachine) bool) breakage {
+	return reconciles("OutriggerMachine", func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
+		if m := b.machineOf(r); m != nil && when(b, r, m) {
+			return reconcile.Result{}, nil
+		}
+		return next()
+	})
+}
+
+func ignoringCluster(when func(b *broken, r request, c *infrav1.OutriggerCluster) bool) breakage {
+	return reconciles("OutriggerCluster", func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
+		if c := b.infraClusterOf(r); c != nil && when(b, r, c) {
+			return reconcile.Result{}, nil
+		}
+		return next()
+	})
+}
+
+// afterMachine and afterCluster do something more after a reconciliation.
+func afterMachine(f func(b *broken, r request, m *infrav1.OutriggerMachine)) breakage {
+	return reconciles("OutriggerMachine", func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
+		result, err := next()
+		if m := b.machineOf(r); m != nil {
+			b.isFirst(m)
+			f(b, r, m)
+		}
+		return result, err
+	})
+}
+
+func afterCluster(f func(b *broken, r request, c *infrav1.OutriggerCluster)) breakage {
+	return reconciles("OutriggerCluster", func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
+		result, err := next()
+		if c := b.infraClusterOf(r); c != nil {
+			f(b, r, c)
+		}
+		return result, err
+	})
+}
+
+// unpausedWhile has the reconciler believe that a Cluster is not paused, while
+// it looks at objects of a kind.
+func unpausedWhile(kind string, when func(o client.Object) bool) breakage {
+	return all(
+		reconciles(kind, func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
+			var o client.Object = &infrav1.OutriggerMachine{}
+			if kind == "OutriggerCluster" {
+				o = &infrav1.OutriggerCluster{}
+			}
+			b.unpaused = b.raw().Get(context.Background(), r.NamespacedName, o) == nil && when(o)
+			defer func() { b.unpaused = false }()
+			return next()
+		}),
+		func(b *broken) {
+			seen(func(o client.Object) {
+				if b.unpaused {
+					o.(*clusterv1.Cluster).Spec.Paused = nil
+				}
+			}, "Cluster")(b)
+		})
+}
+
+// misspelt changes a condition on its way, and back when it is read, so that
+// the reconciler itself is content.
+func misspelt(kind, condition string, change func(c map[string]any), back func(c *metav1.Condition)) breakage {
+	return all(
+		writtenStatus(kind, func(_ client.Object, patch map[string]any) bool {
+			eachCondition(patch, condition, change)
+			return true
+		}),
+		seen(func(o client.Object) {
+			c := o.(interface {
+				GetConditions() []metav1.Condition
+				SetConditions([]metav1.Condition)
+			})
+			list := slices.Clone(c.GetConditions())
+			for i := range list {
+				if list[i].Type == condition {
+					back(&list[i])
+				}
+			}
+			c.SetConditions(list)
+		}, kind))
+}
+
+func eachCondition(patch map[string]any, kind string, f func(c map[string]any)) {
+	list, _, _ := unstructured.NestedFieldNoCopy(patch, "status", "conditions")
+	items, _ := list.([]any)
+	for _, item := range items {
+		if c := item.(map[string]any); c["type"] == kind {
+			f(c)
+		}
+	}
+}
+
+// renamed changes providerIDs on their way, and back when they are read.
+func renamed(to func(m client.Object, id string) string) breakage {
+	const kept = "example.com/real-provider-id"
+	return all(
+		written("OutriggerMachine", func(o client.Object, patch map[string]any) bool {
+			if id, ok, _ := unstructured.NestedString(patch, "spec", "providerID"); ok {
+				unstructured.SetNestedField(patch, to(o, id), "spec", "providerID")
+				unstructured.SetNestedField(patch, id, "metadata", "annotations", kept)
+			}
+			return true
+		}),
+		seen(func(o client.Object) {
+			if id := o.GetAnnotations()[kept]; id != "" {
+				o.(*infrav1.OutriggerMachine).Spec.ProviderID = id
+			}
+		}, "OutriggerMachine"))
 }

@@ -238,6 +238,20 @@ func (p *place) wantMetadata(u *unstructured.Unstructured) {
 	}
 }
 
+// wantOwners looks for a moment without an owner: core would give it again.
+func (p *place) wantOwners(h *history) {
+	p.Helper()
+	had := false
+	for _, u := range h.all() {
+		has := len(u.GetOwnerReferences()) > 0
+		if had && !has {
+			p.Errorf("%s has lost its owner: clusterctl move and the garbage collector go by it", named(u))
+			return
+		}
+		had = has
+	}
+}
+
 // untilPaused waits for the condition.
 func (p *place) untilPaused(ctx context.Context, read func() *unstructured.Unstructured, status metav1.ConditionStatus) {
 	p.Helper()

@@ -254,8 +254,11 @@ func checkMachineQuiet(r *run) {
 
 func checkMachineMetadataKept(r *run) {
 	p, name := r.place(), "m-"+unique()
+	h := p.record(p.Objects.Machine)
 	p.provisionedMachine(name, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"))
+	p.settle(p.machineReader(name))
 	p.wantMetadata(p.infra(name))
+	p.wantOwners(h)
 }
 
 func checkMachineOnce(r *run) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -42,10 +43,13 @@ type world struct {
 	cancel  context.CancelFunc
 	process *process
 	all     []*process
+
+	mu   sync.Mutex
+	uids map[string]types.UID // the first of each name
 }
 
 func newWorld(t testing.TB, breaks breakage) *world {
-	w := &world{t: t, breaks: breaks}
+	w := &world{t: t, breaks: breaks, uids: map[string]types.UID{}}
 	cloud, err := fake.New(fake.Options{Boot: func(ctx context.Context, _ fake.BootRequest) ([]netip.Addr, error) {
 		select {
 		case <-time.After(bootTime):
@@ -92,7 +96,7 @@ func (w *world) start() {
 	var cloud provider.Provider = &brokenCloud{Cloud: w.cloud, process: p}
 	domains := map[string]provider.Provider{"a": cloud, "b": cloud}
 	var err error
-	p.backend, err = outrigger.New(outrigger.Options{Name: "fake", Provider: cloud, Domains: domains, Settle: 4 * bootTime, Interval: time.Second, Wake: wake})
+	p.backend, err = outrigger.New(outrigger.Options{Name: "fake", Provider: cloud, Domains: domains, Settle: 4 * bootTime, Interval: 2 * bootTime, Wake: wake})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -133,6 +137,7 @@ func (p *process) run() {
 			p.queue.AddAfter(r, p.pause(result))
 		}
 		p.queue.Done(r)
+		time.Sleep(time.Millisecond) // so that the bubble's time passes also when a mutant writes for ever
 	}
 }
 
