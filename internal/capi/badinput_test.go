@@ -87,6 +87,24 @@ func TestClusterIsDeletedBeforeItsInfrastructureIsReady(t *testing.T) {
 	}
 }
 
+// TestMachineIsDeletedBeforeItIsMade: nothing is made for a Machine that is on
+// its way out, though its infrastructure is not deleted yet.
+func TestMachineIsDeletedBeforeItIsMade(t *testing.T) {
+	s := newStand(t)
+	s.addCluster()
+	s.addMachine("m1")
+	s.until("it waits for bootstrap data", func() bool { return has(s, "m1", clusterv1.WaitingForBootstrapDataReason) })
+	s.bootstrap("m1")
+	s.delete(&clusterv1.Machine{}, "m1")
+	for range 5 {
+		s.reconcileMachine(t.Context(), "m1")
+	}
+	if n := s.cloud.Calls(fake.OpCreate); n != 0 {
+		t.Errorf("%d instances were asked for", n)
+	}
+	s.until("it is gone", s.gone("m1"))
+}
+
 func condition(o interface{ GetConditions() []metav1.Condition }, kind string) *metav1.Condition {
 	for _, c := range o.GetConditions() {
 		if c.Type == kind {

@@ -147,11 +147,15 @@ func (w *poolWorld) want(machines ...string) {
 func (w *poolWorld) settle() (least int) {
 	w.t.Helper()
 	least = len(w.machines())
-	for range 30 {
+	for quiet, before := 0, ""; quiet < 3; {
 		w.reconcile()
 		least = min(least, len(w.machines()))
 		w.core()
 		least = min(least, len(w.machines()))
+		now := fmt.Sprint(w.machines(), w.writes)
+		if quiet++; now != before {
+			quiet, before = 0, now
+		}
 	}
 	return least
 }

@@ -128,6 +128,9 @@ func guarded(patch map[string]any, version string) client.Patch {
 
 // pause says that the object is paused, and leaves all else as it is.
 func (d *draft[T]) pause(ctx context.Context) error {
-	set(d.now, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason, "")
+	setCondition(d.now, metav1.Condition{
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
+		ObservedGeneration: d.now.GetGeneration(),
+	})
 	return d.saveStatus(ctx)
 }
