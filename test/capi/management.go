@@ -86,22 +86,22 @@ spec:
 // failure ends the test.
 func (m *Management) Clusterctl(t testing.TB, args ...string) string {
 	t.Helper()
-	out, err := m.TryClusterctl(args...)
+	out, err := m.TryClusterctl(nil, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-// TryClusterctl answers what clusterctl prints, and as error what it complains
-// about.
-func (m *Management) TryClusterctl(args ...string) (string, error) {
+// TryClusterctl answers what clusterctl prints with these variables added, and
+// as error what it complains about.
+func (m *Management) TryClusterctl(env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(m.repository.programs, "clusterctl"), append([]string{"--config", m.repository.config}, args...)...)
 	// Nothing of the user's: neither overrides nor a look for newer versions.
 	cmd.Env = append(os.Environ(), "HOME="+m.Dir, "XDG_CONFIG_HOME="+m.Dir, "KUBECONFIG="+m.Kubeconfig, "GOPROXY=off", "CLUSTERCTL_DISABLE_VERSIONCHECK=true")
-	cmd.Env = append(cmd.Env, m.repository.Env...)
+	cmd.Env = append(append(cmd.Env, variables...), env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -13,11 +13,8 @@ import (
 
 // Repository is where clusterctl finds providers, a folder for each.
 type Repository struct {
-	// Env are variables of templates and components, name=value.
-	Env []string
-
-	programs, config string
-	providers        []entry
+	programs, config, ours string
+	providers              []entry
 }
 
 type entry struct {
@@ -26,13 +23,14 @@ type entry struct {
 	Type string `json:"type"`
 }
 
-// gates are the features that the tests use.
-var gates = []string{"CLUSTER_TOPOLOGY=true", "EXP_MACHINE_POOL=true"}
+// variables are those of components and templates: the features that the tests
+// use, and the provider that our manager loads.
+var variables = []string{"CLUSTER_TOPOLOGY=true", "EXP_MACHINE_POOL=true", "OUTRIGGER_PROVIDER=fake"}
 
 // NewRepository answers one with core and the kubeadm providers.
 func NewRepository(t testing.TB) *Repository {
 	t.Helper()
-	r := &Repository{programs: Programs(t), config: filepath.Join(t.TempDir(), "clusterctl.yaml"), Env: gates}
+	r := &Repository{programs: Programs(t), config: filepath.Join(t.TempDir(), "clusterctl.yaml")}
 	base := filepath.Join(r.programs, "providers")
 	r.add(t, "cluster-api", "CoreProvider", latest(t, base, "cluster-api", "core-components.yaml"))
 	r.add(t, "kubeadm", "BootstrapProvider", latest(t, base, "bootstrap-kubeadm", "bootstrap-components.yaml"))

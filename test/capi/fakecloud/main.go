@@ -1,12 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fakecloud is the simulated cloud of provider/fake as a process
-// plugin. With a folder (FAKE_DIR) it outlives the managers that use it.
+// plugin. In its folder it outlives the managers that use it.
 package main
 
 import (
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/provider/serve"
 )
 
-func main() { serve.Main("fake", fake.NewManager()) }
+// settings are what a manager is told of the cloud.
+type settings struct {
+	Dir     string        `flag:"fake-dir" env:"FAKE_DIR" required:"true" usage:"folder of the cloud"`
+	Latency time.Duration `flag:"fake-latency" env:"FAKE_LATENCY" usage:"how long every call takes at least"`
+}
+
+// images are what instances are made of. The second has another version of
+// Kubernetes in it.
+var images = []string{"podvm", "node-v1.36.3"}
+
+func open(s settings) (provider.Provider, error) {
+	cloud, err := fake.New(fake.Options{Dir: s.Dir, Latency: s.Latency, Images: images})
+	if err != nil {
+		return nil, err // not the nil *Cloud, which is no nil Provider
+	}
+	return cloud, nil
+}
+
+func main() { serve.Main("fake", config.New("fake", open)) }

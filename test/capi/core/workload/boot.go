@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -14,12 +15,13 @@ import (
 // boot is what user-data asks of a machine.
 type boot struct {
 	// endpoint is the API server's, and with it the name of the cluster.
-	endpoint     string
-	node         string
-	providerID   string
-	version      string
-	initialize   bool
-	controlPlane bool
+	endpoint   string
+	node       string
+	providerID string
+	// version is the one of kubeadm's configuration, kubelet that of the image.
+	version, kubelet string
+	initialize       bool
+	controlPlane     bool
 	// files are those of user-data by path.
 	files map[string]string
 }
@@ -31,13 +33,15 @@ const (
 	joinFile = "/run/kubeadm/kubeadm-join-config.yaml"
 )
 
+var versionOf = regexp.MustCompile(`v\d+\.\d+\.\d+$`)
+
 // readUserData does what cloud-init and kubeadm would with it.
 func readUserData(i *instance, prefix string) (*boot, error) {
 	files, err := writtenFiles(expand(i))
 	if err != nil {
 		return nil, err
 	}
-	b := &boot{node: i.Name, providerID: prefix + i.ID, files: files}
+	b := &boot{node: i.Name, providerID: prefix + i.ID, files: files, kubelet: versionOf.FindString(i.Image)}
 	config, join := files[initFile], files[joinFile]
 	switch {
 	case config != "":

@@ -15,6 +15,9 @@ import (
 type instance struct {
 	ID, Name, State string
 	UserData        string `json:"userData"`
+	// Image ends with the version of Kubernetes that is in it, if it is not the
+	// one that its cluster began with.
+	Image string `json:"image"`
 	// Ready is set when its creation has ended well, Gone when it is deleted.
 	Ready bool `json:"ready"`
 	Gone  bool `json:"gone"`

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -45,7 +46,7 @@ func objectsOf(name string) []client.Object {
 func node(b *boot, version string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: b.node}}
 	n.Spec.ProviderID = b.providerID
-	n.Status.NodeInfo.KubeletVersion = version
+	n.Status.NodeInfo.KubeletVersion = cmp.Or(b.kubelet, version)
 	n.Status.Conditions = nodeConditions(true)
 	if b.controlPlane {
 		const role = "node-role.kubernetes.io/control-plane"
