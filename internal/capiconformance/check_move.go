@@ -23,7 +23,9 @@ type moved struct {
 func (p *place) take(name string) moved {
 	p.Helper()
 	p.pause(true)
-	p.untilQuietAfterPause(name)
+	p.seePause(p.machineReader(name))
+	p.seePause(p.infraCluster)
+	p.settle(p.machineReader(name))
 	m := moved{cluster: &clusterv1.Cluster{}, machine: &clusterv1.Machine{}, infra: p.infra(name), infraCls: p.infraCluster()}
 	p.get(p.Context(), m.cluster, p.cluster)
 	p.get(p.Context(), m.machine, name)
@@ -32,12 +34,6 @@ func (p *place) take(name string) moved {
 		p.leave(o.DeepCopyObject().(client.Object))
 	}
 	return m
-}
-
-func (p *place) untilQuietAfterPause(name string) {
-	p.Helper()
-	p.settle(p.machineReader(name))
-	p.settle(p.infraCluster)
 }
 
 // leave removes one object as clusterctl does: the annotation takes the place of

@@ -51,7 +51,7 @@ func checkClusterDeletePaused(r *run) {
 		r.Skipf("not checked: the InfraCluster has no finalizer that could stay")
 	}
 	p.pause(true)
-	p.while("the pause", func() string { return "" })
+	p.seePause(p.infraCluster)
 	p.deleteInfraCluster()
 	p.wantUntouched("in deletion while the Cluster is paused", p.infraCluster)
 }
@@ -63,7 +63,17 @@ func (r *run) pausedCluster() *place {
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.pause(true)
+	p.seePause(p.infraCluster)
 	return p
+}
+
+// seePause gives a provider time to see a pause: what it does before that is
+// not against the contract. Whether it says so is for other checks.
+func (p *place) seePause(read func() *unstructured.Unstructured) {
+	p.Helper()
+	p.poll(p.Context(), 5*p.Limits.Quiet, func() string {
+		return lacksCondition(read(), clusterv1.PausedCondition, metav1.ConditionTrue)
+	})
 }
 
 func checkMachinePausedBySpec(r *run) {
@@ -103,7 +113,7 @@ func checkMachineResumed(r *run) {
 func checkMachineDeletePaused(r *run) {
 	p, name, _ := r.machine()
 	p.pause(true)
-	p.while("the pause", func() string { return "" })
+	p.seePause(p.machineReader(name))
 	p.deleteInfra(name)
 	p.wantUntouched("in deletion while the Cluster is paused", p.machineReader(name))
 }
@@ -112,7 +122,7 @@ func checkMachinePausedOutside(r *run) {
 	p, name, _ := r.machine()
 	before := len(r.inventory())
 	p.pause(true)
-	p.while("the pause", func() string { return "" })
+	p.seePause(p.machineReader(name))
 	p.deleteInfra(name)
 	p.while("the pause", func() string { return "" })
 	r.wantOutside(before, "after the deletion of a machine that is paused")

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outrigger/outrigger/internal/capiconformance"
+)
+
+func TestWrongUsage(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.yaml")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"":                             "--file",
+		"objects.yaml":                 "unexpected argument",
+		"--no-such-flag":               "--help",
+		"--file x --core maybe":        "play or running",
+		"--file x -o xml":              "text or json",
+		"--file x --run (":             "--run",
+		"--file x --run ^none$":        "matches no check",
+		"--file x --quiet 0s":          "--quiet",
+		"--file " + dir + "/none.yaml": "--file",
+		"--file " + empty:              "no infrastructure of a cluster",
+	} {
+		var out, stderr bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), &out, &stderr); code != exitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q: exit code %d, %q; want %d and %q", args, code, &stderr, exitUsage, want)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"--list", "-o", "json", "--run", "^pause-"}, &out, &out); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, &out)
+	}
+	var rows []jsonCheck
+	if err := json.Unmarshal(out.Bytes(), &rows); err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	for _, check := range capiconformance.Checks() {
+		if strings.HasPrefix(check.Name, "pause-") {
+			want++
+		}
+	}
+	if len(rows) != want || rows[0].Contract == "" {
+		t.Errorf("%d rows, want %d: %+v", len(rows), want, rows)
+	}
+}
