@@ -4,11 +4,9 @@ package azure
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"regexp"
 	"sync/atomic"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
 
 	"github.com/outrigger/outrigger/internal/poll"
+	"github.com/outrigger/outrigger/internal/rest"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -137,16 +136,9 @@ func newTransport(caFile string) (*http.Transport, error) {
 	if caFile == "" {
 		return transport, nil
 	}
-	data, err := os.ReadFile(caFile)
+	pool, err := rest.Roots(caFile)
 	if err != nil {
 		return nil, wrong("azure-ca-file", "%v", err)
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, wrong("azure-ca-file", "%s has no certificate", caFile)
 	}
 	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return transport, nil

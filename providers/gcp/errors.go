@@ -3,16 +3,14 @@
 package gcp
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
 
+	"github.com/outrigger/outrigger/internal/rest"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -160,19 +158,10 @@ func classify(err error) error {
 			class = statusClass(refused.Status)
 		}
 		return fmt.Errorf("%w: %w", class, err)
-	case noReply(err):
+	case rest.NoReply(err):
 		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 	}
 	return err
-}
-
-// noReply says whether nobody has answered: the request may have been carried
-// out.
-func noReply(err error) bool {
-	var network net.Error
-	var request *url.Error
-	return errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // isStatus says whether the cloud has answered with that status.

@@ -58,7 +58,7 @@ func (s *stand) open() (*Provider, error) {
 		return nil, err
 	}
 	p.wait = poll.Pace{First: time.Millisecond, Max: 4 * time.Millisecond}
-	p.api.retry = poll.Pace{First: time.Millisecond, Max: 4 * time.Millisecond}
+	p.api.rest.Pace = poll.Pace{First: time.Millisecond, Max: 4 * time.Millisecond}
 	p.remembered = 80 * time.Millisecond
 	return p, nil
 }

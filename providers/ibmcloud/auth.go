@@ -4,18 +4,16 @@ package ibmcloud
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/IBM/go-sdk-core/v5/core"
 
+	"github.com/outrigger/outrigger/internal/rest"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -24,23 +22,10 @@ const tokenLimit = 30 * time.Second
 
 // transport trusts what the operator trusts.
 func (c Config) transport() (*http.Transport, error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 16
-	if c.CAFile == "" {
-		return transport, nil
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	text, err := os.ReadFile(c.CAFile)
+	transport, err := rest.Transport(c.CAFile)
 	if err != nil {
 		return nil, bad("ibmcloud-ca-file", "%v", err)
 	}
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, bad("ibmcloud-ca-file", "%s has no certificate", c.CAFile)
-	}
-	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return transport, nil
 }
 

@@ -3,16 +3,14 @@
 package ibmcloudpowervs
 
 import (
-	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 
+	"github.com/outrigger/outrigger/internal/rest"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -86,9 +84,9 @@ func classify(err error) error {
 		return err
 	case errors.As(err, &refused):
 		return fmt.Errorf("%w: %w", refused.class(), err)
-	case isTLS(err):
+	case rest.Untrusted(err):
 		return fmt.Errorf("%w: %w: if the certificate is your own, trust it with -powervs-ca-file (POWERVS_CA_FILE)", provider.ErrUnavailable, err)
-	case isUnreachable(err):
+	case rest.NoReply(err):
 		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 	}
 	return err
@@ -105,18 +103,6 @@ func (e *apiError) class() error {
 		return provider.ErrUnavailable
 	}
 	return provider.ErrUnknown
-}
-
-func isTLS(err error) bool {
-	var verification *tls.CertificateVerificationError
-	return errors.As(err, &verification)
-}
-
-// isUnreachable says that there was no whole answer.
-func isUnreachable(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func isStatus(err error, status int) bool {

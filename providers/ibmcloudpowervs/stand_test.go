@@ -50,7 +50,7 @@ func (s *stand) open() (*Provider, error) {
 		return nil, err
 	}
 	p.wait = poll.Pace{First: time.Millisecond, Max: 4 * time.Millisecond}
-	p.api.retry = p.wait
+	p.api.rest.Pace = p.wait
 	return p, nil
 }
 
