@@ -105,7 +105,7 @@ func BenchmarkStartVM(b *testing.B) {
 		b.StartTimer()
 	}
 	slices.Sort(toTunnel)
-	b.ReportMetric(float64(toTunnel[len(toTunnel)/2].Nanoseconds())/1000, "to-tunnel-p50-µs")
+	b.ReportMetric(float64(toTunnel[len(toTunnel)/2].Microseconds())/1000, "to-tunnel-p50-ms")
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")

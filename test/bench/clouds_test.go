@@ -29,7 +29,7 @@ replies. The clouds are simulated and on this machine; for the list their replie
 back. Medians of at most 3 runs (` + "`BenchmarkCloud` in `./providers/*`" + `). The program is the process plugin, its memory
 VmRSS after its first answer.
 
-| provider | calls per create | per delete | list | calls | elapsed | against a plain fetch | program | resident |
+| provider | calls per create | calls per delete | instances in the list | its calls | elapsed | against a plain fetch | program | resident |
 |---|---|---|---|---|---|---|---|---|
 `
 

@@ -40,7 +40,7 @@ const (
 
 var promises = []promise{
 	{pkg: "./internal/adaptor", benchmark: "BenchmarkStartVM", metric: "p50-ms", what: "our share of StartVM, p50", target: "≤ 25 ms", format: unit("ms")},
-	{pkg: "./internal/adaptor", benchmark: "BenchmarkStartVM", metric: "to-tunnel-p50-µs", what: "from the address of a VM to the beginning of its tunnel, p50", format: unit("µs")},
+	{pkg: "./internal/adaptor", benchmark: "BenchmarkStartVM", metric: "to-tunnel-p50-ms", what: "from the address of a VM to the beginning of its tunnel, p50", format: unit("ms")},
 	{pkg: "./internal/relay", benchmark: "BenchmarkCall", metric: "µs-added-p50", what: "relay and forwarder: added to an agent call, p50", target: "≤ 100 µs", format: unit("µs")},
 	{pkg: "./internal/relay", benchmark: "BenchmarkCall", metric: "µs-relay-p50", what: "relay alone: added to a call that goes to the forwarder by TLS, p50", format: unit("µs")},
 	{pkg: "./internal/relay", benchmark: "BenchmarkCall", metric: "calls/s", what: "relay and forwarder: calls", target: "≥ 5000/s", format: unit("/s")},
