@@ -30,7 +30,7 @@ var gr = schema.GroupResource{Group: infrav1.GroupVersion.Group, Resource: "obje
 
 const (
 	allSchedules  = 500
-	someSchedules = 25
+	someSchedules = 15
 )
 
 // TestSchedules drives clusters and machines through random schedules: the
