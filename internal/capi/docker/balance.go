@@ -102,8 +102,16 @@ func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, e
 	if err != nil {
 		return false, err
 	}
-	if found != nil && l.publish && l.hostPort == 0 {
-		l.hostPort = portIn(found.HostConfig.PortBindings) // of an endpoint that was not stored yet
+	if found != nil && going(found.State) {
+		if err := b.remove(ctx, found.ID); err != nil {
+			return false, err
+		}
+		return false, fmt.Errorf("%w: the engine is removing a load balancer", provider.ErrUnavailable)
+	}
+	if l.publish && l.hostPort == 0 { // the endpoint was not stored yet
+		if found, err = b.choosePort(ctx, l, found); err != nil || found == nil {
+			return false, err
+		}
 	}
 	if found != nil && found.Config.Labels[labelSpec] != l.spec() {
 		if done, err := b.ensureImage(ctx, l.image); err != nil || !done {
@@ -120,17 +128,16 @@ func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, e
 	return true, b.startBalancer(ctx, found.ID, found.State, l)
 }
 
-// replaceBalancer makes it anew. When the engine is to choose the port, one is
-// made for which it does, and then the one that keeps it: an engine would choose
-// again with each start.
+// going says whether a container is being removed, or was and could not be:
+// then it has to be removed once more.
+func going(s *container.State) bool {
+	return s.Dead || s.Status == container.StateRemoving || s.Status == container.StateDead
+}
+
+// replaceBalancer makes the load balancer in the place of one that is gone.
 func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, err error) {
 	if done, err := b.ensureImage(ctx, l.image); err != nil || !done {
 		return false, err
-	}
-	if l.publish && l.hostPort == 0 {
-		if l.hostPort, err = b.choosePort(ctx, *l); err != nil {
-			return false, err
-		}
 	}
 	id, err := b.createBalancer(ctx, *l)
 	if err != nil {
@@ -139,23 +146,37 @@ func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, 
 	return true, b.startBalancer(ctx, id, nil, l)
 }
 
-func (b *Backend) choosePort(ctx context.Context, l balancer) (int, error) {
-	id, err := b.createBalancer(ctx, l)
-	if err != nil {
-		return 0, err
+// choosePort has the engine choose the port of a load balancer. The one for
+// which it does is not the one that stays: an engine would choose again with
+// each start. It answers nil while the image is fetched.
+func (b *Backend) choosePort(ctx context.Context, l *balancer, found *container.InspectResponse) (*container.InspectResponse, error) {
+	if found != nil {
+		if l.hostPort = portIn(found.HostConfig.PortBindings); l.hostPort != 0 {
+			return found, nil
+		}
 	}
-	if err := b.startBalancer(ctx, id, nil, &l); err != nil {
-		return 0, err
+	id, state := "", (*container.State)(nil)
+	if found != nil {
+		id, state = found.ID, found.State
+	} else if done, err := b.ensureImage(ctx, l.image); err != nil || !done {
+		return nil, err
+	} else if id, err = b.createBalancer(ctx, *l); err != nil {
+		return nil, err
+	}
+	if err := b.startBalancer(ctx, id, state, l); err != nil {
+		return nil, err
 	}
 	found, err := b.inspect(ctx, id)
-	if err != nil || found == nil {
-		return 0, fmt.Errorf("%w: the load balancer was removed while it was made", provider.ErrUnavailable)
+	if err != nil {
+		return nil, err
 	}
-	port := portIn(found.NetworkSettings.Ports)
-	if port == 0 {
-		return 0, fmt.Errorf("%w: the engine has given the load balancer no port", provider.ErrUnavailable)
+	if found != nil {
+		l.hostPort = portIn(found.NetworkSettings.Ports)
 	}
-	return port, b.remove(ctx, id)
+	if l.hostPort == 0 {
+		return nil, fmt.Errorf("%w: the load balancer was removed while the engine chose a port for it", provider.ErrUnavailable)
+	}
+	return found, nil
 }
 
 // portIn is the host's port of the only one that is published, 0 if there is
@@ -173,7 +194,7 @@ func portIn(ports network.PortMap) int {
 // createBalancer makes the container. It needs no capability at all.
 func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error) {
 	host := &container.HostConfig{
-		NetworkMode: container.NetworkMode(l.net.name), RestartPolicy: restart,
+		NetworkMode: container.NetworkMode(l.net.id), RestartPolicy: restart,
 		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
 		LogConfig: logConfig,
 	}
@@ -206,9 +227,10 @@ var restart = container.RestartPolicy{Name: container.RestartPolicyAlways}
 // logConfig keeps what a container writes from filling the engine's disk.
 var logConfig = container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "4m", "max-file": "2"}}
 
-// endpoint connects a container at an address.
+// endpoint connects a container at an address. Networks are told apart by their
+// ids: names need not be unique.
 func (n *clusterNetwork) endpoint(addr netip.Addr, aliases ...string) *network.NetworkingConfig {
-	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{n.name: {
+	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{n.id: {
 		NetworkID: n.id, IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr}, Aliases: aliases,
 	}}}
 }

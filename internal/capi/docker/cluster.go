@@ -4,6 +4,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -47,7 +48,25 @@ func (b *Backend) EnsureCluster(ctx context.Context, scope *capi.ClusterScope) (
 		return capi.ClusterState{}, fmt.Errorf("%w: %T is no DockerCluster", provider.ErrInvalidArgument, scope.Infra)
 	}
 	state, err := b.ensureCluster(ctx, clusterIdentity(scope.Key, infra), infra.Spec, portOf(scope.Cluster))
-	return state, classify(err)
+	err = classify(err)
+	there := infra.Status.Initialization.Provisioned
+	if there != nil && *there && reasonIs(err, balancerDown...) {
+		return withoutItsBalancer(state, err), nil
+	}
+	return state, err
+}
+
+// balancerDown are the reasons for which a load balancer that there was is not
+// there now, so that the cluster is not healthy. Of an engine that is away
+// nothing is known.
+var balancerDown = []string{ReasonBalancerFails, ReasonPortTaken, ReasonAddressTaken, ReasonNameTaken, ReasonImageMissing, ReasonDiskFull}
+
+func withoutItsBalancer(state capi.ClusterState, err error) capi.ClusterState {
+	var p *problem
+	errors.As(err, &p)
+	state.Reason, state.Message, state.RequeueAfter = p.reason, err.Error(), healing
+	state.Conditions = []metav1.Condition{isFalse(LoadBalancerAvailableCondition, state.Reason, state.Message)}
+	return state
 }
 
 func clusterIdentity(key string, o metav1.Object) identity {

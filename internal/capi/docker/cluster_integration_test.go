@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -102,6 +103,43 @@ func startTimesOf(ctx context.Context, b *Backend, w *world) (map[string]string,
 	return times, err
 }
 
+// TestTwoManagers that do the same at the same time make everything once.
+func TestTwoManagers(t *testing.T) {
+	d := dockerd.StartDaemon(t, dockerd.Options{})
+	importImages(t, d.Engine)
+	w := newWorld("default", "two")
+	var both sync.WaitGroup
+	scopes := []*capi.MachineScope{w.add("cp", true), w.add("worker", false)}
+	for range 2 {
+		c := testConfig(d.Engine)
+		c.AdvertiseHost = "127.0.0.1"
+		b := open(t, c)
+		both.Go(func() {
+			eventually(t, "the cluster", func(ctx context.Context) (bool, string) {
+				state, err := b.EnsureCluster(ctx, &capi.ClusterScope{Cluster: w.cluster, Infra: w.infra.DeepCopy(), Key: w.key()})
+				return err == nil && state.Provisioned, fmt.Sprintf("%+v, %v", state, err)
+			})
+			for _, s := range scopes {
+				eventually(t, "machine "+s.Infra.GetName(), func(ctx context.Context) (bool, string) {
+					state, err := b.EnsureMachine(ctx, s)
+					return err == nil && state.Provisioned, fmt.Sprintf("%+v, %v", state, err)
+				})
+			}
+		})
+	}
+	both.Wait()
+	b := open(t, testConfig(d.Engine))
+	containers, err := b.containers(t.Context(), labelCluster, w.key())
+	if err != nil || len(containers) != 3 {
+		t.Errorf("%d containers, %v", len(containers), err)
+	}
+	networks, err := b.networks(t.Context(), w.key())
+	if err != nil || len(networks) != 1 {
+		t.Errorf("%d networks, %v", len(networks), err)
+	}
+	w.deleteCluster(t, b)
+}
+
 // TestSameNames: clusters of the same name in two namespaces share nothing.
 func TestSameNames(t *testing.T) {
 	d := dockerd.StartDaemon(t, dockerd.Options{})
@@ -136,7 +174,10 @@ func TestBalancerComesBack(t *testing.T) {
 	c.AdvertiseHost = "127.0.0.1" // so that the engine gives it a port of the host
 	b := open(t, c)
 	w := newWorld("default", "lb")
-	w.ensureCluster(t, b)
+	leaveHalfMade(t, b, w)
+	if state := w.ensureCluster(t, b); state.Endpoint.Port == 0 {
+		t.Errorf("endpoint %v", state.Endpoint)
+	}
 	first, second := w.add("cp-1", true), w.add("cp-2", true)
 	w.ensure(t, b, first)
 	answers(t, endpointOf(w), "cp-1")
@@ -178,6 +219,20 @@ func TestBalancerComesBack(t *testing.T) {
 	deleteMachine(t, b, first)
 	for range 4 {
 		answers(t, endpointOf(w), "cp-2")
+	}
+}
+
+// leaveHalfMade leaves what a manager leaves that dies before the engine has
+// chosen a port.
+func leaveHalfMade(t *testing.T, b *Backend, w *world) {
+	t.Helper()
+	id := clusterIdentity(w.key(), w.infra)
+	n, err := b.ensureNetwork(t.Context(), id, "")
+	if err == nil {
+		_, err = b.createBalancer(t.Context(), b.wanted(id, n, w.infra.Spec, defaultPort))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -97,7 +97,7 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"},
 			Labels: with(m.labels(), labelAddress, addr.String(), labelDomain, m.domain)},
 		HostConfig: &container.HostConfig{
-			NetworkMode: container.NetworkMode(n.name), RestartPolicy: restart,
+			NetworkMode: container.NetworkMode(n.id), RestartPolicy: restart,
 			CapAdd: capabilities, SecurityOpt: security,
 			// kubelet sets sysctls; these lists would otherwise hide or protect /proc/sys.
 			MaskedPaths: []string{}, ReadonlyPaths: []string{},

@@ -85,6 +85,24 @@ func TestFaults(t *testing.T) {
 		}
 		w.ensure(t, b, w.add("cp", true))
 		answers(t, endpointOf(w), "cp")
+
+		// Of a cluster that was provisioned the same is an illness.
+		provisioned := true
+		w.infra.Status.Initialization.Provisioned = &provisioned
+		if err := b.remove(t.Context(), balancerOf(t, b, w)); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = net.Listen("tcp4", l.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		state, err := b.EnsureCluster(t.Context(), w.clusterScope())
+		if err != nil || state.Reason != ReasonPortTaken || state.Provisioned {
+			t.Errorf("%+v, %v", state, err)
+		}
+		l.Close()
+		w.ensureCluster(t, b)
+		answers(t, endpointOf(w), "cp")
 		w.deleteCluster(t, b)
 	})
 
@@ -120,7 +138,7 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		theirs, err := d.Client.ContainerCreate(t.Context(), client.ContainerCreateOptions{
-			Config: &container.Config{Image: nodeImage}, HostConfig: &container.HostConfig{NetworkMode: container.NetworkMode(n.name)}, NetworkingConfig: n.endpoint(addr),
+			Config: &container.Config{Image: nodeImage}, HostConfig: &container.HostConfig{NetworkMode: container.NetworkMode(n.id)}, NetworkingConfig: n.endpoint(addr),
 		})
 		if err == nil {
 			_, err = d.Client.ContainerStart(t.Context(), theirs.ID, client.ContainerStartOptions{})

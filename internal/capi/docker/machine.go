@@ -124,10 +124,10 @@ func (b *Backend) advance(ctx context.Context, m machine, c *container.InspectRe
 	switch {
 	case c == nil:
 		return b.create(ctx, m)
+	case going(c.State):
+		return waiting(stepCreate, ReasonContainerRemoved, "the engine is removing the machine's container"), b.remove(ctx, c.ID)
 	case c.State.Status == container.StateCreated:
 		return b.start(ctx, m, c)
-	case c.State.Status == container.StateRemoving:
-		return waiting(stepCreate, ReasonContainerRemoved, "the engine is removing the machine's container"), nil
 	}
 	state := observe(providerPrefix+nameOf(c), c)
 	state.Provisioned = false

@@ -102,11 +102,28 @@ func (b *Backend) ensureNetwork(ctx context.Context, cluster identity, subnet st
 	if err := b.makeNetwork(ctx, cluster, ipam, with(cluster.labels(), labelPinned, "true")); err != nil {
 		return nil, err
 	}
-	found, err = b.network(ctx, cluster.key)
-	if err == nil && found == nil {
-		err = fmt.Errorf("%w: the network was removed while it was made", provider.ErrUnavailable)
+	return b.onlyNetwork(ctx, cluster.key)
+}
+
+// onlyNetwork answers the oldest network, and removes those that another manager
+// has made at the same time: older engines let two have one name.
+func (b *Backend) onlyNetwork(ctx context.Context, cluster string) (*clusterNetwork, error) {
+	list, err := b.networks(ctx, cluster)
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	var only *clusterNetwork
+	for _, n := range list {
+		if only == nil && n.pinned {
+			only = n
+		} else if err := b.removeNetwork(ctx, n); err != nil {
+			return nil, err
+		}
+	}
+	if only == nil {
+		return nil, fmt.Errorf("%w: the network was removed while it was made", provider.ErrUnavailable)
+	}
+	return only, nil
 }
 
 func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted string) (netip.Prefix, error) {
