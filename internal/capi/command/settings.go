@@ -95,12 +95,11 @@ func (s *settings) managerFlags() {
 	f.DurationVar(&s.syncPeriod, "sync-period", 10*time.Minute, "least time after which every object is looked at again though it did not change")
 	f.Float64Var(&s.qps, "kube-api-qps", 100, "requests per second to the API server of the management cluster")
 	f.IntVar(&s.burst, "kube-api-burst", 200, "requests at once beyond --kube-api-qps")
-	f.Func("feature-gates", "`NAME=true|false,…` of Cluster API's feature gates; accepted, without effect", s.setGates)
+	f.Func("feature-gates", "`NAME=true|false,…` of Cluster API's feature gates; MachinePool switches DockerMachinePools (default MachinePool=true)", s.setGates)
 	for _, ignored := range []string{"clustercache-client-qps", "clustercache-client-burst"} {
 		f.Float64(ignored, 0, "accepted, without effect: workload clusters are not connected to")
 	}
-	f.Int("dockermachinepool-concurrency", 10, "accepted, without effect: there is no controller of DockerMachinePools")
-	for _, kind := range []string{"dockercluster", "dockermachine", "outriggercluster", "outriggermachine"} {
+	for _, kind := range []string{"dockercluster", "dockermachine", "dockermachinepool", "outriggercluster", "outriggermachine"} {
 		s.concurrency[kind] = f.Int(kind+"-concurrency", 10, "objects of this kind that are worked on at the same time")
 	}
 }
