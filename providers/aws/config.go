@@ -93,9 +93,12 @@ type timing struct {
 	call time.Duration
 	// stray is how old a volume without an instance must be.
 	stray time.Duration
+	// quota bounds the question to Service Quotas, which networks without a way
+	// to the internet may not reach.
+	quota time.Duration
 }
 
 var usual = timing{
 	settle: 5 * time.Second, token: time.Minute, pause: 200 * time.Millisecond, pauseMax: 3 * time.Second,
-	retryMax: 20 * time.Second, fresh: 5 * time.Minute, call: 60 * time.Second, stray: 10 * time.Minute,
+	retryMax: 20 * time.Second, fresh: 5 * time.Minute, call: 60 * time.Second, stray: 10 * time.Minute, quota: 10 * time.Second,
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
@@ -42,10 +41,6 @@ func vcpuQuota(instanceType string, spot bool) string {
 	return ""
 }
 
-// quotaLimit bounds the question to a service that networks without a way to
-// the internet may not reach.
-const quotaLimit = 10 * time.Second
-
 // vcpus compares the quota of virtual CPUs with what runs: room for one more VM
 // of the standard type is the least.
 func (v *verifier) vcpus(ctx context.Context) {
@@ -54,7 +49,7 @@ func (v *verifier) vcpus(ctx context.Context) {
 	if code == "" {
 		return
 	}
-	asking, cancel := context.WithTimeout(ctx, quotaLimit)
+	asking, cancel := context.WithTimeout(ctx, v.p.timing.quota)
 	defer cancel()
 	out, err := v.s.quota(asking, &servicequotas.GetServiceQuotaInput{ServiceCode: sdk.String("ec2"), QuotaCode: &code})
 	err = classify("verify the quota of virtual CPUs", err)
