@@ -37,8 +37,8 @@ func settings(c *sim.Cloud) Config {
 // quick is a pace for a cloud on this machine.
 func quick() pace {
 	return pace{
-		poll: time.Millisecond, maxPoll: 8 * time.Millisecond, visible: 150 * time.Millisecond, undo: 5 * time.Second,
-		verify: 10 * time.Second, request: 5 * time.Second, retry: time.Millisecond,
+		poll: time.Millisecond, maxPoll: 8 * time.Millisecond, visible: 150 * time.Millisecond, undo: time.Minute,
+		verify: time.Minute, request: time.Minute, retry: time.Millisecond,
 	}
 }
 
