@@ -21,7 +21,7 @@ import (
 // quick is the patience that a simulated cloud needs.
 var quick = timing{
 	settle: 300 * time.Millisecond, token: 2 * time.Second, pause: time.Millisecond, pauseMax: 10 * time.Millisecond,
-	retryMax: 5 * time.Millisecond, fresh: time.Minute, call: time.Minute,
+	retryMax: 5 * time.Millisecond, fresh: time.Minute, call: time.Minute, quota: time.Minute,
 }
 
 // lively are states that last a little.
