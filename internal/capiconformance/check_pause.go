@@ -71,7 +71,7 @@ func (r *run) pausedCluster() *place {
 // not against the contract. Whether it says so is for other checks.
 func (p *place) seePause(read func() *unstructured.Unstructured) {
 	p.Helper()
-	p.poll(p.Context(), 5*p.Limits.Quiet, func() string {
+	p.poll(p.Context(), 10*p.Limits.Quiet, func() string {
 		return lacksCondition(read(), clusterv1.PausedCondition, metav1.ConditionTrue)
 	})
 }

@@ -115,6 +115,11 @@ func (in *installation) await() {
 				return
 			}
 		}
+		select {
+		case <-in.manager.Ended():
+			in.t.Fatal("capi-manager ended; its log follows")
+		default:
+		}
 		if time.Now().After(deadline) {
 			in.t.Fatalf("capi-manager is not ready: %v", err)
 		}
