@@ -79,7 +79,7 @@ func parseIgnition(data []byte) (*Plan, error) {
 		return nil, errors.New("the bootstrap data are not Ignition's JSON") // the reason quotes values
 	}
 	if v := c.Ignition.Version; !strings.HasPrefix(v, "2.") && !strings.HasPrefix(v, "3.") {
-		return nil, fmt.Errorf("Ignition of version %q: known are 2 and 3", v)
+		return nil, fmt.Errorf("this is Ignition of version %q: known are 2 and 3", v)
 	}
 	p := new(Plan)
 	for i, entry := range c.Storage.Directories {
