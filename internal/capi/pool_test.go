@@ -105,13 +105,13 @@ func (w *poolWorld) core() {
 	var list infrav1.DockerMachineList
 	w.must(w.api.List(ctx, &list))
 	for _, m := range list.Items {
-		machine, found := get(w.world, &clusterv1.Machine{}, m.Name)
+		_, found := get(w.world, &clusterv1.Machine{}, m.Name)
 		if !found && len(m.OwnerReferences) > 1 {
 			w.must(client.IgnoreNotFound(w.api.Delete(ctx, &m)))
 			continue
 		}
 		if !found {
-			machine = &clusterv1.Machine{ObjectMeta: meta(m.Name)}
+			machine := &clusterv1.Machine{ObjectMeta: meta(m.Name)}
 			w.create(machine)
 			m.OwnerReferences = append(m.OwnerReferences, *metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine")))
 		}
