@@ -115,6 +115,7 @@ func TestBootstrap(t *testing.T) {
 			return text == nil && err == nil, fmt.Sprintf("%d bytes, %v", len(text), err)
 		})
 	})
+	w.deleteCluster(t, b)
 }
 
 // TestRemoteEngine is one that is reached over the network, with certificates.

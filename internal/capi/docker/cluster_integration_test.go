@@ -220,6 +220,7 @@ func TestBalancerComesBack(t *testing.T) {
 	for range 4 {
 		answers(t, endpointOf(w), "cp-2")
 	}
+	w.deleteCluster(t, b)
 }
 
 // leaveHalfMade leaves what a manager leaves that dies before the engine has
@@ -261,6 +262,7 @@ func TestWithoutBalancer(t *testing.T) {
 	if list, err := b.containers(t.Context(), labelRole, roleLoadBalancer); err != nil || len(list) > 0 {
 		t.Errorf("there are load balancers: %v, %v", list, err)
 	}
+	w.deleteCluster(t, b)
 }
 
 // TestDrift: what happens to a machine's container is seen, and nothing is made
@@ -301,4 +303,5 @@ func TestDrift(t *testing.T) {
 		t.Errorf("in its place there is %v, %v", list, err)
 	}
 	deleteMachine(t, b, s)
+	w.deleteCluster(t, b)
 }
