@@ -5,6 +5,7 @@
 package capi_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/outrigger/outrigger/internal/testns"
@@ -16,6 +17,9 @@ func TestMain(m *testing.M) { testns.Main(m) }
 // TestPeer: what the other tests stand on works without a provider of ours,
 // with the in-memory machines of Cluster API's own test provider.
 func TestPeer(t *testing.T) {
+	if os.Getenv("OUTRIGGER_CAPI_PEER") == "" {
+		t.Skip("the other tests prove the same and more, with our provider; to look for a fault in what they stand on, run: OUTRIGGER_CAPI_PEER=1 go test -tags integration -run TestPeer ./test/capi")
+	}
 	r := capi.NewRepository(t)
 	r.Peer(t)
 	m := capi.Start(t, r)

@@ -279,8 +279,7 @@ func (l *life) upgrade(t *testing.T) {
 	if out := l.m.Clusterctl(t, "upgrade", "plan"); !strings.Contains(out, "v0.1.1") {
 		t.Errorf("the plan does not offer v0.1.1:\n%s", out)
 	}
-	l.m.Manager(capi.Label).Kill()
-	l.m.Clusterctl(t, "upgrade", "apply", "--infrastructure", capi.Name+":v0.1.1")
+	l.m.Upgrade(t, "v0.1.1")
 	l.m.Run(t, capi.Label, l.cloud.Ours(t))
 	l.m.Kubectl(t, "-n", "fleet", "scale", "machinedeployment/work-md-0", "--replicas=1")
 	l.m.AwaitCluster(t, "fleet", "work", "", 1, 1)

@@ -33,6 +33,8 @@ type Management struct {
 	repository *Repository
 	certs      string
 	managers   map[string]*Manager
+	// services are those of the webhooks of what is wired, by its name.
+	services map[string]map[string]any
 }
 
 // controllers are those of kube-controller-manager that count here: collection
@@ -44,7 +46,7 @@ const controllers = "--controllers=garbage-collector-controller,namespace-contro
 // at once.
 func Start(t testing.TB, r *Repository) *Management {
 	t.Helper()
-	m := &Management{repository: r, managers: map[string]*Manager{}}
+	m := &Management{repository: r, managers: map[string]*Manager{}, services: map[string]map[string]any{}}
 	m.ControlPlane = cluster.StartControlPlane(t, cluster.ControlPlaneOptions{ControllerManager: []string{controllers}})
 	m.certs = filepath.Join(m.Dir, "webhooks")
 	m.Serving(t, m.certs)

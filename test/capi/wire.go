@@ -67,10 +67,35 @@ func (m *Management) lead(t testing.TB, item *unstructured.Unstructured, clients
 		if path == "" { // led already
 			continue
 		}
+		m.services[item.GetName()], _, _ = unstructured.NestedMap(c, "clientConfig", "service")
 		c["clientConfig"] = map[string]any{
 			"url":      "https://127.0.0.1:" + port + path,
 			"caBundle": base64.StdEncoding.EncodeToString(m.CA()),
 		}
 	}
 	must(t, m.Client.Update(context.Background(), item), "lead "+item.GetName()+" to its webhook")
+}
+
+// unwire gives the CRDs of a provider their Service back: clusterctl merges its
+// manifests into them, and there may not be both.
+func (m *Management) unwire(t testing.TB, provider string) {
+	t.Helper()
+	var list unstructured.UnstructuredList
+	list.SetGroupVersionKind(wired[0].gvk)
+	must(t, m.Client.List(context.Background(), &list, client.MatchingLabels{providerLabel: provider}), "list CRDs")
+	for _, item := range list.Items {
+		for _, c := range conversion(item.Object) {
+			c["clientConfig"] = map[string]any{"service": m.services[item.GetName()]}
+			must(t, m.Client.Update(context.Background(), &item), "give "+item.GetName()+" its Service back")
+		}
+	}
+}
+
+// Upgrade ends the manager of our provider and installs another version with
+// clusterctl. The manager is then to be run again.
+func (m *Management) Upgrade(t testing.TB, version string) {
+	t.Helper()
+	m.managers[Label].Kill()
+	m.unwire(t, Label)
+	m.Clusterctl(t, "upgrade", "apply", "--infrastructure", Name+":"+version)
 }
