@@ -16,7 +16,7 @@ import (
 const everyPair = "OUTRIGGER_CAPI_MUTANTS"
 
 // sample is how many other checks look at a mutant unless all do.
-const sample = 2
+const sample = 1
 
 func mutants() []mutant {
 	return slices.Concat(crdMutants, clusterMutants, machineMutants, pauseMutants, deleteMutants, moveMutants, restartMutants, templateMutants)
