@@ -181,12 +181,6 @@ func (p *place) tryPatch(ctx context.Context, o client.Object, name string, f fu
 	return p.Client.Patch(ctx, o, client.MergeFrom(before))
 }
 
-func (p *place) patchInfra(name string, changes ...change) {
-	p.Helper()
-	u := empty(p.Objects.Machine.GroupVersionKind())
-	p.patch(u, name, func() { apply(u, changes) })
-}
-
 func (p *place) patchInfraCluster(changes ...change) {
 	p.Helper()
 	u := empty(p.Objects.Cluster.GroupVersionKind())

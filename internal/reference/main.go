@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 
 	"github.com/outrigger/outrigger/internal/adaptor/command"
+	capiconformance "github.com/outrigger/outrigger/internal/capiconformance/command"
 	"github.com/outrigger/outrigger/internal/cli"
 	"github.com/outrigger/outrigger/internal/kubectl"
 	"github.com/outrigger/outrigger/internal/providercheck"
@@ -61,6 +62,10 @@ func write(folder, chart string) error {
 		"kubectl-outrigger.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# kubectl-outrigger\n")
 			cli.WriteCommand(w, kubectl.Command())
+		},
+		"capi-conformance.md": func(w io.Writer) {
+			fmt.Fprint(w, generated, "# capi-conformance\n")
+			cli.WriteCommand(w, capiconformance.Command())
 		},
 		"provider-check.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# provider-check\n")
