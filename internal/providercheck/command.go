@@ -7,35 +7,17 @@ package providercheck
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"regexp"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/provider/conformance"
 )
-
-// Exit codes.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// errFailed has been told by the report.
-var errFailed = errors.New("a check failed")
-
-// usageError is what keeps anything from being checked.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // app is one invocation.
 type app struct {
@@ -64,18 +46,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
-	err := cmd.ExecuteContext(ctx)
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errFailed):
-		return exitFailed
-	}
-	fmt.Fprintln(stderr, "provider-check:", err)
-	if errors.As(err, &usageError{}) {
-		return exitUsage
-	}
-	return exitFailed
+	return checkreport.Exit("provider-check", cmd.ExecuteContext(ctx), stderr)
 }
 
 // Command is the command line, for docs/reference.
@@ -119,7 +90,7 @@ func newCommand(getenv func(string) string) *cobra.Command {
 		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unexpected argument %q: name the provider with --plugin or --endpoint", args[0])
+				return checkreport.Usagef("unexpected argument %q: name the provider with --plugin or --endpoint", args[0])
 			}
 			return nil
 		},
@@ -129,7 +100,7 @@ func newCommand(getenv func(string) string) *cobra.Command {
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return usagef("%w; all flags: provider-check --help", err)
+		return checkreport.Usagef("%w; all flags: provider-check --help", err)
 	})
 	a.bind(cmd)
 	return cmd
@@ -183,45 +154,49 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 		ctx, cancel = context.WithTimeout(ctx, a.timeout)
 		defer cancel()
 	}
-	report, err := a.openReport(stdout)
+	report, err := checkreport.Open(checkreport.Options{Format: a.format, JUnit: a.junit, Stdout: stdout, Stderr: a.stderr})
 	if err != nil {
 		return err
 	}
 	subjects, err := a.open(ctx)
 	if err != nil {
-		return errors.Join(usageError{err}, report.abandon())
+		return errors.Join(checkreport.Usage(err), report.Abandon())
 	}
-	results := conformance.ExecuteWith(ctx, report.options(), checks, subjects.open)
-	return errors.Join(report.end(subjects.name, results), subjects.close())
+	results := conformance.ExecuteWith(ctx, options(report), checks, subjects.open)
+	return errors.Join(report.End(subjects.name, results), subjects.close())
 }
 
 // chosen validates the flags that need no provider.
 func (a *app) chosen() ([]conformance.Check, error) {
-	pattern, err := regexp.Compile(a.only)
 	switch {
-	case err != nil:
-		return nil, usagef("--run: %w", err)
-	case a.format != "text" && a.format != "json":
-		return nil, usagef("-o %q: want text or json", a.format)
+	case a.format != checkreport.Text && a.format != checkreport.JSON:
+		return nil, checkreport.Usagef("-o %q: want text or json", a.format)
 	case a.list && (a.plugin != "" || a.endpoint != ""):
-		return nil, usagef("--list needs no provider: leave out --plugin and --endpoint")
+		return nil, checkreport.Usagef("--list needs no provider: leave out --plugin and --endpoint")
 	case !a.list && (a.plugin == "") == (a.endpoint == ""):
-		return nil, usagef("name the provider with one of --plugin FILE and --endpoint unix:///PATH; see provider-check --help")
+		return nil, checkreport.Usagef("name the provider with one of --plugin FILE and --endpoint unix:///PATH; see provider-check --help")
 	case a.subject.Parallel < 0 || a.subject.Parallel == 1:
-		return nil, usagef("--parallel %d: at least 2, since some checks need two instances", a.subject.Parallel)
+		return nil, checkreport.Usagef("--parallel %d: at least 2, since some checks need two instances", a.subject.Parallel)
 	case a.timeout < 0 || a.subject.Limits.Call < 0 || a.subject.Limits.Settle < 0:
-		return nil, usagef("--timeout, --call-timeout and --settle-timeout must not be negative")
+		return nil, checkreport.Usagef("--timeout, --call-timeout and --settle-timeout must not be negative")
 	case a.subject.Spec.VCPUs < 0 || a.subject.Spec.Memory < 0:
-		return nil, usagef("--vcpus and --memory must not be negative")
+		return nil, checkreport.Usagef("--vcpus and --memory must not be negative")
 	}
-	var checks []conformance.Check
-	for _, check := range conformance.Checks() {
-		if pattern.MatchString(check.Name) {
-			checks = append(checks, check)
-		}
+	return checkreport.Choose("provider-check", a.only, conformance.Checks(), func(c conformance.Check) string { return c.Name })
+}
+
+// options show what runs, and in text each result as it comes.
+func options(r *checkreport.Report) conformance.Options {
+	return conformance.Options{
+		Started: func(check conformance.Check, number, of int) { r.Started(check.Name, number, of) },
+		Ended:   r.Ended,
 	}
-	if len(checks) == 0 {
-		return nil, usagef("--run %q matches no check; provider-check --list has them all", a.only)
+}
+
+func (a *app) writeList(w io.Writer, checks []conformance.Check) error {
+	var rows []checkreport.Check
+	for _, check := range checks {
+		rows = append(rows, checkreport.Check{Name: check.Name, Contract: check.Contract})
 	}
-	return checks, nil
+	return checkreport.WriteList(w, a.format, rows)
 }

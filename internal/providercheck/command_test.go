@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
+	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
@@ -138,7 +139,7 @@ func TestList(t *testing.T) {
 			t.Errorf("line %q of check %s", lines[i], c.Name)
 		}
 	}
-	var rows []jsonCheck
+	var rows []checkreport.Check
 	code, out, _ = check(t, nil, "--list", "-o", "json", "--run", "^power")
 	if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil || len(rows) < 2 || rows[0].Name != "power" {
 		t.Errorf("exit code %d, error %v: %s", code, err, out)
@@ -206,7 +207,7 @@ func TestRed(t *testing.T) {
 		t.Errorf("JUnit %+v, error %v", suites, err)
 	}
 	code, out, stderr = check(t, map[string]string{"MINI_BROKEN": "1"}, append(args, "-o", "json")...)
-	var report jsonReport
+	var report checkreport.Document
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
@@ -256,7 +257,7 @@ func TestNothingChecked(t *testing.T) {
 		{"--endpoint " + socket + " --set mini-dir=x", "whoever started it has configured it"},
 	} {
 		code, out, stderr := check(t, nil, strings.Fields(tc.args)...)
-		if code != exitUsage || out != "" || !strings.Contains(stderr, tc.want) {
+		if code != checkreport.ExitUsage || out != "" || !strings.Contains(stderr, tc.want) {
 			t.Errorf("%s: exit code %d, want 2 and %q, got %q %q", tc.args, code, tc.want, out, stderr)
 		}
 		if strings.Contains(stderr, "hunter2") {

@@ -5,36 +5,18 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"regexp"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/capiconformance"
+	"github.com/outrigger/outrigger/internal/checkreport"
 )
-
-// Exit codes.
-const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// errFailed has been told by the report.
-var errFailed = errors.New("a check failed")
-
-// usageError is what keeps anything from being checked.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // app is one invocation.
 type app struct {
@@ -61,18 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
-	err := cmd.ExecuteContext(ctx)
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errFailed):
-		return exitFailed
-	}
-	fmt.Fprintln(stderr, "capi-conformance:", err)
-	if errors.As(err, &usageError{}) {
-		return exitUsage
-	}
-	return exitFailed
+	return checkreport.Exit("capi-conformance", cmd.ExecuteContext(ctx), stderr)
 }
 
 const long = `capi-conformance makes Clusters and Machines with the infrastructure of a Cluster
@@ -126,7 +97,7 @@ func Command() *cobra.Command {
 		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unexpected argument %q: name the objects with --file", args[0])
+				return checkreport.Usagef("unexpected argument %q: name the objects with --file", args[0])
 			}
 			return nil
 		},
@@ -136,7 +107,7 @@ func Command() *cobra.Command {
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return usagef("%w; all flags: capi-conformance --help", err)
+		return checkreport.Usagef("%w; all flags: capi-conformance --help", err)
 	})
 	a.bind(cmd)
 	return cmd
@@ -185,39 +156,59 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	}
 	subject, err := a.open(ctx)
 	if err != nil {
-		return usageError{err}
+		return checkreport.Usage(err)
 	}
-	report, err := a.openReport(stdout)
+	report, err := checkreport.Open(checkreport.Options{Format: a.format, JUnit: a.junit, Core: a.core, Stdout: stdout, Stderr: a.stderr})
 	if err != nil {
 		return err
 	}
-	results := capiconformance.Execute(ctx, report.options(), checks, subject)
-	return report.end(subject.Objects.Machine.GetKind(), results)
+	if err := a.tellCore(stdout); err != nil {
+		return err
+	}
+	results := capiconformance.Execute(ctx, options(report), checks, subject)
+	return report.End(subject.Objects.Machine.GetKind(), results)
 }
 
 // chosen validates the flags that need no API server.
 func (a *app) chosen() ([]capiconformance.Check, error) {
-	pattern, err := regexp.Compile(a.only)
 	switch {
-	case err != nil:
-		return nil, usagef("--run: %w", err)
-	case a.format != "text" && a.format != "json":
-		return nil, usagef("-o %q: want text or json", a.format)
+	case a.format != checkreport.Text && a.format != checkreport.JSON:
+		return nil, checkreport.Usagef("-o %q: want text or json", a.format)
 	case a.core != "play" && a.core != "running":
-		return nil, usagef("--core %q: want play or running", a.core)
+		return nil, checkreport.Usagef("--core %q: want play or running", a.core)
 	case !a.list && a.file == "":
-		return nil, usagef("name the provider's objects with --file; see capi-conformance --help")
+		return nil, checkreport.Usagef("name the provider's objects with --file; see capi-conformance --help")
 	case a.timeout < 0 || a.limits.Provision <= 0 || a.limits.Delete <= 0 || a.limits.Quiet <= 0:
-		return nil, usagef("--timeout must not be negative; --provision-timeout, --delete-timeout and --quiet must be more than nothing")
+		return nil, checkreport.Usagef("--timeout must not be negative; --provision-timeout, --delete-timeout and --quiet must be more than nothing")
 	}
-	var checks []capiconformance.Check
-	for _, check := range capiconformance.Checks() {
-		if pattern.MatchString(check.Name) {
-			checks = append(checks, check)
-		}
+	return checkreport.Choose("capi-conformance", a.only, capiconformance.Checks(), func(c capiconformance.Check) string { return c.Name })
+}
+
+// options show what runs, and in text each result as it comes.
+func options(r *checkreport.Report) capiconformance.Options {
+	return capiconformance.Options{
+		Started: func(check capiconformance.Check, number, of int) { r.Started(check.Name, number, of) },
+		Ended:   r.Ended,
 	}
-	if len(checks) == 0 {
-		return nil, usagef("--run %q matches no check; capi-conformance --list has them all", a.only)
+}
+
+func (a *app) writeList(w io.Writer, checks []capiconformance.Check) error {
+	var rows []checkreport.Check
+	for _, check := range checks {
+		rows = append(rows, checkreport.Check{Name: check.Name, Contract: check.Contract})
 	}
-	return checks, nil
+	return checkreport.WriteList(w, a.format, rows)
+}
+
+// tellCore says in text how the results came about.
+func (a *app) tellCore(w io.Writer) error {
+	if a.format == checkreport.JSON {
+		return nil
+	}
+	who := "core is played by the kit (--core play)"
+	if a.core == "running" {
+		who = "core runs by itself (--core running)"
+	}
+	_, err := fmt.Fprintln(w, who)
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/internal/capiconformance"
+	"github.com/outrigger/outrigger/internal/checkreport"
 )
 
 func TestWrongUsage(t *testing.T) {
@@ -32,18 +33,18 @@ func TestWrongUsage(t *testing.T) {
 		"--file " + empty:              "no infrastructure of a cluster",
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), &out, &stderr); code != exitUsage || !strings.Contains(stderr.String(), want) {
-			t.Errorf("%q: exit code %d, %q; want %d and %q", args, code, &stderr, exitUsage, want)
+		if code := run(t.Context(), strings.Fields(args), &out, &stderr); code != checkreport.ExitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q: exit code %d, %q; want %d and %q", args, code, &stderr, checkreport.ExitUsage, want)
 		}
 	}
 }
 
 func TestList(t *testing.T) {
 	var out bytes.Buffer
-	if code := run(t.Context(), []string{"--list", "-o", "json", "--run", "^pause-"}, &out, &out); code != exitOK {
+	if code := run(t.Context(), []string{"--list", "-o", "json", "--run", "^pause-"}, &out, &out); code != checkreport.ExitOK {
 		t.Fatalf("exit code %d: %s", code, &out)
 	}
-	var rows []jsonCheck
+	var rows []checkreport.Check
 	if err := json.Unmarshal(out.Bytes(), &rows); err != nil {
 		t.Fatal(err)
 	}

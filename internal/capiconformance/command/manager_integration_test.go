@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/capiconformance"
+	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -210,7 +211,7 @@ func TestManager(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if code := run(t.Context(), []string{"--file", path, "--kubeconfig", in.api.Kubeconfig, "--run", "^crd-", "--quiet", "1s"}, &out, &out); code != exitOK || !strings.Contains(out.String(), "core is played by the kit") {
+	if code := run(t.Context(), []string{"--file", path, "--kubeconfig", in.api.Kubeconfig, "--run", "^crd-", "--quiet", "1s"}, &out, &out); code != checkreport.ExitOK || !strings.Contains(out.String(), "core is played by the kit") {
 		t.Errorf("exit code %d: %s", code, &out)
 	}
 }

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package checkreport is what the command lines of the conformance kits have in
+// common: how results are shown, and which exit code they have.
+package checkreport
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/outrigger/outrigger/provider/conformance"
+)
+
+// Formats of -o.
+const (
+	Text = "text"
+	JSON = "json"
+)
+
+// Options are where results go.
+type Options struct {
+	Format string // Text or JSON
+	JUnit  string // a file for a JUnit report too; empty: none
+	// Core says in JSON who played Cluster API's core; empty: nobody.
+	Core           string
+	Stdout, Stderr io.Writer
+}
+
+// Report takes results as they come.
+type Report struct {
+	Options
+	// live says that stderr is a terminal, where the check at hand is shown.
+	live  bool
+	junit *os.File
+	// err is the first error of writing while checks ran.
+	err error
+}
+
+// Open opens the file before anything runs: a report that cannot be written is
+// found out now, not in an hour.
+func Open(o Options) (*Report, error) {
+	r := &Report{Options: o}
+	if f, ok := o.Stderr.(*os.File); ok {
+		r.live = term.IsTerminal(int(f.Fd()))
+	}
+	if o.JUnit == "" {
+		return r, nil
+	}
+	var err error
+	if r.junit, err = os.Create(o.JUnit); err != nil {
+		return nil, Usagef("--junit: %w", err)
+	}
+	return r, nil
+}
+
+// Abandon removes the report of a run that did not begin.
+func (r *Report) Abandon() error {
+	if r.junit == nil {
+		return nil
+	}
+	return errors.Join(r.junit.Close(), os.Remove(r.junit.Name()))
+}
+
+// Started shows which check runs, where results do not.
+func (r *Report) Started(check string, number, of int) {
+	switch {
+	case r.live:
+		fmt.Fprintf(r.Stderr, "\r\x1b[K[%d/%d] %s", number, of, check)
+	case r.Format == JSON:
+		fmt.Fprintf(r.Stderr, "[%d/%d] %s\n", number, of, check)
+	}
+}
+
+// Ended shows a result, in text.
+func (r *Report) Ended(result conformance.Result) {
+	if r.live {
+		fmt.Fprint(r.Stderr, "\r\x1b[K")
+	}
+	if r.Format != JSON {
+		r.keep(conformance.WriteResult(r.Stdout, result))
+	}
+}
+
+func (r *Report) keep(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// End writes what can be said only now, and answers ErrFailed if a check has
+// failed.
+func (r *Report) End(subject string, results []conformance.Result) error {
+	if r.Format == JSON {
+		r.keep(writeJSON(r.Stdout, r.document(subject, results)))
+	} else {
+		r.keep(writeEnd(r.Stdout, results))
+	}
+	if r.junit != nil {
+		err := errors.Join(conformance.WriteJUnit(r.junit, subject, results), r.junit.Close())
+		if err != nil {
+			r.keep(fmt.Errorf("--junit: %w", err))
+		}
+	}
+	if conformance.Summarize(results).Failed > 0 {
+		return errors.Join(r.err, ErrFailed)
+	}
+	return r.err
+}
+
+func writeEnd(w io.Writer, results []conformance.Result) error {
+	for _, result := range results {
+		for _, what := range result.Left {
+			if _, err := fmt.Fprintf(w, "left behind by %s: %s\n", result.Name, what); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := fmt.Fprintln(w, conformance.Summarize(results))
+	return err
+}
+
+// Document is the report with -o json.
+type Document struct {
+	Provider string  `json:"provider"`
+	Core     string  `json:"core,omitempty"`
+	Passed   int     `json:"passed"`
+	Failed   int     `json:"failed"`
+	Skipped  int     `json:"skipped"`
+	Seconds  float64 `json:"seconds"`
+	Checks   []Check `json:"checks"`
+}
+
+// Check is a check in JSON, with its result if it ran.
+type Check struct {
+	Name     string   `json:"name"`
+	Contract string   `json:"contract"`
+	Status   string   `json:"status,omitempty"`
+	Seconds  float64  `json:"seconds,omitempty"`
+	Messages []string `json:"messages,omitempty"`
+	Left     []string `json:"left,omitempty"`
+}
+
+func (r *Report) document(subject string, results []conformance.Result) Document {
+	s := conformance.Summarize(results)
+	all := Document{Provider: subject, Core: r.Core, Passed: s.Passed, Failed: s.Failed, Skipped: s.Skipped, Seconds: s.Took.Seconds()}
+	for _, r := range results {
+		all.Checks = append(all.Checks, Check{r.Name, r.Contract, string(r.Status), r.Took.Seconds(), r.Messages, r.Left})
+	}
+	return all
+}
+
+func writeJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(value)
+}
+
+// WriteList is --list.
+func WriteList(w io.Writer, format string, checks []Check) error {
+	if format == JSON {
+		return writeJSON(w, checks)
+	}
+	width := 0
+	for _, check := range checks {
+		width = max(width, len(check.Name))
+	}
+	for _, check := range checks {
+		if _, err := fmt.Fprintf(w, "%-*s  %s\n", width, check.Name, check.Contract); err != nil {
+			return err
+		}
+	}
+	return nil
+}
