@@ -136,7 +136,10 @@ func (m *machine) instance() *provider.Instance {
 	if r := m.record; r != nil {
 		i.Name, i.Key, i.Tags, i.Created = r.Name, r.Key, r.Tags, r.Created
 		if !m.on() && len(r.Addrs) > 0 {
-			i.State, i.IPs = provider.StateStopped, r.Addrs
+			i.State = provider.StateStopped
+		}
+		if len(m.addrs) == 0 { // it is off, or its guest has not told any since it started
+			i.IPs = r.Addrs
 		}
 	}
 	if m.on() {
