@@ -11,12 +11,15 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/test/dockerd"
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 // TestRunOnDocker: pods in containers, for a machine without a hypervisor. No
 // container is privileged.
 func TestRunOnDocker(t *testing.T) {
 	c := newCLI(t)
+	// The engine leaves its bridge, which is not outrigger's.
+	t.Cleanup(func() { stand.Run(t, "ip", "link", "delete", "docker0") })
 	e := dockerd.Start(t)
 	e.LoadGuest(t)
 	outside(t)
