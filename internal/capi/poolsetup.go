@@ -33,7 +33,7 @@ func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, mach
 		return err
 	}
 	err = builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter))).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter), ownChanges())).
 		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool(gvk.GroupKind())), builder.WithPredicates(specChanges())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())).
 		Watches(machine, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), r.New())).

@@ -5,8 +5,12 @@ package capi
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,7 +58,7 @@ func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w 
 		return err
 	}
 	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), r.Filter))).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), r.Filter), ownChanges())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster(gvk.GroupKind())), builder.WithPredicates(clusterChanges())).
 		Watches(machine, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(machineChanges()))
 	if w.Waker != nil {
@@ -79,7 +83,7 @@ func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w
 		return err
 	}
 	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter))).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter), ownChanges())).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(gvk)), builder.WithPredicates(specChanges())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges()))
 	if w.Waker != nil {
@@ -156,4 +160,44 @@ func machineChanges() predicate.Predicate {
 		after, _ := is.ContractMachine()
 		return before.ProviderID != after.ProviderID || was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero()
 	}}
+}
+
+// ownChanges leaves out what the controller itself has written into a status:
+// that would have it look again at once, in the middle of the pause after an
+// error, and ask a cloud that refuses again and again. What somebody took out of
+// a status, and looks without any change, are let through.
+func ownChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, ok := e.ObjectOld.(object)
+		is, ok2 := e.ObjectNew.(object)
+		if !ok || !ok2 || was.GetResourceVersion() == is.GetResourceVersion() || lacks(was, is) {
+			return true
+		}
+		return was.GetGeneration() != is.GetGeneration() || was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero() ||
+			!maps.Equal(was.GetLabels(), is.GetLabels()) || !maps.Equal(was.GetAnnotations(), is.GetAnnotations()) ||
+			!slices.Equal(was.GetFinalizers(), is.GetFinalizers()) || !equality.Semantic.DeepEqual(was.GetOwnerReferences(), is.GetOwnerReferences())
+	}}
+}
+
+// lacks says that a status has lost what no controller takes out of it.
+func lacks(was, is object) bool {
+	if initialized(was) && !initialized(is) {
+		return true
+	}
+	return slices.ContainsFunc(was.GetConditions(), func(c metav1.Condition) bool { return condition(is, c.Type) == nil })
+}
+
+func initialized(o object) bool {
+	switch o := o.(type) {
+	case InfraCluster:
+		_, status := o.ContractCluster()
+		return provisioned(status.Initialization)
+	case InfraMachine:
+		_, status := o.ContractMachine()
+		return provisioned(status.Initialization)
+	case InfraPool:
+		_, status := o.ContractPool()
+		return provisioned(status.Initialization)
+	}
+	return false
 }
