@@ -96,7 +96,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 
 func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[string]time.Time) error {
 	cluster, err := clusterNamed(ctx, c.Reader, infra.GetNamespace(), ownerCluster(infra))
-	if err != nil || cluster == nil || left(infra) || external(infra) || paused(cluster, infra) || !infra.GetDeletionTimestamp().IsZero() {
+	if err != nil || cluster == nil || c.foreign(infra) || left(infra) || external(infra) || paused(cluster, infra) || !infra.GetDeletionTimestamp().IsZero() {
 		return err
 	}
 	// First what there is, then who it belongs to: an object is written before

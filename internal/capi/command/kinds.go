@@ -23,6 +23,7 @@ import (
 // family is a pair of kinds with what is behind them.
 type family struct {
 	cluster, machine string // as in the names of flags
+	newClusters      func() client.ObjectList
 	clusters         capi.ClusterReconciler
 	machines         capi.MachineReconciler
 	waker            *capi.Waker
@@ -44,7 +45,8 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 		return closeAll, usageError{err}
 	}
 	closers = append(closers, engine.Close)
-	if err := errors.Join(dockerKinds(engine).add(mgr, s), addDockerPools(mgr, s)); err != nil {
+	containers := dockerKinds(engine)
+	if err := errors.Join(containers.add(mgr, s), addDockerPools(mgr, s), containers.addCollector(mgr, s, engine)); err != nil {
 		return closeAll, err
 	}
 	if s.provider == "" {
@@ -62,14 +64,15 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 		return closeAll, err
 	}
 	closers = append([]func() error{func() error { backend.Close(); return nil }}, closers...)
-	if err := outriggerKinds(backend, backend, waker).add(mgr, s); err != nil {
-		return closeAll, err
-	}
-	return closeAll, addCollector(mgr, s, backend)
+	kinds := outriggerKinds(backend, backend, waker)
+	return closeAll, errors.Join(kinds.add(mgr, s), kinds.addCollector(mgr, s, backend))
 }
 
 func dockerKinds(b *docker.Backend) *family {
-	f := &family{cluster: "dockercluster", machine: "dockermachine"}
+	f := &family{
+		cluster: "dockercluster", machine: "dockermachine",
+		newClusters: func() client.ObjectList { return &infrav1.DockerClusterList{} },
+	}
 	f.clusters = capi.ClusterReconciler{
 		Backend: b, Finalizer: infrav1.DockerClusterFinalizer,
 		New:         func() capi.InfraCluster { return &infrav1.DockerCluster{} },
@@ -103,7 +106,10 @@ func addDockerPools(mgr manager.Manager, s *settings) error {
 }
 
 func outriggerKinds(clusters capi.ClusterBackend, machines capi.MachineBackend, waker *capi.Waker) *family {
-	f := &family{cluster: "outriggercluster", machine: "outriggermachine", waker: waker}
+	f := &family{
+		cluster: "outriggercluster", machine: "outriggermachine", waker: waker,
+		newClusters: func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
+	}
 	f.clusters = capi.ClusterReconciler{
 		Backend: clusters, Finalizer: infrav1.OutriggerClusterFinalizer,
 		New:         func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
@@ -130,7 +136,7 @@ func (f *family) add(mgr manager.Manager, s *settings) error {
 	return f.machines.Setup(mgr, f.clusters.NewMachines(), capi.Watching{Concurrency: *s.concurrency[f.machine], Waker: f.waker})
 }
 
-func addCollector(mgr manager.Manager, s *settings, inventory capi.Inventory) error {
+func (f *family) addCollector(mgr manager.Manager, s *settings, inventory capi.Inventory) error {
 	if s.collect == 0 {
 		return nil
 	}
@@ -138,8 +144,7 @@ func addCollector(mgr manager.Manager, s *settings, inventory capi.Inventory) er
 		Base:      capi.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter},
 		Reader:    mgr.GetAPIReader(),
 		Inventory: inventory, Namespace: s.namespace, Every: s.collect, Grace: s.grace,
-		NewClusters: func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
-		NewMachines: newOutriggerMachines,
+		NewClusters: f.newClusters, NewMachines: f.clusters.NewMachines,
 	})
 }
 

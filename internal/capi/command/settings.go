@@ -111,8 +111,8 @@ func (s *settings) backendFlags(getenv func(string) string) {
 	f.DurationVar(&s.interval, "observe-interval", time.Minute, "how often a cluster's instances are listed, to see those that died")
 	f.DurationVar(&s.createTimeout, "create-timeout", 15*time.Minute, "how long the provider may take to create an instance")
 	f.DurationVar(&s.settle, "settle-after", 30*time.Second, "how long the cloud may take to show a new instance in its lists")
-	f.DurationVar(&s.collect, "collect-period", 5*time.Minute, "time between two looks for instances that lost their machine; 0: they are not looked for")
-	f.DurationVar(&s.grace, "collect-grace", 5*time.Minute, "how long an instance must have been without a machine before it is removed")
+	f.DurationVar(&s.collect, "collect-period", 5*time.Minute, "time between two looks for instances and containers that lost their machine; 0: they are not looked for")
+	f.DurationVar(&s.grace, "collect-grace", 5*time.Minute, "how long an instance or container must have been without a machine before it is removed")
 	s.docker.AddFlags(f, getenv)
 }
 

@@ -115,9 +115,10 @@ func TestClassify(t *testing.T) {
 	}{
 		"driver failed programming external connectivity: Bind for 0.0.0.0:80 failed: port is already allocated": {provider.ErrUnavailable, ReasonPortTaken},
 		"write /var/lib/x: no space left on device":                                                              {provider.ErrCapacity, ReasonDiskFull},
-		"Address already in use":                                    {provider.ErrUnavailable, ReasonAddressTaken},
-		"invalid mount config: bind source path does not exist: /x": {provider.ErrInvalidArgument, ReasonMountMissing},
-		"Pool overlaps with other one on this address space":        {provider.ErrUnavailable, ReasonSubnetTaken},
+		"Address already in use":                                            {provider.ErrUnavailable, ReasonAddressTaken},
+		"invalid mount config: bind source path does not exist: /x":         {provider.ErrInvalidArgument, ReasonMountMissing},
+		"error while removing network: network n id x has active endpoints": {provider.ErrUnavailable, ReasonNetworkInUse},
+		"Pool overlaps with other one on this address space":                {provider.ErrUnavailable, ReasonSubnetTaken},
 		"something else": {provider.ErrUnknown, ""},
 	} {
 		err := classify(fmt.Errorf("outer: %w", errors.New(text)))
@@ -348,5 +349,48 @@ func TestLabelsAreWhole(t *testing.T) {
 	})
 	if list, err := b.containers(t.Context(), labelKey, "key"); err != nil || len(list) > 0 {
 		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// TestInventory: what is a machine's can be listed and removed, the load balancer
+// and what is another cluster's is not listed.
+func TestInventory(t *testing.T) {
+	label := func(key, cluster, role string) string {
+		return fmt.Sprintf(`"Labels": {"infrastructure.outrigger.dev/key": %q, "infrastructure.outrigger.dev/cluster-key": %q, "infrastructure.outrigger.dev/role": %q}`, key, cluster, role)
+	}
+	b, s := scripted(t, func(method, path string) (int, string) {
+		switch path {
+		case "/containers/json":
+			return 200, `[{"Id": "a", "Created": 60, ` + label("k", "c", roleWorker) + `}, {"Id": "lb", ` + label("c", "c", roleLoadBalancer) + `}, {"Id": "b", ` + label("k", "c2", roleWorker) + `}]`
+		case "/containers/a/json":
+			return 200, `{"Id": "a", "Config": {` + label("k", "c", roleWorker) + `}}`
+		case "/volumes":
+			return 200, `{"Volumes": [{"Name": "v", "CreatedAt": "1970-01-01T00:02:00Z", ` + label("k", "c", roleWorker) + `}, {"Name": "w", ` + label("k", "c2", roleWorker) + `}]}`
+		case "/volumes/v":
+			return 409, `{"message": "volume is in use"}`
+		}
+		return 200, `{}`
+	})
+	owned, err := b.Owned(t.Context(), "c")
+	want := []capi.Owned{
+		{ID: "container a", Key: "k", Created: time.Unix(60, 0)},
+		{ID: "volume v", Key: "k", Created: time.Unix(120, 0).UTC()},
+	}
+	if diff := cmp.Diff(want, owned); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if err := b.Remove(t.Context(), "container a"); err != nil {
+		t.Error(err)
+	}
+	if err := b.Remove(t.Context(), "volume v"); !errors.Is(err, provider.ErrUnavailable) {
+		t.Errorf("a volume whose container is being removed: %v", err)
+	}
+	if err := b.Remove(t.Context(), "network n"); !errors.Is(err, provider.ErrInvalidArgument) {
+		t.Errorf("something else: %v", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got := s.calls[len(s.calls)-2:]; !cmp.Equal(got, []string{"DELETE /containers/a", "DELETE /volumes/v"}) {
+		t.Error(got)
 	}
 }

@@ -118,11 +118,22 @@ func (b *Backend) removeVolumes(ctx context.Context, pairs ...string) (int, erro
 			continue
 		}
 		count++
-		if _, err := b.engine.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
-			return count, fmt.Errorf("remove volume %s: %w", v.Name, err)
+		if err := b.removeVolume(ctx, v.Name); err != nil {
+			return count, err
 		}
 	}
 	return count, nil
+}
+
+func (b *Backend) removeVolume(ctx context.Context, name string) error {
+	_, err := b.engine.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
+	switch {
+	case err == nil, errdefs.IsNotFound(err):
+		return nil
+	case errdefs.IsConflict(err): // its container is still being removed
+		return because(ReasonVolumeInUse, provider.ErrUnavailable, "remove volume %s: %w", name, err)
+	}
+	return fmt.Errorf("remove volume %s: %w", name, err)
 }
 
 // entry is a file that is copied into a container; a name that ends with a

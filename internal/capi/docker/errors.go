@@ -26,6 +26,8 @@ const (
 	ReasonNameTaken         = "NameTaken"
 	ReasonSubnetTaken       = "SubnetTaken"
 	ReasonBalancerFails     = "LoadBalancerRestarting"
+	ReasonNetworkInUse      = "NetworkInUse"
+	ReasonVolumeInUse       = "VolumeInUse"
 )
 
 // problem is an error with a class and a reason for conditions.
@@ -56,6 +58,7 @@ var symptoms = []struct {
 	{"no space left", ReasonDiskFull, provider.ErrCapacity, "free space where the engine has its data"},
 	{"bind source path does not exist", ReasonMountMissing, provider.ErrInvalidArgument, "extraMounts names what the engine's host does not have"},
 	{"Pool overlaps", ReasonSubnetTaken, provider.ErrUnavailable, "another network of the engine has that subnet"},
+	{"has active endpoints", ReasonNetworkInUse, provider.ErrUnavailable, "containers that are not the cluster's are connected to it: disconnect them"},
 	{"No such image", ReasonImageMissing, provider.ErrNotFound, "load or pull it"},
 }
 

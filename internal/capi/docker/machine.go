@@ -277,13 +277,7 @@ func (b *Backend) deleteMachine(ctx context.Context, key string) (gone bool, err
 		return false, err
 	}
 	for _, c := range list {
-		if c.Labels[labelRole] == roleControlPlane {
-			// New connections go to the others from now on.
-			if err := b.rebalance(ctx, c.Labels[labelCluster], key); err != nil {
-				return false, err
-			}
-		}
-		if err := b.remove(ctx, c.ID); err != nil {
+		if err := b.removeMachine(ctx, c.ID, c.Labels); err != nil {
 			return false, err
 		}
 	}
@@ -293,4 +287,15 @@ func (b *Backend) deleteMachine(ctx context.Context, key string) (gone bool, err
 	}
 	left, err := b.containers(ctx, labelKey, key)
 	return len(left) == 0 && err == nil, err
+}
+
+// removeMachine removes a machine's container.
+func (b *Backend) removeMachine(ctx context.Context, id string, labels map[string]string) error {
+	if labels[labelRole] == roleControlPlane {
+		// New connections go to the others from now on.
+		if err := b.rebalance(ctx, labels[labelCluster], labels[labelKey]); err != nil {
+			return err
+		}
+	}
+	return b.remove(ctx, id)
 }
