@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/outrigger/outrigger/internal/capiconformance"
@@ -56,5 +57,26 @@ func TestList(t *testing.T) {
 	}
 	if len(rows) != want || rows[0].Contract == "" {
 		t.Errorf("%d rows, want %d: %+v", len(rows), want, rows)
+	}
+}
+
+// TestShellLeavesADaemon: a command may leave a manager in the background, whose
+// output is the command's. It is not waited for.
+func TestShellLeavesADaemon(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	end, err := os.OpenFile(pipe, os.O_RDWR, 0) // its end is that of the daemon
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	out, err := new(app).shell(t.Context(), "--restart-command", "cat <"+pipe+" & echo started")
+	if err != nil || out != "started\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if _, err := new(app).shell(t.Context(), "--restart-command", "echo why >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "why") {
+		t.Errorf("a command that fails: %v", err)
 	}
 }

@@ -5,10 +5,12 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -77,7 +79,8 @@ func (a *app) shell(ctx context.Context, flag, command string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
+	cmd.WaitDelay = time.Second // a manager that it started in the background keeps the output open
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return "", fmt.Errorf("%s: %w: %s", flag, err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.String(), nil
