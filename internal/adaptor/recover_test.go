@@ -279,6 +279,36 @@ func TestSweepDeletesOnlyItsOwnOldInstances(t *testing.T) {
 	s.eventually("the unknown one is deleted", func() bool { return s.keys() == "foreign known neighbour" })
 }
 
+// leftovers shows every instance as being deleted, as clouds show what the
+// deletion of an instance has left.
+type leftovers struct{ *fake.Cloud }
+
+func (l leftovers) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	list, err := l.Cloud.ListInstances(ctx, match)
+	for i := range list {
+		list[i].State = provider.StateDeleting
+	}
+	return list, err
+}
+
+// TestSweepRemovesWhatADeletionHasLeft: it never goes by itself.
+func TestSweepRemovesWhatADeletionHasLeft(t *testing.T) {
+	s := newStand(t, func(s *stand) {
+		s.opts.SweepGrace = 40 * time.Millisecond
+		s.opts.SweepInterval = time.Hour
+		s.opts.Provider = leftovers{s.cloud}
+	})
+	s.run("known")
+	if _, err := s.cloud.CreateInstance(t.Context(), "p", "left", cloudinit.CloudConfig{},
+		provider.InstanceTypeSpec{Tags: map[string]string{provider.TagCluster: "here", provider.TagNode: "node1", provider.TagKey: "left"}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go s.Run(ctx)
+	s.eventually("what is left is deleted", func() bool { return s.keys() == "known" })
+}
+
 func TestWithoutClusterIDNoStrangerIsDeleted(t *testing.T) {
 	s := newStand(t, func(s *stand) {
 		s.opts.ClusterID = ""

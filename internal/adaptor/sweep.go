@@ -125,7 +125,7 @@ func (s *Service) sweepInstances(ctx context.Context) {
 	}
 	seen := strangers{}
 	for _, instance := range instances {
-		if instance.State == provider.StateDeleting || !s.ours(&instance) || s.find(instance.Key) != nil {
+		if !s.ours(&instance) || s.find(instance.Key) != nil {
 			continue
 		}
 		since := s.firstSeen(&instance)
@@ -148,12 +148,15 @@ func (s *Service) ours(instance *provider.Instance) bool {
 	return instance.Key != ""
 }
 
-// firstSeen is when the instance was made, as far as anybody can tell.
+// firstSeen is when the instance was made, as far as anybody can tell. One that
+// is being deleted has the whole grace to go away, however old it is; then it is
+// what a deletion has left, which only another removes.
 func (s *Service) firstSeen(instance *provider.Instance) time.Time {
-	if !instance.Created.IsZero() {
+	deleting := instance.State == provider.StateDeleting
+	if !deleting && !instance.Created.IsZero() {
 		return instance.Created
 	}
-	if created, err := time.Parse(time.RFC3339, instance.Tags[provider.TagCreated]); err == nil {
+	if created, err := time.Parse(time.RFC3339, instance.Tags[provider.TagCreated]); !deleting && err == nil {
 		return created
 	}
 	if since, ok := s.strangers[instance.ID]; ok {

@@ -21,6 +21,10 @@ import (
 // most are over before anybody could look.
 const statusAfter = 5 * time.Second
 
+// repeatAfter is how long what is being deleted may stay in the list until it is
+// deleted again: what a deletion has left is listed so too.
+const repeatAfter = 2 * time.Minute
+
 // fallback is when a PeerPod looks again for the list that it waits for, in
 // case the wake-up was lost with a former settings' list.
 const fallback = 30 * time.Second
@@ -60,8 +64,12 @@ func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcil
 func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud) (bool, reconcile.Result, error) {
 	deleted := r.removals.of(pp.UID)
 	snapshot, began, listErr := c.Latest()
-	if deleted.IsZero() || newer(snapshot, deleted) && len(alive(r.claimed(snapshot, pp))) > 0 {
-		if err := r.deleteAll(ctx, pp, c, snapshot); err != nil {
+	doomed := alive(r.claimed(snapshot, pp))
+	if !deleted.IsZero() && r.now().Sub(deleted) >= repeatAfter {
+		doomed = r.claimed(snapshot, pp)
+	}
+	if deleted.IsZero() || newer(snapshot, deleted) && len(doomed) > 0 {
+		if err := r.deleteAll(ctx, pp, c, snapshot, doomed); err != nil {
 			return false, reconcile.Result{}, err
 		}
 		deleted = r.now()
@@ -106,11 +114,11 @@ func alive(instances []*provider.Instance) []*provider.Instance {
 	return list
 }
 
-// deleteAll deletes the instances made with the PeerPod's key and the one it
-// names, if that is its own.
-func (r *Reconciler) deleteAll(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot) error {
+// deleteAll deletes doomed, which were made with the PeerPod's key, and the
+// instance it names, if that is its own.
+func (r *Reconciler) deleteAll(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot, doomed []*provider.Instance) error {
 	ids := map[string]bool{}
-	for _, instance := range alive(r.claimed(snapshot, pp)) {
+	for _, instance := range doomed {
 		ids[instance.ID] = true
 	}
 	named, err := r.named(ctx, pp, c, snapshot)

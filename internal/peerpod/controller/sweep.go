@@ -111,9 +111,10 @@ func (s *Sweeper) sweep(ctx context.Context, c *cloud.Cloud, all []v1alpha1.Peer
 		return err
 	}
 	claims := claimsOf(all)
-	found := s.compare(c, snapshot, claims)
+	found, leaving := compare(snapshot, claims)
 	s.metrics.sweptAt(c.Name, snapshot.Began, len(snapshot.Instances)-len(found), len(found))
 	s.followUp(ctx, c, snapshot, all)
+	found = append(found, leaving...)
 	if err := s.reachable(ctx, found); err != nil {
 		s.pardon(c.Name)
 		return err
@@ -146,19 +147,22 @@ func claimsOf(all []v1alpha1.PeerPod) map[string]*v1alpha1.PeerPod {
 }
 
 // compare answers the instances that should not be: without a claim, or beside
-// the one that the claim is satisfied with.
-func (s *Sweeper) compare(c *cloud.Cloud, snapshot *cloud.Snapshot, claims map[string]*v1alpha1.PeerPod) []*provider.Instance {
-	var found []*provider.Instance
+// the one that the claim is satisfied with. Those that are leaving without a
+// claim are no mistake, unless they never go: what a deletion has left is listed
+// so too, and only another deletion removes it.
+func compare(snapshot *cloud.Snapshot, claims map[string]*v1alpha1.PeerPod) (found, leaving []*provider.Instance) {
 	for i := range snapshot.Instances {
 		instance := &snapshot.Instances[i]
-		if instance.State == provider.StateDeleting {
-			continue
-		}
-		if pp := claims[instance.Key]; pp == nil || instance.ID != kept(pp, snapshot.OfKey(instance.Key)) {
+		pp := claims[instance.Key]
+		switch {
+		case instance.State == provider.StateDeleting && pp == nil:
+			leaving = append(leaving, instance)
+		case instance.State == provider.StateDeleting: // the PeerPod's own removal looks after it
+		case pp == nil || instance.ID != kept(pp, snapshot.OfKey(instance.Key)):
 			found = append(found, instance)
 		}
 	}
-	return found
+	return found, leaving
 }
 
 // kept answers which instance of its key a PeerPod keeps: the one it names if

@@ -34,6 +34,48 @@ func TestSweepDeletesUnclaimedAfterGrace(t *testing.T) {
 	}
 }
 
+// leftovers shows every instance as being deleted, as clouds show what the
+// deletion of an instance has left.
+type leftovers struct{ *fake.Cloud }
+
+func (l leftovers) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	list, err := l.Cloud.ListInstances(ctx, match)
+	for i := range list {
+		list[i].State = provider.StateDeleting
+	}
+	return list, err
+}
+
+// TestSweepRemovesWhatADeletionHasLeft: it never goes by itself.
+func TestSweepRemovesWhatADeletionHasLeft(t *testing.T) {
+	s := newStand(t, func(c *fake.Cloud) provider.Provider { return leftovers{c} })
+	_, mine := s.run("web", "s1")
+	left := s.create("lost", "s9")
+	s.sweep(time.Hour)
+	s.sweep(4 * time.Minute)
+	s.wantInstances(mine, left)
+	s.sweep(2 * time.Minute)
+	s.wantInstances(mine)
+}
+
+// TestRemoveRepeatsADeletion, whose reply was good and which has left something.
+func TestRemoveRepeatsADeletion(t *testing.T) {
+	s := newStand(t, func(c *fake.Cloud) provider.Provider { return leftovers{c} })
+	pp := s.claim("web", "s1")
+	s.create("web", "s1")
+	s.clock.advance(time.Hour)
+	s.delete(pp)
+	s.clock.advance(time.Hour) // later than any creation could still be under way
+	if _, err := s.reconcile(pp); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitQueued(time.Now().Add(time.Minute))
+	s.clock.advance(repeatAfter)
+	s.settle(pp)
+	s.gone(pp)
+	s.wantInstances()
+}
+
 func TestSweepNeverDeletesYoung(t *testing.T) {
 	s := newStand(t, nil)
 	s.sweep(time.Hour)
