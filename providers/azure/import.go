@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
@@ -118,11 +119,7 @@ func (p *Provider) newImport(source provider.ImageSource, tell func(provider.Ima
 
 // run makes the parts in their order. What one needs is there before it.
 func (i *imageImport) run(ctx context.Context) (string, error) {
-	_, err := i.versions.Get(ctx, i.cfg.ResourceGroup, i.gallery, i.definition, i.version, nil)
-	if err == nil {
-		return "", fmt.Errorf("%w: gallery %s has version %s of %s", provider.ErrAlreadyExists, i.gallery, i.version, i.definition)
-	}
-	if !absent(err) || hopeless(err) {
+	if err := i.free(ctx); err != nil {
 		return "", err
 	}
 	for _, step := range []struct {
@@ -135,23 +132,43 @@ func (i *imageImport) run(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
+	if err := i.free(ctx); err != nil {
+		return "", err // somebody was faster
+	}
 	return i.makeVersion(ctx)
 }
 
-// made remembers how to remove what is about to be made.
+// free says whether the version can still be made.
+func (i *imageImport) free(ctx context.Context) error {
+	_, err := i.versions.Get(ctx, i.cfg.ResourceGroup, i.gallery, i.definition, i.version, nil)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: gallery %s has version %s of %s", provider.ErrAlreadyExists, i.gallery, i.version, i.definition)
+	case absent(err) && !hopeless(err):
+		return nil
+	}
+	return err
+}
+
+// made remembers how to remove what is about to be made. What others have put
+// something into meanwhile stays: it is of use.
 func made[T any](i *imageImport, what string, begin func(context.Context) (*runtime.Poller[T], error)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		poller, err := begin(ctx)
-		if err := finish(ctx, i.tempo.ask, poller, err); err != nil {
+		if err := finish(ctx, i.tempo.ask, poller, err); err != nil && codeOf(err) != "CannotDeleteResource" {
 			return fmt.Errorf("%s is left and must be deleted: %w", what, err)
 		}
 		return nil
 	}
 }
 
+// importUndo is how long the removal of what an import left may take: that of a
+// version takes minutes.
+const importUndo = 5 * time.Minute
+
 // clear removes what is of no use any more: all of it when the import failed.
 func (i *imageImport) clear(ctx context.Context, failed bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), i.tempo.undo)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), importUndo)
 	defer cancel()
 	steps := i.drop
 	if failed {
@@ -267,9 +284,7 @@ const accessSeconds = 6 * 60 * 60
 
 func (i *imageImport) makeVersion(ctx context.Context) (string, error) {
 	group := i.cfg.ResourceGroup
-	i.undo = append(i.undo, made(i, "version "+i.version, func(ctx context.Context) (*runtime.Poller[armcompute.GalleryImageVersionsClientDeleteResponse], error) {
-		return i.versions.BeginDelete(ctx, group, i.gallery, i.definition, i.version, nil)
-	}))
+	i.undo = append(i.undo, i.removeVersion)
 	disk := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", i.cfg.SubscriptionID, group, i.disk)
 	poller, err := i.versions.BeginCreateOrUpdate(ctx, group, i.gallery, i.definition, i.version, armcompute.GalleryImageVersion{
 		Location: &i.cfg.Region, Tags: pointersOf(i.cfg.Tags),
@@ -289,6 +304,31 @@ func (i *imageImport) makeVersion(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("version %s: %w", i.version, err)
 	}
 	return id, nil
+}
+
+// removeVersion removes the version if it is of our disk: another import may have
+// made it while this one uploaded.
+func (i *imageImport) removeVersion(ctx context.Context) error {
+	group := i.cfg.ResourceGroup
+	there, err := i.versions.Get(ctx, group, i.gallery, i.definition, i.version, nil)
+	if absent(err) || err == nil && !i.of(&there.GalleryImageVersion) {
+		return nil
+	}
+	return made(i, "version "+i.version, func(ctx context.Context) (*runtime.Poller[armcompute.GalleryImageVersionsClientDeleteResponse], error) {
+		if err != nil {
+			return nil, err
+		}
+		return i.versions.BeginDelete(ctx, group, i.gallery, i.definition, i.version, nil)
+	})(ctx)
+}
+
+// of says whether a version is made of the disk of this import.
+func (i *imageImport) of(version *armcompute.GalleryImageVersion) bool {
+	p := version.Properties
+	if p == nil || p.StorageProfile == nil || p.StorageProfile.OSDiskImage == nil || p.StorageProfile.OSDiskImage.Source == nil {
+		return false
+	}
+	return strings.HasSuffix(strings.ToLower(deref(p.StorageProfile.OSDiskImage.Source.ID)), "/disks/"+strings.ToLower(i.disk))
 }
 
 func pointersOf(tags map[string]string) map[string]*string {

@@ -170,6 +170,44 @@ func TestAnImportThatIsGivenUp(t *testing.T) {
 	}
 }
 
+// TestTwoImportsOfOneVersion: the slower one removes nothing of the faster one.
+func TestTwoImportsOfOneVersion(t *testing.T) {
+	s := newImportStand(t)
+	source, faster := vhdImage(t), ""
+	_, err := s.ImportImage(t.Context(), source, func(at provider.ImageProgress) {
+		if at.Step != "uploading" || faster != "" {
+			return
+		}
+		var err error
+		if faster, err = s.ImportImage(t.Context(), source, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	if !errors.Is(err, provider.ErrAlreadyExists) || strings.Contains(err.Error(), "is left") {
+		t.Error(err)
+	}
+	if len(s.cloud.ImageContent(faster)) != 3 || len(s.cloud.World.Own()) != 3 {
+		t.Errorf("there are %v", s.cloud.World.Own())
+	}
+}
+
+// TestAVersionOfAnotherDisk is not this import's to remove.
+func TestAVersionOfAnotherDisk(t *testing.T) {
+	s := newImportStand(t)
+	source := vhdImage(t)
+	id, err := s.ImportImage(t.Context(), source, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := s.newImport(source, func(provider.ImageProgress) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.removeVersion(t.Context()); err != nil || len(s.cloud.ImageContent(id)) != 3 {
+		t.Errorf("%v; it is gone", err)
+	}
+}
+
 // TestImportRole writes the role of who imports images.
 func TestImportRole(t *testing.T) {
 	s := newImportStand(t)
