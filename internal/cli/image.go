@@ -82,11 +82,15 @@ func (a *App) importImage(o imageOptions, location string, settings []string) er
 	}
 	args := []string{"--import", location, "--import-name", o.name, "--import-arch", o.arch, "--import-format", o.format}
 	// The program removes what it has made when it is asked to end. Of a
-	// terminal's interrupt it learns by itself, and twice would be too often.
+	// terminal's interrupt, or end, it learns by itself, and twice would be too
+	// often.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(interrupts, syscall.SIGHUP)
+	}
 	defer signal.Stop(interrupts)
 	cmd := exec.CommandContext(ctx, program, append(args, settings...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -28,6 +28,8 @@ type Manager[C any] struct {
 	name  string
 	open  func(C) (provider.Provider, error)
 	relax func(*C)
+	// noImport says that there are no imports.
+	noImport bool
 }
 
 // New answers the manager of a provider whose settings are the tagged fields
@@ -50,6 +52,13 @@ func (m *Manager[C]) ForImport(relax func(*C)) *Manager[C] {
 	return m
 }
 
+// NoImport says that the provider imports no images, so that nobody is asked for
+// settings first. It answers m.
+func (m *Manager[C]) NoImport() *Manager[C] {
+	m.noImport = true
+	return m
+}
+
 // LoadEnv fills from the environment what no flag has set.
 func (m *Manager[C]) LoadEnv() { m.Binder.LoadEnv(os.Getenv) }
 
@@ -63,8 +72,11 @@ func (m *Manager[C]) NewProvider() (provider.Provider, error) {
 }
 
 // NewImporter opens the provider for the import of an image. The provider may
-// make no instances.
+// make no instances. The error is [provider.ErrUnimplemented] after [Manager.NoImport].
 func (m *Manager[C]) NewImporter() (provider.Provider, error) {
+	if m.noImport {
+		return nil, provider.ErrUnimplemented
+	}
 	if m.relax == nil {
 		return m.NewProvider()
 	}
@@ -94,7 +106,11 @@ func (m *Manager[C]) Config() (C, error) {
 }
 
 // Fresh answers another manager with nothing set.
-func (m *Manager[C]) Fresh() Configurable { return New(m.name, m.open).ForImport(m.relax) }
+func (m *Manager[C]) Fresh() Configurable {
+	fresh := New(m.name, m.open).ForImport(m.relax)
+	fresh.noImport = m.noImport
+	return fresh
+}
 
 // Defaults answers C with every default filled in. It panics when the tags
 // are wrong, as [New] does.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/outrigger/outrigger/provider"
@@ -67,16 +68,19 @@ func (c *command) importImage() error {
 	if err := c.image.CheckFile(); err != nil {
 		return fmt.Errorf("--import: %w", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
+	none := fmt.Errorf("%w: provider %s imports no images; how to bring one in is on its page, docs/providers/%[2]s.md", provider.ErrUnimplemented, c.Name)
 	p, err := c.importer(ctx)
+	if errors.Is(err, provider.ErrUnimplemented) {
+		return none
+	}
 	if err != nil {
 		return err
 	}
 	importer, ok := provider.As[provider.ImageImporter](p)
 	if !ok {
-		err := fmt.Errorf("%w: provider %s imports no images; how to bring one in is on its page, docs/providers/%[2]s.md", provider.ErrUnimplemented, c.Name)
-		return errors.Join(err, p.Teardown())
+		return errors.Join(none, p.Teardown())
 	}
 	id, err := importer.ImportImage(ctx, c.image, progressTo(c.Stderr))
 	if err = errors.Join(err, p.Teardown()); err != nil {
@@ -86,10 +90,24 @@ func (c *command) importImage() error {
 	return nil
 }
 
-// progressTo writes a line for each step and for each tenth of one.
+// endings are the signals after which an import removes what it has made: also
+// that of a terminal that is gone, unless nohup said to go on without it.
+func endings() []os.Signal {
+	list := []os.Signal{syscall.SIGTERM, os.Interrupt}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
+}
+
+// progressTo writes a line for each step and for each tenth of one. An upload
+// that was refused may still be read for a moment by who sends it.
 func progressTo(out io.Writer) func(provider.ImageProgress) {
+	var mu sync.Mutex
 	var last string
 	return func(now provider.ImageProgress) {
+		mu.Lock()
+		defer mu.Unlock()
 		line := now.Step
 		if now.Total > 0 {
 			line = fmt.Sprintf("%s: %d %%", now.Step, now.Done*10/now.Total*10)

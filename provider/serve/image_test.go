@@ -4,6 +4,7 @@ package serve_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,6 +74,20 @@ func TestImportOfNoFile(t *testing.T) {
 		code, _, stderr := run(modern(), "--import", location, "--import-name", "podvm")
 		if code == 0 || !strings.Contains(stderr, want) || strings.Contains(stderr, "modern-dir") {
 			t.Errorf("%s: code %d, stderr %q; want %q", location, code, stderr, want)
+		}
+	}
+}
+
+// TestNoImportAsksForNothing: settings would not help.
+func TestNoImportAsksForNothing(t *testing.T) {
+	type needy struct {
+		Region string `flag:"needy-region" required:"true" usage:"region"`
+	}
+	manager := config.New("needy", func(needy) (provider.Provider, error) { return nil, errors.New("opened") }).NoImport()
+	for _, m := range []provider.CloudProvider{manager, manager.Fresh()} {
+		code, _, stderr := run(m, "--import", "oss://bucket/podvm.qcow2", "--import-name", "podvm")
+		if code != 1 || !strings.Contains(stderr, "imports no images") || strings.Contains(stderr, "needy-region") {
+			t.Errorf("code %d, stderr %q", code, stderr)
 		}
 	}
 }

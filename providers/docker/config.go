@@ -37,7 +37,7 @@ type Config struct {
 
 // NewManager answers a manager with nothing set.
 func NewManager() *config.Manager[Config] {
-	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
+	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
 // DefaultConfig is what the flags' defaults are.

@@ -67,7 +67,7 @@ func (a Amount) MarshalText() ([]byte, error) {
 
 // NewManager answers a manager with nothing set.
 func NewManager() *config.Manager[Config] {
-	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
+	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
 // DefaultConfig is what the flags' defaults are.
