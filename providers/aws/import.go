@@ -116,7 +116,10 @@ func (p *Provider) snapshot(ctx context.Context, s *session, source provider.Ima
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
-	started, err := s.blocks.StartSnapshot(ctx, &ebs.StartSnapshotInput{
+	// Nobody knows the id of one whose reply was not waited for.
+	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), importUndo)
+	defer cancel()
+	started, err := s.blocks.StartSnapshot(starting, &ebs.StartSnapshotInput{
 		VolumeSize: sdk.Int64((info.Size() + 1<<30 - 1) >> 30), Description: sdk.String("image " + source.Name),
 		ClientToken: sdk.String(rand.Text()), // the same for each attempt
 		Tags:        p.snapshotTags(source.Name),

@@ -192,12 +192,12 @@ func (p *Provider) list(ctx context.Context, match map[string]string) ([]provide
 		return nil, err
 	}
 	var list []provider.Instance
-	alive := map[string]bool{}
+	alive, keys := map[string]bool{}, map[string]bool{}
 	for _, i := range found {
 		if !provider.HasTags(tagsOf(i.Tags), match) || !ours(&i) || stateName(&i) == types.InstanceStateNameTerminated {
 			continue
 		}
-		alive[id(&i)] = true
+		alive[id(&i)], keys[tagsOf(i.Tags)[provider.TagKey]] = true, true
 		list = append(list, *s.instance(&i))
 	}
 	for _, a := range addresses {
@@ -212,7 +212,8 @@ func (p *Provider) list(ctx context.Context, match map[string]string) ([]provide
 		return nil, err
 	}
 	for _, v := range strays {
-		if provider.HasTags(tagsOf(v.Tags), match) {
+		// One that was taken from an instance that lives may go back there.
+		if tags := tagsOf(v.Tags); provider.HasTags(tags, match) && !keys[tags[provider.TagKey]] {
 			list = append(list, s.strayInstance(v))
 		}
 	}

@@ -55,6 +55,33 @@ func TestVolumesThatOutliveTheirInstance(t *testing.T) {
 	}
 }
 
+// TestVolumesTakenFromALivingInstance are not listed: they may go back there.
+func TestVolumesTakenFromALivingInstance(t *testing.T) {
+	s := newStand(t, lively)
+	p := s.open(t)
+	first := create(t, p, "k")
+	s.LoseVolumes(first.ID)
+	if err := p.DeleteInstance(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	match := map[string]string{provider.TagKey: "k"}
+	strays := func() (n int) {
+		list, err := p.ListInstances(t.Context(), match)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range list {
+			if strings.HasPrefix(i.ID, "vol-") {
+				n++
+			}
+		}
+		return n
+	}
+	until(t, func() bool { return strays() == 1 })
+	create(t, p, "k")
+	until(t, func() bool { return strays() == 0 })
+}
+
 // until asks until it is so.
 func until(t *testing.T, so func() bool) {
 	t.Helper()

@@ -5,9 +5,11 @@ package vsphere
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"path"
 
 	"github.com/vmware/govmomi/nfc"
@@ -35,6 +37,9 @@ func (i *imageImport) upload(ctx context.Context, item nfc.FileItem) error {
 			request.Header.Set("Overwrite", "t")
 		}
 		response, err := (&http.Client{Transport: transport}).Do(request)
+		if failed := (&url.Error{}); errors.As(err, &failed) {
+			failed.URL = item.URL.Host // whoever knows all of it can write the disk
+		}
 		if err != nil {
 			return err
 		}
