@@ -72,9 +72,9 @@ func TestShellLeavesADaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer end.Close()
-	out, err := new(app).shell(t.Context(), "--restart-command", "cat <"+pipe+" & echo started")
-	if err != nil || out != "started\n" {
-		t.Errorf("%q, %v", out, err)
+	_, err = new(app).shell(t.Context(), "--restart-command", "cat <"+pipe+" & echo started")
+	if err != nil {
+		t.Error(err)
 	}
 	if _, err := new(app).shell(t.Context(), "--restart-command", "echo why >&2; exit 3"); err == nil || !strings.Contains(err.Error(), "why") {
 		t.Errorf("a command that fails: %v", err)
