@@ -53,10 +53,8 @@ func (b *Backend) Owned(ctx context.Context, clusterKey string) ([]capi.Owned, e
 		return nil, err
 	}
 	var owned []capi.Owned
-	for _, i := range list {
-		if i.State != provider.StateDeleting {
-			owned = append(owned, capi.Owned{ID: i.ID, Key: i.Key, Created: i.Created})
-		}
+	for _, i := range list { // also those that are being deleted: what that has left is listed so too
+		owned = append(owned, capi.Owned{ID: i.ID, Key: i.Key, Created: i.Created})
 	}
 	return owned, nil
 }
