@@ -97,7 +97,7 @@ func TestConformance(t *testing.T) {
 		}
 		p := reopen()
 		return conformance.Subject{
-			Provider: p, Reopen: reopen, Leaks: f.Leaks,
+			Provider: p, Reopen: reopen, Leaks: f.Leaks, Limits: cloudsim.Limits,
 			ReadUserData: func(ctx context.Context, id string) (string, error) {
 				i, err := p.(*Provider).GetInstance(ctx, id)
 				if err != nil {

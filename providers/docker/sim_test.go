@@ -69,7 +69,7 @@ func TestConformance(t *testing.T) {
 			conformance.Run(t, func(t *testing.T) conformance.Subject {
 				reopen := func() provider.Provider { return mustOpen(t, simConfig(e)) }
 				return conformance.Subject{
-					Provider: reopen(), Reopen: reopen, Leaks: e.Leaks,
+					Provider: reopen(), Reopen: reopen, Leaks: e.Leaks, Limits: cloudsim.Limits,
 					ReadUserData: func(_ context.Context, id string) (string, error) { return e.ReadFile(id, "/media/cidata/user-data") },
 				}
 			})
