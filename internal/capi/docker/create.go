@@ -87,6 +87,11 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 		return "", err
 	}
 	name := m.unique()
+	// One whose container is gone has the journal of a bootstrap whose other half
+	// went with that container.
+	if _, err := b.removeVolumes(ctx, labelKey, m.key); err != nil {
+		return "", err
+	}
 	_, err = b.engine.VolumeCreate(ctx, client.VolumeCreateOptions{Name: name + "-var", Labels: m.labels()})
 	if err != nil {
 		return "", fmt.Errorf("make volume %s-var: %w", name, err)
@@ -117,7 +122,9 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 // mounts are the volume and what is wanted of the host. A path of the host that
 // is missing is an error of the engine's: it makes none up.
 func (m machine) mounts(volume string) []mount.Mount {
-	list := []mount.Mount{{Type: mount.TypeVolume, Source: volume, Target: "/var"}}
+	// The engine makes a volume that is missing, since another manager may have
+	// removed it a moment ago.
+	list := []mount.Mount{{Type: mount.TypeVolume, Source: volume, Target: "/var", VolumeOptions: &mount.VolumeOptions{Labels: m.labels()}}}
 	for _, extra := range m.spec.ExtraMounts {
 		list = append(list, mount.Mount{Type: mount.TypeBind, Source: extra.HostPath, Target: extra.ContainerPath, ReadOnly: extra.ReadOnly})
 	}

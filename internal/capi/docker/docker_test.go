@@ -394,3 +394,36 @@ func TestInventory(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestVolumeOfALostContainer: a container that somebody has removed during its
+// bootstrap takes half of that with it, so the journal in the volume goes too.
+func TestVolumeOfALostContainer(t *testing.T) {
+	b, s := scripted(t, func(method, path string) (int, string) {
+		switch path {
+		case "/containers/json":
+			return 200, `[]`
+		case "/networks":
+			return 200, `[{"Id": "n", "Name": "n", "Labels": {"infrastructure.outrigger.dev/cluster-key": "c", "infrastructure.outrigger.dev/pinned": "true"}, "IPAM": {"Config": [{"Subnet": "10.0.0.0/24", "Gateway": "10.0.0.1"}]}}]`
+		case "/volumes":
+			return 200, `{"Volumes": [{"Name": "old", "Labels": {"infrastructure.outrigger.dev/key": "k"}}]}`
+		case "/containers/create":
+			return 201, `{"Id": "id"}`
+		}
+		return 200, `{}`
+	})
+	infra := &infrav1.DockerMachine{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	if _, err := b.EnsureMachine(t.Context(), &capi.MachineScope{Infra: infra, Key: "k", ClusterKey: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var got []string
+	for _, call := range s.calls {
+		if strings.Contains(call, "volumes/") || strings.HasSuffix(call, "/create") {
+			got = append(got, call)
+		}
+	}
+	if diff := cmp.Diff([]string{"DELETE /volumes/old", "POST /volumes/create", "POST /containers/create"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -49,7 +49,10 @@ type step struct {
 // even that was possible, or that ctx has ended.
 func (a *Agent) Bootstrap(ctx context.Context) (State, error) {
 	seed, data, state, err := a.awaitSeed(ctx)
-	if err != nil || state.Phase == PhaseDone || state.Phase == PhaseFailed {
+	if err == nil && state.Phase == PhaseDone {
+		return state, a.forget() // if it was killed between the two
+	}
+	if err != nil || state.Phase == PhaseFailed {
 		return state, err
 	}
 	plan, err := Parse(data, seed)
@@ -134,7 +137,15 @@ func (a *Agent) run(ctx context.Context, state State, steps []step) (State, erro
 		return state, err
 	}
 	a.Log.Info("bootstrap is done", "steps", len(steps))
-	return state, os.Remove(inDir(a.Root, UserDataFile))
+	return state, a.forget()
+}
+
+// forget removes the bootstrap data: they have secrets.
+func (a *Agent) forget() error {
+	if err := os.Remove(inDir(a.Root, UserDataFile)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func (a *Agent) steps(p *Plan, seed Seed) []step {

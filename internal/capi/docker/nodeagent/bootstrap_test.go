@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,25 @@ func TestBootstrapOnce(t *testing.T) {
 	}
 	if _, err := os.Stat(inDir(m.Root, UserDataFile)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the bootstrap data are still there: %v", err)
+	}
+}
+
+// TestDataOfADoneMachine go also if the agent was killed between its last write
+// into the journal and their removal.
+func TestDataOfADoneMachine(t *testing.T) {
+	m := newMachine(t)
+	m.seed(t, seed, config)
+	for range 2 {
+		if state, err := m.Bootstrap(t.Context()); err != nil || state.Phase != PhaseDone {
+			t.Fatalf("%+v, %v", state, err)
+		}
+		if _, err := os.Stat(inDir(m.Root, UserDataFile)); !errors.Is(err, os.ErrNotExist) {
+			t.Error("the bootstrap data are still there:", err)
+		}
+		m.put(t, Dir+"/"+UserDataFile, config)
+	}
+	if want := []string{"first", "second", "third"}; !slices.Equal(m.ran, want) {
+		t.Errorf("ran %q, want %q", m.ran, want)
 	}
 }
 
