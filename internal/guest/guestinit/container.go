@@ -66,6 +66,13 @@ func ownCgroups() error {
 	if err != nil {
 		return err
 	}
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return err
+	}
+	if !inCgroupRoot(string(self)) {
+		return errors.New("the container shares the machine's cgroup namespace, so that its containers get no cgroups: run it with --cgroupns=private")
+	}
 	var errs []error
 	for _, target := range cgroupMounts(string(data)) {
 		if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
@@ -76,6 +83,19 @@ func ownCgroups() error {
 		errs = append(errs, leaveCgroupRoot(), enableControllers())
 	}
 	return errors.Join(errs...)
+}
+
+// inCgroupRoot says whether the root of the tree that is seen is the container's
+// part of it, and not the machine's, of which version 2 (line 0 of
+// /proc/self/cgroup, cgroups(7)) shows a container in the machine's namespace
+// all.
+func inCgroupRoot(self string) bool {
+	for line := range strings.Lines(self) {
+		if path, found := strings.CutPrefix(strings.TrimSpace(line), "0::"); found {
+			return path == "/"
+		}
+	}
+	return true
 }
 
 // cgroupMounts answers where cgroups are mounted whose root is the container's

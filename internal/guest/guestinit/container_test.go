@@ -30,6 +30,22 @@ func TestInContainer(t *testing.T) {
 	}
 }
 
+// TestInCgroupRoot: a container in the machine's namespace would see all of the
+// machine's tree of version 2 as its own.
+func TestInCgroupRoot(t *testing.T) {
+	for self, want := range map[string]bool{
+		"0::/\n":                                  true,
+		"0::/system.slice/docker-abc.scope\n":     false,
+		"12:memory:/\n1:name=systemd:/\n0::/\n":   true,
+		"12:memory:/docker/abc\n0::/docker/abc\n": false,
+		"12:memory:/docker/abc\n":                 true, // cgroupMounts looks at those
+	} {
+		if got := inCgroupRoot(self); got != want {
+			t.Errorf("%q: %v", self, got)
+		}
+	}
+}
+
 // TestCgroupMounts: a part of the machine's tree that is not the container's own
 // is left read-only.
 func TestCgroupMounts(t *testing.T) {
