@@ -184,9 +184,11 @@ const (
 // Lister lists instances by owner; garbage collection needs it.
 type Lister interface {
 	// ListInstances answers every instance whose tags include all of match,
-	// in any state in which it still costs money. It MUST NOT show instances
-	// of others. Pagination is the provider's affair. An empty match, nil or
-	// without pairs, is ErrInvalidArgument: nobody may ask for other people's
+	// in any state in which it still costs money. What is left of one, such as
+	// a disk, is shown as an instance that is being deleted: callers delete
+	// again what stays in that state. It MUST NOT show instances of others.
+	// Pagination is the provider's affair. An empty match, nil or without
+	// pairs, is ErrInvalidArgument: nobody may ask for other people's
 	// instances. A match that nothing has gives an empty list. Where the cloud
 	// is eventually consistent a list MAY lag behind.
 	//
