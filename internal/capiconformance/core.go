@@ -38,6 +38,14 @@ func (p *place) each(ctx context.Context, list client.ObjectList, f func(client.
 	})
 }
 
+func listOf(kind *unstructured.Unstructured) client.ObjectList {
+	list := &unstructured.UnstructuredList{}
+	gvk := kind.GroupVersionKind()
+	gvk.Kind += "List"
+	list.SetGroupVersionKind(gvk)
+	return list
+}
+
 func (p *place) playCluster(ctx context.Context, cluster *clusterv1.Cluster) {
 	infra := empty(p.Objects.Cluster.GroupVersionKind())
 	there := p.Client.Get(ctx, p.key(p.cluster), infra) == nil

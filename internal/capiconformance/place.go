@@ -9,8 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -375,20 +377,20 @@ func unheld(o client.Object) {
 
 // remove deletes all objects of a kind and says which are still there.
 func (p *place) remove(ctx context.Context, kind *unstructured.Unstructured) string {
+	list := listOf(kind)
+	switch err := p.Client.List(ctx, list, client.InNamespace(p.namespace)); {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return "" // of a kind that is not defined there is nothing
+	case err != nil:
+		return fmt.Sprintf("any %s, which cannot be listed: %v", kind.GetKind(), err)
+	}
 	var still []string
-	p.each(ctx, listOf(kind), func(o client.Object) {
-		still = append(still, named(o))
-		if o.GetDeletionTimestamp().IsZero() {
-			p.Client.Delete(ctx, o)
+	meta.EachListItem(list, func(o runtime.Object) error {
+		still = append(still, named(o.(client.Object)))
+		if o.(client.Object).GetDeletionTimestamp().IsZero() {
+			p.Client.Delete(ctx, o.(client.Object))
 		}
+		return nil
 	})
 	return strings.Join(still, ", ")
-}
-
-func listOf(kind *unstructured.Unstructured) client.ObjectList {
-	list := &unstructured.UnstructuredList{}
-	gvk := kind.GroupVersionKind()
-	gvk.Kind += "List"
-	list.SetGroupVersionKind(gvk)
-	return list
 }

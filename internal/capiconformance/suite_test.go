@@ -3,9 +3,15 @@
 package capiconformance_test
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/outrigger/outrigger/internal/capiconformance"
 	"github.com/outrigger/outrigger/provider/conformance"
@@ -67,4 +73,28 @@ func TestOurs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnseenIsLeft: what cannot be listed when a check ends is not taken for
+// deleted.
+func TestUnseenIsLeft(t *testing.T) {
+	hooks() // outside of the bubble
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		defer w.end()
+		subject := w.subject()
+		subject.Client = interceptor.NewClient(w.memory, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if list.GetObjectKind().GroupVersionKind().Kind == "OutriggerMachineList" {
+					return errors.New("no answer")
+				}
+				return c.List(ctx, list, options...)
+			},
+		})
+		check := capiconformance.Checks()[slices.IndexFunc(capiconformance.Checks(), func(c capiconformance.Check) bool { return c.Name == "machine-finalizer" })]
+		result := capiconformance.Execute(t.Context(), capiconformance.Options{}, []capiconformance.Check{check}, subject)[0]
+		if result.Status != conformance.Passed || len(result.Left) == 0 || !strings.Contains(result.Left[0], "no answer") {
+			t.Errorf("%s: %q; left %q", result.Status, result.Messages, result.Left)
+		}
+	})
 }
