@@ -56,10 +56,10 @@ func configure(t *testing.T, image v1.Image) v1.Image {
 }
 
 // enlarge adds a layer of random bytes in one file, /large.
-func enlarge(t *testing.T, image v1.Image) v1.Image {
+func enlarge(t *testing.T, image v1.Image, bytesMore int64) v1.Image {
 	t.Helper()
 	var layer bytes.Buffer
-	if err := writeTar(&layer, "large", io.LimitReader(rand.Reader, largeSize), largeSize); err != nil {
+	if err := writeTar(&layer, "large", io.LimitReader(rand.Reader, bytesMore), bytesMore); err != nil {
 		t.Fatal(err)
 	}
 	image, err := mutate.AppendLayers(image, static.NewLayer(layer.Bytes(), types.OCIUncompressedLayer))
@@ -88,7 +88,7 @@ func pushAll(t *testing.T, at string) images {
 	return images{
 		tools:      push(t, at+"/tools:1", tools),
 		configured: push(t, at+"/configured:1", configure(t, tools)),
-		large:      push(t, at+"/large:1", enlarge(t, tools)),
+		large:      push(t, at+"/large:1", enlarge(t, tools, largeSize)),
 	}
 }
 
