@@ -43,7 +43,10 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 	if len(same) > 0 {
 		return "", fmt.Errorf("import image: %w: %s is called %s", provider.ErrAlreadyExists, dara.StringValue(same[0].ImageId), source.Name)
 	}
-	response, err := call(ctx, p.api, "ecs:ImportImage", p.api.ecs().ImportImageWithContext, request)
+	// Nobody knows the id of an image whose reply was not waited for.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.pace.undo)
+	defer cancel()
+	response, err := call(asking, p.api, "ecs:ImportImage", p.api.ecs().ImportImageWithContext, request)
 	if err != nil {
 		return "", fmt.Errorf("import image %s: %w", source.Location, err)
 	}

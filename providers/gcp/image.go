@@ -41,7 +41,10 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 		return "", fmt.Errorf("import image: %w", err)
 	}
 	var op operation
-	err = p.api.send(ctx, http.MethodPost, "global/images", requestID(), body, &op)
+	// Nobody knows the number of an image whose reply was not waited for.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	err = p.api.send(asking, http.MethodPost, "global/images", requestID(), body, &op)
 	if err == nil {
 		err = p.finishImage(ctx, &op, progress)
 	}

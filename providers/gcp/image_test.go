@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -79,6 +80,25 @@ func TestAnImportThatIsGivenUp(t *testing.T) {
 	_, err := s.mustOpen(t).ImportImage(ctx, source, func(provider.ImageProgress) { cancel() })
 	if !errors.Is(err, provider.ErrUnavailable) {
 		t.Error(err)
+	}
+	s.wantNothing(t)
+}
+
+// TestAnImportThatIsGivenUpAtOnce: the cloud has begun, and nobody knows with what.
+func TestAnImportThatIsGivenUpAtOnce(t *testing.T) {
+	s := newStand(t)
+	s.World.Script(cloudsim.Slow("compute.images.insert", 100*time.Millisecond))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil && s.World.Calls()["compute.images.insert"] == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	_, err := s.mustOpen(t).ImportImage(ctx, source, func(provider.ImageProgress) { cancel() })
+	if !errors.Is(err, provider.ErrUnavailable) || s.World.Calls()["compute.images.delete"] == 0 {
+		t.Errorf("%v after %v", err, s.World.Calls())
 	}
 	s.wantNothing(t)
 }

@@ -43,7 +43,10 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 	if p.cfg.ResourceGroup != "" {
 		proto.ResourceGroup = &vpcv1.ResourceGroupIdentityByID{ID: &p.cfg.ResourceGroup}
 	}
-	made, reply, err := p.api.CreateImageWithContext(ctx, &vpcv1.CreateImageOptions{ImagePrototype: proto})
+	// Nobody knows the id of an image whose reply was not waited for.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	made, reply, err := p.api.CreateImageWithContext(asking, &vpcv1.CreateImageOptions{ImagePrototype: proto})
 	if err := classify(refused(reply, err)); err != nil {
 		return "", fmt.Errorf("import image %s: %w", source.Name, err)
 	}
