@@ -138,7 +138,7 @@ func warns(reason string) bool {
 	}
 	switch reason {
 	case ReasonBootstrapSecretMissing, ReasonBootstrapDataInvalid, ReasonBootstrapDataTooLarge, ReasonBootstrapFormatUnknown,
-		ReasonFailureDomainUnknown, ReasonInfrastructureOfAnother, ReasonInstanceGone, ReasonInstanceStopped:
+		ReasonFailureDomainUnknown, ReasonIdentityTaken, ReasonInfrastructureOfAnother, ReasonInstanceGone, ReasonInstanceStopped:
 		return true
 	}
 	return false

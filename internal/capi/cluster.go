@@ -26,6 +26,9 @@ type ClusterReconciler struct {
 	// the kind of its machines.
 	New         func() InfraCluster
 	NewMachines func() client.ObjectList
+	// NewList answers an empty list of the kind; without it copies of objects
+	// are not told from them.
+	NewList func() client.ObjectList
 	// Finalizer of the kind.
 	Finalizer string
 	Backend   ClusterBackend
@@ -67,6 +70,9 @@ func (c *clusterRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 	}
 	if paused(c.scope.Cluster, c.now) {
 		return reconcile.Result{}, c.pause(ctx)
+	}
+	if is, result, err := asCopy(ctx, c.draft, c.Base, c.NewList, c.Finalizer); is || err != nil {
+		return result, err
 	}
 	if deleting {
 		return c.delete(ctx)

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/internal/capi"
@@ -224,4 +226,51 @@ func TestCollector(t *testing.T) {
 	look(3) // seen for the first time
 	look(2)
 	look(2)
+}
+
+// TestCopies: manifests that were applied a second time under another name carry
+// the keys of the first. Nothing is made for them, and their deletion takes
+// nothing from the first.
+func TestCopies(t *testing.T) {
+	s := newStand(t)
+	first := s.run("m1")
+	s.addMachine("m2")
+	s.bootstrap("m2")
+	s.changeInfra("m2", func(m *infrav1.OutriggerMachine) {
+		m.Annotations, m.Finalizers, m.Spec = first.Annotations, first.Finalizers, first.Spec
+	})
+	s.until("the copy is known as one", func() bool { return has(s, "m2", capi.ReasonIdentityTaken) })
+	s.delete(&infrav1.OutriggerMachine{}, "m2")
+	s.until("the copy is gone", s.gone("m2"))
+	s.wantInstances(1)
+	s.delete(&infrav1.OutriggerMachine{}, "m1")
+	s.until("the first is gone", s.gone("m1"))
+	s.wantInstances(0)
+}
+
+// TestCopyOfACluster is never provisioned, and its deletion removes no machine.
+func TestCopyOfACluster(t *testing.T) {
+	s := newStand(t)
+	s.run("m1")
+	first, _ := s.infraCluster()
+	cluster, _ := s.cluster()
+	second := &infrav1.OutriggerCluster{ObjectMeta: meta("c2")}
+	second.Namespace = namespace
+	second.Annotations, second.Finalizers, second.Spec = first.Annotations, first.Finalizers, first.Spec
+	s.must(controllerutil.SetOwnerReference(cluster, second, scheme))
+	s.create(second)
+	look := func() {
+		t.Helper()
+		_, err := s.clusterR.Reconcile(t.Context(), reconcile.Request{NamespacedName: key("c2")})
+		s.must(err)
+	}
+	look()
+	second, _ = get(s.world, &infrav1.OutriggerCluster{}, "c2")
+	wantCondition(t, second, capi.ProvisionedCondition, metav1.ConditionFalse, capi.ReasonIdentityTaken)
+	s.delete(&infrav1.OutriggerCluster{}, "c2")
+	look()
+	if _, there := get(s.world, &infrav1.OutriggerCluster{}, "c2"); there {
+		t.Error("the copy is still there")
+	}
+	s.wantInstances(1)
 }

@@ -29,6 +29,9 @@ type MachineReconciler struct {
 	New         func() InfraMachine
 	NewCluster  func() InfraCluster
 	ClusterKind schema.GroupKind
+	// NewList answers an empty list of the kind; without it copies of objects
+	// are not told from them.
+	NewList func() client.ObjectList
 	// Finalizer of the kind.
 	Finalizer string
 	Backend   MachineBackend
@@ -89,6 +92,9 @@ func (m *machineRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 	}
 	if paused(m.scope.Cluster, m.now) {
 		return reconcile.Result{}, m.pause(ctx)
+	}
+	if is, result, err := asCopy(ctx, m.draft, m.Base, m.NewList, m.Finalizer); is || err != nil {
+		return result, err
 	}
 	if !m.now.GetDeletionTimestamp().IsZero() {
 		return m.delete(ctx)

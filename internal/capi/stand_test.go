@@ -281,11 +281,13 @@ func newManager(t testing.TB, w *world, o managerOptions) *manager {
 		Base: base, Backend: b, Finalizer: infrav1.OutriggerClusterFinalizer,
 		New:         func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
 		NewMachines: func() client.ObjectList { return &infrav1.OutriggerMachineList{} },
+		NewList:     func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
 	}
 	m.machineR = &capi.MachineReconciler{
 		Base: base, Backend: b, Finalizer: infrav1.OutriggerMachineFinalizer, Live: w.api,
 		New:         func() capi.InfraMachine { return &infrav1.OutriggerMachine{} },
 		NewCluster:  func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
+		NewList:     func() client.ObjectList { return &infrav1.OutriggerMachineList{} },
 		ClusterKind: infrav1.GroupVersion.WithKind("OutriggerCluster").GroupKind(),
 	}
 	m.clusterR.Complete()
