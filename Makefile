@@ -69,7 +69,7 @@ kube: ## Build the Kubernetes programs that tests run, once (10 minutes of proce
 	@test/kube.sh
 
 .PHONY: capi
-capi: kube ## Build the Cluster API programs that tests run, once (8 minutes of processor time)
+capi: kube ## Build the Cluster API programs that tests run, once (6 minutes of processor time)
 	@test/capi.sh
 
 .PHONY: setup
