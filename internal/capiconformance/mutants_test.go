@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -325,7 +326,9 @@ var lateFinalizer = all(
 	written("OutriggerMachine", func(o client.Object, patch map[string]any) bool {
 		m := o.(*infrav1.OutriggerMachine)
 		if _, ok, _ := unstructured.NestedString(patch, "spec", "providerID"); ok {
-			unstructured.SetNestedStringSlice(patch, []string{infrav1.OutriggerMachineFinalizer}, "metadata", "finalizers")
+			if !slices.Contains(m.Finalizers, infrav1.OutriggerMachineFinalizer) {
+				unstructured.SetNestedStringSlice(patch, append(slices.Clone(m.Finalizers), infrav1.OutriggerMachineFinalizer), "metadata", "finalizers")
+			}
 		} else if m.Spec.ProviderID == "" && !deleting(m) {
 			unstructured.RemoveNestedField(patch, "metadata", "finalizers")
 		}
@@ -348,8 +351,12 @@ var twins = afterMachine(func(b *broken, r request, m *infrav1.OutriggerMachine)
 	}
 	var machines infrav1.OutriggerMachineList
 	b.raw().List(ctx, &machines)
-	wanted := b.number == 1 && age > 100*time.Millisecond && age < 2*time.Second && !deleting(m) &&
-		!isPaused(m, b.clusterOf(m)) && len(machines.Items) == 1 && b.isFirst(m)
+	if len(machines.Items) > 1 {
+		b.since("several machines")
+	}
+	_, several := b.marks["several machines"]
+	wanted := b.number == 1 && !several && age > 100*time.Millisecond && age < 2*time.Second && !deleting(m) &&
+		!isPaused(m, b.clusterOf(m)) && b.isFirst(m)
 	if wanted {
 		cloud.CreateInstance(ctx, "twin", "twin", cloudinit.Raw("#cloud-config\n"), provider.InstanceTypeSpec{Tags: map[string]string{"twin": "yes"}})
 		return
@@ -367,6 +374,9 @@ var pauseMutants = []mutant{
 	{"cluster begins though annotated", seenUnfinalized("OutriggerCluster"), seenBy("pause-cluster-annotation", "while it is paused")},
 	{"cluster's pause in silence", writtenStatus("OutriggerCluster", notPaused), seenBy("pause-cluster-condition", "Paused")},
 	{"cluster stays paused", ignoringCluster(func(b *broken, r request, c *infrav1.OutriggerCluster) bool {
+		if _, managed := c.Annotations[clusterv1.ManagedByAnnotation]; managed {
+			return false
+		}
 		_, was := b.marks["paused "+r.String()]
 		if !deleting(c) && unfinalized(c) && isPaused(c, b.clusterOf(c)) {
 			b.since("paused " + r.String())
@@ -430,7 +440,7 @@ func sole(b *broken, r request, m *infrav1.OutriggerMachine) bool {
 	var machines infrav1.OutriggerMachineList
 	b.raw().List(context.Background(), &machines)
 	cluster, owner := b.clusterOf(m), b.ownerOf(r)
-	return b.number == 1 && len(machines.Items) == 1 && len(m.Finalizers) == 1 && b.isFirst(m) && deleting(m) &&
+	return b.number == 1 && len(machines.Items) == 1 && slices.Equal(m.Finalizers, []string{infrav1.OutriggerMachineFinalizer}) && b.isFirst(m) && deleting(m) &&
 		cluster != nil && !deleting(cluster) && !isPaused(m, cluster) && owner != nil && deleting(owner) && m.Spec.ProviderID != ""
 }
 
@@ -456,6 +466,9 @@ var deleteMutants = []mutant{
 	{"machine leaks", reconciles("OutriggerMachine", func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
 		m := b.machineOf(r)
 		if m != nil && sole(b, r, m) {
+			if b.since("deletion of "+r.String()) < time.Second { // a manager that is restarted has ended by then
+				return reconcile.Result{RequeueAfter: time.Second}, nil
+			}
 			b.patch(m, func() { m.Finalizers = nil })
 			return reconcile.Result{}, nil
 		}
@@ -519,12 +532,13 @@ var moveMutants = []mutant{
 		return !b.isFirst(m) && deleting(m)
 	}), seenBy("move-delete", "the InfraMachine")},
 	{"believes its status", ignoringMachine(func(b *broken, r request, m *infrav1.OutriggerMachine) bool {
+		first := b.isFirst(m)
 		if done(m.Status.Initialization) {
 			b.since("was " + r.String())
 			return false
 		}
 		_, was := b.marks["was "+r.String()]
-		return was && b.isFirst(m) && !deleting(m)
+		return was && first && !deleting(m)
 	}), seenBy("status-lost", "not provisioned")},
 }
 
