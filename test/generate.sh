@@ -28,6 +28,7 @@ header=$(mktemp)
 echo "// $spdx" >"$header"
 controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
   output:object:dir="$out/api/peerpod/v1alpha1" output:crd:dir="$out/deploy/base/crd"
+controller-gen object:headerFile="$header" paths=./internal/ccmoperator/openshift output:object:dir="$out/internal/ccmoperator/openshift"
 rm -f "$header"
 config/generate.sh controller-gen "$out"
 sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml"
