@@ -139,9 +139,6 @@ type PlatformStatus struct {
 // AWSPlatformStatus is AWS's part.
 type AWSPlatformStatus struct {
 	Region string `json:"region"`
-	// IPFamily is IPv4, DualStackIPv4Primary or DualStackIPv6Primary; empty
-	// means IPv4.
-	IPFamily string `json:"ipFamily,omitempty"`
 }
 
 // AzurePlatformStatus is Azure's part.
