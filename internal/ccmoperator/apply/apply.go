@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Annotations of what is applied. The first two are those of OpenShift's
+// library, which its tools know.
+const (
+	ConfigHashAnnotation = "operator.openshift.io/config-hash"
+	SpecHashAnnotation   = "operator.openshift.io/spec-hash"
+	// MadeHashAnnotation is the sum of what the API server made of it.
+	MadeHashAnnotation = "ccm.outrigger.dev/made-hash"
+	// OwnerAnnotation names the inventory in which the object is listed. Nothing
+	// without it is ever removed.
+	OwnerAnnotation = "ccm.outrigger.dev/owner"
+)
+
+// Reasons of the Events about applied objects.
+const (
+	ReasonCreated         = "ResourceCreateSuccess"
+	ReasonCreateFailed    = "ResourceCreateFailed"
+	ReasonUpdated         = "ResourceUpdateSuccess"
+	ReasonUpdateFailed    = "ResourceUpdateFailed"
+	ReasonApplyFailed     = "ResourceCreateOrUpdateFailed"
+	ReasonRecreating      = "ResourceRecreating"
+	ReasonRecreated       = "ResourceRecreateSuccess"
+	ReasonDeleteFailed    = "ResourceDeleteFailed"
+	ReasonConfigMissing   = "ConfigurationCheckFailed"
+	ReasonPruned          = "ResourcePruned"
+	actionApply, actPrune = "Apply", "Prune"
+)
+
+// Applier applies the objects of one bundle at a time. It is not for use by
+// several goroutines at once.
+type Applier struct {
+	// Client reads, also from a cache, and writes. What it reads may be old: the
+	// write is then refused, and the next pass does it.
+	Client client.Client
+	Events events.EventRecorder
+	// Inventory is the ConfigMap that lists what was applied.
+	Inventory client.ObjectKey
+	// Manager is the name of the field manager of what is written.
+	Manager string
+}
+
+// Result is what a pass found and did.
+type Result struct {
+	// Objects are those of the bundle, in its order.
+	Objects []Ref
+	// Changed are those that were written, Pruned those that were removed.
+	Changed, Pruned []Ref
+	// Missing are ConfigMaps and Secrets that pods need and that are not there,
+	// such as "Secret openshift-x/credentials, wanted by Deployment y".
+	Missing []string
+}
+
+// Sync makes the cluster's objects equal to these and removes what an earlier
+// bundle had. All are tried; the errors of those that failed are joined, and
+// nothing is removed then. A Namespace is not made.
+func (a *Applier) Sync(ctx context.Context, objects []client.Object) (Result, error) {
+	desired, err := a.prepare(objects)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{Objects: refs(desired)}
+	recorded, err := a.record(ctx, r.Objects)
+	if err != nil {
+		return r, err
+	}
+	var failed []error
+	for _, d := range desired {
+		if err := a.one(ctx, d, &r); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
+		}
+	}
+	if len(failed) > 0 {
+		return r, errors.Join(failed...)
+	}
+	r.Pruned, err = a.prune(ctx, recorded, r.Objects)
+	return r, err
+}
+
+type item struct {
+	object *unstructured.Unstructured
+	kind   kind
+}
+
+func (a *Applier) prepare(objects []client.Object) ([]item, error) {
+	var failed []error
+	desired := make([]item, 0, len(objects))
+	for _, o := range objects {
+		u, k, err := toUnstructured(o, a.Client.Scheme())
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		annotate(u, OwnerAnnotation, a.Inventory.String())
+		desired = append(desired, item{u, k})
+	}
+	return desired, errors.Join(failed...)
+}
+
+// one applies one object.
+func (a *Applier) one(ctx context.Context, d item, r *Result) error {
+	if d.kind.pods {
+		missing, err := a.addConfigHash(ctx, d.object)
+		if err != nil {
+			return err
+		}
+		if len(missing) > 0 {
+			a.warn(d.object, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
+		}
+		for _, m := range missing {
+			r.Missing = append(r.Missing, fmt.Sprintf("%s, wanted by %s %s", m, d.object.GetKind(), d.object.GetName()))
+		}
+	}
+	annotate(d.object, SpecHashAnnotation, wanted(d.object))
+	changed, err := a.reconcile(ctx, d)
+	if changed {
+		r.Changed = append(r.Changed, refOf(d.object))
+	}
+	return err
+}
+
+func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err error) {
+	existing := &unstructured.Unstructured{}
+	existing.SetGroupVersionKind(d.object.GroupVersionKind())
+	err = a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing)
+	switch {
+	case apierrors.IsNotFound(err):
+		return a.create(ctx, d)
+	case err != nil:
+		a.warn(d.object, ReasonApplyFailed, err.Error())
+		return false, err
+	case existing.GetDeletionTimestamp() != nil:
+		return false, held(existing)
+	case d.same(existing):
+		return false, nil
+	case d.kind.replaced(existing, d.object):
+		return a.recreate(ctx, d, existing)
+	default:
+		return a.update(ctx, d, existing)
+	}
+}
+
+// same tells whether an object is as wanted, by its sums.
+func (d item) same(existing *unstructured.Unstructured) bool {
+	if !within(d.object.GetLabels(), existing.GetLabels()) || !within(d.object.GetAnnotations(), existing.GetAnnotations()) {
+		return false
+	}
+	return d.kind.createOnly || existing.GetAnnotations()[MadeHashAnnotation] == d.kind.made(existing, d.object)
+}
+
+func within(part, whole map[string]string) bool {
+	for key, value := range part {
+		if had, has := whole[key]; !has || had != value {
+			return false
+		}
+	}
+	return true
+}
+
+// create asks the API server first what it would make of the object, for its sum.
+func (a *Applier) create(ctx context.Context, d item) (bool, error) {
+	next := d.object.DeepCopy()
+	trial := next.DeepCopy()
+	err := a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	if err == nil {
+		annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
+		err = a.Client.Create(ctx, next, client.FieldOwner(a.Manager))
+	}
+	if err != nil {
+		a.warn(d.object, ReasonCreateFailed, err.Error())
+		return false, err
+	}
+	a.tell(next, ReasonCreated, "created")
+	return true, nil
+}
+
+func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Unstructured) (bool, error) {
+	next := d.merge(existing)
+	trial := next.DeepCopy()
+	err := a.Client.Update(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	if err == nil {
+		annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
+		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))
+	}
+	if err != nil {
+		a.warn(d.object, ReasonUpdateFailed, err.Error())
+		return false, err
+	}
+	a.tell(next, ReasonUpdated, "made equal to the bundle")
+	return next.GetResourceVersion() != existing.GetResourceVersion(), nil
+}
+
+// merge is the existing object with the wanted content.
+func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructured {
+	next := existing.DeepCopy()
+	next.SetLabels(merged(existing.GetLabels(), d.object.GetLabels()))
+	next.SetAnnotations(merged(existing.GetAnnotations(), d.object.GetAnnotations()))
+	if d.kind.createOnly {
+		return next
+	}
+	for field := range content(existing) {
+		delete(next.Object, field)
+	}
+	maps.Copy(next.Object, runtime.DeepCopyJSON(content(d.object)))
+	for _, path := range d.kind.filled(d.object) {
+		if value, has, _ := unstructured.NestedFieldCopy(existing.Object, path...); has {
+			unstructured.SetNestedField(next.Object, value, path...)
+		}
+	}
+	return next
+}
+
+func merged(base, over map[string]string) map[string]string {
+	all := maps.Clone(base)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, over)
+	return all
+}
+
+func annotate(o client.Object, key, value string) {
+	o.SetAnnotations(merged(o.GetAnnotations(), map[string]string{key: value}))
+}
+
+func (a *Applier) tell(o runtime.Object, reason, note string) {
+	a.Events.Eventf(o, nil, corev1.EventTypeNormal, reason, actionApply, "%s", note)
+}
+
+// warn cuts what is longer than the note of an Event may be (1024 bytes).
+func (a *Applier) warn(o runtime.Object, reason, note string) {
+	if len(note) > 1000 {
+		note = strings.ToValidUTF8(note[:1000], "") + " ..."
+	}
+	a.Events.Eventf(o, nil, corev1.EventTypeWarning, reason, actionApply, "%s", note)
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// sources are the names of what pods read. A name is true when the pods start
+// without it too.
+type sources struct{ configMaps, secrets map[string]bool }
+
+// addConfigHash puts the sum of all ConfigMaps and Secrets that the pods read
+// into their template, so that a change of one rolls them. What is missing is
+// named; the template stays without sum then.
+func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructured) (missing []string, err error) {
+	s, err := sourcesOf(o)
+	if err != nil || len(s.configMaps)+len(s.secrets) == 0 {
+		return nil, err
+	}
+	data := struct {
+		ConfigMaps map[string]map[string]string `json:"configMaps"`
+		Secrets    map[string]map[string][]byte `json:"secrets"`
+	}{map[string]map[string]string{}, map[string]map[string][]byte{}}
+	for name, optional := range s.configMaps {
+		var cm corev1.ConfigMap
+		if there, err := a.read(ctx, o, name, &cm); err != nil {
+			return nil, err
+		} else if there {
+			data.ConfigMaps[name] = cm.Data
+		} else if !optional {
+			missing = append(missing, "ConfigMap "+o.GetNamespace()+"/"+name)
+		}
+	}
+	for name, optional := range s.secrets {
+		var secret corev1.Secret
+		if there, err := a.read(ctx, o, name, &secret); err != nil {
+			return nil, err
+		} else if there {
+			data.Secrets[name] = secret.Data
+		} else if !optional {
+			missing = append(missing, "Secret "+o.GetNamespace()+"/"+name)
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return missing, nil
+	}
+	return nil, unstructured.SetNestedField(o.Object, sum(data), "spec", "template", "metadata", "annotations", ConfigHashAnnotation)
+}
+
+func (a *Applier) read(ctx context.Context, pods client.Object, name string, into client.Object) (bool, error) {
+	err := a.Client.Get(ctx, client.ObjectKey{Namespace: pods.GetNamespace(), Name: name}, into)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// sourcesOf are those of volumes and of the environment of all containers.
+func sourcesOf(o *unstructured.Unstructured) (sources, error) {
+	s := sources{map[string]bool{}, map[string]bool{}}
+	fields, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
+	if err != nil {
+		return s, err
+	}
+	var pod corev1.PodSpec
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &pod); err != nil {
+		return s, err
+	}
+	for _, v := range pod.Volumes {
+		if v.ConfigMap != nil {
+			add(s.configMaps, v.ConfigMap.Name, v.ConfigMap.Optional)
+		}
+		if v.Secret != nil {
+			add(s.secrets, v.Secret.SecretName, v.Secret.Optional)
+		}
+	}
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		s.ofEnvironment(c)
+	}
+	return s, nil
+}
+
+func (s sources) ofEnvironment(c corev1.Container) {
+	for _, from := range c.EnvFrom {
+		if r := from.ConfigMapRef; r != nil {
+			add(s.configMaps, r.Name, r.Optional)
+		}
+		if r := from.SecretRef; r != nil {
+			add(s.secrets, r.Name, r.Optional)
+		}
+	}
+	for _, e := range c.Env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
+			add(s.configMaps, r.Name, r.Optional)
+		}
+		if r := e.ValueFrom.SecretKeyRef; r != nil {
+			add(s.secrets, r.Name, r.Optional)
+		}
+	}
+}
+
+// add notes a name: it is optional only if all that read it say so.
+func add(names map[string]bool, name string, optional *bool) {
+	was, known := names[name]
+	names[name] = (was || !known) && optional != nil && *optional
+}

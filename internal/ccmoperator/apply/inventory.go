@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// inventoryKey is the key of the list in the inventory's ConfigMap.
+const inventoryKey = "objects.json"
+
+// Ref names an object. Namespace is empty for those of the cluster.
+type Ref struct {
+	Group     string `json:"group,omitempty"`
+	Version   string `json:"version"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String is such as "Deployment kube-system/x".
+func (r Ref) String() string {
+	return r.Kind + " " + strings.TrimPrefix(r.Namespace+"/"+r.Name, "/")
+}
+
+// same tells whether two name one object: a new version of a kind's group is
+// another name of it.
+func (r Ref) same(other Ref) bool {
+	r.Version, other.Version = "", ""
+	return r == other
+}
+
+func refOf(o client.Object) Ref {
+	gvk := o.GetObjectKind().GroupVersionKind()
+	return Ref{gvk.Group, gvk.Version, gvk.Kind, o.GetNamespace(), o.GetName()}
+}
+
+func refs(items []item) []Ref {
+	all := make([]Ref, len(items))
+	for i, it := range items {
+		all[i] = refOf(it.object)
+	}
+	return all
+}
+
+// inventory is the list as it was read, with the version that a write replaces:
+// a write on top of another's, or of an old copy, is refused.
+type inventory struct {
+	object *corev1.ConfigMap
+	list   []Ref
+}
+
+// Recorded is what the inventory lists.
+func (a *Applier) Recorded(ctx context.Context) ([]Ref, error) {
+	i, err := a.inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return i.list, nil
+}
+
+func (a *Applier) inventory(ctx context.Context) (*inventory, error) {
+	i := &inventory{object: &corev1.ConfigMap{}}
+	err := a.Client.Get(ctx, a.Inventory, i.object)
+	if apierrors.IsNotFound(err) {
+		i.object.Name, i.object.Namespace = a.Inventory.Name, a.Inventory.Namespace
+		return i, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inventory %s: %w", a.Inventory, err)
+	}
+	if err := json.Unmarshal([]byte(i.object.Data[inventoryKey]), &i.list); err != nil {
+		return nil, fmt.Errorf("inventory ConfigMap %s, key %q: %w: delete the ConfigMap to begin a new one; what left the bundle meanwhile stays then",
+			a.Inventory, inventoryKey, err)
+	}
+	return i, nil
+}
+
+// record notes what will be applied, beside what was, before anything is: after
+// a crash nothing is forgotten.
+func (a *Applier) record(ctx context.Context, objects []Ref) (*inventory, error) {
+	i, err := a.inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Clone(i.list)
+	for _, o := range objects {
+		if !slices.ContainsFunc(all, o.same) {
+			all = append(all, o)
+		}
+	}
+	return i, a.note(ctx, i, all)
+}
+
+// note writes the list if it is another.
+func (a *Applier) note(ctx context.Context, i *inventory, all []Ref) error {
+	if sameSet(i.list, all) {
+		return nil
+	}
+	slices.SortFunc(all, func(x, y Ref) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	i.object.Data = map[string]string{inventoryKey: string(text)}
+	if i.object.ResourceVersion == "" {
+		err = a.Client.Create(ctx, i.object, client.FieldOwner(a.Manager))
+	} else {
+		err = a.Client.Update(ctx, i.object, client.FieldOwner(a.Manager))
+	}
+	if err != nil {
+		return fmt.Errorf("inventory %s: %w", a.Inventory, err)
+	}
+	i.list = all
+	return nil
+}
+
+// prune removes what is recorded and not wanted any more, and then forgets it.
+func (a *Applier) prune(ctx context.Context, i *inventory, objects []Ref) (pruned []Ref, err error) {
+	var failed []error
+	left := slices.Clone(objects)
+	for _, f := range i.list {
+		if slices.ContainsFunc(objects, f.same) {
+			continue
+		}
+		removed, err := a.pruneOne(ctx, f)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s, which left the bundle: %w", f, err))
+			left = append(left, f)
+		} else if removed {
+			pruned = append(pruned, f)
+		}
+	}
+	return pruned, errors.Join(append(failed, a.note(ctx, i, left))...)
+}
+
+func sameSet(a, b []Ref) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(r Ref) bool { return !slices.Contains(b, r) })
+}
+
+// pruneOne leaves alone what does not say that it is of this inventory.
+func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: f.Group, Version: f.Version, Kind: f.Kind})
+	err := a.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Name}, o)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if o.GetAnnotations()[OwnerAnnotation] != a.Inventory.String() {
+		return false, nil
+	}
+	if o.GetDeletionTimestamp() != nil {
+		return false, held(o)
+	}
+	if err := a.remove(ctx, o); err != nil {
+		return false, err
+	}
+	a.Events.Eventf(o, nil, corev1.EventTypeNormal, ReasonPruned, actPrune, "it left the bundle")
+	return true, nil
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// kind is what has to be known of a kind to apply it.
+type kind struct {
+	// pods: it has a template of pods, which can refer to ConfigMaps and Secrets.
+	pods bool
+	// immutable is a field whose change asks for another object.
+	immutable []string
+	// allocated are fields that the API server or a controller fills where the
+	// bundle does not.
+	allocated [][]string
+	// createOnly: its content belongs to others once it exists.
+	createOnly bool
+}
+
+// kinds are those that a bundle may have.
+var kinds = map[schema.GroupKind]kind{
+	{Group: "apps", Kind: "Deployment"}: {pods: true, immutable: []string{"spec", "selector"}},
+	{Group: "apps", Kind: "DaemonSet"}:  {pods: true, immutable: []string{"spec", "selector"}},
+	{Kind: "ConfigMap"}:                 {},
+	{Kind: "Service"}: {allocated: [][]string{
+		{"spec", "clusterIP"}, {"spec", "clusterIPs"}, {"spec", "ipFamilies"}, {"spec", "ipFamilyPolicy"},
+		{"spec", "healthCheckNodePort"},
+	}},
+	// Controllers of tokens and of image pull secrets write into accounts.
+	{Kind: "ServiceAccount"}:                                                          {createOnly: true},
+	{Group: "policy", Kind: "PodDisruptionBudget"}:                                    {},
+	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                                {},
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:                         {},
+	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}:                         {immutable: []string{"roleRef"}},
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:                  {immutable: []string{"roleRef"}},
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}:        {},
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: {},
+}
+
+// Handles tells whether objects of a kind can be applied.
+func Handles(gk schema.GroupKind) bool {
+	_, known := kinds[gk]
+	return known
+}
+
+// toUnstructured is a copy of an object in the form that all kinds share.
+func toUnstructured(o client.Object, scheme *runtime.Scheme) (*unstructured.Unstructured, kind, error) {
+	if u, is := o.(*unstructured.Unstructured); is {
+		k, known := kinds[u.GroupVersionKind().GroupKind()]
+		if !known {
+			return nil, kind{}, fmt.Errorf("unhandled type %T (%s)", o, u.GroupVersionKind())
+		}
+		return u.DeepCopy(), k, nil
+	}
+	all, _, err := scheme.ObjectKinds(o)
+	if err != nil {
+		return nil, kind{}, fmt.Errorf("unhandled type %T: %w", o, err)
+	}
+	k, known := kinds[all[0].GroupKind()]
+	if !known {
+		return nil, kind{}, fmt.Errorf("unhandled type %T", o)
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, kind{}, fmt.Errorf("%T %s: %w", o, o.GetName(), err)
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetGroupVersionKind(all[0])
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	delete(u.Object, "status")
+	return u, k, nil
+}
+
+// content is what of an object is replaced as a whole.
+func content(o *unstructured.Unstructured) map[string]any {
+	c := maps.Clone(o.Object)
+	for _, other := range []string{"apiVersion", "kind", "metadata", "status"} {
+		delete(c, other)
+	}
+	return c
+}
+
+// wanted is the sum of what a bundle wants: of spec, where that is all.
+func wanted(o *unstructured.Unstructured) string {
+	c := content(o)
+	if spec, has := c["spec"]; has && len(c) == 1 {
+		return sum(spec)
+	}
+	return sum(c)
+}
+
+// made is the sum of what the API server made of what a bundle wanted, less
+// what others fill.
+func (k kind) made(persisted, desired *unstructured.Unstructured) string {
+	c := runtime.DeepCopyJSON(content(persisted))
+	for _, path := range k.filled(desired) {
+		unstructured.RemoveNestedField(c, path...)
+	}
+	ports, _, _ := unstructured.NestedSlice(c, "spec", "ports")
+	for _, p := range ports {
+		if port, is := p.(map[string]any); is {
+			delete(port, "nodePort")
+		}
+	}
+	if ports != nil {
+		unstructured.SetNestedSlice(c, ports, "spec", "ports")
+	}
+	return sum(c)
+}
+
+// filled are the fields that others fill because the bundle does not.
+func (k kind) filled(desired *unstructured.Unstructured) (paths [][]string) {
+	for _, path := range k.allocated {
+		if _, has, _ := unstructured.NestedFieldNoCopy(desired.Object, path...); !has {
+			paths = append(paths, path)
+		}
+	}
+	if _, aggregated := desired.Object["aggregationRule"]; aggregated {
+		paths = append(paths, []string{"rules"})
+	}
+	return paths
+}
+
+// replaced tells whether the change of a field asks for another object.
+func (k kind) replaced(existing, desired *unstructured.Unstructured) bool {
+	if k.immutable == nil {
+		return false
+	}
+	was, _, _ := unstructured.NestedFieldNoCopy(existing.Object, k.immutable...)
+	wants, _, _ := unstructured.NestedFieldNoCopy(desired.Object, k.immutable...)
+	return !reflect.DeepEqual(was, wants)
+}
+
+// sum is the hexadecimal SHA-256 of a value's JSON, in which keys are sorted.
+func sum(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // it came from JSON
+	}
+	h := sha256.Sum256(text)
+	return hex.EncodeToString(h[:])
+}

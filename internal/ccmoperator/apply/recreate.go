@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// recreate replaces an object of which a field cannot be changed. What the API
+// server would not take is found before the old one goes. After a crash between
+// the two, the next pass makes the new one, because there is none.
+func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.Unstructured) (bool, error) {
+	trial := d.object.DeepCopy()
+	trial.SetName(trialName(d.object.GetName()))
+	if err := a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager)); err != nil {
+		a.warn(existing, ReasonCreateFailed, err.Error())
+		return false, fmt.Errorf("it has to be made anew, and would be refused: %w", err)
+	}
+	a.tell(existing, ReasonRecreating, strings.Join(d.kind.immutable, ".")+" changed, which cannot be changed in place")
+	if err := a.remove(ctx, existing); err != nil {
+		return false, err
+	}
+	if err := a.gone(ctx, existing); err != nil {
+		return true, err
+	}
+	if _, err := a.create(ctx, d); err != nil {
+		return true, err
+	}
+	a.tell(d.object, ReasonRecreated, "made anew")
+	return true, nil
+}
+
+// trialName fits into the length of a name (253).
+func trialName(name string) string {
+	const suffix = "-dry-run"
+	return name[:min(len(name), 253-len(suffix))] + suffix
+}
+
+// remove deletes exactly the object that was looked at. That it is gone is success.
+func (a *Applier) remove(ctx context.Context, o *unstructured.Unstructured) error {
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	err := a.Client.Delete(ctx, o,
+		client.PropagationPolicy(metav1.DeletePropagationBackground),
+		client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if client.IgnoreNotFound(err) == nil {
+		return nil
+	}
+	a.warn(o, ReasonDeleteFailed, err.Error())
+	return err
+}
+
+// gone is an error while a finalizer holds an object that was deleted. It asks
+// by a dry-run patch, since a cache would not know yet.
+func (a *Applier) gone(ctx context.Context, o *unstructured.Unstructured) error {
+	left := o.DeepCopy()
+	err := a.Client.Patch(ctx, left, client.RawPatch("application/merge-patch+json", []byte("{}")), client.DryRunAll)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if left.GetUID() != o.GetUID() {
+		return nil
+	}
+	return held(left)
+}
+
+func held(o *unstructured.Unstructured) error {
+	return fmt.Errorf("it is being deleted, held by the finalizers %v: what put them there has to remove them", o.GetFinalizers())
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rollout tells how far Deployments and DaemonSets are with bringing
+// out what was applied. It looks at what their controllers report, never at
+// versions of objects: a changed label does not make a rollout.
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// Reasons of a Deployment's condition Progressing
+// (k8s.io/kubernetes/pkg/controller/deployment/util).
+const (
+	newReplicaSetAvailable   = "NewReplicaSetAvailable"
+	progressDeadlineExceeded = "ProgressDeadlineExceeded"
+)
+
+// ErrStalled is what a rollout ends with that its controller gave up on.
+var ErrStalled = errors.New("rollout stalled")
+
+// Waits names each workload among the objects that is not yet brought out, and
+// why. Rollouts that stalled are joined into the error, which is ErrStalled.
+func Waits(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, objects []client.Object) (waits []string, err error) {
+	var failed []error
+	for _, o := range objects {
+		wait, err := one(ctx, reader, scheme, o)
+		if err != nil {
+			failed = append(failed, err)
+		} else if wait != "" {
+			waits = append(waits, wait)
+		}
+	}
+	return waits, errors.Join(failed...)
+}
+
+func one(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, o client.Object) (string, error) {
+	gvk, err := apiutil.GVKForObject(o, scheme)
+	if err != nil {
+		return "", err
+	}
+	key := client.ObjectKeyFromObject(o)
+	switch gvk.GroupKind() {
+	case appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind():
+		var d appsv1.Deployment
+		if err := reader.Get(ctx, key, &d); err != nil {
+			return absent("Deployment", key, err)
+		}
+		return Deployment(&d)
+	case appsv1.SchemeGroupVersion.WithKind("DaemonSet").GroupKind():
+		var d appsv1.DaemonSet
+		if err := reader.Get(ctx, key, &d); err != nil {
+			return absent("DaemonSet", key, err)
+		}
+		return DaemonSet(&d), nil
+	}
+	return "", nil
+}
+
+func absent(kind string, key client.ObjectKey, err error) (string, error) {
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("%s %s is not there yet", kind, key), nil
+	}
+	return "", err
+}
+
+// Deployment is why a Deployment is not yet brought out; empty when it is.
+func Deployment(d *appsv1.Deployment) (wait string, err error) {
+	if d.Status.ObservedGeneration < d.Generation {
+		return fmt.Sprintf("Deployment %s: its controller has seen generation %d of %d", d.Name, d.Status.ObservedGeneration, d.Generation), nil
+	}
+	for _, c := range d.Status.Conditions {
+		if c.Type != appsv1.DeploymentProgressing {
+			continue
+		}
+		switch {
+		case c.Status == corev1.ConditionTrue && c.Reason == newReplicaSetAvailable:
+			return "", nil
+		case c.Status == corev1.ConditionFalse && c.Reason == progressDeadlineExceeded:
+			return "", fmt.Errorf("deployment %s %w: %s", d.Name, ErrStalled, c.Reason)
+		}
+		return fmt.Sprintf("Deployment %s: %s: %d of %d pods updated, %d available",
+			d.Name, c.Reason, d.Status.UpdatedReplicas, d.Status.Replicas, d.Status.AvailableReplicas), nil
+	}
+	return fmt.Sprintf("Deployment %s: its controller has not reported yet", d.Name), nil
+}
+
+// DaemonSet is why a DaemonSet is not yet brought out; empty when it is. Pods
+// that are unavailable, on the wrong node or still to come on a new node do not
+// count: nodes come and go all the time.
+func DaemonSet(d *appsv1.DaemonSet) (wait string) {
+	s := d.Status
+	switch {
+	case s.ObservedGeneration < d.Generation:
+		return fmt.Sprintf("DaemonSet %s: its controller has seen generation %d of %d", d.Name, s.ObservedGeneration, d.Generation)
+	case s.CurrentNumberScheduled == 0:
+		return fmt.Sprintf("DaemonSet %s: no pod is scheduled", d.Name)
+	case s.UpdatedNumberScheduled < s.CurrentNumberScheduled:
+		return fmt.Sprintf("DaemonSet %s: %d of %d pods updated", d.Name, s.UpdatedNumberScheduled, s.CurrentNumberScheduled)
+	}
+	return ""
+}
