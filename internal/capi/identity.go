@@ -16,10 +16,10 @@ import (
 // not.
 const (
 	// ClusterKeyAnnotation is the identity of the cluster that a machine is of.
-	ClusterKeyAnnotation = "infrastructure.outrigger.dev/cluster-key"
+	ClusterKeyAnnotation = infrav1.ClusterKeyAnnotation
 	// BeganAnnotation is when the making of a machine began. A machine without
 	// it has nothing that would have to be removed.
-	BeganAnnotation = "infrastructure.outrigger.dev/began"
+	BeganAnnotation = infrav1.BeganAnnotation
 )
 
 // deleteForMoveAnnotation is what clusterctl puts in the place of all other

@@ -8,6 +8,15 @@ package v1beta2
 // survives `clusterctl move`.
 const KeyAnnotation = "infrastructure.outrigger.dev/key"
 
+// Annotations that are a part of a machine's identity beside [KeyAnnotation], and
+// no more to be changed than that.
+const (
+	// ClusterKeyAnnotation is the key of the cluster that a machine is of.
+	ClusterKeyAnnotation = "infrastructure.outrigger.dev/cluster-key"
+	// BeganAnnotation is when the making of a machine began.
+	BeganAnnotation = "infrastructure.outrigger.dev/began"
+)
+
 // Finalizers: the object stays until what it has outside is gone. Those of
 // Docker kinds have the names that objects of Cluster API's own provider carry.
 const (

@@ -51,7 +51,10 @@ func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings,
 // is never looked at: nothing may keep a finalizer from going, and an object
 // that is older than a rule stays usable.
 func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warnings admission.Warnings, err error) {
-	errs := keyKept(before, after)
+	var errs field.ErrorList
+	if !rehearsed(ctx, after) {
+		errs = identityKept(before, after)
+	}
 	if !apiequality.Semantic.DeepEqual(r.spec(before), r.spec(after)) {
 		var wrong field.ErrorList
 		warnings, wrong = r.valid(r.spec(after), r.path)
@@ -83,17 +86,22 @@ func rehearsed(ctx context.Context, o metav1.Object) bool {
 	return err == nil && topology.IsDryRunRequest(req, o)
 }
 
-// keyKept: an object without its key, or with that of another, would leave
-// behind what it has outside. `clusterctl move` alone drops it, from objects
-// that it is about to remove without touching what they have.
-func keyKept(before, after metav1.Object) field.ErrorList {
-	was, is := before.GetAnnotations()[infrav1.KeyAnnotation], after.GetAnnotations()[infrav1.KeyAnnotation]
-	_, moved := after.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]
-	if was == "" || was == is || moved {
+// identityKept: an object without what its things outside are found by, or with
+// that of another, would leave them behind. `clusterctl move` alone drops it,
+// from objects that it is about to remove without touching what they have; where
+// they go to they are made with it.
+func identityKept(before, after metav1.Object) (errs field.ErrorList) {
+	if _, moved := after.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]; moved {
 		return nil
 	}
-	path := field.NewPath("metadata", "annotations").Key(infrav1.KeyAnnotation)
-	return field.ErrorList{field.Forbidden(path, fmt.Sprintf("must stay %q: what this object has made is found by it", was))}
+	for _, name := range []string{infrav1.KeyAnnotation, infrav1.ClusterKeyAnnotation, infrav1.BeganAnnotation} {
+		was, is := before.GetAnnotations()[name], after.GetAnnotations()[name]
+		if was != "" && was != is {
+			path := field.NewPath("metadata", "annotations").Key(name)
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("must stay %q: what this object has made is found by it", was)))
+		}
+	}
+	return errs
 }
 
 // fixedField is the error of a field that has a value and must keep it.

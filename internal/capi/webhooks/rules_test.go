@@ -216,7 +216,7 @@ func TestUnchangedSpecIsNotLookedAt(t *testing.T) {
 	requireError(t, err, "spec.customImage")
 }
 
-func TestKeyStays(t *testing.T) {
+func TestIdentityStays(t *testing.T) {
 	with := func(annotations ...string) *infrav1.OutriggerMachine {
 		m := &infrav1.OutriggerMachine{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
 		for i := 0; i < len(annotations); i += 2 {
@@ -229,16 +229,31 @@ func TestKeyStays(t *testing.T) {
 		before, after *infrav1.OutriggerMachine
 		want          string
 	}{
-		"written": {before: with(), after: keyed},
-		"kept":    {before: keyed, after: with(infrav1.KeyAnnotation, "a", "x", "y")},
-		"changed": {before: keyed, after: with(infrav1.KeyAnnotation, "b"), want: infrav1.KeyAnnotation},
-		"removed": {before: keyed, after: with(), want: `must stay "a"`},
-		"moved":   {before: keyed, after: with(clusterctlv1.DeleteForMoveAnnotation, "")},
+		"written":           {before: with(), after: keyed},
+		"kept":              {before: keyed, after: with(infrav1.KeyAnnotation, "a", "x", "y")},
+		"changed":           {before: keyed, after: with(infrav1.KeyAnnotation, "b"), want: infrav1.KeyAnnotation},
+		"removed":           {before: keyed, after: with(), want: `must stay "a"`},
+		"cluster's changed": {before: with(infrav1.ClusterKeyAnnotation, "a"), after: with(infrav1.ClusterKeyAnnotation, "b"), want: infrav1.ClusterKeyAnnotation},
+		"cluster's removed": {before: with(infrav1.ClusterKeyAnnotation, "a"), after: with(), want: infrav1.ClusterKeyAnnotation},
+		"cluster's emptied": {before: with(infrav1.ClusterKeyAnnotation, "a"), after: with(infrav1.ClusterKeyAnnotation, ""), want: infrav1.ClusterKeyAnnotation},
+		"begun":             {before: keyed, after: with(infrav1.KeyAnnotation, "a", infrav1.ClusterKeyAnnotation, "c", infrav1.BeganAnnotation, "t")},
+		"began earlier":     {before: with(infrav1.BeganAnnotation, "t"), after: with(infrav1.BeganAnnotation, "s"), want: infrav1.BeganAnnotation},
+		"never began":       {before: with(infrav1.BeganAnnotation, "t"), after: with(), want: infrav1.BeganAnnotation},
+		"moved":             {before: keyed, after: with(clusterctlv1.DeleteForMoveAnnotation, "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := outriggerMachine.ValidateUpdate(t.Context(), c.before, c.after)
 			requireError(t, err, c.want)
 		})
+	}
+	_, err := outriggerMachine.ValidateCreate(t.Context(), with(infrav1.KeyAnnotation, "a", infrav1.ClusterKeyAnnotation, "c", infrav1.BeganAnnotation, "t"))
+	requireError(t, err) // clusterctl move makes it so
+
+	rehearsal := with(clusterv1.TopologyDryRunAnnotation, "")
+	for dryRun, want := range map[bool]string{true: "", false: infrav1.KeyAnnotation} {
+		ctx := admission.NewContextWithRequest(t.Context(), admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{DryRun: &dryRun}})
+		_, err := outriggerMachine.ValidateUpdate(ctx, keyed, rehearsal)
+		requireError(t, err, want)
 	}
 }
 
