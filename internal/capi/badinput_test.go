@@ -5,6 +5,7 @@ package capi_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -128,6 +129,70 @@ func TestInfrastructureIsDeletedFirst(t *testing.T) {
 	s.wantInstances(1)
 	s.delete(&infrav1.OutriggerMachine{}, "m1")
 	s.until("both are gone", func() bool { _, ok := s.infraCluster(); return !ok && len(s.infras()) == 0 })
+	s.wantInstances(0)
+}
+
+// TestNothingBeginsInAClusterThatLeaves: its infrastructure is deleted, the Cluster
+// is not; whether a cache shows that or not, nothing is made.
+func TestNothingBeginsInAClusterThatLeaves(t *testing.T) {
+	for _, stale := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stale=%v", stale), func(t *testing.T) {
+			var cached *infrav1.OutriggerCluster
+			s := newStand(t, func(o *managerOptions) { o.stale = func(o client.Object) bool { return shows(o, cached) } })
+			s.run("m1") // keeps the cluster from being gone at once
+			s.addMachine("m2")
+			s.bootstrap("m2")
+			s.core()
+			if stale {
+				cached, _ = s.infraCluster()
+			}
+			s.delete(&infrav1.OutriggerCluster{}, clusterName)
+			for range 3 {
+				s.reconcileMachine(t.Context(), "m2")
+			}
+			m, _ := s.infra("m2")
+			if began := m.Annotations[capi.BeganAnnotation] != ""; !has(s, "m2", clusterv1.DeletingReason) || began != stale {
+				t.Errorf("m2 is %+v", m)
+			}
+			if n := s.cloud.Calls(fake.OpCreate); n != 1 {
+				t.Errorf("%d instances were asked for", n)
+			}
+			s.delete(&clusterv1.Cluster{}, clusterName)
+			cached = nil
+			s.until("all is gone", func() bool { _, ok := s.cluster(); return !ok && len(s.infras()) == 0 })
+			s.wantInstances(0)
+		})
+	}
+}
+
+// shows makes an object what a cache has of it.
+func shows(o client.Object, cached *infrav1.OutriggerCluster) bool {
+	there, ok := o.(*infrav1.OutriggerCluster)
+	if ok && cached != nil {
+		cached.DeepCopyInto(there)
+	}
+	return ok && cached != nil
+}
+
+// TestDeletionSeesAMachineThatHasJustBegun, which its cache does not show yet.
+func TestDeletionSeesAMachineThatHasJustBegun(t *testing.T) {
+	hidden := false
+	s := newStand(t, func(o *managerOptions) { o.hideMachines = func() bool { return hidden } })
+	s.run("m1")
+	hidden = true
+	s.delete(&infrav1.OutriggerCluster{}, clusterName)
+	for range 3 {
+		s.reconcileCluster(t.Context())
+	}
+	s.wantInstances(1)
+	c, ok := s.infraCluster()
+	if !ok {
+		t.Fatal("the cluster is gone before its machine")
+	}
+	wantCondition(t, c, clusterv1.DeletingCondition, metav1.ConditionTrue, capi.ReasonWaitingForMachines)
+	hidden = false
+	s.delete(&clusterv1.Cluster{}, clusterName)
+	s.until("all is gone", func() bool { _, ok := s.cluster(); return !ok && len(s.infras()) == 0 })
 	s.wantInstances(0)
 }
 

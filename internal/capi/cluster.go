@@ -32,10 +32,18 @@ type ClusterReconciler struct {
 	// Finalizer of the kind.
 	Finalizer string
 	Backend   ClusterBackend
+	// Live reads the machines before what is left of a cluster is removed. It
+	// must not be a cache; without it Client is taken for none.
+	Live client.Reader
 }
 
 // Complete fills in defaults; Setup does it too.
-func (r *ClusterReconciler) Complete() { r.complete() }
+func (r *ClusterReconciler) Complete() {
+	r.complete()
+	if r.Live == nil {
+		r.Live = r.Client
+	}
+}
 
 // clusterRun is one reconciliation.
 type clusterRun struct {
@@ -146,7 +154,10 @@ func (c *clusterRun) delete(ctx context.Context) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c.now, c.Finalizer) {
 		return reconcile.Result{}, nil
 	}
-	n, err := c.machines(ctx)
+	n, err := c.machines(ctx, c.Client)
+	if err == nil && n == 0 {
+		n, err = c.machines(ctx, c.Live) // one may have begun a moment ago
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -163,9 +174,9 @@ func (c *clusterRun) delete(ctx context.Context) (reconcile.Result, error) {
 }
 
 // machines counts those that were begun in this cluster.
-func (c *clusterRun) machines(ctx context.Context) (n int, err error) {
+func (c *clusterRun) machines(ctx context.Context, from client.Reader) (n int, err error) {
 	list := c.NewMachines()
-	if err := c.Client.List(ctx, list, client.InNamespace(c.now.GetNamespace())); err != nil {
+	if err := from.List(ctx, list, client.InNamespace(c.now.GetNamespace())); err != nil {
 		return 0, fmt.Errorf("list the machines of %s: %w", c.now.GetName(), err)
 	}
 	return n, apimeta.EachListItem(list, func(o runtime.Object) error {

@@ -142,6 +142,11 @@ func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	if err := m.identify(ctx, wait == nil); err != nil {
 		return reconcile.Result{}, err
 	}
+	if wait == nil {
+		if wait, err = m.lateDeletion(ctx); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	setLife(m.now)
 	if wait != nil {
 		return m.await(ctx, wait)
@@ -175,6 +180,24 @@ func (m *machineRun) identify(ctx context.Context, makes bool) error {
 		return errStale
 	}
 	return nil
+}
+
+// lateDeletion looks past the cache whether the cluster's infrastructure is being
+// deleted. The beginning is stored by now: either this sees the deletion, or the
+// deletion sees a machine that has begun and waits for it.
+func (m *machineRun) lateDeletion(ctx context.Context) (*waiting, error) {
+	if spec, _ := m.now.ContractMachine(); spec.ProviderID != "" || m.scope.InfraCluster == nil {
+		return nil, nil
+	}
+	infra := m.NewCluster()
+	err := m.Live.Get(ctx, client.ObjectKeyFromObject(m.scope.InfraCluster), infra)
+	if apierrors.IsNotFound(err) {
+		return nil, errStale
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", m.ClusterKind.Kind, m.scope.InfraCluster.GetName(), err)
+	}
+	return m.clusterLeaves(infra), nil
 }
 
 // begin notes that from now on there may be something outside.
@@ -237,11 +260,23 @@ func (m *machineRun) infrastructureReady() *waiting {
 	if !m.scope.Machine.DeletionTimestamp.IsZero() {
 		return &waiting{reason: clusterv1.DeletingReason, message: fmt.Sprintf("Machine %s is being deleted: nothing is made for it any more", m.scope.Machine.Name)}
 	}
+	if wait := m.clusterLeaves(m.scope.InfraCluster); wait != nil {
+		return wait
+	}
 	if m.scope.InfraCluster == nil && cluster.Spec.InfrastructureRef.GroupKind() == m.ClusterKind {
 		return &waiting{reason: clusterv1.WaitingForClusterInfrastructureReadyReason, poll: true,
 			message: fmt.Sprintf("there is no %s %s, which Cluster %s names", m.ClusterKind.Kind, cluster.Spec.InfrastructureRef.Name, cluster.Name)}
 	}
 	return m.knownFailureDomain()
+}
+
+// clusterLeaves: what is made now would be in the way of what is removed.
+func (m *machineRun) clusterLeaves(infra InfraCluster) *waiting {
+	if infra == nil || infra.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	return &waiting{reason: clusterv1.DeletingReason, poll: true,
+		message: fmt.Sprintf("%s %s is being deleted: no machine is made in it any more", m.ClusterKind.Kind, infra.GetName())}
 }
 
 // knownFailureDomain: a machine is never made where it was not asked for.

@@ -16,6 +16,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -260,12 +261,34 @@ type managerOptions struct {
 	filter   string
 	wake     *capi.Waker
 	now      func() time.Time
+	// stale, if any, fills in an object as a cache that is behind has it.
+	stale func(client.Object) bool
+	// hideMachines says that a cache does not show machines yet.
+	hideMachines func() bool
+}
+
+// behind answers what a cache that is behind shows.
+func (o managerOptions) behind(api client.Client) client.Client {
+	return interceptor.NewClient(api.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, into client.Object, opts ...client.GetOption) error {
+			if o.stale != nil && o.stale(into) {
+				return nil
+			}
+			return c.Get(ctx, key, into, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, machines := list.(*infrav1.OutriggerMachineList); machines && o.hideMachines != nil && o.hideMachines() {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
 }
 
 func newManager(t testing.TB, w *world, o managerOptions) *manager {
 	t.Helper()
 	if o.objects == nil {
-		o.objects = w.api
+		o.objects = o.behind(w.api)
 	}
 	if o.settle == 0 {
 		o.settle = time.Nanosecond
@@ -278,7 +301,7 @@ func newManager(t testing.TB, w *world, o managerOptions) *manager {
 	base := capi.Base{Client: o.objects, Filter: o.filter, Poll: time.Second, DeletePoll: time.Millisecond, Now: o.now}
 	m := &manager{backend: b, objects: o.objects}
 	m.clusterR = &capi.ClusterReconciler{
-		Base: base, Backend: b, Finalizer: infrav1.OutriggerClusterFinalizer,
+		Base: base, Backend: b, Finalizer: infrav1.OutriggerClusterFinalizer, Live: w.api,
 		New:         func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
 		NewMachines: func() client.ObjectList { return &infrav1.OutriggerMachineList{} },
 		NewList:     func() client.ObjectList { return &infrav1.OutriggerClusterList{} },

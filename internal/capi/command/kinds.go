@@ -129,7 +129,7 @@ func newOutriggerMachines() client.ObjectList { return &infrav1.OutriggerMachine
 func (f *family) add(mgr manager.Manager, s *settings) error {
 	base := capi.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter}
 	f.clusters.Base, f.machines.Base = base, base
-	f.machines.Live = mgr.GetAPIReader()
+	f.clusters.Live, f.machines.Live = mgr.GetAPIReader(), mgr.GetAPIReader()
 	f.clusters.NewList, f.machines.NewList = f.newClusters, f.clusters.NewMachines
 	if err := f.clusters.Setup(mgr, f.machines.New(), capi.Watching{Concurrency: *s.concurrency[f.cluster]}); err != nil {
 		return err
