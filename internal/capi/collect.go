@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +50,9 @@ type Collector struct {
 	Every, Grace time.Duration
 
 	seen map[string]time.Time // by id
+	// told has those whose removal an Event has told of: a cloud may list them
+	// for a long time, and then they are removed again.
+	told map[string]bool
 }
 
 // NeedLeaderElection: of several managers one collects.
@@ -84,17 +88,21 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if err := c.Reader.List(ctx, clusters, client.InNamespace(c.Namespace)); err != nil {
 		return fmt.Errorf("list clusters: %w", err)
 	}
-	before := c.seen
-	c.seen = map[string]time.Time{}
+	before, told := c.seen, c.told
+	c.seen, c.told = map[string]time.Time{}, map[string]bool{}
 	var errs []error
 	err := apimeta.EachListItem(clusters, func(o runtime.Object) error {
-		errs = append(errs, c.collect(ctx, o.(InfraCluster), before))
+		errs = append(errs, c.collect(ctx, o.(InfraCluster), before, told))
 		return nil
 	})
-	return errors.Join(append(errs, err)...)
+	err = errors.Join(append(errs, err)...)
+	if err != nil {
+		maps.Copy(c.told, told) // not everything was looked at
+	}
+	return err
 }
 
-func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[string]time.Time) error {
+func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[string]time.Time, told map[string]bool) error {
 	cluster, err := clusterNamed(ctx, c.Reader, infra.GetNamespace(), ownerCluster(infra))
 	if err != nil || cluster == nil || c.foreign(infra) || left(infra) || external(infra) || paused(cluster, infra) || !infra.GetDeletionTimestamp().IsZero() {
 		return err
@@ -111,9 +119,13 @@ func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[
 	}
 	var errs []error
 	for _, o := range owned {
-		if !keys[o.Key] {
-			errs = append(errs, c.orphan(ctx, infra, o, before))
+		if keys[o.Key] {
+			continue
 		}
+		if told[o.ID] {
+			c.told[o.ID] = true
+		}
+		errs = append(errs, c.orphan(ctx, infra, o, before))
 	}
 	return errors.Join(errs...)
 }
@@ -145,6 +157,10 @@ func (c *Collector) orphan(ctx context.Context, infra InfraCluster, o Owned, bef
 		return fmt.Errorf("remove %s, which lost its machine: %w", o.ID, err)
 	}
 	delete(c.seen, o.ID)
+	if c.told[o.ID] {
+		return nil
+	}
+	c.told[o.ID] = true
 	c.tell(infra, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
 	return nil
 }

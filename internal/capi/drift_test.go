@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -227,6 +228,56 @@ func TestCollector(t *testing.T) {
 	look(2)
 	look(2)
 }
+
+// TestRemovalIsToldOnce: a cloud that takes long to remove something lists it
+// meanwhile.
+func TestRemovalIsToldOnce(t *testing.T) {
+	s := newStand(t)
+	s.run("m1")
+	recorder := events.NewFakeRecorder(10)
+	c, _ := s.infraCluster()
+	listed := &lingering{owned: []capi.Owned{{ID: "i-1", Key: "lost"}}, of: c.Annotations[infrav1.KeyAnnotation]}
+	collector := &capi.Collector{
+		Base: capi.Base{Client: s.api, Now: s.clock.now, Events: recorder}, Reader: s.api, Inventory: listed, Grace: time.Minute,
+		NewClusters: func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
+		NewMachines: func() client.ObjectList { return &infrav1.OutriggerMachineList{} },
+	}
+	look := func() {
+		s.clock.advance(time.Hour)
+		s.must(collector.Collect(t.Context()))
+	}
+	for range 6 {
+		look()
+	}
+	if listed.removed < 2 || len(recorder.Events) != 1 {
+		t.Errorf("%d removals, %d events", listed.removed, len(recorder.Events))
+	}
+	owned := listed.owned
+	listed.owned = nil
+	look()
+	listed.owned = owned // another of that name
+	look()
+	look()
+	if len(recorder.Events) != 2 {
+		t.Errorf("%d events of two", len(recorder.Events))
+	}
+}
+
+// lingering lists what was removed.
+type lingering struct {
+	owned   []capi.Owned
+	of      string
+	removed int
+}
+
+func (l *lingering) Owned(_ context.Context, key string) ([]capi.Owned, error) {
+	if key != l.of {
+		return nil, nil
+	}
+	return l.owned, nil
+}
+
+func (l *lingering) Remove(context.Context, string) error { l.removed++; return nil }
 
 // TestCopies: manifests that were applied a second time under another name carry
 // the keys of the first. Nothing is made for them, and their deletion takes
