@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -116,6 +117,7 @@ func (a *Applier) prepare(objects []client.Object) ([]item, error) {
 
 // one applies one object.
 func (a *Applier) one(ctx context.Context, d item, r *Result) error {
+	changed := false
 	if d.kind.pods {
 		missing, err := a.addConfigHash(ctx, d.object)
 		if err != nil {
@@ -129,7 +131,11 @@ func (a *Applier) one(ctx context.Context, d item, r *Result) error {
 		}
 	}
 	annotate(d.object, SpecHashAnnotation, wanted(d.object))
-	changed, err := a.reconcile(ctx, d)
+	// Controllers write status at any time, and a cache may be behind.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+		changed, err = a.reconcile(ctx, d)
+		return err
+	})
 	if changed {
 		r.Changed = append(r.Changed, refOf(d.object))
 	}
@@ -200,7 +206,9 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))
 	}
 	if err != nil {
-		a.warn(d.object, ReasonUpdateFailed, err.Error())
+		if !apierrors.IsConflict(err) {
+			a.warn(d.object, ReasonUpdateFailed, err.Error())
+		}
 		return false, err
 	}
 	a.tell(next, ReasonUpdated, "made equal to the bundle")

@@ -45,10 +45,8 @@ func trialName(name string) string {
 
 // remove deletes exactly the object that was looked at. That it is gone is success.
 func (a *Applier) remove(ctx context.Context, o *unstructured.Unstructured) error {
-	uid, version := o.GetUID(), o.GetResourceVersion()
-	err := a.Client.Delete(ctx, o,
-		client.PropagationPolicy(metav1.DeletePropagationBackground),
-		client.Preconditions{UID: &uid, ResourceVersion: &version})
+	uid := o.GetUID()
+	err := a.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) == nil {
 		return nil
 	}
