@@ -15,4 +15,4 @@ capi-image: ## Container images of the Cluster API provider as OCI layouts in bi
 
 .PHONY: release
 release: setup build ## The release of the Cluster API provider in dist/ (VERSION=vX.Y.Z PREFIX=REGISTRY/FOLDER)
-	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} go run ./internal/release -version '$(VERSION)' -prefix '$(PREFIX)' -kustomize $(TOOLS)/kustomize -output dist $(CAPI_IMAGES:%=bin/%)
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} go run ./cmd/capi-release -version '$(VERSION)' -prefix '$(PREFIX)' -kustomize $(TOOLS)/kustomize -output dist $(CAPI_IMAGES:%=bin/%)

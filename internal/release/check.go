@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package release
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ var contracts = []string{clusterv1.GroupVersion.Group + "/v1beta1", clusterv1.Gr
 
 // check is what clusterctl and core want of components, before they say it to
 // somebody who installs them.
-func check(components []byte) error {
+func check(components []byte, provider string) error {
 	var errs []error
 	namespaces, deployments := 0, 0
 	for doc := range strings.SplitSeq(string(components), "\n---\n") {

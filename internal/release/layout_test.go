@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package release
 
 import (
 	"encoding/json"
@@ -30,7 +30,7 @@ func TestTiltProvider(t *testing.T) {
 	if err := json.Unmarshal([]byte(read(t, "../../tilt-provider.json")), &providers); err != nil {
 		t.Fatal(err)
 	}
-	if len(providers) != 1 || "infrastructure-"+providers[0].Name != provider {
+	if len(providers) != 1 || providers[0].Name != "outrigger" {
 		t.Fatalf("providers: %+v", providers)
 	}
 	c := providers[0].Config

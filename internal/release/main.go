@@ -1,55 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release writes a release of the Cluster API provider: the folder that
-// clusterctl reads, which is also what is attached to a release elsewhere.
-//
-//	go run ./internal/release -version v0.1.0 -prefix registry.example.com/outrigger \
-//	    -kustomize PROGRAM -output dist bin/capi-manager ...
-//
-// The programs are those whose modules the bill of materials lists.
-package main
+// Package release writes a release of an infrastructure provider of Cluster
+// API: the folder that clusterctl reads, which is also what is attached to a
+// release elsewhere.
+package release
 
 import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
 )
 
-func main() {
+const introduction = `capi-release writes a release of an infrastructure provider of Cluster API into
+OUTPUT/infrastructure-NAME/VERSION: the components that kustomize makes of
+ROOT/config/default, ROOT/metadata.yaml, ROOT/templates/cluster*.yaml, a bill of
+materials of the named programs (SPDX 2.3) and checksums. It refuses what clusterctl
+or Cluster API's core would stumble over. Equal sources give equal files.
+
+  capi-release -name mycloud -version v0.1.0 -prefix registry.example.com/mycloud \
+      -image localhost/mycloud/manager:latest bin/manager
+
+SOURCE_DATE_EPOCH is the time that the bill of materials has.
+
+`
+
+// Exit codes.
+const (
+	exitOK = iota
+	exitError
+	exitUsage
+)
+
+// Run is the command capi-release with these arguments; it answers the exit
+// code.
+func Run(args []string, stdout, stderr io.Writer) int {
 	var o Options
-	flag.StringVar(&o.Version, "version", "", "version of the release, vX.Y.Z")
-	flag.StringVar(&o.Prefix, "prefix", "", "registry and folder of the images")
-	flag.StringVar(&o.Kustomize, "kustomize", "kustomize", "path of kustomize")
-	flag.StringVar(&o.Output, "output", "dist", "folder to write infrastructure-outrigger/VERSION to")
-	flag.StringVar(&o.Root, "root", ".", "folder of the sources")
-	flag.Parse()
-	o.Programs = flag.Args()
+	f := flags(&o)
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, introduction)
+		f.SetOutput(stdout)
+		f.PrintDefaults()
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "capi-release: %v; all flags: capi-release -h\n", err)
+		return exitUsage
+	}
+	o.Programs = f.Args()
 	folder, err := Make(o)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "release:", err)
-		os.Exit(1)
+		fmt.Fprintln(stderr, "capi-release:", err)
+		return exitError
 	}
-	fmt.Println(folder)
+	fmt.Fprintln(stdout, folder)
+	return exitOK
+}
+
+func flags(o *Options) *flag.FlagSet {
+	f := flag.NewFlagSet("capi-release", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	f.StringVar(&o.Name, "name", "outrigger", "what clusterctl calls the provider")
+	f.StringVar(&o.Version, "version", "", "version of the release, vX.Y.Z")
+	f.StringVar(&o.Prefix, "prefix", "", "registry and folder of the images")
+	f.Func("image", "`image` in config/default that becomes PREFIX/its last part:VERSION; may be repeated", func(image string) error {
+		o.Images = append(o.Images, image)
+		return nil
+	})
+	f.StringVar(&o.License, "license", "Apache-2.0", "SPDX identifier of the programs' licence")
+	f.StringVar(&o.Kustomize, "kustomize", "kustomize", "path of kustomize, or of kubectl")
+	f.StringVar(&o.Output, "output", "dist", "folder to write infrastructure-NAME/VERSION to")
+	f.StringVar(&o.Root, "root", ".", "folder of the sources")
+	return f
 }
 
 // Options of a release.
 type Options struct {
-	Version, Prefix         string
+	// Name is what clusterctl calls the provider; outrigger by default.
+	Name            string
+	Version, Prefix string
+	// Images are those of config/default that this release has built.
+	Images                  []string
+	License                 string
 	Kustomize, Output, Root string
 	Programs                []string
 }
 
-func (o Options) validate() error {
+// ours are the images of Outrigger's own config/default.
+var ours = []string{"localhost/outrigger/capi-manager:latest", "outrigger/cluster-loadbalancer:latest"}
+
+func (o *Options) complete() {
+	if o.Name == "" {
+		o.Name = "outrigger"
+	}
+	if o.License == "" {
+		o.License = "Apache-2.0"
+	}
+	if o.Name == "outrigger" && len(o.Images) == 0 {
+		o.Images = slices.Clone(ours)
+	}
+}
+
+// name is one that clusterctl takes: a part of labels and of folders.
+var name = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?$`)
+
+func (o *Options) validate() error {
 	var errs []error
+	if !name.MatchString(o.Name) {
+		errs = append(errs, fmt.Errorf("-name %q is none that clusterctl takes: want lower-case letters, digits and -, at most 48", o.Name))
+	}
 	if !version.MatchString(o.Version) {
-		errs = append(errs, fmt.Errorf("version %q is not vX.Y.Z: set VERSION, as in make release VERSION=v0.1.0", o.Version))
+		errs = append(errs, fmt.Errorf("-version %q is not vX.Y.Z: set VERSION, as in make release VERSION=v0.1.0", o.Version))
 	}
 	if o.Prefix == "" {
-		errs = append(errs, errors.New("there is no registry for the images: set PREFIX=REGISTRY/FOLDER"))
+		errs = append(errs, errors.New("there is no registry for the images: give -prefix, as in make release PREFIX=REGISTRY/FOLDER"))
+	}
+	if len(o.Images) == 0 {
+		errs = append(errs, errors.New("name the image of the manager in config/default with -image"))
 	}
 	if len(o.Programs) == 0 {
 		errs = append(errs, errors.New("name the programs of the release"))
 	}
 	return errors.Join(errs...)
+}
+
+// provider is the provider's label, and the folder of its releases.
+func (o *Options) provider() string { return "infrastructure-" + o.Name }
+
+// image is what an image of config/default is called in this release.
+func (o *Options) image(was string) string {
+	base := was[strings.LastIndex(was, "/")+1:]
+	base, _, _ = strings.Cut(base, ":")
+	return o.Prefix + "/" + base + ":" + o.Version
 }

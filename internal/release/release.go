@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package release
 
 import (
 	"bytes"
@@ -19,16 +19,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// provider is what clusterctl calls the provider: its label, and the folder of
-// its releases.
-const provider = "infrastructure-outrigger"
-
 // version is one that clusterctl takes.
 var version = regexp.MustCompile(`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$`)
 
 // Make writes a release and answers its folder. One that was there is replaced
 // once the new one is complete.
 func Make(o Options) (folder string, err error) {
+	o.complete()
 	if err := o.validate(); err != nil {
 		return "", err
 	}
@@ -36,7 +33,7 @@ func Make(o Options) (folder string, err error) {
 	if err != nil {
 		return "", err
 	}
-	base := filepath.Join(o.Output, provider)
+	base := filepath.Join(o.Output, o.provider())
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return "", err
 	}
@@ -61,7 +58,7 @@ func Make(o Options) (folder string, err error) {
 }
 
 // files answers the content of the release by file name.
-func (o Options) files() (map[string][]byte, error) {
+func (o *Options) files() (map[string][]byte, error) {
 	metadata, err := o.metadata()
 	if err != nil {
 		return nil, err
@@ -70,7 +67,7 @@ func (o Options) files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	sbom, err := bill(o.Version, o.Programs)
+	sbom, err := o.bill()
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +88,7 @@ func (o Options) files() (map[string][]byte, error) {
 }
 
 // metadata answers metadata.yaml, which has to know the version.
-func (o Options) metadata() ([]byte, error) {
+func (o *Options) metadata() ([]byte, error) {
 	path := filepath.Join(o.Root, "metadata.yaml")
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -110,32 +107,27 @@ func (o Options) metadata() ([]byte, error) {
 	return nil, fmt.Errorf("%s has no series %s.%s, so clusterctl would refuse %s: add it, with its contract", path, parts[1], parts[2], o.Version)
 }
 
-// Images as config/default has them.
-const (
-	managerImage      = "image: localhost/outrigger/capi-manager:latest"
-	loadBalancerImage = "LOADBALANCER_IMAGE:=outrigger/cluster-loadbalancer:latest}"
-)
-
 // components answers the objects that clusterctl installs, with the images of
 // this release.
-func (o Options) components() ([]byte, error) {
-	cmd := exec.Command(o.Kustomize, "build", filepath.Join(o.Root, "config", "default"))
+func (o *Options) components() ([]byte, error) {
+	command := "build"
+	if filepath.Base(o.Kustomize) == "kubectl" {
+		command = "kustomize"
+	}
+	cmd := exec.Command(o.Kustomize, command, filepath.Join(o.Root, "config", "default"))
 	var problem bytes.Buffer
 	cmd.Stderr = &problem
 	data, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("kustomize build config/default: %w: %s", err, bytes.TrimSpace(problem.Bytes()))
 	}
-	for was, is := range map[string]string{
-		managerImage:      fmt.Sprintf("image: %s/capi-manager:%s", o.Prefix, o.Version),
-		loadBalancerImage: fmt.Sprintf("LOADBALANCER_IMAGE:=%s/cluster-loadbalancer:%s}", o.Prefix, o.Version),
-	} {
+	for _, was := range o.Images {
 		if bytes.Count(data, []byte(was)) != 1 {
-			return nil, fmt.Errorf("config/default does not have %q once", was)
+			return nil, fmt.Errorf("config/default does not have the image %q once", was)
 		}
-		data = bytes.Replace(data, []byte(was), []byte(is), 1)
+		data = bytes.Replace(data, []byte(was), []byte(o.image(was)), 1)
 	}
-	return data, check(data)
+	return data, check(data, o.provider())
 }
 
 // checksums is a file as sha256sum writes and checks it.

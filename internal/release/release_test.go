@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package release
 
 import (
 	"encoding/json"
@@ -115,6 +115,10 @@ func TestWhatIsNoRelease(t *testing.T) {
 	}{
 		"version":         {func(o *Options) { o.Version = "45dd844" }, "VERSION"},
 		"unknown series":  {func(o *Options) { o.Version = "v7.8.9" }, "no series 7.8"},
+		"name":            {func(o *Options) { o.Name = "My_Cloud" }, "My_Cloud"},
+		"no image":        {func(o *Options) { o.Name = "mycloud" }, "-image"},
+		"unknown image":   {func(o *Options) { o.Images = []string{"localhost/other:latest"} }, "localhost/other:latest"},
+		"other provider":  {func(o *Options) { o.Name, o.Images = "mycloud", ours }, "infrastructure-mycloud"},
 		"no registry":     {func(o *Options) { o.Prefix = "" }, "PREFIX"},
 		"no program":      {func(o *Options) { o.Programs = nil }, "programs"},
 		"missing program": {func(o *Options) { o.Programs = []string{"/nowhere/capi-manager"} }, "make build"},
@@ -136,7 +140,9 @@ func TestWhatIsNoRelease(t *testing.T) {
 
 // Each rule that components break is told.
 func TestCheck(t *testing.T) {
-	sound, err := options(t).components()
+	o := options(t)
+	o.complete()
+	sound, err := o.components()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +159,7 @@ func TestCheck(t *testing.T) {
 			if !strings.Contains(string(sound), c.was) {
 				t.Fatalf("components do not have %q", c.was)
 			}
-			err := check([]byte(strings.Replace(string(sound), c.was, c.is, 1)))
+			err := check([]byte(strings.Replace(string(sound), c.was, c.is, 1)), "infrastructure-outrigger")
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v does not say %q", err, c.want)
 			}
@@ -162,15 +168,15 @@ func TestCheck(t *testing.T) {
 }
 
 func TestBillOfMaterials(t *testing.T) {
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	program, other := filepath.Join(t.TempDir(), "capi-release"), filepath.Join(t.TempDir(), "other")
+	// The program of a test has no list of its modules.
+	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/capi-release").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	other := filepath.Join(t.TempDir(), "other")
 	if err := os.Symlink(program, other); err != nil {
 		t.Fatal(err)
 	}
-	data, err := bill("v0.1.0", []string{program, other})
+	data, err := (&Options{Name: "outrigger", Version: "v0.1.0", License: "Apache-2.0", Programs: []string{program, other}}).bill()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,5 +217,24 @@ func TestTimestamp(t *testing.T) {
 	}
 	if _, err := timestamp("yesterday"); err == nil {
 		t.Error("yesterday is a number of seconds")
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"help":         {[]string{"-h"}, exitOK, "-kustomize"},
+		"unknown flag": {[]string{"-x"}, exitUsage, "-x"},
+		"no version":   {[]string{"-prefix", "a"}, exitError, "-version"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			if code := Run(c.args, &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
+				t.Errorf("code %d: %s", code, &out)
+			}
+		})
 	}
 }

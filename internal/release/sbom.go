@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package release
 
 import (
 	"cmp"
@@ -66,19 +66,19 @@ const (
 	unknown    = "NOASSERTION"
 )
 
-// bill answers the bill of materials of programs: the modules that the Go
+// bill answers the bill of materials of the programs: the modules that the Go
 // linker wrote into each. Equal programs give equal bytes.
-func bill(release string, programs []string) ([]byte, error) {
+func (o *Options) bill() ([]byte, error) {
 	created, err := timestamp(os.Getenv("SOURCE_DATE_EPOCH"))
 	if err != nil {
 		return nil, err
 	}
 	d := &document{
-		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: documentID, Name: provider + "-" + release,
+		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: documentID, Name: o.provider() + "-" + o.Version,
 		CreationInfo: creation{Created: created, Creators: []string{"Tool: outrigger-release"}},
 	}
-	for _, p := range programs {
-		if err := d.addProgram(release, p); err != nil {
+	for _, p := range o.Programs {
+		if err := d.addProgram(o, p); err != nil {
 			return nil, fmt.Errorf("bill of materials: %w", err)
 		}
 	}
@@ -97,10 +97,10 @@ func timestamp(epoch string) (string, error) {
 	return time.Unix(seconds, 0).UTC().Format(time.RFC3339), nil
 }
 
-func (d *document) addProgram(release, path string) error {
+func (d *document) addProgram(o *Options, path string) error {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("%w: run `make build`", err)
+		return fmt.Errorf("%w: build it first, such as with `make build`", err)
 	}
 	sum, err := checksumOf(path)
 	if err != nil {
@@ -108,8 +108,8 @@ func (d *document) addProgram(release, path string) error {
 	}
 	name := filepath.Base(path)
 	program := software{
-		SPDXID: "SPDXRef-Program-" + name, Name: name, VersionInfo: release, DownloadLocation: unknown,
-		LicenseConcluded: "Apache-2.0", LicenseDeclared: "Apache-2.0", CopyrightText: unknown, Purpose: "APPLICATION",
+		SPDXID: "SPDXRef-Program-" + name, Name: name, VersionInfo: o.Version, DownloadLocation: unknown,
+		LicenseConcluded: o.License, LicenseDeclared: o.License, CopyrightText: unknown, Purpose: "APPLICATION",
 		Checksums: []checksum{{"SHA256", sum}},
 	}
 	d.Packages = append(d.Packages, program)
