@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchdog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Component is who the Events are of.
+const Component = "cloud-init-watchdog"
+
+// Condition is the type of the Node's condition. It is set once a Node has been
+// waiting for too long, and stays.
+const Condition corev1.NodeConditionType = "CloudProviderInitialized"
+
+// Owner is the cloud controller manager that should initialize the Nodes.
+type Owner struct {
+	// Provider, Prefixes, Missing and Skew are those of [Facts].
+	Provider      string
+	Prefixes      []string
+	Missing       []string
+	Skew          string
+	Lease         client.ObjectKey
+	PodsNamespace string
+	Pods          labels.Selector
+}
+
+// Watchdog looks at every Node.
+type Watchdog struct {
+	// Client reads Nodes, Pods and Leases from a cache; Live reads the Events of
+	// one Node.
+	Client client.Client
+	Live   client.Reader
+	Events events.EventRecorder
+	// Owner tells who should initialize Nodes now; false while nobody should.
+	Owner func(context.Context) (Owner, bool, error)
+	// Patience is how long a Node may wait before anything is said, and Interval
+	// how often it is looked at again.
+	Patience, Interval time.Duration
+	Now                func() time.Time
+}
+
+// SetupWithManager registers the watchdog.
+func (w *Watchdog) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("node-watchdog").For(&corev1.Node{}).Complete(w)
+}
+
+// Reconcile looks at one Node.
+func (w *Watchdog) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+	var n corev1.Node
+	if err := w.Client.Get(ctx, r.NamespacedName, &n); err != nil {
+		if apierrors.IsNotFound(err) {
+			forget(r.Name)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if n.DeletionTimestamp != nil || Initialized(&n) && conditionOf(&n) == nil {
+		forget(n.Name)
+		return ctrl.Result{}, nil
+	}
+	waited := w.Now().Sub(n.CreationTimestamp.Time)
+	if !Initialized(&n) && waited < w.Patience {
+		return ctrl.Result{RequeueAfter: w.Patience - waited}, nil
+	}
+	return w.look(ctx, &n, waited)
+}
+
+func (w *Watchdog) look(ctx context.Context, n *corev1.Node, waited time.Duration) (ctrl.Result, error) {
+	owner, expected, err := w.Owner(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !expected && !Initialized(n) {
+		return ctrl.Result{RequeueAfter: w.Interval}, nil
+	}
+	facts, err := w.facts(ctx, n, owner)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	cause, message := Diagnose(n, facts, w.Now())
+	if err := w.say(ctx, n, cause, message); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if cause == None {
+		forget(n.Name)
+		return ctrl.Result{}, nil
+	}
+	remember(n.Name, cause, waited)
+	return ctrl.Result{RequeueAfter: w.Interval}, nil
+}
+
+// facts are read only for a Node that waits.
+func (w *Watchdog) facts(ctx context.Context, n *corev1.Node, o Owner) (Facts, error) {
+	f := Facts{Provider: o.Provider, Prefixes: o.Prefixes, Missing: o.Missing, Skew: o.Skew}
+	if Initialized(n) {
+		return f, nil
+	}
+	var pods corev1.PodList
+	if o.Pods != nil {
+		if err := w.Client.List(ctx, &pods, client.InNamespace(o.PodsNamespace), client.MatchingLabelsSelector{Selector: o.Pods}); err != nil {
+			return f, err
+		}
+	}
+	f.Pods = pods.Items
+	var lease coordinationv1.Lease
+	if err := w.Client.Get(ctx, o.Lease, &lease); err == nil {
+		f.Lease = &lease
+	} else if !apierrors.IsNotFound(err) {
+		return f, err
+	}
+	var all corev1.EventList
+	// Events about what has no namespace are in the default one.
+	err := w.Live.List(ctx, &all, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{
+		Selector: fields.OneTermEqualSelector("involvedObject.name", n.Name),
+	})
+	f.Events = all.Items
+	return f, err
+}
+
+// say writes the condition if it is another, and an Event when the cause is.
+func (w *Watchdog) say(ctx context.Context, n *corev1.Node, cause Cause, message string) error {
+	status := corev1.ConditionFalse
+	if cause == None {
+		status = corev1.ConditionTrue
+	}
+	had := conditionOf(n)
+	if had != nil && had.Status == status && had.Reason == string(cause) && had.Message == message {
+		return nil
+	}
+	next := corev1.NodeCondition{
+		Type: Condition, Status: status, Reason: string(cause), Message: message,
+		LastHeartbeatTime: metav1.NewTime(w.Now()), LastTransitionTime: metav1.NewTime(w.Now()),
+	}
+	if had != nil && had.Status == status {
+		next.LastTransitionTime = had.LastTransitionTime
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{next}}})
+	if err != nil {
+		return err
+	}
+	// A strategic patch changes one condition and leaves those of the kubelet.
+	if err := w.Client.Status().Patch(ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
+		return fmt.Errorf("condition %s of Node %s: %w", Condition, n.Name, err)
+	}
+	if had == nil || had.Reason != string(cause) {
+		w.tell(n, cause, message)
+	}
+	return nil
+}
+
+func (w *Watchdog) tell(n *corev1.Node, cause Cause, message string) {
+	kind := corev1.EventTypeWarning
+	if cause == None {
+		kind = corev1.EventTypeNormal
+	}
+	if len(message) > 1000 {
+		message = strings.ToValidUTF8(message[:1000], "") + " ..."
+	}
+	w.Events.Eventf(n, nil, kind, string(cause), "Initialize", "%s", message)
+}
+
+func conditionOf(n *corev1.Node) *corev1.NodeCondition {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == Condition {
+			return &n.Status.Conditions[i]
+		}
+	}
+	return nil
+}
