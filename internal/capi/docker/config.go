@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -90,6 +91,21 @@ func (c Config) validate() error {
 		errs = append(errs, bad("docker-advertise-host", "%q is no name or address", c.AdvertiseHost))
 	}
 	return errors.Join(errs...)
+}
+
+// warnings are what is allowed and unwise, or will not work.
+func (c Config) warnings() (list []string) {
+	if u, err := client.ParseHostURL(c.Host); err == nil {
+		switch info, missing := os.Stat(u.Host); {
+		case u.Scheme == "tcp" && !c.TLSVerify:
+			list = append(list, "the Docker Engine at "+c.Host+" is spoken to without TLS: whoever reaches that port controls its host, and whoever is in between reads the secrets of clusters: "+
+				"have the engine ask for certificates, and set --docker-tls-verify (DOCKER_TLS_VERIFY) and --docker-cert-path (DOCKER_CERT_PATH)")
+		case u.Scheme == "unix" && missing == nil && info.Mode().Type() != os.ModeSocket:
+			list = append(list, u.Host+" is no socket, so the Docker kinds wait: where clusterctl has installed this, set OUTRIGGER_DOCKER_SOCKET to that of the node, "+
+				"or OUTRIGGER_DOCKER_HOST to an engine elsewhere; otherwise set --docker-host (DOCKER_HOST)")
+		}
+	}
+	return list
 }
 
 // advertised is the host of published ports; empty when none is published.

@@ -5,7 +5,6 @@ package docker
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,45 +26,6 @@ import (
 	"github.com/outrigger/outrigger/internal/capi/docker/nodeagent"
 	"github.com/outrigger/outrigger/provider"
 )
-
-func flags(t *testing.T, env map[string]string, args ...string) Config {
-	t.Helper()
-	var c Config
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	c.AddFlags(fs, func(name string) string { return env[name] })
-	if err := fs.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func TestConfig(t *testing.T) {
-	if err := flags(t, nil).validate(); err != nil {
-		t.Error(err)
-	}
-	c := flags(t, map[string]string{"DOCKER_HOST": "tcp://h:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/c"})
-	if err := c.validate(); err != nil || c.Host != "tcp://h:2376" || !c.TLSVerify || c.advertised() != "h" {
-		t.Errorf("%+v, %v", c, err)
-	}
-	for args, want := range map[string]string{
-		"--docker-host=nowhere":                     "--docker-host (DOCKER_HOST)",
-		"--docker-api-version=new":                  "--docker-api-version",
-		"--docker-tls-verify":                       "--docker-cert-path",
-		"--docker-node-image=":                      "--docker-node-image",
-		"--docker-loadbalancer-image=a b":           "--docker-loadbalancer-image",
-		"--docker-advertise-host=http://a":          "--docker-advertise-host",
-		"--docker-tls-verify --docker-cert-path=/c": "--docker-tls-verify",
-	} {
-		var list []string
-		for _, arg := range strings.Split(args, " --") {
-			list = append(list, "--"+strings.TrimPrefix(arg, "--"))
-		}
-		_, err := New(flags(t, nil, list...), slog.Default())
-		if !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", args, err, want)
-		}
-	}
-}
 
 func TestNames(t *testing.T) {
 	one := identity{key: "a", name: strings.Repeat("long-name.", 20)}

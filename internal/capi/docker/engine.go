@@ -41,6 +41,9 @@ func New(cfg Config, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: --docker-host (DOCKER_HOST) and --docker-cert-path (DOCKER_CERT_PATH): %w", provider.ErrInvalidArgument, err)
 	}
+	for _, warning := range cfg.warnings() {
+		log.Warn(warning)
+	}
 	return &Backend{cfg: cfg, engine: engine, log: log, tasks: newTasks()}, nil
 }
 

@@ -62,10 +62,22 @@ func (a *Agent) Bootstrap(ctx context.Context) (State, error) {
 	}
 	steps := a.steps(plan, seed)
 	state.Ignored, state.Total = plan.Ignored, len(steps)
+	if err := a.awaitNeeds(ctx); err != nil {
+		return state, err
+	}
 	if state, err = a.recover(ctx, state, steps); err != nil {
 		return state, err
 	}
 	return a.run(ctx, state, steps)
+}
+
+// awaitNeeds waits for what the image wants to be there before a bootstrap.
+func (a *Agent) awaitNeeds(ctx context.Context) error {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	return a.Wait.Until(ctx, func() (bool, error) { return a.has(settings.Needs), nil })
 }
 
 // awaitSeed answers what the manager has left. Of a machine that is done or has

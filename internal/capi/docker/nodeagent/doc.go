@@ -54,6 +54,12 @@ type Seed struct {
 
 // Settings are the image's.
 type Settings struct {
+	// Needs are files that must be there before the bootstrap begins: services
+	// that it relies on have made them.
+	Needs []string `json:"needs,omitempty"`
+	// Private are files below /proc/sys of which the machine has copies, with
+	// these values: its programs would change the settings of the whole host.
+	Private map[string]string `json:"private,omitempty"`
 	// ImportImage is the command that brings the image in a file into the
 	// machine's container runtime; the file's name is added. It is repeated for
 	// a while, since the runtime may still be starting.

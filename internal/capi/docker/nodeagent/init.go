@@ -85,7 +85,13 @@ func verdict(state State, err error, log *slog.Logger) int {
 
 // first is the first process of the machine.
 func first(log *slog.Logger) int {
-	for _, err := range prepareMounts() {
+	errs := prepareMounts()
+	if settings, err := newAgent(log).settings(); err != nil {
+		errs = append(errs, err)
+	} else {
+		errs = append(errs, keepPrivate(settings.Private)...)
+	}
+	for _, err := range errs {
 		log.Warn("the container's mounts stay as they are", "error", err)
 	}
 	cmd := exec.Command("/proc/self/exe", "run")

@@ -3,8 +3,10 @@
 package nodeagent
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,71 @@ func prepareMounts() []error {
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		errs = append(errs, fmt.Errorf("share mounts: %w", err))
+	}
+	if err := delegate("/sys/fs/cgroup"); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// delegate lets kubelet give resources to groups below a container's own. In
+// version 2 of cgroups none may when there are processes in the group itself:
+// they go to one of their own. Of version 1 there is nothing to do.
+func delegate(root string) error {
+	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(root, "init"), 0o755)
+	}
+	var processes []byte
+	if err == nil {
+		processes, err = os.ReadFile(filepath.Join(root, "cgroup.procs"))
+	}
+	if err != nil {
+		return fmt.Errorf("cgroups: %w", err)
+	}
+	for pid := range strings.FieldsSeq(string(processes)) {
+		if err := os.WriteFile(filepath.Join(root, "init", "cgroup.procs"), []byte(pid), 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("move process %s to a cgroup of its own: %w", pid, err)
+		}
+	}
+	var errs []error
+	for name := range strings.FieldsSeq(string(controllers)) {
+		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+name), 0); err != nil {
+			errs = append(errs, fmt.Errorf("hand on the cgroup controller %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// privateDir has the copies of kernel settings.
+const privateDir = "/run/node-agent/private"
+
+// keepPrivate puts files with values in the place of settings of the kernel.
+// What this kernel does not have is left out.
+func keepPrivate(values map[string]string) []error {
+	var errs []error
+	for at, value := range values {
+		if !strings.HasPrefix(filepath.Clean(at), "/proc/sys/") {
+			errs = append(errs, fmt.Errorf("%s/settings.json: private: %s is not below /proc/sys", ConfigDir, at))
+			continue
+		}
+		if _, err := os.Stat(at); err != nil {
+			continue
+		}
+		copied := filepath.Join(privateDir, at)
+		err := os.MkdirAll(filepath.Dir(copied), 0o755)
+		if err == nil {
+			err = os.WriteFile(copied, []byte(value+"\n"), 0o644)
+		}
+		if err == nil {
+			err = unix.Mount(copied, at, "", unix.MS_BIND, "")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("keep %s private: %w", at, err))
+		}
 	}
 	return errs
 }

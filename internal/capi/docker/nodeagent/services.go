@@ -23,6 +23,8 @@ type Service struct {
 	Command []string `json:"command"`
 	// Needs are files that must be there before it is started.
 	Needs []string `json:"needs,omitempty"`
+	// Once is for a program that ends: it is started again only when it fails.
+	Once bool `json:"once,omitempty"`
 }
 
 // Services starts what is in the folder of services, also what comes there
@@ -79,7 +81,7 @@ func (a *Agent) keep(ctx context.Context, s Service, log *slog.Logger) {
 		log.Info("starts")
 		began := time.Now()
 		err := a.serve(ctx, s)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || s.Once && err == nil {
 			return
 		}
 		if time.Since(began) > longPause {
