@@ -62,6 +62,19 @@ func TestDebugger(t *testing.T) {
 	}
 }
 
+// The manager is given nothing of its node unless the socket is asked for.
+func TestHostPaths(t *testing.T) {
+	manifest := read(t, "../../config/manager/manager.yaml")
+	for _, part := range strings.Split(manifest, "hostPath:")[1:] {
+		if !strings.HasPrefix(part, ` {path: "${OUTRIGGER_DOCKER_SOCKET:=/dev/null}"}`) {
+			t.Errorf("hostPath:%.60s", part)
+		}
+	}
+	if strings.Count(manifest, "dockersock") != 2 || !strings.Contains(manifest, "{name: dockersock, mountPath: /var/run/docker.sock}") {
+		t.Error("the socket of a Docker Engine cannot be had")
+	}
+}
+
 // PROJECT knows every kind in each of its versions, and no other.
 func TestProject(t *testing.T) {
 	var project struct {
