@@ -66,6 +66,10 @@ func TestTable(t *testing.T) {
 		t.Log("measuring clouds")
 		more = clouds(t, *runs)
 	}
+	if strings.Contains("machines", *only) {
+		t.Log("measuring machines")
+		more += machines(t)
+	}
 	var out io.Writer = os.Stdout
 	if *output != "" {
 		file, err := os.Create(*output)

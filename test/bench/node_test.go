@@ -158,15 +158,7 @@ func qemuCPU(t *testing.T, dir string) time.Duration {
 	if len(pids) != 1 {
 		t.Fatalf("%d QEMUs are running", len(pids))
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pids[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// utime and stime are fields 14 and 15, in ticks of 10 ms (proc(5)).
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond
+	return cpu(t, pids[0])
 }
 
 // firstOutput is `outrigger run` as a user sees it, from nothing.

@@ -25,6 +25,8 @@ type Cloud struct {
 	Dir string
 	// Log is what the machines say.
 	Log string
+	// Machines is the process that the machines are in.
+	Machines *os.Process
 
 	plugin string
 }
@@ -47,6 +49,7 @@ func StartCloud(t testing.TB) *Cloud {
 	life, err := machines.StdinPipe()
 	must(t, err, "start the machines")
 	must(t, machines.Start(), "start the machines")
+	c.Machines = machines.Process
 	t.Cleanup(func() { end(machines, life) })
 	return c
 }

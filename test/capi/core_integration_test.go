@@ -24,34 +24,8 @@ func TestPeer(t *testing.T) {
 	r.Peer(t)
 	m := capi.Start(t, r)
 	m.Init(t, "docker")
-	m.Run(t, "infrastructure-docker", m.PeerProgram())
-	m.Apply(t, `
-apiVersion: cluster.x-k8s.io/v1beta2
-kind: Cluster
-metadata: {name: peer, namespace: default}
-spec:
-  clusterNetwork: {pods: {cidrBlocks: [192.168.0.0/16]}, services: {cidrBlocks: [10.128.0.0/12]}}
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: DevCluster, name: peer}
-  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KubeadmControlPlane, name: peer}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
-kind: DevCluster
-metadata: {name: peer, namespace: default}
-spec: {backend: {inMemory: {}}}
----
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
-kind: DevMachineTemplate
-metadata: {name: peer, namespace: default}
-spec: {template: {spec: {backend: {inMemory: {}}}}}
----
-apiVersion: controlplane.cluster.x-k8s.io/v1beta2
-kind: KubeadmControlPlane
-metadata: {name: peer, namespace: default}
-spec:
-  version: v1.36.3
-  replicas: 1
-  machineTemplate: {spec: {infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: DevMachineTemplate, name: peer}}}
-`)
+	m.Run(t, capi.PeerLabel, m.PeerProgram())
+	m.Apply(t, capi.PeerCluster(capi.Wanted{Name: "peer", Namespace: "default", Version: version, ControlPlanes: 1, Workers: 1}))
 	m.Kubectl(t, "wait", "cluster/peer", "--for=condition=Available", "--timeout=4m")
 	m.Kubectl(t, "delete", "cluster", "peer", "--timeout=4m")
 }

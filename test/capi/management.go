@@ -128,7 +128,13 @@ func (m *Management) Init(t testing.TB, infrastructure ...string) {
 // waited long enough; the error is what is missing.
 func Eventually(t testing.TB, what string, ask func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+	EventuallyIn(t, Timeout, what, ask)
+}
+
+// EventuallyIn is [Eventually] for what may take so long.
+func EventuallyIn(t testing.TB, timeout time.Duration, what string, ask func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for {
 		err := ask(ctx)
@@ -137,7 +143,7 @@ func Eventually(t testing.TB, what string, ask func(context.Context) error) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waited %s for %s: %v", Timeout, what, err)
+			t.Fatalf("waited %s for %s: %v", timeout, what, err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +28,8 @@ type Manager struct {
 
 	health  string
 	webhook string
+	// host is the API server's address and port, as in metrics.
+	host string
 }
 
 // Program is what to run for the Deployment of a provider.
@@ -34,11 +37,6 @@ type Program struct {
 	Path string
 	// Args win over those of the Deployment.
 	Args, Env []string
-}
-
-// PeerProgram is the program of [Repository.Peer].
-func (m *Management) PeerProgram() Program {
-	return Program{Path: filepath.Join(m.repository.programs, "capd"), Env: []string{"POD_IP=127.0.0.1"}}
 }
 
 // known are the programs of the providers that everybody uses, by the label of
@@ -84,7 +82,7 @@ func (m *Management) start(t testing.TB, provider string, p Program) *Manager {
 	metrics := "127.0.0.1:" + cluster.HoldPort(t)
 	manager := &Manager{
 		Log: filepath.Join(m.Dir, provider+".log"), Metrics: "http://" + metrics + "/metrics",
-		webhook: cluster.HoldPort(t), health: cluster.HoldPort(t),
+		webhook: cluster.HoldPort(t), health: cluster.HoldPort(t), host: strings.TrimPrefix(m.Server, "https://"),
 	}
 	m.managers[provider] = manager
 	m.Wire(t, provider, manager.webhook)

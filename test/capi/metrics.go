@@ -5,6 +5,7 @@ package capi
 import (
 	"bufio"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,9 +18,20 @@ func (m *Manager) Reconciles(t testing.TB, controller string) int {
 	return int(m.Sum(t, "controller_runtime_reconcile_total", `controller="`+controller+`"`))
 }
 
-// Sum adds up a metric of the manager over all its labels, or over those lines
-// that contain one.
-func (m *Manager) Sum(t testing.TB, metric, label string) float64 {
+// Writes is how often the manager has asked the API server of this management
+// cluster to change something since it started, whatever came of it.
+func (m *Manager) Writes(t testing.TB) int {
+	t.Helper()
+	var sum float64
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+		sum += m.Sum(t, "rest_client_requests_total", `method="`+method+`"`, `host="`+m.host+`"`)
+	}
+	return int(sum)
+}
+
+// Sum adds up a metric of the manager over those of its lines that contain all
+// of these labels.
+func (m *Manager) Sum(t testing.TB, metric string, contain ...string) float64 {
 	t.Helper()
 	r, err := http.Get(m.Metrics)
 	must(t, err, "read the metrics")
@@ -29,7 +41,8 @@ func (m *Manager) Sum(t testing.TB, metric, label string) float64 {
 	for lines.Scan() {
 		name, rest, _ := strings.Cut(lines.Text(), "{")
 		labels, value, ok := strings.Cut(rest, "} ")
-		if !ok || name != metric || !strings.Contains(labels, label) {
+		lacks := func(label string) bool { return !strings.Contains(labels, label) }
+		if !ok || name != metric || slices.ContainsFunc(contain, lacks) {
 			continue
 		}
 		n, err := strconv.ParseFloat(value, 64)

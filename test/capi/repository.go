@@ -46,14 +46,6 @@ func (r *Repository) Infrastructure(t testing.TB, name, components string) {
 	r.add(t, name, "InfrastructureProvider", components)
 }
 
-// Peer adds Cluster API's own provider for tests as infrastructure provider
-// docker; its machines may be in memory.
-func (r *Repository) Peer(t testing.TB) {
-	t.Helper()
-	components := latest(t, filepath.Join(r.programs, "providers"), "infrastructure-docker", "infrastructure-components.yaml")
-	r.Infrastructure(t, "docker", components)
-}
-
 func (r *Repository) add(t testing.TB, name, kind, components string) {
 	t.Helper()
 	if _, err := os.Stat(components); err != nil {
