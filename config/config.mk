@@ -16,3 +16,7 @@ capi-image: ## Container images of the Cluster API provider as OCI layouts in bi
 .PHONY: release
 release: setup build ## The release of the Cluster API provider in dist/ (VERSION=vX.Y.Z PREFIX=REGISTRY/FOLDER)
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} go run ./cmd/capi-release -version '$(VERSION)' -prefix '$(PREFIX)' -kustomize $(TOOLS)/kustomize -output dist $(CAPI_IMAGES:%=bin/%)
+
+.PHONY: capi-cluster
+capi-cluster: setup capi ## A management cluster of Cluster API without a container, until ^C (PROGRAM=infrastructure-NAME=FILE: your manager)
+	@go build -o bin/capi-dev ./test/capi/dev && exec bin/capi-dev $(addprefix -program ,$(PROGRAM))

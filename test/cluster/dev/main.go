@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 // socketVar tells the process in the namespaces where to take connections for
@@ -66,9 +67,9 @@ const serverVar = "OUTRIGGER_CLUSTER_SERVER"
 func inside(dir string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	t := &session{ctx: ctx}
-	defer t.finish()
-	if !t.try(func() { up(t, dir) }) {
+	t := stand.NewSession(ctx, "cluster")
+	defer t.Finish()
+	if !t.Try(func() { up(t, dir) }) {
 		return 1
 	}
 	<-ctx.Done()
@@ -76,7 +77,7 @@ func inside(dir string) int {
 	return 0
 }
 
-func up(t *session, dir string) {
+func up(t *stand.Session, dir string) {
 	fmt.Println("cluster: starting kube-apiserver, controllers, containerd, kubelet, kube-proxy and Outrigger")
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
 	r := &cluster.Registry{}

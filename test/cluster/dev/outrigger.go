@@ -6,10 +6,11 @@ import (
 	"fmt"
 
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 // startOutrigger installs it, with VMs beside the node's programs.
-func startOutrigger(t *session, c *cluster.ControlPlane, n *cluster.Node) {
+func startOutrigger(t *stand.Session, c *cluster.ControlPlane, n *cluster.Node) {
 	cluster.Install(t, c, n, cluster.OutriggerOptions{Provider: "qemu"})
 }
 
