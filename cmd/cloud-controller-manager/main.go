@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command cloud-controller-manager tells a cluster what its Nodes are in the
+// cloud of any provider.
+package main
+
+import (
+	"os"
+
+	"github.com/outrigger/outrigger/internal/ccm/command"
+)
+
+func main() { os.Exit(command.Main()) }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the command line of cloud-controller-manager.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register"          // --logging-format json
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests to the API server
+	"k8s.io/klog/v2"
+
+	"github.com/outrigger/outrigger/internal/version"
+)
+
+// name is the program's.
+const name = "cloud-controller-manager"
+
+// Command is one run of the program.
+type Command struct {
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+}
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Run does what args (without the program's name) say and answers the exit
+// code.
+func (c *Command) Run(args []string) int {
+	s, err := c.settings(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		s.help(c.Stdout)
+		return exitOK
+	case err == nil && s.version:
+		fmt.Fprintln(c.Stdout, name+" version "+version.String())
+		return exitOK
+	case err == nil:
+		err = c.run(s)
+	}
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(c.Stderr, "%s: %v\n", name, err)
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	return exitError
+}
+
+func (c *Command) settings(args []string) (*settings, error) {
+	s, err := newSettings(c.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.parse(args, c.Getenv)
+}
+
+func (c *Command) run(s *settings) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	go func() { <-ctx.Done(); stop() }() // a second signal ends the process at once
+	if err := logsapi.ValidateAndApply(s.logs, utilfeature.DefaultFeatureGate); err != nil {
+		return usageError{err}
+	}
+	defer logs.FlushLogs()
+	cliflag.PrintFlags(s.flags)
+	return c.serve(ctx, s, slog.New(logr.ToSlogHandler(klog.Background())))
+}
+
+// serve runs the controllers until ctx ends.
+func (c *Command) serve(ctx context.Context, s *settings, logger *slog.Logger) error {
+	open, err := openCloud(ctx, s, c.Getenv, logger)
+	if err != nil {
+		return err
+	}
+	manager, err := newManager(s, open.cloud, logger)
+	if err != nil {
+		return errors.Join(err, open.close())
+	}
+	logger.Info("starting", "version", version.String(), "provider", open.cloud.ProviderName(), "controllers", s.options.Generic.Controllers)
+	return errors.Join(manager.run(ctx), open.close())
+}
+
+// Main runs the program of this process.
+func Main() int {
+	c := &Command{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+	return c.Run(os.Args[1:])
+}

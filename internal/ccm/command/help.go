@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+)
+
+const introduction = `cloud-controller-manager tells a cluster what its Nodes are in the cloud. Kubelets that
+run with --cloud-provider=external give their Node a taint; this program finds the Node's
+instance at the provider, writes providerID, addresses, zone, region and type, and takes
+the taint away. It taints Nodes whose instance is stopped, and deletes those whose
+instance is gone: never on an error, nor on an inventory that knows none of the Nodes.
+
+The provider's settings are its environment variables, or lines VARIABLE=VALUE in the
+file that --cloud-config names; none is a flag. By hand, against a cluster:
+
+  LIBVIRT_URI=qemu:///system cloud-controller-manager --cloud-provider libvirt \
+    --instance-tags outrigger-cluster=NAME --kubeconfig ~/.kube/config --leader-elect=false
+
+While a cluster is bootstrapped only Nodes are initialized:
+
+  cloud-controller-manager --cloud-provider libvirt --controllers cloud-node …
+
+`
+
+// help prints what the program is for, then its flags.
+func (s *settings) help(w io.Writer) {
+	fmt.Fprint(w, introduction)
+	if built := provider.List(); len(built) > 0 {
+		fmt.Fprintf(w, "Providers that are built in: %s. Others are plugins.\n", strings.Join(built, ", "))
+	}
+	cliflag.PrintSections(w, s.sections, 0)
+	asked := s.options.KubeCloudShared.CloudProvider.Name
+	if c, ok := provider.Get(asked).(config.Configurable); ok {
+		fmt.Fprintf(w, "\nVariables of provider %s (its flags are other programs'):\n\n", asked)
+		c.Schema().WriteHelp(w)
+	}
+}
+
+// Variables are what the program reads from its environment beside the
+// provider's settings, each with its meaning.
+func Variables() [][2]string {
+	all := [][2]string{{"CLOUD_PROVIDER", "the same as --cloud-provider"}}
+	for _, flag := range OwnFlags() {
+		all = append(all, [2]string{variable(flag[0]), "the same as --" + flag[0]})
+	}
+	return all
+}

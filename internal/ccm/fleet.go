@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Call is a finished call to the provider.
+type Call struct {
+	Operation string
+	Took      time.Duration
+	Err       error
+}
+
+// fleet is the provider. Its calls are bounded in time and observed.
+type fleet struct {
+	options *Options
+	lister  provider.Lister
+	getter  provider.Getter
+
+	// listing is held by who lists, so that all who need a list share it.
+	listing chan struct{}
+	mu      sync.Mutex
+	last    *inventory
+	// clusters are the values of provider.TagCluster that instances of Nodes
+	// have had.
+	clusters map[string]bool
+}
+
+// inventory is a list of the cluster's instances.
+type inventory struct {
+	at   time.Time // when it was asked for
+	byID map[string]*provider.Instance
+}
+
+func newFleet(o *Options) (*fleet, error) {
+	lister, getter, err := checkPowers(o)
+	if err != nil {
+		return nil, err
+	}
+	return &fleet{options: o, lister: lister, getter: getter, listing: make(chan struct{}, 1), clusters: map[string]bool{}}, nil
+}
+
+func (f *fleet) call(ctx context.Context, operation string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, f.options.CallTimeout)
+	defer cancel()
+	began := time.Now()
+	err := do(ctx)
+	f.options.Observe(Call{Operation: operation, Took: time.Since(began), Err: err})
+	if err != nil {
+		return fmt.Errorf("%s at provider %s: %w", operation, f.options.Name, err)
+	}
+	return nil
+}
+
+// get asks the cloud for one instance.
+func (f *fleet) get(ctx context.Context, id string) (*provider.Instance, error) {
+	var instance *provider.Instance
+	err := f.call(ctx, "get", func(ctx context.Context) (err error) {
+		if instance, err = f.getter.GetInstance(ctx, id); err == nil && (instance == nil || instance.ID != id) {
+			// Neither says anything about the one that was asked for.
+			err = fmt.Errorf("%w: the answer to instance %q is %+v", provider.ErrUnknown, id, instance)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.learn(instance)
+	return instance, nil
+}
+
+// learn notes what tag the cluster's instances carry.
+func (f *fleet) learn(i *provider.Instance) {
+	if cluster := i.Tags[provider.TagCluster]; cluster != "" {
+		f.mu.Lock()
+		f.clusters[cluster] = true
+		f.mu.Unlock()
+	}
+}
+
+// matches answers by what tags the cluster's instances are listed; none when
+// nobody has said and no Node has told.
+func (f *fleet) matches() []map[string]string {
+	if len(f.options.Tags) > 0 {
+		return []map[string]string{f.options.Tags}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []map[string]string
+	for _, cluster := range slices.Sorted(maps.Keys(f.clusters)) {
+		all = append(all, map[string]string{provider.TagCluster: cluster})
+	}
+	return all
+}
+
+// errNoTags is that instances cannot be listed.
+var errNoTags = errors.New("it is not known by which tags the cluster's instances are listed: give --instance-tags, such as outrigger-cluster=NAME, or start kubelets with --provider-id")
+
+// since answers a list that was asked for at that time or later.
+func (f *fleet) since(ctx context.Context, at time.Time) (*inventory, error) {
+	select {
+	case f.listing <- struct{}{}:
+		defer func() { <-f.listing }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
+	}
+	if list := f.cached(); list != nil && !list.at.Before(at) {
+		return list, nil
+	}
+	list, err := f.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = list
+	return list, nil
+}
+
+func (f *fleet) cached() *inventory {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// list asks the cloud for the cluster's instances.
+func (f *fleet) list(ctx context.Context) (*inventory, error) {
+	matches := f.matches()
+	if len(matches) == 0 {
+		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, errNoTags)
+	}
+	list := &inventory{at: f.options.Now(), byID: map[string]*provider.Instance{}}
+	for _, match := range matches {
+		err := f.call(ctx, "list", func(ctx context.Context) error {
+			some, err := f.lister.ListInstances(ctx, match)
+			for _, i := range some {
+				if i.ID != "" && provider.HasTags(i.Tags, match) {
+					list.byID[i.ID] = &i
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// look answers an instance from a list that is not too old, which is one call for
+// all Nodes, or else from the cloud itself.
+func (f *fleet) look(ctx context.Context, id string) (*provider.Instance, error) {
+	if len(f.matches()) > 0 {
+		list, err := f.since(ctx, f.options.Now().Add(-f.options.ListAge))
+		if err != nil {
+			return nil, err
+		}
+		if i := list.byID[id]; i != nil {
+			return i, nil
+		}
+	}
+	return f.get(ctx, id)
+}
