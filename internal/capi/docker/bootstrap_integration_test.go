@@ -107,8 +107,11 @@ func TestBootstrap(t *testing.T) {
 
 	t.Run("secrets", func(t *testing.T) {
 		s := w.add("secrets", false)
-		s.Bootstrap = []byte("#cloud-config\nruncmd:\n- test -e /var/lib/node-agent/user-data\n")
+		s.Bootstrap = []byte("#cloud-config\nruncmd:\n- test -e /var/lib/node-agent/user-data\n- echo kubeadm join --token abcdef.0123456789abcdef\n")
 		state := w.ensure(t, b, s)
+		if logs := logsOf(t, d.Engine, state.ProviderID[len(providerPrefix):]); !strings.Contains(logs, "--token [hidden]") || strings.Contains(logs, "abcdef.0123456789abcdef") {
+			t.Errorf("docker logs: %q", logs)
+		}
 		// What was used is not kept.
 		eventually(t, "an end of the bootstrap data", func(ctx context.Context) (bool, string) {
 			text, err := b.read(ctx, state.ProviderID[len(providerPrefix):], "/var/lib/node-agent/user-data")

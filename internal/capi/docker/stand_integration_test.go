@@ -51,17 +51,21 @@ func importImages(t testing.TB, e *dockerd.Engine) {
 
 // showLogs logs what containers have written.
 func showLogs(t testing.TB, e *dockerd.Engine) {
-	ctx := context.WithoutCancel(t.Context())
 	names, _ := e.Containers()
 	for _, name := range names {
-		logs, err := e.Client.ContainerLogs(ctx, strings.TrimPrefix(name, "/"), client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "40"})
-		if err != nil {
-			continue
-		}
-		text, _ := io.ReadAll(logs)
-		logs.Close()
-		t.Logf("log of %s:\n%q", name, text)
+		t.Logf("log of %s:\n%q", name, logsOf(t, e, strings.TrimPrefix(name, "/")))
 	}
+}
+
+// logsOf are the last lines that a container has written.
+func logsOf(t testing.TB, e *dockerd.Engine, name string) string {
+	logs, err := e.Client.ContainerLogs(context.WithoutCancel(t.Context()), name, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "40"})
+	if err != nil {
+		return err.Error()
+	}
+	defer logs.Close()
+	text, _ := io.ReadAll(logs)
+	return string(text)
 }
 
 func testConfig(e *dockerd.Engine) Config {

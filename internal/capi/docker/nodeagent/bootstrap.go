@@ -25,8 +25,11 @@ import (
 type Agent struct {
 	Root string
 	Log  *slog.Logger
-	// Output is where commands write.
-	Output io.Writer
+	// Output is where services write, and Commands where those of the bootstrap
+	// do; nil is Output.
+	Output, Commands io.Writer
+	// Secrets, if any, learn what the bootstrap data have.
+	Secrets *Secrets
 	// Run runs a command; nil starts a program.
 	Run func(ctx context.Context, argv []string) error
 	// Wait is how often it looks for what comes from elsewhere.
@@ -60,6 +63,10 @@ func (a *Agent) Bootstrap(ctx context.Context) (State, error) {
 		state.Phase, state.Message = PhaseFailed, err.Error()
 		return state, a.store(state)
 	}
+	if a.Secrets == nil {
+		a.Secrets = &Secrets{}
+	}
+	a.Secrets.learn(plan)
 	steps := a.steps(plan, seed)
 	state.Ignored, state.Total = plan.Ignored, len(steps)
 	if err := a.awaitNeeds(ctx); err != nil {
@@ -138,8 +145,9 @@ func (a *Agent) run(ctx context.Context, state State, steps []step) (State, erro
 			return state, context.Cause(ctx) // interrupted, which is no failure
 		}
 		if err != nil {
-			state.Phase, state.Message = PhaseFailed, fmt.Sprintf("%s: %v", next.name, err)
-			a.Log.Error("bootstrap has failed", "step", next.name, "error", err)
+			// An error may name the program, and be a whole line that was taken for one.
+			state.Phase, state.Message = PhaseFailed, a.Secrets.hide(fmt.Sprintf("%s: %v", next.name, err), true)
+			a.Log.Error("bootstrap has failed", "reason", state.Message)
 			return state, a.store(state)
 		}
 		state.Done++
@@ -238,7 +246,11 @@ func (a *Agent) command(ctx context.Context, argv []string) error {
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = "/"
-	cmd.Stdout, cmd.Stderr = a.Output, a.Output
+	cmd.Stdout = a.Commands
+	if a.Commands == nil {
+		cmd.Stdout = a.Output
+	}
+	cmd.Stderr = cmd.Stdout
 	cmd.WaitDelay = time.Second // a program it left in the background may keep the output
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return err

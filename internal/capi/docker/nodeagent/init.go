@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -23,7 +24,7 @@ import (
 // whatever processes have lost their parent, which would take from the other
 // one the ends of its own.
 func Main(args []string) int {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("program", "node-agent")
+	log := newLog(os.Stderr)
 	mode := ""
 	if len(args) == 1 {
 		mode = args[0]
@@ -39,8 +40,26 @@ func Main(args []string) int {
 	return 2
 }
 
-func newAgent(log *slog.Logger) *Agent {
-	return &Agent{Root: "/", Log: log, Output: os.Stdout, Wait: poll.Pace{First: 100 * time.Millisecond, Max: time.Second}}
+// newAgent answers an agent of this machine, that prints nothing secret, and what
+// has to be called in the end.
+func newAgent() (a *Agent, end func(), err error) {
+	secrets := &Secrets{}
+	services, endServices, err := (&mask{Secrets: secrets, out: os.Stdout}).pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	commands, endCommands, err := (&mask{Secrets: secrets, out: os.Stdout, ofCommand: true}).pipe()
+	if err != nil {
+		endServices()
+		return nil, nil, err
+	}
+	log := newLog(&mask{Secrets: secrets, out: os.Stderr, ofCommand: true})
+	a = &Agent{Root: "/", Log: log, Output: services, Commands: commands, Secrets: secrets, Wait: poll.Pace{First: 100 * time.Millisecond, Max: time.Second}}
+	return a, func() { endCommands(); endServices() }, nil
+}
+
+func newLog(out io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(out, nil)).With("program", "node-agent")
 }
 
 // stopLimit is how long the machine may take to stop; an engine kills what takes
@@ -50,7 +69,13 @@ const stopLimit = 8 * time.Second
 func work(mode string, log *slog.Logger) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	a := newAgent(log)
+	a, end, err := newAgent()
+	if err != nil {
+		log.Error("start", "error", err)
+		return 1
+	}
+	defer end()
+	log = a.Log
 	services := make(chan struct{})
 	go func() {
 		defer close(services)
@@ -86,7 +111,7 @@ func verdict(state State, err error, log *slog.Logger) int {
 // first is the first process of the machine.
 func first(log *slog.Logger) int {
 	errs := prepareMounts()
-	if settings, err := newAgent(log).settings(); err != nil {
+	if settings, err := (&Agent{Root: "/"}).settings(); err != nil {
 		errs = append(errs, err)
 	} else {
 		errs = append(errs, keepPrivate(settings.Private)...)

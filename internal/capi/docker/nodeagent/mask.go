@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeagent
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// hidden is what is shown in the place of a secret.
+const hidden = "[hidden]"
+
+var (
+	// bootstrapToken is one of kubeadm's: who has it joins the cluster.
+	bootstrapToken = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
+	// certificateKey opens the private keys that kubeadm has uploaded. A digest
+	// looks the same but for what is in front of it.
+	certificateKey = regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`)
+	// namedKey and lonelyKey are certificate keys as kubeadm prints them, where
+	// other things have 64 digits too, such as containers.
+	namedKey  = regexp.MustCompile(`(?i)(certificate[-_ ]?key\W{0,4})[0-9a-f]{64}\b`)
+	lonelyKey = regexp.MustCompile(`(?m)^\s*[0-9a-f]{64}\s*$`)
+
+	// privateKey and secretValue are where bootstrap data have what must not be
+	// seen whatever prints it.
+	privateKey  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`)
+	secretValue = regexp.MustCompile(`(?i)(?:passw(?:or)?d|passphrase|token|key-data)["']?\s*[:=]\s*["']?([^\s"',]{6,})|secret["']?\s*[:=]\s*["']?([A-Za-z0-9+/=_-]{20,})`)
+)
+
+// leastLine is how long a line of a private key must be to be looked for: the
+// last one may have a few letters, which are everywhere.
+const leastLine = 16
+
+// Secrets are what a machine must not print: what looks like kubeadm's, and what
+// its bootstrap data have. Its zero value knows the former.
+type Secrets struct {
+	mu    sync.Mutex
+	known *strings.Replacer
+}
+
+// learn takes the secrets of bootstrap data.
+func (s *Secrets) learn(p *Plan) {
+	var pairs []string
+	seen := map[string]bool{}
+	add := func(secret string) {
+		if secret != "" && !seen[secret] {
+			seen[secret] = true
+			pairs = append(pairs, secret, hidden)
+		}
+	}
+	for _, text := range p.texts() {
+		for _, key := range privateKey.FindAllStringSubmatch(text, -1) {
+			for line := range strings.Lines(key[1]) {
+				if line = strings.TrimSpace(line); len(line) >= leastLine {
+					add(line)
+				}
+			}
+		}
+		for _, value := range secretValue.FindAllStringSubmatch(text, -1) {
+			add(value[1] + value[2])
+		}
+		for _, key := range certificateKey.FindAllStringSubmatch(text, -1) {
+			if key[1] == "" {
+				add(key[0])
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known = strings.NewReplacer(pairs...)
+}
+
+// texts are everything that bootstrap data have written down.
+func (p *Plan) texts() (list []string) {
+	for _, f := range p.Files {
+		list = append(list, string(f.Content))
+	}
+	for _, argv := range append(p.Early, p.Commands...) {
+		list = append(list, strings.Join(argv, " "))
+	}
+	return list
+}
+
+// hide takes secrets out of a text. Of what a command of the bootstrap prints
+// everything goes that may be a certificate key.
+func (s *Secrets) hide(text string, ofCommand bool) string {
+	s.mu.Lock()
+	known := s.known
+	s.mu.Unlock()
+	if known != nil {
+		text = known.Replace(text)
+	}
+	text = bootstrapToken.ReplaceAllString(text, hidden)
+	if !ofCommand {
+		return lonelyKey.ReplaceAllString(namedKey.ReplaceAllString(text, "${1}"+hidden), hidden)
+	}
+	return certificateKey.ReplaceAllStringFunc(text, func(found string) string {
+		if strings.HasPrefix(found, "sha256:") {
+			return found
+		}
+		return hidden
+	})
+}
+
+// maxLine is how long a line may be to be shown: it is looked at as a whole.
+const maxLine = 64 << 10
+
+// mask is a writer for one source of lines, which passes them on without secrets.
+type mask struct {
+	*Secrets
+	ofCommand bool
+
+	mu   sync.Mutex
+	out  io.Writer
+	line []byte // the beginning of one that has not ended
+	long bool   // it was too long already
+}
+
+// Write keeps what is no whole line for later.
+func (m *mask) Write(data []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := len(data)
+	for len(data) > 0 {
+		end := bytes.IndexAny(data, "\n\r")
+		if end < 0 {
+			m.keep(data)
+			return n, nil
+		}
+		m.keep(data[:end])
+		data, end = data[end+1:], int(data[end])
+		if err := m.pass(string(rune(end))); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func (m *mask) keep(part []byte) {
+	if m.long = m.long || len(m.line)+len(part) > maxLine; m.long {
+		m.line = m.line[:0]
+		return
+	}
+	m.line = append(m.line, part...)
+}
+
+// pass writes the line, and what ended it.
+func (m *mask) pass(end string) error {
+	text := m.hide(string(m.line), m.ofCommand)
+	if m.long {
+		text = "[a line of more than 64 KiB, which is not shown]"
+	}
+	m.line, m.long = m.line[:0], false
+	_, err := io.WriteString(m.out, text+end)
+	return err
+}
+
+func (m *mask) flush() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.line) > 0 || m.long {
+		_ = m.pass("\n")
+	}
+}
+
+// drain is how long the end of a program's output is waited for, since what it
+// has left in the background may keep it.
+const drain = time.Second
+
+// pipe answers a file whose writers may outlive the command that was given it,
+// and what ends it.
+func (m *mask) pipe() (*os.File, func(), error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(m, r)
+		m.flush()
+	}()
+	return w, func() {
+		w.Close()
+		_ = r.SetReadDeadline(time.Now().Add(drain))
+		<-done
+		r.Close()
+	}, nil
+}
