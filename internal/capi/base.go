@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -35,6 +33,9 @@ type Base struct {
 	DeletePoll time.Duration
 	// Now is the clock.
 	Now func() time.Time
+
+	told   *teller
+	warner Warner
 }
 
 func (b *Base) complete() {
@@ -46,6 +47,9 @@ func (b *Base) complete() {
 	}
 	if b.Now == nil {
 		b.Now = time.Now
+	}
+	if b.told == nil {
+		b.told = &teller{}
 	}
 }
 
@@ -95,59 +99,6 @@ func stays[T object](ctx context.Context, d *draft[T], b Base, err error) (recon
 		return afterError(err)
 	}
 	return reconcile.Result{RequeueAfter: b.DeletePoll}, nil
-}
-
-// saveAndTell writes an object, and Events of what is new with it.
-func saveAndTell[T object](ctx context.Context, d *draft[T], b Base) error {
-	before := ready(d.stored)
-	wasThere := there(d.stored)
-	if err := d.save(ctx); err != nil {
-		return err
-	}
-	if !wasThere && there(d.now) {
-		b.tell(d.now, corev1.EventTypeNormal, ProvisionedCondition, "Provision", "what Cluster API waits for is there")
-	}
-	if after := ready(d.now); after != before && warns(after.Reason) {
-		b.tell(d.now, corev1.EventTypeWarning, after.Reason, "Reconcile", after.Message)
-	}
-	return nil
-}
-
-// ready answers what an object's Ready says.
-func ready(o object) (c struct{ Reason, Message string }) {
-	if r := condition(o, clusterv1.ReadyCondition); r != nil && r.Status != metav1.ConditionTrue {
-		c.Reason, c.Message = r.Reason, r.Message
-	} else if d := condition(o, clusterv1.DeletingCondition); d != nil && d.Status == metav1.ConditionTrue {
-		c.Reason, c.Message = d.Reason, d.Message
-	}
-	return c
-}
-
-// there says whether an object is provisioned.
-func there(o object) bool {
-	c := condition(o, ProvisionedCondition)
-	return c != nil && c.Status == metav1.ConditionTrue
-}
-
-// warns says whether somebody has to know of a reason.
-func warns(reason string) bool {
-	for _, c := range classes {
-		if c.reason == reason {
-			return true
-		}
-	}
-	switch reason {
-	case ReasonBootstrapSecretMissing, ReasonBootstrapDataInvalid, ReasonBootstrapDataTooLarge, ReasonBootstrapFormatUnknown,
-		ReasonFailureDomainUnknown, ReasonIdentityTaken, ReasonInfrastructureOfAnother, ReasonInstanceGone, ReasonInstanceStopped:
-		return true
-	}
-	return false
-}
-
-func (b *Base) tell(o client.Object, kind, reason, action, note string) {
-	if b.Events != nil {
-		b.Events.Eventf(o, nil, kind, reason, action, "%s", clip(note))
-	}
 }
 
 // clusterNamed answers the Cluster, or nil when there is none.

@@ -40,6 +40,7 @@ type ClusterReconciler struct {
 // Complete fills in defaults; Setup does it too.
 func (r *ClusterReconciler) Complete() {
 	r.complete()
+	r.warner, _ = r.Backend.(Warner)
 	if r.Live == nil {
 		r.Live = r.Client
 	}
@@ -56,6 +57,7 @@ type clusterRun struct {
 func (r *ClusterReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	infra := r.New()
 	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
+		r.told.forget(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.foreign(infra) {
@@ -116,6 +118,7 @@ func (c *clusterRun) ensure(ctx context.Context) (reconcile.Result, error) {
 		return c.failed(ctx, err)
 	}
 	c.apply(state)
+	c.looked(c.now)
 	return reconcile.Result{RequeueAfter: state.RequeueAfter}, saveAndTell(ctx, c.draft, c.Base)
 }
 
@@ -144,6 +147,7 @@ func (c *clusterRun) failed(ctx context.Context, err error) (reconcile.Result, e
 	_, status := c.now.ContractCluster()
 	setFailure(c.now, provisioned(status.Initialization), err)
 	summarize(c.now, ProvisionedCondition, HealthyCondition)
+	c.warnOf(c.now, err)
 	if saved := saveAndTell(ctx, c.draft, c.Base); saved != nil {
 		return reconcile.Result{}, saved
 	}

@@ -55,6 +55,7 @@ const maxSecret = 1 << 20
 // Complete fills in defaults; Setup does it too.
 func (r *MachineReconciler) Complete() {
 	r.Base.complete()
+	r.warner, _ = r.Backend.(Warner)
 	if r.MaxBootstrap == 0 {
 		r.MaxBootstrap = maxSecret
 	}
@@ -71,6 +72,7 @@ type machineRun struct {
 func (r *MachineReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	infra := r.New()
 	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
+		r.told.forget(request.NamespacedName)
 		if f, ok := r.Backend.(Forgetter); ok && apierrors.IsNotFound(err) {
 			f.Forget(request.NamespacedName)
 		}
@@ -157,6 +159,7 @@ func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 		return m.failed(ctx, err)
 	}
 	m.apply(state)
+	m.looked(m.now)
 	return reconcile.Result{RequeueAfter: state.RequeueAfter}, m.saveAndTell(ctx)
 }
 

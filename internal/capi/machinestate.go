@@ -86,6 +86,7 @@ func (m *machineRun) failed(ctx context.Context, err error) (reconcile.Result, e
 	setTrue(m.now, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)
 	setFailure(m.now, provisioned(status.Initialization), err)
 	summarize(m.now, machineOrder...)
+	m.warnOf(m.now, err)
 	if saved := m.saveAndTell(ctx); saved != nil {
 		return reconcile.Result{}, saved
 	}

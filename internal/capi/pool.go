@@ -58,6 +58,7 @@ type poolRun struct {
 func (r *PoolReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	infra := r.New()
 	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
+		r.told.forget(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.foreign(infra) {
@@ -135,6 +136,7 @@ func (p *poolRun) ensure(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	p.report(reason, message)
+	p.looked(p.now)
 	return reconcile.Result{}, saveAndTell(ctx, p.draft, p.Base)
 }
 

@@ -60,7 +60,7 @@ func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w 
 	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
 		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), r.Filter), ownChanges())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster(gvk.GroupKind())), builder.WithPredicates(clusterChanges())).
-		Watches(machine, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(machineChanges()))
+		Watches(machine, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(machineEnds()))
 	if w.Waker != nil {
 		b = b.WatchesRawSource(w.Waker.Source())
 	}
@@ -118,13 +118,20 @@ func ofCluster(kind schema.GroupKind) handler.MapFunc {
 	}
 }
 
-// ofMachine answers the infrastructure of the cluster that a machine is of.
+// ofMachine answers the infrastructure of the cluster that a machine was of, if
+// that is being deleted: it waits for the end of its machines.
 func (r *ClusterReconciler) ofMachine(ctx context.Context, machine client.Object) []reconcile.Request {
 	cluster, err := clusterNamed(ctx, r.Client, machine.GetNamespace(), machine.GetLabels()[clusterv1.ClusterNameLabel])
 	if err != nil || cluster == nil || cluster.Spec.InfrastructureRef.Name == "" {
 		return nil // a cluster in deletion polls
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+	name := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}
+	// What is not seen as deleted yet looks at its machines when it is.
+	infra := r.New()
+	if err := r.Client.Get(ctx, name, infra); err != nil || infra.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: name}}
 }
 
 // specChanges leaves out updates of a status: what is waited for of a Machine
@@ -147,19 +154,14 @@ func infrastructureThere(o runtime.Object) bool {
 	return ok && cluster.Status.Initialization.InfrastructureProvisioned != nil && *cluster.Status.Initialization.InfrastructureProvisioned
 }
 
-// machineChanges are those of a machine's infrastructure that matter to its
-// cluster's: it comes, it gets its providerID, it goes.
-func machineChanges() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		was, ok := e.ObjectOld.(InfraMachine)
-		is, ok2 := e.ObjectNew.(InfraMachine)
-		if !ok || !ok2 {
-			return false
-		}
-		before, _ := was.ContractMachine()
-		after, _ := is.ContractMachine()
-		return before.ProviderID != after.ProviderID || was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero()
-	}}
+// machineEnds is all of a machine's infrastructure that matters to its
+// cluster's.
+func machineEnds() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
 }
 
 // ownChanges leaves out what the controller itself has written into a status:

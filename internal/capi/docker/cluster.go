@@ -19,6 +19,7 @@ import (
 var (
 	_ capi.ClusterBackend = (*Backend)(nil)
 	_ capi.MachineBackend = (*Backend)(nil)
+	_ capi.Warner         = (*Backend)(nil)
 )
 
 // LoadBalancerAvailableCondition says whether the load balancer runs.

@@ -10,6 +10,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +94,26 @@ func TestClassify(t *testing.T) {
 	}
 	if classify(nil) != nil {
 		t.Error("nil is an error")
+	}
+}
+
+// TestWarns: the reasons that the documentation tells what to do about are told
+// with Events, but for those about which there is nothing to do.
+func TestWarns(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/capi-docker.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## What can be wrong")
+	reasons := regexp.MustCompile("`([A-Z][A-Za-z]+)`").FindAllStringSubmatch(table, -1)
+	if len(reasons) < 10 {
+		t.Fatalf("reasons %q", reasons)
+	}
+	quiet := []string{"Ready", ReasonVolumeInUse, ReasonWaitingForAgent, capi.ReasonInstanceGone, capi.ReasonInstanceStopped} // the last two are all backends'
+	for _, r := range reasons {
+		if got, want := (*Backend)(nil).Warns(r[1]), !slices.Contains(quiet, r[1]); got != want {
+			t.Errorf("%s: %v, want %v", r[1], got, want)
+		}
 	}
 }
 

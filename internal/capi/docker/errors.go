@@ -30,6 +30,16 @@ const (
 	ReasonVolumeInUse       = "VolumeInUse"
 )
 
+// Warns implements [capi.Warner]: these end when somebody does something.
+func (*Backend) Warns(reason string) bool {
+	switch reason {
+	case ReasonEngineUnreachable, ReasonImageMissing, ReasonPortTaken, ReasonAddressTaken, ReasonDiskFull, ReasonMountMissing, ReasonNameTaken,
+		ReasonSubnetTaken, ReasonBalancerFails, ReasonNetworkInUse, ReasonBootstrapFailed, ReasonBootstrapTimeout, ReasonRestarting:
+		return true
+	}
+	return false
+}
+
 // problem is an error with a class and a reason for conditions.
 type problem struct {
 	reason string

@@ -44,6 +44,7 @@ const (
 	ReasonBootstrapDone       = "BootstrapDone"
 	ReasonBootstrapFailed     = "BootstrapFailed"
 	ReasonBootstrapTimeout    = "BootstrapTimedOut"
+	ReasonRestarting          = "InstanceRestarting"
 )
 
 // providerPrefix is the beginning of a providerID; a container's name follows.
@@ -250,7 +251,7 @@ func illness(s *container.State) (reason, message string) {
 	case container.StatePaused:
 		return capi.ReasonInstanceStopped, "the container is paused: docker unpause lets it go on"
 	case container.StateRestarting:
-		return "InstanceRestarting", fmt.Sprintf("the container has ended with code %d and is started again; docker logs says more", s.ExitCode)
+		return ReasonRestarting, fmt.Sprintf("the container has ended with code %d and is started again; docker logs says more", s.ExitCode)
 	}
 	return capi.ReasonInstanceStopped, fmt.Sprintf("the container is %s, with code %d: docker start it, or delete the Machine", s.Status, s.ExitCode)
 }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capi
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Warner is a backend with reasons of its own for which somebody has to do
+// something: an Event tells of them.
+type Warner interface{ Warns(reason string) bool }
+
+// saveAndTell writes an object, and Events of what is new with it.
+func saveAndTell[T object](ctx context.Context, d *draft[T], b Base) error {
+	before := ready(d.stored)
+	wasThere := there(d.stored)
+	if err := d.save(ctx); err != nil {
+		return err
+	}
+	if !wasThere && there(d.now) {
+		b.tell(d.now, corev1.EventTypeNormal, ProvisionedCondition, "Provision", "what Cluster API waits for is there")
+	}
+	if after := ready(d.now); after != before && b.warns(after.Reason) {
+		b.warn(d.now, after.Reason, after.Message)
+	}
+	return nil
+}
+
+// looked notes that an object could be looked at: if it is well, what was told of
+// it has ended.
+func (b *Base) looked(o object) {
+	if ready(o).Reason == "" {
+		b.told.forget(client.ObjectKeyFromObject(o))
+	}
+}
+
+// ready answers what an object's Ready says.
+func ready(o object) (c struct{ Reason, Message string }) {
+	if r := condition(o, clusterv1.ReadyCondition); r != nil && r.Status != metav1.ConditionTrue {
+		c.Reason, c.Message = r.Reason, r.Message
+	}
+	if d := condition(o, clusterv1.DeletingCondition); d != nil && d.Status == metav1.ConditionTrue {
+		c.Reason, c.Message = d.Reason, d.Message
+	}
+	return c
+}
+
+// there says whether an object is provisioned.
+func there(o object) bool {
+	c := condition(o, ProvisionedCondition)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+// warns says whether somebody has to know of a reason.
+func (b *Base) warns(reason string) bool {
+	for _, c := range classes {
+		if c.reason == reason {
+			return true
+		}
+	}
+	switch reason {
+	case ReasonBootstrapSecretMissing, ReasonBootstrapDataInvalid, ReasonBootstrapDataTooLarge, ReasonBootstrapFormatUnknown,
+		ReasonFailureDomainUnknown, ReasonIdentityTaken, ReasonInfrastructureOfAnother, ReasonInstanceGone, ReasonInstanceStopped:
+		return true
+	}
+	return b.ofBackend(reason)
+}
+
+// ofBackend says whether the reason is one of the backend's own.
+func (b *Base) ofBackend(reason string) bool { return b.warner != nil && b.warner.Warns(reason) }
+
+// warn tells what somebody has to do something about, unless that was told.
+func (b *Base) warn(o client.Object, reason, message string) {
+	if b.told.news(o, reason, message, b.Now()) {
+		b.tell(o, corev1.EventTypeWarning, reason, "Reconcile", message)
+	}
+}
+
+func (b *Base) tell(o client.Object, kind, reason, action, note string) {
+	if b.Events != nil {
+		b.Events.Eventf(o, nil, kind, reason, action, "%s", clip(note))
+	}
+}
+
+// What was told is told again when it has lasted for so long, and in other words
+// no sooner than so, unless the object was changed: a message may have a number
+// in it that is another each time.
+const (
+	tellAgain  = time.Hour
+	tellOthers = 10 * time.Minute
+)
+
+// teller knows what Events have told of the objects of one kind that are not
+// well. Conditions alone do not tell: an attempt that begins anew has another
+// one for a moment.
+type teller struct {
+	mu   sync.Mutex
+	told map[types.NamespacedName]*tale
+}
+
+// tale is what was told of one object, by reason.
+type tale struct {
+	uid      types.UID
+	warnings map[string]warning
+}
+
+type warning struct {
+	message    string
+	generation int64
+	at         time.Time
+}
+
+func (t *teller) news(o client.Object, reason, message string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name := client.ObjectKeyFromObject(o)
+	if t.told == nil {
+		t.told = map[types.NamespacedName]*tale{}
+	}
+	if t.told[name] == nil || t.told[name].uid != o.GetUID() {
+		t.told[name] = &tale{uid: o.GetUID(), warnings: map[string]warning{}}
+	}
+	known, ok := t.told[name].warnings[reason]
+	ago := now.Sub(known.at)
+	if ok && ago < tellAgain && (known.message == message || known.generation == o.GetGeneration() && ago < tellOthers) {
+		return false
+	}
+	t.told[name].warnings[reason] = warning{message, o.GetGeneration(), now}
+	return true
+}
+
+// forget is for an object that is well, or gone.
+func (t *teller) forget(name types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.told, name)
+}
+
+// warnOf tells of an error that no condition shows: what is provisioned is
+// believed to be as it was while it cannot be looked at.
+func (b *Base) warnOf(o object, err error) {
+	if reason := reasonOf(err); there(o) && b.ofBackend(reason) && ready(o).Reason != reason {
+		b.warn(o, reason, messageOf(err))
+	}
+}
