@@ -274,8 +274,8 @@ func (v *valueReader) escape() error {
 			return nil
 		}
 	}
-	if following == "" || escapes[following[0]] == 0 {
-		return v.fail(`%s %s: unknown escape sequence; write a backslash as \\`, v.section, v.key)
+	if following == "" || escapes[following[0]] == 0 || !v.quoted && following[0] != '"' {
+		return v.fail(`%s %s: unknown escape sequence; put the value in quotes and write a backslash as \\`, v.section, v.key)
 	}
 	v.text.WriteByte(escapes[following[0]])
 	v.end = v.text.Len()
