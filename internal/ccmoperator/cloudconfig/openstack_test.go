@@ -58,9 +58,9 @@ func TestOpenStack(t *testing.T) {
 func TestOpenStackErrors(t *testing.T) {
 	const legacy = "secret-name = openstack-credentials\nsecret-namespace = kube-system\n"
 	for source, want := range map[string]string{
-		"[Global]\nsecret-name = other\nsecret-namespace = kube-system\n":             "'[Global] secret-name' is set to a non-default value",
-		"[Global]\nregion = r\n":                                                      "'[Global] secret-name' is set to a non-default value",
-		"[Global]\n":                                                                  "'[Global] secret-name' is set to a non-default value",
+		"[Global]\nsecret-name = other\nsecret-namespace = kube-system\n": "'[Global] secret-name' is set to a non-default value",
+		"[Global]\nregion = r\n": "'[Global] secret-name' is set to a non-default value",
+		"[Global]\n":             "'[Global] secret-name' is set to a non-default value",
 		"[Global]\nsecret-name = openstack-credentials\n":                             "'[Global] secret-namespace' is set to a non-default value",
 		"[Global]\nsecret-name = openstack-credentials\nsecret-namespace = default\n": "'[Global] secret-namespace' is set to a non-default value",
 		"[Global]\n" + legacy + "kubeconfig-path = /x\n":                              "'[Global] kubeconfig-path' is set to a non-default value",

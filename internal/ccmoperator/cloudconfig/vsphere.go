@@ -124,8 +124,9 @@ func setVCenters(config *document, spec *openshift.VSpherePlatformSpec, families
 	add := func(server string, port int32, datacenters []string) {
 		v := old.entry(server)
 		v.setText("server", server)
-		v.remove("port")
-		if port != 0 {
+		if port == 0 {
+			v.remove("port")
+		} else {
 			v.setNumber("port", port)
 		}
 		v.setList("datacenters", datacenters)
