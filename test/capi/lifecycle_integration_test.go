@@ -25,66 +25,71 @@ const (
 // life is a management cluster with our provider, a cloud, and a cluster work
 // in namespace fleet.
 type life struct {
+	whole *testing.T
 	m     *capi.Management
 	cloud *capi.Cloud
 	r     *capi.Repository
 	ports [2]string
+	// source is the management cluster that the clusters were moved from, and
+	// before what there was at the cloud then.
+	source *capi.Management
+	before []string
+	made   int
 }
 
 // TestLifecycle is the life of a cluster of OutriggerMachines as users of
 // clusterctl have it. Each step begins with what the one before has left.
 func TestLifecycle(t *testing.T) {
-	l := &life{r: capi.NewRepository(t), cloud: capi.StartCloud(t)}
+	l := &life{whole: t, r: capi.NewRepository(t), cloud: capi.StartCloud(t)}
 	l.r.Release(t, "v0.1.0")
 	l.ports = [2]string{cluster.HoldPort(t), cluster.HoldPort(t)}
-	l.m = l.manage(t)
-	l.m.Kubectl(t, "create", "namespace", "fleet")
-	l.steps(t, []step{
-		{"create", l.create},
-		{"describe", l.describe},
-		{"cluster class", l.clusterClass},
+	run(t, []step{
+		{"init from a release folder", l.init},
+		{"generate cluster and apply", l.generate},
+		{"all machines provisioned", l.provisioned},
+		{"describe is all green", l.describe},
+		{"ClusterClass", l.clusterClass},
 		{"scale", l.scale},
-		{"remediate", l.remediate},
+		{"MachineHealthCheck remediation", l.remediate},
 		{"restart of the manager", l.restart},
 		{"rollout of workers", l.rolloutWorkers},
-		{"upgrade of the control plane", l.upgradeControlPlane},
+		{"rollout of the control plane", l.rolloutControlPlane},
 		{"pause", l.pause},
+		{"init of a second management cluster", l.initSecond},
+		{"move", l.move},
+		{"scale after the move", l.scaleAfterMove},
+		{"upgrade plan", l.upgradePlan},
+		{"upgrade of the provider", l.upgrade},
+		{"scale after the upgrade", l.scaleAfterUpgrade},
+		{"delete", l.deleteCluster},
+		{"nothing is left", l.nothingLeft},
+		{"removal of the provider", l.removeProvider},
 	})
-	// Managers live as long as the test that starts them: no steps.
-	l.move(t)
-	l.steps(t, []step{{"scale after the move", l.scaleAfterMove}})
-	l.upgrade(t)
-	l.steps(t, []step{{"delete", l.deleteCluster}})
-}
-
-type step struct {
-	name string
-	run  func(*testing.T)
-}
-
-// steps ends with the first that fails: the others have nothing to begin with.
-func (l *life) steps(t *testing.T, steps []step) {
-	for _, s := range steps {
-		if !t.Run(s.name, s.run) {
-			t.FailNow()
-		}
-	}
 }
 
 // manage starts a management cluster and installs our provider with clusterctl
 // from a release folder.
 func (l *life) manage(t *testing.T) *capi.Management {
-	m := capi.Start(t, l.r)
-	m.Init(t, capi.Name)
-	m.Run(t, capi.Label, l.cloud.Ours(t))
+	whole := lasting{t, l.whole}
+	m := capi.Start(whole, l.r)
+	m.Init(whole, capi.Name)
+	m.Run(whole, capi.Label, l.cloud.Ours(whole))
 	return m
 }
 
-func (l *life) create(t *testing.T) {
+func (l *life) init(t *testing.T) {
+	l.m = l.manage(t)
+	l.m.Kubectl(t, "create", "namespace", "fleet")
+}
+
+func (l *life) generate(t *testing.T) {
 	work := capi.Wanted{Name: "work", Namespace: "fleet", Flavor: "outrigger", Version: version, Port: l.ports[0], ControlPlanes: 1, Workers: 2}
 	class := capi.Wanted{Name: "classy", Namespace: "fleet", Flavor: "outrigger-topology", Version: version, Port: l.ports[1], ControlPlanes: 1, Workers: 1}
 	l.m.Apply(t, l.m.Generate(t, work))
 	l.m.Apply(t, l.m.Generate(t, class))
+}
+
+func (l *life) provisioned(t *testing.T) {
 	l.m.AwaitCluster(t, "fleet", "work", version, 1, 2)
 	l.m.AwaitCluster(t, "fleet", "classy", version, 1, 1)
 	l.cloud.AwaitLedger(t, 5)
@@ -195,9 +200,9 @@ func (l *life) awaitOther(t *testing.T, before []string, count, workers int) {
 	l.m.AwaitCluster(t, "fleet", "work", "", 1, workers)
 }
 
-// upgradeControlPlane: another version comes with another image, so with
+// rolloutControlPlane: another version comes with another image, so with
 // another template.
-func (l *life) upgradeControlPlane(t *testing.T) {
+func (l *life) rolloutControlPlane(t *testing.T) {
 	before := l.cloud.Ledger(t)
 	l.m.Apply(t, `
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
@@ -250,18 +255,21 @@ func (l *life) worker(t *testing.T) string {
 	return l.m.Kubectl(t, "-n", "fleet", "get", "machines", "-l", "cluster.x-k8s.io/deployment-name=work-md-0", "-o", "jsonpath={.items[0].metadata.name}")
 }
 
+func (l *life) initSecond(t *testing.T) {
+	l.before, l.made = l.cloud.Ledger(t), l.cloud.Made(t)
+	l.source = l.m
+	l.m = l.manage(t)
+}
+
 // move: another management cluster takes over. Nothing is made or removed for
 // that, and nothing stays behind.
 func (l *life) move(t *testing.T) {
-	before, made := l.cloud.Ledger(t), l.cloud.Made(t)
-	source, target := l.m, l.manage(t)
-	source.Clusterctl(t, "move", "-n", "fleet", "--to-kubeconfig", target.Kubeconfig)
-	l.m = target
+	l.source.Clusterctl(t, "move", "-n", "fleet", "--to-kubeconfig", l.m.Kubeconfig)
 	l.m.AwaitCluster(t, "fleet", "work", "", 1, 1)
-	if diff := cmp.Diff(before, l.cloud.Ledger(t)); diff != "" || l.cloud.Made(t) != made {
-		t.Errorf("instances changed with the move (-before +now); %d were made:\n%s", l.cloud.Made(t)-made, diff)
+	if diff := cmp.Diff(l.before, l.cloud.Ledger(t)); diff != "" || l.cloud.Made(t) != l.made {
+		t.Errorf("instances changed with the move (-before +now); %d were made:\n%s", l.cloud.Made(t)-l.made, diff)
 	}
-	if out := source.Kubectl(t, "-n", "fleet", "get", "clusters,machines,outriggerclusters,outriggermachines,outriggermachinetemplates", "-o", "name"); out != "" {
+	if out := l.source.Kubectl(t, "-n", "fleet", "get", "clusters,machines,outriggerclusters,outriggermachines,outriggermachinetemplates", "-o", "name"); out != "" {
 		t.Errorf("the source still has %s", out)
 	}
 }
@@ -272,23 +280,41 @@ func (l *life) scaleAfterMove(t *testing.T) {
 	l.cloud.AwaitLedger(t, 3)
 }
 
-// upgrade: clusterctl finds the newer release and installs it over the old one.
-func (l *life) upgrade(t *testing.T) {
+// upgradePlan: clusterctl finds the newer release.
+func (l *life) upgradePlan(t *testing.T) {
 	l.r.Release(t, "v0.1.1")
 	if out := l.m.Clusterctl(t, "upgrade", "plan"); !strings.Contains(out, "v0.1.1") {
 		t.Errorf("the plan does not offer v0.1.1:\n%s", out)
 	}
+}
+
+// upgrade: clusterctl installs it over the old one, and nothing changes at the
+// cloud.
+func (l *life) upgrade(t *testing.T) {
+	before := l.cloud.Ledger(t)
 	l.m.Upgrade(t, "v0.1.1")
-	l.m.Run(t, capi.Label, l.cloud.Ours(t))
+	whole := lasting{t, l.whole}
+	l.m.Run(whole, capi.Label, l.cloud.Ours(whole))
+	if diff := cmp.Diff(before, l.cloud.Ledger(t)); diff != "" {
+		t.Errorf("instances changed with the upgrade (-before +now):\n%s", diff)
+	}
+}
+
+func (l *life) scaleAfterUpgrade(t *testing.T) {
 	l.m.Kubectl(t, "-n", "fleet", "scale", "machinedeployment/work-md-0", "--replicas=1")
 	l.m.AwaitCluster(t, "fleet", "work", "", 1, 1)
 }
 
-// deleteCluster leaves nothing: neither instances nor objects, and the provider
-// can be removed.
 func (l *life) deleteCluster(t *testing.T) {
 	l.m.Kubectl(t, "-n", "fleet", "delete", "cluster", "work", "--timeout=4m")
+}
+
+// nothingLeft: neither instances nor objects.
+func (l *life) nothingLeft(t *testing.T) {
 	l.cloud.AwaitLedger(t, 0)
 	l.m.Kubectl(t, "delete", "namespace", "fleet", "--timeout=4m")
+}
+
+func (l *life) removeProvider(t *testing.T) {
 	l.m.Clusterctl(t, "delete", "--infrastructure", capi.Name)
 }

@@ -33,6 +33,7 @@ type Management struct {
 	repository *Repository
 	certs      string
 	managers   map[string]*Manager
+	started    []*Manager
 	// services are those of the webhooks of what is wired, by its name.
 	services map[string]map[string]any
 }

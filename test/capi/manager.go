@@ -58,7 +58,8 @@ func (m *Management) RunAll(t testing.TB) {
 
 // Run runs the manager of an installed provider until the test ends, with the
 // arguments and the permissions of its Deployment, and returns when it is
-// ready.
+// ready. Webhooks are led to it: of several managers of one provider the last
+// answers them, whoever leads.
 func (m *Management) Run(t testing.TB, provider string, p Program) *Manager {
 	t.Helper()
 	manager := m.start(t, provider, p)
@@ -81,10 +82,10 @@ func (m *Management) start(t testing.TB, provider string, p Program) *Manager {
 	account := m.ServiceAccount(t, d.Namespace, pod.ServiceAccountName)
 	metrics := "127.0.0.1:" + cluster.HoldPort(t)
 	manager := &Manager{
-		Log: filepath.Join(m.Dir, provider+".log"), Metrics: "http://" + metrics + "/metrics",
+		Log: filepath.Join(m.Dir, fmt.Sprintf("%s-%d.log", provider, len(m.started))), Metrics: "http://" + metrics + "/metrics",
 		webhook: cluster.HoldPort(t), health: cluster.HoldPort(t), host: strings.TrimPrefix(m.Server, "https://"),
 	}
-	m.managers[provider] = manager
+	m.managers[provider], m.started = manager, append(m.started, manager)
 	m.Wire(t, provider, manager.webhook)
 	args := slices.Concat(pod.Containers[0].Args, []string{
 		"--kubeconfig=" + account.Kubeconfig, "--leader-elect=false",

@@ -30,7 +30,7 @@ func (m *Management) AwaitCluster(t testing.TB, namespace, name, version string,
 		if err := m.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &c); err != nil {
 			return err
 		}
-		machines, err := m.machines(ctx, namespace, name)
+		machines, err := m.Machines(ctx, namespace, name)
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,8 @@ func (m *Management) AwaitCluster(t testing.TB, namespace, name, version string,
 	return names
 }
 
-func (m *Management) machines(ctx context.Context, namespace, cluster string) ([]clusterv1.Machine, error) {
+// Machines answers those of a cluster.
+func (m *Management) Machines(ctx context.Context, namespace, cluster string) ([]clusterv1.Machine, error) {
 	var list clusterv1.MachineList
 	err := m.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster})
 	return list.Items, err

@@ -5,6 +5,7 @@ package capi
 import (
 	"context"
 	"encoding/base64"
+	"net/url"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -64,16 +65,25 @@ func (m *Management) lead(t testing.TB, item *unstructured.Unstructured, clients
 	}
 	for _, c := range clients {
 		path, _, _ := unstructured.NestedString(c, "clientConfig", "service", "path")
-		if path == "" { // led already
-			continue
+		if path != "" {
+			m.services[item.GetName()], _, _ = unstructured.NestedMap(c, "clientConfig", "service")
+		} else { // led already, to another manager
+			path = pathOf(t, c)
 		}
-		m.services[item.GetName()], _, _ = unstructured.NestedMap(c, "clientConfig", "service")
 		c["clientConfig"] = map[string]any{
 			"url":      "https://127.0.0.1:" + port + path,
 			"caBundle": base64.StdEncoding.EncodeToString(m.CA()),
 		}
 	}
 	must(t, m.Client.Update(context.Background(), item), "lead "+item.GetName()+" to its webhook")
+}
+
+func pathOf(t testing.TB, c map[string]any) string {
+	t.Helper()
+	text, _, _ := unstructured.NestedString(c, "clientConfig", "url")
+	led, err := url.Parse(text)
+	must(t, err, "read the URL of a webhook")
+	return led.Path
 }
 
 // unwire gives the CRDs of a provider their Service back: clusterctl merges its
