@@ -4,6 +4,7 @@ package capi
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +29,9 @@ func (w *Waker) Wake(object types.NamespacedName) {
 	defer w.mu.Unlock()
 	request := reconcile.Request{NamespacedName: object}
 	if w.queue == nil {
-		w.pending = append(w.pending, request)
+		if !slices.Contains(w.pending, request) {
+			w.pending = append(w.pending, request)
+		}
 		return
 	}
 	w.queue.Add(request)

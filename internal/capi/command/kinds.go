@@ -26,7 +26,8 @@ type family struct {
 	newClusters      func() client.ObjectList
 	clusters         capi.ClusterReconciler
 	machines         capi.MachineReconciler
-	waker            *capi.Waker
+	// clusterWaker and waker, if any, are those of the backend.
+	clusterWaker, waker *capi.Waker
 }
 
 // addKinds makes the controllers of all kinds a part of the manager. close ends
@@ -46,7 +47,8 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 	}
 	closers = append(closers, engine.Close)
 	containers := dockerKinds(engine)
-	if err := errors.Join(containers.add(mgr, s), addDockerPools(mgr, s), containers.addCollector(mgr, s, engine)); err != nil {
+	watch := func(ctx context.Context) error { return engine.Watch(ctx, s.namespace) }
+	if err := errors.Join(containers.add(mgr, s), addDockerPools(mgr, s), containers.addCollector(mgr, s, engine), mgr.Add(manager.RunnableFunc(watch))); err != nil {
 		return closeAll, err
 	}
 	if s.provider == "" {
@@ -73,6 +75,7 @@ func dockerKinds(b *docker.Backend) *family {
 		cluster: "dockercluster", machine: "dockermachine",
 		newClusters: func() client.ObjectList { return &infrav1.DockerClusterList{} },
 	}
+	f.clusterWaker, f.waker = b.Wakers()
 	f.clusters = capi.ClusterReconciler{
 		Backend: b, Finalizer: infrav1.DockerClusterFinalizer,
 		New:         func() capi.InfraCluster { return &infrav1.DockerCluster{} },
@@ -131,7 +134,7 @@ func (f *family) add(mgr manager.Manager, s *settings) error {
 	f.clusters.Base, f.machines.Base = base, base
 	f.clusters.Live, f.machines.Live = mgr.GetAPIReader(), mgr.GetAPIReader()
 	f.clusters.NewList, f.machines.NewList = f.newClusters, f.clusters.NewMachines
-	if err := f.clusters.Setup(mgr, f.machines.New(), capi.Watching{Concurrency: *s.concurrency[f.cluster]}); err != nil {
+	if err := f.clusters.Setup(mgr, f.machines.New(), capi.Watching{Concurrency: *s.concurrency[f.cluster], Waker: f.clusterWaker}); err != nil {
 		return err
 	}
 	return f.machines.Setup(mgr, f.clusters.NewMachines(), capi.Watching{Concurrency: *s.concurrency[f.machine], Waker: f.waker})

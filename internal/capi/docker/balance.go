@@ -114,7 +114,7 @@ func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, e
 		}
 	}
 	if found != nil && found.Config.Labels[labelSpec] != l.spec() {
-		if done, err := b.ensureImage(ctx, l.image); err != nil || !done {
+		if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
 			return false, err // the old one serves until the new one can be had
 		}
 		if err := b.remove(ctx, found.ID); err != nil {
@@ -136,7 +136,7 @@ func going(s *container.State) bool {
 
 // replaceBalancer makes the load balancer in the place of one that is gone.
 func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, err error) {
-	if done, err := b.ensureImage(ctx, l.image); err != nil || !done {
+	if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
 		return false, err
 	}
 	id, err := b.createBalancer(ctx, *l)
@@ -158,7 +158,7 @@ func (b *Backend) choosePort(ctx context.Context, l *balancer, found *container.
 	id, state := "", (*container.State)(nil)
 	if found != nil {
 		id, state = found.ID, found.State
-	} else if done, err := b.ensureImage(ctx, l.image); err != nil || !done {
+	} else if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
 		return nil, err
 	} else if id, err = b.createBalancer(ctx, *l); err != nil {
 		return nil, err

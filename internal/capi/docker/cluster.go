@@ -35,11 +35,11 @@ const (
 )
 
 // How often the engine is looked at: something is going on, something is wrong,
-// all is well.
+// all is well. What has an event, or ends in this process, is seen at once.
 const (
 	soon    = time.Second
 	healing = 5 * time.Second
-	later   = 30 * time.Second
+	later   = time.Minute
 )
 
 // EnsureCluster implements capi.ClusterBackend.
@@ -99,7 +99,7 @@ func (b *Backend) ensureCluster(ctx context.Context, id identity, spec infrav1.D
 	case err != nil:
 		return state, err
 	case !done:
-		state.Reason, state.Message, state.RequeueAfter = ReasonPullingImage, "the engine pulls "+l.image, soon
+		state.Reason, state.Message, state.RequeueAfter = ReasonPullingImage, "the engine pulls "+l.image, later
 		state.Conditions = []metav1.Condition{isFalse(LoadBalancerAvailableCondition, state.Reason, state.Message)}
 		return state, nil
 	}

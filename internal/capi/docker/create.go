@@ -52,11 +52,11 @@ func (b *Backend) create(ctx context.Context, m machine) (capi.MachineState, err
 		return state, err
 	}
 	if n == nil {
-		return waiting(stepCreate, ReasonNoNetwork, "the cluster has no network at this engine yet, or any more"), nil
+		return slowly(waiting(stepCreate, ReasonNoNetwork, "the cluster has no network at this engine yet, or any more")), nil
 	}
-	done, err := b.ensureImage(ctx, m.image)
+	done, err := b.ensureImage(ctx, m.image, b.of(m.labels()))
 	if err != nil || !done {
-		return waiting(stepCreate, ReasonPullingImage, "the engine pulls "+m.image), err
+		return slowly(waiting(stepCreate, ReasonPullingImage, "the engine pulls "+m.image)), err
 	}
 	unlock, err := b.locks.Take(ctx, m.cluster)
 	if err != nil {

@@ -22,7 +22,10 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/internal/capi"
@@ -207,9 +210,12 @@ func TestNodeImage(t *testing.T) {
 func TestTasks(t *testing.T) {
 	ts := newTasks()
 	defer ts.close()
-	let, woken := make(chan error), make(chan struct{}, 1)
-	begin := func() (bool, error) {
-		return ts.do("k", func() { woken <- struct{}{} }, func(ctx context.Context) error {
+	let, queue, waker := make(chan error), newQueue(t), &capi.Waker{}
+	if err := waker.Source().Start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	begin := func(name string) (bool, error) {
+		return ts.do("k", waking{waker, types.NamespacedName{Name: name}}, func(ctx context.Context) error {
 			select {
 			case err := <-let:
 				return err
@@ -218,24 +224,46 @@ func TestTasks(t *testing.T) {
 			}
 		})
 	}
-	for range 2 {
-		if ended, err := begin(); ended || err != nil {
+	for _, name := range []string{"a", "b", "a"} {
+		if ended, err := begin(name); ended || err != nil {
 			t.Fatal(ended, err)
 		}
 	}
 	failure := errors.New("failure")
 	let <- failure
-	<-woken
-	if ended, err := begin(); !ended || err != failure {
+	if got := woken(queue, 2); got != "a b" {
+		t.Fatalf("woken: %s", got)
+	}
+	if ended, err := begin("a"); !ended || err != failure {
 		t.Fatal(ended, err)
 	}
-	if ended, _ := begin(); ended { // anew
+	if ended, _ := begin("a"); ended { // anew
 		t.Fatal("an end that was told before")
 	}
 	ts.forget("k")
-	if ended, _ := begin(); ended {
+	if ended, _ := begin("a"); ended {
 		t.Fatal("of a task that was forgotten")
 	}
+}
+
+type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+func newQueue(t *testing.T) requests {
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	return q
+}
+
+// woken waits for so many objects and answers their names.
+func woken(q requests, n int) string {
+	var names []string
+	for range n {
+		r, _ := q.Get()
+		q.Done(r)
+		names = append(names, r.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
 }
 
 // script is an engine that answers what it is told, for faults that the real one

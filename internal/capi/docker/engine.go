@@ -15,6 +15,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/outrigger/outrigger/internal/capi"
 	"github.com/outrigger/outrigger/internal/keylock"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -29,6 +30,8 @@ type Backend struct {
 	// its addresses, or its load balancer is changed.
 	locks keylock.Locks
 	tasks *tasks
+
+	clusters, machines capi.Waker
 }
 
 // New checks cfg. An engine that is away must not keep the manager from

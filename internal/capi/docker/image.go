@@ -20,8 +20,8 @@ import (
 )
 
 // ensureImage says whether the engine has an image; if not, it is pulled in the
-// background.
-func (b *Backend) ensureImage(ctx context.Context, image string) (done bool, err error) {
+// background, and who asked is woken.
+func (b *Backend) ensureImage(ctx context.Context, image string, who waking) (done bool, err error) {
 	_, err = b.engine.ImageInspect(ctx, image)
 	switch {
 	case err == nil:
@@ -31,7 +31,7 @@ func (b *Backend) ensureImage(ctx context.Context, image string) (done bool, err
 	case !b.cfg.Pull:
 		return false, because(ReasonImageMissing, provider.ErrNotFound, "the engine has no image %s: load it there, or allow --docker-pull", image)
 	}
-	ended, err := b.tasks.do("pull/"+image, func() {}, func(ctx context.Context) error { return b.pull(ctx, image) })
+	ended, err := b.tasks.do("pull/"+image, who, func(ctx context.Context) error { return b.pull(ctx, image) })
 	if err != nil {
 		return false, because(ReasonImageMissing, provider.ErrNotFound, "the engine has no image %s and cannot pull it: %w", image, err)
 	}

@@ -61,11 +61,10 @@ type machine struct {
 	balanced bool
 	seed     nodeagent.Seed
 	data     []byte
-	wake     func()
 }
 
 func (b *Backend) machineOf(s *capi.MachineScope, infra *infrav1.DockerMachine) machine {
-	m := machine{spec: infra.Spec, domain: s.FailureDomain, port: portOf(s.Cluster), data: s.Bootstrap, balanced: true, wake: func() {}}
+	m := machine{spec: infra.Spec, domain: s.FailureDomain, port: portOf(s.Cluster), data: s.Bootstrap, balanced: true}
 	m.identity = identity{s.Key, s.ClusterKey, infra.Namespace, infra.Name, roleWorker}
 	if s.ControlPlane {
 		m.role = roleControlPlane
@@ -150,6 +149,22 @@ func waiting(step, reason, message string) capi.MachineState {
 		Conditions: []metav1.Condition{isFalse(ContainerProvisionedCondition, reason, message)}}
 }
 
+// slowly is for what somebody is woken for, or is wrong.
+func slowly(state capi.MachineState) capi.MachineState {
+	state.RequeueAfter = healing
+	return state
+}
+
+// pace is how soon to look for the end of a bootstrap, of which no event tells:
+// the longer it takes, the less does it matter.
+func pace(c *container.InspectResponse, now time.Time) time.Duration {
+	made, err := time.Parse(time.RFC3339Nano, c.Created)
+	if err != nil {
+		return soon
+	}
+	return min(max(now.Sub(made)/10, soon), healing)
+}
+
 func (b *Backend) start(ctx context.Context, m machine, c *container.InspectResponse) (capi.MachineState, error) {
 	state := waiting(stepStart, ReasonWaitingForContainer, "the container is started")
 	err := b.seedAndStart(ctx, m, c.ID)
@@ -173,7 +188,7 @@ func (b *Backend) discard(ctx context.Context, id, key string) error {
 
 // bootstrap looks how far the node agent is. Images are copied meanwhile.
 func (b *Backend) bootstrap(ctx context.Context, m machine, c *container.InspectResponse, state capi.MachineState) (capi.MachineState, error) {
-	state.Step, state.RequeueAfter = stepBootstrap, soon
+	state.Step, state.RequeueAfter = stepBootstrap, pace(c, time.Now())
 	if err := b.loadImages(ctx, m, c, &state); err != nil {
 		return state, err
 	}
@@ -211,7 +226,7 @@ func (b *Backend) loadImages(ctx context.Context, m machine, c *container.Inspec
 		state.Conditions = append(state.Conditions, isTrue(PreLoadedImagesReadyCondition, ReasonImagesCopied))
 		return nil
 	}
-	_, err = b.tasks.do("images/"+m.key, m.wake, func(ctx context.Context) error { return b.copyImages(ctx, c.ID, m.spec.PreLoadImages) })
+	_, err = b.tasks.do("images/"+m.key, b.of(m.labels()), func(ctx context.Context) error { return b.copyImages(ctx, c.ID, m.spec.PreLoadImages) })
 	if err != nil {
 		return err
 	}

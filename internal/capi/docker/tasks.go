@@ -23,6 +23,8 @@ type task struct {
 	done chan struct{}
 	err  error
 	stop context.CancelFunc
+	// wake has those who have asked.
+	wake map[waking]bool
 }
 
 // taskSlots is how many there are at once: they move whole images.
@@ -34,13 +36,14 @@ func newTasks() *tasks {
 }
 
 // do begins f unless it is going on, and says whether it has ended. An end is
-// told once; whoever asks again begins again. wake is called at the end.
-func (t *tasks) do(key string, wake func(), f func(context.Context) error) (ended bool, err error) {
+// told once; whoever asks again begins again. All who have asked are woken at the
+// end.
+func (t *tasks) do(key string, who waking, f func(context.Context) error) (ended bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := t.known[key]
 	if k == nil {
-		t.begin(key, wake, f)
+		t.begin(key, who, f)
 		return false, nil
 	}
 	select {
@@ -48,13 +51,14 @@ func (t *tasks) do(key string, wake func(), f func(context.Context) error) (ende
 		delete(t.known, key)
 		return true, k.err
 	default:
+		k.wake[who] = true
 		return false, nil
 	}
 }
 
-func (t *tasks) begin(key string, wake func(), f func(context.Context) error) {
+func (t *tasks) begin(key string, who waking, f func(context.Context) error) {
 	ctx, stop := context.WithCancel(t.ctx)
-	k := &task{done: make(chan struct{}), stop: stop}
+	k := &task{done: make(chan struct{}), stop: stop, wake: map[waking]bool{who: true}}
 	t.known[key] = k
 	t.running.Go(func() {
 		defer stop()
@@ -65,9 +69,13 @@ func (t *tasks) begin(key string, wake func(), f func(context.Context) error) {
 		case <-ctx.Done():
 			k.err = ctx.Err()
 		}
+		t.mu.Lock() // whoever asks now is told
+		defer t.mu.Unlock()
 		close(k.done)
-		if ctx.Err() == nil {
-			wake()
+		for who := range k.wake {
+			if ctx.Err() == nil {
+				who.wake()
+			}
 		}
 	})
 }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/moby/moby/api/types/events"
+	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger/outrigger/internal/capi"
+	"github.com/outrigger/outrigger/internal/poll"
+)
+
+// Wakers are told when there is news of a DockerCluster or a DockerMachine.
+func (b *Backend) Wakers() (clusters, machines *capi.Waker) { return &b.clusters, &b.machines }
+
+// waking is who is to look again. Its zero value is nobody.
+type waking struct {
+	waker *capi.Waker
+	name  types.NamespacedName
+}
+
+func (w waking) wake() {
+	if w.waker != nil {
+		w.waker.Wake(w.name)
+	}
+}
+
+// of answers whose container has labels.
+func (b *Backend) of(labels map[string]string) waking {
+	w := waking{name: types.NamespacedName{Namespace: labels[labelNamespace], Name: labels[labelName]}}
+	switch {
+	case ofMachine(labels):
+		w.waker = &b.machines
+	case labels[labelRole] == roleLoadBalancer:
+		w.waker = &b.clusters
+	}
+	return w
+}
+
+// Actions of containers that are news. That a load balancer has died is none: it
+// is started again, and only a look that comes later sees that it was not.
+var actions = []events.Action{events.ActionStart, events.ActionDie, events.ActionStop, events.ActionDestroy, events.ActionPause, events.ActionUnPause}
+
+// reconnect is how soon an engine that is away is asked for its events again.
+var reconnect = poll.Pace{First: time.Second, Max: 30 * time.Second}
+
+// Watch wakes the objects of a namespace, or of all, whose containers have news,
+// until ctx ends.
+func (b *Backend) Watch(ctx context.Context, namespace string) error {
+	for ctx.Err() == nil {
+		_ = reconnect.Until(ctx, func() (bool, error) { return b.follow(ctx, namespace), nil })
+	}
+	return nil
+}
+
+// follow passes events on until there are no more, and says whether that lasted
+// for a while. Of what happened before, those are told that have a container;
+// who has lost it looks by itself.
+func (b *Backend) follow(ctx context.Context, namespace string) bool {
+	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wanted := client.Filters{}.Add("type", string(events.ContainerEventType)).Add("label", labelKey)
+	for _, action := range actions {
+		wanted = wanted.Add("event", string(action))
+	}
+	stream := b.engine.Events(ctx, client.EventsListOptions{Filters: wanted})
+	there, err := b.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelKey)})
+	if err != nil {
+		return false
+	}
+	for _, c := range there.Items {
+		b.wakeFor(namespace, c.Labels)
+	}
+	for {
+		select {
+		case m := <-stream.Messages:
+			if m.Action != events.ActionDie || m.Actor.Attributes[labelRole] != roleLoadBalancer {
+				b.wakeFor(namespace, m.Actor.Attributes)
+			}
+		case <-stream.Err:
+			return time.Since(began) > reconnect.Max
+		}
+	}
+}
+
+// wakeFor leaves other namespaces alone: they are another manager's.
+func (b *Backend) wakeFor(namespace string, labels map[string]string) {
+	if w := b.of(labels); namespace == "" || w.name.Namespace == namespace {
+		w.wake()
+	}
+}
