@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+)
+
+// BaseAnnotation names the base that a manifest is an addition to. It is not in
+// what is rendered.
+const BaseAnnotation = "ccm.outrigger.dev/base"
+
+// staticPod is at the end of the names of bases that are for bootstrap; before
+// it is the container's name, which is the whole name of the other bases.
+const staticPod = "-static-pod"
+
+// Bases are the names of the bases.
+func Bases() []string {
+	entries, err := fs.ReadDir(own, "bases")
+	if err != nil {
+		panic(err) // the folder is in this program
+	}
+	var names []string
+	for _, e := range entries {
+		if name, is := strings.CutSuffix(e.Name(), ".yaml.tmpl"); is {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Base is the text of a base, for those who want to read it.
+func Base(name string) (string, error) {
+	text, err := own.ReadFile(baseFile(name))
+	if err != nil {
+		return "", fmt.Errorf("base %q is not known; known are %s", name, strings.Join(Bases(), ", "))
+	}
+	return string(text), nil
+}
+
+func baseFile(name string) string { return path.Join("bases", name+".yaml.tmpl") }
+
+// renderer is one rendering of a bundle.
+type renderer struct {
+	*Bundle
+	values Values
+	data   map[string]any
+}
+
+// onBase merges a manifest into the base that it names, and answers whether it
+// names one.
+func (r *renderer) onBase(doc document) (document, error) {
+	base := doc.meta.Metadata.Annotations[BaseAnnotation]
+	if base == "" {
+		return doc, nil
+	}
+	text, err := r.base(base, doc.meta.Metadata.Name)
+	if err != nil {
+		return doc, err
+	}
+	into, err := parseDocument(text)
+	if err != nil {
+		return doc, fmt.Errorf("base %s: %w", base, err)
+	}
+	if into.meta.TypeMeta != doc.meta.TypeMeta {
+		return doc, fmt.Errorf("base %s is a %s of %s, this is a %s of %s", base, into.meta.Kind, into.meta.APIVersion, doc.meta.Kind, doc.meta.APIVersion)
+	}
+	// Before the merge, which drops what it does not know.
+	if _, err := doc.decode(); err != nil {
+		return doc, err
+	}
+	return merge(into, doc)
+}
+
+func merge(into, doc document) (document, error) {
+	object := reflect.New(kinds[into.meta.TypeMeta]).Interface()
+	merged, err := strategicpatch.StrategicMergePatch(into.json, doc.json, object)
+	if err != nil {
+		return doc, err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(merged, &fields); err != nil {
+		return doc, err
+	}
+	meta := fields["metadata"].(map[string]any)
+	annotations := meta["annotations"].(map[string]any)
+	if delete(annotations, BaseAnnotation); len(annotations) == 0 {
+		delete(meta, "annotations")
+	}
+	if merged, err = json.Marshal(fields); err != nil {
+		return doc, err
+	}
+	return parseDocument(string(merged))
+}
+
+// base is the text of a base for an object of this name.
+func (r *renderer) base(base, name string) (string, error) {
+	if _, err := Base(base); err != nil {
+		return "", err
+	}
+	if name == "" {
+		return "", errors.New("metadata.name: missing")
+	}
+	container := strings.TrimSuffix(base, staticPod)
+	c, has := r.Containers[container]
+	if !has {
+		return "", fmt.Errorf("base %s: %s has no containers.%s", base, MetadataFile, container)
+	}
+	t, err := ownTemplate(baseFile(base))
+	if err != nil {
+		return "", err
+	}
+	data := r.containerData(name, c)
+	if data["program"] == "" {
+		return "", fmt.Errorf("base %s: %s: containers.%s.program: missing", base, MetadataFile, container)
+	}
+	common, err := execute(t, "flags", data)
+	if err != nil {
+		return "", fmt.Errorf("base %s: %w", base, err)
+	}
+	flags := words(common)
+	if base == container {
+		more, err := r.ownFlags(container, data)
+		if err != nil {
+			return "", err
+		}
+		flags = append(flags, more...)
+	}
+	data["flags"] = flags
+	text, err := execute(t, "", data)
+	if err != nil {
+		return "", fmt.Errorf("base %s: %w", base, err)
+	}
+	return text, nil
+}
+
+// containerData is what the templates of a base see, and flags.
+func (r *renderer) containerData(name string, c Container) map[string]any {
+	data := maps.Clone(r.data)
+	data["name"], data["program"], data["secrets"] = name, c.Program, c.Secrets
+	if r.values.Flavor == Kubernetes && c.KubernetesProgram != "" {
+		data["program"] = c.KubernetesProgram
+	}
+	data["configFile"], data["configFolder"], data["configName"] = c.CloudConfig, "", ""
+	if c.CloudConfig != "" {
+		data["configFolder"], data["configName"] = path.Dir(c.CloudConfig), path.Base(c.CloudConfig)
+	}
+	data["containerFeatureGates"] = ""
+	if c.FeatureGates {
+		data["containerFeatureGates"] = r.values.FeatureGates
+	}
+	return data
+}
+
+// ownFlags are those of bundle.yaml.
+func (r *renderer) ownFlags(container string, data map[string]any) ([]string, error) {
+	var flags []string
+	for i, text := range r.Containers[container].Flags {
+		t, err := parseText(text)
+		if err == nil {
+			text, err = execute(t, "", data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: containers.%s.flags[%d]: %w", MetadataFile, container, i, err)
+		}
+		if text = strings.TrimSpace(text); text != "" {
+			flags = append(flags, text)
+		}
+	}
+	return flags, nil
+}
+
+// words are the lines that are not empty.
+func words(text string) []string {
+	var all []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// toJSON refuses keys that are there twice.
+func toJSON(text string) ([]byte, error) { return yaml.YAMLToJSONStrict([]byte(text)) }

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Folders of a bundle.
+const (
+	assets    = "assets"
+	bootstrap = "bootstrap"
+)
+
+var folders = []string{assets, string(OpenShift), string(Kubernetes), bootstrap}
+
+// maxFile bounds a file, as etcd bounds an object.
+const maxFile = 1 << 20
+
+// Bundle is a bundle that has been read. It does not change.
+type Bundle struct {
+	Metadata
+	// Name is what messages call it: the folder's name, or the ConfigMap's.
+	Name  string
+	files []file
+}
+
+// file is a manifest, or its template.
+type file struct{ folder, name, text string }
+
+func (f file) path() string { return path.Join(f.folder, f.name) }
+
+// Load reads a bundle and looks whether it can be understood as far as that is
+// known without a cluster's values.
+func Load(name string, from fs.FS) (*Bundle, error) {
+	b := &Bundle{Name: name}
+	if err := b.load(from); err != nil {
+		return nil, fmt.Errorf("bundle %s: %w", name, err)
+	}
+	return b, nil
+}
+
+func (b *Bundle) load(from fs.FS) error {
+	text, err := fs.ReadFile(from, MetadataFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: missing; it makes a folder a bundle", MetadataFile)
+	}
+	if err != nil {
+		return err
+	}
+	m, err := parseMetadata(text)
+	if err != nil {
+		return err
+	}
+	b.Metadata = *m
+	if err := b.readFolders(from); err != nil {
+		return err
+	}
+	return b.check()
+}
+
+func (b *Bundle) readFolders(from fs.FS) error {
+	entries, err := fs.ReadDir(from, ".")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch {
+		case e.Name() == MetadataFile || strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), ".md"):
+		case !slices.Contains(folders, e.Name()):
+			return fmt.Errorf("%s: neither %s nor one of the folders %s", e.Name(), MetadataFile, strings.Join(folders, ", "))
+		default:
+			if err := b.readFolder(from, e.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *Bundle) readFolder(from fs.FS, folder string) error {
+	entries, err := fs.ReadDir(from, folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		f := file{folder: folder, name: e.Name()}
+		if strings.HasPrefix(f.name, ".") {
+			continue // of an editor, or of a mounted ConfigMap
+		}
+		if !manifest(f.name) {
+			return fmt.Errorf("%s: want a file that ends in .yaml, .yml or .json, or in .tmpl after that", f.path())
+		}
+		text, err := readFile(from, f.path())
+		if err != nil {
+			return err
+		}
+		f.text = text
+		b.files = append(b.files, f)
+	}
+	return nil
+}
+
+func manifest(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(strings.TrimSuffix(name, ".tmpl")))
+}
+
+func readFile(from fs.FS, name string) (string, error) {
+	info, err := fs.Stat(from, name)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s: not a regular file", name)
+	}
+	if info.Size() > maxFile {
+		return "", fmt.Errorf("%s: %d bytes; want at most %d", name, info.Size(), maxFile)
+	}
+	text, err := fs.ReadFile(from, name)
+	if err == nil && !utf8.Valid(text) {
+		err = fmt.Errorf("%s: not UTF-8 text", name)
+	}
+	return string(text), err
+}
+
+// check finds what is wrong for any values.
+func (b *Bundle) check() error {
+	if !slices.ContainsFunc(b.files, func(f file) bool { return f.folder != bootstrap }) {
+		return fmt.Errorf("%s: no manifests; at least one Deployment or DaemonSet is wanted", assets)
+	}
+	var errs []error
+	for _, f := range b.files {
+		if _, err := parseFile(f); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.path(), err))
+		}
+	}
+	for name, c := range b.Containers {
+		for i, flag := range c.Flags {
+			if _, err := parseText(flag); err != nil {
+				errs = append(errs, fmt.Errorf("%s: containers.%s.flags[%d]: %w", MetadataFile, name, i, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// LoadConfigMap reads a bundle out of a ConfigMap. Keys have no slashes:
+// assets.deployment.yaml is assets/deployment.yaml.
+func LoadConfigMap(from *corev1.ConfigMap) (*Bundle, error) {
+	b := &Bundle{Name: from.Name}
+	if err := b.loadConfigMap(from); err != nil {
+		return nil, fmt.Errorf("bundle of ConfigMap %s/%s: %w", from.Namespace, from.Name, err)
+	}
+	return b, nil
+}
+
+func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
+	text, has := from.Data[MetadataFile]
+	if !has {
+		return fmt.Errorf("key %s: missing; it makes a ConfigMap a bundle", MetadataFile)
+	}
+	m, err := parseMetadata([]byte(text))
+	if err != nil {
+		return err
+	}
+	b.Metadata = *m
+	for key, text := range from.Data {
+		if key == MetadataFile {
+			continue
+		}
+		folder, name, _ := strings.Cut(key, ".")
+		if !slices.Contains(folders, folder) || !manifest(name) {
+			return fmt.Errorf("key %s: want %s, or one of %s, a dot, and the name of a .yaml file", key, MetadataFile, strings.Join(folders, ", "))
+		}
+		b.files = append(b.files, file{folder: folder, name: name, text: text})
+	}
+	slices.SortFunc(b.files, func(a, c file) int {
+		return strings.Compare(a.path(), c.path())
+	})
+	return b.check()
+}
+
+// Files are the names of the bundle's manifests.
+func (b *Bundle) Files() []string {
+	var names []string
+	for _, f := range b.files {
+		names = append(names, f.path())
+	}
+	return names
+}
+
+// HasBootstrap tells whether there is anything in bootstrap/.
+func (b *Bundle) HasBootstrap() bool {
+	return slices.ContainsFunc(b.files, func(f file) bool { return f.folder == bootstrap })
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Rendered is what a bundle is for one cluster.
+type Rendered struct {
+	resources, bootstrap []client.Object
+}
+
+// GetResources answers copies of the cluster's objects.
+func (r *Rendered) GetResources() []client.Object { return copies(r.resources) }
+
+// GetBootstrapResources answers copies of the objects for the machine that a
+// cluster is installed from.
+func (r *Rendered) GetBootstrapResources() []client.Object { return copies(r.bootstrap) }
+
+func copies(objects []client.Object) []client.Object {
+	all := make([]client.Object, len(objects))
+	for i, o := range objects {
+		all[i] = o.DeepCopyObject().(client.Object)
+	}
+	return all
+}
+
+// Resources are [Rendered.GetResources] of [Bundle.Render].
+func (b *Bundle) Resources(v Values) ([]client.Object, error) {
+	rendered, err := b.Render(v)
+	if err != nil {
+		return nil, err
+	}
+	return rendered.resources, nil
+}
+
+// Render makes the objects for a cluster, in the order of the bundle's files,
+// then those that each platform gets. All faults are told at once.
+func (b *Bundle) Render(v Values) (*Rendered, error) {
+	v, err := v.complete()
+	if err != nil {
+		return nil, err
+	}
+	if !b.For(v.Flavor) {
+		return nil, fmt.Errorf("bundle %s is not for %s clusters: flavors in %s does not have it", b.Name, v.Flavor, MetadataFile)
+	}
+	r := &renderer{Bundle: b, values: v, data: v.data(&b.Metadata)}
+	if err := r.checkImages(); err != nil {
+		return nil, err
+	}
+	rendered, err := r.render()
+	if err != nil {
+		return nil, fmt.Errorf("bundle %s: %w", b.Name, err)
+	}
+	return rendered, nil
+}
+
+func (r *renderer) render() (*Rendered, error) {
+	var out Rendered
+	var errs []error
+	for _, f := range append(r.files[:len(r.files):len(r.files)], r.added()...) {
+		into := &out.resources
+		switch f.folder {
+		case bootstrap:
+			into = &out.bootstrap
+		case string(OpenShift), string(Kubernetes):
+			if f.folder != string(r.values.Flavor) {
+				continue
+			}
+		}
+		objects, err := r.objects(f)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.path(), err))
+		}
+		*into = append(*into, objects...)
+	}
+	errs = append(errs, duplicates(out.resources), duplicates(out.bootstrap))
+	return &out, errors.Join(errs...)
+}
+
+// objects are those of a file.
+func (r *renderer) objects(f file) ([]client.Object, error) {
+	text, err := r.text(f)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := documents(renamed(text, r.values.Namespace))
+	if err != nil {
+		return nil, err
+	}
+	var objects []client.Object
+	for _, doc := range docs {
+		o, err := r.object(doc, f.folder == bootstrap)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
+func (r *renderer) object(doc document, bootstrap bool) (client.Object, error) {
+	doc, err := r.onBase(doc)
+	if err != nil {
+		return nil, err
+	}
+	o, err := doc.decode()
+	if err != nil {
+		return nil, err
+	}
+	_, isPod := o.(*corev1.Pod)
+	_, isConfig := o.(*corev1.ConfigMap)
+	switch {
+	case bootstrap && !isPod && !isConfig:
+		return nil, fmt.Errorf("%s: the machine of the bootstrap has a kubelet and no API server: only Pods and ConfigMaps can be there", doc)
+	case !bootstrap && isPod:
+		return nil, fmt.Errorf("%s: nobody would start it again; want a Deployment or DaemonSet, or put it into bootstrap/", doc)
+	}
+	if err := r.finish(o); err != nil {
+		return nil, fmt.Errorf("%s: %w", doc, err)
+	}
+	return o, nil
+}
+
+// finish puts the values in that manifests do not name.
+func (r *renderer) finish(o client.Object) error {
+	if err := errors.Join(r.setNamespace(o), r.setImages(o)); err != nil {
+		return err
+	}
+	r.setProxy(o)
+	if d, is := o.(*appsv1.Deployment); is && r.values.SingleReplica {
+		d.Spec.Replicas = ptr.To[int32](1)
+	}
+	return nil
+}
+
+// added are the files that each platform gets.
+func (r *renderer) added() []file {
+	var files []file
+	for _, folder := range []string{"added", path.Join("added", string(r.values.Flavor))} {
+		entries, err := fs.ReadDir(own, folder)
+		if err != nil {
+			continue // nothing for this flavor
+		}
+		for _, e := range entries {
+			if !e.IsDir() {
+				files = append(files, file{folder: folder, name: e.Name()})
+			}
+		}
+	}
+	return files
+}
+
+// text is a file of the bundle, or one of this package.
+func (r *renderer) text(f file) (string, error) {
+	if !strings.HasPrefix(f.folder, "added") {
+		return r.expand(f)
+	}
+	t, err := ownTemplate(f.path())
+	if err != nil {
+		return "", err
+	}
+	return execute(t, "", r.data)
+}
+
+// duplicates finds objects that are there twice.
+func duplicates(objects []client.Object) error {
+	seen := map[string]bool{}
+	var errs []error
+	for _, o := range objects {
+		kind := o.GetObjectKind().GroupVersionKind()
+		key := fmt.Sprintf("%s %s", kind.Kind, client.ObjectKeyFromObject(o))
+		if _, is := o.(*policyv1.PodDisruptionBudget); is {
+			key += " (one is made for each platform)"
+		}
+		if seen[key] {
+			errs = append(errs, fmt.Errorf("%s is there twice", key))
+		}
+		seen[key] = true
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"text/template"
+)
+
+//go:embed bases added
+var own embed.FS
+
+var functions = template.FuncMap{
+	// quote makes any text a value of YAML.
+	"quote": func(text string) (string, error) {
+		quoted, err := json.Marshal(text)
+		return string(quoted), err
+	},
+	// shell makes any text one word of a shell command.
+	"shell": func(word string) string {
+		if plainWord.MatchString(word) {
+			return word
+		}
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	},
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// parseText is a template in which nothing may be missing.
+func parseText(text string) (*template.Template, error) {
+	t, err := template.New("").Option("missingkey=error").Funcs(functions).Parse(text)
+	if err != nil {
+		return nil, describe(err)
+	}
+	return t, nil
+}
+
+// parseFile is a bundle's file as a template; what has no .tmpl is none.
+func parseFile(f file) (*template.Template, error) {
+	if !strings.HasSuffix(f.name, ".tmpl") {
+		return nil, nil
+	}
+	return parseText(f.text)
+}
+
+// expand is the file's text for these values.
+func (r *renderer) expand(f file) (string, error) {
+	t, err := parseFile(f)
+	if err != nil || t == nil {
+		return f.text, err
+	}
+	return execute(t, "", r.data)
+}
+
+func execute(t *template.Template, name string, data map[string]any) (string, error) {
+	var out strings.Builder
+	err := t.ExecuteTemplate(&out, name, data)
+	if err != nil {
+		return "", describe(err)
+	}
+	return out.String(), nil
+}
+
+// templatePrefix is what text/template puts before a line's number: the name of
+// the template, which is empty here because the caller names the file.
+var templatePrefix = regexp.MustCompile(`^template: ?:(\d+)`)
+
+func describe(err error) error {
+	text := templatePrefix.ReplaceAllString(err.Error(), "line $1")
+	return fmt.Errorf("%s", strings.Replace(text, `executing "" at`, "at", 1))
+}
+
+// ownTemplate is a file of this package, with the blocks that the bases share.
+func ownTemplate(name string) (*template.Template, error) {
+	t := template.New("").Option("missingkey=error").Funcs(functions)
+	for _, file := range []string{"bases/parts.tmpl", name} {
+		text, err := own.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if t, err = t.Parse(string(text)); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return t, nil
+}
