@@ -3,10 +3,14 @@
 package capi
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
@@ -43,5 +47,33 @@ func TestOwnChanges(t *testing.T) {
 		if got := ownChanges().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestMachinesOfACluster: the end of a machine is news for a cluster that waits
+// for it, and nothing else of it is for any.
+func TestMachinesOfACluster(t *testing.T) {
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	cluster.Spec.InfrastructureRef.Name = "infra"
+	infra := &infrav1.OutriggerCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "infra", Finalizers: []string{"f"}}}
+	machine := &infrav1.OutriggerMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "m", Labels: map[string]string{clusterv1.ClusterNameLabel: "c"}}}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clusterv1.AddToScheme(scheme), infrav1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cluster, infra).Build()
+	r := &ClusterReconciler{Base: Base{Client: c}, New: func() InfraCluster { return &infrav1.OutriggerCluster{} }}
+	if got := r.ofMachine(t.Context(), machine); len(got) != 0 {
+		t.Errorf("a cluster that is to stay looks at %v", got)
+	}
+	if err := c.Delete(t.Context(), infra); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.ofMachine(t.Context(), machine); len(got) != 1 || got[0].Name != "infra" {
+		t.Errorf("a cluster that is being deleted looks at %v", got)
+	}
+	p := machineEnds()
+	if p.Create(event.CreateEvent{Object: machine}) || p.Update(event.UpdateEvent{ObjectOld: machine, ObjectNew: machine}) || !p.Delete(event.DeleteEvent{Object: machine}) {
+		t.Error("something else than the end of a machine is news, or that is none")
 	}
 }
