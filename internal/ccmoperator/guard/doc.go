@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package guard stops a cloud controller manager that is wrong about its cloud,
+// by a weak token or another account's credentials, from deleting the Nodes of a
+// cluster.
+//
+// A ValidatingAdmissionPolicy refuses every deletion of a Node by such a manager
+// that has no ticket. The guard hands out tickets: to a Node that is of this
+// cloud, is not new, and has not been Ready for a while, to few of them in a
+// window of time, and to none while many Nodes are not Ready at once. A policy
+// sees one object and no clock; hence the tickets. They are in a ConfigMap, in
+// which a person can also say "allow" or "deny".
+package guard

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Component is who the Events are of.
+const Component = "node-deletion-guard"
+
+// Guard keeps the tickets. One of it works in a cluster.
+type Guard struct {
+	Client    client.Client
+	Events    events.EventRecorder
+	Namespace string
+	// Limits tells what is let pass now; false while there is nothing to guard.
+	Limits func(context.Context) (Limits, bool, error)
+	Now    func() time.Time
+
+	// said are the reasons that Events have told, by the Node's name.
+	said map[string]string
+}
+
+// SetupWithManager registers the guard.
+func (g *Guard) SetupWithManager(mgr ctrl.Manager) error {
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: g.key()}}
+	})
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == g.key() })
+	return ctrl.NewControllerManagedBy(mgr).Named("node-deletion-guard").
+		Watches(&corev1.Node{}, all, builder.WithPredicates(readiness())).
+		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(ours)).
+		Complete(g)
+}
+
+// readiness passes what changes a decision, which a kubelet's heartbeat does not.
+func readiness() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+		return ready(was) != ready(is) || !since(was).Equal(since(is)) || was.Spec.ProviderID != is.Spec.ProviderID
+	}}
+}
+
+func (g *Guard) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: g.Namespace, Name: Name}
+}
+
+// Reconcile looks at all Nodes.
+func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	limits, wanted, err := g.Limits(ctx)
+	if err != nil || !wanted {
+		return ctrl.Result{}, err
+	}
+	var nodes corev1.NodeList
+	if err := g.Client.List(ctx, &nodes); err != nil {
+		return ctrl.Result{}, err
+	}
+	cm, had, err := g.read(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	d := limits.Decide(nodes.Items, had, g.Now())
+	if cm.ResourceVersion == "" || !d.equal(had, opened(cm)) {
+		if err := g.write(ctx, cm, d); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	g.tell(nodes.Items, cm, d)
+	return ctrl.Result{RequeueAfter: d.Again}, nil
+}
+
+// read returns the ConfigMap, which is empty where there is none. Tickets that
+// cannot be read are an error: without them too many could be given.
+func (g *Guard) read(ctx context.Context) (*corev1.ConfigMap, Tickets, error) {
+	cm := &corev1.ConfigMap{}
+	err := g.Client.Get(ctx, g.key(), cm)
+	if apierrors.IsNotFound(err) {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: g.Namespace}}, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	had := Tickets{}
+	if text := cm.Data[ticketsKey]; text != "" {
+		if err := json.Unmarshal([]byte(text), &had); err != nil {
+			return nil, nil, fmt.Errorf("ConfigMap %s, key %q: %w: remove the key, and the tickets of the last window are forgotten", g.key(), ticketsKey, err)
+		}
+	}
+	return cm, had, nil
+}
+
+func opened(cm *corev1.ConfigMap) []string {
+	if cm.Data[openKey] == "" {
+		return nil
+	}
+	return strings.Split(cm.Data[openKey], ",")
+}
+
+// write keeps what a person said. A ConfigMap that changed meanwhile is not
+// written over.
+func (g *Guard) write(ctx context.Context, cm *corev1.ConfigMap, d Decision) error {
+	tickets, err := json.Marshal(d.Tickets)
+	if err != nil {
+		return err
+	}
+	next := cm.DeepCopy()
+	if next.Data == nil {
+		next.Data = map[string]string{}
+	}
+	if next.Data[modeKey] == "" {
+		next.Data[modeKey] = Guarded
+	}
+	next.Data[openKey], next.Data[ticketsKey] = strings.Join(d.Open, ","), string(tickets)
+	if cm.ResourceVersion == "" {
+		return g.Client.Create(ctx, next)
+	}
+	return g.Client.Update(ctx, next)
+}
+
+// tell makes metrics of all that is refused and an Event of each Node whose
+// reason was not said yet.
+func (g *Guard) tell(nodes []corev1.Node, cm *corev1.ConfigMap, d Decision) {
+	refused.Set(float64(len(d.Refused)))
+	open.Set(float64(len(d.Open)))
+	if cm.Data[modeKey] == Allow {
+		return
+	}
+	said := g.said
+	g.said = maps.Clone(d.Refused)
+	for _, name := range slices.Sorted(maps.Keys(d.Refused)) {
+		if said[name] == d.Refused[name] {
+			continue
+		}
+		i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
+		g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionGuarded", "Guard",
+			"a cloud controller manager may not delete this Node: %s; to let it, set %s to %s in ConfigMap %s", d.Refused[name], modeKey, Allow, g.key())
+	}
+}

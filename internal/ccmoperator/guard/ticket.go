@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Limits are what the guard lets pass.
+type Limits struct {
+	// Prefixes are those of this cloud's providerIDs, such as "aws://"; with none
+	// every Node is of this cloud.
+	Prefixes []string
+	// Deletions is how many tickets there are in each Window.
+	Deletions int
+	Window    time.Duration
+	// NotReadyFor is how long a Node must not have been Ready, and YoungFor how
+	// old it must be.
+	NotReadyFor, YoungFor time.Duration
+	// Unready is the part of all Nodes, from 0 to 1, that may be not Ready. With
+	// more there are no tickets: the network is more likely to be at fault. With
+	// up to MinNodes Nodes it does not apply.
+	Unready  float64
+	MinNodes int
+}
+
+// Defaults are those of kube-controller-manager where it decides alike: 0.55 is
+// its --unhealthy-zone-threshold and 3 the size below which it is not used.
+func Defaults() Limits {
+	return Limits{Deletions: 3, Window: 10 * time.Minute, NotReadyFor: 2 * time.Minute, YoungFor: 10 * time.Minute, Unready: 0.55, MinNodes: 2}
+}
+
+// Verify says which limit cannot be kept.
+func (l Limits) Verify() error {
+	switch {
+	case l.Deletions < 0:
+		return fmt.Errorf("deletions: %d is negative; 0 stops all", l.Deletions)
+	case l.Window <= 0:
+		return fmt.Errorf("window: %s is not positive", l.Window)
+	case l.NotReadyFor < 0 || l.YoungFor < 0:
+		return fmt.Errorf("notReadyFor, youngFor: %s, %s: neither may be negative", l.NotReadyFor, l.YoungFor)
+	case l.Unready < 0 || l.Unready > 1:
+		return fmt.Errorf("unready: %g is not a part from 0 to 1", l.Unready)
+	}
+	return nil
+}
+
+// Tickets are the times at which tickets were given, by "name/uid" of the Node.
+// They are kept for a window, also when they were used.
+type Tickets map[string]time.Time
+
+// Decision is what a look at all Nodes brings.
+type Decision struct {
+	// Tickets are the former ones that still count and the new ones.
+	Tickets Tickets
+	// Open are those with which a Node can be deleted now.
+	Open []string
+	// Refused are Nodes that would be deleted and have no ticket, with the reason.
+	Refused map[string]string
+	// Waiting are Nodes that are new or were Ready a moment ago: they have no ticket
+	// either, and that is how it should be.
+	Waiting []string
+	// Again is when time alone changes the decision; 0 is never.
+	Again time.Duration
+}
+
+// Decide gives tickets. Nodes that have waited longest come first.
+func (l Limits) Decide(nodes []corev1.Node, had Tickets, now time.Time) Decision {
+	d := Decision{Tickets: Tickets{}, Refused: map[string]string{}}
+	for who, at := range had {
+		if left := at.Add(l.Window).Sub(now); left > 0 {
+			d.Tickets[who] = at
+			d.soon(left)
+		}
+	}
+	lost := slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return ready(&n) })
+	slices.SortFunc(lost, func(a, b corev1.Node) int { return since(&a).Compare(since(&b)) })
+	stopped := l.stop(len(lost), len(nodes))
+	for i := range lost {
+		l.one(&d, &lost[i], stopped, now)
+	}
+	slices.Sort(d.Open)
+	return d
+}
+
+func (l Limits) stop(lost, all int) string {
+	if all <= l.MinNodes || float64(lost) <= l.Unready*float64(all) {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d Nodes are not Ready, more than %.0f %%: no Node is deleted until it is known that they are gone", lost, all, l.Unready*100)
+}
+
+func (l Limits) one(d *Decision, n *corev1.Node, stopped string, now time.Time) {
+	who := n.Name + "/" + string(n.UID)
+	if !l.ours(n) {
+		d.Refused[n.Name] = fmt.Sprintf("its providerID %q is of another cloud (here: %s)", n.Spec.ProviderID, strings.Join(l.Prefixes, ", "))
+		return
+	}
+	wait := max(since(n).Add(l.NotReadyFor).Sub(now), n.CreationTimestamp.Add(l.YoungFor).Sub(now))
+	if wait > 0 {
+		d.soon(wait)
+		d.Waiting = append(d.Waiting, n.Name)
+		return
+	}
+	if stopped != "" {
+		d.Refused[n.Name] = stopped
+		return
+	}
+	if _, has := d.Tickets[who]; !has {
+		if len(d.Tickets) >= l.Deletions {
+			d.Refused[n.Name] = fmt.Sprintf("%d Nodes were given up in the last %s", len(d.Tickets), l.Window)
+			return
+		}
+		d.Tickets[who] = now
+		d.soon(l.Window)
+	}
+	d.Open = append(d.Open, who)
+}
+
+func (d *Decision) soon(wait time.Duration) {
+	if d.Again == 0 || wait < d.Again {
+		d.Again = wait
+	}
+}
+
+func (l Limits) ours(n *corev1.Node) bool {
+	return len(l.Prefixes) == 0 || slices.ContainsFunc(l.Prefixes, func(p string) bool { return strings.HasPrefix(n.Spec.ProviderID, p) })
+}
+
+func ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// since is when a Node ceased to be Ready; one that never was has its age.
+func since(n *corev1.Node) time.Time {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return n.CreationTimestamp.Time
+}
+
+func (d Decision) equal(tickets Tickets, open []string) bool {
+	return slices.Equal(d.Open, open) && maps.EqualFunc(d.Tickets, tickets, time.Time.Equal)
+}
