@@ -106,14 +106,15 @@ var (
 // instances.
 func New(o Options) (*Cloud, error) {
 	o.complete()
-	f, err := newFleet(&o)
-	if err != nil {
-		return nil, err
-	}
 	if err := checkLabels(o); err != nil {
 		return nil, err
 	}
-	return &Cloud{options: o, fleet: f, events: &record.FakeRecorder{}, absent: map[string]absence{}, told: map[string]telling{}}, nil
+	c := &Cloud{options: o, events: &record.FakeRecorder{}, absent: map[string]absence{}, told: map[string]telling{}}
+	var err error
+	if c.fleet, err = newFleet(&c.options); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // SetEvents says where the Events of Nodes go; before that they go nowhere.

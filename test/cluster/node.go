@@ -36,6 +36,8 @@ type NodeOptions struct {
 	// Kubelet is laid over kubelet's configuration, by its keys there
 	// (KubeletConfiguration, kubelet.config.k8s.io/v1beta1).
 	Kubelet map[string]any
+	// KubeletArgs are added to kubelet's arguments.
+	KubeletArgs []string
 }
 
 // Node is a machine of its own as far as Kubernetes and network plugins can
@@ -199,7 +201,7 @@ func (n *Node) startKubelet(t testing.TB) {
 	for key, value := range n.options.Labels {
 		args = append(args, "--node-labels="+key+"="+value)
 	}
-	n.Kubelet = n.program(t, "kubelet", args...)
+	n.Kubelet = n.program(t, "kubelet", append(args, n.options.KubeletArgs...)...)
 }
 
 func (n *Node) kubeletSettings() map[string]any {

@@ -106,6 +106,9 @@ func (s *settings) parse(args []string, getenv func(string) string) error {
 	if s.version {
 		return nil
 	}
+	if help, err := s.flags.GetBool("help"); err == nil && help { // a flag like others to the library
+		return pflag.ErrHelp
+	}
 	if s.flags.NArg() > 0 {
 		return usageError{fmt.Errorf("unexpected argument %q; all flags: %s --help", s.flags.Arg(0), name)}
 	}

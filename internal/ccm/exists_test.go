@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ccm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// look has the controller's next look at a Node, seconds later.
+func (s *stand) look(t *testing.T, node *v1.Node, later time.Duration) (bool, error) {
+	t.Helper()
+	s.now = s.now.Add(later)
+	exists, err := s.InstanceExists(t.Context(), node)
+	if err != nil && !exists {
+		t.Errorf("an error and a verdict: %v", err)
+	}
+	return exists, err
+}
+
+// looks until the Node is gone, at most n times; it answers how many that took,
+// 0 if it never was.
+func (s *stand) looks(t *testing.T, node *v1.Node, n int) int {
+	t.Helper()
+	for i := range n {
+		if exists, _ := s.look(t, node, 5*time.Second); !exists {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+func TestGoneIsGoneAfterASecondLook(t *testing.T) {
+	for name, tags := range map[string]map[string]string{"tags given": {provider.TagCluster: "c1"}, "tags learned": nil} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, Options{Tags: tags})
+			node := s.node("n", "sky://i-1")
+			s.node("other", "sky://i-2")
+			if n := s.looks(t, node, 5); n != 0 {
+				t.Fatalf("an instance that lives is gone after %d looks", n)
+			}
+			delete(s.sky.all, "i-1")
+			s.now = s.now.Add(time.Minute) // no list of before
+			if n := s.looks(t, node, 10); n != 4 {
+				t.Errorf("gone after %d looks of 5 s; want 4, that is 15 s after the first", n)
+			}
+		})
+	}
+}
+
+// TestNoProofNoDeletion: in each of these cases the cloud says for long that
+// there is no such instance, or says nothing.
+func TestNoProofNoDeletion(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*stand)
+		held   string
+	}{
+		"empty inventory":                        {func(s *stand) { clear(s.sky.all) }, HeldEmpty},
+		"another account's inventory":            {func(s *stand) { clear(s.sky.all); s.sky.all["i-9"] = instance("i-9", "else") }, HeldEmpty},
+		"only the other Node being deleted":      {func(s *stand) { delete(s.sky.all, "i-1"); s.state("i-2", provider.StateDeleting) }, HeldEmpty},
+		"unreadable list":                        {func(s *stand) { delete(s.sky.all, "i-1"); s.sky.list = provider.ErrUnknown }, ""},
+		"credentials refused":                    {func(s *stand) { s.sky.get, s.sky.list = provider.ErrUnauthenticated, provider.ErrUnauthenticated }, ""},
+		"cloud away":                             {func(s *stand) { s.sky.get, s.sky.list = provider.ErrUnavailable, provider.ErrUnavailable }, ""},
+		"an id that the cloud cannot have given": {func(s *stand) { delete(s.sky.all, "i-1"); s.sky.get = provider.ErrInvalidArgument }, ""},
+		"listed but not found": {func(s *stand) {
+			s.sky.get = provider.ErrNotFound
+			s.options.Tags = map[string]string{provider.TagCluster: "c2"} // look cannot use the list
+		}, HeldEmpty},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}})
+			node := s.node("n", "sky://i-1")
+			s.node("other", "sky://i-2")
+			s.look(t, node, 0)
+			s.now = s.now.Add(time.Minute)
+			test.change(s)
+			if n := s.looks(t, node, 500); n != 0 {
+				t.Fatalf("gone after %d looks", n)
+			}
+			if e := s.event(); !strings.Contains(e, test.held) || (test.held != "") != (e != "") {
+				t.Errorf("event %q, want %q", e, test.held)
+			}
+		})
+	}
+}
+
+func TestCloudThatContradictsItself(t *testing.T) {
+	s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}})
+	node := s.node("n", "sky://i-1")
+	s.node("other", "sky://i-2")
+	cause := errors.Join(provider.ErrNotFound)
+	list, err := s.fleet.since(t.Context(), s.now)
+	if err != nil || list.byID["i-1"] == nil {
+		t.Fatal(err)
+	}
+	// The list of a moment ago has what a look-up does not find.
+	if exists, err := s.missing(t.Context(), node, reference{id: "i-1"}, cause); !exists || err == nil {
+		t.Errorf("%v, %v", exists, err)
+	}
+	if e := s.event(); !strings.Contains(e, HeldContradiction) {
+		t.Errorf("event %q", e)
+	}
+}
+
+func TestAnErrorInBetweenBeginsAnew(t *testing.T) {
+	s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}})
+	node := s.node("n", "sky://i-1")
+	s.node("other", "sky://i-2")
+	delete(s.sky.all, "i-1")
+	if n := s.looks(t, node, 3); n != 0 {
+		t.Fatalf("gone after %d looks", n)
+	}
+	s.sky.get = provider.ErrUnavailable
+	s.looks(t, node, 1)
+	s.sky.get = nil
+	if n := s.looks(t, node, 10); n != 4 {
+		t.Errorf("gone after %d looks, want 4", n)
+	}
+	// Nor do looks count that nobody had for long: the Node was Ready meanwhile.
+	delete(s.absent, "i-1")
+	s.looks(t, node, 2)
+	if exists, _ := s.look(t, node, time.Hour); !exists {
+		t.Error("one look after an hour, and it is gone")
+	}
+}
+
+func TestEmptyInventoryIsTrustedWhenAskedFor(t *testing.T) {
+	s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}, EmptyAfter: time.Minute})
+	node := s.node("n", "sky://i-1")
+	clear(s.sky.all)
+	if n := s.looks(t, node, 100); n != 13 {
+		t.Errorf("gone after %d looks of 5 s, want 13", n)
+	}
+}
+
+func TestRegionsAreToldApart(t *testing.T) {
+	s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}})
+	s.options.Name = "alibabacloud"
+	node := s.node("n", "cn-beijing.i-9")
+	s.node("other", "alibabacloud://i-2") // of region r1
+	if n := s.looks(t, node, 100); n != 0 {
+		t.Errorf("an instance of another region is gone after %d looks", n)
+	}
+}
