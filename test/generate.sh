@@ -29,9 +29,12 @@ echo "// $spdx" >"$header"
 controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
   output:object:dir="$out/api/peerpod/v1alpha1" output:crd:dir="$out/deploy/base/crd"
 controller-gen object:headerFile="$header" paths=./internal/ccmoperator/openshift output:object:dir="$out/internal/ccmoperator/openshift"
+controller-gen object:headerFile="$header" crd paths=./api/ccm/... \
+  output:object:dir="$out/api/ccm/v1alpha1" output:crd:dir="$out/deploy/ccm-operator/crd"
 rm -f "$header"
 config/generate.sh controller-gen "$out"
-sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml"
+sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml" \
+  "$out/deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml"
 
 # -trimpath as `make build` has it, so that the clouds' SDKs are compiled once.
 CGO_ENABLED=0 go run -trimpath ./internal/reference "$out/docs/reference" "$out/deploy/chart"

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is that of CloudControllerManagers.
+var GroupVersion = schema.GroupVersion{Group: "ccm.outrigger.dev", Version: "v1alpha1"}
+
+// Resource is the plural as it stands in URLs and RBAC rules.
+const Resource = "cloudcontrollermanagers"
+
+// AddToScheme registers the types.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion, &CloudControllerManager{}, &CloudControllerManagerList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}

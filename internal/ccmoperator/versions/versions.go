@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package versions chooses the cloud controller manager that fits the cluster's
+// version of Kubernetes.
+//
+// A cloud controller manager that counts its versions as Kubernetes does must not be
+// newer than any API server, and at most one minor version older
+// (https://kubernetes.io/releases/version-skew-policy/). So it is upgraded after
+// the last API server.
+package versions
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Minor is a version of Kubernetes without its patch: 36 is 1.36.
+type Minor int
+
+// String is such as 1.36.
+func (m Minor) String() string { return "1." + strconv.Itoa(int(m)) }
+
+var like = regexp.MustCompile(`^v?1\.([0-9]{1,3})(?:\+|$|[.-].*)`)
+
+// ParseMinor reads versions such as v1.36.3, 1.36 and v1.35.0-eks-1.
+func ParseMinor(version string) (Minor, error) {
+	found := like.FindStringSubmatch(strings.TrimSpace(version))
+	if found == nil {
+		return 0, fmt.Errorf("version %q: want one such as v1.36.3", version)
+	}
+	n, err := strconv.Atoi(found[1])
+	return Minor(n), err
+}
+
+// Range are minor versions, both ends included.
+type Range struct{ From, To Minor }
+
+// ParseRange reads 1.36 or 1.34-1.36.
+func ParseRange(text string) (Range, error) {
+	from, to, several := strings.Cut(text, "-")
+	var r Range
+	var err error
+	if r.From, err = ParseMinor(from); err != nil {
+		return r, fmt.Errorf("range %q: %w", text, err)
+	}
+	r.To = r.From
+	if several {
+		if r.To, err = ParseMinor(to); err != nil {
+			return r, fmt.Errorf("range %q: %w", text, err)
+		}
+	}
+	if r.To < r.From {
+		return r, fmt.Errorf("range %q: ends before it begins", text)
+	}
+	return r, nil
+}
+
+// Has tells whether a version is in the range.
+func (r Range) Has(m Minor) bool { return r.From <= m && m <= r.To }
+
+// Rule is what runs beside some versions of Kubernetes.
+type Rule struct {
+	// Kubernetes is for [ParseRange].
+	Kubernetes string
+	// Version is the manager's; empty or of another way to count is not compared.
+	Version string
+	Images  map[string]string
+}
+
+// Choose answers the first rule that fits the lowest version of the API servers.
+// All rules are looked at, so that one that is wrong is found before its time.
+func Choose(rules []Rule, lowest Minor) (*Rule, error) {
+	var chosen *Rule
+	var known []string
+	for i := range rules {
+		r, err := ParseRange(rules[i].Kubernetes)
+		if err != nil {
+			return nil, fmt.Errorf("versions[%d].kubernetes: %w", i, err)
+		}
+		for m := r.From; m <= r.To; m++ {
+			if skew := Skew(rules[i].Version, m); skew != "" {
+				return nil, fmt.Errorf("versions[%d]: %s", i, skew)
+			}
+		}
+		known = append(known, rules[i].Kubernetes)
+		if chosen == nil && r.Has(lowest) {
+			chosen = &rules[i]
+		}
+	}
+	if chosen == nil {
+		return nil, fmt.Errorf("versions: none is for Kubernetes %s (there are %s): add one", lowest, strings.Join(known, ", "))
+	}
+	return chosen, nil
+}
+
+// Skew says why a manager's version does not fit an API server's; empty when it
+// does, or when it does not count as Kubernetes does.
+func Skew(manager string, apiserver Minor) string {
+	m, err := ParseMinor(manager)
+	if manager == "" || err != nil {
+		return ""
+	}
+	switch {
+	case m > apiserver:
+		return fmt.Sprintf("cloud controller manager %s is newer than Kubernetes %s: upgrade the API servers first", manager, apiserver)
+	case m < apiserver-1:
+		return fmt.Sprintf("cloud controller manager %s is more than one minor version older than Kubernetes %s: it is not supported there", manager, apiserver)
+	}
+	return ""
+}
