@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig/ini"
+	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig/jsonobject"
 )
 
 // Validate says what a platform's controller manager would not take of a
@@ -87,7 +88,7 @@ func validateAWS(text string) error {
 }
 
 func validateAzure(text string) error {
-	config, err := parseJSON(text)
+	config, err := jsonobject.Parse(text)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func validateAzure(text string) error {
 }
 
 func validateNutanix(text string) error {
-	config, err := parseJSON(text)
+	config, err := jsonobject.Parse(text)
 	if err != nil {
 		return err
 	}
