@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command node-image builds the image of machines that are containers of a
+// Docker Engine.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger/outrigger/internal/nodeimage"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := rootCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "node-image:", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+// usageError is a mistake on the command line: exit code 2.
+type usageError struct{ error }
+
+func exitCode(err error) int {
+	if errors.As(err, &usageError{}) {
+		return 2
+	}
+	return 1
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "node-image",
+		Short:         "Build the image of machines that are containers",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q; there is `node-image build`", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; all flags: %s -h", err, cmd.CommandPath())}
+	})
+	root.AddCommand(buildCommand())
+	return root
+}
+
+func buildCommand() *cobra.Command {
+	var o nodeimage.Options
+	var format string
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Build the node image from Debian packages and Go modules",
+		Long: `Build the image of machines that are containers of a Docker Engine: Debian with
+containerd, runc and network plugins, kubelet and kubeadm, and the images that
+kubeadm wants, as an archive for docker load. Run it in a checkout of the module,
+on Debian. No registry is asked and root is not needed. SOURCE_DATE_EPOCH sets
+the time of the files that are made.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
+		PreRunE: func(*cobra.Command, []string) error {
+			if format != "text" && format != "json" {
+				return usageError{fmt.Errorf("-o %q: want text or json", format)}
+			}
+			if _, err := name.NewRepository(o.Repository); err != nil {
+				return usageError{fmt.Errorf("--repository %q is no image without a tag: %w", o.Repository, err)}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			began := time.Now()
+			o.Log = func(f string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), "node-image: "+f+"\n", a...) }
+			summary, err := nodeimage.Build(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return printSummary(cmd.OutOrStdout(), format, summary, time.Since(began))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Output, "output", filepath.Join("bin", "node"), "folder for the image")
+	f.StringVar(&o.Cache, "cache", defaultCache(), "folder for downloaded packages")
+	f.StringVar(&o.Repository, "repository", "outrigger/node", "name of the image; the tag is the version of Kubernetes")
+	f.StringVar(&o.Version, "agent-version", "", "version that node-agent reports")
+	f.StringVarP(&format, "out", "o", "text", "summary on standard output: text or json")
+	return cmd
+}
+
+func defaultCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	return filepath.Join(dir, "outrigger", "node-image")
+}
+
+func printSummary(w io.Writer, format string, s *nodeimage.Summary, took time.Duration) error {
+	if format == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(s)
+	}
+	_, err := fmt.Fprintf(w, "%s: %.0f MB as %s, %.0f MB in an engine, %d packages, %d images, %.0f s\nload it: docker load -i %s\n",
+		s.Image, float64(s.Size)/1e6, s.File, float64(s.Unpacked)/1e6, len(s.Packages), len(s.Images), took.Seconds(), s.File)
+	return err
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// serveNames lets pods ask the name server that the machine has. The one of an
+// engine's networks is at an address that leads each container to itself: it is
+// reached by the machine's own address then.
+func serveNames(ctx context.Context, own netip.Addr, log *slog.Logger) error {
+	text, err := os.ReadFile(hostResolver)
+	if err != nil {
+		return err
+	}
+	pods, local := resolverForPods(string(text), own)
+	if local != "" {
+		if err := forwardNames(ctx, netip.AddrPortFrom(own, 53).String(), net.JoinHostPort(local, "53"), log); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(podResolver), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(podResolver, []byte(pods), 0o644)
+}
+
+// resolverForPods answers what is in a pod's resolv.conf, and the first name
+// server that only this machine reaches.
+func resolverForPods(text string, own netip.Addr) (out, local string) {
+	var lines strings.Builder
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "nameserver" {
+			lines.WriteString(line)
+			continue
+		}
+		addr, err := netip.ParseAddr(words[1])
+		switch {
+		case err != nil || !addr.IsLoopback():
+			lines.WriteString(line)
+		case local == "":
+			local = words[1]
+			lines.WriteString("nameserver " + own.String() + "\n")
+		}
+	}
+	return lines.String(), local
+}
+
+// nameTimeout is how long a question may be without an answer.
+const nameTimeout = 10 * time.Second
+
+// forwardNames hands questions by UDP and TCP on, until ctx ends.
+func forwardNames(ctx context.Context, at, to string, log *slog.Logger) error {
+	var l net.ListenConfig
+	packets, err := l.ListenPacket(ctx, "udp", at)
+	if err != nil {
+		return err
+	}
+	streams, err := l.Listen(ctx, "tcp", at)
+	if err != nil {
+		packets.Close()
+		return err
+	}
+	context.AfterFunc(ctx, func() { packets.Close(); streams.Close() })
+	go forwardPackets(packets, to, log)
+	go forwardStreams(streams, to, log)
+	return nil
+}
+
+// questionsAtOnce bounds what a flood of questions takes of the machine.
+const questionsAtOnce = 256
+
+func forwardPackets(conn net.PacketConn, to string, log *slog.Logger) {
+	slots := make(chan struct{}, questionsAtOnce)
+	for {
+		question := make([]byte, 4096)
+		size, from, err := conn.ReadFrom(question)
+		if err != nil {
+			log.Info("no names any more", "error", err)
+			return
+		}
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			if answer := ask(question[:size], to); answer != nil {
+				conn.WriteTo(answer, from)
+			}
+		}()
+	}
+}
+
+// ask answers nil when there is no answer: who asked asks again.
+func ask(question []byte, to string) []byte {
+	conn, err := net.DialTimeout("udp", to, nameTimeout)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(nameTimeout))
+	answer := make([]byte, 65535)
+	if _, err := conn.Write(question); err != nil {
+		return nil
+	}
+	size, err := conn.Read(answer)
+	if err != nil {
+		return nil
+	}
+	return answer[:size]
+}
+
+func forwardStreams(l net.Listener, to string, log *slog.Logger) {
+	slots := make(chan struct{}, questionsAtOnce)
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			log.Info("no names by TCP any more", "error", err)
+			return
+		}
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			defer conn.Close()
+			forwardStream(conn, to)
+		}()
+	}
+}
+
+func forwardStream(conn net.Conn, to string) {
+	server, err := net.DialTimeout("tcp", to, nameTimeout)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	deadline := time.Now().Add(nameTimeout)
+	conn.SetDeadline(deadline)
+	server.SetDeadline(deadline)
+	go io.Copy(server, conn) // ends with the connections
+	io.Copy(conn, server)
+}

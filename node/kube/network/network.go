@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command network is the program node-network of a node: names for pods, and
+// ways between the pods of nodes that share a network.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Files of a node.
+const (
+	// networkSwitch turns the pods' network on; who wants another network
+	// removes it before kubeadm is run.
+	networkSwitch = "/etc/kubernetes/node-network.yaml"
+	kubeconfig    = "/etc/kubernetes/kubelet.conf"
+	pluginConfig  = "/etc/cni/net.d/10-node.conflist"
+	hostResolver  = "/etc/resolv.conf"
+	podResolver   = "/run/node/resolv.conf"
+)
+
+// routeOwner marks our routes, among those of the kernel and of people
+// (rtnetlink(7), rtm_protocol; values above 4 are free to use).
+const routeOwner = 87
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("program", "node-network")
+	if err := nodeNetwork(ctx, log); err != nil && ctx.Err() == nil {
+		log.Error("ends", "error", err)
+		os.Exit(1)
+	}
+}
+
+func nodeNetwork(ctx context.Context, log *slog.Logger) error {
+	address, err := ownAddress()
+	if err != nil {
+		return err
+	}
+	if err := serveNames(ctx, address, log); err != nil {
+		return fmt.Errorf("names for pods: %w", err)
+	}
+	n := &network{address: address, log: log}
+	var client kubernetes.Interface
+	for client == nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+			client, _ = connect() // kubelet has no certificate yet
+		}
+	}
+	if _, err := os.Stat(networkSwitch); errors.Is(err, os.ErrNotExist) {
+		log.Info("the pods' network is somebody else's")
+		<-ctx.Done()
+		return nil
+	}
+	return n.follow(ctx, client)
+}
+
+// connect answers a client with kubelet's identity.
+func connect() (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "node-network"
+	return kubernetes.NewForConfig(config)
+}
+
+// ownAddress is the node's on the network of the nodes.
+func ownAddress() (netip.Addr, error) {
+	routes, err := netlink.RouteGet(net.IPv4(192, 0, 2, 1)) // nobody's, so by the default route (RFC 5737)
+	if err != nil || len(routes) == 0 {
+		return netip.Addr{}, fmt.Errorf("the machine has no default route, which tells its address: %w", err)
+	}
+	addr, ok := netip.AddrFromSlice(routes[0].Src.To4())
+	if !ok {
+		return netip.Addr{}, errors.New("the machine's default route has no address of its own")
+	}
+	return addr, nil
+}
+
+// network keeps this node's part of the pods' network.
+type network struct {
+	address netip.Addr
+	log     *slog.Logger
+}
+
+// peer is another node: where its pods are.
+type peer struct {
+	pods netip.Prefix
+	via  netip.Addr
+}
+
+// follow applies what the nodes are, each time they change.
+func (n *network) follow(ctx context.Context, client kubernetes.Interface) error {
+	factory := informers.NewSharedInformerFactory(client, 10*time.Minute)
+	nodes := factory.Core().V1().Nodes()
+	changed := make(chan struct{}, 1)
+	notify := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // there is one to come
+		}
+	}
+	_, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
+	})
+	if err != nil {
+		return err
+	}
+	factory.StartWithContext(ctx)
+	factory.WaitForCacheSyncWithContext(ctx)
+	var before string
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+		list, err := nodes.Lister().List(labels.Everything())
+		if err != nil {
+			return err
+		}
+		own, peers := n.sort(list)
+		if now := fmt.Sprint(own, peers); now != before { // heartbeats change nothing
+			if err := n.apply(own, peers); err != nil {
+				return err
+			}
+			n.log.Info("ways to pods", "own", own, "peers", len(peers))
+			before = now
+		}
+	}
+}
+
+// sort tells the pods of this node from those of others. Nodes without subnet or
+// address have no pods yet.
+func (n *network) sort(list []*corev1.Node) (own netip.Prefix, peers []peer) {
+	for _, node := range list {
+		pods, err := netip.ParsePrefix(node.Spec.PodCIDR)
+		if err != nil {
+			continue
+		}
+		for _, a := range node.Status.Addresses {
+			via, err := netip.ParseAddr(a.Address)
+			if err != nil || a.Type != corev1.NodeInternalIP || !via.Is4() {
+				continue
+			}
+			if via == n.address {
+				own = pods
+			} else {
+				peers = append(peers, peer{pods, via})
+			}
+			break
+		}
+	}
+	slices.SortFunc(peers, func(a, b peer) int { return a.pods.Compare(b.pods) })
+	return own, peers
+}
+
+func (n *network) apply(own netip.Prefix, peers []peer) error {
+	if err := n.route(peers); err != nil {
+		return fmt.Errorf("ways to the pods of other nodes: %w", err)
+	}
+	if !own.IsValid() {
+		return nil
+	}
+	if err := n.masquerade(own, peers); err != nil {
+		return fmt.Errorf("the way of pods out of the cluster: %w", err)
+	}
+	return n.configure(own)
+}
+
+// route makes our routes those to the peers.
+func (n *network) route(peers []peer) error {
+	wanted := map[netip.Prefix]netip.Addr{}
+	for _, p := range peers {
+		wanted[p.pods] = p.via
+	}
+	there, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: routeOwner}, netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		return err
+	}
+	for _, r := range there {
+		if to, ok := prefixOf(r.Dst); ok && wanted[to].IsValid() {
+			continue // replaced below
+		}
+		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	for _, to := range slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare) {
+		dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), 32)}
+		r := &netlink.Route{Dst: dst, Gw: wanted[to].AsSlice(), Protocol: routeOwner}
+		if err := netlink.RouteReplace(r); err != nil {
+			return fmt.Errorf("%s by %s: %w", to, wanted[to], err)
+		}
+	}
+	return nil
+}
+
+func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP.To4())
+	ones, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr, ones), ok
+}
+
+// masquerade gives pods that speak to others than pods the node's address, which
+// is the only one that others know.
+func (n *network) masquerade(own netip.Prefix, peers []peer) error {
+	const chain = "NODE-NETWORK"
+	var rules strings.Builder
+	fmt.Fprintf(&rules, "*nat\n:%s - [0:0]\n", chain)
+	for _, p := range append(peers, peer{pods: own}) {
+		fmt.Fprintf(&rules, "-A %s -d %s -j RETURN\n", chain, p.pods)
+	}
+	fmt.Fprintf(&rules, "-A %s ! -d 224.0.0.0/4 -j MASQUERADE\nCOMMIT\n", chain)
+	cmd := exec.Command("iptables-restore", "--wait", "10", "--noflush")
+	cmd.Stdin = strings.NewReader(rules.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", cmd.Path, err, bytes.TrimSpace(out))
+	}
+	jump := []string{"POSTROUTING", "-s", own.String(), "-j", chain}
+	if iptables(append([]string{"-C"}, jump...)...) == nil {
+		return nil
+	}
+	return iptables(append([]string{"-A"}, jump...)...)
+}
+
+func iptables(args ...string) error {
+	cmd := exec.Command("iptables", append([]string{"--wait", "10", "-t", "nat"}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// configure tells containerd how pods are connected; the node is Ready when it
+// knows. With ptp all that pods send is routed, so that Services work without
+// the kernel's filter for bridges.
+func (n *network) configure(own netip.Prefix) error {
+	type object = map[string]any
+	text, err := json.MarshalIndent(object{
+		"cniVersion": "0.4.0", "name": "node",
+		"plugins": []any{
+			object{"type": "ptp", "ipMasq": false, "ipam": object{
+				"type": "host-local", "dataDir": "/run/cni-ipam",
+				"ranges": [][]any{{object{"subnet": own.String()}}},
+				"routes": []any{object{"dst": "0.0.0.0/0"}},
+			}},
+			object{"type": "portmap", "capabilities": object{"portMappings": true}},
+		},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(pluginConfig), 0o755); err != nil {
+		return err
+	}
+	fresh := pluginConfig + ".new" // a name that containerd does not read
+	if err := os.WriteFile(fresh, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(fresh, pluginConfig)
+}
