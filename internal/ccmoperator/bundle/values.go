@@ -77,8 +77,9 @@ type Values struct {
 	TLSMinVersion   string
 	TLSCipherSuites string
 	// GlobalCredentialsNamespace (.globalCredsSecretNamespace) and
-	// GlobalCredentialsName (.globalCredsSecretName) are the Secret that vSphere's
-	// configuration refers to.
+	// GlobalCredentialsName (.globalCredsSecretName) are the Secret that a manager
+	// reads through the API: by default the first of the bundle's secrets, in
+	// Namespace.
 	GlobalCredentialsNamespace string
 	GlobalCredentialsName      string
 	// PublicEndpoint (.enablePublicEndpoint) says that the cloud's API is reached
@@ -111,6 +112,12 @@ func (v Values) data(m *Metadata) map[string]any {
 	replicas := 2
 	if v.SingleReplica {
 		replicas = 1
+	}
+	if v.GlobalCredentialsNamespace == "" {
+		v.GlobalCredentialsNamespace = v.Namespace
+	}
+	if v.GlobalCredentialsName == "" && len(m.Secrets) > 0 {
+		v.GlobalCredentialsName = m.Secrets[0]
 	}
 	return map[string]any{
 		"platform": m.Platform, "cloudproviderName": m.Platform, "provider": m.Provider, "kind": strings.ToLower(m.Platform),
