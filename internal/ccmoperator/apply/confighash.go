@@ -30,11 +30,12 @@ func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructure
 		Secrets    map[string]map[string][]byte `json:"secrets"`
 	}{map[string]map[string]string{}, map[string]map[string][]byte{}}
 	for name, optional := range s.configMaps {
-		var cm corev1.ConfigMap
-		if there, err := a.read(ctx, o, name, &cm); err != nil {
+		cm := &unstructured.Unstructured{}
+		cm.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+		if there, err := a.read(ctx, o, name, cm); err != nil {
 			return nil, err
 		} else if there {
-			data.ConfigMaps[name] = cm.Data
+			data.ConfigMaps[name], _, _ = unstructured.NestedStringMap(cm.Object, "data")
 		} else if !optional {
 			missing = append(missing, "ConfigMap "+o.GetNamespace()+"/"+name)
 		}

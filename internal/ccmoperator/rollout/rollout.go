@@ -13,7 +13,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -52,25 +54,32 @@ func one(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, o cl
 	switch gvk.GroupKind() {
 	case appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind():
 		var d appsv1.Deployment
-		if err := reader.Get(ctx, key, &d); err != nil {
-			return absent("Deployment", key, err)
+		if wait, err := read(ctx, reader, gvk, key, &d); wait != "" || err != nil {
+			return wait, err
 		}
 		return Deployment(&d)
 	case appsv1.SchemeGroupVersion.WithKind("DaemonSet").GroupKind():
 		var d appsv1.DaemonSet
-		if err := reader.Get(ctx, key, &d); err != nil {
-			return absent("DaemonSet", key, err)
+		if wait, err := read(ctx, reader, gvk, key, &d); wait != "" || err != nil {
+			return wait, err
 		}
 		return DaemonSet(&d), nil
 	}
 	return "", nil
 }
 
-func absent(kind string, key client.ObjectKey, err error) (string, error) {
+// read reads without a type, as whoever applies does: one cache serves both.
+func read(ctx context.Context, reader client.Reader, gvk schema.GroupVersionKind, key client.ObjectKey, into any) (wait string, err error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	err = reader.Get(ctx, key, u)
 	if apierrors.IsNotFound(err) {
-		return fmt.Sprintf("%s %s is not there yet", kind, key), nil
+		return fmt.Sprintf("%s %s is not there yet", gvk.Kind, key), nil
 	}
-	return "", err
+	if err != nil {
+		return "", err
+	}
+	return "", runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
 
 // Deployment is why a Deployment is not yet brought out; empty when it is.
