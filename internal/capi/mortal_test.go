@@ -29,6 +29,10 @@ type fuse struct {
 	dead  bool
 	where string
 	steps map[string]int
+	// at, if any, is the step at which it ends when it comes there for the nth
+	// time.
+	at  string
+	nth int
 }
 
 func (f *fuse) step(name string) error {
@@ -41,7 +45,7 @@ func (f *fuse) step(name string) error {
 		f.steps = map[string]int{}
 	}
 	f.steps[name]++
-	if f.left == 0 {
+	if f.left == 0 || f.at == name && f.steps[name] == f.nth {
 		f.dead, f.where = true, name
 		return fmt.Errorf("%w: %w", provider.ErrUnavailable, errDead)
 	}
