@@ -55,6 +55,8 @@ type renderer struct {
 	*Bundle
 	values Values
 	data   map[string]any
+	// missing are keys of images.json that containers needed.
+	missing map[string]bool
 }
 
 // onBase merges a manifest into the base that it names, and answers whether it

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,18 +32,12 @@ func ParseImages(text []byte) (Images, error) {
 	return images, nil
 }
 
-// checkImages says which images the bundle lacks.
-func (r *renderer) checkImages() error {
-	var missing []string
-	for _, key := range r.ImageKeys() {
-		if r.values.Images[key] == "" {
-			missing = append(missing, key)
-		}
+// missedImages says which images the containers needed and did not get.
+func (r *renderer) missedImages() error {
+	if len(r.missing) == 0 {
+		return nil
 	}
-	if len(missing) > 0 {
-		return fmt.Errorf("%s: missed images in config: %s", r.Name, strings.Join(missing, ", "))
-	}
-	return nil
+	return fmt.Errorf("%s: missed images in config: %s", r.Name, strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
 }
 
 // PodSpec is the specification of an object's pods, or nil.
@@ -67,13 +62,23 @@ func (r *renderer) setImages(o client.Object) error {
 	}
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
-			if c, has := r.Containers[list[i].Name]; has {
-				list[i].Image = r.values.Images[c.Image]
-			}
-			if list[i].Image == "" {
-				return fmt.Errorf("container %s has no image: give it one, or name its key of images.json in %s, containers.%s.image", list[i].Name, MetadataFile, list[i].Name)
+			if err := r.setImage(&list[i]); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+func (r *renderer) setImage(c *corev1.Container) error {
+	known, has := r.Containers[c.Name]
+	switch image := r.values.Images[known.Image]; {
+	case has && image == "":
+		r.missing[known.Image] = true
+	case has:
+		c.Image = image
+	case c.Image == "":
+		return fmt.Errorf("container %s has no image: give it one, or name its key of images.json in %s, containers.%s.image", c.Name, MetadataFile, c.Name)
 	}
 	return nil
 }

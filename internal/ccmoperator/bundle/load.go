@@ -29,8 +29,8 @@ const maxFile = 1 << 20
 type Bundle struct {
 	Metadata
 	// Name is what messages call it: the folder's name, or the ConfigMap's.
-	Name  string
-	files []file
+	Name      string
+	manifests []file
 }
 
 // file is a manifest, or its template.
@@ -104,7 +104,7 @@ func (b *Bundle) readFolder(from fs.FS, folder string) error {
 			return err
 		}
 		f.text = text
-		b.files = append(b.files, f)
+		b.manifests = append(b.manifests, f)
 	}
 	return nil
 }
@@ -133,11 +133,11 @@ func readFile(from fs.FS, name string) (string, error) {
 
 // check finds what is wrong for any values.
 func (b *Bundle) check() error {
-	if !slices.ContainsFunc(b.files, func(f file) bool { return f.folder != bootstrap }) {
+	if !slices.ContainsFunc(b.manifests, func(f file) bool { return f.folder != bootstrap }) {
 		return fmt.Errorf("%s: no manifests; at least one Deployment or DaemonSet is wanted", assets)
 	}
 	var errs []error
-	for _, f := range b.files {
+	for _, f := range b.manifests {
 		if _, err := parseFile(f); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", f.path(), err))
 		}
@@ -180,9 +180,9 @@ func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
 		if !slices.Contains(folders, folder) || !manifest(name) {
 			return fmt.Errorf("key %s: want %s, or one of %s, a dot, and the name of a .yaml file", key, MetadataFile, strings.Join(folders, ", "))
 		}
-		b.files = append(b.files, file{folder: folder, name: name, text: text})
+		b.manifests = append(b.manifests, file{folder: folder, name: name, text: text})
 	}
-	slices.SortFunc(b.files, func(a, c file) int {
+	slices.SortFunc(b.manifests, func(a, c file) int {
 		return strings.Compare(a.path(), c.path())
 	})
 	return b.check()
@@ -191,7 +191,7 @@ func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
 // Files are the names of the bundle's manifests.
 func (b *Bundle) Files() []string {
 	var names []string
-	for _, f := range b.files {
+	for _, f := range b.manifests {
 		names = append(names, f.path())
 	}
 	return names
@@ -199,5 +199,5 @@ func (b *Bundle) Files() []string {
 
 // HasBootstrap tells whether there is anything in bootstrap/.
 func (b *Bundle) HasBootstrap() bool {
-	return slices.ContainsFunc(b.files, func(f file) bool { return f.folder == bootstrap })
+	return slices.ContainsFunc(b.manifests, func(f file) bool { return f.folder == bootstrap })
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,18 +37,30 @@ func copies(objects []client.Object) []client.Object {
 	return all
 }
 
-// Resources are [Rendered.GetResources] of [Bundle.Render].
+// Resources are [Rendered.GetResources] alone: nothing of bootstrap/ is looked at.
 func (b *Bundle) Resources(v Values) ([]client.Object, error) {
-	rendered, err := b.Render(v)
+	rendered, err := b.render(v, true, false)
 	if err != nil {
 		return nil, err
 	}
 	return rendered.resources, nil
 }
 
+// BootstrapResources are [Rendered.GetBootstrapResources] alone. Only their
+// images are needed.
+func (b *Bundle) BootstrapResources(v Values) ([]client.Object, error) {
+	rendered, err := b.render(v, false, true)
+	if err != nil {
+		return nil, err
+	}
+	return rendered.bootstrap, nil
+}
+
 // Render makes the objects for a cluster, in the order of the bundle's files,
 // then those that each platform gets. All faults are told at once.
-func (b *Bundle) Render(v Values) (*Rendered, error) {
+func (b *Bundle) Render(v Values) (*Rendered, error) { return b.render(v, true, true) }
+
+func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
 	v, err := v.complete()
 	if err != nil {
 		return nil, err
@@ -55,42 +68,55 @@ func (b *Bundle) Render(v Values) (*Rendered, error) {
 	if !b.For(v.Flavor) {
 		return nil, fmt.Errorf("bundle %s is not for %s clusters: flavors in %s does not have it", b.Name, v.Flavor, MetadataFile)
 	}
-	r := &renderer{Bundle: b, values: v, data: v.data(&b.Metadata)}
-	if err := r.checkImages(); err != nil {
-		return nil, err
-	}
-	rendered, err := r.render()
-	if err != nil {
-		return nil, fmt.Errorf("bundle %s: %w", b.Name, err)
-	}
-	return rendered, nil
-}
-
-func (r *renderer) render() (*Rendered, error) {
+	r := &renderer{Bundle: b, values: v, data: v.data(&b.Metadata), missing: map[string]bool{}}
 	var out Rendered
 	var errs []error
-	for _, f := range append(r.files[:len(r.files):len(r.files)], r.added()...) {
-		into := &out.resources
-		switch f.folder {
-		case bootstrap:
-			into = &out.bootstrap
-		case string(OpenShift), string(Kubernetes):
-			if f.folder != string(r.values.Flavor) {
-				continue
-			}
+	if cluster {
+		out.resources, err = r.files(r.clusterFiles(), false)
+		errs = append(errs, err, duplicates(out.resources))
+	}
+	if machine {
+		out.bootstrap, err = r.files(r.in(bootstrap), true)
+		errs = append(errs, err, duplicates(out.bootstrap))
+	}
+	if err := r.missedImages(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("bundle %s: %w", b.Name, err)
+	}
+	return &out, nil
+}
+
+// clusterFiles are the files that make the cluster's objects, in order.
+func (r *renderer) clusterFiles() []file {
+	return slices.Concat(r.in(assets), r.in(string(r.values.Flavor)), r.added())
+}
+
+func (b *Bundle) in(folder string) []file {
+	var files []file
+	for _, f := range b.manifests {
+		if f.folder == folder {
+			files = append(files, f)
 		}
-		objects, err := r.objects(f)
+	}
+	return files
+}
+
+func (r *renderer) files(files []file, bootstrap bool) (all []client.Object, err error) {
+	var errs []error
+	for _, f := range files {
+		objects, err := r.objects(f, bootstrap)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", f.path(), err))
 		}
-		*into = append(*into, objects...)
+		all = append(all, objects...)
 	}
-	errs = append(errs, duplicates(out.resources), duplicates(out.bootstrap))
-	return &out, errors.Join(errs...)
+	return all, errors.Join(errs...)
 }
 
 // objects are those of a file.
-func (r *renderer) objects(f file) ([]client.Object, error) {
+func (r *renderer) objects(f file, bootstrap bool) ([]client.Object, error) {
 	text, err := r.text(f)
 	if err != nil {
 		return nil, err
@@ -101,7 +127,7 @@ func (r *renderer) objects(f file) ([]client.Object, error) {
 	}
 	var objects []client.Object
 	for _, doc := range docs {
-		o, err := r.object(doc, f.folder == bootstrap)
+		o, err := r.object(doc, bootstrap)
 		if err != nil {
 			return nil, err
 		}

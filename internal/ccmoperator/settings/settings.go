@@ -67,7 +67,7 @@ func (c Cluster) Values() (bundle.Values, Platform, error) {
 		InfrastructureName: c.Infrastructure.Status.InfrastructureName,
 		SingleReplica:      c.Infrastructure.Status.ControlPlaneTopology == openshift.SingleReplica,
 		FeatureGates:       featureGates(c.Gates),
-		TLSMinVersion:      c.TLS.MinVersion, TLSCipherSuites: c.TLS.CipherSuites(),
+		TLSMinVersion:      c.TLS.MinVersion, TLSCipherSuites: c.TLS.CipherSuites,
 	}
 	if c.Proxy != nil {
 		v.Proxy = &bundle.Proxy{HTTP: c.Proxy.Status.HTTPProxy, HTTPS: c.Proxy.Status.HTTPSProxy, None: c.Proxy.Status.NoProxy}

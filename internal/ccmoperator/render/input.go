@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
+)
+
+// ImagesKey is the key of a ConfigMap with images.
+const ImagesKey = "images.json"
+
+// read answers a file that is regular and has something in it.
+func read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%q is not a regular file", path)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%q is empty", path)
+	}
+	return os.ReadFile(path)
+}
+
+// Infrastructure reads a manifest of an Infrastructure. Keys that are there
+// twice are refused; fields that we do not read may be there.
+func Infrastructure(text []byte) (*openshift.Infrastructure, error) {
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
+	}
+	infra := &openshift.Infrastructure{}
+	if err := yaml.Unmarshal(raw, infra); err != nil {
+		return nil, err
+	}
+	want := metav1.TypeMeta{APIVersion: openshift.GroupVersion.String(), Kind: "Infrastructure"}
+	return infra, checkKind(infra.TypeMeta, want)
+}
+
+// configMap reads a manifest of a ConfigMap, strictly.
+func configMap(text []byte) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	if err := yaml.UnmarshalStrict(text, cm); err != nil {
+		return nil, err
+	}
+	return cm, checkKind(cm.TypeMeta, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"})
+}
+
+func checkKind(have, want metav1.TypeMeta) error {
+	if have != want {
+		return fmt.Errorf("it is a %q of %q; want a %s of %s", have.Kind, have.APIVersion, want.Kind, want.APIVersion)
+	}
+	return nil
+}
+
+// Images reads a manifest of a ConfigMap with images.
+func Images(text []byte) (bundle.Images, error) {
+	cm, err := configMap(text)
+	if err != nil {
+		return nil, err
+	}
+	if cm.Data == nil {
+		return nil, errors.New("unable to find Data field in provided ConfigMap")
+	}
+	name := cm.Namespace + "/" + cm.Name
+	content, has := cm.Data[ImagesKey]
+	if !has {
+		return nil, fmt.Errorf("unable to find images key %q in ConfigMap %s", ImagesKey, name)
+	}
+	images, err := bundle.ParseImages([]byte(content))
+	if err != nil {
+		return nil, fmt.Errorf("unable to decode images content from ConfigMap %s: %w", name, err)
+	}
+	return images, nil
+}
+
+// cloudConfig answers the cloud's configuration out of a manifest of a
+// ConfigMap. It may be empty: then there is none.
+func cloudConfig(text []byte, key string) (string, error) {
+	cm, err := configMap(text)
+	if err != nil {
+		return "", err
+	}
+	if cm.Data == nil {
+		return "", errors.New("unable to find Data field in provided ConfigMap")
+	}
+	if content, has := cm.Data[bundle.CloudConfigKey]; has {
+		return content, nil
+	}
+	content, has := cm.Data[key]
+	if !has && key != "" {
+		return "", fmt.Errorf("key %s specified in infra resource does not exist in source configmap %s/%s", key, cm.Namespace, cm.Name)
+	}
+	return content, nil
+}
