@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package failure says when a failure is worth telling: at once if trying again
+// cannot help, else only when it has lasted.
+package failure
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Terminal marks an error that only a change of an object ends. Its text begins
+// with "terminal error: ".
+func Terminal(err error) error { return reconcile.TerminalError(err) }
+
+// IsTerminal says whether an error was marked.
+func IsTerminal(err error) bool { return errors.Is(err, reconcile.TerminalError(nil)) }
+
+// Window is how long something has failed without a success in between. It may
+// be used by several goroutines.
+type Window struct {
+	// Threshold is how long a failure lasts before it counts.
+	Threshold time.Duration
+	// Stale is after what time without a failure the next one begins a new
+	// window, for work that is not repeated by itself; 0 is never.
+	Stale time.Duration
+
+	mu          sync.Mutex
+	since, last time.Time
+}
+
+// Observe notes a failure and says whether it counts.
+func (w *Window) Observe(now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.IsZero() || w.Stale > 0 && now.Sub(w.last) > w.Stale {
+		w.since = now
+	}
+	w.last = now
+	return now.Sub(w.since) >= w.Threshold
+}
+
+// Clear notes a success.
+func (w *Window) Clear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since, w.last = time.Time{}, time.Time{}
+}
+
+// Retry is the longest time between two attempts with which a failure is seen
+// to last soon after the threshold.
+func (w *Window) Retry() time.Duration {
+	return min(max(w.Threshold/4, 100*time.Millisecond), 30*time.Second)
+}
