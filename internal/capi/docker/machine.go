@@ -109,7 +109,8 @@ func (b *Backend) EnsureMachine(ctx context.Context, scope *capi.MachineScope) (
 		return capi.MachineState{}, classify(err)
 	}
 	if infra.Spec.ProviderID != "" {
-		state := observe(infra.Spec.ProviderID, found)
+		own := identity{key: scope.Key, name: infra.Name}.unique()
+		state := observe(infra.Spec.ProviderID, own, found)
 		if state.RequeueAfter = later; state.Reason != "" {
 			state.RequeueAfter = healing // an engine that has just started starts containers one by one
 		}
@@ -129,7 +130,7 @@ func (b *Backend) advance(ctx context.Context, m machine, c *container.InspectRe
 	case c.State.Status == container.StateCreated:
 		return b.start(ctx, m, c)
 	}
-	state := observe(providerPrefix+nameOf(c), c)
+	state := observe(providerPrefix+nameOf(c), nameOf(c), c)
 	state.Provisioned = false
 	if state.Reason != "" {
 		state.Step, state.RequeueAfter = stepStart, healing
@@ -235,16 +236,17 @@ func (b *Backend) loadImages(ctx context.Context, m machine, c *container.Inspec
 	return nil
 }
 
-// observe says how a container is, without doing anything to it.
-func observe(providerID string, c *container.InspectResponse) capi.MachineState {
+// observe says how the container of a machine is, without doing anything to it. Its
+// own name cannot be that of another machine's.
+func observe(providerID, own string, c *container.InspectResponse) capi.MachineState {
 	state := capi.MachineState{ProviderID: providerID, Provisioned: true}
 	name := strings.TrimPrefix(providerID, providerPrefix)
 	switch {
+	case name != own || c != nil && nameOf(c) != name:
+		state.Provisioned, state.Reason = false, capi.ReasonInfrastructureOfAnother
+		state.Message = fmt.Sprintf("the machine's container is %s, and spec.providerID names %s: it is that of another machine", own, name)
 	case c == nil:
 		state.Reason, state.Message = capi.ReasonInstanceGone, "there is no container "+name+" any more: delete the Machine"
-	case nameOf(c) != name:
-		state.Reason = capi.ReasonInfrastructureOfAnother
-		state.Message = fmt.Sprintf("the machine's container is %s, and spec.providerID names %s", nameOf(c), name)
 	default:
 		state.FailureDomain = c.Config.Labels[labelDomain]
 		state.Addresses = addressesOf(c)
