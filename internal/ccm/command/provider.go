@@ -59,7 +59,7 @@ func (s *settings) cloudOptions(name string, p provider.Provider) ccm.Options {
 	m := registerMetrics()
 	return ccm.Options{
 		Name: name, Provider: p, Tags: s.tags, Labels: s.labels, LabelsFromTags: s.fromTags, Format: ccm.Format(s.format),
-		CallTimeout: s.callTimeout, GoneAfter: s.goneAfter, EmptyAfter: s.emptyAfter,
+		CallTimeout: s.callTimeout, ListAge: s.listAge, GoneAfter: s.goneAfter, EmptyAfter: s.emptyAfter,
 		Pass:    s.options.KubeCloudShared.NodeMonitorPeriod.Duration,
 		Observe: func(c ccm.Call) { m.observe(name, c) }, Failed: m.failed, Held: m.held,
 	}

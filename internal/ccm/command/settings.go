@@ -32,7 +32,7 @@ type settings struct {
 
 	tags, labels, fromTags map[string]string
 	format                 string
-	callTimeout            time.Duration
+	callTimeout, listAge   time.Duration
 	goneAfter, emptyAfter  time.Duration
 	version                bool
 
@@ -87,6 +87,7 @@ func (s *settings) ownFlags() {
 	f.StringToStringVar(&s.fromTags, "node-labels-from-tags", nil, "labels, as TAG=LABEL,…, that a Node gets from the tags of its instance when it is initialized")
 	f.StringVar(&s.format, "provider-id-format", string(ccm.FormatAuto), "how providerIDs are written: provider (<provider>://<id>), outrigger (outrigger://<provider>/<id>), or auto: outrigger for machines of Cluster API, else provider; all of them are read")
 	f.DurationVar(&s.callTimeout, "provider-call-timeout", 30*time.Second, "how long a call to the provider may take")
+	f.DurationVar(&s.listAge, "inventory-max-age", 10*time.Second, "how old a list of the instances may be from which Nodes that are well are told of; it is one call for all of them")
 	f.DurationVar(&s.goneAfter, "gone-after", 15*time.Second, "how far apart the first and the last look must be that did not find an instance, before its Node is deleted")
 	f.DurationVar(&s.emptyAfter, "trust-empty-inventory-after", 0, "after what time of not finding it an instance is gone though the inventory has the instance of no other Node either; 0: never, such Nodes are deleted by hand")
 }
@@ -160,7 +161,7 @@ func (s *settings) check() error {
 	if _, err := ccm.ParseFormat(s.format); err != nil {
 		errs = append(errs, fmt.Errorf("--provider-id-format: %w", err))
 	}
-	for flag, d := range map[string]time.Duration{"provider-call-timeout": s.callTimeout, "gone-after": s.goneAfter, "node-monitor-period": s.options.KubeCloudShared.NodeMonitorPeriod.Duration} {
+	for flag, d := range map[string]time.Duration{"provider-call-timeout": s.callTimeout, "gone-after": s.goneAfter, "inventory-max-age": s.listAge, "node-monitor-period": s.options.KubeCloudShared.NodeMonitorPeriod.Duration} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s %s: want more than 0", flag, d))
 		}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package command
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/cluster"
+)
+
+func TestMain(m *testing.M) { testns.Main(m) }
+
+// weather is what befalls calls that read.
+type weather struct {
+	get, list error
+	hang      bool // until the call's time is over
+	empty     bool
+}
+
+// simulated is a cloud in memory under changing weather.
+type simulated struct {
+	*fake.Cloud
+	now   atomic.Pointer[weather]
+	reads atomic.Int64
+}
+
+func (s *simulated) read(ctx context.Context, err func(*weather) error) (*weather, error) {
+	s.reads.Add(1)
+	w := s.now.Load()
+	if w.hang {
+		<-ctx.Done()
+		return w, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
+	}
+	return w, err(w)
+}
+
+func (s *simulated) GetInstance(ctx context.Context, id string) (*provider.Instance, error) {
+	w, err := s.read(ctx, func(w *weather) error { return w.get })
+	if err != nil {
+		return nil, err
+	}
+	if w.empty {
+		return nil, fmt.Errorf("%w: instance %s", provider.ErrNotFound, id)
+	}
+	return s.Cloud.GetInstance(ctx, id)
+}
+
+func (s *simulated) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	w, err := s.read(ctx, func(w *weather) error { return w.list })
+	if err != nil || w.empty {
+		return nil, err
+	}
+	return s.Cloud.ListInstances(ctx, match)
+}
+
+// ParseCmd, LoadEnv and NewProvider make it a manager of itself.
+func (s *simulated) ParseCmd(*flag.FlagSet)                  {}
+func (s *simulated) LoadEnv()                                {}
+func (s *simulated) NewProvider() (provider.Provider, error) { return s, nil }
+func (s *simulated) Teardown() error                         { return nil }
+
+// lab is a cluster of Node objects, and a cloud.
+type lab struct {
+	*testing.T
+	api    *cluster.ControlPlane
+	client kubernetes.Interface
+	cloud  *simulated
+}
+
+func newLab(t *testing.T, o fake.Options) *lab {
+	t.Helper()
+	// It would find that nobody renews the Nodes' leases.
+	api := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{ControllerManager: []string{"--controllers=*,-node-lifecycle-controller"}})
+	memory, err := fake.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{T: t, api: api, client: kubernetes.NewForConfigOrDie(api.RESTConfig()), cloud: &simulated{Cloud: memory}}
+	l.weather(weather{})
+	provider.AddCloudProvider("simulated", l.cloud)
+	return l
+}
+
+func (l *lab) weather(w weather) { l.cloud.now.Store(&w) }
+
+// start runs a manager until the test ends, or stop is called.
+func (l *lab) start(args ...string) (stop func()) {
+	l.Helper()
+	c := &Command{Getenv: func(string) string { return "" }}
+	s, err := c.settings(append([]string{
+		"--cloud-provider=simulated", "--kubeconfig=" + l.api.Kubeconfig, "--secure-port=0", "--leader-elect=false", "--instance-tags=outrigger-cluster=c1",
+		"--node-monitor-period=200ms", "--gone-after=1s", "--inventory-max-age=200ms", "--provider-call-timeout=500ms", "--node-labels=rack=1",
+	}, args...))
+	if err != nil {
+		l.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.serve(ctx, s, slog.New(slog.NewTextHandler(io.Discard, nil))) }()
+	var stopped atomic.Bool
+	stop = func() {
+		if !stopped.CompareAndSwap(false, true) {
+			return
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			l.Errorf("the manager ended with %v", err)
+		}
+	}
+	l.Cleanup(stop)
+	return stop
+}
+
+// instance makes one, and node the Node of that name, which waits.
+func (l *lab) instance(name string) *provider.Instance {
+	l.Helper()
+	i, err := l.cloud.CreateInstance(l.Context(), name, name, cloudinit.Raw("x"), provider.InstanceTypeSpec{
+		Tags: map[string]string{provider.TagCluster: "c1", provider.TagKey: name, provider.TagPod: name},
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	return i
+}
+
+const taint = "node.cloudprovider.kubernetes.io/uninitialized"
+
+func (l *lab) node(name string) {
+	l.Helper()
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: taint, Value: "true", Effect: v1.TaintEffectNoSchedule}}}}
+	if _, err := l.client.CoreV1().Nodes().Create(l.Context(), n, metav1.CreateOptions{}); err != nil {
+		l.Fatal(err)
+	}
+	l.ready(name, v1.ConditionTrue)
+}
+
+// ready says how a Node is, as its kubelet would.
+func (l *lab) ready(name string, status v1.ConditionStatus) {
+	l.Helper()
+	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":"Test","message":"","lastHeartbeatTime":null,"lastTransitionTime":null}]}}`, status)
+	if _, err := l.client.CoreV1().Nodes().Patch(l.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// get answers nil when there is no such Node.
+func (l *lab) get(name string) *v1.Node {
+	l.Helper()
+	n, err := l.client.CoreV1().Nodes().Get(l.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		l.Fatal(err)
+	}
+	return n
+}
+
+func (l *lab) until(what string, ok func() bool) {
+	l.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			l.Fatalf("not in 2 minutes: %s", what)
+		}
+	}
+}
+
+// reads waits until the cloud was asked so often.
+func (l *lab) reads(n int64) {
+	l.Helper()
+	before := l.cloud.reads.Load()
+	l.until(fmt.Sprintf("%d calls to the cloud", n), func() bool { return l.cloud.reads.Load() >= before+n })
+}
+
+func (l *lab) tainted(name, key string) bool {
+	l.Helper()
+	n := l.get(name)
+	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == key })
+}
+
+func (l *lab) initialized(name string) {
+	l.Helper()
+	l.until(name+" is initialized", func() bool {
+		n := l.get(name)
+		return n != nil && !l.tainted(name, taint) && len(n.Status.Addresses) > 0
+	})
+}
+
+func (l *lab) event(node, reason string) bool {
+	l.Helper()
+	list, err := l.client.CoreV1().Events("").List(l.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + node + ",reason=" + reason})
+	if err != nil {
+		l.Fatal(err)
+	}
+	return len(list.Items) > 0
+}
+
+// TestManager is the whole program at a real API server, over a cloud in memory;
+// the kubelets are the test.
+func TestManager(t *testing.T) {
+	l := newLab(t, fake.Options{})
+	l.instance("witness")
+	l.node("witness")
+	stop := l.start()
+	l.initialized("witness")
+	for _, test := range []struct {
+		name string
+		run  func(*lab)
+	}{
+		{"N1 a Node is initialized", initializes}, {"a failure is told", tellsFailures}, {"N4 a stopped instance taints its Node", taintsStopped},
+		{"N2 an outage deletes nothing", survivesOutages}, {"N3 an instance that is gone takes its Node along when that is not Ready", deletesGone},
+		{"Nodes of other clouds stay", leavesForeign},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(&lab{t, l.api, l.client, l.cloud}) })
+	}
+	stop()
+	t.Run("N5 controllers are chosen by name", func(t *testing.T) { choosesControllers(&lab{t, l.api, l.client, l.cloud}) })
+	t.Run("L1 one leads, and gives the lease back", func(t *testing.T) { elects(&lab{t, l.api, l.client, l.cloud}) })
+}
+
+func initializes(l *lab) {
+	i := l.instance("n1")
+	l.node("n1")
+	l.initialized("n1")
+	n := l.get("n1")
+	if n.Spec.ProviderID != "simulated://"+i.ID {
+		l.Errorf("providerID %s", n.Spec.ProviderID)
+	}
+	if a := n.Status.Addresses[0]; a.Type != v1.NodeInternalIP && a.Type != v1.NodeExternalIP || a.Address != i.IPs[0].String() {
+		l.Errorf("addresses %v; want %s", n.Status.Addresses, i.IPs[0])
+	}
+	full, err := l.cloud.GetInstance(l.Context(), i.ID)
+	if err != nil || full.Type == "" {
+		l.Fatalf("%+v, %v", full, err)
+	}
+	for key, want := range map[string]string{
+		v1.LabelInstanceTypeStable: full.Type, v1.LabelTopologyZone: full.Zone, v1.LabelTopologyRegion: full.Region, "rack": "1",
+	} {
+		if n.Labels[key] != want {
+			l.Errorf("label %s is %q, want %q", key, n.Labels[key], want)
+		}
+	}
+	l.until("the Event Synced", func() bool { return l.event("n1", "Synced") })
+}
+
+func tellsFailures(l *lab) {
+	l.node("nobody")
+	l.until("the Event", func() bool { return l.event("nobody", "InstanceNotFound") })
+	if !l.tainted("nobody", taint) {
+		l.Error("a Node without an instance was initialized")
+	}
+	l.weather(weather{get: provider.ErrUnauthenticated, list: provider.ErrUnauthenticated})
+	l.node("late")
+	l.until("the Event", func() bool { return l.event("late", "CloudCredentialsRefused") })
+	l.weather(weather{})
+	l.instance("late")
+	l.initialized("late") // though its turn in the queue may be minutes away
+}
+
+func taintsStopped(l *lab) {
+	const shutdown = "node.cloudprovider.kubernetes.io/shutdown"
+	i := l.instance("n4")
+	l.node("n4")
+	l.initialized("n4")
+	if err := l.cloud.PowerOff(l.Context(), i.ID); err != nil {
+		l.Fatal(err)
+	}
+	l.ready("n4", v1.ConditionUnknown)
+	l.until("the taint", func() bool { return l.tainted("n4", shutdown) })
+	if err := l.cloud.PowerOn(l.Context(), i.ID); err != nil {
+		l.Fatal(err)
+	}
+	l.ready("n4", v1.ConditionTrue)
+	l.until("the taint is taken away", func() bool { return !l.tainted("n4", shutdown) })
+}
+
+// survivesOutages has a Node that is not Ready in each weather for so many looks
+// that it would be gone many times over.
+func survivesOutages(l *lab) {
+	i := l.instance("n2")
+	l.node("n2")
+	l.initialized("n2")
+	if err := l.cloud.DeleteInstance(l.Context(), i.ID); err != nil { // the worst case: it is gone in truth
+		l.Fatal(err)
+	}
+	for name, w := range map[string]weather{
+		"timeout":         {hang: true},
+		"401":             {get: provider.ErrUnauthenticated, list: provider.ErrUnauthenticated},
+		"403":             {get: provider.ErrPermissionDenied, list: provider.ErrPermissionDenied},
+		"5xx":             {get: provider.ErrUnavailable, list: provider.ErrUnavailable},
+		"an odd error":    {get: provider.ErrUnknown, list: provider.ErrUnknown},
+		"unreadable list": {list: provider.ErrUnknown},
+		"empty":           {empty: true},
+	} {
+		l.Run(name, func(t *testing.T) {
+			here := &lab{t, l.api, l.client, l.cloud}
+			here.weather(w)
+			here.ready("n2", v1.ConditionFalse)
+			here.reads(6)
+			time.Sleep(1500 * time.Millisecond) // longer than --gone-after: a manager that errs has had the time
+			here.reads(2)
+			if here.get("n2") == nil || here.get("witness") == nil {
+				t.Error("a Node was deleted")
+			}
+			here.ready("n2", v1.ConditionTrue)
+		})
+	}
+	l.until("the reason is told", func() bool { return l.event("n2", "InventoryShowsNoNode") })
+	l.weather(weather{})
+}
+
+func deletesGone(l *lab) {
+	l.instance("n3")
+	i := l.instance("n3-alive")
+	l.node("n3")
+	l.node("n3-alive")
+	l.initialized("n3")
+	l.initialized("n3-alive")
+	gone := strings.TrimPrefix(l.get("n3").Spec.ProviderID, "simulated://")
+	if err := l.cloud.DeleteInstance(l.Context(), gone); err != nil {
+		l.Fatal(err)
+	}
+	l.ready("n3-alive", v1.ConditionFalse) // whose looks show that passes go on
+	time.Sleep(2500 * time.Millisecond)
+	if l.get("n3") == nil {
+		l.Fatal("a Node that is Ready was deleted")
+	}
+	l.ready("n3", v1.ConditionUnknown)
+	l.until("the Node is deleted", func() bool { return l.get("n3") == nil })
+	l.until("the Event DeletingNode", func() bool { return l.event("n3", "DeletingNode") })
+	if l.get("n3-alive") == nil || l.get("n3-alive").Spec.ProviderID != "simulated://"+i.ID {
+		l.Error("a Node whose instance lives was deleted")
+	}
+}
+
+func leavesForeign(l *lab) {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, Spec: v1.NodeSpec{ProviderID: "aws:///z/i-1", Taints: []v1.Taint{{Key: taint, Effect: v1.TaintEffectNoSchedule}}}}
+	if _, err := l.client.CoreV1().Nodes().Create(l.Context(), n, metav1.CreateOptions{}); err != nil {
+		l.Fatal(err)
+	}
+	l.ready("foreign", v1.ConditionFalse)
+	l.until("it is told whose it is not", func() bool { return l.event("foreign", "ForeignProviderID") })
+	time.Sleep(1500 * time.Millisecond)
+	if !l.tainted("foreign", taint) {
+		l.Error("the Node of another cloud was initialized or deleted")
+	}
+}
+
+// choosesControllers: with the one that initializes alone nothing is deleted.
+func choosesControllers(l *lab) {
+	for _, name := range []string{"cloud-node", "cloud-node-controller"} {
+		gone, node := l.instance(name+"-gone"), name+"-gone"
+		l.node(node)
+		stop := l.start("--controllers=" + name)
+		l.initialized(node)
+		if err := l.cloud.DeleteInstance(l.Context(), gone.ID); err != nil {
+			l.Fatal(err)
+		}
+		l.ready(node, v1.ConditionFalse)
+		time.Sleep(2 * time.Second)
+		if l.get(node) == nil {
+			l.Errorf("--controllers=%s deletes Nodes", name)
+		}
+		stop()
+	}
+	stop := l.start("--controllers=cloud-node-lifecycle")
+	l.until("the other one deletes them", func() bool { return l.get("cloud-node-gone") == nil && l.get("cloud-node-controller-gone") == nil })
+	stop()
+}
+
+func elects(l *lab) {
+	holder := func() string {
+		lease, err := l.client.CoordinationV1().Leases("kube-system").Get(l.Context(), "cloud-controller-manager", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		if err != nil {
+			l.Fatal(err)
+		}
+		if lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	// With this lease the second could not lead within the test's time unless it
+	// is given back.
+	args := []string{"--leader-elect=true", "--leader-elect-lease-duration=30m", "--leader-elect-renew-deadline=20m", "--leader-elect-retry-period=1s"}
+	stop := l.start(args...)
+	l.until("one leads", func() bool { return holder() != "" })
+	first := holder()
+	l.start(args...)
+	l.instance("led")
+	l.node("led")
+	l.initialized("led")
+	if holder() != first {
+		l.Errorf("%s leads beside %s", holder(), first)
+	}
+	stop()
+	l.until("the other leads", func() bool { return holder() != "" && holder() != first })
+	l.instance("led-on")
+	l.node("led-on")
+	l.initialized("led-on")
+}
+
+// TestKubelet: the Node of a real kubelet, which waits for its cloud.
+func TestKubelet(t *testing.T) {
+	var ip netip.Addr
+	l := newLab(t, fake.Options{Boot: func(context.Context, fake.BootRequest) ([]netip.Addr, error) { return []netip.Addr{ip}, nil }})
+	n := cluster.StartNode(t, l.api, cluster.NodeOptions{KubeletArgs: []string{"--cloud-provider=external"}})
+	if !l.tainted(n.Name, taint) {
+		t.Fatal("the kubelet does not wait for a cloud")
+	}
+	ip = netip.MustParseAddr(n.IP)
+	i := l.instance(n.Name)
+	l.start()
+	l.initialized(n.Name)
+	node := l.get(n.Name)
+	if node.Spec.ProviderID != "simulated://"+i.ID || node.Labels[v1.LabelInstanceTypeStable] == "" {
+		t.Errorf("providerID %s, labels %v", node.Spec.ProviderID, node.Labels)
+	}
+	if !slices.ContainsFunc(node.Status.Addresses, func(a v1.NodeAddress) bool { return a.Address == n.IP }) {
+		t.Errorf("addresses %v; want %s among them", node.Status.Addresses, n.IP)
+	}
+}
