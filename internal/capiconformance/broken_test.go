@@ -40,6 +40,8 @@ type broken struct {
 	// define changes a definition before it is installed.
 	define func(crd *unstructured.Unstructured)
 	admit  admission
+	// older changes what is read in contract v1beta1.
+	older func(*unstructured.Unstructured)
 	// got is called with what was read, and answers the error to show.
 	got func(key client.ObjectKey, o client.Object, err error) error
 	// write changes a merge patch; false: it is not written.
@@ -63,6 +65,7 @@ func newBroken(w *world) *broken {
 		world:  w,
 		define: func(*unstructured.Unstructured) {},
 		admit:  admitted,
+		older:  func(*unstructured.Unstructured) {},
 		got:    func(_ client.ObjectKey, _ client.Object, err error) error { return err },
 		write:  func(client.Object, bool, map[string]any) bool { return true },
 		around: func(_ context.Context, _ request, next next) (reconcile.Result, error) { return next() },

@@ -140,6 +140,25 @@ func checkClusterQuiet(r *run) {
 	p.wantQuiet("InfraCluster", p.infraCluster)
 }
 
+// checkAllQuiet: objects that are read for each other must not have each other
+// written for ever.
+func checkAllQuiet(r *run) {
+	p := r.place()
+	p.addCluster(nil)
+	names := []string{"m-" + unique(), "m-" + unique()}
+	for _, name := range names {
+		p.addMachine(name)
+	}
+	for _, name := range names {
+		p.untilProvisioned(name)
+		p.settle(p.machineReader(name))
+	}
+	p.wantQuiet("InfraCluster with machines", p.infraCluster)
+	for _, name := range names {
+		p.wantQuiet("InfraMachine beside another", p.machineReader(name))
+	}
+}
+
 // settle gives a provider time to come to rest.
 func (p *place) settle(read func() *unstructured.Unstructured) {
 	p.Helper()

@@ -233,18 +233,25 @@ func checkFailureDomain(r *run) {
 	p, name := r.place(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
-	domains, _, _ := unstructured.NestedSlice(p.infraCluster().Object, "status", "failureDomains")
-	if len(domains) == 0 {
-		r.Skipf("not checked: the InfraCluster has no status.failureDomains")
-	}
-	domain, _ := domains[len(domains)-1].(map[string]any)
-	want := fmt.Sprint(domain["name"])
+	want := p.lastDomain()
 	p.addSecret(name)
 	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })
 	p.untilProvisioned(name)
 	if got := text(p.infra(name), "status", "failureDomain"); got != want {
 		r.Errorf("the Machine is to be in failure domain %q, status.failureDomain of the InfraMachine is %q", want, got)
 	}
+}
+
+// lastDomain answers the name of the last failure domain; without one the check
+// is skipped.
+func (p *place) lastDomain() string {
+	p.Helper()
+	domains, _, _ := unstructured.NestedSlice(p.infraCluster().Object, "status", "failureDomains")
+	if len(domains) == 0 {
+		p.Skipf("not checked: the InfraCluster has no status.failureDomains")
+	}
+	domain, _ := domains[len(domains)-1].(map[string]any)
+	return fmt.Sprint(domain["name"])
 }
 
 func checkMachineQuiet(r *run) {

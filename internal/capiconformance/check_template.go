@@ -3,7 +3,6 @@
 package capiconformance
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -72,14 +71,7 @@ func checkTemplateMakes(r *run) {
 	made := fromTemplate(u)
 	p.addCluster(nil)
 	p.addSecret(name)
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: p.cluster}}}
-	m.Spec.ClusterName, m.Spec.Version = p.cluster, "v1.36.0"
-	m.Spec.InfrastructureRef = refTo(made, name)
-	m.Spec.Bootstrap.DataSecretName = &name
-	if !p.CoreRuns {
-		m.Finalizers = []string{clusterv1.MachineFinalizer}
-	}
-	p.create(m)
+	p.addOwner(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name })
 	p.addInfra(made, name, []change{
 		annotated(clusterv1.TemplateClonedFromNameAnnotation, u.GetName()),
 		annotated(clusterv1.TemplateClonedFromGroupKindAnnotation, u.GroupVersionKind().GroupKind().String()),

@@ -7,7 +7,7 @@ import "slices"
 // Checks are all checks, in the order they run. The table in
 // docs/capi-conformance.md is made from it.
 func Checks() []Check {
-	return slices.Concat(crdChecks, clusterChecks, machineChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks)
+	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, olderChecks)
 }
 
 var crdChecks = []Check{
@@ -32,6 +32,7 @@ var clusterChecks = []Check{
 	{"cluster-ready", "The condition Ready of an InfraCluster that is well is True.", nil, checkClusterReady},
 	{"cluster-metadata", "Labels, annotations and owners that others gave an InfraCluster stay.", nil, checkClusterMetadataKept},
 	{"cluster-quiet", "An InfraCluster that is provisioned is not written while nothing changes.", nil, checkClusterQuiet},
+	{"cluster-with-machines-quiet", "Neither an InfraCluster with machines nor its InfraMachines are written while nothing changes.", nil, checkAllQuiet},
 }
 
 var machineChecks = []Check{
@@ -56,6 +57,18 @@ var machineChecks = []Check{
 	{"machine-ready", "The condition Ready of an InfraMachine that is well is True.", nil, checkMachineReady},
 	{"machine-metadata", "Labels, annotations and owners that others gave an InfraMachine stay.", nil, checkMachineMetadataKept},
 	{"machine-quiet", "An InfraMachine that is provisioned is not written while nothing changes.", nil, checkMachineQuiet},
+	{"owner-graph", "What a provider makes in the namespace has owners that lead to the Cluster.", nil, checkOwnerGraph},
+}
+
+var failureChecks = []Check{
+	{"machine-failure-shown", "The condition Ready of an InfraMachine that cannot be made says why.", []need{needsFailing}, checkFailureShown},
+	{"machine-failure-quiet", "An InfraMachine that cannot be made is not tried in a loop: its status comes to rest.", []need{needsFailing}, checkFailureQuiet},
+	{"machine-failure-delete", "An InfraMachine that cannot be made can be deleted, and leaves nothing.", []need{needsFailing}, checkFailureDelete},
+}
+
+var filterChecks = []Check{
+	{"watch-filter-cluster", "An InfraCluster that has not the label of --watch-filter is left alone.", []need{needsFilter}, checkFilterCluster},
+	{"watch-filter-machine", "An InfraMachine that has not the label of --watch-filter is left alone.", []need{needsFilter}, checkFilterMachine},
 }
 
 var pauseChecks = []Check{
@@ -108,4 +121,10 @@ var templateChecks = []Check{
 	{"template-immutable", "The spec of a template of machines cannot change.", []need{needsTemplate, needsChangedTemplate}, checkTemplateKept},
 	{"template-dry-run", "A dry run of the topology controller may change a template.", []need{needsTemplate, needsChangedTemplate}, checkTemplateDryRun},
 	{"template-dry-run-only", "The annotation of the topology controller alone does not make a template changeable.", []need{needsTemplate, needsChangedTemplate}, checkTemplateAnnotation},
+}
+
+var olderChecks = []Check{
+	{"older-contract-ready", "Where contract v1beta1 is served, status.ready, spec.providerID and spec.controlPlaneEndpoint say there what v1beta2 says.", nil, checkOlderReady},
+	{"older-contract-failure", "Where contract v1beta1 is served, what is well has neither status.failureReason nor status.failureMessage.", nil, checkOlderFailure},
+	{"older-contract-domains", "Where contract v1beta1 is served, status.failureDomains is a map there, and spec.failureDomain of an InfraMachine says where it is.", nil, checkOlderDomains},
 }

@@ -70,7 +70,7 @@ func newWorld(t testing.TB, breaks breakage) *world {
 		b.define(crd)
 		crds = append(crds, crd)
 	}
-	w.memory = newMemory(crds, b.admit)
+	w.memory = newMemory(crds, b.admit, b.older)
 	w.start()
 	return w
 }
@@ -100,7 +100,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	base := capi.Base{Client: objects, Poll: time.Second, DeletePoll: bootTime}
+	base := capi.Base{Client: objects, Poll: time.Second, DeletePoll: bootTime, Filter: watchFilter}
 	p.clusters = &capi.ClusterReconciler{
 		Base: base, Backend: p.backend, Finalizer: infrav1.OutriggerClusterFinalizer,
 		New:         func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
@@ -194,7 +194,7 @@ func (w *world) inventory(context.Context) ([]string, error) {
 
 func (w *world) subject() capiconformance.Subject {
 	return capiconformance.Subject{
-		Client: w.memory, Objects: objects(), Inventory: w.inventory, Restart: w.restart,
+		Client: w.memory, Objects: objects(), Inventory: w.inventory, Restart: w.restart, WatchFilter: watchFilter,
 		Limits: capiconformance.Limits{Provision: 5 * time.Second, Delete: 5 * time.Second, Quiet: 400 * time.Millisecond, Poll: 40 * time.Millisecond},
 	}
 }

@@ -22,7 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
+	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/capi/conversion"
 )
 
 // memory is an API server in memory: what the real one does, as far as the
@@ -31,6 +33,8 @@ type memory struct {
 	// Client is how everybody reads and writes, the kit included.
 	client.WithWatch
 	admit admission
+	// older changes what is read in contract v1beta1.
+	older func(*unstructured.Unstructured)
 
 	mu     sync.Mutex
 	serial int
@@ -51,15 +55,15 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-func newMemory(crds []*unstructured.Unstructured, admit admission) *memory {
-	m := &memory{admit: admit, infra: map[string][]request{}}
+func newMemory(crds []*unstructured.Unstructured, admit admission, older func(*unstructured.Unstructured)) *memory {
+	m := &memory{admit: admit, older: older, infra: map[string][]request{}}
 	builder := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(
 		&clusterv1.Cluster{}, &clusterv1.Machine{}, &infrav1.OutriggerCluster{}, &infrav1.OutriggerMachine{})
 	for _, crd := range crds {
 		builder = builder.WithObjects(crd.DeepCopy())
 	}
 	m.WithWatch = interceptor.NewClient(builder.Build(), interceptor.Funcs{
-		Create: m.create, Update: m.update, Patch: m.patch, Delete: m.delete,
+		Get: m.get, Create: m.create, Update: m.update, Patch: m.patch, Delete: m.delete,
 		SubResourcePatch: m.patchStatus, SubResourceUpdate: m.updateStatus,
 	})
 	return m
@@ -126,6 +130,40 @@ func kindOf(o client.Object) string {
 	return name[strings.LastIndex(name, ".")+1:]
 }
 
+// get converts as our webhooks do.
+func (m *memory) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok || u.GroupVersionKind().GroupVersion() != infrav1alpha1.GroupVersion {
+		return c.Get(ctx, key, o, options...)
+	}
+	gvk := u.GroupVersionKind()
+	spoke, err := inOlder(ctx, c, gvk.Kind, key)
+	if err != nil {
+		return err
+	}
+	if u.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(spoke); err != nil {
+		return err
+	}
+	u.SetGroupVersionKind(gvk)
+	m.older(u)
+	return nil
+}
+
+func inOlder(ctx context.Context, c client.Reader, kind string, key client.ObjectKey) (client.Object, error) {
+	if kind == "OutriggerCluster" {
+		hub, spoke := &infrav1.OutriggerCluster{}, &infrav1alpha1.OutriggerCluster{}
+		if err := c.Get(ctx, key, hub); err != nil {
+			return nil, err
+		}
+		return spoke, conversion.OutriggerCluster.FromHub(ctx, hub, spoke)
+	}
+	hub, spoke := &infrav1.OutriggerMachine{}, &infrav1alpha1.OutriggerMachine{}
+	if err := c.Get(ctx, key, hub); err != nil {
+		return nil, err
+	}
+	return spoke, conversion.OutriggerMachine.FromHub(ctx, hub, spoke)
+}
+
 func (m *memory) create(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 	m.mu.Lock()
 	m.serial++
@@ -180,7 +218,11 @@ func (m *memory) delete(ctx context.Context, c client.WithWatch, o client.Object
 }
 
 func (m *memory) patchStatus(ctx context.Context, c client.Client, name string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-	return m.tell(o, c.SubResource(name).Patch(ctx, o, patch, options...))
+	err := c.SubResource(name).Patch(ctx, o, patch, options...)
+	if strings.HasPrefix(kindOf(o), "Outrigger") {
+		return err // what a manager writes into a status does not wake it
+	}
+	return m.tell(o, err)
 }
 
 func (m *memory) updateStatus(ctx context.Context, c client.Client, name string, o client.Object, options ...client.SubResourceUpdateOption) error {

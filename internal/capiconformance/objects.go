@@ -23,6 +23,9 @@ type Objects struct {
 	ClusterTemplate, MachineTemplate *unstructured.Unstructured
 	// ChangedTemplate is a second template of machines, which differs.
 	ChangedTemplate *unstructured.Unstructured
+	// FailingMachine is the infrastructure of a machine that cannot be made, such
+	// as one of a size that there is not.
+	FailingMachine *unstructured.Unstructured
 	// Others are made in each namespace before all else, such as a Secret with
 	// credentials.
 	Others []*unstructured.Unstructured
@@ -30,7 +33,8 @@ type Objects struct {
 
 // RoleAnnotation tells what an object is for where its kind does not end with
 // Cluster, Machine, ClusterTemplate or MachineTemplate: its value is one of
-// cluster, machine, cluster-template, machine-template and other.
+// cluster, machine, cluster-template, machine-template, failing-machine and
+// other.
 const RoleAnnotation = "capi-conformance.outrigger.dev/role"
 
 // ParseObjects reads objects from YAML documents. Without an object for
@@ -64,6 +68,7 @@ func ParseObjects(data []byte) (Objects, error) {
 func (o *Objects) take(u *unstructured.Unstructured) error {
 	places := map[string]**unstructured.Unstructured{
 		"cluster": &o.Cluster, "machine": &o.Machine, "cluster-template": &o.ClusterTemplate, "machine-template": &o.MachineTemplate,
+		"failing-machine": &o.FailingMachine,
 	}
 	role := roleOf(u)
 	if role == "other" {
@@ -72,7 +77,7 @@ func (o *Objects) take(u *unstructured.Unstructured) error {
 	}
 	place, ok := places[role]
 	if !ok {
-		return fmt.Errorf("annotation %s: %q is none of cluster, machine, cluster-template, machine-template, other", RoleAnnotation, role)
+		return fmt.Errorf("annotation %s: %q is none of cluster, machine, cluster-template, machine-template, failing-machine, other", RoleAnnotation, role)
 	}
 	if role == "machine-template" && *place != nil && o.ChangedTemplate == nil {
 		place = &o.ChangedTemplate

@@ -77,6 +77,7 @@ func (p *place) addInfra(from *unstructured.Unstructured, name string, changes [
 	p.Helper()
 	infra := instance(from, p.namespace, p.cluster, name)
 	labelled(clusterv1.ClusterNameLabel, p.cluster)(infra)
+	p.filtered(infra)
 	for _, f := range changes {
 		f(infra)
 	}
@@ -106,6 +107,13 @@ func (p *place) addSecret(name string) {
 
 func (p *place) addMachineWith(name string, ofMachine func(*clusterv1.Machine), ofInfra ...change) {
 	p.Helper()
+	p.addOwner(name, ofMachine)
+	p.addInfra(p.Objects.Machine, name, ofInfra)
+}
+
+// addOwner makes a Machine alone.
+func (p *place) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
+	p.Helper()
 	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: p.cluster}}}
 	m.Spec.ClusterName, m.Spec.Version = p.cluster, "v1.36.0"
 	m.Spec.InfrastructureRef = refTo(p.Objects.Machine, name)
@@ -120,7 +128,6 @@ func (p *place) addMachineWith(name string, ofMachine func(*clusterv1.Machine), 
 		m.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: name}
 	}
 	p.create(m)
-	p.addInfra(p.Objects.Machine, name, ofInfra)
 }
 
 // provisionedMachine makes a cluster with a machine and waits for both.

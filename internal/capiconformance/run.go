@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -22,6 +23,8 @@ type run struct {
 	places []*place
 	// others existed outside before.
 	others []string
+	// made are the UIDs of what the kit has made.
+	made map[types.UID]bool
 }
 
 func (r *run) begin() {
@@ -52,6 +55,7 @@ func (r *run) create(o client.Object) {
 	if err := r.Client.Create(r.Context(), o); err != nil {
 		r.Fatalf("create %s: %v", named(o), err)
 	}
+	r.made[o.GetUID()] = true
 }
 
 // named is how messages call an object.

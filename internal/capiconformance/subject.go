@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -29,6 +30,9 @@ type Subject struct {
 	// Restart, if any, kills the provider's manager and starts it again; it
 	// does not wait until that works.
 	Restart func(context.Context) error
+	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the
+	// objects that the manager works on; empty: all.
+	WatchFilter string
 	// Limits replace the default limits where not zero.
 	Limits Limits
 }
@@ -103,7 +107,7 @@ func (c Check) Run(t T, subject Subject) {
 			t.Skipf("not checked: %s", missing)
 		}
 	}
-	r := &run{T: t, Subject: subject}
+	r := &run{T: t, Subject: subject, made: map[types.UID]bool{}}
 	t.Cleanup(r.cleanUp)
 	r.begin()
 	c.run(r)

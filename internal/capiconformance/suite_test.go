@@ -30,6 +30,11 @@ kind: OutriggerMachine
 spec: {}
 ---
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
+kind: OutriggerMachine
+metadata: {annotations: {capi-conformance.outrigger.dev/role: failing-machine}}
+spec: {image: none}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
 kind: OutriggerMachineTemplate
 spec: {template: {spec: {vcpus: 1}}}
 ---
@@ -41,6 +46,9 @@ apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
 kind: OutriggerClusterTemplate
 spec: {template: {spec: {}}}
 `
+
+// watchFilter is what the manager of a world looks at.
+const watchFilter = "world"
 
 func objects() capiconformance.Objects {
 	o, err := capiconformance.ParseObjects([]byte(file))

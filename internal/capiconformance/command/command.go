@@ -26,6 +26,7 @@ type app struct {
 	file, kubeconfig, core      string
 	only, junit, format         string
 	inventoryCommand, restartBy string
+	watchFilter                 string
 	timeout                     time.Duration
 	limits                      capiconformance.Limits
 }
@@ -62,8 +63,9 @@ and if there are, their templates; a second template of machines that differs
 from the first lets the kit look whether templates can change. Kinds are told by
 their ends (Cluster, Machine, ClusterTemplate, MachineTemplate) or by the
 annotation capi-conformance.outrigger.dev/role with cluster, machine,
-cluster-template, machine-template or other. Other objects, such as a Secret with
-credentials, are made first in each namespace. In all strings ${NAMESPACE},
+cluster-template, machine-template, failing-machine or other. A failing machine
+is one that the cloud refuses, such as of a size that there is not. Other
+objects, such as a Secret with credentials, are made first in each namespace. In all strings ${NAMESPACE},
 ${CLUSTER_NAME} and ${NAME} stand for what the kit chooses.
 
 Each check has namespaces capi-conformance-... of its own. What could not be
@@ -124,6 +126,7 @@ func (a *app) bind(cmd *cobra.Command) {
 	f.StringVar(&a.junit, "junit", "", "write a JUnit report to this file too")
 	f.StringVar(&a.inventoryCommand, "inventory-command", "", "shell command that prints an id of each machine that exists outside, one a line")
 	f.StringVar(&a.restartBy, "restart-command", "", "shell command that kills the provider's manager and starts it again")
+	f.StringVar(&a.watchFilter, "watch-filter", "", "value of --watch-filter of the provider's manager: the kit's objects get that label")
 	f.DurationVar(&a.timeout, "timeout", 0, "end of the whole run; what is made until then is deleted (default: none)")
 	f.DurationVar(&a.limits.Provision, "provision-timeout", 5*time.Minute, "the longest until something is provisioned")
 	f.DurationVar(&a.limits.Delete, "delete-timeout", 5*time.Minute, "the longest until something is gone")

@@ -26,7 +26,7 @@ func (a *app) open(ctx context.Context) (s capiconformance.Subject, err error) {
 	if err != nil {
 		return s, fmt.Errorf("--file: %w", err)
 	}
-	s.Limits, s.CoreRuns = a.limits, a.core == "running"
+	s.Limits, s.CoreRuns, s.WatchFilter = a.limits, a.core == "running", a.watchFilter
 	if s.Objects, err = capiconformance.ParseObjects(data); err != nil {
 		return s, fmt.Errorf("--file %s: %w", a.file, err)
 	}
