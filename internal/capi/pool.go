@@ -40,6 +40,8 @@ type PoolReconciler struct {
 	MachineKind schema.GroupVersionKind
 	// Finalizer of the kind.
 	Finalizer string
+	// Live reads objects; it must not be a cache.
+	Live client.Reader
 }
 
 // Complete fills in defaults; Setup does it too.
@@ -52,6 +54,8 @@ type poolRun struct {
 	owner    *clusterv1.MachinePool
 	cluster  *clusterv1.Cluster
 	machines []poolMachine
+	// strays are the names of machines that are gone and whose Machines are not.
+	strays map[string]bool
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -131,6 +135,9 @@ func (p *poolRun) ensure(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	setLife(p.now)
+	if err := p.collectStrays(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
 	reason, message, err := p.converge(ctx)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -45,7 +45,7 @@ func newPoolWorld(t *testing.T) *poolWorld {
 		},
 	})}
 	w.r = &capi.PoolReconciler{
-		Base: capi.Base{Client: w.api}, Finalizer: infrav1.DockerMachinePoolFinalizer,
+		Base: capi.Base{Client: w.api}, Finalizer: infrav1.DockerMachinePoolFinalizer, Live: w.api,
 		MachineKind: infrav1.GroupVersion.WithKind("DockerMachine"),
 		New:         func() capi.InfraPool { return &infrav1.DockerMachinePool{} },
 		NewMachine: func(p capi.InfraPool) capi.InfraMachine {
@@ -111,7 +111,7 @@ func (w *poolWorld) core() {
 			continue
 		}
 		if !found {
-			machine := &clusterv1.Machine{ObjectMeta: meta(m.Name)}
+			machine := w.member(m.Name)
 			w.create(machine)
 			m.OwnerReferences = append(m.OwnerReferences, *metav1.NewControllerRef(machine, clusterv1.GroupVersion.WithKind("Machine")))
 		}
@@ -121,6 +121,16 @@ func (w *poolWorld) core() {
 		m.Status.Initialization.Provisioned, m.Status.Ready = &yes, true
 		w.must(w.api.Status().Update(ctx, &m))
 	}
+}
+
+// member is the Machine that core makes of a machine of the pool.
+func (w *poolWorld) member(name string) *clusterv1.Machine {
+	mp, _ := get(w.world, &clusterv1.MachinePool{}, "p")
+	m := &clusterv1.Machine{ObjectMeta: meta(name)}
+	m.Labels = map[string]string{clusterv1.ClusterNameLabel: clusterName, clusterv1.MachinePoolNameLabel: "p"}
+	m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(mp, clusterv1.GroupVersion.WithKind("MachinePool"))}
+	m.Spec.ClusterName, m.Spec.InfrastructureRef = clusterName, infraRef("DockerMachine", name)
+	return m
 }
 
 func (w *poolWorld) change(f func(*clusterv1.MachinePool)) {
@@ -289,6 +299,46 @@ func TestPoolAvoidsNamesOfOthers(t *testing.T) {
 	w.create(&infrav1.DockerMachine{ObjectMeta: meta("p-1")})
 	w.settle()
 	w.want("p-0", "p-1", "p-2", "p-3")
+}
+
+// TestPoolCollectsStrays: a Machine whose machine somebody has deleted, or that
+// core has made too late, goes, and its name is not used before it is gone.
+func TestPoolCollectsStrays(t *testing.T) {
+	w := newPoolWorld(t)
+	w.settle()
+	lost, _ := get(w.world, &infrav1.DockerMachine{}, "p-1")
+	w.must(w.api.Delete(context.Background(), lost))
+	drained, _ := get(w.world, &clusterv1.Machine{}, "p-1")
+	drained.Finalizers = []string{"machine.cluster.x-k8s.io"}
+	w.must(w.api.Update(context.Background(), drained))
+	w.reconcile()
+	w.want("p-0", "p-2", "p-3")
+	if m, found := get(w.world, &clusterv1.Machine{}, "p-1"); !found || m.DeletionTimestamp.IsZero() {
+		t.Error("the Machine that lost its machine is not deleted")
+	}
+	w.create(w.member("p-9"))
+	w.settle()
+	if _, found := get(w.world, &clusterv1.Machine{}, "p-9"); found {
+		t.Error("the Machine that core made too late is not deleted")
+	}
+	w.want("p-0", "p-2", "p-3")
+	if n := len(w.pool().Status.Instances); n != 3 {
+		t.Errorf("the pool has %d instances", n)
+	}
+}
+
+// TestPoolOwnsNoOthers: a Machine whose machine is there, and not this pool's, is
+// left alone.
+func TestPoolOwnsNoOthers(t *testing.T) {
+	w := newPoolWorld(t)
+	w.settle()
+	other := &infrav1.DockerMachine{ObjectMeta: meta("p-9")}
+	w.create(other)
+	w.create(w.member("p-9"))
+	w.settle()
+	if m, found := get(w.world, &clusterv1.Machine{}, "p-9"); !found || !m.DeletionTimestamp.IsZero() {
+		t.Error("a Machine is deleted whose machine is there")
+	}
 }
 
 func TestPoolIsDeleted(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -144,7 +145,7 @@ func (m poolMachine) of(template string) bool {
 // create makes machines. Their names are numbers, so that what a cache does not
 // show yet is not made twice.
 func (p *poolRun) create(ctx context.Context, n int, template string) error {
-	taken := map[string]bool{}
+	taken := maps.Clone(p.strays)
 	for _, m := range p.machines {
 		taken[m.infra.GetName()] = true
 	}

@@ -14,8 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -36,6 +38,7 @@ func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, mach
 		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter), ownChanges())).
 		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool(gvk.GroupKind())), builder.WithPredicates(specChanges())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofPoolMember(gvk.GroupKind())), builder.WithPredicates(comesOrGoes())).
 		Watches(machine, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), r.New())).
 		Complete(r)
 	if err != nil {
@@ -53,4 +56,20 @@ func ofMachinePool(kind schema.GroupKind) handler.MapFunc {
 		}
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: pool.Namespace, Name: pool.Spec.Template.Spec.InfrastructureRef.Name}}}
 	}
+}
+
+// ofPoolMember answers the infrastructure of the pool that a Machine is of.
+func (r *PoolReconciler) ofPoolMember(kind schema.GroupKind) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		pool, err := ownerPool(ctx, r.Client, o)
+		if err != nil || pool == nil {
+			return nil // what it has lost is looked for when something else happens
+		}
+		return ofMachinePool(kind)(ctx, pool)
+	}
+}
+
+// comesOrGoes leaves out all that happens to an object in its life.
+func comesOrGoes() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }

@@ -60,6 +60,7 @@ func TestMachinePool(t *testing.T) {
 		{"scale down", func(t *testing.T) { p.scale(t, 1) }},
 		{"another version", p.upgrade},
 		{"a deleted Machine is replaced", p.replace},
+		{"a DockerMachine deleted by hand is replaced", p.replaceLost},
 		{"delete the pool", p.deletePool},
 		{"delete the cluster", p.deleteCluster},
 	})
@@ -271,12 +272,28 @@ func (p *pool) upgrade(t *testing.T) {
 }
 
 func (p *pool) replace(t *testing.T) {
-	before := p.m.Kubectl(t, "get", "dockermachines", "-l", clusterv1.MachinePoolNameLabel+"=workers", "-o", "jsonpath={.items[*].metadata.uid}")
+	before := p.member(t, "uid")
 	p.m.Kubectl(t, "delete", "machines", "-l", clusterv1.MachinePoolNameLabel+"=workers", "--timeout=4m")
 	p.settled(t, 1, newer)
-	if now := p.m.Kubectl(t, "get", "dockermachines", "-l", clusterv1.MachinePoolNameLabel+"=workers", "-o", "jsonpath={.items[*].metadata.uid}"); now == before {
+	if now := p.member(t, "uid"); now == before {
 		t.Errorf("the DockerMachine is still %s", now)
 	}
+}
+
+// replaceLost: core keeps the Machine of what is deleted under it.
+func (p *pool) replaceLost(t *testing.T) {
+	lost := p.member(t, "name")
+	p.m.Kubectl(t, "delete", "dockermachine", lost, "--timeout=4m")
+	p.settled(t, 1, newer)
+	if now := p.member(t, "name"); now == lost {
+		t.Errorf("the DockerMachine that came has the name %s of the one whose Machine was still there", now)
+	}
+}
+
+// member answers a field of the metadata of the pool's only machine.
+func (p *pool) member(t *testing.T, field string) string {
+	t.Helper()
+	return p.m.Kubectl(t, "get", "dockermachines", "-l", clusterv1.MachinePoolNameLabel+"=workers", "-o", "jsonpath={.items[*].metadata."+field+"}")
 }
 
 func (p *pool) deletePool(t *testing.T) {

@@ -97,6 +97,7 @@ func addDockerPools(mgr manager.Manager, s *settings) error {
 	r := &capi.PoolReconciler{
 		Base:        capi.Base{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("capi-manager"), Filter: s.watchFilter},
 		Finalizer:   infrav1.DockerMachinePoolFinalizer,
+		Live:        mgr.GetAPIReader(),
 		MachineKind: infrav1.GroupVersion.WithKind("DockerMachine"),
 		New:         func() capi.InfraPool { return &infrav1.DockerMachinePool{} },
 		NewMachine: func(pool capi.InfraPool) capi.InfraMachine {
