@@ -38,6 +38,11 @@ func (s Sync) warning() openshift.ConditionType {
 	return openshift.ConditionType(s.prefix + "Warning")
 }
 
+// Said says whether a ClusterOperator has what the controller says.
+func (s Sync) Said(o *openshift.ClusterOperator) bool {
+	return find(o.Status.Conditions, s.available()) != nil && find(o.Status.Conditions, s.degraded()) != nil
+}
+
 // ReasonIncomplete is why a controller warns that works: it left out what it
 // could not use.
 const ReasonIncomplete = "InputIncomplete"

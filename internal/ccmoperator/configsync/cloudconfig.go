@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package configsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig"
+	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
+	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
+)
+
+// cloudConfig makes the configuration that the cloud controller manager mounts.
+type cloudConfig struct {
+	// client reads what is watched, reader anything else.
+	client  client.Client
+	reader  client.Reader
+	target  target
+	managed target
+	version string
+	// good is what was written last, in case that is lost while there is
+	// nothing good to make it from.
+	good *content
+}
+
+// sync writes the configuration, or leaves it as it is when there is no good
+// one.
+func (r *cloudConfig) sync(ctx context.Context) (string, error) {
+	var infra openshift.Infrastructure
+	if err := r.client.Get(ctx, cluster, &infra); apierrors.IsNotFound(err) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("failed to get Infrastructure: %w", err)
+	}
+	var network openshift.Network
+	if err := r.client.Get(ctx, cluster, &network); err != nil {
+		return "", fmt.Errorf("failed to get cluster Network: %w", err)
+	}
+	if infra.Status.PlatformStatus == nil {
+		return "", failure.Terminal(errors.New("failed to check cloud config sync requirements: platformStatus is required"))
+	}
+	platform, ok := cloudconfig.PlatformOf(infra.Status.PlatformStatus)
+	if !ok {
+		return "", nil
+	}
+	gates, err := r.gates(ctx)
+	if err != nil {
+		return "", fmt.Errorf("failed to get feature gates: %w", err)
+	}
+	made, err := r.make(ctx, platform, cloudconfig.Cluster{Infrastructure: &infra, Network: &network, Gates: gates})
+	if err != nil {
+		return "", errors.Join(err, r.keep(ctx, err))
+	}
+	return "", r.write(ctx, platform.Manages(gates), made)
+}
+
+// make answers the configuration as it is to be mounted.
+func (r *cloudConfig) make(ctx context.Context, p cloudconfig.Platform, c cloudconfig.Cluster) (content, error) {
+	named := c.Infrastructure.Spec.CloudConfig
+	made, from, err := findSource(ctx, r.client, p, named, c.Gates)
+	if err != nil {
+		return content{}, fmt.Errorf("failed to get cloud-config for sync: %w", err)
+	}
+	if err := made.rename(named.Key, from); err != nil {
+		return content{}, err
+	}
+	text, err := cloudconfig.Transform(p, made.data[configKey], c)
+	if err != nil {
+		return content{}, failure.Terminal(fmt.Errorf("failed to transform cloud config: ConfigMap %s: %w", from, err))
+	}
+	if err := cloudconfig.Validate(p, text); err != nil {
+		return content{}, failure.Terminal(fmt.Errorf("cloud config is not valid: ConfigMap %s: %w", from, err))
+	}
+	made.data[configKey] = text
+	return made, nil
+}
+
+func (r *cloudConfig) write(ctx context.Context, managed bool, made content) error {
+	if managed {
+		if err := r.managed.write(ctx, made); err != nil {
+			return fmt.Errorf("failed to sync managed cloud config: %w", err)
+		}
+	}
+	if err := r.target.write(ctx, made); err != nil {
+		return fmt.Errorf("failed to sync cloud config: %w", err)
+	}
+	r.good = &made
+	return nil
+}
+
+// keep restores the last good configuration when there is no good one now.
+func (r *cloudConfig) keep(ctx context.Context, cause error) error {
+	if r.good == nil || !failure.IsTerminal(cause) {
+		return nil
+	}
+	if err := r.target.write(ctx, *r.good); err != nil {
+		return fmt.Errorf("failed to restore the last good cloud config: %w", err)
+	}
+	return nil
+}
+
+// gates answers those of the release that this program is of, or, apart from a
+// release, those of the one that the cluster is to run.
+func (r *cloudConfig) gates(ctx context.Context) (openshift.Gates, error) {
+	var all openshift.FeatureGate
+	if err := r.client.Get(ctx, cluster, &all); err != nil {
+		return nil, err
+	}
+	version := r.version
+	if version == "" || version == UnknownVersion || version == openshift.SnapshotVersion {
+		var v openshift.ClusterVersion
+		if err := r.reader.Get(ctx, types.NamespacedName{Name: openshift.ClusterVersionName}, &v); err != nil {
+			return nil, fmt.Errorf("which version is it? RELEASE_VERSION names none: %w", err)
+		}
+		version = v.Status.Desired.Version
+	}
+	gates, ok := all.Gates(version)
+	if !ok {
+		return nil, fmt.Errorf("FeatureGate %s has none for version %q (yet)", cluster.Name, version)
+	}
+	return gates, nil
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package configsync
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/leader"
+)
+
+// UnknownVersion is what a program is of that nobody told its release.
+const UnknownVersion = "unknown"
+
+// defaultNamespace is where cloud controller managers run.
+const defaultNamespace = "openshift-cloud-controller-manager"
+
+// Where systems keep the bundle of authorities: those of Red Hat's family and
+// of Debian's.
+var systemBundles = []string{"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/certs/ca-certificates.crt"}
+
+// Options are what the controllers need.
+type Options struct {
+	// Namespace is where the cloud controller manager runs.
+	Namespace string
+	// Version is the release, or empty.
+	Version string
+	// SystemBundle is the file with the system's authorities; empty is the
+	// first of the usual ones that is there.
+	SystemBundle string
+	// How long failures last before they count.
+	CloudConfigDegradedAfter, TrustedCADegradedAfter time.Duration
+	// TrustedCAStaleAfter is after what time without a failure the next one is
+	// a new one.
+	TrustedCAStaleAfter time.Duration
+	// Resync is after what time all is looked at though nothing changed; the
+	// system's bundle tells nobody of changes.
+	Resync time.Duration
+
+	HealthAddress string
+	Leader        leader.Options
+}
+
+// Validate says what is wrong, by the flag's name.
+func (o *Options) Validate() error {
+	var errs []error
+	if reasons := validation.IsDNS1123Label(o.Namespace); len(reasons) > 0 {
+		errs = append(errs, fmt.Errorf("--namespace %q: %s", o.Namespace, reasons[0]))
+	}
+	if o.Namespace == userNamespace || o.Namespace == managedNamespace {
+		errs = append(errs, fmt.Errorf("--namespace %s: that is where configurations come from; name the one where the cloud controller manager runs", o.Namespace))
+	}
+	if o.SystemBundle != "" && !filepath.IsAbs(o.SystemBundle) {
+		errs = append(errs, fmt.Errorf("--trusted-ca-bundle %q: want an absolute path", o.SystemBundle))
+	}
+	for flag, d := range map[string]time.Duration{"cloud-config-degraded-after": o.CloudConfigDegradedAfter, "trusted-ca-degraded-after": o.TrustedCADegradedAfter, "trusted-ca-window": o.TrustedCAStaleAfter} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("--%s %s: want 0 or more", flag, d))
+		}
+	}
+	if o.Resync <= 0 {
+		errs = append(errs, fmt.Errorf("--resync %s: want more than 0", o.Resync))
+	}
+	return errors.Join(append(errs, o.Leader.Validate())...)
+}
+
+// systemBundle answers the file with the system's authorities.
+func (o *Options) systemBundle() string {
+	if o.SystemBundle != "" {
+		return o.SystemBundle
+	}
+	for _, path := range systemBundles {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return systemBundles[0]
+}
