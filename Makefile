@@ -126,7 +126,7 @@ vulncheck: ## Known vulnerabilities, where the database can be reached
 	test/vulncheck.sh
 
 .PHONY: bench
-bench: setup build podvm demo-image ## Measure speed and memory; writes docs/benchmarks.md
+bench: setup build kube capi podvm demo-image ## Measure speed and memory; writes docs/benchmarks.md
 	test/bench.sh
 
 .PHONY: fuzz

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Measures and writes docs/benchmarks.md; arguments go to the program in
-# test/bench, e.g. -only=guest -runs=3.
+# test/bench, e.g. -only=guest -runs=3, or -only=machines -machine-clusters=30.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(id -u)" != 0 ]; then
@@ -11,4 +11,4 @@ if [ "$(id -u)" != 0 ]; then
 fi
 output=()
 [ $# -gt 0 ] || output=(-output "$PWD/docs/benchmarks.md")
-go test -tags bench -count=1 -timeout 60m -v ./test/bench -args "${output[@]}" "$@"
+go test -tags bench -count=1 -timeout 90m -v ./test/bench -args "${output[@]}" "$@"

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	machineClusters = flag.Int("machine-clusters", 10, "clusters of 1 + 3 machines in the measurement machines")
+	machineClusters = flag.Int("machine-clusters", 10, "clusters of 1 + 3 machines in the measurement machines; 30 take half an hour")
 	machineIdle     = flag.Duration("machine-idle", time.Minute, "how long the measurement machines watches what has nothing to do")
 )
 
