@@ -48,6 +48,7 @@ func TestKinds(t *testing.T) {
 	t.Run("templates", k.templates)
 	t.Run("templates of clusters", k.clusterTemplates)
 	t.Run("machine pool", k.machinePool)
+	t.Run("stored in the other version", k.storedInTheOtherVersion)
 }
 
 type kinds struct{ m *capi.Management }
