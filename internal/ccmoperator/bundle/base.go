@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -36,6 +37,7 @@ func Bases() []string {
 			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
