@@ -29,9 +29,6 @@ func TestKinds(t *testing.T) {
 	m := capi.Start(t, r)
 	m.Init(t, capi.Name)
 	m.Run(t, capi.Label, capi.Program{Path: stand.Binary(t, "capi-manager"), Args: []string{"--provider=", "--docker-host=unix:///nowhere/docker.sock"}})
-	if err := infrav1.AddToScheme(m.Client.Scheme()); err != nil {
-		t.Fatal(err)
-	}
 	samples, err := filepath.Glob(filepath.Join(stand.Root(), "config", "samples", "infrastructure_*.yaml"))
 	if err != nil || len(samples) == 0 {
 		t.Fatalf("samples %s: %v", samples, err)

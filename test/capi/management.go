@@ -5,6 +5,7 @@ package capi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,10 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/test/cluster"
 )
 
@@ -51,9 +54,9 @@ func Start(t testing.TB, r *Repository) *Management {
 	m.ControlPlane = cluster.StartControlPlane(t, cluster.ControlPlaneOptions{ControllerManager: []string{controllers}})
 	m.certs = filepath.Join(m.Dir, "webhooks")
 	m.Serving(t, m.certs)
-	types := scheme.Scheme
-	must(t, clusterv1.AddToScheme(types), "learn Cluster API's kinds")
-	var err error
+	types := runtime.NewScheme()
+	err := errors.Join(scheme.AddToScheme(types), clusterv1.AddToScheme(types), infrav1.AddToScheme(types))
+	must(t, err, "learn Cluster API's kinds and ours")
 	m.Client, err = client.New(m.RESTConfig(), client.Options{Scheme: types})
 	must(t, err, "make a client")
 	m.Apply(t, certManager)

@@ -34,10 +34,10 @@ const crewNamespace = "default"
 // a cluster with three machines of its control plane. Each step begins with what
 // the one before has left.
 func TestTwoManagers(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	r := capi.NewRepository(t)
 	r.Release(t, "v0.1.0")
 	c := &crew{m: capi.Start(t, r), cloud: capi.StartCloud(t)}
-	must(t, infrav1.AddToScheme(c.m.Client.Scheme()))
 	c.m.Init(t, capi.Name)
 	program := c.cloud.Ours(t, "--leader-elect=true")
 	// As slow as makes it likely that something is being made when the leader dies.

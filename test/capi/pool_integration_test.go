@@ -39,6 +39,7 @@ type pool struct {
 // no kubelet in them, the test makes their Nodes, and the management cluster is
 // the API server that core finds them at.
 func TestMachinePool(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	r := capi.NewRepository(t)
 	r.Release(t, "v0.1.0")
 	p := &pool{engine: dockerd.StartDaemon(t, dockerd.Options{})}
@@ -48,7 +49,6 @@ func TestMachinePool(t *testing.T) {
 		}, `ENTRYPOINT ["/node-agent"]`)
 	}
 	p.m = capi.Start(t, r)
-	must(t, infrav1.AddToScheme(p.m.Client.Scheme()))
 	p.m.Init(t, capi.Name)
 	p.m.Run(t, capi.Label, capi.Program{
 		Path: stand.Binary(t, "capi-manager"), Args: []string{"--provider=", "--docker-host=" + p.engine.Host, "--docker-node-image=test/node"},
