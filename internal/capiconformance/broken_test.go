@@ -285,8 +285,11 @@ func unpausedWhile(kind string, when func(o client.Object) bool) breakage {
 	return all(
 		reconciles(kind, func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
 			var o client.Object = &infrav1.OutriggerMachine{}
-			if kind == "OutriggerCluster" {
+			switch kind {
+			case "OutriggerCluster":
 				o = &infrav1.OutriggerCluster{}
+			case "DockerMachinePool":
+				o = &infrav1.DockerMachinePool{}
 			}
 			b.unpaused = b.raw().Get(context.Background(), r.NamespacedName, o) == nil && when(o)
 			defer func() { b.unpaused = false }()

@@ -147,7 +147,7 @@ func checkMachineFields(r *run) {
 }
 
 func checkTemplateFields(r *run) {
-	for _, template := range []*unstructured.Unstructured{r.Objects.ClusterTemplate, r.Objects.MachineTemplate} {
+	for _, template := range []*unstructured.Unstructured{r.Objects.ClusterTemplate, r.Objects.MachineTemplate, r.Objects.PoolTemplate} {
 		if template != nil {
 			r.wantField(template, "spec.template.spec", "object")
 			r.wantField(template, "spec.template.metadata", "object")

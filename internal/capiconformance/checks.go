@@ -7,7 +7,7 @@ import "slices"
 // Checks are all checks, in the order they run. The table in
 // docs/capi-conformance.md is made from it.
 func Checks() []Check {
-	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, olderChecks)
+	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, poolChecks, olderChecks)
 }
 
 var crdChecks = []Check{
@@ -121,6 +121,16 @@ var templateChecks = []Check{
 	{"template-immutable", "The spec of a template of machines cannot change.", []need{needsTemplate, needsChangedTemplate}, checkTemplateKept},
 	{"template-dry-run", "A dry run of the topology controller may change a template.", []need{needsTemplate, needsChangedTemplate}, checkTemplateDryRun},
 	{"template-dry-run-only", "The annotation of the topology controller alone does not make a template changeable.", []need{needsTemplate, needsChangedTemplate}, checkTemplateAnnotation},
+}
+
+var poolChecks = []Check{
+	{"pool-fields", "InfraMachinePool has the fields that core reads: spec.providerIDList, status.initialization.provisioned, status.replicas.", []need{needsPool}, checkPoolFields},
+	{"pool-provisioned", "An InfraMachinePool with bootstrap data gets its machines, in spec.providerIDList and status.replicas, and status.initialization.provisioned, for ever.", []need{needsPool}, checkPoolProvisioned},
+	{"pool-ready", "An InfraMachinePool that is provisioned has status.ready too, which is what core reads.", []need{needsPool}, checkPoolReady},
+	{"pool-scale", "spec.providerIDList and status.replicas of an InfraMachinePool follow MachinePool.spec.replicas, up and down.", []need{needsPool}, checkPoolScale},
+	{"pool-quiet", "An InfraMachinePool that is provisioned is not written while nothing changes.", []need{needsPool}, checkPoolQuiet},
+	{"pool-pause", "While Cluster.spec.paused is set nothing but the condition Paused of an InfraMachinePool is written.", []need{needsPool}, checkPoolPaused},
+	{"pool-delete", "An InfraMachinePool that is deleted goes, and leaves nothing.", []need{needsPool}, checkPoolDelete},
 }
 
 var olderChecks = []Check{

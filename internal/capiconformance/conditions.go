@@ -112,7 +112,8 @@ func statusOf(u *unstructured.Unstructured) map[string]any {
 	kept := map[string]any{}
 	status, _, _ := unstructured.NestedMap(u.Object, "status")
 	for key, value := range status {
-		if key != "observedGeneration" && key != "conditions" {
+		nothing := value == nil || reflect.ValueOf(value).IsZero() // it says no more than a field that is missing
+		if key != "observedGeneration" && key != "conditions" && !nothing {
 			kept[key] = value
 		}
 	}

@@ -24,6 +24,9 @@ func (p *place) play(ctx context.Context) {
 	if there {
 		p.playCluster(ctx, cluster)
 	}
+	if p.Objects.Pool != nil {
+		p.each(ctx, &clusterv1.MachinePoolList{}, func(o client.Object) { p.playPool(ctx, o.(*clusterv1.MachinePool)) })
+	}
 	p.each(ctx, &clusterv1.MachineList{}, func(o client.Object) { p.playMachine(ctx, o.(*clusterv1.Machine)) })
 }
 
@@ -117,7 +120,9 @@ func endpointOf(infra *unstructured.Unstructured) clusterv1.APIEndpoint {
 }
 
 func (p *place) playMachine(ctx context.Context, m *clusterv1.Machine) {
-	infra := empty(p.Objects.Machine.GroupVersionKind())
+	gvk := p.Objects.Machine.GroupVersionKind()
+	gvk.Kind = m.Spec.InfrastructureRef.Kind
+	infra := empty(gvk)
 	there := p.Client.Get(ctx, p.key(m.Name), infra) == nil
 	switch {
 	case !m.DeletionTimestamp.IsZero() && !there:

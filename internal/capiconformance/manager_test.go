@@ -83,6 +83,7 @@ type process struct {
 	backend  *outrigger.Backend
 	clusters *capi.ClusterReconciler
 	machines *capi.MachineReconciler
+	pools    *capi.PoolReconciler
 	queue    workqueue.TypedRateLimitingInterface[request]
 	work     sync.WaitGroup
 }
@@ -112,6 +113,14 @@ func (w *world) start() {
 		NewCluster:  func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
 		ClusterKind: infrav1.GroupVersion.WithKind("OutriggerCluster").GroupKind(),
 	}
+	// There is no pool of machines of that kind, but one can be made of them.
+	p.pools = &capi.PoolReconciler{
+		Base: base, Live: objects, Finalizer: infrav1.DockerMachinePoolFinalizer, MachineKind: infrav1.GroupVersion.WithKind("OutriggerMachine"),
+		New:         func() capi.InfraPool { return &infrav1.DockerMachinePool{} },
+		NewMachine:  func(capi.InfraPool) capi.InfraMachine { return &infrav1.OutriggerMachine{} },
+		NewMachines: func() client.ObjectList { return &infrav1.OutriggerMachineList{} },
+	}
+	p.pools.Complete()
 	p.clusters.Complete()
 	p.machines.Complete()
 	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[request](5*time.Millisecond, time.Second))
@@ -150,8 +159,11 @@ func (p *process) pause(result reconcile.Result) time.Duration {
 
 func (p *process) reconcile(r request) (reconcile.Result, error) {
 	next := func() (reconcile.Result, error) {
-		if r.kind == "OutriggerCluster" {
+		switch r.kind {
+		case "OutriggerCluster":
 			return p.clusters.Reconcile(p.world.ctx, reconcile.Request{NamespacedName: r.NamespacedName})
+		case "DockerMachinePool":
+			return p.pools.Reconcile(p.world.ctx, reconcile.Request{NamespacedName: r.NamespacedName})
 		}
 		return p.machines.Reconcile(p.world.ctx, reconcile.Request{NamespacedName: r.NamespacedName})
 	}

@@ -58,7 +58,8 @@ func newScheme() *runtime.Scheme {
 func newMemory(crds []*unstructured.Unstructured, admit admission, older func(*unstructured.Unstructured)) *memory {
 	m := &memory{admit: admit, older: older, infra: map[string][]request{}}
 	builder := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(
-		&clusterv1.Cluster{}, &clusterv1.Machine{}, &infrav1.OutriggerCluster{}, &infrav1.OutriggerMachine{})
+		&clusterv1.Cluster{}, &clusterv1.Machine{}, &infrav1.OutriggerCluster{}, &infrav1.OutriggerMachine{},
+		&clusterv1.MachinePool{}, &infrav1.DockerMachinePool{})
 	for _, crd := range crds {
 		builder = builder.WithObjects(crd.DeepCopy())
 	}
@@ -75,6 +76,7 @@ var definitions = sync.OnceValue(func() (all []*unstructured.Unstructured) {
 	if err != nil || len(files) != 4 {
 		panic(fmt.Sprint("definitions of Outrigger kinds: ", files, err))
 	}
+	files = append(files, "../../config/crd/bases/infrastructure.cluster.x-k8s.io_dockermachinepools.yaml")
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -120,6 +122,11 @@ func (m *memory) tell(o client.Object, err error) error {
 		}
 	}
 	return err
+}
+
+// ours are the kinds that a manager works on.
+func ours(kind string) bool {
+	return kind == "OutriggerCluster" || kind == "OutriggerMachine" || kind == "DockerMachinePool"
 }
 
 func kindOf(o client.Object) string {
@@ -170,7 +177,7 @@ func (m *memory) create(ctx context.Context, c client.WithWatch, o client.Object
 	o.SetUID(types.UID(fmt.Sprintf("%08d-0000-4000-8000-000000000000", m.serial)))
 	o.SetCreationTimestamp(metav1.NewTime(time.Now()))
 	o.SetGeneration(1)
-	if kind := kindOf(o); kind == "OutriggerCluster" || kind == "OutriggerMachine" {
+	if kind := kindOf(o); ours(kind) {
 		m.infra[o.GetNamespace()] = append(m.infra[o.GetNamespace()], request{kind, client.ObjectKeyFromObject(o)})
 	}
 	m.mu.Unlock()
@@ -219,7 +226,7 @@ func (m *memory) delete(ctx context.Context, c client.WithWatch, o client.Object
 
 func (m *memory) patchStatus(ctx context.Context, c client.Client, name string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
 	err := c.SubResource(name).Patch(ctx, o, patch, options...)
-	if strings.HasPrefix(kindOf(o), "Outrigger") {
+	if ours(kindOf(o)) {
 		return err // what a manager writes into a status does not wake it
 	}
 	return m.tell(o, err)

@@ -23,6 +23,8 @@ type Objects struct {
 	ClusterTemplate, MachineTemplate *unstructured.Unstructured
 	// ChangedTemplate is a second template of machines, which differs.
 	ChangedTemplate *unstructured.Unstructured
+	// Pool is the infrastructure of a MachinePool, PoolTemplate a template of it.
+	Pool, PoolTemplate *unstructured.Unstructured
 	// FailingMachine is the infrastructure of a machine that cannot be made, such
 	// as one of a size that there is not.
 	FailingMachine *unstructured.Unstructured
@@ -32,9 +34,9 @@ type Objects struct {
 }
 
 // RoleAnnotation tells what an object is for where its kind does not end with
-// Cluster, Machine, ClusterTemplate or MachineTemplate: its value is one of
-// cluster, machine, cluster-template, machine-template, failing-machine and
-// other.
+// Cluster, Machine, MachinePool or Template of them: its value is one of
+// cluster, machine, cluster-template, machine-template, machine-pool,
+// machine-pool-template, failing-machine and other.
 const RoleAnnotation = "capi-conformance.outrigger.dev/role"
 
 // ParseObjects reads objects from YAML documents. Without an object for
@@ -68,7 +70,7 @@ func ParseObjects(data []byte) (Objects, error) {
 func (o *Objects) take(u *unstructured.Unstructured) error {
 	places := map[string]**unstructured.Unstructured{
 		"cluster": &o.Cluster, "machine": &o.Machine, "cluster-template": &o.ClusterTemplate, "machine-template": &o.MachineTemplate,
-		"failing-machine": &o.FailingMachine,
+		"machine-pool": &o.Pool, "machine-pool-template": &o.PoolTemplate, "failing-machine": &o.FailingMachine,
 	}
 	role := roleOf(u)
 	if role == "other" {
@@ -77,7 +79,7 @@ func (o *Objects) take(u *unstructured.Unstructured) error {
 	}
 	place, ok := places[role]
 	if !ok {
-		return fmt.Errorf("annotation %s: %q is none of cluster, machine, cluster-template, machine-template, failing-machine, other", RoleAnnotation, role)
+		return fmt.Errorf("annotation %s: %q is none of cluster, machine, cluster-template, machine-template, machine-pool, machine-pool-template, failing-machine, other", RoleAnnotation, role)
 	}
 	if role == "machine-template" && *place != nil && o.ChangedTemplate == nil {
 		place = &o.ChangedTemplate
@@ -94,7 +96,8 @@ func roleOf(u *unstructured.Unstructured) string {
 		return role
 	}
 	for _, known := range []struct{ suffix, role string }{
-		{"ClusterTemplate", "cluster-template"}, {"MachineTemplate", "machine-template"}, {"Cluster", "cluster"}, {"Machine", "machine"},
+		{"ClusterTemplate", "cluster-template"}, {"MachineTemplate", "machine-template"},
+		{"MachinePoolTemplate", "machine-pool-template"}, {"MachinePool", "machine-pool"}, {"Cluster", "cluster"}, {"Machine", "machine"},
 	} {
 		if strings.HasSuffix(u.GetKind(), known.suffix) {
 			return known.role
@@ -138,7 +141,7 @@ func fromTemplate(template *unstructured.Unstructured) *unstructured.Unstructure
 // kinds are the provider's kinds that Cluster API has to do with.
 func (o *Objects) kinds() []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
-	for _, u := range []*unstructured.Unstructured{o.Cluster, o.Machine, o.ClusterTemplate, o.MachineTemplate} {
+	for _, u := range []*unstructured.Unstructured{o.Cluster, o.Machine, o.ClusterTemplate, o.MachineTemplate, o.Pool, o.PoolTemplate} {
 		if u != nil {
 			all = append(all, u)
 		}

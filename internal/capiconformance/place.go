@@ -335,6 +335,11 @@ func text(u *unstructured.Unstructured, path ...string) string {
 // cleanUp is that of one namespace.
 func (p *place) cleanUp(ctx context.Context) {
 	p.free(ctx)
+	if p.Objects.Pool != nil {
+		if last := p.poll(ctx, p.Limits.Delete, func() string { return p.removePools(ctx) }); last != "" {
+			p.left(last)
+		}
+	}
 	for _, kind := range []*unstructured.Unstructured{p.Objects.Machine, p.Objects.Cluster} {
 		last := p.poll(ctx, p.Limits.Delete, func() string { return p.remove(ctx, kind) })
 		if last != "" {

@@ -43,6 +43,10 @@ kind: OutriggerMachineTemplate
 spec: {template: {spec: {vcpus: 2}}}
 ---
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
+kind: DockerMachinePool
+spec: {}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
 kind: OutriggerClusterTemplate
 spec: {template: {spec: {}}}
 `

@@ -59,11 +59,12 @@ core's part, and core must not work there (--core play). Bootstrap data is an
 empty #cloud-config.
 
 The file holds YAML documents: an InfraCluster, an InfraMachine or its template,
-and if there are, their templates; a second template of machines that differs
+and if there are, an InfraMachinePool and templates; a second template of machines that differs
 from the first lets the kit look whether templates can change. Kinds are told by
-their ends (Cluster, Machine, ClusterTemplate, MachineTemplate) or by the
+their ends (Cluster, Machine, MachinePool, and Template of them) or by the
 annotation capi-conformance.outrigger.dev/role with cluster, machine,
-cluster-template, machine-template, failing-machine or other. A failing machine
+machine-pool, cluster-template, machine-template, machine-pool-template,
+failing-machine or other. A failing machine
 is one that the cloud refuses, such as of a size that there is not. Other
 objects, such as a Secret with credentials, are made first in each namespace. In all strings ${NAMESPACE},
 ${CLUSTER_NAME} and ${NAME} stand for what the kit chooses.
