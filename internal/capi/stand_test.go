@@ -54,7 +54,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	return &world{t: t, api: fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(
-		&clusterv1.Cluster{}, &clusterv1.Machine{}, &infrav1.OutriggerCluster{}, &infrav1.OutriggerMachine{}).Build()}
+		&clusterv1.Cluster{}, &clusterv1.Machine{}, &infrav1.OutriggerCluster{}, &infrav1.OutriggerMachine{}, &infrav1.OutriggerMachineTemplate{}).Build()}
 }
 
 func (w *world) must(err error) {

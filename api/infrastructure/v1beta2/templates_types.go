@@ -220,3 +220,9 @@ type OutriggerMachineTemplateList struct {
 
 	Items []OutriggerMachineTemplate `json:"items"`
 }
+
+// ContractTemplate is what the autoscaler reads.
+func (t *DockerMachineTemplate) ContractTemplate() *MachineTemplateStatus { return &t.Status }
+
+// ContractTemplate is what the autoscaler reads.
+func (t *OutriggerMachineTemplate) ContractTemplate() *MachineTemplateStatus { return &t.Status }

@@ -26,6 +26,7 @@ type family struct {
 	newClusters      func() client.ObjectList
 	clusters         capi.ClusterReconciler
 	machines         capi.MachineReconciler
+	newTemplate      func() capi.InfraTemplate
 	// clusterWaker and waker, if any, are those of the backend.
 	clusterWaker, waker *capi.Waker
 }
@@ -74,6 +75,7 @@ func dockerKinds(b *docker.Backend) *family {
 	f := &family{
 		cluster: "dockercluster", machine: "dockermachine",
 		newClusters: func() client.ObjectList { return &infrav1.DockerClusterList{} },
+		newTemplate: func() capi.InfraTemplate { return &infrav1.DockerMachineTemplate{} },
 	}
 	f.clusterWaker, f.waker = b.Wakers()
 	f.clusters = capi.ClusterReconciler{
@@ -113,6 +115,7 @@ func outriggerKinds(clusters capi.ClusterBackend, machines capi.MachineBackend, 
 	f := &family{
 		cluster: "outriggercluster", machine: "outriggermachine", waker: waker,
 		newClusters: func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
+		newTemplate: func() capi.InfraTemplate { return &infrav1.OutriggerMachineTemplate{} },
 	}
 	f.clusters = capi.ClusterReconciler{
 		Backend: clusters, Finalizer: infrav1.OutriggerClusterFinalizer,
@@ -137,6 +140,12 @@ func (f *family) add(mgr manager.Manager, s *settings) error {
 	f.clusters.NewList, f.machines.NewList = f.newClusters, f.clusters.NewMachines
 	if err := f.clusters.Setup(mgr, f.machines.New(), capi.Watching{Concurrency: *s.concurrency[f.cluster], Waker: f.clusterWaker}); err != nil {
 		return err
+	}
+	if sizer, ok := f.machines.Backend.(capi.Sizer); ok {
+		r := &capi.TemplateReconciler{Base: base, New: f.newTemplate, Sizer: sizer}
+		if err := r.Setup(mgr, capi.Watching{Concurrency: 1}); err != nil {
+			return err
+		}
 	}
 	return f.machines.Setup(mgr, f.clusters.NewMachines(), capi.Watching{Concurrency: *s.concurrency[f.machine], Waker: f.waker})
 }

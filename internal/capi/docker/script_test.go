@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
@@ -117,6 +118,29 @@ func TestProviderIDOfAnother(t *testing.T) {
 				t.Error(call)
 			}
 		}
+	}
+}
+
+// TestMachineSize: a machine has what the engine's host has, or less.
+func TestMachineSize(t *testing.T) {
+	b, s := scripted(t, func(_, _ string) (int, string) {
+		return 200, `{"NCPU": 8, "MemTotal": 17179869184, "Architecture": "aarch64", "OSType": "linux"}`
+	})
+	half, more := resource.MustParse("500m"), resource.MustParse("64Gi")
+	for want, limits := range map[string]infrav1.DockerResources{"8 16Gi": {}, "500m 16Gi": {CPU: &half, Memory: &more}} {
+		template := &infrav1.DockerMachineTemplate{}
+		template.Spec.Template.Spec.Resources = limits
+		size, err := b.MachineSize(t.Context(), template)
+		if got := size.Capacity.Cpu().String() + " " + size.Capacity.Memory().String(); err != nil || got != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+		if size.NodeInfo != (infrav1.NodeInfo{Architecture: "arm64", OperatingSystem: "linux"}) {
+			t.Errorf("%+v", size.NodeInfo)
+		}
+	}
+	s.answer = func(_, _ string) (int, string) { return 500, `{"message": "no space left"}` }
+	if _, err := b.MachineSize(t.Context(), &infrav1.DockerMachineTemplate{}); !reasonIs(err, ReasonDiskFull) {
+		t.Error(err)
 	}
 }
 

@@ -82,6 +82,9 @@ type Backend struct {
 	mu       sync.Mutex
 	machines map[string]*machine   // by key
 	lists    map[string]*inventory // by cluster key
+
+	sizes     sync.Mutex // of the catalogue, which is held while it is asked for
+	catalogue *catalogue
 }
 
 var (
