@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-const introduction = `capi-release writes a release of an infrastructure provider of Cluster API into
+// Introduction is what the help begins with.
+const Introduction = `capi-release writes a release of an infrastructure provider of Cluster API into
 OUTPUT/infrastructure-NAME/VERSION: the components that kustomize makes of
 ROOT/config/default, ROOT/metadata.yaml, ROOT/templates/cluster*.yaml, a bill of
 materials of the named programs (SPDX 2.3) and checksums. It refuses what clusterctl
@@ -42,7 +43,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	f := flags(&o)
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, introduction)
+		fmt.Fprint(stdout, Introduction)
 		f.SetOutput(stdout)
 		f.PrintDefaults()
 		return exitOK
@@ -60,21 +61,24 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
+// Flags answers the program's flags.
+func Flags() *flag.FlagSet { return flags(&Options{}) }
+
 func flags(o *Options) *flag.FlagSet {
 	f := flag.NewFlagSet("capi-release", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
-	f.StringVar(&o.Name, "name", "outrigger", "what clusterctl calls the provider")
-	f.StringVar(&o.Version, "version", "", "version of the release, vX.Y.Z")
-	f.StringVar(&o.Prefix, "prefix", "", "registry and folder of the images")
+	f.StringVar(&o.Name, "name", "outrigger", "what clusterctl calls the provider; a `name`")
+	f.StringVar(&o.Version, "version", "", "`version` of the release, vX.Y.Z")
+	f.StringVar(&o.Prefix, "prefix", "", "`registry` and folder of the images")
 	f.Func("image", "`image` in config/default that becomes PREFIX/its last part:VERSION; may be repeated", func(image string) error {
 		o.Images = append(o.Images, image)
 		return nil
 	})
-	f.StringVar(&o.License, "license", "Apache-2.0", "SPDX identifier of the programs' licence")
-	f.StringVar(&o.Kustomize, "kustomize", "kustomize", "path of kustomize, or of kubectl")
-	f.StringVar(&o.Output, "output", "dist", "folder to write infrastructure-NAME/VERSION to")
-	f.StringVar(&o.Root, "root", ".", "folder of the sources")
+	f.StringVar(&o.License, "license", "Apache-2.0", "SPDX `identifier` of the programs' licence")
+	f.StringVar(&o.Kustomize, "kustomize", "kustomize", "`path` of kustomize, or of kubectl")
+	f.StringVar(&o.Output, "output", "dist", "`folder` to write infrastructure-NAME/VERSION to")
+	f.StringVar(&o.Root, "root", ".", "`folder` of the sources")
 	return f
 }
 

@@ -3,7 +3,8 @@
 // Package guide runs the commands of a document, so that it stays true.
 //
 // Blocks fenced as sh run one after the other in one shell that ends with the
-// first command that fails. A block fenced as "sh fails" is one that must fail.
+// first command that fails. A block fenced as "sh fails" is one that must fail,
+// and one fenced as "sh long" takes long: [Short] leaves it out.
 // A block fenced as output, right after one of these, holds lines that its
 // output must have; "…" in such a line stands for anything. Other blocks, such
 // as console, are for reading only.
@@ -16,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +29,8 @@ type Block struct {
 	Line  int
 	Code  string
 	Fails bool
+	// Long says that it takes minutes.
+	Long bool
 	// Output are lines that it must print.
 	Output []string
 }
@@ -60,8 +64,8 @@ func Parse(document string) ([]Block, error) {
 
 func add(blocks []Block, kind string, body []string, start int) ([]Block, error) {
 	switch kind {
-	case "sh", "sh fails":
-		return append(blocks, Block{Line: start, Code: strings.Join(body, "\n"), Fails: kind != "sh"}), nil
+	case "sh", "sh fails", "sh long":
+		return append(blocks, Block{Line: start, Code: strings.Join(body, "\n"), Fails: kind == "sh fails", Long: kind == "sh long"}), nil
 	case "output":
 		if len(blocks) == 0 {
 			return nil, fmt.Errorf("line %d: output of no command", start)
@@ -69,6 +73,11 @@ func add(blocks []Block, kind string, body []string, start int) ([]Block, error)
 		blocks[len(blocks)-1].Output = body
 	}
 	return blocks, nil
+}
+
+// Short answers the blocks that do not take long.
+func Short(blocks []Block) []Block {
+	return slices.DeleteFunc(slices.Clone(blocks), func(b Block) bool { return b.Long })
 }
 
 // marker begins the line that the shell prints before each block.
@@ -79,7 +88,7 @@ func script(blocks []Block) string {
 	var s strings.Builder
 	s.WriteString("set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n")
 	for i, b := range blocks {
-		fmt.Fprintf(&s, "printf '\\n%s%d\\n'\n", marker, i)
+		fmt.Fprintf(&s, "printf '\\n%s%d after %%d s\\n' $SECONDS\n", marker, i)
 		if b.Fails {
 			fmt.Fprintf(&s, "if (\n%s\n); then echo 'it succeeded and must fail'; exit 1; fi\n", b.Code)
 		} else {

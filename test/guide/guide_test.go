@@ -22,6 +22,10 @@ func TestParse(t *testing.T) {
 	if b := blocks[1]; b.Code != "d" || !b.Fails || len(b.Output) != 1 || b.Output[0] != "e" {
 		t.Errorf("%+v", b)
 	}
+	long, err := Parse(fenced("sh long", "f") + fenced("output", "g") + fenced("sh", "h"))
+	if err != nil || len(long) != 2 || !long[0].Long || long[0].Fails || len(Short(long)) != 1 || Short(long)[0].Code != "h" {
+		t.Errorf("%+v, %v", long, err)
+	}
 	for _, wrong := range []string{"```sh\na\n", fenced("output", "x")} {
 		if blocks, err := Parse(wrong); err == nil {
 			t.Errorf("%q: %+v", wrong, blocks)

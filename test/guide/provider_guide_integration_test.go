@@ -18,12 +18,27 @@ import (
 // TestProviderGuide follows the guide to the letter: an empty home folder and a
 // checkout in it.
 func TestProviderGuide(t *testing.T) {
-	for _, tool := range []string{"bash", "gcc", "go"} { // gcc builds the Go plugin
+	need(t, "bash", "gcc", "go") // gcc builds the Go plugin
+	follow(t, providerGuide, 25*time.Minute)
+}
+
+// longVar has also those blocks run that take minutes.
+const longVar = "OUTRIGGER_GUIDE_LONG"
+
+func need(t *testing.T, tools ...string) {
+	t.Helper()
+	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%v; install it to run this test", err)
 		}
 	}
-	text, err := os.ReadFile(providerGuide)
+}
+
+// follow runs a document in an empty home folder with a checkout in it, and
+// more variables.
+func follow(t *testing.T, document string, limit time.Duration, env ...string) {
+	t.Helper()
+	text, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,12 +46,17 @@ func TestProviderGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if short := Short(blocks); len(short) < len(blocks) && os.Getenv(longVar) == "" {
+		t.Logf("%s: %d blocks take minutes and are left out; to run them too: %s=1 go test -tags integration -timeout 40m -run '^%s$' ./test/guide",
+			filepath.Base(document), len(blocks)-len(short), longVar, t.Name())
+		blocks = short
+	}
 	home := t.TempDir()
 	checkout(t, filepath.Join(home, "outrigger"))
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	if err := Run(ctx, home, environment(t, home), blocks); err != nil {
-		t.Errorf("docs/provider-guide.md: %v", err)
+	if err := Run(ctx, home, append(environment(t, home), env...), blocks); err != nil {
+		t.Errorf("%s: %v", document, err)
 	}
 }
 

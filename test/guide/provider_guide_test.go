@@ -19,9 +19,11 @@ import (
 // build tag integration. What is checked here needs neither.
 const providerGuide = "../../docs/provider-guide.md"
 
-func readGuide(t *testing.T) string {
+func readGuide(t *testing.T) string { t.Helper(); return read(t, providerGuide) }
+
+func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(providerGuide)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,25 +56,34 @@ func TestProviderGuideIsComplete(t *testing.T) {
 	}
 }
 
-func TestProviderGuideLinks(t *testing.T) {
-	guide := readGuide(t)
-	anchors := map[string]bool{}
-	for _, title := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(guide, -1) {
-		anchors["#"+strings.ReplaceAll(strings.ToLower(title[1]), " ", "-")] = true
-	}
-	for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(guide, -1) {
-		target := link[1]
-		switch {
-		case strings.HasPrefix(target, "#"):
-			if !anchors[target] {
-				t.Errorf("there is no title for %s", target)
+func TestLinks(t *testing.T) {
+	for _, document := range []string{providerGuide, capiTutorial} {
+		for _, link := range regexp.MustCompile(`\]\(([^)\s"]+)\)`).FindAllStringSubmatch(read(t, document), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
 			}
-		case !strings.Contains(target, "://"):
-			if _, err := os.Stat(filepath.Join(filepath.Dir(providerGuide), target)); err != nil {
-				t.Error(err)
+			target, fragment, hasFragment := strings.Cut(link[1], "#")
+			file := document
+			if target != "" {
+				file = filepath.Join(filepath.Dir(document), target)
+			}
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s: %v", document, err)
+			} else if hasFragment && !anchors(read(t, file))[fragment] {
+				t.Errorf("%s: there is no title for %s", document, link[1])
 			}
 		}
 	}
+}
+
+// anchors are those that titles get where the documents are read.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, title := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\p{L}\d _-]`).ReplaceAllString(strings.ToLower(title[1]), "")
+		all[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return all
 }
 
 // messages answers those of the troubleshooting tables, each as its constant
