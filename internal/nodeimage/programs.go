@@ -37,7 +37,7 @@ func (b *builder) buildPrograms(ctx context.Context) error {
 		{name: "node-agent", module: dir, pkg: "./cmd/node-agent", ldflags: "-X " + modulePath + "/internal/version.Version=" + b.Version},
 		{name: "pause", module: dir, pkg: "./node/pause"},
 		{name: "kube", module: filepath.Join(dir, "node", "kube"), pkg: ".", ldflags: versionFlags(b.version)},
-		{name: "node-network", module: filepath.Join(dir, "node", "kube"), pkg: "./network"},
+		{name: "node-network", module: dir, pkg: "./node/network"},
 		{name: "coredns", module: filepath.Join(dir, "node", "coredns"), pkg: "."},
 	}
 	for _, p := range list {

@@ -28,6 +28,9 @@ type Options struct {
 	// TCP is an address to listen at besides the socket, with TLS: Certificates
 	// is a folder with ca.pem, server.pem and server-key.pem.
 	TCP, Certificates string
+	// Storage is the driver for layers; empty is vfs, which works everywhere and
+	// copies everything.
+	Storage string
 }
 
 // Daemon is an engine that a test can stop and start again.
@@ -50,10 +53,13 @@ func StartDaemon(t testing.TB, o Options) *Daemon {
 	}
 	group := fmt.Sprintf("outrigger-dockerd-%d-%s", os.Getpid(), filepath.Base(dir))
 	t.Cleanup(func() { removeCgroups(t, group) })
+	if o.Storage == "" {
+		o.Storage = "vfs"
+	}
 	socket := filepath.Join(dir, "docker.sock")
 	args := []string{
 		"--host=unix://" + socket, "--data-root=" + o.Data, "--exec-root=" + filepath.Join(dir, "exec"), "--pidfile=" + filepath.Join(dir, "pid"),
-		"--storage-driver=vfs", "--iptables=false", "--ip6tables=false", "--cgroup-parent=/" + group, "--bip=10.211.0.1/16", "--shutdown-timeout=1",
+		"--storage-driver=" + o.Storage, "--iptables=false", "--ip6tables=false", "--cgroup-parent=/" + group, "--bip=10.211.0.1/16", "--shutdown-timeout=1",
 	}
 	if o.TCP != "" {
 		file := func(name string) string { return filepath.Join(o.Certificates, name) }

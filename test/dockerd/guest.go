@@ -16,7 +16,13 @@ const Guest = "outrigger/podvm:latest"
 // LoadGuest brings that image in, as `docker load` does.
 func (e *Engine) LoadGuest(t testing.TB) {
 	t.Helper()
-	file, err := os.Open(stand.Binary(t, "podvm/podvm.tar"))
+	e.Load(t, stand.Binary(t, "podvm/podvm.tar"))
+}
+
+// Load brings the images of a file in, as `docker load` does.
+func (e *Engine) Load(t testing.TB, name string) {
+	t.Helper()
+	file, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}

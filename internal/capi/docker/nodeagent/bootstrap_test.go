@@ -301,3 +301,84 @@ func TestCgroupMounts(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestNeeds: a bootstrap begins when what the image wants first is there.
+func TestNeeds(t *testing.T) {
+	m := newMachine(t)
+	m.put(t, ConfigDir+"/settings.json", `{"needs": ["/run/ready"]}`)
+	m.seed(t, seed, config)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := m.Bootstrap(ctx); !errors.Is(err, context.DeadlineExceeded) || len(m.ran) > 0 {
+		t.Errorf("without the file: %v, ran %q", err, m.ran)
+	}
+	m.put(t, "/run/ready", "")
+	if state, err := m.Bootstrap(t.Context()); err != nil || state.Phase != PhaseDone {
+		t.Errorf("with the file: %+v, %v", state, err)
+	}
+}
+
+// TestOnce: a service that is run once is run until it succeeds, and not again.
+func TestOnce(t *testing.T) {
+	m := newMachine(t)
+	runs, trigger := filepath.Join(m.Root, "runs"), filepath.Join(m.Root, "second")
+	script := fmt.Sprintf("echo x >>%s; [ $(wc -l <%s) -ge 2 ] || exit 1; touch %s", runs, runs, trigger)
+	once, err := json.Marshal(Service{Command: []string{"/bin/sh", "-c", script}, Once: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.put(t, ConfigDir+"/services/once.json", string(once))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); m.Services(ctx) }()
+	err = poll.Pace{First: time.Millisecond, Max: 20 * time.Millisecond}.Until(t.Context(), func() (bool, error) {
+		_, err := os.Stat(trigger)
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = poll.Sleep(t.Context(), 2*firstPause) // as long as it would take to come back
+	cancel()
+	<-done
+	if text, err := os.ReadFile(runs); err != nil || strings.Count(string(text), "x") != 2 {
+		t.Errorf("ran %q, %v", text, err)
+	}
+}
+
+// TestDelegate: in version 2 of cgroups the machine's processes leave its own
+// group, and the controllers are for groups below it.
+func TestDelegate(t *testing.T) {
+	root := t.TempDir()
+	if err := delegate(root); err != nil {
+		t.Errorf("version 1: %v", err)
+	}
+	for name, text := range map[string]string{"cgroup.controllers": "cpuset cpu memory\n", "cgroup.procs": "1\n", "cgroup.subtree_control": ""} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := delegate(root); err != nil {
+		t.Fatal(err)
+	}
+	moved, err := os.ReadFile(filepath.Join(root, "init", "cgroup.procs"))
+	if err != nil || string(moved) != "1" {
+		t.Errorf("moved %q, %v", moved, err)
+	}
+	// A file keeps what was written last; the kernel takes each.
+	if text, err := os.ReadFile(filepath.Join(root, "cgroup.subtree_control")); err != nil || string(text) != "+memory" {
+		t.Errorf("handed on %q, %v", text, err)
+	}
+}
+
+func TestPrivateOfTheKernelOnly(t *testing.T) {
+	for _, at := range []string{"/etc/passwd", "/proc/sys/../1/mem", "/proc/sys"} {
+		if errs := keepPrivate(map[string]string{at: "1"}); len(errs) != 1 {
+			t.Errorf("%s: %v", at, errs)
+		}
+	}
+	if errs := keepPrivate(map[string]string{"/proc/sys/no/such/setting": "1"}); len(errs) != 0 {
+		t.Errorf("what the kernel lacks: %v", errs)
+	}
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeimage
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/internal/capi/docker/nodeagent"
+	definition "github.com/outrigger/outrigger/node"
+)
+
+func TestPlace(t *testing.T) {
+	for name, want := range map[string]string{
+		"./":                           "",
+		"./bin/":                       "",
+		"./bin/ls":                     "usr/bin/ls",
+		"./lib/x86_64-linux-gnu/libc":  "usr/lib/x86_64-linux-gnu/libc",
+		"./usr/bin/ls":                 "usr/bin/ls",
+		"./usr/share/doc/":             "",
+		"./usr/share/doc/bash/NEWS.gz": "",
+		"./usr/share/docs":             "usr/share/docs",
+		"./../etc/passwd":              "etc/passwd",
+	} {
+		if got := place(name); got != want {
+			t.Errorf("%s goes to %q, want %q", name, got, want)
+		}
+	}
+}
+
+// debian is what a package could have.
+func debian(t *testing.T) *tar.Reader {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, h := range []tar.Header{
+		{Typeflag: tar.TypeDir, Name: "./", Mode: 0o755},
+		{Typeflag: tar.TypeDir, Name: "./bin/", Mode: 0o755},
+		{Typeflag: tar.TypeReg, Name: "./bin/tool", Mode: 0o4755, Size: 4},
+		{Typeflag: tar.TypeLink, Name: "./bin/again", Linkname: "./bin/tool", Mode: 0o755},
+		{Typeflag: tar.TypeSymlink, Name: "./sbin/other", Linkname: "/bin/tool", Mode: 0o777},
+		{Typeflag: tar.TypeReg, Name: "./usr/sbin/xtables-nft-multi", Mode: 0o755, Size: 4},
+		{Typeflag: tar.TypeReg, Name: "./usr/share/doc/tool/README", Mode: 0o644, Size: 4},
+		{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/A.crt", Mode: 0o644, Size: 4},
+		{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/B.crt", Mode: 0o644, Size: 4},
+	} {
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			io.WriteString(w, "abc\n")
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return tar.NewReader(&out)
+}
+
+// TestTree: a system of packages is merged, whatever they say, has each path
+// once, and has what their scripts would have made.
+func TestTree(t *testing.T) {
+	var out bytes.Buffer
+	tr := newTree(&out, time.Unix(defaultEpoch, 0))
+	if err := first(tr.system(), tr.addAll(debian(t)), tr.addAll(debian(t)), tr.file("etc/own/file", 0o644, []byte("x")), tr.finish()); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for r := tar.NewReader(&out); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := got[h.Name]; ok {
+			t.Errorf("%s is there twice", h.Name)
+		}
+		content, _ := io.ReadAll(r)
+		got[h.Name] = h.FileInfo().Mode().String() + " " + h.Linkname + string(content)
+	}
+	for name, want := range map[string]string{
+		"bin":                                "Lrwxrwxrwx usr/bin",
+		"usr/bin/tool":                       "urwxr-xr-x abc\n",
+		"usr/bin/again":                      "-rwxr-xr-x usr/bin/tool",
+		"usr/sbin/other":                     "Lrwxrwxrwx /bin/tool",
+		"usr/sbin/iptables-restore":          "Lrwxrwxrwx xtables-nft-multi",
+		"etc/ssl/certs/ca-certificates.crt":  "-rw-r--r-- abc\nabc\n",
+		"etc/own/":                           "drwxr-xr-x ",
+		"var/run":                            "Lrwxrwxrwx /run",
+		"tmp/":                               "dtrwxrwxrwx ",
+		"usr/share/doc/tool/README":          "",
+		"usr/share/ca-certificates/mozilla/": "drwxr-xr-x ",
+	} {
+		if got[name] != want {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// TestFiles: the agent understands what is in the image for it, and finds the
+// programs there.
+func TestFiles(t *testing.T) {
+	settings := decode[nodeagent.Settings](t, "etc/node-agent/settings.json")
+	services, err := fs.Glob(definition.Files, "files/etc/node-agent/services/*.json")
+	if err != nil || len(services) < 4 {
+		t.Fatalf("services %v, %v", services, err)
+	}
+	commands := [][]string{settings.ImportImage, settings.Reset}
+	for _, file := range services {
+		commands = append(commands, decode[nodeagent.Service](t, strings.TrimPrefix(file, "files/")).Command)
+	}
+	own := []string{"/usr/bin/ctr", "/usr/bin/containerd", "/usr/local/bin/node-network"}
+	for _, name := range kubePrograms {
+		own = append(own, "/usr/local/bin/"+name)
+	}
+	for _, c := range commands {
+		if len(c) == 0 {
+			t.Fatal("a command is empty")
+		}
+		if _, err := fs.Stat(definition.Files, path.Join("files", c[0])); err != nil && !slices.Contains(own, c[0]) {
+			t.Errorf("%s is not in the image", c[0])
+		}
+	}
+	for _, at := range []string{"/proc/sys/kernel/panic", "/proc/sys/vm/overcommit_memory"} {
+		if settings.Private[at] == "" {
+			t.Errorf("kubelet would change %s of the host", at)
+		}
+	}
+}
+
+func decode[T any](t *testing.T, name string) T {
+	t.Helper()
+	var v T
+	text, err := fs.ReadFile(definition.Files, "files/"+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return v
+}
+
+func TestVersionFlags(t *testing.T) {
+	got := strings.Fields(versionFlags("v1.36.3"))
+	want := []string{"-X", "k8s.io/component-base/version.gitVersion=v1.36.3", "-X", "k8s.io/component-base/version.gitMajor=1", "-X", "k8s.io/component-base/version.gitMinor=36"}
+	if diff := cmp.Diff(want, got[:len(want)]); diff != "" {
+		t.Errorf("flags (-want +got):\n%s", diff)
+	}
+}

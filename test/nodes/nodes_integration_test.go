@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+// Package nodes makes a real cluster of the node image: Kubernetes on containers
+// of a real Docker Engine, by Cluster API and its kubeadm providers.
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/moby/moby/client"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger/outrigger/internal/testns"
+	"github.com/outrigger/outrigger/test/capi"
+	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/dockerd"
+	"github.com/outrigger/outrigger/test/stand"
+)
+
+func TestMain(m *testing.M) { testns.Main(m) }
+
+const (
+	version   = "v1.36.3"
+	namespace = "default"
+	work      = "work"
+	workers   = 2
+	balancer  = "outrigger/cluster-loadbalancer:test"
+	// patience is far more than anything takes on a busy machine.
+	patience = 10 * time.Minute
+)
+
+// archive answers the node image's file.
+func archive(t *testing.T) string {
+	t.Helper()
+	file := os.Getenv("OUTRIGGER_NODE_IMAGE")
+	if file == "" {
+		t.Skip("it wants 4 GB of memory and some minutes: run make test-nodes, or set OUTRIGGER_NODE_IMAGE to the file that make node-image has written")
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(stand.Root(), file)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Fatalf("OUTRIGGER_NODE_IMAGE: %v", err)
+	}
+	return file
+}
+
+// fleet is a management cluster, an engine, and the cluster work there.
+type fleet struct {
+	m      *capi.Management
+	engine *dockerd.Daemon
+	began  time.Time
+	// empty is what the engine has before there is a cluster.
+	empty    []string
+	workload *cluster.User
+	kubectl  string
+}
+
+// TestNodes is a cluster of one machine with the control plane and two others,
+// made from our template as users do. Each step begins with what the one before
+// has left.
+func TestNodes(t *testing.T) {
+	file := archive(t)
+	f := &fleet{engine: dockerd.StartDaemon(t, dockerd.Options{Storage: "overlay2"})}
+	f.load(t, file)
+	f.empty = inventory(t, f.engine)
+	f.manage(t)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"apply the template", f.apply},
+		{"kubectl get nodes", f.nodesReady},
+		{"machines are Running", f.machinesRunning},
+		{"a pod on each worker", f.pods},
+		{"pods reach pods, Services and names", f.traffic},
+		{"restart of the engine", f.restart},
+		{"delete", f.delete},
+	} {
+		if !t.Run(step.name, step.run) {
+			t.FailNow()
+		}
+	}
+}
+
+// load brings the images into the engine: of nodes, of the load balancer, and
+// the one that pods use.
+func (f *fleet) load(t *testing.T, file string) {
+	f.engine.Load(t, file)
+	f.engine.Import(t, balancer, map[string]string{"cluster-loadbalancer": stand.Binary(t, "cluster-loadbalancer")}, `ENTRYPOINT ["/cluster-loadbalancer"]`)
+	tools := cluster.Tools(t)
+	tag, err := name.NewTag(tools.Ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := filepath.Join(t.TempDir(), "tools.tar")
+	if err := tarball.WriteToFile(packed, tag, tools.Image); err != nil {
+		t.Fatal(err)
+	}
+	f.engine.Load(t, packed)
+}
+
+func (f *fleet) manage(t *testing.T) {
+	r := capi.NewRepository(t)
+	r.Release(t, "v0.1.0")
+	f.m, f.kubectl = capi.Start(t, r), filepath.Join(cluster.Programs(t), "kubectl")
+	f.m.Init(t, capi.Name)
+	f.m.Run(t, capi.Label, capi.Program{Path: stand.Binary(t, "capi-manager"), Args: []string{
+		"--provider=", "--docker-host=" + f.engine.Host, "--docker-loadbalancer-image=" + balancer, "--docker-pull=false",
+	}})
+}
+
+func (f *fleet) apply(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.show(t)
+		}
+	})
+	text := f.m.Generate(t, capi.Wanted{Name: work, Namespace: namespace, Version: version, ControlPlanes: 1, Workers: workers})
+	preload := strings.ReplaceAll(text, "spec: {}\n", "spec: {preLoadImages: ["+cluster.ToolsImage+"]}\n")
+	if preload == text {
+		t.Fatalf("the template has no machines without settings:\n%s", text)
+	}
+	f.began = time.Now()
+	f.m.Apply(t, preload)
+	capi.EventuallyIn(t, patience, "the cluster's kubeconfig", f.connect)
+	t.Logf("kubeconfig after %s", time.Since(f.began).Round(time.Second))
+}
+
+// connect gets the kubeconfig that Cluster API has made for users.
+func (f *fleet) connect(ctx context.Context) error {
+	var secret corev1.Secret
+	if err := f.m.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: work + "-kubeconfig"}, &secret); err != nil {
+		return err
+	}
+	file := filepath.Join(f.m.Dir, "work.kubeconfig")
+	if err := os.WriteFile(file, secret.Data["value"], 0o600); err != nil {
+		return err
+	}
+	f.workload = cluster.Foreign(file, f.kubectl)
+	return nil
+}
+
+// nodesReady waits until all nodes are Ready, by the eyes of kubectl.
+func (f *fleet) nodesReady(t *testing.T) {
+	f.await(t, "all nodes to be Ready", func() error {
+		out, err := f.workload.TryKubectl("get", "nodes", "--no-headers")
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		for _, line := range lines {
+			if words := strings.Fields(line); len(words) < 5 || words[1] != "Ready" || words[4] != version {
+				return errors.New(out)
+			}
+		}
+		if len(lines) != 1+workers {
+			return fmt.Errorf("there are %d nodes:\n%s", len(lines), out)
+		}
+		return nil
+	})
+	t.Logf("all Ready after %s:\n%s", time.Since(f.began).Round(time.Second), f.workload.Kubectl(t, "get", "nodes", "-o", "wide"))
+}
+
+func (f *fleet) machinesRunning(t *testing.T) {
+	f.m.AwaitCluster(t, namespace, work, version, 1, workers)
+	t.Logf("all machines Running and the cluster Available after %s", time.Since(f.began).Round(time.Second))
+}
+
+// await asks until there is no error. When it gives up, it shows what there is.
+func (f *fleet) await(t *testing.T, what string, ask func() error) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			f.show(t)
+		}
+	}()
+	capi.EventuallyIn(t, patience, what, func(context.Context) error { return ask() })
+}
+
+const pods = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}, nodeTaintsPolicy: Honor}
+      containers:
+      - name: web
+        image: ` + cluster.ToolsImage + `
+        imagePullPolicy: Never
+        command: [/bin/podtool, serve, ":8080"]
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+`
+
+func (f *fleet) pods(t *testing.T) {
+	f.workload.Apply(t, pods)
+	f.await(t, "pods to be ready", func() error {
+		_, err := f.workload.TryKubectl("rollout", "status", "deployment/web", "--timeout=5s")
+		return err
+	})
+	on := strings.Fields(f.workload.Kubectl(t, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.nodeName}"))
+	slices.Sort(on)
+	if len(slices.Compact(on)) != workers {
+		t.Fatalf("the pods are on %v, not one on each worker", on)
+	}
+}
+
+// traffic goes from one pod to the other, which is on another node.
+func (f *fleet) traffic(t *testing.T) {
+	names := strings.Fields(f.workload.Kubectl(t, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.name}"))
+	addresses := strings.Fields(f.workload.Kubectl(t, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].status.podIP}"))
+	f.says(t, names[0], "hello from "+names[1], "/bin/podtool", "get", "http://"+addresses[1]+":8080/")
+	f.says(t, names[0], "hello from web-", "/bin/podtool", "get", "http://web.default.svc.cluster.local/")
+	f.says(t, names[1], "gitVersion", "/bin/podtool", "get", "https://kubernetes.default.svc.cluster.local/version")
+	// A name that the cluster does not have: CoreDNS asks the machine, and that
+	// the engine, which knows its containers.
+	node := f.workload.Kubectl(t, "get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
+	f.says(t, names[0], ".", "/bin/podtool", "lookup", strings.TrimSpace(node)+".")
+}
+
+func (f *fleet) says(t *testing.T, pod, want string, command ...string) {
+	t.Helper()
+	f.await(t, strings.Join(command, " ")+" in a pod", func() error {
+		out, err := f.workload.TryKubectl(append([]string{"exec", pod, "--"}, command...)...)
+		if err == nil && !strings.Contains(out, want) {
+			err = fmt.Errorf("it says %q, not %q", out, want)
+		}
+		return err
+	})
+}
+
+// restart kills the engine: nodes and pods come back.
+func (f *fleet) restart(t *testing.T) {
+	f.engine.Stop()
+	f.engine.Again(t)
+	began := time.Now()
+	f.nodesReady(t)
+	f.pods(t)
+	f.traffic(t)
+	t.Logf("pods reach each other %s after the engine's return", time.Since(began).Round(time.Second))
+}
+
+func (f *fleet) delete(t *testing.T) {
+	began := time.Now()
+	f.m.Kubectl(t, "delete", "cluster", work, "--wait=false")
+	f.await(t, "the cluster to be gone", func() error {
+		out, err := f.m.TryKubectl("get", "clusters,machines,dockermachines,dockerclusters", "--no-headers", "-o", "name")
+		if err == nil && strings.TrimSpace(out) != "" {
+			err = errors.New(out)
+		}
+		return err
+	})
+	if diff := cmp.Diff(f.empty, inventory(t, f.engine)); diff != "" {
+		t.Errorf("what the engine has (-before +after):\n%s", diff)
+	}
+	t.Logf("gone after %s", time.Since(began).Round(time.Second))
+}
+
+// show logs how far everything is.
+func (f *fleet) show(t *testing.T) {
+	out, err := f.m.TryKubectl("get", "clusters,kubeadmcontrolplanes,machines,dockermachines", "-o", "yaml")
+	t.Logf("objects: %v\n%s", err, tail(out, 20000))
+	if f.workload != nil {
+		out, err := f.workload.TryKubectl("get", "nodes,pods", "-A", "-o", "wide")
+		t.Logf("work: %v\n%s", err, out)
+	}
+	names, _ := f.engine.Containers()
+	for _, name := range names {
+		logs, err := f.engine.Client.ContainerLogs(context.Background(), strings.TrimPrefix(name, "/"), client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "300"})
+		if err != nil {
+			continue
+		}
+		text, _ := io.ReadAll(logs)
+		logs.Close()
+		t.Logf("log of %s:\n%s", name, tail(string(text), 20000))
+	}
+}
+
+func tail(text string, size int) string { return text[max(0, len(text)-size):] }
+
+// inventory is everything that an engine has but images.
+func inventory(t *testing.T, e *dockerd.Daemon) []string {
+	t.Helper()
+	ctx := context.Background()
+	list, err := e.Containers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	networks, err := e.Client.NetworkList(ctx, client.NetworkListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range networks.Items {
+		list = append(list, "network "+n.Name)
+	}
+	volumes, err := e.Client.VolumeList(ctx, client.VolumeListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range volumes.Items {
+		list = append(list, "volume "+v.Name)
+	}
+	slices.Sort(list)
+	return list
+}
