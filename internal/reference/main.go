@@ -53,6 +53,7 @@ func write(folder, chart string) error {
 		"peerpod-ctrl.md":                 controllerPage,
 		"peerpods-webhook.md":             webhookPage,
 		"capi-manager.md":                 capiPage,
+		"cloud-controller-manager.md":     ccmPage,
 		"containerd-shim-outrigger-v2.md": shimPage,
 		"node-installer.md":               nodeInstallerPage,
 		"outrigger.md": func(w io.Writer) {

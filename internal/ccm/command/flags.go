@@ -4,22 +4,50 @@ package command
 
 import (
 	"github.com/spf13/pflag"
+	"k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/names"
+	"k8s.io/cloud-provider/options"
 )
+
+// standing are settings that depend on nothing.
+func standing() *settings {
+	s, err := newSettings(func(string) string { return "" })
+	if err != nil {
+		panic(err) // the library's own defaults
+	}
+	return s
+}
 
 // OwnFlags are the flags that other cloud controller managers do not have, each
 // with its default and its meaning.
 func OwnFlags() [][3]string {
-	s, err := newSettings(func(string) string { return "" })
-	if err != nil {
-		panic(err) // it depends on nothing
-	}
 	var all [][3]string
-	s.own.VisitAll(func(f *pflag.Flag) {
+	standing().own.VisitAll(func(f *pflag.Flag) {
 		value := f.DefValue
 		if value == "[]" {
 			value = ""
 		}
 		all = append(all, [3]string{f.Name, value, f.Usage})
 	})
+	return all
+}
+
+// OtherDefaults are the flags whose default is not that of k8s.io/cloud-provider,
+// each with that one and ours.
+func OtherDefaults() [][3]string {
+	o, err := options.NewCloudControllerManagerOptions()
+	if err != nil {
+		panic(err) // as above
+	}
+	ours := standing()
+	var all [][3]string
+	sections := o.Flags(controllerNames(), app.ControllersDisabledByDefault.List(), names.CCMControllerAliases(), nil, nil)
+	for _, section := range sections.Order {
+		sections.FlagSets[section].VisitAll(func(f *pflag.Flag) {
+			if our := ours.flags.Lookup(f.Name); our != nil && our.DefValue != f.DefValue {
+				all = append(all, [3]string{f.Name, f.DefValue, our.DefValue})
+			}
+		})
+	}
 	return all
 }

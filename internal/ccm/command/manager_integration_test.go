@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,12 +24,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }
@@ -85,6 +89,7 @@ func (s *simulated) Teardown() error                         { return nil }
 type lab struct {
 	*testing.T
 	api    *cluster.ControlPlane
+	user   *cluster.User // the manager's
 	client kubernetes.Interface
 	cloud  *simulated
 }
@@ -97,10 +102,19 @@ func newLab(t *testing.T, o fake.Options) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{T: t, api: api, client: kubernetes.NewForConfigOrDie(api.RESTConfig()), cloud: &simulated{Cloud: memory}}
+	api.Kubectl(t, "apply", "-f", filepath.Join(stand.Root(), "deploy", "ccm", "rbac.yaml"))
+	user := api.ServiceAccount(t, "kube-system", "cloud-controller-manager")
+	l := &lab{T: t, api: api, user: user, client: kubernetes.NewForConfigOrDie(api.RESTConfig()), cloud: &simulated{Cloud: memory}}
 	l.weather(weather{})
 	provider.AddCloudProvider("simulated", l.cloud)
 	return l
+}
+
+// of is the same lab for a part of the test.
+func (l *lab) of(t *testing.T) *lab {
+	part := *l
+	part.T = t
+	return &part
 }
 
 func (l *lab) weather(w weather) { l.cloud.now.Store(&w) }
@@ -110,8 +124,8 @@ func (l *lab) start(args ...string) (stop func()) {
 	l.Helper()
 	c := &Command{Getenv: func(string) string { return "" }}
 	s, err := c.settings(append([]string{
-		"--cloud-provider=simulated", "--kubeconfig=" + l.api.Kubeconfig, "--secure-port=0", "--leader-elect=false", "--instance-tags=outrigger-cluster=c1",
-		"--node-monitor-period=200ms", "--gone-after=1s", "--inventory-max-age=200ms", "--provider-call-timeout=500ms", "--node-labels=rack=1",
+		"--cloud-provider=simulated", "--kubeconfig=" + l.user.Kubeconfig, "--secure-port=0", "--leader-elect=false", "--instance-tags=outrigger-cluster=c1",
+		"--node-monitor-period=200ms", "--gone-after=400ms", "--inventory-max-age=200ms", "--provider-call-timeout=500ms", "--node-labels=rack=1",
 	}, args...))
 	if err != nil {
 		l.Fatal(err)
@@ -223,7 +237,8 @@ func TestManager(t *testing.T) {
 	l := newLab(t, fake.Options{})
 	l.instance("witness")
 	l.node("witness")
-	stop := l.start()
+	port := cluster.HoldPort(t)
+	stop := l.start("--secure-port="+port, "--bind-address=127.0.0.1", "--authentication-kubeconfig="+l.user.Kubeconfig, "--authorization-kubeconfig="+l.user.Kubeconfig)
 	l.initialized("witness")
 	for _, test := range []struct {
 		name string
@@ -233,11 +248,12 @@ func TestManager(t *testing.T) {
 		{"N2 an outage deletes nothing", survivesOutages}, {"N3 an instance that is gone takes its Node along when that is not Ready", deletesGone},
 		{"Nodes of other clouds stay", leavesForeign},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(&lab{t, l.api, l.client, l.cloud}) })
+		t.Run(test.name, func(t *testing.T) { test.run(l.of(t)) })
 	}
+	t.Run("health and metrics are served", func(t *testing.T) { serves(l.of(t), port) })
 	stop()
-	t.Run("N5 controllers are chosen by name", func(t *testing.T) { choosesControllers(&lab{t, l.api, l.client, l.cloud}) })
-	t.Run("L1 one leads, and gives the lease back", func(t *testing.T) { elects(&lab{t, l.api, l.client, l.cloud}) })
+	t.Run("N5 controllers are chosen by name", func(t *testing.T) { choosesControllers(l.of(t)) })
+	t.Run("L1 one leads, and gives the lease back", func(t *testing.T) { elects(l.of(t)) })
 }
 
 func initializes(l *lab) {
@@ -315,11 +331,11 @@ func survivesOutages(l *lab) {
 		"empty":           {empty: true},
 	} {
 		l.Run(name, func(t *testing.T) {
-			here := &lab{t, l.api, l.client, l.cloud}
+			here := l.of(t)
 			here.weather(w)
 			here.ready("n2", v1.ConditionFalse)
 			here.reads(6)
-			time.Sleep(1500 * time.Millisecond) // longer than --gone-after: a manager that errs has had the time
+			time.Sleep(700 * time.Millisecond) // longer than --gone-after: a manager that errs has had the time
 			here.reads(2)
 			if here.get("n2") == nil || here.get("witness") == nil {
 				t.Error("a Node was deleted")
@@ -343,7 +359,7 @@ func deletesGone(l *lab) {
 		l.Fatal(err)
 	}
 	l.ready("n3-alive", v1.ConditionFalse) // whose looks show that passes go on
-	time.Sleep(2500 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond)
 	if l.get("n3") == nil {
 		l.Fatal("a Node that is Ready was deleted")
 	}
@@ -368,6 +384,46 @@ func leavesForeign(l *lab) {
 	}
 }
 
+func serves(l *lab, port string) {
+	ask := func(config *rest.Config, path string) (int, string) {
+		config.TLSClientConfig.Insecure, config.TLSClientConfig.CAData, config.TLSClientConfig.CAFile = true, nil, ""
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			l.Fatal(err)
+		}
+		defer client.CloseIdleConnections()
+		response, err := client.Get("https://127.0.0.1:" + port + path)
+		if err != nil {
+			l.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			l.Fatal(err)
+		}
+		return response.StatusCode, string(text)
+	}
+	if code, text := ask(&rest.Config{}, "/healthz"); code != http.StatusOK {
+		l.Errorf("/healthz: %d, %s", code, text)
+	}
+	if code, _ := ask(&rest.Config{}, "/metrics"); code != http.StatusForbidden {
+		l.Errorf("/metrics of somebody: %d", code)
+	}
+	_, text := ask(l.api.RESTConfig(), "/metrics")
+	for _, want := range []string{
+		`outrigger_ccm_provider_calls_total{operation="list",provider="simulated",result="ok"}`,
+		`outrigger_ccm_provider_calls_total{operation="list",provider="simulated",result="unauthenticated"}`,
+		`outrigger_ccm_provider_call_seconds_count{operation="get",provider="simulated"}`,
+		`outrigger_ccm_node_initialization_failures_total{reason="InstanceNotFound"}`,
+		`outrigger_ccm_node_deletions_held_total{reason="InventoryShowsNoNode"}`,
+		`node_controller_initial_node_sync_delay_seconds_count`,
+	} {
+		if !strings.Contains(text, want) {
+			l.Errorf("/metrics lacks %s", want)
+		}
+	}
+}
+
 // choosesControllers: with the one that initializes alone nothing is deleted.
 func choosesControllers(l *lab) {
 	for _, name := range []string{"cloud-node", "cloud-node-controller"} {
@@ -379,7 +435,7 @@ func choosesControllers(l *lab) {
 			l.Fatal(err)
 		}
 		l.ready(node, v1.ConditionFalse)
-		time.Sleep(2 * time.Second)
+		time.Sleep(1500 * time.Millisecond)
 		if l.get(node) == nil {
 			l.Errorf("--controllers=%s deletes Nodes", name)
 		}

@@ -69,11 +69,10 @@ func newSettings(getenv func(string) string) (*settings, error) {
 }
 
 // defaults differ from those of k8s.io/cloud-provider where a cluster of some
-// hundred Nodes would wait for minutes, and where there is nothing to do.
+// hundred Nodes would wait for minutes.
 func (s *settings) defaults(getenv func(string) string) {
 	o := s.options
 	o.KubeCloudShared.CloudProvider.Name = provider.Canonical(getenv("CLOUD_PROVIDER"))
-	o.KubeCloudShared.ConfigureCloudRoutes = false
 	o.NodeController.ConcurrentNodeSyncs = 10
 	o.NodeController.ConcurrentNodeStatusUpdates = 10
 	o.Generic.ClientConnection.QPS, o.Generic.ClientConnection.Burst = 100, 200
