@@ -10,6 +10,7 @@ SHELL := /bin/bash
 CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/outrigger
 TOOLS   := $(CACHE)/tools
 PODVM   := $(CURDIR)/bin/podvm
+NODE    := $(CURDIR)/bin/node
 DEMO    := $(CURDIR)/bin/demo-image
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -49,6 +50,13 @@ podvm: $(PODVM)/initrd.cpio ## Build the pod VM image (kernel, initramfs, disk) 
 
 $(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard podvm/*)
 	go run ./cmd/podvm-image build --output $(PODVM) --cache $(CACHE)/podvm --guest-version $(VERSION)
+
+.PHONY: node-image
+node-image: $(NODE)/node.tar ## Build the image of machines that are containers into bin/node (Kubernetes: 10 minutes of processor time the first time)
+
+NODESOURCES = $(shell find node internal/nodeimage internal/capi/docker/nodeagent cmd/node-image cmd/node-agent -type f) go.mod go.sum
+$(NODE)/node.tar: $(NODESOURCES)
+	go run ./cmd/node-image build --output $(NODE) --cache $(CACHE)/node-image --agent-version $(VERSION)
 
 .PHONY: demo-image
 demo-image: $(DEMO)/index.json ## Build the container image of the demo
@@ -108,6 +116,10 @@ test-interop: setup build podvm demo-image ## Real containerd with our shim and,
 .PHONY: test-e2e
 test-e2e: setup build podvm kube ## The suite for every provider, in a cluster of its own (CLOUD_PROVIDER=qemu) (root)
 	go test -tags integration -count=1 -v -timeout 40m ./test/e2e -provider '$(or $(CLOUD_PROVIDER),qemu)'
+
+.PHONY: test-nodes
+test-nodes: setup build kube capi node-image ## Cluster API makes three nodes of a Docker Engine from the node image: Ready, pods, restart, deletion (root, 2 GB of memory)
+	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 40m ./test/nodes
 
 .PHONY: cluster
 cluster: setup build kube podvm ## Kubernetes with Outrigger on one node, in namespaces of its own, until ^C (root)
