@@ -54,6 +54,7 @@ func write(folder, chart string) error {
 		"peerpods-webhook.md":             webhookPage,
 		"capi-manager.md":                 capiPage,
 		"cloud-controller-manager.md":     ccmPage,
+		"capi-release.md":                 releasePage,
 		"containerd-shim-outrigger-v2.md": shimPage,
 		"node-installer.md":               nodeInstallerPage,
 		"outrigger.md": func(w io.Writer) {

@@ -11,6 +11,7 @@ import (
 	capi "github.com/outrigger/outrigger/internal/capi/command"
 	"github.com/outrigger/outrigger/internal/nodeinstall"
 	controller "github.com/outrigger/outrigger/internal/peerpod/command"
+	"github.com/outrigger/outrigger/internal/release"
 	"github.com/outrigger/outrigger/internal/shim"
 	webhook "github.com/outrigger/outrigger/internal/webhook/command"
 )
@@ -25,6 +26,11 @@ func capiPage(w io.Writer) {
 	fmt.Fprint(w, generated, "# capi-manager\n\nMakes machines for Cluster API: containers of a Docker Engine, and instances of any\nprovider. It takes the flags of Cluster API's own managers, with one dash or two. The\nsettings of the provider are its variables: see [providers](providers/).\n")
 	writeFlags(w, capi.Flags())
 	writeVariables(w, capi.Variables())
+}
+
+func releasePage(w io.Writer) {
+	fmt.Fprint(w, generated, "# capi-release\n\n```\n", strings.TrimSpace(release.Introduction), "\n```\n")
+	writeFlags(w, release.Flags())
 }
 
 func webhookPage(w io.Writer) {

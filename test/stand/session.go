@@ -5,6 +5,7 @@ package stand
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"testing"
@@ -15,6 +16,8 @@ import (
 type Session struct {
 	// What is not implemented here is not called.
 	testing.TB
+	// Stderr is where complaints go.
+	Stderr io.Writer
 
 	name     string
 	ctx      context.Context
@@ -23,7 +26,9 @@ type Session struct {
 }
 
 // NewSession answers one that complains under that name.
-func NewSession(ctx context.Context, name string) *Session { return &Session{name: name, ctx: ctx} }
+func NewSession(ctx context.Context, name string) *Session {
+	return &Session{Stderr: os.Stderr, name: name, ctx: ctx}
+}
 
 // fatal unwinds the stack after Fatal.
 type fatal struct{}
@@ -55,8 +60,8 @@ func (s *Session) Name() string             { return s.name }
 func (s *Session) Context() context.Context { return s.ctx }
 func (s *Session) Cleanup(f func())         { s.cleanups = append(s.cleanups, f) }
 func (s *Session) Failed() bool             { return s.failed }
-func (s *Session) Log(args ...any)          { fmt.Fprintln(os.Stderr, args...) }
-func (s *Session) Logf(f string, a ...any)  { fmt.Fprintf(os.Stderr, f+"\n", a...) }
+func (s *Session) Log(args ...any)          { fmt.Fprintln(s.Stderr, args...) }
+func (s *Session) Logf(f string, a ...any)  { fmt.Fprintf(s.Stderr, f+"\n", a...) }
 
 func (s *Session) TempDir() string {
 	dir, err := os.MkdirTemp("", "outrigger-"+s.name+"-")

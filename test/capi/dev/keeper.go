@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -109,8 +110,10 @@ func (k *keeper) log(provider string) string { return filepath.Join(k.dir, provi
 func (k *keeper) launch(ctx context.Context, m *manager, d *appsv1.Deployment) {
 	m.started, m.ready, m.generation = time.Now(), false, d.Generation
 	pod := d.Spec.Template.Spec
+	if !k.wire(m) {
+		return
+	}
 	account := k.m.ServiceAccount(k.t, d.Namespace, pod.ServiceAccountName)
-	k.m.Wire(k.t, m.provider, m.webhook)
 	log, err := os.OpenFile(k.log(m.provider), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		k.t.Fatal(err)
@@ -131,6 +134,14 @@ func (k *keeper) launch(ctx context.Context, m *manager, d *appsv1.Deployment) {
 	m.process, m.ended = cmd.Process, ended
 	go func() { cmd.Wait(); close(ended) }()
 	k.write(m.provider+".pid", 0o600, strconv.Itoa(cmd.Process.Pid)+"\n")
+}
+
+// wire leads the provider's webhooks here, unless somebody else is writing the
+// same objects: then it is tried again.
+func (k *keeper) wire(m *manager) bool {
+	quiet := stand.NewSession(k.t.Context(), "webhooks")
+	quiet.Stderr = io.Discard
+	return quiet.Try(func() { k.m.Wire(quiet, m.provider, m.webhook) })
 }
 
 // variables are those of a container that do not depend on its pod.
