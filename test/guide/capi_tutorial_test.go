@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,20 @@ func decode(t *testing.T, text string, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), into); err != nil {
 		t.Fatalf("%v:\n%s", err, text)
+	}
+}
+
+// TestTutorialsReasons: a reason that no controller gives helps nobody.
+func TestTutorialsReasons(t *testing.T) {
+	sources := readFolder(t, "../../internal/capi")
+	reasons := regexp.MustCompile("`([A-Z][a-zA-Z]+)`").FindAllStringSubmatch(between(t, "| condition | True when | otherwise its reason says |", ""), -1)
+	if len(reasons) < 8 {
+		t.Errorf("the table of conditions has only %d names", len(reasons))
+	}
+	for _, reason := range reasons {
+		if !strings.Contains(sources, `"`+reason[1]+`"`) && !strings.Contains(sources, "clusterv1."+reason[1]+"Condition") {
+			t.Errorf("no controller says %s", reason[1])
+		}
 	}
 }
 
