@@ -15,6 +15,8 @@ const (
 	// DegradedCondition: it cannot be made as wanted, for longer than failures last
 	// that go by themselves.
 	DegradedCondition = "Degraded"
+	// WarningCondition: somebody has to see to something, though it may still work.
+	WarningCondition = "Warning"
 )
 
 // CloudControllerManager says which cloud controller manager runs in the
@@ -30,7 +32,7 @@ const (
 // +kubebuilder:printcolumn:name="Degraded",type=string,JSONPath=`.status.conditions[?(@.type=="Degraded")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Kubernetes",type=string,priority=1,JSONPath=`.status.kubernetesVersion`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Degraded")].message`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Warning")].message`
 type CloudControllerManager struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -35,6 +35,15 @@ func (r Ref) String() string {
 	return r.Kind + " " + strings.TrimPrefix(r.Namespace+"/"+r.Name, "/")
 }
 
+// Resource is the plural of the kind, as it stands in URLs.
+func (r Ref) Resource() string {
+	kind := strings.ToLower(r.Kind)
+	if stem, is := strings.CutSuffix(kind, "policy"); is {
+		return stem + "policies"
+	}
+	return kind + "s"
+}
+
 // same tells whether two name one object: a new version of a kind's group is
 // another name of it.
 func (r Ref) same(other Ref) bool {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -151,4 +153,14 @@ func sum(value any) string {
 	}
 	h := sha256.Sum256(text)
 	return hex.EncodeToString(h[:])
+}
+
+// Kinds are all kinds that can be applied, in the versions in which they are.
+func Kinds() []schema.GroupVersionKind {
+	var all []schema.GroupVersionKind
+	for gk := range kinds {
+		all = append(all, gk.WithVersion("v1"))
+	}
+	slices.SortFunc(all, func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
+	return all
 }

@@ -25,6 +25,12 @@ func Validate(p Platform, text string) error {
 	return validate(text)
 }
 
+// Known tells whether there are rules for a platform.
+func Known(p Platform) bool {
+	_, known := validators[p]
+	return known
+}
+
 var validators = map[Platform]func(string) error{
 	AWS:           optional(validateAWS),
 	Azure:         validateAzure,

@@ -33,6 +33,10 @@ const (
 // removed when that is settled.
 const OwnerCondition openshift.ConditionType = "CloudControllerOwner"
 
+// warning is the condition that names what somebody has to see to: the others
+// tell of a failure only when it has lasted.
+const warning openshift.ConditionType = "CloudControllerManagerWarning"
+
 // versionName is what the operator's version is called among the versions.
 const versionName = "operator"
 
@@ -48,7 +52,7 @@ func NewOperator(c client.Client, reader client.Reader, version string, recorder
 	return &Operator{
 		writer: Writer{
 			Client: c, Reader: reader, Owner: "ccm-operator", Now: time.Now, OwnsVersions: true,
-			Owns: []openshift.ConditionType{openshift.Available, openshift.Progressing, openshift.Degraded, openshift.Upgradeable},
+			Owns: []openshift.ConditionType{openshift.Available, openshift.Progressing, openshift.Degraded, openshift.Upgradeable, warning},
 		},
 		events: recorder, version: version,
 	}
@@ -130,6 +134,20 @@ func (o *Operator) Degraded(ctx context.Context, cause error) error {
 		condition(openshift.Degraded, true, ReasonFailed, message),
 		condition(openshift.Upgradeable, false, ReasonAsExpected, ""),
 	}})
+}
+
+// Warn names what is wrong and has not lasted yet, or has not failed. An empty
+// message is that nothing is.
+func (o *Operator) Warn(ctx context.Context, reason, message string) error {
+	is, err := o.Get(ctx)
+	if err != nil || message == "" && find(is.Status.Conditions, warning) == nil {
+		return err
+	}
+	c := condition(warning, false, ReasonAsExpected, "")
+	if message != "" {
+		c = condition(warning, true, reason, message)
+	}
+	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{c}})
 }
 
 func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message string) {

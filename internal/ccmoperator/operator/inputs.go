@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
+	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
+	"github.com/outrigger/outrigger/internal/ccmoperator/settings"
+	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
+)
+
+// inputs reads what an OpenShift cluster says of itself.
+type inputs struct {
+	// client reads what is watched, live anything else.
+	client     client.Client
+	live       client.Reader
+	namespace  string
+	release    string
+	imagesFile string
+	// flags are the TLS settings that win.
+	flags tlsprofile.Settings
+	// gatesAfter is how long the cluster's feature gates are waited for.
+	gatesAfter time.Duration
+	now        func() time.Time
+	log        *slog.Logger
+
+	waiting time.Time
+	// tls is what was read last, for servers of our own.
+	tls atomic.Pointer[tlsprofile.Settings]
+}
+
+// read answers what the cluster says, apart from its Infrastructure.
+func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (settings.Cluster, error) {
+	in := settings.Cluster{Infrastructure: infra, Namespace: r.namespace}
+	text, err := os.ReadFile(r.imagesFile)
+	if err != nil {
+		return in, failure.Terminal(fmt.Errorf("failed to build operator config: unable to read --images-json: %w", err))
+	}
+	if in.Images, err = bundle.ParseImages(text); err != nil {
+		return in, failure.Terminal(fmt.Errorf("failed to build operator config: unable to decode images content from --images-json %s: %w", r.imagesFile, err))
+	}
+	var proxy openshift.Proxy
+	if err := r.client.Get(ctx, cluster, &proxy); err == nil {
+		in.Proxy = &proxy
+	} else if !apierrors.IsNotFound(err) {
+		return in, fmt.Errorf("failed to get Proxy: %w", err)
+	}
+	if in.TLS, err = r.readTLS(ctx); err != nil {
+		return in, failure.Terminal(fmt.Errorf("failed to build operator config: %w", err))
+	}
+	r.tls.Store(&in.TLS)
+	in.Gates, err = r.readGates(ctx)
+	return in, err
+}
+
+// readTLS keeps to the default profile while the cluster's cannot be read.
+func (r *inputs) readTLS(ctx context.Context) (tlsprofile.Settings, error) {
+	a := &openshift.APIServer{}
+	if err := r.client.Get(ctx, cluster, a); err != nil {
+		if !apierrors.IsNotFound(err) {
+			r.log.Warn("the TLS profile cannot be read: Intermediate is used", "error", err)
+		}
+		a = nil
+	}
+	profile, err := tlsprofile.FromAPIServer(a)
+	return r.flags.Or(profile), err
+}
+
+// errNoGates is that there are none yet.
+var errNoGates = errors.New("the cluster's feature gates are not there yet")
+
+// readGates waits a while for a new release's feature gates, and then goes on
+// without: managers keep their own defaults.
+func (r *inputs) readGates(ctx context.Context) (openshift.Gates, error) {
+	gates, err := r.gates(ctx)
+	if err == nil {
+		r.waiting = time.Time{}
+		return gates, nil
+	}
+	if r.waiting.IsZero() {
+		r.waiting = r.now()
+	}
+	if r.now().Sub(r.waiting) < r.gatesAfter {
+		return nil, fmt.Errorf("%w: %w", errNoGates, err)
+	}
+	r.log.Warn("without feature gates", "error", err)
+	return nil, nil
+}
+
+func (r *inputs) gates(ctx context.Context) (openshift.Gates, error) {
+	var all openshift.FeatureGate
+	if err := r.client.Get(ctx, cluster, &all); err != nil {
+		return nil, err
+	}
+	release := r.release
+	if release == "" || release == UnknownRelease || release == openshift.SnapshotVersion {
+		var v openshift.ClusterVersion
+		if err := r.live.Get(ctx, types.NamespacedName{Name: openshift.ClusterVersionName}, &v); err != nil {
+			return nil, fmt.Errorf("which release is it? RELEASE_VERSION names none: %w", err)
+		}
+		release = v.Status.Desired.Version
+	}
+	gates, found := all.Gates(release)
+	if !found {
+		return nil, fmt.Errorf("FeatureGate %s has none for release %q", openshift.ClusterName, release)
+	}
+	return gates, nil
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/ccmoperator/status"
+)
+
+// mirror says in the ClusterOperator, where there is one, how a
+// CloudControllerManager is.
+type mirror struct{ status *status.Operator }
+
+func (m mirror) say(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, failed bool) error {
+	if m.status == nil {
+		return nil
+	}
+	all := c.Status.Conditions
+	switch d := apimeta.FindStatusCondition(all, ccmv1alpha1.DegradedCondition); {
+	case failed && d != nil:
+		return m.status.Degraded(ctx, errors.New(d.Message))
+	case apimeta.IsStatusConditionTrue(all, ccmv1alpha1.ProgressingCondition):
+		return m.status.Progressing(ctx)
+	case apimeta.IsStatusConditionTrue(all, ccmv1alpha1.AvailableCondition):
+		return m.status.Available(ctx, nil)
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
+	"github.com/outrigger/outrigger/internal/ccmoperator/guard"
+	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
+	"github.com/outrigger/outrigger/internal/ccmoperator/settings"
+	"github.com/outrigger/outrigger/internal/ccmoperator/versions"
+	"github.com/outrigger/outrigger/internal/ccmoperator/watchdog"
+)
+
+// guardInventory lists the policy that guards deletions of Nodes.
+const guardInventory = "ccm-operator-guard-inventory"
+
+// operandLabel is what pods of a cloud controller manager carry, with the
+// platform as value.
+const operandLabel = "infrastructure.openshift.io/cloud-controller-manager"
+
+// notes are what those who deploy tell those who look at Nodes.
+type notes struct {
+	mu     sync.Mutex
+	absent map[string][]string
+}
+
+// missing notes the ConfigMaps and Secrets that pods lack.
+func (n *notes) missing(name string, what []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.absent == nil {
+		n.absent = map[string][]string{}
+	}
+	n.absent[name] = what
+}
+
+func (n *notes) get(name string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.absent[name]
+}
+
+// nodes are the controllers that look after Nodes, whatever deploys the cloud
+// controller manager.
+type nodes struct {
+	client client.Client
+	o      *Options
+	is     found
+	notes  *notes
+}
+
+func (o *Options) addNodes(mgr manager.Manager, is found, noted *notes) error {
+	n := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
+	w := &watchdog.Watchdog{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(watchdog.Component),
+		Owner: n.owner, Patience: o.WatchdogAfter, Interval: o.Requeue, Now: time.Now,
+	}
+	g := &guard.Guard{
+		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(guard.Component), Namespace: o.Namespace,
+		Limits: n.limits, Now: time.Now,
+	}
+	errs := []error{g.SetupWithManager(mgr), n.addPolicy(mgr, o.deployer(mgr, guardInventory))}
+	if o.WatchdogAfter > 0 {
+		errs = append(errs, w.SetupWithManager(mgr))
+	}
+	return errors.Join(errs...)
+}
+
+// addPolicy keeps the policy where deletions are guarded, and removes it where
+// they are not any more.
+func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
+	all := handler.EnqueueRequestsFromMapFunc(everything)
+	b := builder.ControllerManagedBy(mgr).Named("node-deletion-policy").
+		WithOptions(limits(&failure.Window{Threshold: n.o.DegradedAfter})).
+		WatchesRawSource(always(n.o.Resync, ""))
+	if n.is.plain {
+		b.Watches(&ccmv1alpha1.CloudControllerManager{}, all, builder.WithPredicates(changed()))
+	}
+	watchOperands(b, func(owner string) []reconcile.Request {
+		if owner != d.Inventory.String() {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: cluster}}
+	})
+	return b.Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		_, guarded, err := n.limits(ctx)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		var objects []client.Object
+		if guarded {
+			objects = guard.Policy(n.o.Namespace, guard.NodeController, "system:serviceaccount:"+n.o.Namespace+":cloud-controller-manager")
+		}
+		_, err = d.Sync(ctx, objects)
+		return reconcile.Result{}, err
+	}))
+}
+
+// managers are the CloudControllerManagers that are to stay.
+func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerManager, error) {
+	if !n.is.plain {
+		return nil, nil
+	}
+	var all ccmv1alpha1.CloudControllerManagerList
+	err := n.client.List(ctx, &all)
+	return slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp != nil }), err
+}
+
+// limits are those of all CloudControllerManagers that want deletions guarded:
+// the strictest of each.
+func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
+	l := guard.Defaults()
+	all, err := n.managers(ctx)
+	if err != nil {
+		return l, false, err
+	}
+	guarded := false
+	for _, c := range all {
+		d := c.Spec.NodeDeletions
+		if d != nil && d.Mode == ccmv1alpha1.Unguarded {
+			continue
+		}
+		guarded = true
+		l.Prefixes = append(l.Prefixes, n.prefixes(&c)...)
+		if d != nil && d.Max != nil {
+			l.Deletions = int(*d.Max)
+		}
+		if d != nil && d.Window != nil {
+			l.Window = d.Window.Duration
+		}
+	}
+	if !guarded && n.is.openShift && n.o.Guard {
+		owner, expected, err := n.openShiftOwner(ctx)
+		l.Prefixes = owner.Prefixes
+		return l, expected, err
+	}
+	return l, guarded, l.Verify()
+}
+
+func (n *nodes) prefixes(c *ccmv1alpha1.CloudControllerManager) []string {
+	if len(c.Spec.ProviderIDPrefixes) > 0 {
+		return c.Spec.ProviderIDPrefixes
+	}
+	return prefixes(c.Spec.Provider)
+}
+
+// prefixes are those with which a provider's ids begin: its own and, for
+// machines that Cluster API made, Outrigger's.
+func prefixes(provider string) []string {
+	own := provider + "://"
+	switch provider {
+	case "alibabacloud":
+		return []string{own, "alicloud://", "outrigger://" + provider + "/"}
+	case "gcp":
+		own = "gce://"
+	}
+	return []string{own, "outrigger://" + provider + "/"}
+}
+
+// owner is who should initialize Nodes.
+func (n *nodes) owner(ctx context.Context) (watchdog.Owner, bool, error) {
+	all, err := n.managers(ctx)
+	if err != nil {
+		return watchdog.Owner{}, false, err
+	}
+	if len(all) == 0 {
+		if !n.is.openShift {
+			return watchdog.Owner{}, false, nil
+		}
+		return n.openShiftOwner(ctx)
+	}
+	c := &all[0]
+	o := n.ownerOf(c.Spec.Provider, c.Name)
+	o.Prefixes = n.prefixes(c)
+	if minor, err := versions.ParseMinor(c.Status.KubernetesVersion); err == nil {
+		o.Skew = versions.Skew(c.Status.Version, minor)
+	}
+	return o, true, nil
+}
+
+func (n *nodes) ownerOf(provider, name string) watchdog.Owner {
+	o := watchdog.Owner{
+		Provider: provider, Prefixes: prefixes(provider), Missing: n.notes.get(name),
+		Lease:         client.ObjectKey{Namespace: n.o.Namespace, Name: bundle.Manager},
+		PodsNamespace: n.o.Namespace,
+	}
+	if has, err := labels.NewRequirement(operandLabel, selection.Exists, nil); err == nil {
+		o.Pods = labels.NewSelector().Add(*has)
+	}
+	return o
+}
+
+// openShiftOwner is the one that the cluster's platform has.
+func (n *nodes) openShiftOwner(ctx context.Context) (watchdog.Owner, bool, error) {
+	var infra openshift.Infrastructure
+	if err := n.client.Get(ctx, cluster, &infra); err != nil {
+		return watchdog.Owner{}, false, ignoreNotFound(err)
+	}
+	platform, err := settings.PlatformOf(&infra)
+	if err != nil {
+		return watchdog.Owner{}, false, nil // the operator says so
+	}
+	b := n.o.Bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
+	if b == nil {
+		return watchdog.Owner{}, false, nil
+	}
+	return n.ownerOf(strings.ToLower(b.Provider), inventoryName), true, nil
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

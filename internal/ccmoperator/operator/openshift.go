@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
+	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
+	"github.com/outrigger/outrigger/internal/ccmoperator/settings"
+	"github.com/outrigger/outrigger/internal/ccmoperator/status"
+)
+
+// cluster is the name of OpenShift's objects, and that of all work: whatever
+// changed, everything is looked at.
+var cluster = types.NamespacedName{Name: openshift.ClusterName}
+
+// again is how soon to look again when somebody else has just written.
+const again = 200 * time.Millisecond
+
+// openShift deploys what Infrastructure asks for, and says how that went in the
+// ClusterOperator.
+type openShift struct {
+	client   client.Client
+	inputs   *inputs
+	bundles  bundle.Set
+	deployer *Deployer
+	status   *status.Operator
+	window   *failure.Window
+	// pause is how soon a rollout is looked at again that nothing tells of.
+	pause     time.Duration
+	namespace string
+	operator  string
+	notes     *notes
+	// instead tells whether CloudControllerManagers say what to deploy where the
+	// platform has nothing. Then they say how it is, too.
+	instead func(context.Context) (bool, error)
+	now     func() time.Time
+	log     *slog.Logger
+}
+
+// state is what a pass that did not fail found.
+type state struct {
+	// settled: all is as wanted. Otherwise it is on its way, or waits.
+	settled bool
+	// waits says for whom, if it cannot begin yet.
+	waits string
+	// silent: it is for others to say how it is.
+	silent bool
+	// warning is what somebody has to see to though nothing has failed.
+	warning string
+	related []openshift.ObjectReference
+}
+
+// Reconcile does the work and says how it went. A failure that only a change of
+// an object ends is told at once and not tried again; others when they have
+// lasted.
+func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	s, err := r.sync(ctx)
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		return reconcile.Result{RequeueAfter: again}, nil
+	case failure.IsTerminal(err):
+		r.log.Error("not tried again until something changes", "error", err)
+		return reconcile.Result{}, r.status.Degraded(ctx, err)
+	case err != nil && r.window.Observe(r.now()):
+		return reconcile.Result{}, errors.Join(err, r.status.Degraded(ctx, err))
+	case err != nil:
+		return reconcile.Result{}, errors.Join(err, r.status.Warn(ctx, status.ReasonFailed, err.Error()))
+	case s.waits != "":
+		return r.wait(ctx, s.waits)
+	}
+	r.window.Clear()
+	if s.silent {
+		return reconcile.Result{}, nil
+	}
+	return r.say(ctx, s)
+}
+
+// wait is silent at first: the sync controllers have just been started too.
+func (r *openShift) wait(ctx context.Context, what string) (reconcile.Result, error) {
+	again := reconcile.Result{RequeueAfter: r.window.Retry()}
+	if r.window.Observe(r.now()) {
+		return again, r.status.Degraded(ctx, errors.New(what))
+	}
+	r.log.Info(what)
+	return again, nil
+}
+
+func (r *openShift) say(ctx context.Context, s state) (reconcile.Result, error) {
+	if err := r.status.Warn(ctx, status.ReasonIncomplete, s.warning); err != nil {
+		return reconcile.Result{}, err
+	}
+	if s.settled {
+		return reconcile.Result{}, r.status.Available(ctx, s.related)
+	}
+	return reconcile.Result{RequeueAfter: r.pause}, r.status.Progressing(ctx)
+}
+
+func (r *openShift) sync(ctx context.Context) (state, error) {
+	var infra openshift.Infrastructure
+	if err := r.client.Get(ctx, cluster, &infra); apierrors.IsNotFound(err) {
+		return state{settled: true, related: r.related(nil)}, nil
+	} else if err != nil {
+		return state{}, fmt.Errorf("failed to get Infrastructure: %w", err)
+	}
+	is, err := r.status.Get(ctx)
+	if err != nil {
+		return state{}, err
+	}
+	if waiting, err := status.Provisioning(is); err != nil || waiting != "" {
+		return state{waits: waiting}, err
+	}
+	in, err := r.inputs.read(ctx, &infra)
+	if err != nil {
+		return state{}, err
+	}
+	objects, err := r.objects(in)
+	if err != nil {
+		return state{}, failure.Terminal(fmt.Errorf("failed to build operator config: %w", err))
+	}
+	s, err := r.deploy(ctx, objects)
+	if err == nil && len(objects) == 0 {
+		s.silent, err = r.instead(ctx)
+	}
+	return s, err
+}
+
+// objects are those of the platform; none if it has no cloud controller manager.
+func (r *openShift) objects(in settings.Cluster) ([]client.Object, error) {
+	values, platform, err := in.Values()
+	if err != nil {
+		return nil, err
+	}
+	b := r.bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
+	if b == nil {
+		return nil, nil
+	}
+	return b.Resources(values)
+}
+
+func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state, error) {
+	out, err := r.deployer.Deploy(ctx, objects)
+	r.notes.missing(inventoryName, out.Missing)
+	if err != nil {
+		return state{}, err
+	}
+	s := state{settled: !out.Moved() && len(out.Waits) == 0, related: r.related(out.Objects)}
+	if len(out.Missing) > 0 {
+		s.warning = "pods cannot start: not there: " + strings.Join(out.Missing, "; ")
+	}
+	for _, w := range out.Waits {
+		r.log.Info("on its way", "what", w)
+	}
+	return s, nil
+}
+
+// related is what belongs to the operator: must-gather collects it.
+func (r *openShift) related(applied []apply.Ref) []openshift.ObjectReference {
+	all := []openshift.ObjectReference{
+		{Resource: "namespaces", Name: r.operator},
+		{Group: openshift.GroupVersion.Group, Resource: "clusteroperators", Name: status.Name},
+		{Resource: "namespaces", Name: r.namespace},
+	}
+	for _, a := range applied {
+		all = append(all, openshift.ObjectReference{Group: a.Group, Resource: a.Resource(), Namespace: a.Namespace, Name: a.Name})
+	}
+	return all
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
+	"github.com/outrigger/outrigger/internal/ccmoperator/rollout"
+	"github.com/outrigger/outrigger/internal/ccmoperator/versions"
+)
+
+// finalizer keeps a CloudControllerManager until what was applied for it is gone.
+const finalizer = "ccm.outrigger.dev/operands"
+
+// Reasons of a CloudControllerManager's conditions.
+const (
+	reasonAsExpected = "AsExpected"
+	reasonSyncing    = "SyncingResources"
+	reasonFailed     = "SyncingFailed"
+	reasonStalled    = "RolloutStalled"
+	reasonIncomplete = "InputIncomplete"
+)
+
+// plain deploys what CloudControllerManagers ask for.
+type plain struct {
+	client   client.Client
+	o        *Options
+	deployer func(name string) *Deployer
+	inputs   *plainInputs
+	servers  *servers
+	mirror   mirror
+	notes    *notes
+	now      func() time.Time
+	log      *slog.Logger
+
+	mu      sync.Mutex
+	windows map[string]*failure.Window
+}
+
+// pass is what one look at a CloudControllerManager finds.
+type pass struct {
+	settled bool
+	moved   bool
+	// warning is what somebody has to see to though nothing has failed.
+	warning string
+	// stalled is the rollout that was given up, as an error, once the last good
+	// one is out again.
+	stalled error
+	// again is when time alone changes something; 0 is never.
+	again time.Duration
+}
+
+// Reconcile makes the cluster have what a CloudControllerManager asks for, and
+// says how that went in its status.
+func (r *plain) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var c ccmv1alpha1.CloudControllerManager
+	if err := r.client.Get(ctx, req.NamespacedName, &c); err != nil {
+		r.forget(req.Name)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if c.DeletionTimestamp != nil {
+		return reconcile.Result{}, r.remove(ctx, &c)
+	}
+	if !controllerutil.ContainsFinalizer(&c, finalizer) {
+		was := c.DeepCopy()
+		controllerutil.AddFinalizer(&c, finalizer)
+		return reconcile.Result{}, r.client.Patch(ctx, &c, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
+	}
+	was := c.DeepCopy()
+	p, err := r.sync(ctx, &c)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	counts := r.judge(&c, p, err)
+	if failure.IsTerminal(err) {
+		r.log.Error("not tried again until something changes", "ccm", c.Name, "error", err)
+		err = nil
+	}
+	if !equality.Semantic.DeepEqual(was.Status, c.Status) {
+		err = errors.Join(err, r.client.Status().Patch(ctx, &c, client.MergeFrom(was)))
+	}
+	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror.say(ctx, &c, counts))
+}
+
+// remove takes all away that was applied, and then lets the object go.
+func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
+	if !controllerutil.ContainsFinalizer(c, finalizer) {
+		return nil
+	}
+	d := r.deployer(c.Name)
+	if _, err := d.Sync(ctx, nil); err != nil {
+		return fmt.Errorf("remove what belongs to CloudControllerManager %s: %w", c.Name, err)
+	}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: d.Inventory.Namespace, Name: d.Inventory.Name}}
+	if err := client.IgnoreNotFound(r.client.Delete(ctx, list)); err != nil {
+		return err
+	}
+	was := c.DeepCopy()
+	controllerutil.RemoveFinalizer(c, finalizer)
+	return client.IgnoreNotFound(r.client.Patch(ctx, c, client.MergeFrom(was)))
+}
+
+func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (pass, error) {
+	b, err := r.inputs.bundle(ctx, c)
+	if err != nil {
+		return pass{}, err
+	}
+	lowest, again, err := r.servers.lowest(ctx, c.Status.KubernetesVersion)
+	if err != nil {
+		return pass{}, err
+	}
+	wanted, err := choose(c, lowest)
+	if err != nil {
+		return pass{}, failure.Terminal(err)
+	}
+	c.Status.KubernetesVersion = lowest
+	p, err := r.bringOut(ctx, c, b, wanted)
+	if again > 0 && (p.again == 0 || again < p.again) {
+		p.again = again
+	}
+	return p, err
+}
+
+// choose answers what is to run beside API servers of that version.
+func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.Rollout, error) {
+	wanted := ccmv1alpha1.Rollout{Generation: c.Generation, KubernetesVersion: lowest, Images: maps.Clone(c.Spec.Images)}
+	if len(c.Spec.Versions) == 0 {
+		return wanted, nil
+	}
+	minor, err := versions.ParseMinor(lowest)
+	if err != nil {
+		return wanted, err
+	}
+	rules := make([]versions.Rule, len(c.Spec.Versions))
+	for i, v := range c.Spec.Versions {
+		rules[i] = versions.Rule{Kubernetes: v.Kubernetes, Version: v.Version, Images: v.Images}
+	}
+	rule, err := versions.Choose(rules, minor)
+	if err != nil {
+		return wanted, err
+	}
+	wanted.Version, wanted.Images = rule.Version, maps.Clone(rule.Images)
+	maps.Copy(wanted.Images, c.Spec.Images)
+	return wanted, nil
+}
+
+// bringOut deploys what is wanted; what has stalled is not tried again, and the
+// last good one takes its place.
+func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
+	var given error
+	if s := c.Status.Stalled; s != nil && equality.Semantic.DeepEqual(*s, wanted) && c.Status.LastGood != nil {
+		given = fmt.Errorf("%w: %s; back to %s until the spec or the version of Kubernetes changes", rollout.ErrStalled, describe(wanted), describe(*c.Status.LastGood))
+		wanted.Version, wanted.Images = c.Status.LastGood.Version, c.Status.LastGood.Images
+	} else {
+		c.Status.Stalled = nil
+	}
+	objects, warnings, err := r.inputs.objects(ctx, c, b, wanted)
+	if err != nil {
+		return pass{}, err
+	}
+	out, err := r.deployer(c.Name).Deploy(ctx, objects)
+	c.Status.RelatedObjects = references(out.Objects)
+	r.notes.missing(c.Name, out.Missing)
+	if errors.Is(err, rollout.ErrStalled) && given == nil && c.Status.LastGood != nil && !sameImages(*c.Status.LastGood, wanted) {
+		c.Status.Stalled = &wanted
+		return pass{again: again, stalled: err}, nil
+	}
+	if err != nil {
+		return pass{}, err
+	}
+	if len(out.Missing) > 0 {
+		warnings = append(warnings, "pods cannot start: not there: "+strings.Join(out.Missing, "; "))
+	}
+	p := pass{settled: !out.Moved() && len(out.Waits) == 0, moved: out.Moved(), warning: strings.Join(warnings, "; "), stalled: given}
+	if !p.settled {
+		p.again = r.o.Requeue
+	} else if given == nil {
+		c.Status.LastGood, c.Status.Version = &wanted, wanted.Version
+	}
+	return p, nil
+}
+
+func sameImages(a, b ccmv1alpha1.Rollout) bool { return maps.Equal(a.Images, b.Images) }
+
+func describe(r ccmv1alpha1.Rollout) string {
+	if r.Version != "" {
+		return "version " + r.Version
+	}
+	return fmt.Sprintf("images %v", r.Images)
+}
+
+func references(all []apply.Ref) []ccmv1alpha1.ObjectReference {
+	var refs []ccmv1alpha1.ObjectReference
+	for _, a := range all {
+		refs = append(refs, ccmv1alpha1.ObjectReference{Group: a.Group, Kind: a.Kind, Namespace: a.Namespace, Name: a.Name})
+	}
+	return refs
+}
+
+// judge makes conditions of what a pass found, and tells whether a failure counts.
+func (r *plain) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err error) (counts bool) {
+	c.Status.ObservedGeneration = c.Generation
+	w := r.window(c.Name)
+	switch {
+	case err != nil:
+		counts = failure.IsTerminal(err) || w.Observe(r.now())
+		if counts {
+			set(c, ccmv1alpha1.DegradedCondition, true, reasonFailed, err.Error())
+		}
+		set(c, ccmv1alpha1.WarningCondition, true, reasonFailed, err.Error())
+		return counts
+	case p.stalled != nil:
+		w.Clear()
+		set(c, ccmv1alpha1.DegradedCondition, true, reasonStalled, p.stalled.Error())
+		counts = true
+	default:
+		w.Clear()
+		set(c, ccmv1alpha1.DegradedCondition, false, reasonAsExpected, "")
+	}
+	set(c, ccmv1alpha1.WarningCondition, p.warning != "", reasonOf(p.warning != "", reasonIncomplete), p.warning)
+	set(c, ccmv1alpha1.ProgressingCondition, !p.settled, reasonOf(!p.settled, reasonSyncing), "")
+	if p.settled {
+		set(c, ccmv1alpha1.AvailableCondition, true, reasonAsExpected, "")
+	} else if apimeta.FindStatusCondition(c.Status.Conditions, ccmv1alpha1.AvailableCondition) == nil {
+		set(c, ccmv1alpha1.AvailableCondition, false, reasonSyncing, "it has not been brought out yet")
+	}
+	return counts
+}
+
+func reasonOf(is bool, reason string) string {
+	if is {
+		return reason
+	}
+	return reasonAsExpected
+}
+
+func set(c *ccmv1alpha1.CloudControllerManager, kind string, is bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	// A condition's message has at most 32768 bytes.
+	if len(message) > 32000 {
+		message = strings.ToValidUTF8(message[:32000], "") + " ..."
+	}
+	apimeta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
+	})
+}
+
+func (r *plain) window(name string) *failure.Window {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.windows[name] == nil {
+		r.windows[name] = &failure.Window{Threshold: r.o.DegradedAfter}
+	}
+	return r.windows[name]
+}
+
+func (r *plain) forget(name string) {
+	r.mu.Lock()
+	delete(r.windows, name)
+	r.mu.Unlock()
+	r.notes.missing(name, nil)
+}
