@@ -39,7 +39,9 @@ type broken struct {
 	world *world
 	// define changes a definition before it is installed.
 	define func(crd *unstructured.Unstructured)
-	admit  admission
+	// release changes the objects and the metadata of a release.
+	release func(components []*unstructured.Unstructured, metadata string) ([]*unstructured.Unstructured, string)
+	admit   admission
 	// older changes what is read in contract v1beta1.
 	older func(*unstructured.Unstructured)
 	// got is called with what was read, and answers the error to show.
@@ -64,6 +66,9 @@ func newBroken(w *world) *broken {
 	b := &broken{
 		world:  w,
 		define: func(*unstructured.Unstructured) {},
+		release: func(all []*unstructured.Unstructured, metadata string) ([]*unstructured.Unstructured, string) {
+			return all, metadata
+		},
 		admit:  admitted,
 		older:  func(*unstructured.Unstructured) {},
 		got:    func(_ client.ObjectKey, _ client.Object, err error) error { return err },

@@ -7,7 +7,7 @@ import "slices"
 // Checks are all checks, in the order they run. The table in
 // docs/capi-conformance.md is made from it.
 func Checks() []Check {
-	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, poolChecks, olderChecks)
+	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, poolChecks, olderChecks, releaseChecks)
 }
 
 var crdChecks = []Check{
@@ -16,6 +16,7 @@ var crdChecks = []Check{
 	{"crd-list", "The kind of a list is that of its objects and \"List\".", nil, checkCRDList},
 	{"crd-contract-label", "A definition carries the label cluster.x-k8s.io/v1beta2 with versions that are served.", nil, checkCRDLabel},
 	{"crd-status", "InfraCluster and InfraMachine have a status subresource.", nil, checkCRDStatus},
+	{"core-permissions", "A ClusterRole with the label cluster.x-k8s.io/aggregate-to-manager lets core work on kinds of another group than infrastructure.cluster.x-k8s.io.", nil, checkAggregation},
 	{"cluster-fields", "InfraCluster has the fields that core reads: spec.controlPlaneEndpoint, status.initialization.provisioned, status.conditions.", nil, checkClusterFields},
 	{"machine-fields", "InfraMachine has the fields that core reads: spec.providerID and status with initialization.provisioned, addresses, failureDomain, conditions.", nil, checkMachineFields},
 	{"template-fields", "A template has spec.template with metadata and spec.", []need{needsTemplate}, checkTemplateFields},
@@ -137,4 +138,10 @@ var olderChecks = []Check{
 	{"older-contract-ready", "Where contract v1beta1 is served, status.ready, spec.providerID and spec.controlPlaneEndpoint say there what v1beta2 says.", nil, checkOlderReady},
 	{"older-contract-failure", "Where contract v1beta1 is served, what is well has neither status.failureReason nor status.failureMessage.", nil, checkOlderFailure},
 	{"older-contract-domains", "Where contract v1beta1 is served, status.failureDomains is a map there, and spec.failureDomain of an InfraMachine says where it is.", nil, checkOlderDomains},
+}
+
+var releaseChecks = []Check{
+	{"release-metadata", "metadata.yaml of a release is what clusterctl reads, with a contract for each series.", []need{needsRelease}, checkReleaseMetadata},
+	{"release-contract", "infrastructure-components.yaml defines the kinds, labelled with the contract that metadata.yaml says for the newest series.", []need{needsRelease}, checkReleaseContract},
+	{"release-components", "infrastructure-components.yaml has one Namespace at most, a Deployment with the container manager, and the label cluster.x-k8s.io/provider on everything.", []need{needsRelease}, checkReleaseComponents},
 }

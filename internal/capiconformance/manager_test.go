@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,7 @@ type world struct {
 	breaks  breakage
 	ctx     context.Context
 	cancel  context.CancelFunc
+	release fs.FS
 	process *process
 	all     []*process
 
@@ -70,7 +72,10 @@ func newWorld(t testing.TB, breaks breakage) *world {
 		b.define(crd)
 		crds = append(crds, crd)
 	}
-	w.memory = newMemory(crds, b.admit, b.older)
+	role := permissions()
+	b.define(role)
+	w.release = releaseOf(b, definitions())
+	w.memory = newMemory(append(crds, role), b.admit, b.older)
 	w.start()
 	return w
 }
@@ -206,7 +211,7 @@ func (w *world) inventory(context.Context) ([]string, error) {
 
 func (w *world) subject() capiconformance.Subject {
 	return capiconformance.Subject{
-		Client: w.memory, Objects: objects(), Inventory: w.inventory, Restart: w.restart, WatchFilter: watchFilter,
+		Client: w.memory, Objects: objects(), Inventory: w.inventory, Restart: w.restart, WatchFilter: watchFilter, Release: w.release,
 		Limits: capiconformance.Limits{Provision: 5 * time.Second, Delete: 5 * time.Second, Quiet: 400 * time.Millisecond, Poll: 40 * time.Millisecond},
 	}
 }

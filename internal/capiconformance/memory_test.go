@@ -70,6 +70,8 @@ func newMemory(crds []*unstructured.Unstructured, admit admission, older func(*u
 	return m
 }
 
+const otherGroup = "other.example.com"
+
 // definitions are the real ones, with the labels that config/crd adds.
 var definitions = sync.OnceValue(func() (all []*unstructured.Unstructured) {
 	files, err := filepath.Glob("../../config/crd/bases/*_outrigger*.yaml")
@@ -86,7 +88,11 @@ var definitions = sync.OnceValue(func() (all []*unstructured.Unstructured) {
 		if err := yaml.Unmarshal(data, &u.Object); err != nil {
 			panic(err)
 		}
-		u.SetLabels(map[string]string{"cluster.x-k8s.io/v1beta1": "v1alpha1", "cluster.x-k8s.io/v1beta2": "v1beta2"})
+		u.SetLabels(map[string]string{"cluster.x-k8s.io/v1beta1": "v1alpha1", "cluster.x-k8s.io/v1beta2": "v1beta2", "cluster.x-k8s.io/provider": "infrastructure-world"})
+		if strings.Contains(file, "outriggerclustertemplates") { // so that one is of another group
+			u.SetName("outriggerclustertemplates." + otherGroup)
+			unstructured.SetNestedField(u.Object, otherGroup, "spec", "group")
+		}
 		all = append(all, u)
 	}
 	return all

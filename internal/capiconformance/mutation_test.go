@@ -19,7 +19,7 @@ const everyPair = "OUTRIGGER_CAPI_MUTANTS"
 const sample = 1
 
 func mutants() []mutant {
-	return slices.Concat(crdMutants, clusterMutants, machineMutants, graphMutants, failureMutants, filterMutants, pauseMutants, deleteMutants, moveMutants, restartMutants, templateMutants, poolMutants, olderMutants)
+	return slices.Concat(crdMutants, clusterMutants, machineMutants, graphMutants, failureMutants, filterMutants, pauseMutants, deleteMutants, moveMutants, restartMutants, templateMutants, poolMutants, olderMutants, releaseMutants)
 }
 
 // TestSuiteSeesMutants proves that the kit can fail: each check for the reason

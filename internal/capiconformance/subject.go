@@ -4,6 +4,7 @@ package capiconformance
 
 import (
 	"context"
+	"io/fs"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,9 @@ type Subject struct {
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the
 	// objects that the manager works on; empty: all.
 	WatchFilter string
+	// Release, if any, is the folder of a release: metadata.yaml and
+	// infrastructure-components.yaml.
+	Release fs.FS
 	// Limits replace the default limits where not zero.
 	Limits Limits
 }

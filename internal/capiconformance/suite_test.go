@@ -46,7 +46,7 @@ apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
 kind: DockerMachinePool
 spec: {}
 ---
-apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
+apiVersion: other.example.com/v1beta2
 kind: OutriggerClusterTemplate
 spec: {template: {spec: {}}}
 `

@@ -26,7 +26,7 @@ type app struct {
 	file, kubeconfig, core      string
 	only, junit, format         string
 	inventoryCommand, restartBy string
-	watchFilter                 string
+	watchFilter, release        string
 	timeout                     time.Duration
 	limits                      capiconformance.Limits
 }
@@ -128,12 +128,14 @@ func (a *app) bind(cmd *cobra.Command) {
 	f.StringVar(&a.inventoryCommand, "inventory-command", "", "shell command that prints an id of each machine that exists outside, one a line")
 	f.StringVar(&a.restartBy, "restart-command", "", "shell command that kills the provider's manager and starts it again")
 	f.StringVar(&a.watchFilter, "watch-filter", "", "value of --watch-filter of the provider's manager: the kit's objects get that label")
+	f.StringVar(&a.release, "release", "", "folder of a release of the provider: metadata.yaml and infrastructure-components.yaml")
 	f.DurationVar(&a.timeout, "timeout", 0, "end of the whole run; what is made until then is deleted (default: none)")
 	f.DurationVar(&a.limits.Provision, "provision-timeout", 5*time.Minute, "the longest until something is provisioned")
 	f.DurationVar(&a.limits.Delete, "delete-timeout", 5*time.Minute, "the longest until something is gone")
 	f.DurationVar(&a.limits.Quiet, "quiet", 10*time.Second, "how long to look on where nothing is to happen")
 	cmd.MarkFlagFilename("junit", "xml")
 	cmd.MarkFlagFilename("file", "yaml", "yml")
+	cmd.MarkFlagDirname("release")
 	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("core", cobra.FixedCompletions([]string{"play", "running"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("run", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

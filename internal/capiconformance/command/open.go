@@ -30,6 +30,12 @@ func (a *app) open(ctx context.Context) (s capiconformance.Subject, err error) {
 	if s.Objects, err = capiconformance.ParseObjects(data); err != nil {
 		return s, fmt.Errorf("--file %s: %w", a.file, err)
 	}
+	if a.release != "" {
+		if info, err := os.Stat(a.release); err != nil || !info.IsDir() {
+			return s, fmt.Errorf("--release: %s is no folder: %w", a.release, err)
+		}
+		s.Release = os.DirFS(a.release)
+	}
 	if s.Client, err = a.connect(ctx); err != nil {
 		return s, err
 	}
