@@ -182,6 +182,19 @@ func (b *Backend) journal(ctx context.Context, id string) (nodeagent.State, erro
 // defaultTimeout is how long a bootstrap may take.
 const defaultTimeout = 5 * time.Minute
 
+// age is how long ago a container was made. An engine elsewhere may have another
+// time, but then no more than since its making began here.
+func (m machine) age(c *container.InspectResponse, now time.Time) time.Duration {
+	made, err := time.Parse(time.RFC3339Nano, c.Created)
+	if err != nil {
+		return 0
+	}
+	if !m.began.IsZero() {
+		return min(now.Sub(made), now.Sub(m.began))
+	}
+	return now.Sub(made)
+}
+
 // judge says what a journal means.
 func (m machine) judge(s nodeagent.State, c *container.InspectResponse, now time.Time) (reason, message string) {
 	switch s.Phase {
@@ -201,8 +214,7 @@ func (m machine) judge(s nodeagent.State, c *container.InspectResponse, now time
 	if s.Phase != "" {
 		where = fmt.Sprintf("step %s, %d of %d", s.Step, s.Done+1, s.Total)
 	}
-	made, err := time.Parse(time.RFC3339Nano, c.Created)
-	if err == nil && now.Sub(made) > limit {
+	if m.age(c, now) > limit {
 		return ReasonBootstrapTimeout, fmt.Sprintf("not done within %s: %s", limit, where)
 	}
 	if s.Phase == "" {

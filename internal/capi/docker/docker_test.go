@@ -175,6 +175,9 @@ func TestJudge(t *testing.T) {
 	}{
 		{machine{image: "i"}, nodeagent.State{}, time.Second, ReasonWaitingForAgent, "image i"},
 		{machine{image: "i"}, nodeagent.State{}, 6 * time.Minute, ReasonBootstrapTimeout, "5m0s"},
+		{machine{image: "i", began: now.Add(-time.Minute)}, nodeagent.State{}, time.Hour, ReasonWaitingForAgent, "image i"}, // by a clock that is behind
+		{machine{image: "i", began: now.Add(-time.Hour)}, nodeagent.State{}, time.Minute, ReasonWaitingForAgent, "image i"}, // begun anew
+		{machine{image: "i", began: now.Add(-time.Hour)}, nodeagent.State{}, 6 * time.Minute, ReasonBootstrapTimeout, "5m0s"},
 		{machine{}, nodeagent.State{Phase: nodeagent.PhaseRunning, Step: "runcmd/0", Done: 1, Total: 3}, time.Minute, ReasonBootstrapRunning, "step runcmd/0, 2 of 3"},
 		{short, nodeagent.State{Phase: nodeagent.PhaseRunning, Step: "runcmd/0"}, 2 * time.Minute, ReasonBootstrapTimeout, "1m0s"},
 		{short, nodeagent.State{Phase: nodeagent.PhaseFailed, Message: "runcmd/0: exit status 1"}, time.Hour, ReasonBootstrapFailed, "exit status 1; docker logs c"},

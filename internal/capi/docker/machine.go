@@ -60,11 +60,13 @@ type machine struct {
 	// balanced says that the cluster has a load balancer.
 	balanced bool
 	seed     nodeagent.Seed
-	data     []byte
+	// began is when its making did, by the manager's clock.
+	began time.Time
+	data  []byte
 }
 
 func (b *Backend) machineOf(s *capi.MachineScope, infra *infrav1.DockerMachine) machine {
-	m := machine{spec: infra.Spec, domain: s.FailureDomain, port: portOf(s.Cluster), data: s.Bootstrap, balanced: true}
+	m := machine{spec: infra.Spec, domain: s.FailureDomain, port: portOf(s.Cluster), data: s.Bootstrap, balanced: true, began: s.Began}
 	m.identity = identity{s.Key, s.ClusterKey, infra.Namespace, infra.Name, roleWorker}
 	if s.ControlPlane {
 		m.role = roleControlPlane
@@ -158,12 +160,8 @@ func slowly(state capi.MachineState) capi.MachineState {
 
 // pace is how soon to look for the end of a bootstrap, of which no event tells:
 // the longer it takes, the less does it matter.
-func pace(c *container.InspectResponse, now time.Time) time.Duration {
-	made, err := time.Parse(time.RFC3339Nano, c.Created)
-	if err != nil {
-		return soon
-	}
-	return min(max(now.Sub(made)/10, soon), healing)
+func (m machine) pace(c *container.InspectResponse, now time.Time) time.Duration {
+	return min(max(m.age(c, now)/10, soon), healing)
 }
 
 func (b *Backend) start(ctx context.Context, m machine, c *container.InspectResponse) (capi.MachineState, error) {
@@ -189,7 +187,7 @@ func (b *Backend) discard(ctx context.Context, id, key string) error {
 
 // bootstrap looks how far the node agent is. Images are copied meanwhile.
 func (b *Backend) bootstrap(ctx context.Context, m machine, c *container.InspectResponse, state capi.MachineState) (capi.MachineState, error) {
-	state.Step, state.RequeueAfter = stepBootstrap, pace(c, time.Now())
+	state.Step, state.RequeueAfter = stepBootstrap, m.pace(c, time.Now())
 	if err := b.loadImages(ctx, m, c, &state); err != nil {
 		return state, err
 	}

@@ -41,8 +41,7 @@ func (b *Backend) of(labels map[string]string) waking {
 	return w
 }
 
-// Actions of containers that are news. That a load balancer has died is none: it
-// is started again, and only a look that comes later sees that it was not.
+// Actions of containers that are news.
 var actions = []events.Action{events.ActionStart, events.ActionDie, events.ActionStop, events.ActionDestroy, events.ActionPause, events.ActionUnPause}
 
 // reconnect is how soon an engine that is away is asked for its events again.
@@ -79,13 +78,21 @@ func (b *Backend) follow(ctx context.Context, namespace string) bool {
 	for {
 		select {
 		case m := <-stream.Messages:
-			if m.Action != events.ActionDie || m.Actor.Attributes[labelRole] != roleLoadBalancer {
-				b.wakeFor(namespace, m.Actor.Attributes)
-			}
+			b.pass(namespace, m)
 		case <-stream.Err:
 			return time.Since(began) > reconnect.Max
 		}
 	}
+}
+
+// pass wakes for an event. A load balancer that has died is started again by the
+// engine: only later can be seen whether it was.
+func (b *Backend) pass(namespace string, m events.Message) {
+	if m.Action == events.ActionDie && m.Actor.Attributes[labelRole] == roleLoadBalancer {
+		time.AfterFunc(healing, func() { b.wakeFor(namespace, m.Actor.Attributes) })
+		return
+	}
+	b.wakeFor(namespace, m.Actor.Attributes)
 }
 
 // wakeFor leaves other namespaces alone: they are another manager's.

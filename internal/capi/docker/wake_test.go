@@ -103,7 +103,7 @@ func TestPace(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for ago, want := range map[time.Duration]time.Duration{0: soon, 20 * time.Second: 2 * time.Second, time.Hour: healing, -time.Hour: soon} {
 		c := &container.InspectResponse{Created: now.Add(-ago).Format(time.RFC3339Nano)}
-		if got := pace(c, now); got != want {
+		if got := (machine{}).pace(c, now); got != want {
 			t.Errorf("after %s: %s, want %s", ago, got, want)
 		}
 	}
