@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -114,8 +115,13 @@ func (w watched) configMap(ctx context.Context, o client.Object) []reconcile.Req
 
 // unsaid lets through a ClusterOperator that lost what the controller says.
 func (w watched) unsaid() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+	lacks := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		c, ok := o.(*openshift.ClusterOperator)
 		return ok && !w.sync.Said(c)
 	})
+	gone := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+		DeleteFunc: func(event.DeleteEvent) bool { return true }, GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+	return predicate.Or(lacks, gone)
 }

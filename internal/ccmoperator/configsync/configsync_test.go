@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package configsync
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestWhatWakes: nothing but what is read wakes a controller; above all no
+// ConfigMap that merely is in the same namespace.
+func TestWhatWakes(t *testing.T) {
+	user := "user-ca"
+	var userErr error
+	w := watched{
+		ours: []types.NamespacedName{{Namespace: "clouds", Name: caName}, {Namespace: "clouds", Name: targetName}},
+		user: func(context.Context) (string, error) { return user, userErr },
+	}
+	wakes := func(namespace, name string) bool {
+		return len(w.configMap(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})) > 0
+	}
+	for name, want := range map[string]bool{
+		"clouds/ccm-trusted-ca": true, "clouds/cloud-conf": true, "clouds/kube-root-ca.crt": false,
+		"openshift-config/user-ca": true, "openshift-config/unrelated": false, "openshift-config/cloud-conf": false,
+		"openshift-config-managed/kube-cloud-config": false,
+	} {
+		ns, n, _ := strings.Cut(name, "/")
+		if got := wakes(ns, n); got != want {
+			t.Errorf("%s wakes: %v; want %v", name, got, want)
+		}
+	}
+	user = ""
+	if wakes(userNamespace, "unrelated") {
+		t.Error("without a reference an unrelated one wakes")
+	}
+	if userErr = errors.New("x"); !wakes(userNamespace, "unrelated") {
+		t.Error("who does not know which one counts has to look")
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--namespace=A":                                  `--namespace "A": a lowercase RFC 1123 label`,
+		"--namespace=":                                   `--namespace "": `,
+		"--namespace=openshift-config":                   "--namespace openshift-config: that is where configurations come from",
+		"--trusted-ca-bundle=ca.pem":                     `--trusted-ca-bundle "ca.pem": want an absolute path`,
+		"--cloud-config-degraded-after=-1s":              "--cloud-config-degraded-after -1s: want 0 or more",
+		"--trusted-ca-window=-1s --resync=0":             "--trusted-ca-window -1s: want 0 or more\n--resync 0s: want more than 0",
+		"--resync=soon":                                  `invalid argument "soon"`,
+		"--leader-elect-lease-duration=1s":               "--leader-elect-lease-duration (1s) must exceed",
+		"--kubeconfig=/nowhere/at/all":                   "find the cluster: stat /nowhere/at/all",
+		"--kubeconfig=" + filepath.Join("/", "dev/null"): "find the cluster: ",
+		"x": "unknown command",
+	} {
+		c := Command(func(string) string { return "" })
+		c.SetArgs(strings.Fields(args))
+		c.SetErr(io.Discard)
+		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", args, err, want)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	writeKubeconfig(t, file, "https://127.0.0.1:1")
+	c := Command(func(name string) string { return map[string]string{"KUBECONFIG": file}[name] })
+	c.SetArgs([]string{"--leader-elect=false"})
+	c.SetErr(io.Discard)
+	if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "reach the cluster at https://127.0.0.1:1: ") {
+		t.Error(err)
+	}
+}
+
+func writeKubeconfig(t *testing.T, file, server string) {
+	t.Helper()
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: x, user: x}}]\nclusters: [{name: x, cluster: {server: \"" + server + "\"}}]\nusers: [{name: x, user: {token: x}}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
