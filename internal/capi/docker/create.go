@@ -30,7 +30,6 @@ var capabilities = []string{
 	"SYS_ADMIN",       // mounts, namespaces, cgroups
 	"NET_ADMIN",       // the pods' network
 	"SYS_PTRACE",      // runc reads /proc of what it runs
-	"SYSLOG",          // kubelet looks for the kernel's out-of-memory messages
 	"IPC_LOCK",        // etcd and eBPF maps of network plugins
 	"DAC_READ_SEARCH", // files of images by handle
 }
