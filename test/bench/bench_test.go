@@ -70,6 +70,10 @@ func TestTable(t *testing.T) {
 		t.Log("measuring machines")
 		more += machines(t)
 	}
+	if strings.Contains("ccm", *only) {
+		t.Log("measuring ccm")
+		more += ccm(t, *runs)
+	}
 	var out io.Writer = os.Stdout
 	if *output != "" {
 		file, err := os.Create(*output)
