@@ -485,6 +485,10 @@ func TestConfigMapIsABundle(t *testing.T) {
 	if diff := cmp.Diff(render(t, folder, bundle.Values{}).GetResources(), render(t, b, bundle.Values{}).GetResources()); diff != "" {
 		t.Error(diff)
 	}
+	mounted := load(t, "assets/deployment.yaml", "", "assets.deployment.yaml", onBase, "assets.x.yaml.tmpl", cm.Data["assets.x.yaml.tmpl"], "..data/bundle.yaml", "x")
+	if diff := cmp.Diff(b.Files(), mounted.Files()); diff != "" {
+		t.Error(diff)
+	}
 	for key, want := range map[string]string{"bundle.yaml": "key bundle.yaml: missing", "assets.deployment.yaml": "assets: no manifests"} {
 		lacks := cm.DeepCopy()
 		maps.DeleteFunc(lacks.Data, func(k, _ string) bool { return k == key || key != "bundle.yaml" && k != "bundle.yaml" })

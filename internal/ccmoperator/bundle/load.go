@@ -73,17 +73,36 @@ func (b *Bundle) readFolders(from fs.FS) error {
 		return err
 	}
 	for _, e := range entries {
-		switch {
-		case e.Name() == MetadataFile || strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), ".md"):
-		case !slices.Contains(folders, e.Name()):
-			return fmt.Errorf("%s: neither %s nor one of the folders %s", e.Name(), MetadataFile, strings.Join(folders, ", "))
-		default:
-			if err := b.readFolder(from, e.Name()); err != nil {
-				return err
-			}
+		if e.Name() == MetadataFile || strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), ".md") {
+			continue
+		}
+		if err := b.readEntry(from, e.Name()); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// readEntry reads a folder, or a file that is named as a key of a ConfigMap is:
+// a ConfigMap that is mounted is a bundle, too.
+func (b *Bundle) readEntry(from fs.FS, name string) error {
+	if slices.Contains(folders, name) {
+		return b.readFolder(from, name)
+	}
+	f, ok := ofKey(name)
+	if !ok {
+		return fmt.Errorf("%s: neither %s nor one of the folders %s", name, MetadataFile, strings.Join(folders, ", "))
+	}
+	text, err := readFile(from, name)
+	f.text = text
+	b.manifests = append(b.manifests, f)
+	return err
+}
+
+// ofKey reads assets.deployment.yaml as assets/deployment.yaml.
+func ofKey(key string) (file, bool) {
+	folder, name, _ := strings.Cut(key, ".")
+	return file{folder: folder, name: name}, slices.Contains(folders, folder) && manifest(name)
 }
 
 func (b *Bundle) readFolder(from fs.FS, folder string) error {
@@ -176,11 +195,12 @@ func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
 		if key == MetadataFile {
 			continue
 		}
-		folder, name, _ := strings.Cut(key, ".")
-		if !slices.Contains(folders, folder) || !manifest(name) {
+		f, ok := ofKey(key)
+		if !ok {
 			return fmt.Errorf("key %s: want %s, or one of %s, a dot, and the name of a .yaml file", key, MetadataFile, strings.Join(folders, ", "))
 		}
-		b.manifests = append(b.manifests, file{folder: folder, name: name, text: text})
+		f.text = text
+		b.manifests = append(b.manifests, f)
 	}
 	slices.SortFunc(b.manifests, func(a, c file) int {
 		return strings.Compare(a.path(), c.path())

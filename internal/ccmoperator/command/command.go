@@ -16,7 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger/outrigger/internal/ccmoperator/configsync"
 	"github.com/outrigger/outrigger/internal/ccmoperator/injector"
+	"github.com/outrigger/outrigger/internal/ccmoperator/operator"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -93,7 +95,10 @@ clouds are built in; yours needs no code.`,
 
 // commands are the parts of the program, each of which is a program of its own.
 func commands() []*cobra.Command {
-	return []*cobra.Command{renderCommand(), bundleCommand(), injector.Command()}
+	return []*cobra.Command{
+		operator.Command(os.Getenv, knownBundles), configsync.Command(os.Getenv), injector.Command(),
+		renderCommand(), bundleCommand(),
+	}
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
