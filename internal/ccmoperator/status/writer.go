@@ -90,13 +90,31 @@ func (w *Writer) ApplyTo(ctx context.Context, o *openshift.ClusterOperator, c Ch
 	if !changed {
 		return nil
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&wanted)
+	status, err := statusOf(wanted)
 	if err != nil {
 		return err
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": Name}, "status": content}}
+	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": Name}, "status": status}}
 	u.SetGroupVersionKind(openshift.GroupVersion.WithKind("ClusterOperator"))
 	return wrap("write the status of", w.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(w.Owner), client.ForceOwnership))
+}
+
+// statusOf answers what is applied. Empty texts are in it, too: left out, they
+// would stay what somebody else has written.
+func statusOf(s openshift.ClusterOperatorStatus) (map[string]any, error) {
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
+	if err != nil {
+		return nil, err
+	}
+	conditions := make([]any, len(s.Conditions))
+	for i, c := range s.Conditions {
+		conditions[i] = map[string]any{
+			"type": string(c.Type), "status": string(c.Status), "reason": c.Reason, "message": c.Message,
+			"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+		}
+	}
+	u["conditions"] = conditions
+	return u, nil
 }
 
 // merge answers all that this owner applies, since what is left out of it would
