@@ -51,6 +51,9 @@ func (r *Repository) Release(t testing.TB, version string) {
 	r.Infrastructure(t, Name, filepath.Join(r.ours, Label, version, "infrastructure-components.yaml"))
 }
 
+// Folder is the folder of a release of ours.
+func (r *Repository) Folder(version string) string { return filepath.Join(r.ours, Label, version) }
+
 // Wanted is a cluster to generate from a template of our release.
 type Wanted struct {
 	Name, Namespace, Flavor, Version string

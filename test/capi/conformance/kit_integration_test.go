@@ -53,6 +53,9 @@ type kit struct {
 	flags, outside []string
 }
 
+// filter is what managers of the tests are told to look at, and the kit too.
+const filter = "--watch-filter=conformance"
+
 // kitFor writes the file with a provider's objects.
 func kitFor(t *testing.T, m *capi.Management, objects string) *kit {
 	t.Helper()
@@ -60,7 +63,7 @@ func kitFor(t *testing.T, m *capi.Management, objects string) *kit {
 	if err := os.WriteFile(file, []byte(objects), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &kit{kubeconfig: m.Kubeconfig, file: file, flags: []string{"--quiet=1s", "--provision-timeout=3m", "--delete-timeout=3m"}}
+	return &kit{kubeconfig: m.Kubeconfig, file: file, flags: []string{"--quiet=1s", "--provision-timeout=3m", "--delete-timeout=3m", filter}}
 }
 
 // names are those of all checks, in their order.
@@ -205,11 +208,18 @@ func definitions(t *testing.T, m *capi.Management, flag, name string) {
 			kept.WriteString("---" + document + "\n")
 		}
 	}
-	file := filepath.Join(t.TempDir(), "definitions.yaml")
-	if err := os.WriteFile(file, []byte(kept.String()), 0o600); err != nil {
+	apply(t, m, kept.String())
+}
+
+// apply is that of the server: Cluster API's definitions are too large for the
+// annotation of the other way.
+func apply(t *testing.T, m *capi.Management, manifests string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "manifests.yaml")
+	if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.Kubectl(t, "apply", "--server-side", "-f", file) // too large for the annotation of the other way
+	m.Kubectl(t, "apply", "--server-side", "--force-conflicts", "-f", file)
 }
 
 func documents(t *testing.T, text string) (all []string) {
