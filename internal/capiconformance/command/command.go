@@ -59,15 +59,15 @@ core's part, and core must not work there (--core play). Bootstrap data is an
 empty #cloud-config.
 
 The file holds YAML documents: an InfraCluster, an InfraMachine or its template,
-and if there are, an InfraMachinePool and templates; a second template of machines that differs
-from the first lets the kit look whether templates can change. Kinds are told by
-their ends (Cluster, Machine, MachinePool, and Template of them) or by the
-annotation capi-conformance.outrigger.dev/role with cluster, machine,
-machine-pool, cluster-template, machine-template, machine-pool-template,
-failing-machine or other. A failing machine
-is one that the cloud refuses, such as of a size that there is not. Other
-objects, such as a Secret with credentials, are made first in each namespace. In all strings ${NAMESPACE},
-${CLUSTER_NAME} and ${NAME} stand for what the kit chooses.
+and if there are, an InfraMachinePool and templates; a second template of
+machines that differs from the first lets the kit look whether templates can
+change. Kinds are told by their ends (Cluster, Machine, MachinePool, and Template
+of them) or by the annotation capi-conformance.outrigger.dev/role with cluster,
+machine, machine-pool, cluster-template, machine-template, machine-pool-template,
+failing-machine or other. A failing machine is one that the cloud refuses, such
+as of a size that there is not. Other objects, such as a Secret with credentials,
+are made first in each namespace. In all strings ${NAMESPACE}, ${CLUSTER_NAME}
+and ${NAME} stand for what the kit chooses.
 
 Each check has namespaces capi-conformance-... of its own. What could not be
 deleted is listed at the end: nobody else will remove it.
