@@ -107,9 +107,10 @@ func checkMoveSameMachine(r *run) {
 func checkMoveSource(r *run) {
 	p, name, _ := r.machine()
 	p.moveStrictly = true
-	p.take(name)
+	m := p.take(name)
 	p.while("after the move", func() string { return "" })
 	r.wantOutside(1, "after the objects of one machine were moved away")
+	p.bring(m) // without its objects nobody would remove the machine
 }
 
 func checkMoveThenDelete(r *run) {

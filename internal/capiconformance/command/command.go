@@ -12,7 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger/outrigger/internal/capiconformance"
 	"github.com/outrigger/outrigger/internal/checkreport"
@@ -33,6 +35,7 @@ type app struct {
 
 // Main runs capi-conformance and answers its exit code.
 func Main() int {
+	log.SetLogger(logr.Discard()) // what an API server warns of is no news for users
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal does not wait for the clean-up
