@@ -21,17 +21,22 @@ func TestWrongUsage(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	full := filepath.Join(dir, "full.yaml")
+	if err := os.WriteFile(full, []byte("{apiVersion: v1, kind: ACluster}\n---\n{apiVersion: v1, kind: AMachine}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
-		"":                             "--file",
-		"objects.yaml":                 "unexpected argument",
-		"--no-such-flag":               "--help",
-		"--file x --core maybe":        "play or running",
-		"--file x -o xml":              "text or json",
-		"--file x --run (":             "--run",
-		"--file x --run ^none$":        "matches no check",
-		"--file x --quiet 0s":          "--quiet",
-		"--file " + dir + "/none.yaml": "--file",
-		"--file " + empty:              "no infrastructure of a cluster",
+		"":                                       "--file",
+		"objects.yaml":                           "unexpected argument",
+		"--no-such-flag":                         "--help",
+		"--file x --core maybe":                  "play or running",
+		"--file x -o xml":                        "text or json",
+		"--file x --run (":                       "--run",
+		"--file x --run ^none$":                  "matches no check",
+		"--file x --quiet 0s":                    "--quiet",
+		"--file " + dir + "/none.yaml":           "--file",
+		"--file " + empty:                        "no infrastructure of a cluster",
+		"--release " + empty + " --file " + full: "--release",
 	} {
 		var out, stderr bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &stderr); code != checkreport.ExitUsage || !strings.Contains(stderr.String(), want) {

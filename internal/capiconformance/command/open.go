@@ -31,8 +31,8 @@ func (a *app) open(ctx context.Context) (s capiconformance.Subject, err error) {
 		return s, fmt.Errorf("--file %s: %w", a.file, err)
 	}
 	if a.release != "" {
-		if info, err := os.Stat(a.release); err != nil || !info.IsDir() {
-			return s, fmt.Errorf("--release: %s is no folder: %w", a.release, err)
+		if _, err := os.ReadDir(a.release); err != nil {
+			return s, fmt.Errorf("--release: %w", err)
 		}
 		s.Release = os.DirFS(a.release)
 	}
