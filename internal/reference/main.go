@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/adaptor/command"
 	capiconformance "github.com/outrigger/outrigger/internal/capiconformance/command"
+	ccmoperator "github.com/outrigger/outrigger/internal/ccmoperator/command"
 	"github.com/outrigger/outrigger/internal/cli"
 	"github.com/outrigger/outrigger/internal/kubectl"
 	"github.com/outrigger/outrigger/internal/providercheck"
@@ -68,6 +69,10 @@ func write(folder, chart string) error {
 		"capi-conformance.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# capi-conformance\n")
 			cli.WriteCommand(w, capiconformance.Command())
+		},
+		"ccm-operator.md": func(w io.Writer) {
+			fmt.Fprint(w, generated, "# ccm-operator\n")
+			cli.WriteCommand(w, ccmoperator.Command())
 		},
 		"provider-check.md": func(w io.Writer) {
 			fmt.Fprint(w, generated, "# provider-check\n")

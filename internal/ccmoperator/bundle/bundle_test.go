@@ -109,6 +109,7 @@ func TestR3BadFolders(t *testing.T) {
 		"platform with a space":  {"bundle.yaml", change("platform: My", "platform: My cloud"), `platform "My cloud"`},
 		"no provider":            {"bundle.yaml", change("provider: my", ""), `provider ""`},
 		"unknown flavor":         {"bundle.yaml", metadata + "flavors: [k3s]\n", `flavors: "k3s": want openshift or kubernetes`},
+		"unknown format":         {"bundle.yaml", metadata + "configFormat: none\n", `configFormat "none"`},
 		"no containers":          {"bundle.yaml", metadata[:strings.Index(metadata, "containers:")], "containers: missing"},
 		"no image key":           {"bundle.yaml", change("image: cloudNodeManagerMy", ""), "containers.cloud-node-manager.image: missing"},
 		"relative configuration": {"bundle.yaml", change("program: /bin/my-ccm", "cloudConfig: cloud.conf"), "containers.cloud-controller-manager.cloudConfig"},

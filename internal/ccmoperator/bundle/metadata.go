@@ -3,6 +3,7 @@
 package bundle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig"
 )
 
 // MetadataFile is the file that makes a folder a bundle.
@@ -39,9 +42,9 @@ type Metadata struct {
 	Provider string `json:"provider"`
 	// Flavors are the kinds of cluster that the bundle is for: both if empty.
 	Flavors []Flavor `json:"flavors,omitempty"`
-	// Transformer is what makes the cloud's configuration out of the
-	// administrator's; empty takes it as it is.
-	Transformer string `json:"transformer,omitempty"`
+	// ConfigFormat is the platform in whose way the cloud's configuration is
+	// written, and which is asked whether one is valid: see [Metadata.Format].
+	ConfigFormat string `json:"configFormat,omitempty"`
 	// Containers are those, by name, whose image comes from images.json.
 	Containers map[string]Container `json:"containers"`
 	// Secrets are those that containers read through the API. Those that are
@@ -105,6 +108,9 @@ func (m *Metadata) check() error {
 	if !providerName.MatchString(m.Provider) {
 		errs = append(errs, fmt.Errorf("provider %q: want the value of --cloud-provider: a-z, 0-9 and -", m.Provider))
 	}
+	if m.ConfigFormat != "" && !cloudconfig.Known(cloudconfig.Platform(m.ConfigFormat)) {
+		errs = append(errs, fmt.Errorf("configFormat %q: want the name of a built-in bundle, or none for a configuration that nobody looks at", m.ConfigFormat))
+	}
 	for _, f := range m.Flavors {
 		if !slices.Contains(Flavors, f) {
 			errs = append(errs, fmt.Errorf("flavors: %q: want openshift or kubernetes", f))
@@ -139,6 +145,12 @@ func (c Container) check(name string) error {
 func (m *Metadata) hasNodeManager() bool {
 	_, has := m.Containers[NodeManager]
 	return has
+}
+
+// Format is how the cloud's configuration is written. If that is not known to
+// package cloudconfig, any configuration is taken.
+func (m *Metadata) Format() cloudconfig.Platform {
+	return cloudconfig.Platform(cmp.Or(m.ConfigFormat, strings.ToLower(m.Platform)))
 }
 
 // For tells whether the bundle is for a kind of cluster.

@@ -122,7 +122,7 @@ func (r *plainInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudContr
 		}
 		out.Data[bundle.CloudConfigKey] = text
 	}
-	p := cloudconfig.Platform(strings.ToLower(b.Platform))
+	p := b.Format()
 	if !cloudconfig.Known(p) {
 		return out, nil
 	}
