@@ -58,7 +58,7 @@ The variable RELEASE_VERSION names the release whose feature gates count.`,
 	f.DurationVar(&o.TrustedCADegradedAfter, "trusted-ca-degraded-after", 2*time.Minute, "how long putting together the authorities may fail before the operator is degraded")
 	f.DurationVar(&o.TrustedCAStaleAfter, "trusted-ca-window", 150*time.Second, "after what time without one a failure of the authorities is a new one; 0: never")
 	f.DurationVar(&o.Resync, "resync", 10*time.Minute, "after what time all is looked at though nothing changed")
-	o.Leader.AddFlags(f, "cluster-cloud-config-sync-leader", "openshift-cloud-controller-manager-operator")
+	o.Leader.AddFlags(f, "cluster-cloud-config-sync-leader", operatorNamespace)
 	return c
 }
 

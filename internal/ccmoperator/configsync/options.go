@@ -17,8 +17,11 @@ import (
 // UnknownVersion is what a program is of that nobody told its release.
 const UnknownVersion = "unknown"
 
-// defaultNamespace is where cloud controller managers run.
-const defaultNamespace = "openshift-cloud-controller-manager"
+// Where cloud controller managers and their operator run.
+const (
+	defaultNamespace  = "openshift-cloud-controller-manager"
+	operatorNamespace = "openshift-cloud-controller-manager-operator"
+)
 
 // Where systems keep the bundle of authorities: those of Red Hat's family and
 // of Debian's.

@@ -214,7 +214,7 @@ func f4(t *testing.T, w *world) {
 func leaders(t *testing.T, w *world) {
 	w.apply(t, proxy(""))
 	elect := func(o *Options) {
-		o.Leader = leader.Options{Elect: true, Lock: "leases", Name: "test", Namespace: namespace, Lease: time.Minute, Renew: 50 * time.Second, Retry: time.Second}
+		o.Leader = leader.Options{Elect: true, Lock: "leases", Name: "test", Namespace: operatorNamespace, Lease: time.Minute, Renew: 50 * time.Second, Retry: time.Second}
 	}
 	first := w.start(t, elect)
 	w.wantCAWorks(t, nothingLeft)

@@ -47,8 +47,10 @@ const (
 type world struct {
 	*stand.ControlPlane
 	client client.Client
-	system string
-	cas    map[string]string
+	// program is who config-sync is.
+	program *stand.User
+	system  string
+	cas     map[string]string
 }
 
 func newWorld(t *testing.T) *world {
@@ -61,15 +63,27 @@ func newWorld(t *testing.T) *world {
 	if w.client, err = client.New(w.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []string{namespace, userNamespace, managedNamespace} {
+	for _, n := range []string{namespace, userNamespace, managedNamespace, operatorNamespace} {
 		w.Kubectl(t, "create", "namespace", n)
 	}
+	w.program = w.rights(t)
 	w.cas = map[string]string{}
 	for _, name := range []string{"system", "a", "b"} {
 		w.cas[name] = authority(t, name)
 	}
 	w.system = filepath.Join(t.TempDir(), "system.pem")
 	return w
+}
+
+// rights answers a user with the rights that come with config-sync, and no
+// others.
+func (w *world) rights(t *testing.T) *stand.User {
+	rules, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "ccm-operator", "config-sync", "rbac.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Apply(t, strings.ReplaceAll(string(rules), "namespace: "+defaultNamespace+"\n", "namespace: "+namespace+"\n"))
+	return w.ServiceAccount(t, operatorNamespace, "ccm-operator-config-sync")
 }
 
 func authority(t *testing.T, name string) string {
@@ -217,8 +231,7 @@ func (w *world) start(t *testing.T, change ...func(*Options)) *program {
 		f(&o)
 	}
 	p := &program{}
-	api := w.RESTConfig()
-	api.QPS = -1
+	api := w.program.RESTConfig()
 	api.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next, p} })
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
