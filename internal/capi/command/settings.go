@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"github.com/outrigger/outrigger/internal/capi/docker"
+	"github.com/outrigger/outrigger/internal/logflags"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -48,8 +48,7 @@ type settings struct {
 	collect, grace time.Duration
 	docker         docker.Config
 
-	level   slog.Level
-	format  string
+	log     logflags.Log
 	version bool
 }
 
@@ -63,7 +62,7 @@ var gates = []string{
 
 func newSettings(getenv func(string) string) *settings {
 	s := &settings{
-		flags: flag.NewFlagSet("capi-manager", flag.ContinueOnError), format: "json",
+		flags: flag.NewFlagSet("capi-manager", flag.ContinueOnError),
 		gates: map[string]bool{"MachinePool": true}, concurrency: map[string]*int{}, domains: map[string]string{},
 		leaderNamespace: getenv("POD_NAMESPACE"),
 	}
@@ -116,22 +115,11 @@ func (s *settings) backendFlags(getenv func(string) string) {
 	s.docker.AddFlags(f, getenv)
 }
 
-// logFlags has those of controller-runtime too, which manifests have.
+// logFlags has those of all managers of Cluster API.
 func (s *settings) logFlags() {
-	f := s.flags
-	for _, name := range []string{"log-level", "zap-log-level", "v"} {
-		f.Func(name, "least `level` that is logged: debug, info, warn or error, or a verbosity (default info)", s.setLevel)
-	}
-	for _, name := range []string{"log-format", "logging-format", "zap-encoder"} {
-		f.Func(name, "`form` of log lines: json or text (default json)", s.setFormat)
-	}
-	f.BoolFunc("zap-devel", "same as --log-level debug --log-format text", func(text string) error {
-		on, err := strconv.ParseBool(text)
-		if on {
-			s.level, s.format = slog.LevelDebug, "text"
-		}
-		return err
-	})
+	s.log.Add(s.flags)
+	s.log.AddLevel(s.flags, "v")
+	s.log.AddFormat(s.flags, "logging-format")
 }
 
 func (s *settings) setGates(text string) error {
@@ -161,29 +149,6 @@ func (s *settings) setDomain(text string) error {
 		return fmt.Errorf("failure domain %q is given twice", name)
 	}
 	s.domains[name] = file
-	return nil
-}
-
-func (s *settings) setLevel(text string) error {
-	if verbosity, err := strconv.Atoi(text); err == nil && verbosity >= 0 {
-		s.level = slog.Level(-verbosity)
-		return nil
-	}
-	if s.level.UnmarshalText([]byte(text)) != nil {
-		return errors.New("want debug, info, warn, error or a verbosity such as 2")
-	}
-	return nil
-}
-
-func (s *settings) setFormat(text string) error {
-	switch text {
-	case "json":
-		s.format = "json"
-	case "text", "console":
-		s.format = "text"
-	default:
-		return errors.New("want json or text")
-	}
 	return nil
 }
 
@@ -233,14 +198,6 @@ func (s *settings) check() error {
 		return usageError{errors.Join(errs...)}
 	}
 	return nil
-}
-
-func (s *settings) logger(w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: s.level}
-	if s.format == "text" {
-		return slog.New(slog.NewTextHandler(w, o))
-	}
-	return slog.New(slog.NewJSONHandler(w, o))
 }
 
 // Flags answers the program's flags.

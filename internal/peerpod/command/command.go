@@ -83,7 +83,7 @@ func (c *Command) run(s *settings) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	go func() { <-ctx.Done(); stop() }() // a second signal ends the process at once
-	logger := s.logger(c.Stderr)
+	logger := s.log.Logger(c.Stderr)
 	slog.SetDefault(logger)
 	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
 	klog.SetSlogLogger(logger)

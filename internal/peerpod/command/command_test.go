@@ -62,7 +62,7 @@ func TestFlagsOfEarlierVersions(t *testing.T) {
 	if err := s.parse(args, func(string) string { return "ns" }); err != nil {
 		t.Fatal(err)
 	}
-	if s.level.String() != "ERROR" || s.format != "json" || !s.leaderElect || s.metricsAddress != "127.0.0.1:8080" {
+	if s.log.Level.String() != "ERROR" || s.log.Text || !s.leaderElect || s.metricsAddress != "127.0.0.1:8080" {
 		t.Errorf("%+v", s)
 	}
 }

@@ -7,12 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
-	"strconv"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
+	"github.com/outrigger/outrigger/internal/logflags"
 	"github.com/outrigger/outrigger/internal/peerpod/controller"
 )
 
@@ -24,8 +23,7 @@ type settings struct {
 	leaderElect    bool
 	namespace      string
 	cluster        string
-	level          slog.Level
-	format         string
+	log            logflags.Log
 	version        bool
 
 	workers              int
@@ -34,7 +32,7 @@ type settings struct {
 }
 
 func newSettings() *settings {
-	s := &settings{flags: flag.NewFlagSet("peerpod-ctrl", flag.ContinueOnError), format: "json"}
+	s := &settings{flags: flag.NewFlagSet("peerpod-ctrl", flag.ContinueOnError)}
 	f := s.flags
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
@@ -47,50 +45,12 @@ func newSettings() *settings {
 	f.DurationVar(&s.grace, "sweep-grace", 5*time.Minute, "how old an instance without a PeerPod must be, and for how long it must have been seen so, before it is deleted")
 	f.DurationVar(&s.adopt, "adopt-after", 2*time.Minute, "how old a PeerPod without an instance must be before the one found in the cloud is noted")
 	f.DurationVar(&s.settle, "settle-after", time.Minute, "how long a deleted PeerPod without an instance is kept, for one still in the making")
-	f.Func("log-level", "least level that is logged: debug, info, warn or error (default info)", s.setLevel)
-	f.Func("log-format", "form of log lines: json or text (default json)", s.setFormat)
+	s.log.Add(f)
 	f.BoolVar(&s.version, "version", false, "print the version")
-	s.zapFlags()
-	return s
-}
-
-// zapFlags are those of earlier versions, whose manifests may still have them.
-func (s *settings) zapFlags() {
-	f := s.flags
-	f.Func("zap-log-level", "same as -log-level; a number is a verbosity", s.setLevel)
-	f.Func("zap-encoder", "json, or console for -log-format text", s.setFormat)
-	f.BoolFunc("zap-devel", "same as -log-level debug -log-format text", func(text string) error {
-		if on, err := strconv.ParseBool(text); err != nil || !on {
-			return err
-		}
-		s.level, s.format = slog.LevelDebug, "text"
-		return nil
-	})
+	// Those of earlier versions, which manifests may still have.
 	f.String("zap-stacktrace-level", "", "accepted, without effect")
 	f.String("zap-time-encoding", "", "accepted, without effect")
-}
-
-func (s *settings) setLevel(text string) error {
-	if verbosity, err := strconv.Atoi(text); err == nil && verbosity > 0 {
-		s.level = slog.Level(-verbosity)
-		return nil
-	}
-	if s.level.UnmarshalText([]byte(text)) != nil {
-		return errors.New("want debug, info, warn or error")
-	}
-	return nil
-}
-
-func (s *settings) setFormat(text string) error {
-	switch text {
-	case "json":
-		s.format = "json"
-	case "text", "console":
-		s.format = "text"
-	default:
-		return errors.New("want json or text")
-	}
-	return nil
+	return s
 }
 
 func (s *settings) parse(args []string, getenv func(string) string) error {
@@ -131,14 +91,6 @@ func (s *settings) check() error {
 func (s *settings) apply(o *controller.Options) {
 	o.Namespace, o.Workers = s.namespace, s.workers
 	o.Period, o.Grace, o.Adopt, o.Settle = s.period, s.grace, s.adopt, s.settle
-}
-
-func (s *settings) logger(w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: s.level}
-	if s.format == "text" {
-		return slog.New(slog.NewTextHandler(w, o))
-	}
-	return slog.New(slog.NewJSONHandler(w, o))
 }
 
 // Flags answers the program's flags.
