@@ -88,7 +88,7 @@ func (o *Options) complete() {
 type Cloud struct {
 	options Options
 	fleet   *fleet
-	events  record.EventRecorder
+	events  record.EventRecorder // nil: Events go nowhere
 	nodes   corelisters.NodeLister
 
 	mu     sync.Mutex
@@ -109,7 +109,7 @@ func New(o Options) (*Cloud, error) {
 	if err := checkLabels(o); err != nil {
 		return nil, err
 	}
-	c := &Cloud{options: o, events: &record.FakeRecorder{}, absent: map[string]absence{}, told: map[string]telling{}}
+	c := &Cloud{options: o, absent: map[string]absence{}, told: map[string]telling{}}
 	var err error
 	if c.fleet, err = newFleet(&c.options); err != nil {
 		return nil, err
@@ -127,9 +127,6 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 
 // Initialize has nothing to do: what there is was there before.
 func (c *Cloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
-
-// LoadBalancer answers false: the controller of Services does not start.
-func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return nil, false }
 
 // Instances answers false: InstancesV2 replaces it.
 func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }

@@ -50,7 +50,7 @@ func (c *Cloud) tell(node *v1.Node, kind, reason, text string) {
 		c.told[key] = telling{reason, now}
 	}
 	c.mu.Unlock()
-	if again {
+	if again && c.events != nil {
 		c.events.Event(eventTarget(node), kind, reason, text)
 	}
 }

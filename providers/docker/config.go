@@ -31,6 +31,8 @@ type Config struct {
 	Image   string `flag:"docker-podvm-image" env:"DOCKER_PODVM_IMAGE" default:"outrigger/podvm:latest" usage:"container image of the pod VM; the engine must have it"`
 	Network string `flag:"docker-network-name" env:"DOCKER_NETWORK_NAME" default:"bridge" usage:"network of the containers"`
 
+	BalancerImage string `flag:"docker-loadbalancer-image" env:"DOCKER_LOADBALANCER_IMAGE" default:"outrigger/cluster-loadbalancer:latest" usage:"container image of load balancers, which a cloud controller manager makes; the engine must have it"`
+
 	CPUs   int64 `flag:"docker-cpus" env:"DOCKER_CPUS" default:"0" min:"0" max:"512" usage:"CPUs of a pod that asks for none; 0 is no limit"`
 	Memory int64 `flag:"docker-memory" env:"DOCKER_MEMORY" default:"0" unit:"MiB" min:"0" usage:"memory of a pod that asks for none; 0 is no limit"`
 }

@@ -174,8 +174,8 @@ func (m *manager) controllers(ctx context.Context) error {
 // something to do.
 func (m *manager) constructors() map[string]app.ControllerInitFuncConstructor {
 	all := map[string]app.ControllerInitFuncConstructor{}
+	_, balances := m.cloud.LoadBalancer()
 	for controller, constructor := range app.DefaultInitFuncConstructors {
-		_, balances := m.cloud.LoadBalancer()
 		switch {
 		case !genericmanager.IsControllerEnabled(controller, app.ControllersDisabledByDefault, m.config.ComponentConfig.Generic.Controllers):
 			m.log.Info("not asked for", "controller", controller)

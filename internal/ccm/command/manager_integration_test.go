@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +49,8 @@ type simulated struct {
 	*fake.Cloud
 	now   atomic.Pointer[weather]
 	reads atomic.Int64
+
+	balancers sync.Map // of provider.LoadBalancerSpec by key
 }
 
 func (s *simulated) read(ctx context.Context, err func(*weather) error) (*weather, error) {
@@ -79,6 +82,24 @@ func (s *simulated) ListInstances(ctx context.Context, match map[string]string) 
 	return s.Cloud.ListInstances(ctx, match)
 }
 
+// balancers are made at once.
+func (s *simulated) EnsureLoadBalancer(_ context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
+	s.balancers.Store(spec.Key, spec)
+	return s.GetLoadBalancer(context.Background(), spec.Key)
+}
+
+func (s *simulated) GetLoadBalancer(_ context.Context, key string) (*provider.LoadBalancer, error) {
+	if _, ok := s.balancers.Load(key); !ok {
+		return nil, provider.ErrNotFound
+	}
+	return &provider.LoadBalancer{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.80")}}, nil
+}
+
+func (s *simulated) DeleteLoadBalancer(_ context.Context, key string) error {
+	s.balancers.Delete(key)
+	return nil
+}
+
 // ParseCmd, LoadEnv and NewProvider make it a manager of itself.
 func (s *simulated) ParseCmd(*flag.FlagSet)                  {}
 func (s *simulated) LoadEnv()                                {}
@@ -102,7 +123,7 @@ func newLab(t *testing.T, o fake.Options) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api.Kubectl(t, "apply", "-f", filepath.Join(stand.Root(), "deploy", "ccm", "rbac.yaml"))
+	api.Kubectl(t, "apply", "-k", filepath.Join(stand.Root(), "deploy", "ccm"))
 	user := api.ServiceAccount(t, "kube-system", "cloud-controller-manager")
 	l := &lab{T: t, api: api, user: user, client: kubernetes.NewForConfigOrDie(api.RESTConfig()), cloud: &simulated{Cloud: memory}}
 	l.weather(weather{})
@@ -247,6 +268,7 @@ func TestManager(t *testing.T) {
 		{"N1 a Node is initialized", initializes}, {"a failure is told", tellsFailures}, {"N4 a stopped instance taints its Node", taintsStopped},
 		{"N2 an outage deletes nothing", survivesOutages}, {"N3 an instance that is gone takes its Node along when that is not Ready", deletesGone},
 		{"Nodes of other clouds stay", leavesForeign},
+		{"a Service gets its load balancer", balances},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(l.of(t)) })
 	}
@@ -382,6 +404,43 @@ func leavesForeign(l *lab) {
 	if !l.tainted("foreign", taint) {
 		l.Error("the Node of another cloud was initialized or deleted")
 	}
+}
+
+func balances(l *lab) {
+	services := l.client.CoreV1().Services("default")
+	_, err := services.Create(l.Context(), &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "front"},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		l.Fatal(err)
+	}
+	made := func() (spec provider.LoadBalancerSpec, ok bool) {
+		l.cloud.balancers.Range(func(_, value any) bool { spec, ok = value.(provider.LoadBalancerSpec); return !ok })
+		return spec, ok
+	}
+	l.until("the Service has an address", func() bool {
+		s, err := services.Get(l.Context(), "front", metav1.GetOptions{})
+		if err != nil {
+			l.Fatal(err)
+		}
+		return len(s.Status.LoadBalancer.Ingress) == 1 && s.Status.LoadBalancer.Ingress[0].IP == "192.0.2.80"
+	})
+	spec, _ := made()
+	if len(spec.Ports) != 1 || spec.Ports[0].Port != 80 || spec.Ports[0].Target == 0 {
+		l.Errorf("ports %+v", spec.Ports)
+	}
+	if !slices.ContainsFunc(spec.Backends, func(b provider.LoadBalancerBackend) bool { return b.Name == "witness" && b.Addr.IsValid() }) {
+		l.Errorf("backends %+v; want the Node witness among them", spec.Backends)
+	}
+	if err := services.Delete(l.Context(), "front", metav1.DeleteOptions{}); err != nil {
+		l.Fatal(err)
+	}
+	l.until("the load balancer is removed", func() bool { _, there := made(); return !there })
+	l.until("the Service is gone", func() bool {
+		_, err := services.Get(l.Context(), "front", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
 }
 
 func serves(l *lab, port string) {

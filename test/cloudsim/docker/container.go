@@ -105,7 +105,7 @@ func (n *newContainer) problem(name string) (status int, message string) {
 }
 
 // capabilities are those of capabilities(7) that are asked for here.
-var capabilities = []string{"ALL", "SYS_ADMIN", "NET_ADMIN", "NET_RAW", "SYS_PTRACE", "DAC_READ_SEARCH", "SYS_CHROOT", "MKNOD", "SYS_RESOURCE"}
+var capabilities = []string{"ALL", "SYS_ADMIN", "NET_ADMIN", "NET_RAW", "SYS_PTRACE", "DAC_READ_SEARCH", "SYS_CHROOT", "MKNOD", "SYS_RESOURCE", "NET_BIND_SERVICE"}
 
 func (k *call) create() {
 	e := k.engine

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// tagService is on a load balancer, and names its Service.
+const tagService = "outrigger-service"
+
+// balancers implements [cloudprovider.LoadBalancer].
+type balancers struct {
+	fleet *fleet
+	power provider.LoadBalancerController
+}
+
+// LoadBalancer answers false where the provider has none: then the controller of
+// Services does not start.
+func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
+	power, ok := provider.As[provider.LoadBalancerController](c.options.Provider)
+	if !ok {
+		return nil, false
+	}
+	return &balancers{c.fleet, power}, true
+}
+
+// GetLoadBalancerName answers the key: a UID is nobody else's in any cluster.
+func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
+	return cloudprovider.DefaultLoadBalancerName(service)
+}
+
+// GetLoadBalancer answers the one of a Service, if there is one.
+func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
+	var there *provider.LoadBalancer
+	err = b.fleet.call(ctx, "get-load-balancer", func(ctx context.Context) (err error) {
+		there, err = b.power.GetLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+		return err
+	})
+	if errors.Is(err, provider.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return statusOf(there), true, nil
+}
+
+// EnsureLoadBalancer makes it, or makes it as it is to be.
+func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	spec, err := specOf(service, nodes)
+	if err != nil {
+		return nil, err
+	}
+	spec.Key = b.GetLoadBalancerName(ctx, cluster, service)
+	for tag, value := range b.fleet.options.Tags {
+		spec.Tags[tag] = value
+	}
+	var made *provider.LoadBalancer
+	err = b.fleet.call(ctx, "ensure-load-balancer", func(ctx context.Context) (err error) {
+		made, err = b.power.EnsureLoadBalancer(ctx, spec)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return statusOf(made), nil
+}
+
+// UpdateLoadBalancer tells it what Nodes there are.
+func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+	_, err := b.EnsureLoadBalancer(ctx, cluster, service, nodes)
+	return err
+}
+
+// EnsureLoadBalancerDeleted removes it.
+func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	return b.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error {
+		return b.power.DeleteLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+	})
+}
+
+// specOf refuses what could not be kept. A promise about who may connect is
+// never dropped silently.
+func specOf(service *v1.Service, nodes []*v1.Node) (provider.LoadBalancerSpec, error) {
+	spec := provider.LoadBalancerSpec{Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}}
+	switch {
+	case len(service.Spec.LoadBalancerSourceRanges) > 0:
+		return spec, fmt.Errorf("%w: spec.loadBalancerSourceRanges %v: this provider's load balancers cannot keep anybody out", provider.ErrInvalidArgument, service.Spec.LoadBalancerSourceRanges)
+	case service.Spec.LoadBalancerIP != "":
+		return spec, fmt.Errorf("%w: spec.loadBalancerIP %s: this provider chooses addresses itself", provider.ErrInvalidArgument, service.Spec.LoadBalancerIP)
+	}
+	for _, port := range service.Spec.Ports {
+		switch {
+		case port.Protocol != v1.ProtocolTCP && port.Protocol != "":
+			return spec, fmt.Errorf("%w: port %d is %s: this provider's load balancers have TCP only", provider.ErrInvalidArgument, port.Port, port.Protocol)
+		case port.NodePort == 0:
+			return spec, fmt.Errorf("%w: port %d has no node port: leave spec.allocateLoadBalancerNodePorts true", provider.ErrInvalidArgument, port.Port)
+		}
+		spec.Ports = append(spec.Ports, provider.LoadBalancerPort{Port: uint16(port.Port), Target: uint16(port.NodePort)})
+	}
+	for _, node := range nodes {
+		if addr, ok := backendAddress(node); ok {
+			spec.Backends = append(spec.Backends, provider.LoadBalancerBackend{Name: node.Name, Addr: addr})
+		}
+	}
+	slices.SortFunc(spec.Backends, func(a, b provider.LoadBalancerBackend) int { return strings.Compare(a.Name, b.Name) })
+	return spec, nil
+}
+
+// backendAddress is the first internal address of a Node, else its first.
+func backendAddress(node *v1.Node) (found netip.Addr, ok bool) {
+	for _, a := range node.Status.Addresses {
+		addr, err := netip.ParseAddr(a.Address)
+		if err != nil {
+			continue
+		}
+		if a.Type == v1.NodeInternalIP {
+			return addr, true
+		}
+		if !ok {
+			found, ok = addr, true
+		}
+	}
+	return found, ok
+}
+
+func statusOf(b *provider.LoadBalancer) *v1.LoadBalancerStatus {
+	status := &v1.LoadBalancerStatus{}
+	for _, addr := range b.Addrs {
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: addr.String()})
+	}
+	return status
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// balancing is a sky with load balancers.
+type balancing struct {
+	*sky
+	made map[string]provider.LoadBalancerSpec
+	err  error
+}
+
+func (b *balancing) EnsureLoadBalancer(_ context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
+	if b.err != nil {
+		return nil, b.err
+	}
+	b.made[spec.Key] = spec
+	return b.GetLoadBalancer(context.Background(), spec.Key)
+}
+
+func (b *balancing) GetLoadBalancer(_ context.Context, key string) (*provider.LoadBalancer, error) {
+	if _, ok := b.made[key]; !ok {
+		return nil, fmt.Errorf("%w: %s", provider.ErrNotFound, key)
+	}
+	return &provider.LoadBalancer{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, b.err
+}
+
+func (b *balancing) DeleteLoadBalancer(_ context.Context, key string) error {
+	delete(b.made, key)
+	return b.err
+}
+
+func service() *v1.Service {
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "front", UID: "0d3f-11"},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80, NodePort: 30080, Protocol: v1.ProtocolTCP}, {Port: 443, NodePort: 30443}}},
+	}
+}
+
+func nodeAt(name string, addresses ...v1.NodeAddress) *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Addresses: addresses}}
+}
+
+func TestLoadBalancers(t *testing.T) {
+	s := &balancing{sky: &sky{}, made: map[string]provider.LoadBalancerSpec{}}
+	c, err := New(Options{Name: "sky", Provider: s, Tags: map[string]string{provider.TagCluster: "c1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, ok := c.LoadBalancer()
+	if !ok {
+		t.Fatal("the power is not seen")
+	}
+	ctx := t.Context()
+	if _, exists, err := b.GetLoadBalancer(ctx, "k", service()); exists || err != nil {
+		t.Errorf("before it is made: %v, %v", exists, err)
+	}
+	nodes := []*v1.Node{
+		nodeAt("b", v1.NodeAddress{Type: v1.NodeHostName, Address: "b"}, v1.NodeAddress{Type: v1.NodeExternalIP, Address: "203.0.113.2"}),
+		nodeAt("a", v1.NodeAddress{Type: v1.NodeExternalIP, Address: "203.0.113.1"}, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "10.0.0.1"}),
+		nodeAt("without"),
+	}
+	status, err := b.EnsureLoadBalancer(ctx, "k", service(), nodes)
+	if err != nil || len(status.Ingress) != 1 || status.Ingress[0].IP != "192.0.2.1" {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	want := provider.LoadBalancerSpec{
+		Key: "a0d3f11", Ports: []provider.LoadBalancerPort{{Port: 80, Target: 30080}, {Port: 443, Target: 30443}},
+		Backends: []provider.LoadBalancerBackend{{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "b", Addr: netip.MustParseAddr("203.0.113.2")}},
+		Tags:     map[string]string{provider.TagCluster: "c1", tagService: "web.front"},
+	}
+	if diff := cmp.Diff(want, s.made["a0d3f11"], cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	if err := b.UpdateLoadBalancer(ctx, "k", service(), nodes[:1]); err != nil || len(s.made["a0d3f11"].Backends) != 1 {
+		t.Errorf("%v, %+v", err, s.made)
+	}
+	if err := b.EnsureLoadBalancerDeleted(ctx, "k", service()); err != nil || len(s.made) > 0 {
+		t.Errorf("%v, %+v", err, s.made)
+	}
+	s.err = provider.ErrUnavailable
+	if _, err := b.EnsureLoadBalancer(ctx, "k", service(), nodes); !errors.Is(err, provider.ErrUnavailable) {
+		t.Errorf("while the cloud is away: %v", err)
+	}
+}
+
+func TestWhatALoadBalancerCannotKeepIsRefused(t *testing.T) {
+	for want, change := range map[string]func(*v1.ServiceSpec){
+		"loadBalancerSourceRanges": func(s *v1.ServiceSpec) { s.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
+		"loadBalancerIP":           func(s *v1.ServiceSpec) { s.LoadBalancerIP = "192.0.2.7" },
+		"UDP":                      func(s *v1.ServiceSpec) { s.Ports[1].Protocol = v1.ProtocolUDP },
+		"node port":                func(s *v1.ServiceSpec) { s.Ports[0].NodePort = 0 },
+	} {
+		changed := service()
+		change(&changed.Spec)
+		if _, err := specOf(changed, nil); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestServicesAreLeftAloneWithoutThePower(t *testing.T) {
+	if _, ok := newStand(t, Options{}).LoadBalancer(); ok {
+		t.Error("a provider without load balancers has some")
+	}
+}

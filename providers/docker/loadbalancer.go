@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/internal/capi/docker/loadbalancer"
+	"github.com/outrigger/outrigger/provider"
+)
+
+var _ provider.LoadBalancerController = (*Provider)(nil)
+
+// Labels of load balancers. They are no instances, so they lack labelOurs.
+const (
+	labelBalancer = "outrigger.loadbalancer"
+	// labelPorts tells what the container was made for: other ports or another
+	// image need another container.
+	labelPorts = "outrigger.loadbalancer/for"
+)
+
+// balancerFolder has a file for each port.
+const balancerFolder = "/etc/cluster-loadbalancer"
+
+var balancerKey = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+
+func balancerName(key string) string { return "outrigger-lb-" + key }
+
+// EnsureLoadBalancer implements provider.LoadBalancerController: a container of
+// the program cluster-loadbalancer on the network of the instances.
+func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
+	if err := checkBalancer(spec); err != nil {
+		return nil, fmt.Errorf("load balancer: %w", err)
+	}
+	unlock, err := p.locks.Take(ctx, balancerName(spec.Key))
+	if err != nil {
+		return nil, fmt.Errorf("load balancer: %w: %w", provider.ErrUnavailable, err)
+	}
+	defer unlock()
+	if err := p.meet(ctx); err != nil {
+		return nil, fmt.Errorf("load balancer: %w", err)
+	}
+	var made *provider.LoadBalancer
+	err = p.wait.Until(ctx, func() (_ bool, err error) {
+		made, err = p.ensureBalancer(ctx, spec)
+		if errdefs.IsConflict(err) { // another process makes or removes it
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load balancer %s: %w", balancerName(spec.Key), classify(err))
+	}
+	return made, nil
+}
+
+func checkBalancer(spec provider.LoadBalancerSpec) error {
+	switch {
+	case !balancerKey.MatchString(spec.Key):
+		return fmt.Errorf("%w: the key %q is not 1 to 63 of a-z, 0-9 and -", provider.ErrInvalidArgument, spec.Key)
+	case len(spec.Ports) == 0:
+		return fmt.Errorf("%w: it has no port", provider.ErrInvalidArgument)
+	}
+	for _, port := range spec.Ports {
+		if port.Port == 0 || port.Target == 0 {
+			return fmt.Errorf("%w: port %d to %d: 0 is none", provider.ErrInvalidArgument, port.Port, port.Target)
+		}
+	}
+	return nil
+}
+
+func (p *Provider) ensureBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
+	found, err := p.balancer(ctx, spec.Key)
+	if err != nil {
+		return nil, err
+	}
+	if found != nil && (found.Config.Labels[labelPorts] != p.balancerFor(spec) || stateOf(found.State.Status) == provider.StateDeleting) {
+		if err := p.remove(ctx, found.ID); err != nil {
+			return nil, err
+		}
+		found = nil
+	}
+	id := ""
+	if found != nil {
+		id = found.ID
+	} else if id, err = p.makeBalancer(ctx, spec); err != nil {
+		return nil, err
+	}
+	if err := p.balance(ctx, id, spec); err != nil {
+		return nil, err
+	}
+	if found == nil || !found.State.Running {
+		if _, err := p.engine.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	return p.awaitBalancer(ctx, spec.Key)
+}
+
+// balancer answers the container of a key, nil if there is none.
+func (p *Provider) balancer(ctx context.Context, key string) (*container.InspectResponse, error) {
+	found, err := p.inspect(ctx, balancerName(key))
+	if err == nil && found != nil && found.Config.Labels[labelBalancer] == "" {
+		return nil, fmt.Errorf("%w: container %s is somebody else's", provider.ErrAlreadyExists, balancerName(key))
+	}
+	return found, err
+}
+
+// balancerFor tells containers apart that cannot take each other's place.
+func (p *Provider) balancerFor(spec provider.LoadBalancerSpec) string {
+	sum := sha256.Sum256([]byte(fmt.Sprint(p.cfg.BalancerImage, p.cfg.Network, balancerPorts(spec))))
+	return hex.EncodeToString(sum[:8])
+}
+
+func balancerPorts(spec provider.LoadBalancerSpec) []int {
+	var ports []int
+	for _, port := range spec.Ports {
+		ports = append(ports, int(port.Port))
+	}
+	slices.Sort(ports)
+	return ports
+}
+
+func balancerFile(port int) string { return path.Join(balancerFolder, strconv.Itoa(port)+".cfg") }
+
+// makeBalancer makes the container, which needs no capability but that for ports
+// below 1024, and comes back with the engine.
+func (p *Provider) makeBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (string, error) {
+	labels := map[string]string{labelBalancer: "1", labelPorts: p.balancerFor(spec)}
+	for tag, value := range spec.Tags {
+		labels[tagPrefix+tag] = value
+	}
+	var files []string
+	for _, port := range balancerPorts(spec) {
+		files = append(files, balancerFile(port))
+	}
+	made, err := p.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:   balancerName(spec.Key),
+		Config: &container.Config{Image: p.cfg.BalancerImage, Cmd: files, Labels: labels, StopSignal: "SIGTERM"},
+		HostConfig: &container.HostConfig{
+			NetworkMode: container.NetworkMode(p.cfg.Network), RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyAlways},
+			CapDrop: []string{"ALL"}, CapAdd: []string{"NET_BIND_SERVICE"}, SecurityOpt: []string{"no-new-privileges"},
+			LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "4m", "max-file": "1"}},
+		},
+		NetworkingConfig: &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{p.cfg.Network: {}}},
+	})
+	if errdefs.IsNotFound(err) {
+		return "", fmt.Errorf("%w: %w: the engine must have image %q (DOCKER_LOADBALANCER_IMAGE): bring it in with docker load or docker pull", provider.ErrNotFound, err, p.cfg.BalancerImage)
+	}
+	return made.ID, err
+}
+
+// balance writes the files, which the program follows.
+func (p *Provider) balance(ctx context.Context, id string, spec provider.LoadBalancerSpec) error {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(balancerFolder, "/") + "/", Mode: 0o755})
+	for _, port := range spec.Ports {
+		c := loadbalancer.Config{Port: int(port.Port)}
+		for _, b := range spec.Backends {
+			c.Backends = append(c.Backends, loadbalancer.Backend{Name: b.Name, Host: b.Addr.String(), Port: int(port.Target)})
+		}
+		text := c.HAProxy()
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(balancerFile(c.Port), "/"), Mode: 0o644, Size: int64(len(text))})
+		}
+		if err == nil {
+			_, err = w.Write([]byte(text))
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("pack the configuration: %w", err)
+	}
+	_, err = p.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
+	return err
+}
+
+// awaitBalancer waits for the address.
+func (p *Provider) awaitBalancer(ctx context.Context, key string) (answer *provider.LoadBalancer, err error) {
+	err = p.wait.Until(ctx, func() (bool, error) {
+		found, err := p.balancer(ctx, key)
+		switch {
+		case err != nil:
+			return true, err
+		case found == nil:
+			return true, fmt.Errorf("%w: it was removed while it was being made", provider.ErrUnavailable)
+		case found.State.Restarting || found.State.Status == container.StateExited:
+			return true, fmt.Errorf("%w: it ends with code %d; docker logs %s says more", provider.ErrUnavailable, found.State.ExitCode, balancerName(key))
+		}
+		answer = p.balancerAnswer(found)
+		return len(answer.Addrs) > 0, nil
+	})
+	return answer, err
+}
+
+func (p *Provider) balancerAnswer(c *container.InspectResponse) *provider.LoadBalancer {
+	b := &provider.LoadBalancer{}
+	if c.NetworkSettings != nil {
+		if at := c.NetworkSettings.Networks[p.cfg.Network]; at != nil {
+			b.Addrs = addresses(at.IPAddress, at.GlobalIPv6Address)
+		}
+	}
+	return b
+}
+
+// GetLoadBalancer implements provider.LoadBalancerController.
+func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
+	if err := p.meet(ctx); err != nil {
+		return nil, fmt.Errorf("get load balancer: %w", err)
+	}
+	found, err := p.balancer(ctx, key)
+	if err == nil && found == nil {
+		err = fmt.Errorf("%w: there is no container %s", provider.ErrNotFound, balancerName(key))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get load balancer: %w", classify(err))
+	}
+	return p.balancerAnswer(found), nil
+}
+
+// DeleteLoadBalancer implements provider.LoadBalancerController.
+func (p *Provider) DeleteLoadBalancer(ctx context.Context, key string) error {
+	if err := p.meet(ctx); err != nil {
+		return fmt.Errorf("delete load balancer: %w", err)
+	}
+	found, err := p.balancer(ctx, key)
+	if err == nil && found != nil {
+		err = p.remove(ctx, found.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("delete load balancer %s: %w", balancerName(key), classify(err))
+	}
+	return nil
+}
