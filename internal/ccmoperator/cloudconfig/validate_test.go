@@ -115,7 +115,8 @@ func TestErrorsShowNoSecret(t *testing.T) {
 		for _, text := range []string{
 			secret, "[Global]\npassword = \"" + secret, "[Global]\npassword \\" + secret, "[Global]\npassword = \\" + secret,
 			`{"aadClientSecret":"` + secret, `{"aadClientSecret":` + secret + `}`, `"` + secret + `"`,
-			"global:\n  password: " + secret + "\n\tx: y", "global:\n  password: {" + secret, "global: " + secret, "PASSWORD " + secret, "A=1\nA=" + secret,
+			"global:\n  password: " + secret + "\n\tx: y", "global:\n  password: {" + secret, "global: " + secret, "global:\n  password: *" + secret, "global:\n  password: !" + secret + " x", "global:\n  password: &" + secret,
+			"global:\n  password: %" + secret, "global:\n  password: @" + secret, "global:\n  password: \"\\q" + secret, "global:\n  password: " + secret + ": x: y", "PASSWORD " + secret, "A=1\nA=" + secret,
 		} {
 			c := on(openshift.VSphere)
 			_, err := Transform(p, text, c)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -19,7 +20,7 @@ type document yaml.Node
 func parseYAML(source string) (*document, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal([]byte(source), &root); err != nil {
-		return nil, err
+		return nil, withoutValue(err)
 	}
 	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
 		return nil, errors.New("a mapping is expected")
@@ -28,6 +29,14 @@ func parseYAML(source string) (*document, error) {
 		return nil, err
 	}
 	return (*document)(root.Content[0]), nil
+}
+
+// withoutValue hides what may be a password that begins with an asterisk.
+func withoutValue(err error) error {
+	if strings.Contains(err.Error(), "anchor") {
+		return errors.New("yaml: unknown anchor; a value that begins with * or & needs quotes")
+	}
+	return err
 }
 
 func checkNames(n *yaml.Node) error {

@@ -55,6 +55,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{ControlPlane: stand.StartControlPlane(t, stand.ControlPlaneOptions{ControllerManager: []string{"--controllers=serviceaccount-controller"}})}
+	refusedElsewhere(t, w)
 	crds.Install(t, w.ControlPlane)
 	scheme := runtime.NewScheme()
 	_ = corev1.AddToScheme(scheme)
@@ -73,6 +74,25 @@ func newWorld(t *testing.T) *world {
 	}
 	w.system = filepath.Join(t.TempDir(), "system.pem")
 	return w
+}
+
+// refusedElsewhere: without OpenShift's kinds it says so, instead of waiting for
+// them.
+func refusedElsewhere(t *testing.T, w *world) {
+	err := Run(t.Context(), w.RESTConfig(), w.options(), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "has no kind Infrastructure of config.openshift.io/v1: config-sync is for OpenShift") {
+		t.Errorf("on plain Kubernetes: %v", err)
+	}
+}
+
+// options are those with which nothing happens by itself.
+func (w *world) options() Options {
+	o := Options{
+		Namespace: namespace, Version: release, SystemBundle: w.system, Resync: time.Hour, HealthAddress: "0",
+		CloudConfigDegradedAfter: time.Hour, TrustedCADegradedAfter: time.Hour, TrustedCAStaleAfter: 150 * time.Second,
+	}
+	o.Leader.Lock = "leases"
+	return o
 }
 
 // rights answers a user with the rights that come with config-sync, and no
@@ -222,11 +242,7 @@ type program struct {
 // start runs config-sync until the test ends, at the latest.
 func (w *world) start(t *testing.T, change ...func(*Options)) *program {
 	t.Helper()
-	o := Options{
-		Namespace: namespace, Version: release, SystemBundle: w.system, Resync: time.Hour, HealthAddress: "0",
-		CloudConfigDegradedAfter: time.Hour, TrustedCADegradedAfter: time.Hour, TrustedCAStaleAfter: 150 * time.Second,
-	}
-	o.Leader.Lock = "leases"
+	o := w.options()
 	for _, f := range change {
 		f(&o)
 	}
