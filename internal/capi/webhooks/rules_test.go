@@ -287,6 +287,48 @@ func TestTemplatesCannotChange(t *testing.T) {
 	requireError(t, err)
 }
 
+// No kind of template changes in place.
+func TestNoTemplateChanges(t *testing.T) {
+	for name, change := range map[string]func() error{
+		"DockerClusterTemplate": func() error {
+			after := &infrav1.DockerClusterTemplate{}
+			after.Spec.Template.Spec.Subnet = "172.30.0.0/24"
+			_, err := dockerClusterTemplate.ValidateUpdate(t.Context(), &infrav1.DockerClusterTemplate{}, after)
+			return err
+		},
+		"DockerMachineTemplate": func() error {
+			after := &infrav1.DockerMachineTemplate{}
+			after.Spec.Template.Spec.CustomImage = "other"
+			_, err := dockerMachineTemplate.ValidateUpdate(t.Context(), &infrav1.DockerMachineTemplate{}, after)
+			return err
+		},
+		"DockerMachinePoolTemplate": func() error {
+			after := &infrav1.DockerMachinePoolTemplate{}
+			after.Spec.Template.Spec.Template.CustomImage = "other"
+			_, err := dockerMachinePoolTemplate.ValidateUpdate(t.Context(), &infrav1.DockerMachinePoolTemplate{}, after)
+			return err
+		},
+		"OutriggerClusterTemplate": func() error {
+			after := &infrav1.OutriggerClusterTemplate{}
+			after.Spec.Template.Spec.FailureDomains = []clusterv1.FailureDomain{{Name: "a"}}
+			_, err := outriggerClusterTemplate.ValidateUpdate(t.Context(), &infrav1.OutriggerClusterTemplate{}, after)
+			return err
+		},
+		"OutriggerMachineTemplate": func() error {
+			after := &infrav1.OutriggerMachineTemplate{}
+			after.Spec.Template.Spec.VCPUs = 2
+			_, err := outriggerMachineTemplate.ValidateUpdate(t.Context(), &infrav1.OutriggerMachineTemplate{}, after)
+			return err
+		},
+	} {
+		err := change()
+		requireError(t, err, "make another one")
+		if err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("%v does not name the %s", err, name)
+		}
+	}
+}
+
 // The dry run of a topology lets only templates change.
 func TestDryRunOfACluster(t *testing.T) {
 	before := &infrav1.DockerCluster{}
