@@ -119,7 +119,7 @@ test-e2e: setup build podvm kube ## The suite for every provider, in a cluster o
 
 .PHONY: test-nodes
 test-nodes: setup build kube capi node-image ## Cluster API makes three nodes of a Docker Engine from the node image: Ready, pods, restart, deletion (root, 2 GB of memory)
-	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 40m ./test/nodes
+	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 40m -run '^TestNodes$$' ./test/capi
 
 .PHONY: cluster
 cluster: setup build kube podvm ## Kubernetes with Outrigger on one node, in namespaces of its own, until ^C (root)

@@ -2,9 +2,7 @@
 
 //go:build integration
 
-// Package nodes makes a real cluster of the node image: Kubernetes on containers
-// of a real Docker Engine, by Cluster API and its kubeadm providers.
-package nodes
+package capi_test
 
 import (
 	"context"
@@ -23,29 +21,27 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/moby/moby/client"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/dockerd"
 	"github.com/outrigger/outrigger/test/stand"
 )
 
-func TestMain(m *testing.M) { testns.Main(m) }
-
 const (
-	version   = "v1.36.3"
-	namespace = "default"
-	work      = "work"
-	workers   = 2
-	balancer  = "outrigger/cluster-loadbalancer:test"
-	// patience is far more than anything takes on a busy machine.
-	patience = 10 * time.Minute
+	// nodeVersion is that of the node image.
+	nodeVersion  = "v1.36.3"
+	nodesWork    = "work"
+	nodeWorkers  = 2
+	nodeBalancer = "outrigger/cluster-loadbalancer:test"
+	// nodesPatience is far more than anything takes on a busy machine.
+	nodesPatience = 10 * time.Minute
 )
 
-// archive answers the node image's file.
-func archive(t *testing.T) string {
+// nodeArchive answers the node image's file.
+func nodeArchive(t *testing.T) string {
 	t.Helper()
 	file := os.Getenv("OUTRIGGER_NODE_IMAGE")
 	if file == "" {
@@ -65,6 +61,8 @@ type fleet struct {
 	m      *capi.Management
 	engine *dockerd.Daemon
 	began  time.Time
+	// controlPlanes is how many machines have one.
+	controlPlanes int
 	// empty is what the engine has before there is a cluster.
 	empty    []string
 	workload *cluster.User
@@ -75,10 +73,10 @@ type fleet struct {
 // made from our template as users do. Each step begins with what the one before
 // has left.
 func TestNodes(t *testing.T) {
-	file := archive(t)
-	f := &fleet{engine: dockerd.StartDaemon(t, dockerd.Options{Storage: "overlay2"})}
+	file := nodeArchive(t)
+	f := &fleet{controlPlanes: 1, engine: dockerd.StartDaemon(t, dockerd.Options{Storage: "overlay2"})}
 	f.load(t, file)
-	f.empty = inventory(t, f.engine)
+	f.empty = engineInventory(t, f.engine)
 	f.manage(t)
 	for _, step := range []struct {
 		name string
@@ -90,6 +88,7 @@ func TestNodes(t *testing.T) {
 		{"a pod on each worker", f.pods},
 		{"pods reach pods, Services and names", f.traffic},
 		{"restart of the engine", f.restart},
+		{"a control plane of three", f.three},
 		{"delete", f.delete},
 	} {
 		if !t.Run(step.name, step.run) {
@@ -102,7 +101,7 @@ func TestNodes(t *testing.T) {
 // the one that pods use.
 func (f *fleet) load(t *testing.T, file string) {
 	f.engine.Load(t, file)
-	f.engine.Import(t, balancer, map[string]string{"cluster-loadbalancer": stand.Binary(t, "cluster-loadbalancer")}, `ENTRYPOINT ["/cluster-loadbalancer"]`)
+	f.engine.Import(t, nodeBalancer, map[string]string{"cluster-loadbalancer": stand.Binary(t, "cluster-loadbalancer")}, `ENTRYPOINT ["/cluster-loadbalancer"]`)
 	tools := cluster.Tools(t)
 	tag, err := name.NewTag(tools.Ref)
 	if err != nil {
@@ -121,7 +120,7 @@ func (f *fleet) manage(t *testing.T) {
 	f.m, f.kubectl = capi.Start(t, r), filepath.Join(cluster.Programs(t), "kubectl")
 	f.m.Init(t, capi.Name)
 	f.m.Run(t, capi.Label, capi.Program{Path: stand.Binary(t, "capi-manager"), Args: []string{
-		"--provider=", "--docker-host=" + f.engine.Host, "--docker-loadbalancer-image=" + balancer, "--docker-pull=false",
+		"--provider=", "--docker-host=" + f.engine.Host, "--docker-loadbalancer-image=" + nodeBalancer, "--docker-pull=false",
 	}})
 }
 
@@ -131,21 +130,21 @@ func (f *fleet) apply(t *testing.T) {
 			f.show(t)
 		}
 	})
-	text := f.m.Generate(t, capi.Wanted{Name: work, Namespace: namespace, Version: version, ControlPlanes: 1, Workers: workers})
+	text := f.m.Generate(t, capi.Wanted{Name: nodesWork, Namespace: metav1.NamespaceDefault, Version: nodeVersion, ControlPlanes: 1, Workers: nodeWorkers})
 	preload := strings.ReplaceAll(text, "spec: {}\n", "spec: {preLoadImages: ["+cluster.ToolsImage+"]}\n")
 	if preload == text {
 		t.Fatalf("the template has no machines without settings:\n%s", text)
 	}
 	f.began = time.Now()
 	f.m.Apply(t, preload)
-	capi.EventuallyIn(t, patience, "the cluster's kubeconfig", f.connect)
+	capi.EventuallyIn(t, nodesPatience, "the cluster's kubeconfig", f.connect)
 	t.Logf("kubeconfig after %s", time.Since(f.began).Round(time.Second))
 }
 
 // connect gets the kubeconfig that Cluster API has made for users.
 func (f *fleet) connect(ctx context.Context) error {
 	var secret corev1.Secret
-	if err := f.m.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: work + "-kubeconfig"}, &secret); err != nil {
+	if err := f.m.Client.Get(ctx, types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: nodesWork + "-kubeconfig"}, &secret); err != nil {
 		return err
 	}
 	file := filepath.Join(f.m.Dir, "work.kubeconfig")
@@ -165,11 +164,11 @@ func (f *fleet) nodesReady(t *testing.T) {
 		}
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		for _, line := range lines {
-			if words := strings.Fields(line); len(words) < 5 || words[1] != "Ready" || words[4] != version {
+			if words := strings.Fields(line); len(words) < 5 || words[1] != "Ready" || words[4] != nodeVersion {
 				return errors.New(out)
 			}
 		}
-		if len(lines) != 1+workers {
+		if len(lines) != f.controlPlanes+nodeWorkers {
 			return fmt.Errorf("there are %d nodes:\n%s", len(lines), out)
 		}
 		return nil
@@ -178,7 +177,7 @@ func (f *fleet) nodesReady(t *testing.T) {
 }
 
 func (f *fleet) machinesRunning(t *testing.T) {
-	f.m.AwaitCluster(t, namespace, work, version, 1, workers)
+	f.m.AwaitCluster(t, metav1.NamespaceDefault, nodesWork, nodeVersion, f.controlPlanes, nodeWorkers)
 	t.Logf("all machines Running and the cluster Available after %s", time.Since(f.began).Round(time.Second))
 }
 
@@ -190,10 +189,10 @@ func (f *fleet) await(t *testing.T, what string, ask func() error) {
 			f.show(t)
 		}
 	}()
-	capi.EventuallyIn(t, patience, what, func(context.Context) error { return ask() })
+	capi.EventuallyIn(t, nodesPatience, what, func(context.Context) error { return ask() })
 }
 
-const pods = `
+const nodePods = `
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: default}
@@ -220,14 +219,14 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `
 
 func (f *fleet) pods(t *testing.T) {
-	f.workload.Apply(t, pods)
+	f.workload.Apply(t, nodePods)
 	f.await(t, "pods to be ready", func() error {
 		_, err := f.workload.TryKubectl("rollout", "status", "deployment/web", "--timeout=5s")
 		return err
 	})
 	on := strings.Fields(f.workload.Kubectl(t, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.nodeName}"))
 	slices.Sort(on)
-	if len(slices.Compact(on)) != workers {
+	if len(slices.Compact(on)) != nodeWorkers {
 		t.Fatalf("the pods are on %v, not one on each worker", on)
 	}
 }
@@ -267,9 +266,22 @@ func (f *fleet) restart(t *testing.T) {
 	t.Logf("pods reach each other %s after the engine's return", time.Since(began).Round(time.Second))
 }
 
+// three: machines join the control plane and its etcd, by certificates that
+// the bootstrap provider hands them.
+func (f *fleet) three(t *testing.T) {
+	if os.Getenv("OUTRIGGER_CAPI_CONTROL_PLANES") == "" {
+		t.Skip("it takes a gigabyte of memory and some minutes more: set OUTRIGGER_CAPI_CONTROL_PLANES=1")
+	}
+	f.controlPlanes, f.began = 3, time.Now()
+	f.m.Kubectl(t, "patch", "kubeadmcontrolplane", nodesWork+"-control-plane", "--type=merge", "-p", `{"spec":{"replicas":3}}`)
+	f.nodesReady(t)
+	f.machinesRunning(t)
+	f.traffic(t)
+}
+
 func (f *fleet) delete(t *testing.T) {
 	began := time.Now()
-	f.m.Kubectl(t, "delete", "cluster", work, "--wait=false")
+	f.m.Kubectl(t, "delete", "cluster", nodesWork, "--wait=false")
 	f.await(t, "the cluster to be gone", func() error {
 		out, err := f.m.TryKubectl("get", "clusters,machines,dockermachines,dockerclusters", "--no-headers", "-o", "name")
 		if err == nil && strings.TrimSpace(out) != "" {
@@ -277,7 +289,7 @@ func (f *fleet) delete(t *testing.T) {
 		}
 		return err
 	})
-	if diff := cmp.Diff(f.empty, inventory(t, f.engine)); diff != "" {
+	if diff := cmp.Diff(f.empty, engineInventory(t, f.engine)); diff != "" {
 		t.Errorf("what the engine has (-before +after):\n%s", diff)
 	}
 	t.Logf("gone after %s", time.Since(began).Round(time.Second))
@@ -286,7 +298,7 @@ func (f *fleet) delete(t *testing.T) {
 // show logs how far everything is.
 func (f *fleet) show(t *testing.T) {
 	out, err := f.m.TryKubectl("get", "clusters,kubeadmcontrolplanes,machines,dockermachines", "-o", "yaml")
-	t.Logf("objects: %v\n%s", err, tail(out, 20000))
+	t.Logf("objects: %v\n%s", err, lastOf(out, 20000))
 	if f.workload != nil {
 		out, err := f.workload.TryKubectl("get", "nodes,pods", "-A", "-o", "wide")
 		t.Logf("work: %v\n%s", err, out)
@@ -299,14 +311,14 @@ func (f *fleet) show(t *testing.T) {
 		}
 		text, _ := io.ReadAll(logs)
 		logs.Close()
-		t.Logf("log of %s:\n%s", name, tail(string(text), 20000))
+		t.Logf("log of %s:\n%s", name, lastOf(string(text), 20000))
 	}
 }
 
-func tail(text string, size int) string { return text[max(0, len(text)-size):] }
+func lastOf(text string, size int) string { return text[max(0, len(text)-size):] }
 
 // inventory is everything that an engine has but images.
-func inventory(t *testing.T, e *dockerd.Daemon) []string {
+func engineInventory(t *testing.T, e *dockerd.Daemon) []string {
 	t.Helper()
 	ctx := context.Background()
 	list, err := e.Containers()
