@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/pflag"
+
 	"github.com/outrigger/outrigger/internal/adaptor/command"
 	capiconformance "github.com/outrigger/outrigger/internal/capiconformance/command"
 	ccmoperator "github.com/outrigger/outrigger/internal/ccmoperator/command"
@@ -42,6 +44,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: reference FOLDER CHART")
 		os.Exit(2)
 	}
+	// Libraries of one program register flags here, which cobra would show as
+	// those of every program.
+	pflag.CommandLine = pflag.NewFlagSet("reference", pflag.ContinueOnError)
 	if err := write(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "reference:", err)
 		os.Exit(1)
