@@ -79,6 +79,8 @@ fi
 # those in the tests.
 definitions=$(grep -rhoP '^const Definitions = "\K[^"]+' test/cloudsim | sort -u)
 [ -z "$definitions" ] || (cd / && go mod download $definitions)
+# And the kinds of OpenShift, of which a module of the tests has the version.
+(cd test/openshift/api && GOFLAGS= go mod download github.com/openshift/api)
 
 stamp=$tools/.stamp-$(sha256sum tools/go.mod tools/go.sum | sha256sum | cut -c1-16)
 if [ ! -e "$stamp" ]; then
