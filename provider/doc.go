@@ -6,7 +6,8 @@
 // configuration, and [Provider], which makes and removes instances. Everything
 // else is an optional power, found by type assertion: [Lister], [Getter],
 // [ConsoleReader], [PowerController], [InstanceTypeLister] and
-// [NodeAddresser]. The words MUST, SHOULD and MAY are used as in RFC 2119.
+// [NodeAddresser], and of those that are built in [LoadBalancerController]. The
+// words MUST, SHOULD and MAY are used as in RFC 2119.
 // Package provider/conformance proves an implementation against these words.
 //
 // Errors carry a class: wrap one of the Err variables with %w and callers test

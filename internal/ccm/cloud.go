@@ -31,6 +31,9 @@ type Options struct {
 	// Format is how providerIDs are written: [FormatAuto] by default.
 	Format Format
 
+	// Balancers, if any, stand in for load balancers of the provider.
+	Balancers provider.LoadBalancerController
+
 	// CallTimeout bounds every call to the provider: 30 seconds.
 	CallTimeout time.Duration
 	// ListAge is how old a list of instances may be: 10 seconds. A list is never

@@ -29,6 +29,9 @@ type balancers struct {
 // Services does not start.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	power, ok := provider.As[provider.LoadBalancerController](c.options.Provider)
+	if c.options.Balancers != nil {
+		power, ok = c.options.Balancers, true
+	}
 	if !ok {
 		return nil, false
 	}

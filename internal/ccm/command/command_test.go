@@ -82,6 +82,7 @@ func TestBadInput(t *testing.T) {
 		"negative trust":       {[]string{"--cloud-provider=cloudy", "--trust-empty-inventory-after=-1s"}, nil, "--trust-empty-inventory-after"},
 		"tags":                 {[]string{"--cloud-provider=cloudy", "--instance-tags=a"}, nil, "instance-tags"},
 		"tags by variable":     {[]string{"--cloud-provider=cloudy"}, map[string]string{"CCM_INSTANCE_TAGS": "a"}, "CCM_INSTANCE_TAGS (--instance-tags)"},
+		"no address":           {[]string{"--cloud-provider=cloudy", "--load-balancer-address=here"}, nil, "--load-balancer-address"},
 		"migration":            {[]string{"--cloud-provider=cloudy", "--enable-leader-migration"}, nil, "--enable-leader-migration"},
 	} {
 		code, out := run(test.env, test.args...)

@@ -10,11 +10,13 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/outrigger/outrigger/internal/ccm"
+	"github.com/outrigger/outrigger/internal/ccm/localbalancer"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -25,9 +27,13 @@ type opened struct {
 	loaded   *plugin.Loaded
 	provider provider.Provider
 	cloud    *ccm.Cloud
+	local    *localbalancer.Balancer // nil unless asked for
 }
 
 func (o *opened) close() error {
+	if o.local != nil {
+		o.local.Close()
+	}
 	var err error
 	if o.provider != nil {
 		err = o.provider.Teardown()
@@ -47,7 +53,7 @@ func openCloud(ctx context.Context, s *settings, getenv func(string) string, log
 	}
 	o := &opened{loaded: loaded}
 	if o.provider, err = configured(loaded, s, getenv); err == nil {
-		o.cloud, err = ccm.New(s.cloudOptions(asked, o.provider))
+		o.cloud, err = ccm.New(o.options(s, asked, logger))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("provider %s: %w", asked, err), o.close())
@@ -55,14 +61,19 @@ func openCloud(ctx context.Context, s *settings, getenv func(string) string, log
 	return o, nil
 }
 
-func (s *settings) cloudOptions(name string, p provider.Provider) ccm.Options {
+func (o *opened) options(s *settings, name string, logger *slog.Logger) ccm.Options {
 	m := registerMetrics()
-	return ccm.Options{
-		Name: name, Provider: p, Tags: s.tags, Labels: s.labels, LabelsFromTags: s.fromTags, Format: ccm.Format(s.format),
+	all := ccm.Options{
+		Name: name, Provider: o.provider, Tags: s.tags, Labels: s.labels, LabelsFromTags: s.fromTags, Format: ccm.Format(s.format),
 		CallTimeout: s.callTimeout, ListAge: s.listAge, GoneAfter: s.goneAfter, EmptyAfter: s.emptyAfter,
 		Pass:    s.options.KubeCloudShared.NodeMonitorPeriod.Duration,
 		Observe: func(c ccm.Call) { m.observe(name, c) }, Failed: m.failed, Held: m.held,
 	}
+	if addr, err := netip.ParseAddr(s.balancer); err == nil { // else it is empty
+		o.local = localbalancer.New(addr, logger)
+		all.Balancers = o.local
+	}
+	return all
 }
 
 // configured opens the provider by its variables, which are in the file of

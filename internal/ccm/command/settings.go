@@ -5,6 +5,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -34,6 +35,7 @@ type settings struct {
 	format                 string
 	callTimeout, listAge   time.Duration
 	goneAfter, emptyAfter  time.Duration
+	balancer               string
 	version                bool
 
 	// file is what --cloud-config says, but for the own flags.
@@ -89,6 +91,7 @@ func (s *settings) ownFlags() {
 	f.DurationVar(&s.listAge, "inventory-max-age", 10*time.Second, "how old a list of the instances may be from which Nodes that are well are told of; it is one call for all of them")
 	f.DurationVar(&s.goneAfter, "gone-after", 15*time.Second, "how far apart the first and the last look must be that did not find an instance, before its Node is deleted")
 	f.DurationVar(&s.emptyAfter, "trust-empty-inventory-after", 0, "after what time of not finding it an instance is gone though the inventory has the instance of no other Node either; 0: never, such Nodes are deleted by hand")
+	f.StringVar(&s.balancer, "load-balancer-address", "", "address of this machine at which this process itself takes the connections of Services of type LoadBalancer; for providers without load balancers")
 }
 
 // variable is what an own flag is called in the environment and in the file of
@@ -167,6 +170,9 @@ func (s *settings) check() error {
 	}
 	if s.emptyAfter < 0 {
 		errs = append(errs, fmt.Errorf("--trust-empty-inventory-after %s: want 0 or more", s.emptyAfter))
+	}
+	if _, err := netip.ParseAddr(s.balancer); s.balancer != "" && err != nil {
+		errs = append(errs, fmt.Errorf("--load-balancer-address: %w", err))
 	}
 	if s.options.Generic.LeaderMigration.Enabled {
 		errs = append(errs, errors.New("--enable-leader-migration: there is no cloud provider in kube-controller-manager any more to migrate from"))
