@@ -140,17 +140,19 @@ func (p *pool) kubelets(ctx context.Context) error {
 	return err
 }
 
+// kubelet has a Node for a machine, with a status. Core may write the Node
+// between the two.
 func (p *pool) kubelet(ctx context.Context, m *infrav1.DockerMachine) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Name}, Spec: corev1.NodeSpec{ProviderID: m.Spec.ProviderID}}
 	err := p.m.Client.Get(ctx, client.ObjectKeyFromObject(n), n)
-	if !apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) {
+		err = p.m.Client.Create(ctx, n)
+	}
+	if err != nil || len(n.Status.Conditions) > 0 {
 		return err
 	}
 	c, err := p.engine.Client.ContainerInspect(ctx, container(m), docker.ContainerInspectOptions{})
 	if err != nil {
-		return err
-	}
-	if err := p.m.Client.Create(ctx, n); err != nil {
 		return err
 	}
 	_, n.Status.NodeInfo.KubeletVersion, _ = strings.Cut(c.Container.Config.Image, ":")
