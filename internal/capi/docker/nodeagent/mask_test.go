@@ -4,11 +4,13 @@ package nodeagent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outrigger/outrigger/internal/poll"
 )
@@ -101,7 +103,8 @@ func TestSecretsOfTheData(t *testing.T) {
 // background may keep.
 func TestOutputOfCommands(t *testing.T) {
 	var out bytes.Buffer
-	file, end, err := (&mask{Secrets: &Secrets{}, out: &out, ofCommand: true}).pipe()
+	m := &mask{Secrets: &Secrets{}, out: &out, ofCommand: true}
+	file, end, err := m.pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +116,15 @@ func TestOutputOfCommands(t *testing.T) {
 	hold.Close()
 	left := `while [ -e "` + hold.Name() + `" ]; do sleep 0.05; done &`
 	if err := a.command(t.Context(), []string{"/bin/sh", "-c", left + " echo --token " + token + "; printf rest >&2"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := (poll.Pace{First: time.Millisecond, Max: 10 * time.Millisecond}).Until(ctx, func() (bool, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return string(m.line) == "rest", nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	end()
