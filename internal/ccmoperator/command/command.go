@@ -97,7 +97,7 @@ clouds are built in; yours needs no code.`,
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		operator.Command(os.Getenv, knownBundles), configsync.Command(os.Getenv), injector.Command(),
-		renderCommand(), bundleCommand(),
+		renderCommand(), diffCommand(), bundleCommand(),
 	}
 }
 

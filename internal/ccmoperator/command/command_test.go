@@ -55,11 +55,14 @@ func TestWrongUsage(t *testing.T) {
 		"render --platform aws --dest-dir x":     "--dest-dir means nothing with --platform",
 		"render --dest-dir x --flavor openshift": "--flavor means nothing without --platform",
 		"render --platform aws -o xml":           `--output "xml": want yaml or json`,
-		"bundle nothing":                         `unknown command "nothing"`,
-		"bundle show":                            "name one bundle or base",
-		"bundle show nobody":                     `no bundle is named "nobody"`,
-		"bundle list -o xml":                     `--output "xml": want table or json`,
-		"bundle verify --platform nobody":        `--platform: no bundle is named "nobody"`,
+		"diff":                                   "--platform is missing",
+		"diff --platform aws":                    "missed images in config",
+		"diff --platform aws --image cloudControllerManagerAWS=x --kubeconfig /nonexistent/x": "find the cluster",
+		"bundle nothing":                  `unknown command "nothing"`,
+		"bundle show":                     "name one bundle or base",
+		"bundle show nobody":              `no bundle is named "nobody"`,
+		"bundle list -o xml":              `--output "xml": want table or json`,
+		"bundle verify --platform nobody": `--platform: no bundle is named "nobody"`,
 	} {
 		code, out, stderr := call(t, strings.Fields(args)...)
 		if code != exitUsage || out != "" || !strings.HasPrefix(stderr, "ccm-operator: ") || !strings.Contains(stderr, want) {

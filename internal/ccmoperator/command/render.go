@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
 	"github.com/outrigger/outrigger/internal/ccmoperator/render"
@@ -58,21 +59,28 @@ func (r *rendering) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&r.bootstrap.DestDir, "dest-dir", "", "`folder` for static Pods and configuration")
 	f.StringVar(&r.bootstrap.InfrastructureFile, "cluster-infrastructure-file", "", "`file` with the manifest of the cluster's Infrastructure")
-	f.StringVar(&r.bootstrap.ImagesFile, "images-file", "", "`file` with the manifest of a ConfigMap that has images.json")
 	f.StringVar(&r.bootstrap.CloudConfigFile, "cloud-config-file", "", "`file` with the manifest of the ConfigMap that the Infrastructure names as cloudConfig")
-	f.StringVar(&r.platform, "platform", "", "print the objects of this bundle, by name or platform")
-	f.StringVar(&r.flavor, "flavor", string(bundle.OpenShift), "kind of cluster: openshift or kubernetes")
 	f.StringVarP(&r.output, "output", "o", "yaml", "form of the output: yaml or json")
-	f.StringToStringVar(&r.images, "image", nil, "`key=image` of images.json; may be given several times")
-	bindValues(f, &r.values, &r.proxy)
-	bundleDirFlag(f, &r.bundleDirs)
-	for _, flag := range []string{"cluster-infrastructure-file", "images-file", "cloud-config-file"} {
+	for _, flag := range []string{"cluster-infrastructure-file", "cloud-config-file"} {
 		cmd.MarkFlagFilename(flag, "yaml", "yml")
 	}
 	cmd.MarkFlagDirname("dest-dir")
+	complete(cmd, "output", "yaml", "json")
+	r.bindPlatform(cmd)
+}
+
+// bindPlatform adds what chooses a bundle, and what it is rendered with.
+func (r *rendering) bindPlatform(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&r.platform, "platform", "", "the bundle, by name or platform")
+	f.StringVar(&r.flavor, "flavor", string(bundle.OpenShift), "kind of cluster: openshift or kubernetes")
+	f.StringVar(&r.bootstrap.ImagesFile, "images-file", "", "`file` with the manifest of a ConfigMap that has images.json")
+	f.StringToStringVar(&r.images, "image", nil, "`key=image` of images.json; may be given several times")
+	bindValues(f, &r.values, &r.proxy)
+	bundleDirFlag(f, &r.bundleDirs)
+	cmd.MarkFlagFilename("images-file", "yaml", "yml")
 	cmd.MarkFlagDirname("bundle-dir")
 	complete(cmd, "flavor", string(bundle.OpenShift), string(bundle.Kubernetes))
-	complete(cmd, "output", "yaml", "json")
 	if err := cmd.RegisterFlagCompletionFunc("platform", bundleNames); err != nil {
 		panic(err) // there is no such flag, or it has one
 	}
@@ -144,15 +152,27 @@ func (r *rendering) write(out io.Writer, set bundle.Set) error {
 
 // print is the form with --platform.
 func (r *rendering) print(out io.Writer, set bundle.Set) error {
-	b, err := set.Named(r.platform)
-	if err != nil {
-		return usagef("--platform: %w", err)
-	}
 	if r.output != "yaml" && r.output != "json" {
 		return usagef("--output %q: want yaml or json", r.output)
 	}
-	if r.values.Images, err = r.allImages(); err != nil {
+	objects, err := r.objects(set)
+	if err != nil {
 		return err
+	}
+	if r.output == "json" {
+		return render.WriteJSON(out, objects)
+	}
+	return render.WriteYAML(out, objects)
+}
+
+// objects are those that the flags ask for.
+func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
+	b, err := set.Named(r.platform)
+	if err != nil {
+		return nil, usagef("--platform: %w", err)
+	}
+	if r.values.Images, err = r.allImages(); err != nil {
+		return nil, err
 	}
 	r.values.Flavor = bundle.Flavor(r.flavor)
 	if r.proxy != (bundle.Proxy{}) {
@@ -160,12 +180,9 @@ func (r *rendering) print(out io.Writer, set bundle.Set) error {
 	}
 	objects, err := b.Resources(r.values)
 	if err != nil {
-		return r.explain(b, err)
+		return nil, r.explain(b, err)
 	}
-	if r.output == "json" {
-		return render.WriteJSON(out, objects)
-	}
-	return render.WriteYAML(out, objects)
+	return objects, nil
 }
 
 // explain says how images are given where none was.

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Difference is an object that [Applier.Sync] would write.
+type Difference struct {
+	Ref Ref
+	// Before is nil if there is no such object. Neither has what only the API
+	// server or an Applier keeps: versions, times, status, sums.
+	Before, After map[string]any
+}
+
+// Compare answers what Sync would write, and what the API server would make of
+// it; it only asks. What Sync would remove is not in it.
+func (a *Applier) Compare(ctx context.Context, objects []client.Object) ([]Difference, error) {
+	desired, err := a.prepare(objects)
+	if err != nil {
+		return nil, err
+	}
+	var all []Difference
+	var failed []error
+	for _, d := range desired {
+		before, after, err := a.trial(ctx, d)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
+			continue
+		}
+		was, is := shown(before, after), shown(after, before)
+		if !reflect.DeepEqual(was, is) {
+			all = append(all, Difference{refOf(d.object), was, is})
+		}
+	}
+	return all, errors.Join(failed...)
+}
+
+// trial lets the API server make an object without keeping it. Before is nil if
+// there is none.
+func (a *Applier) trial(ctx context.Context, d item) (before, after *unstructured.Unstructured, err error) {
+	if d.kind.pods {
+		if _, err := a.addConfigHash(ctx, d.object); err != nil {
+			return nil, nil, err
+		}
+	}
+	existing := &unstructured.Unstructured{}
+	existing.SetGroupVersionKind(d.object.GroupVersionKind())
+	err = a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing)
+	switch {
+	case apierrors.IsNotFound(err):
+		after = d.object.DeepCopy()
+		return nil, after, a.Client.Create(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
+	case err != nil:
+		return nil, nil, err
+	case d.kind.replaced(existing, d.object):
+		// The API server takes another of this name only once the first is gone.
+		after = d.object.DeepCopy()
+		after.SetName(d.object.GetName() + dryRunSuffix)
+		err = a.Client.Create(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
+		after.SetName(d.object.GetName())
+		return existing, after, err
+	}
+	after = d.merge(existing)
+	return existing, after, a.Client.Update(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
+}
+
+// dryRunSuffix makes a name that nobody has.
+const dryRunSuffix = "-dry-run"
+
+// shown is what of an object tells something beside another one.
+func shown(o, other *unstructured.Unstructured) map[string]any {
+	if o == nil {
+		return nil
+	}
+	c := o.DeepCopy()
+	for _, field := range []string{"managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink"} {
+		unstructured.RemoveNestedField(c.Object, "metadata", field)
+	}
+	delete(c.Object, "status")
+	for _, sum := range []string{SpecHashAnnotation, MadeHashAnnotation, OwnerAnnotation, "operator.openshift.io/generation"} {
+		unstructured.RemoveNestedField(c.Object, "metadata", "annotations", sum)
+	}
+	if all, has, _ := unstructured.NestedMap(c.Object, "metadata", "annotations"); has && len(all) == 0 {
+		unstructured.RemoveNestedField(c.Object, "metadata", "annotations")
+	}
+	// Whoever installs by hand has no sum of the configuration.
+	hash := []string{"spec", "template", "metadata", "annotations", ConfigHashAnnotation}
+	if _, both, _ := unstructured.NestedString(objectOf(other), hash...); !both {
+		unstructured.RemoveNestedField(c.Object, hash...)
+		if all, has, _ := unstructured.NestedMap(c.Object, hash[:4]...); has && len(all) == 0 {
+			unstructured.RemoveNestedField(c.Object, hash[:4]...)
+		}
+	}
+	unstructured.RemoveNestedField(c.Object, "spec", "template", "metadata", "creationTimestamp")
+	return c.Object
+}
+
+func objectOf(o *unstructured.Unstructured) map[string]any {
+	if o == nil {
+		return nil
+	}
+	return o.Object
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package command
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundles"
+	"github.com/outrigger/outrigger/test/cluster"
+)
+
+// TestDiff asks a real API server: before an installation, after it, and after
+// somebody changed something. It never writes.
+func TestDiff(t *testing.T) {
+	plane := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
+	t.Setenv("KUBECONFIG", plane.Kubeconfig)
+	c, err := client.New(plane.RESTConfig(), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ccm"}}); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"diff", "--platform", "libvirt", "--flavor", "kubernetes", "--namespace", "ccm", "--image", "cloudControllerManagerOutrigger=r/i:1"}
+	code, out, stderr := call(t, args...)
+	if code != exitError || stderr != "" || strings.Count(out, "+kind: ") != 11 || strings.Contains(out, "\n-  ") {
+		t.Fatalf("before: exit code %d, %s\n%s", code, stderr, out)
+	}
+	var d appsv1.Deployment
+	key := client.ObjectKey{Namespace: "ccm", Name: "libvirt-cloud-controller-manager"}
+	if err := c.Get(t.Context(), key, &d); err == nil {
+		t.Fatal("it wrote the Deployment")
+	}
+	install(t, c)
+	if code, out, stderr := call(t, args...); code != exitOK || out != "" {
+		t.Fatalf("after: exit code %d, %s\n%s", code, stderr, out)
+	}
+	if err := c.Get(t.Context(), key, &d); err != nil {
+		t.Fatal(err)
+	}
+	d.Labels["mine"], d.Spec.Template.Spec.Containers[0].Image = "stays", "r/other:1"
+	if err := c.Update(t.Context(), &d); err != nil {
+		t.Fatal(err)
+	}
+	code, out, _ = call(t, args...)
+	if code != exitError || !strings.Contains(out, "-        image: r/other:1\n+        image: r/i:1\n") || strings.Contains(out, "mine: stays\n-") || strings.Count(out, "+++ ") != 1 {
+		t.Errorf("changed: exit code %d\n%s", code, out)
+	}
+	if code, _, stderr := call(t, append(args, "--namespace", "none")...); code != exitUsage || !strings.Contains(stderr, `namespaces "none" not found`) {
+		t.Errorf("no namespace: exit code %d, %s", code, stderr)
+	}
+}
+
+func install(t *testing.T, c client.Client) {
+	t.Helper()
+	set, err := bundles.Set()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := set.Named("libvirt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := b.Resources(bundle.Values{Flavor: bundle.Kubernetes, Namespace: "ccm", Images: bundle.Images{"cloudControllerManagerOutrigger": "r/i:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &apply.Applier{Client: c, Events: events.NewFakeRecorder(100), Manager: name, Inventory: client.ObjectKey{Namespace: "ccm", Name: "inventory"}}
+	if _, err := a.Sync(t.Context(), objects); err != nil {
+		t.Fatal(err)
+	}
+}
