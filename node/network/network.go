@@ -185,17 +185,20 @@ func (n *network) sort(list []*corev1.Node) (own netip.Prefix, peers []peer) {
 	return own, peers
 }
 
+// apply does what it can: a node that cannot be reached keeps none from having
+// pods.
 func (n *network) apply(own netip.Prefix, peers []peer) error {
+	var errs []error
 	if err := n.route(peers); err != nil {
-		return fmt.Errorf("ways to the pods of other nodes: %w", err)
+		errs = append(errs, fmt.Errorf("ways to the pods of other nodes: %w", err))
 	}
-	if !own.IsValid() {
-		return nil
+	if own.IsValid() {
+		if err := n.masquerade(own, peers); err != nil {
+			errs = append(errs, fmt.Errorf("the way of pods out of the cluster: %w", err))
+		}
+		errs = append(errs, n.configure(own))
 	}
-	if err := n.masquerade(own, peers); err != nil {
-		return fmt.Errorf("the way of pods out of the cluster: %w", err)
-	}
-	return n.configure(own)
+	return errors.Join(errs...)
 }
 
 // route makes our routes those to the peers.
@@ -216,14 +219,15 @@ func (n *network) route(peers []peer) error {
 			return err
 		}
 	}
+	var errs []error
 	for _, to := range slices.SortedFunc(maps.Keys(wanted), netip.Prefix.Compare) {
 		dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), 32)}
 		r := &netlink.Route{Dst: dst, Gw: wanted[to].AsSlice(), Protocol: routeOwner}
 		if err := netlink.RouteReplace(r); err != nil {
-			return fmt.Errorf("%s by %s: %w", to, wanted[to], err)
+			errs = append(errs, fmt.Errorf("%s by %s: %w", to, wanted[to], err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
