@@ -63,9 +63,7 @@ func g1(t *testing.T, w *world) {
 	if d := cmp.Diff(map[string]string{configKey: gcpText, "other": "x"}, w.get(t, namespace, targetName).Data); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
-	if n := p.idle(t); n != 0 {
-		t.Errorf("%d writes with nothing to do", n)
-	}
+	p.wantIdle(t)
 	w.configMap(t, userNamespace, "cloud-provider-config", map[string]string{"config": gcpText + "multizone = true\n"})
 	w.wantKey(t, namespace, targetName, configKey, gcpText+"multizone = true\n")
 	w.configMap(t, namespace, targetName, map[string]string{configKey: "changed", "added": "x"})
@@ -83,10 +81,7 @@ func g1(t *testing.T, w *world) {
 	if own = w.get(t, namespace, targetName); own.Labels["mine"] != "x" {
 		t.Error("somebody's label went")
 	}
-	p.idle(t) // what the changes caused
-	if n := p.idle(t); n != 0 {
-		t.Errorf("%d writes with nothing to do", n)
-	}
+	p.wantIdle(t)
 }
 
 func g2(t *testing.T, w *world) {
@@ -186,9 +181,7 @@ func g6(t *testing.T, w *world) {
 	w.wantKey(t, managedNamespace, managedName, configKey, vcenter)
 	w.wantKey(t, namespace, targetName, configKey, vcenter)
 	w.wantConfigWorks(t)
-	if n := p.idle(t); n != 0 {
-		t.Errorf("%d writes with nothing to do", n)
-	}
+	p.wantIdle(t)
 	w.configMap(t, managedNamespace, managedName, map[string]string{configKey: "x"})
 	w.wantKey(t, managedNamespace, managedName, configKey, vcenter)
 

@@ -12,6 +12,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"net/http"
@@ -236,7 +237,9 @@ type program struct {
 	// passes are the times that a controller has ended its work, writes the
 	// requests that change something.
 	passes, writes atomic.Int64
-	stop           func()
+	// asked are the looks at the lease.
+	asked atomic.Int64
+	stop  func()
 }
 
 // start runs config-sync until the test ends, at the latest.
@@ -275,6 +278,9 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.writes.Add(1)
 	}
 	response, err := c.next.RoundTrip(r)
+	if strings.Contains(r.URL.Path, "/leases/") {
+		c.asked.Add(1)
+	}
 	// Each pass ends with a look at the ClusterOperator.
 	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/clusteroperators/"+status.Name) {
 		c.passes.Add(1)
@@ -285,12 +291,16 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 // often makes the controllers look again all the time.
 func often(o *Options) { o.Resync = 50 * time.Millisecond }
 
-// idle waits for some passes and answers how much was written in them.
-func (p *program) idle(t *testing.T) int64 {
+// wantIdle waits until there are passes that write nothing. The first ones may
+// still, since a pass may not see yet what the one before has written.
+func (p *program) wantIdle(t *testing.T) {
 	t.Helper()
-	before, writes := p.passes.Load(), p.writes.Load()
-	eventually(t, "passes", func() (string, bool) { return "", p.passes.Load() > before+8 })
-	return p.writes.Load() - writes
+	eventually(t, "passes without a write", func() (string, bool) {
+		passes, writes := p.passes.Load(), p.writes.Load()
+		eventually(t, "passes", func() (string, bool) { return "", p.passes.Load() > passes+16 })
+		n := p.writes.Load() - writes
+		return fmt.Sprint(n, " writes in 16 passes"), n == 0
+	})
 }
 
 // eventually waits until something is so.
