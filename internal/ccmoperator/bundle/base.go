@@ -72,7 +72,11 @@ func (r *renderer) onBase(doc document) (document, error) {
 	if err != nil {
 		return doc, err
 	}
-	into, err := parseDocument(text)
+	raw, err := toJSON(text)
+	if err != nil {
+		return doc, fmt.Errorf("base %s: %w", base, err)
+	}
+	into, err := parseDocument(raw)
 	if err != nil {
 		return doc, fmt.Errorf("base %s: %w", base, err)
 	}
@@ -104,7 +108,7 @@ func merge(into, doc document) (document, error) {
 	if merged, err = json.Marshal(fields); err != nil {
 		return doc, err
 	}
-	return parseDocument(string(merged))
+	return parseDocument(merged)
 }
 
 // base is the text of a base for an object of this name.

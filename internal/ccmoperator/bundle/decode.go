@@ -4,6 +4,7 @@ package bundle
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 )
 
 // kinds are those that a bundle may have. Pods are for bootstrap only: nobody
@@ -70,12 +70,9 @@ type partial struct {
 	} `json:"metadata"`
 }
 
-// parseDocument reads what a document is. Its other fields are not looked at.
-func parseDocument(text string) (document, error) {
-	raw, err := toJSON(text)
-	if err != nil {
-		return document{}, err
-	}
+// parseDocument reads what a document, as JSON, is. Its other fields are not
+// looked at.
+func parseDocument(raw []byte) (document, error) {
 	d := document{json: raw}
 	if err := json.Unmarshal(raw, &d.meta); err != nil {
 		return d, fmt.Errorf("not a manifest: %w", err)
@@ -95,7 +92,9 @@ func (d document) decode() (client.Object, error) {
 		return nil, fmt.Errorf("kind %s of %s is none that a bundle may have: those are %s", d.meta.Kind, d.meta.APIVersion, strings.Join(Kinds(), ", "))
 	}
 	object := reflect.New(of).Interface().(client.Object)
-	if err := yaml.UnmarshalStrict(d.json, object); err != nil {
+	strict := json.NewDecoder(bytes.NewReader(d.json))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(object); err != nil {
 		return nil, fmt.Errorf("%s: %w", d, err)
 	}
 	if object.GetName() == "" {
@@ -122,7 +121,7 @@ func documents(text string) ([]document, error) {
 		}
 		var doc document
 		if err == nil {
-			doc, err = parseDocument(string(part))
+			doc, err = parseDocument(raw)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", n, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"text/template"
 )
 
@@ -75,8 +76,14 @@ func describe(err error) error {
 	return fmt.Errorf("%s", strings.Replace(text, `executing "" at`, "at", 1))
 }
 
+// ownTemplates are those that were asked for, by name: they never change.
+var ownTemplates sync.Map
+
 // ownTemplate is a file of this package, with the blocks that the bases share.
 func ownTemplate(name string) (*template.Template, error) {
+	if t, has := ownTemplates.Load(name); has {
+		return t.(*template.Template), nil
+	}
 	t := template.New("").Option("missingkey=error").Funcs(functions)
 	for _, file := range []string{"bases/parts.tmpl", name} {
 		text, err := own.ReadFile(file)
@@ -87,5 +94,6 @@ func ownTemplate(name string) (*template.Template, error) {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
+	ownTemplates.Store(name, t)
 	return t, nil
 }
