@@ -317,6 +317,24 @@ func TestPaused(t *testing.T) {
 	}
 }
 
+// TestHeldByOthers: an object of which nothing is left, and which others hold,
+// does not say that it is Ready.
+func TestHeldByOthers(t *testing.T) {
+	s := newStand(t)
+	m := s.run("m1")
+	s.changeInfra("m1", func(m *infrav1.OutriggerMachine) { m.Finalizers = append(m.Finalizers, "example.com/hold") })
+	s.must(s.cloud.DeleteInstance(t.Context(), strings.TrimPrefix(m.Spec.ProviderID, "outrigger://fake/")))
+	s.delete(&infrav1.OutriggerMachine{}, "m1")
+	s.until("the finalizer is gone", func() bool {
+		s.reconcileMachine(t.Context(), "m1")
+		m, _ := s.infra("m1")
+		return len(m.Finalizers) == 1
+	})
+	left, _ := s.infra("m1")
+	wantCondition(t, left, clusterv1.ReadyCondition, metav1.ConditionFalse, clusterv1.DeletingReason)
+	wantCondition(t, left, clusterv1.DeletingCondition, metav1.ConditionTrue, clusterv1.DeletionCompletedReason)
+}
+
 // TestDeletedForMove: clusterctl replaces all annotations, deletes and takes
 // the finalizers away. The instance lives on elsewhere.
 func TestDeletedForMove(t *testing.T) {

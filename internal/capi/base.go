@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -99,6 +100,20 @@ func stays[T object](ctx context.Context, d *draft[T], b Base, err error) (recon
 		return afterError(err)
 	}
 	return reconcile.Result{RequeueAfter: b.DeletePoll}, nil
+}
+
+// release takes our finalizer off an object in deletion of which nothing is
+// left outside. One that others still hold says so: Ready describes the whole
+// life.
+func release[T object](ctx context.Context, d *draft[T], finalizer string) error {
+	if len(d.now.GetFinalizers()) > 1 {
+		setDeleting(d.now, clusterv1.DeletionCompletedReason, "what was made for it is gone")
+		if err := d.saveStatus(ctx); err != nil {
+			return err
+		}
+	}
+	controllerutil.RemoveFinalizer(d.now, finalizer)
+	return d.saveIdentity(ctx)
 }
 
 // clusterNamed answers the Cluster, or nil when there is none.

@@ -171,8 +171,7 @@ func (c *clusterRun) delete(ctx context.Context) (reconcile.Result, error) {
 	}
 	gone, err := c.Backend.DeleteCluster(ctx, &c.scope)
 	if gone && err == nil {
-		controllerutil.RemoveFinalizer(c.now, c.Finalizer)
-		return reconcile.Result{}, c.saveIdentity(ctx)
+		return reconcile.Result{}, release(ctx, c.draft, c.Finalizer)
 	}
 	return stays(ctx, c.draft, c.Base, err)
 }

@@ -309,8 +309,7 @@ func (m *machineRun) delete(ctx context.Context) (reconcile.Result, error) {
 	}
 	gone, err := m.Backend.DeleteMachine(ctx, &m.scope)
 	if gone && err == nil {
-		controllerutil.RemoveFinalizer(m.now, m.Finalizer)
-		return reconcile.Result{}, m.saveIdentity(ctx)
+		return reconcile.Result{}, release(ctx, m.draft, m.Finalizer)
 	}
 	return stays(ctx, m.draft, m.Base, err)
 }

@@ -178,8 +178,7 @@ func (p *poolRun) delete(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, nil
 	}
 	if len(p.machines) == 0 {
-		controllerutil.RemoveFinalizer(p.now, p.Finalizer)
-		return reconcile.Result{}, p.saveIdentity(ctx)
+		return reconcile.Result{}, release(ctx, p.draft, p.Finalizer)
 	}
 	for _, m := range p.machines {
 		if err := p.remove(ctx, m); err != nil {
