@@ -93,7 +93,8 @@ func checkOlderDomains(r *run) {
 	p.addSecret(name)
 	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })
 	p.untilProvisioned(name)
-	if got := text(p.older(p.Objects.Machine, name), "spec", "failureDomain"); got != want {
-		r.Errorf("the machine is in failure domain %q, spec.failureDomain of the InfraMachine in contract v1beta1 is %q", want, got)
+	is := text(p.infra(name), "status", "failureDomain")
+	if got := text(p.older(p.Objects.Machine, name), "spec", "failureDomain"); got != is {
+		r.Errorf("status.failureDomain is %q, and spec.failureDomain of the InfraMachine in contract v1beta1 is %q", is, got)
 	}
 }

@@ -112,7 +112,7 @@ var clusterMutants = []mutant{
 		}
 	}), seenBy("cluster-metadata", "lost a label")},
 	{"writes clusters for ever", afterCluster(func(b *broken, r request, c *infrav1.OutriggerCluster) {
-		if done(c.Status.Initialization) && !deleting(c) && !isPaused(c, b.clusterOf(c)) && b.again(r.String()) {
+		if done(c.Status.Initialization) && b.machinesIn(c.Namespace) == 0 && !deleting(c) && !isPaused(c, b.clusterOf(c)) && b.again(r.String()) {
 			b.patchStatus(c, func() { scribble(c.Status.Conditions) })
 		}
 	}), seenBy("cluster-quiet", "again and again")},
@@ -170,6 +170,13 @@ func (b *broken) again(what string) bool {
 	delete(b.marks, "again "+what)
 	b.since("again " + what)
 	return true
+}
+
+// machinesIn answers how many there are in a namespace.
+func (b *broken) machinesIn(namespace string) int {
+	var machines infrav1.OutriggerMachineList
+	b.raw().List(context.Background(), &machines, client.InNamespace(namespace))
+	return len(machines.Items)
 }
 
 // scribble changes what is not looked at while paused.
@@ -248,7 +255,7 @@ var machineMutants = []mutant{
 	{"one providerID for all", renamed(func(m client.Object, _ string) string { return "outrigger://fake/" + m.GetNamespace() }), seenBy("provider-id-unique", "two InfraMachines have")},
 	{"provisioned too early", all(
 		afterMachine(func(b *broken, _ request, m *infrav1.OutriggerMachine) {
-			if m.Annotations[capi.BeganAnnotation] != "" && m.Spec.ProviderID == "" && !done(m.Status.Initialization) && !deleting(m) {
+			if m.Annotations[capi.BeganAnnotation] != "" && m.Spec.ProviderID == "" && !done(m.Status.Initialization) && !deleting(m) && !refused(m) {
 				yes := true
 				b.patchStatus(m, func() {
 					m.Status.Initialization.Provisioned = &yes
@@ -300,7 +307,7 @@ var machineMutants = []mutant{
 		}
 	}), seenBy("machine-metadata", "lost its owner")},
 	{"writes machines for ever", afterMachine(func(b *broken, r request, m *infrav1.OutriggerMachine) {
-		if m.Spec.ProviderID != "" && !deleting(m) && !isPaused(m, b.clusterOf(m)) && b.again(r.String()) {
+		if m.Spec.ProviderID != "" && b.machinesIn(m.Namespace) == 1 && !deleting(m) && !isPaused(m, b.clusterOf(m)) && b.again(r.String()) {
 			b.patchStatus(m, func() { scribble(m.Status.Conditions) })
 		}
 	}), seenBy("machine-quiet", "again and again")},
@@ -329,14 +336,14 @@ var lateFinalizer = all(
 			if !slices.Contains(m.Finalizers, infrav1.OutriggerMachineFinalizer) {
 				unstructured.SetNestedStringSlice(patch, append(slices.Clone(m.Finalizers), infrav1.OutriggerMachineFinalizer), "metadata", "finalizers")
 			}
-		} else if m.Spec.ProviderID == "" && !deleting(m) {
+		} else if m.Spec.ProviderID == "" && !deleting(m) && !refused(m) {
 			unstructured.RemoveNestedField(patch, "metadata", "finalizers")
 		}
 		return true
 	}),
 	seen(func(o client.Object) {
 		m := o.(*infrav1.OutriggerMachine)
-		if m.Spec.ProviderID == "" && m.Annotations[infrav1.KeyAnnotation] != "" && len(m.Finalizers) == 0 {
+		if m.Spec.ProviderID == "" && m.Annotations[infrav1.KeyAnnotation] != "" && len(m.Finalizers) == 0 && !refused(m) {
 			m.Finalizers = []string{infrav1.OutriggerMachineFinalizer}
 		}
 	}, "OutriggerMachine"))

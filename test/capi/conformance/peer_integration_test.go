@@ -45,8 +45,7 @@ var peerRed = map[string]string{
 
 // peerGreen are some of the promises that the peer keeps.
 var peerGreen = []string{
-	"crd-name", "crd-contract-label", "cluster-provisioned", "cluster-quiet", "machine-provisioned", "machine-finalizer", "machine-conditions",
-	"pause-machine", "delete-machine", "move-rebuilt", "restart-provisioned", "template-makes", "template-dry-run",
+	"crd-name", "crd-contract-label", "cluster-provisioned", "machine-provisioned", "machine-conditions", "delete-machine", "template-dry-run",
 }
 
 // TestPeer: the kit judges a provider that is not ours, of which it knows
