@@ -36,10 +36,8 @@ func (o *Options) deployer(mgr manager.Manager, inventory string) *Deployer {
 
 // limits repeat what failed soon enough that a failure is told when it has lasted.
 func limits(w *failure.Window) ctrl.Options {
-	several := true // operators in one process, in tests
 	return ctrl.Options{
-		SkipNameValidation: &several,
-		RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again/2, w.Retry()),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again/2, w.Retry()),
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
@@ -54,8 +55,10 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	}
 	// TLS settings of the cluster count for our own server as soon as they are read.
 	own := &inputs{flags: o.TLS}
+	several := true // operators in one process, in tests
 	options := manager.Options{
-		Scheme: scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(),
+		Controller: config.Controller{SkipNameValidation: &several},
+		Scheme:     scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(),
 		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Metrics:                o.metricsOptions(own),
 		HealthProbeBindAddress: o.HealthAddress,

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/bundles"
+	"github.com/outrigger/outrigger/internal/ccmoperator/trustbundle"
+	kube "github.com/outrigger/outrigger/test/cluster"
+	teststand "github.com/outrigger/outrigger/test/stand"
+)
+
+// Names in the tests are not the usual ones: nothing may depend on them.
+const (
+	operands = "clouds"
+	home     = "operator-home"
+	release  = "4.99.0"
+	patience = 90 * time.Second
+)
+
+// world is an API server; the tests play kubelets and the controllers of workloads.
+type world struct {
+	*kube.ControlPlane
+	client client.Client
+	images string
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		ControlPlane: kube.StartControlPlane(t, kube.ControlPlaneOptions{ControllerManager: []string{"--controllers=serviceaccount-controller"}}),
+		images:       filepath.Join(t.TempDir(), "images.json"),
+	}
+	scheme := runtime.NewScheme()
+	must(t, clientscheme.AddToScheme(scheme))
+	must(t, ccmv1alpha1.AddToScheme(scheme))
+	must(t, addOpenShift(scheme))
+	var err error
+	w.client, err = client.New(w.RESTConfig(), client.Options{Scheme: scheme})
+	must(t, err)
+	w.Kubectl(t, "create", "namespace", operands)
+	w.Kubectl(t, "create", "namespace", home)
+	w.writeImages(t, map[string]string{"cloudControllerManagerAWS": "example.test/aws:1", "cloudControllerManagerOpenStack": "example.test/openstack:1", "cloudControllerManagerOperator": "example.test/operator:1"})
+	return w
+}
+
+// withPlain makes the API server know CloudControllerManagers.
+func (w *world) withPlain(t *testing.T) {
+	crds := filepath.Join(teststand.Root(), "deploy/ccm-operator/crd")
+	w.Kubectl(t, "create", "--filename="+crds)
+	w.Kubectl(t, "wait", "--for=condition=Established", "--timeout=3m", "--filename="+crds)
+}
+
+func (w *world) writeImages(t *testing.T, images map[string]string) {
+	t.Helper()
+	text, err := json.Marshal(images)
+	must(t, err)
+	must(t, os.WriteFile(w.images, text, 0o600))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, f func() (string, bool)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		is, ok := f()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: after %s it is %s", what, patience, is)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// apply creates or replaces objects, with their status.
+func (w *world) apply(t *testing.T, manifests string) {
+	t.Helper()
+	for _, text := range strings.Split(manifests, "---\n") {
+		u := &unstructured.Unstructured{}
+		must(t, yaml.Unmarshal([]byte(text), &u.Object))
+		if len(u.Object) == 0 {
+			continue
+		}
+		is := u.DeepCopy()
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(u), is); apierrors.IsNotFound(err) {
+			must(t, w.client.Create(t.Context(), u.DeepCopy()))
+		} else {
+			must(t, err)
+			next := u.DeepCopy()
+			next.SetResourceVersion(is.GetResourceVersion())
+			must(t, w.client.Update(t.Context(), next))
+		}
+		if s, has := u.Object["status"]; has {
+			must(t, w.client.Get(t.Context(), client.ObjectKeyFromObject(u), is))
+			is.Object["status"] = s
+			must(t, w.client.Status().Update(t.Context(), is))
+		}
+	}
+}
+
+// program is a running operator.
+type program struct {
+	writes atomic.Int64
+	// passes are looks at what a test is about.
+	passes atomic.Int64
+	look   string
+	stop   func()
+}
+
+// start runs the operator until the test ends, at the latest.
+func (w *world) start(t *testing.T, look string, change ...func(*Options)) *program {
+	t.Helper()
+	set, err := bundles.Set()
+	must(t, err)
+	o := Options{
+		Namespace: operands, OperatorNamespace: home, ImagesFile: w.images, Release: release, Bundles: set,
+		SystemBundle: trustbundle.SystemFile(""), MetricsAddress: "0", HealthAddress: "0",
+		DegradedAfter: time.Hour, Requeue: time.Hour, Resync: time.Hour, GatesAfter: time.Hour, Settle: time.Hour,
+	}
+	o.Leader.Lock = "leases"
+	for _, f := range change {
+		f(&o)
+	}
+	p := &program{look: look}
+	api := w.RESTConfig()
+	api.QPS = -1
+	api.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next, p} })
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, api, o, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	p.stop = func() {
+		if cancel(); ended == nil {
+			return
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("the operator ended: %v", err)
+		}
+		ended = nil
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+type counter struct {
+	next http.RoundTripper
+	*program
+}
+
+func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		c.writes.Add(1)
+	}
+	response, err := c.next.RoundTrip(r)
+	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, c.look) {
+		c.passes.Add(1)
+	}
+	return response, err
+}
+
+// idle waits for some passes and answers how much was written in them.
+func (p *program) idle(t *testing.T) int64 {
+	t.Helper()
+	before, writes := p.passes.Load(), p.writes.Load()
+	eventually(t, "passes", func() (string, bool) { return "", p.passes.Load() > before+5 })
+	return p.writes.Load() - writes
+}
+
+// often makes the operator look again all the time.
+func often(o *Options) { o.Resync = 50 * time.Millisecond }
+
+// rolledOut plays the controller of Deployments for one that is complete.
+func (w *world) rolledOut(t *testing.T, name string) {
+	t.Helper()
+	w.progress(t, name, corev1.ConditionTrue, "NewReplicaSetAvailable")
+}
+
+func (w *world) progress(t *testing.T, name string, status corev1.ConditionStatus, reason string) {
+	t.Helper()
+	d := w.deployment(t, name)
+	was := d.DeepCopy()
+	d.Status.ObservedGeneration = d.Generation
+	d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason}}
+	must(t, w.client.Status().Patch(t.Context(), d, client.MergeFrom(was)))
+}
+
+// deployment waits for one.
+func (w *world) deployment(t *testing.T, name string) *appsv1.Deployment {
+	t.Helper()
+	var d appsv1.Deployment
+	eventually(t, "Deployment "+name, func() (string, bool) {
+		err := w.client.Get(t.Context(), types.NamespacedName{Namespace: operands, Name: name}, &d)
+		if err != nil {
+			return err.Error(), false
+		}
+		return "", true
+	})
+	return &d
+}
+
+// gone waits until an object of the operands' namespace is.
+func (w *world) gone(t *testing.T, o client.Object, name string) {
+	t.Helper()
+	eventually(t, "the end of "+name, func() (string, bool) {
+		err := w.client.Get(t.Context(), types.NamespacedName{Namespace: operands, Name: name}, o)
+		return "there", apierrors.IsNotFound(err)
+	})
+}
+
+func imageOf(d *appsv1.Deployment) string {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if c.Name == bundle.Manager {
+			return c.Image
+		}
+	}
+	return ""
+}
