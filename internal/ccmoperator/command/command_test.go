@@ -5,8 +5,10 @@ package command
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -116,6 +118,28 @@ func TestABundleOfOnesOwnNeedsNoCode(t *testing.T) {
 	}
 	if code, out, _ := call(t, "bundle", "list", "--bundle-dir", folder); code != exitOK || !strings.Contains(out, "\nmycloud ") || !strings.Contains(out, "\nlibvirt ") {
 		t.Errorf("exit code %d, %s", code, out)
+	}
+}
+
+// TestTheManualsBundle: the smallest bundle of the manual keeps all rules.
+func TestTheManualsBundle(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/ccm-operator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	blocks := regexp.MustCompile("(?s)```yaml\n# (mycloud/[^\n]+)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("the manual has %d files", len(blocks))
+	}
+	for _, b := range blocks {
+		name := filepath.Join(folder, b[1])
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(b[2]), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, stderr := call(t, "bundle", "verify", filepath.Join(folder, "mycloud")); code != exitOK || !strings.Contains(out, "keeps all rules") {
+		t.Errorf("exit code %d, %s%s", code, out, stderr)
 	}
 }
 
