@@ -220,39 +220,58 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 
 func (f *fleet) pods(t *testing.T) {
 	f.workload.Apply(t, nodePods)
-	f.await(t, "pods to be ready", func() error {
-		_, err := f.workload.TryKubectl("rollout", "status", "deployment/web", "--timeout=5s")
-		return err
-	})
-	on := strings.Fields(f.workload.Kubectl(t, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.nodeName}"))
-	slices.Sort(on)
-	if len(slices.Compact(on)) != nodeWorkers {
-		t.Fatalf("the pods are on %v, not one on each worker", on)
-	}
-}
-
-// traffic goes from one pod to the other, which is on another node.
-func (f *fleet) traffic(t *testing.T) {
-	names := strings.Fields(f.workload.Kubectl(t, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.name}"))
-	addresses := strings.Fields(f.workload.Kubectl(t, "get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].status.podIP}"))
-	f.says(t, names[0], "hello from "+names[1], "/bin/podtool", "get", "http://"+addresses[1]+":8080/")
-	f.says(t, names[0], "hello from web-", "/bin/podtool", "get", "http://web.default.svc.cluster.local/")
-	f.says(t, names[1], "gitVersion", "/bin/podtool", "get", "https://kubernetes.default.svc.cluster.local/version")
-	// A name that the cluster does not have: CoreDNS asks the machine, and that
-	// the engine, which knows its containers.
-	node := f.workload.Kubectl(t, "get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
-	f.says(t, names[0], ".", "/bin/podtool", "lookup", strings.TrimSpace(node)+".")
-}
-
-func (f *fleet) says(t *testing.T, pod, want string, command ...string) {
-	t.Helper()
-	f.await(t, strings.Join(command, " ")+" in a pod", func() error {
-		out, err := f.workload.TryKubectl(append([]string{"exec", pod, "--"}, command...)...)
-		if err == nil && !strings.Contains(out, want) {
-			err = fmt.Errorf("it says %q, not %q", out, want)
+	f.await(t, "a pod on each worker", func() error {
+		if _, err := f.workload.TryKubectl("rollout", "status", "deployment/web", "--timeout=5s"); err != nil {
+			return err
+		}
+		on, err := f.web("{.items[*].spec.nodeName}")
+		if err == nil && on[0] == on[1] {
+			err = fmt.Errorf("both are on %s", on[0])
 		}
 		return err
 	})
+}
+
+// web answers something of each of the two pods.
+func (f *fleet) web(path string) ([]string, error) {
+	out, err := f.workload.TryKubectl("get", "pods", "-l", "app=web", "-o", "jsonpath="+path)
+	words := strings.Fields(out)
+	if err == nil && len(words) != nodeWorkers {
+		err = fmt.Errorf("%s of the pods is %q", path, out)
+	}
+	return words, err
+}
+
+// traffic goes from one pod to the other, which is on another node. After a
+// restart the API server tells for a while what was.
+func (f *fleet) traffic(t *testing.T) {
+	f.await(t, "pods to reach pods, Services and names", func() error {
+		names, err := f.web("{.items[*].metadata.name}")
+		if err != nil {
+			return err
+		}
+		addresses, err := f.web("{.items[*].status.podIP}")
+		if err != nil {
+			return err
+		}
+		// A name that the cluster does not have: CoreDNS asks the machine, and
+		// that the engine, which knows its containers.
+		node, err := f.workload.TryKubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
+		return errors.Join(err,
+			f.says(names[0], "hello from "+names[1], "get", "http://"+addresses[1]+":8080/"),
+			f.says(names[0], "hello from web-", "get", "http://web.default.svc.cluster.local/"),
+			f.says(names[1], "gitVersion", "get", "https://kubernetes.default.svc.cluster.local/version"),
+			f.says(names[0], ".", "lookup", strings.TrimSpace(node)+"."))
+	})
+}
+
+// says runs podtool in a pod.
+func (f *fleet) says(pod, want string, args ...string) error {
+	out, err := f.workload.TryKubectl(append([]string{"exec", pod, "--", "/bin/podtool"}, args...)...)
+	if err == nil && !strings.Contains(out, want) {
+		err = fmt.Errorf("podtool %v in %s says %q, not %q", args, pod, out, want)
+	}
+	return err
 }
 
 // restart kills the engine: nodes and pods come back.
@@ -261,7 +280,6 @@ func (f *fleet) restart(t *testing.T) {
 	f.engine.Again(t)
 	began := time.Now()
 	f.nodesReady(t)
-	f.pods(t)
 	f.traffic(t)
 	t.Logf("pods reach each other %s after the engine's return", time.Since(began).Round(time.Second))
 }
