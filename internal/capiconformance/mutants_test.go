@@ -447,7 +447,8 @@ func sole(b *broken, r request, m *infrav1.OutriggerMachine) bool {
 	var machines infrav1.OutriggerMachineList
 	b.raw().List(context.Background(), &machines)
 	cluster, owner := b.clusterOf(m), b.ownerOf(r)
-	return b.number == 1 && len(machines.Items) == 1 && slices.Equal(m.Finalizers, []string{infrav1.OutriggerMachineFinalizer}) && b.isFirst(m) && deleting(m) &&
+	_, ofPool := m.Labels[clusterv1.MachinePoolNameLabel]
+	return b.number == 1 && !ofPool && len(machines.Items) == 1 && slices.Equal(m.Finalizers, []string{infrav1.OutriggerMachineFinalizer}) && b.isFirst(m) && deleting(m) &&
 		cluster != nil && !deleting(cluster) && !isPaused(m, cluster) && owner != nil && deleting(owner) && m.Spec.ProviderID != ""
 }
 
