@@ -56,6 +56,10 @@ type Applier struct {
 	Inventory client.ObjectKey
 	// Manager is the name of the field manager of what is written.
 	Manager string
+
+	// own are the data of ConfigMaps that are applied in this pass, which a cache
+	// may not have seen yet.
+	own map[client.ObjectKey]map[string]string
 }
 
 // Result is what a pass found and did.
@@ -103,11 +107,15 @@ type item struct {
 func (a *Applier) prepare(objects []client.Object) ([]item, error) {
 	var failed []error
 	desired := make([]item, 0, len(objects))
+	a.own = map[client.ObjectKey]map[string]string{}
 	for _, o := range objects {
 		u, k, err := toUnstructured(o, a.Client.Scheme())
 		if err != nil {
 			failed = append(failed, err)
 			continue
+		}
+		if u.GetKind() == "ConfigMap" {
+			a.own[client.ObjectKeyFromObject(u)], _, _ = unstructured.NestedStringMap(u.Object, "data")
 		}
 		annotate(u, OwnerAnnotation, a.Inventory.String())
 		desired = append(desired, item{u, k})

@@ -30,12 +30,12 @@ func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructure
 		Secrets    map[string]map[string][]byte `json:"secrets"`
 	}{map[string]map[string]string{}, map[string]map[string][]byte{}}
 	for name, optional := range s.configMaps {
-		cm := &unstructured.Unstructured{}
-		cm.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-		if there, err := a.read(ctx, o, name, cm); err != nil {
+		content, there, err := a.configMap(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: name})
+		if err != nil {
 			return nil, err
-		} else if there {
-			data.ConfigMaps[name], _, _ = unstructured.NestedStringMap(cm.Object, "data")
+		}
+		if there {
+			data.ConfigMaps[name] = content
 		} else if !optional {
 			missing = append(missing, "ConfigMap "+o.GetNamespace()+"/"+name)
 		}
@@ -55,6 +55,21 @@ func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructure
 		return missing, nil
 	}
 	return nil, unstructured.SetNestedField(o.Object, sum(data), "spec", "template", "metadata", "annotations", ConfigHashAnnotation)
+}
+
+// configMap is what a ConfigMap will have after this pass.
+func (a *Applier) configMap(ctx context.Context, key client.ObjectKey) (data map[string]string, there bool, err error) {
+	if data, ours := a.own[key]; ours {
+		return data, true, nil
+	}
+	cm := &unstructured.Unstructured{}
+	cm.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	err = a.Client.Get(ctx, key, cm)
+	if apierrors.IsNotFound(err) {
+		return nil, false, nil
+	}
+	data, _, _ = unstructured.NestedStringMap(cm.Object, "data")
+	return data, err == nil, err
 }
 
 func (a *Applier) read(ctx context.Context, pods client.Object, name string, into client.Object) (bool, error) {

@@ -35,7 +35,9 @@ type Guard struct {
 	Namespace string
 	// Limits tells what is let pass now; false while there is nothing to guard.
 	Limits func(context.Context) (Limits, bool, error)
-	Now    func() time.Time
+	// LimitedBy are kinds whose objects change the limits.
+	LimitedBy []client.Object
+	Now       func() time.Time
 
 	// said are the reasons that Events have told, by the Node's name.
 	said map[string]string
@@ -47,10 +49,13 @@ func (g *Guard) SetupWithManager(mgr ctrl.Manager) error {
 		return []reconcile.Request{{NamespacedName: g.key()}}
 	})
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == g.key() })
-	return ctrl.NewControllerManagedBy(mgr).Named("node-deletion-guard").
+	b := ctrl.NewControllerManagedBy(mgr).Named("node-deletion-guard").
 		Watches(&corev1.Node{}, all, builder.WithPredicates(readiness())).
-		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(ours)).
-		Complete(g)
+		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(ours))
+	for _, kind := range g.LimitedBy {
+		b.Watches(kind, all, builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	}
+	return b.Complete(g)
 }
 
 // readiness passes what changes a decision, which a kubelet's heartbeat does not.

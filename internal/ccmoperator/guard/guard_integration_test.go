@@ -134,8 +134,8 @@ func TestGuard(t *testing.T) {
 		s.node(name, corev1.ConditionTrue)
 	}
 	first, second := s.node("lost-1", corev1.ConditionUnknown), s.node("lost-2", corev1.ConditionUnknown)
-	s.await(first, denied("no params found")) // there is no ConfigMap yet
 	s.look()
+	s.await(second, denied("guarded"))
 	s.await(first, allowed)
 	s.refused(second, "the deletion of Node lost-2 is guarded: ConfigMap kube-system/ccm-node-deletion-guard")
 	s.must(s.manager.Delete(t.Context(), first))

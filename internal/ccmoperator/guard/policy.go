@@ -35,18 +35,20 @@ const (
 const NodeController = "system:serviceaccount:kube-system:node-controller"
 
 // Policy is what refuses deletions without a ticket by these users. The
-// ConfigMap is in the namespace.
+// ConfigMap is in the namespace; the guard makes it again when it is gone, and
+// until then nothing is refused.
 func Policy(namespace string, users ...string) []client.Object {
 	meta := metav1.ObjectMeta{Name: Name}
-	deny := admissionv1.DenyAction
+	allow := admissionv1.AllowAction
 	return []client.Object{
 		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: policySpec(namespace, users)},
 		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: Name,
 			ParamRef: &admissionv1.ParamRef{
 				Name: Name, Namespace: namespace,
-				// Without tickets nothing is deleted.
-				ParameterNotFoundAction: &deny,
+				// The API server asks for the parameter before it looks who deletes:
+				// to deny would stop everybody while there is no ConfigMap.
+				ParameterNotFoundAction: &allow,
 			},
 			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		}},

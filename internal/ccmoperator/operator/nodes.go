@@ -10,9 +10,11 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -77,6 +79,12 @@ func (o *Options) addNodes(mgr manager.Manager, is found, noted *notes) error {
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(guard.Component), Namespace: o.Namespace,
 		Limits: n.limits, Now: time.Now,
 	}
+	if is.plain {
+		g.LimitedBy = append(g.LimitedBy, &ccmv1alpha1.CloudControllerManager{})
+	}
+	if is.openShift {
+		g.LimitedBy = append(g.LimitedBy, &openshift.Infrastructure{})
+	}
 	errs := []error{g.SetupWithManager(mgr), n.addPolicy(mgr, o.deployer(mgr, guardInventory))}
 	if o.WatchdogAfter > 0 {
 		errs = append(errs, w.SetupWithManager(mgr))
@@ -104,6 +112,11 @@ func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 		_, guarded, err := n.limits(ctx)
 		if err != nil {
 			return reconcile.Result{}, err
+		}
+		// Not before there are tickets.
+		tickets := types.NamespacedName{Namespace: n.o.Namespace, Name: guard.Name}
+		if err := n.client.Get(ctx, tickets, &corev1.ConfigMap{}); guarded && err != nil {
+			return reconcile.Result{RequeueAfter: again}, ignoreNotFound(err)
 		}
 		var objects []client.Object
 		if guarded {

@@ -246,3 +246,6 @@ func imageOf(d *appsv1.Deployment) string {
 	}
 	return ""
 }
+
+// background outlives a test, for what is done after it.
+func (w *world) background() context.Context { return context.Background() }
