@@ -7,6 +7,7 @@
 #
 #   deploy/images.sh IMAGE...   cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook node-installer provider-qemu
 #                       capi-manager cluster-loadbalancer cloud-controller-manager
+#                       ccm-operator
 #
 # Environment: OUT (bin/images), ARCH (this machine's; amd64,arm64 for both),
 # PREFIX (localhost/outrigger), TAG (latest), VERSION, COMMIT, TAGS, CA_CERTIFICATES.
@@ -59,7 +60,7 @@ pack_qemu() {
 
 for image in "$@"; do
   case $image in
-    cloud-api-adaptor | agent-relay | capi-manager | cluster-loadbalancer | cloud-controller-manager) compile "$image"; pack "$image" -- ;;
+    cloud-api-adaptor | agent-relay | capi-manager | cluster-loadbalancer | cloud-controller-manager | ccm-operator) compile "$image"; pack "$image" -- ;;
     peerpod-ctrl | peerpods-webhook) compile "$image"; pack "$image" -user 65532:65532 -- ;;
     node-installer)
       compile node-installer containerd-shim-outrigger-v2

@@ -5,9 +5,8 @@
 // cluster.
 //
 // A ValidatingAdmissionPolicy refuses every deletion of a Node by such a manager
-// that has no ticket. The guard hands out tickets: to a Node that is of this
-// cloud, is not new, and has not been Ready for a while, to few of them in a
-// window of time, and to none while many Nodes are not Ready at once. A policy
-// sees one object and no clock; hence the tickets. They are in a ConfigMap, in
-// which a person can also say "allow" or "deny".
+// unless the Node has a ticket, an annotation. The guard gives tickets: to a Node
+// that is of this cloud, is not new, and has not been Ready for a while, to few of
+// them in a window of time, and to none while many Nodes are not Ready at once. A
+// policy sees one object and no clock; hence the tickets. A person can give one too.
 package guard

@@ -5,10 +5,10 @@ package guard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +28,11 @@ import (
 // Component is who the Events are of.
 const Component = "node-deletion-guard"
 
-// Guard keeps the tickets. One of it works in a cluster.
+// ticketsKey is the key of the ConfigMap with the JSON of the times at which
+// tickets were given.
+const ticketsKey = "tickets"
+
+// Guard gives tickets. One of it works in a cluster.
 type Guard struct {
 	Client    client.Client
 	Events    events.EventRecorder
@@ -62,7 +66,7 @@ func (g *Guard) SetupWithManager(mgr ctrl.Manager) error {
 func readiness() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		return ready(was) != ready(is) || !since(was).Equal(since(is)) || was.Spec.ProviderID != is.Spec.ProviderID
+		return was.Annotations[Annotation] != is.Annotations[Annotation] || ready(was) != ready(is) || !since(was).Equal(since(is)) || was.Spec.ProviderID != is.Spec.ProviderID
 	}}
 }
 
@@ -70,7 +74,8 @@ func (g *Guard) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: g.Namespace, Name: Name}
 }
 
-// Reconcile looks at all Nodes.
+// Reconcile looks at all Nodes. Tickets are noted before they are given: after a
+// crash they count.
 func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	limits, wanted, err := g.Limits(ctx)
 	if err != nil || !wanted {
@@ -85,13 +90,17 @@ func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 		return ctrl.Result{}, err
 	}
 	d := limits.Decide(nodes.Items, had, g.Now())
-	if cm.ResourceVersion == "" || !d.equal(had, opened(cm)) {
-		if err := g.write(ctx, cm, d); err != nil {
+	if !maps.EqualFunc(d.Tickets, had, time.Time.Equal) {
+		if err := g.write(ctx, cm, d.Tickets); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	g.tell(nodes.Items, cm, d)
-	return ctrl.Result{RequeueAfter: d.Again}, nil
+	var failed []error
+	for i := range nodes.Items {
+		failed = append(failed, g.mark(ctx, &nodes.Items[i], d.Open))
+	}
+	g.tell(nodes.Items, d)
+	return ctrl.Result{RequeueAfter: d.Again}, errors.Join(failed...)
 }
 
 // read returns the ConfigMap, which is empty where there is none. Tickets that
@@ -114,42 +123,46 @@ func (g *Guard) read(ctx context.Context) (*corev1.ConfigMap, Tickets, error) {
 	return cm, had, nil
 }
 
-func opened(cm *corev1.ConfigMap) []string {
-	if cm.Data[openKey] == "" {
-		return nil
-	}
-	return strings.Split(cm.Data[openKey], ",")
-}
-
-// write keeps what a person said. A ConfigMap that changed meanwhile is not
-// written over.
-func (g *Guard) write(ctx context.Context, cm *corev1.ConfigMap, d Decision) error {
-	tickets, err := json.Marshal(d.Tickets)
+// write does not write over a ConfigMap that changed meanwhile.
+func (g *Guard) write(ctx context.Context, cm *corev1.ConfigMap, all Tickets) error {
+	text, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
 	next := cm.DeepCopy()
-	if next.Data == nil {
-		next.Data = map[string]string{}
-	}
-	if next.Data[modeKey] == "" {
-		next.Data[modeKey] = Guarded
-	}
-	next.Data[openKey], next.Data[ticketsKey] = strings.Join(d.Open, ","), string(tickets)
+	next.Data = map[string]string{ticketsKey: string(text)}
 	if cm.ResourceVersion == "" {
 		return g.Client.Create(ctx, next)
 	}
 	return g.Client.Update(ctx, next)
 }
 
+// mark gives a Node its ticket or takes it away. What a person has set stays.
+func (g *Guard) mark(ctx context.Context, n *corev1.Node, open []string) error {
+	value, has := n.Annotations[Annotation]
+	wanted := slices.Contains(open, ticketOf(n))
+	if has && value == Allow || has == wanted && (!has || value == string(n.UID)) {
+		return nil
+	}
+	var ticket any // null removes it
+	if wanted {
+		ticket = string(n.UID)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		// Another Node of that name does not get it.
+		"uid": n.UID, "annotations": map[string]any{Annotation: ticket},
+	}})
+	if err != nil {
+		return err
+	}
+	return client.IgnoreNotFound(g.Client.Patch(ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
+}
+
 // tell makes metrics of all that is refused and an Event of each Node whose
 // reason was not said yet.
-func (g *Guard) tell(nodes []corev1.Node, cm *corev1.ConfigMap, d Decision) {
+func (g *Guard) tell(nodes []corev1.Node, d Decision) {
 	refused.Set(float64(len(d.Refused)))
 	open.Set(float64(len(d.Open)))
-	if cm.Data[modeKey] == Allow {
-		return
-	}
 	said := g.said
 	g.said = maps.Clone(d.Refused)
 	for _, name := range slices.Sorted(maps.Keys(d.Refused)) {
@@ -158,6 +171,6 @@ func (g *Guard) tell(nodes []corev1.Node, cm *corev1.ConfigMap, d Decision) {
 		}
 		i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
 		g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionGuarded", "Guard",
-			"a cloud controller manager may not delete this Node: %s; to let it, set %s to %s in ConfigMap %s", d.Refused[name], modeKey, Allow, g.key())
+			"a cloud controller manager may not delete this Node: %s; to let it: kubectl annotate node %s %s=%s", d.Refused[name], name, Annotation, Allow)
 	}
 }

@@ -55,7 +55,7 @@ func newStand(t *testing.T) *stand {
 		return all
 	}
 	s.admin, s.manager = as(""), as(NodeController)
-	for _, o := range Policy("kube-system", NodeController) {
+	for _, o := range Policy(NodeController) {
 		s.must(s.admin.Create(t.Context(), o))
 	}
 	s.guard = &Guard{
@@ -135,32 +135,61 @@ func TestGuard(t *testing.T) {
 	}
 	first, second := s.node("lost-1", corev1.ConditionUnknown), s.node("lost-2", corev1.ConditionUnknown)
 	s.look()
-	s.await(second, denied("guarded"))
+	s.await(second, denied("the deletion of Node lost-2 is guarded"))
 	s.await(first, allowed)
-	s.refused(second, "the deletion of Node lost-2 is guarded: ConfigMap kube-system/ccm-node-deletion-guard")
 	s.must(s.manager.Delete(t.Context(), first))
 	s.look()
-	s.refused(second, "guarded")
+	s.refused(second, "kubectl annotate node lost-2 ccm.outrigger.dev/deletion=allow")
 	if len(s.events.said) != 1 || s.events.said[0] != "lost-2" {
 		t.Errorf("events about %q, want one about lost-2", s.events.said)
 	}
-	var cm corev1.ConfigMap
-	s.must(s.admin.Get(t.Context(), s.guard.key(), &cm))
-	version := cm.ResourceVersion
+	version := s.version()
 	s.look()
-	s.must(s.admin.Get(t.Context(), s.guard.key(), &cm))
-	if cm.ResourceVersion != version {
+	if is := s.version(); is != version {
 		t.Error("nothing happened, and the ConfigMap was written")
 	}
-	s.mode(&cm, Allow)
+	s.annotate(second, Allow)
 	s.await(second, allowed)
-	s.mode(&cm, Deny)
+	s.look() // what a person has set stays
+	s.await(second, allowed)
+	s.annotate(second, "of another")
 	s.await(second, denied("guarded"))
 	s.must(s.admin.Delete(t.Context(), second))
 }
 
-func (s *stand) mode(cm *corev1.ConfigMap, mode string) {
+// TestTicketIsTakenBack: a Node that is Ready again has none.
+func TestTicketIsTakenBack(t *testing.T) {
+	s := newStand(t)
+	for _, name := range []string{"ready-1", "ready-2"} {
+		s.node(name, corev1.ConditionTrue)
+	}
+	n := s.node("lost", corev1.ConditionUnknown)
+	s.look()
+	s.must(s.admin.Get(t.Context(), client.ObjectKeyFromObject(n), n))
+	if n.Annotations[Annotation] != string(n.UID) {
+		t.Fatalf("annotations %v", n.Annotations)
+	}
+	was := n.DeepCopy()
+	n.Status.Conditions[0].Status = corev1.ConditionTrue
+	s.must(s.admin.Status().Patch(t.Context(), n, client.MergeFrom(was)))
+	s.look()
+	s.must(s.admin.Get(t.Context(), client.ObjectKeyFromObject(n), n))
+	if _, has := n.Annotations[Annotation]; has {
+		t.Errorf("annotations %v", n.Annotations)
+	}
+}
+
+func (s *stand) version() string {
 	s.Helper()
-	cm.Data[modeKey] = mode
-	s.must(s.admin.Update(s.Context(), cm))
+	var cm corev1.ConfigMap
+	s.must(s.admin.Get(s.Context(), s.guard.key(), &cm))
+	return cm.ResourceVersion
+}
+
+func (s *stand) annotate(n *corev1.Node, value string) {
+	s.Helper()
+	s.must(s.admin.Get(s.Context(), client.ObjectKeyFromObject(n), n))
+	was := n.DeepCopy()
+	n.Annotations = map[string]string{Annotation: value}
+	s.must(s.admin.Patch(s.Context(), n, client.MergeFrom(was)))
 }

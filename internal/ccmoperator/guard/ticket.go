@@ -4,7 +4,6 @@ package guard
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -97,7 +96,7 @@ func (l Limits) stop(lost, all int) string {
 }
 
 func (l Limits) one(d *Decision, n *corev1.Node, stopped string, now time.Time) {
-	who := n.Name + "/" + string(n.UID)
+	who := ticketOf(n)
 	if !l.ours(n) {
 		d.Refused[n.Name] = fmt.Sprintf("its providerID %q is of another cloud (here: %s)", n.Spec.ProviderID, strings.Join(l.Prefixes, ", "))
 		return
@@ -123,6 +122,8 @@ func (l Limits) one(d *Decision, n *corev1.Node, stopped string, now time.Time) 
 	d.Open = append(d.Open, who)
 }
 
+func ticketOf(n *corev1.Node) string { return n.Name + "/" + string(n.UID) }
+
 func (d *Decision) soon(wait time.Duration) {
 	if d.Again == 0 || wait < d.Again {
 		d.Again = wait
@@ -147,8 +148,4 @@ func since(n *corev1.Node) time.Time {
 		}
 	}
 	return n.CreationTimestamp.Time
-}
-
-func (d Decision) equal(tickets Tickets, open []string) bool {
-	return slices.Equal(d.Open, open) && maps.EqualFunc(d.Tickets, tickets, time.Time.Equal)
 }

@@ -10,11 +10,9 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -113,14 +111,9 @@ func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		// Not before there are tickets.
-		tickets := types.NamespacedName{Namespace: n.o.Namespace, Name: guard.Name}
-		if err := n.client.Get(ctx, tickets, &corev1.ConfigMap{}); guarded && err != nil {
-			return reconcile.Result{RequeueAfter: again}, ignoreNotFound(err)
-		}
 		var objects []client.Object
 		if guarded {
-			objects = guard.Policy(n.o.Namespace, guard.NodeController, "system:serviceaccount:"+n.o.Namespace+":cloud-controller-manager")
+			objects = guard.Policy(guard.NodeController, "system:serviceaccount:"+n.o.Namespace+":cloud-controller-manager")
 		}
 		_, err = d.Sync(ctx, objects)
 		return reconcile.Result{}, err

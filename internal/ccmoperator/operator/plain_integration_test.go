@@ -5,7 +5,10 @@
 package operator
 
 import (
+	"bytes"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +25,7 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/guard"
 	"github.com/outrigger/outrigger/internal/ccmoperator/leader"
 	"github.com/outrigger/outrigger/internal/ccmoperator/watchdog"
+	teststand "github.com/outrigger/outrigger/test/stand"
 )
 
 const (
@@ -35,6 +39,7 @@ func TestPlain(t *testing.T) {
 	w := newWorld(t)
 	t.Run("NeitherKind", func(t *testing.T) { neitherKind(t, w) })
 	w.withPlain(t)
+	w.withRights(t)
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *world)
@@ -45,6 +50,20 @@ func TestPlain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Cleanup(func() { w.without(t) }); c.test(t, w) })
 	}
+}
+
+// withRights gives the operator the rights of its installation and no others;
+// it is in the namespace of its operands there.
+func (w *world) withRights(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(teststand.Root(), "deploy/ccm-operator/kubernetes/rbac.yaml"))
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "rbac.yaml")
+	must(t, os.WriteFile(path, bytes.ReplaceAll(text, []byte("ccm-system"), []byte(operands)), 0o600))
+	w.Kubectl(t, "apply", "--filename="+path)
+	w.account = "system:serviceaccount:" + operands + ":ccm-operator"
+	// A controller that does not run here would do this.
+	w.Kubectl(t, "create", "clusterrolebinding", "grants", "--clusterrole=ccm-operator-grants-built-in", "--serviceaccount="+operands+":ccm-operator")
 }
 
 // without removes the CloudControllerManager with the operator that a test left.
@@ -150,7 +169,7 @@ func nothingToDoPlain(t *testing.T, w *world) {
 }
 
 func badConfiguration(t *testing.T, w *world) {
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "config"}, Data: map[string]string{"cloud.conf": "LIBVIRT_URI=qemu:///system\n"}}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operands, Name: "config"}, Data: map[string]string{"cloud.conf": "LIBVIRT_URI=qemu:///system\n"}}
 	must(t, w.client.Create(t.Context(), config))
 	t.Cleanup(func() { must(t, client.IgnoreNotFound(w.client.Delete(w.background(), config))) })
 	p := w.start(t, onVersion)
@@ -240,7 +259,7 @@ func unknownProvider(t *testing.T, w *world) {
 }
 
 func bundleOfConfigMap(t *testing.T, w *world) {
-	own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "mine"}, Data: map[string]string{
+	own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operands, Name: "mine"}, Data: map[string]string{
 		"bundle.yaml": `apiVersion: ccm.outrigger.dev/v1alpha1
 kind: Bundle
 platform: Mine

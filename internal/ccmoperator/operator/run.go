@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,6 +124,11 @@ func (o *Options) cacheOptions() cache.Options {
 		DefaultTransform: cache.TransformStripManagedFields(),
 		DefaultNamespaces: map[string]cache.Config{
 			o.Namespace: {}, o.OperatorNamespace: {}, metav1.NamespaceSystem: {},
+		},
+		// Secrets of others are none of its concern.
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+			&corev1.Pod{}:    {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 		},
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -47,6 +48,8 @@ type world struct {
 	*kube.ControlPlane
 	client client.Client
 	images string
+	// account is whom the operator works as; empty is the administrator.
+	account string
 }
 
 func newWorld(t *testing.T) *world {
@@ -69,7 +72,7 @@ func newWorld(t *testing.T) *world {
 
 // withPlain makes the API server know CloudControllerManagers.
 func (w *world) withPlain(t *testing.T) {
-	crds := filepath.Join(teststand.Root(), "deploy/ccm-operator/crd")
+	crds := filepath.Join(teststand.Root(), "deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml")
 	w.Kubectl(t, "create", "--filename="+crds)
 	w.Kubectl(t, "wait", "--for=condition=Established", "--timeout=3m", "--filename="+crds)
 }
@@ -155,6 +158,10 @@ func (w *world) start(t *testing.T, look string, change ...func(*Options)) *prog
 	}
 	p := &program{look: look}
 	api := w.RESTConfig()
+	if w.account != "" {
+		o.OperatorNamespace = o.Namespace
+		api.Impersonate = rest.ImpersonationConfig{UserName: w.account, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	}
 	api.QPS = -1
 	api.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next, p} })
 	ctx, cancel := context.WithCancel(context.Background())
