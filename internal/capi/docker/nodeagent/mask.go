@@ -183,6 +183,7 @@ func (m *mask) pipe() (*os.File, func(), error) {
 	go func() {
 		defer close(done)
 		_, _ = io.Copy(m, r)
+		_, _ = io.Copy(io.Discard, r) // where nobody reads any more, nobody has to wait
 		m.flush()
 	}()
 	return w, func() {

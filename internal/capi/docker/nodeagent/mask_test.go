@@ -135,3 +135,23 @@ func TestOutputOfCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// deaf is where nobody reads any more.
+type deaf struct{}
+
+func (deaf) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+// TestNobodyReads: a program goes on though what it prints can go nowhere.
+func TestNobodyReads(t *testing.T) {
+	file, end, err := (&mask{Secrets: &Secrets{}, out: deaf{}}).pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	if err := file.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString(strings.Repeat("a line\n", 64<<10)); err != nil { // more than a pipe holds
+		t.Error(err)
+	}
+}
