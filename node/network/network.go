@@ -97,8 +97,11 @@ func connect() (kubernetes.Interface, error) {
 // ownAddress is the node's on the network of the nodes.
 func ownAddress() (netip.Addr, error) {
 	routes, err := netlink.RouteGet(net.IPv4(192, 0, 2, 1)) // nobody's, so by the default route (RFC 5737)
-	if err != nil || len(routes) == 0 {
+	if err != nil {
 		return netip.Addr{}, fmt.Errorf("the machine has no default route, which tells its address: %w", err)
+	}
+	if len(routes) == 0 {
+		return netip.Addr{}, errors.New("the machine has no default route, which tells its address")
 	}
 	addr, ok := netip.AddrFromSlice(routes[0].Src.To4())
 	if !ok {
@@ -118,6 +121,9 @@ type peer struct {
 	pods netip.Prefix
 	via  netip.Addr
 }
+
+// applyAgain is how soon what could not be applied is tried again.
+const applyAgain = 5 * time.Second
 
 // follow applies what the nodes are, each time they change.
 func (n *network) follow(ctx context.Context, client kubernetes.Interface) error {
@@ -139,11 +145,13 @@ func (n *network) follow(ctx context.Context, client kubernetes.Interface) error
 	factory.StartWithContext(ctx)
 	factory.WaitForCacheSyncWithContext(ctx)
 	var before string
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-changed:
+		case <-again:
 		}
 		list, err := nodes.Lister().List(labels.Everything())
 		if err != nil {
@@ -152,10 +160,13 @@ func (n *network) follow(ctx context.Context, client kubernetes.Interface) error
 		own, peers := n.sort(list)
 		if now := fmt.Sprint(own, peers); now != before { // heartbeats change nothing
 			if err := n.apply(own, peers); err != nil {
-				return err
+				// To end would be to answer no questions for names meanwhile.
+				n.log.Error("ways to pods are not complete", "error", err, "again in", applyAgain)
+				before, again = "", time.After(applyAgain) // part of it may be there
+				continue
 			}
 			n.log.Info("ways to pods", "own", own, "peers", len(peers))
-			before = now
+			before, again = now, nil
 		}
 	}
 }

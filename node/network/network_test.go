@@ -63,14 +63,17 @@ func TestResolverForPods(t *testing.T) {
 
 // echo answers whatever it is asked, by UDP and TCP, and where.
 func echo(t *testing.T) string {
-	streams, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	packets, err := net.ListenPacket("udp", streams.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var streams net.Listener
+	var packets net.PacketConn
+	at := onFreePort(t, func(at string) (err error) {
+		if streams, err = net.Listen("tcp", at); err != nil {
+			return err
+		}
+		if packets, err = net.ListenPacket("udp", at); err != nil {
+			streams.Close()
+		}
+		return err
+	})
 	t.Cleanup(func() { streams.Close(); packets.Close() })
 	go func() {
 		for {
@@ -91,23 +94,34 @@ func echo(t *testing.T) string {
 			packets.WriteTo(buffer[:size], from)
 		}
 	}()
-	return streams.Addr().String()
+	return at
+}
+
+// onFreePort listens at a port that is free for TCP and UDP. That of a server
+// that has just ended is, unless another process is faster.
+func onFreePort(t *testing.T, listen func(at string) error) (at string) {
+	t.Helper()
+	var err error
+	for range 20 {
+		free, fails := net.Listen("tcp", "127.0.0.1:0")
+		if fails != nil {
+			t.Fatal(fails)
+		}
+		at = free.Addr().String()
+		free.Close()
+		if err = listen(at); err == nil {
+			return at
+		}
+	}
+	t.Fatal(err)
+	return ""
 }
 
 func TestForwardNames(t *testing.T) {
 	server := echo(t)
-	// The port of a server that has just ended is free, for UDP too as a rule.
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := free.Addr().String()
-	free.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := forwardNames(ctx, at, server, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	at := onFreePort(t, func(at string) error { return forwardNames(ctx, at, server, slog.New(slog.DiscardHandler)) })
 	for _, transport := range []string{"udp", "tcp"} {
 		t.Run(transport, func(t *testing.T) {
 			conn, err := net.Dial(transport, at)
