@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger/outrigger/provider/conformance"
 )
 
-// everyPair names the variable that has every check look at every mutant, or
+// everyPair names the variable that has all checks look at every mutant, or
 // those whose names match a regular expression.
 const everyPair = "OUTRIGGER_CAPI_MUTANTS"
 
@@ -30,6 +30,9 @@ func mutants() []mutant {
 func TestSuiteSeesMutants(t *testing.T) {
 	if os.Getenv(everyPair) == "" {
 		t.Logf("of the checks that a mutant must pass, %d are run; all of them, some minutes: %s=all go test ./internal/capiconformance", sample, everyPair)
+	}
+	if wanted := os.Getenv(everyPair); wanted != "" && len(chosen(mutant{}, 0)) == 0 {
+		t.Fatalf("%s=%s: want all, or a regular expression that names of checks match", everyPair, wanted)
 	}
 	for number, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
