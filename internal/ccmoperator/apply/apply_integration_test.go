@@ -30,6 +30,7 @@ func TestApply(t *testing.T) {
 		"missing-config": missingConfig, "selector": selector, "malformed": malformed, "finalizer": finalizer,
 		"role-ref": roleRef, "prune": prune, "prune-foreign": pruneForeign, "prune-after-crash": pruneAfterCrash,
 		"unknown-kind": unknownKind, "one-fails": oneFails, "aggregated": aggregated, "stale-inventory": staleInventory,
+		"prune-unseen": pruneUnseen, "forget": forget,
 	} {
 		t.Run(name, func(t *testing.T) { test(newPlace(t, c, name)) })
 	}
@@ -324,6 +325,36 @@ func pruneAfterCrash(p *place) {
 	left, err := p.Recorded(p.Context())
 	if err != nil || len(left) > 0 {
 		p.Errorf("recorded %v, error %v", left, err)
+	}
+}
+
+// pruneUnseen: what a cache does not know yet is removed all the same.
+func pruneUnseen(p *place) {
+	p.sync([]client.Object{p.configMap("a")}, "ConfigMap prune-unseen/a")
+	p.unseen = map[string]bool{"a": true}
+	if r := p.sync(nil); len(r.Pruned) != 1 {
+		p.Errorf("pruned %v", r.Pruned)
+	}
+	p.unseen = nil
+	if err := p.Client.Get(p.Context(), client.ObjectKey{Namespace: p.namespace, Name: "a"}, &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		p.Errorf("a: %v", err)
+	}
+}
+
+// forget: a list that a cache does not know yet is not removed with what is in it.
+func forget(p *place) {
+	p.must(p.Forget(p.Context()))
+	p.sync([]client.Object{p.configMap("a")}, "ConfigMap forget/a")
+	p.unseen = map[string]bool{"inventory": true}
+	p.sync(nil)
+	if err := p.Forget(p.Context()); err == nil || !strings.Contains(err.Error(), "still lists 1 objects") {
+		p.Errorf("error %v", err)
+	}
+	p.unseen = nil
+	p.sync(nil)
+	p.must(p.Forget(p.Context()))
+	if err := p.Client.Get(p.Context(), p.Inventory, &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		p.Errorf("inventory: %v", err)
 	}
 }
 

@@ -64,7 +64,7 @@ func (a *Applier) trial(ctx context.Context, d item) (before, after *unstructure
 	case d.kind.replaced(existing, d.object):
 		// The API server takes another of this name only once the first is gone.
 		after = d.object.DeepCopy()
-		after.SetName(d.object.GetName() + dryRunSuffix)
+		after.SetName(trialName(d.object.GetName()))
 		err = a.Client.Create(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
 		after.SetName(d.object.GetName())
 		return existing, after, err
@@ -72,9 +72,6 @@ func (a *Applier) trial(ctx context.Context, d item) (before, after *unstructure
 	after = d.merge(existing)
 	return existing, after, a.Client.Update(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
 }
-
-// dryRunSuffix makes a name that nobody has.
-const dryRunSuffix = "-dry-run"
 
 // shown is what of an object tells something beside another one.
 func shown(o, other *unstructured.Unstructured) map[string]any {

@@ -90,11 +90,34 @@ func (a *Applier) inventory(ctx context.Context) (*inventory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inventory %s: %w", a.Inventory, err)
 	}
+	return i, i.parse()
+}
+
+func (i *inventory) parse() error {
 	if err := json.Unmarshal([]byte(i.object.Data[inventoryKey]), &i.list); err != nil {
-		return nil, fmt.Errorf("inventory ConfigMap %s, key %q: %w: delete the ConfigMap to begin a new one; what left the bundle meanwhile stays then",
-			a.Inventory, inventoryKey, err)
+		return fmt.Errorf("inventory ConfigMap %s, key %q: %w: delete the ConfigMap to begin a new one; what left the bundle meanwhile stays then",
+			client.ObjectKeyFromObject(i.object), inventoryKey, err)
 	}
-	return i, nil
+	return nil
+}
+
+// Forget removes the inventory, for good. While objects are in it, of which a
+// cache may not know yet, that is an error: [Applier.Sync] without objects has to
+// remove them first.
+func (a *Applier) Forget(ctx context.Context) error {
+	i := &inventory{object: &corev1.ConfigMap{}}
+	i.object.Name, i.object.Namespace = a.Inventory.Name, a.Inventory.Namespace
+	if err := a.live(ctx, i.object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if err := i.parse(); err != nil {
+		return err
+	}
+	if len(i.list) > 0 {
+		return fmt.Errorf("inventory %s still lists %d objects", a.Inventory, len(i.list))
+	}
+	uid, version := i.object.UID, i.object.ResourceVersion
+	return client.IgnoreNotFound(a.Client.Delete(ctx, i.object, client.Preconditions{UID: &uid, ResourceVersion: &version}))
 }
 
 // record notes what will be applied, beside what was, before anything is: after
@@ -163,7 +186,15 @@ func sameSet(a, b []Ref) bool {
 func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: f.Group, Version: f.Version, Kind: f.Kind})
-	err := a.Client.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Name}, o)
+	o.SetNamespace(f.Namespace)
+	o.SetName(f.Name)
+	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
+	if apierrors.IsNotFound(err) {
+		// What was made a moment ago is not forgotten because a cache lacks it.
+		o.SetNamespace(f.Namespace)
+		o.SetName(f.Name)
+		err = a.live(ctx, o)
+	}
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return false, nil
 	}

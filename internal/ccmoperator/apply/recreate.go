@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -37,7 +38,7 @@ func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.U
 	return true, nil
 }
 
-// trialName fits into the length of a name (253).
+// trialName is a name that nobody has; it fits into the length of a name (253).
 func trialName(name string) string {
 	const suffix = "-dry-run"
 	return name[:min(len(name), 253-len(suffix))] + suffix
@@ -54,11 +55,15 @@ func (a *Applier) remove(ctx context.Context, o *unstructured.Unstructured) erro
 	return err
 }
 
-// gone is an error while a finalizer holds an object that was deleted. It asks
-// by a dry-run patch, since a cache would not know yet.
+// live reads an object past a cache, which would not know yet, by a dry-run patch.
+func (a *Applier) live(ctx context.Context, o client.Object) error {
+	return a.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll)
+}
+
+// gone is an error while a finalizer holds an object that was deleted.
 func (a *Applier) gone(ctx context.Context, o *unstructured.Unstructured) error {
 	left := o.DeepCopy()
-	err := a.Client.Patch(ctx, left, client.RawPatch("application/merge-patch+json", []byte("{}")), client.DryRunAll)
+	err := a.live(ctx, left)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

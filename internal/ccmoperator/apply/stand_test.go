@@ -11,8 +11,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +31,8 @@ type place struct {
 	namespace string
 	// writes are those that reached the API server, trials included.
 	writes []string
+	// unseen are objects, by name, that the cache which is read does not know yet.
+	unseen map[string]bool
 	events *recorded
 }
 
@@ -53,6 +57,12 @@ func newPlace(t *testing.T, c client.WithWatch, namespace string) *place {
 	p := &place{T: t, namespace: namespace, events: &recorded{}}
 	p.must(c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 	counting := interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if p.unseen[key.Name] {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "objects"}, key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			p.writes = append(p.writes, "create "+o.GetName())
 			return c.Create(ctx, o, opts...)

@@ -34,6 +34,11 @@ func (d *Deployer) Deploy(ctx context.Context, objects []client.Object) (Outcome
 	if err != nil {
 		return Outcome{Result: r}, fmt.Errorf("failed to sync operands: %w", err)
 	}
+	if len(r.Changed) > 0 {
+		// What a cache knows of rollouts may be from before: above all that the
+		// last one stalled.
+		return Outcome{Result: r}, nil
+	}
 	waits, err := rollout.Waits(ctx, d.Client, d.Client.Scheme(), objects)
 	return Outcome{r, waits}, err
 }

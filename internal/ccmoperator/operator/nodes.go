@@ -144,14 +144,12 @@ func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 		if d != nil && d.Mode == ccmv1alpha1.Unguarded {
 			continue
 		}
-		guarded = true
-		l.Prefixes = append(l.Prefixes, n.prefixes(&c)...)
-		if d != nil && d.Max != nil {
-			l.Deletions = int(*d.Max)
+		own := limitsOf(d)
+		if guarded {
+			own.Deletions, own.Window = min(own.Deletions, l.Deletions), max(own.Window, l.Window)
 		}
-		if d != nil && d.Window != nil {
-			l.Window = d.Window.Duration
-		}
+		own.Prefixes = append(l.Prefixes, n.prefixes(&c)...)
+		l, guarded = own, true
 	}
 	if !guarded && n.is.openShift && n.o.Guard {
 		owner, expected, err := n.openShiftOwner(ctx)
@@ -159,6 +157,18 @@ func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 		return l, expected, err
 	}
 	return l, guarded, l.Verify()
+}
+
+// limitsOf are those of one CloudControllerManager, which may say nothing.
+func limitsOf(d *ccmv1alpha1.NodeDeletions) guard.Limits {
+	l := guard.Defaults()
+	if d != nil && d.Max != nil {
+		l.Deletions = int(*d.Max)
+	}
+	if d != nil && d.Window != nil {
+		l.Window = d.Window.Duration
+	}
+	return l
 }
 
 func (n *nodes) prefixes(c *ccmv1alpha1.CloudControllerManager) []string {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -111,16 +110,18 @@ func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 	if _, err := d.Sync(ctx, nil); err != nil {
 		return fmt.Errorf("remove what belongs to CloudControllerManager %s: %w", c.Name, err)
 	}
-	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: d.Inventory.Namespace, Name: d.Inventory.Name}}
-	if err := client.IgnoreNotFound(r.client.Delete(ctx, list)); err != nil {
+	if err := d.Forget(ctx); err != nil {
 		return err
 	}
 	was := c.DeepCopy()
 	controllerutil.RemoveFinalizer(c, finalizer)
-	return client.IgnoreNotFound(r.client.Patch(ctx, c, client.MergeFrom(was)))
+	return client.IgnoreNotFound(r.client.Patch(ctx, c, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})))
 }
 
 func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (pass, error) {
+	if err := limitsOf(c.Spec.NodeDeletions).Verify(); err != nil {
+		return pass{}, failure.Terminal(fmt.Errorf("spec.nodeDeletions: %w", err))
+	}
 	b, err := r.inputs.bundle(ctx, c)
 	if err != nil {
 		return pass{}, err
@@ -129,11 +130,12 @@ func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager)
 	if err != nil {
 		return pass{}, err
 	}
+	// Also if nothing fits: else the version would be news again in each pass.
+	c.Status.KubernetesVersion = lowest
 	wanted, err := choose(c, lowest)
 	if err != nil {
-		return pass{}, failure.Terminal(err)
+		return pass{again: again}, failure.Terminal(err)
 	}
-	c.Status.KubernetesVersion = lowest
 	p, err := r.bringOut(ctx, c, b, wanted)
 	if again > 0 && (p.again == 0 || again < p.again) {
 		p.again = again
@@ -143,13 +145,15 @@ func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager)
 
 // choose answers what is to run beside API servers of that version.
 func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.Rollout, error) {
-	wanted := ccmv1alpha1.Rollout{Generation: c.Generation, KubernetesVersion: lowest, Images: maps.Clone(c.Spec.Images)}
-	if len(c.Spec.Versions) == 0 {
-		return wanted, nil
-	}
 	minor, err := versions.ParseMinor(lowest)
 	if err != nil {
-		return wanted, err
+		return ccmv1alpha1.Rollout{}, err
+	}
+	// Without the patch, which differs between API servers that are being
+	// upgraded: what has stalled is not tried again because another answered.
+	wanted := ccmv1alpha1.Rollout{Generation: c.Generation, KubernetesVersion: minor.String(), Images: maps.Clone(c.Spec.Images)}
+	if len(c.Spec.Versions) == 0 {
+		return wanted, nil
 	}
 	rules := make([]versions.Rule, len(c.Spec.Versions))
 	for i, v := range c.Spec.Versions {
