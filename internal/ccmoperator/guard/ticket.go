@@ -3,6 +3,7 @@
 package guard
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,7 +52,8 @@ func (l Limits) Verify() error {
 }
 
 // Tickets are the times at which tickets were given, by "name/uid" of the Node.
-// They are kept for a window, also when they were used.
+// They are kept for a window, also when they were used; while its Node is lost
+// also afterwards, so that others come first: who deletes did not want it.
 type Tickets map[string]time.Time
 
 // Decision is what a look at all Nodes brings.
@@ -67,22 +69,28 @@ type Decision struct {
 	Waiting []string
 	// Again is when time alone changes the decision; 0 is never.
 	Again time.Duration
+	// given is how many tickets count.
+	given int
 }
 
-// Decide gives tickets. Nodes that have waited longest come first.
+// Decide gives tickets. Nodes that had none come first, and of them those that
+// have waited longest.
 func (l Limits) Decide(nodes []corev1.Node, had Tickets, now time.Time) Decision {
 	d := Decision{Tickets: Tickets{}, Refused: map[string]string{}}
 	for who, at := range had {
 		if left := at.Add(l.Window).Sub(now); left > 0 {
 			d.Tickets[who] = at
+			d.given++
 			d.soon(left)
 		}
 	}
 	lost := slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return ready(&n) })
-	slices.SortFunc(lost, func(a, b corev1.Node) int { return since(&a).Compare(since(&b)) })
+	slices.SortStableFunc(lost, func(a, b corev1.Node) int {
+		return cmp.Or(had[ticketOf(&a)].Compare(had[ticketOf(&b)]), since(&a).Compare(since(&b)))
+	})
 	stopped := l.stop(len(lost), len(nodes))
 	for i := range lost {
-		l.one(&d, &lost[i], stopped, now)
+		l.one(&d, &lost[i], had, stopped, now)
 	}
 	slices.Sort(d.Open)
 	return d
@@ -95,7 +103,7 @@ func (l Limits) stop(lost, all int) string {
 	return fmt.Sprintf("%d of %d Nodes are not Ready, more than %.0f %%: no Node is deleted until it is known that they are gone", lost, all, l.Unready*100)
 }
 
-func (l Limits) one(d *Decision, n *corev1.Node, stopped string, now time.Time) {
+func (l Limits) one(d *Decision, n *corev1.Node, had Tickets, stopped string, now time.Time) {
 	who := ticketOf(n)
 	if !l.ours(n) {
 		d.Refused[n.Name] = fmt.Sprintf("its providerID %q is of another cloud (here: %s)", n.Spec.ProviderID, strings.Join(l.Prefixes, ", "))
@@ -112,11 +120,15 @@ func (l Limits) one(d *Decision, n *corev1.Node, stopped string, now time.Time) 
 		return
 	}
 	if _, has := d.Tickets[who]; !has {
-		if len(d.Tickets) >= l.Deletions {
-			d.Refused[n.Name] = fmt.Sprintf("%d Nodes were given up in the last %s", len(d.Tickets), l.Window)
+		if d.given >= l.Deletions {
+			d.Refused[n.Name] = fmt.Sprintf("%d Nodes were given up in the last %s", d.given, l.Window)
+			if at, had := had[who]; had {
+				d.Tickets[who] = at
+			}
 			return
 		}
 		d.Tickets[who] = now
+		d.given++
 		d.soon(l.Window)
 	}
 	d.Open = append(d.Open, who)

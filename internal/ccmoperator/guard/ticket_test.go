@@ -4,6 +4,7 @@ package guard
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -94,6 +95,26 @@ func TestWindow(t *testing.T) {
 	after := limits().Decide(fleet(10, lost(5)[3:]...), later.Tickets, now.Add(10*time.Minute))
 	if len(after.Open) != 2 || len(after.Tickets) != 2 {
 		t.Fatalf("%+v", after)
+	}
+}
+
+// TestNobodyIsInTheWay: Nodes that are lost and that nobody deletes do not keep
+// others from their turn.
+func TestNobodyIsInTheWay(t *testing.T) {
+	l := limits()
+	l.Deletions = 1
+	nodes := fleet(5, aNode("stays", false, 3*time.Hour), aNode("stays-too", false, 2*time.Hour), aNode("goes", false, time.Hour))
+	var tickets Tickets
+	for i, want := range []string{"stays", "stays-too", "goes", "stays", "stays-too", "goes"} {
+		at := now.Add(time.Duration(i) * l.Window)
+		d := l.Decide(nodes, tickets, at)
+		if !slices.Equal(d.Open, []string{want + "/" + want + "-uid"}) || len(d.Refused) != 2 {
+			t.Fatalf("window %d: %+v, want %s", i, d, want)
+		}
+		if again := l.Decide(nodes, d.Tickets, at); !slices.Equal(again.Open, d.Open) || !maps.EqualFunc(again.Tickets, d.Tickets, time.Time.Equal) {
+			t.Fatalf("window %d: %+v, and at once %+v", i, d, again)
+		}
+		tickets = d.Tickets
 	}
 }
 
