@@ -98,8 +98,11 @@ func readVariables(file string) (map[string]string, error) {
 			continue
 		}
 		name, value, ok := strings.Cut(line, "=")
-		if !ok || strings.ContainsAny(name, " \t") {
+		if !ok || name == "" || strings.ContainsAny(name, " \t") {
 			return nil, fmt.Errorf("%s, line %d: want VARIABLE=VALUE", file, i+1)
+		}
+		if _, twice := variables[name]; twice {
+			return nil, fmt.Errorf("%s, line %d: %s is given twice", file, i+1, name)
 		}
 		variables[name] = value
 	}
