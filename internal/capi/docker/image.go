@@ -25,6 +25,7 @@ func (b *Backend) ensureImage(ctx context.Context, image string, who waking) (do
 	_, err = b.engine.ImageInspect(ctx, image)
 	switch {
 	case err == nil:
+		b.tasks.drop("pull/" + image) // if somebody removes it, it has to be pulled again
 		return true, nil
 	case !errdefs.IsNotFound(err):
 		return false, fmt.Errorf("look for image %s: %w", image, err)

@@ -90,6 +90,19 @@ func (t *tasks) forget(key string) {
 	}
 }
 
+// drop takes away the end of a task that was seen in another way.
+func (t *tasks) drop(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k := t.known[key]; k != nil {
+		select {
+		case <-k.done:
+			delete(t.known, key)
+		default: // who waits for it is woken
+		}
+	}
+}
+
 // close ends all.
 func (t *tasks) close() {
 	t.stop()

@@ -101,6 +101,39 @@ func TestPulledForAll(t *testing.T) {
 	}
 }
 
+// TestPulledAgain: an image that was pulled and removed since is not taken to be
+// there.
+func TestPulledAgain(t *testing.T) {
+	there := false // by the lock of the engine
+	b, s := scripted(t, func(method, path string) (int, string) {
+		switch {
+		case method == "POST":
+			there = true
+			return 200, ""
+		case there:
+			return 200, `{}`
+		}
+		return 404, `{"message": "No such image: i"}`
+	})
+	b.cfg.Pull = true
+	_, machines := queues(t, b)
+	who := b.of(map[string]string{labelName: "m", labelRole: roleWorker})
+	for range 2 {
+		if done, err := b.ensureImage(t.Context(), "i", who); done || err != nil {
+			t.Fatalf("before the pull: %v, %v", done, err)
+		}
+		if got := woken(machines, 1); got != "m" {
+			t.Errorf("woken: %s", got)
+		}
+		if done, err := b.ensureImage(t.Context(), "i", who); !done || err != nil {
+			t.Fatalf("after the pull: %v, %v", done, err)
+		}
+		s.mu.Lock()
+		there = false
+		s.mu.Unlock()
+	}
+}
+
 // TestPace: what takes long is looked at less often.
 func TestPace(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
