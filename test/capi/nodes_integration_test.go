@@ -45,7 +45,7 @@ func nodeArchive(t *testing.T) string {
 	t.Helper()
 	file := os.Getenv("OUTRIGGER_NODE_IMAGE")
 	if file == "" {
-		t.Skip("it wants 4 GB of memory and some minutes: run make test-nodes, or set OUTRIGGER_NODE_IMAGE to the file that make node-image has written")
+		t.Skip("it wants 2 GB of memory and some minutes: run make test-nodes, or set OUTRIGGER_NODE_IMAGE to the file that make node-image has written")
 	}
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(stand.Root(), file)
