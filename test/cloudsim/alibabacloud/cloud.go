@@ -120,7 +120,7 @@ func New(t testing.TB, o Options) *Cloud {
 		World: cloudsim.NewWorld(), options: o, accounts: map[string]*account{AccessKeyID: {secret: AccessSecret}},
 		denied: map[string]bool{}, nonces: map[string]bool{}, tokens: map[string]*remembered{}, instances: map[string]*instance{},
 		nics: map[string]*nic{}, disks: map[string]bool{}, addresses: map[string]*address{}, soldOut: map[string]bool{},
-		images: map[string]*image{Image: {"podvm", "QCOW2", time.Time{}}},
+		images: map[string]*image{Image: {"podvm", "QCOW2", importSteps}},
 	}
 	c.server = cloudsim.Serve(t, c.World.Handler(http.HandlerFunc(c.serve), actionOf, func(out http.ResponseWriter, _ *http.Request, f cloudsim.Fault) {
 		answerError(out, newID(""), f.Code, f.Message, f.Status)
