@@ -26,10 +26,11 @@ var (
 	namedKey  = regexp.MustCompile(`(?i)(certificate[-_ ]?key\W{0,4})[0-9a-f]{64}\b`)
 	lonelyKey = regexp.MustCompile(`(?m)^\s*[0-9a-f]{64}\s*$`)
 
-	// privateKey and secretValue are where bootstrap data have what must not be
-	// seen whatever prints it.
+	// privateKey, secretValue and secretFlag are where bootstrap data have what must
+	// not be seen whatever prints it.
 	privateKey  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`)
-	secretValue = regexp.MustCompile(`(?i)(?:passw(?:or)?d|passphrase|token|key-data)["']?\s*[:=]\s*["']?([^\s"',]{6,})|secret["']?\s*[:=]\s*["']?([A-Za-z0-9+/=_-]{20,})`)
+	secretValue = regexp.MustCompile(`(?i)(?:passw(?:or)?d|passphrase|token|key-data)["']?[ \t]*[:=][ \t]*["']?([^\s"',]{6,})|secret["']?[ \t]*[:=][ \t]*["']?([A-Za-z0-9+/=_-]{20,})`)
+	secretFlag  = regexp.MustCompile(`(?i)--[a-z-]*(?:passw(?:or)?d|passphrase|token)[ \t]+["']?([^\s"',-][^\s"',]{5,})`)
 )
 
 // leastLine is how long a line of a private key must be to be looked for: the
@@ -63,6 +64,9 @@ func (s *Secrets) learn(p *Plan) {
 		}
 		for _, value := range secretValue.FindAllStringSubmatch(text, -1) {
 			add(value[1] + value[2])
+		}
+		for _, value := range secretFlag.FindAllStringSubmatch(text, -1) {
+			add(value[1])
 		}
 		for _, key := range certificateKey.FindAllStringSubmatch(text, -1) {
 			if key[1] == "" {

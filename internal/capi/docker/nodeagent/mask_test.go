@@ -76,7 +76,8 @@ func TestSecretsOfTheData(t *testing.T) {
 		"- path: /run/kubeadm/kubeadm.yaml\n  content: |\n    certificateKey: "+sixty4+"\n    secretName: kubeadm-certs\n    caCertHashes: [\"sha256:"+strings.Repeat("ab", 32)+"\"]\n"+
 		"- path: /etc/encryption.yaml\n  content: |\n    keys: [{name: key1, secret: c2VjcmV0IGlzIHNlY3VyZSBhbmQgbG9uZw==}]\n"+
 		"- path: /etc/kubernetes/admin.conf\n  content: |\n    client-key-data: LS0tLS1CRUdJTiBQUklW\n    server: https://10.0.0.1:6443\n"+
-		"runcmd:\n- login --password=hunter22 --user admin\n- [\"curl -H token="+token+"\", \"x\"]\n")
+		"- path: /run/join.yaml\n  content: |\n    bootstrapToken:\n      token: of-another-kind\n    tlsBootstrapToken:\n      apiServerEndpoint: 10.0.0.2:6443\n"+
+		"runcmd:\n- [login, --password, hunter33, --token, --verbose]\n- login --password=hunter22 --user admin\n- [\"curl -H token="+token+"\", \"x\"]\n")
 	m.fail = func(command string) error {
 		if strings.HasPrefix(command, "curl") {
 			return &exec.Error{Name: command, Err: errors.New("executable file not found")}
@@ -84,12 +85,12 @@ func TestSecretsOfTheData(t *testing.T) {
 		return nil
 	}
 	state, err := m.Bootstrap(t.Context())
-	if err != nil || state.Phase != PhaseFailed || strings.Contains(state.Message, token) || !strings.Contains(state.Message, "runcmd/1") {
+	if err != nil || state.Phase != PhaseFailed || strings.Contains(state.Message, token) || !strings.Contains(state.Message, "runcmd/2") {
 		t.Errorf("%+v, %v", state, err)
 	}
 	for secret, stays := range map[string]bool{
-		base: false, "c2VjcmV0IGlzIHNlY3VyZSBhbmQgbG9uZw==": false, "LS0tLS1CRUdJTiBQUklW": false, "hunter22": false, sixty4: false,
-		"AB==": true, "kubeadm-certs": true, "https://10.0.0.1:6443": true, "admin": true, "sha256:" + strings.Repeat("ab", 32): true,
+		base: false, "c2VjcmV0IGlzIHNlY3VyZSBhbmQgbG9uZw==": false, "LS0tLS1CRUdJTiBQUklW": false, "hunter22": false, "hunter33": false, "of-another-kind": false, sixty4: false,
+		"apiServerEndpoint:": true, "--verbose": true, "AB==": true, "kubeadm-certs": true, "https://10.0.0.1:6443": true, "admin": true, "sha256:" + strings.Repeat("ab", 32): true,
 	} {
 		for _, ofCommand := range []bool{true, false} {
 			if got := masked(m.Secrets, ofCommand, "it is '"+secret+"' there"); strings.Contains(got, secret) != stays {
