@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig"
@@ -49,7 +48,7 @@ func (r *cloudConfig) sync(ctx context.Context) (string, error) {
 	if !ok {
 		return "", nil
 	}
-	gates, err := r.gates(ctx)
+	gates, err := openshift.ReadGates(ctx, r.client, r.reader, r.version)
 	if err != nil {
 		return "", fmt.Errorf("failed to get feature gates: %w", err)
 	}
@@ -103,26 +102,4 @@ func (r *cloudConfig) keep(ctx context.Context, cause error) error {
 		return fmt.Errorf("failed to restore the last good cloud config: %w", err)
 	}
 	return nil
-}
-
-// gates answers those of the release that this program is of, or, apart from a
-// release, those of the one that the cluster is to run.
-func (r *cloudConfig) gates(ctx context.Context) (openshift.Gates, error) {
-	var all openshift.FeatureGate
-	if err := r.client.Get(ctx, cluster, &all); err != nil {
-		return nil, err
-	}
-	version := r.version
-	if version == "" || version == UnknownVersion || version == openshift.SnapshotVersion {
-		var v openshift.ClusterVersion
-		if err := r.reader.Get(ctx, types.NamespacedName{Name: openshift.ClusterVersionName}, &v); err != nil {
-			return nil, fmt.Errorf("which version is it? RELEASE_VERSION names none: %w", err)
-		}
-		version = v.Status.Desired.Version
-	}
-	gates, ok := all.Gates(version)
-	if !ok {
-		return nil, fmt.Errorf("FeatureGate %s has none for version %q (yet)", cluster.Name, version)
-	}
-	return gates, nil
 }

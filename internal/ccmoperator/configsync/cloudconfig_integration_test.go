@@ -273,7 +273,7 @@ func gates(t *testing.T, w *world) {
 	p.stop()
 
 	// Apart from a release, those of the release that the cluster is to run.
-	for _, version := range []string{openshift.SnapshotVersion, UnknownVersion, ""} {
+	for _, version := range []string{openshift.SnapshotVersion, openshift.UnknownVersion, ""} {
 		w.reset(t)
 		w.onPlatform(t, "AWS", `name: ""`, "AWSServiceLBNetworkSecurityGroup")
 		p = w.start(t, func(o *Options) { o.Version = version })

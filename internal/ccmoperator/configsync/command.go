@@ -3,17 +3,12 @@
 package configsync
 
 import (
-	"fmt"
-	"log/slog"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
+	"github.com/outrigger/outrigger/internal/ccmoperator/trustbundle"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -37,10 +32,8 @@ The variable RELEASE_VERSION names the release whose feature gates count.`,
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			logger := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
-			log.SetLogger(logr.FromSlogHandler(logger.Handler()))
-			klog.SetSlogLogger(logger)
-			api, err := clusterConfig(kubeconfig, getenv)
+			logger := daemon.Log(c.ErrOrStderr())
+			api, err := daemon.Cluster(kubeconfig, getenv, "ccm-operator-config-sync")
 			if err != nil {
 				return err
 			}
@@ -53,23 +46,11 @@ The variable RELEASE_VERSION names the release whose feature gates count.`,
 	f.StringVar(&kubeconfig, "kubeconfig", "", "`file` with the cluster's address and credentials; else KUBECONFIG, else those of the pod")
 	f.StringVar(&o.Namespace, "namespace", defaultNamespace, "`namespace` of the cloud controller manager")
 	f.StringVar(&o.HealthAddress, "health-addr", ":9440", "`address` that answers /healthz and /readyz; 0: none")
-	f.StringVar(&o.SystemBundle, "trusted-ca-bundle", "", "`file` with the system's authorities; else "+systemBundles[0]+" or, where there is none, "+systemBundles[1])
+	f.StringVar(&o.SystemBundle, "trusted-ca-bundle", "", "`file` with the system's authorities; else "+trustbundle.RedHatFile+" or, where there is none, "+trustbundle.DebianFile)
 	f.DurationVar(&o.CloudConfigDegradedAfter, "cloud-config-degraded-after", 2*time.Minute, "how long copying the configuration may fail before the operator is degraded")
 	f.DurationVar(&o.TrustedCADegradedAfter, "trusted-ca-degraded-after", 2*time.Minute, "how long putting together the authorities may fail before the operator is degraded")
 	f.DurationVar(&o.TrustedCAStaleAfter, "trusted-ca-window", 150*time.Second, "after what time without one a failure of the authorities is a new one; 0: never")
 	f.DurationVar(&o.Resync, "resync", 10*time.Minute, "after what time all is looked at though nothing changed")
 	o.Leader.AddFlags(f, "cluster-cloud-config-sync-leader", operatorNamespace)
 	return c
-}
-
-func clusterConfig(file string, getenv func(string) string) (*rest.Config, error) {
-	if file == "" {
-		file = getenv("KUBECONFIG")
-	}
-	api, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w: run in a pod with a service account, or set --kubeconfig or KUBECONFIG", err)
-	}
-	api.UserAgent = "ccm-operator-config-sync/" + version.Version
-	return api, nil
 }

@@ -9,21 +9,15 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
-	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
 )
 
-// cluster is the name of OpenShift's objects, and that of all work: whatever
-// changed, everything is looked at.
-var cluster = types.NamespacedName{Name: openshift.ClusterName}
-
-// again is how soon to look again when somebody else has just written, or the
-// cache has not seen our own write yet.
-const again = 200 * time.Millisecond
+// cluster is the name of OpenShift's objects, and that of all work.
+var cluster = daemon.All
 
 // controller says how its work went.
 type controller struct {
@@ -48,7 +42,7 @@ func (c *controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		}
 		return reconcile.Result{}, c.status.Available(ctx, left)
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: daemon.Again}, nil
 	case failure.IsTerminal(err):
 		c.log.Error("not tried again until something changes", "error", err)
 		return reconcile.Result{}, c.status.Degraded(ctx, err)

@@ -5,7 +5,6 @@ package configsync
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -14,18 +13,11 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/leader"
 )
 
-// UnknownVersion is what a program is of that nobody told its release.
-const UnknownVersion = "unknown"
-
 // Where cloud controller managers and their operator run.
 const (
 	defaultNamespace  = "openshift-cloud-controller-manager"
 	operatorNamespace = "openshift-cloud-controller-manager-operator"
 )
-
-// Where systems keep the bundle of authorities: those of Red Hat's family and
-// of Debian's.
-var systemBundles = []string{"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/certs/ca-certificates.crt"}
 
 // Options are what the controllers need.
 type Options struct {
@@ -70,17 +62,4 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--resync %s: want more than 0", o.Resync))
 	}
 	return errors.Join(append(errs, o.Leader.Validate())...)
-}
-
-// systemBundle answers the file with the system's authorities.
-func (o *Options) systemBundle() string {
-	if o.SystemBundle != "" {
-		return o.SystemBundle
-	}
-	for _, path := range systemBundles {
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	return systemBundles[0]
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,13 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
+	"github.com/outrigger/outrigger/internal/ccmoperator/trustbundle"
 )
 
 // Run works until the context ends.
@@ -49,7 +49,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err != nil {
 		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
 	}
-	if err := errors.Join(addCloudConfig(mgr, o, log), addTrustedCA(mgr, o, log), addChecks(mgr)); err != nil {
+	if err := errors.Join(addCloudConfig(mgr, o, log), addTrustedCA(mgr, o, log), daemon.AddChecks(mgr)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -106,7 +106,7 @@ func addTrustedCA(mgr manager.Manager, o Options, log *slog.Logger) error {
 	config := types.NamespacedName{Namespace: o.Namespace, Name: targetName}
 	c := mgr.GetClient()
 	work := &trustedCA{
-		client: c, config: config, target: target{client: c, name: own, annotations: caAnnotations}, system: o.systemBundle, now: time.Now,
+		client: c, config: config, target: target{client: c, name: own, annotations: caAnnotations}, system: func() string { return trustbundle.SystemFile(o.SystemBundle) }, now: time.Now,
 	}
 	window := &failure.Window{Threshold: o.TrustedCADegradedAfter, Stale: o.TrustedCAStaleAfter}
 	user := func(ctx context.Context) (string, error) {
@@ -118,17 +118,4 @@ func addTrustedCA(mgr manager.Manager, o Options, log *slog.Logger) error {
 	return w.add(mgr, "trusted-ca-bundle", o.Resync, window.Retry(), &controller{
 		sync: work.sync, status: status.NewSync(status.TrustedCA, c, mgr.GetAPIReader()), window: window, now: time.Now, log: log.With("controller", "trusted-ca-bundle"),
 	})
-}
-
-// addChecks adds what probes ask: alive is who answers, ready is who has seen
-// the cluster.
-func addChecks(mgr manager.Manager) error {
-	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-		defer cancel()
-		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the cluster's objects have not been read yet")
-		}
-		return nil
-	}))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/leader"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
+	"github.com/outrigger/outrigger/internal/ccmoperator/trustbundle"
 )
 
 func (w *world) wantBundle(t *testing.T, parts ...string) {
@@ -125,7 +126,7 @@ func t5(t *testing.T, w *world) {
 	w.wantCAWorks(t, nothingLeft)
 	p.stop()
 	// From Debian's place, if that is where this system has it.
-	if _, err := os.Stat(systemBundles[1]); err != nil {
+	if _, err := os.Stat(trustbundle.DebianFile); err != nil {
 		t.Skipf("%v; run it on Debian with the package ca-certificates", err)
 	}
 	w.start(t, func(o *Options) { o.SystemBundle = "" })

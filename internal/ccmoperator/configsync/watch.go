@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
 )
@@ -64,39 +63,15 @@ func (w watched) add(mgr manager.Manager, name string, resync, retry time.Durati
 	b := builder.ControllerManagedBy(mgr).Named(name).
 		WithOptions(ctrl.Options{
 			SkipNameValidation: &several,
-			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again/2, retry),
+			RateLimiter:        daemon.RateLimiter(retry),
 		}).
-		WatchesRawSource(always(resync)).
+		WatchesRawSource(daemon.Always(resync, "")).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(w.configMap)).
-		Watches(&openshift.ClusterOperator{}, handler.EnqueueRequestsFromMapFunc(everything), builder.WithPredicates(w.unsaid()))
+		Watches(&openshift.ClusterOperator{}, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(w.unsaid()))
 	for _, o := range w.objects {
-		b.Watches(o, handler.EnqueueRequestsFromMapFunc(everything))
+		b.Watches(o, handler.EnqueueRequestsFromMapFunc(daemon.Everything))
 	}
 	return b.Complete(r)
-}
-
-// always wakes a controller at its start, though there may be no object at all,
-// and from time to time.
-func always(every time.Duration) source.Source {
-	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		go func() {
-			t := time.NewTicker(every)
-			defer t.Stop()
-			for {
-				q.Add(reconcile.Request{NamespacedName: cluster})
-				select {
-				case <-ctx.Done():
-					return
-				case <-t.C:
-				}
-			}
-		}()
-		return nil
-	})
-}
-
-func everything(context.Context, client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: cluster}}
 }
 
 // configMap lets through those that matter: an unrelated one must not make a
@@ -110,7 +85,7 @@ func (w watched) configMap(ctx context.Context, o client.Object) []reconcile.Req
 	} else if !slices.Contains(w.ours, name) {
 		return nil
 	}
-	return everything(ctx, o)
+	return daemon.Everything(ctx, o)
 }
 
 // unsaid lets through a ClusterOperator that lost what the controller says.

@@ -2,6 +2,17 @@
 
 package openshift
 
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// UnknownVersion is the version of an operator that nobody told its release.
+const UnknownVersion = "unknown"
+
 // SnapshotVersion is the version of an operator that was built apart from a
 // release; it obeys the gates of the release that the cluster is to run.
 const SnapshotVersion = "0.0.1-snapshot"
@@ -25,4 +36,26 @@ func (g *FeatureGate) Gates(version string) (Gates, bool) {
 		return gates, true
 	}
 	return nil, false
+}
+
+// ReadGates answers those of the release that a program is of, or, apart from a
+// release, those of the one that the cluster is to run. Cached reads what is
+// watched, live anything else.
+func ReadGates(ctx context.Context, cached, live client.Reader, version string) (Gates, error) {
+	var all FeatureGate
+	if err := cached.Get(ctx, types.NamespacedName{Name: ClusterName}, &all); err != nil {
+		return nil, err
+	}
+	if version == "" || version == UnknownVersion || version == SnapshotVersion {
+		var v ClusterVersion
+		if err := live.Get(ctx, types.NamespacedName{Name: ClusterVersionName}, &v); err != nil {
+			return nil, fmt.Errorf("which version is it? RELEASE_VERSION names none: %w", err)
+		}
+		version = v.Status.Desired.Version
+	}
+	gates, ok := all.Gates(version)
+	if !ok {
+		return nil, fmt.Errorf("FeatureGate %s has none for version %q (yet)", ClusterName, version)
+	}
+	return gates, nil
 }

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
@@ -36,9 +36,7 @@ func (o *Options) deployer(mgr manager.Manager, inventory string) *Deployer {
 
 // limits repeat what failed soon enough that a failure is told when it has lasted.
 func limits(w *failure.Window) ctrl.Options {
-	return ctrl.Options{
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again/2, w.Retry()),
-	}
+	return ctrl.Options{RateLimiter: daemon.RateLimiter(w.Retry())}
 }
 
 func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted *notes, log *slog.Logger) error {
@@ -55,9 +53,9 @@ func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted 
 		there, err := looker.managers(ctx)
 		return len(there) > 0, err
 	}
-	all := handler.EnqueueRequestsFromMapFunc(everything)
+	all := handler.EnqueueRequestsFromMapFunc(daemon.Everything)
 	b := builder.ControllerManagedBy(mgr).Named("cluster-operator").WithOptions(limits(window)).
-		WatchesRawSource(always(o.Resync, o.ImagesFile)).
+		WatchesRawSource(daemon.Always(o.Resync, o.ImagesFile)).
 		Watches(&openshift.ClusterOperator{}, all, builder.WithPredicates(changed(), named(status.Name))).
 		Watches(&corev1.Secret{}, all, builder.WithPredicates(changed(), within(o.Namespace))).
 		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(changed(), within(o.Namespace)))

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
 )
@@ -33,6 +34,8 @@ func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slo
 		servers:  &servers{version: askOne(mgr.GetConfig()), settle: o.Settle, now: time.Now},
 		windows:  map[string]*failure.Window{},
 	}
+	looker := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
+	r.platform = looker.platform
 	if is.openShift {
 		r.mirror.status = status.NewOperator(mgr.GetClient(), mgr.GetAPIReader(), o.Release, mgr.GetEventRecorder(operatorName))
 	}
@@ -40,7 +43,7 @@ func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slo
 	b := builder.ControllerManagedBy(mgr).Named("cloud-controller-manager").
 		WithOptions(limits(&failure.Window{Threshold: o.DegradedAfter})).
 		For(&ccmv1alpha1.CloudControllerManager{}, builder.WithPredicates(changed())).
-		WatchesRawSource(periodically(o.Resync, r.every)).
+		WatchesRawSource(daemon.Periodically(o.Resync, r.every)).
 		Watches(&corev1.Secret{}, every, builder.WithPredicates(changed(), within(o.Namespace))).
 		Watches(&corev1.ConfigMap{}, every, builder.WithPredicates(changed()))
 	watchOperands(b, func(owner string) []reconcile.Request {

@@ -4,20 +4,14 @@ package operator
 
 import (
 	"cmp"
-	"fmt"
-	"log/slog"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
+	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
-	"github.com/outrigger/outrigger/internal/ccmoperator/trustbundle"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -52,10 +46,8 @@ The variable RELEASE_VERSION names OpenShift's release.`,
 			if err := f.complete(getenv, known); err != nil {
 				return err
 			}
-			logger := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
-			log.SetLogger(logr.FromSlogHandler(logger.Handler()))
-			klog.SetSlogLogger(logger)
-			api, err := clusterConfig(f.kubeconfig, getenv)
+			logger := daemon.Log(c.ErrOrStderr())
+			api, err := daemon.Cluster(f.kubeconfig, getenv, operatorName)
 			if err != nil {
 				return err
 			}
@@ -87,7 +79,8 @@ func (o *flags) register(c *cobra.Command) {
 	f.DurationVar(&o.Settle, "version-settle", 5*time.Minute, "how long no older API server must have answered before the cloud controller manager is upgraded")
 	f.DurationVar(&o.WatchdogAfter, "watchdog-after", 2*time.Minute, "how long a Node may wait for its cloud controller manager before it is said why; 0: never")
 	f.BoolVar(&o.Guard, "guard-node-deletions", false, "guard deletions of Nodes on OpenShift too; elsewhere spec.nodeDeletions says so")
-	o.Leader.AddFlags(f, "cluster-cloud-controller-manager-leader", "openshift-cloud-controller-manager-operator")
+	o.Leader.AddFlags(f, "cluster-cloud-controller-manager-leader", "")
+	f.Lookup("leader-elect-resource-namespace").Usage += "; else that of --operator-namespace"
 }
 
 func (o *flags) complete(getenv func(string) string, known func([]string) (bundle.Set, error)) (err error) {
@@ -97,16 +90,7 @@ func (o *flags) complete(getenv func(string) string, known func([]string) (bundl
 	if o.Bundles, err = known(o.bundleDirs); err != nil {
 		return err
 	}
-	o.SystemBundle = trustbundle.SystemFile(o.SystemBundle)
-	o.Release = cmp.Or(getenv("RELEASE_VERSION"), UnknownRelease)
+	o.Leader.Namespace = cmp.Or(o.Leader.Namespace, o.OperatorNamespace)
+	o.Release = cmp.Or(getenv("RELEASE_VERSION"), openshift.UnknownVersion)
 	return o.Validate()
-}
-
-func clusterConfig(file string, getenv func(string) string) (*rest.Config, error) {
-	api, err := clientcmd.BuildConfigFromFlags("", cmp.Or(file, getenv("KUBECONFIG")))
-	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w: run in a pod with a service account, or set --kubeconfig or KUBECONFIG", err)
-	}
-	api.UserAgent = operatorName + "/" + version.Version
-	return api, nil
 }

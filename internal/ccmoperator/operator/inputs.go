@@ -12,11 +12,9 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
-	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/settings"
 	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
@@ -47,10 +45,10 @@ func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (set
 	in := settings.Cluster{Infrastructure: infra, Namespace: r.namespace}
 	text, err := os.ReadFile(r.imagesFile)
 	if err != nil {
-		return in, failure.Terminal(fmt.Errorf("failed to build operator config: unable to read --images-json: %w", err))
+		return in, unbuilt(fmt.Errorf("unable to read --images-json: %w", err))
 	}
 	if in.Images, err = bundle.ParseImages(text); err != nil {
-		return in, failure.Terminal(fmt.Errorf("failed to build operator config: unable to decode images content from --images-json %s: %w", r.imagesFile, err))
+		return in, unbuilt(fmt.Errorf("unable to decode images content from --images-json %s: %w", r.imagesFile, err))
 	}
 	var proxy openshift.Proxy
 	if err := r.client.Get(ctx, cluster, &proxy); err == nil {
@@ -59,11 +57,21 @@ func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (set
 		return in, fmt.Errorf("failed to get Proxy: %w", err)
 	}
 	if in.TLS, err = r.readTLS(ctx); err != nil {
-		return in, failure.Terminal(fmt.Errorf("failed to build operator config: %w", err))
+		return in, unbuilt(err)
 	}
 	r.tls.Store(&in.TLS)
 	in.Gates, err = r.readGates(ctx)
 	return in, err
+}
+
+// noteTLS reads the settings for servers of our own alone.
+func (r *inputs) noteTLS(ctx context.Context) {
+	s, err := r.readTLS(ctx)
+	if err != nil {
+		r.log.Error("servers keep to the TLS settings that they had", "error", err)
+		return
+	}
+	r.tls.Store(&s)
 }
 
 // readTLS keeps to the default profile while the cluster's cannot be read.
@@ -85,7 +93,7 @@ var errNoGates = errors.New("the cluster's feature gates are not there yet")
 // readGates waits a while for a new release's feature gates, and then goes on
 // without: managers keep their own defaults.
 func (r *inputs) readGates(ctx context.Context) (openshift.Gates, error) {
-	gates, err := r.gates(ctx)
+	gates, err := openshift.ReadGates(ctx, r.client, r.live, r.release)
 	if err == nil {
 		r.waiting = time.Time{}
 		return gates, nil
@@ -98,24 +106,4 @@ func (r *inputs) readGates(ctx context.Context) (openshift.Gates, error) {
 	}
 	r.log.Warn("without feature gates", "error", err)
 	return nil, nil
-}
-
-func (r *inputs) gates(ctx context.Context) (openshift.Gates, error) {
-	var all openshift.FeatureGate
-	if err := r.client.Get(ctx, cluster, &all); err != nil {
-		return nil, err
-	}
-	release := r.release
-	if release == "" || release == UnknownRelease || release == openshift.SnapshotVersion {
-		var v openshift.ClusterVersion
-		if err := r.live.Get(ctx, types.NamespacedName{Name: openshift.ClusterVersionName}, &v); err != nil {
-			return nil, fmt.Errorf("which release is it? RELEASE_VERSION names none: %w", err)
-		}
-		release = v.Status.Desired.Version
-	}
-	gates, found := all.Gates(release)
-	if !found {
-		return nil, fmt.Errorf("FeatureGate %s has none for release %q", openshift.ClusterName, release)
-	}
-	return gates, nil
 }

@@ -21,6 +21,7 @@ import (
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
 	"github.com/outrigger/outrigger/internal/ccmoperator/guard"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
@@ -93,10 +94,10 @@ func (o *Options) addNodes(mgr manager.Manager, is found, noted *notes) error {
 // addPolicy keeps the policy where deletions are guarded, and removes it where
 // they are not any more.
 func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
-	all := handler.EnqueueRequestsFromMapFunc(everything)
+	all := handler.EnqueueRequestsFromMapFunc(daemon.Everything)
 	b := builder.ControllerManagedBy(mgr).Named("node-deletion-policy").
 		WithOptions(limits(&failure.Window{Threshold: n.o.DegradedAfter})).
-		WatchesRawSource(always(n.o.Resync, ""))
+		WatchesRawSource(daemon.Always(n.o.Resync, ""))
 	if n.is.plain {
 		b.Watches(&ccmv1alpha1.CloudControllerManager{}, all, builder.WithPredicates(changed()))
 	}
@@ -120,13 +121,14 @@ func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 	}))
 }
 
-// managers are the CloudControllerManagers that are to stay.
+// managers are the CloudControllerManagers that are to stay, the oldest first.
 func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerManager, error) {
 	if !n.is.plain {
 		return nil, nil
 	}
 	var all ccmv1alpha1.CloudControllerManagerList
 	err := n.client.List(ctx, &all)
+	slices.SortFunc(all.Items, byAge)
 	return slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp != nil }), err
 }
 
@@ -226,19 +228,27 @@ func (n *nodes) ownerOf(provider, name string) watchdog.Owner {
 
 // openShiftOwner is the one that the cluster's platform has.
 func (n *nodes) openShiftOwner(ctx context.Context) (watchdog.Owner, bool, error) {
+	b, err := n.platform(ctx)
+	if b == nil || err != nil {
+		return watchdog.Owner{}, false, err
+	}
+	return n.ownerOf(strings.ToLower(b.Provider), inventoryName), true, nil
+}
+
+// platform is the bundle of OpenShift's platform; nil where there is none.
+func (n *nodes) platform(ctx context.Context) (*bundle.Bundle, error) {
 	var infra openshift.Infrastructure
+	if !n.is.openShift {
+		return nil, nil
+	}
 	if err := n.client.Get(ctx, cluster, &infra); err != nil {
-		return watchdog.Owner{}, false, ignoreNotFound(err)
+		return nil, ignoreNotFound(err)
 	}
 	platform, err := settings.PlatformOf(&infra)
 	if err != nil {
-		return watchdog.Owner{}, false, nil // the operator says so
+		return nil, nil // the operator says so
 	}
-	b := n.o.Bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
-	if b == nil {
-		return watchdog.Owner{}, false, nil
-	}
-	return n.ownerOf(strings.ToLower(b.Provider), inventoryName), true, nil
+	return n.o.Bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift), nil
 }
 
 func ignoreNotFound(err error) error {

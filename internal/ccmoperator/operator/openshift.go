@@ -11,24 +11,20 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/settings"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
 )
 
-// cluster is the name of OpenShift's objects, and that of all work: whatever
-// changed, everything is looked at.
-var cluster = types.NamespacedName{Name: openshift.ClusterName}
-
-// again is how soon to look again when somebody else has just written.
-const again = 200 * time.Millisecond
+// cluster is the name of OpenShift's objects, and that of all work.
+var cluster = daemon.All
 
 // openShift deploys what Infrastructure asks for, and says how that went in the
 // ClusterOperator.
@@ -71,7 +67,7 @@ func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	s, err := r.sync(ctx)
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: daemon.Again}, nil
 	case failure.IsTerminal(err):
 		r.log.Error("not tried again until something changes", "error", err)
 		return reconcile.Result{}, r.status.Degraded(ctx, err)
@@ -123,13 +119,9 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 	if waiting, err := status.Provisioning(is); err != nil || waiting != "" {
 		return state{waits: waiting}, err
 	}
-	in, err := r.inputs.read(ctx, &infra)
+	objects, err := r.objects(ctx, &infra)
 	if err != nil {
 		return state{}, err
-	}
-	objects, err := r.objects(in)
-	if err != nil {
-		return state{}, failure.Terminal(fmt.Errorf("failed to build operator config: %w", err))
 	}
 	s, err := r.deploy(ctx, objects)
 	if err == nil && len(objects) == 0 {
@@ -138,17 +130,36 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 	return s, err
 }
 
-// objects are those of the platform; none if it has no cloud controller manager.
-func (r *openShift) objects(in settings.Cluster) ([]client.Object, error) {
-	values, platform, err := in.Values()
+// objects are those of the platform; none if it has no cloud controller manager,
+// which then nothing is read for.
+func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure) ([]client.Object, error) {
+	platform, err := settings.PlatformOf(infra)
 	if err != nil {
-		return nil, err
+		return nil, unbuilt(err)
 	}
 	b := r.bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
 	if b == nil {
+		r.inputs.noteTLS(ctx)
 		return nil, nil
 	}
-	return b.Resources(values)
+	in, err := r.inputs.read(ctx, infra)
+	if err != nil {
+		return nil, err
+	}
+	values, _, err := in.Values()
+	if err != nil {
+		return nil, unbuilt(err)
+	}
+	objects, err := b.Resources(values)
+	return objects, unbuilt(err)
+}
+
+// unbuilt is why there are no objects, if that is so; only a change ends it.
+func unbuilt(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failure.Terminal(fmt.Errorf("failed to build operator config: %w", err))
 }
 
 func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state, error) {

@@ -99,7 +99,7 @@ func TestOpenShift(t *testing.T) {
 		name string
 		test func(*testing.T, *world)
 	}{
-		{"S1/NoInfrastructure", noInfrastructure}, {"S5/FromProgressingToAvailable", rollsOut}, {"A1/NothingToDo", nothingToDo},
+		{"S1/NoInfrastructure", noInfrastructure}, {"G5/BareMetal", bareMetal}, {"S5/FromProgressingToAvailable", rollsOut}, {"A1/NothingToDo", nothingToDo},
 		{"W1/Drift", operandDrift}, {"F1/Transient", transient}, {"F3/Terminal", terminal},
 		{"WithoutConfigSync", withoutSync}, {"MissingConfiguration", missingInputs}, {"Pruning", pruning}, {"C2/Stalled", stalls},
 	} {
@@ -123,6 +123,15 @@ func noInfrastructure(t *testing.T, w *world) {
 	if v := w.operator(t).Status.Versions; len(v) != 1 || v[0] != (openshift.OperandVersion{Name: "operator", Version: release}) {
 		t.Errorf("versions %+v", v)
 	}
+}
+
+// bareMetal has no cloud controller manager: no image is missed.
+func bareMetal(t *testing.T, w *world) {
+	w.platform(t, "BareMetal")
+	w.synced(t)
+	must(t, os.Remove(w.images))
+	w.start(t, onClusterOperator)
+	w.want(t, settled)
 }
 
 const awsDeployment = "aws-cloud-controller-manager"

@@ -14,21 +14,19 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
 )
 
-// UnknownRelease is the release of an operator that nobody told.
-const UnknownRelease = "unknown"
-
 // Options are what the operator needs.
 type Options struct {
 	// Namespace is where operands are, OperatorNamespace where the operator is.
 	Namespace, OperatorNamespace string
 	// ImagesFile is images.json; it is read on OpenShift only.
 	ImagesFile string
-	// Release is OpenShift's, or UnknownRelease.
+	// Release is OpenShift's, or openshift.UnknownVersion.
 	Release string
 	Bundles bundle.Set
 	// TLS are the settings that win over the cluster's.
 	TLS tlsprofile.Settings
-	// SystemBundle is the file with the system's authorities.
+	// SystemBundle is the file with the system's authorities; empty is the first of
+	// the usual ones that is there.
 	SystemBundle string
 
 	MetricsAddress, HealthAddress string

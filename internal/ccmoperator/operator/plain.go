@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
 	"github.com/outrigger/outrigger/internal/ccmoperator/rollout"
 	"github.com/outrigger/outrigger/internal/ccmoperator/versions"
@@ -49,6 +51,8 @@ type plain struct {
 	servers  *servers
 	mirror   mirror
 	notes    *notes
+	// platform is the bundle of OpenShift's platform; nil where there is none.
+	platform func(context.Context) (*bundle.Bundle, error)
 	now      func() time.Time
 	log      *slog.Logger
 
@@ -88,7 +92,7 @@ func (r *plain) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	was := c.DeepCopy()
 	p, err := r.sync(ctx, &c)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: daemon.Again}, nil
 	}
 	counts := r.judge(&c, p, err)
 	if failure.IsTerminal(err) {
@@ -97,6 +101,9 @@ func (r *plain) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	}
 	if !equality.Semantic.DeepEqual(was.Status, c.Status) {
 		err = errors.Join(err, r.client.Status().Patch(ctx, &c, client.MergeFrom(was)))
+	}
+	if errors.Is(err, errNotAlone) {
+		return reconcile.Result{}, err // others say how the cluster is
 	}
 	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror.say(ctx, &c, counts))
 }
@@ -119,6 +126,9 @@ func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 }
 
 func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (pass, error) {
+	if err := r.alone(ctx, c); err != nil {
+		return pass{}, err
+	}
 	if err := limitsOf(c.Spec.NodeDeletions).Verify(); err != nil {
 		return pass{}, failure.Terminal(fmt.Errorf("spec.nodeDeletions: %w", err))
 	}
@@ -141,6 +151,36 @@ func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager)
 		p.again = again
 	}
 	return p, err
+}
+
+// errNotAlone is that something else says what runs. Two would take ConfigMaps and
+// accounts away from each other for ever.
+var errNotAlone = errors.New("it is not brought out")
+
+// alone refuses all CloudControllerManagers but the oldest, and each where OpenShift's
+// platform says what runs.
+func (r *plain) alone(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
+	var all ccmv1alpha1.CloudControllerManagerList
+	if err := r.client.List(ctx, &all); err != nil {
+		return err
+	}
+	for i := range all.Items {
+		if other := &all.Items[i]; byAge(*other, *c) < 0 {
+			return fmt.Errorf("%w: a cluster has one CloudControllerManager, and %s is older: delete one of them", errNotAlone, other.Name)
+		}
+	}
+	b, err := r.platform(ctx)
+	if err != nil {
+		return err
+	}
+	if b != nil {
+		return fmt.Errorf("%w: the cluster's Infrastructure says what runs, for platform %s: delete this one", errNotAlone, b.Platform)
+	}
+	return nil
+}
+
+func byAge(a, b ccmv1alpha1.CloudControllerManager) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
 // choose answers what is to run beside API servers of that version.
@@ -187,7 +227,7 @@ func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerMana
 	r.notes.missing(c.Name, out.Missing)
 	if errors.Is(err, rollout.ErrStalled) && given == nil && c.Status.LastGood != nil && !sameImages(*c.Status.LastGood, wanted) {
 		c.Status.Stalled = &wanted
-		return pass{again: again, stalled: err}, nil
+		return pass{again: daemon.Again, stalled: err}, nil
 	}
 	if err != nil {
 		return pass{}, err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -45,7 +46,7 @@ func TestPlain(t *testing.T) {
 		test func(*testing.T, *world)
 	}{
 		{"FromNothingToNothing", lifecycle}, {"NothingToDo", nothingToDoPlain}, {"BadConfiguration", badConfiguration},
-		{"Versions", versionRules}, {"RollsBack", rollsBack}, {"UnknownProvider", unknownProvider},
+		{"Versions", versionRules}, {"RollsBack", rollsBack}, {"UnknownProvider", unknownProvider}, {"Two", two},
 		{"BundleOfAConfigMap", bundleOfConfigMap}, {"Nodes", nodesWatched},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Cleanup(func() { w.without(t) }); c.test(t, w) })
@@ -255,6 +256,25 @@ func unknownProvider(t *testing.T, w *world) {
 	p := w.start(t, onVersion)
 	must(t, w.client.Create(t.Context(), libvirt(func(c *ccmv1alpha1.CloudControllerManager) { c.Spec.Provider = "nowhere" })))
 	w.is(t, ccmv1alpha1.DegradedCondition, metav1.ConditionTrue, `spec.provider: no bundle is named "nowhere"; there are `)
+	p.stop()
+}
+
+// two: the younger one waits until the older one is gone.
+func two(t *testing.T, w *world) {
+	p := w.start(t, onVersion)
+	must(t, w.client.Create(t.Context(), libvirt(func(c *ccmv1alpha1.CloudControllerManager) { c.Name = "a-first" })))
+	w.rolledOut(t, libvirtDeployment)
+	second := libvirt(func(c *ccmv1alpha1.CloudControllerManager) { c.Spec.Provider = "docker" })
+	must(t, w.client.Create(t.Context(), second))
+	w.is(t, ccmv1alpha1.WarningCondition, metav1.ConditionTrue, "a-first is older")
+	var d appsv1.Deployment
+	if err := w.client.Get(t.Context(), types.NamespacedName{Namespace: operands, Name: "docker-cloud-controller-manager"}, &d); !apierrors.IsNotFound(err) {
+		t.Errorf("the second one's Deployment: %v", err)
+	}
+	w.Kubectl(t, "delete", "ccm", "a-first")
+	w.rolledOut(t, "docker-cloud-controller-manager")
+	w.is(t, ccmv1alpha1.AvailableCondition, metav1.ConditionTrue, "")
+	w.is(t, ccmv1alpha1.WarningCondition, metav1.ConditionFalse, "")
 	p.stop()
 }
 

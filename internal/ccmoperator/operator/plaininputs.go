@@ -134,7 +134,8 @@ func (r *plainInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudContr
 
 // authorities are those that the manager trusts.
 func (r *plainInputs) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
-	system, err := os.ReadFile(r.o.SystemBundle)
+	path := trustbundle.SystemFile(r.o.SystemBundle)
+	system, err := os.ReadFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--trusted-ca-bundle: %w", err)
 	}
@@ -148,7 +149,7 @@ func (r *plainInputs) authorities(ctx context.Context, c *ccmv1alpha1.CloudContr
 	}
 	merged, dropped, err := trustbundle.Merge(sources, string(system), r.now())
 	if err != nil {
-		return nil, nil, fmt.Errorf("--trusted-ca-bundle %s: %w", r.o.SystemBundle, err)
+		return nil, nil, fmt.Errorf("--trusted-ca-bundle %s: %w", path, err)
 	}
 	var left []string
 	for _, d := range dropped {

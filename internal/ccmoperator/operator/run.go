@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -23,12 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 )
 
@@ -69,7 +67,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err != nil {
 		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
 	}
-	if err := errors.Join(o.addControllers(mgr, is, own, log), addChecks(mgr)); err != nil {
+	if err := errors.Join(o.addControllers(mgr, is, own, log), daemon.AddChecks(mgr)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -155,17 +153,4 @@ func (r *inputs) serve(c *tls.Config) {
 		}
 		return now, nil
 	}
-}
-
-// addChecks adds what probes ask: alive is who answers, ready is who has seen
-// the cluster.
-func addChecks(mgr manager.Manager) error {
-	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-		defer cancel()
-		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("the cluster's objects have not been read yet")
-		}
-		return nil
-	}))
 }
