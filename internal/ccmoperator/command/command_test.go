@@ -192,7 +192,7 @@ func TestVerifyAsJSON(t *testing.T) {
 
 func TestShow(t *testing.T) {
 	for args, want := range map[string]string{
-		"aws":                      "# aws/bundle.yaml\napiVersion: ccm.outrigger.dev/v1alpha1",
+		"aws":                      "# aws/bundle.yaml\n# SPDX-License-Identifier: Apache-2.0\napiVersion: ccm.outrigger.dev/v1alpha1",
 		"AWS":                      "# aws/bootstrap/pod.yaml\n",
 		"cloud-controller-manager": "kind: Deployment\n",
 	} {
