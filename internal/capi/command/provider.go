@@ -10,11 +10,10 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/outrigger/outrigger/internal/capi/outrigger"
+	"github.com/outrigger/outrigger/internal/variables"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -60,7 +59,7 @@ func (c *cloud) configure(s *settings, getenv func(string) string) (err error) {
 // domain makes the provider of a failure domain: what the file does not say is
 // as in the environment.
 func (c *cloud) domain(name, file string, getenv func(string) string) (provider.Provider, error) {
-	own, err := readVariables(file)
+	own, err := variables.Read(file)
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -84,29 +83,6 @@ func (c *cloud) domain(name, file string, getenv func(string) string) (provider.
 	fresh := configurable.Fresh()
 	fresh.Set(values)
 	return fresh.NewProvider()
-}
-
-// readVariables reads lines VARIABLE=VALUE. Its errors never show a value.
-func readVariables(file string) (map[string]string, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	variables := map[string]string{}
-	for i, line := range strings.Split(string(data), "\n") {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, value, ok := strings.Cut(line, "=")
-		if !ok || name == "" || strings.ContainsAny(name, " \t") {
-			return nil, fmt.Errorf("%s, line %d: want VARIABLE=VALUE", file, i+1)
-		}
-		if _, twice := variables[name]; twice {
-			return nil, fmt.Errorf("%s, line %d: %s is given twice", file, i+1, name)
-		}
-		variables[name] = value
-	}
-	return variables, nil
 }
 
 func (c *cloud) close() error {

@@ -11,9 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/outrigger/outrigger/internal/ccm"
 	"github.com/outrigger/outrigger/internal/ccm/localbalancer"
@@ -117,27 +115,4 @@ func valuesOf(schema config.Schema, file map[string]string, getenv func(string) 
 		return nil, usageError{fmt.Errorf("--cloud-config: unknown variables %q; those of the provider are on its page of the reference", slices.Sorted(maps.Keys(rest)))}
 	}
 	return values, nil
-}
-
-// readVariables reads lines VARIABLE=VALUE. Its errors never show a value.
-func readVariables(file string) (map[string]string, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	variables := map[string]string{}
-	for i, line := range strings.Split(string(data), "\n") {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		key, value, ok := strings.Cut(line, "=")
-		if !ok || key == "" || strings.ContainsAny(key, " \t") {
-			return nil, fmt.Errorf("%s, line %d: want VARIABLE=VALUE", file, i+1)
-		}
-		if _, twice := variables[key]; twice {
-			return nil, fmt.Errorf("%s, line %d: %s is given twice", file, i+1, key)
-		}
-		variables[key] = value
-	}
-	return variables, nil
 }

@@ -19,6 +19,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/outrigger/outrigger/internal/ccm"
+	"github.com/outrigger/outrigger/internal/variables"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -127,7 +128,7 @@ func (s *settings) readFile() (err error) {
 	if path == "" {
 		return nil
 	}
-	if s.file, err = readVariables(path); err != nil {
+	if s.file, err = variables.Read(path); err != nil {
 		return fmt.Errorf("--cloud-config: %w", err)
 	}
 	return nil
