@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestWrongUsage: nothing is begun, the error names what is wrong, and the exit
+// code is 2.
+func TestWrongUsage(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // what is begun nevertheless ends
+	for args, want := range map[string]string{
+		"make":                         `unknown command "make"`,
+		"build all":                    "all",
+		"build --colour":               "--colour",
+		"build -o xml":                 `-o "xml"`,
+		"build --repository Not/Lower": "--repository",
+		"build --repository a/b:v1":    "--repository",
+	} {
+		cmd := rootCommand()
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		if err := cmd.ExecuteContext(ctx); err == nil || exitCode(err) != 2 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
