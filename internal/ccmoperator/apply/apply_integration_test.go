@@ -30,7 +30,7 @@ func TestApply(t *testing.T) {
 		"missing-config": missingConfig, "selector": selector, "malformed": malformed, "finalizer": finalizer,
 		"role-ref": roleRef, "prune": prune, "prune-foreign": pruneForeign, "prune-after-crash": pruneAfterCrash,
 		"unknown-kind": unknownKind, "one-fails": oneFails, "aggregated": aggregated, "stale-inventory": staleInventory,
-		"prune-unseen": pruneUnseen, "forget": forget,
+		"prune-unseen": pruneUnseen, "prune-held": pruneHeld, "forget": forget,
 	} {
 		t.Run(name, func(t *testing.T) { test(newPlace(t, c, name)) })
 	}
@@ -339,6 +339,23 @@ func pruneUnseen(p *place) {
 	if err := p.Client.Get(p.Context(), client.ObjectKey{Namespace: p.namespace, Name: "a"}, &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
 		p.Errorf("a: %v", err)
 	}
+}
+
+// pruneHeld: what a finalizer holds is not forgotten.
+func pruneHeld(p *place) {
+	p.sync([]client.Object{p.configMap("a")}, "ConfigMap prune-held/a")
+	var a corev1.ConfigMap
+	p.get(&a, "a")
+	p.edit(&a, func() { a.Finalizers = []string{"example.test/held"} })
+	for range 2 {
+		if r, err := p.Sync(p.Context(), nil); err == nil || !strings.Contains(err.Error(), "held by the finalizers [example.test/held]") || len(r.Pruned) > 0 {
+			p.Fatalf("pruned %v, error %v", r.Pruned, err)
+		}
+	}
+	p.edit(&a, func() { a.Finalizers = nil })
+	_, err := p.Sync(p.Context(), nil)
+	p.must(err)
+	p.must(p.Forget(p.Context()))
 }
 
 // forget: a list that a cache does not know yet is not removed with what is in it.

@@ -210,6 +210,9 @@ func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
 	if err := a.remove(ctx, o); err != nil {
 		return false, err
 	}
+	if err := a.gone(ctx, o); err != nil {
+		return false, err
+	}
 	a.Events.Eventf(o, nil, corev1.EventTypeNormal, ReasonPruned, actPrune, "it left the bundle")
 	return true, nil
 }
