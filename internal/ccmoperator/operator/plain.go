@@ -82,7 +82,7 @@ func (r *plain) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if c.DeletionTimestamp != nil {
-		return reconcile.Result{}, r.remove(ctx, &c)
+		return reconcile.Result{}, r.removed(ctx, &c)
 	}
 	if !controllerutil.ContainsFinalizer(&c, finalizer) {
 		was := c.DeepCopy()
@@ -99,13 +99,31 @@ func (r *plain) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 		r.log.Error("not tried again until something changes", "ccm", c.Name, "error", err)
 		err = nil
 	}
-	if !equality.Semantic.DeepEqual(was.Status, c.Status) {
-		err = errors.Join(err, r.client.Status().Patch(ctx, &c, client.MergeFrom(was)))
-	}
+	err = errors.Join(err, r.write(ctx, was, &c))
 	if errors.Is(err, errNotAlone) {
 		return reconcile.Result{}, err // others say how the cluster is
 	}
 	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror.say(ctx, &c, counts))
+}
+
+// write keeps a status that is another.
+func (r *plain) write(ctx context.Context, was, c *ccmv1alpha1.CloudControllerManager) error {
+	if equality.Semantic.DeepEqual(was.Status, c.Status) {
+		return nil
+	}
+	return r.client.Status().Patch(ctx, c, client.MergeFrom(was))
+}
+
+// removed is remove for one whose user waits, and has to know for what.
+func (r *plain) removed(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
+	was := c.DeepCopy()
+	err := r.remove(ctx, c)
+	if err == nil || apierrors.IsConflict(err) {
+		return err
+	}
+	c = was.DeepCopy()
+	r.judge(c, pass{}, err)
+	return errors.Join(err, r.write(ctx, was, c))
 }
 
 // remove takes all away that was applied, and then lets the object go.

@@ -7,6 +7,7 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -196,12 +197,16 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// idle waits for some passes and answers how much was written in them.
-func (p *program) idle(t *testing.T) int64 {
+// idle wants the operator to look again and again and to write nothing. Events of
+// what was before may come late; one that writes for ever is never idle.
+func (p *program) idle(t *testing.T) {
 	t.Helper()
-	before, writes := p.passes.Load(), p.writes.Load()
-	eventually(t, "passes", func() (string, bool) { return "", p.passes.Load() > before+5 })
-	return p.writes.Load() - writes
+	eventually(t, "an operator that only looks", func() (string, bool) {
+		before, writes := p.passes.Load(), p.writes.Load()
+		eventually(t, "looks", func() (string, bool) { return "", p.passes.Load() > before+20 })
+		n := p.writes.Load() - writes
+		return fmt.Sprintf("writing: %d times in 20 looks", n), n == 0
+	})
 }
 
 // often makes the operator look again all the time.

@@ -150,7 +150,11 @@ func (o *Operator) Warn(ctx context.Context, reason, message string) error {
 	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{c}})
 }
 
+// event cuts what is longer than the note of an Event may be (1024 bytes).
 func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message string) {
+	if len(message) > 1000 {
+		message = strings.ToValidUTF8(message[:1000], "") + " ..."
+	}
 	if o.events != nil {
 		o.events.Eventf(about, nil, kind, reason, "Sync", "%s", message)
 	}
