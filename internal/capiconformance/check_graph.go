@@ -3,6 +3,9 @@
 package capiconformance
 
 import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -16,11 +19,28 @@ func checkOwnerGraph(r *run) {
 	p.settle(p.machineReader(name))
 	for _, kind := range r.kindsOfProvider() {
 		p.each(p.Context(), listOf(empty(kind)), func(o client.Object) {
-			if o.GetName() != "kube-root-ca.crt" && !r.made[o.GetUID()] && !p.leads(o, 8) {
+			if !r.made[o.GetUID()] && !p.everywhere(o) && !p.leads(o, 8) {
 				r.Errorf("%s, which the provider made, has no owners that lead to the Cluster: clusterctl move leaves it behind, and so does the deletion of the Cluster", named(o))
 			}
 		})
 	}
+}
+
+// everywhere tells whether an object is one that the cluster itself puts into each
+// namespace: bundles of authorities, and what belongs to accounts.
+func (p *place) everywhere(o client.Object) bool {
+	u, is := o.(*unstructured.Unstructured)
+	if !is {
+		return false
+	}
+	switch u.GetKind() {
+	case "ConfigMap":
+		twin := empty(u.GroupVersionKind())
+		return p.Client.Get(p.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: u.GetName()}, twin) == nil
+	case "Secret":
+		return slices.Contains([]string{"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}, text(u, "type"))
+	}
+	return false
 }
 
 // kindsOfProvider are those in which a provider may keep something: its own
