@@ -57,7 +57,7 @@ func (g *Guard) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, all, builder.WithPredicates(readiness())).
 		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(ours))
 	for _, kind := range g.LimitedBy {
-		b.Watches(kind, all, builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+		b.Watches(kind, all)
 	}
 	return b.Complete(g)
 }

@@ -30,7 +30,7 @@ func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slo
 	r := &plain{
 		client: mgr.GetClient(), o: o, notes: noted, now: time.Now, log: log,
 		deployer: func(name string) *Deployer { return o.deployer(mgr, inventoryPrefix+name) },
-		inputs:   &plainInputs{client: mgr.GetClient(), o: o, now: time.Now},
+		inputs:   &plainInputs{client: mgr.GetClient(), o: o, synced: is.openShift, now: time.Now},
 		servers:  &servers{version: askOne(mgr.GetConfig()), settle: o.Settle, now: time.Now},
 		windows:  map[string]*failure.Window{},
 	}

@@ -30,6 +30,8 @@ const caKey = "ca-bundle.crt"
 type plainInputs struct {
 	client client.Client
 	o      *Options
+	// synced: this is OpenShift, where config-sync makes ccm-trusted-ca.
+	synced bool
 	now    func() time.Time
 }
 
@@ -75,15 +77,20 @@ func (r *plainInputs) objects(ctx context.Context, c *ccmv1alpha1.CloudControlle
 	if err != nil {
 		return nil, nil, err
 	}
-	authorities, left, err := r.authorities(ctx, c)
-	if err != nil {
-		return nil, nil, err
+	own := []client.Object{config}
+	var left []string
+	if !r.synced {
+		var authorities *corev1.ConfigMap
+		if authorities, left, err = r.authorities(ctx, c); err != nil {
+			return nil, nil, err
+		}
+		own = append(own, authorities)
 	}
 	objects, err := b.Resources(r.values(c, what))
 	if err != nil {
 		return nil, nil, failure.Terminal(err)
 	}
-	return append([]client.Object{config, authorities}, objects...), left, nil
+	return append(own, objects...), left, nil
 }
 
 func (r *plainInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1alpha1.Rollout) bundle.Values {
