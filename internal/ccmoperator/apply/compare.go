@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -31,7 +32,12 @@ func (a *Applier) Compare(ctx context.Context, objects []client.Object) ([]Diffe
 	var all []Difference
 	var failed []error
 	for _, d := range desired {
-		before, after, err := a.trial(ctx, d)
+		var before, after *unstructured.Unstructured
+		// Controllers write status at any time.
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+			before, after, err = a.trial(ctx, d)
+			return err
+		})
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
 			continue

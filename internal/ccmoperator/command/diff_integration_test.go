@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
@@ -47,11 +48,15 @@ func TestDiff(t *testing.T) {
 	if code, out, stderr := call(t, args...); code != exitOK || out != "" {
 		t.Fatalf("after: exit code %d, %s\n%s", code, stderr, out)
 	}
-	if err := c.Get(t.Context(), key, &d); err != nil {
-		t.Fatal(err)
-	}
-	d.Labels["mine"], d.Spec.Template.Spec.Containers[0].Image = "stays", "r/other:1"
-	if err := c.Update(t.Context(), &d); err != nil {
+	// Its controller writes status meanwhile.
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := c.Get(t.Context(), key, &d); err != nil {
+			return err
+		}
+		d.Labels["mine"], d.Spec.Template.Spec.Containers[0].Image = "stays", "r/other:1"
+		return c.Update(t.Context(), &d)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	code, out, _ = call(t, args...)
