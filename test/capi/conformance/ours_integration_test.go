@@ -129,7 +129,7 @@ func TestQEMU(t *testing.T) {
 	manager := m.Run(t, capi.Label, capi.Program{
 		Path: stand.Binary(t, "capi-manager"), Args: append([]string{"--provider=qemu"}, quick...),
 		Env: []string{
-			"QEMU_STATE_DIR=" + state, "QEMU_ACCEL=tcg", "QEMU_MEMORY=96", "QEMU_SCRATCH_DISK=0",
+			"QEMU_STATE_DIR=" + state, "QEMU_ACCEL=tcg", "QEMU_MEMORY=256", "QEMU_SCRATCH_DISK=0",
 			"QEMU_KERNEL=" + stand.Binary(t, "podvm/vmlinux"), "QEMU_INITRD=" + stand.Binary(t, "podvm/initrd.cpio"),
 		},
 	})
