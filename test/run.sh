@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# All tests with the race detector, in random order. Packages that boot VMs
+# All tests with the race detector, in random order. `go vet` is test/lint.sh's
+# and nobody debugs these programs, so that neither vet nor DWARF is made for
+# them: a quarter of the time in which they are linked. Packages that boot VMs
 # come last and two at a time, since they need the processors for themselves,
 # the longest first; those that mostly wait for libvirt run beside everything
 # else, first because long.
@@ -36,7 +38,7 @@ run() {
     --rerun-fails-abort-on-data-race --rerun-fails-report="$flaky/$at_once"
   )
   "$tools/gotestsum" --format pkgname-and-test-fails "${again[@]}" --packages="$*" -- \
-    -p "$at_once" -tags integration -race -shuffle=on -count=1 -timeout 35m
+    -p "$at_once" -tags integration -race -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 35m
 }
 status=0
 run 3 "${waiting[@]}" "${together[@]}" || status=1
