@@ -72,21 +72,37 @@ func forwardNames(ctx context.Context, at, to string, log *slog.Logger) error {
 		return err
 	}
 	context.AfterFunc(ctx, func() { packets.Close(); streams.Close() })
-	go forwardPackets(packets, to, log)
-	go forwardStreams(streams, to, log)
+	go forwardPackets(ctx, packets, to, log)
+	go forwardStreams(ctx, streams, to, log)
 	return nil
+}
+
+// goOn waits a moment after an error that may pass, such as too many open
+// files. It is false when ctx has ended.
+func goOn(ctx context.Context, err error, log *slog.Logger) bool {
+	if ctx.Err() == nil {
+		log.Warn("a question for a name could not be taken", "error", err)
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(100 * time.Millisecond):
+		return true
+	}
 }
 
 // questionsAtOnce bounds what a flood of questions takes of the machine.
 const questionsAtOnce = 256
 
-func forwardPackets(conn net.PacketConn, to string, log *slog.Logger) {
+func forwardPackets(ctx context.Context, conn net.PacketConn, to string, log *slog.Logger) {
 	slots := make(chan struct{}, questionsAtOnce)
 	for {
 		question := make([]byte, 4096)
 		size, from, err := conn.ReadFrom(question)
 		if err != nil {
-			log.Info("no names any more", "error", err)
+			if goOn(ctx, err, log) {
+				continue
+			}
 			return
 		}
 		slots <- struct{}{}
@@ -118,12 +134,14 @@ func ask(question []byte, to string) []byte {
 	return answer[:size]
 }
 
-func forwardStreams(l net.Listener, to string, log *slog.Logger) {
+func forwardStreams(ctx context.Context, l net.Listener, to string, log *slog.Logger) {
 	slots := make(chan struct{}, questionsAtOnce)
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			log.Info("no names by TCP any more", "error", err)
+			if goOn(ctx, err, log) {
+				continue
+			}
 			return
 		}
 		slots <- struct{}{}
