@@ -91,12 +91,10 @@ func rehearsed(ctx context.Context, o metav1.Object) bool {
 // from objects that it is about to remove without touching what they have; where
 // they go to they are made with it.
 func identityKept(before, after metav1.Object) (errs field.ErrorList) {
-	if _, moved := after.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]; moved {
-		return nil
-	}
+	_, moved := after.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]
 	for _, name := range []string{infrav1.KeyAnnotation, infrav1.ClusterKeyAnnotation, infrav1.BeganAnnotation} {
 		was, is := before.GetAnnotations()[name], after.GetAnnotations()[name]
-		if was != "" && was != is {
+		if was != "" && was != is && (is != "" || !moved) {
 			path := field.NewPath("metadata", "annotations").Key(name)
 			errs = append(errs, field.Forbidden(path, fmt.Sprintf("must stay %q: what this object has made is found by it", was)))
 		}

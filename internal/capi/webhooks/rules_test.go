@@ -240,6 +240,7 @@ func TestIdentityStays(t *testing.T) {
 		"began earlier":     {before: with(infrav1.BeganAnnotation, "t"), after: with(infrav1.BeganAnnotation, "s"), want: infrav1.BeganAnnotation},
 		"never began":       {before: with(infrav1.BeganAnnotation, "t"), after: with(), want: infrav1.BeganAnnotation},
 		"moved":             {before: keyed, after: with(clusterctlv1.DeleteForMoveAnnotation, "")},
+		"moved and changed": {before: keyed, after: with(clusterctlv1.DeleteForMoveAnnotation, "", infrav1.KeyAnnotation, "b"), want: infrav1.KeyAnnotation},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := outriggerMachine.ValidateUpdate(t.Context(), c.before, c.after)
