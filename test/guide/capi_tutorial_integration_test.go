@@ -18,5 +18,5 @@ func TestCAPITutorial(t *testing.T) {
 	need(t, "bash", "go", "make")
 	// In the empty home there are no programs yet; they are looked for here.
 	cache := filepath.Dir(filepath.Dir(capi.Programs(t)))
-	follow(t, capiTutorial, 25*time.Minute, "OUTRIGGER_CACHE="+cache)
+	follow(t, capiTutorial, 15*time.Minute, "OUTRIGGER_CACHE="+cache)
 }

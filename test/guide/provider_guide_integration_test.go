@@ -19,7 +19,7 @@ import (
 // checkout in it.
 func TestProviderGuide(t *testing.T) {
 	need(t, "bash", "gcc", "go") // gcc builds the Go plugin
-	follow(t, providerGuide, 25*time.Minute)
+	follow(t, providerGuide, 15*time.Minute)
 }
 
 // longVar has also those blocks run that take minutes.
