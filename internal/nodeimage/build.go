@@ -7,6 +7,7 @@ package nodeimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	definition "github.com/outrigger/outrigger/node"
 )
 
@@ -80,15 +82,36 @@ func Build(ctx context.Context, o Options) (*Summary, error) {
 	if err := os.MkdirAll(b.Output, 0o755); err != nil {
 		return nil, err
 	}
-	work, err := os.MkdirTemp(b.Output, ".work-") // beside the result: there is a gigabyte of it
+	var err error
+	if b.work, err = filepath.Abs(filepath.Join(b.Output, ".work")); err != nil { // beside the result: there is a gigabyte of it
+		return nil, err
+	}
+	lock, err := b.alone(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(work)
-	if b.work, err = filepath.Abs(work); err != nil {
+	defer lock.ReleaseAndRemove()
+	defer os.RemoveAll(b.work)
+	return b.build(ctx)
+}
+
+// alone waits until nobody else builds there, and takes away what a build that
+// was killed left.
+func (b *builder) alone(ctx context.Context) (*statefile.Lock, error) {
+	path := b.work + ".lock"
+	lock, err := statefile.TryAcquire(path)
+	if lock == nil && err == nil {
+		b.Log("waiting for another build in %s", b.Output)
+		lock, err = statefile.Acquire(ctx, path)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return b.build(ctx)
+	if err := errors.Join(os.RemoveAll(b.work), os.Mkdir(b.work, 0o700)); err != nil {
+		lock.Release()
+		return nil, err
+	}
+	return lock, nil
 }
 
 func (b *builder) build(ctx context.Context) (*Summary, error) {

@@ -5,10 +5,14 @@ package nodeimage
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -160,5 +164,29 @@ func TestVersionFlags(t *testing.T) {
 	want := []string{"-X", "k8s.io/component-base/version.gitVersion=v1.36.3", "-X", "k8s.io/component-base/version.gitMajor=1", "-X", "k8s.io/component-base/version.gitMinor=36"}
 	if diff := cmp.Diff(want, got[:len(want)]); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatAKilledBuildLeftGoes(t *testing.T) {
+	output := t.TempDir()
+	b := &builder{Options: Options{Output: output, Log: t.Logf}, work: filepath.Join(output, ".work")}
+	for range 2 {
+		lock, err := b.alone(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := os.ReadDir(b.work)
+		if err != nil || len(left) != 0 {
+			t.Fatalf("the build begins with %v: %v", left, err)
+		}
+		if err := os.WriteFile(filepath.Join(b.work, "half"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if _, err := b.alone(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("a second build went on: %v", err)
+		}
+		lock.Release()
 	}
 }
