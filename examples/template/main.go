@@ -45,7 +45,7 @@ type cloud struct{ Config } // keeps nothing in memory: another process finds wh
 
 type instance struct { // is one file, and has its key and its tags from the first moment
 	provider.Instance
-	Type, UserData string
+	UserData string
 }
 
 func open(c Config) (provider.Provider, error) { // validates and connects; makes nothing that costs money
@@ -65,9 +65,9 @@ func (c *cloud) CreateInstance(ctx context.Context, podName, sandboxID string, c
 		return nil, err
 	}
 	sum := sha256.Sum256([]byte(sandboxID))
-	made := instance{Type: kind.Name, UserData: userData, Instance: provider.Instance{
+	made := instance{UserData: userData, Instance: provider.Instance{
 		ID: sandboxID, Key: sandboxID, Name: provider.InstanceName(podName, sandboxID), Tags: maps.Clone(spec.Tags), Created: time.Now().UTC(),
-		State: provider.StateRunning, IPs: []netip.Addr{netip.AddrFrom16([16]byte(append([]byte{0x20, 1, 0xd, 0xb8}, sum[:12]...)))},
+		Type: kind.Name, State: provider.StateRunning, IPs: []netip.Addr{netip.AddrFrom16([16]byte(append([]byte{0x20, 1, 0xd, 0xb8}, sum[:12]...)))},
 	}}
 	err = write(ctx, c.path(sandboxID), made) // all or nothing: a failure leaves no half instance
 	if errors.Is(err, fs.ErrExist) {
