@@ -10,14 +10,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // hidden is what is shown in the place of a secret.
-const hidden = "[hidden]"
+const hidden = redact.Hidden
 
 var (
-	// bootstrapToken is one of kubeadm's: who has it joins the cluster.
-	bootstrapToken = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 	// certificateKey opens the private keys that kubeadm has uploaded. A digest
 	// looks the same but for what is in front of it.
 	certificateKey = regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`)
@@ -25,17 +25,7 @@ var (
 	// other things have 64 digits too, such as containers.
 	namedKey  = regexp.MustCompile(`(?i)(certificate[-_ ]?key\W{0,4})[0-9a-f]{64}\b`)
 	lonelyKey = regexp.MustCompile(`(?m)^\s*[0-9a-f]{64}\s*$`)
-
-	// privateKey, secretValue and secretFlag are where bootstrap data have what must
-	// not be seen whatever prints it.
-	privateKey  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`)
-	secretValue = regexp.MustCompile(`(?i)(?:passw(?:or)?d|passphrase|token|key-data)["']?[ \t]*[:=][ \t]*["']?([^\s"',]{6,})|secret["']?[ \t]*[:=][ \t]*["']?([A-Za-z0-9+/=_-]{20,})`)
-	secretFlag  = regexp.MustCompile(`(?i)--[a-z-]*(?:passw(?:or)?d|passphrase|token)[ \t]+["']?([^\s"',-][^\s"',]{5,})`)
 )
-
-// leastLine is how long a line of a private key must be to be looked for: the
-// last one may have a few letters, which are everywhere.
-const leastLine = 16
 
 // Secrets are what a machine must not print: what looks like kubeadm's, and what
 // its bootstrap data have. Its zero value knows the former.
@@ -55,18 +45,8 @@ func (s *Secrets) learn(p *Plan) {
 		}
 	}
 	for _, text := range p.texts() {
-		for _, key := range privateKey.FindAllStringSubmatch(text, -1) {
-			for line := range strings.Lines(key[1]) {
-				if line = strings.TrimSpace(line); len(line) >= leastLine {
-					add(line)
-				}
-			}
-		}
-		for _, value := range secretValue.FindAllStringSubmatch(text, -1) {
-			add(value[1] + value[2])
-		}
-		for _, value := range secretFlag.FindAllStringSubmatch(text, -1) {
-			add(value[1])
+		for _, secret := range redact.Find(text) {
+			add(secret)
 		}
 		for _, key := range certificateKey.FindAllStringSubmatch(text, -1) {
 			if key[1] == "" {
@@ -99,7 +79,7 @@ func (s *Secrets) hide(text string, ofCommand bool) string {
 	if known != nil {
 		text = known.Replace(text)
 	}
-	text = bootstrapToken.ReplaceAllString(text, hidden)
+	text = redact.BootstrapToken.ReplaceAllString(text, hidden)
 	if !ofCommand {
 		return lonelyKey.ReplaceAllString(namedKey.ReplaceAllString(text, "${1}"+hidden), hidden)
 	}

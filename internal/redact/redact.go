@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package redact takes secrets out of texts that others will see. What is a secret
+// is told by its looks: by the name in front of it, and by the shapes that keys and
+// tokens have.
+package redact
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Hidden is what is shown in the place of a secret.
+const Hidden = "[hidden]"
+
+// BootstrapToken is one of kubeadm's: who has it joins the cluster.
+var BootstrapToken = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
+
+var (
+	// privateKey, value and flag are where configurations have secrets.
+	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)-----END`)
+	value      = regexp.MustCompile(`(?i)(?:passw(?:or)?d|passphrase|token|key-data)["']?[ \t]*[:=][ \t]*["']?([^\s"',]{6,})|secret["']?[ \t]*[:=][ \t]*["']?([A-Za-z0-9+/=_-]{20,})`)
+	flag       = regexp.MustCompile(`(?i)--[a-z-]*(?:passw(?:or)?d|passphrase|token|secret)[ \t]+["']?([^\s"',-][^\s"',]{5,})`)
+
+	// pem is a private key that a message may have only the beginning of.
+	pem = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	// userinfo is what stands before the host of an address.
+	userinfo = regexp.MustCompile(`(?i)([a-z][a-z0-9+.-]*://)[^\s/?#"']*@`)
+	// bearer is what an HTTP request authorizes itself with.
+	bearer = regexp.MustCompile(`(?i)(\bauthorization["']?[:=]?\s*["']?(?:bearer|basic)\s+|\bbearer\s+)[A-Za-z0-9._~+/=-]{12,}`)
+	// webToken is a JSON web token: its first part is an object.
+	webToken = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]+`)
+	// named is something that has the name of a secret: the name, what is between,
+	// and the value.
+	named  = regexp.MustCompile(`(?i)([a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|credential|key)[a-z0-9_-]*["']?)(\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;&"'{}\[\]]+)`)
+	always = regexp.MustCompile(`(?i)passw(?:or)?d|passphrase`)
+	digit  = regexp.MustCompile(`[0-9]`)
+)
+
+// leastLine is how long a line of a private key must be to be looked for: the
+// last one may have a few letters, which are everywhere.
+const leastLine = 16
+
+// Find answers the secrets that a configuration has written down, so that they can
+// be looked for wherever they come out.
+func Find(text string) (all []string) {
+	for _, key := range privateKey.FindAllStringSubmatch(text, -1) {
+		for line := range strings.Lines(key[1]) {
+			if line = strings.TrimSpace(line); len(line) >= leastLine {
+				all = append(all, line)
+			}
+		}
+	}
+	for _, v := range value.FindAllStringSubmatch(text, -1) {
+		all = append(all, v[1]+v[2])
+	}
+	for _, v := range flag.FindAllStringSubmatch(text, -1) {
+		all = append(all, v[1])
+	}
+	return all
+}
+
+// Text is a message without what looks like a secret. A word too much is hidden
+// rather than one too few, as long as the message still says what is wrong.
+func Text(message string) string {
+	message = pem.ReplaceAllString(message, Hidden)
+	message = userinfo.ReplaceAllString(message, "${1}"+Hidden+"@")
+	message = bearer.ReplaceAllString(message, "${1}"+Hidden)
+	message = webToken.ReplaceAllString(message, Hidden)
+	message = flag.ReplaceAllStringFunc(message, func(found string) string {
+		return strings.Replace(found, flag.FindStringSubmatch(found)[1], Hidden, 1)
+	})
+	message = named.ReplaceAllStringFunc(message, func(found string) string {
+		part := named.FindStringSubmatch(found)
+		if !secret(part[1], part[2], part[3]) {
+			return found
+		}
+		return part[1] + part[2] + Hidden
+	})
+	return BootstrapToken.ReplaceAllString(message, Hidden)
+}
+
+// secret tells a value from the rest of a sentence ("token: has expired") and from
+// names of objects ("key=kube-system/x").
+func secret(name, between, v string) bool {
+	bare := strings.Trim(v, `"'`)
+	name = strings.ToLower(strings.Trim(name, `"'`))
+	switch {
+	case bare == "" || strings.HasPrefix(v, Hidden):
+		return false
+	case name == "key" || strings.HasSuffix(name, "name") || strings.HasSuffix(name, "names"):
+		return len(bare) >= 20 && digit.MatchString(bare)
+	case always.MatchString(name), strings.TrimSpace(between) == "=", v != bare:
+		return true
+	}
+	return len(bare) >= 6 && digit.MatchString(bare) || len(bare) >= 20
+}
