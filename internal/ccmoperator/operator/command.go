@@ -68,6 +68,7 @@ func (o *flags) register(c *cobra.Command) {
 	f.StringArrayVar(&o.bundleDirs, "bundle-dir", nil, "`folder` of a bundle that is used in place of the built-in one of the same platform; may be given several times")
 	f.StringVar(&o.SystemBundle, "trusted-ca-bundle", "", "`file` with the system's authorities, elsewhere than on OpenShift; else the usual ones")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":9258", "`address` that serves metrics over HTTPS to those whom the cluster lets; 0: none")
+	f.StringVar(&o.MetricsCertificates, "metrics-cert-dir", "", "`folder` with tls.crt and tls.key for the metrics; while they are not there, the certificate is one that nobody has signed")
 	f.StringVar(&o.HealthAddress, "health-addr", ":9440", "`address` that answers /healthz and /readyz; 0: none")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "not used; taken because installations give it")
 	f.StringVar(&o.tlsMinVersion, "tls-min-version", "", "lowest TLS version of the operator's and the operands' servers, such as VersionTLS12; else the cluster's profile")

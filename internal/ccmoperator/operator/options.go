@@ -30,6 +30,9 @@ type Options struct {
 	SystemBundle string
 
 	MetricsAddress, HealthAddress string
+	// MetricsCertificates is a folder with tls.crt and tls.key, which may come
+	// later; empty is a certificate that nobody has signed.
+	MetricsCertificates string
 
 	// DegradedAfter is how long failures last before they count, Requeue how soon
 	// a rollout is looked at again, Resync after what time all is looked at though

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -129,6 +130,8 @@ func (o *Options) cacheOptions() cache.Options {
 			&corev1.Pod{}:    {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 		},
 	}
+			// That of the cloud controller manager.
+			&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 }
 
 func (o *Options) metricsOptions(own *inputs) metricsserver.Options {
@@ -137,7 +140,8 @@ func (o *Options) metricsOptions(own *inputs) metricsserver.Options {
 	}
 	return metricsserver.Options{
 		BindAddress: o.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
-		TLSOpts: []func(*tls.Config){own.serve},
+	certificate := &daemon.Certificate{Dir: o.MetricsCertificates}
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate.Get }, own.serve},
 	}
 }
 
