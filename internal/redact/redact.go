@@ -75,7 +75,8 @@ func Text(message string) string {
 		if !secret(part[1], part[2], part[3]) {
 			return found
 		}
-		return part[1] + part[2] + Hidden
+		// Of a sentence: "with password=x: refused".
+		return part[1] + part[2] + Hidden + part[3][len(strings.TrimRight(part[3], ":.")):]
 	})
 	return BootstrapToken.ReplaceAllString(message, Hidden)
 }

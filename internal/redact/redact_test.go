@@ -11,6 +11,7 @@ import (
 func TestText(t *testing.T) {
 	for text, want := range map[string]string{
 		`login with password=hunter2 failed`:                          `login with password=[hidden] failed`,
+		`with password=x: refused`:                                    `with password=[hidden]: refused`,
 		`password: hunter`:                                            `password: [hidden]`,
 		`{"user":"x","password":"a b c"}`:                             `{"user":"x","password":[hidden]}`,
 		`LIBVIRT_PASSWORD=x y`:                                        `LIBVIRT_PASSWORD=[hidden] y`,

@@ -12,6 +12,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // Cause is why a Node is not initialized. It is the reason of its condition.
@@ -121,50 +123,6 @@ func absent(_ *corev1.Node, f Facts, now time.Time) (Cause, string) {
 	return NoControllerManager, fmt.Sprintf("no pod of a cloud controller manager for %s, and no lease that is held: deploy one", f.Provider)
 }
 
-func pods(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	if len(f.Pods) == 0 || slices.ContainsFunc(f.Pods, running) {
-		return "", ""
-	}
-	all := make([]string, len(f.Pods))
-	for i := range f.Pods {
-		all[i] = f.Pods[i].Name + ": " + state(&f.Pods[i])
-	}
-	slices.Sort(all)
-	return PodsNotRunning, "no pod of the cloud controller manager runs: " + strings.Join(all, "; ")
-}
-
-func running(p corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil &&
-		!slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
-}
-
-// state is what a pod that does not run says of itself.
-func state(p *corev1.Pod) string {
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		if w := s.State.Waiting; w != nil {
-			last := ""
-			if t := s.LastTerminationState.Terminated; t != nil {
-				last = fmt.Sprintf(", last exit %d: %s", t.ExitCode, lastLine(t.Message))
-			}
-			return fmt.Sprintf("%s waits: %s", s.Name, cmp.Or(strings.Trim(w.Reason+": "+w.Message, ": "), "no reason given")) + last
-		}
-		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
-			return fmt.Sprintf("%s ended with %d: %s", s.Name, t.ExitCode, lastLine(t.Message))
-		}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return c.Reason + ": " + c.Message
-		}
-	}
-	return cmp.Or(string(p.Status.Phase), "no phase yet")
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return cmp.Or(strings.TrimSpace(lines[len(lines)-1]), "no message")
-}
-
 func lease(_ *corev1.Node, f Facts, now time.Time) (Cause, string) {
 	if f.Lease == nil {
 		return LeaseStale, "no pod of the cloud controller manager has become the leader: there is no lease; " +
@@ -218,7 +176,7 @@ func said(n *corev1.Node, f Facts, _ time.Time) (Cause, string) {
 	if newest == nil {
 		return "", ""
 	}
-	return CloudError, fmt.Sprintf("%s: %s", newest.Reason, newest.Message)
+	return CloudError, redact.Text(fmt.Sprintf("%s: %s", newest.Reason, newest.Message))
 }
 
 func ofManager(e *corev1.Event) bool {

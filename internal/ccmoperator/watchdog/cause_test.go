@@ -70,7 +70,7 @@ func TestDiagnose(t *testing.T) {
 		"nothing":            {node("", taint), Facts{Provider: "libvirt"}, NoControllerManager, "deploy one"},
 		"nothing, old lease": {node("", taint), Facts{Lease: leaseOf("ccm-1", time.Hour)}, NoControllerManager, "deploy one"},
 		"outside":            {node("", taint), Facts{Lease: leaseOf("elsewhere", time.Second)}, Silent, "elsewhere leads"},
-		"crash loop":         {node("", taint), with(func(f *Facts) { f.Pods = []corev1.Pod{crashing} }), PodsNotRunning, `CrashLoopBackOff, last exit 1: unknown cloud provider "x"`},
+		"crash loop":         {node("", taint), with(func(f *Facts) { f.Pods = []corev1.Pod{crashing} }), PodsNotRunning, `manager crashes, last exit 1: unknown cloud provider "x"`},
 		"pending":            {node("", taint), with(func(f *Facts) { f.Pods = []corev1.Pod{pending} }), PodsNotRunning, "Unschedulable: no nodes"},
 		"one of two runs":    {node("", taint), with(func(f *Facts) { f.Pods = []corev1.Pod{pending, alive} }), Silent, "ccm-1 leads"},
 		"no lease":           {node("", taint), with(func(f *Facts) { f.Lease = nil }), LeaseStale, "there is no lease"},

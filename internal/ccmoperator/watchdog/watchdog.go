@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -42,8 +41,7 @@ type Owner struct {
 
 // Watchdog looks at every Node.
 type Watchdog struct {
-	// Client reads Nodes, Pods and Leases from a cache; Live reads the Events of
-	// one Node.
+	// Client reads Nodes, Pods and Leases from a cache; Live reads Events.
 	Client client.Client
 	Live   client.Reader
 	Events events.EventRecorder
@@ -53,6 +51,8 @@ type Watchdog struct {
 	// how often it is looked at again.
 	Patience, Interval time.Duration
 	Now                func() time.Time
+
+	said warnings
 }
 
 // SetupWithManager registers the watchdog.
@@ -123,12 +123,8 @@ func (w *Watchdog) facts(ctx context.Context, n *corev1.Node, o Owner) (Facts, e
 	} else if !apierrors.IsNotFound(err) {
 		return f, err
 	}
-	var all corev1.EventList
-	// Events about what has no namespace are in the default one.
-	err := w.Live.List(ctx, &all, client.InNamespace(metav1.NamespaceDefault), client.MatchingFieldsSelector{
-		Selector: fields.OneTermEqualSelector("involvedObject.name", n.Name),
-	})
-	f.Events = all.Items
+	said, err := w.saidOf(ctx, n.UID)
+	f.Events = said
 	return f, err
 }
 
