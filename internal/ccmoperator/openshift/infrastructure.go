@@ -136,6 +136,20 @@ type PlatformStatus struct {
 	External *ExternalStatus        `json:"external,omitempty"`
 }
 
+// awaiting are the platforms whose kubelets start with --cloud-provider=external.
+var awaiting = map[PlatformType]bool{
+	AlibabaCloud: true, AWS: true, Azure: true, GCP: true, IBMCloud: true, KubeVirt: true, Nutanix: true, OpenStack: true, PowerVS: true, VSphere: true,
+}
+
+// AwaitsManager tells whether the Nodes of a platform wait for a cloud controller
+// manager, whoever deploys it.
+func (s *PlatformStatus) AwaitsManager() bool {
+	if s.Type == External {
+		return s.External != nil && s.External.CloudControllerManager.State == ExternalManager
+	}
+	return awaiting[s.Type]
+}
+
 // AWSPlatformStatus is AWS's part.
 type AWSPlatformStatus struct {
 	Region string `json:"region"`
@@ -173,6 +187,9 @@ type VSpherePlatformStatus struct {
 type ExternalStatus struct {
 	CloudControllerManager CloudControllerManagerStatus `json:"cloudControllerManager"`
 }
+
+// ExternalManager is the State with which kubelets wait for a manager.
+const ExternalManager = "External"
 
 // CloudControllerManagerStatus has as State External, None, or nothing, which
 // means None.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
 	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
@@ -66,6 +67,9 @@ func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted 
 		kcm := &metav1.PartialObjectMetadata{}
 		kcm.SetGroupVersionKind(openshift.KubeControllerManagerKind)
 		b.WatchesMetadata(kcm, all, builder.WithPredicates(changed(), named(openshift.ClusterName)))
+	}
+	if is.plain {
+		b.Watches(&ccmv1alpha1.CloudControllerManager{}, all, builder.WithPredicates(changed()))
 	}
 	watchOperands(b, func(owner string) []reconcile.Request {
 		if owner != r.deployer.Inventory.String() {

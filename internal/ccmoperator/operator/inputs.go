@@ -40,28 +40,37 @@ type inputs struct {
 	tls atomic.Pointer[tlsprofile.Settings]
 }
 
-// read answers what the cluster says, apart from its Infrastructure.
-func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (settings.Cluster, error) {
-	in := settings.Cluster{Infrastructure: infra, Namespace: r.namespace}
-	text, err := os.ReadFile(r.imagesFile)
-	if err != nil {
-		return in, unbuilt(fmt.Errorf("unable to read --images-json: %w", err))
-	}
-	if in.Images, err = bundle.ParseImages(text); err != nil {
-		return in, unbuilt(fmt.Errorf("unable to decode images content from --images-json %s: %w", r.imagesFile, err))
+// read answers what the cluster says, apart from its Infrastructure, and what of
+// it had to be left out.
+func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (in settings.Cluster, left []string, err error) {
+	in = settings.Cluster{Infrastructure: infra, Namespace: r.namespace}
+	if in.Images, err = r.readImages(); err != nil {
+		return in, nil, unbuilt(err)
 	}
 	var proxy openshift.Proxy
 	if err := r.client.Get(ctx, cluster, &proxy); err == nil {
 		in.Proxy = &proxy
 	} else if !apierrors.IsNotFound(err) {
-		return in, fmt.Errorf("failed to get Proxy: %w", err)
+		return in, nil, fmt.Errorf("failed to get Proxy: %w", err)
 	}
 	if in.TLS, err = r.readTLS(ctx); err != nil {
-		return in, unbuilt(err)
+		return in, nil, unbuilt(err)
 	}
 	r.tls.Store(&in.TLS)
-	in.Gates, err = r.readGates(ctx)
-	return in, err
+	in.Gates, left, err = r.readGates(ctx)
+	return in, left, err
+}
+
+func (r *inputs) readImages() (bundle.Images, error) {
+	text, err := os.ReadFile(r.imagesFile)
+	if err != nil {
+		return nil, fmt.Errorf("unable to read --images-json: %w", err)
+	}
+	images, err := bundle.ParseImages(text)
+	if err != nil {
+		return nil, fmt.Errorf("unable to decode images content from --images-json %s: %w", r.imagesFile, err)
+	}
+	return images, nil
 }
 
 // noteTLS reads the settings for servers of our own alone.
@@ -92,18 +101,17 @@ var errNoGates = errors.New("the cluster's feature gates are not there yet")
 
 // readGates waits a while for a new release's feature gates, and then goes on
 // without: managers keep their own defaults.
-func (r *inputs) readGates(ctx context.Context) (openshift.Gates, error) {
-	gates, err := openshift.ReadGates(ctx, r.client, r.live, r.release)
+func (r *inputs) readGates(ctx context.Context) (gates openshift.Gates, left []string, err error) {
+	gates, err = openshift.ReadGates(ctx, r.client, r.live, r.release)
 	if err == nil {
 		r.waiting = time.Time{}
-		return gates, nil
+		return gates, nil, nil
 	}
 	if r.waiting.IsZero() {
 		r.waiting = r.now()
 	}
 	if r.now().Sub(r.waiting) < r.gatesAfter {
-		return nil, fmt.Errorf("%w: %w", errNoGates, err)
+		return nil, nil, fmt.Errorf("%w: %w", errNoGates, err)
 	}
-	r.log.Warn("without feature gates", "error", err)
-	return nil, nil
+	return nil, []string{fmt.Sprintf("deployed without the cluster's feature gates: %v", err)}, nil
 }

@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,9 +56,11 @@ type state struct {
 	waits string
 	// silent: it is for others to say how it is.
 	silent bool
-	// warning is what somebody has to see to though nothing has failed.
-	warning string
-	related []openshift.ObjectReference
+	// warnings are what somebody has to see to though nothing has failed, reason
+	// is what they have in common.
+	warnings []string
+	reason   string
+	related  []openshift.ObjectReference
 }
 
 // Reconcile does the work and says how it went. A failure that only a change of
@@ -96,7 +99,7 @@ func (r *openShift) wait(ctx context.Context, what string) (reconcile.Result, er
 }
 
 func (r *openShift) say(ctx context.Context, s state) (reconcile.Result, error) {
-	if err := r.status.Warn(ctx, status.ReasonIncomplete, s.warning); err != nil {
+	if err := r.status.Warn(ctx, cmp.Or(s.reason, status.ReasonIncomplete), strings.Join(s.warnings, "; ")); err != nil {
 		return reconcile.Result{}, err
 	}
 	if s.settled {
@@ -119,39 +122,52 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 	if waiting, err := status.Provisioning(is); err != nil || waiting != "" {
 		return state{waits: waiting}, err
 	}
-	objects, err := r.objects(ctx, &infra)
+	objects, left, err := r.objects(ctx, &infra)
 	if err != nil {
 		return state{}, err
 	}
 	s, err := r.deploy(ctx, objects)
+	s.warnings = append(s.warnings, left...)
 	if err == nil && len(objects) == 0 {
 		s.silent, err = r.instead(ctx)
+		s.reason, s.warnings = unserved(infra.Status.PlatformStatus)
 	}
 	return s, err
 }
 
-// objects are those of the platform; none if it has no cloud controller manager,
-// which then nothing is read for.
-func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure) ([]client.Object, error) {
+// unserved warns that Nodes wait and nobody comes. It is no failure: installers
+// wait until the operator is available, and so may whoever deploys the manager.
+func unserved(p *openshift.PlatformStatus) (reason string, warnings []string) {
+	if !p.AwaitsManager() {
+		return "", nil
+	}
+	return status.ReasonNoManager, []string{fmt.Sprintf(
+		"no cloud controller manager is deployed, and Nodes of platform %s wait for one: none of the operator's bundles is for it; "+
+			"deploy the platform's own, or give the operator one with --bundle-dir or a CloudControllerManager", p.Type)}
+}
+
+// objects are those of the platform, with what was left out of them; none if it
+// has no cloud controller manager, which then nothing is read for.
+func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure) ([]client.Object, []string, error) {
 	platform, err := settings.PlatformOf(infra)
 	if err != nil {
-		return nil, unbuilt(err)
+		return nil, nil, unbuilt(err)
 	}
 	b := r.bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
 	if b == nil {
 		r.inputs.noteTLS(ctx)
-		return nil, nil
+		return nil, nil, nil
 	}
-	in, err := r.inputs.read(ctx, infra)
+	in, left, err := r.inputs.read(ctx, infra)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	values, _, err := in.Values()
 	if err != nil {
-		return nil, unbuilt(err)
+		return nil, nil, unbuilt(err)
 	}
 	objects, err := b.Resources(values)
-	return objects, unbuilt(err)
+	return objects, left, unbuilt(err)
 }
 
 // unbuilt is why there are no objects, if that is so; only a change ends it.
@@ -170,7 +186,7 @@ func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state,
 	}
 	s := state{settled: !out.Moved() && len(out.Waits) == 0, related: r.related(out.Objects)}
 	if len(out.Missing) > 0 {
-		s.warning = "pods cannot start: not there: " + strings.Join(out.Missing, "; ")
+		s.warnings = []string{"pods cannot start: not there: " + strings.Join(out.Missing, "; ")}
 	}
 	for _, w := range out.Waits {
 		r.log.Info("on its way", "what", w)

@@ -14,10 +14,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
 	crds "github.com/outrigger/outrigger/test/openshift"
@@ -25,27 +27,47 @@ import (
 
 func addOpenShift(scheme *runtime.Scheme) error { return openshift.AddToScheme(scheme) }
 
-// platform makes the cluster run on a platform.
+// platform makes the cluster run on a platform, with the gates of a release.
 func (w *world) platform(t *testing.T, name string) {
 	t.Helper()
-	w.apply(t, `apiVersion: config.openshift.io/v1
+	w.infrastructure(t, "HighlyAvailable", "type: "+name)
+	w.gates(t, release)
+}
+
+// infrastructure has a platformStatus, in which the type comes first; none if it
+// is empty.
+func (w *world) infrastructure(t *testing.T, topology, platformStatus string) {
+	t.Helper()
+	text := `apiVersion: config.openshift.io/v1
 kind: Infrastructure
 metadata: {name: cluster}
-spec: {platformSpec: {type: `+name+`}}
+spec: {}
 status:
   infrastructureName: x
   apiServerURL: https://x
   apiServerInternalURI: https://x
   etcdDiscoveryDomain: ""
-  controlPlaneTopology: HighlyAvailable
+  controlPlaneTopology: ` + topology + `
   infrastructureTopology: HighlyAvailable
-  platformStatus: {type: `+name+`}
----
-apiVersion: config.openshift.io/v1
+`
+	if platformStatus != "" {
+		text += "  platformStatus: {" + platformStatus + "}\n"
+	}
+	w.apply(t, text)
+}
+
+// gates are those of a release that are on.
+func (w *world) gates(t *testing.T, release string, on ...string) {
+	t.Helper()
+	enabled := ""
+	for _, name := range on {
+		enabled += "{name: " + name + "},"
+	}
+	w.apply(t, `apiVersion: config.openshift.io/v1
 kind: FeatureGate
 metadata: {name: cluster}
 spec: {}
-status: {featureGates: [{version: `+release+`, enabled: [], disabled: [{name: Other}]}]}
+status: {featureGates: [{version: `+release+`, enabled: [`+enabled+`], disabled: [{name: Other}]}]}
 `)
 }
 
@@ -92,6 +114,7 @@ var settled = map[string]string{
 const onClusterOperator = "/clusteroperators/cloud-controller-manager"
 
 // TestOpenShift runs the operator at a real API server with OpenShift's kinds.
+// Tests are named by what they show: see acceptance_test.go.
 func TestOpenShift(t *testing.T) {
 	w := newWorld(t)
 	crds.Install(t, w.ControlPlane)
@@ -99,6 +122,7 @@ func TestOpenShift(t *testing.T) {
 		name string
 		test func(*testing.T, *world)
 	}{
+		{"EachPlatform", eachPlatform}, {"Defect8_NoManager", noManager},
 		{"S1/NoInfrastructure", noInfrastructure}, {"G5/BareMetal", bareMetal}, {"S5/FromProgressingToAvailable", rollsOut}, {"A1/NothingToDo", nothingToDo},
 		{"W1/Drift", operandDrift}, {"F1/Transient", transient}, {"F3/Terminal", terminal},
 		{"WithoutConfigSync", withoutSync}, {"MissingConfiguration", missingInputs}, {"Pruning", pruning}, {"C2/Stalled", stalls},
@@ -110,11 +134,35 @@ func TestOpenShift(t *testing.T) {
 // clean removes what the former test left.
 func (w *world) clean(t *testing.T) {
 	t.Helper()
-	for _, o := range []client.Object{&openshift.Infrastructure{}, &openshift.FeatureGate{}, &openshift.ClusterOperator{}, &openshift.Proxy{}} {
+	for _, o := range []client.Object{
+		&openshift.Infrastructure{}, &openshift.FeatureGate{}, &openshift.ClusterOperator{}, &openshift.Proxy{}, &openshift.APIServer{}, &openshift.ClusterVersion{},
+	} {
 		must(t, w.client.DeleteAllOf(t.Context(), o))
 	}
-	w.Kubectl(t, "delete", "--namespace="+operands, "deployments,daemonsets,services,configmaps,poddisruptionbudgets", "--all")
-	w.writeImages(t, map[string]string{"cloudControllerManagerAWS": "example.test/aws:1", "cloudControllerManagerOpenStack": "example.test/openstack:1", "cloudControllerManagerOperator": "example.test/operator:1"})
+	for _, o := range w.owned(t) {
+		must(t, client.IgnoreNotFound(w.client.Delete(t.Context(), &o)))
+	}
+	for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}} {
+		must(t, w.client.DeleteAllOf(t.Context(), o, client.InNamespace(operands)))
+	}
+	w.writeImages(t, images)
+}
+
+// owned are the objects that say that they were applied on OpenShift.
+func (w *world) owned(t *testing.T) []unstructured.Unstructured {
+	t.Helper()
+	var all []unstructured.Unstructured
+	for _, kind := range apply.Kinds() {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		must(t, w.client.List(t.Context(), list))
+		for _, o := range list.Items {
+			if o.GetAnnotations()[apply.OwnerAnnotation] == operands+"/"+inventoryName {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
 }
 
 func noInfrastructure(t *testing.T, w *world) {
@@ -264,7 +312,7 @@ func terminal(t *testing.T, w *world) {
 	})
 	w.writeImages(t, map[string]string{})
 	w.want(t, map[string]string{"Degraded": "True/SyncingFailed/Failed when progressing towards operator: " + release + " because terminal error: failed to build operator config: aws: missed images in config: cloudControllerManagerAWS..."})
-	w.writeImages(t, map[string]string{"cloudControllerManagerAWS": "example.test/aws:1", "cloudControllerManagerOperator": "example.test/operator:1"})
+	w.writeImages(t, images)
 	w.rolledOut(t, awsDeployment)
 	w.want(t, settled)
 }

@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	w.Kubectl(t, "create", "namespace", operands)
 	w.Kubectl(t, "create", "namespace", home)
-	w.writeImages(t, map[string]string{"cloudControllerManagerAWS": "example.test/aws:1", "cloudControllerManagerOpenStack": "example.test/openstack:1", "cloudControllerManagerOperator": "example.test/operator:1"})
+	w.writeImages(t, images)
 	return w
 }
 
@@ -76,6 +76,15 @@ func (w *world) withPlain(t *testing.T) {
 	crds := filepath.Join(teststand.Root(), "deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml")
 	w.Kubectl(t, "create", "--filename="+crds)
 	w.Kubectl(t, "wait", "--for=condition=Established", "--timeout=3m", "--filename="+crds)
+}
+
+// images are those of all platforms.
+var images = map[string]string{
+	"cloudControllerManagerAWS": "example.test/aws:1", "cloudControllerManagerAzure": "example.test/azure:1", "cloudNodeManagerAzure": "example.test/azure-node:1",
+	"cloudControllerManagerGCP": "example.test/gcp:1", "cloudControllerManagerIBM": "example.test/ibm:1", "cloudControllerManagerPowerVS": "example.test/powervs:1",
+	"cloudControllerManagerNutanix": "example.test/nutanix:1", "cloudControllerManagerOpenStack": "example.test/openstack:1",
+	"cloudControllerManagerVSphere": "example.test/vsphere:1", "cloudControllerManagerOutrigger": "example.test/ccm:1",
+	"cloudControllerManagerOperator": "example.test/operator:1",
 }
 
 func (w *world) writeImages(t *testing.T, images map[string]string) {
@@ -143,8 +152,8 @@ type program struct {
 	stop   func()
 }
 
-// start runs the operator until the test ends, at the latest.
-func (w *world) start(t *testing.T, look string, change ...func(*Options)) *program {
+// options are those with which nothing happens by itself.
+func (w *world) options(t *testing.T, change ...func(*Options)) Options {
 	t.Helper()
 	set, err := bundles.Set()
 	must(t, err)
@@ -157,6 +166,13 @@ func (w *world) start(t *testing.T, look string, change ...func(*Options)) *prog
 	for _, f := range change {
 		f(&o)
 	}
+	return o
+}
+
+// start runs the operator until the test ends, at the latest.
+func (w *world) start(t *testing.T, look string, change ...func(*Options)) *program {
+	t.Helper()
+	o := w.options(t, change...)
 	p := &program{look: look}
 	api := w.RESTConfig()
 	if w.account != "" {
@@ -206,6 +222,26 @@ func (p *program) idle(t *testing.T) {
 		eventually(t, "looks", func() (string, bool) { return "", p.passes.Load() > before+20 })
 		n := p.writes.Load() - writes
 		return fmt.Sprintf("writing: %d times in 20 looks", n), n == 0
+	})
+}
+
+// looks waits until the operator has ended a look that began after now.
+func (p *program) looks(t *testing.T) {
+	t.Helper()
+	before := p.passes.Load()
+	eventually(t, "another look", func() (string, bool) { return "none", p.passes.Load() > before+8 })
+}
+
+// still wants the operator to do nothing for a moment, sooner or later. Events of
+// what was before may come late; one that never rests never has such a moment.
+func (p *program) still(t *testing.T, do func()) {
+	t.Helper()
+	eventually(t, "an operator that rests", func() (string, bool) {
+		before, writes := p.passes.Load(), p.writes.Load()
+		do()
+		time.Sleep(500 * time.Millisecond)
+		n, wrote := p.passes.Load()-before, p.writes.Load()-writes
+		return fmt.Sprintf("%d looks, %d writes", n, wrote), n == 0 && wrote == 0
 	})
 }
 

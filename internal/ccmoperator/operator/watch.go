@@ -4,9 +4,13 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"reflect"
+	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -42,4 +46,24 @@ func plainCopy(o client.Object) client.Object {
 	c.SetResourceVersion("")
 	c.SetManagedFields(nil)
 	return c
+}
+
+// unseen keeps why a watch fails. The library tries for ever, and says in the end
+// that it took too long.
+type unseen struct{ last atomic.Pointer[error] }
+
+func (u *unseen) note(ctx context.Context, r *toolscache.Reflector, err error) {
+	toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		u.last.Store(&err) // others pass by themselves
+	}
+}
+
+// because adds the reason to the error with which an operator ends, if it ends
+// with one.
+func (u *unseen) because(err error) error {
+	if why := u.last.Load(); err != nil && why != nil {
+		return fmt.Errorf("%w: a watch failed last with: %w", err, *why)
+	}
+	return err
 }

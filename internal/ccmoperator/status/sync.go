@@ -47,6 +47,10 @@ func (s Sync) Said(o *openshift.ClusterOperator) bool {
 // could not use.
 const ReasonIncomplete = "InputIncomplete"
 
+// ReasonNoManager is why the operator warns though it has nothing to deploy: Nodes
+// wait for what is not there.
+const ReasonNoManager = "NoCloudControllerManager"
+
 // SyncWriter writes the conditions of a sync controller. It never writes the
 // version: nothing is deployed yet when the configuration is in place.
 type SyncWriter struct {

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package operator
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
+)
+
+// platforms are those with a cloud controller manager, as platformStatus has
+// them, and what each has besides the PodDisruptionBudget and Service that are
+// named after the platform.
+var platforms = []struct {
+	status string
+	prefix string
+	has    []string
+}{
+	{"type: AWS", "aws", []string{
+		"Deployment clouds/aws-cloud-controller-manager",
+		"ValidatingAdmissionPolicy aws-cloud-controller-manager-load-balancer-type", "ValidatingAdmissionPolicyBinding aws-cloud-controller-manager-load-balancer-type",
+	}},
+	{"type: Azure, azure: {resourceGroupName: g, cloudName: AzurePublicCloud}", "azure", []string{
+		"Deployment clouds/azure-cloud-controller-manager", "DaemonSet clouds/azure-cloud-node-manager",
+		"Role kube-system/azure-cloud-provider", "RoleBinding kube-system/azure-cloud-provider",
+		"ClusterRole azure-cloud-controller-manager", "ClusterRoleBinding azure-cloud-controller-manager",
+		"ValidatingAdmissionPolicy azure-cloud-controller-manager-idle-timeout", "ValidatingAdmissionPolicyBinding azure-cloud-controller-manager-idle-timeout",
+		"ValidatingAdmissionPolicy azure-cloud-node-manager-own-node", "ValidatingAdmissionPolicyBinding azure-cloud-node-manager-own-node",
+	}},
+	{"type: Azure, azure: {resourceGroupName: g, cloudName: AzureStackCloud}", "azure", []string{
+		"Deployment clouds/azure-cloud-controller-manager", "DaemonSet clouds/azure-cloud-node-manager",
+		"Role kube-system/azure-cloud-provider", "RoleBinding kube-system/azure-cloud-provider",
+	}},
+	{"type: GCP", "gcp", []string{
+		"Deployment clouds/gcp-cloud-controller-manager", "ClusterRole gcp-cloud-controller-manager", "ClusterRoleBinding gcp-cloud-controller-manager",
+		"ValidatingAdmissionPolicy gcp-cloud-controller-manager-network-tier", "ValidatingAdmissionPolicyBinding gcp-cloud-controller-manager-network-tier",
+	}},
+	{"type: IBMCloud", "ibmcloud", []string{"Deployment clouds/ibm-cloud-controller-manager"}},
+	{"type: PowerVS", "powervs", []string{"Deployment clouds/powervs-cloud-controller-manager"}},
+	{"type: Nutanix", "nutanix", []string{
+		"Deployment clouds/nutanix-cloud-controller-manager", "Role clouds/nutanix-cloud-controller-manager", "RoleBinding clouds/nutanix-cloud-controller-manager",
+		"ClusterRole nutanix-cloud-controller-manager", "ClusterRoleBinding nutanix-cloud-controller-manager",
+	}},
+	{"type: OpenStack", "openstack", []string{"Deployment clouds/openstack-cloud-controller-manager"}},
+	{"type: VSphere", "vsphere", []string{
+		"Deployment clouds/vsphere-cloud-controller-manager", "Role clouds/vsphere-cloud-controller-manager", "RoleBinding clouds/vsphere-cloud-controller-manager",
+		"RoleBinding kube-system/vsphere-cloud-controller-manager-authentication-reader", "ClusterRole vsphere-cloud-controller-manager",
+		"ClusterRoleBinding vsphere-cloud-controller-manager", "ClusterRoleBinding vsphere-cloud-controller-manager-node-controller",
+	}},
+	{"type: AlibabaCloud", "alibabacloud", []string{"Deployment clouds/alibabacloud-cloud-controller-manager"}},
+}
+
+// eachPlatform takes one operator through all platforms, with two replicas and
+// with one: what belongs to the platform is there and nothing else, the operator
+// is available once that is brought out and not before, and then writes nothing.
+func eachPlatform(t *testing.T, w *world) {
+	w.synced(t)
+	w.configured(t)
+	w.gates(t, release)
+	p := w.start(t, onClusterOperator, func(o *Options) { o.Resync = 10 * time.Millisecond })
+	for _, f := range platforms {
+		for _, topology := range []string{"HighlyAvailable", "SingleReplica"} {
+			t.Run("R1_S5_A1_"+statusName(f.status)+"_"+topology, func(t *testing.T) {
+				w.infrastructure(t, topology, f.status)
+				want := append([]string{"Service clouds/" + f.prefix + "-cloud-controller-manager"}, f.has...)
+				replicas := int32(1)
+				if topology == "HighlyAvailable" {
+					want, replicas = append(want, "PodDisruptionBudget clouds/"+f.prefix+"-cloud-controller-manager"), 2
+				}
+				w.has(t, want)
+				w.want(t, map[string]string{"Progressing": "True/..."})
+				w.settles(t)
+				w.has(t, want)
+				if d := w.deployment(t, strings.TrimPrefix(f.has[0], "Deployment clouds/")); *d.Spec.Replicas != replicas {
+					t.Errorf("%d replicas, want %d", *d.Spec.Replicas, replicas)
+				}
+				if related := len(w.operator(t).Status.RelatedObjects); related != len(want)+3 {
+					t.Errorf("%d related objects, want %d", related, len(want)+3)
+				}
+				p.idle(t)
+			})
+		}
+	}
+}
+
+// statusName is a platformStatus as part of a test's name.
+func statusName(status string) string {
+	return strings.NewReplacer("type: ", "", ", azure: {resourceGroupName: g, cloudName: ", "_", "}", "").Replace(status)
+}
+
+// has waits until exactly these objects are applied.
+func (w *world) has(t *testing.T, want []string) {
+	t.Helper()
+	want = slices.Sorted(slices.Values(want))
+	eventually(t, "the platform's objects", func() (string, bool) {
+		var is []string
+		for _, o := range w.owned(t) {
+			is = append(is, o.GetKind()+" "+strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"))
+		}
+		slices.Sort(is)
+		return cmp.Diff(want, is), slices.Equal(want, is)
+	})
+}
+
+// settles plays the controllers of all workloads until the operator is settled.
+func (w *world) settles(t *testing.T) {
+	t.Helper()
+	eventually(t, "an operator that is settled", func() (string, bool) {
+		w.play(t)
+		is := w.conditions(t)
+		for name, want := range settled {
+			if is[name] != want {
+				return name + " " + is[name], false
+			}
+		}
+		return "", true
+	})
+}
+
+// play brings all workloads out that are not.
+func (w *world) play(t *testing.T) {
+	t.Helper()
+	var deployments appsv1.DeploymentList
+	must(t, w.client.List(t.Context(), &deployments, client.InNamespace(operands)))
+	for _, d := range deployments.Items {
+		if c := d.Status.Conditions; d.Status.ObservedGeneration == d.Generation && len(c) == 1 && c[0].Reason == "NewReplicaSetAvailable" {
+			continue
+		}
+		was := d.DeepCopy()
+		d.Status.ObservedGeneration = d.Generation
+		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"}}
+		must(t, client.IgnoreNotFound(w.client.Status().Patch(t.Context(), &d, client.MergeFrom(was))))
+	}
+	var sets appsv1.DaemonSetList
+	must(t, w.client.List(t.Context(), &sets, client.InNamespace(operands)))
+	for _, d := range sets.Items {
+		w.scheduled(t, &d, 3, 3, 0)
+	}
+}
+
+// scheduled plays the controller of a DaemonSet.
+func (w *world) scheduled(t *testing.T, d *appsv1.DaemonSet, current, updated, unavailable int32) {
+	t.Helper()
+	was := d.DeepCopy()
+	d.Status = appsv1.DaemonSetStatus{
+		ObservedGeneration: d.Generation, DesiredNumberScheduled: current + 1, CurrentNumberScheduled: current, UpdatedNumberScheduled: updated,
+		NumberUnavailable: unavailable, NumberMisscheduled: 1,
+	}
+	must(t, client.IgnoreNotFound(w.client.Status().Patch(t.Context(), d, client.MergeFrom(was))))
+}
+
+// noManager: platforms without a cloud controller manager are available, which
+// installers wait for; where Nodes wait for one, it is said that nobody comes.
+func noManager(t *testing.T, w *world) {
+	w.synced(t)
+	w.start(t, onClusterOperator)
+	external := func(state string) string {
+		return "type: External, external: {cloudControllerManager: {state: " + state + "}}"
+	}
+	waits := "True/NoCloudControllerManager/no cloud controller manager is deployed, and Nodes of platform ..."
+	for status, warning := range map[string]string{
+		"type: BareMetal": "", "type: None": "", "type: oVirt": "", "type: Libvirt": "", "type: EquinixMetal": "", external("None"): "", "type: External": "",
+		"type: KubeVirt": waits, external("External"): waits,
+	} {
+		must(t, w.client.DeleteAllOf(t.Context(), &openshift.Infrastructure{}))
+		w.infrastructure(t, "HighlyAvailable", status)
+		w.want(t, settled)
+		if warning == "" {
+			warning = "False/AsExpected/"
+			if w.conditions(t)["CloudControllerManagerWarning"] == "" {
+				continue // nothing was ever wrong
+			}
+		}
+		w.want(t, map[string]string{"CloudControllerManagerWarning": warning})
+		w.has(t, nil)
+	}
+}
