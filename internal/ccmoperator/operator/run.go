@@ -128,19 +128,19 @@ func (o *Options) cacheOptions() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.Pod{}:    {Namespaces: map[string]cache.Config{o.Namespace: {}}},
-		},
-	}
 			// That of the cloud controller manager.
 			&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+		},
+	}
 }
 
 func (o *Options) metricsOptions(own *inputs) metricsserver.Options {
 	if o.MetricsAddress == "0" || o.MetricsAddress == "" {
 		return metricsserver.Options{BindAddress: "0"}
 	}
+	certificate := &daemon.Certificate{Dir: o.MetricsCertificates}
 	return metricsserver.Options{
 		BindAddress: o.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
-	certificate := &daemon.Certificate{Dir: o.MetricsCertificates}
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate.Get }, own.serve},
 	}
 }
