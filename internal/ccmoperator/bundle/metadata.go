@@ -50,6 +50,9 @@ type Metadata struct {
 	// Secrets are those that containers read through the API. Those that are
 	// mounted are listed at their containers.
 	Secrets []string `json:"secrets,omitempty"`
+	// Accounts are those of kube-system that the managers act as besides those of
+	// their controllers: what a provider asks its client builder for.
+	Accounts []string `json:"accounts,omitempty"`
 }
 
 // Container is what a container of some name needs.
@@ -121,6 +124,11 @@ func (m *Metadata) check() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Containers)) {
 		errs = append(errs, m.Containers[name].check(name))
+	}
+	for _, name := range m.Accounts {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			errs = append(errs, fmt.Errorf("accounts: %q: want the name of a ServiceAccount of %s", name, SystemNamespace))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -122,7 +122,7 @@ func (v Values) data(m *Metadata) map[string]any {
 	return map[string]any{
 		"platform": m.Platform, "cloudproviderName": m.Platform, "provider": m.Provider, "kind": strings.ToLower(m.Platform),
 		"flavor": string(v.Flavor), "openshift": v.Flavor == OpenShift, "namespace": v.Namespace,
-		"replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": m.hasNodeManager(),
+		"accounts": m.Accounts, "replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": m.hasNodeManager(),
 		"images": v.imageData(m), "infrastructureName": v.InfrastructureName, "featureGates": v.FeatureGates,
 		"tlsMinVersion": v.TLSMinVersion, "tlsCipherSuites": v.TLSCipherSuites,
 		"globalCredsSecretNamespace": v.GlobalCredentialsNamespace, "globalCredsSecretName": v.GlobalCredentialsName,
