@@ -71,6 +71,10 @@ func (n *Node) attach(t testing.TB) {
 	must(t, netlink.LinkSetUp(veth), "set the node's interface up")
 	n.configure(t)
 	n.route(t, podSubnet(n.number))
+	if a := n.options.Address; a.IsValid() {
+		n.Run(t, "/usr/sbin/ip", "address", "add", a.String()+"/32", "dev", "eth0")
+		n.route(t, netip.PrefixFrom(a, 32))
+	}
 	// Of several clusters in one namespace the first has the Services.
 	n.route(t, netip.MustParsePrefix(ServiceCIDR))
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -38,6 +39,9 @@ type NodeOptions struct {
 	Kubelet map[string]any
 	// KubeletArgs are added to kubelet's arguments.
 	KubeletArgs []string
+	// Address, if any, is one more of the node's, by which the cluster knows it:
+	// that of an instance for which the node stands in.
+	Address netip.Addr
 }
 
 // Node is a machine of its own as far as Kubernetes and network plugins can
@@ -195,13 +199,29 @@ func (n *Node) startKubelet(t testing.TB) {
 		"--kubeconfig=" + n.Kubeconfig(t, user),
 		"--hostname-override=" + n.Name,
 		// Without it kubelet asks DNS for its own name.
-		"--node-ip=" + n.IP,
+		"--node-ip=" + n.address(),
 		"--cert-dir=/var/lib/kubelet/pki",
 	}
 	for key, value := range n.options.Labels {
 		args = append(args, "--node-labels="+key+"="+value)
 	}
 	n.Kubelet = n.program(t, "kubelet", append(args, n.options.KubeletArgs...)...)
+}
+
+// RestartKubelet ends kubelet and starts it with other KubeletArgs. Pods run on.
+func (n *Node) RestartKubelet(t testing.TB, args ...string) {
+	t.Helper()
+	n.Kubelet.Stop(syscall.SIGTERM)
+	n.options.KubeletArgs = args
+	n.startKubelet(t)
+}
+
+// address is the one by which the cluster knows the node.
+func (n *Node) address() string {
+	if n.options.Address.IsValid() {
+		return n.options.Address.String()
+	}
+	return n.IP
 }
 
 func (n *Node) kubeletSettings() map[string]any {
@@ -214,7 +234,7 @@ func (n *Node) kubeletSettings() map[string]any {
 		"cgroupDriver": "cgroupfs",
 		"cgroupRoot":   n.cgroup,
 		"failSwapOn":   false,
-		"address":      n.IP,
+		"address":      n.address(),
 		"authentication": object{
 			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true},
 			"x509": object{"clientCAFile": n.cluster.path("pki/ca.crt")},

@@ -47,6 +47,8 @@ type Options struct {
 	Forward string
 	// TLS makes the daemon listen on TCP for clients with a certificate.
 	TLS bool
+	// Listen is the address for these, 127.0.0.1 by default.
+	Listen string
 }
 
 // Daemon is a running libvirtd.
@@ -122,7 +124,7 @@ func (d *Daemon) configure(t testing.TB, o Options) {
 	t.Helper()
 	conf := libvirtdConf
 	if o.TLS {
-		d.TLS = newTLS(t, d.Dir+"/etc/pki")
+		d.TLS = newTLS(t, d.Dir+"/etc/pki", cmp.Or(o.Listen, "127.0.0.1"))
 		conf += d.TLS.conf()
 	}
 	d.write(t, "etc/qemu.conf", qemuConf)

@@ -48,7 +48,7 @@ func (d *Daemon) StartSSH(t testing.TB) *SSH {
 	if _, err := os.Stat(program); err != nil {
 		t.Skipf("%v; run: apt-get install --no-install-recommends openssh-server", err)
 	}
-	port := freePort(t)
+	port := freePort(t, "127.0.0.1")
 	s := &SSH{Address: net.JoinHostPort("127.0.0.1", port), Key: d.Dir + "/id", WrongKey: d.Dir + "/id.wrong"}
 	allowed := sshKey(t, s.Key)
 	sshKey(t, s.WrongKey)

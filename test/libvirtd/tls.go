@@ -27,20 +27,20 @@ type TLS struct {
 	// authority, and the daemon's own cacert.pem.
 	Client, Stranger string
 
-	server, port string
+	server, host, port string
 }
 
-func newTLS(t testing.TB, dir string) *TLS {
+func newTLS(t testing.TB, dir, host string) *TLS {
 	t.Helper()
-	port := freePort(t)
+	port := freePort(t, host)
 	tls := &TLS{
-		Address: net.JoinHostPort("127.0.0.1", port), port: port,
+		Address: net.JoinHostPort(host, port), host: host, port: port,
 		server: dir + "/server", Client: dir + "/client", Stranger: dir + "/stranger",
 	}
 	ca, other := newAuthority(t), newAuthority(t)
-	ca.issue(t, tls.server, "server", x509.ExtKeyUsageServerAuth)
-	ca.issue(t, tls.Client, "client", x509.ExtKeyUsageClientAuth)
-	other.issue(t, tls.Stranger, "client", x509.ExtKeyUsageClientAuth)
+	ca.issue(t, tls.server, "server", host, x509.ExtKeyUsageServerAuth)
+	ca.issue(t, tls.Client, "client", host, x509.ExtKeyUsageClientAuth)
+	other.issue(t, tls.Stranger, "client", host, x509.ExtKeyUsageClientAuth)
 	writePEM(t, tls.Stranger+"/cacert.pem", "CERTIFICATE", ca.cert.Raw)
 	return tls
 }
@@ -49,18 +49,18 @@ func newTLS(t testing.TB, dir string) *TLS {
 func (tls *TLS) conf() string {
 	return fmt.Sprintf(`listen_tls = 1
 tls_port = %q
-listen_addr = "127.0.0.1"
-key_file = "%s/serverkey.pem"
+listen_addr = %q
+key_file = "%[3]s/serverkey.pem"
 cert_file = "%[3]s/servercert.pem"
 ca_file = "%[3]s/cacert.pem"
-`, tls.port, tls.server, tls.server)
+`, tls.port, tls.host, tls.server)
 }
 
-// freePort answers a TCP port of loopback that nobody has. Nobody else takes
+// freePort answers a TCP port of the address that nobody has. Nobody else takes
 // one in the test's network namespace.
-func freePort(t testing.TB) string {
+func freePort(t testing.TB, host string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,14 +84,14 @@ func newAuthority(t testing.TB) *authority {
 }
 
 // issue writes NAMEcert.pem, NAMEkey.pem and cacert.pem into a new folder.
-func (a *authority) issue(t testing.TB, dir, name string, use x509.ExtKeyUsage) {
+func (a *authority) issue(t testing.TB, dir, name, host string, use x509.ExtKeyUsage) {
 	t.Helper()
 	key := newKey(t)
 	template := certificate(name)
 	// libvirt insists on encipherment for elliptic curves too.
 	template.KeyUsage = x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment
 	template.ExtKeyUsage = []x509.ExtKeyUsage{use}
-	template.IPAddresses, template.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
+	template.IPAddresses, template.DNSNames = []net.IP{net.ParseIP(host)}, []string{"localhost"}
 	cert := sign(t, template, a.cert, key, a.key)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
