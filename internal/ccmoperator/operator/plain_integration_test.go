@@ -25,7 +25,6 @@ import (
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/ccmoperator/guard"
 	"github.com/outrigger/outrigger/internal/ccmoperator/leader"
-	"github.com/outrigger/outrigger/internal/ccmoperator/watchdog"
 	teststand "github.com/outrigger/outrigger/test/stand"
 )
 
@@ -47,7 +46,7 @@ func TestPlain(t *testing.T) {
 	}{
 		{"FromNothingToNothing", lifecycle}, {"NothingToDo", nothingToDoPlain}, {"BadConfiguration", badConfiguration},
 		{"Versions", versionRules}, {"RollsBack", rollsBack}, {"UnknownProvider", unknownProvider}, {"Two", two},
-		{"BundleOfAConfigMap", bundleOfConfigMap}, {"Nodes", nodesWatched},
+		{"BundleOfAConfigMap", bundleOfConfigMap}, {"Watchdog", watchdogNames},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Cleanup(func() { w.without(t) }); c.test(t, w) })
 	}
@@ -311,35 +310,4 @@ metadata:
 		t.Errorf("image %q", is)
 	}
 	p.stop()
-}
-
-// nodesWatched: the watchdog says why a Node is not initialized.
-func nodesWatched(t *testing.T, w *world) {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
-	n.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
-	must(t, w.client.Create(t.Context(), n))
-	t.Cleanup(func() { must(t, client.IgnoreNotFound(w.client.Delete(w.background(), n))) })
-	p := w.start(t, onVersion, func(o *Options) { o.WatchdogAfter = time.Millisecond; o.Requeue = time.Second })
-	w.brought(t, libvirt())
-	w.nodeIs(t, watchdog.NoControllerManager)
-	must(t, w.client.Get(t.Context(), client.ObjectKeyFromObject(n), n))
-	was := n.DeepCopy()
-	n.Spec.Taints, n.Spec.ProviderID = nil, "libvirt://n"
-	must(t, w.client.Patch(t.Context(), n, client.MergeFrom(was)))
-	w.nodeIs(t, watchdog.None)
-	p.stop()
-}
-
-func (w *world) nodeIs(t *testing.T, cause watchdog.Cause) {
-	t.Helper()
-	eventually(t, "the Node's condition", func() (string, bool) {
-		var n corev1.Node
-		must(t, w.client.Get(t.Context(), types.NamespacedName{Name: "n"}, &n))
-		for _, c := range n.Status.Conditions {
-			if c.Type == watchdog.Condition {
-				return c.Reason + ": " + c.Message, c.Reason == string(cause)
-			}
-		}
-		return "not said", false
-	})
 }

@@ -53,6 +53,9 @@ type Watchdog struct {
 	Now                func() time.Time
 
 	said warnings
+	// told are the causes that Events have told last, by the Node's name: a cache may
+	// not know yet that the condition has it.
+	told map[string]Cause
 }
 
 // SetupWithManager registers the watchdog.
@@ -66,6 +69,7 @@ func (w *Watchdog) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, 
 	if err := w.Client.Get(ctx, r.NamespacedName, &n); err != nil {
 		if apierrors.IsNotFound(err) {
 			forget(r.Name)
+			delete(w.told, r.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -153,13 +157,17 @@ func (w *Watchdog) say(ctx context.Context, n *corev1.Node, cause Cause, message
 	if err := w.Client.Status().Patch(ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
 		return fmt.Errorf("condition %s of Node %s: %w", Condition, n.Name, err)
 	}
-	if had == nil || had.Reason != string(cause) {
+	if (had == nil || had.Reason != string(cause)) && w.told[n.Name] != cause {
 		w.tell(n, cause, message)
 	}
 	return nil
 }
 
 func (w *Watchdog) tell(n *corev1.Node, cause Cause, message string) {
+	if w.told == nil {
+		w.told = map[string]Cause{}
+	}
+	w.told[n.Name] = cause
 	kind := corev1.EventTypeWarning
 	if cause == None {
 		kind = corev1.EventTypeNormal
