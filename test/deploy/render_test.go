@@ -152,6 +152,13 @@ func variants(t testing.TB) []string {
 // parse answers the objects of a render, sorted by kind and name.
 func parse(t testing.TB, render []byte) []*unstructured.Unstructured {
 	t.Helper()
+	all := inOrder(t, render)
+	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int { return strings.Compare(id(a), id(b)) })
+	return all
+}
+
+func inOrder(t testing.TB, render []byte) []*unstructured.Unstructured {
+	t.Helper()
 	var all []*unstructured.Unstructured
 	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(render), 4096); ; {
 		o := &unstructured.Unstructured{}
@@ -166,7 +173,6 @@ func parse(t testing.TB, render []byte) []*unstructured.Unstructured {
 			all = append(all, o)
 		}
 	}
-	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int { return strings.Compare(id(a), id(b)) })
 	return all
 }
 
