@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/rounds"
 )
 
 // What becomes of a pod in a round.
@@ -56,9 +57,9 @@ func fromEnv(t *testing.T, name string, otherwise uint64) uint64 {
 // SIGKILL, at random, while pods are made and deleted, and then looks for what
 // is left and counts in the cloud's ledger.
 //
-// OUTRIGGER_ROUNDS is how many pods (50), OUTRIGGER_SEED repeats a run's choices.
+// OUTRIGGER_SEED repeats a run's choices.
 func TestKilledAtRandom(t *testing.T) {
-	rounds, seed := int(fromEnv(t, "OUTRIGGER_ROUNDS", 50)), fromEnv(t, "OUTRIGGER_SEED", uint64(time.Now().UnixNano()))
+	rounds, seed := rounds.Of(t, 50), fromEnv(t, "OUTRIGGER_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d rounds; to make the same choices again: OUTRIGGER_SEED=%d", rounds, seed)
 	// The grace must outlast the adaptor's longest pause between two tries to
 	// write a PeerPod, 15 s.
