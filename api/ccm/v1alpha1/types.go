@@ -192,6 +192,14 @@ type NodeDeletions struct {
 	// +optional
 	// +kubebuilder:default="10m"
 	Window *metav1.Duration `json:"window,omitempty"`
+	// notReadyFor is how long a Node must not have been Ready before it may be deleted.
+	// +optional
+	// +kubebuilder:default="2m"
+	NotReadyFor *metav1.Duration `json:"notReadyFor,omitempty"`
+	// minAge is how old a Node must be before it may be deleted.
+	// +optional
+	// +kubebuilder:default="10m"
+	MinAge *metav1.Duration `json:"minAge,omitempty"`
 }
 
 // CloudControllerManagerStatus is what is there. It can be made again from

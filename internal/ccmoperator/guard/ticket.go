@@ -44,7 +44,7 @@ func (l Limits) Verify() error {
 	case l.Window <= 0:
 		return fmt.Errorf("window: %s is not positive", l.Window)
 	case l.NotReadyFor < 0 || l.YoungFor < 0:
-		return fmt.Errorf("notReadyFor, youngFor: %s, %s: neither may be negative", l.NotReadyFor, l.YoungFor)
+		return fmt.Errorf("notReadyFor, minAge: %s, %s: neither may be negative", l.NotReadyFor, l.YoungFor)
 	case l.Unready < 0 || l.Unready > 1:
 		return fmt.Errorf("unready: %g is not a part from 0 to 1", l.Unready)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -149,6 +150,7 @@ func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 		own := limitsOf(d)
 		if guarded {
 			own.Deletions, own.Window = min(own.Deletions, l.Deletions), max(own.Window, l.Window)
+			own.NotReadyFor, own.YoungFor = max(own.NotReadyFor, l.NotReadyFor), max(own.YoungFor, l.YoungFor)
 		}
 		own.Prefixes = append(l.Prefixes, n.prefixes(&c)...)
 		l, guarded = own, true
@@ -164,11 +166,16 @@ func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 // limitsOf are those of one CloudControllerManager, which may say nothing.
 func limitsOf(d *ccmv1alpha1.NodeDeletions) guard.Limits {
 	l := guard.Defaults()
-	if d != nil && d.Max != nil {
+	if d == nil {
+		return l
+	}
+	if d.Max != nil {
 		l.Deletions = int(*d.Max)
 	}
-	if d != nil && d.Window != nil {
-		l.Window = d.Window.Duration
+	for is, given := range map[*time.Duration]*metav1.Duration{&l.Window: d.Window, &l.NotReadyFor: d.NotReadyFor, &l.YoungFor: d.MinAge} {
+		if given != nil {
+			*is = given.Duration
+		}
 	}
 	return l
 }
