@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +29,10 @@ const (
 	// OwnerAnnotation names the inventory in which the object is listed. Nothing
 	// without it is ever removed.
 	OwnerAnnotation = "ccm.outrigger.dev/owner"
+	// AdoptAnnotation, with the value Allow, is on an object of others that may be
+	// taken over.
+	AdoptAnnotation = "ccm.outrigger.dev/adopt"
+	Allow           = "allow"
 )
 
 // Reasons of the Events about applied objects.
@@ -41,6 +46,7 @@ const (
 	ReasonRecreated       = "ResourceRecreateSuccess"
 	ReasonDeleteFailed    = "ResourceDeleteFailed"
 	ReasonConfigMissing   = "ConfigurationCheckFailed"
+	ReasonForeign         = "ResourceOfOthers"
 	ReasonPruned          = "ResourcePruned"
 	actionApply, actPrune = "Apply", "Prune"
 )
@@ -56,10 +62,19 @@ type Applier struct {
 	Inventory client.ObjectKey
 	// Manager is the name of the field manager of what is written.
 	Manager string
+	// Adopts tells whether an object may be taken over that was made by others and
+	// does not allow it itself; nil: none may.
+	Adopts func(existing client.Object) bool
+	// Now is the time; nil is time.Now.
+	Now func() time.Time
 
 	// own are the data of ConfigMaps that are applied in this pass, which a cache
 	// may not have seen yet.
 	own map[client.ObjectKey]map[string]string
+	// contests are the objects that were written again and again.
+	contests map[Ref]*contest
+	// said are the warnings that Events have told, and that still hold.
+	said map[Ref]map[string]string
 }
 
 // Result is what a pass found and did.
@@ -71,31 +86,47 @@ type Result struct {
 	// Missing are ConfigMaps and Secrets that pods need and that are not there,
 	// such as "Secret openshift-x/credentials, wanted by Deployment y".
 	Missing []string
+	// Contested are objects that somebody changes back each time they are written,
+	// with what and who, if that is known. They are written less and less often.
+	Contested []string
+	// Again is when one of them is written again; 0: there is none.
+	Again time.Duration
 }
 
 // Sync makes the cluster's objects equal to these and removes what an earlier
 // bundle had. All are tried; the errors of those that failed are joined, and
-// nothing is removed then. A Namespace is not made.
+// nothing is removed then. A Namespace is not made. What was made by others is left
+// as it is, which is an error unless it is an account: see [Applier.Adopts].
 func (a *Applier) Sync(ctx context.Context, objects []client.Object) (Result, error) {
 	desired, err := a.prepare(objects)
 	if err != nil {
 		return Result{}, err
 	}
 	r := Result{Objects: refs(desired)}
-	recorded, err := a.record(ctx, r.Objects)
+	listed, err := a.inventory(ctx)
 	if err != nil {
 		return r, err
 	}
-	var failed []error
-	for _, d := range desired {
-		if err := a.one(ctx, d, &r); err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
+	before := listed.list
+	own, failed := a.admit(ctx, before, desired)
+	if err := a.record(ctx, listed, refs(own)); err != nil {
+		return r, err
+	}
+	for _, d := range own {
+		err := a.one(ctx, d, &r)
+		if err == nil {
+			continue
+		}
+		failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
+		if apierrors.IsAlreadyExists(err) && !slices.ContainsFunc(before, refOf(d.object).same) {
+			failed = append(failed, a.unlist(ctx, listed, refOf(d.object)))
 		}
 	}
-	if len(failed) > 0 {
-		return r, errors.Join(failed...)
+	r.Contested, r.Again = a.contested(own)
+	if err := errors.Join(failed...); err != nil {
+		return r, err
 	}
-	r.Pruned, err = a.prune(ctx, recorded, r.Objects)
+	r.Pruned, err = a.prune(ctx, listed, refs(own))
 	return r, err
 }
 
@@ -131,12 +162,7 @@ func (a *Applier) one(ctx context.Context, d item, r *Result) error {
 		if err != nil {
 			return err
 		}
-		if len(missing) > 0 {
-			a.warn(d.object, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
-		}
-		for _, m := range missing {
-			r.Missing = append(r.Missing, fmt.Sprintf("%s, wanted by %s %s", m, d.object.GetKind(), d.object.GetName()))
-		}
+		a.lacks(d.object, missing, r)
 	}
 	annotate(d.object, SpecHashAnnotation, wanted(d.object))
 	// Controllers write status at any time, and a cache may be behind.
@@ -147,7 +173,22 @@ func (a *Applier) one(ctx context.Context, d item, r *Result) error {
 	if changed {
 		r.Changed = append(r.Changed, refOf(d.object))
 	}
+	if err == nil {
+		a.unsay(d.object, ReasonApplyFailed, ReasonCreateFailed, ReasonUpdateFailed, ReasonDeleteFailed)
+	}
 	return err
+}
+
+// lacks notes what pods need and is not there.
+func (a *Applier) lacks(o *unstructured.Unstructured, missing []string, r *Result) {
+	if len(missing) == 0 {
+		a.unsay(o, ReasonConfigMissing)
+		return
+	}
+	a.warn(o, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
+	for _, m := range missing {
+		r.Missing = append(r.Missing, fmt.Sprintf("%s, wanted by %s %s", m, o.GetKind(), o.GetName()))
+	}
 }
 
 func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err error) {
@@ -163,6 +204,8 @@ func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err erro
 	case existing.GetDeletionTimestamp() != nil:
 		return false, held(existing)
 	case d.same(existing):
+		return false, nil
+	case a.rests(ctx, d, existing):
 		return false, nil
 	case d.kind.replaced(existing, d.object):
 		return a.recreate(ctx, d, existing)
@@ -213,6 +256,9 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 		annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
 		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))
 	}
+	if err == nil {
+		a.wrote(d, trial, next)
+	}
 	if err != nil {
 		if !apierrors.IsConflict(err) {
 			a.warn(d.object, ReasonUpdateFailed, err.Error())
@@ -254,16 +300,4 @@ func merged(base, over map[string]string) map[string]string {
 
 func annotate(o client.Object, key, value string) {
 	o.SetAnnotations(merged(o.GetAnnotations(), map[string]string{key: value}))
-}
-
-func (a *Applier) tell(o runtime.Object, reason, note string) {
-	a.Events.Eventf(o, nil, corev1.EventTypeNormal, reason, actionApply, "%s", note)
-}
-
-// warn cuts what is longer than the note of an Event may be (1024 bytes).
-func (a *Applier) warn(o runtime.Object, reason, note string) {
-	if len(note) > 1000 {
-		note = strings.ToValidUTF8(note[:1000], "") + " ..."
-	}
-	a.Events.Eventf(o, nil, corev1.EventTypeWarning, reason, actionApply, "%s", note)
 }

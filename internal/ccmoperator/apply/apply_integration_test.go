@@ -31,6 +31,8 @@ func TestApply(t *testing.T) {
 		"role-ref": roleRef, "prune": prune, "prune-foreign": pruneForeign, "prune-after-crash": pruneAfterCrash,
 		"unknown-kind": unknownKind, "one-fails": oneFails, "aggregated": aggregated, "stale-inventory": staleInventory,
 		"prune-unseen": pruneUnseen, "prune-held": pruneHeld, "forget": forget,
+		"foreign": foreign, "foreign-adopted": foreignAdopted, "foreign-unseen": foreignUnseen, "disowned": disowned,
+		"contested": contestedBySomebody, "contested-by-webhook": contestedByWebhook,
 	} {
 		t.Run(name, func(t *testing.T) { test(newPlace(t, c, name)) })
 	}
@@ -215,8 +217,9 @@ func missingConfig(p *place) {
 	if want := []string{"Secret missing-config/absent, wanted by Deployment d"}; !slices.Equal(r.Missing, want) {
 		p.Errorf("missing %q, want %q", r.Missing, want)
 	}
-	if !slices.Contains(p.events.reasons, ReasonConfigMissing) {
-		p.Errorf("events %q", p.events.reasons)
+	p.sync(objects)
+	if told := slices.DeleteFunc(p.events.reasons, func(r string) bool { return r != ReasonConfigMissing }); len(told) != 1 {
+		p.Errorf("two passes told %q", told)
 	}
 	var d appsv1.Deployment
 	p.get(&d, "d")
@@ -261,6 +264,7 @@ func malformed(p *place) {
 func finalizer(p *place) {
 	held := p.deployment("d")
 	held.Finalizers = []string{"example.test/held"}
+	held.Annotations = map[string]string{AdoptAnnotation: Allow}
 	p.must(p.Client.Create(p.Context(), held))
 	other := p.deployment("d", func(d *appsv1.Deployment) {
 		d.Spec.Selector.MatchLabels = map[string]string{"app": "other"}
@@ -315,8 +319,9 @@ func pruneForeign(p *place) {
 func pruneAfterCrash(p *place) {
 	items, err := p.prepare([]client.Object{p.configMap("applied"), p.configMap("recorded")})
 	p.must(err)
-	_, err = p.record(p.Context(), refs(items))
+	listed, err := p.inventory(p.Context())
 	p.must(err)
+	p.must(p.record(p.Context(), listed, refs(items)))
 	var r Result
 	p.must(p.one(p.Context(), items[0], &r))
 	if r := p.sync(nil); len(r.Pruned) != 1 || r.Pruned[0].Name != "applied" {

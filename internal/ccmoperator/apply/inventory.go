@@ -122,18 +122,14 @@ func (a *Applier) Forget(ctx context.Context) error {
 
 // record notes what will be applied, beside what was, before anything is: after
 // a crash nothing is forgotten.
-func (a *Applier) record(ctx context.Context, objects []Ref) (*inventory, error) {
-	i, err := a.inventory(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (a *Applier) record(ctx context.Context, i *inventory, objects []Ref) error {
 	all := slices.Clone(i.list)
 	for _, o := range objects {
 		if !slices.ContainsFunc(all, o.same) {
 			all = append(all, o)
 		}
 	}
-	return i, a.note(ctx, i, all)
+	return a.note(ctx, i, all)
 }
 
 // note writes the list if it is another.

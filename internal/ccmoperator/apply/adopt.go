@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// admit answers the objects that are ours to write, and an error for each other one.
+// Ours are those that are not there yet, that are listed, that name the inventory, and
+// that may be adopted. An account that is there already does what it is for, so that
+// it is left alone without an error.
+func (a *Applier) admit(ctx context.Context, listed []Ref, desired []item) (own []item, failed []error) {
+	for _, d := range desired {
+		err := a.admitOne(ctx, listed, d)
+		switch {
+		case err == nil:
+			own = append(own, d)
+			a.unsay(d.object, ReasonForeign)
+		case !isForeign(err):
+			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
+		case !d.kind.createOnly:
+			a.warn(d.object, ReasonForeign, err.Error())
+			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
+		}
+	}
+	return own, failed
+}
+
+func (a *Applier) admitOne(ctx context.Context, listed []Ref, d item) error {
+	if slices.ContainsFunc(listed, refOf(d.object).same) {
+		return nil
+	}
+	existing := &unstructured.Unstructured{}
+	existing.SetGroupVersionKind(d.object.GroupVersionKind())
+	if err := a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	owner := existing.GetAnnotations()[OwnerAnnotation]
+	if owner == a.Inventory.String() || existing.GetAnnotations()[AdoptAnnotation] == Allow || owner == "" && a.Adopts != nil && a.Adopts(existing) {
+		return nil
+	}
+	return foreignError{refOf(existing), owner}
+}
+
+// foreignError is an object that others have made.
+type foreignError struct {
+	ref   Ref
+	owner string
+}
+
+func (e foreignError) Error() string {
+	whose, where := "something else has made it", ""
+	if e.owner != "" {
+		whose = "it is of the inventory " + e.owner
+	}
+	if e.ref.Namespace != "" {
+		where = " --namespace " + e.ref.Namespace
+	}
+	return fmt.Sprintf("it is there already, and %s: it is left as it is; to have it replaced, and removed with the rest later: kubectl annotate %s %s%s %s=%s",
+		whose, strings.ToLower(e.ref.Kind), e.ref.Name, where, AdoptAnnotation, Allow)
+}
+
+func isForeign(err error) bool {
+	_, is := err.(foreignError)
+	return is
+}
+
+// unlist forgets an object that somebody else made a moment before we did: listed, it
+// would be taken for ours.
+func (a *Applier) unlist(ctx context.Context, i *inventory, made Ref) error {
+	err := a.note(ctx, i, slices.DeleteFunc(slices.Clone(i.list), made.same))
+	if apierrors.IsConflict(err) {
+		return nil // whoever wrote the list tries again
+	}
+	return err
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func (a *Applier) tell(o runtime.Object, reason, note string) {
+	a.Events.Eventf(o, nil, corev1.EventTypeNormal, reason, actionApply, "%s", note)
+}
+
+// warn tells once, until something else is to be told or it was good in between. It
+// cuts what is longer than the note of an Event may be (1024 bytes).
+func (a *Applier) warn(o *unstructured.Unstructured, reason, note string) {
+	ref := refOf(o)
+	if a.said[ref][reason] == note {
+		return
+	}
+	if a.said == nil {
+		a.said = map[Ref]map[string]string{}
+	}
+	if a.said[ref] == nil {
+		a.said[ref] = map[string]string{}
+	}
+	a.said[ref][reason] = note
+	if len(note) > 1000 {
+		note = strings.ToValidUTF8(note[:1000], "") + " ..."
+	}
+	a.Events.Eventf(o, nil, corev1.EventTypeWarning, reason, actionApply, "%s", note)
+}
+
+func (a *Applier) unsay(o *unstructured.Unstructured, reasons ...string) {
+	for _, r := range reasons {
+		delete(a.said[refOf(o)], r)
+	}
+}
