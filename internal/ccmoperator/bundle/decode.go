@@ -4,7 +4,6 @@ package bundle
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	kjson "sigs.k8s.io/json"
 )
 
 // kinds are those that a bundle may have. Pods are for bootstrap only: nobody
@@ -92,15 +92,26 @@ func (d document) decode() (client.Object, error) {
 		return nil, fmt.Errorf("kind %s of %s is none that a bundle may have: those are %s", d.meta.Kind, d.meta.APIVersion, strings.Join(Kinds(), ", "))
 	}
 	object := reflect.New(of).Interface().(client.Object)
-	strict := json.NewDecoder(bytes.NewReader(d.json))
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(object); err != nil {
+	if err := decodeStrict(d.json, object); err != nil {
 		return nil, fmt.Errorf("%s: %w", d, err)
 	}
 	if object.GetName() == "" {
 		return nil, fmt.Errorf("%s: metadata.name: missing", d.meta.Kind)
 	}
 	return object, nil
+}
+
+// decodeStrict refuses fields that do not exist. Unlike encoding/json, and like the
+// API server, it takes envfrom for one of them.
+func decodeStrict(raw []byte, into any) error {
+	unknown, err := kjson.UnmarshalStrict(raw, into, kjson.DisallowUnknownFields)
+	if err != nil {
+		return err
+	}
+	for i := range unknown {
+		unknown[i] = fmt.Errorf("json: %w", unknown[i])
+	}
+	return errors.Join(unknown...)
 }
 
 // documents are the manifests of a file that are not empty.

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig"
 )
@@ -83,8 +82,12 @@ type SecretMount struct {
 
 func parseMetadata(text []byte) (*Metadata, error) {
 	m := &Metadata{}
-	if err := yaml.UnmarshalStrict(text, m); err != nil {
-		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
+	raw, err := toJSON(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: error converting YAML to JSON: %w", MetadataFile, err)
+	}
+	if err := decodeStrict(raw, m); err != nil {
+		return nil, fmt.Errorf("%s: error unmarshaling JSON: while decoding JSON: %w", MetadataFile, err)
 	}
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", MetadataFile, err)

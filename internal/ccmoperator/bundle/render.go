@@ -72,7 +72,7 @@ func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
 	var out Rendered
 	var errs []error
 	if cluster {
-		out.resources, err = r.files(r.clusterFiles(), false)
+		out.resources, err = r.resources()
 		errs = append(errs, err, duplicates(out.resources))
 	}
 	if machine {
@@ -88,9 +88,17 @@ func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
 	return &out, nil
 }
 
-// clusterFiles are the files that make the cluster's objects, in order.
-func (r *renderer) clusterFiles() []file {
-	return slices.Concat(r.in(assets), r.in(string(r.values.Flavor)), r.added())
+// resources are the bundle's objects, then those that each platform gets. An
+// account of the bundle takes the place of one of those: annotations of clouds say
+// who its pods are there.
+func (r *renderer) resources() ([]client.Object, error) {
+	own, err := r.files(slices.Concat(r.in(assets), r.in(string(r.values.Flavor))), false)
+	added, failed := r.files(r.added(), false)
+	added = slices.DeleteFunc(added, func(o client.Object) bool {
+		_, is := o.(*corev1.ServiceAccount)
+		return is && slices.ContainsFunc(own, func(b client.Object) bool { return key(b) == key(o) })
+	})
+	return append(own, added...), errors.Join(err, failed)
 }
 
 func (b *Bundle) in(folder string) []file {
@@ -205,15 +213,18 @@ func duplicates(objects []client.Object) error {
 	seen := map[string]bool{}
 	var errs []error
 	for _, o := range objects {
-		kind := o.GetObjectKind().GroupVersionKind()
-		key := fmt.Sprintf("%s %s", kind.Kind, client.ObjectKeyFromObject(o))
+		name := key(o)
 		if _, is := o.(*policyv1.PodDisruptionBudget); is {
-			key += " (one is made for each platform)"
+			name += " (one is made for each platform)"
 		}
-		if seen[key] {
-			errs = append(errs, fmt.Errorf("%s is there twice", key))
+		if seen[name] {
+			errs = append(errs, fmt.Errorf("%s is there twice", name))
 		}
-		seen[key] = true
+		seen[name] = true
 	}
 	return errors.Join(errs...)
+}
+
+func key(o client.Object) string {
+	return fmt.Sprintf("%s %s", o.GetObjectKind().GroupVersionKind().Kind, client.ObjectKeyFromObject(o))
 }

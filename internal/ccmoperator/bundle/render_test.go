@@ -345,3 +345,24 @@ func TestAdditionsToABase(t *testing.T) {
 		t.Errorf("%v %v", names, spec.Volumes)
 	}
 }
+
+// TestAccountsOfTheBundle take the place of those that each platform gets, and
+// nothing else does.
+func TestAccountsOfTheBundle(t *testing.T) {
+	const account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: cloud-controller-manager, annotations: {example.test/role: nodes}}\n"
+	b := load(t, "kubernetes/account.yaml", account)
+	r := render(t, b, bundle.Values{Flavor: bundle.Kubernetes, Namespace: "here", Images: images()})
+	var found []map[string]string
+	for _, o := range r.GetResources() {
+		if _, is := o.(*corev1.ServiceAccount); is && o.GetName() == "cloud-controller-manager" && o.GetNamespace() == "here" {
+			found = append(found, o.GetAnnotations())
+		}
+	}
+	if len(found) != 1 || found[0]["example.test/role"] != "nodes" {
+		t.Errorf("the accounts' annotations are %v", found)
+	}
+	_, err := load(t, "kubernetes/accounts.yaml", account+"---\n"+account).Render(bundle.Values{Flavor: bundle.Kubernetes, Namespace: "here", Images: images()})
+	if err == nil || !strings.Contains(err.Error(), "ServiceAccount here/cloud-controller-manager is there twice") {
+		t.Errorf("two of the bundle: error %v", err)
+	}
+}
