@@ -19,7 +19,7 @@ const (
 	HeldSecondLook = "SecondLookDue"
 	// HeldContradiction: the list has the instance.
 	HeldContradiction = "CloudContradictsItself"
-	// HeldNoList: instances cannot be listed.
+	// HeldNoList: instances cannot be listed or asked for.
 	HeldNoList = "InventoryUnreadable"
 	// HeldEmpty: the list has no instance of any other Node either.
 	HeldEmpty = "InventoryShowsNoNode"
@@ -47,6 +47,9 @@ func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error)
 		return c.missing(ctx, node, ref, err)
 	}
 	c.present(ref.id) // or unknown: looks begin again
+	if err != nil && ctx.Err() == nil {
+		err = c.held(node, HeldNoList, err)
+	}
 	if err != nil {
 		return true, err
 	}

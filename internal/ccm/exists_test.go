@@ -64,10 +64,10 @@ func TestNoProofNoDeletion(t *testing.T) {
 		"empty inventory":                        {func(s *stand) { clear(s.sky.all) }, HeldEmpty},
 		"another account's inventory":            {func(s *stand) { clear(s.sky.all); s.sky.all["i-9"] = instance("i-9", "else") }, HeldEmpty},
 		"only the other Node being deleted":      {func(s *stand) { delete(s.sky.all, "i-1"); s.state("i-2", provider.StateDeleting) }, HeldEmpty},
-		"unreadable list":                        {func(s *stand) { delete(s.sky.all, "i-1"); s.sky.list = provider.ErrUnknown }, ""},
-		"credentials refused":                    {func(s *stand) { s.sky.get, s.sky.list = provider.ErrUnauthenticated, provider.ErrUnauthenticated }, ""},
-		"cloud away":                             {func(s *stand) { s.sky.get, s.sky.list = provider.ErrUnavailable, provider.ErrUnavailable }, ""},
-		"an id that the cloud cannot have given": {func(s *stand) { delete(s.sky.all, "i-1"); s.sky.get = provider.ErrInvalidArgument }, ""},
+		"unreadable list":                        {func(s *stand) { delete(s.sky.all, "i-1"); s.sky.list = provider.ErrUnknown }, HeldNoList},
+		"credentials refused":                    {func(s *stand) { s.sky.get, s.sky.list = provider.ErrUnauthenticated, provider.ErrUnauthenticated }, HeldNoList},
+		"cloud away":                             {func(s *stand) { s.sky.get, s.sky.list = provider.ErrUnavailable, provider.ErrUnavailable }, HeldNoList},
+		"an id that the cloud cannot have given": {func(s *stand) { delete(s.sky.all, "i-1"); s.sky.get = provider.ErrInvalidArgument }, HeldNoList},
 		"listed but not found": {func(s *stand) {
 			s.sky.get = provider.ErrNotFound
 			s.options.Tags = map[string]string{provider.TagCluster: "c2"} // look cannot use the list
