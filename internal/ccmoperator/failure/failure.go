@@ -30,6 +30,7 @@ type Window struct {
 
 	mu          sync.Mutex
 	since, last time.Time
+	conflicts   int
 }
 
 // Observe notes a failure and says whether it counts.
@@ -47,7 +48,23 @@ func (w *Window) Observe(now time.Time) bool {
 func (w *Window) Clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.since, w.last = time.Time{}, time.Time{}
+	w.since, w.last, w.conflicts = time.Time{}, time.Time{}, 0
+}
+
+// firstAgain is how soon to look again when somebody else has just written, or a
+// cache has not seen our own write yet.
+const firstAgain = 200 * time.Millisecond
+
+// Conflict notes that somebody else has written at the same time, and says how soon
+// to try again, later each time, and whether that has lasted for so long that it
+// counts as a failure.
+func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
+	counts = w.Observe(now)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	again = min(firstAgain<<min(w.conflicts, 10), w.Retry())
+	w.conflicts++
+	return again, counts
 }
 
 // Retry is the longest time between two attempts with which a failure is seen

@@ -56,3 +56,26 @@ func TestRetry(t *testing.T) {
 		}
 	}
 }
+
+// TestConflict: whoever is never alone tries less and less often, and says so in the end.
+func TestConflict(t *testing.T) {
+	w := &Window{Threshold: time.Minute}
+	now := time.Unix(0, 0)
+	for i, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {
+		if again, counts := w.Conflict(now); again != want || counts {
+			t.Errorf("conflict %d: again in %s, counts %t", i, again, counts)
+		}
+	}
+	for range 100 {
+		if again, _ := w.Conflict(now); again > w.Retry() {
+			t.Fatalf("again in %s", again)
+		}
+	}
+	if _, counts := w.Conflict(now.Add(time.Minute)); !counts {
+		t.Error("it does not count after the threshold")
+	}
+	w.Clear()
+	if again, counts := w.Conflict(now.Add(time.Hour)); again != 200*time.Millisecond || counts {
+		t.Errorf("after a success: again in %s, counts %t", again, counts)
+	}
+}

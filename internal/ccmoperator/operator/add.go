@@ -29,7 +29,7 @@ import (
 const inventoryName = "ccm-operator-inventory"
 
 func (o *Options) deployer(mgr manager.Manager, inventory string) *Deployer {
-	return &Deployer{apply.Applier{
+	return &Deployer{Applier: apply.Applier{
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(operatorName), Manager: operatorName,
 		Inventory: client.ObjectKey{Namespace: o.Namespace, Name: inventory},
 	}}
@@ -49,6 +49,9 @@ func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted 
 		status: status.NewOperator(mgr.GetClient(), mgr.GetAPIReader(), o.Release, mgr.GetEventRecorder(operatorName)),
 		pause:  o.Requeue, namespace: o.Namespace, operator: o.OperatorNamespace, notes: noted, now: time.Now, log: log,
 	}
+	// Names of a platform's objects are OpenShift's: what has one and is there
+	// already is its former operator's.
+	r.deployer.Adopts = func(client.Object) bool { return true }
 	looker := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
 	r.instead = func(ctx context.Context) (bool, error) {
 		there, err := looker.managers(ctx)

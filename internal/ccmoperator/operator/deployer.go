@@ -5,7 +5,11 @@ package operator
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
@@ -15,6 +19,9 @@ import (
 // Deployer brings the objects of a bundle out.
 type Deployer struct {
 	apply.Applier
+	// Reads are the Secrets that the managers read through the API, for the next
+	// [Deployer.Deploy].
+	Reads []string
 }
 
 // Outcome is how far that is.
@@ -22,23 +29,64 @@ type Outcome struct {
 	apply.Result
 	// Waits are workloads that are not yet brought out, and why.
 	Waits []string
+	// Unread are Secrets that managers read through the API and that are not there.
+	Unread []string
 }
 
 // Moved tells whether anything was written or removed just now.
 func (o Outcome) Moved() bool { return len(o.Changed)+len(o.Pruned) > 0 }
 
+// Warnings are what somebody has to see to, whether anything has failed or not.
+func (o Outcome) Warnings() (all []string) {
+	if len(o.Missing) > 0 {
+		all = append(all, "pods cannot start: not there: "+strings.Join(o.Missing, "; "))
+	}
+	if len(o.Unread) > 0 {
+		all = append(all, "the cloud controller manager reads what is not there: "+strings.Join(o.Unread, "; "))
+	}
+	return append(all, o.Contested...)
+}
+
+// also says with an error what may be the cause of it.
+func (o Outcome) also(err error) error {
+	if all := o.Warnings(); err != nil && len(all) > 0 {
+		return fmt.Errorf("%w; %s", err, strings.Join(all, "; "))
+	}
+	return err
+}
+
 // Deploy applies the objects, removes what an earlier bundle had, and tells what
 // is still on its way. An error may be [rollout.ErrStalled].
 func (d *Deployer) Deploy(ctx context.Context, objects []client.Object) (Outcome, error) {
 	r, err := d.Sync(ctx, objects)
+	out := Outcome{Result: r}
 	if err != nil {
-		return Outcome{Result: r}, fmt.Errorf("failed to sync operands: %w", err)
+		return out, out.also(fmt.Errorf("failed to sync operands: %w", err))
+	}
+	if out.Unread, err = d.unread(ctx, r.Missing); err != nil {
+		return out, err
 	}
 	if len(r.Changed) > 0 {
 		// What a cache knows of rollouts may be from before: above all that the
 		// last one stalled.
-		return Outcome{Result: r}, nil
+		return out, nil
 	}
-	waits, err := rollout.Waits(ctx, d.Client, d.Client.Scheme(), objects)
-	return Outcome{r, waits}, err
+	out.Waits, err = rollout.Waits(ctx, d.Client, d.Client.Scheme(), objects)
+	return out, out.also(err)
+}
+
+// unread are those of the Secrets that are not there, unless pods lack them too.
+func (d *Deployer) unread(ctx context.Context, missing []string) (all []string, err error) {
+	for _, name := range d.Reads {
+		key := client.ObjectKey{Namespace: d.Inventory.Namespace, Name: name}
+		err := d.Client.Get(ctx, key, &corev1.Secret{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		named := func(m string) bool { return strings.HasPrefix(m, "Secret "+key.String()+",") }
+		if err != nil && !slices.ContainsFunc(missing, named) {
+			all = append(all, "Secret "+key.String())
+		}
+	}
+	return all, nil
 }

@@ -70,7 +70,12 @@ func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	s, err := r.sync(ctx)
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
-		return reconcile.Result{RequeueAfter: daemon.Again}, nil
+		again, counts := r.window.Conflict(r.now())
+		if counts {
+			err = r.status.Degraded(ctx, err)
+			return reconcile.Result{RequeueAfter: again}, err
+		}
+		return reconcile.Result{RequeueAfter: again}, nil
 	case failure.IsTerminal(err):
 		r.log.Error("not tried again until something changes", "error", err)
 		return reconcile.Result{}, r.status.Degraded(ctx, err)
@@ -155,6 +160,7 @@ func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure
 	}
 	b := r.bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
 	if b == nil {
+		r.deployer.Reads = nil
 		r.inputs.noteTLS(ctx)
 		return nil, nil, nil
 	}
@@ -166,6 +172,7 @@ func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure
 	if err != nil {
 		return nil, nil, unbuilt(err)
 	}
+	r.deployer.Reads = b.Secrets
 	objects, err := b.Resources(values)
 	return objects, left, unbuilt(err)
 }
@@ -184,10 +191,7 @@ func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state,
 	if err != nil {
 		return state{}, err
 	}
-	s := state{settled: !out.Moved() && len(out.Waits) == 0, related: r.related(out.Objects)}
-	if len(out.Missing) > 0 {
-		s.warnings = []string{"pods cannot start: not there: " + strings.Join(out.Missing, "; ")}
-	}
+	s := state{settled: !out.Moved() && len(out.Waits) == 0, related: r.related(out.Objects), warnings: out.Warnings()}
 	for _, w := range out.Waits {
 		r.log.Info("on its way", "what", w)
 	}
