@@ -126,6 +126,10 @@ test-e2e: setup build podvm kube ## The suite for every provider, in a cluster o
 test-nodes: setup build kube capi node-image ## Cluster API makes three nodes of a Docker Engine from the node image: Ready, pods, restart, deletion (root, 2 GB of memory)
 	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 40m -run '^TestNodes$$' ./test/capi
 
+.PHONY: test-vsphere-ccm
+test-vsphere-ccm: setup build kube ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)
+	OUTRIGGER_VSPHERE_CCM=1 go test -tags integration -count=1 -v -timeout 20m -run '^TestRealManager$$' ./test/vsphereccm
+
 .PHONY: cluster
 cluster: setup build kube podvm ## Kubernetes with Outrigger on one node, in namespaces of its own, until ^C (root)
 	@go run ./test/cluster/dev
