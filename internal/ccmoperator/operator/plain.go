@@ -152,7 +152,7 @@ func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager)
 	}
 	b, err := r.inputs.bundle(ctx, c)
 	if err != nil {
-		return pass{}, err
+		return pass{}, r.noted(c, err)
 	}
 	lowest, again, err := r.servers.lowest(ctx, c.Status.KubernetesVersion)
 	if err != nil {
@@ -238,7 +238,7 @@ func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerMana
 	}
 	objects, warnings, err := r.inputs.objects(ctx, c, b, wanted)
 	if err != nil {
-		return pass{}, err
+		return pass{}, r.noted(c, err)
 	}
 	out, err := r.deployer(c.Name).Deploy(ctx, objects)
 	c.Status.RelatedObjects = references(out.Objects)
@@ -260,6 +260,20 @@ func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerMana
 		c.Status.LastGood, c.Status.Version = &wanted, wanted.Version
 	}
 	return p, nil
+}
+
+// noted tells those who look at Nodes what keeps the manager from being brought
+// out for the first time, and answers err; one that runs needs it no more.
+func (r *plain) noted(c *ccmv1alpha1.CloudControllerManager, err error) error {
+	var a absent
+	switch {
+	case c.Status.LastGood != nil:
+	case errors.As(err, &a):
+		r.notes.missing(c.Name, []string{fmt.Sprintf("ConfigMap %s, wanted by %s", a.key, a.field)})
+	default:
+		r.notes.missing(c.Name, nil)
+	}
+	return err
 }
 
 func sameImages(a, b ccmv1alpha1.Rollout) bool { return maps.Equal(a.Images, b.Images) }

@@ -57,12 +57,20 @@ func (r *plainInputs) bundle(ctx context.Context, c *ccmv1alpha1.CloudController
 	return b, nil
 }
 
+// absent is a ConfigMap that a field names and that is not there.
+type absent struct {
+	field string
+	key   client.ObjectKey
+}
+
+func (a absent) Error() string { return fmt.Sprintf("%s: there is no ConfigMap %s", a.field, a.key) }
+
 func (r *plainInputs) configMap(ctx context.Context, field, name string) (*corev1.ConfigMap, error) {
 	var cm corev1.ConfigMap
 	key := client.ObjectKey{Namespace: r.o.OperatorNamespace, Name: name}
 	err := r.client.Get(ctx, key, &cm)
 	if apierrors.IsNotFound(err) {
-		return nil, failure.Terminal(fmt.Errorf("%s: there is no ConfigMap %s", field, key))
+		return nil, failure.Terminal(absent{field, key})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: ConfigMap %s: %w", field, key, err)
