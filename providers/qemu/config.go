@@ -36,8 +36,12 @@ const (
 	systemImageDir = "/usr/share/outrigger/podvm"
 	// maxCPUs is the limit of the q35 machine type of QEMU 7.2.
 	maxCPUs = 288
-	// minMemory is what the cloud kernel needs with a small initramfs, in MiB.
+	// minMemory is what the cloud kernel needs with a small initramfs, in MiB;
+	// leastMemory counts in the one that there is.
 	minMemory = 96
+	// kernelMemory is what the cloud kernel has for itself when it unpacks the
+	// initramfs, in MiB.
+	kernelMemory = 48
 )
 
 // Config configures a provider; start from [DefaultConfig]. The tags are the
@@ -57,7 +61,7 @@ type Config struct {
 
 	// CPUs and Memory: the bounds are maxCPUs and minMemory.
 	CPUs        int64 `flag:"qemu-cpus" env:"QEMU_CPUS" default:"1" min:"1" max:"288" usage:"virtual CPUs of a pod that asks for none"`
-	Memory      int64 `flag:"qemu-memory" env:"QEMU_MEMORY" default:"512" unit:"MiB" min:"96" max:"16777216" usage:"memory of a pod that asks for none"`
+	Memory      int64 `flag:"qemu-memory" env:"QEMU_MEMORY" default:"512" unit:"MiB" min:"96" max:"16777216" usage:"memory of a pod that asks for none; a guest needs 48 MiB and three times its initramfs"`
 	ScratchDisk int64 `flag:"qemu-scratch-disk" env:"QEMU_SCRATCH_DISK" default:"10" unit:"GiB" min:"0" max:"16384" usage:"size of the sparse disk for images, 0 for none"`
 
 	StateDir string `flag:"qemu-state-dir" env:"QEMU_STATE_DIR" default:"/var/lib/outrigger/qemu" usage:"folder of the instances"`

@@ -102,6 +102,9 @@ func (p *Provider) plan(ctx context.Context, podName, key string, spec provider.
 	if err != nil {
 		return nil, err
 	}
+	if err := enoughMemory(from, memory); err != nil {
+		return nil, fmt.Errorf("%w: %w; ask for more, or set -qemu-memory (QEMU_MEMORY)", provider.ErrInvalidArgument, err)
+	}
 	if _, err := p.binary(); err != nil {
 		return nil, err
 	}

@@ -48,6 +48,12 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(checkArch(), cfg.validate()); err != nil {
 		return nil, err
 	}
+	p := &Provider{cfg: cfg}
+	if from, err := p.configuredBoot(); err == nil { // it may still be missing
+		if err := enoughMemory(from, cfg.Memory); err != nil {
+			return nil, bad("memory", "%v", err)
+		}
+	}
 	dir, err := filepath.Abs(cfg.StateDir)
 	if err != nil {
 		return nil, bad("state-dir", "%v", err)
@@ -58,7 +64,7 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: -qemu-bridge, -qemu-subnet, -qemu-subnet6 or -qemu-mtu: %w", provider.ErrInvalidArgument, err)
 	}
-	p := &Provider{cfg: cfg, store: store{dir}, net: network}
+	p.store, p.net = store{dir}, network
 	p.store.tidy()
 	p.upkeep = startUpkeep(p)
 	return p, nil

@@ -162,14 +162,29 @@ func awaitTCP(t testing.TB, p *Provider, i *provider.Instance) {
 	t.Fatalf("no answer from %s; console (%v):\n%s", addr, err, console)
 }
 
+func awaitConsole(t testing.TB, p *Provider, i *provider.Instance, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(bootWait); ; time.Sleep(100 * time.Millisecond) {
+		console, err := p.Console(t.Context(), i.ID, 1<<16)
+		if strings.Contains(string(console), want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the console does not say %q (%v):\n%s", want, err, console)
+		}
+	}
+}
+
+// TestInstanceFromBirthToDeath has the least memory there can be.
 func TestInstanceFromBirthToDeath(t *testing.T) {
-	cfg := testConfig(t)
+	cfg := testConfig(t, func(c *Config) { c.Memory = leastMemory(boot{Initrd: c.Initrd}) })
 	p := open(t, cfg)
 	begin := time.Now()
 	i := create(t, p, "sandbox-1")
 	t.Logf("CreateInstance returned after %v", time.Since(begin))
 	awaitTCP(t, p, i)
 	t.Logf("TCP answer %v after the call", time.Since(begin))
+	awaitConsole(t, p, i, "serving the agent protocol")
 
 	if console, err := p.Console(t.Context(), i.ID, 64); err != nil || len(console) == 0 || len(console) > 64 {
 		t.Errorf("console: %d bytes, %v; want 1 to 64", len(console), err)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/localnet"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
 )
 
@@ -288,6 +289,29 @@ func TestSizes(t *testing.T) {
 		if cpus, memory, err := sizeOf(typ.Name); err != nil || cpus != typ.VCPUs || memory != typ.Memory {
 			t.Errorf("type %s of the catalogue: %d, %d, %v", typ.Name, cpus, memory, err)
 		}
+	}
+}
+
+// TestGuestThatCannotBoot: with less memory than its initramfs needs a guest
+// panics or powers off, on its console alone.
+func TestGuestThatCannotBoot(t *testing.T) {
+	p := openUnit(t)
+	if err := os.Truncate(p.cfg.Initrd, 30<<20); err != nil {
+		t.Fatal(err)
+	}
+	const least = kernelMemory + 90
+	for memory, want := range map[int64]string{least - 1: "at least 138", least: "is for QEMU"} {
+		p.cfg.Binary = "/nonexistent/is for QEMU"
+		_, err := p.CreateInstance(t.Context(), "pod", "key", cloudinit.Raw("x"), provider.InstanceTypeSpec{Memory: memory})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a pod with %d MiB: error %v, want %q", memory, err, want)
+		}
+	}
+	cfg := p.cfg
+	cfg.Memory, cfg.StateDir = least-1, filepath.Join(t.TempDir(), "qemu")
+	_, err := New(cfg)
+	if !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(fmt.Sprint(err), "-qemu-memory") || !strings.Contains(err.Error(), "at least 138") {
+		t.Errorf("error %v, want one that names -qemu-memory and 138", err)
 	}
 }
 

@@ -82,6 +82,26 @@ func sizeOf(name string) (cpus, memory int64, err error) {
 	return 0, 0, fmt.Errorf("%w: instance type %q: there are %s", provider.ErrInvalidArgument, name, strings.Join(names, ", "))
 }
 
+// leastMemory is how many MiB a guest needs until its programs run. The kernel
+// takes kernelMemory, and then the initramfs has to fit three times: once as it
+// was loaded, and unpacked into a file system that gets half of the rest. With
+// less the kernel panics, or programs are missing and the guest powers off.
+func leastMemory(from boot) int64 {
+	info, err := os.Stat(from.Initrd)
+	if err != nil {
+		return 0 // a disk has it inside; a file that is missing is told of elsewhere
+	}
+	const mib = 1 << 20
+	return kernelMemory + (3*info.Size()+mib-1)/mib
+}
+
+func enoughMemory(from boot, memory int64) error {
+	if least := leastMemory(from); memory < least {
+		return fmt.Errorf("%d MiB of memory: a guest of %s needs at least %d", memory, from.Initrd, least)
+	}
+	return nil
+}
+
 // hostMemory is this machine's memory in MiB, 0 when unknown.
 func hostMemory() int64 {
 	data, err := os.ReadFile("/proc/meminfo")

@@ -38,7 +38,7 @@ func TestQEMU(t *testing.T) {
 	testns.RequireRoot(t)
 	overCarriers(t, "qemu", func(t *testing.T) []string {
 		return []string{
-			"QEMU_STATE_DIR=" + filepath.Join(stand.Dir(t), "qemu"), "QEMU_ACCEL=tcg", "QEMU_MEMORY=96",
+			"QEMU_STATE_DIR=" + filepath.Join(stand.Dir(t), "qemu"), "QEMU_ACCEL=tcg", "QEMU_MEMORY=256",
 			"QEMU_KERNEL=" + stand.Binary(t, "podvm/vmlinux"), "QEMU_INITRD=" + stand.Binary(t, "podvm/initrd.cpio"),
 		}
 	})
