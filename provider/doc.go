@@ -5,9 +5,9 @@
 // A provider author implements two interfaces: [CloudProvider], which reads
 // configuration, and [Provider], which makes and removes instances. Everything
 // else is an optional power, found by type assertion: [Lister], [Getter],
-// [ConsoleReader], [PowerController], [InstanceTypeLister] and
-// [NodeAddresser], and of those that are built in [LoadBalancerController]. The
-// words MUST, SHOULD and MAY are used as in RFC 2119.
+// [ConsoleReader], [PowerController], [InstanceTypeLister], [NodeAddresser] and
+// [LoadBalancerController]. The words MUST, SHOULD and MAY are used as in
+// RFC 2119.
 // Package provider/conformance proves an implementation against these words.
 //
 // Errors carry a class: wrap one of the Err variables with %w and callers test

@@ -39,6 +39,7 @@ func Powers(p Provider) []string {
 	add(power[PowerController](p))
 	add(power[InstanceTypeLister](p))
 	add(power[NodeAddresser](p))
+	add(power[LoadBalancerController](p))
 	return names
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -61,7 +62,7 @@ func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, service
 
 // EnsureLoadBalancer makes it, or makes it as it is to be.
 func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
-	spec, err := specOf(service, nodes)
+	spec, err := b.specOf(service, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +96,10 @@ func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster strin
 
 // specOf refuses what could not be kept. A promise about who may connect is
 // never dropped silently.
-func specOf(service *v1.Service, nodes []*v1.Node) (provider.LoadBalancerSpec, error) {
-	spec := provider.LoadBalancerSpec{Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}}
+func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.LoadBalancerSpec, error) {
+	spec := provider.LoadBalancerSpec{
+		Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}, Annotations: annotationsOf(service),
+	}
 	switch {
 	case len(service.Spec.LoadBalancerSourceRanges) > 0:
 		return spec, fmt.Errorf("%w: spec.loadBalancerSourceRanges %v: this provider's load balancers cannot keep anybody out", provider.ErrInvalidArgument, service.Spec.LoadBalancerSourceRanges)
@@ -104,21 +107,27 @@ func specOf(service *v1.Service, nodes []*v1.Node) (provider.LoadBalancerSpec, e
 		return spec, fmt.Errorf("%w: spec.loadBalancerIP %s: this provider chooses addresses itself", provider.ErrInvalidArgument, service.Spec.LoadBalancerIP)
 	}
 	for _, port := range service.Spec.Ports {
-		switch {
-		case port.Protocol != v1.ProtocolTCP && port.Protocol != "":
-			return spec, fmt.Errorf("%w: port %d is %s: this provider's load balancers have TCP only", provider.ErrInvalidArgument, port.Port, port.Protocol)
-		case port.NodePort == 0:
+		if port.NodePort == 0 {
 			return spec, fmt.Errorf("%w: port %d has no node port: leave spec.allocateLoadBalancerNodePorts true", provider.ErrInvalidArgument, port.Port)
 		}
-		spec.Ports = append(spec.Ports, provider.LoadBalancerPort{Port: uint16(port.Port), Target: uint16(port.NodePort)})
+		// What protocols there are is the provider's affair.
+		spec.Ports = append(spec.Ports, provider.LoadBalancerPort{Port: uint16(port.Port), Target: uint16(port.NodePort), Protocol: string(port.Protocol)})
 	}
 	for _, node := range nodes {
 		if addr, ok := backendAddress(node); ok {
-			spec.Backends = append(spec.Backends, provider.LoadBalancerBackend{Name: node.Name, Addr: addr})
+			ref, _ := parse(b.fleet.options.Name, node.Spec.ProviderID)
+			spec.Backends = append(spec.Backends, provider.LoadBalancerBackend{Name: node.Name, Addr: addr, InstanceID: ref.id})
 		}
 	}
 	slices.SortFunc(spec.Backends, func(a, b provider.LoadBalancerBackend) int { return strings.Compare(a.Name, b.Name) })
 	return spec, nil
+}
+
+// annotationsOf leaves out what kubectl keeps for itself, which is large.
+func annotationsOf(service *v1.Service) map[string]string {
+	annotations := maps.Clone(service.Annotations)
+	delete(annotations, v1.LastAppliedConfigAnnotation)
+	return annotations
 }
 
 // backendAddress is the first internal address of a Node, else its first.

@@ -39,6 +39,15 @@ func (b *balancing) GetLoadBalancer(_ context.Context, key string) (*provider.Lo
 	return &provider.LoadBalancer{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, b.err
 }
 
+func (b *balancing) ListLoadBalancers(_ context.Context, match map[string]string) (list []provider.LoadBalancer, err error) {
+	for key, spec := range b.made {
+		if provider.HasTags(spec.Tags, match) {
+			list = append(list, provider.LoadBalancer{Key: key, Tags: spec.Tags})
+		}
+	}
+	return list, b.err
+}
+
 func (b *balancing) DeleteLoadBalancer(_ context.Context, key string) error {
 	delete(b.made, key)
 	return b.err
@@ -74,14 +83,18 @@ func TestLoadBalancers(t *testing.T) {
 		nodeAt("a", v1.NodeAddress{Type: v1.NodeExternalIP, Address: "203.0.113.1"}, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "10.0.0.1"}),
 		nodeAt("without"),
 	}
-	status, err := b.EnsureLoadBalancer(ctx, "k", service(), nodes)
+	nodes[1].Spec.ProviderID = "sky://i-a"
+	wanted := service()
+	wanted.Annotations = map[string]string{"example.com/class": "small", v1.LastAppliedConfigAnnotation: "{}"}
+	status, err := b.EnsureLoadBalancer(ctx, "k", wanted, nodes)
 	if err != nil || len(status.Ingress) != 1 || status.Ingress[0].IP != "192.0.2.1" {
 		t.Fatalf("%+v, %v", status, err)
 	}
 	want := provider.LoadBalancerSpec{
-		Key: "a0d3f11", Ports: []provider.LoadBalancerPort{{Port: 80, Target: 30080}, {Port: 443, Target: 30443}},
-		Backends: []provider.LoadBalancerBackend{{Name: "a", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "b", Addr: netip.MustParseAddr("203.0.113.2")}},
-		Tags:     map[string]string{provider.TagCluster: "c1", tagService: "web.front"},
+		Key: "a0d3f11", Ports: []provider.LoadBalancerPort{{Port: 80, Target: 30080, Protocol: provider.ProtocolTCP}, {Port: 443, Target: 30443}},
+		Backends:    []provider.LoadBalancerBackend{{Name: "a", Addr: netip.MustParseAddr("10.0.0.1"), InstanceID: "i-a"}, {Name: "b", Addr: netip.MustParseAddr("203.0.113.2")}},
+		Tags:        map[string]string{provider.TagCluster: "c1", tagService: "web.front"},
+		Annotations: map[string]string{"example.com/class": "small"},
 	}
 	if diff := cmp.Diff(want, s.made["a0d3f11"], cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Error(diff)
@@ -102,19 +115,27 @@ func TestWhatALoadBalancerCannotKeepIsRefused(t *testing.T) {
 	for want, change := range map[string]func(*v1.ServiceSpec){
 		"loadBalancerSourceRanges": func(s *v1.ServiceSpec) { s.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
 		"loadBalancerIP":           func(s *v1.ServiceSpec) { s.LoadBalancerIP = "192.0.2.7" },
-		"UDP":                      func(s *v1.ServiceSpec) { s.Ports[1].Protocol = v1.ProtocolUDP },
 		"node port":                func(s *v1.ServiceSpec) { s.Ports[0].NodePort = 0 },
 	} {
 		changed := service()
 		change(&changed.Spec)
-		if _, err := specOf(changed, nil); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
+		if _, err := new(balancers).specOf(changed, nil); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
 }
 
 func TestServicesAreLeftAloneWithoutThePower(t *testing.T) {
-	if _, ok := newStand(t, Options{}).LoadBalancer(); ok {
+	without := struct {
+		provider.Provider
+		provider.Lister
+		provider.Getter
+	}{&sky{}, &sky{}, &sky{}}
+	c, err := New(Options{Name: "sky", Provider: without})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := c.LoadBalancer(); ok {
 		t.Error("a provider without load balancers has some")
 	}
 }

@@ -26,6 +26,7 @@ type (
 	lister   func(ctx context.Context, match map[string]string) ([]provider.Instance, error)
 	getter   func(ctx context.Context, id string) (*provider.Instance, error)
 	consoler func(ctx context.Context, id string, tail int64) ([]byte, error)
+	ensurer  func(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error)
 )
 
 // world is what all processes of a broken cloud share.
@@ -78,6 +79,10 @@ type broken struct {
 	types             func() ([]provider.InstanceType, error)
 	verify, teardown  func() error
 	nodeAddress       func() (netip.Addr, error)
+	ensure            ensurer
+	getBalancer       func(ctx context.Context, key string) (*provider.LoadBalancer, error)
+	listBalancers     func(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error)
+	deleteBalancer    deleter
 }
 
 // breakage makes one process's view of a broken cloud.
@@ -93,6 +98,7 @@ func breakCloud(cloud *fake.Cloud, w *world, breaks breakage) *broken {
 	b.types = func() ([]provider.InstanceType, error) { return cloud.InstanceTypes(context.Background()) }
 	b.verify, b.teardown = cloud.ConfigVerifier, cloud.Teardown
 	b.nodeAddress = func() (netip.Addr, error) { return netip.MustParseAddr("192.0.2.1"), nil }
+	b.ensure, b.getBalancer, b.listBalancers, b.deleteBalancer = cloud.EnsureLoadBalancer, cloud.GetLoadBalancer, cloud.ListLoadBalancers, cloud.DeleteLoadBalancer
 	breaks(b)
 	return b
 }
@@ -119,6 +125,19 @@ func (b *broken) ConfigVerifier() error { return b.verify() }
 func (b *broken) Teardown() error       { return b.teardown() }
 func (b *broken) NodeAddress(context.Context) (netip.Addr, error) {
 	return b.nodeAddress()
+}
+
+func (b *broken) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
+	return b.ensure(ctx, spec)
+}
+func (b *broken) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
+	return b.getBalancer(ctx, key)
+}
+func (b *broken) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
+	return b.listBalancers(ctx, match)
+}
+func (b *broken) DeleteLoadBalancer(ctx context.Context, key string) error {
+	return b.deleteBalancer(ctx, key)
 }
 
 // around replaces creating by a function of the call and what it did before.

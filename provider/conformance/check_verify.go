@@ -94,4 +94,9 @@ func (r *run) callAll(ctx context.Context, p provider.Provider) {
 	if p, ok := provider.As[provider.NodeAddresser](p); ok {
 		r.ends(ctx, "NodeAddress", func() { p.NodeAddress(ctx) })
 	}
+	if p, ok := provider.As[provider.LoadBalancerController](p); ok && r.subject.NoLoadBalancers == "" {
+		r.ends(ctx, "GetLoadBalancer", func() { p.GetLoadBalancer(ctx, absentID) })
+		r.ends(ctx, "ListLoadBalancers", func() { p.ListLoadBalancers(ctx, r.owner) })
+		r.ends(ctx, "DeleteLoadBalancer", func() { p.DeleteLoadBalancer(ctx, absentID) })
+	}
 }

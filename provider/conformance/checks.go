@@ -8,7 +8,7 @@ func Checks() []Check {
 	var all []Check
 	for _, part := range [][]Check{
 		createChecks, userDataChecks, sizeChecks, keyChecks, cancelChecks, deleteChecks,
-		listChecks, getChecks, powerChecks, otherChecks,
+		listChecks, getChecks, powerChecks, balancerChecks, otherChecks,
 	} {
 		all = append(all, part...)
 	}

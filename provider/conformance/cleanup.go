@@ -20,6 +20,7 @@ const quietLists = 5
 func (r *run) cleanUp() {
 	r.Helper()
 	r.settleCreations()
+	r.removeBalancers()
 	ids, lost := r.ledger.take()
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		r.remove(id)

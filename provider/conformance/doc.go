@@ -180,6 +180,36 @@
 //   - node-address: NodeAddress is an address at which instances reach this
 //     node.
 //   - node-address-repeated: NodeAddress is the same while the provider lives.
+//   - balancer: EnsureLoadBalancer answers where clients connect to; look-ups
+//     answer the same, with key and tags.
+//   - balancer-repeated: Two calls with the same key give the same load
+//     balancer.
+//   - balancer-concurrent: Two calls with the same key at the same time give
+//     the same load balancer.
+//   - balancer-reopened: Two calls with the same key from different processes
+//     give the same load balancer.
+//   - balancer-lost-reply: Two calls with the same key after a lost reply give
+//     one load balancer.
+//   - balancer-ports: A load balancer listens on the ports that it was told
+//     last.
+//   - balancer-backends: A load balancer leads to the backends that it was told
+//     last, which may be none.
+//   - balancer-refused: A spec that no provider can take is ErrInvalidArgument.
+//   - balancer-absent: GetLoadBalancer answers ErrNotFound for a key that has
+//     none.
+//   - balancer-list: ListLoadBalancers answers every load balancer whose tags
+//     include all of match, with its key.
+//   - balancer-list-others: ListLoadBalancers does not show load balancers of
+//     others.
+//   - balancer-list-empty-match: ListLoadBalancers with an empty match is
+//     ErrInvalidArgument.
+//   - balancer-delete: DeleteLoadBalancer removes a load balancer and
+//     everything that belongs to it.
+//   - balancer-delete-instance: DeleteLoadBalancer removes no instance.
+//   - balancer-delete-absent: Deleting a load balancer that does not exist
+//     returns nil.
+//   - balancer-after-delete: A key is free again when its load balancer is
+//     deleted.
 //   - verify: ConfigVerifier finds a configuration right with which instances
 //     can be made, and leaves nothing behind.
 //   - verify-repeated: ConfigVerifier can be repeated, also at the same time.

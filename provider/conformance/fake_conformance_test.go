@@ -66,6 +66,7 @@ func TestFakeWithoutPowers(t *testing.T) {
 		"power":        "not checked: the provider does not implement provider.PowerController",
 		"types":        "not checked: the provider does not implement provider.InstanceTypeLister",
 		"node-address": "not checked: the provider does not implement provider.NodeAddresser",
+		"balancer":     "not checked: the provider does not implement provider.LoadBalancerController",
 		"key-reopened": "not checked: Subject.Reopen is not set",
 	} {
 		if skipped[name] != want {

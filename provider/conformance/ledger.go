@@ -13,6 +13,8 @@ type ledger struct {
 	ids []string
 	// lost are creations that answered no id: nobody knows what they made.
 	lost map[string]creation
+	// balancers are the keys of load balancers that were asked for.
+	balancers []string
 }
 
 func (l *ledger) began(c creation) {
@@ -45,4 +47,18 @@ func (l *ledger) take() (ids []string, lost map[string]creation) {
 	ids, lost = l.ids, l.lost
 	l.ids, l.lost = nil, nil
 	return ids, lost
+}
+
+func (l *ledger) balances(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.balancers = append(l.balancers, key)
+}
+
+func (l *ledger) takeBalancers() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	keys := l.balancers
+	l.balancers = nil
+	return keys
 }

@@ -56,7 +56,7 @@ type mutant struct {
 // mutants are all of them.
 func mutants() []mutant {
 	return slices.Concat(createMutants, userDataMutants, sizeMutants, keyMutants, cancelMutants, deleteMutants,
-		listMutants, getMutants, powerMutants, otherMutants, broadMutants)
+		listMutants, getMutants, powerMutants, balancerMutants, otherMutants, broadMutants)
 }
 
 // failing answers the names of the checks that must fail, sorted.

@@ -35,6 +35,9 @@ type Subject struct {
 	// as its guest would read it. Without it the suite sees only whether
 	// user-data is taken.
 	ReadUserData func(ctx context.Context, instanceID string) (string, error)
+	// NoLoadBalancers, if not empty, is why load balancers are not checked
+	// although the provider has the power, such as for want of an image.
+	NoLoadBalancers string
 	// Parallel is how many instances the suite may have at a time; 8 by
 	// default, 3 when Slow, at least 2.
 	Parallel int
@@ -144,6 +147,13 @@ var (
 	needsTypes   = needs[provider.InstanceTypeLister]("InstanceTypeLister")
 	needsAddress = needs[provider.NodeAddresser]("NodeAddresser")
 )
+
+func needsBalancer(s Subject) string {
+	if s.NoLoadBalancers != "" {
+		return s.NoLoadBalancers
+	}
+	return needs[provider.LoadBalancerController]("LoadBalancerController")(s)
+}
 
 func needsUserData(s Subject) string {
 	if s.ReadUserData == nil {

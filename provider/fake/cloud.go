@@ -64,7 +64,7 @@ type BootRequest struct {
 // always consistent, as with the request tokens of real clouds.
 type Eventual struct {
 	// Lists and Gets are how many lists and look-ups do not show a new
-	// instance yet.
+	// instance yet; Lists also counts those of load balancers.
 	Lists, Gets int
 	// Lingers is how many lists still show a deleted instance, as deleting.
 	Lingers int
@@ -107,6 +107,8 @@ var (
 	_ provider.ConsoleReader      = (*Cloud)(nil)
 	_ provider.PowerController    = (*Cloud)(nil)
 	_ provider.InstanceTypeLister = (*Cloud)(nil)
+
+	_ provider.LoadBalancerController = (*Cloud)(nil)
 )
 
 // New makes a cloud, or with [Options.Dir] connects to the one that is there.

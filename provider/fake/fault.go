@@ -25,6 +25,11 @@ const (
 	OpPowerOn  Op = "power-on"
 	OpTypes    Op = "types"
 	OpVerify   Op = "verify"
+
+	OpEnsureBalancer Op = "ensure-load-balancer"
+	OpGetBalancer    Op = "get-load-balancer"
+	OpListBalancers  Op = "list-load-balancers"
+	OpDeleteBalancer Op = "delete-load-balancer"
 )
 
 // Effect is how much of a call's work is done although it fails.
@@ -32,8 +37,8 @@ type Effect int
 
 // Effects. A partial creation leaves an instance in state pending with its
 // interfaces, disk and addresses, and answers its id with the error. A partial
-// deletion removes the instance and leaves those. For other calls partial is
-// the same as full.
+// deletion removes the instance and leaves those. A load balancer that is
+// ensured in part has no backends. For other calls partial is the same as full.
 const (
 	EffectNone Effect = iota
 	EffectPartial

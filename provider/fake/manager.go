@@ -164,6 +164,7 @@ func namedFault(op Op, name string) (Fault, error) {
 var knownOps = map[Op]bool{
 	OpCreate: true, OpDelete: true, OpList: true, OpGet: true, OpConsole: true,
 	OpPowerOff: true, OpPowerOn: true, OpTypes: true, OpVerify: true,
+	OpEnsureBalancer: true, OpGetBalancer: true, OpListBalancers: true, OpDeleteBalancer: true,
 }
 
 func (f *Fault) parseCount(part string) (err error) {

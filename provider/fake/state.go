@@ -22,13 +22,16 @@ const (
 	KindNIC      Kind = "nic"
 	KindDisk     Kind = "disk"
 	KindAddress  Kind = "address"
+
+	KindLoadBalancer Kind = "load-balancer"
 )
 
 // Resource is a line of the ledger.
 type Resource struct {
 	ID   string
 	Kind Kind
-	// Instance is the id of the instance it belongs to or is.
+	// Instance is the id of the instance it belongs to or is; of a load balancer
+	// its own.
 	Instance string
 	Key      string
 	Tags     map[string]string
@@ -42,6 +45,8 @@ type state struct {
 	Serial    int                `json:"serial"`
 	Instances map[string]*record `json:"instances"`
 	Ledger    []Resource         `json:"ledger"`
+	// Balancers are by key.
+	Balancers map[string]*balancer `json:"balancers,omitempty"`
 }
 
 // record is an instance. Gone ones stay only while lists still show them.
@@ -125,12 +130,7 @@ func (s *state) deleted(instanceID string, now time.Time, kinds ...Kind) {
 // freeAddresses answers n addresses of the network that no instance has,
 // leaving out the network's own and the first, as that of a gateway.
 func (s *state) freeAddresses(network netip.Prefix, n int) ([]netip.Addr, error) {
-	used := map[netip.Addr]bool{}
-	for _, r := range s.Instances {
-		for _, addr := range r.IPs {
-			used[addr] = true
-		}
-	}
+	used := s.addresses()
 	var free []netip.Addr
 	for addr := network.Masked().Addr().Next().Next(); network.Contains(addr); addr = addr.Next() {
 		if !used[addr] {

@@ -34,6 +34,7 @@ func TestConformanceOnDockerd(t *testing.T) {
 		reopen := func() provider.Provider { return mustOpen(t, engineConfig(e)) }
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Parallel: 4, Leaks: e.Containers,
+			NoLoadBalancers: "the engine has no image for them; TestBalancerOnDockerd makes one",
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return e.ReadFile(id, "/media/cidata/user-data")
 			},

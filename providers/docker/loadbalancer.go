@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,14 +36,14 @@ const (
 // balancerFolder has a file for each port.
 const balancerFolder = "/etc/cluster-loadbalancer"
 
-var balancerKey = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+const balancerPrefix = "outrigger-lb-"
 
-func balancerName(key string) string { return "outrigger-lb-" + key }
+func balancerName(key string) string { return balancerPrefix + key }
 
 // EnsureLoadBalancer implements provider.LoadBalancerController: a container of
 // the program cluster-loadbalancer on the network of the instances.
 func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
-	if err := checkBalancer(spec); err != nil {
+	if err := spec.CheckTCP(); err != nil {
 		return nil, fmt.Errorf("load balancer: %w", err)
 	}
 	unlock, err := p.locks.Take(ctx, balancerName(spec.Key))
@@ -67,21 +66,6 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBal
 		return nil, fmt.Errorf("load balancer %s: %w", balancerName(spec.Key), classify(err))
 	}
 	return made, nil
-}
-
-func checkBalancer(spec provider.LoadBalancerSpec) error {
-	switch {
-	case !balancerKey.MatchString(spec.Key):
-		return fmt.Errorf("%w: the key %q is not 1 to 63 of a-z, 0-9 and -", provider.ErrInvalidArgument, spec.Key)
-	case len(spec.Ports) == 0:
-		return fmt.Errorf("%w: it has no port", provider.ErrInvalidArgument)
-	}
-	for _, port := range spec.Ports {
-		if port.Port == 0 || port.Target == 0 {
-			return fmt.Errorf("%w: port %d to %d: 0 is none", provider.ErrInvalidArgument, port.Port, port.Target)
-		}
-	}
-	return nil
 }
 
 func (p *Provider) ensureBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
@@ -212,13 +196,47 @@ func (p *Provider) awaitBalancer(ctx context.Context, key string) (answer *provi
 }
 
 func (p *Provider) balancerAnswer(c *container.InspectResponse) *provider.LoadBalancer {
-	b := &provider.LoadBalancer{}
+	b := balancerOf(c.Name, c.Config.Labels)
 	if c.NetworkSettings != nil {
 		if at := c.NetworkSettings.Networks[p.cfg.Network]; at != nil {
 			b.Addrs = addresses(at.IPAddress, at.GlobalIPv6Address)
 		}
 	}
-	return b
+	return &b
+}
+
+// balancerOf answers what name and labels say. The engine puts a / before names.
+func balancerOf(name string, labels map[string]string) provider.LoadBalancer {
+	key, _ := strings.CutPrefix(strings.TrimPrefix(name, "/"), balancerPrefix)
+	return provider.LoadBalancer{Key: key, Tags: tagsIn(labels)}
+}
+
+// ListLoadBalancers implements provider.LoadBalancerController.
+func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
+	if len(match) == 0 {
+		return nil, fmt.Errorf("%w: list load balancers: no tags to match", provider.ErrInvalidArgument)
+	}
+	if err := p.meet(ctx); err != nil {
+		return nil, fmt.Errorf("list load balancers: %w", err)
+	}
+	found, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelBalancer)})
+	if err != nil {
+		return nil, fmt.Errorf("list load balancers: %w", classify(err))
+	}
+	var list []provider.LoadBalancer
+	for _, c := range found.Items {
+		if c.Labels[labelBalancer] == "" || len(c.Names) == 0 || !provider.HasTags(tagsIn(c.Labels), match) {
+			continue
+		}
+		b := balancerOf(c.Names[0], c.Labels)
+		if c.NetworkSettings != nil {
+			if at := c.NetworkSettings.Networks[p.cfg.Network]; at != nil {
+				b.Addrs = addresses(at.IPAddress, at.GlobalIPv6Address)
+			}
+		}
+		list = append(list, b)
+	}
+	return list, nil
 }
 
 // GetLoadBalancer implements provider.LoadBalancerController.

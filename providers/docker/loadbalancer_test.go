@@ -96,6 +96,7 @@ func TestBalancerRefused(t *testing.T) {
 		"no port":       {balancerSpec("a1"), provider.ErrInvalidArgument, "no port"},
 		"key":           {balancerSpec("A_1", port), provider.ErrInvalidArgument, "A_1"},
 		"port 0":        {balancerSpec("a1", provider.LoadBalancerPort{Port: 80}), provider.ErrInvalidArgument, "port 80 to 0"},
+		"UDP":           {balancerSpec("a1", provider.LoadBalancerPort{Port: 80, Target: 1, Protocol: provider.ProtocolUDP}), provider.ErrInvalidArgument, "port 80 is UDP"},
 		"image missing": {balancerSpec("a1", port), provider.ErrNotFound, "DOCKER_LOADBALANCER_IMAGE"},
 	} {
 		if _, err := p.EnsureLoadBalancer(t.Context(), test.spec); !errors.Is(err, test.class) || !strings.Contains(err.Error(), test.want) {

@@ -67,7 +67,9 @@ func TestConformance(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			e := sim.Start(t, version)
 			conformance.Run(t, func(t *testing.T) conformance.Subject {
-				reopen := func() provider.Provider { return mustOpen(t, simConfig(e)) }
+				reopen := func() provider.Provider {
+					return mustOpen(t, simConfig(e, func(c *Config) { c.BalancerImage = sim.Image }))
+				}
 				return conformance.Subject{
 					Provider: reopen(), Reopen: reopen, Leaks: e.Leaks, Limits: cloudsim.Limits,
 					ReadUserData: func(_ context.Context, id string) (string, error) { return e.ReadFile(id, "/media/cidata/user-data") },

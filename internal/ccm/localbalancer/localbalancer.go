@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"strconv"
@@ -29,6 +30,7 @@ type Balancer struct {
 
 	mu    sync.Mutex
 	ports map[uint16]*port
+	tags  map[string]map[string]string // by key
 }
 
 var _ provider.LoadBalancerController = (*Balancer)(nil)
@@ -44,7 +46,7 @@ type port struct {
 // New answers one that listens on nothing yet.
 func New(addr netip.Addr, log *slog.Logger) *Balancer {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Balancer{addr: addr, log: log, ctx: ctx, cancel: cancel, ports: map[uint16]*port{}}
+	return &Balancer{addr: addr, log: log, ctx: ctx, cancel: cancel, ports: map[uint16]*port{}, tags: map[string]map[string]string{}}
 }
 
 // Close ends all connections.
@@ -56,6 +58,9 @@ func (b *Balancer) Close() {
 // EnsureLoadBalancer implements [provider.LoadBalancerController]. A port is one
 // Service's: they all have the same address.
 func (b *Balancer) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
+	if err := spec.CheckTCP(); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wanted := map[uint16]uint16{}
@@ -75,7 +80,8 @@ func (b *Balancer) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBal
 			return nil, err
 		}
 	}
-	return b.answer(), nil
+	b.tags[spec.Key] = maps.Clone(spec.Tags)
+	return b.answer(spec.Key), nil
 }
 
 // ensure listens on a port, unless it does, and tells it its backends; the lock
@@ -119,8 +125,24 @@ func (b *Balancer) close(number uint16) {
 	delete(b.ports, number)
 }
 
-func (b *Balancer) answer() *provider.LoadBalancer {
-	return &provider.LoadBalancer{Addrs: []netip.Addr{b.addr}}
+func (b *Balancer) answer(key string) *provider.LoadBalancer {
+	return &provider.LoadBalancer{Key: key, Addrs: []netip.Addr{b.addr}, Tags: maps.Clone(b.tags[key])}
+}
+
+// ListLoadBalancers implements [provider.LoadBalancerController].
+func (b *Balancer) ListLoadBalancers(_ context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
+	if len(match) == 0 {
+		return nil, fmt.Errorf("%w: list load balancers: no tags to match", provider.ErrInvalidArgument)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []provider.LoadBalancer
+	for key, tags := range b.tags {
+		if provider.HasTags(tags, match) {
+			list = append(list, *b.answer(key))
+		}
+	}
+	return list, nil
 }
 
 // GetLoadBalancer implements [provider.LoadBalancerController].
@@ -129,7 +151,7 @@ func (b *Balancer) GetLoadBalancer(_ context.Context, key string) (*provider.Loa
 	defer b.mu.Unlock()
 	for _, p := range b.ports {
 		if p.key == key {
-			return b.answer(), nil
+			return b.answer(key), nil
 		}
 	}
 	return nil, fmt.Errorf("%w: this process balances nothing for %s", provider.ErrNotFound, key)
@@ -144,5 +166,6 @@ func (b *Balancer) DeleteLoadBalancer(_ context.Context, key string) error {
 			b.close(number)
 		}
 	}
+	delete(b.tags, key)
 	return nil
 }

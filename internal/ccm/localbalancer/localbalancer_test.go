@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,39 @@ func TestBalancer(t *testing.T) {
 	}
 	if heard(one.Port) != "nobody" || heard(two.Port) != "two" {
 		t.Errorf("after the deletion port one says %q, port two %q", heard(one.Port), heard(two.Port))
+	}
+}
+
+func TestUDPIsRefused(t *testing.T) {
+	b := New(here, slog.New(slog.DiscardHandler))
+	defer b.Close()
+	port := provider.LoadBalancerPort{Port: free(t), Target: 1, Protocol: provider.ProtocolUDP}
+	if _, err := b.EnsureLoadBalancer(t.Context(), spec("a", port)); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), "is UDP") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestBalancersAreListed(t *testing.T) {
+	b := New(here, slog.New(slog.DiscardHandler))
+	defer b.Close()
+	mine := spec("a", provider.LoadBalancerPort{Port: free(t), Target: 1})
+	mine.Tags = map[string]string{provider.TagCluster: "c1"}
+	for _, s := range []provider.LoadBalancerSpec{mine, spec("b", provider.LoadBalancerPort{Port: free(t), Target: 1})} {
+		if _, err := b.EnsureLoadBalancer(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := b.ListLoadBalancers(t.Context(), mine.Tags); err != nil || len(list) != 1 || list[0].Key != "a" || list[0].Addrs[0] != here {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := b.ListLoadBalancers(t.Context(), nil); !errors.Is(err, provider.ErrInvalidArgument) {
+		t.Errorf("without tags: %v", err)
+	}
+	if err := b.DeleteLoadBalancer(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := b.ListLoadBalancers(t.Context(), mine.Tags); err != nil || len(list) > 0 {
+		t.Errorf("after the deletion: %+v, %v", list, err)
 	}
 }
 

@@ -1637,6 +1637,632 @@ func (x *NodeAddressResponse) GetAddress() string {
 	return ""
 }
 
+type LoadBalancerPort struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Port   uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	Target uint32                 `protobuf:"varint,2,opt,name=target,proto3" json:"target,omitempty"`
+	// TCP, which is also what nothing means, or UDP.
+	Protocol      string `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadBalancerPort) Reset() {
+	*x = LoadBalancerPort{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadBalancerPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadBalancerPort) ProtoMessage() {}
+
+func (x *LoadBalancerPort) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadBalancerPort.ProtoReflect.Descriptor instead.
+func (*LoadBalancerPort) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *LoadBalancerPort) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *LoadBalancerPort) GetTarget() uint32 {
+	if x != nil {
+		return x.Target
+	}
+	return 0
+}
+
+func (x *LoadBalancerPort) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+type LoadBalancerBackend struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A textual IP address; empty when unknown.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// The instance at the provider; empty when there is none.
+	InstanceId    string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadBalancerBackend) Reset() {
+	*x = LoadBalancerBackend{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadBalancerBackend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadBalancerBackend) ProtoMessage() {}
+
+func (x *LoadBalancerBackend) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadBalancerBackend.ProtoReflect.Descriptor instead.
+func (*LoadBalancerBackend) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *LoadBalancerBackend) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LoadBalancerBackend) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *LoadBalancerBackend) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+type LoadBalancer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Textual IP addresses.
+	Addresses []string          `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Tags      map[string]string `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Whether ports and backends are told; without it they are unknown.
+	PortsKnown    bool                   `protobuf:"varint,4,opt,name=ports_known,json=portsKnown,proto3" json:"ports_known,omitempty"`
+	Ports         []*LoadBalancerPort    `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
+	BackendsKnown bool                   `protobuf:"varint,6,opt,name=backends_known,json=backendsKnown,proto3" json:"backends_known,omitempty"`
+	Backends      []*LoadBalancerBackend `protobuf:"bytes,7,rep,name=backends,proto3" json:"backends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoadBalancer) Reset() {
+	*x = LoadBalancer{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoadBalancer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoadBalancer) ProtoMessage() {}
+
+func (x *LoadBalancer) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoadBalancer.ProtoReflect.Descriptor instead.
+func (*LoadBalancer) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *LoadBalancer) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *LoadBalancer) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetPortsKnown() bool {
+	if x != nil {
+		return x.PortsKnown
+	}
+	return false
+}
+
+func (x *LoadBalancer) GetPorts() []*LoadBalancerPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *LoadBalancer) GetBackendsKnown() bool {
+	if x != nil {
+		return x.BackendsKnown
+	}
+	return false
+}
+
+func (x *LoadBalancer) GetBackends() []*LoadBalancerBackend {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+type EnsureLoadBalancerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	// The idempotency key.
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Ports         []*LoadBalancerPort    `protobuf:"bytes,3,rep,name=ports,proto3" json:"ports,omitempty"`
+	Backends      []*LoadBalancerBackend `protobuf:"bytes,4,rep,name=backends,proto3" json:"backends,omitempty"`
+	Tags          map[string]string      `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Annotations   map[string]string      `protobuf:"bytes,6,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsureLoadBalancerRequest) Reset() {
+	*x = EnsureLoadBalancerRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsureLoadBalancerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsureLoadBalancerRequest) ProtoMessage() {}
+
+func (x *EnsureLoadBalancerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsureLoadBalancerRequest.ProtoReflect.Descriptor instead.
+func (*EnsureLoadBalancerRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *EnsureLoadBalancerRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *EnsureLoadBalancerRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *EnsureLoadBalancerRequest) GetPorts() []*LoadBalancerPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *EnsureLoadBalancerRequest) GetBackends() []*LoadBalancerBackend {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+func (x *EnsureLoadBalancerRequest) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *EnsureLoadBalancerRequest) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+type EnsureLoadBalancerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LoadBalancer  *LoadBalancer          `protobuf:"bytes,1,opt,name=load_balancer,json=loadBalancer,proto3" json:"load_balancer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnsureLoadBalancerResponse) Reset() {
+	*x = EnsureLoadBalancerResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnsureLoadBalancerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnsureLoadBalancerResponse) ProtoMessage() {}
+
+func (x *EnsureLoadBalancerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnsureLoadBalancerResponse.ProtoReflect.Descriptor instead.
+func (*EnsureLoadBalancerResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *EnsureLoadBalancerResponse) GetLoadBalancer() *LoadBalancer {
+	if x != nil {
+		return x.LoadBalancer
+	}
+	return nil
+}
+
+type GetLoadBalancerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLoadBalancerRequest) Reset() {
+	*x = GetLoadBalancerRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLoadBalancerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLoadBalancerRequest) ProtoMessage() {}
+
+func (x *GetLoadBalancerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLoadBalancerRequest.ProtoReflect.Descriptor instead.
+func (*GetLoadBalancerRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GetLoadBalancerRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *GetLoadBalancerRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type GetLoadBalancerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LoadBalancer  *LoadBalancer          `protobuf:"bytes,1,opt,name=load_balancer,json=loadBalancer,proto3" json:"load_balancer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLoadBalancerResponse) Reset() {
+	*x = GetLoadBalancerResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLoadBalancerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLoadBalancerResponse) ProtoMessage() {}
+
+func (x *GetLoadBalancerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLoadBalancerResponse.ProtoReflect.Descriptor instead.
+func (*GetLoadBalancerResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetLoadBalancerResponse) GetLoadBalancer() *LoadBalancer {
+	if x != nil {
+		return x.LoadBalancer
+	}
+	return nil
+}
+
+type ListLoadBalancersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Match         map[string]string      `protobuf:"bytes,2,rep,name=match,proto3" json:"match,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLoadBalancersRequest) Reset() {
+	*x = ListLoadBalancersRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLoadBalancersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLoadBalancersRequest) ProtoMessage() {}
+
+func (x *ListLoadBalancersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLoadBalancersRequest.ProtoReflect.Descriptor instead.
+func (*ListLoadBalancersRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListLoadBalancersRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *ListLoadBalancersRequest) GetMatch() map[string]string {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
+type ListLoadBalancersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LoadBalancers []*LoadBalancer        `protobuf:"bytes,1,rep,name=load_balancers,json=loadBalancers,proto3" json:"load_balancers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLoadBalancersResponse) Reset() {
+	*x = ListLoadBalancersResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLoadBalancersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLoadBalancersResponse) ProtoMessage() {}
+
+func (x *ListLoadBalancersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLoadBalancersResponse.ProtoReflect.Descriptor instead.
+func (*ListLoadBalancersResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ListLoadBalancersResponse) GetLoadBalancers() []*LoadBalancer {
+	if x != nil {
+		return x.LoadBalancers
+	}
+	return nil
+}
+
+type DeleteLoadBalancerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Configuration string                 `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteLoadBalancerRequest) Reset() {
+	*x = DeleteLoadBalancerRequest{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteLoadBalancerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteLoadBalancerRequest) ProtoMessage() {}
+
+func (x *DeleteLoadBalancerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteLoadBalancerRequest.ProtoReflect.Descriptor instead.
+func (*DeleteLoadBalancerRequest) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DeleteLoadBalancerRequest) GetConfiguration() string {
+	if x != nil {
+		return x.Configuration
+	}
+	return ""
+}
+
+func (x *DeleteLoadBalancerRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type DeleteLoadBalancerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteLoadBalancerResponse) Reset() {
+	*x = DeleteLoadBalancerResponse{}
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteLoadBalancerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteLoadBalancerResponse) ProtoMessage() {}
+
+func (x *DeleteLoadBalancerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_provider_plugin_pluginpb_plugin_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteLoadBalancerResponse.ProtoReflect.Descriptor instead.
+func (*DeleteLoadBalancerResponse) Descriptor() ([]byte, []int) {
+	return file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP(), []int{38}
+}
+
 var File_provider_plugin_pluginpb_plugin_proto protoreflect.FileDescriptor
 
 const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
@@ -1771,8 +2397,61 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\x12NodeAddressRequest\x12$\n" +
 	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\"/\n" +
 	"\x13NodeAddressResponse\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress2\x93\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"Z\n" +
+	"\x10LoadBalancerPort\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\rR\x06target\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\"d\n" +
+	"\x13LoadBalancerBackend\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1f\n" +
+	"\vinstance_id\x18\x03 \x01(\tR\n" +
+	"instanceId\"\x89\x03\n" +
+	"\fLoadBalancer\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12A\n" +
+	"\x04tags\x18\x03 \x03(\v2-.outrigger.provider.v1.LoadBalancer.TagsEntryR\x04tags\x12\x1f\n" +
+	"\vports_known\x18\x04 \x01(\bR\n" +
+	"portsKnown\x12=\n" +
+	"\x05ports\x18\x05 \x03(\v2'.outrigger.provider.v1.LoadBalancerPortR\x05ports\x12%\n" +
+	"\x0ebackends_known\x18\x06 \x01(\bR\rbackendsKnown\x12F\n" +
+	"\bbackends\x18\a \x03(\v2*.outrigger.provider.v1.LoadBalancerBackendR\bbackends\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x04\n" +
+	"\x19EnsureLoadBalancerRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12=\n" +
+	"\x05ports\x18\x03 \x03(\v2'.outrigger.provider.v1.LoadBalancerPortR\x05ports\x12F\n" +
+	"\bbackends\x18\x04 \x03(\v2*.outrigger.provider.v1.LoadBalancerBackendR\bbackends\x12N\n" +
+	"\x04tags\x18\x05 \x03(\v2:.outrigger.provider.v1.EnsureLoadBalancerRequest.TagsEntryR\x04tags\x12c\n" +
+	"\vannotations\x18\x06 \x03(\v2A.outrigger.provider.v1.EnsureLoadBalancerRequest.AnnotationsEntryR\vannotations\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
+	"\x1aEnsureLoadBalancerResponse\x12H\n" +
+	"\rload_balancer\x18\x01 \x01(\v2#.outrigger.provider.v1.LoadBalancerR\floadBalancer\"P\n" +
+	"\x16GetLoadBalancerRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"c\n" +
+	"\x17GetLoadBalancerResponse\x12H\n" +
+	"\rload_balancer\x18\x01 \x01(\v2#.outrigger.provider.v1.LoadBalancerR\floadBalancer\"\xcc\x01\n" +
+	"\x18ListLoadBalancersRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12P\n" +
+	"\x05match\x18\x02 \x03(\v2:.outrigger.provider.v1.ListLoadBalancersRequest.MatchEntryR\x05match\x1a8\n" +
 	"\n" +
+	"MatchEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
+	"\x19ListLoadBalancersResponse\x12J\n" +
+	"\x0eload_balancers\x18\x01 \x03(\v2#.outrigger.provider.v1.LoadBalancerR\rloadBalancers\"S\n" +
+	"\x19DeleteLoadBalancerRequest\x12$\n" +
+	"\rconfiguration\x18\x01 \x01(\tR\rconfiguration\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\x1c\n" +
+	"\x1aDeleteLoadBalancerResponse2\xf3\r\n" +
 	"\bProvider\x12X\n" +
 	"\aGetInfo\x12%.outrigger.provider.v1.GetInfoRequest\x1a&.outrigger.provider.v1.GetInfoResponse\x12^\n" +
 	"\tConfigure\x12'.outrigger.provider.v1.ConfigureRequest\x1a(.outrigger.provider.v1.ConfigureResponse\x12m\n" +
@@ -1786,7 +2465,11 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\bPowerOff\x12#.outrigger.provider.v1.PowerRequest\x1a$.outrigger.provider.v1.PowerResponse\x12T\n" +
 	"\aPowerOn\x12#.outrigger.provider.v1.PowerRequest\x1a$.outrigger.provider.v1.PowerResponse\x12j\n" +
 	"\rInstanceTypes\x12+.outrigger.provider.v1.InstanceTypesRequest\x1a,.outrigger.provider.v1.InstanceTypesResponse\x12d\n" +
-	"\vNodeAddress\x12).outrigger.provider.v1.NodeAddressRequest\x1a*.outrigger.provider.v1.NodeAddressResponseB9Z7github.com/outrigger/outrigger/provider/plugin/pluginpbb\x06proto3"
+	"\vNodeAddress\x12).outrigger.provider.v1.NodeAddressRequest\x1a*.outrigger.provider.v1.NodeAddressResponse\x12y\n" +
+	"\x12EnsureLoadBalancer\x120.outrigger.provider.v1.EnsureLoadBalancerRequest\x1a1.outrigger.provider.v1.EnsureLoadBalancerResponse\x12p\n" +
+	"\x0fGetLoadBalancer\x12-.outrigger.provider.v1.GetLoadBalancerRequest\x1a..outrigger.provider.v1.GetLoadBalancerResponse\x12v\n" +
+	"\x11ListLoadBalancers\x12/.outrigger.provider.v1.ListLoadBalancersRequest\x1a0.outrigger.provider.v1.ListLoadBalancersResponse\x12y\n" +
+	"\x12DeleteLoadBalancer\x120.outrigger.provider.v1.DeleteLoadBalancerRequest\x1a1.outrigger.provider.v1.DeleteLoadBalancerResponseB9Z7github.com/outrigger/outrigger/provider/plugin/pluginpbb\x06proto3"
 
 var (
 	file_provider_plugin_pluginpb_plugin_proto_rawDescOnce sync.Once
@@ -1800,83 +2483,117 @@ func file_provider_plugin_pluginpb_plugin_proto_rawDescGZIP() []byte {
 	return file_provider_plugin_pluginpb_plugin_proto_rawDescData
 }
 
-var file_provider_plugin_pluginpb_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_provider_plugin_pluginpb_plugin_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_provider_plugin_pluginpb_plugin_proto_goTypes = []any{
-	(*GetInfoRequest)(nil),         // 0: outrigger.provider.v1.GetInfoRequest
-	(*GetInfoResponse)(nil),        // 1: outrigger.provider.v1.GetInfoResponse
-	(*Field)(nil),                  // 2: outrigger.provider.v1.Field
-	(*ConfigureRequest)(nil),       // 3: outrigger.provider.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),      // 4: outrigger.provider.v1.ConfigureResponse
-	(*Instance)(nil),               // 5: outrigger.provider.v1.Instance
-	(*InstanceTypeSpec)(nil),       // 6: outrigger.provider.v1.InstanceTypeSpec
-	(*CreateInstanceRequest)(nil),  // 7: outrigger.provider.v1.CreateInstanceRequest
-	(*CreateInstanceResponse)(nil), // 8: outrigger.provider.v1.CreateInstanceResponse
-	(*DeleteInstanceRequest)(nil),  // 9: outrigger.provider.v1.DeleteInstanceRequest
-	(*DeleteInstanceResponse)(nil), // 10: outrigger.provider.v1.DeleteInstanceResponse
-	(*VerifyConfigRequest)(nil),    // 11: outrigger.provider.v1.VerifyConfigRequest
-	(*VerifyConfigResponse)(nil),   // 12: outrigger.provider.v1.VerifyConfigResponse
-	(*TeardownRequest)(nil),        // 13: outrigger.provider.v1.TeardownRequest
-	(*TeardownResponse)(nil),       // 14: outrigger.provider.v1.TeardownResponse
-	(*ListInstancesRequest)(nil),   // 15: outrigger.provider.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),  // 16: outrigger.provider.v1.ListInstancesResponse
-	(*GetInstanceRequest)(nil),     // 17: outrigger.provider.v1.GetInstanceRequest
-	(*GetInstanceResponse)(nil),    // 18: outrigger.provider.v1.GetInstanceResponse
-	(*ConsoleRequest)(nil),         // 19: outrigger.provider.v1.ConsoleRequest
-	(*ConsoleResponse)(nil),        // 20: outrigger.provider.v1.ConsoleResponse
-	(*PowerRequest)(nil),           // 21: outrigger.provider.v1.PowerRequest
-	(*PowerResponse)(nil),          // 22: outrigger.provider.v1.PowerResponse
-	(*InstanceTypesRequest)(nil),   // 23: outrigger.provider.v1.InstanceTypesRequest
-	(*InstanceTypesResponse)(nil),  // 24: outrigger.provider.v1.InstanceTypesResponse
-	(*InstanceType)(nil),           // 25: outrigger.provider.v1.InstanceType
-	(*NodeAddressRequest)(nil),     // 26: outrigger.provider.v1.NodeAddressRequest
-	(*NodeAddressResponse)(nil),    // 27: outrigger.provider.v1.NodeAddressResponse
-	nil,                            // 28: outrigger.provider.v1.ConfigureRequest.ValuesEntry
-	nil,                            // 29: outrigger.provider.v1.Instance.TagsEntry
-	nil,                            // 30: outrigger.provider.v1.InstanceTypeSpec.TagsEntry
-	nil,                            // 31: outrigger.provider.v1.ListInstancesRequest.MatchEntry
+	(*GetInfoRequest)(nil),             // 0: outrigger.provider.v1.GetInfoRequest
+	(*GetInfoResponse)(nil),            // 1: outrigger.provider.v1.GetInfoResponse
+	(*Field)(nil),                      // 2: outrigger.provider.v1.Field
+	(*ConfigureRequest)(nil),           // 3: outrigger.provider.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),          // 4: outrigger.provider.v1.ConfigureResponse
+	(*Instance)(nil),                   // 5: outrigger.provider.v1.Instance
+	(*InstanceTypeSpec)(nil),           // 6: outrigger.provider.v1.InstanceTypeSpec
+	(*CreateInstanceRequest)(nil),      // 7: outrigger.provider.v1.CreateInstanceRequest
+	(*CreateInstanceResponse)(nil),     // 8: outrigger.provider.v1.CreateInstanceResponse
+	(*DeleteInstanceRequest)(nil),      // 9: outrigger.provider.v1.DeleteInstanceRequest
+	(*DeleteInstanceResponse)(nil),     // 10: outrigger.provider.v1.DeleteInstanceResponse
+	(*VerifyConfigRequest)(nil),        // 11: outrigger.provider.v1.VerifyConfigRequest
+	(*VerifyConfigResponse)(nil),       // 12: outrigger.provider.v1.VerifyConfigResponse
+	(*TeardownRequest)(nil),            // 13: outrigger.provider.v1.TeardownRequest
+	(*TeardownResponse)(nil),           // 14: outrigger.provider.v1.TeardownResponse
+	(*ListInstancesRequest)(nil),       // 15: outrigger.provider.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),      // 16: outrigger.provider.v1.ListInstancesResponse
+	(*GetInstanceRequest)(nil),         // 17: outrigger.provider.v1.GetInstanceRequest
+	(*GetInstanceResponse)(nil),        // 18: outrigger.provider.v1.GetInstanceResponse
+	(*ConsoleRequest)(nil),             // 19: outrigger.provider.v1.ConsoleRequest
+	(*ConsoleResponse)(nil),            // 20: outrigger.provider.v1.ConsoleResponse
+	(*PowerRequest)(nil),               // 21: outrigger.provider.v1.PowerRequest
+	(*PowerResponse)(nil),              // 22: outrigger.provider.v1.PowerResponse
+	(*InstanceTypesRequest)(nil),       // 23: outrigger.provider.v1.InstanceTypesRequest
+	(*InstanceTypesResponse)(nil),      // 24: outrigger.provider.v1.InstanceTypesResponse
+	(*InstanceType)(nil),               // 25: outrigger.provider.v1.InstanceType
+	(*NodeAddressRequest)(nil),         // 26: outrigger.provider.v1.NodeAddressRequest
+	(*NodeAddressResponse)(nil),        // 27: outrigger.provider.v1.NodeAddressResponse
+	(*LoadBalancerPort)(nil),           // 28: outrigger.provider.v1.LoadBalancerPort
+	(*LoadBalancerBackend)(nil),        // 29: outrigger.provider.v1.LoadBalancerBackend
+	(*LoadBalancer)(nil),               // 30: outrigger.provider.v1.LoadBalancer
+	(*EnsureLoadBalancerRequest)(nil),  // 31: outrigger.provider.v1.EnsureLoadBalancerRequest
+	(*EnsureLoadBalancerResponse)(nil), // 32: outrigger.provider.v1.EnsureLoadBalancerResponse
+	(*GetLoadBalancerRequest)(nil),     // 33: outrigger.provider.v1.GetLoadBalancerRequest
+	(*GetLoadBalancerResponse)(nil),    // 34: outrigger.provider.v1.GetLoadBalancerResponse
+	(*ListLoadBalancersRequest)(nil),   // 35: outrigger.provider.v1.ListLoadBalancersRequest
+	(*ListLoadBalancersResponse)(nil),  // 36: outrigger.provider.v1.ListLoadBalancersResponse
+	(*DeleteLoadBalancerRequest)(nil),  // 37: outrigger.provider.v1.DeleteLoadBalancerRequest
+	(*DeleteLoadBalancerResponse)(nil), // 38: outrigger.provider.v1.DeleteLoadBalancerResponse
+	nil,                                // 39: outrigger.provider.v1.ConfigureRequest.ValuesEntry
+	nil,                                // 40: outrigger.provider.v1.Instance.TagsEntry
+	nil,                                // 41: outrigger.provider.v1.InstanceTypeSpec.TagsEntry
+	nil,                                // 42: outrigger.provider.v1.ListInstancesRequest.MatchEntry
+	nil,                                // 43: outrigger.provider.v1.LoadBalancer.TagsEntry
+	nil,                                // 44: outrigger.provider.v1.EnsureLoadBalancerRequest.TagsEntry
+	nil,                                // 45: outrigger.provider.v1.EnsureLoadBalancerRequest.AnnotationsEntry
+	nil,                                // 46: outrigger.provider.v1.ListLoadBalancersRequest.MatchEntry
 }
 var file_provider_plugin_pluginpb_plugin_proto_depIdxs = []int32{
 	2,  // 0: outrigger.provider.v1.GetInfoResponse.schema:type_name -> outrigger.provider.v1.Field
-	28, // 1: outrigger.provider.v1.ConfigureRequest.values:type_name -> outrigger.provider.v1.ConfigureRequest.ValuesEntry
-	29, // 2: outrigger.provider.v1.Instance.tags:type_name -> outrigger.provider.v1.Instance.TagsEntry
-	30, // 3: outrigger.provider.v1.InstanceTypeSpec.tags:type_name -> outrigger.provider.v1.InstanceTypeSpec.TagsEntry
+	39, // 1: outrigger.provider.v1.ConfigureRequest.values:type_name -> outrigger.provider.v1.ConfigureRequest.ValuesEntry
+	40, // 2: outrigger.provider.v1.Instance.tags:type_name -> outrigger.provider.v1.Instance.TagsEntry
+	41, // 3: outrigger.provider.v1.InstanceTypeSpec.tags:type_name -> outrigger.provider.v1.InstanceTypeSpec.TagsEntry
 	6,  // 4: outrigger.provider.v1.CreateInstanceRequest.spec:type_name -> outrigger.provider.v1.InstanceTypeSpec
 	5,  // 5: outrigger.provider.v1.CreateInstanceResponse.instance:type_name -> outrigger.provider.v1.Instance
-	31, // 6: outrigger.provider.v1.ListInstancesRequest.match:type_name -> outrigger.provider.v1.ListInstancesRequest.MatchEntry
+	42, // 6: outrigger.provider.v1.ListInstancesRequest.match:type_name -> outrigger.provider.v1.ListInstancesRequest.MatchEntry
 	5,  // 7: outrigger.provider.v1.ListInstancesResponse.instances:type_name -> outrigger.provider.v1.Instance
 	5,  // 8: outrigger.provider.v1.GetInstanceResponse.instance:type_name -> outrigger.provider.v1.Instance
 	25, // 9: outrigger.provider.v1.InstanceTypesResponse.types:type_name -> outrigger.provider.v1.InstanceType
-	0,  // 10: outrigger.provider.v1.Provider.GetInfo:input_type -> outrigger.provider.v1.GetInfoRequest
-	3,  // 11: outrigger.provider.v1.Provider.Configure:input_type -> outrigger.provider.v1.ConfigureRequest
-	7,  // 12: outrigger.provider.v1.Provider.CreateInstance:input_type -> outrigger.provider.v1.CreateInstanceRequest
-	9,  // 13: outrigger.provider.v1.Provider.DeleteInstance:input_type -> outrigger.provider.v1.DeleteInstanceRequest
-	11, // 14: outrigger.provider.v1.Provider.VerifyConfig:input_type -> outrigger.provider.v1.VerifyConfigRequest
-	13, // 15: outrigger.provider.v1.Provider.Teardown:input_type -> outrigger.provider.v1.TeardownRequest
-	15, // 16: outrigger.provider.v1.Provider.ListInstances:input_type -> outrigger.provider.v1.ListInstancesRequest
-	17, // 17: outrigger.provider.v1.Provider.GetInstance:input_type -> outrigger.provider.v1.GetInstanceRequest
-	19, // 18: outrigger.provider.v1.Provider.Console:input_type -> outrigger.provider.v1.ConsoleRequest
-	21, // 19: outrigger.provider.v1.Provider.PowerOff:input_type -> outrigger.provider.v1.PowerRequest
-	21, // 20: outrigger.provider.v1.Provider.PowerOn:input_type -> outrigger.provider.v1.PowerRequest
-	23, // 21: outrigger.provider.v1.Provider.InstanceTypes:input_type -> outrigger.provider.v1.InstanceTypesRequest
-	26, // 22: outrigger.provider.v1.Provider.NodeAddress:input_type -> outrigger.provider.v1.NodeAddressRequest
-	1,  // 23: outrigger.provider.v1.Provider.GetInfo:output_type -> outrigger.provider.v1.GetInfoResponse
-	4,  // 24: outrigger.provider.v1.Provider.Configure:output_type -> outrigger.provider.v1.ConfigureResponse
-	8,  // 25: outrigger.provider.v1.Provider.CreateInstance:output_type -> outrigger.provider.v1.CreateInstanceResponse
-	10, // 26: outrigger.provider.v1.Provider.DeleteInstance:output_type -> outrigger.provider.v1.DeleteInstanceResponse
-	12, // 27: outrigger.provider.v1.Provider.VerifyConfig:output_type -> outrigger.provider.v1.VerifyConfigResponse
-	14, // 28: outrigger.provider.v1.Provider.Teardown:output_type -> outrigger.provider.v1.TeardownResponse
-	16, // 29: outrigger.provider.v1.Provider.ListInstances:output_type -> outrigger.provider.v1.ListInstancesResponse
-	18, // 30: outrigger.provider.v1.Provider.GetInstance:output_type -> outrigger.provider.v1.GetInstanceResponse
-	20, // 31: outrigger.provider.v1.Provider.Console:output_type -> outrigger.provider.v1.ConsoleResponse
-	22, // 32: outrigger.provider.v1.Provider.PowerOff:output_type -> outrigger.provider.v1.PowerResponse
-	22, // 33: outrigger.provider.v1.Provider.PowerOn:output_type -> outrigger.provider.v1.PowerResponse
-	24, // 34: outrigger.provider.v1.Provider.InstanceTypes:output_type -> outrigger.provider.v1.InstanceTypesResponse
-	27, // 35: outrigger.provider.v1.Provider.NodeAddress:output_type -> outrigger.provider.v1.NodeAddressResponse
-	23, // [23:36] is the sub-list for method output_type
-	10, // [10:23] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	43, // 10: outrigger.provider.v1.LoadBalancer.tags:type_name -> outrigger.provider.v1.LoadBalancer.TagsEntry
+	28, // 11: outrigger.provider.v1.LoadBalancer.ports:type_name -> outrigger.provider.v1.LoadBalancerPort
+	29, // 12: outrigger.provider.v1.LoadBalancer.backends:type_name -> outrigger.provider.v1.LoadBalancerBackend
+	28, // 13: outrigger.provider.v1.EnsureLoadBalancerRequest.ports:type_name -> outrigger.provider.v1.LoadBalancerPort
+	29, // 14: outrigger.provider.v1.EnsureLoadBalancerRequest.backends:type_name -> outrigger.provider.v1.LoadBalancerBackend
+	44, // 15: outrigger.provider.v1.EnsureLoadBalancerRequest.tags:type_name -> outrigger.provider.v1.EnsureLoadBalancerRequest.TagsEntry
+	45, // 16: outrigger.provider.v1.EnsureLoadBalancerRequest.annotations:type_name -> outrigger.provider.v1.EnsureLoadBalancerRequest.AnnotationsEntry
+	30, // 17: outrigger.provider.v1.EnsureLoadBalancerResponse.load_balancer:type_name -> outrigger.provider.v1.LoadBalancer
+	30, // 18: outrigger.provider.v1.GetLoadBalancerResponse.load_balancer:type_name -> outrigger.provider.v1.LoadBalancer
+	46, // 19: outrigger.provider.v1.ListLoadBalancersRequest.match:type_name -> outrigger.provider.v1.ListLoadBalancersRequest.MatchEntry
+	30, // 20: outrigger.provider.v1.ListLoadBalancersResponse.load_balancers:type_name -> outrigger.provider.v1.LoadBalancer
+	0,  // 21: outrigger.provider.v1.Provider.GetInfo:input_type -> outrigger.provider.v1.GetInfoRequest
+	3,  // 22: outrigger.provider.v1.Provider.Configure:input_type -> outrigger.provider.v1.ConfigureRequest
+	7,  // 23: outrigger.provider.v1.Provider.CreateInstance:input_type -> outrigger.provider.v1.CreateInstanceRequest
+	9,  // 24: outrigger.provider.v1.Provider.DeleteInstance:input_type -> outrigger.provider.v1.DeleteInstanceRequest
+	11, // 25: outrigger.provider.v1.Provider.VerifyConfig:input_type -> outrigger.provider.v1.VerifyConfigRequest
+	13, // 26: outrigger.provider.v1.Provider.Teardown:input_type -> outrigger.provider.v1.TeardownRequest
+	15, // 27: outrigger.provider.v1.Provider.ListInstances:input_type -> outrigger.provider.v1.ListInstancesRequest
+	17, // 28: outrigger.provider.v1.Provider.GetInstance:input_type -> outrigger.provider.v1.GetInstanceRequest
+	19, // 29: outrigger.provider.v1.Provider.Console:input_type -> outrigger.provider.v1.ConsoleRequest
+	21, // 30: outrigger.provider.v1.Provider.PowerOff:input_type -> outrigger.provider.v1.PowerRequest
+	21, // 31: outrigger.provider.v1.Provider.PowerOn:input_type -> outrigger.provider.v1.PowerRequest
+	23, // 32: outrigger.provider.v1.Provider.InstanceTypes:input_type -> outrigger.provider.v1.InstanceTypesRequest
+	26, // 33: outrigger.provider.v1.Provider.NodeAddress:input_type -> outrigger.provider.v1.NodeAddressRequest
+	31, // 34: outrigger.provider.v1.Provider.EnsureLoadBalancer:input_type -> outrigger.provider.v1.EnsureLoadBalancerRequest
+	33, // 35: outrigger.provider.v1.Provider.GetLoadBalancer:input_type -> outrigger.provider.v1.GetLoadBalancerRequest
+	35, // 36: outrigger.provider.v1.Provider.ListLoadBalancers:input_type -> outrigger.provider.v1.ListLoadBalancersRequest
+	37, // 37: outrigger.provider.v1.Provider.DeleteLoadBalancer:input_type -> outrigger.provider.v1.DeleteLoadBalancerRequest
+	1,  // 38: outrigger.provider.v1.Provider.GetInfo:output_type -> outrigger.provider.v1.GetInfoResponse
+	4,  // 39: outrigger.provider.v1.Provider.Configure:output_type -> outrigger.provider.v1.ConfigureResponse
+	8,  // 40: outrigger.provider.v1.Provider.CreateInstance:output_type -> outrigger.provider.v1.CreateInstanceResponse
+	10, // 41: outrigger.provider.v1.Provider.DeleteInstance:output_type -> outrigger.provider.v1.DeleteInstanceResponse
+	12, // 42: outrigger.provider.v1.Provider.VerifyConfig:output_type -> outrigger.provider.v1.VerifyConfigResponse
+	14, // 43: outrigger.provider.v1.Provider.Teardown:output_type -> outrigger.provider.v1.TeardownResponse
+	16, // 44: outrigger.provider.v1.Provider.ListInstances:output_type -> outrigger.provider.v1.ListInstancesResponse
+	18, // 45: outrigger.provider.v1.Provider.GetInstance:output_type -> outrigger.provider.v1.GetInstanceResponse
+	20, // 46: outrigger.provider.v1.Provider.Console:output_type -> outrigger.provider.v1.ConsoleResponse
+	22, // 47: outrigger.provider.v1.Provider.PowerOff:output_type -> outrigger.provider.v1.PowerResponse
+	22, // 48: outrigger.provider.v1.Provider.PowerOn:output_type -> outrigger.provider.v1.PowerResponse
+	24, // 49: outrigger.provider.v1.Provider.InstanceTypes:output_type -> outrigger.provider.v1.InstanceTypesResponse
+	27, // 50: outrigger.provider.v1.Provider.NodeAddress:output_type -> outrigger.provider.v1.NodeAddressResponse
+	32, // 51: outrigger.provider.v1.Provider.EnsureLoadBalancer:output_type -> outrigger.provider.v1.EnsureLoadBalancerResponse
+	34, // 52: outrigger.provider.v1.Provider.GetLoadBalancer:output_type -> outrigger.provider.v1.GetLoadBalancerResponse
+	36, // 53: outrigger.provider.v1.Provider.ListLoadBalancers:output_type -> outrigger.provider.v1.ListLoadBalancersResponse
+	38, // 54: outrigger.provider.v1.Provider.DeleteLoadBalancer:output_type -> outrigger.provider.v1.DeleteLoadBalancerResponse
+	38, // [38:55] is the sub-list for method output_type
+	21, // [21:38] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_provider_plugin_pluginpb_plugin_proto_init() }
@@ -1891,7 +2608,7 @@ func file_provider_plugin_pluginpb_plugin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_provider_plugin_pluginpb_plugin_proto_rawDesc), len(file_provider_plugin_pluginpb_plugin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

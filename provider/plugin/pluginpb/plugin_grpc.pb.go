@@ -21,19 +21,23 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Provider_GetInfo_FullMethodName        = "/outrigger.provider.v1.Provider/GetInfo"
-	Provider_Configure_FullMethodName      = "/outrigger.provider.v1.Provider/Configure"
-	Provider_CreateInstance_FullMethodName = "/outrigger.provider.v1.Provider/CreateInstance"
-	Provider_DeleteInstance_FullMethodName = "/outrigger.provider.v1.Provider/DeleteInstance"
-	Provider_VerifyConfig_FullMethodName   = "/outrigger.provider.v1.Provider/VerifyConfig"
-	Provider_Teardown_FullMethodName       = "/outrigger.provider.v1.Provider/Teardown"
-	Provider_ListInstances_FullMethodName  = "/outrigger.provider.v1.Provider/ListInstances"
-	Provider_GetInstance_FullMethodName    = "/outrigger.provider.v1.Provider/GetInstance"
-	Provider_Console_FullMethodName        = "/outrigger.provider.v1.Provider/Console"
-	Provider_PowerOff_FullMethodName       = "/outrigger.provider.v1.Provider/PowerOff"
-	Provider_PowerOn_FullMethodName        = "/outrigger.provider.v1.Provider/PowerOn"
-	Provider_InstanceTypes_FullMethodName  = "/outrigger.provider.v1.Provider/InstanceTypes"
-	Provider_NodeAddress_FullMethodName    = "/outrigger.provider.v1.Provider/NodeAddress"
+	Provider_GetInfo_FullMethodName            = "/outrigger.provider.v1.Provider/GetInfo"
+	Provider_Configure_FullMethodName          = "/outrigger.provider.v1.Provider/Configure"
+	Provider_CreateInstance_FullMethodName     = "/outrigger.provider.v1.Provider/CreateInstance"
+	Provider_DeleteInstance_FullMethodName     = "/outrigger.provider.v1.Provider/DeleteInstance"
+	Provider_VerifyConfig_FullMethodName       = "/outrigger.provider.v1.Provider/VerifyConfig"
+	Provider_Teardown_FullMethodName           = "/outrigger.provider.v1.Provider/Teardown"
+	Provider_ListInstances_FullMethodName      = "/outrigger.provider.v1.Provider/ListInstances"
+	Provider_GetInstance_FullMethodName        = "/outrigger.provider.v1.Provider/GetInstance"
+	Provider_Console_FullMethodName            = "/outrigger.provider.v1.Provider/Console"
+	Provider_PowerOff_FullMethodName           = "/outrigger.provider.v1.Provider/PowerOff"
+	Provider_PowerOn_FullMethodName            = "/outrigger.provider.v1.Provider/PowerOn"
+	Provider_InstanceTypes_FullMethodName      = "/outrigger.provider.v1.Provider/InstanceTypes"
+	Provider_NodeAddress_FullMethodName        = "/outrigger.provider.v1.Provider/NodeAddress"
+	Provider_EnsureLoadBalancer_FullMethodName = "/outrigger.provider.v1.Provider/EnsureLoadBalancer"
+	Provider_GetLoadBalancer_FullMethodName    = "/outrigger.provider.v1.Provider/GetLoadBalancer"
+	Provider_ListLoadBalancers_FullMethodName  = "/outrigger.provider.v1.Provider/ListLoadBalancers"
+	Provider_DeleteLoadBalancer_FullMethodName = "/outrigger.provider.v1.Provider/DeleteLoadBalancer"
 )
 
 // ProviderClient is the client API for Provider service.
@@ -69,6 +73,12 @@ type ProviderClient interface {
 	PowerOn(ctx context.Context, in *PowerRequest, opts ...grpc.CallOption) (*PowerResponse, error)
 	InstanceTypes(ctx context.Context, in *InstanceTypesRequest, opts ...grpc.CallOption) (*InstanceTypesResponse, error)
 	NodeAddress(ctx context.Context, in *NodeAddressRequest, opts ...grpc.CallOption) (*NodeAddressResponse, error)
+	// The power LoadBalancerController. Plugins that were made before it do not
+	// name it, and hosts that were do not ask for it.
+	EnsureLoadBalancer(ctx context.Context, in *EnsureLoadBalancerRequest, opts ...grpc.CallOption) (*EnsureLoadBalancerResponse, error)
+	GetLoadBalancer(ctx context.Context, in *GetLoadBalancerRequest, opts ...grpc.CallOption) (*GetLoadBalancerResponse, error)
+	ListLoadBalancers(ctx context.Context, in *ListLoadBalancersRequest, opts ...grpc.CallOption) (*ListLoadBalancersResponse, error)
+	DeleteLoadBalancer(ctx context.Context, in *DeleteLoadBalancerRequest, opts ...grpc.CallOption) (*DeleteLoadBalancerResponse, error)
 }
 
 type providerClient struct {
@@ -209,6 +219,46 @@ func (c *providerClient) NodeAddress(ctx context.Context, in *NodeAddressRequest
 	return out, nil
 }
 
+func (c *providerClient) EnsureLoadBalancer(ctx context.Context, in *EnsureLoadBalancerRequest, opts ...grpc.CallOption) (*EnsureLoadBalancerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EnsureLoadBalancerResponse)
+	err := c.cc.Invoke(ctx, Provider_EnsureLoadBalancer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *providerClient) GetLoadBalancer(ctx context.Context, in *GetLoadBalancerRequest, opts ...grpc.CallOption) (*GetLoadBalancerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetLoadBalancerResponse)
+	err := c.cc.Invoke(ctx, Provider_GetLoadBalancer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *providerClient) ListLoadBalancers(ctx context.Context, in *ListLoadBalancersRequest, opts ...grpc.CallOption) (*ListLoadBalancersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListLoadBalancersResponse)
+	err := c.cc.Invoke(ctx, Provider_ListLoadBalancers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *providerClient) DeleteLoadBalancer(ctx context.Context, in *DeleteLoadBalancerRequest, opts ...grpc.CallOption) (*DeleteLoadBalancerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteLoadBalancerResponse)
+	err := c.cc.Invoke(ctx, Provider_DeleteLoadBalancer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ProviderServer is the server API for Provider service.
 // All implementations must embed UnimplementedProviderServer
 // for forward compatibility.
@@ -242,6 +292,12 @@ type ProviderServer interface {
 	PowerOn(context.Context, *PowerRequest) (*PowerResponse, error)
 	InstanceTypes(context.Context, *InstanceTypesRequest) (*InstanceTypesResponse, error)
 	NodeAddress(context.Context, *NodeAddressRequest) (*NodeAddressResponse, error)
+	// The power LoadBalancerController. Plugins that were made before it do not
+	// name it, and hosts that were do not ask for it.
+	EnsureLoadBalancer(context.Context, *EnsureLoadBalancerRequest) (*EnsureLoadBalancerResponse, error)
+	GetLoadBalancer(context.Context, *GetLoadBalancerRequest) (*GetLoadBalancerResponse, error)
+	ListLoadBalancers(context.Context, *ListLoadBalancersRequest) (*ListLoadBalancersResponse, error)
+	DeleteLoadBalancer(context.Context, *DeleteLoadBalancerRequest) (*DeleteLoadBalancerResponse, error)
 	mustEmbedUnimplementedProviderServer()
 }
 
@@ -290,6 +346,18 @@ func (UnimplementedProviderServer) InstanceTypes(context.Context, *InstanceTypes
 }
 func (UnimplementedProviderServer) NodeAddress(context.Context, *NodeAddressRequest) (*NodeAddressResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method NodeAddress not implemented")
+}
+func (UnimplementedProviderServer) EnsureLoadBalancer(context.Context, *EnsureLoadBalancerRequest) (*EnsureLoadBalancerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EnsureLoadBalancer not implemented")
+}
+func (UnimplementedProviderServer) GetLoadBalancer(context.Context, *GetLoadBalancerRequest) (*GetLoadBalancerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetLoadBalancer not implemented")
+}
+func (UnimplementedProviderServer) ListLoadBalancers(context.Context, *ListLoadBalancersRequest) (*ListLoadBalancersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListLoadBalancers not implemented")
+}
+func (UnimplementedProviderServer) DeleteLoadBalancer(context.Context, *DeleteLoadBalancerRequest) (*DeleteLoadBalancerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteLoadBalancer not implemented")
 }
 func (UnimplementedProviderServer) mustEmbedUnimplementedProviderServer() {}
 func (UnimplementedProviderServer) testEmbeddedByValue()                  {}
@@ -546,6 +614,78 @@ func _Provider_NodeAddress_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Provider_EnsureLoadBalancer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EnsureLoadBalancerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProviderServer).EnsureLoadBalancer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Provider_EnsureLoadBalancer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProviderServer).EnsureLoadBalancer(ctx, req.(*EnsureLoadBalancerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Provider_GetLoadBalancer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetLoadBalancerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProviderServer).GetLoadBalancer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Provider_GetLoadBalancer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProviderServer).GetLoadBalancer(ctx, req.(*GetLoadBalancerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Provider_ListLoadBalancers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListLoadBalancersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProviderServer).ListLoadBalancers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Provider_ListLoadBalancers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProviderServer).ListLoadBalancers(ctx, req.(*ListLoadBalancersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Provider_DeleteLoadBalancer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteLoadBalancerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProviderServer).DeleteLoadBalancer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Provider_DeleteLoadBalancer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProviderServer).DeleteLoadBalancer(ctx, req.(*DeleteLoadBalancerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Provider_ServiceDesc is the grpc.ServiceDesc for Provider service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -604,6 +744,22 @@ var Provider_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "NodeAddress",
 			Handler:    _Provider_NodeAddress_Handler,
+		},
+		{
+			MethodName: "EnsureLoadBalancer",
+			Handler:    _Provider_EnsureLoadBalancer_Handler,
+		},
+		{
+			MethodName: "GetLoadBalancer",
+			Handler:    _Provider_GetLoadBalancer_Handler,
+		},
+		{
+			MethodName: "ListLoadBalancers",
+			Handler:    _Provider_ListLoadBalancers_Handler,
+		},
+		{
+			MethodName: "DeleteLoadBalancer",
+			Handler:    _Provider_DeleteLoadBalancer_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -42,6 +42,8 @@ var (
 	_ provider.PowerController    = (*remote)(nil)
 	_ provider.InstanceTypeLister = (*remote)(nil)
 	_ provider.NodeAddresser      = (*remote)(nil)
+
+	_ provider.LoadBalancerController = (*remote)(nil)
 )
 
 // NewProvider answers the provider of a configuration that [Configure] made,
