@@ -56,8 +56,8 @@ func (b *Bundle) BootstrapResources(v Values) ([]client.Object, error) {
 	return rendered.bootstrap, nil
 }
 
-// Render makes the objects for a cluster, in the order of the bundle's files,
-// then those that each platform gets. All faults are told at once.
+// Render makes the objects for a cluster, accounts and rights before the pods
+// that need them. All faults are told at once.
 func (b *Bundle) Render(v Values) (*Rendered, error) { return b.render(v, true, true) }
 
 func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
@@ -88,6 +88,17 @@ func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
 	return &out, nil
 }
 
+// rank is when an object is to be there: pods are not made before their account is.
+func rank(o client.Object) int {
+	switch {
+	case o.GetObjectKind().GroupVersionKind().Kind == "ServiceAccount":
+		return 0
+	case PodSpec(o) != nil:
+		return 2
+	}
+	return 1
+}
+
 // resources are the bundle's objects, then those that each platform gets. An
 // account of the bundle takes the place of one of those: annotations of clouds say
 // who its pods are there.
@@ -98,7 +109,9 @@ func (r *renderer) resources() ([]client.Object, error) {
 		_, is := o.(*corev1.ServiceAccount)
 		return is && slices.ContainsFunc(own, func(b client.Object) bool { return key(b) == key(o) })
 	})
-	return append(own, added...), errors.Join(err, failed)
+	all := append(own, added...)
+	slices.SortStableFunc(all, func(a, b client.Object) int { return rank(a) - rank(b) })
+	return all, errors.Join(err, failed)
 }
 
 func (b *Bundle) in(folder string) []file {

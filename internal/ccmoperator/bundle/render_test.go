@@ -272,8 +272,8 @@ func TestSingleReplica(t *testing.T) {
 		replicas int32
 		kinds    []string
 	}{
-		false: {5, []string{"Deployment", "PodDisruptionBudget", "Service"}},
-		true:  {1, []string{"Deployment", "Service"}},
+		false: {5, []string{"PodDisruptionBudget", "Service", "Deployment"}},
+		true:  {1, []string{"Service", "Deployment"}},
 	} {
 		objects := render(t, b, bundle.Values{SingleReplica: single}).GetResources()
 		if got := *find[*appsv1.Deployment](t, objects).Spec.Replicas; got != want.replicas {
@@ -343,6 +343,17 @@ func TestAdditionsToABase(t *testing.T) {
 	slices.Sort(names)
 	if !slices.Equal(names, []string{"cloud-controller-manager", "sidecar"}) || len(spec.Volumes) != 3 || !spec.HostNetwork {
 		t.Errorf("%v %v", names, spec.Volumes)
+	}
+}
+
+// TestPodsComeLast, and accounts first: a Deployment whose account is not there yet
+// waits for longer and longer.
+func TestPodsComeLast(t *testing.T) {
+	objects := render(t, load(t), bundle.Values{Flavor: bundle.Kubernetes, Images: images()}).GetResources()
+	_, first := objects[0].(*corev1.ServiceAccount)
+	_, last := objects[len(objects)-1].(*appsv1.Deployment)
+	if !first || !last {
+		t.Errorf("%T is first, %T is last", objects[0], objects[len(objects)-1])
 	}
 }
 
