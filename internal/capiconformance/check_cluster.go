@@ -49,18 +49,18 @@ func checkClusterEndpoint(r *run) {
 func checkClusterOwner(r *run) {
 	p := r.place()
 	p.alone = true
-	p.addInfra(p.Objects.Cluster, p.cluster, nil)
-	p.wantUntouched("without an owner", p.infraCluster)
+	p.wantUntouched("without an owner", p.addInfra(p.Objects.Cluster, p.cluster, nil))
 }
 
-// wantUntouched looks on that nothing is written into an object.
-func (p *place) wantUntouched(when string, read func() *unstructured.Unstructured) {
+// wantUntouched looks on that nothing has been written into an object since it
+// was as given. Give what the API server answered to its creation: what is read
+// afterwards may have been written already.
+func (p *place) wantUntouched(when string, before *unstructured.Unstructured) {
 	p.Helper()
-	before := read()
 	if before == nil {
 		p.Fatalf("%s the object is gone", when)
 	}
-	p.while("an object was written "+when, func() string { return touched(before, read()) })
+	p.while("an object was written "+when, func() string { return touched(before, p.read(before, before.GetName())) })
 }
 
 // ownedByCluster makes the Cluster the owner at once, as core may have before.
@@ -89,8 +89,8 @@ func checkClusterFinalizer(r *run) {
 
 func checkClusterManaged(r *run) {
 	p := r.place()
-	p.addCluster(nil, annotated(clusterv1.ManagedByAnnotation, "conformance"), p.ownedByCluster)
-	p.wantUntouched("although somebody else manages it (annotation "+clusterv1.ManagedByAnnotation+")", p.infraCluster)
+	made := p.addCluster(nil, annotated(clusterv1.ManagedByAnnotation, "conformance"), p.ownedByCluster)
+	p.wantUntouched("although somebody else manages it (annotation "+clusterv1.ManagedByAnnotation+")", made)
 }
 
 func checkClusterDomains(r *run) {

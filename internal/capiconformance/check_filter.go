@@ -36,8 +36,7 @@ func unfiltered(o client.Object) {
 func checkFilterCluster(r *run) {
 	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
 		p := r.place()
-		p.addCluster(nil, p.ownedByCluster, change)
-		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.infraCluster)
+		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.addCluster(nil, p.ownedByCluster, change))
 	}
 }
 
@@ -46,8 +45,6 @@ func checkFilterMachine(r *run) {
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
-		name := "m-" + unique()
-		p.addMachine(name, p.ownedByMachine, change)
-		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.machineReader(name))
+		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.addMachine("m-"+unique(), p.ownedByMachine, change))
 	}
 }

@@ -43,7 +43,7 @@ func (p *place) leave(o client.Object) {
 	p.patch(o, o.GetName(), func() { o.SetAnnotations(map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}) })
 	u, ok := o.(*unstructured.Unstructured)
 	if ok && p.moveStrictly {
-		p.wantUntouched("while clusterctl moves it away (annotation "+clusterctlv1.DeleteForMoveAnnotation+")", func() *unstructured.Unstructured { return p.read(u, u.GetName()) })
+		p.wantUntouched("while clusterctl moves it away (annotation "+clusterctlv1.DeleteForMoveAnnotation+")", u)
 	}
 	p.vanish(p.Context(), o, o.GetName())
 }

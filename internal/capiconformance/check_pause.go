@@ -17,14 +17,12 @@ var pauseAnnotation = annotated(clusterv1.PausedAnnotation, "")
 
 func checkClusterPausedBySpec(r *run) {
 	p := r.place()
-	p.addCluster(paused, p.ownedByCluster)
-	p.wantUntouched("while the Cluster is paused (spec.paused)", p.infraCluster)
+	p.wantUntouched("while the Cluster is paused (spec.paused)", p.addCluster(paused, p.ownedByCluster))
 }
 
 func checkClusterPausedByAnnotation(r *run) {
 	p := r.place()
-	p.addCluster(nil, pauseAnnotation, p.ownedByCluster)
-	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.infraCluster)
+	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.addCluster(nil, pauseAnnotation, p.ownedByCluster))
 }
 
 func checkClusterPausedCondition(r *run) {
@@ -52,8 +50,9 @@ func checkClusterDeletePaused(r *run) {
 	}
 	p.pause(true)
 	p.seePause(p.infraCluster)
+	before := p.infraCluster()
 	p.deleteInfraCluster()
-	p.wantUntouched("in deletion while the Cluster is paused", p.infraCluster)
+	p.wantUntouched("in deletion while the Cluster is paused", before)
 }
 
 // pausedCluster makes a cluster that is provisioned, and pauses it.
@@ -77,9 +76,8 @@ func (p *place) seePause(read func() *unstructured.Unstructured) {
 }
 
 func checkMachinePausedBySpec(r *run) {
-	p, name := r.pausedCluster(), "m-"+unique()
-	p.addMachine(name, p.ownedByMachine)
-	p.wantUntouched("while the Cluster is paused (spec.paused)", p.machineReader(name))
+	p := r.pausedCluster()
+	p.wantUntouched("while the Cluster is paused (spec.paused)", p.addMachine("m-"+unique(), p.ownedByMachine))
 }
 
 func (p *place) machineReader(name string) func() *unstructured.Unstructured {
@@ -87,11 +85,10 @@ func (p *place) machineReader(name string) func() *unstructured.Unstructured {
 }
 
 func checkMachinePausedByAnnotation(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p := r.place()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
-	p.addMachine(name, pauseAnnotation, p.ownedByMachine)
-	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.machineReader(name))
+	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.addMachine("m-"+unique(), pauseAnnotation, p.ownedByMachine))
 }
 
 func checkMachinePausedCondition(r *run) {
@@ -114,8 +111,9 @@ func checkMachineDeletePaused(r *run) {
 	p, name, _ := r.machine()
 	p.pause(true)
 	p.seePause(p.machineReader(name))
+	before := p.infra(name)
 	p.deleteInfra(name)
-	p.wantUntouched("in deletion while the Cluster is paused", p.machineReader(name))
+	p.wantUntouched("in deletion while the Cluster is paused", before)
 }
 
 func checkMachinePausedOutside(r *run) {

@@ -29,7 +29,7 @@ func checkPoolFields(r *run) {
 }
 
 // addPool makes a MachinePool, its infrastructure and its bootstrap data.
-func (p *place) addPool(name string, replicas int32, ofInfra ...change) {
+func (p *place) addPool(name string, replicas int32, ofInfra ...change) *unstructured.Unstructured {
 	p.Helper()
 	p.addSecret(name)
 	mp := &clusterv1.MachinePool{}
@@ -41,7 +41,7 @@ func (p *place) addPool(name string, replicas int32, ofInfra ...change) {
 	template.Bootstrap.DataSecretName = &name
 	mp.Finalizers = []string{clusterv1.MachinePoolFinalizer}
 	p.create(mp)
-	p.addInfra(p.Objects.Pool, name, ofInfra)
+	return p.addInfra(p.Objects.Pool, name, ofInfra)
 }
 
 func (p *place) poolReader(name string) func() *unstructured.Unstructured {
@@ -114,8 +114,8 @@ func checkPoolQuiet(r *run) {
 
 func checkPoolPaused(r *run) {
 	p, name := r.pausedCluster(), "p-"+unique()
-	p.addPool(name, 1, func(o client.Object) { p.ownedBy(&clusterv1.MachinePool{}, name, o) })
-	p.wantUntouched("while the Cluster is paused (spec.paused)", p.poolReader(name))
+	made := p.addPool(name, 1, func(o client.Object) { p.ownedBy(&clusterv1.MachinePool{}, name, o) })
+	p.wantUntouched("while the Cluster is paused (spec.paused)", made)
 }
 
 func checkPoolDelete(r *run) {

@@ -178,16 +178,32 @@ func inOlder(ctx context.Context, c client.Reader, kind string, key client.Objec
 }
 
 func (m *memory) create(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+	m.number(o)
+	err := c.Create(ctx, o, options...)
+	if _, ok := o.(*unstructured.Unstructured); ok && err == nil {
+		err = c.Get(ctx, client.ObjectKeyFromObject(o), o) // an API server answers what it keeps
+	}
+	m.introduce(o)
+	return m.tell(o, err)
+}
+
+func (m *memory) number(o client.Object) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.serial++
 	o.SetUID(types.UID(fmt.Sprintf("%08d-0000-4000-8000-000000000000", m.serial)))
 	o.SetCreationTimestamp(metav1.NewTime(time.Now()))
 	o.SetGeneration(1)
+}
+
+// introduce lets managers know of an object, but not before its creator has the
+// answer.
+func (m *memory) introduce(o client.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if kind := kindOf(o); ours(kind) {
 		m.infra[o.GetNamespace()] = append(m.infra[o.GetNamespace()], request{kind, client.ObjectKeyFromObject(o)})
 	}
-	m.mu.Unlock()
-	return m.tell(o, c.Create(ctx, o, options...))
 }
 
 func (m *memory) update(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {

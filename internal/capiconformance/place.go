@@ -58,8 +58,9 @@ func held(o client.Object) { o.SetFinalizers(append(o.GetFinalizers(), holdFinal
 
 const holdFinalizer = "capi-conformance.outrigger.dev/hold"
 
-// addCluster makes the Cluster and its infrastructure. It changes both as told.
-func (p *place) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change) {
+// addCluster makes the Cluster and its infrastructure, changed as told, and
+// answers the latter as the API server did.
+func (p *place) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change) *unstructured.Unstructured {
 	p.Helper()
 	c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.cluster}}
 	c.Spec.InfrastructureRef = refTo(p.Objects.Cluster, p.cluster)
@@ -70,10 +71,10 @@ func (p *place) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change
 		ofCluster(c)
 	}
 	p.create(c)
-	p.addInfra(p.Objects.Cluster, p.cluster, ofInfra)
+	return p.addInfra(p.Objects.Cluster, p.cluster, ofInfra)
 }
 
-func (p *place) addInfra(from *unstructured.Unstructured, name string, changes []change) {
+func (p *place) addInfra(from *unstructured.Unstructured, name string, changes []change) *unstructured.Unstructured {
 	p.Helper()
 	infra := instance(from, p.namespace, p.cluster, name)
 	labelled(clusterv1.ClusterNameLabel, p.cluster)(infra)
@@ -82,6 +83,7 @@ func (p *place) addInfra(from *unstructured.Unstructured, name string, changes [
 		f(infra)
 	}
 	p.create(infra)
+	return infra
 }
 
 func refTo(u *unstructured.Unstructured, name string) clusterv1.ContractVersionedObjectReference {
@@ -90,10 +92,10 @@ func refTo(u *unstructured.Unstructured, name string) clusterv1.ContractVersione
 }
 
 // addMachine makes a Machine, its infrastructure and its bootstrap data.
-func (p *place) addMachine(name string, changes ...change) {
+func (p *place) addMachine(name string, changes ...change) *unstructured.Unstructured {
 	p.Helper()
 	p.addSecret(name)
-	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, changes...)
+	return p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, changes...)
 }
 
 func (p *place) addSecret(name string) {
@@ -105,10 +107,10 @@ func (p *place) addSecret(name string) {
 	})
 }
 
-func (p *place) addMachineWith(name string, ofMachine func(*clusterv1.Machine), ofInfra ...change) {
+func (p *place) addMachineWith(name string, ofMachine func(*clusterv1.Machine), ofInfra ...change) *unstructured.Unstructured {
 	p.Helper()
 	p.addOwner(name, ofMachine)
-	p.addInfra(p.Objects.Machine, name, ofInfra)
+	return p.addInfra(p.Objects.Machine, name, ofInfra)
 }
 
 // addOwner makes a Machine alone.
