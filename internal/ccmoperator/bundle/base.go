@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
 
@@ -59,6 +60,8 @@ type renderer struct {
 	data   map[string]any
 	// missing are keys of images.json that containers needed.
 	missing map[string]bool
+	// sources are where objects come from.
+	sources map[client.Object]string
 }
 
 // onBase merges a manifest into the base that it names, and answers whether it

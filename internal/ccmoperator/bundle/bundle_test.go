@@ -116,6 +116,8 @@ func TestR3BadFolders(t *testing.T) {
 		"another folder":         {"manifests/x.yaml", plain, "manifests: neither bundle.yaml nor one of the folders"},
 		"another ending":         {"assets/x.txt", plain, "assets/x.txt: want a file that ends in .yaml"},
 		"a binary":               {"assets/x.yaml", "\xff\xfe", "assets/x.yaml: not UTF-8"},
+		"large metadata":         {"bundle.yaml", metadata + strings.Repeat("#", 1<<20), "bundle.yaml: 1048"},
+		"binary metadata":        {"bundle.yaml", "\xff\xfe", "bundle.yaml: not UTF-8"},
 		"too large":              {"assets/x.yaml", strings.Repeat("#", 1<<20+1), "assets/x.yaml: 1048577 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,13 +147,15 @@ func TestR3BadManifests(t *testing.T) {
 		"key twice":           {"assets/x.yaml", plain + "kind: ConfigMap\n", `key "kind" already set in map`},
 		"no name":             {"assets/x.yaml", "apiVersion: v1\nkind: ConfigMap\n", "ConfigMap: metadata.name: missing"},
 		"unknown kind":        {"assets/x.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\n", "assets/x.yaml: kind Secret of v1 is none that a bundle may have"},
-		"twice":               {"assets/x.yaml", plain + "---\n" + plain, "ConfigMap openshift-cloud-controller-manager/x is there twice"},
+		"twice":               {"assets/x.yaml", plain + "---\n" + plain, "ConfigMap openshift-cloud-controller-manager/x is there twice, in assets/x.yaml"},
 		"another namespace":   {"assets/x.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: other}\n", `assets/x.yaml: ConfigMap x: metadata.namespace "other"`},
 		"the operator's":      {"assets/x.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: openshift-cloud-controller-manager-operator}\n", `metadata.namespace "openshift-cloud-controller-manager-operator"`},
 		"subject of another":  {"assets/x.yaml", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: x}\nsubjects: [{kind: ServiceAccount, name: x, namespace: other}]\n", `subjects[0].namespace "other"`},
 		"namespace of none":   {"assets/x.yaml", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: x, namespace: mine}\n", "the kind has none"},
 		"a Pod":               {"assets/x.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "Pod x: nobody would start it again"},
 		"a Deployment":        {"bootstrap/x.yaml", onBase, "only Pods and ConfigMaps can be there"},
+		"ours twice":          {"assets/x.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: my-cloud-controller-manager}\n", "is there twice, in assets/x.yaml and in what each platform gets"},
+		"a template's flood":  {"assets/x.yaml.tmpl", plain + "data: {a: '{{ range 200000 }}flood {{ end }}'}\n", "it makes more than 1048576 bytes"},
 		"no image":            {"assets/x.yaml", onBase + "spec: {template: {spec: {containers: [{name: other}]}}}\n", "container other has no image"},
 	} {
 		t.Run(name, func(t *testing.T) {

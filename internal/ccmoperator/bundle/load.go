@@ -38,6 +38,17 @@ type file struct{ folder, name, text string }
 
 func (f file) path() string { return path.Join(f.folder, f.name) }
 
+// source is where an object of the file comes from, for messages.
+func (f file) source() string {
+	if f.ours() {
+		return "what each platform gets"
+	}
+	return f.path()
+}
+
+// ours tells whether the file is one of this package.
+func (f file) ours() bool { return strings.HasPrefix(f.folder, "added") }
+
 // Load reads a bundle and looks whether it can be understood as far as that is
 // known without a cluster's values.
 func Load(name string, from fs.FS) (*Bundle, error) {
@@ -49,14 +60,14 @@ func Load(name string, from fs.FS) (*Bundle, error) {
 }
 
 func (b *Bundle) load(from fs.FS) error {
-	text, err := fs.ReadFile(from, MetadataFile)
+	text, err := readFile(from, MetadataFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: missing; it makes a folder a bundle", MetadataFile)
 	}
 	if err != nil {
 		return err
 	}
-	m, err := parseMetadata(text)
+	m, err := parseMetadata([]byte(text))
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -68,16 +67,16 @@ func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
 	if !b.For(v.Flavor) {
 		return nil, fmt.Errorf("bundle %s is not for %s clusters: flavors in %s does not have it", b.Name, v.Flavor, MetadataFile)
 	}
-	r := &renderer{Bundle: b, values: v, data: v.data(&b.Metadata), missing: map[string]bool{}}
+	r := &renderer{Bundle: b, values: v, data: v.data(&b.Metadata), missing: map[string]bool{}, sources: map[client.Object]string{}}
 	var out Rendered
 	var errs []error
 	if cluster {
 		out.resources, err = r.resources()
-		errs = append(errs, err, duplicates(out.resources))
+		errs = append(errs, err, r.duplicates(out.resources))
 	}
 	if machine {
 		out.bootstrap, err = r.files(r.in(bootstrap), true)
-		errs = append(errs, err, duplicates(out.bootstrap))
+		errs = append(errs, err, r.duplicates(out.bootstrap))
 	}
 	if err := r.missedImages(); err != nil {
 		return nil, err
@@ -130,6 +129,9 @@ func (r *renderer) files(files []file, bootstrap bool) (all []client.Object, err
 		objects, err := r.objects(f, bootstrap)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", f.path(), err))
+		}
+		for _, o := range objects {
+			r.sources[o] = f.source()
 		}
 		all = append(all, objects...)
 	}
@@ -211,7 +213,7 @@ func (r *renderer) added() []file {
 
 // text is a file of the bundle, or one of this package.
 func (r *renderer) text(f file) (string, error) {
-	if !strings.HasPrefix(f.folder, "added") {
+	if !f.ours() {
 		return r.expand(f)
 	}
 	t, err := ownTemplate(f.path())
@@ -222,22 +224,23 @@ func (r *renderer) text(f file) (string, error) {
 }
 
 // duplicates finds objects that are there twice.
-func duplicates(objects []client.Object) error {
-	seen := map[string]bool{}
+func (r *renderer) duplicates(objects []client.Object) error {
+	seen := map[string]string{}
 	var errs []error
 	for _, o := range objects {
-		name := key(o)
-		if _, is := o.(*policyv1.PodDisruptionBudget); is {
-			name += " (one is made for each platform)"
+		name, in := key(o), r.sources[o]
+		switch other, twice := seen[name]; {
+		case twice && other == in:
+			errs = append(errs, fmt.Errorf("%s is there twice, in %s", name, in))
+		case twice:
+			errs = append(errs, fmt.Errorf("%s is there twice, in %s and in %s", name, other, in))
 		}
-		if seen[name] {
-			errs = append(errs, fmt.Errorf("%s is there twice", name))
-		}
-		seen[name] = true
+		seen[name] = in
 	}
 	return errors.Join(errs...)
 }
 
 func key(o client.Object) string {
-	return fmt.Sprintf("%s %s", o.GetObjectKind().GroupVersionKind().Kind, client.ObjectKeyFromObject(o))
+	name := client.ObjectKeyFromObject(o).String()
+	return o.GetObjectKind().GroupVersionKind().Kind + " " + strings.TrimPrefix(name, "/")
 }

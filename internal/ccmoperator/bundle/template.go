@@ -59,12 +59,22 @@ func (r *renderer) expand(f file) (string, error) {
 }
 
 func execute(t *template.Template, name string, data map[string]any) (string, error) {
-	var out strings.Builder
+	var out bounded
 	err := t.ExecuteTemplate(&out, name, data)
 	if err != nil {
 		return "", describe(err)
 	}
-	return out.String(), nil
+	return out.text.String(), nil
+}
+
+// bounded takes no more than a file may have: a template can count.
+type bounded struct{ text strings.Builder }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.text.Len()+len(p) > maxFile {
+		return 0, fmt.Errorf("it makes more than %d bytes", maxFile)
+	}
+	return b.text.Write(p)
 }
 
 // templatePrefix is what text/template puts before a line's number: the name of
