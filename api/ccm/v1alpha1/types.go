@@ -241,6 +241,9 @@ type Rollout struct {
 	Version string `json:"version,omitempty"`
 	// +optional
 	Images map[string]string `json:"images,omitempty"`
+	// sum is that of all that belongs to it: manifests, configuration and Secrets.
+	// +optional
+	Sum string `json:"sum,omitempty"`
 }
 
 // ObjectReference is an object that was applied.

@@ -29,10 +29,10 @@ const inventoryPrefix = "ccm-operator-inventory-of-"
 func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slog.Logger) error {
 	r := &plain{
 		client: mgr.GetClient(), o: o, notes: noted, now: time.Now, log: log,
-		deployer: func(name string) *Deployer { return o.deployer(mgr, inventoryPrefix+name) },
-		inputs:   &plainInputs{client: mgr.GetClient(), o: o, synced: is.openShift, now: time.Now},
-		servers:  &servers{version: askOne(mgr.GetConfig()), settle: o.Settle, now: time.Now},
-		windows:  map[string]*failure.Window{},
+		newDeployer: func(name string) *Deployer { return o.deployer(mgr, inventoryPrefix+name) },
+		inputs:      &plainInputs{client: mgr.GetClient(), o: o, synced: is.openShift, now: time.Now},
+		servers:     &servers{version: askOne(mgr.GetConfig()), settle: o.Settle, now: time.Now},
+		windows:     map[string]*failure.Window{}, deployers: map[string]*Deployer{},
 	}
 	looker := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
 	r.platform = looker.platform

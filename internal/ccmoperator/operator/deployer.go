@@ -4,7 +4,10 @@ package operator
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -89,4 +92,25 @@ func (d *Deployer) unread(ctx context.Context, missing []string) (all []string, 
 		}
 	}
 	return all, nil
+}
+
+// Sum changes with the objects, and with all that is read by what they run.
+func (d *Deployer) Sum(ctx context.Context, objects []client.Object) (string, error) {
+	all, err := d.Applier.Sum(ctx, objects)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, all)
+	for _, name := range d.Reads {
+		var s corev1.Secret
+		err := d.Client.Get(ctx, client.ObjectKey{Namespace: d.Inventory.Namespace, Name: name}, &s)
+		if client.IgnoreNotFound(err) != nil {
+			return "", err
+		}
+		for _, key := range slices.Sorted(maps.Keys(s.Data)) {
+			fmt.Fprintf(h, "%q %q %q\n", name, key, s.Data[key])
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -24,9 +24,7 @@ import (
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
-	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/failure"
-	"github.com/outrigger/outrigger/internal/ccmoperator/rollout"
 	"github.com/outrigger/outrigger/internal/ccmoperator/versions"
 )
 
@@ -44,13 +42,14 @@ const (
 
 // plain deploys what CloudControllerManagers ask for.
 type plain struct {
-	client   client.Client
-	o        *Options
-	deployer func(name string) *Deployer
-	inputs   *plainInputs
-	servers  *servers
-	mirror   mirror
-	notes    *notes
+	client client.Client
+	o      *Options
+	// newDeployer is that of the CloudControllerManager of a name.
+	newDeployer func(name string) *Deployer
+	inputs      *plainInputs
+	servers     *servers
+	mirror      mirror
+	notes       *notes
 	// platform is the bundle of OpenShift's platform; nil where there is none.
 	platform func(context.Context) (*bundle.Bundle, error)
 	now      func() time.Time
@@ -58,6 +57,8 @@ type plain struct {
 
 	mu      sync.Mutex
 	windows map[string]*failure.Window
+	// deployers remember what they have said, and what was changed back.
+	deployers map[string]*Deployer
 }
 
 // pass is what one look at a CloudControllerManager finds.
@@ -92,7 +93,9 @@ func (r *plain) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	was := c.DeepCopy()
 	p, err := r.sync(ctx, &c)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: daemon.Again}, nil
+		if again, counts := r.window(c.Name).Conflict(r.now()); !counts {
+			return reconcile.Result{RequeueAfter: again}, nil
+		}
 	}
 	counts := r.judge(&c, p, err)
 	if failure.IsTerminal(err) {
@@ -135,7 +138,7 @@ func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 	if _, err := d.Sync(ctx, nil); err != nil {
 		return fmt.Errorf("remove what belongs to CloudControllerManager %s: %w", c.Name, err)
 	}
-	if err := d.Forget(ctx); err != nil {
+	if err := errors.Join(d.Forget(ctx), r.forgetKept(ctx, c.Name)); err != nil {
 		return err
 	}
 	was := c.DeepCopy()
@@ -226,42 +229,6 @@ func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.R
 	return wanted, nil
 }
 
-// bringOut deploys what is wanted; what has stalled is not tried again, and the
-// last good one takes its place.
-func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
-	var given error
-	if s := c.Status.Stalled; s != nil && equality.Semantic.DeepEqual(*s, wanted) && c.Status.LastGood != nil {
-		given = fmt.Errorf("%w: %s; back to %s until the spec or the version of Kubernetes changes", rollout.ErrStalled, describe(wanted), describe(*c.Status.LastGood))
-		wanted.Version, wanted.Images = c.Status.LastGood.Version, c.Status.LastGood.Images
-	} else {
-		c.Status.Stalled = nil
-	}
-	objects, warnings, err := r.inputs.objects(ctx, c, b, wanted)
-	if err != nil {
-		return pass{}, r.noted(c, err)
-	}
-	out, err := r.deployer(c.Name).Deploy(ctx, objects)
-	c.Status.RelatedObjects = references(out.Objects)
-	r.notes.missing(c.Name, out.Missing)
-	if errors.Is(err, rollout.ErrStalled) && given == nil && c.Status.LastGood != nil && !sameImages(*c.Status.LastGood, wanted) {
-		c.Status.Stalled = &wanted
-		return pass{again: daemon.Again, stalled: err}, nil
-	}
-	if err != nil {
-		return pass{}, err
-	}
-	if len(out.Missing) > 0 {
-		warnings = append(warnings, "pods cannot start: not there: "+strings.Join(out.Missing, "; "))
-	}
-	p := pass{settled: !out.Moved() && len(out.Waits) == 0, moved: out.Moved(), warning: strings.Join(warnings, "; "), stalled: given}
-	if !p.settled {
-		p.again = r.o.Requeue
-	} else if given == nil {
-		c.Status.LastGood, c.Status.Version = &wanted, wanted.Version
-	}
-	return p, nil
-}
-
 // noted tells those who look at Nodes what keeps the manager from being brought
 // out for the first time, and answers err; one that runs needs it no more.
 func (r *plain) noted(c *ccmv1alpha1.CloudControllerManager, err error) error {
@@ -274,15 +241,6 @@ func (r *plain) noted(c *ccmv1alpha1.CloudControllerManager, err error) error {
 		r.notes.missing(c.Name, nil)
 	}
 	return err
-}
-
-func sameImages(a, b ccmv1alpha1.Rollout) bool { return maps.Equal(a.Images, b.Images) }
-
-func describe(r ccmv1alpha1.Rollout) string {
-	if r.Version != "" {
-		return "version " + r.Version
-	}
-	return fmt.Sprintf("images %v", r.Images)
 }
 
 func references(all []apply.Ref) []ccmv1alpha1.ObjectReference {
@@ -353,9 +311,19 @@ func (r *plain) window(name string) *failure.Window {
 	return r.windows[name]
 }
 
+func (r *plain) deployer(name string) *Deployer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.deployers[name] == nil {
+		r.deployers[name] = r.newDeployer(name)
+	}
+	return r.deployers[name]
+}
+
 func (r *plain) forget(name string) {
 	r.mu.Lock()
 	delete(r.windows, name)
+	delete(r.deployers, name)
 	r.mu.Unlock()
 	r.notes.missing(name, nil)
 }

@@ -45,7 +45,8 @@ func TestPlain(t *testing.T) {
 		test func(*testing.T, *world)
 	}{
 		{"FromNothingToNothing", lifecycle}, {"NothingToDo", nothingToDoPlain}, {"BadConfiguration", badConfiguration},
-		{"Versions", versionRules}, {"RollsBack", rollsBack}, {"UnknownProvider", unknownProvider}, {"Two", two},
+		{"Versions", versionRules}, {"RollsBack", rollsBack}, {"RollsBackWhole", rollsBackWhole},
+		{"OfOthers", ofOthers}, {"ReadSecrets", readSecrets}, {"UnknownProvider", unknownProvider}, {"Two", two},
 		{"BundleOfAConfigMap", bundleOfConfigMap}, {"Watchdog", watchdogNames},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Cleanup(func() { w.without(t) }); c.test(t, w) })
