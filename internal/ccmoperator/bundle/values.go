@@ -85,6 +85,9 @@ type Values struct {
 	// PublicEndpoint (.enablePublicEndpoint) says that the cloud's API is reached
 	// from outside its network.
 	PublicEndpoint bool
+	// NoCloudConfig (.cloudConfigGiven is its opposite) says that the machine of a
+	// bootstrap gets no configuration of its cloud.
+	NoCloudConfig bool
 	// AdditionalLabels (.additionalLabels) are what Nodes get in addition, such
 	// as key=value.
 	AdditionalLabels string
@@ -122,7 +125,7 @@ func (v Values) data(m *Metadata) map[string]any {
 	return map[string]any{
 		"platform": m.Platform, "cloudproviderName": m.Platform, "provider": m.Provider, "kind": strings.ToLower(m.Platform),
 		"flavor": string(v.Flavor), "openshift": v.Flavor == OpenShift, "namespace": v.Namespace,
-		"accounts": m.Accounts, "replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": m.hasNodeManager(),
+		"accounts": m.Accounts, "cloudConfigGiven": !v.NoCloudConfig, "replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": m.hasNodeManager(),
 		"images": v.imageData(m), "infrastructureName": v.InfrastructureName, "featureGates": v.FeatureGates,
 		"tlsMinVersion": v.TLSMinVersion, "tlsCipherSuites": v.TLSCipherSuites,
 		"globalCredsSecretNamespace": v.GlobalCredentialsNamespace, "globalCredsSecretName": v.GlobalCredentialsName,

@@ -49,6 +49,7 @@ func (b Bootstrap) Write() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	values.NoCloudConfig = in.config == ""
 	var objects []client.Object
 	if found := b.Bundles.Find(platform.Type, platform.CloudName, values.Flavor); found != nil {
 		if objects, err = found.BootstrapResources(values); err != nil {

@@ -149,6 +149,22 @@ func checkPod(t *testing.T, p *corev1.Pod, image, provider string) {
 	}
 }
 
+// TestB1NoFlagForNoConfiguration: a manager that is told of a file which is not
+// there does not start.
+func TestB1NoFlagForNoConfiguration(t *testing.T) {
+	for _, platform := range []string{"AWS", "Azure"} {
+		s := newStand(t)
+		s.InfrastructureFile = s.file(strings.Replace(infrastructure(platform), "name: cloud-provider-config,", "", 1))
+		written, err := s.Write()
+		if err != nil || len(written) != 1 {
+			t.Fatalf("%v, %v", written, err)
+		}
+		if text, err := os.ReadFile(written[0]); err != nil || strings.Contains(string(text), "--cloud-config") || !strings.Contains(string(text), "--kubeconfig=") {
+			t.Errorf("%s: %v\n%s", platform, err, text)
+		}
+	}
+}
+
 // TestB1WhatIsNotThereIsNotWritten: both folders are made all the same.
 func TestB1WhatIsNotThereIsNotWritten(t *testing.T) {
 	for name, test := range map[string]struct {
