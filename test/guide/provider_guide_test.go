@@ -57,7 +57,7 @@ func TestProviderGuideIsComplete(t *testing.T) {
 }
 
 func TestLinks(t *testing.T) {
-	for _, document := range []string{providerGuide, capiTutorial} {
+	for _, document := range []string{providerGuide, capiTutorial, ccmGuide} {
 		for _, link := range regexp.MustCompile(`\]\(([^)\s"]+)\)`).FindAllStringSubmatch(read(t, document), -1) {
 			if strings.Contains(link[1], "://") {
 				continue
