@@ -127,11 +127,11 @@ func (r *rendering) run(cmd *cobra.Command) error {
 	if r.platform != "" {
 		return r.print(cmd.OutOrStdout(), set)
 	}
-	return r.write(cmd.OutOrStdout(), set)
+	return r.write(cmd.OutOrStdout(), cmd.ErrOrStderr(), set)
 }
 
 // write is the form for the machine of a bootstrap.
-func (r *rendering) write(out io.Writer, set bundle.Set) error {
+func (r *rendering) write(out, warnings io.Writer, set bundle.Set) error {
 	for flag, value := range map[string]string{
 		"dest-dir": r.bootstrap.DestDir, "cluster-infrastructure-file": r.bootstrap.InfrastructureFile, "images-file": r.bootstrap.ImagesFile,
 	} {
@@ -140,6 +140,7 @@ func (r *rendering) write(out io.Writer, set bundle.Set) error {
 		}
 	}
 	r.bootstrap.Bundles = set
+	r.bootstrap.Warn = func(message string) { fmt.Fprintln(warnings, "warning: "+message) }
 	files, err := r.bootstrap.Write()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/settings"
 )
@@ -25,6 +26,8 @@ type Bootstrap struct {
 	// CloudConfigFile is read only if the infrastructure names a configuration.
 	CloudConfigFile string
 	Bundles         bundle.Set
+	// Warn, if there is one, is told what is written and cannot work.
+	Warn func(message string)
 }
 
 // inputs are what was read.
@@ -55,8 +58,19 @@ func (b Bootstrap) Write() ([]string, error) {
 		if objects, err = found.BootstrapResources(values); err != nil {
 			return nil, err
 		}
+		b.look(found, objects, in.config)
 	}
 	return b.write(objects, in.config)
+}
+
+// look warns of Pods that cannot start.
+func (b Bootstrap) look(of *bundle.Bundle, pods []client.Object, config string) {
+	if b.Warn == nil || len(pods) == 0 || config != "" || !cloudconfig.Known(of.Format()) {
+		return
+	}
+	if err := cloudconfig.Validate(of.Format(), ""); err != nil {
+		b.Warn(fmt.Sprintf("the manager of %s does not start without a configuration: name one in spec.cloudConfig of the Infrastructure and give --cloud-config-file", of.Platform))
+	}
 }
 
 // read tells all faults of all files at once.

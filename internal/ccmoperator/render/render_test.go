@@ -155,9 +155,14 @@ func TestB1NoFlagForNoConfiguration(t *testing.T) {
 	for _, platform := range []string{"AWS", "Azure"} {
 		s := newStand(t)
 		s.InfrastructureFile = s.file(strings.Replace(infrastructure(platform), "name: cloud-provider-config,", "", 1))
+		var warnings []string
+		s.Warn = func(message string) { warnings = append(warnings, message) }
 		written, err := s.Write()
 		if err != nil || len(written) != 1 {
 			t.Fatalf("%v, %v", written, err)
+		}
+		if (len(warnings) == 1) != (platform == "Azure") {
+			t.Errorf("%s: warnings %q", platform, warnings)
 		}
 		if text, err := os.ReadFile(written[0]); err != nil || strings.Contains(string(text), "--cloud-config") || !strings.Contains(string(text), "--kubeconfig=") {
 			t.Errorf("%s: %v\n%s", platform, err, text)
