@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -75,6 +76,8 @@ func (r *renderer) setImage(c *corev1.Container) error {
 	switch image := r.values.Images[known.Image]; {
 	case has && image == "":
 		r.missing[known.Image] = true
+	case has && strings.ContainsFunc(image, unicode.IsSpace):
+		return fmt.Errorf("image %s: %q is no image: it has spaces or ends of lines", known.Image, image)
 	case has:
 		c.Image = image
 	case c.Image == "":

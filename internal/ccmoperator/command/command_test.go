@@ -50,7 +50,7 @@ func mine(t *testing.T, old, new string) string {
 func TestWrongUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"nothing":                                `unknown command "nothing"`,
-		"render":                                 "is missing; or give --platform",
+		"render":                                 "missing: --dest-dir, --cluster-infrastructure-file, --images-file; or give --platform",
 		"render x":                               `unexpected argument "x"`,
 		"render --no-such-flag":                  "--help",
 		"render --platform nobody":               `--platform: no bundle is named "nobody"; there are alibabacloud,`,

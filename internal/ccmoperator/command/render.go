@@ -132,12 +132,16 @@ func (r *rendering) run(cmd *cobra.Command) error {
 
 // write is the form for the machine of a bootstrap.
 func (r *rendering) write(out, warnings io.Writer, set bundle.Set) error {
-	for flag, value := range map[string]string{
-		"dest-dir": r.bootstrap.DestDir, "cluster-infrastructure-file": r.bootstrap.InfrastructureFile, "images-file": r.bootstrap.ImagesFile,
+	var missing []string
+	for _, f := range []struct{ flag, value string }{
+		{"--dest-dir", r.bootstrap.DestDir}, {"--cluster-infrastructure-file", r.bootstrap.InfrastructureFile}, {"--images-file", r.bootstrap.ImagesFile},
 	} {
-		if value == "" {
-			return usagef("--%s is missing; or give --platform to print the objects of a bundle; see ccm-operator render --help", flag)
+		if f.value == "" {
+			missing = append(missing, f.flag)
 		}
+	}
+	if len(missing) > 0 {
+		return usagef("missing: %s; or give --platform to print the objects of a bundle; see ccm-operator render --help", strings.Join(missing, ", "))
 	}
 	r.bootstrap.Bundles = set
 	r.bootstrap.Warn = func(message string) { fmt.Fprintln(warnings, "warning: "+message) }

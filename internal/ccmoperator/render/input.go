@@ -3,12 +3,15 @@
 package render
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
@@ -29,7 +32,26 @@ func read(path string) ([]byte, error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%q is empty", path)
 	}
-	return os.ReadFile(path)
+	text, err := os.ReadFile(path)
+	if err == nil && documents(text) > 1 {
+		err = fmt.Errorf("%q has several manifests; want one", path)
+	}
+	return text, err
+}
+
+// documents is how many a YAML text has, without those that are empty.
+func documents(text []byte) (n int) {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		part, err := reader.Read()
+		if err != nil {
+			return n
+		}
+		var content any
+		if err := yaml.Unmarshal(part, &content); err != nil || content != nil {
+			n++
+		}
+	}
 }
 
 // Infrastructure reads a manifest of an Infrastructure. Keys that are there

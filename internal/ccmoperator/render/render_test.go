@@ -233,6 +233,8 @@ func TestB1BadInput(t *testing.T) {
 		"images without key":   {func(s *stand) { s.ImagesFile = s.file(strings.Replace(images, "images.json:", "x.json:", 1)) }, []string{`unable to find images key "images.json" in ConfigMap ns/images`}},
 		"images broken":        {func(s *stand) { s.ImagesFile = s.file(strings.Replace(images, "'{", "'", 1)) }, []string{"unable to decode images content from ConfigMap ns/images: "}},
 		"images unknown field": {func(s *stand) { s.ImagesFile = s.file(images + "spec: {}\n") }, []string{`json: unknown field "spec"`}},
+		"two manifests":        {func(s *stand) { s.ImagesFile = s.file(images + "---\n" + images) }, []string{"error reading --images-file: ", "has several manifests; want one"}},
+		"image with a newline": {func(s *stand) { s.ImagesFile = s.file(strings.Replace(images, "r/aws:1", `r/aws:1\n`, 1)) }, []string{`cloudControllerManagerAWS: "r/aws:1\n" is no image`}},
 		"image missing":        {func(s *stand) { s.ImagesFile = s.file(strings.Replace(images, "cloudControllerManagerAWS", "x", 1)) }, []string{"aws: missed images in config: cloudControllerManagerAWS"}},
 		"config without data":  {func(s *stand) { s.CloudConfigFile = s.file(config[:strings.Index(config, "\ndata:")]) }, []string{"--cloud-config-file: unable to find Data field in provided ConfigMap"}},
 		"config without key":   {func(s *stand) { s.CloudConfigFile = s.file(strings.Replace(config, "{config:", "{x:", 1)) }, []string{"key config specified in infra resource does not exist in source configmap openshift-config/cloud-provider-config"}},
