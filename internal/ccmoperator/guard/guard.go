@@ -28,9 +28,12 @@ import (
 // Component is who the Events are of.
 const Component = "node-deletion-guard"
 
-// ticketsKey is the key of the ConfigMap with the JSON of the times at which
-// tickets were given.
-const ticketsKey = "tickets"
+// Keys of the ConfigMap: the JSON of the times at which tickets were given, and at
+// which what persons allow was seen first.
+const (
+	ticketsKey = "tickets"
+	allowedKey = "allowed"
+)
 
 // Guard gives tickets. One of it works in a cluster.
 type Guard struct {
@@ -78,70 +81,122 @@ func (g *Guard) key() types.NamespacedName {
 // crash they count.
 func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	limits, wanted, err := g.Limits(ctx)
-	if err != nil || !wanted {
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	var nodes corev1.NodeList
 	if err := g.Client.List(ctx, &nodes); err != nil {
 		return ctrl.Result{}, err
 	}
+	if !wanted {
+		return ctrl.Result{}, g.off(ctx, nodes.Items)
+	}
 	cm, had, err := g.read(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	d := limits.Decide(nodes.Items, had, g.Now())
-	if !maps.EqualFunc(d.Tickets, had, time.Time.Equal) {
-		if err := g.write(ctx, cm, d.Tickets); err != nil {
+	d := limits.Decide(nodes.Items, had.tickets, g.Now())
+	over := limits.lapses(nodes.Items, had.allowed, g.Now())
+	if is := (noted{d.Tickets, over.Allowed}); !is.equal(had) {
+		if err := g.write(ctx, cm, is); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
 	var failed []error
 	for i := range nodes.Items {
-		failed = append(failed, g.mark(ctx, &nodes.Items[i], d.Open))
+		n := &nodes.Items[i]
+		if over.Ended[n.Name] != "" || n.Annotations[Annotation] != Allow {
+			failed = append(failed, g.mark(ctx, n, slices.Contains(d.Open, ticketOf(n))))
+		}
 	}
 	g.tell(nodes.Items, d)
-	return ctrl.Result{RequeueAfter: d.Again}, errors.Join(failed...)
+	g.tellEnds(nodes.Items, over.Ended)
+	return ctrl.Result{RequeueAfter: sooner(d.Again, over.Again)}, errors.Join(failed...)
+}
+
+// sooner is the shorter of two times, of which 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// off takes all tickets back: where nothing is guarded, nobody would. What a person
+// allows stays.
+func (g *Guard) off(ctx context.Context, nodes []corev1.Node) error {
+	var failed []error
+	for i := range nodes {
+		if nodes[i].Annotations[Annotation] == string(nodes[i].UID) {
+			failed = append(failed, g.mark(ctx, &nodes[i], false))
+		}
+	}
+	refused.Set(0)
+	open.Set(0)
+	g.said = nil
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	cm := &corev1.ConfigMap{}
+	if err := g.Client.Get(ctx, g.key(), cm); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return client.IgnoreNotFound(g.Client.Delete(ctx, cm))
+}
+
+// noted is what the ConfigMap has.
+type noted struct {
+	tickets Tickets
+	allowed Allowances
+}
+
+func (n noted) equal(other noted) bool {
+	return maps.EqualFunc(n.tickets, other.tickets, time.Time.Equal) && maps.EqualFunc(n.allowed, other.allowed, time.Time.Equal)
 }
 
 // read returns the ConfigMap, which is empty where there is none. Tickets that
 // cannot be read are an error: without them too many could be given.
-func (g *Guard) read(ctx context.Context) (*corev1.ConfigMap, Tickets, error) {
+func (g *Guard) read(ctx context.Context) (*corev1.ConfigMap, noted, error) {
 	cm := &corev1.ConfigMap{}
+	had := noted{Tickets{}, Allowances{}}
 	err := g.Client.Get(ctx, g.key(), cm)
 	if apierrors.IsNotFound(err) {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: g.Namespace}}, nil, nil
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: g.Namespace}}, had, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, had, err
 	}
-	had := Tickets{}
-	if text := cm.Data[ticketsKey]; text != "" {
-		if err := json.Unmarshal([]byte(text), &had); err != nil {
-			return nil, nil, fmt.Errorf("ConfigMap %s, key %q: %w: remove the key, and the tickets of the last window are forgotten", g.key(), ticketsKey, err)
+	for key, into := range map[string]any{ticketsKey: &had.tickets, allowedKey: &had.allowed} {
+		if text := cm.Data[key]; text != "" {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				return nil, had, fmt.Errorf("ConfigMap %s, key %q: %w: remove the key, and what it had for the last window is forgotten", g.key(), key, err)
+			}
 		}
 	}
 	return cm, had, nil
 }
 
 // write does not write over a ConfigMap that changed meanwhile.
-func (g *Guard) write(ctx context.Context, cm *corev1.ConfigMap, all Tickets) error {
-	text, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
+func (g *Guard) write(ctx context.Context, cm *corev1.ConfigMap, all noted) error {
 	next := cm.DeepCopy()
-	next.Data = map[string]string{ticketsKey: string(text)}
+	next.Data = map[string]string{}
+	for key, from := range map[string]map[string]time.Time{ticketsKey: all.tickets, allowedKey: all.allowed} {
+		text, err := json.Marshal(from)
+		if err != nil {
+			return err
+		}
+		next.Data[key] = string(text)
+	}
 	if cm.ResourceVersion == "" {
 		return g.Client.Create(ctx, next)
 	}
 	return g.Client.Update(ctx, next)
 }
 
-// mark gives a Node its ticket or takes it away. What a person has set stays.
-func (g *Guard) mark(ctx context.Context, n *corev1.Node, open []string) error {
+// mark gives a Node its ticket or takes away what it has.
+func (g *Guard) mark(ctx context.Context, n *corev1.Node, wanted bool) error {
 	value, has := n.Annotations[Annotation]
-	wanted := slices.Contains(open, ticketOf(n))
-	if has && value == Allow || has == wanted && (!has || value == string(n.UID)) {
+	if has == wanted && (!has || value == string(n.UID)) {
 		return nil
 	}
 	var ticket any // null removes it
@@ -156,6 +211,16 @@ func (g *Guard) mark(ctx context.Context, n *corev1.Node, open []string) error {
 		return err
 	}
 	return client.IgnoreNotFound(g.Client.Patch(ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
+}
+
+// tellEnds makes an Event of each Node that may not be deleted any more.
+func (g *Guard) tellEnds(nodes []corev1.Node, ended map[string]string) {
+	for i := range nodes {
+		if why := ended[nodes[i].Name]; why != "" {
+			g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionAllowanceEnded", "Guard",
+				"that a cloud controller manager may delete this Node counts no more: %s; to let it again: kubectl annotate node %s %s=%s", why, nodes[i].Name, Annotation, Allow)
+		}
+	}
 }
 
 // tell makes metrics of all that is refused and an Event of each Node whose

@@ -157,7 +157,8 @@ func TestGuard(t *testing.T) {
 	s.must(s.admin.Delete(t.Context(), second))
 }
 
-// TestTicketIsTakenBack: a Node that is Ready again has none.
+// TestTicketIsTakenBack: a Node that is Ready again has none, nor has any once nothing
+// is guarded; what a person allows ends some time.
 func TestTicketIsTakenBack(t *testing.T) {
 	s := newStand(t)
 	for _, name := range []string{"ready-1", "ready-2"} {
@@ -169,14 +170,48 @@ func TestTicketIsTakenBack(t *testing.T) {
 	if n.Annotations[Annotation] != string(n.UID) {
 		t.Fatalf("annotations %v", n.Annotations)
 	}
+	guarded := s.guard.Limits
+	s.guard.Limits = func(context.Context) (Limits, bool, error) { return Limits{}, false, nil }
+	s.look()
+	if is := s.ticket(n); is != "" {
+		t.Errorf("nothing is guarded, and it has the ticket %q", is)
+	}
+	if err := s.admin.Get(t.Context(), s.guard.key(), &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
+		t.Errorf("nothing is guarded, and tickets are noted: %v", err)
+	}
+	s.look()
+	s.guard.Limits = guarded
+	s.look()
+	if is := s.ticket(n); is != string(n.UID) {
+		t.Errorf("it is guarded again, and the ticket is %q", is)
+	}
 	was := n.DeepCopy()
 	n.Status.Conditions[0].Status = corev1.ConditionTrue
 	s.must(s.admin.Status().Patch(t.Context(), n, client.MergeFrom(was)))
 	s.look()
-	s.must(s.admin.Get(t.Context(), client.ObjectKeyFromObject(n), n))
-	if _, has := n.Annotations[Annotation]; has {
-		t.Errorf("annotations %v", n.Annotations)
+	if is := s.ticket(n); is != "" {
+		t.Errorf("it is Ready, and has the ticket %q", is)
 	}
+	s.annotate(n, Allow)
+	s.look()
+	another := *s.guard // after a restart
+	another.said, another.Now = nil, func() time.Time { return time.Now().Add(59 * time.Minute) }
+	s.guard = &another
+	s.look()
+	if is := s.ticket(n); is != Allow {
+		t.Errorf("within its time it is %q", is)
+	}
+	s.guard.Now = func() time.Time { return time.Now().Add(time.Hour) }
+	s.look()
+	if is := s.ticket(n); is != "" {
+		t.Errorf("after its time it is %q", is)
+	}
+}
+
+func (s *stand) ticket(n *corev1.Node) string {
+	s.Helper()
+	s.must(s.admin.Get(s.Context(), client.ObjectKeyFromObject(n), n))
+	return n.Annotations[Annotation]
 }
 
 func (s *stand) version() string {

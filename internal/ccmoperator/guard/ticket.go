@@ -28,12 +28,14 @@ type Limits struct {
 	// up to MinNodes Nodes it does not apply.
 	Unready  float64
 	MinNodes int
+	// AllowedFor is how long it counts that a person has allowed a deletion.
+	AllowedFor time.Duration
 }
 
 // Defaults are those of kube-controller-manager where it decides alike: 0.55 is
 // its --unhealthy-zone-threshold and 3 the size below which it is not used.
 func Defaults() Limits {
-	return Limits{Deletions: 3, Window: 10 * time.Minute, NotReadyFor: 2 * time.Minute, YoungFor: 10 * time.Minute, Unready: 0.55, MinNodes: 2}
+	return Limits{Deletions: 3, Window: 10 * time.Minute, NotReadyFor: 2 * time.Minute, YoungFor: 10 * time.Minute, Unready: 0.55, MinNodes: 2, AllowedFor: time.Hour}
 }
 
 // Verify says which limit cannot be kept.

@@ -102,6 +102,9 @@ func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 	if n.is.plain {
 		b.Watches(&ccmv1alpha1.CloudControllerManager{}, all, builder.WithPredicates(changed()))
 	}
+	if n.is.openShift {
+		b.Watches(&openshift.Infrastructure{}, all, builder.WithPredicates(changed()))
+	}
 	watchOperands(b, func(owner string) []reconcile.Request {
 		if owner != d.Inventory.String() {
 			return nil
@@ -133,34 +136,44 @@ func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerMana
 	return slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp != nil }), err
 }
 
-// limits are those of all CloudControllerManagers that want deletions guarded:
-// the strictest of each.
+// active is the CloudControllerManager that is brought out, or was until it is gone:
+// the oldest, unless the platform of OpenShift says what runs. Others wait, and what
+// they say does not count yet.
+func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager, error) {
+	if !n.is.plain {
+		return nil, nil
+	}
+	b, err := n.platform(ctx)
+	if b != nil || err != nil {
+		return nil, err
+	}
+	var all ccmv1alpha1.CloudControllerManagerList
+	if err := n.client.List(ctx, &all); err != nil || len(all.Items) == 0 {
+		return nil, err
+	}
+	oldest := slices.MinFunc(all.Items, byAge)
+	return &oldest, nil
+}
+
+// limits are those of the manager that is brought out.
 func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 	l := guard.Defaults()
-	all, err := n.managers(ctx)
-	if err != nil {
+	c, err := n.active(ctx)
+	switch {
+	case err != nil:
 		return l, false, err
-	}
-	guarded := false
-	for _, c := range all {
-		d := c.Spec.NodeDeletions
-		if d != nil && d.Mode == ccmv1alpha1.Unguarded {
-			continue
-		}
-		own := limitsOf(d)
-		if guarded {
-			own.Deletions, own.Window = min(own.Deletions, l.Deletions), max(own.Window, l.Window)
-			own.NotReadyFor, own.YoungFor = max(own.NotReadyFor, l.NotReadyFor), max(own.YoungFor, l.YoungFor)
-		}
-		own.Prefixes = append(l.Prefixes, n.prefixes(&c)...)
-		l, guarded = own, true
-	}
-	if !guarded && n.is.openShift && n.o.Guard {
+	case c != nil && c.Spec.NodeDeletions != nil && c.Spec.NodeDeletions.Mode == ccmv1alpha1.Unguarded:
+		return l, false, nil
+	case c != nil:
+		l = limitsOf(c.Spec.NodeDeletions)
+		l.Prefixes = n.prefixes(c)
+		return l, true, l.Verify()
+	case n.is.openShift && n.o.Guard:
 		owner, expected, err := n.openShiftOwner(ctx)
 		l.Prefixes = owner.Prefixes
 		return l, expected, err
 	}
-	return l, guarded, l.Verify()
+	return l, false, nil
 }
 
 // limitsOf are those of one CloudControllerManager, which may say nothing.
@@ -202,17 +215,16 @@ func prefixes(provider string) []string {
 
 // owner is who should initialize Nodes.
 func (n *nodes) owner(ctx context.Context) (watchdog.Owner, bool, error) {
-	all, err := n.managers(ctx)
+	c, err := n.active(ctx)
 	if err != nil {
 		return watchdog.Owner{}, false, err
 	}
-	if len(all) == 0 {
-		if !n.is.openShift {
-			return watchdog.Owner{}, false, nil
-		}
+	if c == nil {
 		return n.openShiftOwner(ctx)
 	}
-	c := &all[0]
+	if c.DeletionTimestamp != nil {
+		return watchdog.Owner{}, false, nil
+	}
 	o := n.ownerOf(c.Spec.Provider, c.Name)
 	o.Prefixes = n.prefixes(c)
 	if minor, err := versions.ParseMinor(c.Status.KubernetesVersion); err == nil {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Allowances are the times at which what a person allowed was seen first, by
+// "name/uid" of the Node.
+type Allowances map[string]time.Time
+
+// lapse is what has become of allowances: a person who was wrong, or whose Node came
+// back, has not let it go for ever.
+type lapse struct {
+	// Allowed are those that still count.
+	Allowed Allowances
+	// Ended are the Nodes, by name, whose allowance has ended, with the reason.
+	Ended map[string]string
+	// Again is when the next one ends; 0 is never.
+	Again time.Duration
+}
+
+// lapses looks at all Nodes that a person has allowed to be deleted.
+func (l Limits) lapses(nodes []corev1.Node, had Allowances, now time.Time) lapse {
+	is := lapse{Allowed: Allowances{}, Ended: map[string]string{}}
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Annotations[Annotation] != Allow {
+			continue
+		}
+		at, known := had[ticketOf(n)]
+		if !known {
+			at = now
+		}
+		left := at.Add(l.AllowedFor).Sub(now)
+		switch {
+		case known && ready(n) && since(n).After(at):
+			is.Ended[n.Name] = "the Node is Ready again"
+		case left <= 0:
+			is.Ended[n.Name] = fmt.Sprintf("%s have passed", l.AllowedFor)
+		default:
+			is.Allowed[ticketOf(n)] = at
+			if is.Again == 0 || left < is.Again {
+				is.Again = left
+			}
+		}
+	}
+	return is
+}
