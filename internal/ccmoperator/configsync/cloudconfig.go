@@ -23,9 +23,9 @@ type cloudConfig struct {
 	target  target
 	managed target
 	version string
-	// good is what was written last, in case that is lost while there is
-	// nothing good to make it from.
-	good *content
+	// good is a copy of what was written last, in case that is lost while there is
+	// nothing good to make it from; another config-sync finds it too.
+	good lastGood
 }
 
 // sync writes the configuration, or leaves it as it is when there is no good
@@ -54,9 +54,9 @@ func (r *cloudConfig) sync(ctx context.Context) (string, error) {
 	}
 	made, err := r.make(ctx, platform, cloudconfig.Cluster{Infrastructure: &infra, Network: &network, Gates: gates})
 	if err != nil {
-		return "", errors.Join(err, r.keep(ctx, err))
+		return "", errors.Join(err, r.keep(ctx, platform, err))
 	}
-	return "", r.write(ctx, platform.Manages(gates), made)
+	return "", r.write(ctx, platform, platform.Manages(gates), made)
 }
 
 // make answers the configuration as it is to be mounted.
@@ -80,7 +80,7 @@ func (r *cloudConfig) make(ctx context.Context, p cloudconfig.Platform, c cloudc
 	return made, nil
 }
 
-func (r *cloudConfig) write(ctx context.Context, managed bool, made content) error {
+func (r *cloudConfig) write(ctx context.Context, p cloudconfig.Platform, managed bool, made content) error {
 	if managed {
 		if err := r.managed.write(ctx, made); err != nil {
 			return fmt.Errorf("failed to sync managed cloud config: %w", err)
@@ -89,16 +89,19 @@ func (r *cloudConfig) write(ctx context.Context, managed bool, made content) err
 	if err := r.target.write(ctx, made); err != nil {
 		return fmt.Errorf("failed to sync cloud config: %w", err)
 	}
-	r.good = &made
-	return nil
+	return r.good.write(ctx, p, made)
 }
 
 // keep restores the last good configuration when there is no good one now.
-func (r *cloudConfig) keep(ctx context.Context, cause error) error {
-	if r.good == nil || !failure.IsTerminal(cause) {
+func (r *cloudConfig) keep(ctx context.Context, p cloudconfig.Platform, cause error) error {
+	if !failure.IsTerminal(cause) {
 		return nil
 	}
-	if err := r.target.write(ctx, *r.good); err != nil {
+	good, err := r.good.read(ctx, p)
+	if good == nil || err != nil {
+		return err
+	}
+	if err := r.target.write(ctx, *good); err != nil {
 		return fmt.Errorf("failed to restore the last good cloud config: %w", err)
 	}
 	return nil

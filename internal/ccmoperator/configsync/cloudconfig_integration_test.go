@@ -128,7 +128,7 @@ func g3(t *testing.T, w *world) {
 func g4(t *testing.T, w *world) {
 	w.onPlatform(t, "AWS", "name: user, key: config")
 	w.configMap(t, userNamespace, "user", map[string]string{"config": ""})
-	w.start(t)
+	p := w.start(t)
 	w.wantKey(t, namespace, targetName, configKey, awsMade)
 	w.wantConfigWorks(t)
 
@@ -145,6 +145,40 @@ func g4(t *testing.T, w *world) {
 
 	// The last good one is restored though there is none to make it from.
 	must(t, w.client.Delete(t.Context(), w.get(t, namespace, targetName)))
+	w.wantKey(t, namespace, targetName, configKey, awsMade)
+
+	// So it is by one that was started afterwards, and finds it changed or gone.
+	p.stop()
+	w.configMap(t, namespace, targetName, map[string]string{configKey: "by hand"})
+	p = w.start(t)
+	w.wantKey(t, namespace, targetName, configKey, awsMade)
+	p.stop()
+	must(t, w.client.Delete(t.Context(), w.get(t, namespace, targetName)))
+	p = w.start(t)
+	w.wantKey(t, namespace, targetName, configKey, awsMade)
+	p.stop()
+
+	// Not so if the copy is not what was written, or is for another platform.
+	for _, change := range []func(*corev1.ConfigMap){
+		func(m *corev1.ConfigMap) { m.Data[configKey] = "[Global]\nZone = forged\n" },
+		func(m *corev1.ConfigMap) { m.Annotations[platformAnnotation] = "gcp" },
+	} {
+		good := w.get(t, namespace, goodName)
+		was := good.DeepCopy()
+		change(good)
+		must(t, w.client.Update(t.Context(), good))
+		w.configMap(t, namespace, targetName, map[string]string{configKey: "by hand"})
+		must(t, w.client.DeleteAllOf(t.Context(), &openshift.ClusterOperator{}))
+		p = w.start(t)
+		w.wantConfigFails(t, "terminal error: cloud config is not valid")
+		if is := w.get(t, namespace, targetName).Data[configKey]; is != "by hand" {
+			t.Errorf("restored: %q", is)
+		}
+		p.stop()
+		was.ResourceVersion = ""
+		must(t, w.client.Update(t.Context(), was))
+	}
+	p = w.start(t)
 	w.wantKey(t, namespace, targetName, configKey, awsMade)
 
 	w.configMap(t, userNamespace, "user", map[string]string{"wrong": ""})

@@ -42,7 +42,11 @@ func (c *controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		}
 		return reconcile.Result{}, c.status.Available(ctx, left)
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
-		return reconcile.Result{RequeueAfter: daemon.Again}, nil
+		again, counts := c.window.Conflict(c.now())
+		if counts {
+			return reconcile.Result{RequeueAfter: again}, c.status.Degraded(ctx, err)
+		}
+		return reconcile.Result{RequeueAfter: again}, nil
 	case failure.IsTerminal(err):
 		c.log.Error("not tried again until something changes", "error", err)
 		return reconcile.Result{}, c.status.Degraded(ctx, err)

@@ -85,6 +85,7 @@ func addCloudConfig(mgr manager.Manager, o Options, log *slog.Logger) error {
 	work := &cloudConfig{
 		client: c, reader: mgr.GetAPIReader(), version: o.Version,
 		target: target{client: c, name: own}, managed: target{client: c, name: managed},
+		good: lastGood{client: c, name: types.NamespacedName{Namespace: o.Namespace, Name: goodName}},
 	}
 	window := &failure.Window{Threshold: o.CloudConfigDegradedAfter}
 	user := func(ctx context.Context) (string, error) {
