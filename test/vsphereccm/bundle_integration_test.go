@@ -105,10 +105,15 @@ func nothingIsLeft(t *testing.T, s *stand) {
 func fromAConfigMap(t *testing.T, s *stand) {
 	own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "my-bundle"}, Data: s.bundle}
 	must(t, s.client.Create(t.Context(), own))
-	s.Apply(t, cloud(t, "CloudControllerManager", "provider: vsphere", "provider: vsphere\n  bundle: {configMap: my-bundle}"))
+	s.Apply(t, cloud(t, "CloudControllerManager", "provider: vsphere", "provider: vsphere\n  bundle: {configMap: my-bundle}\n  identity: {annotations: {example.test/role: nodes}}"))
 	d := s.deployment(t, manager)
 	if !ofTheExample(d) {
 		t.Errorf("it is not of the ConfigMap: %+v", d.Spec.Template.Spec)
+	}
+	var account corev1.ServiceAccount
+	must(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: bundle.Manager}, &account))
+	if account.Annotations["example.test/role"] != "nodes" {
+		t.Errorf("the account's annotations are %v", account.Annotations)
 	}
 	var m bundle.Metadata
 	must(t, yaml.Unmarshal([]byte(own.Data[bundle.MetadataFile]), &m))

@@ -6,6 +6,7 @@ package vsphereccm
 
 import (
 	"bufio"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,6 +71,7 @@ func TestRealManager(t *testing.T) {
 		s.is(t, ccmv1alpha1.ProgressingCondition, metav1.ConditionFalse, "")
 		s.is(t, ccmv1alpha1.WarningCondition, metav1.ConditionFalse, "")
 	})
+	t.Run("APodHasItsToken", func(t *testing.T) { s.hasToken(t, n) })
 	t.Run("AnotherNodeComes", func(t *testing.T) {
 		s.paperNode(t, v)
 		s.initialized(t, v, paperName, paperVM, paperAddress)
@@ -148,13 +150,28 @@ func (c *center) manifests(t *testing.T, s *stand) string {
 	return strings.Join([]string{
 		c.config(t, c.Port), cloud(t, "Secret", "vcenter.example", c.Address, "change-me", password),
 		cloud(t, "CloudControllerManager", "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0", managerImage,
-			"cloudConfig:", "trustedCA: {name: vcenter-ca}\n  topology: SingleReplica\n  cloudConfig:"),
+			"cloudConfig:", "trustedCA: {name: vcenter-ca}\n  identity: {audience: vcenter.example}\n  topology: SingleReplica\n  cloudConfig:"),
 	}, "\n---\n")
 }
 
 func (c *center) config(t *testing.T, port string) string {
 	t.Helper()
 	return cloud(t, "ConfigMap", "vcenter.example", c.Address, "port: 443", "port: "+port)
+}
+
+// hasToken: a kubelet has given the pod the token that spec.identity asks for.
+func (s *stand) hasToken(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	token, err := os.ReadFile(n.Path("/var/lib/kubelet/pods/" + s.pod(t) + "/volumes/kubernetes.io~projected/cloud-identity/token"))
+	must(t, err)
+	parts := strings.Split(string(token), ".")
+	claims, err := base64.RawURLEncoding.DecodeString(parts[1])
+	must(t, err)
+	for _, want := range []string{`"aud":["vcenter.example"]`, `"sub":"system:serviceaccount:ccm-system:cloud-controller-manager"`} {
+		if !strings.Contains(string(claims), want) {
+			t.Errorf("the token says %s, want %s", claims, want)
+		}
+	}
 }
 
 // paperNode is a Node that no kubelet has made: nobody says that it is Ready.

@@ -74,6 +74,10 @@ type CloudControllerManagerSpec struct {
 	// +optional
 	TrustedCA *LocalReference `json:"trustedCA,omitempty"`
 
+	// identity is what the manager has in place of a Secret, where its cloud trusts the cluster's ServiceAccounts.
+	// +optional
+	Identity *WorkloadIdentity `json:"identity,omitempty"`
+
 	// topology says whether anything runs twice.
 	// +optional
 	// +kubebuilder:default=HighlyAvailable
@@ -128,6 +132,33 @@ type LocalReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+}
+
+// WorkloadIdentity is how a manager says to its cloud who it is.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.expirationSeconds) || has(self.audience)",message="expirationSeconds: without audience there is no token"
+type WorkloadIdentity struct {
+	// annotations are of the manager's ServiceAccounts, such as eks.amazonaws.com/role-arn.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// podLabels are of the manager's pods, such as azure.workload.identity/use.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	PodLabels map[string]string `json:"podLabels,omitempty"`
+	// audience is for whom the pods get a token of their ServiceAccount, in the file /var/run/secrets/cloud-identity/token, such as sts.amazonaws.com. Without it they get none: a webhook of the cloud may give them one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Audience string `json:"audience,omitempty"`
+	// expirationSeconds is how long a token is good; an hour if it is not set.
+	// +optional
+	// +kubebuilder:validation:Minimum=600
+	// +kubebuilder:validation:Maximum=4294967296
+	ExpirationSeconds *int64 `json:"expirationSeconds,omitempty"`
+	// environment are variables of the manager, such as AWS_ROLE_ARN.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Environment map[string]string `json:"environment,omitempty"`
 }
 
 // Topology says whether anything runs twice.

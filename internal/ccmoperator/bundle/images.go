@@ -33,12 +33,15 @@ func ParseImages(text []byte) (Images, error) {
 	return images, nil
 }
 
+// ErrMissedImages is that keys of images.json are needed that it does not have.
+var ErrMissedImages = errors.New("missed images in config")
+
 // missedImages says which images the containers needed and did not get.
 func (r *renderer) missedImages() error {
 	if len(r.missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: missed images in config: %s", r.Name, strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
+	return fmt.Errorf("%s: %w: %s", r.Name, ErrMissedImages, strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
 }
 
 // PodSpec is the specification of an object's pods, or nil.

@@ -188,6 +188,7 @@ func (r *renderer) finish(o client.Object) error {
 		return err
 	}
 	r.setProxy(o)
+	r.setIdentity(o)
 	if d, is := o.(*appsv1.Deployment); is && r.values.SingleReplica {
 		d.Spec.Replicas = ptr.To[int32](1)
 	}

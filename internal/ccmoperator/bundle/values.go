@@ -85,6 +85,8 @@ type Values struct {
 	// PublicEndpoint (.enablePublicEndpoint) says that the cloud's API is reached
 	// from outside its network.
 	PublicEndpoint bool
+	// Identity is what managers have in place of a Secret; nil is nothing.
+	Identity *Identity
 	// NoCloudConfig (.cloudConfigGiven is its opposite) says that the machine of a
 	// bootstrap gets no configuration of its cloud.
 	NoCloudConfig bool
@@ -106,6 +108,9 @@ func (v Values) complete() (Values, error) {
 	}
 	if v.Namespace == "" {
 		v.Namespace = DefaultNamespace
+	}
+	if err := v.Identity.Validate(); err != nil {
+		return v, fmt.Errorf("identity: %w", err)
 	}
 	return v, checkNamespace(v.Namespace)
 }

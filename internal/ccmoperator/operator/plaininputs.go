@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
@@ -106,6 +107,11 @@ func (r *plainInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1al
 		Flavor: bundle.Kubernetes, Namespace: r.o.Namespace, Images: what.Images,
 		InfrastructureName: c.Spec.InfrastructureName, SingleReplica: c.Spec.Topology == ccmv1alpha1.SingleReplica,
 		TLSMinVersion: r.o.TLS.MinVersion, TLSCipherSuites: r.o.TLS.CipherSuites,
+	}
+	if i := c.Spec.Identity; i != nil {
+		v.Identity = &bundle.Identity{
+			Annotations: i.Annotations, PodLabels: i.PodLabels, Audience: i.Audience, Seconds: ptr.Deref(i.ExpirationSeconds, 0), Environment: i.Environment,
+		}
 	}
 	if p := c.Spec.Proxy; p != nil {
 		v.Proxy = &bundle.Proxy{HTTP: p.HTTPProxy, HTTPS: p.HTTPSProxy, None: p.NoProxy}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Identity is how managers say to their cloud who they are without a Secret.
+type Identity struct {
+	// Annotations are of the managers' ServiceAccounts, PodLabels of their pods:
+	// what a cloud's webhook looks for.
+	Annotations, PodLabels map[string]string
+	// Audience, if not empty, is for whom IdentityToken is.
+	Audience string
+	// Seconds are how long a token is good; an hour if 0. The kubelet gets a new one
+	// in time.
+	Seconds int64
+	// Environment are further variables of the managers.
+	Environment map[string]string
+}
+
+// IdentityToken is the file with the token of the pod's ServiceAccount.
+const IdentityToken = "/var/run/secrets/cloud-identity/token"
+
+const (
+	identityVolume = "cloud-identity"
+	// shortest is what an API server lets a token live at least.
+	shortest = 600
+	anHour   = 3600
+)
+
+// Validate says what is wrong, by the field's name.
+func (i *Identity) Validate() error {
+	if i == nil {
+		return nil
+	}
+	errs := []error{
+		apivalidation.ValidateAnnotations(i.Annotations, field.NewPath("annotations")).ToAggregate(),
+		metav1validation.ValidateLabels(i.PodLabels, field.NewPath("podLabels")).ToAggregate(),
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.PodLabels)) {
+		if name == "k8s-app" || strings.HasPrefix(name, "infrastructure.openshift.io/") {
+			errs = append(errs, fmt.Errorf("podLabels: %s is how pods are found", name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Environment)) {
+		if problems := validation.IsEnvVarName(name); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("environment: %q: %s", name, problems[0]))
+		}
+	}
+	if i.Seconds != 0 && i.Seconds < shortest {
+		errs = append(errs, fmt.Errorf("expirationSeconds %d: want at least %d", i.Seconds, shortest))
+	}
+	if i.Seconds != 0 && i.Audience == "" {
+		errs = append(errs, errors.New("expirationSeconds: without audience there is no token"))
+	}
+	return errors.Join(errs...)
+}
+
+// setIdentity puts an identity into what has one.
+func (r *renderer) setIdentity(o client.Object) {
+	i := r.values.Identity
+	if i == nil {
+		return
+	}
+	switch o := o.(type) {
+	case *corev1.ServiceAccount:
+		o.Annotations = with(o.Annotations, i.Annotations)
+	case *appsv1.Deployment:
+		i.setPods(&o.Spec.Template)
+	case *appsv1.DaemonSet:
+		i.setPods(&o.Spec.Template)
+	}
+}
+
+func with(all, more map[string]string) map[string]string {
+	if len(more) == 0 {
+		return all
+	}
+	if all = maps.Clone(all); all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, more)
+	return all
+}
+
+func (i *Identity) setPods(of *corev1.PodTemplateSpec) {
+	isManager := func(c corev1.Container) bool { return c.Name == Manager || c.Name == NodeManager }
+	if !slices.ContainsFunc(of.Spec.Containers, isManager) {
+		return
+	}
+	of.Labels = with(of.Labels, i.PodLabels)
+	if i.Audience != "" {
+		of.Spec.Volumes = append(of.Spec.Volumes, i.volume())
+	}
+	for n := range of.Spec.Containers {
+		if c := &of.Spec.Containers[n]; isManager(*c) {
+			i.setContainer(c)
+		}
+	}
+}
+
+func (i *Identity) volume() corev1.Volume {
+	seconds := i.Seconds
+	if seconds == 0 {
+		seconds = anHour
+	}
+	token := &corev1.ServiceAccountTokenProjection{Audience: i.Audience, ExpirationSeconds: &seconds, Path: path.Base(IdentityToken)}
+	return corev1.Volume{Name: identityVolume, VolumeSource: corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: token}}},
+	}}
+}
+
+func (i *Identity) setContainer(c *corev1.Container) {
+	if i.Audience != "" {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: identityVolume, MountPath: path.Dir(IdentityToken), ReadOnly: true})
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Environment)) {
+		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: i.Environment[name]})
+	}
+}
