@@ -3,9 +3,12 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -190,12 +193,22 @@ func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
 	return objects, nil
 }
 
-// explain says how images are given where none was.
+// explain says how images are given where one was not.
 func (r *rendering) explain(b *bundle.Bundle, err error) error {
-	if len(r.values.Images) > 0 {
+	if !errors.Is(err, bundle.ErrMissedImages) {
 		return err
 	}
-	return fmt.Errorf("%w\ngive --images-file, or --image %s=IMAGE", err, strings.Join(b.ImageKeys(), "=IMAGE --image "))
+	var missing []string
+	for _, key := range b.ImageKeys() {
+		if r.values.Images[key] == "" {
+			missing = append(missing, "--image "+key+"=IMAGE")
+		}
+	}
+	given := ""
+	if len(r.values.Images) > 0 {
+		given = "; given are " + strings.Join(slices.Sorted(maps.Keys(r.values.Images)), ", ")
+	}
+	return fmt.Errorf("%w\ngive --images-file, or %s%s", err, strings.Join(missing, " "), given)
 }
 
 // allImages are those of the file, then those of flags in their place.
