@@ -5,6 +5,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +17,8 @@ import (
 // admit answers the objects that are ours to write, and an error for each other one.
 // Ours are those that are not there yet, that are listed, that name the inventory, and
 // that may be adopted. An account that is there already does what it is for, so that
-// it is left alone without an error.
+// it is left alone without an error, unless it lacks an annotation that is wanted:
+// clouds know accounts by those.
 func (a *Applier) admit(ctx context.Context, listed []Ref, desired []item) (own []item, failed []error) {
 	for _, d := range desired {
 		err := a.admitOne(ctx, listed, d)
@@ -26,7 +28,7 @@ func (a *Applier) admit(ctx context.Context, listed []Ref, desired []item) (own 
 			a.unsay(d.object, ReasonForeign)
 		case !isForeign(err):
 			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
-		case !d.kind.createOnly:
+		case !d.kind.createOnly || err.(foreignError).lacks != "":
 			a.warn(d.object, ReasonForeign, err.Error())
 			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
 		}
@@ -47,13 +49,26 @@ func (a *Applier) admitOne(ctx context.Context, listed []Ref, d item) error {
 	if owner == a.Inventory.String() || existing.GetAnnotations()[AdoptAnnotation] == Allow || owner == "" && a.Adopts != nil && a.Adopts(existing) {
 		return nil
 	}
-	return foreignError{refOf(existing), owner}
+	return foreignError{refOf(existing), owner, lacking(d.object.GetAnnotations(), existing.GetAnnotations())}
+}
+
+// lacking is the first annotation, but for our own, that an object does not have as it
+// is wanted.
+func lacking(wanted, has map[string]string) string {
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		if key != OwnerAnnotation && has[key] != wanted[key] {
+			return key
+		}
+	}
+	return ""
 }
 
 // foreignError is an object that others have made.
 type foreignError struct {
 	ref   Ref
 	owner string
+	// lacks is an annotation, if there is one, that is wanted of it.
+	lacks string
 }
 
 func (e foreignError) Error() string {

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,13 +19,13 @@ import (
 // Difference is an object that [Applier.Sync] would write.
 type Difference struct {
 	Ref Ref
-	// Before is nil if there is no such object. Neither has what only the API
-	// server or an Applier keeps: versions, times, status, sums.
+	// Before is nil if there is no such object, After if it would be removed. Neither
+	// has what only the API server or an Applier keeps: versions, times, status, sums.
 	Before, After map[string]any
 }
 
 // Compare answers what Sync would write, and what the API server would make of
-// it; it only asks. What Sync would remove is not in it.
+// it; it only asks. What Sync would remove is in it if there is an inventory.
 func (a *Applier) Compare(ctx context.Context, objects []client.Object) ([]Difference, error) {
 	desired, err := a.prepare(objects)
 	if err != nil {
@@ -47,7 +49,36 @@ func (a *Applier) Compare(ctx context.Context, objects []client.Object) ([]Diffe
 			all = append(all, Difference{refOf(d.object), was, is})
 		}
 	}
-	return all, errors.Join(failed...)
+	removed, err := a.compareRemoved(ctx, desired)
+	return append(all, removed...), errors.Join(append(failed, err)...)
+}
+
+// compareRemoved answers what is listed, says that it is of the inventory, and is not
+// wanted.
+func (a *Applier) compareRemoved(ctx context.Context, desired []item) (all []Difference, err error) {
+	if a.Inventory.Name == "" {
+		return nil, nil
+	}
+	listed, err := a.Recorded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wanted := refs(desired)
+	for _, f := range listed {
+		if slices.ContainsFunc(wanted, f.same) {
+			continue
+		}
+		o := f.object()
+		if err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), o); apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+		if o.GetAnnotations()[OwnerAnnotation] == a.Inventory.String() {
+			all = append(all, Difference{Ref: f, Before: shown(o, nil)})
+		}
+	}
+	return all, nil
 }
 
 // trial lets the API server make an object without keeping it. Before is nil if

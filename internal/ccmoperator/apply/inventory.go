@@ -51,6 +51,15 @@ func (r Ref) same(other Ref) bool {
 	return r == other
 }
 
+// object is the empty object of that name.
+func (r Ref) object() *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind})
+	o.SetNamespace(r.Namespace)
+	o.SetName(r.Name)
+	return o
+}
+
 func refOf(o client.Object) Ref {
 	gvk := o.GetObjectKind().GroupVersionKind()
 	return Ref{gvk.Group, gvk.Version, gvk.Kind, o.GetNamespace(), o.GetName()}
@@ -180,10 +189,7 @@ func sameSet(a, b []Ref) bool {
 
 // pruneOne leaves alone what does not say that it is of this inventory.
 func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
-	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(schema.GroupVersionKind{Group: f.Group, Version: f.Version, Kind: f.Kind})
-	o.SetNamespace(f.Namespace)
-	o.SetName(f.Name)
+	o := f.object()
 	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
 	if apierrors.IsNotFound(err) {
 		// What was made a moment ago is not forgotten because a cache lacks it.

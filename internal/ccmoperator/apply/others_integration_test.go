@@ -50,8 +50,11 @@ func foreign(p *place) {
 		}
 	}
 	p.get(&corev1.ConfigMap{}, "new")
-	if told := slices.DeleteFunc(p.events.reasons, func(r string) bool { return r != ReasonForeign }); len(told) != 1 {
-		p.Errorf("two passes told %q", told)
+	cloud := &corev1.ServiceAccount{ObjectMeta: p.meta("account")}
+	cloud.Annotations = map[string]string{"cloud.test/role": "x"}
+	p.refused([]client.Object{cloud}, "ServiceAccount foreign/account")
+	if told := slices.DeleteFunc(p.events.reasons, func(r string) bool { return r != ReasonForeign }); len(told) != 2 {
+		p.Errorf("two passes, and one about the account, told %q", told)
 	}
 	_, err := p.Sync(p.Context(), nil)
 	p.must(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundles"
+	"github.com/outrigger/outrigger/internal/ccmoperator/operator"
 	"github.com/outrigger/outrigger/test/cluster"
 )
 
@@ -35,6 +36,9 @@ func TestDiff(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"diff", "--platform", "libvirt", "--flavor", "kubernetes", "--namespace", "ccm", "--image", "cloudControllerManagerOutrigger=r/i:1"}
+	if code, _, stderr := call(t, append(args, "--namespace=nowhere")...); code != exitUsage || !strings.Contains(stderr, "--namespace: there is no namespace nowhere at https://") {
+		t.Errorf("no namespace: exit code %d, %s", code, stderr)
+	}
 	code, out, stderr := call(t, args...)
 	if code != exitError || stderr != "" || strings.Count(out, "+kind: ") != 11 || strings.Contains(out, "\n-  ") {
 		t.Fatalf("before: exit code %d, %s\n%s", code, stderr, out)
@@ -63,8 +67,30 @@ func TestDiff(t *testing.T) {
 	if code != exitError || !strings.Contains(out, "-        image: r/other:1\n+        image: r/i:1\n") || strings.Contains(out, "mine: stays\n-") || strings.Count(out, "+++ ") != 1 {
 		t.Errorf("changed: exit code %d\n%s", code, out)
 	}
-	if code, _, stderr := call(t, append(args, "--namespace", "none")...); code != exitUsage || !strings.Contains(stderr, `namespaces "none" not found`) {
-		t.Errorf("no namespace: exit code %d, %s", code, stderr)
+	left(t, c, "main", "former", bundle.CloudConfig)
+	code, out, stderr = call(t, args...)
+	if code != exitError || strings.Count(out, "+++ ") != 2 || !strings.Contains(out, "--- ConfigMap ccm/former of the cluster\n+++ ConfigMap ccm/former of the bundle\n") || !strings.Contains(out, "-data:\n-  key: former\n") {
+		t.Errorf("something is to be removed: exit code %d, %s\n%s", code, stderr, out)
+	}
+	left(t, c, "second", "other")
+	if code, _, stderr := call(t, args...); code != exitUsage || !strings.Contains(stderr, "there are inventories of the CloudControllerManagers main, second: give --ccm") {
+		t.Errorf("two inventories: exit code %d, %s", code, stderr)
+	}
+	if _, out, _ := call(t, append(args, "--ccm", "second")...); !strings.Contains(out, "+++ ConfigMap ccm/other of the bundle\n") || strings.Contains(out, "ccm/former") {
+		t.Errorf("of the second:\n%s", out)
+	}
+}
+
+// left makes ConfigMaps that a CloudControllerManager has deployed once.
+func left(t *testing.T, c client.Client, manager string, names ...string) {
+	t.Helper()
+	a := &apply.Applier{Client: c, Events: events.NewFakeRecorder(100), Manager: name, Inventory: client.ObjectKey{Namespace: "ccm", Name: operator.Inventory(manager)}}
+	var objects []client.Object
+	for _, n := range names {
+		objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ccm", Name: n}, Data: map[string]string{"key": n}})
+	}
+	if _, err := a.Sync(t.Context(), objects); err != nil {
+		t.Fatal(err)
 	}
 }
 

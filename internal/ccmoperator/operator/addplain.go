@@ -26,6 +26,25 @@ import (
 // for a CloudControllerManager, before its name.
 const inventoryPrefix = "ccm-operator-inventory-of-"
 
+// Inventory is the name of the ConfigMap that lists what was applied: for the
+// CloudControllerManager of a name or, if that is empty, for OpenShift's platform.
+func Inventory(manager string) string {
+	if manager == "" {
+		return inventoryName
+	}
+	return inventoryPrefix + manager
+}
+
+// ManagerOf is the CloudControllerManager of which a ConfigMap of this name lists what
+// was applied; empty: of none.
+func ManagerOf(inventory string) string {
+	name, is := strings.CutPrefix(inventory, inventoryPrefix)
+	if !is {
+		return ""
+	}
+	return name
+}
+
 func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slog.Logger) error {
 	r := &plain{
 		client: mgr.GetClient(), o: o, notes: noted, now: time.Now, log: log,
