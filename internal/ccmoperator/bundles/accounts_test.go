@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -68,4 +69,35 @@ func operatorRole(t *testing.T) *rbacv1.Role {
 	}
 	t.Fatal("there is no Role in kube-system")
 	return nil
+}
+
+// TestMergedConfigurationIsReadable: the injector writes files that others than
+// its user and group cannot read, and managers run as whom they like.
+func TestMergedConfigurationIsReadable(t *testing.T) {
+	seen := 0
+	for _, b := range set(t) {
+		for _, flavor := range b.Flavors {
+			objects, err := b.Resources(bundle.Values{Images: images(b), Flavor: flavor})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range objects {
+				spec := bundle.PodSpec(o)
+				if spec == nil || !slices.ContainsFunc(spec.InitContainers, isInjector) {
+					continue
+				}
+				seen++
+				if c := spec.SecurityContext; c == nil || c.FSGroup == nil {
+					t.Errorf("%s for %s: %s has no fsGroup", b.Name, flavor, o.GetName())
+				}
+			}
+		}
+	}
+	if seen != 8 { // two bundles, two kinds of cluster, a Deployment and a DaemonSet
+		t.Errorf("%d objects have the injector", seen)
+	}
+}
+
+func isInjector(c corev1.Container) bool {
+	return slices.Contains(slices.Concat(c.Command, c.Args), "azure-config-credentials-injector")
 }
