@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -76,8 +78,9 @@ func TestWrongUsage(t *testing.T) {
 func TestFailuresThatAreNotUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"render --platform aws": "aws: missed images in config: cloudControllerManagerAWS\ngive --images-file, or --image cloudControllerManagerAWS=IMAGE",
+		"render --platform aws --image cloudcontrollermanageraws=x":                                     "give --images-file, or --image cloudControllerManagerAWS=IMAGE; given are cloudcontrollermanageraws",
 		"render --platform libvirt --image cloudControllerManagerOutrigger=x":                           "not for openshift clusters",
-		"render --platform aws --flavor k3s --image cloudControllerManagerAWS=x":                        `flavor "k3s": want openshift or kubernetes`,
+		"render --platform aws --flavor k3s --image cloudControllerManagerAWS=x":                        "ccm-operator: flavor \"k3s\": want openshift or kubernetes\n",
 		"render --platform aws --namespace A --image cloudControllerManagerAWS=x":                       `namespace "A"`,
 		"render --platform aws --images-file /nonexistent/x":                                            "error reading --images-file",
 		"render --platform aws --bundle-dir /nonexistent/x":                                             "--bundle-dir: ",
@@ -85,6 +88,23 @@ func TestFailuresThatAreNotUsage(t *testing.T) {
 	} {
 		if code, out, stderr := call(t, strings.Fields(args)...); code != exitError || out != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %q, want %q", args, code, stderr, want)
+		}
+	}
+}
+
+// TestDiffReachesNobody tells it once, and not for each object.
+func TestDiffReachesNobody(t *testing.T) {
+	refuse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer refuse.Close()
+	for host, want := range map[string]string{"http://127.0.0.1:1": "connection refused", refuse.URL: "it does not take the credentials"} {
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		text := `{"apiVersion": "v1", "kind": "Config", "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}], "clusters": [{"name": "x", "cluster": {"server": "` + host + `"}}]}`
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, stderr := call(t, "diff", "--platform", "libvirt", "--flavor", "kubernetes", "--image", "cloudControllerManagerOutrigger=x", "--kubeconfig", file)
+		if code != exitUsage || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "reach the cluster at "+host) || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d, %q, want %q", host, code, stderr, want)
 		}
 	}
 }
