@@ -23,6 +23,10 @@ image: ## Container images as OCI layouts in bin/images (CLOUD_PROVIDER= PREFIX=
 image-qemu: podvm ## The image of provider-qemu: QEMU and the pod VM image
 	@$(IMAGE_ENV) deploy/images.sh provider-qemu
 
+.PHONY: image-ccm
+image-ccm: ## The images of ccm-operator and cloud-controller-manager (PREFIX= TAG= ARCH=)
+	@$(IMAGE_ENV) deploy/images.sh ccm-operator cloud-controller-manager
+
 .PHONY: push
 push: ## Push the images in bin/images to PREFIX, with the credentials of `docker login`
 	@case '$(PREFIX)' in localhost/*) echo "push: set PREFIX=REGISTRY/FOLDER; $(PREFIX) is this machine" >&2; exit 1 ;; esac

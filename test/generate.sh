@@ -41,6 +41,9 @@ CGO_ENABLED=0 go run -trimpath ./internal/reference "$out/docs/reference" "$out/
 mkdir -p "$out/deploy/chart/generated"
 cp "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml" deploy/components/monitoring/{rules.yaml,outrigger.json} \
   "$out/deploy/chart/generated/"
+mkdir -p "$out"/deploy/ccm-operator/chart/{crds,generated}
+cp "$out/deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml" "$out/deploy/ccm-operator/chart/crds/"
+cp deploy/ccm-operator/kubernetes/rbac.yaml deploy/ccm-operator/monitoring/{alerts/rules,kubernetes/service,kubernetes/servicemonitors}.yaml "$out/deploy/ccm-operator/chart/generated/"
 
 if [ "$check" = --check ]; then
   stale=0

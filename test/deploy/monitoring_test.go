@@ -86,3 +86,28 @@ func TestDashboardIsWhole(t *testing.T) {
 		t.Errorf("%q has %d panels", board.Title, len(ids))
 	}
 }
+
+// TestOperatorsAlertsUseMetricsThatExist looks for names and for what stands in
+// labels where they are defined.
+func TestOperatorsAlertsUseMetricsThatExist(t *testing.T) {
+	source := read(t, "internal/ccmoperator") + read(t, "internal/ccm")
+	text, err := os.ReadFile(filepath.Join(root, "deploy/ccm-operator/monitoring/alerts/rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`\boutrigger_[a-z_]+`).FindAllString(string(text), -1)
+	labels := regexp.MustCompile(`(?:reason|condition)!?=~?"(?:\.\*)?([A-Za-z]+)"`).FindAllStringSubmatch(string(text), -1)
+	if len(names) < 8 || len(labels) < 4 {
+		t.Errorf("only the metrics %q and the labels %q were found", names, labels)
+	}
+	for _, name := range names {
+		if !strings.Contains(source, `"`+name+`"`) {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	for _, l := range labels {
+		if !strings.Contains(source+read(t, "api/ccm"), l[1]+`"`) {
+			t.Errorf("nothing is ever %s", l[1])
+		}
+	}
+}

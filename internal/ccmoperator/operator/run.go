@@ -68,7 +68,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err != nil {
 		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
 	}
-	if err := errors.Join(o.addControllers(mgr, is, own, log), daemon.AddChecks(mgr)); err != nil {
+	if err := errors.Join(o.addControllers(mgr, is, own, log), addMetrics(mgr, is, log), daemon.AddChecks(mgr)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
