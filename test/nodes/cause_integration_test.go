@@ -37,7 +37,7 @@ func (l *lab) named(node string, want watchdog.Cause, words ...string) {
 		}
 		return fmt.Errorf("no condition %s; taints %v, providerID %q", watchdog.Condition, n.Spec.Taints, n.Spec.ProviderID)
 	})
-	l.Logf("%s", l.event(node, string(want)))
+	l.Logf("%s", l.event(node, string(want), words...))
 	l.measured(fmt.Sprintf(`outrigger_node_uninitialized_seconds{cause=%q,node=%q} `, want, node))
 }
 
@@ -45,7 +45,7 @@ func (l *lab) named(node string, want watchdog.Cause, words ...string) {
 func (l *lab) measured(line string) {
 	l.Helper()
 	l.until("the metric "+line, func() error {
-		text, err := l.scrape()
+		text, err := l.scrape(operatorPort)
 		if err != nil {
 			return err
 		}
@@ -75,9 +75,12 @@ func (l *lab) makeScraper() string {
 	return strings.TrimSpace(l.api.Kubectl(l, "create", "token", "scraper"))
 }
 
-// scrape reads the operator's metrics.
-func (l *lab) scrape() (string, error) {
-	request, err := http.NewRequest(http.MethodGet, "https://"+net.JoinHostPort(l.first.IP, "9258")+"/metrics", nil)
+// Ports of metrics.
+const operatorPort, managerPort = "9258", "10258"
+
+// scrape reads the metrics of a program on the first Node.
+func (l *lab) scrape(port string) (string, error) {
+	request, err := http.NewRequest(http.MethodGet, "https://"+net.JoinHostPort(l.first.IP, port)+"/metrics", nil)
 	l.must(err)
 	request.Header.Set("Authorization", "Bearer "+l.token)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}

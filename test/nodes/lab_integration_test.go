@@ -38,6 +38,7 @@ const (
 	rackLabel  = "example.org/rack"
 	siteLabel  = "example.org/site"
 	external   = "--cloud-provider=external"
+	here       = "here" // the usual value
 	clusterTag = "e2e"
 )
 
@@ -50,6 +51,12 @@ type lab struct {
 	api    *cluster.ControlPlane
 	client kubernetes.Interface
 	plain  *plainNodes
+	// domains are instances that the inventory has lost, as XML.
+	domains map[string]string
+	// installed is the kustomization of the operator; bare is what there was
+	// before it, and idle before there was a CloudControllerManager.
+	installed  *string
+	bare, idle *[]string
 	// top is the whole test, for what lives on after a part of it.
 	top *testing.T
 	// token is that of somebody who may read metrics.
@@ -74,10 +81,11 @@ func (l *lab) of(t *testing.T) *lab {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{T: t, top: t, registry: &cluster.Registry{}, images: map[string]string{}, instances: map[string]*provider.Instance{}}
+	l := &lab{T: t, top: t, registry: &cluster.Registry{}, images: map[string]string{}, instances: map[string]*provider.Instance{},
+		domains: map[string]string{}, installed: new(string), bare: new([]string), idle: new([]string)}
 	images := deployed.Images(t, "ccm-operator", "cloud-controller-manager")
 	// A kubelet that is gone is seen soon.
-	l.api = cluster.StartControlPlane(t, cluster.ControlPlaneOptions{ControllerManager: []string{"--node-monitor-grace-period=20s", "--node-monitor-period=1s"}})
+	l.api = cluster.StartControlPlane(t, cluster.ControlPlaneOptions{ControllerManager: []string{"--node-monitor-grace-period=15s", "--node-monitor-period=1s"}})
 	l.client = kubernetes.NewForConfigOrDie(l.api.RESTConfig())
 	l.registry.Start(t, l.api)
 	for _, i := range images {

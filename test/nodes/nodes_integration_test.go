@@ -35,6 +35,16 @@ func TestNodes(t *testing.T) {
 		{"a Node is initialized", initializes},
 		{"cause: a providerID of another cloud", foreign},
 		{"further Nodes are initialized", initializesMore},
+		{"an empty inventory removes no Node", survivesEmptiness},
+		{"an unreadable inventory removes no Node", survivesSilence},
+		{"a removed instance removes its Node", removes},
+		{"the guard stops a mass deletion", guards},
+		{"a change of the configuration rolls the pods", rolls},
+		{"cause: the manager crashes", crashes},
+		{"cause: an image that there is not", lacksImage},
+		{"cause: the manager hangs", hangs},
+		{"with the CloudControllerManager all goes that was made for it", leaves},
+		{"an uninstallation leaves nothing", uninstalls},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(l.of(t)) }) {
 			t.FailNow()
@@ -43,8 +53,10 @@ func TestNodes(t *testing.T) {
 }
 
 func installs(l *lab) {
-	l.install()
+	l.remember(l.bare)
+	*l.installed = l.install()
 	l.api.Kubectl(l, "-n", namespace, "rollout", "status", "deployment/ccm-operator", "--timeout=5m")
+	l.remember(l.idle)
 	if !l.waits("node1") {
 		l.Fatal("node1 does not wait for its cloud")
 	}
@@ -73,16 +85,15 @@ spec:
 `, imageKey, image))
 }
 
-// configure writes the ConfigMap with the cloud's configuration: what is given,
-// one setting a line, comes after what is always there and wins.
-func (l *lab) configure(uri string, more ...string) {
+// configure writes the ConfigMap with the cloud's configuration; site is the value
+// of a label that all Nodes get.
+func (l *lab) configure(uri, site string) {
 	l.Helper()
-	lines := append([]string{
+	l.applyObject("ConfigMap", "my-cloud", map[string]any{"data": map[string]string{"cloud.conf": strings.Join([]string{
 		"LIBVIRT_URI=" + uri, "CCM_INSTANCE_TAGS=outrigger-cluster=" + clusterTag,
-		"CCM_NODE_LABELS=" + siteLabel + "=here", "CCM_NODE_LABELS_FROM_TAGS=" + rackTag + "=" + rackLabel,
+		"CCM_NODE_LABELS=" + siteLabel + "=" + site, "CCM_NODE_LABELS_FROM_TAGS=" + rackTag + "=" + rackLabel,
 		"CCM_GONE_AFTER=2s", "CCM_INVENTORY_MAX_AGE=500ms", "CCM_PROVIDER_CALL_TIMEOUT=5s",
-	}, more...)
-	l.applyObject("ConfigMap", "my-cloud", map[string]any{"data": map[string]string{"cloud.conf": strings.Join(lines, "\n") + "\n"}})
+	}, "\n")}})
 }
 
 func (l *lab) applyObject(kind, name string, o map[string]any) {
@@ -106,7 +117,7 @@ func lacksFlag(l *lab) {
 
 // lacksSecret: the manager runs, and cannot show the daemon a certificate.
 func lacksSecret(l *lab) {
-	l.configure(l.uri())
+	l.configure(l.uri(), here)
 	l.named("node1", watchdog.CloudError, "CloudCredentialsRefused", "LIBVIRT_PKI_DIR")
 }
 
@@ -149,7 +160,7 @@ func (l *lab) initialized(name string) {
 			return fmt.Errorf("providerID %q, want that of %s", n.Spec.ProviderID, i.ID)
 		case !slices.Contains(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: i.IPs[0].String()}):
 			return fmt.Errorf("addresses %v, want %s", n.Status.Addresses, i.IPs[0])
-		case n.Labels[siteLabel] != "here" || n.Labels[rackLabel] != "r-"+name:
+		case n.Labels[siteLabel] != here || n.Labels[rackLabel] != "r-"+name:
 			return fmt.Errorf("labels %v", n.Labels)
 		}
 		return nil
