@@ -67,6 +67,8 @@ type pass struct {
 	moved   bool
 	// warning is what somebody has to see to though nothing has failed.
 	warning string
+	// waits is what is not yet brought out, and why.
+	waits string
 	// stalled is the rollout that was given up, as an error, once the last good
 	// one is out again.
 	stalled error
@@ -272,7 +274,7 @@ func (r *plain) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err error) 
 		set(c, ccmv1alpha1.DegradedCondition, false, reasonAsExpected, "")
 	}
 	set(c, ccmv1alpha1.WarningCondition, p.warning != "", reasonOf(p.warning != "", reasonIncomplete), p.warning)
-	set(c, ccmv1alpha1.ProgressingCondition, !p.settled, reasonOf(!p.settled, reasonSyncing), "")
+	set(c, ccmv1alpha1.ProgressingCondition, !p.settled, reasonOf(!p.settled, reasonSyncing), p.waits)
 	if p.settled {
 		set(c, ccmv1alpha1.AvailableCondition, true, reasonAsExpected, "")
 	} else if apimeta.FindStatusCondition(c.Status.Conditions, ccmv1alpha1.AvailableCondition) == nil {

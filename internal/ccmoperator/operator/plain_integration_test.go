@@ -111,6 +111,7 @@ func (w *world) is(t *testing.T, condition string, status metav1.ConditionStatus
 func (w *world) brought(t *testing.T, c *ccmv1alpha1.CloudControllerManager) {
 	t.Helper()
 	must(t, w.client.Create(t.Context(), c))
+	w.is(t, ccmv1alpha1.ProgressingCondition, metav1.ConditionTrue, "Deployment "+libvirtDeployment)
 	w.rolledOut(t, libvirtDeployment)
 	w.is(t, ccmv1alpha1.AvailableCondition, metav1.ConditionTrue, "")
 	w.is(t, ccmv1alpha1.ProgressingCondition, metav1.ConditionFalse, "")

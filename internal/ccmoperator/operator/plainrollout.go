@@ -74,7 +74,7 @@ func (r *plain) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManag
 func (r *plain) broughtOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, a *attempt, out Outcome) (pass, error) {
 	p := pass{
 		settled: !out.Moved() && len(out.Waits) == 0, moved: out.Moved(), stalled: a.given, again: out.Again,
-		warning: strings.Join(append(a.warnings, out.Warnings()...), "; "),
+		warning: strings.Join(append(a.warnings, out.Warnings()...), "; "), waits: strings.Join(out.Waits, "; "),
 	}
 	switch {
 	case !p.settled:
