@@ -60,6 +60,7 @@ type Config struct {
 	ECSEndpoint string `flag:"alibabacloud-ecs-endpoint" env:"ALIBABACLOUD_ECS_ENDPOINT" usage:"host of the ECS API; default that of the region"`
 	VPCEndpoint string `flag:"alibabacloud-vpc-endpoint" env:"ALIBABACLOUD_VPC_ENDPOINT" usage:"host of the VPC API; default that of the region"`
 	STSEndpoint string `flag:"alibabacloud-sts-endpoint" env:"ALIBABACLOUD_STS_ENDPOINT" usage:"host of the STS API, which gives out roles; default that of the region"`
+	SLBEndpoint string `flag:"alibabacloud-slb-endpoint" env:"ALIBABACLOUD_SLB_ENDPOINT" usage:"host of the API of load balancers (CLB); default that of the region"`
 	CAFile      string `flag:"alibabacloud-ca-file" env:"ALIBABACLOUD_CA_FILE" usage:"certificates to trust in place of the system's"`
 }
 

@@ -57,7 +57,7 @@ func codes(pattern string, class error, hint string) rule {
 // rules are from the error tables of the API's pages (RunInstances,
 // DeleteInstance, AllocateEipAddress, common errors of ECS and VPC).
 var rules = []rule{
-	codes(`Throttling(\..*)?|ServiceUnavailable(\..*)?|InternalError|.*\.InternalError|Idempotence\.Processing|LastTokenProcessing|IncorrectInstanceStatus(\..*)?|IncorrectEipStatus|TaskConflict|OperationConflict|.*InvalidOperation\.Conflict|IncorrectStatus(\..*)?|OperationDenied\.ResourceControl`,
+	codes(`Throttling(\..*)?|ServiceUnavailable(\..*)?|InternalError|.*\.InternalError|Idempotence\.Processing|LastTokenProcessing|IncorrectInstanceStatus(\..*)?|IncorrectEipStatus|TaskConflict|OperationConflict|.*InvalidOperation\.Conflict|IncorrectStatus(\..*)?|OperationDenied\.ResourceControl|BackendServer\.configuring|ServiceIsConfiguring|ServiceIsStopping|SystemBusy|OperationBusy|OperationUnable.*`,
 		provider.ErrUnavailable, ""),
 	codes(`OperationDenied\.NoStock|.*\.NoStock|ResourceNotAvailable|OperationDenied\.ZoneSystemCategoryNotMatch|InvalidInstanceType\.ZoneNotSupported|InstanceType\.Offline|InvalidResourceType\.NotSupported|Zone\.NotOnSale|Zone\.NotOpen|InvalidVSwitchId\.IpNotEnough|OperationDenied\.InsufficientStock`,
 		provider.ErrCapacity, ""),
@@ -68,9 +68,10 @@ var rules = []rule{
 	codes(`InvalidSecurityToken.*|SecurityToken.*`, provider.ErrUnauthenticated, "the STS token is wrong or has expired"),
 	codes(`InvalidAccessKeyId.*|InvalidAccessKeySecret|SignatureDoesNotMatch|IncompleteSignature|SignatureNonceUsed|MissingAccessKeyId|.*AccessKeyDisabled|UnsupportedSignature.*`,
 		provider.ErrUnauthenticated, "look at ALIBABACLOUD_ACCESS_KEY_ID and ALIBABACLOUD_ACCESS_KEY_SECRET"),
+	codes(`OperationDenied\.DeleteProtectionIsOn`, provider.ErrPermissionDenied, "somebody has protected it from deletion: take that off in the console"),
 	codes(`Forbidden(\..*)?|NoPermission|.*\.Unauthorized|UnauthorizedOperation|InvalidOperation\.DeletionProtection`, provider.ErrPermissionDenied, ""),
 	codes(`InvalidRegionId.*|UnknownRegion`, provider.ErrInvalidArgument, "look at REGION"),
-	codes(`.*\.NotFound(\..*)?|.*NotFound|.*NotExist(s)?`, provider.ErrNotFound, ""),
+	codes(`ObtainIpFail|.*NotFound(\..*)?|.*NotExist(s)?`, provider.ErrNotFound, ""),
 	codes(`.*AlreadyExist(s)?|.*\.Duplicated`, provider.ErrAlreadyExists, ""),
 	codes(`Invalid.*|Missing.*|.*\.Malformed|.*NotSupported.*|.*SizeExceeded|ImageNotSupport.*|OperationDenied.*|IncorrectImageStatus|Unsupported.*`, provider.ErrInvalidArgument, ""),
 }
@@ -172,11 +173,17 @@ const (
 	codeEIPStatus  = "IncorrectEipStatus"
 	codeTokenGone  = "InvalidSecurityToken.Expired"
 	codeNonceUsed  = "SignatureNonceUsed"
+	codeNoBalancer = "InvalidLoadBalancerId.NotFound"
+	codeNotRunning = "ObtainIpFail" // of an instance that is to be a server
 )
 
 // busy says whether the resource is in the middle of something else.
 func busy(err error) bool {
 	var e *apiError
 	return errors.As(err, &e) && (strings.HasPrefix(e.Code, codeStatus) || e.Code == codeEIPStatus || e.Code == "TaskConflict" ||
-		e.Code == "OperationConflict" || strings.HasPrefix(e.Code, "IncorrectStatus") || strings.HasSuffix(e.Code, "InvalidOperation.Conflict"))
+		e.Code == "OperationConflict" || slices.Contains(configuring, e.Code) || strings.HasPrefix(e.Code, "IncorrectStatus") || strings.HasSuffix(e.Code, "InvalidOperation.Conflict"))
 }
+
+// configuring are the codes of a load balancer that is in the middle of another
+// change.
+var configuring = []string{"BackendServer.configuring", "ServiceIsConfiguring", "ServiceIsStopping", "SystemBusy", "OperationBusy"}

@@ -14,6 +14,8 @@ type memory struct {
 	made    map[string]made      // by instance id
 	deleted map[string]time.Time // by instance id
 	spent   map[string]spent     // by client token of the first generation
+	// balancing is when a load balancer may have been made, by key.
+	balancing map[string]time.Time
 }
 
 // made is an instance that this process has made.
@@ -37,7 +39,7 @@ type spent struct {
 const keep = 25 * time.Hour
 
 func newMemory() *memory {
-	return &memory{made: map[string]made{}, deleted: map[string]time.Time{}, spent: map[string]spent{}}
+	return &memory{made: map[string]made{}, deleted: map[string]time.Time{}, spent: map[string]spent{}, balancing: map[string]time.Time{}}
 }
 
 func (m *memory) rememberMade(id string) {
@@ -77,6 +79,7 @@ func (m *memory) rememberDeleted(id string) {
 	forgetOld(m.deleted, now, func(at time.Time) time.Time { return at })
 	forgetOld(m.spent, now, func(s spent) time.Time { return s.at })
 	forgetOld(m.made, now, func(n made) time.Time { return n.at })
+	forgetOld(m.balancing, now, func(at time.Time) time.Time { return at })
 }
 
 func (m *memory) forgetMade(id string) {
@@ -90,6 +93,24 @@ func (m *memory) isDeleted(id string) bool {
 	defer m.mu.Unlock()
 	_, ok := m.deleted[id]
 	return ok
+}
+
+func (m *memory) rememberBalancing(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.balancing[key] = time.Now()
+}
+
+func (m *memory) forgetBalancing(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.balancing, key)
+}
+
+func (m *memory) balancedAt(key string) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.balancing[key]
 }
 
 func (m *memory) rememberSpent(token string, generation int) {

@@ -5,6 +5,7 @@ package alibabacloud
 import (
 	"errors"
 
+	"github.com/outrigger/outrigger/internal/keylock"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -17,6 +18,8 @@ type Provider struct {
 	memory *memory
 	places placeCache
 	types  typeCache
+	// balancing is held by who changes the load balancer of a key.
+	balancing keylock.Locks
 }
 
 var (
@@ -26,6 +29,8 @@ var (
 	_ provider.ConsoleReader      = (*Provider)(nil)
 	_ provider.PowerController    = (*Provider)(nil)
 	_ provider.InstanceTypeLister = (*Provider)(nil)
+
+	_ provider.LoadBalancerController = (*Provider)(nil)
 )
 
 // New checks cfg. It asks the cloud nothing: ConfigVerifier does.

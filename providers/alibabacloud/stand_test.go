@@ -30,7 +30,7 @@ func settings(c *sim.Cloud) Config {
 	cfg := DefaultConfig()
 	cfg.AccessKeyID, cfg.AccessKeySecret = config.Secret(sim.AccessKeyID), config.Secret(sim.AccessSecret)
 	cfg.Region, cfg.ImageID, cfg.VSwitchIDs, cfg.SecurityGroups = sim.Region, sim.Image, []string{sim.VSwitch}, []string{sim.Group}
-	cfg.ECSEndpoint, cfg.VPCEndpoint, cfg.STSEndpoint, cfg.CAFile = c.Endpoint, c.Endpoint, c.Endpoint, c.CAFile
+	cfg.ECSEndpoint, cfg.VPCEndpoint, cfg.STSEndpoint, cfg.SLBEndpoint, cfg.CAFile = c.Endpoint, c.Endpoint, c.Endpoint, c.Endpoint, c.CAFile
 	return cfg
 }
 

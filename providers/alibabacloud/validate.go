@@ -39,7 +39,7 @@ func (c *Config) validate() error {
 		resource("vpc-id", "vpc-", c.VPCID),
 		resource("vswitch-id", "vsw-", c.VSwitchIDs...), resource("security-group-ids", "sg-", c.SecurityGroups...),
 		endpoint("alibabacloud-ecs-endpoint", c.ECSEndpoint), endpoint("alibabacloud-vpc-endpoint", c.VPCEndpoint),
-		endpoint("alibabacloud-sts-endpoint", c.STSEndpoint),
+		endpoint("alibabacloud-sts-endpoint", c.STSEndpoint), endpoint("alibabacloud-slb-endpoint", c.SLBEndpoint),
 	}
 	if !regionSyntax.MatchString(c.Region) {
 		errs = append(errs, bad("region", "%q is no region such as cn-beijing", c.Region))

@@ -38,8 +38,9 @@ type Options struct {
 	// address is associated with it; otherwise its end lets them go, and whether
 	// somebody has to is a matter of time.
 	HeldByAddress bool
-	// MaxInstances and MaxAddresses are the account's quota; none by default.
-	MaxInstances, MaxAddresses int
+	// MaxInstances, MaxAddresses and MaxBalancers are the account's quota; none by
+	// default.
+	MaxInstances, MaxAddresses, MaxBalancers int
 }
 
 // What every simulated cloud has.
@@ -87,6 +88,7 @@ type Cloud struct {
 	disks     map[string]bool
 	addresses map[string]*address
 	images    map[string]*image
+	balancers map[string]*balancer
 	soldOut   map[string]bool // types, or types at zones
 	nextIP    int
 	// requests are those of RunInstances that were carried out, for tests.
@@ -120,7 +122,7 @@ func New(t testing.TB, o Options) *Cloud {
 		World: cloudsim.NewWorld(), options: o, accounts: map[string]*account{AccessKeyID: {secret: AccessSecret}},
 		denied: map[string]bool{}, nonces: map[string]bool{}, tokens: map[string]*remembered{}, instances: map[string]*instance{},
 		nics: map[string]*nic{}, disks: map[string]bool{}, addresses: map[string]*address{}, soldOut: map[string]bool{},
-		images: map[string]*image{Image: {"podvm", "QCOW2", importSteps}},
+		balancers: map[string]*balancer{}, images: map[string]*image{Image: {"podvm", "QCOW2", importSteps}},
 	}
 	c.server = cloudsim.Serve(t, c.World.Handler(http.HandlerFunc(c.serve), actionOf, func(out http.ResponseWriter, _ *http.Request, f cloudsim.Fault) {
 		answerError(out, newID(""), f.Code, f.Message, f.Status)
@@ -274,6 +276,20 @@ func (c *Cloud) actions() map[string]func(*parameters) (map[string]any, error) {
 		"vpc:UnassociateEipAddress":     c.unassociateAddress,
 		"vpc:ReleaseEipAddress":         c.releaseAddress,
 		"vpc:DescribeEipAddresses":      c.describeAddresses,
+
+		"slb:CreateLoadBalancer":             c.createBalancer,
+		"slb:DeleteLoadBalancer":             c.deleteBalancer,
+		"slb:DescribeLoadBalancers":          c.describeBalancers,
+		"slb:DescribeLoadBalancerAttribute":  c.describeBalancer,
+		"slb:ModifyLoadBalancerInstanceSpec": c.modifyBalancerSpec,
+		"slb:ModifyLoadBalancerInternetSpec": c.modifyBalancerInternet,
+		"slb:CreateLoadBalancerTCPListener":  c.createListener("tcp"),
+		"slb:CreateLoadBalancerUDPListener":  c.createListener("udp"),
+		"slb:StartLoadBalancerListener":      c.startListener,
+		"slb:DeleteLoadBalancerListener":     c.deleteListener,
+		"slb:DescribeLoadBalancerListeners":  c.describeListeners,
+		"slb:AddBackendServers":              c.addServers,
+		"slb:RemoveBackendServers":           c.removeServers,
 	}
 }
 
@@ -331,6 +347,7 @@ func (c *Cloud) Env(t testing.TB) []string {
 		"ALIBABA_CLOUD_ROLE_ARN=" + Role, "ALIBABA_CLOUD_OIDC_PROVIDER_ARN=" + OIDCProvider, "ALIBABA_CLOUD_OIDC_TOKEN_FILE=" + token,
 		"REGION=" + Region, "VSWITCH_ID=" + VSwitch, "SECURITY_GROUP_IDS=" + Group, "IMAGEID=" + Image,
 		"ALIBABACLOUD_ECS_ENDPOINT=" + c.Endpoint, "ALIBABACLOUD_VPC_ENDPOINT=" + c.Endpoint, "ALIBABACLOUD_STS_ENDPOINT=" + c.Endpoint,
+		"ALIBABACLOUD_SLB_ENDPOINT=" + c.Endpoint,
 		"ALIBABACLOUD_CA_FILE=" + c.CAFile, "NO_PROXY=*",
 	}
 }

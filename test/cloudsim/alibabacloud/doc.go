@@ -2,7 +2,8 @@
 
 // Package alibabacloud is a simulated Alibaba Cloud: the parts of ECS
 // (2014-05-26), VPC (2016-04-28) and STS (2015-04-01) that make, show and
-// remove instances, over HTTPS on loopback.
+// remove instances, and of CLB (slb, 2014-05-15) for load balancers, over HTTPS
+// on loopback.
 //
 // A request is looked at in the order of the real one: its signature
 // (ACS3-HMAC-SHA256, by an implementation of our own), whether the keys are

@@ -23,16 +23,21 @@ import (
 var products = map[string]struct{ name, module string }{
 	"2014-05-26": {"ecs", "github.com/alibabacloud-go/ecs-20140526/v7@v7.5.0"},
 	"2016-04-28": {"vpc", "github.com/alibabacloud-go/vpc-20160428/v6@v6.15.0"},
+	"2014-05-15": {"slb", "github.com/alibabacloud-go/slb-20140515/v4@v4.0.9"},
 }
+
+// oneFile is where older modules have all their models.
+const oneFile = "client.go"
 
 // definitions are the request models of the modules, read when first used.
 type definitions struct {
 	mu      sync.Mutex
-	folders map[string]map[string]string     // by version: file by action in lower case
+	folders map[string]map[string]string     // by version: file by action in lower case, or oneFile
 	actions map[string]map[string]*structure // by version/action
+	files   map[string]map[string]*structure
 }
 
-var defined = &definitions{folders: map[string]map[string]string{}, actions: map[string]map[string]*structure{}}
+var defined = &definitions{folders: map[string]map[string]string{}, actions: map[string]map[string]*structure{}, files: map[string]map[string]*structure{}}
 
 // structure is a Go struct of a request model.
 type structure struct{ fields map[string]field }
@@ -64,6 +69,9 @@ func (d *definitions) load(t testing.TB) {
 				files[strings.ReplaceAll(name, "_", "")] = filepath.Join(dir, entry.Name())
 			}
 		}
+		if len(files) == 0 {
+			files[oneFile] = filepath.Join(dir, oneFile)
+		}
 		d.folders[version] = files
 	}
 }
@@ -77,19 +85,35 @@ func (d *definitions) action(version, action string) (map[string]*structure, err
 	if known := d.actions[key]; known != nil {
 		return known, nil
 	}
-	file := d.folders[version][strings.ToLower(action)]
+	file, whole := d.folders[version][strings.ToLower(action)], d.folders[version][oneFile]
+	if file == "" {
+		file = whole
+	}
 	if file == "" {
 		return nil, nil
 	}
-	structures, err := parseModel(file)
+	structures, err := d.parse(file)
 	if err != nil {
 		return nil, err
+	}
+	if structures[action+"Request"] == nil && file == whole {
+		return nil, nil
 	}
 	if structures[action+"Request"] == nil {
 		return nil, fmt.Errorf("%s defines no %sRequest", file, action)
 	}
 	d.actions[key] = structures
 	return structures, nil
+}
+
+// parse reads a file once.
+func (d *definitions) parse(file string) (map[string]*structure, error) {
+	if known := d.files[file]; known != nil {
+		return known, nil
+	}
+	structures, err := parseModel(file)
+	d.files[file] = structures
+	return structures, err
 }
 
 func parseModel(file string) (map[string]*structure, error) {

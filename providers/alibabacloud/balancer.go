@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alibabacloud
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// tagBalancer is on load balancers: the key. By it they are found.
+const tagBalancer = ownPrefix + "load-balancer"
+
+// maxBalancerTag is the longest key of a tag (CreateLoadBalancer, Tag.N.Key).
+const maxBalancerTag = 64
+
+func (b *clb) key() string { return b.tags()[tagBalancer] }
+
+func (b *clb) answer() *provider.LoadBalancer {
+	tags := b.tags()
+	delete(tags, tagBalancer)
+	answer := &provider.LoadBalancer{Key: b.key(), Tags: shown(tags)}
+	if addr, err := netip.ParseAddr(b.Address); err == nil {
+		answer.Addrs = []netip.Addr{addr}
+	}
+	return answer
+}
+
+// EnsureLoadBalancer implements provider.LoadBalancerController: an instance of
+// Classic Load Balancer, with a listener for each port and the Nodes' instances
+// as its default servers.
+func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
+	pl, err := p.planBalancer(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load balancer: %w", err)
+	}
+	unlock, err := p.balancing.Take(ctx, spec.Key)
+	if err != nil {
+		return nil, fmt.Errorf("load balancer: %w: %w", provider.ErrUnavailable, err)
+	}
+	defer unlock()
+	b, err := p.findOrMakeBalancer(ctx, pl)
+	if err == nil {
+		err = p.fitBalancer(ctx, b, pl)
+	}
+	if err == nil {
+		err = p.serve(ctx, b, spec.Backends)
+	}
+	if err == nil {
+		err = p.listen(ctx, b, spec.Ports)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load balancer %s: %w", spec.Key, err)
+	}
+	return b.answer(), nil
+}
+
+// balancerPlan is what a load balancer is to be.
+type balancerPlan struct {
+	key  string
+	tags map[string]string
+	want balancerSettings
+}
+
+func (p *Provider) planBalancer(spec provider.LoadBalancerSpec) (*balancerPlan, error) {
+	if err := spec.Check(); err != nil {
+		return nil, err
+	}
+	want, err := p.balancerSettings(spec.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	tags := maps.Clone(p.cfg.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	maps.Copy(tags, fitAll(spec.Tags))
+	tags[tagBalancer] = spec.Key
+	for name, value := range tags {
+		err := checkTag(name, value)
+		if err == nil && len(name) > maxBalancerTag {
+			err = fmt.Errorf("key %.32q… has more than the %d characters that load balancers' tags may have", name, maxBalancerTag)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: tags: %w", provider.ErrInvalidArgument, err)
+		}
+	}
+	if len(tags)+1 > maxTags {
+		return nil, fmt.Errorf("%w: %d tags; the cloud allows %d in all", provider.ErrInvalidArgument, len(tags)+1, maxTags)
+	}
+	return &balancerPlan{spec.Key, tags, want}, nil
+}
+
+// token is the client token of a generation, as with instances.
+func (pl *balancerPlan) token(generation int) string {
+	return clientToken("load-balancer", pl.key, strconv.Itoa(generation))
+}
+
+// findOrMakeBalancer answers the one of the key. As with instances no two calls
+// that make one are alike, so that a call that succeeds has made one, and one
+// that is refused for its token says that there is one, or was.
+func (p *Provider) findOrMakeBalancer(ctx context.Context, pl *balancerPlan) (*clb, error) {
+	if b, err := p.onlyBalancer(ctx, pl.key); b != nil || err != nil {
+		return b, err
+	}
+	for generation := p.memory.spentOf(pl.token(0)); generation < maxGenerations; generation++ {
+		p.memory.rememberBalancing(pl.key)
+		id, err := p.makeBalancer(ctx, pl, generation)
+		if err != nil && !hasCode(err, codeMismatch) {
+			return nil, err
+		}
+		b, err := p.awaitBalancer(ctx, pl.key, id)
+		if b != nil || err != nil {
+			return b, err
+		}
+		if id != "" {
+			return nil, fmt.Errorf("%w: %s was deleted while it was made", provider.ErrUnavailable, id)
+		}
+		p.memory.rememberSpent(pl.token(0), generation+1)
+	}
+	return nil, fmt.Errorf("%w: key %s was made and deleted %d times; use another", provider.ErrAlreadyExists, pl.key, maxGenerations)
+}
+
+// makeBalancer answers the id, or an error with codeMismatch.
+func (p *Provider) makeBalancer(ctx context.Context, pl *balancerPlan, generation int) (string, error) {
+	tags := maps.Clone(pl.tags)
+	tags[tagAttempt] = rand.Text()
+	request := query{
+		"LoadBalancerName": "outrigger-" + pl.key, "ClientToken": pl.token(generation), "PayType": "PayOnDemand",
+		"AddressType": pl.want.addressType, "DeleteProtection": "off",
+		"LoadBalancerSpec": pl.want.spec, "InternetChargeType": pl.want.internetCharge, "VSwitchId": pl.want.vswitch,
+	}
+	if pl.want.instanceCharge != payBySpec { // which is the default, and all that there is outside China
+		request["InstanceChargeType"] = pl.want.instanceCharge
+	}
+	if pl.want.bandwidth > 0 {
+		request["Bandwidth"] = strconv.Itoa(pl.want.bandwidth)
+	}
+	request.tag(tags)
+	var made struct{ LoadBalancerId string }
+	if err := p.slb(ctx, "CreateLoadBalancer", request, &made); err != nil {
+		return "", p.blameBalancer(pl, err)
+	}
+	if made.LoadBalancerId == "" {
+		return "", fmt.Errorf("slb:CreateLoadBalancer: %w: the answer holds no id", provider.ErrUnknown)
+	}
+	return made.LoadBalancerId, nil
+}
+
+// blameBalancer names what a refusal may be about.
+func (p *Provider) blameBalancer(pl *balancerPlan, err error) error {
+	if pl.want.vswitch != "" && errors.Is(err, provider.ErrNotFound) {
+		return fmt.Errorf("vSwitch %s (annotation %s, or VSWITCH_ID): %w", pl.want.vswitch, annotation("vswitch-id"), err)
+	}
+	return err
+}
+
+// awaitBalancer looks for the one of a key until the cloud must have shown it:
+// the one with the id, or any where that is empty. Nil is: there is none.
+func (p *Provider) awaitBalancer(ctx context.Context, key, id string) (*clb, error) {
+	deadline := time.Now().Add(p.pace.visible)
+	for t := p.api.ticker(); ; {
+		list, err := p.balancersBy(ctx, map[string]string{tagBalancer: key})
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(list, func(b *clb) bool { return id == "" || b.LoadBalancerId == id }) {
+			return p.oldestBalancer(ctx, list)
+		}
+		if t.over(deadline) {
+			return nil, nil
+		}
+		if err := t.wait(ctx); err != nil {
+			return nil, fmt.Errorf("wait for load balancer %s to appear: %w", id, err)
+		}
+	}
+}
+
+// onlyBalancer answers nil when the cloud shows none.
+func (p *Provider) onlyBalancer(ctx context.Context, key string) (*clb, error) {
+	list, err := p.balancersBy(ctx, map[string]string{tagBalancer: key})
+	if err != nil {
+		return nil, err
+	}
+	return p.oldestBalancer(ctx, list)
+}
+
+// oldestBalancer deletes all others: where the cloud has forgotten a client
+// token there may be two of a key.
+func (p *Provider) oldestBalancer(ctx context.Context, list []*clb) (*clb, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	for _, double := range list[1:] {
+		if err := p.removeBalancer(ctx, double.LoadBalancerId); err != nil {
+			return nil, fmt.Errorf("delete the double %s: %w", double.LoadBalancerId, err)
+		}
+	}
+	return list[0], nil
+}
+
+// GetLoadBalancer implements provider.LoadBalancerController.
+func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
+	b, err := p.lookUpBalancer(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("get load balancer %s: %w", key, err)
+	}
+	if b == nil {
+		return nil, fmt.Errorf("get load balancer: %w: %s has none in %s", provider.ErrNotFound, key, p.cfg.Region)
+	}
+	answer := b.answer()
+	listeners, err := p.listeners(ctx, b.LoadBalancerId)
+	servers, wrong := p.servers(ctx, b.LoadBalancerId)
+	if err := errors.Join(err, wrong); err != nil {
+		return nil, fmt.Errorf("get load balancer %s: %w", key, err)
+	}
+	answer.Ports, answer.Backends = []provider.LoadBalancerPort{}, []provider.LoadBalancerBackend{}
+	for _, l := range listeners {
+		answer.Ports = append(answer.Ports, l.answer())
+	}
+	for _, id := range servers {
+		answer.Backends = append(answer.Backends, provider.LoadBalancerBackend{InstanceID: id})
+	}
+	return answer, nil
+}
+
+// lookUpBalancer waits where this process may just have made one that the cloud
+// does not show yet.
+func (p *Provider) lookUpBalancer(ctx context.Context, key string) (*clb, error) {
+	until := p.memory.balancedAt(key).Add(p.pace.visible)
+	for t := p.api.ticker(); ; {
+		list, err := p.balancersBy(ctx, map[string]string{tagBalancer: key})
+		if err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			return list[0], nil
+		}
+		if t.over(until) || time.Now().After(until) {
+			return nil, nil
+		}
+		if err := t.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ListLoadBalancers implements provider.LoadBalancerController.
+func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
+	if len(match) == 0 {
+		return nil, fmt.Errorf("%w: list load balancers: no tags to match", provider.ErrInvalidArgument)
+	}
+	list, err := p.balancersBy(ctx, fitAll(match))
+	if err != nil {
+		return nil, fmt.Errorf("list load balancers: %w", err)
+	}
+	var all []provider.LoadBalancer
+	for _, b := range list {
+		all = append(all, *b.answer())
+	}
+	return all, nil
+}
+
+// DeleteLoadBalancer implements provider.LoadBalancerController. Listeners go
+// with the load balancer.
+func (p *Provider) DeleteLoadBalancer(ctx context.Context, key string) error {
+	unlock, err := p.balancing.Take(ctx, key)
+	if err != nil {
+		return fmt.Errorf("delete load balancer: %w: %w", provider.ErrUnavailable, err)
+	}
+	defer unlock()
+	for {
+		b, err := p.lookUpBalancer(ctx, key)
+		if err == nil && b == nil {
+			return nil
+		}
+		if err == nil {
+			err = p.removeBalancer(ctx, b.LoadBalancerId)
+		}
+		if err != nil {
+			return fmt.Errorf("delete load balancer %s: %w", key, err)
+		}
+		p.memory.forgetBalancing(key)
+	}
+}
+
+// removeBalancer repeats while it is being configured.
+func (p *Provider) removeBalancer(ctx context.Context, id string) error {
+	err := p.settled(ctx, func() error {
+		return p.slb(ctx, "DeleteLoadBalancer", query{"LoadBalancerId": id}, nil)
+	})
+	if err != nil && !hasCode(err, codeNoBalancer) {
+		return err
+	}
+	p.memory.rememberDeleted(id)
+	return nil
+}
+
+// settled repeats a change while an earlier one is being made.
+func (p *Provider) settled(ctx context.Context, change func() error) error {
+	for t := p.api.ticker(); ; {
+		err := change()
+		if err == nil || !busy(err) {
+			return err
+		}
+		if waitErr := t.wait(ctx); waitErr != nil {
+			return errors.Join(waitErr, err)
+		}
+	}
+}
