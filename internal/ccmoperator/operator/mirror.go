@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
@@ -21,6 +22,9 @@ func (m mirror) say(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, 
 		return nil
 	}
 	all := c.Status.Conditions
+	if err := m.warn(ctx, apimeta.FindStatusCondition(all, ccmv1alpha1.WarningCondition)); err != nil {
+		return err
+	}
 	switch d := apimeta.FindStatusCondition(all, ccmv1alpha1.DegradedCondition); {
 	case failed && d != nil:
 		return m.status.Degraded(ctx, errors.New(d.Message))
@@ -30,4 +34,12 @@ func (m mirror) say(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, 
 		return m.status.Available(ctx, nil)
 	}
 	return nil
+}
+
+// warn takes away what the ClusterOperator warned of before, too.
+func (m mirror) warn(ctx context.Context, w *metav1.Condition) error {
+	if w == nil || w.Status != metav1.ConditionTrue {
+		return m.status.Warn(ctx, "", "")
+	}
+	return m.status.Warn(ctx, w.Reason, w.Message)
 }

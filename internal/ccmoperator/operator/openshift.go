@@ -61,6 +61,8 @@ type state struct {
 	warnings []string
 	reason   string
 	related  []openshift.ObjectReference
+	// again is when time alone changes something; 0 is never.
+	again time.Duration
 }
 
 // Reconcile does the work and says how it went. A failure that only a change of
@@ -108,9 +110,12 @@ func (r *openShift) say(ctx context.Context, s state) (reconcile.Result, error) 
 		return reconcile.Result{}, err
 	}
 	if s.settled {
-		return reconcile.Result{}, r.status.Available(ctx, s.related)
+		return reconcile.Result{RequeueAfter: s.again}, r.status.Available(ctx, s.related)
 	}
-	return reconcile.Result{RequeueAfter: r.pause}, r.status.Progressing(ctx)
+	if s.again == 0 || r.pause < s.again {
+		s.again = r.pause
+	}
+	return reconcile.Result{RequeueAfter: s.again}, r.status.Progressing(ctx)
 }
 
 func (r *openShift) sync(ctx context.Context) (state, error) {
@@ -191,7 +196,7 @@ func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state,
 	if err != nil {
 		return state{}, err
 	}
-	s := state{settled: !out.Moved() && len(out.Waits) == 0, related: r.related(out.Objects), warnings: out.Warnings()}
+	s := state{settled: !out.Moved() && len(out.Waits) == 0, related: r.related(out.Objects), warnings: out.Warnings(), again: out.Again}
 	for _, w := range out.Waits {
 		r.log.Info("on its way", "what", w)
 	}

@@ -5,13 +5,16 @@
 package operator
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -122,10 +125,18 @@ func TestOpenShift(t *testing.T) {
 		name string
 		test func(*testing.T, *world)
 	}{
-		{"EachPlatform", eachPlatform}, {"Defect8_NoManager", noManager},
+		{"EachPlatform", eachPlatform}, {"Inputs", inputsWatched}, {"Operands", operandsWatched},
+		{"A3_Defect4_Labels", labelsEdited}, {"A6_Finalizer", heldBack},
+		{"C1_Deployment", deployments}, {"C3_DaemonSet", daemonSets},
+		{"S1_S2_S3_Status", statusKept}, {"F1_F2_NotBefore", notBefore}, {"F3_NoStorm", noStorm},
+		{"R4_Proxy", proxies}, {"R5_Images", imageFiles}, {"R6_Defect5_Infrastructure", halfInfrastructure}, {"R7_TLS", tlsSettings}, {"R7_Flags", tlsFlags},
+		{"Defect8_NoManager", noManager}, {"Defect14_Gates", gatesLate}, {"Defect14_WithoutGates", withoutGates},
+		{"Defect16_Unwatchable", unwatchable}, {"Defect19_LateCredentials", lateCredentials},
 		{"S1/NoInfrastructure", noInfrastructure}, {"G5/BareMetal", bareMetal}, {"S5/FromProgressingToAvailable", rollsOut}, {"A1/NothingToDo", nothingToDo},
 		{"W1/Drift", operandDrift}, {"F1/Transient", transient}, {"F3/Terminal", terminal},
 		{"WithoutConfigSync", withoutSync}, {"MissingConfiguration", missingInputs}, {"Pruning", pruning}, {"C2/Stalled", stalls},
+		{"L1_Leader", leaders}, {"L1_Durations", leaseDurations}, {"Metrics", metricsServed}, {"Guard", guarded},
+		{"Mirror", mirrored}, // the last: from here on the API server has CloudControllerManagers
 	} {
 		t.Run(c.name, func(t *testing.T) { w.clean(t); c.test(t, w) })
 	}
@@ -142,7 +153,7 @@ func (w *world) clean(t *testing.T) {
 	for _, o := range w.owned(t) {
 		must(t, client.IgnoreNotFound(w.client.Delete(t.Context(), &o)))
 	}
-	for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}} {
+	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.ConfigMap{}, &corev1.Secret{}} {
 		must(t, w.client.DeleteAllOf(t.Context(), o, client.InNamespace(operands)))
 	}
 	w.writeImages(t, images)
@@ -185,6 +196,7 @@ func bareMetal(t *testing.T, w *world) {
 const awsDeployment = "aws-cloud-controller-manager"
 
 func rollsOut(t *testing.T, w *world) {
+	told := w.history(t)
 	w.platform(t, "AWS")
 	w.synced(t)
 	w.configured(t)
@@ -201,6 +213,12 @@ func rollsOut(t *testing.T, w *world) {
 	w.progress(t, awsDeployment, corev1.ConditionTrue, "ReplicaSetUpdated")
 	w.rolledOut(t, awsDeployment)
 	w.want(t, settled)
+	for condition, want := range map[openshift.ConditionType][]string{"Progressing": {"True", "False"}, "Available": {"True"}, "Degraded": {"False"}, "Upgradeable": {"True"}} {
+		eventually(t, "what was said of "+string(condition), func() (string, bool) {
+			is := told(condition)
+			return fmt.Sprint(is), slices.Equal(is, want)
+		})
+	}
 	var names []string
 	for _, r := range w.operator(t).Status.RelatedObjects {
 		names = append(names, r.Resource+" "+r.Name)
@@ -209,6 +227,37 @@ func rollsOut(t *testing.T, w *world) {
 		if !slices.Contains(names, want) {
 			t.Errorf("related objects %q: no %s", names, want)
 		}
+	}
+}
+
+// history answers the statuses that a condition has had from now on, each once
+// until it became another.
+func (w *world) history(t *testing.T) func(openshift.ConditionType) []string {
+	t.Helper()
+	c, err := client.NewWithWatch(w.RESTConfig(), client.Options{Scheme: w.client.Scheme()})
+	must(t, err)
+	watch, err := c.Watch(t.Context(), &openshift.ClusterOperatorList{})
+	must(t, err)
+	t.Cleanup(watch.Stop)
+	var mu sync.Mutex
+	said := map[openshift.ConditionType][]string{}
+	go func() {
+		for e := range watch.ResultChan() {
+			o, is := e.Object.(*openshift.ClusterOperator)
+			if !is {
+				continue
+			}
+			mu.Lock()
+			for _, c := range o.Status.Conditions {
+				said[c.Type] = slices.Compact(append(said[c.Type], string(c.Status)))
+			}
+			mu.Unlock()
+		}
+	}()
+	return func(of openshift.ConditionType) []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(said[of])
 	}
 }
 

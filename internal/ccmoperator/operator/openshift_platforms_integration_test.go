@@ -162,26 +162,25 @@ func (w *world) scheduled(t *testing.T, d *appsv1.DaemonSet, current, updated, u
 // noManager: platforms without a cloud controller manager are available, which
 // installers wait for; where Nodes wait for one, it is said that nobody comes.
 func noManager(t *testing.T, w *world) {
+	w.gates(t, release)
 	w.synced(t)
 	w.start(t, onClusterOperator)
-	external := func(state string) string {
-		return "type: External, external: {cloudControllerManager: {state: " + state + "}}"
-	}
-	waits := "True/NoCloudControllerManager/no cloud controller manager is deployed, and Nodes of platform ..."
-	for status, warning := range map[string]string{
-		"type: BareMetal": "", "type: None": "", "type: oVirt": "", "type: Libvirt": "", "type: EquinixMetal": "", external("None"): "", "type: External": "",
-		"type: KubeVirt": waits, external("External"): waits,
-	} {
-		must(t, w.client.DeleteAllOf(t.Context(), &openshift.Infrastructure{}))
-		w.infrastructure(t, "HighlyAvailable", status)
-		w.want(t, settled)
-		if warning == "" {
-			warning = "False/AsExpected/"
-			if w.conditions(t)["CloudControllerManagerWarning"] == "" {
-				continue // nothing was ever wrong
-			}
+	const external = "type: External, external: {cloudControllerManager: {state: "
+	for _, quiet := range []string{"type: BareMetal", "type: None", "type: oVirt", "type: Libvirt", "type: EquinixMetal", "type: External", external + "None}}"} {
+		for _, waits := range []string{"type: KubeVirt", external + "External}}"} {
+			must(t, w.client.DeleteAllOf(t.Context(), &openshift.Infrastructure{}))
+			w.infrastructure(t, "HighlyAvailable", waits)
+			w.want(t, map[string]string{"CloudControllerManagerWarning": "True/NoCloudControllerManager/no cloud controller manager is deployed, and Nodes of platform ..."})
+			w.want(t, settled)
 		}
-		w.want(t, map[string]string{"CloudControllerManagerWarning": warning})
+		must(t, w.client.DeleteAllOf(t.Context(), &openshift.Infrastructure{}))
+		w.infrastructure(t, "HighlyAvailable", quiet)
+		w.want(t, map[string]string{"CloudControllerManagerWarning": "False/AsExpected/"})
+		w.want(t, settled)
 		w.has(t, nil)
 	}
+	// This one has a bundle, which needs its image.
+	w.writeImages(t, map[string]string{})
+	w.infrastructure(t, "HighlyAvailable", "type: AlibabaCloud")
+	w.want(t, map[string]string{"Degraded": "True/SyncingFailed/Failed to resync for operator: " + release + " because terminal error: failed to build operator config: alibabacloud: missed images in config: cloudControllerManagerOutrigger"})
 }

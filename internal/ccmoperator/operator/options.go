@@ -48,6 +48,10 @@ type Options struct {
 	Guard bool
 
 	Leader leader.Options
+
+	// watchWithin is how long the first look at what is watched may take before
+	// the operator gives up; 0 is two minutes.
+	watchWithin time.Duration
 }
 
 // Validate says what is wrong, by the flag's name.

@@ -56,9 +56,10 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	// TLS settings of the cluster count for our own server as soon as they are read.
 	own := &inputs{flags: o.TLS}
 	several := true // operators in one process, in tests
+	unseen := &unseen{}
 	options := manager.Options{
-		Controller: config.Controller{SkipNameValidation: &several},
-		Scheme:     scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(),
+		Controller: config.Controller{SkipNameValidation: &several, CacheSyncTimeout: o.watchWithin},
+		Scheme:     scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(unseen),
 		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Metrics:                o.metricsOptions(own),
 		HealthProbeBindAddress: o.HealthAddress,
@@ -71,7 +72,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err := errors.Join(o.addControllers(mgr, is, own, log), addMetrics(mgr, is, log), daemon.AddChecks(mgr)); err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	return unseen.because(mgr.Start(ctx))
 }
 
 func (o *Options) addControllers(mgr manager.Manager, is found, own *inputs, log *slog.Logger) error {
@@ -118,9 +119,10 @@ func look(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (is fou
 }
 
 // cacheOptions keep what is watched to where operands are.
-func (o *Options) cacheOptions() cache.Options {
+func (o *Options) cacheOptions(unseen *unseen) cache.Options {
 	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultWatchErrorHandler: unseen.note,
+		DefaultTransform:         cache.TransformStripManagedFields(),
 		DefaultNamespaces: map[string]cache.Config{
 			o.Namespace: {}, o.OperatorNamespace: {}, metav1.NamespaceSystem: {},
 		},

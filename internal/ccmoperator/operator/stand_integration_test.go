@@ -146,10 +146,10 @@ func (w *world) apply(t *testing.T, manifests string) {
 // program is a running operator.
 type program struct {
 	writes atomic.Int64
-	// passes are looks at what a test is about.
-	passes atomic.Int64
-	look   string
-	stop   func()
+	// passes are looks at what a test is about, leases those at the own lease.
+	passes, leases atomic.Int64
+	look           string
+	stop           func()
 }
 
 // options are those with which nothing happens by itself.
@@ -207,6 +207,9 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.writes.Add(1)
 	}
 	response, err := c.next.RoundTrip(r)
+	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/leases/"+leaseName) {
+		c.leases.Add(1)
+	}
 	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, c.look) {
 		c.passes.Add(1)
 	}
