@@ -128,7 +128,7 @@ test-nodes: setup build kube capi node-image ## Cluster API makes three nodes of
 
 .PHONY: test-vsphere-ccm
 test-vsphere-ccm: setup build kube ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)
-	OUTRIGGER_VSPHERE_CCM=1 go test -tags integration -count=1 -v -timeout 20m -run '^TestRealManager$$' ./test/vsphereccm
+	OUTRIGGER_VSPHERE_CCM=1 go test -tags integration -count=1 -v -timeout 20m -run '^TestRealManager' ./test/vsphereccm
 
 .PHONY: cluster
 cluster: setup build kube podvm ## Kubernetes with Outrigger on one node, in namespaces of its own, until ^C (root)

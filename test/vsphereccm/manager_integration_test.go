@@ -47,24 +47,9 @@ const (
 // TestRealManager is the example at a vCenter: a kubelet starts the real manager
 // as the bundle says, with no other rights than those that the bundle gives.
 func TestRealManager(t *testing.T) {
-	if os.Getenv(realManager) != "1" {
-		t.Skipf("builds and runs the real cloud controller manager of vSphere: about 5 minutes of processor time the first time, then one; run: make test-vsphere-ccm")
-	}
-	testns.RequireRoot(t)
-	programs := buildPrograms(t)
-	s := newStand(t)
-	n := cluster.StartNode(t, s.ControlPlane, cluster.NodeOptions{
-		Name: nodeName, KubeletArgs: []string{"--cloud-provider=external"},
-		Images: []cluster.Image{image(t, programs)},
-	})
-	// What an installer of clusters does.
-	s.Kubectl(t, "label", "node", nodeName, "node-role.kubernetes.io/control-plane=")
-	v := startCenter(t, programs, s.Address)
-	v.do(t, "guest", nodeVM, nodeName, n.IP)
-	v.do(t, "guest", paperVM, paperName, paperAddress)
+	s, v, n := withCenter(t)
 	s.operator(t)
 	s.Apply(t, v.manifests(t, s))
-
 	t.Run("ANodeIsInitialized", func(t *testing.T) { s.initialized(t, v, nodeName, nodeVM, n.IP) })
 	t.Run("RolledOut", func(t *testing.T) {
 		s.is(t, ccmv1alpha1.AvailableCondition, metav1.ConditionTrue, "")
@@ -78,6 +63,38 @@ func TestRealManager(t *testing.T) {
 	})
 	t.Run("AVMIsDestroyed", func(t *testing.T) { s.destroyed(t, v) })
 	t.Run("ConfigurationRollsOut", func(t *testing.T) { s.podIsReplaced(t, v) })
+}
+
+// TestRealManagerOfTheBuiltInBundle reads its Secret through the API.
+func TestRealManagerOfTheBuiltInBundle(t *testing.T) {
+	s, v, n := withCenter(t)
+	s.operator(t, withoutFolder)
+	s.Apply(t, strings.Replace(v.manifests(t, s), "secretsDirectory: /etc/cloud/credentials", "secretName: "+secret+"\n      secretNamespace: "+namespace, 1))
+	s.initialized(t, v, nodeName, nodeVM, n.IP)
+	if ofTheExample(s.deployment(t, manager)) {
+		t.Error("it is not the built-in bundle")
+	}
+}
+
+// withCenter is the example beside a vCenter and on a node that is one of its VMs.
+func withCenter(t *testing.T) (*stand, *center, *cluster.Node) {
+	t.Helper()
+	if os.Getenv(realManager) != "1" {
+		t.Skip("builds and runs the real cloud controller manager of vSphere: about 5 minutes of processor time the first time; run: make test-vsphere-ccm")
+	}
+	testns.RequireRoot(t)
+	programs := buildPrograms(t)
+	s := newStand(t)
+	n := cluster.StartNode(t, s.ControlPlane, cluster.NodeOptions{
+		Name: nodeName, KubeletArgs: []string{"--cloud-provider=external"},
+		Images: []cluster.Image{image(t, programs)},
+	})
+	// What an installer of clusters does.
+	s.Kubectl(t, "label", "node", nodeName, "node-role.kubernetes.io/control-plane=")
+	v := startCenter(t, programs, s.Address)
+	v.do(t, "guest", nodeVM, nodeName, n.IP)
+	v.do(t, "guest", paperVM, paperName, paperAddress)
+	return s, v, n
 }
 
 func buildPrograms(t *testing.T) string {

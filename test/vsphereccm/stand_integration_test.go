@@ -33,7 +33,7 @@ const (
 	namespace = "ccm-system"
 	manager   = "vsphere-cloud-controller-manager"
 	secret    = "vsphere-cloud-credentials"
-	patience  = 2 * time.Minute
+	patience  = 3 * time.Minute
 )
 
 func example(name string) string {
