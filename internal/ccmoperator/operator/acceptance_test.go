@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// behaviours are what an operator of cloud controller managers has to do as seen
+// from outside, and where that is shown: a folder beside this one and the name of
+// a test in it.
+var behaviours = map[string][]string{
+	"S1 the ClusterOperator is made or kept, with the release's version or unknown": {"operator S1/NoInfrastructure", "operator S1_S2_S3_Status", "status S1 made when missing"},
+	"S2 CloudControllerOwner is removed":                                            {"operator S1_S2_S3_Status", "status S2 CloudControllerOwner"},
+	"S3 reasons, messages and times":                                                {"operator S1_S2_S3_Status", "status S3 reasons, messages and times"},
+	"S4 the version is written when operands are rolled out":                        {"operator S5/FromProgressingToAvailable", "operator EachPlatform"},
+	"S5 Progressing, then Available, without flapping":                              {"operator S5/FromProgressingToAvailable", "operator EachPlatform"},
+	"W1 a change of anything watched reconciles, a no-op does not": {
+		"operator W1_Infrastructure", "operator W1_Proxy", "operator W1_APIServer", "operator W1_FeatureGate", "operator W1_KubeControllerManager",
+		"operator W1_A5_ConfigMap", "operator W1_A5_Secret", "operator W1_ClusterOperator", "operator W1_NoOp", "operator W1_A2_A7_", "operator TestChanged", "configsync TestWhatWakes",
+	},
+	"A1 a second pass changes nothing":                                           {"operator A1/NothingToDo", "operator EachPlatform", "apply second-pass"},
+	"A2 what is missing is made; each object's change counts":                    {"operator W1_A2_A7_", "apply one-fails"},
+	"A3 users' labels stay, ours and specs come back":                            {"operator A3_Defect4_Labels", "operator W1/Drift", "apply user-labels"},
+	"A4 ConfigMaps come back, binaryData too":                                    {"apply drift"},
+	"A5 what pods read rolls them, what they do not does not":                    {"operator W1_A5_ConfigMap", "operator W1_A5_Secret", "apply config-hash"},
+	"A6 another selector is another object; malformed keeps the old; finalizers": {"operator A6_Finalizer", "apply selector", "apply malformed", "apply finalizer"},
+	"A7 drift of budgets, rights, Services and policies":                         {"operator W1_A2_A7_", "apply drift"},
+	"A8 an unknown kind is a clear error":                                        {"apply unknown-kind", "bundle TestR3BadManifests"},
+	"C1 when a Deployment is out":                                                {"operator C1_Deployment", "rollout TestDeployment"},
+	"C2 a deadline that was exceeded degrades, not an older one":                 {"operator C2/Stalled", "operator C1_Deployment"},
+	"C3 when a DaemonSet is out":                                                 {"operator C3_DaemonSet", "rollout TestDaemonSet"},
+	"F1 what passes degrades after the threshold, not before":                    {"operator F1_F2_NotBefore", "operator F1/Transient", "configsync F1 a passing failure", "failure TestWindow"},
+	"F2 success resets":                                                          {"operator F1_F2_NotBefore", "configsync F1 a passing failure", "failure TestWindow"},
+	"F3 what only a change ends degrades at once, without a storm":               {"operator F3/Terminal", "operator F3_NoStorm", "configsync F3 a lasting failure"},
+	"F4 authorities: an unrelated ConfigMap changes nothing, old windows end":    {"configsync F4 an unrelated ConfigMap", "failure TestWindow"},
+	"G1 first sync, changes, own copy":                                           {"configsync G1 first sync"},
+	"G2 managed before user, all keys, renamed":                                  {"configsync G2 managed before user"},
+	"G3 AWS without a reference":                                                 {"configsync G3 AWS"},
+	"G4 what is bad degrades at once and keeps the last good":                    {"configsync G4 what is bad"},
+	"G5 platforms without one, and no Infrastructure":                            {"configsync G5 nothing to do", "operator G5/BareMetal", "operator S1/NoInfrastructure"},
+	"G6 vSphere's managed copy":                                                  {"configsync G6 vSphere"},
+	"T1 merged in order, restored, followed":                                     {"configsync T1 merged"},
+	"T2 what is bad is reported":                                                 {"configsync T2 what is bad", "trustbundle TestMerge"},
+	"T3 the cloud's authorities":                                                 {"configsync T3 the cloud's"},
+	"T4 no Proxy":                                                                {"configsync T4 without Proxy"},
+	"T5 no system bundle":                                                        {"configsync T5 without the system's"},
+	"R1 kinds and names of each platform; none for others":                       {"operator R1_S5_A1_", "operator Defect8_NoManager", "bundles TestR1ObjectsOfEachPlatform", "bundles TestR1PlatformsWithoutAManager"},
+	"R2 the rules of operands":                                                   {"lint TestR2EmbeddedBundlesKeepTheRules", "lint TestEachBrokenRuleIsRed"},
+	"R3 bad manifests":                                                           {"bundle TestR3BadFolders", "bundle TestR3BadManifests"},
+	"R4 each combination of a proxy":                                             {"operator R4_Proxy", "bundle TestR4Proxy"},
+	"R5 images.json":                                                             {"operator R5_Images", "bundle TestR5Images"},
+	"R6 an Infrastructure that does not say what it is":                          {"operator R6_Defect5_Infrastructure", "settings TestR6ClustersThatDoNotSayWhatTheyAre"},
+	"R7 TLS":                               {"operator R7_TLS", "operator R7_Flags", "tlsprofile TestFlags", "tlsprofile TestAPIServer"},
+	"X1 transformers":                      {"cloudconfig TestAWS", "cloudconfig TestAzure", "cloudconfig TestOpenStack", "cloudconfig TestVSphere"},
+	"B1 render":                            {"render TestB1StaticPodsAndConfiguration", "render TestB1BadInput", "render TestB1BadDestination"},
+	"B2 images by the names of containers": {"bundle TestB2ImagesByContainerName"},
+	"I1 the injector":                      {"injector TestInject", "injector TestErrors", "injector TestRegressionMode"},
+	"N1 a Node is initialized":             {"../ccm/command N1 a Node"},
+	"N2 an outage deletes nothing":         {"../ccm/command N2 an outage"},
+	"N3 what is gone is deleted when it is not Ready":              {"../ccm/command N3 an instance"},
+	"N4 what is stopped is tainted":                                {"../ccm/command N4 a stopped"},
+	"N5 controllers by name and alias":                             {"../ccm/command N5 controllers"},
+	"L1 one leader, release at the end, a single node's durations": {"operator L1_Leader", "operator L1_Durations", "configsync L1 one works", "leader TestFlags"},
+}
+
+// defects are those that operators of this kind have had, and the tests with which
+// they do not come back.
+var defects = map[string][]string{
+	" 1 a message shows the memory of an error":                         {"status regression: the cause in a message"},
+	" 2 the version is said before anything runs":                       {"configsync regression: versions are not written", "operator S5/FromProgressingToAvailable"},
+	" 3 an unrelated ConfigMap makes the authorities available":         {"configsync F4 an unrelated ConfigMap"},
+	" 4 a label that is removed is progress for ever":                   {"operator A3_Defect4_Labels", "apply user-labels"},
+	" 5 parts of an Infrastructure are missing, and it panics":          {"operator R6_Defect5_Infrastructure", "cloudconfig TestRegressionFailureDomainOfUnknownServer", "cloudconfig TestRegressionMissingStatus", "configsync regression: a failure domain"},
+	" 6 another namespace fails":                                        {"bundle TestNamespaceEverywhere", "bundles TestNothingOfAnotherNamespace", "operator operands = \"clouds\""},
+	" 7 a blank line after a certificate loses the bundle":              {"trustbundle TestRegressionTextAfterTheLastCertificate", "trustbundle TestBlankLinesAndCommentsWithin"},
+	" 8 available, and nobody comes":                                    {"operator Defect8_NoManager"},
+	" 9 what a former platform had stays":                               {"operator Pruning", "operator EachPlatform", "apply prune-after-crash"},
+	"10 nothing serves its health, Nodes are not looked at":             {"bundles TestAllManagersServeTheirHealth", "watchdog TestDiagnose"},
+	"11 a missing Secret is told after ten minutes":                     {"operator MissingConfiguration", "operator Defect19_LateCredentials"},
+	"12 without config-sync nothing is said":                            {"operator WithoutConfigSync"},
+	"13 drift that is not seen":                                         {"apply drift", "apply aggregated", "apply role-ref", "operator W1_A2_A7_"},
+	"14 feature gates: unreadable, unknown, missing":                    {"operator Defect14_Gates", "operator Defect14_WithoutGates", "operator TestRegressionGatesAreWaitedFor", "configsync regression: gates"},
+	"15 the injector: a flag, a newline, null, a mode":                  {"injector TestInject", "injector TestErrors", "injector TestRegressionMode"},
+	"16 watches: namesakes, errors":                                     {"operator Defect16_Namesake", "operator Defect16_Unwatchable", "operator TestRegressionWatchErrorsAreTold"},
+	"17 two programs rewrite one status":                                {"status regression: two writers"},
+	"18 cloud-conf is written for each event; one path for all systems": {"configsync G1 first sync", "trustbundle TestSystem"},
+	"19 who waits for the Secret waits for ever":                        {"operator Defect19_LateCredentials"},
+}
+
+// TestEachBehaviourHasItsTest: the lists name tests that are there.
+func TestEachBehaviourHasItsTest(t *testing.T) {
+	read := map[string][]byte{}
+	for _, list := range []map[string][]string{behaviours, defects} {
+		for what, tests := range list {
+			for _, test := range tests {
+				folder, name, _ := strings.Cut(test, " ")
+				if read[folder] == nil {
+					read[folder] = testsOf(t, folder)
+				}
+				if !bytes.Contains(read[folder], []byte(name)) {
+					t.Errorf("%s: folder %s has no test %q", what, folder, name)
+				}
+			}
+		}
+	}
+}
+
+// testsOf are the texts of a folder's tests but for this file's.
+func testsOf(t *testing.T, folder string) (all []byte) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: no tests: %v", folder, err)
+	}
+	for _, f := range files {
+		if filepath.Base(f) == "acceptance_test.go" {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text...)
+	}
+	return all
+}
