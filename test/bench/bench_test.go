@@ -74,6 +74,10 @@ func TestTable(t *testing.T) {
 		t.Log("measuring ccm")
 		more += ccm(t, *runs)
 	}
+	if strings.Contains("ccm-operator", *only) {
+		t.Log("measuring ccm-operator")
+		more += operators(t)
+	}
 	var out io.Writer = os.Stdout
 	if *output != "" {
 		file, err := os.Create(*output)
