@@ -292,3 +292,16 @@ func TestPatternsAgreeWithCheck(t *testing.T) {
 		t.Errorf("required: %v", required)
 	}
 }
+
+// TestNothingIsOpenedWithAnError: authors write `return New(c)`, whose nil pointer
+// would pass for a provider, and somebody would close it.
+func TestNothingIsOpenedWithAnError(t *testing.T) {
+	type cloud struct{ provider.Provider }
+	m := New("sky", func(struct{}) (provider.Provider, error) { return (*cloud)(nil), provider.ErrInvalidArgument })
+	if p, err := m.NewProvider(); p != nil || err == nil {
+		t.Errorf("%v, %v", p, err)
+	}
+	if p, err := m.NewImporter(); p != nil || err == nil {
+		t.Errorf("%v, %v", p, err)
+	}
+}

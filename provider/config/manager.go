@@ -41,7 +41,19 @@ func New[C any](name string, open func(C) (provider.Provider, error)) *Manager[C
 	if err != nil {
 		panic("provider " + name + ": " + err.Error())
 	}
-	return &Manager[C]{Binder: NewBinder(Schema{name, fields}), name: name, open: open}
+	return &Manager[C]{Binder: NewBinder(Schema{name, fields}), name: name, open: orNil(open)}
+}
+
+// orNil makes an error come with no provider: a nil pointer of the author's type,
+// which functions that open one answer, is an interface that is not nil.
+func orNil[C any](open func(C) (provider.Provider, error)) func(C) (provider.Provider, error) {
+	return func(c C) (provider.Provider, error) {
+		p, err := open(c)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}
 }
 
 // ForImport makes imports of images need fewer settings than instances do:
