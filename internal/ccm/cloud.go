@@ -45,6 +45,9 @@ type Options struct {
 	// EmptyAfter is after what time an inventory without any instance of the
 	// cluster's Nodes is believed; 0 is never.
 	EmptyAfter time.Duration
+	// LeftAfter is after what time a load balancer whose Service is gone is
+	// deleted; 0 is never.
+	LeftAfter time.Duration
 	// Pass is the time between two looks at the Nodes that are not Ready, as
 	// --node-monitor-period says. Looks that are much further apart do not count
 	// as two looks in a row.

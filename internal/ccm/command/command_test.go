@@ -80,6 +80,7 @@ func TestBadInput(t *testing.T) {
 		"format":               {[]string{"--cloud-provider=cloudy", "--provider-id-format=uuid"}, nil, "--provider-id-format"},
 		"gone at once":         {[]string{"--cloud-provider=cloudy", "--gone-after=0s"}, nil, "--gone-after"},
 		"negative trust":       {[]string{"--cloud-provider=cloudy", "--trust-empty-inventory-after=-1s"}, nil, "--trust-empty-inventory-after"},
+		"negative leftovers":   {[]string{"--cloud-provider=cloudy", "--load-balancer-left-after=-1s"}, nil, "--load-balancer-left-after"},
 		"tags":                 {[]string{"--cloud-provider=cloudy", "--instance-tags=a"}, nil, "instance-tags"},
 		"tags by variable":     {[]string{"--cloud-provider=cloudy"}, map[string]string{"CCM_INSTANCE_TAGS": "a"}, "CCM_INSTANCE_TAGS (--instance-tags)"},
 		"no address":           {[]string{"--cloud-provider=cloudy", "--load-balancer-address=here"}, nil, "--load-balancer-address"},

@@ -164,10 +164,31 @@ func (m *manager) controllers(ctx context.Context) error {
 		}
 	}
 	m.health.AddHealthChecker(checks...)
+	if _, balances := constructors[names.ServiceLBController]; balances {
+		if left := m.cloud.Leftovers(m.services, m.log); left != nil {
+			defer worker(ctx, left.Run)()
+		}
+	}
 	c.SharedInformers.Start(ctx.Done())
 	shared.InformerFactory.Start(ctx.Done())
 	<-ctx.Done()
 	return nil
+}
+
+// worker runs until ctx ends; the answer waits for it.
+func worker(ctx context.Context, run func(context.Context)) (wait func()) {
+	done := make(chan struct{})
+	go func() { defer close(done); run(ctx) }()
+	return func() { <-done }
+}
+
+// services asks the API server itself: a cache may be of an earlier time.
+func (m *manager) services(ctx context.Context) ([]corev1.Service, error) {
+	list, err := m.config.Client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
 }
 
 // constructors are those of the controllers that are asked for and have

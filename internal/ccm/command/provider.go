@@ -63,7 +63,7 @@ func (o *opened) options(s *settings, name string, logger *slog.Logger) ccm.Opti
 	m := registerMetrics()
 	all := ccm.Options{
 		Name: name, Provider: o.provider, Tags: s.tags, Labels: s.labels, LabelsFromTags: s.fromTags, Format: ccm.Format(s.format),
-		CallTimeout: s.callTimeout, ListAge: s.listAge, GoneAfter: s.goneAfter, EmptyAfter: s.emptyAfter,
+		CallTimeout: s.callTimeout, ListAge: s.listAge, GoneAfter: s.goneAfter, EmptyAfter: s.emptyAfter, LeftAfter: s.leftAfter,
 		Pass:    s.options.KubeCloudShared.NodeMonitorPeriod.Duration,
 		Observe: func(c ccm.Call) { m.observe(name, c) }, Failed: m.failed, Held: m.held,
 	}

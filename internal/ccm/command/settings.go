@@ -36,6 +36,7 @@ type settings struct {
 	format                 string
 	callTimeout, listAge   time.Duration
 	goneAfter, emptyAfter  time.Duration
+	leftAfter              time.Duration
 	balancer               string
 	version                bool
 
@@ -92,6 +93,7 @@ func (s *settings) ownFlags() {
 	f.DurationVar(&s.listAge, "inventory-max-age", 10*time.Second, "how old a list of the instances may be from which Nodes that are well are told of; it is one call for all of them")
 	f.DurationVar(&s.goneAfter, "gone-after", 15*time.Second, "how far apart the first and the last look must be that did not find an instance, before its Node is deleted")
 	f.DurationVar(&s.emptyAfter, "trust-empty-inventory-after", 0, "after what time of not finding it an instance is gone though the inventory has the instance of no other Node either; 0: never, such Nodes are deleted by hand")
+	f.DurationVar(&s.leftAfter, "load-balancer-left-after", 10*time.Minute, "after what time without its Service a load balancer that carries --instance-tags is deleted; 0: never, and never without --instance-tags")
 	f.StringVar(&s.balancer, "load-balancer-address", "", "address of this machine at which this process itself takes the connections of Services of type LoadBalancer; for providers without load balancers")
 }
 
@@ -168,6 +170,9 @@ func (s *settings) check() error {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s %s: want more than 0", flag, d))
 		}
+	}
+	if s.leftAfter < 0 {
+		errs = append(errs, fmt.Errorf("--load-balancer-left-after %s: want 0 or more", s.leftAfter))
 	}
 	if s.emptyAfter < 0 {
 		errs = append(errs, fmt.Errorf("--trust-empty-inventory-after %s: want 0 or more", s.emptyAfter))
