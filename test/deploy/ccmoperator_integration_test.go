@@ -91,6 +91,7 @@ const libvirtManager = `{"apiVersion":"ccm.outrigger.dev/v1alpha1","kind":"Cloud
 func (s *site) plain(t *testing.T, render []byte) {
 	d := s.applied(t, render)
 	s.Kubectl(t, "wait", "--for=condition=Established", "--timeout=3m", "crd/cloudcontrollermanagers.ccm.outrigger.dev")
+	s.withoutRights(t, "take part in the election of a leader: leases.coordination.k8s.io \"cluster-cloud-controller-manager-leader\" is forbidden", d.Spec.Template.Spec.Containers[0].Args...)
 	p := s.run(t, d, "ccm-operator")
 	p.probed(t)
 	s.Apply(t, libvirtManager)
@@ -177,6 +178,16 @@ func (s *site) scraped(t *testing.T, namespace string) {
 	})
 }
 
+// withoutRights: an account that has none is told so at once.
+func (s *site) withoutRights(t *testing.T, want string, args ...string) {
+	t.Helper()
+	user := s.ServiceAccount(t, "default", "default")
+	_, stderr, err := execute(stand.Binary(t, "ccm-operator"), append(args, "--kubeconfig="+user.Kubeconfig)...)
+	if err == nil || !strings.Contains(string(stderr), want) {
+		t.Errorf("%s: %v: %s", args[0], err, stderr)
+	}
+}
+
 // token makes an account and answers a token of it.
 func (s *site) token(t *testing.T, namespace, name string) string {
 	t.Helper()
@@ -202,6 +213,8 @@ func (s *site) shift(t *testing.T, render []byte) {
 	const operands = "openshift-cloud-controller-manager"
 	s.writeImages(t, allImages(t, render))
 	s.infrastructure(t, `{"type":"AWS"}`)
+	s.withoutRights(t, "read Infrastructure cluster: infrastructures.config.openshift.io \"cluster\" is forbidden", "operator")
+	s.withoutRights(t, "read Infrastructure cluster: infrastructures.config.openshift.io \"cluster\" is forbidden", "config-sync")
 	sync := s.run(t, d, "config-sync-controllers", "--cloud-config-degraded-after=1s")
 	p := s.run(t, d, "cluster-cloud-controller-manager", "--images-json="+s.images, "--resync=1s", "--degraded-after=1s", "--feature-gates-after=0")
 	sync.probed(t)

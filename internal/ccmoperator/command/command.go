@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/configsync"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/injector"
 	"github.com/outrigger/outrigger/internal/ccmoperator/operator"
 	"github.com/outrigger/outrigger/internal/version"
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", name, err)
-	if errors.As(err, new(usageError)) {
+	if errors.As(err, new(usageError)) || errors.As(err, new(daemon.UsageError)) {
 		return exitUsage
 	}
 	return exitError
@@ -95,10 +96,11 @@ clouds are built in; yours needs no code.`,
 
 // commands are the parts of the program, each of which is a program of its own.
 func commands() []*cobra.Command {
-	return []*cobra.Command{
-		operator.Command(os.Getenv, knownBundles), configsync.Command(os.Getenv), injector.Command(),
-		renderCommand(), diffCommand(), bundleCommand(),
+	daemons := []*cobra.Command{operator.Command(os.Getenv, knownBundles), configsync.Command(os.Getenv), injector.Command()}
+	for _, d := range daemons {
+		d.Args = noArgs
 	}
+	return append(daemons, renderCommand(), diffCommand(), bundleCommand())
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {

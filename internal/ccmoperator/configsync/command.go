@@ -30,7 +30,7 @@ The variable RELEASE_VERSION names the release whose feature gates count.`,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return err
+				return daemon.Usage(err)
 			}
 			logger := daemon.Log(c.ErrOrStderr())
 			api, err := daemon.Cluster(kubeconfig, getenv, "ccm-operator-config-sync")

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/leader"
 )
 
@@ -61,5 +62,5 @@ func (o *Options) Validate() error {
 	if o.Resync <= 0 {
 		errs = append(errs, fmt.Errorf("--resync %s: want more than 0", o.Resync))
 	}
-	return errors.Join(append(errs, o.Leader.Validate())...)
+	return errors.Join(append(errs, daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
 }

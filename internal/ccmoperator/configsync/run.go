@@ -40,6 +40,9 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
+	if err := o.Leader.Check(ctx, api); err != nil {
+		return err
+	}
 	options := manager.Options{
 		Scheme: scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(),
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: o.HealthAddress,

@@ -26,12 +26,12 @@ func useNodesAddress(api *rest.Config, file string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("find the cluster: the API server's address: %w", err)
+		return fmt.Errorf("the API server's address: %w", err)
 	}
 	is := variables(string(text))
 	host, port := is["KUBERNETES_SERVICE_HOST"], is["KUBERNETES_SERVICE_PORT"]
 	if host == "" || port == "" {
-		return fmt.Errorf("find the cluster: %s does not set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT", file)
+		return fmt.Errorf("%s does not set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT", file)
 	}
 	api.Host = "https://" + net.JoinHostPort(host, port)
 	return nil

@@ -29,18 +29,24 @@ import (
 // Cluster answers how the cluster is reached: as the file says or else, by the
 // variable KUBECONFIG or as a pod, as the surroundings do. Name is who asks.
 func Cluster(file string, getenv func(string) string, name string) (*rest.Config, error) {
-	file = cmp.Or(file, getenv("KUBECONFIG"))
-	api, err := clientcmd.BuildConfigFromFlags("", file)
+	find := inPod
+	if file = cmp.Or(file, getenv("KUBECONFIG")); file != "" {
+		find = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", file) }
+	}
+	api, err := find()
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w: run in a pod with a service account, or set --kubeconfig or KUBECONFIG", err)
 	}
-	if file == "" {
-		if err := useNodesAddress(api, addressFile); err != nil {
-			return nil, err
-		}
-	}
 	api.UserAgent = name + "/" + version.Version
 	return api, nil
+}
+
+func inPod() (*rest.Config, error) {
+	api, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, err
+	}
+	return api, useNodesAddress(api, addressFile)
 }
 
 // Log answers a log, which the libraries write into as well.

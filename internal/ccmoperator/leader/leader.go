@@ -4,11 +4,16 @@
 package leader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
@@ -63,6 +68,23 @@ func (o *Options) durations(t openshift.TopologyMode) (lease, renew, retry time.
 		}
 	}
 	return lease, renew, retry
+}
+
+// Check says at once what the library would try for ever: that the account may not
+// take part.
+func (o *Options) Check(ctx context.Context, api *rest.Config) error {
+	if !o.Elect {
+		return nil
+	}
+	c, err := coordinationv1.NewForConfig(api)
+	if err != nil {
+		return err
+	}
+	_, err = c.Leases(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	if !apierrors.IsForbidden(err) {
+		return nil // others are for the library, which tries again
+	}
+	return fmt.Errorf("take part in the election of a leader: %w: the installation's rights are missing, apply its rbac.yaml; --leader-elect=false is for one process alone", err)
 }
 
 // Apply makes a manager take part, on a control plane of this topology. The

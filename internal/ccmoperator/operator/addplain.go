@@ -55,6 +55,15 @@ func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slo
 	}
 	looker := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
 	r.platform = looker.platform
+	r.unguard = func(ctx context.Context, gone string) error {
+		if _, guarded, err := looker.limitsWithout(ctx, gone); guarded {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		_, err := o.deployer(mgr, guardInventory).Sync(ctx, nil)
+		return err
+	}
 	if is.openShift {
 		r.mirror.status = status.NewOperator(mgr.GetClient(), mgr.GetAPIReader(), o.Release, mgr.GetEventRecorder(operatorName))
 	}

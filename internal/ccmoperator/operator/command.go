@@ -44,7 +44,7 @@ The variable RELEASE_VERSION names OpenShift's release.`,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := f.complete(getenv, known); err != nil {
-				return err
+				return daemon.Usage(err)
 			}
 			logger := daemon.Log(c.ErrOrStderr())
 			api, err := daemon.Cluster(f.kubeconfig, getenv, operatorName)

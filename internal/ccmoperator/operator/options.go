@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/ccmoperator/daemon"
 	"github.com/outrigger/outrigger/internal/ccmoperator/leader"
 	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
 )
@@ -74,5 +75,5 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--%s %s: want more than 0", flag, d))
 		}
 	}
-	return errors.Join(append(errs, o.Leader.Validate())...)
+	return errors.Join(append(errs, daemon.CheckAddress("metrics-bind-address", o.MetricsAddress), daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
 }

@@ -52,8 +52,11 @@ type plain struct {
 	notes       *notes
 	// platform is the bundle of OpenShift's platform; nil where there is none.
 	platform func(context.Context) (*bundle.Bundle, error)
-	now      func() time.Time
-	log      *slog.Logger
+	// unguard removes the policy that guards deletions, if nobody but the
+	// CloudControllerManager that is gone wants it.
+	unguard func(ctx context.Context, gone string) error
+	now     func() time.Time
+	log     *slog.Logger
 
 	mu      sync.Mutex
 	windows map[string]*failure.Window
@@ -140,7 +143,8 @@ func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 	if _, err := d.Sync(ctx, nil); err != nil {
 		return fmt.Errorf("remove what belongs to CloudControllerManager %s: %w", c.Name, err)
 	}
-	if err := errors.Join(d.Forget(ctx), r.forgetKept(ctx, c.Name)); err != nil {
+	// Also the policy: whoever waits for the end may remove the operator then.
+	if err := errors.Join(d.Forget(ctx), r.forgetKept(ctx, c.Name), r.unguard(ctx, c.Name)); err != nil {
 		return err
 	}
 	was := c.DeepCopy()

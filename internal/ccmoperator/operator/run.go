@@ -53,6 +53,9 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err != nil {
 		return err
 	}
+	if err := o.Leader.Check(ctx, api); err != nil {
+		return err
+	}
 	// TLS settings of the cluster count for our own server as soon as they are read.
 	own := &inputs{flags: o.TLS}
 	several := true // operators in one process, in tests

@@ -29,7 +29,7 @@ type Settings struct {
 func FromFlags(minVersion, cipherSuites string) (Settings, error) {
 	if minVersion != "" {
 		if _, err := cliflag.TLSVersion(minVersion); err != nil {
-			return Settings{}, fmt.Errorf("--tls-min-version: %w", err)
+			return Settings{}, fmt.Errorf("--tls-min-version: %w; there are %s", err, strings.Join(cliflag.TLSPossibleVersions(), ", "))
 		}
 	}
 	var names []string
