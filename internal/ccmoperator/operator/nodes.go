@@ -139,7 +139,8 @@ func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerMana
 // active is the CloudControllerManager that is brought out, or was until it is gone:
 // the oldest, unless the platform of OpenShift says what runs. Others wait, and what
 // they say does not count yet.
-func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager, error) {
+// The one that is named is left out.
+func (n *nodes) active(ctx context.Context, gone string) (*ccmv1alpha1.CloudControllerManager, error) {
 	if !n.is.plain {
 		return nil, nil
 	}
@@ -148,7 +149,9 @@ func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager
 		return nil, err
 	}
 	var all ccmv1alpha1.CloudControllerManagerList
-	if err := n.client.List(ctx, &all); err != nil || len(all.Items) == 0 {
+	err = n.client.List(ctx, &all)
+	all.Items = slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.Name == gone })
+	if err != nil || len(all.Items) == 0 {
 		return nil, err
 	}
 	oldest := slices.MinFunc(all.Items, byAge)
@@ -157,8 +160,13 @@ func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager
 
 // limits are those of the manager that is brought out.
 func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
+	return n.limitsWithout(ctx, "")
+}
+
+// limitsWithout are those that there are once a CloudControllerManager is gone.
+func (n *nodes) limitsWithout(ctx context.Context, gone string) (guard.Limits, bool, error) {
 	l := guard.Defaults()
-	c, err := n.active(ctx)
+	c, err := n.active(ctx, gone)
 	switch {
 	case err != nil:
 		return l, false, err
@@ -215,7 +223,7 @@ func prefixes(provider string) []string {
 
 // owner is who should initialize Nodes.
 func (n *nodes) owner(ctx context.Context) (watchdog.Owner, bool, error) {
-	c, err := n.active(ctx)
+	c, err := n.active(ctx, "")
 	if err != nil {
 		return watchdog.Owner{}, false, err
 	}

@@ -73,6 +73,9 @@ func TestLimits(t *testing.T) {
 		if err != nil || guarded != c.guarded || guarded && (l.Deletions != c.deletions || l.Prefixes[0] != c.prefix || len(l.Prefixes) != 2) {
 			t.Errorf("%s: guarded %t, %+v, %v", name, guarded, l, err)
 		}
+		if _, guarded, err := n.limitsWithout(t.Context(), "libvirt"); err != nil || guarded != (len(c.objects) > 1 && !c.openShift) {
+			t.Errorf("%s: without libvirt: guarded %t, %v", name, guarded, err)
+		}
 		if o, expected, err := n.owner(t.Context()); err != nil || o.Provider != c.watchdogOf || expected != (c.watchdogOf != "") {
 			t.Errorf("%s: Nodes are of %q, %t, %v", name, o.Provider, expected, err)
 		}
