@@ -55,8 +55,8 @@ func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slo
 	}
 	looker := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
 	r.platform = looker.platform
-	r.unguard = func(ctx context.Context, gone string) error {
-		if _, guarded, err := looker.limitsWithout(ctx, gone); guarded {
+	r.unguard = func(ctx context.Context) error {
+		if _, guarded, err := looker.limits(ctx); guarded {
 			return nil
 		} else if err != nil {
 			return err

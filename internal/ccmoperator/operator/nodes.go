@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -42,6 +43,23 @@ const operandLabel = "infrastructure.openshift.io/cloud-controller-manager"
 type notes struct {
 	mu     sync.Mutex
 	absent map[string][]string
+	// removed are CloudControllerManagers of which nothing is left but themselves.
+	removed map[types.UID]bool
+}
+
+func (n *notes) remove(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.removed == nil {
+		n.removed = map[types.UID]bool{}
+	}
+	n.removed[uid] = true
+}
+
+func (n *notes) gone(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.removed[uid]
 }
 
 // missing notes the ConfigMaps and Secrets that pods lack.
@@ -136,11 +154,10 @@ func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerMana
 	return slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp != nil }), err
 }
 
-// active is the CloudControllerManager that is brought out, or was until it is gone:
-// the oldest, unless the platform of OpenShift says what runs. Others wait, and what
-// they say does not count yet.
-// The one that is named is left out.
-func (n *nodes) active(ctx context.Context, gone string) (*ccmv1alpha1.CloudControllerManager, error) {
+// active is the CloudControllerManager that is brought out, or was until all of it is
+// removed: the oldest, unless the platform of OpenShift says what runs. Others wait,
+// and what they say does not count yet.
+func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager, error) {
 	if !n.is.plain {
 		return nil, nil
 	}
@@ -150,7 +167,7 @@ func (n *nodes) active(ctx context.Context, gone string) (*ccmv1alpha1.CloudCont
 	}
 	var all ccmv1alpha1.CloudControllerManagerList
 	err = n.client.List(ctx, &all)
-	all.Items = slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.Name == gone })
+	all.Items = slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return n.notes.gone(c.UID) })
 	if err != nil || len(all.Items) == 0 {
 		return nil, err
 	}
@@ -160,13 +177,8 @@ func (n *nodes) active(ctx context.Context, gone string) (*ccmv1alpha1.CloudCont
 
 // limits are those of the manager that is brought out.
 func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
-	return n.limitsWithout(ctx, "")
-}
-
-// limitsWithout are those that there are once a CloudControllerManager is gone.
-func (n *nodes) limitsWithout(ctx context.Context, gone string) (guard.Limits, bool, error) {
 	l := guard.Defaults()
-	c, err := n.active(ctx, gone)
+	c, err := n.active(ctx)
 	switch {
 	case err != nil:
 		return l, false, err
@@ -223,7 +235,7 @@ func prefixes(provider string) []string {
 
 // owner is who should initialize Nodes.
 func (n *nodes) owner(ctx context.Context) (watchdog.Owner, bool, error) {
-	c, err := n.active(ctx, "")
+	c, err := n.active(ctx)
 	if err != nil {
 		return watchdog.Owner{}, false, err
 	}

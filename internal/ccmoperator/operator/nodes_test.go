@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -17,7 +18,7 @@ import (
 )
 
 func ccmOf(name string, age time.Duration, deletions int32, change ...func(*ccmv1alpha1.CloudControllerManager)) *ccmv1alpha1.CloudControllerManager {
-	c := &ccmv1alpha1.CloudControllerManager{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))}}
+	c := &ccmv1alpha1.CloudControllerManager{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))}}
 	c.Spec.Provider, c.Spec.NodeDeletions = name, &ccmv1alpha1.NodeDeletions{Max: &deletions}
 	for _, f := range change {
 		f(c)
@@ -73,11 +74,12 @@ func TestLimits(t *testing.T) {
 		if err != nil || guarded != c.guarded || guarded && (l.Deletions != c.deletions || l.Prefixes[0] != c.prefix || len(l.Prefixes) != 2) {
 			t.Errorf("%s: guarded %t, %+v, %v", name, guarded, l, err)
 		}
-		if _, guarded, err := n.limitsWithout(t.Context(), "libvirt"); err != nil || guarded != (len(c.objects) > 1 && !c.openShift) {
-			t.Errorf("%s: without libvirt: guarded %t, %v", name, guarded, err)
-		}
 		if o, expected, err := n.owner(t.Context()); err != nil || o.Provider != c.watchdogOf || expected != (c.watchdogOf != "") {
 			t.Errorf("%s: Nodes are of %q, %t, %v", name, o.Provider, expected, err)
+		}
+		n.notes.remove("libvirt")
+		if l, guarded, err := n.limits(t.Context()); err != nil || guarded && l.Prefixes[0] != "docker://" {
+			t.Errorf("%s, with nothing left of libvirt: guarded %t, %+v, %v", name, guarded, l, err)
 		}
 	}
 }

@@ -52,9 +52,8 @@ type plain struct {
 	notes       *notes
 	// platform is the bundle of OpenShift's platform; nil where there is none.
 	platform func(context.Context) (*bundle.Bundle, error)
-	// unguard removes the policy that guards deletions, if nobody but the
-	// CloudControllerManager that is gone wants it.
-	unguard func(ctx context.Context, gone string) error
+	// unguard removes the policy that guards deletions, if nobody wants it any more.
+	unguard func(context.Context) error
 	now     func() time.Time
 	log     *slog.Logger
 
@@ -143,8 +142,9 @@ func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 	if _, err := d.Sync(ctx, nil); err != nil {
 		return fmt.Errorf("remove what belongs to CloudControllerManager %s: %w", c.Name, err)
 	}
+	r.notes.remove(c.UID)
 	// Also the policy: whoever waits for the end may remove the operator then.
-	if err := errors.Join(d.Forget(ctx), r.forgetKept(ctx, c.Name), r.unguard(ctx, c.Name)); err != nil {
+	if err := errors.Join(d.Forget(ctx), r.forgetKept(ctx, c.Name), r.unguard(ctx)); err != nil {
 		return err
 	}
 	was := c.DeepCopy()
