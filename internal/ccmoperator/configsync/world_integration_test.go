@@ -25,11 +25,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
@@ -147,26 +145,7 @@ func must(t *testing.T, err error) {
 // apply creates or replaces objects, with their status.
 func (w *world) apply(t *testing.T, manifests string) {
 	t.Helper()
-	for _, text := range strings.Split(manifests, "---\n") {
-		u := &unstructured.Unstructured{}
-		must(t, yaml.Unmarshal([]byte(text), &u.Object))
-		old := u.DeepCopy()
-		switch err := w.client.Get(t.Context(), client.ObjectKeyFromObject(u), old); {
-		case apierrors.IsNotFound(err):
-			must(t, w.client.Create(t.Context(), u.DeepCopy()))
-			must(t, w.client.Get(t.Context(), client.ObjectKeyFromObject(u), old))
-		case err != nil:
-			t.Fatal(err)
-		default:
-			u.SetResourceVersion(old.GetResourceVersion())
-			must(t, w.client.Update(t.Context(), u.DeepCopy()))
-			must(t, w.client.Get(t.Context(), client.ObjectKeyFromObject(u), old))
-		}
-		if s, ok := u.Object["status"]; ok {
-			old.Object["status"] = s
-			must(t, w.client.Status().Update(t.Context(), old))
-		}
-	}
+	crds.Apply(t, w.client, manifests)
 }
 
 // configMap makes a ConfigMap have this data.
@@ -188,20 +167,7 @@ func (w *world) onPlatform(t *testing.T, platform, config string, gates ...strin
 }
 
 func infrastructure(platform, config string) string {
-	return `apiVersion: config.openshift.io/v1
-kind: Infrastructure
-metadata: {name: cluster}
-spec: {cloudConfig: {` + config + `}, platformSpec: {type: ` + platform + `}}
-status:
-  infrastructureName: x
-  apiServerURL: https://x
-  apiServerInternalURI: https://x
-  etcdDiscoveryDomain: ""
-  controlPlaneTopology: HighlyAvailable
-  infrastructureTopology: HighlyAvailable
-  platformStatus: {type: ` + platform + `}
----
-`
+	return crds.Infrastructure("cloudConfig: {"+config+"}, platformSpec: {type: "+platform+"}", "HighlyAvailable", "type: "+platform)
 }
 
 const network = `apiVersion: config.openshift.io/v1
@@ -211,18 +177,7 @@ spec: {serviceNetwork: [172.30.0.0/16], clusterNetwork: [], networkType: x}
 ---
 `
 
-func featureGates(on ...string) string {
-	enabled := ""
-	for _, name := range on {
-		enabled += "{name: " + name + "},"
-	}
-	return `apiVersion: config.openshift.io/v1
-kind: FeatureGate
-metadata: {name: cluster}
-spec: {}
-status: {featureGates: [{version: ` + release + `, enabled: [` + enabled + `], disabled: [{name: Other}]}]}
-`
-}
+func featureGates(on ...string) string { return crds.FeatureGate(release, on...) }
 
 func proxy(ca string) string {
 	return `apiVersion: config.openshift.io/v1

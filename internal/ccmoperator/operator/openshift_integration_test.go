@@ -41,37 +41,13 @@ func (w *world) platform(t *testing.T, name string) {
 // is empty.
 func (w *world) infrastructure(t *testing.T, topology, platformStatus string) {
 	t.Helper()
-	text := `apiVersion: config.openshift.io/v1
-kind: Infrastructure
-metadata: {name: cluster}
-spec: {}
-status:
-  infrastructureName: x
-  apiServerURL: https://x
-  apiServerInternalURI: https://x
-  etcdDiscoveryDomain: ""
-  controlPlaneTopology: ` + topology + `
-  infrastructureTopology: HighlyAvailable
-`
-	if platformStatus != "" {
-		text += "  platformStatus: {" + platformStatus + "}\n"
-	}
-	w.apply(t, text)
+	w.apply(t, crds.Infrastructure("", topology, platformStatus))
 }
 
 // gates are those of a release that are on.
 func (w *world) gates(t *testing.T, release string, on ...string) {
 	t.Helper()
-	enabled := ""
-	for _, name := range on {
-		enabled += "{name: " + name + "},"
-	}
-	w.apply(t, `apiVersion: config.openshift.io/v1
-kind: FeatureGate
-metadata: {name: cluster}
-spec: {}
-status: {featureGates: [{version: `+release+`, enabled: [`+enabled+`], disabled: [{name: Other}]}]}
-`)
+	w.apply(t, crds.FeatureGate(release, on...))
 }
 
 // synced plays config-sync.

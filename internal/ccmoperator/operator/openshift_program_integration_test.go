@@ -161,10 +161,11 @@ func wantMetrics(t *testing.T, address, token string, version uint16, want int) 
 	})
 }
 
-// freeAddress is one on which nobody listens at the moment.
+// freeAddress is one on which nobody listens at the moment, and which is not where
+// other tests look for one.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.77.77.77:0")
 	must(t, err)
 	defer l.Close()
 	return l.Addr().String()

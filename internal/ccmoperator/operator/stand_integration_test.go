@@ -20,19 +20,18 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundles"
 	"github.com/outrigger/outrigger/internal/ccmoperator/trustbundle"
 	kube "github.com/outrigger/outrigger/test/cluster"
+	crds "github.com/outrigger/outrigger/test/openshift"
 	teststand "github.com/outrigger/outrigger/test/stand"
 )
 
@@ -73,9 +72,9 @@ func newWorld(t *testing.T) *world {
 
 // withPlain makes the API server know CloudControllerManagers.
 func (w *world) withPlain(t *testing.T) {
-	crds := filepath.Join(teststand.Root(), "deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml")
-	w.Kubectl(t, "create", "--filename="+crds)
-	w.Kubectl(t, "wait", "--for=condition=Established", "--timeout=3m", "--filename="+crds)
+	kinds := filepath.Join(teststand.Root(), "deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml")
+	w.Kubectl(t, "create", "--filename="+kinds)
+	w.Kubectl(t, "wait", "--for=condition=Established", "--timeout=3m", "--filename="+kinds)
 }
 
 // images are those of all platforms.
@@ -120,27 +119,7 @@ func eventually(t *testing.T, what string, f func() (string, bool)) {
 // apply creates or replaces objects, with their status.
 func (w *world) apply(t *testing.T, manifests string) {
 	t.Helper()
-	for _, text := range strings.Split(manifests, "---\n") {
-		u := &unstructured.Unstructured{}
-		must(t, yaml.Unmarshal([]byte(text), &u.Object))
-		if len(u.Object) == 0 {
-			continue
-		}
-		is := u.DeepCopy()
-		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(u), is); apierrors.IsNotFound(err) {
-			must(t, w.client.Create(t.Context(), u.DeepCopy()))
-		} else {
-			must(t, err)
-			next := u.DeepCopy()
-			next.SetResourceVersion(is.GetResourceVersion())
-			must(t, w.client.Update(t.Context(), next))
-		}
-		if s, has := u.Object["status"]; has {
-			must(t, w.client.Get(t.Context(), client.ObjectKeyFromObject(u), is))
-			is.Object["status"] = s
-			must(t, w.client.Status().Update(t.Context(), is))
-		}
-	}
+	crds.Apply(t, w.client, manifests)
 }
 
 // program is a running operator.
