@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,8 +44,6 @@ type simulated struct {
 	*fake.Cloud
 	now   atomic.Pointer[weather]
 	reads atomic.Int64
-
-	balancers sync.Map // of provider.LoadBalancerSpec by key
 }
 
 func (s *simulated) read(ctx context.Context, err func(*weather) error) (*weather, error) {
@@ -77,24 +73,6 @@ func (s *simulated) ListInstances(ctx context.Context, match map[string]string) 
 		return nil, err
 	}
 	return s.Cloud.ListInstances(ctx, match)
-}
-
-// balancers are made at once.
-func (s *simulated) EnsureLoadBalancer(_ context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
-	s.balancers.Store(spec.Key, spec)
-	return s.GetLoadBalancer(context.Background(), spec.Key)
-}
-
-func (s *simulated) GetLoadBalancer(_ context.Context, key string) (*provider.LoadBalancer, error) {
-	if _, ok := s.balancers.Load(key); !ok {
-		return nil, provider.ErrNotFound
-	}
-	return &provider.LoadBalancer{Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.80")}}, nil
-}
-
-func (s *simulated) DeleteLoadBalancer(_ context.Context, key string) error {
-	s.balancers.Delete(key)
-	return nil
 }
 
 // ParseCmd, LoadEnv and NewProvider make it a manager of itself.

@@ -47,6 +47,7 @@ func TestManager(t *testing.T) {
 	t.Run("health and metrics are served", func(t *testing.T) { serves(l.of(t), port) })
 	stop()
 	t.Run("N5 controllers are chosen by name", func(t *testing.T) { choosesControllers(l.of(t)) })
+	t.Run("Services at Alibaba Cloud", func(t *testing.T) { balancesAtAlibaba(l.of(t)) })
 	t.Run("L1 one leads, and gives the lease back", func(t *testing.T) { elects(l.of(t)) })
 }
 
@@ -187,28 +188,38 @@ func balances(l *lab) {
 	if err != nil {
 		l.Fatal(err)
 	}
-	made := func() (spec provider.LoadBalancerSpec, ok bool) {
-		l.cloud.balancers.Range(func(_, value any) bool { spec, ok = value.(provider.LoadBalancerSpec); return !ok })
-		return spec, ok
+	made := func() *provider.LoadBalancer {
+		list, err := l.cloud.ListLoadBalancers(l.Context(), map[string]string{provider.TagCluster: "c1", "outrigger-service": "default.front"})
+		if err != nil || len(list) > 1 {
+			l.Fatalf("%+v, %v", list, err)
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		return &list[0]
 	}
 	l.until("the Service has an address", func() bool {
 		s, err := services.Get(l.Context(), "front", metav1.GetOptions{})
 		if err != nil {
 			l.Fatal(err)
 		}
-		return len(s.Status.LoadBalancer.Ingress) == 1 && s.Status.LoadBalancer.Ingress[0].IP == "192.0.2.80"
+		there := made()
+		return there != nil && len(s.Status.LoadBalancer.Ingress) == 1 && s.Status.LoadBalancer.Ingress[0].IP == there.Addrs[0].String()
 	})
-	spec, _ := made()
-	if len(spec.Ports) != 1 || spec.Ports[0].Port != 80 || spec.Ports[0].Target == 0 {
-		l.Errorf("ports %+v", spec.Ports)
+	there := made()
+	if len(there.Ports) != 1 || there.Ports[0].Port != 80 || there.Ports[0].Target == 0 {
+		l.Errorf("ports %+v", there.Ports)
 	}
-	if !slices.ContainsFunc(spec.Backends, func(b provider.LoadBalancerBackend) bool { return b.Name == "witness" && b.Addr.IsValid() }) {
-		l.Errorf("backends %+v; want the Node witness among them", spec.Backends)
+	witness := l.get("witness").Spec.ProviderID
+	if !slices.ContainsFunc(there.Backends, func(b provider.LoadBalancerBackend) bool {
+		return b.Name == "witness" && b.Addr.IsValid() && "simulated://"+b.InstanceID == witness
+	}) {
+		l.Errorf("backends %+v; want the Node witness, %s, among them", there.Backends, witness)
 	}
 	if err := services.Delete(l.Context(), "front", metav1.DeleteOptions{}); err != nil {
 		l.Fatal(err)
 	}
-	l.until("the load balancer is removed", func() bool { _, there := made(); return !there })
+	l.until("the load balancer is removed", func() bool { return made() == nil })
 	l.until("the Service is gone", func() bool {
 		_, err := services.Get(l.Context(), "front", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
