@@ -20,7 +20,7 @@ func TestPodTraffic(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/underlay6=%v", attach, underlay6), func(t *testing.T) {
 				l := newLab(t)
 				pod, inside := l.newPod(podOptions{attach: attach, underlay6: underlay6})
-				trafficOutside(t, l, pod, inside)
+				trafficOutside(t, l, pod, inside, transferSize)
 			})
 		}
 	}
@@ -60,7 +60,7 @@ func TestUnderlayMTUs(t *testing.T) {
 				if got := inside.mtuOf("eth0"); got != want {
 					t.Errorf("MTU of the pod's interface in the VM: %d, want %d", got, want)
 				}
-				trafficOutside(t, l, pod, inside)
+				trafficOutside(t, l, pod, inside, 8<<20) // thousands of packets of each size; TestPodTraffic sends many
 				for _, ip := range []netip.Addr{pod.ip4, pod.ip6} {
 					if want == max(1500, c.pod) {
 						continue // nothing on the way is smaller, and the datagrams above filled it
@@ -74,7 +74,7 @@ func TestUnderlayMTUs(t *testing.T) {
 	}
 }
 
-func trafficOutside(t *testing.T, l *lab, pod *labPod, inside *testNS) {
+func trafficOutside(t *testing.T, l *lab, pod *labPod, inside *testNS, size int) {
 	t.Helper()
 	defer pod.explain(t, inside)
 	for _, c := range []struct{ pod, outside netip.Addr }{
@@ -84,8 +84,8 @@ func trafficOutside(t *testing.T, l *lab, pod *labPod, inside *testNS) {
 		if t.Failed() {
 			return // what follows would only wait in vain, once for each size
 		}
-		mustExchange(t, "pod to outside", inside, l.outside, c.outside, transferSize)
-		mustExchange(t, "outside to pod", l.outside, inside, c.pod, transferSize)
+		mustExchange(t, "pod to outside", inside, l.outside, c.outside, size)
+		mustExchange(t, "outside to pod", l.outside, inside, c.pod, size)
 		mustEcho(t, "pod to outside", inside, l.outside, c.outside)
 		mustEcho(t, "outside to pod", l.outside, inside, c.pod)
 		mustEcho(t, "node to pod", l.node, inside, c.pod)
