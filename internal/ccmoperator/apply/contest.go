@@ -171,7 +171,7 @@ func lastManager(all []metav1.ManagedFieldsEntry, path, us string) string {
 			continue
 		}
 		var fields map[string]any
-		if yaml.Unmarshal(e.FieldsV1.Raw, &fields) == nil && hasField(fields, strings.Split(path, ".")) {
+		if yaml.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) == nil && hasField(fields, strings.Split(path, ".")) {
 			name, newest = e.Manager, e.Time.Time
 		}
 	}

@@ -178,7 +178,7 @@ func g4(t *testing.T, w *world) {
 		was.ResourceVersion = ""
 		must(t, w.client.Update(t.Context(), was))
 	}
-	p = w.start(t)
+	w.start(t)
 	w.wantKey(t, namespace, targetName, configKey, awsMade)
 
 	w.configMap(t, userNamespace, "user", map[string]string{"wrong": ""})
