@@ -47,6 +47,7 @@ func TestManager(t *testing.T) {
 	t.Run("health and metrics are served", func(t *testing.T) { serves(l.of(t), port) })
 	stop()
 	t.Run("N5 controllers are chosen by name", func(t *testing.T) { choosesControllers(l.of(t)) })
+	t.Run("a Service at --load-balancer-address", func(t *testing.T) { balancesHere(l.of(t)) })
 	t.Run("Services at Alibaba Cloud", func(t *testing.T) { balancesAtAlibaba(l.of(t)) })
 	t.Run("L1 one leads, and gives the lease back", func(t *testing.T) { elects(l.of(t)) })
 }
