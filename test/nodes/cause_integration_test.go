@@ -37,7 +37,8 @@ func (l *lab) named(node string, want watchdog.Cause, words ...string) {
 		}
 		return fmt.Errorf("no condition %s; taints %v, providerID %q", watchdog.Condition, n.Spec.Taints, n.Spec.ProviderID)
 	})
-	l.Logf("%s", l.event(node, string(want), words...))
+	// One Event for a cause: of a pod that has crashed it may not know why yet.
+	l.Logf("%s", l.eventOf(watchdog.Component, node, string(want)))
 	l.measured(fmt.Sprintf(`outrigger_node_uninitialized_seconds{cause=%q,node=%q} `, want, node))
 }
 

@@ -188,14 +188,24 @@ func (l *lab) gone(name string) {
 	})
 }
 
-// event waits for an Event of a Node and answers its text.
-func (l *lab) event(node, reason string, words ...string) string {
+// event waits for an Event of a Node.
+func (l *lab) event(node, reason string, words ...string) {
+	l.Helper()
+	l.eventOf("", node, reason, words...)
+}
+
+// eventOf waits for one that a component tells, which may be any, and answers its
+// text.
+func (l *lab) eventOf(component, node, reason string, words ...string) string {
 	l.Helper()
 	var text string
 	l.until("Event "+reason+" of Node "+node, func() error {
 		list, err := l.client.CoreV1().Events("").List(l.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + node + ",reason=" + reason})
 		l.must(err)
 		for _, e := range list.Items {
+			if component != "" && e.ReportingController != component {
+				continue
+			}
 			if text = e.Message; contains(text, words...) == nil {
 				return nil
 			}

@@ -68,8 +68,8 @@ func (l *lab) define(name, xml string) {
 }
 
 // looks is how often an instance has to be missed before its Node is deleted, if
-// the inventory proves it, and once more.
-const looks = 3
+// the inventory proves it: they are five seconds apart, and two are enough.
+const looks = 2
 
 // heldFor waits until the manager has looked so often that a Node which it
 // deletes were gone.
