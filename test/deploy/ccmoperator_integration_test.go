@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,9 @@ import (
 func TestOperatorInstallations(t *testing.T) {
 	plain, shift, helm := onKubernetes.render(t), onOpenShift.render(t), tool(t, "helm")
 	s := newSite(t)
+	t.Run("manager alone", func(t *testing.T) {
+		must(t, dryRun(s.ControlPlane, manifests(t, parse(t, output(t, tool(t, "kustomize"), "build", filepath.Join(root, "deploy/ccm"))))))
+	})
 	t.Run("without the kinds", func(t *testing.T) { withoutKinds(t, s) })
 	t.Run("kubernetes", func(t *testing.T) { s.plain(t, plain) })
 	t.Run("helm", func(t *testing.T) { s.helm(t, helm) })
@@ -122,6 +126,11 @@ func (s *site) helm(t *testing.T, helm string) {
 		"--set", "cloudControllerManager.spec.images.cloudControllerManagerOutrigger=example.test/ccm:1",
 	}
 	do(append([]string{"install", "ccm-operator", chart, "--create-namespace"}, manager...)...)
+	for value, set := range ccmChanges {
+		if err := dryRun(s.ControlPlane, manifests(t, withoutCRD(parse(t, ccmChart(t, flags(set)...))))); err != nil {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
 	p := s.run(t, deploymentOf(t, ccmChart(t)), "ccm-operator")
 	s.there(t, namespace, "libvirt-cloud-controller-manager")
 	s.ccmIs(t, ccmv1alpha1.AvailableCondition, metav1.ConditionTrue, "")
@@ -140,6 +149,11 @@ func (s *site) helm(t *testing.T, helm string) {
 	do("uninstall", "ccm-operator")
 	s.Kubectl(t, "delete", "crd/cloudcontrollermanagers.ccm.outrigger.dev", "namespace/"+namespace, "--timeout=3m")
 	s.nothingLeft(t)
+}
+
+// withoutCRD leaves out what is there already.
+func withoutCRD(all []*unstructured.Unstructured) []*unstructured.Unstructured {
+	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool { return o.GetKind() == "CustomResourceDefinition" })
 }
 
 func (s *site) ccmIs(t *testing.T, condition string, status metav1.ConditionStatus, says string) {
@@ -198,6 +212,9 @@ func (s *site) token(t *testing.T, namespace, name string) string {
 // nothingLeft: no object names the operator or what it deployed.
 func (s *site) nothingLeft(t *testing.T) {
 	t.Helper()
+	// The cluster's controller of aggregated roles makes it again when it hears late of
+	// its end, as the manual says.
+	s.Kubectl(t, "delete", "clusterrole", "ccm-operator-grants", "--ignore-not-found")
 	const kinds = "namespaces,clusterroles,clusterrolebindings,roles,rolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings," +
 		"customresourcedefinitions,leases,serviceaccounts,deployments,configmaps,services"
 	for name := range strings.FieldsSeq(s.Kubectl(t, "get", kinds, "--all-namespaces", "--output=name")) {
@@ -222,6 +239,11 @@ func (s *site) shift(t *testing.T, render []byte) {
 	for _, c := range []struct{ platform, config, deployment string }{
 		{`{"type":"AWS"}`, "", "aws-cloud-controller-manager"},
 		{`{"type":"Azure","azure":{"cloudName":"AzurePublicCloud"}}`, `{"tenantId":"x"}`, "azure-cloud-controller-manager"},
+		{`{"type":"GCP"}`, "[global]\nproject-id = p\n", "gcp-cloud-controller-manager"},
+		{`{"type":"IBMCloud"}`, "[global]\nversion = 1.1.0\n", "ibm-cloud-controller-manager"},
+		{`{"type":"PowerVS"}`, "[global]\nversion = 1.1.0\n", "powervs-cloud-controller-manager"},
+		{`{"type":"Nutanix"}`, `{"prismCentral":{"address":"pc.example.test"}}`, "nutanix-cloud-controller-manager"},
+		{`{"type":"OpenStack"}`, "[Networking]\n", "openstack-cloud-controller-manager"},
 		{`{"type":"VSphere"}`, "[Global]\n[VirtualCenter \"v\"]\ndatacenters = d\n", "vsphere-cloud-controller-manager"},
 	} {
 		t.Run(c.deployment, func(t *testing.T) {

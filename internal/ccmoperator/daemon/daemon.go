@@ -38,6 +38,8 @@ func Cluster(file string, getenv func(string) string, name string) (*rest.Config
 		return nil, fmt.Errorf("find the cluster: %w: run in a pod with a service account, or set --kubeconfig or KUBECONFIG", err)
 	}
 	api.UserAgent = name + "/" + version.Version
+	// A bundle is some thirty requests, at once.
+	api.QPS, api.Burst = 50, 100
 	return api, nil
 }
 

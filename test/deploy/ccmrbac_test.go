@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// operand is used of all kinds that a bundle may have.
+const (
+	operand   = "get list watch create update patch delete"
+	applyKind = "internal/ccmoperator/apply/kind.go"
+	cached    = "get list watch"
+	toConfig  = "internal/ccmoperator/configsync/run.go"
+)
+
+// operatorUses is what the operator and config-sync do with each resource, and
+// where: verbs, file, code that stands in it. Leases are patched by managers alone. Where a bundle gives a right, the
+// operator must have it, whether it uses it or not; those roles are named *-grants.
+var operatorUses = map[string][3]string{
+	"deployments.apps":                                        {operand, applyKind, `Kind: "Deployment"`},
+	"daemonsets.apps":                                         {operand, applyKind, `Kind: "DaemonSet"`},
+	"configmaps":                                              {operand, applyKind, `Kind: "ConfigMap"`},
+	"services":                                                {operand, applyKind, `Kind: "Service"`},
+	"serviceaccounts":                                         {operand, applyKind, `Kind: "ServiceAccount"`},
+	"poddisruptionbudgets.policy":                             {operand, applyKind, `Kind: "PodDisruptionBudget"`},
+	"roles.rbac.authorization":                                {operand, applyKind, `Kind: "Role"`},
+	"rolebindings.rbac.authorization":                         {operand, applyKind, `Kind: "RoleBinding"`},
+	"clusterroles.rbac.authorization":                         {operand, applyKind, `Kind: "ClusterRole"`},
+	"clusterrolebindings.rbac.authorization":                  {operand, applyKind, `Kind: "ClusterRoleBinding"`},
+	"validatingadmissionpolicies.admissionregistration":       {operand, applyKind, `Kind: "ValidatingAdmissionPolicy"`},
+	"validatingadmissionpolicybindings.admissionregistration": {operand, applyKind, `Kind: "ValidatingAdmissionPolicyBinding"`},
+	"secrets":                            {cached, "internal/ccmoperator/operator/add.go", "&corev1.Secret{}"},
+	"pods":                               {cached, "internal/ccmoperator/watchdog/watchdog.go", "corev1.PodList"},
+	"leases.coordination":                {cached + " create update patch", "internal/ccmoperator/leader/leader.go", "LeaderElectionResourceLock"},
+	"nodes":                              {cached + " patch", "internal/ccmoperator/guard/guard.go", "g.Client.Patch("},
+	"nodes/status":                       {"patch", "internal/ccmoperator/watchdog/watchdog.go", "Status().Patch("},
+	"events":                             {"list create patch update", "internal/ccmoperator/watchdog/warnings.go", "corev1.EventList"},
+	"events.events.k8s.io":               {"create patch update", "internal/ccmoperator/operator/add.go", "GetEventRecorder("},
+	"tokenreviews.authentication":        {"create", "internal/ccmoperator/operator/run.go", "WithAuthenticationAndAuthorization"},
+	"subjectaccessreviews.authorization": {"create", "internal/ccmoperator/operator/run.go", "WithAuthenticationAndAuthorization"},
+	"cloudcontrollermanagers.ccm.outrigger.dev":        {cached + " update patch", "internal/ccmoperator/operator/plain.go", "controllerutil.AddFinalizer("},
+	"cloudcontrollermanagers/status.ccm.outrigger.dev": {"update patch", "internal/ccmoperator/operator/plain.go", "Status().Patch("},
+	"infrastructures.config.openshift.io":              {cached, "internal/ccmoperator/operator/add.go", "&openshift.Infrastructure{}"},
+	"featuregates.config.openshift.io":                 {cached, "internal/ccmoperator/operator/add.go", "&openshift.FeatureGate{}"},
+	"proxies.config.openshift.io":                      {cached, "internal/ccmoperator/operator/add.go", "&openshift.Proxy{}"},
+	"apiservers.config.openshift.io":                   {cached, "internal/ccmoperator/operator/add.go", "&openshift.APIServer{}"},
+	"networks.config.openshift.io":                     {cached, toConfig, "&openshift.Network{}"},
+	"clusterversions.config.openshift.io":              {"get", "internal/ccmoperator/openshift/gates.go", "var v ClusterVersion"},
+	"clusteroperators.config.openshift.io":             {cached + " create", "internal/ccmoperator/status/writer.go", "w.Client.Create("},
+	"clusteroperators/status.config.openshift.io":      {"patch", "internal/ccmoperator/status/writer.go", "Status().Patch("},
+	"kubecontrollermanagers.operator.openshift.io":     {cached, "internal/ccmoperator/operator/add.go", "KubeControllerManagerKind"},
+}
+
+func TestEveryPermissionOfTheOperatorIsUsed(t *testing.T) {
+	used := map[string]bool{}
+	for _, i := range []installation{onKubernetes, onOpenShift} {
+		for _, o := range parse(t, i.render(t)) {
+			rules, is := rulesOf(t, o)
+			if !is || !strings.HasPrefix(o.GetName(), "ccm-operator") || strings.Contains(o.GetName(), "grants") || strings.HasSuffix(o.GetName(), "metrics-reader") {
+				continue
+			}
+			for _, rule := range own(rules, o.GetNamespace(), i) {
+				for _, one := range expand(rule) {
+					verb, what, _ := strings.Cut(one, " ")
+					what, _, _ = strings.Cut(what, " ")
+					u, known := operatorUses[what]
+					if !known || !slices.Contains(strings.Fields(u[0]), verb) {
+						t.Errorf("%s: %s %s/%s: %q is granted; say in operatorUses what for", i.folder, o.GetKind(), o.GetNamespace(), o.GetName(), one)
+					}
+					used[verb+" "+what] = true
+				}
+			}
+		}
+	}
+	for what, u := range operatorUses {
+		for verb := range strings.FieldsSeq(u[0]) {
+			if !used[verb+" "+what] {
+				t.Errorf("%s %s is granted to nobody", verb, what)
+			}
+		}
+		text, err := os.ReadFile(filepath.Join(root, u[1]))
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if !strings.Contains(string(text), u[2]) {
+			t.Errorf("%s: %s has no %q any more: is it still needed?", what, u[1], u[2])
+		}
+	}
+}
+
+// own leaves out what is only given on, which on plain Kubernetes stands among the
+// rules for kube-system.
+func own(rules []rbacv1.PolicyRule, namespace string, i installation) []rbacv1.PolicyRule {
+	if namespace != "kube-system" || i != onKubernetes {
+		return rules
+	}
+	return slices.DeleteFunc(rules, func(r rbacv1.PolicyRule) bool {
+		return len(r.ResourceNames) > 0 || slices.Equal(r.Verbs, []string{"create"})
+	})
+}
