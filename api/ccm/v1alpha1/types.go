@@ -248,7 +248,7 @@ type CloudControllerManagerStatus struct {
 	// lastGood is what was brought out last, and to which a rollout that stalls goes back.
 	// +optional
 	LastGood *Rollout `json:"lastGood,omitempty"`
-	// stalled is what was given up. It is tried again when the spec or the version of Kubernetes changes.
+	// stalled is what was given up. It is tried again when the spec, a ConfigMap or Secret that it reads, or the version of Kubernetes changes.
 	// +optional
 	Stalled *Rollout `json:"stalled,omitempty"`
 	// +optional
