@@ -36,6 +36,8 @@ type inputs struct {
 	log        *slog.Logger
 
 	waiting time.Time
+	// known are the feature gates that were read last.
+	known openshift.Gates
 	// tls is what was read last, for servers of our own.
 	tls atomic.Pointer[tlsprofile.Settings]
 }
@@ -100,12 +102,16 @@ func (r *inputs) readTLS(ctx context.Context) (tlsprofile.Settings, error) {
 var errNoGates = errors.New("the cluster's feature gates are not there yet")
 
 // readGates waits a while for a new release's feature gates, and then goes on
-// without: managers keep their own defaults.
+// without: managers keep their own defaults. Those that were read once stay until
+// there are others: nothing is rolled out because they cannot be read.
 func (r *inputs) readGates(ctx context.Context) (gates openshift.Gates, left []string, err error) {
 	gates, err = openshift.ReadGates(ctx, r.client, r.live, r.release)
 	if err == nil {
-		r.waiting = time.Time{}
+		r.waiting, r.known = time.Time{}, gates
 		return gates, nil, nil
+	}
+	if r.known != nil {
+		return r.known, []string{fmt.Sprintf("the cluster's feature gates are those that were read before: %v", err)}, nil
 	}
 	if r.waiting.IsZero() {
 		r.waiting = r.now()

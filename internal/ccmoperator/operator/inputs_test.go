@@ -51,8 +51,8 @@ func gatesOf(version string, on ...string) *openshift.FeatureGate {
 }
 
 // TestRegressionGatesAreWaitedFor: those that cannot be read are waited for, for a
-// minute in which nothing is deployed; then it goes on without, and says so; and
-// waits anew the next time. One that the cluster does not know is off.
+// minute in which nothing is deployed; then it goes on without, and says so. Those
+// that were read once stay. One that the cluster does not know is off.
 func TestRegressionGatesAreWaitedFor(t *testing.T) {
 	var unreadable error
 	in, c, now := gated(t, &unreadable)
@@ -67,8 +67,8 @@ func TestRegressionGatesAreWaitedFor(t *testing.T) {
 		{time.Second, errors.New("boom"), nil, "left: boom"},
 		{time.Hour, nil, nil, "left: not found"},
 		{0, nil, gatesOf("4.99.0", "On"), ""},
-		{time.Hour, errors.New("boom"), nil, "error: boom"},
-		{time.Minute, errors.New("boom"), nil, "left: boom"},
+		{time.Hour, errors.New("boom"), nil, "kept: boom"},
+		{time.Hour, errors.New("boom"), nil, "kept: boom"},
 		{0, nil, nil, ""},
 	} {
 		*now, unreadable = now.Add(step.after), step.unreadable
@@ -82,6 +82,7 @@ func TestRegressionGatesAreWaitedFor(t *testing.T) {
 		switch {
 		case kind == "error" && (!errors.Is(err, errNoGates) || !strings.Contains(err.Error(), says)),
 			kind == "left" && (err != nil || len(gates) > 0 || len(left) != 1 || !strings.Contains(left[0], says)),
+			kind == "kept" && (err != nil || !gates["On"] || len(left) != 1 || !strings.Contains(left[0], says)),
 			kind == "" && (err != nil || len(left) > 0 || !gates["On"] || gates["Off"] || gates["Unknown"]):
 			t.Errorf("step %d: %v, left %q, error %v; want %q", i, gates, left, err, step.want)
 		}
@@ -101,7 +102,7 @@ func TestGatesOfASnapshot(t *testing.T) {
 		}
 	}
 	for release, want := range map[string]bool{openshift.SnapshotVersion: true, openshift.UnknownVersion: true, "4.98.0": true, "4.99.0": false} {
-		in.release, in.waiting = release, time.Time{}
+		in.release, in.waiting, in.known = release, time.Time{}, nil
 		if gates, _, err := in.readGates(t.Context()); gates["On"] != want || (err == nil) != want {
 			t.Errorf("%s: %v, error %v", release, gates, err)
 		}

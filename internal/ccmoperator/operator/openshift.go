@@ -80,11 +80,9 @@ func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 		return reconcile.Result{RequeueAfter: again}, nil
 	case failure.IsTerminal(err):
 		r.log.Error("not tried again until something changes", "error", err)
-		return reconcile.Result{}, r.status.Degraded(ctx, err)
-	case err != nil && r.window.Observe(r.now()):
-		return reconcile.Result{}, errors.Join(err, r.status.Degraded(ctx, err))
+		return reconcile.Result{}, r.failed(ctx, err, true)
 	case err != nil:
-		return reconcile.Result{}, errors.Join(err, r.status.Warn(ctx, status.ReasonFailed, err.Error()))
+		return reconcile.Result{}, errors.Join(err, r.failed(ctx, err, r.window.Observe(r.now())))
 	case s.waits != "":
 		return r.wait(ctx, s.waits)
 	}
@@ -95,11 +93,21 @@ func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	return r.say(ctx, s)
 }
 
+// failed names an error at once; whether the operator is degraded is another
+// question.
+func (r *openShift) failed(ctx context.Context, cause error, counts bool) error {
+	err := r.status.Warn(ctx, status.ReasonFailed, cause.Error())
+	if counts {
+		err = errors.Join(err, r.status.Degraded(ctx, cause))
+	}
+	return err
+}
+
 // wait is silent at first: the sync controllers have just been started too.
 func (r *openShift) wait(ctx context.Context, what string) (reconcile.Result, error) {
 	again := reconcile.Result{RequeueAfter: r.window.Retry()}
 	if r.window.Observe(r.now()) {
-		return again, r.status.Degraded(ctx, errors.New(what))
+		return again, r.failed(ctx, errors.New(what), true)
 	}
 	r.log.Info(what)
 	return again, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
@@ -84,11 +85,27 @@ func eachPlatform(t *testing.T, w *world) {
 				if d := w.deployment(t, strings.TrimPrefix(f.has[0], "Deployment clouds/")); *d.Spec.Replicas != replicas {
 					t.Errorf("%d replicas, want %d", *d.Spec.Replicas, replicas)
 				}
+				for _, o := range w.owned(t) {
+					allImages(t, &o)
+				}
 				if related := len(w.operator(t).Status.RelatedObjects); related != len(want)+3 {
 					t.Errorf("%d related objects, want %d", related, len(want)+3)
 				}
 				p.idle(t)
 			})
+		}
+	}
+}
+
+// allImages wants each container to have one of images.json.
+func allImages(t *testing.T, o *unstructured.Unstructured) {
+	t.Helper()
+	for _, kind := range []string{"containers", "initContainers"} {
+		all, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", kind)
+		for _, c := range all {
+			if image := c.(map[string]any)["image"]; !strings.HasPrefix(image.(string), "example.test/") {
+				t.Errorf("%s %s has image %v", o.GetKind(), o.GetName(), image)
+			}
 		}
 	}
 }

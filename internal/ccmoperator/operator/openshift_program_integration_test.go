@@ -59,17 +59,21 @@ func leaders(t *testing.T, w *world) {
 	w.platform(t, "AWS")
 	w.synced(t)
 	w.configured(t)
-	take := elected(time.Hour, 59*time.Minute, 200*time.Millisecond)
+	take := elected(time.Hour, 59*time.Minute, 3*time.Second)
 	first := w.start(t, onClusterOperator, take)
 	w.settles(t)
 	holder := *w.lease(t).Spec.HolderIdentity
 	second := w.start(t, onClusterOperator, take)
-	eventually(t, "a second one that asks for the lease", func() (string, bool) { return "", second.leases.Load() > 2 })
+	eventually(t, "a second one that asks for the lease", func() (string, bool) { return "", second.leases.Load() > 0 })
 	must(t, w.client.Delete(t.Context(), w.deployment(t, awsDeployment)))
 	w.settles(t)
 	if n := second.passes.Load(); n > 0 {
 		t.Errorf("the second one worked %d times", n)
 	}
+	// Not while the lease is renewed: a request that is given up may be served
+	// after the lease was given back.
+	renewed := w.lease(t).ResourceVersion
+	eventually(t, "a renewal", func() (string, bool) { return renewed, w.lease(t).ResourceVersion != renewed })
 	first.stop()
 	eventually(t, "the second one at work", func() (string, bool) { return "", second.passes.Load() > 0 })
 	if is := *w.lease(t).Spec.HolderIdentity; is == holder {

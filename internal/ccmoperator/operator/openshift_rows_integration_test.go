@@ -154,7 +154,10 @@ func noStorm(t *testing.T, w *world) {
 	w.synced(t)
 	w.writeImages(t, map[string]string{})
 	p := w.start(t, onClusterOperator)
-	w.want(t, map[string]string{"Degraded": "True/SyncingFailed/Failed when progressing towards operator: " + release + " because terminal error: ..."})
+	w.want(t, map[string]string{
+		"Degraded":                      "True/SyncingFailed/Failed when progressing towards operator: " + release + " because terminal error: ...",
+		"CloudControllerManagerWarning": "True/SyncingFailed/terminal error: ...",
+	})
 	p.still(t, func() {})
 }
 
