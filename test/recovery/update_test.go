@@ -149,9 +149,13 @@ func goOn(t *testing.T, all []*watched) {
 	}
 }
 
-// finish ends the session as its user does.
+// finish ends the session as whoever types Ctrl-D does. Something is typed before:
+// kubectl closes its input under the deadline of the last thing that was written
+// (client-go's remotecommand, in Close), so that an input that was silent for
+// more than a minute is never closed.
 func (w *watched) finish(t *testing.T) {
 	t.Helper()
+	w.session.echo(t, "the end")
 	w.session.stdin.Close()
 	if err := w.session.cmd.Wait(); err != nil {
 		t.Errorf("the session in %s ended with %v: %s", w.pod, err, &w.session.stderr)
