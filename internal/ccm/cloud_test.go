@@ -249,6 +249,22 @@ func TestTagsAreLearnedFromNodes(t *testing.T) {
 	}
 }
 
+// TestNodesThatAProviderDoesNotLookUp: ids of a form that it leaves to others.
+func TestNodesThatAProviderDoesNotLookUp(t *testing.T) {
+	s := newStand(t, Options{})
+	s.sky.get = provider.ErrUnimplemented
+	node := s.node("n", "sky://i-unheard-of")
+	if exists, err := s.InstanceExists(t.Context(), node); !exists || err != nil {
+		t.Errorf("exists: %v, %v", exists, err)
+	}
+	if down, err := s.InstanceShutdown(t.Context(), node); down || err != nil {
+		t.Errorf("shut down: %v, %v", down, err)
+	}
+	if got, err := s.InstanceMetadata(t.Context(), node); err != nil || got == nil || len(got.NodeAddresses) > 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestNodesOfOtherCloudsAreLeftAlone(t *testing.T) {
 	s := newStand(t, Options{})
 	node := s.node("n", "other://i-1")

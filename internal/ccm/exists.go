@@ -43,6 +43,9 @@ func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error)
 		return true, nil
 	}
 	instance, err := c.fleet.look(ctx, ref.id)
+	if unknown(err) {
+		return true, nil
+	}
 	if errors.Is(err, provider.ErrNotFound) {
 		return c.missing(ctx, node, ref, err)
 	}
@@ -64,6 +67,9 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 		return false, nil
 	}
 	instance, err := c.fleet.look(ctx, ref.id)
+	if unknown(err) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}

@@ -71,6 +71,9 @@ func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, er
 		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s is none of provider %s", node.Spec.ProviderID, c.options.Name)}
 	}
 	instance, err := c.fleet.look(ctx, ref.id)
+	if unknown(err) {
+		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s: %w", node.Spec.ProviderID, err)}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,10 @@ func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, er
 	}
 	return instance, nil
 }
+
+// unknown says whether the provider does not look up ids of that kind at all: then
+// the Node is somebody else's.
+func unknown(err error) bool { return errors.Is(err, provider.ErrUnimplemented) }
 
 // byName looks in the list for the instance that a Node without providerID is.
 // A list from before the Node may lack it.

@@ -64,8 +64,10 @@ func parse(name, providerID string) (ref reference, ok bool) {
 	switch {
 	case !ok || id == "":
 		return reference{}, false
-	case name == "docker" && strings.HasPrefix(id, "/"):
-		return reference{}, false // a machine of the kind DockerMachine: no instance of the provider
+	case name == "docker" && strings.HasPrefix(id, "/") && strings.Trim(id, "/") == "":
+		return reference{}, false
+	case name == "docker" && strings.HasPrefix(id, "/") && !strings.HasPrefix(id, "//"):
+		return reference{}, false // docker:////<name> is of the kind DockerMachine, and its id //<name>
 	case name == "aws", name == "openstack": // aws:///<zone>/<id>, openstack://<region>/<id>
 		id = id[strings.LastIndex(id, "/")+1:]
 	}

@@ -33,6 +33,8 @@ type Config struct {
 
 	BalancerImage string `flag:"docker-loadbalancer-image" env:"DOCKER_LOADBALANCER_IMAGE" default:"outrigger/cluster-loadbalancer:latest" usage:"container image of load balancers, which a cloud controller manager makes; the engine must have it"`
 
+	NodeCluster string `flag:"docker-node-cluster" env:"DOCKER_NODE_CLUSTER" usage:"show the containers of a cluster of Cluster API or kind as instances too, by its name there, or by its key where this project's manager made it; for a cloud controller manager"`
+
 	CPUs   int64 `flag:"docker-cpus" env:"DOCKER_CPUS" default:"0" min:"0" max:"512" usage:"CPUs of a pod that asks for none; 0 is no limit"`
 	Memory int64 `flag:"docker-memory" env:"DOCKER_MEMORY" default:"0" unit:"MiB" min:"0" usage:"memory of a pod that asks for none; 0 is no limit"`
 }

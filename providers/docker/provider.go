@@ -127,6 +127,13 @@ func isID(id string) bool {
 
 // GetInstance implements provider.Getter.
 func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+	if strings.HasPrefix(instanceID, namePrefix) {
+		node, err := p.nodeByName(ctx, instanceID)
+		if err != nil {
+			return nil, fmt.Errorf("get instance: %w", err)
+		}
+		return node, nil
+	}
 	found, err := p.existing(ctx, instanceID)
 	if err != nil {
 		return nil, fmt.Errorf("get instance: %w", err)
@@ -156,16 +163,13 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 		if !ours(c.Labels) || !provider.HasTags(tagsIn(c.Labels), match) {
 			continue
 		}
-		i := instanceOf(c.ID, c.Labels, c.State)
-		i.Created = time.Unix(c.Created, 0).UTC()
-		if c.NetworkSettings != nil {
-			if at := c.NetworkSettings.Networks[p.cfg.Network]; at != nil {
-				i.IPs = addresses(at.IPAddress, at.GlobalIPv6Address)
-			}
-		}
-		list = append(list, i)
+		list = append(list, p.summary(c))
 	}
-	return list, nil
+	nodes, err := p.nodes(ctx, match)
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
+	}
+	return append(list, nodes...), nil
 }
 
 func (p *Provider) answer(c *container.InspectResponse) *provider.Instance {
