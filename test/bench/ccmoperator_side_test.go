@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -169,6 +170,7 @@ func (c *operatorCluster) awaitRollout(t *testing.T, n int) time.Time {
 	case at := <-c.generations:
 		return at
 	case <-time.After(3 * time.Minute):
+		syscall.Kill(c.pid, syscall.SIGQUIT) // its log says what it does
 		t.Fatalf("configuration %d: Deployment %s has not changed in 3 minutes", n, c.deployment)
 		return time.Time{}
 	}
