@@ -42,7 +42,7 @@ func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructure
 	}
 	for name, optional := range s.secrets {
 		var secret corev1.Secret
-		if there, err := a.read(ctx, o, name, &secret); err != nil {
+		if there, err := a.read(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: name}, &secret); err != nil {
 			return nil, err
 		} else if there {
 			data.Secrets[name] = secret.Data
@@ -62,18 +62,15 @@ func (a *Applier) configMap(ctx context.Context, key client.ObjectKey) (data map
 	if data, ours := a.own[key]; ours {
 		return data, true, nil
 	}
-	cm := &unstructured.Unstructured{}
-	cm.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	err = a.Client.Get(ctx, key, cm)
-	if apierrors.IsNotFound(err) {
-		return nil, false, nil
-	}
-	data, _, _ = unstructured.NestedStringMap(cm.Object, "data")
-	return data, err == nil, err
+	// Of the two caches with ConfigMaps this is the one whose events wake us: the
+	// other may know of a change later, and then nobody would come again.
+	var cm corev1.ConfigMap
+	there, err = a.read(ctx, key, &cm)
+	return cm.Data, there, err
 }
 
-func (a *Applier) read(ctx context.Context, pods client.Object, name string, into client.Object) (bool, error) {
-	err := a.Client.Get(ctx, client.ObjectKey{Namespace: pods.GetNamespace(), Name: name}, into)
+func (a *Applier) read(ctx context.Context, key client.ObjectKey, into client.Object) (bool, error) {
+	err := a.Client.Get(ctx, key, into)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+)
+
+// TestConfigHashIsOfTheCacheThatWakes: a manager has two caches of ConfigMaps,
+// and the events of one of them wake the operator. The other may know of a
+// change only when the operator has looked and gone.
+func TestConfigHashIsOfTheCacheThatWakes(t *testing.T) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "clouds", Name: "cloud-conf"}, Data: map[string]string{"cloud.conf": "before"}}
+	late := cm.DeepCopy()
+	c := interceptor.NewClient(fake.NewClientBuilder().WithObjects(cm).Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if u, is := o.(*unstructured.Unstructured); is && u.GetKind() == "ConfigMap" {
+				return unstructured.SetNestedStringMap(u.Object, late.Data, "data")
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	a := &Applier{Client: c}
+	before := hashOfPods(t, a)
+	cm.Data["cloud.conf"] = "after"
+	if err := c.Update(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+	if after := hashOfPods(t, a); before == "" || after == before {
+		t.Errorf("the hash is %q before a change and %q after it", before, after)
+	}
+}
+
+func hashOfPods(t *testing.T, a *Applier) string {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(`{apiVersion: apps/v1, kind: Deployment, metadata: {namespace: clouds, name: ccm},
+spec: {template: {spec: {volumes: [{name: c, configMap: {name: cloud-conf}}]}}}}`), &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := a.addConfigHash(t.Context(), o); err != nil || len(missing) > 0 {
+		t.Fatalf("missing %q, error %v", missing, err)
+	}
+	hash, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", ConfigHashAnnotation)
+	return hash
+}
