@@ -48,6 +48,7 @@ func TestProviderGuideIsComplete(t *testing.T) {
 		provider.PowerController
 		provider.InstanceTypeLister
 		provider.NodeAddresser
+		provider.LoadBalancerController
 	}{}
 	for _, word := range append(words, provider.Powers(everything)...) {
 		if !strings.Contains(guide, "`"+word+"`") {
