@@ -59,7 +59,7 @@ func (l *lab) works() {
 
 func lacksImage(l *lab) {
 	l.apply(l.registry.Host + "/outrigger/nothing:1")
-	l.named("waiting", watchdog.PodsNotRunning, "ImagePull", "outrigger/nothing:1")
+	l.named("waiting", watchdog.PodsNotRunning, "cannot be pulled", "outrigger/nothing:1")
 	l.apply(l.images["cloud-controller-manager"])
 	l.works()
 }
