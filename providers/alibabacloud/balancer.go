@@ -121,10 +121,10 @@ func (p *Provider) findOrMakeBalancer(ctx context.Context, pl *balancerPlan) (*c
 		if b != nil || err != nil {
 			return b, err
 		}
+		p.memory.rememberSpent(pl.token(0), generation+1)
 		if id != "" {
 			return nil, fmt.Errorf("%w: %s was deleted while it was made", provider.ErrUnavailable, id)
 		}
-		p.memory.rememberSpent(pl.token(0), generation+1)
 	}
 	return nil, fmt.Errorf("%w: key %s was made and deleted %d times; use another", provider.ErrAlreadyExists, pl.key, maxGenerations)
 }

@@ -246,6 +246,10 @@ func TestBalancerServers(t *testing.T) {
 	}
 	mustEnsure(t, p, spec)
 	wantBalancer(t, c, balancerSpec("a1", append(ids, off)...))
+	c.Script(cloudsim.Refused("slb:AddBackendServers", 400, "InvalidServer.Odd"))
+	gone := balancerSpec("gone", "i-2zenosuchinstance")
+	mustEnsure(t, p, gone) // whatever the code is by which the cloud says so
+	wantBalancer(t, c, balancerSpec("gone"))
 	spec.Backends = []provider.LoadBalancerBackend{{Name: "elsewhere"}}
 	if _, err := p.EnsureLoadBalancer(t.Context(), spec); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), "elsewhere have no providerID") {
 		t.Errorf("Nodes of another cloud: %v", err)

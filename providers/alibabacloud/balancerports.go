@@ -183,7 +183,7 @@ func (p *Provider) serve(ctx context.Context, b *clb, backends []provider.LoadBa
 			err := p.changeServers(ctx, b, "AddBackendServers", []string{id})
 			switch {
 			case err == nil, errors.Is(err, provider.ErrAlreadyExists):
-			case hasCode(err, codeNoBalancer) || !hasCode(err, codeNotRunning) && !errors.Is(err, provider.ErrNotFound) && !errors.Is(err, provider.ErrInvalidArgument):
+			case !aboutServer(err):
 				return false, err
 			default:
 				logger().Warn("a Node's instance is not there, and no server of the load balancer", "instance", id, "loadbalancer", b.LoadBalancerId, "error", err)
@@ -192,6 +192,13 @@ func (p *Provider) serve(ctx context.Context, b *clb, backends []provider.LoadBa
 		}
 		return len(surplus)+len(missing) == 0, nil
 	})
+}
+
+// aboutServer says whether the cloud has refused the one server that a call named.
+func aboutServer(err error) bool {
+	class := provider.Class(err)
+	return !hasCode(err, codeNoBalancer) && errors.As(err, new(*apiError)) &&
+		(class == provider.ErrNotFound || class == provider.ErrInvalidArgument || class == provider.ErrUnknown)
 }
 
 // instancesOf answers the instances of backends, each once.
