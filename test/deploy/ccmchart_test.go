@@ -106,7 +106,7 @@ var ccmChanges = map[string][]string{
 	"nodeSelector.node-role.kubernetes.io/control-plane": {`nodeSelector.other\.example\.com=yes`},
 	"tolerations":            {"tolerations[0].operator=Exists"},
 	"podLabels":              {"podLabels.other=yes"},
-	"cloudControllerManager": {"cloudControllerManager.name=main", "cloudControllerManager.spec.provider=libvirt", "cloudControllerManager.spec.images.x=y"},
+	"cloudControllerManager": {"cloudControllerManager.name=other", "cloudControllerManager.spec.provider=libvirt", "cloudControllerManager.spec.images.x=y"},
 	"bundles":                {`bundles.mine.bundle\.yaml=x`},
 	"grants":                 {"grants[0].verbs={get}", "grants[0].apiGroups={x}", "grants[0].resources={y}"},
 	"monitoring.enabled":     {"monitoring.enabled=true"},

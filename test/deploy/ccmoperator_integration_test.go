@@ -126,11 +126,6 @@ func (s *site) helm(t *testing.T, helm string) {
 		"--set", "cloudControllerManager.spec.images.cloudControllerManagerOutrigger=example.test/ccm:1",
 	}
 	do(append([]string{"install", "ccm-operator", chart, "--create-namespace"}, manager...)...)
-	for value, set := range ccmChanges {
-		if err := dryRun(s.ControlPlane, manifests(t, withoutCRD(parse(t, ccmChart(t, flags(set)...))))); err != nil {
-			t.Errorf("%s: %v", value, err)
-		}
-	}
 	p := s.run(t, deploymentOf(t, ccmChart(t)), "ccm-operator")
 	s.there(t, namespace, "libvirt-cloud-controller-manager")
 	s.ccmIs(t, ccmv1alpha1.AvailableCondition, metav1.ConditionTrue, "")
@@ -142,6 +137,11 @@ func (s *site) helm(t *testing.T, helm string) {
 	do("uninstall", "ccm-operator")
 	s.there(t, namespace, "libvirt-cloud-controller-manager")
 	s.ccmIs(t, ccmv1alpha1.AvailableCondition, metav1.ConditionTrue, "")
+	for value, set := range ccmChanges {
+		if err := dryRun(s.ControlPlane, manifests(t, withoutCRD(parse(t, ccmChart(t, flags(set)...))))); err != nil {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
 	do("install", "ccm-operator", chart)
 	p = s.run(t, deploymentOf(t, ccmChart(t)), "ccm-operator")
 	s.Kubectl(t, "delete", "ccm", "main", "--timeout=3m")
