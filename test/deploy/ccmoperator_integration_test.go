@@ -229,6 +229,7 @@ func (s *site) shift(t *testing.T, render []byte) {
 	d := s.applied(t, render)
 	const operands = "openshift-cloud-controller-manager"
 	s.writeImages(t, allImages(t, render))
+	s.cluster(t)
 	s.infrastructure(t, `{"type":"AWS"}`)
 	s.withoutRights(t, "read Infrastructure cluster: infrastructures.config.openshift.io \"cluster\" is forbidden", "operator")
 	s.withoutRights(t, "read Infrastructure cluster: infrastructures.config.openshift.io \"cluster\" is forbidden", "config-sync")
@@ -297,17 +298,27 @@ func (s *site) settled(t *testing.T) {
 	s.operatorSays(t, "Available", "True/AsExpected/")
 }
 
-// infrastructure makes the cluster run on a platform.
-func (s *site) infrastructure(t *testing.T, platformStatus string) {
+// cluster is what OpenShift's installer makes.
+func (s *site) cluster(t *testing.T) {
 	t.Helper()
 	s.Apply(t, `{"apiVersion":"config.openshift.io/v1","kind":"Infrastructure","metadata":{"name":"cluster"},"spec":{"cloudConfig":{"name":"cloud-provider-config","key":"config"}}}`)
 	s.Apply(t, `{"apiVersion":"config.openshift.io/v1","kind":"Network","metadata":{"name":"cluster"},"spec":{"serviceNetwork":["172.30.0.0/16"],"clusterNetwork":[],"networkType":"x"}}`)
 	s.Apply(t, `{"apiVersion":"config.openshift.io/v1","kind":"ClusterVersion","metadata":{"name":"version"},"spec":{"clusterID":"x"}}`)
-	s.Kubectl(t, "patch", "clusterversions.config.openshift.io", "version", "--subresource=status", "--type=merge", `--patch={"status":{"desired":{"version":"4.99.0","image":"x"},"observedGeneration":1,"versionHash":"x","availableUpdates":[]}}`)
+	s.says(t, "clusterversions", "version", `{"desired":{"version":"4.99.0","image":"x"},"observedGeneration":1,"versionHash":"x","availableUpdates":[]}`)
 	s.Apply(t, `{"apiVersion":"config.openshift.io/v1","kind":"FeatureGate","metadata":{"name":"cluster"},"spec":{}}`)
-	s.Kubectl(t, "patch", "featuregates.config.openshift.io", "cluster", "--subresource=status", "--type=merge", `--patch={"status":{"featureGates":[{"version":"4.99.0","enabled":[],"disabled":[{"name":"Other"}]}]}}`)
-	status := `{"status":{"infrastructureName":"x","apiServerURL":"https://x","apiServerInternalURI":"https://x","etcdDiscoveryDomain":"","controlPlaneTopology":"HighlyAvailable","infrastructureTopology":"HighlyAvailable","platformStatus":` + platformStatus + `}}`
-	s.Kubectl(t, "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status", "--type=merge", "--patch="+status)
+	s.says(t, "featuregates", "cluster", `{"featureGates":[{"version":"4.99.0","enabled":[],"disabled":[{"name":"Other"}]}]}`)
+}
+
+// infrastructure makes the cluster run on a platform.
+func (s *site) infrastructure(t *testing.T, platformStatus string) {
+	t.Helper()
+	s.says(t, "infrastructures", "cluster", `{"infrastructureName":"x","apiServerURL":"https://x","apiServerInternalURI":"https://x","etcdDiscoveryDomain":"","controlPlaneTopology":"HighlyAvailable","infrastructureTopology":"HighlyAvailable","platformStatus":`+platformStatus+`}`)
+}
+
+// says sets a status.
+func (s *site) says(t *testing.T, kind, name, status string) {
+	t.Helper()
+	s.Kubectl(t, "patch", kind+".config.openshift.io", name, "--subresource=status", "--type=merge", `--patch={"status":`+status+`}`)
 }
 
 func (s *site) configure(t *testing.T, config string) {
