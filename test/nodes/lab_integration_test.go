@@ -227,7 +227,7 @@ func contains(text string, words ...string) error {
 // install applies a kustomization over what is to be installed, as the manual does.
 func (l *lab) install() string {
 	l.Helper()
-	dir, err := filepath.EvalSymlinks(l.TempDir())
+	dir, err := filepath.EvalSymlinks(l.top.TempDir())
 	l.must(err)
 	base, err := filepath.Rel(dir, filepath.Join(stand.Root(), "deploy/ccm-operator/kubernetes"))
 	l.must(err)

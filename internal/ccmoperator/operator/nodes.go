@@ -138,7 +138,9 @@ func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 		if guarded {
 			objects = guard.Policy(guard.NodeController, "system:serviceaccount:"+n.o.Namespace+":cloud-controller-manager")
 		}
-		_, err = d.Sync(ctx, objects)
+		if _, err = d.Sync(ctx, objects); err == nil && !guarded {
+			err = d.Forget(ctx)
+		}
 		return reconcile.Result{}, err
 	}))
 }
