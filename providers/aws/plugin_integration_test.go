@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,12 +32,7 @@ func (s *stand) settings() []string {
 // TestAsProcessPlugin runs provider-check, as a user does, on the program: the
 // whole suite.
 func TestAsProcessPlugin(t *testing.T) {
-	plugin := filepath.Join(t.TempDir(), Name)
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", plugin, "github.com/outrigger/outrigger/cmd/provider-aws")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("provider-aws: %v\n%s", err, out)
-	}
+	plugin := programs.BinaryAs(t, "provider-aws", Name)
 	s := newStand(t, lively)
 	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--parallel", "4")
 	cmd.Env = append(os.Environ(), s.settings()...)

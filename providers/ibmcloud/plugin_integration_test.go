@@ -7,7 +7,6 @@ package ibmcloud
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,12 +30,7 @@ func (s *stand) settings() []string {
 
 // TestAsProcessPlugin runs provider-check, as a user does, on the program.
 func TestAsProcessPlugin(t *testing.T) {
-	plugin := filepath.Join(t.TempDir(), Name)
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", plugin, "github.com/outrigger/outrigger/cmd/provider-ibmcloud")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("provider-ibmcloud: %v\n%s", err, out)
-	}
+	plugin := programs.BinaryAs(t, "provider-ibmcloud", Name)
 	s := newStand(t)
 	s.Deny() // nothing; but its lock lets requests of another process see how the cloud was set up
 	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--run", pluginChecks, "--parallel", "4")

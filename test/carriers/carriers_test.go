@@ -56,16 +56,7 @@ func TestLibvirt(t *testing.T) {
 // overCarriers runs the checks on the provider's program as process plugin and
 // as server; settings are its variables.
 func overCarriers(t *testing.T, name string, settings func(*testing.T) []string) {
-	program := filepath.Join(t.TempDir(), name)
-	if err := os.Link(stand.Binary(t, "provider-"+name), program); err != nil {
-		data, err := os.ReadFile(stand.Binary(t, "provider-"+name))
-		if err == nil {
-			err = os.WriteFile(program, data, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	program := stand.BinaryAs(t, "provider-"+name, name)
 	t.Run("process", func(t *testing.T) {
 		check(t, settings(t), "--plugin", program)
 	})

@@ -49,6 +49,24 @@ func Binary(t testing.TB, name string) string {
 	return path
 }
 
+// BinaryAs answers a program of bin/ under another name: a process plugin's is
+// that of its provider.
+func BinaryAs(t testing.TB, binary, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if os.Link(Binary(t, binary), path) == nil {
+		return path
+	}
+	data, err := os.ReadFile(Binary(t, binary)) // on another file system
+	if err == nil {
+		err = os.WriteFile(path, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // Root is the top of the source tree, two folders above this file.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
