@@ -29,7 +29,8 @@ const operatorHead = `
 
 ` + "`ccm-operator operator`" + ` with its own defaults, leader election included, at a real API server, on OpenShift
 (AWS) and on plain Kubernetes (libvirt); the controllers of workloads are played.%s Requests are from the
-API server's audit log. One run on %s, %d processors%s.
+API server's audit log. Before it writes, ccm-operator has the API server show what would become of an object
+(a dry run), which is part of the time to a rollout. One run on %s, %d processors%s.
 
 | what | OpenShift | plain Kubernetes |%s
 |---|---|---|%s
