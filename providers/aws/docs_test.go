@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/test/cloudsim"
@@ -44,7 +45,7 @@ func everything(t *testing.T, s *stand, change ...func(*Config)) error {
 		steps = append(steps, func() error { return p.PowerOff(t.Context(), made.ID) }, func() error { return p.PowerOn(t.Context(), made.ID) })
 	}
 	steps = append(steps, func() error { s.LoseVolumes(made.ID); return p.DeleteInstance(t.Context(), made.ID) }, func() error {
-		list, err := p.ListInstances(t.Context(), map[string]string{provider.TagKey: "k"})
+		list, err := listWithout(t, p, made.ID)
 		for _, i := range list {
 			err = errors.Join(err, p.DeleteInstance(t.Context(), i.ID))
 		}
@@ -56,6 +57,18 @@ func everything(t *testing.T, s *stand, change ...func(*Config)) error {
 		}
 	}
 	return nil
+}
+
+// listWithout lists when an instance has gone: as long as it is there, what it
+// has lost may go back to it.
+func listWithout(t *testing.T, p *Provider, id string) ([]provider.Instance, error) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		list, err := p.ListInstances(t.Context(), map[string]string{provider.TagKey: "k"})
+		there := slices.ContainsFunc(list, func(i provider.Instance) bool { return i.ID == id })
+		if err != nil || !there || time.Now().After(deadline) {
+			return list, err
+		}
+	}
 }
 
 // actions are the permissions that everything needs.
