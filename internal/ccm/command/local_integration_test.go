@@ -58,25 +58,29 @@ func balancesHere(l *lab) {
 	if err != nil {
 		l.Fatal(err)
 	}
+	s := newSky(l)
 	for range 2 { // as after a restart of the process, or of its machine
-		stop := l.start("--load-balancer-address=127.0.0.1")
+		kill := s.manager("--load-balancer-address=127.0.0.1")
 		l.until("connections come through", func() bool { return says(port) == "edge" })
 		l.until("the Service has the address", func() bool {
 			s, err := services.Get(l.Context(), "here", metav1.GetOptions{})
 			return err == nil && len(s.Status.LoadBalancer.Ingress) == 1 && s.Status.LoadBalancer.Ingress[0].IP == "127.0.0.1"
 		})
-		stop()
+		kill()
 		if got := says(port); got != "" {
 			l.Errorf("somebody says %q when the manager has ended", got)
 		}
 	}
-	stop := l.start("--load-balancer-address=127.0.0.1")
-	defer stop()
+	kill := s.manager("--load-balancer-address=127.0.0.1")
+	defer kill()
 	l.until("connections come through", func() bool { return says(port) == "edge" })
 	if err := services.Delete(l.Context(), "here", metav1.DeleteOptions{}); err != nil {
 		l.Fatal(err)
 	}
 	l.until("the port is free", func() bool { return says(port) == "" })
+	if asked := len(s.cloud.Balancers()); asked > 0 {
+		l.Errorf("the provider has made %d load balancers", asked)
+	}
 }
 
 // says answers what is heard at a port, and nothing when nobody is there.
