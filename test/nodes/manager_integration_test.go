@@ -67,11 +67,15 @@ func lacksImage(l *lab) {
 // hangs stops the process. A lease lasts for minutes, and twice that has to pass:
 // this one gets shorter, which nobody corrects while its holder hangs.
 func hangs(l *lab) {
+	l.until("the manager leads", func() error {
+		holder := l.api.Kubectl(l, "-n", namespace, "get", "lease", "cloud-controller-manager", "-o", "jsonpath={.spec.holderIdentity}")
+		return contains(holder, "node1_")
+	})
 	pid := l.process()
 	l.must(syscall.Kill(pid, syscall.SIGSTOP))
 	defer syscall.Kill(pid, syscall.SIGCONT) // it renews its lease at its next turn, half a minute later
 	l.api.Kubectl(l, "-n", namespace, "patch", "lease", "cloud-controller-manager", "--type=merge", "-p", `{"spec":{"leaseDurationSeconds":1}}`)
-	l.named("waiting", watchdog.LeaseStale, "ccm-system/cloud-controller-manager", "last renewed")
+	l.named("waiting", watchdog.LeaseStale, "ccm-system/cloud-controller-manager", "of node1_", "last renewed")
 }
 
 // process is the manager's.
