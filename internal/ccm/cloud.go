@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/outrigger/outrigger/internal/keylock"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -96,6 +97,8 @@ type Cloud struct {
 	fleet   *fleet
 	events  record.EventRecorder // nil: Events go nowhere
 	nodes   corelisters.NodeLister
+	// balancing is held by who updates or deletes the load balancer of a key.
+	balancing keylock.Locks
 
 	mu     sync.Mutex
 	absent map[string]absence // by id

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/outrigger/outrigger/internal/keylock"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -24,6 +25,7 @@ const tagService = "outrigger-service"
 type balancers struct {
 	fleet *fleet
 	power provider.LoadBalancerController
+	locks *keylock.Locks
 }
 
 // LoadBalancer answers false where the provider has none: then the controller of
@@ -36,7 +38,7 @@ func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	if !ok {
 		return nil, false
 	}
-	return &balancers{c.fleet, power}, true
+	return &balancers{c.fleet, power, &c.balancing}, true
 }
 
 // GetLoadBalancerName answers the key: a UID is nobody else's in any cluster.
@@ -81,14 +83,32 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, serv
 	return statusOf(made), nil
 }
 
-// UpdateLoadBalancer tells it what Nodes there are.
+// UpdateLoadBalancer tells it what Nodes there are. It makes none: when Nodes
+// change the controller asks for all the Services that it knew, some of whose load
+// balancers it may have deleted since.
 func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
-	_, err := b.EnsureLoadBalancer(ctx, cluster, service, nodes)
+	unlock, err := b.locks.Take(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, exists, err := b.GetLoadBalancer(ctx, cluster, service)
+	if err == nil && !exists {
+		err = fmt.Errorf("%w: Service %s/%s has no load balancer", provider.ErrNotFound, service.Namespace, service.Name)
+	}
+	if err == nil {
+		_, err = b.EnsureLoadBalancer(ctx, cluster, service, nodes)
+	}
 	return err
 }
 
 // EnsureLoadBalancerDeleted removes it.
 func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	unlock, err := b.locks.Take(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	return b.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error {
 		return b.power.DeleteLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
 	})

@@ -105,6 +105,10 @@ func TestLoadBalancers(t *testing.T) {
 	if err := b.EnsureLoadBalancerDeleted(ctx, "k", service()); err != nil || len(s.made) > 0 {
 		t.Errorf("%v, %+v", err, s.made)
 	}
+	// The controller may still tell of Nodes for a Service that it just cleaned up after.
+	if err := b.UpdateLoadBalancer(ctx, "k", service(), nodes); !errors.Is(err, provider.ErrNotFound) || len(s.made) > 0 {
+		t.Errorf("an update after the deletion: %v, %+v", err, s.made)
+	}
 	s.err = provider.ErrUnavailable
 	if _, err := b.EnsureLoadBalancer(ctx, "k", service(), nodes); !errors.Is(err, provider.ErrUnavailable) {
 		t.Errorf("while the cloud is away: %v", err)
