@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -202,6 +203,28 @@ func TestNothingOfAnotherNamespace(t *testing.T) {
 					t.Errorf("%s, %s, %s: %v %s", b.Name, flavor, o.GetName(), err, text)
 				}
 			}
+		}
+	}
+}
+
+// TestOurOwnSeeTheirInstances: what a provider of this project looks at is in the
+// pod, and cannot be written there.
+func TestOurOwnSeeTheirInstances(t *testing.T) {
+	for name, path := range map[string]string{"libvirt": "/etc/libvirt-client", "docker": "/etc/docker-client", "qemu": "/var/lib/outrigger/qemu"} {
+		b := set(t).Find(name, "", bundle.Kubernetes)
+		objects, err := b.Resources(bundle.Values{Images: images(b), Flavor: bundle.Kubernetes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(objects, func(o client.Object) bool { return bundle.PodSpec(o) != nil })
+		pod := bundle.PodSpec(objects[i])
+		mounts := pod.Containers[0].VolumeMounts
+		if !slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.MountPath == path && m.ReadOnly }) {
+			t.Errorf("%s mounts %v, not %s", name, mounts, path)
+		}
+		// A process is told from another of the same number by what /proc says.
+		if pod.HostPID != (name == "qemu") {
+			t.Errorf("%s sees the node's processes: %t", name, pod.HostPID)
 		}
 	}
 }
