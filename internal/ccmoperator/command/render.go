@@ -13,10 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
 	"github.com/outrigger/outrigger/internal/ccmoperator/render"
+	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
 )
 
 // rendering is one run of render.
@@ -179,6 +181,9 @@ func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
 	if err != nil {
 		return nil, usagef("--platform: %w", err)
 	}
+	if err := r.checkValues(); err != nil {
+		return nil, usageError{err}
+	}
 	if r.values.Images, err = r.allImages(); err != nil {
 		return nil, err
 	}
@@ -191,6 +196,21 @@ func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
 		return nil, r.explain(b, err)
 	}
 	return objects, nil
+}
+
+// checkValues refuses what a cluster would not say, and managers would not start
+// with.
+func (r *rendering) checkValues() error {
+	tls, err := tlsprofile.FromFlags(r.values.TLSMinVersion, r.values.TLSCipherSuites)
+	if err != nil {
+		return err
+	}
+	r.values.TLSMinVersion, r.values.TLSCipherSuites = tls.MinVersion, tls.CipherSuites
+	gates := map[string]bool{}
+	if err := cliflag.NewMapStringBool(&gates).Set(r.values.FeatureGates); err != nil {
+		return fmt.Errorf("--feature-gates %q: %w", r.values.FeatureGates, err)
+	}
+	return nil
 }
 
 // explain says how images are given where one was not.

@@ -54,22 +54,32 @@ func (b Bootstrap) Write() ([]string, error) {
 	}
 	values.NoCloudConfig = in.config == ""
 	var objects []client.Object
-	if found := b.Bundles.Find(platform.Type, platform.CloudName, values.Flavor); found != nil {
+	found := b.Bundles.Find(platform.Type, platform.CloudName, values.Flavor)
+	if found != nil {
 		if objects, err = found.BootstrapResources(values); err != nil {
 			return nil, err
 		}
-		b.look(found, objects, in.config)
+	}
+	if b.Warn != nil {
+		b.look(platform.Type, found, objects, in.config)
 	}
 	return b.write(objects, in.config)
 }
 
-// look warns of Pods that cannot start.
-func (b Bootstrap) look(of *bundle.Bundle, pods []client.Object, config string) {
-	if b.Warn == nil || len(pods) == 0 || config != "" || !cloudconfig.Known(of.Format()) {
+// look warns where there are no Pods, and of Pods that cannot start.
+func (b Bootstrap) look(platform string, of *bundle.Bundle, pods []client.Object, config string) {
+	if len(pods) == 0 {
+		b.Warn(fmt.Sprintf("no bundle has static Pods for platform %s: none are written", platform))
 		return
 	}
-	if err := cloudconfig.Validate(of.Format(), ""); err != nil {
+	if !cloudconfig.Known(of.Format()) {
+		return
+	}
+	switch err := cloudconfig.Validate(of.Format(), config); {
+	case err != nil && config == "":
 		b.Warn(fmt.Sprintf("the manager of %s does not start without a configuration: name one in spec.cloudConfig of the Infrastructure and give --cloud-config-file", of.Platform))
+	case err != nil:
+		b.Warn(fmt.Sprintf("the manager of %s may not take this configuration: %v", of.Platform, err))
 	}
 }
 
@@ -91,7 +101,9 @@ func (b Bootstrap) read() (in inputs, err error) {
 	}
 	fault("images-file", err)
 	if in.infra != nil && in.infra.Spec.CloudConfig.Name != "" {
-		if text, err = read(b.CloudConfigFile); err == nil {
+		if b.CloudConfigFile == "" {
+			err = fmt.Errorf("missing, and the Infrastructure names the ConfigMap %s in spec.cloudConfig", in.infra.Spec.CloudConfig.Name)
+		} else if text, err = read(b.CloudConfigFile); err == nil {
 			in.config, err = cloudConfig(text, in.infra.Spec.CloudConfig.Key)
 		}
 		fault("cloud-config-file", err)

@@ -80,7 +80,7 @@ func configMap(text []byte) (*corev1.ConfigMap, error) {
 
 func checkKind(have, want metav1.TypeMeta) error {
 	if have != want {
-		return fmt.Errorf("it is a %q of %q; want a %s of %s", have.Kind, have.APIVersion, want.Kind, want.APIVersion)
+		return fmt.Errorf("it is the kind %q of %q; want %s of %s", have.Kind, have.APIVersion, want.Kind, want.APIVersion)
 	}
 	return nil
 }

@@ -170,6 +170,22 @@ func TestB1NoFlagForNoConfiguration(t *testing.T) {
 	}
 }
 
+// TestB1Warnings: what is written and of no use is said; it is no error.
+func TestB1Warnings(t *testing.T) {
+	for platform, want := range map[string]string{
+		"AWS": "", "Azure": "the manager of Azure may not take this configuration", "Moon": "no bundle has static Pods for platform Moon",
+	} {
+		s := newStand(t)
+		s.InfrastructureFile = s.file(infrastructure(platform))
+		var said string
+		s.Warn = func(message string) { said += message }
+		s.mustWrite()
+		if said == "" != (want == "") || !strings.Contains(said, want) {
+			t.Errorf("%s: %q, want %q", platform, said, want)
+		}
+	}
+}
+
 // TestB1WhatIsNotThereIsNotWritten: both folders are made all the same.
 func TestB1WhatIsNotThereIsNotWritten(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -218,9 +234,9 @@ func TestB1BadInput(t *testing.T) {
 		"nothing given":        {func(s *stand) { s.InfrastructureFile, s.ImagesFile = "", "" }, []string{"error reading --cluster-infrastructure-file: ", "error reading --images-file: "}},
 		"folders":              {func(s *stand) { s.ImagesFile = t.TempDir() }, []string{"error reading --images-file: \"", "is not a regular file"}},
 		"empty files":          {func(s *stand) { s.InfrastructureFile, s.CloudConfigFile = s.file(""), s.file("") }, []string{"error reading --cluster-infrastructure-file: \"", "is empty"}},
-		"no cloud config file": {func(s *stand) { s.CloudConfigFile = "" }, []string{"error reading --cloud-config-file: "}},
+		"no cloud config file": {func(s *stand) { s.CloudConfigFile = "" }, []string{"error reading --cloud-config-file: missing, and the Infrastructure names the ConfigMap cloud-provider-config"}},
 		"all at once":          {func(s *stand) { s.ImagesFile, s.CloudConfigFile = s.file(""), s.file("") }, []string{"--images-file", "--cloud-config-file"}},
-		"another kind":         {func(s *stand) { s.InfrastructureFile = s.file(images) }, []string{`--cluster-infrastructure-file: it is a "ConfigMap" of "v1"; want a Infrastructure of config.openshift.io/v1`}},
+		"another kind":         {func(s *stand) { s.InfrastructureFile = s.file(images) }, []string{`--cluster-infrastructure-file: it is the kind "ConfigMap" of "v1"; want Infrastructure of config.openshift.io/v1`}},
 		"key twice":            {func(s *stand) { s.InfrastructureFile = s.file(infrastructure("AWS") + "kind: Infrastructure\n") }, []string{`key "kind" already set`}},
 		"wrong type": {func(s *stand) {
 			s.InfrastructureFile = s.file(strings.Replace(infrastructure("AWS"), "key: config", "key: [1]", 1))
