@@ -222,14 +222,17 @@ type NodeDeletions struct {
 	// window is such as 10m.
 	// +optional
 	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(h|m|s|ms|us|ns))+$') && duration(self) > duration('0s')",message="want a duration of more than 0, such as 10m"
 	Window *metav1.Duration `json:"window,omitempty"`
 	// notReadyFor is how long a Node must not have been Ready before it may be deleted.
 	// +optional
 	// +kubebuilder:default="2m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(h|m|s|ms|us|ns))+$') && duration(self) >= duration('0s')",message="want a duration, such as 10m"
 	NotReadyFor *metav1.Duration `json:"notReadyFor,omitempty"`
 	// minAge is how old a Node must be before it may be deleted.
 	// +optional
 	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(h|m|s|ms|us|ns))+$') && duration(self) >= duration('0s')",message="want a duration, such as 10m"
 	MinAge *metav1.Duration `json:"minAge,omitempty"`
 }
 

@@ -6,6 +6,7 @@ package operator
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -47,7 +49,7 @@ func TestPlain(t *testing.T) {
 		{"FromNothingToNothing", lifecycle}, {"NothingToDo", nothingToDoPlain}, {"BadConfiguration", badConfiguration},
 		{"Versions", versionRules}, {"RollsBack", rollsBack}, {"RollsBackWhole", rollsBackWhole},
 		{"OfOthers", ofOthers}, {"ReadSecrets", readSecrets}, {"UnknownProvider", unknownProvider}, {"Two", two},
-		{"BundleOfAConfigMap", bundleOfConfigMap}, {"Watchdog", watchdogNames},
+		{"BundleOfAConfigMap", bundleOfConfigMap}, {"BadDurations", badDurations}, {"Watchdog", watchdogNames},
 	} {
 		t.Run(c.name, func(t *testing.T) { t.Cleanup(func() { w.without(t) }); c.test(t, w) })
 	}
@@ -312,4 +314,21 @@ metadata:
 		t.Errorf("image %q", is)
 	}
 	p.stop()
+}
+
+// badDurations: one that the API server took and the operator could not read would
+// keep it from seeing any CloudControllerManager.
+func badDurations(t *testing.T, w *world) {
+	for field, texts := range map[string][]string{
+		"window": {"soon", "0s", "-1m", "9999999999h"}, "notReadyFor": {"10", "-1m"}, "minAge": {"1d", ""},
+	} {
+		for _, text := range texts {
+			c := &unstructured.Unstructured{}
+			must(t, json.Unmarshal([]byte(`{"apiVersion":"ccm.outrigger.dev/v1alpha1","kind":"CloudControllerManager","metadata":{"name":"`+ccmName+`"},`+
+				`"spec":{"provider":"libvirt","images":{},"nodeDeletions":{"`+field+`":"`+text+`"}}}`), c))
+			if err := w.client.Create(t.Context(), c); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.nodeDeletions."+field) {
+				t.Errorf("%s %q: error %v", field, text, err)
+			}
+		}
+	}
 }
