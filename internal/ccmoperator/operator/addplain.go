@@ -70,7 +70,7 @@ func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slo
 	every := handler.EnqueueRequestsFromMapFunc(r.every)
 	b := builder.ControllerManagedBy(mgr).Named("cloud-controller-manager").
 		WithOptions(limits(&failure.Window{Threshold: o.DegradedAfter})).
-		For(&ccmv1alpha1.CloudControllerManager{}, builder.WithPredicates(changed())).
+		For(&ccmv1alpha1.CloudControllerManager{}, builder.WithPredicates(asked())).
 		WatchesRawSource(daemon.Periodically(o.Resync, r.every)).
 		Watches(&corev1.Secret{}, every, builder.WithPredicates(changed(), within(o.Namespace))).
 		Watches(&corev1.ConfigMap{}, every, builder.WithPredicates(changed()))

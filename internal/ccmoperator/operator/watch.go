@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/ccmoperator/apply"
 )
 
@@ -38,6 +39,22 @@ func watchOperands(b *builder.Builder, requests func(owner string) []reconcile.R
 func changed() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return !reflect.DeepEqual(plainCopy(e.ObjectOld), plainCopy(e.ObjectNew))
+	}}
+}
+
+// asked lets through what somebody else does with a CloudControllerManager. Woken by
+// what it says itself, the operator would never rest where that differs each time:
+// with API servers of two patches that answer in turn, or errors with a time in them.
+func asked() predicate.Predicate {
+	unsaid := func(o client.Object) client.Object {
+		c := plainCopy(o)
+		if m, is := c.(*ccmv1alpha1.CloudControllerManager); is {
+			m.Status = ccmv1alpha1.CloudControllerManagerStatus{}
+		}
+		return c
+	}
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return !reflect.DeepEqual(unsaid(e.ObjectOld), unsaid(e.ObjectNew))
 	}}
 }
 

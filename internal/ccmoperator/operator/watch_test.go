@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 )
 
 // TestChanged: another version of the same wakes nobody, anything else does.
@@ -38,6 +40,31 @@ func TestChanged(t *testing.T) {
 		}
 	}
 	if !changed().Create(event.CreateEvent{Object: was}) || !changed().Delete(event.DeleteEvent{Object: was}) {
+		t.Error("what comes or goes wakes nobody")
+	}
+}
+
+// TestRegressionOwnStatusWakesNobody: a status that is another in each pass, such as the
+// version of whichever API server answered, made the next pass at once, for ever.
+func TestRegressionOwnStatusWakesNobody(t *testing.T) {
+	was := ccmOf("main", 0, 1)
+	for name, c := range map[string]struct {
+		change func(*ccmv1alpha1.CloudControllerManager)
+		want   bool
+	}{
+		"its version":  {func(c *ccmv1alpha1.CloudControllerManager) { c.ResourceVersion = "2" }, false},
+		"its status":   {func(c *ccmv1alpha1.CloudControllerManager) { c.Status.KubernetesVersion = "v1.36.1" }, false},
+		"its spec":     {func(c *ccmv1alpha1.CloudControllerManager) { c.Spec.Provider = "other" }, true},
+		"a finalizer":  {func(c *ccmv1alpha1.CloudControllerManager) { c.Finalizers = []string{"f"} }, true},
+		"its deletion": {func(c *ccmv1alpha1.CloudControllerManager) { now := metav1.Now(); c.DeletionTimestamp = &now }, true},
+	} {
+		is := was.DeepCopy()
+		c.change(is)
+		if got := asked().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != c.want {
+			t.Errorf("%s wakes: %t, want %t", name, got, c.want)
+		}
+	}
+	if !asked().Create(event.CreateEvent{Object: was}) || !asked().Delete(event.DeleteEvent{Object: was}) {
 		t.Error("what comes or goes wakes nobody")
 	}
 }
