@@ -83,9 +83,13 @@ func (r *run) mustEnsureBy(p provider.Provider, spec provider.LoadBalancerSpec) 
 
 func (r *run) getBalancer(key string) (*provider.LoadBalancer, error) {
 	r.Helper()
-	return call(r, "GetLoadBalancer", func(ctx context.Context) (*provider.LoadBalancer, error) {
+	found, err := call(r, "GetLoadBalancer", func(ctx context.Context) (*provider.LoadBalancer, error) {
 		return power[provider.LoadBalancerController](r).GetLoadBalancer(ctx, key)
 	})
+	if err == nil && found == nil {
+		err = errors.New("GetLoadBalancer answered neither a load balancer nor an error")
+	}
+	return found, err
 }
 
 func (r *run) listBalancers(match map[string]string) ([]provider.LoadBalancer, error) {
@@ -124,7 +128,7 @@ func checkBalancer(r *run) {
 		switch {
 		case err != nil:
 			return err
-		case found == nil || found.Key != spec.Key || !slices.Equal(found.Addrs, made.Addrs) || !provider.HasTags(found.Tags, spec.Tags):
+		case found.Key != spec.Key || !slices.Equal(found.Addrs, made.Addrs) || !provider.HasTags(found.Tags, spec.Tags):
 			return fmt.Errorf("GetLoadBalancer answered %+v, want key %s, addresses %v, tags %v", found, spec.Key, made.Addrs, spec.Tags)
 		}
 		return nil
@@ -374,34 +378,4 @@ func checkBalancerAfterDelete(r *run) {
 	}
 	r.mustEnsure(spec)
 	r.checkOneBalancer(spec)
-}
-
-// removeBalancers deletes those of the keys in the ledger, and then what the
-// list shows, which may be doubles.
-func (r *run) removeBalancers() {
-	r.Helper()
-	asked := r.ledger.takeBalancers()
-	if len(asked) == 0 {
-		return
-	}
-	keys := slices.DeleteFunc(asked, func(key string) bool {
-		return errors.Is(provider.LoadBalancerSpec{Key: key, Ports: []provider.LoadBalancerPort{{Port: 1, Target: 1}}}.Check(), provider.ErrInvalidArgument)
-	})
-	again := func() error {
-		list, err := r.listBalancers(r.owner)
-		for _, b := range list {
-			keys = append(keys, b.Key)
-		}
-		for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
-			err = errors.Join(err, r.deleteBalancer(key))
-		}
-		if err == nil && len(list) > 0 {
-			err = fmt.Errorf("the list still shows %+v", list)
-		}
-		return err
-	}
-	if err := r.poll(again); err != nil {
-		r.left("load balancers")
-		r.Errorf("clean up of load balancers: %v", err)
-	}
 }

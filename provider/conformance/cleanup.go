@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -173,4 +174,34 @@ func (r *run) leaks() error {
 		err = fmt.Errorf("%d resources: %s", len(left), strings.Join(left, ", "))
 	}
 	return err
+}
+
+// removeBalancers deletes those of the keys in the ledger, and then what the
+// list shows, which may be doubles.
+func (r *run) removeBalancers() {
+	r.Helper()
+	asked := r.ledger.takeBalancers()
+	if len(asked) == 0 {
+		return
+	}
+	keys := slices.DeleteFunc(asked, func(key string) bool {
+		return errors.Is(provider.LoadBalancerSpec{Key: key, Ports: []provider.LoadBalancerPort{{Port: 1, Target: 1}}}.Check(), provider.ErrInvalidArgument)
+	})
+	again := func() error {
+		list, err := r.listBalancers(r.owner)
+		for _, b := range list {
+			keys = append(keys, b.Key)
+		}
+		for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
+			err = errors.Join(err, r.deleteBalancer(key))
+		}
+		if err == nil && len(list) > 0 {
+			err = fmt.Errorf("the list still shows %+v", list)
+		}
+		return err
+	}
+	if err := r.poll(again); err != nil {
+		r.left("load balancers")
+		r.Errorf("clean up of load balancers: %v", err)
+	}
 }

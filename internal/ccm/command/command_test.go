@@ -83,6 +83,7 @@ func TestBadInput(t *testing.T) {
 		"negative leftovers":   {[]string{"--cloud-provider=cloudy", "--load-balancer-left-after=-1s"}, nil, "--load-balancer-left-after"},
 		"tags":                 {[]string{"--cloud-provider=cloudy", "--instance-tags=a"}, nil, "instance-tags"},
 		"tags by variable":     {[]string{"--cloud-provider=cloudy"}, map[string]string{"CCM_INSTANCE_TAGS": "a"}, "CCM_INSTANCE_TAGS (--instance-tags)"},
+		"any address":          {[]string{"--cloud-provider=cloudy", "--load-balancer-address=0.0.0.0"}, nil, "--load-balancer-address 0.0.0.0: want one"},
 		"no address":           {[]string{"--cloud-provider=cloudy", "--load-balancer-address=here"}, nil, "--load-balancer-address"},
 		"migration":            {[]string{"--cloud-provider=cloudy", "--enable-leader-migration"}, nil, "--enable-leader-migration"},
 	} {

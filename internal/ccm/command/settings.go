@@ -177,8 +177,10 @@ func (s *settings) check() error {
 	if s.emptyAfter < 0 {
 		errs = append(errs, fmt.Errorf("--trust-empty-inventory-after %s: want 0 or more", s.emptyAfter))
 	}
-	if _, err := netip.ParseAddr(s.balancer); s.balancer != "" && err != nil {
+	if addr, err := netip.ParseAddr(s.balancer); s.balancer != "" && err != nil {
 		errs = append(errs, fmt.Errorf("--load-balancer-address: %w", err))
+	} else if addr.IsUnspecified() {
+		errs = append(errs, fmt.Errorf("--load-balancer-address %s: want one that clients can connect to; it becomes that of Services", addr))
 	}
 	if s.options.Generic.LeaderMigration.Enabled {
 		errs = append(errs, errors.New("--enable-leader-migration: there is no cloud provider in kube-controller-manager any more to migrate from"))
