@@ -16,7 +16,8 @@ type Allowances map[string]time.Time
 // lapse is what has become of allowances: a person who was wrong, or whose Node came
 // back, has not let it go for ever.
 type lapse struct {
-	// Allowed are those that still count.
+	// Allowed are those that a Node still has. What has ended stays among them until
+	// it is taken from the Node: forgotten before, it would begin anew.
 	Allowed Allowances
 	// Ended are the Nodes, by name, whose allowance has ended, with the reason.
 	Ended map[string]string
@@ -36,17 +37,15 @@ func (l Limits) lapses(nodes []corev1.Node, had Allowances, now time.Time) lapse
 		if !known {
 			at = now
 		}
+		is.Allowed[ticketOf(n)] = at
 		left := at.Add(l.AllowedFor).Sub(now)
 		switch {
 		case known && ready(n) && since(n).After(at):
 			is.Ended[n.Name] = "the Node is Ready again"
 		case left <= 0:
 			is.Ended[n.Name] = fmt.Sprintf("%s have passed", l.AllowedFor)
-		default:
-			is.Allowed[ticketOf(n)] = at
-			if is.Again == 0 || left < is.Again {
-				is.Again = left
-			}
+		case is.Again == 0 || left < is.Again:
+			is.Again = left
 		}
 	}
 	return is

@@ -107,6 +107,10 @@ func (l Limits) stop(lost, all int) string {
 
 func (l Limits) one(d *Decision, n *corev1.Node, had Tickets, stopped string, now time.Time) {
 	who := ticketOf(n)
+	if !l.ours(n) && n.Spec.ProviderID == "" {
+		d.Refused[n.Name] = "it has no providerID, so that nobody knows whether it is of this cloud"
+		return
+	}
 	if !l.ours(n) {
 		d.Refused[n.Name] = fmt.Sprintf("its providerID %q is of another cloud (here: %s)", n.Spec.ProviderID, strings.Join(l.Prefixes, ", "))
 		return

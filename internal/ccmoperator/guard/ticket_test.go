@@ -52,6 +52,8 @@ func TestOneLostNodeGetsATicket(t *testing.T) {
 
 func TestNoTicket(t *testing.T) {
 	young, foreign, never := aNode("n", false, time.Hour), aNode("n", false, time.Hour), aNode("n", false, 0)
+	nameless := aNode("n", false, time.Hour)
+	nameless.Spec.ProviderID = ""
 	young.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
 	foreign.Spec.ProviderID = "aws:///n"
 	never.Status.Conditions, never.CreationTimestamp = nil, metav1.NewTime(now.Add(-time.Minute))
@@ -64,6 +66,7 @@ func TestNoTicket(t *testing.T) {
 		"young":       {fleet(3, young), "", 9 * time.Minute},
 		"never ready": {fleet(3, never), "", 9 * time.Minute},
 		"foreign":     {fleet(3, foreign), `"aws:///n" is of another cloud (here: libvirt://)`, 0},
+		"nameless":    {fleet(3, nameless), "it has no providerID", 0},
 		"most lost":   {fleet(1, aNode("n", false, time.Hour), aNode("m", false, time.Hour)), "2 of 3 Nodes are not Ready", 0},
 		"all lost":    {fleet(0, aNode("n", false, time.Hour), aNode("m", false, time.Hour), aNode("o", false, time.Hour)), "3 of 3", 0},
 	} {
