@@ -20,13 +20,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var here = netip.MustParseAddr("127.0.0.1")
+// here is nobody else's: a port that is free for now stays free.
+var here = netip.MustParseAddr("127.83.0.1")
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(here.String(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func free(t *testing.T) uint16 {
 }
 
 func heard(port uint16) string {
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))), 10*time.Second)
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(here.String(), strconv.Itoa(int(port))), 10*time.Second)
 	if err != nil {
 		return "nobody"
 	}
