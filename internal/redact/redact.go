@@ -31,8 +31,9 @@ var (
 	// webToken is a JSON web token: its first part is an object.
 	webToken = regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]+`)
 	// named is something that has the name of a secret: the name, what is between,
-	// and the value.
-	named  = regexp.MustCompile(`(?i)([a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|credential|key)[a-z0-9_-]*["']?)(\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;&"'{}\[\]]+)`)
+	// and the value. Quotes may be escaped, in what was quoted again, and the last one
+	// may be missing in a message that was cut.
+	named  = regexp.MustCompile(`(?i)([a-z0-9_.-]*(?:passw(?:or)?d|passphrase|secret|token|credential|key)[a-z0-9_-]*(?:\\*["'])?)(\s*[:=]\s*)(\\+"[^"]*(?:"|$)|"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|[^\s,;&"'{}\[\]]+)`)
 	always = regexp.MustCompile(`(?i)passw(?:or)?d|passphrase`)
 	digit  = regexp.MustCompile(`[0-9]`)
 )
@@ -68,7 +69,7 @@ func Text(message string) string {
 	message = bearer.ReplaceAllString(message, "${1}"+Hidden)
 	message = webToken.ReplaceAllString(message, Hidden)
 	message = flag.ReplaceAllStringFunc(message, func(found string) string {
-		return strings.Replace(found, flag.FindStringSubmatch(found)[1], Hidden, 1)
+		return strings.TrimSuffix(found, flag.FindStringSubmatch(found)[1]) + Hidden
 	})
 	message = named.ReplaceAllStringFunc(message, func(found string) string {
 		part := named.FindStringSubmatch(found)
@@ -84,14 +85,14 @@ func Text(message string) string {
 // secret tells a value from the rest of a sentence ("token: has expired") and from
 // names of objects ("key=kube-system/x").
 func secret(name, between, v string) bool {
-	bare := strings.Trim(v, `"'`)
-	name = strings.ToLower(strings.Trim(name, `"'`))
+	bare, quoted := strings.Trim(v, `"'\`), strings.ContainsAny(v[:1], `"'\`)
+	name = strings.ToLower(strings.Trim(name, `"'\`))
 	switch {
 	case bare == "" || strings.HasPrefix(v, Hidden):
 		return false
 	case name == "key" || strings.HasSuffix(name, "name") || strings.HasSuffix(name, "names"):
 		return len(bare) >= 20 && digit.MatchString(bare)
-	case always.MatchString(name), strings.TrimSpace(between) == "=", v != bare:
+	case always.MatchString(name), strings.TrimSpace(between) == "=", quoted:
 		return true
 	}
 	return len(bare) >= 6 && digit.MatchString(bare) || len(bare) >= 20

@@ -14,6 +14,10 @@ func TestText(t *testing.T) {
 		`with password=x: refused`:                                    `with password=[hidden]: refused`,
 		`password: hunter`:                                            `password: [hidden]`,
 		`{"user":"x","password":"a b c"}`:                             `{"user":"x","password":[hidden]}`,
+		`err="got {\"password\":\"a b c\",\"x\":\"y\"}"`:              `err="got {\"password\":[hidden],\"x\":\"y\"}"`,
+		`{"password":"a\"b c","x":"y"}`:                               `{"password":[hidden],"x":"y"}`,
+		`cut: {"clientSecret":"a b`:                                   `cut: {"clientSecret":[hidden]`,
+		`run --token-file tokenx, --api-password password`:            `run --token-file tokenx, --api-password [hidden]`,
 		`LIBVIRT_PASSWORD=x y`:                                        `LIBVIRT_PASSWORD=[hidden] y`,
 		`secret-access-key = wJalrXUtnFEMI, region = x`:               `secret-access-key = [hidden], region = x`,
 		`clientSecret: "abc"`:                                         `clientSecret: [hidden]`,
@@ -49,6 +53,7 @@ func TestTextStays(t *testing.T) {
 		`Secret kube-system/x is missing`,
 		`basic authentication failed for https://host:5000/v3?mail=a@b`,
 		`secretName: vsphere-cloud-credentials`,
+		`err="invalid token: has\" expired"`,
 		`sha256:f8902e114ef118304e561c3ecd4d0b543adc226b7a07f675f56564185ffe0c07`,
 	} {
 		if got := Text(text); got != text {
