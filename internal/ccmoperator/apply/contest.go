@@ -94,7 +94,11 @@ func (a *Applier) contested(desired []item) (all []string, again time.Duration) 
 			continue
 		}
 		all = append(all, fmt.Sprintf("%s: %s; it is written less and less often: stop one of the two", ref, c.what))
-		if left := max(c.rest()-now.Sub(c.last), time.Second); again == 0 || left < again {
+		left := c.rest() - now.Sub(c.last)
+		if left <= 0 {
+			left += calm // nobody changed it back: then it is forgotten
+		}
+		if left = max(left, time.Second); again == 0 || left < again {
 			again = left
 		}
 	}

@@ -160,7 +160,12 @@ func contestedBySomebody(p *place) {
 	if r := p.sync(objects(), "Deployment contested/d"); len(r.Contested) != 1 || r.Again != 2*firstRest {
 		p.Errorf("after a rest: %q, again in %s", r.Contested, r.Again)
 	}
-	at = at.Add(2*firstRest + calm)
+	// While nobody changes it back, nothing is to be done until it is forgotten.
+	at = at.Add(2 * firstRest)
+	if r := p.sync(objects()); len(r.Contested) != 1 || r.Again != calm {
+		p.Errorf("when its rest has passed: %q, again in %s", r.Contested, r.Again)
+	}
+	at = at.Add(calm)
 	if r := p.sync(objects()); len(r.Contested) > 0 || r.Again != 0 {
 		p.Errorf("after all is calm: %q, again in %s", r.Contested, r.Again)
 	}
