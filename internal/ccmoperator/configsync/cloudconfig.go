@@ -86,10 +86,13 @@ func (r *cloudConfig) write(ctx context.Context, p cloudconfig.Platform, managed
 			return fmt.Errorf("failed to sync managed cloud config: %w", err)
 		}
 	}
+	// The copy comes first: after a crash in between, it is never older than what is
+	// mounted. Without it there is a configuration all the same.
+	kept := r.good.write(ctx, p, made)
 	if err := r.target.write(ctx, made); err != nil {
-		return fmt.Errorf("failed to sync cloud config: %w", err)
+		return errors.Join(fmt.Errorf("failed to sync cloud config: %w", err), kept)
 	}
-	return r.good.write(ctx, p, made)
+	return kept
 }
 
 // keep restores the last good configuration when there is no good one now.

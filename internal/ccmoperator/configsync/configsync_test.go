@@ -14,6 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig"
 )
 
 // TestWhatWakes: nothing but what is read wakes a controller; above all no
@@ -44,6 +49,32 @@ func TestWhatWakes(t *testing.T) {
 	}
 	if userErr = errors.New("x"); !wakes(userNamespace, "unrelated") {
 		t.Error("who does not know which one counts has to look")
+	}
+}
+
+// TestTheCopyIsNeverOlder than what is mounted, wherever config-sync ends: else that
+// would be taken back to an older one. One that cannot be made is no obstacle.
+func TestTheCopyIsNeverOlder(t *testing.T) {
+	for _, refused := range []string{goodName, targetName} {
+		api := fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if o.GetName() == refused {
+					return errors.New("refused")
+				}
+				return c.Create(ctx, o, opts...)
+			},
+		}).Build()
+		name := func(n string) types.NamespacedName { return types.NamespacedName{Namespace: "clouds", Name: n} }
+		r := &cloudConfig{client: api, target: target{client: api, name: name(targetName)}, good: lastGood{client: api, name: name(goodName)}}
+		made := content{data: map[string]string{configKey: "x"}}
+		if err := r.write(t.Context(), cloudconfig.AWS, false, made); err == nil || !strings.Contains(err.Error(), refused) {
+			t.Errorf("without %s: error %v", refused, err)
+		}
+		for _, n := range []string{goodName, targetName} {
+			if is, err := readConfigMap(t.Context(), api, name(n)); err != nil || (is == nil) != (n == refused) {
+				t.Errorf("without %s: %s is %v, error %v", refused, n, is, err)
+			}
+		}
 	}
 }
 
