@@ -3,6 +3,7 @@
 package alibabacloud
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -253,6 +254,19 @@ func TestBalancerServers(t *testing.T) {
 	spec.Backends = []provider.LoadBalancerBackend{{Name: "elsewhere"}}
 	if _, err := p.EnsureLoadBalancer(t.Context(), spec); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), "elsewhere have no providerID") {
 		t.Errorf("Nodes of another cloud: %v", err)
+	}
+}
+
+// TestBalancerIsNotAskedWithoutEnd: a cloud that goes on showing what was before
+// is not asked again and again at once.
+func TestBalancerIsNotAskedWithoutEnd(t *testing.T) {
+	p := newProvider(t, settings(newCloud(t, sim.Options{})))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	steps := 0
+	err := p.until(ctx, func() (bool, error) { steps++; return steps > 1000, nil })
+	if !errors.Is(err, provider.ErrUnavailable) || steps > 10 {
+		t.Errorf("%d steps, %v", steps, err)
 	}
 }
 

@@ -60,10 +60,15 @@ func (p *Provider) listeners(ctx context.Context, id string) ([]listener, error)
 	}
 }
 
+// usualSteps are as many as a change takes that the cloud shows at once: something
+// is made, then started. After more it is asked more slowly.
+const usualSteps = 3
+
 // until repeats one step after the other until there is none left to do, since
 // what a lost reply did is seen only by looking again.
 func (p *Provider) until(ctx context.Context, step func() (done bool, err error)) error {
-	for t := p.api.ticker(); ; {
+	t := p.api.ticker()
+	for n := 1; ; n++ {
 		done, err := step()
 		if err == nil && done {
 			return nil
@@ -71,7 +76,7 @@ func (p *Provider) until(ctx context.Context, step func() (done bool, err error)
 		if err != nil && !errors.Is(err, errAgain) {
 			return err
 		}
-		if err != nil {
+		if err != nil || n > usualSteps {
 			if waitErr := t.wait(ctx); waitErr != nil {
 				return errors.Join(waitErr, err)
 			}
