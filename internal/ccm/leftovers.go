@@ -43,7 +43,7 @@ func (c *Cloud) Leftovers(services func(context.Context) ([]v1.Service, error), 
 
 // Run looks until ctx ends, and at least twice before it deletes one.
 func (l *Leftovers) Run(ctx context.Context) {
-	ticker := time.NewTicker(l.fleet.options.LeftAfter / 3)
+	ticker := time.NewTicker(max(l.fleet.options.LeftAfter/3, time.Millisecond))
 	defer ticker.Stop()
 	for {
 		if err := l.look(ctx); err != nil && ctx.Err() == nil {

@@ -69,14 +69,16 @@ func TestLeftovers(t *testing.T) {
 // TestLeftoversEnd: the loop looks at once, and ends with its context.
 func TestLeftoversEnd(t *testing.T) {
 	s := &balancing{sky: &sky{}, made: map[string]provider.LoadBalancerSpec{}}
-	c, err := New(Options{Name: "sky", Provider: s, Tags: map[string]string{provider.TagCluster: "c1"}, LeftAfter: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	c.Leftovers(func(context.Context) ([]v1.Service, error) { cancel(); return nil, ctx.Err() }, slog.New(slog.DiscardHandler)).Run(ctx)
-	if ctx.Err() == nil {
-		t.Error("it never looked")
+	for _, after := range []time.Duration{time.Nanosecond, time.Hour} {
+		c, err := New(Options{Name: "sky", Provider: s, Tags: map[string]string{provider.TagCluster: "c1"}, LeftAfter: after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		c.Leftovers(func(context.Context) ([]v1.Service, error) { cancel(); return nil, ctx.Err() }, slog.New(slog.DiscardHandler)).Run(ctx)
+		if ctx.Err() == nil {
+			t.Errorf("with %s it never looked", after)
+		}
 	}
 }
 
