@@ -45,8 +45,8 @@ var operatorUses = map[string][3]string{
 	"events.events.k8s.io":               {"create patch update", "internal/ccmoperator/operator/add.go", "GetEventRecorder("},
 	"tokenreviews.authentication":        {"create", "internal/ccmoperator/operator/run.go", "WithAuthenticationAndAuthorization"},
 	"subjectaccessreviews.authorization": {"create", "internal/ccmoperator/operator/run.go", "WithAuthenticationAndAuthorization"},
-	"cloudcontrollermanagers.ccm.outrigger.dev":        {cached + " update patch", "internal/ccmoperator/operator/plain.go", "controllerutil.AddFinalizer("},
-	"cloudcontrollermanagers/status.ccm.outrigger.dev": {"update patch", "internal/ccmoperator/operator/plain.go", "Status().Patch("},
+	"cloudcontrollermanagers.ccm.outrigger.dev":        {cached + " patch", "internal/ccmoperator/operator/plain.go", "controllerutil.AddFinalizer("},
+	"cloudcontrollermanagers/status.ccm.outrigger.dev": {"patch", "internal/ccmoperator/operator/plain.go", "Status().Patch("},
 	"infrastructures.config.openshift.io":              {cached, "internal/ccmoperator/operator/add.go", "&openshift.Infrastructure{}"},
 	"featuregates.config.openshift.io":                 {cached, "internal/ccmoperator/operator/add.go", "&openshift.FeatureGate{}"},
 	"proxies.config.openshift.io":                      {cached, "internal/ccmoperator/operator/add.go", "&openshift.Proxy{}"},
@@ -90,6 +90,26 @@ func TestEveryPermissionOfTheOperatorIsUsed(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		} else if !strings.Contains(string(text), u[2]) {
 			t.Errorf("%s: %s has no %q any more: is it still needed?", what, u[1], u[2])
+		}
+	}
+}
+
+// TestRegressionAKindThatIsThereIsNoEnd: the operator watches CloudControllerManagers
+// wherever the kind is, and ended on OpenShift when somebody had installed it.
+func TestRegressionAKindThatIsThereIsNoEnd(t *testing.T) {
+	for _, i := range []installation{onKubernetes, onOpenShift} {
+		var granted []string
+		for _, o := range parse(t, i.render(t)) {
+			if rules, is := rulesOf(t, o); is && o.GetKind() == "ClusterRole" && o.GetName() == "ccm-operator" {
+				for _, rule := range rules {
+					granted = append(granted, expand(rule)...)
+				}
+			}
+		}
+		for _, want := range []string{"list", "watch", "patch"} {
+			if !slices.ContainsFunc(granted, func(g string) bool { return strings.HasPrefix(g, want+" cloudcontrollermanagers.ccm.outrigger.dev") }) {
+				t.Errorf("%s: the operator may not %s CloudControllerManagers", i.folder, want)
+			}
 		}
 	}
 }
