@@ -23,8 +23,12 @@ import (
 var products = map[string]struct{ name, module string }{
 	"2014-05-26": {"ecs", "github.com/alibabacloud-go/ecs-20140526/v7@v7.5.0"},
 	"2016-04-28": {"vpc", "github.com/alibabacloud-go/vpc-20160428/v6@v6.15.0"},
-	"2014-05-15": {"slb", "github.com/alibabacloud-go/slb-20140515/v4@v4.0.9"},
+	"2014-05-15": {"slb", Definitions},
 }
+
+// Definitions is the module of load balancers, which is no dependency: test/setup.sh
+// fetches it, for tests that have no network.
+const Definitions = "github.com/alibabacloud-go/slb-20140515/v4@v4.0.9"
 
 // oneFile is where older modules have all their models.
 const oneFile = "client.go"
