@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -139,10 +141,20 @@ func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 			objects = guard.Policy(guard.NodeController, "system:serviceaccount:"+n.o.Namespace+":cloud-controller-manager")
 		}
 		if _, err = d.Sync(ctx, objects); err == nil && !guarded {
-			err = d.Forget(ctx)
+			err = forgetGuard(ctx, d)
 		}
 		return reconcile.Result{}, err
 	}))
+}
+
+// forgetGuard removes the list of what the guard had. Whether there is one is
+// asked of the cache, since this is asked at each look; what that does not know
+// yet goes at the next.
+func forgetGuard(ctx context.Context, d *Deployer) error {
+	if err := d.Client.Get(ctx, d.Inventory, &corev1.ConfigMap{}); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return d.Forget(ctx)
 }
 
 // managers are the CloudControllerManagers that are to stay, the oldest first.
