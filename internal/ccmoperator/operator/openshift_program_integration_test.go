@@ -207,6 +207,10 @@ subjects: [{kind: User, name: "`+guard.NodeController+`"}]
 		err := w.client.Get(t.Context(), types.NamespacedName{Name: guard.Name}, &v)
 		return fmt.Sprint(err), apierrors.IsNotFound(err)
 	})
+	eventually(t, "the end of its inventory", func() (string, bool) {
+		err := w.client.Get(t.Context(), types.NamespacedName{Namespace: operands, Name: guardInventory}, &corev1.ConfigMap{})
+		return fmt.Sprint(err), apierrors.IsNotFound(err)
+	})
 	eventually(t, "a deletion", func() (string, bool) {
 		err := controller.Delete(t.Context(), n.DeepCopy(), client.DryRunAll)
 		return fmt.Sprint(err), err == nil
