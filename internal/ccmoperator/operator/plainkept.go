@@ -88,7 +88,7 @@ func (r *plain) former(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 	}
 	objects, err := unpack(is.BinaryData[keptObjects])
 	if err != nil {
-		return nil, nil, fmt.Errorf("ConfigMap %s, key %s: %w", r.keptKey(c.Name), keptObjects, err)
+		return nil, nil, fmt.Errorf("what was brought out last cannot be read, ConfigMap %s, key %s: %w: delete the ConfigMap, and its images alone go back", r.keptKey(c.Name), keptObjects, err)
 	}
 	return objects, nil, nil
 }

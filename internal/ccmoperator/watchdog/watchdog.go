@@ -53,9 +53,15 @@ type Watchdog struct {
 	Now                func() time.Time
 
 	said warnings
-	// told are the causes that Events have told last, by the Node's name: a cache may
-	// not know yet that the condition has it.
-	told map[string]Cause
+	// told is what Events have told last, by the Node's name: a cache may not know yet
+	// that the condition has it.
+	told map[string]told
+}
+
+// told is a cause of one Node; another of that name is told anew.
+type told struct {
+	uid   types.UID
+	cause Cause
 }
 
 // SetupWithManager registers the watchdog.
@@ -157,7 +163,7 @@ func (w *Watchdog) say(ctx context.Context, n *corev1.Node, cause Cause, message
 	if err := w.Client.Status().Patch(ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
 		return fmt.Errorf("condition %s of Node %s: %w", Condition, n.Name, err)
 	}
-	if (had == nil || had.Reason != string(cause)) && w.told[n.Name] != cause {
+	if (had == nil || had.Reason != string(cause)) && w.told[n.Name] != (told{n.UID, cause}) {
 		w.tell(n, cause, message)
 	}
 	return nil
@@ -165,9 +171,9 @@ func (w *Watchdog) say(ctx context.Context, n *corev1.Node, cause Cause, message
 
 func (w *Watchdog) tell(n *corev1.Node, cause Cause, message string) {
 	if w.told == nil {
-		w.told = map[string]Cause{}
+		w.told = map[string]told{}
 	}
-	w.told[n.Name] = cause
+	w.told[n.Name] = told{n.UID, cause}
 	kind := corev1.EventTypeWarning
 	if cause == None {
 		kind = corev1.EventTypeNormal
