@@ -159,6 +159,9 @@ func (a *Applier) one(ctx context.Context, d item, r *Result) error {
 	changed := false
 	if d.kind.pods {
 		missing, err := a.addConfigHash(ctx, d.object)
+		if err == nil && len(missing) > 0 {
+			err = a.keepConfigHash(ctx, d.object)
+		}
 		if err != nil {
 			return err
 		}

@@ -226,6 +226,18 @@ func missingConfig(p *place) {
 	if hash, has := d.Spec.Template.Annotations[ConfigHashAnnotation]; has {
 		p.Errorf("it has the hash %q", hash)
 	}
+	// Removed, and made anew: the pods that run do not end meanwhile.
+	secret := func() *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: p.meta("absent"), StringData: map[string]string{"k": "1"}}
+	}
+	p.must(p.Client.Create(p.Context(), secret()))
+	p.sync(objects, "Deployment missing-config/d")
+	p.must(p.Client.Delete(p.Context(), secret()))
+	if r := p.sync(objects); len(r.Missing) != 1 {
+		p.Errorf("missing %q", r.Missing)
+	}
+	p.must(p.Client.Create(p.Context(), secret()))
+	p.sync(objects)
 }
 
 func selector(p *place) {

@@ -19,7 +19,7 @@ type sources struct{ configMaps, secrets map[string]bool }
 
 // addConfigHash puts the sum of all ConfigMaps and Secrets that the pods read
 // into their template, so that a change of one rolls them. What is missing is
-// named; the template stays without sum then.
+// named; nothing is put into the template then.
 func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructured) (missing []string, err error) {
 	s, err := sourcesOf(o)
 	if err != nil || len(s.configMaps)+len(s.secrets) == 0 {
@@ -55,6 +55,22 @@ func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructure
 		return missing, nil
 	}
 	return nil, unstructured.SetNestedField(o.Object, sum(data), "spec", "template", "metadata", "annotations", ConfigHashAnnotation)
+}
+
+// keepConfigHash leaves the sum that is there: pods that run do not end because
+// somebody removes what new ones could not start without, maybe to make it anew.
+func (a *Applier) keepConfigHash(ctx context.Context, o *unstructured.Unstructured) error {
+	is := &unstructured.Unstructured{}
+	is.SetGroupVersionKind(o.GroupVersionKind())
+	if there, err := a.read(ctx, client.ObjectKeyFromObject(o), is); !there || err != nil {
+		return err
+	}
+	path := []string{"spec", "template", "metadata", "annotations", ConfigHashAnnotation}
+	hash, has, err := unstructured.NestedString(is.Object, path...)
+	if !has || err != nil {
+		return err
+	}
+	return unstructured.SetNestedField(o.Object, hash, path...)
 }
 
 // configMap is what a ConfigMap will have after this pass.
