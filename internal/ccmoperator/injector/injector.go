@@ -149,8 +149,12 @@ func (o Options) inject(config jsonobject.Object, c credentials) error {
 	return nil
 }
 
-// write puts the file in place when it is whole.
+// write puts the file in place when it is whole. What is there and is no file, such
+// as a device, is not replaced.
 func (o Options) write(text string) error {
+	if there, err := os.Lstat(o.OutputFile); err == nil && !there.Mode().IsRegular() {
+		return fmt.Errorf("--output-file-path %s is no regular file: name one that is, or none that is there", o.OutputFile)
+	}
 	f, err := os.CreateTemp(filepath.Dir(o.OutputFile), ".cloud.conf-*") // for its user alone
 	if err != nil {
 		return err
