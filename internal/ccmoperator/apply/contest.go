@@ -19,9 +19,9 @@ import (
 // An object that is written the same way this often has an opponent: another
 // controller, or an admission webhook that makes something else of it each time. It is
 // then left alone for a while, which doubles, and is forgotten when it has been as
-// wanted for calm.
+// wanted for calm. A person who tries what becomes of an edit, or a few, is none.
 const (
-	oftenWritten = 5
+	oftenWritten = 20
 	firstRest    = time.Minute
 	longestRest  = 30 * time.Minute
 	calm         = 10 * time.Minute
