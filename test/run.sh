@@ -37,9 +37,9 @@ again=()
   --rerun-fails-abort-on-data-race --rerun-fails-report="$flaky"
 )
 status=0
-# Four at once, on two processors: most of them wait a third of the time.
+# Three at once, on two processors: each waits a third of the time.
 "$tools/gotestsum" --format pkgname-and-test-fails "${again[@]}" --packages="${waiting[*]} ${together[*]} ${vms[*]}" -- \
-  -p 4 -tags integration -race -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 35m || status=1
+  -p 3 -tags integration -race -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 45m || status=1
 if [ -s "$flaky" ]; then
   echo "test: these failed and were run again; those that passed then are flaky and want mending:"
   cat "$flaky"
