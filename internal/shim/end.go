@@ -4,12 +4,15 @@ package shim
 
 import (
 	"context"
+	"errors"
 	"syscall"
 
 	"github.com/containerd/containerd/api/events"
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/task"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/outrigger/outrigger/internal/podclient"
 )
 
 // Kill signals one process or all of a container. A process that was never
@@ -36,9 +39,9 @@ func (s *Service) Kill(ctx context.Context, req *taskapi.KillRequest) (*emptypb.
 	} else {
 		err = run.Signal(ctx, sig)
 	}
-	if err != nil && c.vm.pod.Err() != nil {
+	if errors.Is(err, podclient.ErrAgentLost) || err != nil && c.vm.pod.Err() != nil {
 		// The VM went away meanwhile, perhaps by this very signal; the exit of
-		// all its processes follows.
+		// all its processes follows. Who called may know before the pod does.
 		return &emptypb.Empty{}, nil
 	}
 	return &emptypb.Empty{}, wire(err)
