@@ -99,7 +99,7 @@ include config/config.mk
 
 .PHONY: test-unit
 test-unit: ## The fast loop: unit tests, no root (under 2 minutes when warm)
-	go test -shuffle=on ./...
+	go test -shuffle=on -ldflags=-w ./...
 
 .PHONY: test-all
 test-all: ## Unit, integration and end-to-end tests with the race detector (root)
