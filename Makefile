@@ -109,11 +109,6 @@ test-all: ## Unit, integration and end-to-end tests with the race detector (root
 test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (15 minutes of processor time, no root)
 	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/... ./internal/capi
 
-.PHONY: test-soak
-test-soak: setup build podvm kube ## All rounds of the tests that look for what is left behind only now and then; `make test` does 15 (15 minutes, root)
-	go test -tags integration -count=1 -v -p 1 -timeout 60m -run '^(TestManyPods|TestKilledAtRandom|TestNothingLeaks|TestRounds)$$' \
-	  ./test/run ./test/recovery ./internal/peerpod/command ./providers/libvirt
-
 .PHONY: test-interop
 test-interop: setup build podvm demo-image ## Real containerd with our shim and, where it is on PATH or in /opt/kata/bin, with Kata's
 	go test -tags integration -count=1 -v -timeout 40m ./test/interop/...

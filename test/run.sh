@@ -9,8 +9,6 @@
 set -euo pipefail
 tools=${1:?usage: test/run.sh TOOLS_FOLDER}
 cd "$(dirname "$0")/.."
-# `make test-soak` has all of them.
-export OUTRIGGER_ROUNDS=${OUTRIGGER_ROUNDS:-15}
 
 if [ "$(id -u)" != 0 ]; then
   echo "test: namespaces, tunnels and VMs need root; \`make test-unit\` does not" >&2

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Variable is how often, for all tests. `make test` has it low; `make test-soak`
-// does what each test asks for.
+// Variable is how often, for all tests: few while one is being written, many when
+// something shows but rarely. `make test` leaves it to each test.
 const Variable = "OUTRIGGER_ROUNDS"
 
 // Of answers wanted, or what [Variable] says.
@@ -26,7 +26,7 @@ func Of(t testing.TB, wanted int) int {
 		t.Fatalf("%s=%q: want a number of rounds, 1 or more", Variable, text)
 	}
 	if n < wanted {
-		t.Logf("%d rounds instead of %d; for all: make test-soak", n, wanted)
+		t.Logf("%d rounds instead of %d, as %s says", n, wanted, Variable)
 	}
 	return n
 }

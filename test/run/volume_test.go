@@ -16,14 +16,14 @@ import (
 	"github.com/outrigger/outrigger/internal/podclient"
 )
 
-// outputBytes is what TestOutputIsByteExact moves: 32 MiB, since a guest
+// outputBytes is what TestOutputIsByteExact moves: 128 MiB, since a guest
 // without KVM takes minutes for the 1 GiB that is promised. That is what
 // OUTRIGGER_E2E_OUTPUT_MIB=1024 is for.
 func outputBytes(t *testing.T) int64 {
 	t.Helper()
 	text := os.Getenv("OUTRIGGER_E2E_OUTPUT_MIB")
 	if text == "" {
-		return 32 << 20
+		return 128 << 20
 	}
 	mib, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
