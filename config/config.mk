@@ -14,7 +14,7 @@ capi-image: ## Container images of the Cluster API provider as OCI layouts in bi
 	@$(IMAGE_ENV) deploy/images.sh $(CAPI_IMAGES)
 
 .PHONY: release
-release: setup build ## The release of the Cluster API provider in dist/ (VERSION=vX.Y.Z PREFIX=REGISTRY/FOLDER)
+release: setup $(CAPI_IMAGES:%=bin/%) ## The release of the Cluster API provider in dist/ (VERSION=vX.Y.Z PREFIX=REGISTRY/FOLDER)
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} go run ./cmd/capi-release -version '$(VERSION)' -prefix '$(PREFIX)' -kustomize $(TOOLS)/kustomize -output dist $(CAPI_IMAGES:%=bin/%)
 
 .PHONY: capi-cluster

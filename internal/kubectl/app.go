@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,11 +23,8 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// Program is the file name that makes this command line of outrigger's.
+// Program is the file name by which kubectl finds its plugin.
 const Program = "kubectl-outrigger"
-
-// Called says whether the program was started as kubectl-outrigger.
-func Called(argv0 string) bool { return filepath.Base(argv0) == Program }
 
 // SystemNamespace is where Outrigger is installed unless somebody chose
 // another namespace.

@@ -121,11 +121,3 @@ func TestConsole(t *testing.T) {
 		wants(t, errs, "has no instance yet", "NoPeerPod")
 	}
 }
-
-func TestProgramName(t *testing.T) {
-	for name, want := range map[string]bool{"kubectl-outrigger": true, "/usr/local/bin/kubectl-outrigger": true, "outrigger": false, "/kubectl-outrigger/outrigger": false} {
-		if Called(name) != want {
-			t.Errorf("%s: %v", name, !want)
-		}
-	}
-}

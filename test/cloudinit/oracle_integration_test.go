@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { testns.MetadataMain(m) }
 
-// pythonPath is where test/setup.sh unpacks cloud-init.
+// pythonPath is where build/setup.sh unpacks cloud-init.
 func pythonPath(t *testing.T) string {
 	home, _ := os.UserHomeDir()
 	cache := cmp.Or(os.Getenv("OUTRIGGER_CACHE"), filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "outrigger"))

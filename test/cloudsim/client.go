@@ -30,7 +30,7 @@ var Libcloud = Client{Module: "libcloud", Install: "apt-get install -y --no-inst
 var cache = cmp.Or(os.Getenv("OUTRIGGER_CACHE"),
 	filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(os.Getenv("HOME"), ".cache")), "outrigger"))
 
-// Unpacked is where test/setup.sh unpacks Python libraries under a name.
+// Unpacked is where build/setup.sh unpacks Python libraries under a name.
 func Unpacked(name string) string {
 	return filepath.Join(cache, name, "usr", "lib", "python3", "dist-packages")
 }

@@ -5,6 +5,7 @@
 package stand
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,10 +67,21 @@ func BinaryAs(t testing.TB, binary, name string) string {
 	return path
 }
 
-// Root is the top of the source tree, two folders above this file.
+// started is the folder in which this process was started: a test may change it.
+var started, _ = os.Getwd()
+
+// Root returns the top of the source tree in which this process was started.
+// Programs built with -trimpath do not know where their source was.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	for dir := started; ; dir = filepath.Dir(dir) {
+		text, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if bytes.HasPrefix(text, []byte("module github.com/outrigger/outrigger\n")) {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			panic(started + " is not in a checkout of github.com/outrigger/outrigger")
+		}
+	}
 }
 
 // Daemon is a program that serves a unix socket.

@@ -26,7 +26,7 @@ var products = map[string]struct{ name, module string }{
 	"2014-05-15": {"slb", Definitions},
 }
 
-// Definitions is the module of load balancers, which is no dependency: test/setup.sh
+// Definitions is the module of load balancers, which is no dependency: build/setup.sh
 // fetches it, for tests that have no network.
 const Definitions = "github.com/alibabacloud-go/slb-20140515/v4@v4.0.9"
 
