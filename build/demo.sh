@@ -9,7 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/bin/demo cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
-export CGO_ENABLED=0
+# As in the Makefile, so that what is compiled for the demo is compiled for all.
+export CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -gcflags=all=-dwarf=false "-toolexec=env GOGC=400"'
 
 fail() {
   printf 'demo: %s\n' "$*" >&2
@@ -98,7 +99,7 @@ begin() {
 
 # compile PROGRAM... with the local provider alone.
 compile() {
-  GOGC=400 go build -trimpath -tags qemu -ldflags "-s -w -X github.com/outrigger/outrigger/internal/version.Version=$version" \
+  go build -tags qemu -ldflags "-s -w -X github.com/outrigger/outrigger/internal/version.Version=$version" \
     -o "$out/" "${@/#/./cmd/}"
 }
 

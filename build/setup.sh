@@ -128,6 +128,26 @@ install_packages() {
   [ ${#missing[@]} = 0 ] || fail "apt-get did not install ${missing[*]}"
 }
 
+cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}
+
+# fetch_modules fetches the Go modules of all that is built for tests, once for
+# each content of the go.sum files. What cannot be fetched the build will name.
+fetch_modules() {
+  local stamp
+  stamp=$cache/modules-$(cat go.sum tools/go.sum test/kube/go.sum test/capi/core/go.sum | sha256sum | cut -c1-16)
+  [ ! -e "$stamp" ] || return 0
+  mkdir -p "$cache"
+  go list -deps -test -tags integration ./... && (cd tools && go list -deps tool) &&
+    (cd test/kube && go list -deps .) && (cd test/capi/core && go list -deps ./... tool) || return 0
+  rm -f "$cache"/modules-*
+  touch "$stamp"
+}
+
+# Modules are fetched while packages are installed and tools are built.
+if [ "$purpose" = test ]; then
+  fetch_modules >/dev/null 2>&1 &
+fi
+
 if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
   mapfile -t missing < <(lacking "${wanted[@]}")
   [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
@@ -169,7 +189,6 @@ if [ -n "$tools" ]; then
 fi
 
 # unpack FOLDER PACKAGE...: into a folder of the cache, once for each list.
-cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}
 unpack() {
   local folder fresh deb stamp
   folder=$cache/$1
@@ -195,3 +214,4 @@ unpack() {
 unpack cloud-init "${cloud_init[@]}"
 unpack azure-sdk "${azure_sdk[@]}"
 unpack haproxy "${haproxy[@]}"
+wait

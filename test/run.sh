@@ -62,7 +62,7 @@ events=$out/events-$(date +%s).json
 # Three packages at once, on two processors: each waits a third of the time. The
 # runner's closing lines come last, after what is to be said of the run.
 status=0
-GOGC=400 "$tools/gotestsum" --format pkgname-and-test-fails --jsonfile "$events" "${again[@]}" --packages="${waiting[*]} ${together[*]} ${vms[*]}" -- \
+"$tools/gotestsum" --format pkgname-and-test-fails --jsonfile "$events" "${again[@]}" --packages="${waiting[*]} ${together[*]} ${vms[*]}" -- \
   -p 3 "${flags[@]}" -debug-actiongraph="$out/actions.json" -exec "$out/times run $out/processor.jsonl" 2>&1 |
   awk '/^DONE / { held = held $0 "\n"; next } { if (held != "") { printf "%s", held; held = "" } print; fflush() } END { printf "%s", held > closing }' closing="$out/closing" || status=1
 "$out/times" report -json "$events" -processor "$out/processor.jsonl" -actions "$out/actions.json" >"$out/times.md" || true

@@ -33,5 +33,5 @@ func shortDir(t testing.TB) string {
 }
 
 func TestKilledBetweenAnyTwoSteps(t *testing.T) {
-	crashtest.Run(t, func(t *testing.T) crashtest.World { return crashtest.NewFolder(t) })
+	crashtest.Run(t, func(t *testing.T) crashtest.World { return crashtest.NewFolder(t) }, crashtest.Every)
 }

@@ -83,7 +83,7 @@ func buildGuest(ctx context.Context, out, version string) error {
 	}
 	ldflags := "-s -w -buildid= -X " + modulePath + "/internal/version.Version=" + version
 	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-trimpath", "-buildvcs=false",
-		"-ldflags", ldflags, "-o", out, "./cmd/"+guestProgram)
+		"-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o", out, "./cmd/"+guestProgram)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -22,6 +22,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/kdomanski/iso9660"
+
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // bootDeadline is over ten times what a boot takes on an idle machine without
@@ -289,6 +291,7 @@ func TestDriverOfACloudsNIC(t *testing.T) {
 }
 
 func TestGuestWithoutNetworkConfig(t *testing.T) {
+	tier.OnlyAll(t)
 	t.Parallel()
 	image := testImage(t, FormatInitramfs)
 	for _, c := range []struct {
@@ -319,6 +322,9 @@ func TestSeedOnOtherDrives(t *testing.T) {
 		"IDE":         append(append(directBoot(image, ""), "-device", "ide-cd,drive=cd"), "-M", "pc"),
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "IDE" {
+				tier.OnlyAll(t)
+			}
 			v := startVM(t, append(drive, args...)...)
 			v.await(t, "PROBE done")
 			v.check(t, "args", "[provision-files] user-data #cloud-config on a CD")
@@ -431,6 +437,7 @@ func TestTwoBuildsAreByteEqual(t *testing.T) {
 }
 
 func TestDebugImageHasAShell(t *testing.T) {
+	tier.OnlyAll(t)
 	t.Parallel()
 	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86")
 	image := buildOwnImage(t, true)

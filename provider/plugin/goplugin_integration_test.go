@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider/plugin"
 	"github.com/outrigger/outrigger/provider/plugin/internal/testplugin"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // workshop builds hosts and Go plugins; a build is made once.
@@ -168,14 +169,18 @@ func TestGoPlugins(t *testing.T) {
 		other := patched(t, so, runtime.Version(), "go1.26.0")
 		fails(t, host, other, "Failed to open", "this program was built with "+runtime.Version(), "and the plugin with go1.26.0", "GOTOOLCHAIN="+runtime.Version())
 	})
-	t.Run("trimpath", func(t *testing.T) { testTrimpath(t, w, host, module, so) })
+	t.Run("trimpath", func(t *testing.T) {
+		tier.OnlyAll(t) // all packages are compiled twice more for it; gobinary TestCompare has its sentences
+		testTrimpath(t, w, host, module, so)
+	})
 	t.Run("tags", func(t *testing.T) {
 		fails(t, host, w.build(t, module, nil, "-tags", "protolegacy"),
 			"different version of package google.golang.org/protobuf", "which both have as v", "the plugin was built with -tags=protolegacy and this program without")
 		works(t, host, "plug", verified(t, w.build(t, module, nil, "-tags", "harmless")))
 	})
 	t.Run("cgo", func(t *testing.T) {
-		static := w.host(t, "static", []string{"CGO_ENABLED=0"})
+		// With the flags of the Makefile there is nothing to compile for it.
+		static := w.host(t, "static", []string{"CGO_ENABLED=0", "GOFLAGS=" + os.Getenv("GOFLAGS")})
 		fails(t, static, so, "this program is static (CGO_ENABLED=0) and cannot load Go plugins", "build the daemon with CGO_ENABLED=1", "process plugin from the same source")
 		out, err := loadWith(t, static, "bad", verified(t, testplugin.Install(t, "bad", testplugin.Good)))
 		if err != nil || !strings.Contains(out, "process plugin size 1 token") {

@@ -18,14 +18,14 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/test/libvirtd"
-	"github.com/outrigger/outrigger/test/rounds"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // TestRounds: instances one after the other and eight at a time leave nothing.
 func TestRounds(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	p := connect(t, testConfig(d))
-	for round := range rounds.Of(t, 30) {
+	for round := range tier.Rounds(t, 6, 30) {
 		begin := time.Now()
 		i := create(t, p, fmt.Sprint("round-", round))
 		created := time.Now()

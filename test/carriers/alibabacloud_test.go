@@ -11,7 +11,7 @@ import (
 )
 
 func TestAlibabaCloud(t *testing.T) {
-	overCarriers(t, "alibabacloud", func(t *testing.T) []string {
+	overCarriers(t, "alibabacloud", some, func(t *testing.T) []string {
 		cloud := alisim.New(t, alisim.Options{})
 		t.Cleanup(func() {
 			for _, wrong := range cloud.Violations() {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestAzure(t *testing.T) {
-	overCarriers(t, "azure", func(t *testing.T) []string {
+	overCarriers(t, "azure", some, func(t *testing.T) []string {
 		cloud := azuresim.New(t, azuresim.Options{})
 		t.Cleanup(func() {
 			for _, wrong := range append(cloud.Wrong(), cloud.World.Violations()...) {

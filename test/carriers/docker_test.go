@@ -12,7 +12,7 @@ import (
 
 func TestDocker(t *testing.T) {
 	e := dockerd.Start(t)
-	overCarriers(t, "docker", func(t *testing.T) []string {
+	overCarriers(t, "docker", some, func(t *testing.T) []string {
 		t.Cleanup(func() { wantNothing(t, e.Containers) })
 		return []string{"DOCKER_HOST=" + e.Host, "DOCKER_PODVM_IMAGE=" + dockerd.Image}
 	})

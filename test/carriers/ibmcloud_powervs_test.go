@@ -12,7 +12,7 @@ import (
 )
 
 func TestIBMCloudPowerVS(t *testing.T) {
-	overCarriers(t, "ibmcloud-powervs", func(t *testing.T) []string {
+	overCarriers(t, "ibmcloud-powervs", some, func(t *testing.T) []string {
 		s := sim.New(t, cloudsim.NewWorld())
 		t.Cleanup(func() {
 			for _, left := range s.World.Own() {

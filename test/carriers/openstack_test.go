@@ -11,7 +11,7 @@ import (
 )
 
 func TestOpenStack(t *testing.T) {
-	overCarriers(t, "openstack", func(t *testing.T) []string {
+	overCarriers(t, "openstack", some, func(t *testing.T) []string {
 		c := sim.Start(t)
 		t.Cleanup(func() { wantNothing(t, c.Leaks) })
 		return []string{

@@ -13,7 +13,7 @@ import (
 // TestVSphere is not for the race detector, which finds races in vcsim.
 func TestVSphere(t *testing.T) {
 	t.Setenv("HOME", t.TempDir()) // where the vCenter has its files
-	overCarriers(t, "vsphere", func(t *testing.T) []string {
+	overCarriers(t, "vsphere", some, func(t *testing.T) []string {
 		s := sim.Start(t)
 		t.Cleanup(func() { wantNothing(t, s.Leaks) })
 		return []string{

@@ -97,7 +97,9 @@ func TestMachinesThatCannot(t *testing.T) {
 		want   string
 	}{
 		"another architecture": {
-			func(t *testing.T, m *machine) { m.has(t, "uname", `case $1 in -s) echo Linux ;; -m) echo aarch64 ;; esac`) },
+			func(t *testing.T, m *machine) {
+				m.has(t, "uname", `case $1 in -s) echo Linux ;; -m) echo aarch64 ;; esac`)
+			},
 			"demo: this machine is Linux/aarch64: the guest image is made of Debian's amd64 packages, so run the demo on Linux/x86_64",
 		},
 		"not root": {

@@ -25,7 +25,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/test/cluster"
-	"github.com/outrigger/outrigger/test/rounds"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // What becomes of a pod in a round.
@@ -59,7 +59,7 @@ func fromEnv(t *testing.T, name string, otherwise uint64) uint64 {
 //
 // OUTRIGGER_SEED repeats a run's choices.
 func TestKilledAtRandom(t *testing.T) {
-	rounds, seed := rounds.Of(t, 50), fromEnv(t, "OUTRIGGER_SEED", uint64(time.Now().UnixNano()))
+	rounds, seed := tier.Rounds(t, 15, 50), fromEnv(t, "OUTRIGGER_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d rounds; to make the same choices again: OUTRIGGER_SEED=%d", rounds, seed)
 	// The grace must outlast the adaptor's longest pause between two tries to
 	// write a PeerPod, 15 s.

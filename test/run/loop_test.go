@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outrigger/outrigger/test/rounds"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // usage is what a daemon holds.
@@ -86,7 +86,7 @@ func TestManyPods(t *testing.T) {
 	relay := relayPid(t, n.dir)
 	before := [2]usage{usageOf(t, n.adaptor.Pid), usageOf(t, relay)}
 	disk := diskUsage(t, n.dir)
-	for i := range rounds.Of(t, 50) {
+	for i := range tier.Rounds(t, 10, 50) {
 		n.onePod(t, i)
 	}
 	n.wantNothingLeft(t)

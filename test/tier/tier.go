@@ -6,6 +6,7 @@ package tier
 
 import (
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -15,9 +16,21 @@ const Variable = "OUTRIGGER_TEST_ALL"
 // All reports whether everything is wanted.
 func All() bool { return os.Getenv(Variable) != "" }
 
-// Rounds returns how often to do a thing: some times, or all in `make test-all`.
+// RoundsVariable sets how often, for all tests: few while one is being written,
+// many when something shows but rarely.
+const RoundsVariable = "OUTRIGGER_ROUNDS"
+
+// Rounds returns how often to do again what fails or leaves something behind
+// only now and then: some times, in `make test-all` all.
 func Rounds(t testing.TB, some, all int) int {
 	t.Helper()
+	if text := os.Getenv(RoundsVariable); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("%s=%q: want a number of rounds, 1 or more", RoundsVariable, text)
+		}
+		return n
+	}
 	if All() {
 		return all
 	}

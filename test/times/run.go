@@ -27,13 +27,11 @@ type spent struct {
 }
 
 // run runs a program, adds what it took to a file, and returns its exit code.
-// The program does not inherit GOGC, which is meant for the compiler.
 func run(file string, args []string) int {
 	begun := time.Now()
 	runtime.LockOSThread() // Pdeathsig is about the thread that started the process
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	os.Unsetenv("GOGC")
 	// The program must not outlive this one, which go test kills.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	signals := make(chan os.Signal, 8)

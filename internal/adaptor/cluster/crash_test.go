@@ -93,5 +93,5 @@ func (w crashWorld) Leftovers() []string {
 // TestKilledBetweenAnyTwoSteps: at no time is there an instance without a
 // PeerPod, and in the end there is neither.
 func TestKilledBetweenAnyTwoSteps(t *testing.T) {
-	crashtest.Run(t, newCrashWorld)
+	crashtest.Run(t, newCrashWorld, crashtest.Every)
 }

@@ -43,11 +43,14 @@ const Sandbox = "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee0
 // patience is how long a case waits for anything.
 const patience = 2 * time.Minute
 
-// Run kills an adaptor at every boundary of CreateVM, StartVM and StopVM, and
-// once more at every boundary of the clean-up after that, each in a world of
+// Run kills an adaptor at the boundaries of CreateVM, StartVM and StopVM that are
+// wanted, and once more at those of the clean-up after that, each in a world of
 // its own.
-func Run(t *testing.T, newWorld func(*testing.T) World) {
+func Run(t *testing.T, newWorld func(*testing.T) World, wanted func(adaptor.Point) bool) {
 	for _, point := range points() {
+		if !wanted(point) {
+			continue
+		}
 		t.Run(point.String(), func(t *testing.T) {
 			t.Parallel()
 			c := &crash{t: t, world: newWorld(t)}
@@ -56,7 +59,7 @@ func Run(t *testing.T, newWorld func(*testing.T) World) {
 		})
 	}
 	for _, point := range adaptor.StopPoints() {
-		if point.Phase != adaptor.BeforeUndo && point.Phase != adaptor.AfterUndo {
+		if point.Phase != adaptor.BeforeUndo && point.Phase != adaptor.AfterUndo || !wanted(point) {
 			continue
 		}
 		t.Run("again-"+point.String(), func(t *testing.T) {
@@ -68,6 +71,9 @@ func Run(t *testing.T, newWorld func(*testing.T) World) {
 		})
 	}
 }
+
+// Every wants all boundaries.
+func Every(adaptor.Point) bool { return true }
 
 func points() []adaptor.Point {
 	points := append(adaptor.CreatePoints(), adaptor.StartPoints()...)

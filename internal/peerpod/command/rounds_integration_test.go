@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 	"github.com/outrigger/outrigger/internal/peerpod"
 	"github.com/outrigger/outrigger/provider/fake"
-	"github.com/outrigger/outrigger/test/rounds"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // The points at which a node may die, or what else may befall a pod.
@@ -38,7 +38,7 @@ const (
 // controller and the API server are killed, and then counts in the cloud's
 // ledger.
 func TestNothingLeaks(t *testing.T) {
-	rounds := rounds.Of(t, 50)
+	rounds := tier.Rounds(t, 15, 50)
 	w := newWorld(t)
 	w.configure(w.keys(), "right")
 	foreign, err := create(t.Context(), w.cloud, "c2", "theirs", "foreign")
