@@ -86,7 +86,7 @@ func flags(o *Options) *flag.FlagSet {
 	f.StringVar(&o.Key, "key", "", "private key to sign with, a `file`: cosign's, or an EC key in PEM")
 	password := f.String("key-password-file", "", "`file` with the key's password (default: env COSIGN_PASSWORD)")
 	f.StringVar(&o.Kustomize, "kustomize", "kustomize", "`path` of kustomize")
-	f.StringVar(&o.URL, "url", "https://"+modulePath+"/releases", "`URL` of the folder where the archives will be, for krew's manifest")
+	f.StringVar(&o.URL, "url", "", "`URL` of the folder where the archives will be, for krew's manifest (default that of a release on GitHub)")
 	f.StringVar(&o.Builder, "builder", "https://outrigger.dev/builders/make-dist", "`URI` of who builds, for the provenance")
 	o.Password = takePassword(password)
 	return f

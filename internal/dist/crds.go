@@ -74,6 +74,7 @@ func capiImages() []string { return []string{"capi-manager", "cluster-loadbalanc
 // it takes.
 func (b *builder) makeCAPI(ctx context.Context) error {
 	if !b.source.isRelease() {
+		b.Log("dist: the Cluster API provider is left out: clusterctl takes releases vX.Y.Z, and this is %s; give VERSION=vX.Y.Z", b.source.version)
 		return nil
 	}
 	if err := b.checkKustomize(PartCAPI); err != nil {

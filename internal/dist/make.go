@@ -114,8 +114,8 @@ func (b *builder) prepare(ctx context.Context) (err error) {
 	if b.source, err = readSource(ctx, b.Root, b.Version); err != nil {
 		return err
 	}
-	if b.wants(PartCAPI) && !b.source.isRelease() {
-		b.Log("dist: the Cluster API provider is left out: clusterctl takes releases vX.Y.Z, and this is %s; give VERSION=vX.Y.Z", b.source.version)
+	if b.URL == "" {
+		b.URL = "https://" + modulePath + "/releases/download/" + b.source.version
 	}
 	if err := checkReplaceable(b.Output); err != nil {
 		return err
