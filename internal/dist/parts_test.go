@@ -4,6 +4,7 @@ package dist
 
 import (
 	"archive/tar"
+	"compress/gzip"
 	"errors"
 	"io"
 	"os"
@@ -14,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/gzip"
 	"sigs.k8s.io/yaml"
 )
 
