@@ -184,7 +184,10 @@ type debianPackage struct{ name, version, architecture, sha256 string }
 
 func (b *builder) addDebian(d *sbom.Document, in sbom.ID, p debianPackage) {
 	d.AddDebian(in, p.name, p.version, p.architecture)
-	b.materials[p.name+"="+p.version] = p
+	key := p.name + "=" + p.version
+	if b.materials[key].sha256 == "" {
+		b.materials[key] = p
+	}
 }
 
 // trustBundle is made of a package when it is installed, so it is no package's.

@@ -92,9 +92,13 @@ func (b *builder) perform(ctx context.Context, s stage) error {
 		return nil
 	}
 	begun := time.Now()
-	if err := s.run(ctx); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
+	err := ctx.Err()
+	if err == nil {
+		err = s.run(ctx)
+	}
+	if err != nil {
+		if ctx.Err() != nil { // what it says is that it was killed
+			err = ctx.Err()
 		}
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
@@ -191,6 +195,9 @@ func (b *builder) checkSpace(folders ...string) error {
 // explain adds what to do to errors that a user meets.
 func explain(err error) string {
 	text := err.Error()
+	if errors.Is(err, context.Canceled) {
+		return "interrupted; nothing is changed"
+	}
 	if errors.Is(err, syscall.ENOSPC) || strings.Contains(text, "no space left on device") {
 		text += "; make room, or choose other folders with -output, TMPDIR and GOCACHE"
 	}

@@ -80,7 +80,7 @@ func checksum(file string) (string, error) {
 func (b *builder) summarize() error {
 	b.Log("")
 	for _, t := range b.seconds {
-		b.Log("%-60s %8.1f s", t.name, t.taken.Seconds())
+		b.Log("%-70s %8.1f s", t.name, t.taken.Seconds())
 	}
 	b.Log("")
 	err := filepath.WalkDir(b.Output, func(file string, d fs.DirEntry, err error) error {
@@ -90,7 +90,7 @@ func (b *builder) summarize() error {
 		info, err := d.Info()
 		if err == nil {
 			name := strings.TrimPrefix(file, filepath.Clean(b.Output)+"/")
-			b.Log("%-60s %8.1f MB", name, float64(info.Size())/1e6)
+			b.Log("%-70s %10s", name, size(info.Size()))
 		}
 		return err
 	})
@@ -105,4 +105,11 @@ func (b *builder) summarize() error {
 	hint, err := keyHint(b.key)
 	b.Log("%s is complete; %s is signed with the key whose SHA-256 is %s", b.Output, sumsName, hint)
 	return err
+}
+
+func size(bytes int64) string {
+	if bytes < 100_000 {
+		return fmt.Sprintf("%.1f kB", float64(bytes)/1e3)
+	}
+	return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
 }

@@ -114,6 +114,24 @@ func TestWholeDistributionTwice(t *testing.T) {
 	wantEqual(t, made, distribution(t, anotherCheckout(t), key))
 }
 
+// A disk that is too small is noticed before anything is built.
+func TestNoSpace(t *testing.T) {
+	testns.RequireRoot(t)
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Unmount(disk, 0) })
+	var said strings.Builder
+	code := dist.Run([]string{"-root", stand.Root(), "-output", filepath.Join(disk, "dist"), "-only", "charts"}, &said, &said)
+	if code != 1 || strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), "16 MiB of free space") {
+		t.Errorf("code %d: %s", code, &said)
+	}
+	if left, err := os.ReadDir(disk); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 // verify does what users are told to do: the list is signed, the files are as
 // listed, and the provenance is of all of them.
 func verify(t *testing.T, made string, public *ecdsa.PublicKey) {
