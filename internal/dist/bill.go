@@ -4,11 +4,12 @@ package dist
 
 import (
 	"archive/tar"
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -195,50 +196,61 @@ const trustBundle = "/etc/ssl/certs/ca-certificates.crt"
 
 // addHostFiles adds the packages of this machine that files come from.
 func (b *builder) addHostFiles(ctx context.Context, d *sbom.Document, in sbom.ID, files ...string) error {
-	names := map[string]bool{}
-	for _, file := range files {
-		if file == trustBundle {
-			names["ca-certificates"] = true
-			continue
-		}
-		name, err := b.ownerOf(ctx, file)
-		if err != nil {
-			return err
-		}
-		names[name] = true
+	names, err := b.ownersOf(ctx, files)
+	if err != nil || len(names) == 0 {
+		return err
 	}
-	for name := range names {
-		out, err := b.run(ctx, nil, "dpkg-query", "-W", "-f", "${Package}\t${Version}\t${Architecture}", name)
-		if err != nil {
-			return err
-		}
-		parts := strings.Split(string(out), "\t")
+	out, err := b.run(ctx, nil, "dpkg-query", append([]string{"-W", "-f", "${Package}\t${Version}\t${Architecture}\n"}, names...)...)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(out)) {
+		parts := strings.Split(strings.TrimSpace(line), "\t")
 		if len(parts) != 3 {
-			return fmt.Errorf("dpkg-query says %q of %s", out, name)
+			return fmt.Errorf("dpkg-query says %q of %v", line, names)
 		}
 		b.addDebian(d, in, debianPackage{name: parts[0], version: parts[1], architecture: parts[2]})
 	}
 	return nil
 }
 
-// ownerOf returns the package of a file. Where /lib is /usr/lib, dpkg knows the
+// ownersOf returns the packages of files. Where /lib is /usr/lib, dpkg knows a
 // file by either name.
-func (b *builder) ownerOf(ctx context.Context, file string) (string, error) {
-	other, inUsr := strings.CutPrefix(file, "/usr")
-	if !inUsr {
-		other = "/usr" + file
+func (b *builder) ownersOf(ctx context.Context, files []string) ([]string, error) {
+	names := map[string]bool{}
+	args := []string{"-S"}
+	for _, file := range files {
+		if file == trustBundle {
+			names["ca-certificates"] = true
+			continue
+		}
+		args = append(args, file, otherName(file))
 	}
-	out, err := b.run(ctx, nil, "dpkg-query", "-S", file)
-	if err != nil {
-		if out, err = b.run(ctx, nil, "dpkg-query", "-S", other); err != nil {
-			return "", fmt.Errorf("%s is in an image and in no package of Debian's: %w", file, err)
+	if len(args) == 1 {
+		return slices.Collect(maps.Keys(names)), nil
+	}
+	// It fails as one of the two names is unknown, and says what it knows.
+	out, problem := b.run(ctx, nil, "dpkg-query", args...)
+	owner := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, file, found := strings.Cut(strings.TrimSpace(line), ": ")
+		if found && !strings.HasPrefix(name, "diversion ") {
+			owner[file] = name
 		}
 	}
-	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-	i := slices.IndexFunc(lines, func(line []byte) bool { return !bytes.HasPrefix(line, []byte("diversion ")) })
-	if i < 0 {
-		return "", fmt.Errorf("dpkg-query says %q of %s", out, file)
+	for i := 1; i < len(args); i += 2 {
+		name := cmp.Or(owner[args[i]], owner[args[i+1]])
+		if name == "" {
+			return nil, fmt.Errorf("%s is in an image and in no package of Debian's: %w", args[i], problem)
+		}
+		names[name] = true
 	}
-	name, _, _ := strings.Cut(string(lines[i]), ": ")
-	return name, nil
+	return slices.Collect(maps.Keys(names)), nil
+}
+
+func otherName(file string) string {
+	if below, inUsr := strings.CutPrefix(file, "/usr/"); inUsr {
+		return "/" + below
+	}
+	return "/usr" + file
 }

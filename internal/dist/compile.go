@@ -57,7 +57,8 @@ func (b *builder) compile(ctx context.Context, arch string, programs ...string) 
 	return err
 }
 
-// run runs a program in the sources and returns what it says.
+// run runs a program in the sources and returns what it says, also when it
+// fails.
 func (b *builder) run(ctx context.Context, env []string, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = b.Root
@@ -69,7 +70,7 @@ func (b *builder) run(ctx context.Context, env []string, program string, args ..
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", filepath.Base(program), args[0], err, bytes.TrimSpace(said.Bytes()))
+		return out.Bytes(), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), args[0], err, bytes.TrimSpace(said.Bytes()))
 	}
 	return out.Bytes(), nil
 }

@@ -20,12 +20,14 @@ var readme []byte
 // kubectlName is the name under which outrigger is a plugin of kubectl.
 const kubectlName = "kubectl-outrigger"
 
-// shells are those that outrigger can complete commands for, with the place
-// that Debian's packages give to it.
-var shells = map[string]string{
-	"bash": "usr/share/bash-completion/completions/outrigger",
-	"zsh":  "usr/share/zsh/vendor-completions/_outrigger",
-	"fish": "usr/share/fish/vendor_completions.d/outrigger.fish",
+// shells are those that outrigger completes commands for, with the place that
+// Debian's packages give to it.
+func shells() map[string]string {
+	return map[string]string{
+		"bash": "usr/share/bash-completion/completions/outrigger",
+		"zsh":  "usr/share/zsh/vendor-completions/_outrigger",
+		"fish": "usr/share/fish/vendor_completions.d/outrigger.fish",
+	}
 }
 
 // makeGuest builds what a guest of this machine boots.
@@ -61,7 +63,7 @@ func (b *builder) installation() (tree, error) {
 // completions returns the scripts that shells read.
 func (b *builder) completions(ctx context.Context) (map[string][]byte, error) {
 	scripts := map[string][]byte{}
-	for shell := range shells {
+	for shell := range shells() {
 		script, err := b.run(ctx, nil, filepath.Join(b.programs("amd64"), "outrigger"), "completion", shell)
 		if err != nil {
 			return nil, err
@@ -113,7 +115,7 @@ func (b *builder) makeDeb(ctx context.Context) error {
 		return err
 	}
 	for shell, script := range scripts {
-		t.file(shells[shell], script)
+		t.file(shells()[shell], script)
 	}
 	version := b.source.debianVersion()
 	p := &debPackage{Tree: t, Date: b.source.date, Fields: []field{
