@@ -109,6 +109,7 @@ clean: ## Remove bin/
 
 include deploy/deploy.mk
 include config/config.mk
+include dist.mk
 
 ##@ Checking
 

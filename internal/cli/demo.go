@@ -34,7 +34,7 @@ remove everything, and look whether anything stayed on this machine.`,
 			return a.demo(ctx, image)
 		},
 	}
-	cmd.Flags().StringVar(&image, "image", "", "IMAGE as for run, with a shell in it (default: one is made of /bin/busybox)")
+	cmd.Flags().StringVar(&image, "image", "", "IMAGE as for run, with a shell in it (default: the one installed with outrigger, else one made of /bin/busybox)")
 	return cmd
 }
 
@@ -63,6 +63,9 @@ func (a *App) demo(ctx context.Context, image string) (err error) {
 		return err
 	}
 	if image == "" {
+		image = installedDemoImage(self)
+	}
+	if image == "" {
 		dir, err := os.MkdirTemp("", "outrigger-demo")
 		if err != nil {
 			return err
@@ -84,6 +87,15 @@ func (a *App) demo(ctx context.Context, image string) (err error) {
 	}
 	fmt.Fprintln(a.Stdout, "\nAll checks passed.")
 	return nil
+}
+
+// installedDemoImage returns the image beside this program, or nothing.
+func installedDemoImage(self string) string {
+	dir := filepath.Join(filepath.Dir(self), demoimage.Folder)
+	if _, err := os.Stat(filepath.Join(dir, "index.json")); err != nil {
+		return ""
+	}
+	return "oci:" + dir
 }
 
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.app.Stdout, format+"\n", args...) }

@@ -92,11 +92,11 @@ func checkDNS(context.Context) doctor.Result {
 func checkPrograms(context.Context) doctor.Result {
 	program, err := node.FindAdaptor()
 	if err != nil {
-		return doctor.Result{Status: doctor.Error, Detail: err.Error(), Fix: "make build"}
+		return doctor.Result{Status: doctor.Error, Detail: err.Error(), Fix: "install Outrigger again, or in a checkout: make build"}
 	}
 	relay := filepath.Join(filepath.Dir(program), "agent-relay")
 	if _, err := os.Stat(relay); err != nil {
-		return doctor.Result{Status: doctor.Warning, Detail: "agent-relay is not beside cloud-api-adaptor", Fix: "make build, or see that agent-relay is in PATH"}
+		return doctor.Result{Status: doctor.Warning, Detail: "agent-relay is not beside cloud-api-adaptor", Fix: "install Outrigger again, or in a checkout: make build; or see that agent-relay is in PATH"}
 	}
 	return doctor.Result{Status: doctor.OK, Detail: program + " and agent-relay"}
 }

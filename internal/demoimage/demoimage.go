@@ -31,6 +31,9 @@ import (
 // Tag names the image in its layout.
 const Tag = "demo"
 
+// Folder is the image's place beside the programs that run it.
+const Folder = "demo-image"
+
 // Options say what goes into the image.
 type Options struct {
 	// Busybox is a static busybox; empty means /bin/busybox.

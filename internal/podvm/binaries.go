@@ -59,16 +59,21 @@ func (b *builder) loadBinaries(ctx context.Context) error {
 		return checkBinaries(b.Binaries)
 	}
 	b.Log("compiling the guest's programs")
-	return buildGuest(ctx, filepath.Join(b.work, guestProgram), b.Version)
+	out := filepath.Join(b.work, guestProgram)
+	err := buildGuest(ctx, b.Module, out, b.Version)
+	if err == nil {
+		b.summary.Program, err = os.ReadFile(out)
+	}
+	return err
 }
 
-// buildGuest compiles guestProgram, static and reproducible. It must run
-// inside a checkout of the module.
-func buildGuest(ctx context.Context, out, version string) error {
+// buildGuest compiles guestProgram, static and reproducible, in a checkout of
+// the module.
+func buildGuest(ctx context.Context, checkout, out, version string) error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("%w, or pass --binaries DIR", missingTool("go", "golang-go"))
 	}
-	module, err := moduleFolder(ctx)
+	module, err := moduleFolder(ctx, checkout)
 	if err != nil {
 		return err
 	}
@@ -92,8 +97,8 @@ func buildGuest(ctx context.Context, out, version string) error {
 	return nil
 }
 
-func moduleFolder(ctx context.Context) (string, error) {
-	out, err := runTool(ctx, "", "golang-go", "go", "list", "-m", "-f", "{{.Path}}\t{{.Dir}}")
+func moduleFolder(ctx context.Context, checkout string) (string, error) {
+	out, err := runTool(ctx, checkout, "golang-go", "go", "list", "-m", "-f", "{{.Path}}\t{{.Dir}}")
 	if err != nil {
 		return "", err
 	}

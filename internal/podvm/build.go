@@ -23,6 +23,7 @@ import (
 // What Build can make.
 const (
 	FormatInitramfs = "initramfs" // vmlinux, vmlinuz, initrd.cpio
+	FormatDirect    = "direct"    // vmlinux, initrd.cpio: what QEMU boots by itself
 	FormatQcow2     = "qcow2"     // podvm.qcow2, boots by UEFI
 	FormatRaw       = "raw"       // podvm.raw, the same disk
 	FormatVHD       = "vhd"       // podvm.vhd, the same for Azure
@@ -33,7 +34,7 @@ const (
 
 // Formats lists what Options.Formats may hold.
 func Formats() []string {
-	return []string{FormatInitramfs, FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA, FormatDocker}
+	return []string{FormatInitramfs, FormatDirect, FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA, FormatDocker}
 }
 
 // DefaultCmdline is the kernel command line in the disk image. panic=-1 makes
@@ -59,6 +60,11 @@ type Options struct {
 	KernelDeb string
 	// Binaries is a folder with the guest's programs; empty builds them.
 	Binaries string
+	// Module is the checkout to build them from; empty is the working folder.
+	Module string
+	// Date is that of every file in the image; zero is SOURCE_DATE_EPOCH, or
+	// else the first day of 2025.
+	Date time.Time
 	// Version is what the guest's programs call themselves when Build builds
 	// them; empty lets them say "devel".
 	Version string
@@ -77,6 +83,9 @@ type Summary struct {
 	Modules       int           `json:"modules"`
 	Cmdline       string        `json:"cmdline,omitempty"`
 	Files         []File        `json:"files"`
+	// Program is the executable that holds the guest's programs, when Build
+	// has built it.
+	Program []byte `json:"-"`
 }
 
 // File is one result.
@@ -143,9 +152,12 @@ func newBuilder(opts Options) (*builder, error) {
 			return nil, err
 		}
 	}
-	mtime, err := sourceDate()
-	if err != nil {
-		return nil, err
+	mtime := opts.Date
+	if mtime.IsZero() {
+		var err error
+		if mtime, err = sourceDate(); err != nil {
+			return nil, err
+		}
 	}
 	work, err := os.MkdirTemp("", "podvm-image-")
 	if err != nil {
@@ -176,7 +188,9 @@ func sourceDate() (time.Time, error) {
 func (b *builder) wants(format string) bool { return slices.Contains(b.Formats, format) }
 
 func (b *builder) wantsDisk() bool {
-	return slices.ContainsFunc(b.Formats, func(format string) bool { return format != FormatInitramfs && format != FormatDocker })
+	return slices.ContainsFunc(b.Formats, func(format string) bool {
+		return format != FormatInitramfs && format != FormatDirect && format != FormatDocker
+	})
 }
 
 func (b *builder) assemble(ctx context.Context) error {
@@ -287,7 +301,7 @@ func (b *builder) addDebug(ctx context.Context) error {
 }
 
 func (b *builder) writeInitramfs(context.Context) error {
-	if !b.wants(FormatInitramfs) {
+	if !b.wants(FormatInitramfs) && !b.wants(FormatDirect) {
 		return nil
 	}
 	vmlinux, err := extractVMLinux(b.kernel.bzImage)
@@ -297,8 +311,10 @@ func (b *builder) writeInitramfs(context.Context) error {
 	if err := b.result("vmlinux", vmlinux); err != nil {
 		return err
 	}
-	if err := b.result("vmlinuz", b.kernel.bzImage); err != nil {
-		return err
+	if b.wants(FormatInitramfs) {
+		if err := b.result("vmlinuz", b.kernel.bzImage); err != nil {
+			return err
+		}
 	}
 	var initrd bytes.Buffer
 	if err := writeCPIO(&initrd, b.tree, b.mtime); err != nil {

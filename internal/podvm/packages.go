@@ -32,6 +32,12 @@ type debPackage struct {
 	root   string
 }
 
+// Copyright returns the file that says whose the package is and under which
+// licence.
+func (p *debPackage) Copyright() ([]byte, error) {
+	return os.ReadFile(filepath.Join(p.root, "usr/share/doc", p.Name, "copyright"))
+}
+
 // newestKernelPackage is the one that Debian's metapackage depends on now.
 func newestKernelPackage(ctx context.Context) (string, error) {
 	const meta, prefix = "linux-image-cloud-amd64", "linux-image-"

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Introduction is what the help begins with.
@@ -92,6 +93,8 @@ type Options struct {
 	License                 string
 	Kustomize, Output, Root string
 	Programs                []string
+	// Date is that of the sources; zero is SOURCE_DATE_EPOCH.
+	Date time.Time
 }
 
 // ours are the images of Outrigger's own config/default.

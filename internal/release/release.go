@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,6 +16,8 @@ import (
 
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger/outrigger/internal/sbom"
 )
 
 // version is one that clusterctl takes.
@@ -107,6 +108,28 @@ func (o *Options) metadata() ([]byte, error) {
 	return nil, fmt.Errorf("%s has no series %s.%s, so clusterctl would refuse %s: add it, with its contract", path, parts[1], parts[2], o.Version)
 }
 
+// bill returns the bill of materials of the programs.
+func (o *Options) bill() ([]byte, error) {
+	created := o.Date
+	if created.IsZero() {
+		var err error
+		if created, err = sbom.SourceDate(os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
+			return nil, err
+		}
+	}
+	d := sbom.New(o.provider()+"-"+o.Version, created)
+	for _, path := range o.Programs {
+		content, err := os.ReadFile(path)
+		if err == nil {
+			err = d.AddProgram(sbom.Program{Name: filepath.Base(path), Version: o.Version, License: o.License}, content)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("bill of materials: %s: %w: build it first, such as with `make build`", path, err)
+		}
+	}
+	return d.Encode()
+}
+
 // components answers the objects that clusterctl installs, with the images of
 // this release.
 func (o *Options) components() ([]byte, error) {
@@ -137,18 +160,4 @@ func checksums(files map[string][]byte) []byte {
 		fmt.Fprintf(&out, "%x  %s\n", sha256.Sum256(files[name]), name)
 	}
 	return out.Bytes()
-}
-
-// checksumOf is the checksum of a file.
-func checksumOf(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }

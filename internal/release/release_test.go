@@ -3,7 +3,6 @@
 package release
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -164,59 +163,6 @@ func TestCheck(t *testing.T) {
 				t.Errorf("error %v does not say %q", err, c.want)
 			}
 		})
-	}
-}
-
-func TestBillOfMaterials(t *testing.T) {
-	program, other := filepath.Join(t.TempDir(), "capi-release"), filepath.Join(t.TempDir(), "other")
-	// The program of a test has no list of its modules.
-	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/capi-release").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if err := os.Symlink(program, other); err != nil {
-		t.Fatal(err)
-	}
-	data, err := (&Options{Name: "outrigger", Version: "v0.1.0", License: "Apache-2.0", Programs: []string{program, other}}).bill()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var d document
-	if err := json.Unmarshal(data, &d); err != nil {
-		t.Fatal(err)
-	}
-	ids := map[string]bool{documentID: true}
-	purls := map[string]bool{}
-	for _, p := range d.Packages {
-		if ids[p.SPDXID] {
-			t.Errorf("%s is the name of two", p.SPDXID)
-		}
-		ids[p.SPDXID] = true
-		for _, r := range p.ExternalRefs {
-			path, _, _ := strings.Cut(r.Locator, "@")
-			if purls[path] {
-				t.Errorf("%s is listed twice", path)
-			}
-			purls[path] = true
-		}
-	}
-	for _, want := range []string{"pkg:golang/sigs.k8s.io/cluster-api", "pkg:golang/sigs.k8s.io/yaml", "pkg:golang/stdlib"} {
-		if !purls[want] {
-			t.Errorf("%s is not listed", want)
-		}
-	}
-	for _, r := range d.Relationships {
-		if !ids[r.Element] || !ids[r.Related] {
-			t.Errorf("%+v is about what is not listed", r)
-		}
-	}
-}
-
-func TestTimestamp(t *testing.T) {
-	if got, err := timestamp("1700000000"); got != "2023-11-14T22:13:20Z" || err != nil {
-		t.Errorf("timestamp: %s, %v", got, err)
-	}
-	if _, err := timestamp("yesterday"); err == nil {
-		t.Error("yesterday is a number of seconds")
 	}
 }
 

@@ -151,7 +151,7 @@ func findImage() (kernel, initrd string, err error) {
 			return kernel, initrd, nil
 		}
 	}
-	return "", "", fmt.Errorf("%w: no pod VM image (vmlinux and initrd.cpio) in %v; build it with `make podvm`, or set -qemu-kernel and -qemu-initrd, or -qemu-disk",
+	return "", "", fmt.Errorf("%w: no pod VM image (vmlinux and initrd.cpio) in %v; install Outrigger again, or in a checkout run `make podvm`; or set -qemu-kernel and -qemu-initrd, or -qemu-disk",
 		provider.ErrNotFound, dirs)
 }
 

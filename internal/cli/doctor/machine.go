@@ -140,7 +140,7 @@ func (m Machine) image(context.Context) Result {
 			return ok("%s (%d MiB)", dir, (kernel.Size()+initrd.Size())>>20)
 		}
 	}
-	return fail("make podvm, or set QEMU_KERNEL and QEMU_INITRD", "no vmlinux and initrd.cpio in %s", strings.Join(m.Images, " or "))
+	return fail("install Outrigger again, or in a checkout: make podvm; or set QEMU_KERNEL and QEMU_INITRD", "no vmlinux and initrd.cpio in %s", strings.Join(m.Images, " or "))
 }
 
 func (m Machine) tun(context.Context) Result {

@@ -37,7 +37,7 @@ func FindAdaptor() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside outrigger nor in PATH; build it with `make build` or name one that runs with --socket", name)
+		return "", fmt.Errorf("%s is neither beside outrigger nor in PATH; install Outrigger again, or in a checkout run `make build`, or name one that runs with --socket", name)
 	}
 	return path, nil
 }

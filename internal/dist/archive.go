@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dist
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// writeFile makes a file of what write writes into it.
+func writeFile(name string, write func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+// writeBytes makes a file of data.
+func writeBytes(name string, data []byte) error {
+	return writeFile(name, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// writeTarGz makes a .tar.gz of a tree.
+func (t tree) writeTarGz(name string, date time.Time) error {
+	return writeFile(name, func(w io.Writer) error { return t.zip(w, "", date) })
+}
+
+func (t tree) zip(w io.Writer, prefix string, date time.Time) error {
+	// Level 9 takes six times as long for one per cent less.
+	zip, err := gzip.NewWriterLevel(w, 7)
+	if err != nil {
+		return err
+	}
+	zip.ModTime = time.Unix(0, 0) // none: it would differ
+	return errors.Join(t.writeTar(zip, prefix, date), zip.Close())
+}

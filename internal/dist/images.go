@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dist
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+)
+
+// images are those of deploy/images.sh for all architectures; qemuImage holds
+// QEMU of this machine, which is for one.
+const qemuImage = "provider-qemu"
+
+func images() []string {
+	return []string{
+		"agent-relay", "capi-manager", "ccm-operator", "cloud-api-adaptor", "cloud-controller-manager",
+		"cluster-loadbalancer", "node-installer", "peerpod-ctrl", "peerpods-webhook",
+	}
+}
+
+// names returns the images that this distribution has.
+func (b *builder) images() []string {
+	if !slices.Contains(b.Architectures, "amd64") {
+		return images()
+	}
+	return append(images(), qemuImage)
+}
+
+func (b *builder) layout(image string) string { return filepath.Join(b.work, "images", image) }
+
+func (b *builder) imageName(image string) string {
+	return b.Prefix + "/" + image + ":" + b.source.version
+}
+
+// makeImages makes an archive of each image's OCI layout.
+func (b *builder) makeImages(ctx context.Context) error {
+	if err := b.buildImages(ctx, strings.Join(b.Architectures, ","), images()...); err != nil {
+		return err
+	}
+	if slices.Contains(b.Architectures, "amd64") {
+		if err := b.buildImages(ctx, "amd64", qemuImage); err != nil {
+			return err
+		}
+	}
+	var digests bytes.Buffer
+	for _, image := range b.images() {
+		line, err := b.packImage(image)
+		if err != nil {
+			return fmt.Errorf("%s: %w", image, err)
+		}
+		digests.WriteString(line)
+	}
+	return writeBytes(filepath.Join(b.fresh, "images", "digests.txt"), digests.Bytes())
+}
+
+func (b *builder) buildImages(ctx context.Context, arch string, images ...string) error {
+	env := []string{
+		"OUT=" + filepath.Dir(b.layout("any")), "ARCH=" + arch, "PREFIX=" + b.Prefix, "TAG=" + b.source.version,
+		"VERSION=" + b.source.version, "COMMIT=" + b.source.shortCommit(), "OUTRIGGER_PODVM_DIR=" + b.podvm(), "TMPDIR=" + b.work,
+	}
+	_, err := b.run(ctx, env, "deploy/images.sh", images...)
+	return err
+}
+
+// packImage makes the archive of a layout and returns the image's line in the
+// list of digests.
+func (b *builder) packImage(image string) (string, error) {
+	t := tree{}
+	if err := t.folder("", b.layout(image)); err != nil {
+		return "", err
+	}
+	err := writeFile(filepath.Join(b.fresh, "images", image+".oci.tar"), func(w io.Writer) error {
+		return t.writeTar(w, "", b.source.date)
+	})
+	if err != nil {
+		return "", err
+	}
+	one, err := topManifest(b.layout(image))
+	if err != nil {
+		return "", err
+	}
+	platforms, err := b.platforms(image)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, p := range platforms {
+		names = append(names, p.String())
+	}
+	return fmt.Sprintf("%s  %s  %s\n", one.Digest, b.imageName(image), strings.Join(names, ",")), nil
+}
+
+// topManifest is what is pulled: the image, or the index of those for several
+// architectures.
+func topManifest(dir string) (*v1.Descriptor, error) {
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	if len(manifest.Manifests) != 1 {
+		return nil, fmt.Errorf("%d images are in %s, not one", len(manifest.Manifests), dir)
+	}
+	return &manifest.Manifests[0], nil
+}
+
+// variants returns the images of a layout, one for each architecture.
+func (b *builder) variants(image string) ([]v1.Image, error) {
+	one, err := topManifest(b.layout(image))
+	if err != nil {
+		return nil, err
+	}
+	index, err := layout.ImageIndexFromPath(b.layout(image))
+	if err != nil {
+		return nil, err
+	}
+	if one.MediaType.IsImage() {
+		only, err := index.Image(one.Digest)
+		return []v1.Image{only}, err
+	}
+	if index, err = index.ImageIndex(one.Digest); err != nil {
+		return nil, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var all []v1.Image
+	for _, m := range manifest.Manifests {
+		variant, err := index.Image(m.Digest)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, variant)
+	}
+	return all, nil
+}
+
+func (b *builder) platforms(image string) ([]*v1.Platform, error) {
+	variants, err := b.variants(image)
+	if err != nil {
+		return nil, err
+	}
+	var all []*v1.Platform
+	for _, variant := range variants {
+		config, err := variant.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, config.Platform())
+	}
+	return all, nil
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dist
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/podvm"
+)
+
+// builder carries the state from stage to stage.
+type builder struct {
+	Options
+	source *source
+	key    *ecdsa.PrivateKey // nil signs nothing
+	work   string            // scratch folder, removed at the end
+	fresh  string            // becomes Output
+	guest  *podvm.Summary
+	// licenses are the texts that go with the programs, by name of file.
+	licenses map[string][]byte
+	// materials are packages of Debian of which something is handed out.
+	materials map[string]debianPackage
+	seconds   []stageTime
+}
+
+// stage is a step of a build, which is left out when none of its parts is
+// wanted.
+type stage struct {
+	name  string
+	parts []string
+	run   func(context.Context) error
+}
+
+type stageTime struct {
+	name  string
+	taken time.Duration
+}
+
+// Make makes a distribution. It appears under its name when it is complete.
+func Make(ctx context.Context, o Options) error {
+	o.complete()
+	if err := o.validate(); err != nil {
+		return err
+	}
+	b := &builder{Options: o, materials: map[string]debianPackage{}}
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	defer func() { os.RemoveAll(b.work); os.RemoveAll(b.fresh) }()
+	for _, s := range b.stages() {
+		if err := b.perform(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := b.publish(); err != nil {
+		return err
+	}
+	return b.summarize()
+}
+
+func (b *builder) stages() []stage {
+	all := Parts()
+	return []stage{
+		{"programs", []string{PartArchive, PartDeb, PartKubectl}, b.compilePrograms},
+		{"guest image", []string{PartArchive, PartDeb, PartImages}, b.makeGuest},
+		{"licences", []string{PartArchive, PartDeb, PartKubectl}, b.collectLicenses},
+		{"demo image", []string{PartArchive, PartDeb}, b.makeDemoImage},
+		{"archive", []string{PartArchive}, b.makeArchive},
+		{"deb", []string{PartDeb}, b.makeDeb},
+		{"kubectl-outrigger", []string{PartKubectl}, b.makeKubectl},
+		{"container images", []string{PartImages}, b.makeImages},
+		{"charts", []string{PartCharts}, b.makeCharts},
+		{"CRDs", []string{PartCRDs}, b.makeCRDs},
+		{"Cluster API", []string{PartCAPI}, b.makeCAPI},
+		{"bills of materials", all, b.makeBills},
+		{"provenance", all, b.makeProvenance},
+		{"checksums", all, b.makeChecksums},
+	}
+}
+
+func (b *builder) perform(ctx context.Context, s stage) error {
+	if !b.wants(s.parts...) {
+		return nil
+	}
+	begun := time.Now()
+	err := ctx.Err()
+	if err == nil {
+		err = s.run(ctx)
+	}
+	if err != nil {
+		if ctx.Err() != nil { // what it says is that it was killed
+			err = ctx.Err()
+		}
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	t := stageTime{s.name, time.Since(begun)}
+	b.seconds = append(b.seconds, t)
+	b.Log("dist: %-20s %6.1f s", t.name, t.taken.Seconds())
+	return nil
+}
+
+// prepare does all that can fail before something is built.
+func (b *builder) prepare(ctx context.Context) (err error) {
+	if b.Key != "" {
+		if b.key, err = loadKey(b.Key, b.Password); err != nil {
+			return err
+		}
+	}
+	if b.source, err = readSource(ctx, b.Root, b.Version); err != nil {
+		return err
+	}
+	if b.URL == "" {
+		b.URL = "https://" + modulePath + "/releases/download/" + b.source.version
+	}
+	if err := checkReplaceable(b.Output); err != nil {
+		return err
+	}
+	parent := filepath.Dir(filepath.Clean(b.Output))
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	if err := b.checkSpace(parent, os.TempDir()); err != nil {
+		return err
+	}
+	if b.work, err = os.MkdirTemp("", "outrigger-dist-"); err != nil {
+		return err
+	}
+	if b.fresh, err = os.MkdirTemp(parent, ".dist-"); err != nil {
+		os.RemoveAll(b.work)
+		return err
+	}
+	return os.Chmod(b.fresh, 0o755)
+}
+
+// checkReplaceable keeps a mistyped folder from being removed.
+func checkReplaceable(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("-output: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, sumsName)); err != nil {
+		return fmt.Errorf("-output %s is neither empty nor an earlier distribution: name another folder", dir)
+	}
+	return nil
+}
+
+// publish gives the folder its name; the one that had it goes.
+func (b *builder) publish() error {
+	output := filepath.Clean(b.Output)
+	old := b.fresh + ".old"
+	if err := os.Rename(output, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(b.fresh, output); err != nil {
+		return errors.Join(err, os.Rename(old, output))
+	}
+	return os.RemoveAll(old)
+}
+
+// Space that a build takes, measured and rounded up, in MiB.
+const (
+	spaceForAll   = 3072
+	spaceForFiles = 1024
+)
+
+func (b *builder) checkSpace(folders ...string) error {
+	need := uint64(spaceForFiles)
+	if b.wants(PartImages) {
+		need = spaceForAll
+	}
+	for _, folder := range folders {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(folder, &s); err != nil {
+			return fmt.Errorf("%s: %w", folder, err)
+		}
+		if free := s.Bavail * uint64(s.Bsize) >> 20; free < need {
+			return fmt.Errorf("%s has %d MiB of free space and %d are needed: make room, or choose other folders with -output and TMPDIR", folder, free, need)
+		}
+	}
+	return nil
+}
+
+// explain adds what to do to errors that a user meets.
+func explain(err error) string {
+	text := err.Error()
+	if errors.Is(err, context.Canceled) {
+		return "interrupted; nothing is changed"
+	}
+	if errors.Is(err, syscall.ENOSPC) || strings.Contains(text, "no space left on device") {
+		text += "; make room, or choose other folders with -output, TMPDIR and GOCACHE"
+	}
+	return text
+}
