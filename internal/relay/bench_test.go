@@ -3,8 +3,13 @@
 package relay
 
 import (
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +22,8 @@ import (
 // BenchmarkCall compares an agent call through relay, TLS and forwarder with
 // the same call on the agent's own unix socket, and with one that a client
 // makes to the forwarder by TLS itself, in turns. Caller, relay, forwarder and
-// agent are processes of their own, as on a node and in its VM.
+// agent are processes of their own, as on a node and in its VM. How often relay
+// and forwarder wait for a call does not depend on what else the machine does.
 func BenchmarkCall(b *testing.B) {
 	c := newProcesses(b)
 	direct, relayed := dialService(b, dialUnix(c.agentSocket)), dialService(b, dialUnix(c.socket))
@@ -36,10 +42,40 @@ func BenchmarkCall(b *testing.B) {
 	b.ReportMetric(p50(through)-p50(bare), "µs-added-p50")
 	b.ReportMetric(p50(through)-p50(secure), "µs-relay-p50")
 	b.ReportMetric(p50(bare), "µs-direct-p50")
+	b.ReportMetric(waits(b, c.between, relayed), "waits/call")
 	b.ReportMetric(rate(b, relayed), "calls/s")
 }
 
-// p50 answers the median in microseconds.
+// waits returns how often the threads of processes wait during a call.
+func waits(b *testing.B, pids []int, service agent.AgentServiceService) float64 {
+	const calls = 500
+	before := waited(b, pids)
+	for range calls {
+		timed(b, service)
+	}
+	return float64(waited(b, pids)-before) / calls
+}
+
+// waited counts voluntary context switches (proc_pid_status(5)).
+func waited(b *testing.B, pids []int) (n int) {
+	b.Helper()
+	for _, pid := range pids {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil || len(threads) == 0 {
+			b.Fatalf("no threads of process %d: %v", pid, err)
+		}
+		for _, path := range threads {
+			status, _ := os.ReadFile(path) // it may have ended
+			_, rest, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+			count, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
+			v, _ := strconv.Atoi(count)
+			n += v
+		}
+	}
+	return n
+}
+
+// p50 returns the median in microseconds.
 func p50(d []time.Duration) float64 {
 	slices.Sort(d)
 	return float64(d[len(d)/2].Nanoseconds()) / 1e3

@@ -83,6 +83,8 @@ type chain struct {
 	bundle      *podtls.Bundle
 	server      *Server
 	socket      string
+	// between are the processes of relay and forwarder, if they have some.
+	between []int
 }
 
 func newChain(t testing.TB) *chain {

@@ -92,8 +92,9 @@ func playForwarder(ctx context.Context, dir string) error {
 	return f.Run(ctx)
 }
 
-// startRole starts this program as a party and answers its first line.
-func startRole(t testing.TB, role, dir string) string {
+// startRole starts this program as a party and returns its process and its
+// first line.
+func startRole(t testing.TB, role, dir string) (pid int, first string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), roleVar+"="+role, dirVar+"="+dir)
@@ -114,7 +115,7 @@ func startRole(t testing.TB, role, dir string) string {
 	if err != nil {
 		t.Fatalf("%s: %v", role, err)
 	}
-	return strings.TrimSpace(line)
+	return cmd.Process.Pid, strings.TrimSpace(line)
 }
 
 func writeBundle(t testing.TB, dir string) *podtls.Bundle {
@@ -143,8 +144,9 @@ func newProcesses(t testing.TB) *chain {
 	c := &chain{agentSocket: dir + "/agent.sock", socket: dir + "/agent.ttrpc"}
 	c.bundle = writeBundle(t, dir)
 	startRole(t, "agent", dir)
-	c.address = startRole(t, "forwarder", dir)
-	startRole(t, "relay", dir)
+	forwarderPID, address := startRole(t, "forwarder", dir)
+	relayPID, _ := startRole(t, "relay", dir)
+	c.address, c.between = address, []int{relayPID, forwarderPID}
 	control, err := Dial(t.Context(), dir+"/relay.sock")
 	if err != nil {
 		t.Fatal(err)

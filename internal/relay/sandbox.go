@@ -168,7 +168,7 @@ func (s *sandbox) handle(client net.Conn) {
 		}
 	}
 	proxy := ttrpcframe.Proxy{Wants: wants, Intercept: s.intercept, Calls: &s.calls}
-	if err := proxy.Run(s.ctx, client, vm); err != nil && s.ctx.Err() == nil {
+	if err := proxy.Run(s.ctx, ttrpcframe.RawIO(client), vm); err != nil && s.ctx.Err() == nil {
 		s.log.Warn("a client's connection ended", "error", err)
 	}
 }

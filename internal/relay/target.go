@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/podtls"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/ttrpcframe"
 )
 
 const (
@@ -165,6 +166,7 @@ func (t *target) connectWithin(ctx context.Context, timeout time.Duration) (net.
 	if err != nil {
 		return nil, err
 	}
+	conn = ttrpcframe.RawIO(conn)
 	if t.tls == nil {
 		return conn, nil
 	}
@@ -184,11 +186,11 @@ func hungUp(conn net.Conn) bool {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	tcp, ok := conn.(*net.TCPConn)
+	socket, ok := conn.(syscall.Conn)
 	if !ok {
 		return false
 	}
-	raw, err := tcp.SyscallConn()
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return true
 	}

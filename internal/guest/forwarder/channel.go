@@ -19,7 +19,7 @@ const handshakeTimeout = 30 * time.Second
 func (f *Forwarder) handle(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	log := f.log.With("peer", conn.RemoteAddr())
-	secure, err := f.handshake(ctx, conn)
+	secure, err := f.handshake(ctx, ttrpcframe.RawIO(conn))
 	if err != nil {
 		log.Warn("refused a connection", "error", err)
 		return
@@ -31,7 +31,7 @@ func (f *Forwarder) handle(ctx context.Context, conn net.Conn) {
 	}
 	defer backend.Close()
 	proxy := ttrpcframe.Proxy{Wants: f.wants, Intercept: f.intercept}
-	if err := proxy.Run(ctx, secure, backend); err != nil {
+	if err := proxy.Run(ctx, secure, ttrpcframe.RawIO(backend)); err != nil {
 		log.Warn("connection ended", "error", err)
 	}
 }
