@@ -161,7 +161,7 @@ func (p *Publisher) send(envelope *types.Envelope) error {
 		}
 		p.conn = ttrpc.NewClient(conn)
 	}
-	_, err := eventsapi.NewEventsClient(p.conn).Forward(ctx, &eventsapi.ForwardRequest{Envelope: envelope})
+	_, err := eventsapi.NewTTRPCEventsClient(p.conn).Forward(ctx, &eventsapi.ForwardRequest{Envelope: envelope})
 	if err != nil {
 		p.conn.Close()
 		p.conn = nil

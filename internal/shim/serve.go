@@ -55,7 +55,7 @@ func (a *arguments) serveTasks(log *slog.Logger) error {
 	events := NewPublisher(address, a.namespace, log)
 	done := make(chan struct{})
 	service := New(Options{Log: log, Events: events, Getenv: os.Getenv, Exit: func() { close(done) }})
-	taskapi.RegisterTaskService(server, service)
+	taskapi.RegisterTTRPCTaskService(server, service)
 	go terminateOnSignal(log, service)
 	log.Info("shim starts", "version", version.Version, "pid", os.Getpid())
 	failed := make(chan error, 1)

@@ -37,7 +37,7 @@ type Service struct {
 	coming map[string]bool
 }
 
-var _ taskapi.TaskService = (*Service)(nil)
+var _ taskapi.TTRPCTaskService = (*Service)(nil)
 
 // container is a task: its first process and execs.
 type container struct {

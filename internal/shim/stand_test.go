@@ -82,7 +82,7 @@ func serveEvents(t *testing.T, socket string) *containerdEvents {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventsapi.RegisterEventsService(server, c)
+	eventsapi.RegisterTTRPCEventsService(server, c)
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -213,7 +213,7 @@ func waitStopped(t *testing.T, s *node, p *pod, container string) {
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
 	eventually(t, func() error {
-		state, err := taskapi.NewTaskClient(client).State(context.Background(), &taskapi.StateRequest{ID: container})
+		state, err := taskapi.NewTTRPCTaskClient(client).State(context.Background(), &taskapi.StateRequest{ID: container})
 		if err == nil && state.Status != task.Status_STOPPED {
 			err = fmt.Errorf("container is %v", state.Status)
 		}
