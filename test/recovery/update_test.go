@@ -19,6 +19,7 @@ import (
 
 	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/deployed"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // pods is how many run while the adaptor is replaced.
@@ -41,6 +42,7 @@ func TestAdaptorUpdateUnderTenPods(t *testing.T) {
 // TestAdaptorUpdateUnderTenVMs does the same under pods in VMs of the provider
 // qemu, which runs on the node as in its overlay.
 func TestAdaptorUpdateUnderTenVMs(t *testing.T) {
+	tier.OnlyAll(t)
 	deployed.RequirePodVM(t)
 	s := newCluster(t)
 	s.outrigger = cluster.Install(t, s.ControlPlane, s.node, cluster.OutriggerOptions{
