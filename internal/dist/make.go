@@ -136,9 +136,8 @@ func (b *builder) prepare(ctx context.Context) (err error) {
 	}
 	if b.fresh, err = os.MkdirTemp(parent, ".dist-"); err != nil {
 		os.RemoveAll(b.work)
-		return err
 	}
-	return os.Chmod(b.fresh, 0o755)
+	return err
 }
 
 // checkReplaceable keeps a mistyped folder from being removed.
@@ -156,8 +155,21 @@ func checkReplaceable(dir string) error {
 	return nil
 }
 
-// publish gives the folder its name; the one that had it goes.
+// publish lets everybody read the folder, whatever the umask, and gives it its
+// name; the one that had it goes.
 func (b *builder) publish() error {
+	err := filepath.WalkDir(b.fresh, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			return os.Chmod(file, 0o755)
+		}
+		return os.Chmod(file, 0o644)
+	})
+	if err != nil {
+		return err
+	}
 	output := filepath.Clean(b.Output)
 	old := b.fresh + ".old"
 	if err := os.Rename(output, old); err != nil && !errors.Is(err, fs.ErrNotExist) {

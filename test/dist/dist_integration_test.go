@@ -189,7 +189,7 @@ func verify(t *testing.T, made string, public *ecdsa.PublicKey) {
 	}
 }
 
-// contents returns the checksums of all files of a folder.
+// contents returns modes and checksums of all files of a folder.
 func contents(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -199,7 +199,8 @@ func contents(t *testing.T, folder string) map[string]string {
 		}
 		data, err := os.ReadFile(file)
 		if err == nil {
-			all[strings.TrimPrefix(file, folder+"/")] = fmt.Sprintf("%x", sha256.Sum256(data))
+			info, _ := d.Info()
+			all[strings.TrimPrefix(file, folder+"/")] = fmt.Sprintf("%s %x", info.Mode(), sha256.Sum256(data))
 		}
 		return err
 	})
