@@ -116,17 +116,17 @@ func (p *Provider) findOrMake(ctx context.Context, r request, cloudConfig cloudi
 	return answer, err
 }
 
-// find answers the id of a key's container, or nothing; one that is being
-// removed is waited for.
+// find returns the id of a key's container, or nothing; one that is being
+// removed is gone then.
 func (p *Provider) find(ctx context.Context, key string) (string, error) {
 	found, err := p.inspect(ctx, nameOf(key))
 	switch {
 	case err != nil || found == nil:
 		return "", err
-	case stateOf(found.State.Status) == provider.StateDeleting:
-		return "", p.awaitGone(ctx, found.ID)
 	case !ours(found.Config.Labels):
 		return "", fmt.Errorf("%w: container %s is somebody else's", provider.ErrAlreadyExists, nameOf(key))
+	case stateOf(found.State.Status) == provider.StateDeleting:
+		return "", p.remove(ctx, found.ID)
 	}
 	return found.ID, nil
 }

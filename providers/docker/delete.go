@@ -40,21 +40,18 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	return nil
 }
 
+// remove asks again as long as the engine says that a removal is under way: one
+// that fails leaves the container, and nobody else would remove it.
 func (p *Provider) remove(ctx context.Context, id string) error {
-	_, err := p.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	switch {
-	case err == nil, errdefs.IsNotFound(err):
-		return nil
-	case errdefs.IsConflict(err): // its removal is already in progress
-		return p.awaitGone(ctx, id)
-	}
-	return err
-}
-
-func (p *Provider) awaitGone(ctx context.Context, id string) error {
 	return p.wait.Until(ctx, func() (bool, error) {
-		found, err := p.inspect(ctx, id)
-		return found == nil, err
+		_, err := p.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		switch {
+		case err == nil, errdefs.IsNotFound(err):
+			return true, nil
+		case errdefs.IsConflict(err):
+			return false, nil
+		}
+		return false, err
 	})
 }
 
