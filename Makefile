@@ -40,7 +40,7 @@ demo: ## Run a pod in its own VM, show its output, remove everything, say what t
 	@VERSION='$(VERSION)' build/demo.sh
 
 .PHONY: test
-test: setup lint verify-generated vulncheck build-all kube capi podvm demo-image ## Every promise of SPECIFICATION.md, once: lint, unit, integration, end to end (root)
+test: setup build-all lint-quick verify-generated vulncheck kube capi podvm demo-image ## Every promise of SPECIFICATION.md, once: lint, unit, integration, end to end (root)
 	@test/run.sh test $(TOOLS)
 
 ##@ Building
@@ -150,8 +150,12 @@ cluster: setup build-all kube podvm ## Kubernetes with Outrigger on one node, in
 	@go run ./test/cluster/dev
 
 .PHONY: lint
-lint: setup ## gofmt, go vet and staticcheck
-	test/lint.sh $(TOOLS)
+lint: setup ## gofmt, SPDX headers, go vet and staticcheck
+	@test/lint.sh $(TOOLS)
+
+.PHONY: lint-quick
+lint-quick: setup ## gofmt, SPDX headers and go vet
+	@test/lint.sh $(TOOLS) --quick
 
 .PHONY: verify-generated
 verify-generated: setup ## Fail when generated code is stale

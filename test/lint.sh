@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# gofmt, go vet and staticcheck, with and without the integration tests.
+# gofmt, SPDX headers, go vet and staticcheck, the integration tests included.
+# --quick leaves out staticcheck, which takes minutes.
 set -euo pipefail
-tools=${1:?usage: test/lint.sh TOOLS_FOLDER}
+usage="usage: test/lint.sh TOOLS_FOLDER [--quick]"
+tools=${1:?$usage}
+quick=${2:-}
+[ $# -le 2 ] && [[ $quick =~ ^(--quick)?$ ]] || { echo "$usage" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 
 unformatted=$(git ls-files '*.go' | xargs -r gofmt -l)
@@ -16,17 +20,21 @@ if [ -n "$unlicensed" ]; then
   printf 'lint: no SPDX header in:\n%s\n' "$unlicensed" >&2
   exit 1
 fi
-# Built as `make build` builds, so that each dependency is compiled once for both.
-export CGO_ENABLED=0 GOFLAGS=-trimpath
-echo "lint: go vet"
-go vet -tags integration,bench ./...
-echo "lint: staticcheck"
-"$tools/staticcheck" -tags integration,bench ./...
+# With the flags of the Makefile, so that each dependency is compiled once for all.
+export CGO_ENABLED=0 GOFLAGS=${GOFLAGS--trimpath}
+
+# check runs the checks on packages.
+check() {
+  go vet "$@"
+  [ -n "$quick" ] || "$tools/staticcheck" "$@"
+}
+echo "lint: go vet${quick:+ only}"
+check -tags integration,bench ./...
 echo "lint: provider/plugin, the only package with code for cgo"
-CGO_ENABLED=1 go vet -tags integration,bench ./provider/plugin
-CGO_ENABLED=1 "$tools/staticcheck" -tags integration,bench ./provider/plugin
+CGO_ENABLED=1 check -tags integration,bench ./provider/plugin
+[ -z "$quick" ] || exit 0
 echo "lint: examples/libvirt-ext, a module of its own"
-if ! (cd examples/libvirt-ext && unset CGO_ENABLED && go list -deps ./... tool >/dev/null && go vet ./... && "$tools/staticcheck" ./...); then
+if ! (cd examples/libvirt-ext && unset CGO_ENABLED && go list -deps ./... tool >/dev/null && check ./...); then
   echo "lint: if Go asks for updates to that go.mod, run: make -C examples/libvirt-ext tidy" >&2
   exit 1
 fi

@@ -16,6 +16,7 @@ import (
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/dockerd"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // outside are checks of each kind for machines that take their time.
@@ -123,6 +124,7 @@ func besideCore(t *testing.T, m *capi.Management, k *kit) {
 
 // TestQEMU: the Outrigger kinds keep the contract with real virtual machines.
 func TestQEMU(t *testing.T) {
+	tier.OnlyAll(t)
 	t.Parallel()
 	m, release := ours(t)
 	state := filepath.Join(stand.Dir(t), "qemu")

@@ -13,6 +13,7 @@ import (
 	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/capi"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 const peerObjects = `
@@ -54,6 +55,7 @@ var peerGreen = []string{
 // TestPeer: the kit judges a provider that is not ours, of which it knows
 // nothing but its objects: Cluster API's own for tests, with machines in memory.
 func TestPeer(t *testing.T) {
+	tier.OnlyAll(t)
 	t.Parallel()
 	testns.RequireRoot(t)
 	r := capi.NewRepository(t)
