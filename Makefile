@@ -166,8 +166,12 @@ vulncheck: ## Known vulnerabilities, where the database can be reached
 	test/vulncheck.sh
 
 .PHONY: bench
-bench: setup build-all kube capi podvm demo-image ## Measure speed and memory; writes docs/benchmarks.md
+bench: setup build-all kube capi podvm demo-image ## Measure speed and memory, fail on a promise that is not kept; writes docs/benchmarks.md (root)
 	test/bench.sh
+
+.PHONY: bench-plot
+bench-plot: ## Draw all measured runs of a promise (NAME=relay-added); without NAME the newest of each
+	@test/bench.sh $(if $(NAME),--plot '$(NAME)',--list)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)

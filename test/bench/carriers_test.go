@@ -16,26 +16,27 @@ import (
 
 	"github.com/outrigger/outrigger/provider/plugin/process"
 	"github.com/outrigger/outrigger/provider/plugin/wire"
+	"github.com/outrigger/outrigger/test/bench/promises"
 	"github.com/outrigger/outrigger/test/stand"
 )
 
 // carriers is what each way to carry a provider weighs.
-func carriers(t *testing.T, runs int) []row {
-	var rows []row
+func carriers(t *testing.T, runs int) []promises.Figure {
+	var lines []promises.Figure
 	for _, d := range []struct{ what, tags string }{
 		{"no provider", "noprovider"}, {"qemu", "qemu"}, {"libvirt", "libvirt"}, {"all providers", "qemu libvirt"},
 	} {
 		daemon := build(t, "./cmd/cloud-api-adaptor", d.tags)
-		rows = append(rows, row{"`cloud-api-adaptor` with " + d.what, "", mib(size(t, daemon)) + linkage(t, daemon), "`-tags '" + d.tags + "'`"})
+		lines = append(lines, promises.Figure{What: "`cloud-api-adaptor` with " + d.what, Measured: mib(size(t, daemon)) + linkage(t, daemon), How: "`-tags '" + d.tags + "'`"})
 	}
 	template := build(t, "./examples/template", "")
 	var resident []int64
 	for range runs {
 		resident = append(resident, pluginRSS(t, template))
 	}
-	return append(rows,
-		row{"process plugin: the template, file", "", mib(size(t, template)) + linkage(t, template), "file size"},
-		row{"process plugin: the template, resident", "", mib(median(resident)), "VmRSS after its first answer; built in, as a Go plugin or on a socket, a provider adds no process of ours"})
+	return append(lines,
+		promises.Figure{What: "process plugin: the template, file", Measured: mib(size(t, template)) + linkage(t, template), How: "file size"},
+		promises.Figure{What: "process plugin: the template, resident", Measured: mib(median(resident)), How: "VmRSS after its first answer; built in, as a Go plugin or on a socket, a provider adds no process of ours"})
 }
 
 func build(t *testing.T, pkg, tags string) string {

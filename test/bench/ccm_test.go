@@ -55,7 +55,7 @@ type nodes struct {
 }
 
 // ccm is a table of its own.
-func ccm(t *testing.T, runs int) string {
+func ccm(t *testing.T, runs int) measured {
 	api := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{ControllerManager: []string{"--controllers=*,-node-lifecycle-controller"}})
 	dir := filepath.Join(t.TempDir(), "cloud")
 	singles, many := names("single", runs), names("many", nodesAtOnce)
@@ -85,7 +85,8 @@ func ccm(t *testing.T, runs int) string {
 	n.await(t, many...)
 	table := fmt.Sprintf(ccmHead, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), busy())
 	table += n.line(fmt.Sprintf("one Node at a time, %d times", runs), singles) + n.line(fmt.Sprintf("%d Nodes at once", nodesAtOnce), many)
-	return table + fmt.Sprintf("\nThe program is %s%s. Resident: %s, with %d Nodes %s.\n", mib(size(t, program)), linkage(t, program), mib(idle), nodesAtOnce, mib(rss(t, pid)))
+	table += fmt.Sprintf("\nThe program is %s%s. Resident: %s, with %d Nodes %s.\n", mib(size(t, program)), linkage(t, program), mib(idle), nodesAtOnce, mib(rss(t, pid)))
+	return measured{table: table}
 }
 
 func names(prefix string, n int) []string {

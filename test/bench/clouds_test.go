@@ -34,7 +34,7 @@ VmRSS after its first answer.
 `
 
 // clouds is a table of its own: a line for each provider.
-func clouds(t *testing.T, runs int) string {
+func clouds(t *testing.T, runs int) measured {
 	table := cloudsHead
 	for _, p := range providers {
 		program := stand.Binary(t, "provider-"+p.name)
@@ -53,7 +53,7 @@ func clouds(t *testing.T, runs int) string {
 		cells = append(cells, mib(size(t, program))+linkage(t, program), mib(median(resident)))
 		table += "| " + strings.Join(cells, " | ") + " |\n"
 	}
-	return table
+	return measured{table: table}
 }
 
 // metrics are the columns that BenchmarkCloud reports, and how they are written.
@@ -61,13 +61,13 @@ var metrics = []struct{ name, format string }{
 	{"calls/create", "%.1f"}, {"calls/delete", "%.1f"}, {"instances", "%.0f"}, {"list-calls", "%.0f"}, {"list-ms", "%.0f ms"}, {"list/plain", "× %.1f"},
 }
 
-// cloud answers what a provider's benchmark reports.
+// cloud returns what a provider's benchmark reports.
 func cloud(t *testing.T, pkg string, runs int) map[string][]float64 {
 	samples := map[string][]float64{}
 	if pkg == "" {
 		return samples
 	}
-	for _, s := range runBenchmark(t, promise{pkg: "./providers/" + pkg, benchmark: "BenchmarkCloud", rounds: "3x", runs: 3}, runs) {
+	for _, s := range runBenchmark(t, goFigure{pkg: "./providers/" + pkg, benchmark: "BenchmarkCloud", rounds: "3x", runs: 3}, runs) {
 		samples[s.metric] = append(samples[s.metric], s.value)
 	}
 	return samples

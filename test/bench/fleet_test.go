@@ -106,5 +106,6 @@ func compare(ours, peer *lives) [][]string {
 	}
 	return append(lines,
 		[]string{"calls of the provider for each machine", fmt.Sprintf("%.1f", float64(ours.create.calls)/machines), "–", "–"},
-		[]string{"instances made twice", fmt.Sprint(ours.extra), "–", "–"})
+		[]string{"instances made twice", fmt.Sprint(ours.twice), "–", "–"},
+		[]string{"instances of Machines that core made and did not need", fmt.Sprint(ours.replaced - ours.twice), "–", "–"})
 }

@@ -17,6 +17,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/bench/promises"
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/cluster"
 )
@@ -62,7 +64,7 @@ type fleet struct {
 }
 
 // machines is a table of its own: a line for each figure.
-func machines(t *testing.T) string {
+func machines(t *testing.T, _ int) measured {
 	sides := map[string]*lives{}
 	for _, side := range []struct {
 		name  string
@@ -74,14 +76,34 @@ func machines(t *testing.T) string {
 			t.Logf("%+v", *sides[side.name])
 		})
 	}
-	if t.Failed() {
-		return ""
+	ours, peer := sides["ours"], sides["peer"]
+	if ours == nil || peer == nil {
+		return measured{}
 	}
 	table := fmt.Sprintf(machinesHead, *machineClusters, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), busy())
-	for _, line := range compare(sides["ours"], sides["peer"]) {
+	for _, line := range compare(ours, peer) {
 		table += "| " + strings.Join(line, " | ") + " |\n"
 	}
-	return table
+	return measured{promised(t, ours, peer), table}
+}
+
+// promised returns the figures of which something is promised.
+func promised(t *testing.T, ours, peer *lives) []promises.Figure {
+	lines := []promises.Figure{
+		{Promise: "machines-idle-writes", Value: float64(ours.idle.writes), How: fmt.Sprintf("in %s", *machineIdle)},
+		{Promise: "machines-twice", Value: float64(ours.twice), How: "instances at the provider"},
+	}
+	for _, f := range []struct {
+		promise    string
+		ours, peer int
+	}{{"machines-writes", ours.create.writes, peer.create.writes}, {"machines-reconciles", ours.create.total, peer.create.total}} {
+		if f.peer == 0 {
+			t.Errorf("%s: the in-memory provider has none", f.promise)
+			continue
+		}
+		lines = append(lines, promises.Figure{Promise: f.promise, Value: float64(f.ours) / float64(f.peer), How: "both in this run; see below"})
+	}
+	return lines
 }
 
 func ourFleet(t *testing.T) *fleet {
@@ -116,13 +138,15 @@ func wanted(name string) capi.Wanted {
 	return capi.Wanted{Name: name, Namespace: "default", Version: "v1.36.3", ControlPlanes: controlPlanes, Workers: workers}
 }
 
-// lives is what a fleet's measurement answers.
+// lives is what is measured of a fleet.
 type lives struct {
 	create, idle, delete spent
 	rss, rssAll          int64
 	recovery             time.Duration
 	inFlight             int
-	extra                int
+	// twice are instances beyond the first of a machine, replaced those of
+	// machines that core did not need in the end.
+	twice, replaced int
 }
 
 func (f *fleet) measure(t *testing.T) *lives {
@@ -261,6 +285,28 @@ func (f *fleet) recover(t *testing.T, l *lives) {
 	f.awaitMachines(t, len(names), running)
 	l.recovery = time.Since(killed)
 	if f.cloud != nil {
-		l.extra = f.cloud.Made(t) - 2*machines
+		l.twice, l.replaced = f.doubles(t), f.cloud.Made(t)-2*machines
 	}
+}
+
+// doubles counts instances that were made for a machine that had one already. A
+// Machine that core replaces is another one.
+func (f *fleet) doubles(t *testing.T) (n int) {
+	t.Helper()
+	lines, err := f.cloud.Cloud.Ledger()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]bool{}
+	for _, line := range lines {
+		if line.Kind != fake.KindInstance {
+			continue
+		}
+		if made[line.Key] {
+			t.Logf("made twice: %+v", line)
+			n++
+		}
+		made[line.Key] = true
+	}
+	return n
 }

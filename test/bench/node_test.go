@@ -18,22 +18,26 @@ import (
 
 	"github.com/outrigger/outrigger/internal/podclient"
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
+	"github.com/outrigger/outrigger/test/bench/promises"
 	"github.com/outrigger/outrigger/test/stand"
 )
 
 func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
 
 // sizes of what is shipped.
-func sizes(t *testing.T, _ int) []row {
+func sizes(t *testing.T, _ int) []promises.Figure {
 	adaptor := stand.Binary(t, "cloud-api-adaptor")
-	rows := []row{{"`cloud-api-adaptor` without cloud SDKs", "≤ 30 MB, static", mib(size(t, adaptor)) + linkage(t, adaptor), "file size"}}
+	lines := []promises.Figure{
+		{Promise: "adaptor-size", Value: float64(size(t, adaptor)) / 1e6, How: "file size"},
+		{Promise: "adaptor-static", Value: float64(len(libraries(t, adaptor))), How: "its dynamic section"},
+	}
 	for _, name := range []string{"agent-relay", "outrigger"} {
-		rows = append(rows, row{"`" + name + "`", "", mib(size(t, stand.Binary(t, name))), "file size"})
+		lines = append(lines, promises.Figure{What: "`" + name + "`", Measured: mib(size(t, stand.Binary(t, name))), How: "file size"})
 	}
 	for _, name := range []string{"initrd.cpio", "podvm.qcow2"} {
-		rows = append(rows, row{"guest image `" + name + "`", "", mib(size(t, stand.Binary(t, "podvm/"+name))), "file size"})
+		lines = append(lines, promises.Figure{What: "guest image `" + name + "`", Measured: mib(size(t, stand.Binary(t, "podvm/"+name))), How: "file size"})
 	}
-	return rows
+	return lines
 }
 
 func size(t *testing.T, path string) int64 {
@@ -45,19 +49,25 @@ func size(t *testing.T, path string) int64 {
 }
 
 func linkage(t *testing.T, path string) string {
-	file, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if libraries, _ := file.ImportedLibraries(); len(libraries) > 0 {
+	if len(libraries(t, path)) > 0 {
 		return ", dynamic"
 	}
 	return ", static"
 }
 
+// libraries returns the shared libraries that a program needs.
+func libraries(t *testing.T, path string) []string {
+	file, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	names, _ := file.ImportedLibraries() // none without a dynamic section
+	return names
+}
+
 // memory of an idle adaptor, and what each sandbox adds to it.
-func memory(t *testing.T, runs int) []row {
+func memory(t *testing.T, runs int) []promises.Figure {
 	const sandboxes = 200
 	var idle, each []int64
 	for range runs {
@@ -78,16 +88,16 @@ func memory(t *testing.T, runs int) []row {
 		idle, each = append(idle, before), append(each, (rss(t, adaptor.Pid)-before)/sandboxes)
 		adaptor.Kill()
 	}
-	return []row{
-		{"adaptor, idle, resident", "≤ 40 MiB", mib(median(idle)), "VmRSS"},
-		{"adaptor, for each sandbox", "≤ 150 KiB", fmt.Sprintf("%d KiB", median(each)>>10), fmt.Sprintf("VmRSS after CreateVM of %d sandboxes", sandboxes)},
+	return []promises.Figure{
+		{Promise: "adaptor-idle", Value: float64(median(idle)) / (1 << 20), How: "VmRSS"},
+		{Promise: "adaptor-sandbox", Value: float64(median(each)) / (1 << 10), How: fmt.Sprintf("VmRSS after CreateVM of %d sandboxes", sandboxes)},
 	}
 }
 
 // monitorMemory is what each detached pod's monitor has for itself. Most of its
 // VmRSS is the program's file, which all of them share and which the kernel may
 // drop: it has the size of the program, kubectl-outrigger's part included.
-func monitorMemory(t *testing.T, _ int) []row {
+func monitorMemory(t *testing.T, _ int) []promises.Figure {
 	cmd := exec.Command(stand.Binary(t, "outrigger"), "monitor")
 	stdin, err := cmd.StdinPipe() // it waits for a request
 	if err != nil {
@@ -103,7 +113,7 @@ func monitorMemory(t *testing.T, _ int) []row {
 		time.Sleep(300 * time.Millisecond) // until it grows no more
 		before, own = own, status(t, cmd.Process.Pid, "RssAnon:")
 	}
-	return []row{{"`outrigger monitor`, of its own", "", mib(own), "RssAnon; its VmRSS of " + mib(rss(t, cmd.Process.Pid)) + " is mostly the program's file, which monitors share"}}
+	return []promises.Figure{{What: "`outrigger monitor`, of its own", Measured: mib(own), How: "RssAnon; its VmRSS of " + mib(rss(t, cmd.Process.Pid)) + " is mostly the program's file, which monitors share"}}
 }
 
 func rss(t *testing.T, pid int) int64 { return status(t, pid, "VmRSS:") }
@@ -124,7 +134,7 @@ func status(t *testing.T, pid int, line string) int64 {
 
 // guestBoot measures from the start of QEMU to the first answer of the agent
 // through relay and forwarder: in QEMU's CPU time, and on the clock.
-func guestBoot(t *testing.T, runs int) []row {
+func guestBoot(t *testing.T, runs int) []promises.Figure {
 	dir := stand.Dir(t)
 	stand.StartAdaptor(t, dir)
 	client := podclient.New(dir + "/hypervisor.sock")
@@ -146,13 +156,13 @@ func guestBoot(t *testing.T, runs int) []row {
 			t.Fatal(err)
 		}
 	}
-	return []row{
-		{"guest: QEMU start to agent ready, CPU time", "≤ 2.5 s", fmt.Sprintf("%.2f s", median(cpu).Seconds()), "utime + stime of QEMU when StartVM returns"},
-		{"CreateVM and StartVM, elapsed", "", fmt.Sprintf("%.2f s", median(clock).Seconds()), ""},
+	return []promises.Figure{
+		{Promise: "guest-boot", Value: median(cpu).Seconds(), How: "utime + stime of QEMU when StartVM returns"},
+		{What: "CreateVM and StartVM, elapsed", Measured: fmt.Sprintf("%.2f s", median(clock).Seconds())},
 	}
 }
 
-// qemuCPU answers the CPU time of the one QEMU whose files are in dir.
+// qemuCPU returns the CPU time of the one QEMU whose files are in dir.
 func qemuCPU(t *testing.T, dir string) time.Duration {
 	pids := stand.QEMUs(dir)
 	if len(pids) != 1 {
@@ -162,7 +172,7 @@ func qemuCPU(t *testing.T, dir string) time.Duration {
 }
 
 // firstOutput is `outrigger run` as a user sees it, from nothing.
-func firstOutput(t *testing.T, runs int) []row {
+func firstOutput(t *testing.T, runs int) []promises.Figure {
 	var times, whole []time.Duration
 	for range runs {
 		root := stand.Dir(t)
@@ -186,8 +196,8 @@ func firstOutput(t *testing.T, runs int) []row {
 		}
 		whole = append(whole, time.Since(began))
 	}
-	return []row{
-		{"`outrigger run` to first output", "≤ 5 s, idle machine", fmt.Sprintf("%.2f s", median(times).Seconds()), "starts adaptor and relay, boots, pulls, runs"},
-		{"`outrigger run`, whole", "", fmt.Sprintf("%.2f s", median(whole).Seconds()), "and removes everything"},
+	return []promises.Figure{
+		{Promise: "first-output", Value: median(times).Seconds(), How: "starts adaptor and relay, boots, pulls, runs"},
+		{What: "`outrigger run`, whole", Measured: fmt.Sprintf("%.2f s", median(whole).Seconds()), How: "and removes everything"},
 	}
 }

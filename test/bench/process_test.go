@@ -45,11 +45,4 @@ func children(pid int) []int {
 }
 
 // busy says so if others have the machine too.
-func busy() string {
-	load, _ := os.ReadFile("/proc/loadavg")
-	fields := strings.Fields(string(load))
-	if len(fields) < 3 {
-		return ""
-	}
-	return ", load " + fields[2] + " over the last 15 minutes"
-}
+func busy() string { return fmt.Sprintf(", load %.1f over the last 15 minutes", load()) }
