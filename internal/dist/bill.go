@@ -77,7 +77,7 @@ func (b *builder) billOfKubectl() error {
 	d := sbom.New(kubectlName+"-"+b.source.version, b.source.date)
 	in := d.AddArtifact(sbom.Artifact{Name: kubectlName, Version: b.source.version, License: license, Purpose: "ARCHIVE"})
 	for _, arch := range b.Architectures {
-		if err := b.addProgramFile(d, in, "outrigger", arch, arch); err != nil {
+		if err := b.addProgramFile(d, in, kubectlName, arch, arch); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,9 @@ import (
 const modulePath = "github.com/outrigger/outrigger"
 
 // hostPrograms are what an installation has.
-func hostPrograms() []string { return []string{"outrigger", "cloud-api-adaptor", "agent-relay"} }
+func hostPrograms() []string {
+	return []string{"outrigger", "cloud-api-adaptor", "agent-relay", kubectlName}
+}
 
 // programs is the folder of those for an architecture.
 func (b *builder) programs(arch string) string { return filepath.Join(b.work, "programs", arch) }
@@ -31,7 +33,7 @@ func (b *builder) compilePrograms(ctx context.Context) error {
 	}
 	if b.wants(PartKubectl) {
 		for _, arch := range b.Architectures {
-			if err := b.compile(ctx, arch, "outrigger"); err != nil {
+			if err := b.compile(ctx, arch, kubectlName); err != nil {
 				return err
 			}
 		}
@@ -47,7 +49,7 @@ func (b *builder) compile(ctx context.Context, arch string, programs ...string) 
 	}
 	values := modulePath + "/internal/version."
 	args := []string{
-		"build", "-trimpath", "-buildvcs=false", "-o", folder + "/",
+		"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-o", folder + "/",
 		"-ldflags", "-s -w -X " + values + "Version=" + b.source.version + " -X " + values + "Commit=" + b.source.shortCommit(),
 	}
 	for _, program := range programs {

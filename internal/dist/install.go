@@ -17,7 +17,7 @@ import (
 //go:embed readme.md
 var readme []byte
 
-// kubectlName is the name under which outrigger is a plugin of kubectl.
+// kubectlName is the program that kubectl finds as its plugin.
 const kubectlName = "kubectl-outrigger"
 
 // shells are those that outrigger completes commands for, with the place that
@@ -78,7 +78,6 @@ func (b *builder) makeArchive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.link(kubectlName, "outrigger")
 	t.file("README.md", readme)
 	if err := b.addLicenses(t, ""); err != nil {
 		return err
@@ -103,7 +102,7 @@ func (b *builder) makeDeb(ctx context.Context) error {
 	}
 	t := installed.under("usr/lib/outrigger")
 	for _, name := range []string{"outrigger", kubectlName} {
-		t.link("usr/bin/"+name, "../lib/outrigger/outrigger")
+		t.link("usr/bin/"+name, "../lib/outrigger/"+name)
 	}
 	const doc = "usr/share/doc/outrigger"
 	t.file(doc+"/README.md", readme)

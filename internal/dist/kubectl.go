@@ -17,7 +17,7 @@ func (b *builder) makeKubectl(context.Context) error {
 	sums := map[string]string{}
 	for _, arch := range b.Architectures {
 		t := tree{}
-		t.program(kubectlName, filepath.Join(b.programs(arch), "outrigger"))
+		t.program(kubectlName, filepath.Join(b.programs(arch), kubectlName))
 		if err := b.addLicenses(t, ""); err != nil {
 			return err
 		}
