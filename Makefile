@@ -135,7 +135,7 @@ test-interop: setup build-all podvm demo-image ## Real containerd with our shim 
 
 .PHONY: test-e2e
 test-e2e: setup build-all podvm kube ## The suite for every provider, in a cluster of its own (CLOUD_PROVIDER=qemu) (root)
-	go test -tags integration -count=1 -v -timeout 40m ./test/e2e -provider '$(or $(CLOUD_PROVIDER),qemu)'
+	OUTRIGGER_TEST_ALL=1 go test -tags integration -count=1 -v -timeout 40m ./test/e2e -provider '$(or $(CLOUD_PROVIDER),qemu)'
 
 .PHONY: test-nodes
 test-nodes: setup build-all kube capi node-image ## Cluster API makes three nodes of a Docker Engine from the node image: Ready, pods, restart, deletion (root, 2 GB of memory)

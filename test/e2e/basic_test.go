@@ -19,12 +19,12 @@ var basic = []scenario{
 	{name: "DeleteSimplePod", vms: 1, play: deletedPod},
 	{name: "CreatePodWithConfigMap", vms: 1, play: podWithConfigMap},
 	{name: "CreatePodWithSecret", vms: 1, play: podWithSecret},
-	{name: "CreatePeerPodContainerWithExternalIPAccess", vms: 1, play: podReachesOutside},
+	{name: "CreatePeerPodContainerWithExternalIPAccess", vms: 1, variant: true, play: podReachesOutside},
 	{name: "CreatePeerPodWithJob", vms: 1, play: job},
-	{name: "CreatePeerPodAndCheck", vms: 1, play: configuredImage},
+	{name: "CreatePeerPodAndCheck", vms: 1, variant: true, play: configuredImage},
 	{name: "NginxDeployment", vms: 4, play: deployment},
 	{name: "PodToServiceCommunication", vms: 2, play: service},
-	{name: "PodsMTLSCommunication", vms: 2, play: mutualTLS},
+	{name: "PodsMTLSCommunication", vms: 2, variant: true, play: mutualTLS},
 	{name: "PodWithCPUMemLimitsAndRequests", vms: 1, play: limits},
 }
 

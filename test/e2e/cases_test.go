@@ -12,6 +12,9 @@ type scenario struct {
 	name string
 	// vms is how many of its VMs run at a time.
 	vms int
+	// variant: another case has the same promise, so that `make test` leaves it to
+	// `make test-all` and `make test-e2e`.
+	variant bool
 	// alone: it replaces daemons, which would disturb others.
 	alone bool
 	play  func(t *testing.T, s *suite)

@@ -10,15 +10,15 @@ import (
 )
 
 var sizing = []scenario{
-	{name: "PodVMwithNoAnnotations", vms: 1, play: unsized},
+	{name: "PodVMwithNoAnnotations", vms: 1, variant: true, play: unsized},
 	{name: "PodVMwithAnnotationsInstanceType", vms: 1, play: instanceType},
 	{name: "PodVMwithAnnotationsInvalidInstanceType", vms: 1, play: invalidInstanceType},
 	{name: "PodVMwithAnnotationsLargerMemory", vms: 1, play: tooMuchMemory},
 	{name: "PodVMwithAnnotationsLargerCPU", vms: 1, play: tooManyCPUs},
 	{name: "PodVMWithAnnotationsCPUMemory", vms: 1, play: cpusAndMemory},
-	{name: "PodVMWithAnnotationCPU", vms: 1, play: onlyCPUs},
-	{name: "PodVMWithAnnotationMemory", vms: 1, play: onlyMemory},
-	{name: "CreatePeerPodContainerWithValidAlternateImage", vms: 1, play: otherImage},
+	{name: "PodVMWithAnnotationCPU", vms: 1, variant: true, play: onlyCPUs},
+	{name: "PodVMWithAnnotationMemory", vms: 1, variant: true, play: onlyMemory},
+	{name: "CreatePeerPodContainerWithValidAlternateImage", vms: 1, variant: true, play: otherImage},
 	{name: "CreatePeerPodContainerWithInvalidAlternateImage", vms: 1, play: noSuchImage},
 }
 

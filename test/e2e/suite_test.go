@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 var (
@@ -87,6 +88,9 @@ func TestE2E(t *testing.T) {
 	s.begin(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
+			if c.variant && s.own != nil {
+				tier.OnlyAll(t)
+			}
 			if !c.alone {
 				t.Parallel()
 			}
