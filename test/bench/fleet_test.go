@@ -107,5 +107,5 @@ func compare(ours, peer *lives) [][]string {
 	return append(lines,
 		[]string{"calls of the provider for each machine", fmt.Sprintf("%.1f", float64(ours.create.calls)/machines), "–", "–"},
 		[]string{"instances made twice", fmt.Sprint(ours.twice), "–", "–"},
-		[]string{"instances of Machines that core made and did not need", fmt.Sprint(ours.replaced - ours.twice), "–", "–"})
+		[]string{"instances of Machines beyond those that were wanted", fmt.Sprint(ours.more - ours.twice), "–", "–"})
 }

@@ -144,9 +144,9 @@ type lives struct {
 	rss, rssAll          int64
 	recovery             time.Duration
 	inFlight             int
-	// twice are instances beyond the first of a machine, replaced those of
-	// machines that core did not need in the end.
-	twice, replaced int
+	// twice are instances beyond the first of a machine, more all of those beyond
+	// the machines that were wanted: core may make a Machine in place of another.
+	twice, more int
 }
 
 func (f *fleet) measure(t *testing.T) *lives {
@@ -201,7 +201,10 @@ func (f *fleet) awaitMachines(t *testing.T, clusters int, is state) {
 func (f *fleet) await(t *testing.T, want int, is state) {
 	t.Helper()
 	capi.EventuallyIn(t, patience(), fmt.Sprintf("%d machines", want), func(ctx context.Context) error {
-		there, n := f.count(ctx, t, is)
+		there, n, err := f.count(ctx, is)
+		if err != nil {
+			return err
+		}
 		if n < want {
 			return fmt.Errorf("of %d Machines %d are so far", there, n)
 		}
@@ -212,19 +215,18 @@ func (f *fleet) await(t *testing.T, want int, is state) {
 // patience is a minute for each cluster, ten times what it takes and more.
 func patience() time.Duration { return time.Duration(5+*machineClusters) * time.Minute }
 
-// count answers how many Machines there are, and how many in a state.
-func (f *fleet) count(ctx context.Context, t *testing.T, is state) (there, n int) {
-	t.Helper()
+// count returns how many Machines there are, and how many in a state.
+func (f *fleet) count(ctx context.Context, is state) (there, n int, err error) {
 	var list clusterv1.MachineList
 	if err := f.Client.List(ctx, &list); err != nil {
-		t.Fatal(err)
+		return 0, 0, err
 	}
 	for _, m := range list.Items {
 		if is(&m) {
 			n++
 		}
 	}
-	return len(list.Items), n
+	return len(list.Items), n, nil
 }
 
 // awaitQuiet waits until nobody has changed a Machine for a while.
@@ -279,18 +281,20 @@ func (f *fleet) recover(t *testing.T, l *lives) {
 	f.await(t, machines/2, provisioned)
 	f.manager.Kill()
 	killed := time.Now()
-	there, n := f.count(t.Context(), t, provisioned)
+	there, n, err := f.count(t.Context(), provisioned)
+	if err != nil {
+		t.Error(err)
+	}
 	l.inFlight = there - n
 	f.manager.Return(t)
 	f.awaitMachines(t, len(names), running)
 	l.recovery = time.Since(killed)
 	if f.cloud != nil {
-		l.twice, l.replaced = f.doubles(t), f.cloud.Made(t)-2*machines
+		l.twice, l.more = f.doubles(t), f.cloud.Made(t)-2*machines
 	}
 }
 
-// doubles counts instances that were made for a machine that had one already. A
-// Machine that core replaces is another one.
+// doubles counts instances that were made for a machine that had one already.
 func (f *fleet) doubles(t *testing.T) (n int) {
 	t.Helper()
 	lines, err := f.cloud.Cloud.Ledger()

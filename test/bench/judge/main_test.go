@@ -197,7 +197,7 @@ func TestHistory(t *testing.T) {
 	if short, long := strings.Count(lines[1], "█"), strings.Count(lines[2], "█"); short*3 > long || !strings.Contains(lines[1], "|") {
 		t.Errorf("the bars do not show the figures:\n%s", out)
 	}
-	if _, out := judge(t, "-history", history, "-list"); strings.Count(out, "\n") != len(promises.All()) || !strings.Contains(out, "200 µs on 2026-02-03, not kept; 2 runs") {
+	if _, out := judge(t, "-history", history, "-list"); strings.Count(out, "\n") != len(promises.All()) || !strings.Contains(out, "200 µs on 2026-02-03, not kept; runs: 2") {
 		t.Errorf("list:\n%s", out)
 	}
 }

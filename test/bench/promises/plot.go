@@ -24,7 +24,7 @@ func Plot(w io.Writer, p Promise, history []Entry) error {
 	}
 	fmt.Fprintf(w, "%s: %s; promised: %s\n", p.Name, p.What, p.Text())
 	for i, point := range points {
-		fmt.Fprintf(w, "%s  %-12.12s  load %4.1f  %-50s  %s%s\n", runs[i].Time.Format("2006-01-02 15:04"), runs[i].Commit, runs[i].Load,
+		fmt.Fprintf(w, "%s  %-13.13s  load %4.1f  %-50s  %s%s\n", runs[i].Time.Format("2006-01-02 15:04"), runs[i].Commit, runs[i].Load,
 			bar(point.Value, p.Figure, most), p.Measured(point.Value), remark(point))
 	}
 	return nil
@@ -66,7 +66,7 @@ func Summary(w io.Writer, all []Promise, history []Entry) {
 		line := "never measured"
 		if runs, points := measured(p, history); len(points) > 0 {
 			last := len(points) - 1
-			line = fmt.Sprintf("%s on %s%s; %d runs", p.Measured(points[last].Value), runs[last].Time.Format("2006-01-02"), remark(points[last]), len(points))
+			line = fmt.Sprintf("%s on %s%s; runs: %d", p.Measured(points[last].Value), runs[last].Time.Format("2006-01-02"), remark(points[last]), len(points))
 		}
 		fmt.Fprintf(w, "%-26s %-34s %s\n", p.Name, p.Text(), line)
 	}
