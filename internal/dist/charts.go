@@ -5,6 +5,7 @@ package dist
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -42,7 +43,7 @@ func (b *builder) makeChart(folder string) error {
 	}
 	name := chartName.FindSubmatch(definition)
 	if name == nil || !chartVersion.Match(definition) || !chartAppVersion.Match(definition) {
-		return fmt.Errorf("Chart.yaml has no name, version or appVersion")
+		return errors.New("there is no name, version or appVersion in Chart.yaml")
 	}
 	// The images' tag is the appVersion unless the values say another.
 	definition = chartVersion.ReplaceAllLiteral(definition, []byte("version: "+b.source.semver()))
