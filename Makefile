@@ -150,7 +150,7 @@ cluster: setup build-all kube podvm ## Kubernetes with Outrigger on one node, in
 	@go run ./test/cluster/dev
 
 .PHONY: lint
-lint: setup ## gofmt, SPDX headers, go vet and staticcheck
+lint: setup ## gofmt, SPDX headers and golangci-lint
 	@test/lint.sh $(TOOLS)
 
 .PHONY: lint-quick

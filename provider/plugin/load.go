@@ -27,9 +27,8 @@ const (
 	Socket   Carrier = "socket"
 )
 
-// ErrUnsupported is that nothing is called as the provider asked for.
-//
-//lint:ignore ST1005 operators search for these words
+// ErrUnsupported is that nothing is called as the provider asked for. Operators
+// search for these words.
 var ErrUnsupported = errors.New("Unsupported cloud provider")
 
 // Options say which provider is asked for.

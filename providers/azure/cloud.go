@@ -79,7 +79,7 @@ func connect(c Config, transport http.RoundTripper, t tempo) (*clients, error) {
 	options := policy.ClientOptions{Cloud: c.environment(), Transport: web, Retry: t.retry}
 	options.Telemetry.ApplicationID = "outrigger"
 	options.PerRetryPolicies = []policy.Policy{attempts{}}
-	credential, err := newCredential(c, azcore.ClientOptions(options))
+	credential, err := newCredential(c, options)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -172,7 +173,7 @@ func (i *imageImport) clear(ctx context.Context, failed bool) error {
 	defer cancel()
 	steps := i.drop
 	if failed {
-		steps = append(i.undo, i.drop...)
+		steps = slices.Concat(i.undo, i.drop)
 	}
 	var errs []error
 	for n := len(steps) - 1; n >= 0; n-- {

@@ -57,7 +57,7 @@ func (c Config) credentials() (data []byte, flagName string, err error) {
 	case strings.HasPrefix(given, "{"):
 		return []byte(given), "gcp-credentials", nil
 	case given != "":
-		data, flagName = nil, "gcp-credentials"
+		flagName = "gcp-credentials"
 	case c.CredentialsFile != "":
 		given, flagName = c.CredentialsFile, "gcp-credentials-file"
 	default:

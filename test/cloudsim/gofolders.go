@@ -4,6 +4,7 @@ package cloudsim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,7 +39,7 @@ func ModuleDir(t testing.TB, module string) string {
 }
 
 func stderr(err error) string {
-	if exit, ok := err.(*exec.ExitError); ok {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return fmt.Sprintf(": %s", exit.Stderr)
 	}
 	return ""

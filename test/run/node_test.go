@@ -9,6 +9,7 @@ package run
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,7 @@ func (n *node) newPod(t *testing.T, name string) *pod {
 }
 
 func consoleOf(err error) string {
-	if start, ok := err.(*podclient.StartError); ok {
+	if start := (*podclient.StartError)(nil); errors.As(err, &start) {
 		return "\nconsole:\n" + string(start.Console)
 	}
 	return ""

@@ -4,6 +4,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,14 +22,15 @@ import (
 // clouds know accounts by those.
 func (a *Applier) admit(ctx context.Context, listed []Ref, desired []item) (own []item, failed []error) {
 	for _, d := range desired {
+		var foreign foreignError
 		err := a.admitOne(ctx, listed, d)
 		switch {
 		case err == nil:
 			own = append(own, d)
 			a.unsay(d.object, ReasonForeign)
-		case !isForeign(err):
+		case !errors.As(err, &foreign):
 			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
-		case !d.kind.createOnly || err.(foreignError).lacks != "":
+		case !d.kind.createOnly || foreign.lacks != "":
 			a.warn(d.object, ReasonForeign, err.Error())
 			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
 		}
@@ -81,11 +83,6 @@ func (e foreignError) Error() string {
 	}
 	return fmt.Sprintf("it is there already, and %s: it is left as it is; to have it replaced, and removed with the rest later: kubectl annotate %s %s%s %s=%s",
 		whose, strings.ToLower(e.ref.Kind), e.ref.Name, where, AdoptAnnotation, Allow)
-}
-
-func isForeign(err error) bool {
-	_, is := err.(foreignError)
-	return is
 }
 
 // unlist forgets an object that somebody else made a moment before we did: listed, it

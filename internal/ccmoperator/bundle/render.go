@@ -108,7 +108,7 @@ func (r *renderer) resources() ([]client.Object, error) {
 		_, is := o.(*corev1.ServiceAccount)
 		return is && slices.ContainsFunc(own, func(b client.Object) bool { return key(b) == key(o) })
 	})
-	all := append(own, added...)
+	all := slices.Concat(own, added)
 	slices.SortStableFunc(all, func(a, b client.Object) int { return rank(a) - rank(b) })
 	return all, errors.Join(err, failed)
 }

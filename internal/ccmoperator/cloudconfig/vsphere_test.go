@@ -102,7 +102,7 @@ func TestVSphere(t *testing.T) {
 		"INI":                         {vsphereINI, onVSphere(), vsphereYAML},
 		"YAML":                        {vsphereYAML, onVSphere(), vsphereYAML},
 		"YAML is left without a spec": {vsphereYAML, onVSphere().serving(net6), vsphereYAML},
-		"the minimum":                 {Platform(VSphere).Minimal(), onVSphere(spec(func(*openshift.VSpherePlatformSpec) {})), "global: {}\n" + vc1},
+		"the minimum":                 {VSphere.Minimal(), onVSphere(spec(func(*openshift.VSpherePlatformSpec) {})), "global: {}\n" + vc1},
 		"one vCenter goes, one comes, one stays with what else is known of it": {
 			"global: {}\nvcenter:\n  vc1: {server: vc1, port: 1, datacenters: [OLD], insecureFlag: true}\n  gone: {server: gone}\n",
 			onVSphere(spec(vcenter("vc2", 8443, "A", "B"))),

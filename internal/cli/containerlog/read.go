@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -47,7 +48,7 @@ func Print(ctx context.Context, path string, stdout, stderr io.Writer, opts Opti
 	if err != nil {
 		return err
 	}
-	all := append(old, data...)
+	all := slices.Concat(old, data)
 	whole := bytes.LastIndexByte(all, '\n') + 1
 	if err := p.print(tail(all[:whole], opts.Tail)); err != nil || !opts.Follow {
 		return err

@@ -86,7 +86,7 @@ func (a *Agent) GetMetrics(context.Context, *agent.GetMetricsRequest) (*agent.Me
 	metric("podvm_memory_bytes", "Memory of the VM.", memTotal())
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		metric("podvm_memory_free_bytes", "Unused memory of the VM.", uint64(info.Freeram)*uint64(info.Unit))
+		metric("podvm_memory_free_bytes", "Unused memory of the VM.", info.Freeram*uint64(info.Unit))
 		metric("podvm_processes", "Processes in the VM.", uint64(info.Procs))
 		metric("podvm_uptime_seconds", "Time since the VM booted.", uint64(info.Uptime))
 	}

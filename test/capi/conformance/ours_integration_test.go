@@ -202,7 +202,7 @@ func TestDocker(t *testing.T) {
 		"--restart-command", restartCommand(t, manager),
 		"--inventory-command", "docker --host " + engine.Host + " ps --all --quiet --no-trunc --filter label=infrastructure.outrigger.dev/role=worker",
 	}
-	checks := append(outside, "machine-failure-domain", "delete-machine-ready", "pool-scale", "pool-delete")
+	checks := slices.Concat(outside, []string{"machine-failure-domain", "delete-machine-ready", "pool-scale", "pool-delete"})
 	if all(t) {
 		checks = names(t)
 	}

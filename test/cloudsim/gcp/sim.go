@@ -4,6 +4,7 @@ package gcp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -234,7 +235,7 @@ func (s *Sim) serveCompute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, err := s.compute(r)
-	if refused, ok := err.(*refusal); ok && refused != nil {
+	if refused := (*refusal)(nil); errors.As(err, &refused) && refused != nil {
 		s.refuse(w, refused.status, refused.reason, refused.message)
 		return
 	}

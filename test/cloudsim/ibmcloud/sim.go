@@ -4,6 +4,7 @@ package ibmcloud
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -185,7 +186,7 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	status, answer, err := s.carryOut(r)
-	if refused, ok := err.(*refusal); ok {
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		write(w, refused)
 		return
 	}
