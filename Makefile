@@ -27,7 +27,9 @@ GOSOURCES = $(shell find . -name '*.go' -not -path './tools/*' 2>/dev/null) go.m
 # One set of flags for everything that compiles: each package is compiled once
 # for programs, tests and vet. Without DWARF, which nobody looks at here, and with
 # garbage collected less often the compiler takes two thirds of its time.
-export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false "-toolexec=env GOGC=400"
+ifeq (,$(findstring -toolexec,$(GOFLAGS))) # else another make has added them
+export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath -buildvcs=false -gcflags=all=-dwarf=false "-toolexec=env GOGC=400"
+endif
 
 export OUTRIGGER_PODVM_DIR ?= $(PODVM)
 export OUTRIGGER_CACHE := $(CACHE)
@@ -79,7 +81,7 @@ $(NODE)/node.tar: $(NODESOURCES)
 .PHONY: demo-image
 demo-image: $(DEMO)/index.json ## Build the container image of the demo
 
-$(DEMO)/index.json: | bin/outrigger
+$(DEMO)/index.json: $(wildcard internal/demoimage/*.go internal/ociimage/*.go) | bin/outrigger
 	bin/outrigger demo-image --output $(DEMO)
 
 .PHONY: print-demo-image

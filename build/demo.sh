@@ -10,7 +10,10 @@ cd "$(dirname "$0")/.."
 out=$PWD/bin/demo cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
 # As in the Makefile, so that what is compiled for the demo is compiled for all.
-export CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false -gcflags=all=-dwarf=false "-toolexec=env GOGC=400"'
+export CGO_ENABLED=0
+case ${GOFLAGS:-} in *-toolexec*) ;; *)
+  export GOFLAGS="${GOFLAGS:-} -trimpath -buildvcs=false -gcflags=all=-dwarf=false \"-toolexec=env GOGC=400\""
+esac
 
 fail() {
   printf 'demo: %s\n' "$*" >&2
@@ -35,7 +38,7 @@ check_machine() {
   fi
   for folder in "$PWD" "$(existing "$(go env GOCACHE)")" "$(existing "$cache")"; do
     free=$(df --output=avail -k "$folder" | tail -n 1)
-    [ "$free" -ge 1000000 ] || fail "$folder has $((free / 1000)) MB left and the demo takes 1 GB: free some, or name another folder with GOCACHE, GOMODCACHE or OUTRIGGER_CACHE"
+    [ "$free" -ge 1500000 ] || fail "$folder has $((free / 1000)) MB left and the demo takes 1.5 GB: free some, or name another folder with GOCACHE, GOMODCACHE or OUTRIGGER_CACHE"
   done
 }
 

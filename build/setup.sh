@@ -8,7 +8,7 @@
 #   build/setup.sh test TOOLS      that, and all that tests run; Go tools go to the folder TOOLS
 #   build/setup.sh PURPOSE --list  prints the Debian packages of a purpose, each with its reason
 #
-# A machine that is no Debian is asked for the programs instead.
+# A machine that is not Debian is asked for the programs instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-} tools=${2:-}
@@ -152,7 +152,7 @@ if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
   mapfile -t missing < <(lacking "${wanted[@]}")
   [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 else
-  echo "setup: this is no Debian, so nothing is installed; what Debian calls so has to be here: ${wanted[*]}" >&2
+  echo "setup: this is not Debian, so nothing is installed; what Debian calls so has to be here: ${wanted[*]}" >&2
 fi
 [ "$purpose" = test ] || exit 0
 

@@ -120,7 +120,7 @@ func TestMachinesThatCannot(t *testing.T) {
 		},
 		"little space": {
 			func(t *testing.T, m *machine) { m.has(t, "df", "echo Avail; echo 99000") },
-			"has 99 MB left and the demo takes 1 GB: free some, or name another folder with GOCACHE, GOMODCACHE or OUTRIGGER_CACHE",
+			"has 99 MB left and the demo takes 1.5 GB: free some, or name another folder with GOCACHE, GOMODCACHE or OUTRIGGER_CACHE",
 		},
 		"a disk that fills": {
 			func(t *testing.T, m *machine) {

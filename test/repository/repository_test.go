@@ -113,7 +113,7 @@ func TestFormFaults(t *testing.T) {
 	}
 	for old, wrong := range map[string]string{"name: x": "", "id: b": "id: a", "type: input": "type: text", "label: A": "title: A", "options: [c]": "options: []", "body:": "body"} {
 		if faults := FormFaults([]byte(strings.Replace(sound, old, wrong, 1))); len(faults) == 0 {
-			t.Errorf("%q in the place of %q is no fault", wrong, old)
+			t.Errorf("%q in the place of %q is not found to be a fault", wrong, old)
 		}
 	}
 }

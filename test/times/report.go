@@ -138,13 +138,22 @@ func (s *suite) readProcessor(file string) error {
 		if err := json.Unmarshal(line, &p); err != nil {
 			return err
 		}
-		for name, t := range s.packages {
-			if strings.HasSuffix(p.Folder, "/"+name) {
-				t.processor += p.Processor
-			}
+		if t := s.inFolder(p.Folder); t != nil {
+			t.processor += p.Processor
 		}
 		return nil
 	})
+}
+
+// inFolder returns the package of a folder, wherever the checkout is: that with
+// the longest name that fits.
+func (s *suite) inFolder(folder string) (best *timing) {
+	for name, t := range s.packages {
+		if strings.HasSuffix(folder, "/"+name) && (best == nil || len(name) > len(best.name)) {
+			best = t
+		}
+	}
+	return best
 }
 
 func (s *suite) readActions(file string) error {

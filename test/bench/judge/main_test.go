@@ -100,7 +100,7 @@ func TestExitStatus(t *testing.T) {
 			change: func(r *promises.Run) { forget(r, "guest-boot") }, status: promises.StatusNotKept,
 			list: "≤ 2.5 CPU-seconds promised, did not run; alone: test/bench.sh -promise=guest-boot", document: "| **did not run** | `test/bench.sh -promise=guest-boot` |",
 		},
-		"a busy machine is no excuse": {
+		"a busy machine does not excuse": {
 			change: func(r *promises.Run) { set(r, "relay-added", 109, 0.9) }, status: promises.StatusNotKept,
 			list: "109 µs measured", document: "**109 µs**",
 		},

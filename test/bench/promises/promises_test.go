@@ -22,7 +22,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%+v is not complete", p)
 		}
 		if p.Keeps(math.NaN()) || p.Keeps(math.Inf(1)) && p.Bound != AtLeast {
-			t.Errorf("%s is kept by what is no figure", p.Name)
+			t.Errorf("%s is kept by what is not a figure", p.Name)
 		}
 		// Words must not hide a figure.
 		if none, fewer := p.Bound == AtMost && p.Figure == 0, p.Bound == Below && p.Figure == 1; p.Says != "" && !none && !fewer {
