@@ -169,10 +169,10 @@ azure_sdk=(python3-azure python3-msal python3-jwt python3-isodate python3-six py
 azure_at=./usr/lib/python3/dist-packages/azure
 azure_parts=($azure_at/{__init__.py,core,profiles,mgmt/__init__.py,mgmt/core,mgmt/compute/*.py,mgmt/compute/v2022_08_01})
 
-# Machine-readable definitions of clouds, which are no dependencies: tests find
-# them in the module cache, also where there is no network. The versions are
-# those in the tests.
-definitions=$(grep -rhoP '^const Definitions = "\K[^"]+' test/cloudsim | sort -u)
+# Modules with machine-readable definitions of clouds: tests find them in the
+# module cache by path and version, also where there is no network. Those that are
+# dependencies too are there, but not yet what Go's checksum database says of them.
+definitions=$(grep -rhoP '"\K[a-z0-9.-]+\.[a-z]+/[^" ]+@v[0-9][^"]*' test/cloudsim --include=*.go | sort -u)
 [ -z "$definitions" ] || (cd / && go mod download $definitions)
 # And the kinds of OpenShift, of which a module of the tests has the version.
 (cd test/openshift/api && GOFLAGS= go mod download github.com/openshift/api)

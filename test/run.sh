@@ -61,10 +61,21 @@ go build -o "$out/times" ./test/times
 events=$out/events-$(date +%s).json
 # Three packages at once, on two processors: each waits a third of the time. The
 # runner's closing lines come last, after what is to be said of the run.
+# Line by line: awk would print when it has a block full of them.
+hold_closing_lines() {
+  local held=
+  while IFS= read -r line; do
+    case $line in
+    "DONE "*) held+=$line$'\n' ;;
+    *) printf '%s%s\n' "$held" "$line" && held= ;;
+    esac
+  done
+  printf '%s' "$held" >"$out/closing"
+}
 status=0
 "$tools/gotestsum" --format pkgname-and-test-fails --jsonfile "$events" "${again[@]}" --packages="${waiting[*]} ${together[*]} ${vms[*]}" -- \
   -p 3 "${flags[@]}" -debug-actiongraph="$out/actions.json" -exec "$out/times run $out/processor.jsonl" 2>&1 |
-  awk '/^DONE / { held = held $0 "\n"; next } { if (held != "") { printf "%s", held; held = "" } print; fflush() } END { printf "%s", held > closing }' closing="$out/closing" || status=1
+  hold_closing_lines || status=1
 "$out/times" report -json "$events" -processor "$out/processor.jsonl" -actions "$out/actions.json" >"$out/times.md" || true
 echo "test: where the time went: $out/times.md"
 "$out/times" report -json "$events" -skipped | sed '1i test: not run, each with its reason:'
