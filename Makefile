@@ -25,10 +25,10 @@ COMMANDS := $(notdir $(wildcard cmd/*))
 GOSOURCES = $(shell find . -name '*.go' -not -path './tools/*' 2>/dev/null) go.mod go.sum
 
 # One set of flags for everything that compiles: each package is compiled once
-# for programs, tests and vet. Without DWARF, which nobody looks at here, and with
-# garbage collected less often the compiler takes two thirds of its time.
-ifeq (,$(findstring -toolexec,$(GOFLAGS))) # else another make has added them
-export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath -buildvcs=false -gcflags=all=-dwarf=false "-toolexec=env GOGC=400"
+# for programs, tests and vet. Nobody looks at DWARF here, and the compiler is
+# faster without.
+ifeq (,$(findstring -dwarf=false,$(GOFLAGS))) # else another make has added them
+export GOFLAGS := $(shell go env GOFLAGS 2>/dev/null) -trimpath -buildvcs=false -gcflags=all=-dwarf=false
 endif
 
 export OUTRIGGER_PODVM_DIR ?= $(PODVM)
@@ -42,7 +42,11 @@ demo: ## Run a pod in its own VM, show its output, remove everything, say what t
 	@VERSION='$(VERSION)' build/demo.sh
 
 .PHONY: test
-test: setup build-all lint-quick verify-generated vulncheck kube capi podvm demo-image ## Every promise of SPECIFICATION.md, once: lint, unit, integration, end to end (root)
+test: ## Every promise of SPECIFICATION.md, once: lint, unit, integration, end to end (root)
+	@test/hugepages.sh $(MAKE) --no-print-directory test-run
+
+.PHONY: test-run
+test-run: setup build-all lint-quick verify-generated vulncheck kube capi podvm demo-image
 	@test/run.sh test $(TOOLS)
 
 ##@ Building
@@ -119,12 +123,12 @@ include dist.mk
 test-unit: ## The fast loop: unit tests, no root (under 2 minutes when warm; what did not change is not run again)
 	@go test -vet=off -ldflags=-w ./...
 
-.PHONY: test-run
-test-run:
-	@test/run.sh test $(TOOLS)
-
 .PHONY: test-all
-test-all: setup lint verify-generated build-all kube capi podvm node-image demo-image vulncheck ## Everything at full size, with the race detector: hours; what passed is not run again (root)
+test-all: ## Everything at full size, with the race detector: hours; what passed is not run again (root)
+	@test/hugepages.sh $(MAKE) --no-print-directory test-all-run
+
+.PHONY: test-all-run
+test-all-run: setup lint verify-generated build-all kube capi podvm node-image demo-image vulncheck
 	@test/run.sh all $(TOOLS)
 
 .PHONY: test-schedules

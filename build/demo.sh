@@ -11,8 +11,8 @@ out=$PWD/bin/demo cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outri
 version=${VERSION:-$(git describe --tags --always --dirty 2>/dev/null || echo dev)}
 # As in the Makefile, so that what is compiled for the demo is compiled for all.
 export CGO_ENABLED=0
-case ${GOFLAGS:-} in *-toolexec*) ;; *)
-  export GOFLAGS="${GOFLAGS:-} -trimpath -buildvcs=false -gcflags=all=-dwarf=false \"-toolexec=env GOGC=400\""
+case ${GOFLAGS:-} in *-dwarf=false*) ;; *)
+  export GOFLAGS="${GOFLAGS:-} -trimpath -buildvcs=false -gcflags=all=-dwarf=false"
 esac
 
 fail() {
