@@ -41,6 +41,7 @@ func checks(t *testing.T, part string) string {
 func TestQEMU(t *testing.T) {
 	testns.RequireRoot(t)
 	overCarriers(t, "qemu", few, func(t *testing.T) []string {
+		onlyAllOf(t, "socket")
 		return []string{
 			"QEMU_STATE_DIR=" + filepath.Join(stand.Dir(t), "qemu"), "QEMU_ACCEL=tcg", "QEMU_MEMORY=256",
 			"QEMU_KERNEL=" + stand.Binary(t, "podvm/vmlinux"), "QEMU_INITRD=" + stand.Binary(t, "podvm/initrd.cpio"),
@@ -52,9 +53,18 @@ func TestLibvirt(t *testing.T) {
 	testns.RequireRoot(t)
 	d := libvirtd.Start(t, libvirtd.Options{})
 	overCarriers(t, "libvirt", few, func(t *testing.T) []string {
+		onlyAllOf(t, "process")
 		t.Cleanup(func() { d.WantNothing(t) })
 		return append(d.Env(), "LIBVIRT_MEMORY=96", "LIBVIRT_CPU=1", "LIBVIRT_EFI_FIRMWARE=bios", "LIBVIRT_ROOT_DISK_SIZE=0")
 	})
+}
+
+// onlyAllOf leaves the carrier to `make test-all`: of the two providers whose
+// instances are VMs each goes over one, which differ in nothing else.
+func onlyAllOf(t *testing.T, carrier string) {
+	if strings.HasSuffix(t.Name(), "/"+carrier) && os.Getenv("OUTRIGGER_CARRIERS") != "all" {
+		tier.OnlyAll(t)
+	}
 }
 
 // overCarriers runs the checks on the provider's program as process plugin and
