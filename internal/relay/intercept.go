@@ -54,6 +54,8 @@ func (s *sandbox) intercept(_ context.Context, _, method string, argument []byte
 }
 
 func (s *sandbox) createContainer(argument []byte) ([]byte, error) {
+	s.decoding.Lock()
+	defer s.decoding.Unlock()
 	var request agent.CreateContainerRequest
 	if err := proto.Unmarshal(argument, &request); err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "CreateContainer: %v", err)

@@ -5,6 +5,7 @@ package webhook
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -37,8 +38,10 @@ func (m *Mutator) Handle(_ context.Context, req admission.Request) admission.Res
 		return badRequest(fmt.Errorf("the review has no request with uid and operation"))
 	case req.Resource.Group != "" || req.Resource.Resource != "pods":
 		return badRequest(fmt.Errorf("this webhook is for pods, not for %.80q: correct the rules of its MutatingWebhookConfiguration", req.Resource.Resource))
+	case req.Operation == admissionv1.Update && req.SubResource == "":
+		return m.keep(req)
 	case req.Operation != admissionv1.Create || req.SubResource != "":
-		return admission.Allowed("only the creation of pods is of interest")
+		return admission.Allowed("only pods that are created or annotated are of interest")
 	}
 	sent, err := readPod(req.Object.Raw)
 	if err != nil {
@@ -48,6 +51,23 @@ func (m *Mutator) Handle(_ context.Context, req admission.Request) admission.Res
 		return admission.Allowed("not of runtime class " + m.RuntimeClass)
 	}
 	return m.mutate(req, sent)
+}
+
+// keep refuses annotations that would not have passed when the pod was created:
+// one that still waits for its VM can be annotated.
+func (m *Mutator) keep(req admission.Request) admission.Response {
+	before, beforeErr := readPod(req.OldObject.Raw)
+	after, err := readPod(req.Object.Raw)
+	if err := errors.Join(beforeErr, err); err != nil {
+		return badRequest(fmt.Errorf("the pod cannot be read: %w", err))
+	}
+	if class := after.Spec.RuntimeClassName; class == nil || *class != m.RuntimeClass {
+		return admission.Allowed("not of runtime class " + m.RuntimeClass)
+	}
+	if err := podsize.CheckUpdate(before.Metadata.Annotations, after.Metadata.Annotations); err != nil {
+		return refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err)
+	}
+	return admission.Allowed("the size of the VM stays as it is")
 }
 
 func (m *Mutator) mutate(req admission.Request, sent *sentPod) admission.Response {

@@ -132,12 +132,38 @@ func TestOtherOperationsPass(t *testing.T) {
 	pod := `{"metadata":{},"spec":{"runtimeClassName":"kata-remote","containers":[{"name":"a"}]}}`
 	review := fmt.Sprintf(reviewFormat, pod)
 	for _, body := range []string{
-		strings.Replace(review, "CREATE", "UPDATE", 1),
+		strings.Replace(review, "CREATE", "DELETE", 1),
 		strings.Replace(review, `"operation"`, `"subResource":"ephemeralcontainers","operation"`, 1),
 	} {
 		if resp := ask(t, body); !resp.Allowed || resp.Patch != nil {
 			t.Errorf("answer to %s: %+v", body, resp)
 		}
+	}
+}
+
+// TestUpdate guards what a user can do to a pod that waits for its VM.
+func TestUpdate(t *testing.T) {
+	const vcpus = "io.katacontainers.config.hypervisor.default_vcpus"
+	for name, c := range map[string]struct{ before, after, want string }{
+		"another annotation": {`{"outrigger.dev/resources":"{}"}`, `{"outrigger.dev/resources":"{}","a":"b"}`, ""},
+		"a size":             {`{}`, `{"` + vcpus + `":"2"}`, ""},
+		"an old bad size":    {`{"` + vcpus + `":"x"}`, `{"` + vcpus + `":"x","a":"b"}`, ""},
+		"a bad size":         {`{}`, `{"` + vcpus + `":"1e999999"}`, "is not a number of vCPUs"},
+		"a record":           {`{}`, `{"outrigger.dev/resources":"{}"}`, "cannot be changed"},
+		"another record":     {`{"outrigger.dev/resources":"{}"}`, `{"outrigger.dev/resources":"{\"containers\":{}}"}`, "cannot be changed"},
+		"no record":          {`{"outrigger.dev/resources":"{}"}`, `{}`, "cannot be changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := func(annotations string) string {
+				return `{"metadata":{"annotations":` + annotations + `},"spec":{"runtimeClassName":"kata-remote","containers":[{"name":"a"}]}}`
+			}
+			review := strings.Replace(fmt.Sprintf(reviewFormat, pod(c.after)), "CREATE", "UPDATE", 1)
+			review = strings.Replace(review, `"object"`, `"oldObject":`+pod(c.before)+`,"object"`, 1)
+			resp := ask(t, review)
+			if resp.Allowed != (c.want == "") || resp.Patch != nil || !strings.Contains(resp.Result.Message, c.want) {
+				t.Errorf("answer %+v, want %q", resp, c.want)
+			}
+		})
 	}
 }
 

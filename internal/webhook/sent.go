@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/outrigger/outrigger/internal/webhook/podsize"
 )
 
 // sentPod is the part of a pod that sizing reads. The rest, which is most of a
@@ -21,13 +23,13 @@ type sentPod struct {
 		Annotations  map[string]string `json:"annotations"`
 	} `json:"metadata"`
 	Spec struct {
-		RuntimeClassName *string             `json:"runtimeClassName"`
-		InitContainers   []sentContainer     `json:"initContainers"`
-		Containers       []sentContainer     `json:"containers"`
-		Resources        sentResources       `json:"resources"`
-		Overhead         corev1.ResourceList `json:"overhead"`
-		NodeSelector     map[string]string   `json:"nodeSelector"`
-		Affinity         *corev1.Affinity    `json:"affinity"`
+		RuntimeClassName *string           `json:"runtimeClassName"`
+		InitContainers   []sentContainer   `json:"initContainers"`
+		Containers       []sentContainer   `json:"containers"`
+		Resources        sentResources     `json:"resources"`
+		Overhead         json.RawMessage   `json:"overhead"`
+		NodeSelector     map[string]string `json:"nodeSelector"`
+		Affinity         *corev1.Affinity  `json:"affinity"`
 	} `json:"spec"`
 }
 
@@ -56,11 +58,13 @@ func (s *sentPod) pod() (*corev1.Pod, error) {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Metadata.Name, GenerateName: s.Metadata.GenerateName, Annotations: s.Metadata.Annotations},
 		Spec: corev1.PodSpec{
-			RuntimeClassName: s.Spec.RuntimeClassName, Overhead: s.Spec.Overhead,
-			NodeSelector: s.Spec.NodeSelector, Affinity: s.Spec.Affinity,
+			RuntimeClassName: s.Spec.RuntimeClassName, NodeSelector: s.Spec.NodeSelector, Affinity: s.Spec.Affinity,
 		},
 	}
 	var err, initErr error
+	if p.Spec.Overhead, err = podsize.ReadList(s.Spec.Overhead); err != nil {
+		return p, fmt.Errorf("overhead: %w", err)
+	}
 	p.Spec.Containers, err = containers(s.Spec.Containers)
 	p.Spec.InitContainers, initErr = containers(s.Spec.InitContainers)
 	if s.Spec.Resources == nil || err != nil || initErr != nil {
@@ -85,13 +89,18 @@ func containers(sent []sentContainer) ([]corev1.Container, error) {
 
 func (r sentResources) typed() (corev1.ResourceRequirements, error) {
 	var out corev1.ResourceRequirements
-	for key, to := range map[string]any{"requests": &out.Requests, "limits": &out.Limits, "claims": &out.Claims} {
-		if len(r[key]) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(r[key], to); err != nil {
+	for key, to := range map[string]*corev1.ResourceList{"requests": &out.Requests, "limits": &out.Limits} {
+		list, err := podsize.ReadList(r[key])
+		if err != nil {
 			return out, fmt.Errorf("resources.%s: %w", key, err)
 		}
+		*to = list
+	}
+	if len(r["claims"]) == 0 {
+		return out, nil
+	}
+	if err := json.Unmarshal(r["claims"], &out.Claims); err != nil {
+		return out, fmt.Errorf("resources.claims: %w", err)
 	}
 	return out, nil
 }

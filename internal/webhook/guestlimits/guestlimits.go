@@ -8,6 +8,7 @@ package guestlimits
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // Annotation holds the record; package podsize writes it.
@@ -24,28 +25,56 @@ type Limits struct {
 // period is what kubelet uses, in microseconds.
 const period = 100_000
 
+// MaxRecord is the length of the longest record in bytes: more than a hundred
+// containers have.
+const MaxRecord = 16 << 10
+
+// maxBrackets is how many a record has, in names at most; depth costs memory.
+const maxBrackets = 100
+
+// record is podsize.Record without what does not matter here. Only the container
+// that is asked for is looked into.
 type record struct {
-	Containers map[string]struct {
-		Requests, Limits map[string]quantity
-	}
+	Containers map[string]json.RawMessage `json:"containers"`
+}
+
+type container struct {
+	Requests struct {
+		CPU quantity `json:"cpu"`
+	} `json:"requests"`
+	Limits struct {
+		CPU    quantity `json:"cpu"`
+		Memory quantity `json:"memory"`
+	} `json:"limits"`
 }
 
 // Of answers the limits that kubelet would have set for the container, none if
-// the annotations hold no record of it.
-func Of(annotations map[string]string, container string) (Limits, error) {
+// the annotations hold no record of it. The record may be a user's text: what it
+// costs to read is bounded.
+func Of(annotations map[string]string, name string) (Limits, error) {
 	text, found := annotations[Annotation]
 	if !found {
 		return Limits{}, nil
+	}
+	if len(text) > MaxRecord {
+		return Limits{}, fmt.Errorf("annotation %s has %d bytes: at most %d are read", Annotation, len(text), MaxRecord)
+	}
+	if strings.Count(text, "[") > maxBrackets {
+		return Limits{}, fmt.Errorf("annotation %s: a record has no lists", Annotation)
 	}
 	var r record
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return Limits{}, fmt.Errorf("annotation %s: %w", Annotation, err)
 	}
-	c, found := r.Containers[container]
+	part, found := r.Containers[name]
 	if !found {
 		return Limits{}, nil
 	}
-	return limits(c.Requests["cpu"], c.Limits["cpu"], c.Limits["memory"]), nil
+	var c container
+	if err := json.Unmarshal(part, &c); err != nil {
+		return Limits{}, fmt.Errorf("annotation %s: container %q: %w", Annotation, name, err)
+	}
+	return limits(c.Requests.CPU, c.Limits.CPU, c.Limits.Memory), nil
 }
 
 // limits converts as kubelet does: at least 2 shares, at least 1 ms of quota.

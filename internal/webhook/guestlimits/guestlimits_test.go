@@ -3,6 +3,8 @@
 package guestlimits_test
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,5 +53,42 @@ func TestNoRecord(t *testing.T) {
 	}
 	if _, err := guestlimits.Of(map[string]string{guestlimits.Annotation: "x"}, "a"); err == nil {
 		t.Error("want an error for what is no record")
+	}
+}
+
+// TestCostOfAUsersRecord guards the relay, which reads records of all pods of its
+// node and whose memory they share.
+func TestCostOfAUsersRecord(t *testing.T) {
+	entry := func(q string) string {
+		return `"c":{"requests":{"cpu":"` + q + `"},"limits":{"cpu":"` + q + `","memory":"` + q + `"}}`
+	}
+	many := `{"containers":{"c":{"limits":{` + strings.Repeat(`"x":"1e999999",`, 500) + `"cpu":"1"}}}}`
+	for name, record := range map[string]string{
+		"exponent":           `{"containers":{` + entry("1e999999") + `}}`,
+		"binary exponent":    `{"containers":{` + entry("1p9999999") + `}}`,
+		"digits":             `{"containers":{` + entry(strings.Repeat("9", 4000)) + `}}`,
+		"another container":  `{"containers":{"d":{"limits":{"cpu":"1e999999"}},` + entry("1") + `}}`,
+		"other resources":    many,
+		"16 KiB of nothing":  `{"containers":{` + strings.Repeat(" ", guestlimits.MaxRecord) + `}}`,
+		"depth":              strings.Repeat(`[`, guestlimits.MaxRecord),
+		"depth of objects":   strings.Repeat(`{"a":`, guestlimits.MaxRecord/5),
+		"the largest number": `{"containers":{` + entry("9999999999999999999e99") + `}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			guestlimits.Of(map[string]string{guestlimits.Annotation: record}, "c")
+			runtime.ReadMemStats(&after)
+			if got := after.TotalAlloc - before.TotalAlloc; got > 256<<10 {
+				t.Errorf("%d bytes of memory for %d of annotation, want at most 256 KiB", got, len(record))
+			}
+		})
+	}
+}
+
+func TestWhatIsTooLongIsSaid(t *testing.T) {
+	long := strings.Repeat("x", guestlimits.MaxRecord+1)
+	if _, err := guestlimits.Of(map[string]string{guestlimits.Annotation: long}, "a"); err == nil || !strings.Contains(err.Error(), "at most 16384") {
+		t.Errorf("error %v", err)
 	}
 }

@@ -3,56 +3,54 @@
 package guestlimits
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/big"
-	"strings"
+	"regexp"
 )
 
 // quantity is one of Kubernetes, as its API writes it. Its own type would be a
 // tenth of a small program.
 type quantity struct{ big.Rat }
 
-// suffixes are powers of 1000 and of 1024 (serialization format of
-// resource.Quantity).
-const (
-	decimal = "numkMGTPE" // from 10^-9; m is followed by 10^3
-	binary  = "KMGTPE"
-)
+// form is the serialization format of resource.Quantity with bounds, since the
+// text may be a user's: 19 digits hold every int64, 9 places its smallest unit
+// (n), and an exponent of two digits all that a number of bytes can be. Longer
+// ones would cost memory out of proportion to their text.
+var form = regexp.MustCompile(`^([0-9]{1,19}(?:\.[0-9]{1,9})?)([numk]|[KMGTPE]i|[MGTPE]|[eE][+-]?[0-9]{1,2})?$`)
+
+// scales are the suffixes: powers of 1000 and of 1024.
+var scales = func() map[string]*big.Rat {
+	m := map[string]*big.Rat{"": big.NewRat(1, 1), "n": big.NewRat(1, 1e9), "u": big.NewRat(1, 1e6), "m": big.NewRat(1, 1e3)}
+	decimal, binary := int64(1), int64(1)
+	for _, suffix := range []string{"K", "M", "G", "T", "P", "E"} {
+		decimal, binary = decimal*1000, binary*1024
+		m[suffix], m[suffix+"i"] = big.NewRat(decimal, 1), big.NewRat(binary, 1)
+	}
+	m["k"] = m["K"]
+	delete(m, "K")
+	return m
+}()
 
 // UnmarshalJSON takes "1500m", "1Gi", "12e6", or a plain number.
 func (q *quantity) UnmarshalJSON(data []byte) error {
-	text := strings.Trim(string(data), `"`)
-	digits := strings.TrimRight(text, "numkMGTPEKi")
-	scale, known := scaleOf(text[len(digits):])
-	if _, ok := q.SetString(digits); !ok || !known || strings.ContainsAny(digits, "/_xX") {
-		return fmt.Errorf("%s is no quantity", data)
+	text := string(data)
+	if len(text) > 1 && text[0] == '"' && text[len(text)-1] == '"' {
+		text = text[1 : len(text)-1]
+	}
+	parts := form.FindStringSubmatch(text)
+	if parts == nil {
+		return fmt.Errorf("%.40q is not a quantity such as 1500m or 1Gi", text)
+	}
+	number, suffix := parts[1], parts[2]
+	scale, known := scales[suffix]
+	if !known {
+		number, scale = number+suffix, scales[""] // an exponent
+	}
+	if _, ok := q.SetString(number); !ok {
+		return fmt.Errorf("%.40q is not a quantity such as 1500m or 1Gi", text)
 	}
 	q.Mul(&q.Rat, scale)
 	return nil
-}
-
-var _ json.Unmarshaler = (*quantity)(nil)
-
-func scaleOf(suffix string) (*big.Rat, bool) {
-	base, exponent := int64(1000), 0
-	switch i := strings.IndexAny(suffix, decimal+binary); {
-	case suffix == "":
-	case len(suffix) == 2 && suffix[1] == 'i' && strings.Contains(binary, suffix[:1]):
-		base, exponent = 1024, 1+strings.Index(binary, suffix[:1])
-	case len(suffix) == 1 && i == 0 && suffix != "K":
-		exponent = strings.Index(decimal, suffix) - 3
-		if exponent >= 0 {
-			exponent++
-		}
-	default:
-		return nil, false
-	}
-	power := new(big.Int).Exp(big.NewInt(base), big.NewInt(int64(max(exponent, -exponent))), nil)
-	if exponent < 0 {
-		return new(big.Rat).SetFrac(big.NewInt(1), power), true
-	}
-	return new(big.Rat).SetInt(power), true
 }
 
 // times answers q*n rounded up, at most the largest number there is.

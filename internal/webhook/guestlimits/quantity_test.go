@@ -11,12 +11,12 @@ import (
 
 // FuzzQuantity compares with Kubernetes' own type, as that writes what it reads.
 func FuzzQuantity(f *testing.F) {
-	for _, text := range []string{"1500m", "1Gi", "1.5Gi", "12e6", "12E6", "1e-3", "100k", "7n", "3u", "2M", "1Ki", "1Ei", "9E", "0", "-1", "0.1", "1G"} {
+	for _, text := range []string{"1500m", "1Gi", "1.5Gi", "12e6", "12E6", "1e-3", "100k", "7n", "3u", "2M", "1Ki", "1Ei", "9E", "0", "0.1", "1G"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		theirs, err := resource.ParseQuantity(text)
-		if err != nil || theirs.Sign() < 0 || theirs.CmpInt64(1<<52) > 0 {
+		if len(text) > 40 || err != nil || theirs.Sign() < 0 || theirs.CmpInt64(1<<52) > 0 {
 			t.Skip("no quantity that a container has")
 		}
 		written, err := json.Marshal(theirs)
@@ -37,7 +37,7 @@ func FuzzQuantity(f *testing.F) {
 }
 
 func TestQuantityRefusesOthers(t *testing.T) {
-	for _, text := range []string{`""`, `"x"`, `"1K"`, `"1ki"`, `"1mi"`, `"1ii"`, `"1/2"`, `"0x10"`, `"1 Gi"`, `"GiB"`, `{}`, `null1`} {
+	for _, text := range []string{`""`, `"x"`, `"1K"`, `"1ki"`, `"1mi"`, `"1ii"`, `"1/2"`, `"0x10"`, `"1 Gi"`, `"-1"`, `"+1"`, `"1e999"`, `"1e-100"`, `"1p3"`, `"1_0"`, `".5"`, `"1."`, `"12345678901234567890"`, `"GiB"`, `{}`, `null1`} {
 		var q quantity
 		if err := q.UnmarshalJSON([]byte(text)); err == nil {
 			t.Errorf("%s is %v", text, &q.Rat)

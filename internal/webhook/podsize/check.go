@@ -92,3 +92,20 @@ func checkAnnotations(annotations map[string]string) error {
 	}
 	return nil
 }
+
+// CheckUpdate refuses a change of the record, which nobody but the webhook
+// writes, and sizes that the adaptor would refuse.
+func CheckUpdate(before, after map[string]string) error {
+	was, had := before[AnnotationRecord]
+	now, has := after[AnnotationRecord]
+	if had != has || was != now {
+		return fmt.Errorf("annotation %s cannot be changed: it is written by the webhook when the pod is created", AnnotationRecord)
+	}
+	changed := map[string]string{}
+	for key, text := range after {
+		if before[key] != text {
+			changed[key] = text
+		}
+	}
+	return checkAnnotations(changed)
+}

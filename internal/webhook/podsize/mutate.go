@@ -113,7 +113,7 @@ func writeRecord(pod *corev1.Pod, r Record) error {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[AnnotationRecord] = text
-	return nil
+	return checkLength(text)
 }
 
 // strip takes cpu, memory and GPUs from the pod. Everything else stays.

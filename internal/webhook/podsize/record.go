@@ -41,10 +41,20 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 	if !found {
 		return r, nil
 	}
+	if err := checkLength(text); err != nil {
+		return r, err
+	}
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return Record{}, fmt.Errorf("annotation %s: %w; it is written by the webhook: remove it to have the pod sized anew", AnnotationRecord, err)
 	}
 	return r, nil
+}
+
+func checkLength(text string) error {
+	if len(text) > guestlimits.MaxRecord {
+		return fmt.Errorf("annotation %s has %d bytes, and at most %d are read: it is written by the webhook, about 100 bytes for each container that has requests or limits", AnnotationRecord, len(text), guestlimits.MaxRecord)
+	}
+	return nil
 }
 
 // restore puts back into the pod what the record says was taken.
