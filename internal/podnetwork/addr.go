@@ -19,6 +19,20 @@ func toPrefix(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(addr.Unmap(), bits)
 }
 
+// unmap answers an IPv4 prefix that is written as one of IPv6. Its length is that
+// of IPv4, as upstream's adaptors write ::ffff:0.0.0.0/0, or counts from the
+// beginning of the IPv6 address.
+func unmap(p netip.Prefix) netip.Prefix {
+	bits := p.Bits()
+	switch {
+	case !p.Addr().Is4In6():
+		return p
+	case bits >= 96:
+		bits -= 96
+	}
+	return netip.PrefixFrom(p.Addr().Unmap(), bits)
+}
+
 func toIPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -9,8 +9,8 @@ import "net/netip"
 
 // Config is the "pod-network" object of apf.json: what the VM must know to
 // rebuild the pod's interface. The keys from podip to external-net-via-pod-vm
-// are those of cloud-api-adaptor v0.22; podips, worker-node-ips and
-// underlay-mtu are ours and absent from other adaptors' files.
+// are those of cloud-api-adaptor v0.22; podips, worker-node-ips,
+// underlay-mtu, source-check and metadata-access are ours and absent from other adaptors' files.
 type Config struct {
 	// PodIP is the pod's first address with its prefix length.
 	PodIP netip.Prefix `json:"podip"`
@@ -39,9 +39,14 @@ type Config struct {
 	Dedicated bool `json:"dedicated"`
 	// ExternalNetViaPodVM gives the pod the VM's own way to the outside.
 	ExternalNetViaPodVM bool `json:"external-net-via-pod-vm,omitempty"`
+	// MetadataAccess lets a pod with ExternalNetViaPodVM reach the cloud's metadata
+	// service, which tells it all that it tells the VM.
+	MetadataAccess bool `json:"metadata-access,omitempty"`
 	// UnderlayMTU is the MTU of the node's interface that carries the tunnel,
 	// in bytes; 0 when unknown, the VM then uses that of its own interface.
 	UnderlayMTU int `json:"underlay-mtu,omitempty"`
+	// SourceCheck makes both ends drop what others send into the tunnel.
+	SourceCheck bool `json:"source-check,omitempty"`
 }
 
 // Route is one route of the pod's main table.

@@ -68,6 +68,31 @@ func TestConfigOfOtherAdaptors(t *testing.T) {
 	}
 }
 
+// TestMappedAddresses: adaptors write IPv4 as IPv6 where the library they use
+// keeps addresses in 16 bytes.
+func TestMappedAddresses(t *testing.T) {
+	for text, want := range map[string]string{
+		"::ffff:0.0.0.0/0":        "0.0.0.0/0",
+		"::ffff:10.244.0.0/16":    "10.244.0.0/16",
+		"::ffff:10.244.1.1/128":   "10.244.1.1/32",
+		"::ffff:10.244.0.0/112":   "10.244.0.0/16",
+		"::/0":                    "::/0",
+		"10.244.1.77/24":          "10.244.1.0/24",
+		"::ffff:10.244.0.0/33":    "",
+		"::ffff:10.244.0.0/95":    "",
+		"::ffff:10.244.0.0%e0/16": "",
+	} {
+		dst, err := (&Route{Dst: text}).dst()
+		if (err == nil) != (want != "") || err == nil && dst.String() != want {
+			t.Errorf("%s: %v, %v; want %q", text, dst, err, want)
+		}
+	}
+	cfg := parse(t, strings.NewReplacer("0.0.0.0/0", "::ffff:0.0.0.0/0", "10.244.1.27/24", "::ffff:10.244.1.27/24", "192.168.122.25/24", "::ffff:192.168.122.25/24").Replace(headJSON))
+	if got := cfg.podIPs()[0].String(); got != "10.244.1.27/24" {
+		t.Errorf("the pod has %s", got)
+	}
+}
+
 func TestConfigSurvivesMarshal(t *testing.T) {
 	for _, text := range []string{headJSON, oldJSON} {
 		cfg := parse(t, text)

@@ -66,6 +66,11 @@ func setupGuest(ctx context.Context, podNetns, hostInterface string, cfg *Config
 	}
 	defer pod.Close()
 	end := &guestEnd{vm: vm, pod: pod, cfg: cfg}
+	if cfg.SourceCheck {
+		if _, err := addRules(vm.ns, cfg.farEnd(cfg.WorkerNodeIP.Addr())); err != nil {
+			return err
+		}
+	}
 	if err := end.build(way); err != nil {
 		return err
 	}
@@ -87,7 +92,15 @@ func TeardownGuest(_ context.Context, podNetns string, cfg *Config) error {
 		return fmt.Errorf("tear down the pod's network in the VM: %w", err)
 	}
 	defer pod.Close()
-	err = errors.Join(pod.deleteLink(passingName(cfg.VXLANID), "vxlan"), pod.deleteLink(cfg.Interface, "vxlan"))
+	vm, err := currentNamespace()
+	if err != nil {
+		return err
+	}
+	defer vm.Close()
+	err = errors.Join(
+		pod.deleteLink(passingName(cfg.VXLANID), "vxlan"), pod.deleteLink(cfg.Interface, "vxlan"),
+		removeRules(vm.ns, cfg.farEnd(cfg.WorkerNodeIP.Addr())),
+	)
 	if err != nil {
 		return fmt.Errorf("tear down the pod's network in the VM: %w", err)
 	}
@@ -234,7 +247,6 @@ func (e *guestEnd) repair(mac net.HardwareAddr, mtu int) error {
 // is on the node too.
 func (e *guestEnd) setAddresses() error {
 	for _, ip := range e.cfg.podIPs() {
-		ip = netip.PrefixFrom(ip.Addr().Unmap(), ip.Bits())
 		addr := &netlink.Addr{IPNet: toIPNet(ip), Flags: unix.IFA_F_NOPREFIXROUTE}
 		if ip.Addr().Is6() {
 			addr.Flags |= unix.IFA_F_NODAD

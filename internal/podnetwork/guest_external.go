@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // external is the VM's second interface, with what is lost when it moves.
@@ -27,6 +29,9 @@ func (e *guestEnd) moveExternal(tunnelInterface int) {
 		return
 	}
 	ext, err := e.vm.findExternal(tunnelInterface)
+	if err == nil && !e.cfg.MetadataAccess {
+		err = e.blockMetadata()
+	}
 	if err == nil {
 		err = e.adopt(ext)
 	}
@@ -35,6 +40,28 @@ func (e *guestEnd) moveExternal(tunnelInterface int) {
 		return
 	}
 	slog.Info("the pod reaches the outside through the VM's interface", "interface", ext.link.Attrs().Name)
+}
+
+// metadata is where clouds tell a VM about itself, credentials of its role and its
+// user-data among it: link-local addresses (AWS, Azure, GCP, IBM, OpenStack), and
+// those of Azure's platform, Alibaba Cloud, and AWS and GCP on IPv6.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("168.63.129.16/32"),
+	netip.MustParsePrefix("100.100.100.200/32"),
+	netip.MustParsePrefix("fd00:ec2::/64"),
+	netip.MustParsePrefix("fd20:ce::254/128"),
+}
+
+// blockMetadata is before the pod has its way: what is the VM's is not its
+// containers'. The pod's own link-local gateways have routes that are longer.
+func (e *guestEnd) blockMetadata() error {
+	for _, prefix := range metadata {
+		if err := e.pod.RouteReplace(&netlink.Route{Dst: toIPNet(prefix), Type: unix.RTN_UNREACHABLE}); err != nil {
+			return fmt.Errorf("keep the pod from the VM's metadata service at %s: %w", prefix, err)
+		}
+	}
+	return nil
 }
 
 // findExternal is the one other interface that has an address.

@@ -170,6 +170,11 @@ func TestExternalNetViaPodVM(t *testing.T) {
 	pod.cfg.ExternalNetViaPodVM = true
 	pod.cfg.Routes = addSubnets(pod.cfg.Routes, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, "eth0")
 	inside := pod.connect()
+	for _, address := range []string{"169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "fd00:ec2::254"} {
+		if out, err := inside.try("ip", "route", "get", address); err == nil {
+			t.Errorf("the pod reaches the VM's metadata service:\n%s", out)
+		}
+	}
 	for _, when := range []string{"first", "again"} {
 		mustExchange(t, when+": pod to the internet", inside, internet, netip.MustParseAddr("203.0.113.1"), 1<<20)
 		mustExchange(t, when+": outside to pod", l.outside, inside, pod.ip4, 1<<20)

@@ -28,6 +28,10 @@ type InspectOptions struct {
 	PodSubnets []netip.Prefix
 	// ExternalViaPodVM gives the pod the VM's own way to the outside.
 	ExternalViaPodVM bool
+	// MetadataAccess lets such a pod reach the cloud's metadata service.
+	MetadataAccess bool
+	// SourceCheck drops what others than node and VM send into the tunnel.
+	SourceCheck bool
 }
 
 // Inspect reads a pod's namespace and the node's end of its tunnel. It changes
@@ -47,7 +51,7 @@ func Inspect(opts InspectOptions) (*Config, error) {
 	if pod.ns.Equal(node.ns) {
 		return nil, fmt.Errorf("inspect pod network: %s is the node's own namespace; a pod with hostNetwork cannot run in a VM", opts.Netns)
 	}
-	cfg := &Config{TunnelType: TunnelVXLAN, ExternalNetViaPodVM: opts.ExternalViaPodVM}
+	cfg := &Config{TunnelType: TunnelVXLAN, ExternalNetViaPodVM: opts.ExternalViaPodVM, MetadataAccess: opts.MetadataAccess, SourceCheck: opts.SourceCheck}
 	if err := node.inspectNode(cfg, opts); err != nil {
 		return nil, fmt.Errorf("inspect the node's network: %w", err)
 	}

@@ -298,7 +298,7 @@ func (p *labPod) underlay(o podOptions) netip.Addr {
 func (p *labPod) inspect(node netip.Addr) (cfg *Config) {
 	p.lab.t.Helper()
 	p.lab.node.must(func() (err error) {
-		cfg, err = Inspect(InspectOptions{Netns: p.ns.path(), NodeAddress: node})
+		cfg, err = Inspect(InspectOptions{Netns: p.ns.path(), NodeAddress: node, SourceCheck: true})
 		return err
 	})
 	return cfg

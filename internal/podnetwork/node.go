@@ -124,7 +124,7 @@ func undoAll(undos []func() error) error {
 // steps go from the underlay to the pod; traffic flows after the last.
 func (e *nodeEnd) steps() []step {
 	return []step{
-		{"exempt tunnel from connection tracking", e.ensureUntracked},
+		{"keep others out of the tunnel", e.ensureRules},
 		{"create tunnel", e.ensureTunnel},
 		{"answer packets that are too big", e.ensureAnswers},
 		{"lower MTU towards the pod", e.ensureInboundMTU},
@@ -134,11 +134,18 @@ func (e *nodeEnd) steps() []step {
 	}
 }
 
-func (e *nodeEnd) ensureUntracked() (func() error, error) {
-	if changed := addUntracked(e.node.ns, e.vm, e.cfg.port()); !changed {
-		return nil, nil
+func (e *nodeEnd) ensureRules() (func() error, error) {
+	far := e.cfg.farEnd(e.vm)
+	changed, err := addRules(e.node.ns, far)
+	if !changed {
+		return nil, err
 	}
-	return func() error { return removeUntracked(e.node.ns, e.vm, e.cfg.port()) }, nil
+	return func() error { return removeRules(e.node.ns, far) }, err
+}
+
+// farEnd is the end of the tunnel at addr.
+func (c *Config) farEnd(addr netip.Addr) farEnd {
+	return farEnd{addr: addr.Unmap(), port: c.port(), vni: c.VXLANID, guard: c.SourceCheck}
 }
 
 func (e *nodeEnd) ensureTunnel() (func() error, error) {

@@ -29,7 +29,7 @@ func TeardownNode(_ context.Context, netns string, cfg *Config, vm netip.Addr) e
 	err = errors.Join(
 		teardownPod(node, netns, cfg),
 		node.removeHostRoutes(cfg),
-		removeUntracked(node.ns, vm.Unmap(), cfg.port()),
+		removeRules(node.ns, cfg.farEnd(vm)),
 	)
 	if err != nil {
 		return fmt.Errorf("tear down pod network: %w", err)

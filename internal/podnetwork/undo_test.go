@@ -274,12 +274,20 @@ func TestVNIInUse(t *testing.T) {
 	second.expectState("refused", before)
 }
 
-// TestWithoutNftables: kernels and nodes without it get a tunnel all the same.
-// A full set is as near as a test comes to a failing nf_tables.
-func TestUntrackedFailureIsNotFatal(t *testing.T) {
+// TestRulesCannotBeMade: a tunnel that is to be guarded is not made without a
+// guard; another one is. A set of another type is as near as a test comes to a
+// failing nf_tables.
+func TestRulesCannotBeMade(t *testing.T) {
 	l := newLab(t)
 	l.node.run("add table inet outrigger_podnetwork { set tunnels4 { type ipv4_addr; }; set tunnels6 { type ipv6_addr; }; }\n", "nft", "-f", "-")
-	pod, inside := l.newPod(podOptions{attach: onBridge})
+	pod := l.addPod(podOptions{attach: onBridge})
+	before := pod.state()
+	if err := pod.setupNode(); err == nil || !strings.Contains(err.Error(), "-tunnel-source-check") {
+		t.Errorf("error %v", err)
+	}
+	pod.expectState("refused", before)
+	pod.cfg.SourceCheck = false
+	inside := pod.connect()
 	mustExchange(t, "outside to pod", l.outside, inside, pod.ip4, 1<<20)
 }
 

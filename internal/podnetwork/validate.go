@@ -145,18 +145,22 @@ func (c *Config) validatePodIPs() error {
 		return fmt.Errorf("podips %v lacks podip %s", c.PodIPs, c.PodIP)
 	}
 	for _, ip := range c.PodIPs {
-		if !ip.IsValid() {
-			return errors.New("podips has an empty entry")
+		if !unmap(ip).IsValid() {
+			return errors.New("podips has an entry that is empty or not a network")
 		}
 	}
 	return nil
 }
 
 func (c *Config) podIPs() []netip.Prefix {
-	if len(c.PodIPs) == 0 {
-		return []netip.Prefix{c.PodIP}
+	list := []netip.Prefix{unmap(c.PodIP)}
+	if len(c.PodIPs) > 0 {
+		list = list[:0]
+		for _, ip := range c.PodIPs {
+			list = append(list, unmap(ip))
+		}
 	}
-	return c.PodIPs
+	return list
 }
 
 func (c *Config) port() int {
@@ -189,6 +193,9 @@ func (r *Route) dst() (netip.Prefix, error) {
 	dst, err := netip.ParsePrefix(r.Dst)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("route to %q: %w", r.Dst, err)
+	}
+	if dst = unmap(dst); !dst.IsValid() {
+		return netip.Prefix{}, fmt.Errorf("route to %q: not a network", r.Dst)
 	}
 	return dst.Masked(), nil
 }

@@ -3,6 +3,8 @@
 package podnetwork
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -22,15 +24,17 @@ const namedNetnsDir = "/run/netns"
 var ErrVNIsExhausted = errors.New("no VXLAN network identifier is free")
 
 // VNIPool hands out VXLAN network identifiers that no other tunnel of this
-// node uses. It does not persist them: after a restart, reserve those of the
+// node uses, and that nobody can guess: whoever knows a tunnel's could try to
+// send into it. It does not persist them: after a restart, reserve those of the
 // journal before the first Acquire. Its methods are safe for concurrent use.
 type VNIPool struct {
 	mu   sync.Mutex
 	min  uint32
-	next uint32
 	held map[uint32]bool
 	// seen are those of tunnels found on the node when the pool was made.
 	seen map[uint32]bool
+	// released were held; others are taken first.
+	released map[uint32]bool
 }
 
 // NewVNIPool makes a pool that begins at min, which must be from 1 to
@@ -48,7 +52,7 @@ func NewVNIPool(min uint32) (*VNIPool, error) {
 	for _, path := range mounted {
 		addVNIs(seen, path)
 	}
-	return &VNIPool{min: min, next: min, held: map[uint32]bool{}, seen: seen}, nil
+	return &VNIPool{min: min, held: map[uint32]bool{}, seen: seen, released: map[uint32]bool{}}, nil
 }
 
 // Reserve takes one identifier, as a journal names it. It may be below the
@@ -67,9 +71,12 @@ func (p *VNIPool) Reserve(v uint32) error {
 	return nil
 }
 
-// Acquire takes a free identifier. Released ones come last, so that stray
-// packets of a removed pod do not reach a new one. [ErrVNIsExhausted] when
-// none is free.
+// maxReleased bounds what a pool remembers.
+const maxReleased = 1 << 16
+
+// Acquire takes a free identifier at random. Released ones come last, so that
+// stray packets of a removed pod do not reach a new one. [ErrVNIsExhausted]
+// when none is free.
 func (p *VNIPool) Acquire() (uint32, error) {
 	present, err := currentVNIs()
 	if err != nil {
@@ -77,12 +84,11 @@ func (p *VNIPool) Acquire() (uint32, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for range maxVNI - p.min + 1 {
-		v := p.next
-		if p.next++; p.next > maxVNI {
-			p.next = p.min
-		}
-		if !p.held[v] && !p.seen[v] && !present[v] {
+	if len(p.released) > maxReleased {
+		clear(p.released)
+	}
+	for _, others := range []map[uint32]bool{p.released, nil} {
+		if v, found := p.random(func(v uint32) bool { return !p.held[v] && !p.seen[v] && !present[v] && !others[v] }); found {
 			p.held[v] = true
 			return v, nil
 		}
@@ -90,11 +96,28 @@ func (p *VNIPool) Acquire() (uint32, error) {
 	return 0, fmt.Errorf("%w from %d to %d", ErrVNIsExhausted, p.min, maxVNI)
 }
 
+// random answers the first identifier from a random one on that is free.
+func (p *VNIPool) random(free func(uint32) bool) (uint32, bool) {
+	span := maxVNI - p.min + 1
+	var number [8]byte
+	rand.Read(number[:]) // never fails
+	begin := uint32(binary.NativeEndian.Uint64(number[:]) % uint64(span))
+	for i := range span {
+		if v := p.min + (begin+i)%span; free(v) {
+			return v, true
+		}
+	}
+	return 0, false
+}
+
 // Release gives an identifier back after its tunnel was removed. Releasing a
 // free one does nothing.
 func (p *VNIPool) Release(v uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.held[v] {
+		p.released[v] = true
+	}
 	delete(p.held, v)
 	delete(p.seen, v)
 }

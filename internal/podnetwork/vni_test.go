@@ -55,20 +55,39 @@ func TestVNIPoolSkipsReserved(t *testing.T) {
 }
 
 func TestVNIPoolReusesLate(t *testing.T) {
-	pool := newPool(t, maxVNI-1)
-	first, second := acquire(t, pool), acquire(t, pool)
+	pool := newPool(t, maxVNI-2)
+	first := acquire(t, pool)
+	pool.Release(first)
+	pool.Release(first)
+	second, third := acquire(t, pool), acquire(t, pool)
+	if second == first || third == first {
+		t.Errorf("got %d again while there were others", first)
+	}
+	if v := acquire(t, pool); v != first {
+		t.Errorf("got %d, want %d", v, first)
+	}
 	if _, err := pool.Acquire(); !errors.Is(err, ErrVNIsExhausted) {
 		t.Fatalf("got %v, want ErrVNIsExhausted", err)
 	}
 	pool.Release(second)
-	pool.Release(second)
 	if v := acquire(t, pool); v != second {
 		t.Errorf("got %d, want %d", v, second)
 	}
-	pool.Release(first)
-	pool.Release(second)
-	if v := acquire(t, pool); v != first {
-		t.Errorf("got %d again at once, want %d", v, first)
+}
+
+// TestVNIsCannotBeGuessed: neighbours of one that is known are not in use.
+func TestVNIsCannotBeGuessed(t *testing.T) {
+	pool := newPool(t, 555000)
+	before, near := acquire(t, pool), 0
+	for range 100 {
+		v := acquire(t, pool)
+		if v-before+1000 < 2000 {
+			near++
+		}
+		before = v
+	}
+	if near > 10 { // 1 in 8,000 is
+		t.Errorf("%d of 100 are near the one before", near)
 	}
 }
 

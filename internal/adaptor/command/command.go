@@ -179,6 +179,12 @@ func (c *Command) configure(name string, cloud provider.CloudProvider, args []st
 			}
 		}
 	}
+	cfg.providerFlag = func(name string) string {
+		if f := fs.Lookup(name); f != nil {
+			return f.Value.String()
+		}
+		return ""
+	}
 	cfg.finish(c.Getenv)
 	return cfg, nil
 }

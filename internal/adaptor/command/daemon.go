@@ -195,7 +195,7 @@ func (d *daemon) options() (adaptor.Options, error) {
 	opts := adaptor.Options{
 		Provider:         d.provider,
 		ProviderName:     d.name,
-		Network:          &nodeNetwork{hostInterface: cfg.hostInterface, subnets: subnets, external: cfg.externalNet},
+		Network:          &nodeNetwork{hostInterface: cfg.hostInterface, subnets: subnets, external: cfg.externalNet, metadata: cfg.podMetadata, sourceCheck: cfg.checksSources()},
 		VNIs:             vnis,
 		MinVNI:           cfg.vxlanMinID,
 		TLS:              tls,

@@ -18,6 +18,8 @@ type nodeNetwork struct {
 	hostInterface string
 	subnets       []netip.Prefix
 	external      bool
+	metadata      bool
+	sourceCheck   bool
 }
 
 func (n *nodeNetwork) Inspect(_ context.Context, netns string, node netip.Addr) (*podnetwork.Config, error) {
@@ -27,6 +29,8 @@ func (n *nodeNetwork) Inspect(_ context.Context, netns string, node netip.Addr) 
 		NodeAddress:      node,
 		PodSubnets:       n.subnets,
 		ExternalViaPodVM: n.external,
+		MetadataAccess:   n.metadata,
+		SourceCheck:      n.sourceCheck,
 	})
 }
 

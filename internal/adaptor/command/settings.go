@@ -49,6 +49,10 @@ type config struct {
 	hostInterface string
 	externalNet   bool
 	podSubnets    []string
+	sourceCheck   string
+	podMetadata   bool
+	// providerFlag answers a flag of the provider, empty if it has none of the name.
+	providerFlag func(name string) string
 }
 
 // setting is one flag with its environment variable. The flag wins over the
@@ -220,8 +224,10 @@ func (c *config) podSettings() []setting {
 		{groupNetwork, "tunnel-type", "TUNNEL_TYPE", "kind of tunnel between node and VM", choice(&c.tunnelType, "vxlan", "vxlan")},
 		{groupNetwork, "vxlan-port", "VXLAN_PORT", "UDP port of the tunnels", number(&c.vxlanPort, 4789, 1, 65535)},
 		{groupNetwork, "vxlan-min-id", "", "lowest tunnel id (VNI) of this node", number(&c.vxlanMinID, 555000, 1, 1<<24-1)},
+		{groupNetwork, "tunnel-source-check", "TUNNEL_SOURCE_CHECK", "drop what others than node and VM send into a tunnel; auto: unless VMs are reached by public addresses (-use-public-ip), which a gateway translates", choice(&c.sourceCheck, "auto", "auto", "true", "false")},
 		{groupNetwork, "host-interface", "", "interface that carries the tunnels; default: the one with the default route. Another one needs VMs with two interfaces", text(&c.hostInterface, "")},
 		{groupNetwork, "ext-network-via-podvm", "EXTERNAL_NETWORK_VIA_PODVM", "pods reach the outside from their VM, not through the node (experimental)", toggle(&c.externalNet)},
+		{groupNetwork, "pod-metadata-access", "POD_METADATA_ACCESS", "with -ext-network-via-podvm: let pods reach the cloud's metadata service, which tells them the VM's credentials", toggle(&c.podMetadata)},
 		{groupNetwork, "pod-subnet-cidrs", "POD_SUBNET_CIDRS", "networks that pods reach through the node with -ext-network-via-podvm", list(&c.podSubnets)},
 
 		{groupCluster, "peerpods-limit-per-node", "PEERPODS_LIMIT_PER_NODE", "pod VMs that the node advertises; negative: do not advertise", number(&c.podsLimit, 10, -1<<31, 1<<31-1)},
@@ -290,6 +296,14 @@ func (c *config) finish(getenv func(string) string) {
 	if c.clusterID == "" && !inCluster {
 		c.clusterID = machineID()
 	}
+}
+
+// checksSources is what -tunnel-source-check comes to with this provider.
+func (c *config) checksSources() bool {
+	if c.sourceCheck == "auto" {
+		return c.providerFlag == nil || c.providerFlag("use-public-ip") != "true"
+	}
+	return c.sourceCheck == "true"
 }
 
 // machineID is machine-id(5); empty where there is none.

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podnetwork
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// All tunnels of a network namespace share one table with sets of what they
+// consist of, so a packet costs one look-up for each purpose however many pods
+// there are. The table goes with the last tunnel. It has two purposes.
+//
+// The tunnels' UDP packets are exempt from the node's connection tracking. A
+// VXLAN packet has a source port by its inner flow and the answer another one,
+// so tracking sees no connection: it would keep an entry for each flow of each
+// pod that never helps, and firewalls that drop what is "invalid" (Calico's
+// do) or masquerade what leaves the node break the tunnel.
+//
+// A tunnel takes packets from its other end alone. The kernel's VXLAN receiver
+// does not look at the outer source: without this any host that reaches the UDP
+// port speaks as the pod, and to the pod past its network policy.
+const rulesTable = "outrigger_podnetwork"
+
+// rulesMu keeps the removal of an empty table apart from an addition. One
+// process per node sets up tunnels.
+var rulesMu sync.Mutex
+
+var warnNoRules sync.Once
+
+// farEnd is the other end of one tunnel, and whether others are to be kept out.
+type farEnd struct {
+	addr      netip.Addr
+	port, vni int
+	guard     bool
+}
+
+// entry is an element of one of the table's sets.
+type entry struct {
+	set *nftables.Set
+	key []byte
+}
+
+// entries are what the table has of a tunnel. The last tells whether all are
+// there: they come and go together.
+func (f farEnd) entries(table *nftables.Table) []entry {
+	port := append(binaryutil.BigEndian.PutUint16(uint16(f.port)), 0, 0)
+	vni := []byte{byte(f.vni >> 16), byte(f.vni >> 8), byte(f.vni), 0}
+	v4 := f.addr.Is4()
+	list := []entry{{tunnelSet(table, v4), slices.Concat(f.addr.AsSlice(), port)}}
+	if f.guard {
+		list = append(list,
+			entry{vniSet(table), slices.Concat(port, vni)},
+			entry{senderSet(table, v4), slices.Concat(f.addr.AsSlice(), port, vni)})
+	}
+	return list
+}
+
+// errNoNftables says that this kernel cannot have the table at all.
+var errNoNftables = errors.New("the kernel has no nf_tables")
+
+// addRules reports whether it added the tunnel. Without the guard it goes on
+// when it cannot: only some firewalls need the exemption.
+func addRules(ns netns.NsHandle, far farEnd) (bool, error) {
+	rulesMu.Lock()
+	defer rulesMu.Unlock()
+	changed, err := tryAddRules(ns, far)
+	switch {
+	case err == nil:
+		return changed, nil
+	case far.guard:
+		return false, fmt.Errorf("%w; what others than node and VM send into the tunnel would not be dropped: load the module nf_tables, or set -tunnel-source-check=false on the node", err)
+	}
+	warnNoRules.Do(func() {
+		slog.Warn("cannot exempt pod tunnels from connection tracking; a firewall that drops untracked or invalid UDP may stop them", "error", err)
+	})
+	return false, nil
+}
+
+func tryAddRules(ns netns.NsHandle, far farEnd) (bool, error) {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errNoNftables, err)
+	}
+	table, err := findTable(conn)
+	if err != nil {
+		return false, err
+	}
+	if table != nil {
+		list := far.entries(table)
+		if present, err := list[len(list)-1].present(conn); err != nil || present {
+			return false, err
+		}
+	}
+	table = conn.AddTable(newTable())
+	for _, set := range []*nftables.Set{
+		tunnelSet(table, true), tunnelSet(table, false), portSet(table), vniSet(table), senderSet(table, true), senderSet(table, false),
+	} {
+		if err := conn.AddSet(set, nil); err != nil {
+			return false, err
+		}
+	}
+	addChain(conn, table, "output", nftables.ChainHookOutput, untrackedRules(table, false))
+	addChain(conn, table, "prerouting", nftables.ChainHookPrerouting, untrackedRules(table, true))
+	addChain(conn, table, "input", nftables.ChainHookInput, guardRules(table))
+	list := far.entries(table)
+	if far.guard {
+		list = append(list, entry{portSet(table), binaryutil.BigEndian.PutUint16(uint16(far.port))})
+	}
+	for _, e := range list {
+		if err := conn.SetAddElements(e.set, []nftables.SetElement{{Key: e.key}}); err != nil {
+			return false, err
+		}
+	}
+	if err := conn.Flush(); err != nil {
+		return false, fmt.Errorf("nftables: %w", err)
+	}
+	return true, nil
+}
+
+// removeRules removes the tunnel, guarded or not.
+func removeRules(ns netns.NsHandle, far farEnd) error {
+	if !far.addr.IsValid() {
+		return nil // the other end never had an address, so there was no set-up
+	}
+	rulesMu.Lock()
+	defer rulesMu.Unlock()
+	conn, err := nftables.New(nftables.WithNetNSFd(int(ns)))
+	if err != nil {
+		return nil // no nf_tables, so there is no table either
+	}
+	if err := tryRemoveRules(conn, far); err != nil && !gone(err) {
+		return fmt.Errorf("remove tunnel to %s from nftables table %s: %w", far.addr, rulesTable, err)
+	}
+	return nil
+}
+
+func tryRemoveRules(conn *nftables.Conn, far farEnd) error {
+	table, err := findTable(conn)
+	if errors.Is(err, errNoNftables) || table == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	count, err := countTunnels(conn, table)
+	if err != nil {
+		return err
+	}
+	far.guard = true
+	var there []entry
+	for i, e := range far.entries(table) {
+		present, err := e.present(conn)
+		if err == nil && present && e.set.Name == vniSet(table).Name {
+			present, err = far.alone(conn, table)
+		}
+		if err != nil {
+			return err
+		}
+		if present {
+			there = append(there, e)
+		}
+		if present && i == 0 {
+			count--
+		}
+	}
+	if count == 0 {
+		conn.DelTable(table)
+		return conn.Flush()
+	}
+	for _, e := range there {
+		if err := conn.SetDeleteElements(e.set, []nftables.SetElement{{Key: e.key}}); err != nil {
+			return err
+		}
+	}
+	return conn.Flush()
+}
+
+// alone reports whether no other tunnel has the same VNI: what could not be set up
+// since another has it is undone without touching that one's guard.
+func (f farEnd) alone(conn *nftables.Conn, table *nftables.Table) (bool, error) {
+	entries := f.entries(table)
+	tail, own := entries[1].key, entries[2].key
+	for _, v4 := range []bool{true, false} {
+		elements, err := conn.GetSetElements(senderSet(table, v4))
+		if err != nil && !gone(err) {
+			return false, fmt.Errorf("list senders in nftables: %w", err)
+		}
+		for _, one := range elements {
+			if bytes.HasSuffix(one.Key, tail) && !bytes.Equal(one.Key, own) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+func newTable() *nftables.Table {
+	return &nftables.Table{Family: nftables.TableFamilyINet, Name: rulesTable}
+}
+
+// findTable is nil if there is none. [errNoNftables] where there can be none.
+func findTable(conn *nftables.Conn) (*nftables.Table, error) {
+	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		if unsupported(err) {
+			err = fmt.Errorf("%w: %w", errNoNftables, err)
+		}
+		return nil, err
+	}
+	for _, table := range tables {
+		if table.Name == rulesTable {
+			return table, nil
+		}
+	}
+	return nil, nil
+}
+
+func unsupported(err error) bool {
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || gone(err)
+}
+
+// tunnelSet holds the other ends: (address, UDP port).
+func tunnelSet(table *nftables.Table, v4 bool) *nftables.Set {
+	return concatSet(table, "tunnels", v4, nftables.TypeInetService)
+}
+
+// senderSet holds who may send: (address, UDP port, VNI).
+func senderSet(table *nftables.Table, v4 bool) *nftables.Set {
+	return concatSet(table, "senders", v4, nftables.TypeInetService, nftables.TypeMark)
+}
+
+// vniSet holds what is guarded: (UDP port, VNI). Others may use the same port.
+func vniSet(table *nftables.Table) *nftables.Set {
+	return &nftables.Set{
+		Table: table, Name: "vnis", Concatenation: true,
+		KeyType:      nftables.MustConcatSetType(nftables.TypeInetService, nftables.TypeMark),
+		KeyByteOrder: binaryutil.BigEndian,
+	}
+}
+
+// portSet holds the UDP ports that a guarded tunnel has, or had.
+func portSet(table *nftables.Table) *nftables.Set {
+	return &nftables.Set{Table: table, Name: "ports", KeyType: nftables.TypeInetService, KeyByteOrder: binaryutil.BigEndian}
+}
+
+func concatSet(table *nftables.Table, name string, v4 bool, rest ...nftables.SetDatatype) *nftables.Set {
+	name, addr := name+"6", nftables.TypeIP6Addr
+	if v4 {
+		name, addr = strings.TrimSuffix(name, "6")+"4", nftables.TypeIPAddr
+	}
+	return &nftables.Set{
+		Table: table, Name: name, Concatenation: true,
+		KeyType:      nftables.MustConcatSetType(append([]nftables.SetDatatype{addr}, rest...)...),
+		KeyByteOrder: binaryutil.BigEndian,
+	}
+}
+
+// present reports whether the set has the element. A table of an earlier version
+// lacks some sets.
+func (e entry) present(conn *nftables.Conn) (bool, error) {
+	elements, err := conn.GetSetElements(e.set)
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list %s in nftables: %w", e.set.Name, err)
+	}
+	return slices.ContainsFunc(elements, func(one nftables.SetElement) bool { return bytes.Equal(one.Key, e.key) }), nil
+}
+
+func countTunnels(conn *nftables.Conn, table *nftables.Table) (int, error) {
+	count := 0
+	for _, v4 := range []bool{true, false} {
+		elements, err := conn.GetSetElements(tunnelSet(table, v4))
+		if err != nil {
+			return 0, fmt.Errorf("list tunnels in nftables: %w", err)
+		}
+		count += len(elements)
+	}
+	return count, nil
+}
+
+// addChain replaces the rules of a chain within the caller's transaction.
+func addChain(conn *nftables.Conn, table *nftables.Table, name string, hook *nftables.ChainHook, rules [][]expr.Any) {
+	chain := conn.AddChain(&nftables.Chain{
+		Table: table, Name: name, Type: nftables.ChainTypeFilter,
+		Hooknum: hook, Priority: nftables.ChainPriorityRaw,
+	})
+	conn.FlushChain(chain)
+	for _, rule := range rules {
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule})
+	}
+}
+
+// untrackedRules match UDP from (inbound) or to the other end of a tunnel.
+func untrackedRules(table *nftables.Table, inbound bool) [][]expr.Any {
+	var rules [][]expr.Any
+	for _, v4 := range []bool{true, false} {
+		rules = append(rules, slices.Concat(
+			isUDP(v4), loadAddress(v4, inbound), loadPort(portRegister(v4)),
+			lookup(tunnelSet(table, v4)), []expr.Any{&expr.Notrack{}}))
+	}
+	return rules
+}
+
+// guardRules drop what does not come from a tunnel's other end. They are on the
+// way to the receiver and not before, since there IPv4 fragments are whole
+// again; of IPv6 the first fragment is dropped, unless it can be judged.
+func guardRules(table *nftables.Table) [][]expr.Any {
+	verdict := func(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
+	udp := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{unix.IPPROTO_UDP}},
+	}
+	port := loadPort(unix.NFT_REG32_00)
+	rules := [][]expr.Any{
+		slices.Concat(udp, port, []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: portSet(table).Name, Invert: true}}, verdict(expr.VerdictAccept)),
+	}
+	for _, v4 := range []bool{true, false} {
+		rules = append(rules, slices.Concat(
+			isUDP(v4), loadAddress(v4, true), loadPort(portRegister(v4)), loadVNI(portRegister(v4)+1),
+			lookup(senderSet(table, v4)), verdict(expr.VerdictAccept)))
+	}
+	return append(rules,
+		slices.Concat(udp, port, loadVNI(unix.NFT_REG32_01), []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: vniSet(table).Name, Invert: true}}, verdict(expr.VerdictAccept)),
+		slices.Concat(udp, port, []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: portSet(table).Name}}, verdict(expr.VerdictDrop)),
+	)
+}
+
+func isUDP(v4 bool) []expr.Any {
+	family := byte(unix.NFPROTO_IPV6)
+	if v4 {
+		family = unix.NFPROTO_IPV4
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{family}},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: unix.NFT_REG_1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{unix.IPPROTO_UDP}},
+	}
+}
+
+// loadAddress takes the source or the destination from the IP header (RFC 791,
+// RFC 8200) into the first registers.
+func loadAddress(v4, source bool) []expr.Any {
+	offset, size := uint32(24), uint32(16)
+	if v4 {
+		offset, size = 16, 4
+	}
+	if source {
+		offset -= size // the source precedes the destination
+	}
+	return []expr.Any{&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}}
+}
+
+// portRegister is the register behind an address.
+func portRegister(v4 bool) uint32 {
+	if v4 {
+		return unix.NFT_REG32_01
+	}
+	return unix.NFT_REG32_04
+}
+
+// loadPort takes the destination port from the UDP header (RFC 768).
+func loadPort(register uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
+}
+
+// loadVNI takes the VNI from the VXLAN header behind the UDP header's 8 bytes
+// (RFC 7348, section 5).
+func loadVNI(register uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 8 + 4, Len: 3}}
+}
+
+func lookup(set *nftables.Set) []expr.Any {
+	return []expr.Any{&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: set.Name}}
+}
