@@ -48,7 +48,7 @@ func (c *Cloud) Delete(ctx context.Context, id string) error {
 	err := c.call(ctx, "delete", func(ctx context.Context, p provider.Provider) error {
 		return p.DeleteInstance(ctx, id)
 	})
-	if errors.Is(err, provider.ErrNotFound) || errors.Is(err, provider.ErrInvalidArgument) {
+	if errors.Is(err, provider.ErrInvalidArgument) {
 		return nil
 	}
 	if err != nil {

@@ -179,7 +179,7 @@ func (r *Reconciler) adopt(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile
 		return reconcile.Result{}, nil
 	}
 	snapshot, _, _ := c.Latest()
-	instance := eldest(snapshot.OfKey(peerpod.TagValue(pp.Spec.SandboxID)))
+	instance := eldest(r.claimed(snapshot, pp))
 	if instance == nil {
 		return reconcile.Result{}, nil // the sweep comes back with it
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -99,9 +100,22 @@ func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 func newer(s *cloud.Snapshot, t time.Time) bool { return s != nil && s.Began.After(t) }
 
 // claimed answers what the list shows of the PeerPod's own: instances made
-// with its key, in any state.
+// with its key for its pod, in any state.
 func (r *Reconciler) claimed(s *cloud.Snapshot, pp *v1alpha1.PeerPod) []*provider.Instance {
-	return s.OfKey(peerpod.TagValue(pp.Spec.SandboxID))
+	return slices.DeleteFunc(slices.Clone(s.OfKey(peerpod.TagValue(pp.Spec.SandboxID))), func(i *provider.Instance) bool { return !madeFor(pp, i) })
+}
+
+// madeFor reports whether an instance was made for the PeerPod's pod. Whoever may
+// write PeerPods in one namespace could otherwise claim the instance of another
+// namespace's pod, whose sandbox he names. An instance of another maker may not
+// say for whom it is.
+func madeFor(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
+	says := func(key, want string) bool {
+		have, tagged := i.Tags[key]
+		return !tagged || have == peerpod.TagValue(want)
+	}
+	pod := peerpod.PodName(pp)
+	return says(provider.TagNamespace, pp.Namespace) && (pod == "" || says(provider.TagPod, pod))
 }
 
 func alive(instances []*provider.Instance) []*provider.Instance {
@@ -157,7 +171,7 @@ func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 		}
 		instance = found
 	}
-	if instance != nil && r.owns(pp, instance) || instance == nil && r.believed(pp, c) {
+	if instance != nil && r.owns(pp, instance) || instance == nil && believed(pp) {
 		return id, nil
 	}
 	r.events.warn(pp, peerpod.ReasonForeignInstance, "Delete",
@@ -165,17 +179,17 @@ func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 	return "", nil
 }
 
-// owns says whether the instance carries this cluster's tag and the key.
+// owns says whether the instance carries this cluster's tag and the key, and is
+// the pod's.
 func (r *Reconciler) owns(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
 	return i.Tags[provider.TagCluster] == peerpod.TagValue(r.options.Cluster) &&
-		i.Key != "" && i.Key == peerpod.TagValue(pp.Spec.SandboxID)
+		i.Key != "" && i.Key == peerpod.TagValue(pp.Spec.SandboxID) && madeFor(pp, i)
 }
 
 // believed: a provider that cannot show one instance leaves only the word of
 // the node, which wrote the id to the status too, where users may not write.
-func (r *Reconciler) believed(pp *v1alpha1.PeerPod, c *cloud.Cloud) bool {
-	noted := pp.Status.Instance != nil && pp.Status.Instance.ID == pp.Spec.InstanceID
-	return noted || !c.CanList()
+func believed(pp *v1alpha1.PeerPod) bool {
+	return pp.Status.Instance != nil && pp.Status.Instance.ID == pp.Spec.InstanceID
 }
 
 // unsettled answers for how long the PeerPod must stay since its instance may

@@ -156,6 +156,44 @@ func TestRemoveNeverTouchesForeign(t *testing.T) {
 	}
 }
 
+// TestClaimFromAnotherNamespace: whoever may write PeerPods in one namespace
+// names the sandbox, or the instance, of another namespace's pod.
+func TestClaimFromAnotherNamespace(t *testing.T) {
+	for name, powers := range map[string][]string{
+		"lists and gets": nil, "only lists": {"Getter"}, "only gets": {"Lister"}, "neither": {"Getter", "Lister"},
+	} {
+		for what, foreign := range map[string]func(*v1alpha1.PeerPod, string, string){
+			"sandbox":              func(pp *v1alpha1.PeerPod, sandbox, _ string) { pp.Spec.SandboxID = sandbox },
+			"instance":             func(pp *v1alpha1.PeerPod, _, id string) { pp.Spec.InstanceID = id },
+			"sandbox and instance": func(pp *v1alpha1.PeerPod, sandbox, id string) { pp.Spec.SandboxID, pp.Spec.InstanceID = sandbox, id },
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				s := newStand(t, hide(powers...))
+				_, victim := s.run("web", "s1")
+				pp := peerpod.New(peerpod.Claim{Provider: "fake", SandboxID: "mine", Cluster: "c1", Node: "worker", Namespace: "attacker", PodName: "web"})
+				foreign(pp, "s1", victim.ID)
+				if err := s.client.Create(t.Context(), pp); err != nil {
+					t.Fatal(err)
+				}
+				s.clock.advance(time.Hour)
+				s.sweep(time.Hour)
+				if _, err := s.reconcile(pp); err != nil { // it would adopt here
+					t.Fatal(err)
+				}
+				now, err := s.get(pp)
+				if err != nil || now.Status.Instance != nil {
+					t.Fatalf("status %+v, %v: adopted", now.Status, err)
+				}
+				s.delete(now)
+				s.clock.advance(time.Hour)
+				s.settle(now)
+				s.gone(now)
+				s.wantInstances(victim)
+			})
+		}
+	}
+}
+
 func TestRemoveOfAnotherClusterIsLeftAlone(t *testing.T) {
 	s := newStand(t, nil)
 	foreign := s.createIn("c2", "web", "s1")

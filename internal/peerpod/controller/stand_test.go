@@ -131,7 +131,7 @@ func (s *stand) create(pod, sandbox string) *provider.Instance { return s.create
 
 func (s *stand) createIn(cluster, pod, sandbox string) *provider.Instance {
 	s.t.Helper()
-	tags := map[string]string{provider.TagCluster: cluster, provider.TagKey: sandbox, provider.TagPod: pod}
+	tags := map[string]string{provider.TagCluster: cluster, provider.TagKey: sandbox, provider.TagPod: pod, provider.TagNamespace: "ns"}
 	i, err := s.cloud.CreateInstance(s.t.Context(), pod, sandbox, noUserData{}, provider.InstanceTypeSpec{Tags: tags})
 	if err != nil {
 		s.t.Fatal(err)

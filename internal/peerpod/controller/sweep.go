@@ -134,26 +134,39 @@ func (s *Sweeper) reachable(ctx context.Context, suspects []*provider.Instance) 
 	return nil
 }
 
-// claimsOf answers the PeerPods by key. All providers' count: two names may be
-// the same cloud.
-func claimsOf(all []v1alpha1.PeerPod) map[string]*v1alpha1.PeerPod {
-	claims := make(map[string]*v1alpha1.PeerPod, len(all))
+// claims are PeerPods by key. All providers' count: two names may be the same
+// cloud. More than one of a key is somebody's attempt on another's instance.
+type claims map[string][]*v1alpha1.PeerPod
+
+func claimsOf(all []v1alpha1.PeerPod) claims {
+	list := make(claims, len(all))
 	for i := range all {
 		if id := all[i].Spec.SandboxID; id != "" {
-			claims[peerpod.TagValue(id)] = &all[i]
+			key := peerpod.TagValue(id)
+			list[key] = append(list[key], &all[i])
 		}
 	}
-	return claims
+	return list
+}
+
+// of answers the PeerPod that an instance was made for; nil if there is none.
+func (c claims) of(i *provider.Instance) *v1alpha1.PeerPod {
+	for _, pp := range c[i.Key] {
+		if madeFor(pp, i) {
+			return pp
+		}
+	}
+	return nil
 }
 
 // compare answers the instances that should not be: without a claim, or beside
 // the one that the claim is satisfied with. Those that are leaving without a
 // claim are no mistake, unless they never go: what a deletion has left is listed
 // so too, and only another deletion removes it.
-func compare(snapshot *cloud.Snapshot, claims map[string]*v1alpha1.PeerPod) (found, leaving []*provider.Instance) {
+func compare(snapshot *cloud.Snapshot, claims claims) (found, leaving []*provider.Instance) {
 	for i := range snapshot.Instances {
 		instance := &snapshot.Instances[i]
-		pp := claims[instance.Key]
+		pp := claims.of(instance)
 		switch {
 		case instance.State == provider.StateDeleting && pp == nil:
 			leaving = append(leaving, instance)
@@ -244,7 +257,7 @@ func (s *Sweeper) clearAway(ctx context.Context, c *cloud.Cloud, snapshot *cloud
 	for range min(s.options.Sweepers, len(ripe)) {
 		workers.Go(func() {
 			for instance := range work {
-				wrong.note(s.dispose(ctx, c, instance, claims[instance.Key], snapshot))
+				wrong.note(s.dispose(ctx, c, instance, claims.of(instance), snapshot))
 			}
 		})
 	}
