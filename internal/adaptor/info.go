@@ -12,6 +12,7 @@ import (
 	adaptorpb "github.com/outrigger/outrigger/internal/protocol/adaptor"
 	"github.com/outrigger/outrigger/internal/protocol/podvminfo"
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -125,7 +126,7 @@ func (s *Service) Console(ctx context.Context, req *adaptorpb.ConsoleRequest) (*
 	}
 	data, err := reader.Console(ctx, instance, min(tail, maxConsoleTail))
 	if err != nil {
-		return nil, wire(err)
+		return nil, wire(redact.Error(err, nil))
 	}
 	return &adaptorpb.ConsoleResponse{Data: data}, nil
 }

@@ -12,7 +12,9 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 const (
@@ -41,7 +43,7 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		instance, err := s.opts.Provider.CreateInstance(ctx, rec.PodName, rec.ID, data, rec.Spec)
+		instance, err := s.ask(ctx, &rec, data)
 		s.noteInstance(sb, instance)
 		switch {
 		case err == nil && instance == nil:
@@ -60,6 +62,22 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 			return err
 		}
 	}
+}
+
+// ask asks for the sandbox's instance. Clouds quote what they refuse, and the
+// user-data holds the VM's private key and its credentials.
+func (s *Service) ask(ctx context.Context, rec *Record, data cloudinit.CloudConfig) (*provider.Instance, error) {
+	instance, err := s.opts.Provider.CreateInstance(ctx, rec.PodName, rec.ID, data, rec.Spec)
+	if err == nil {
+		return instance, nil
+	}
+	text, _ := data.Generate()
+	secrets := []string{text}
+	for _, file := range data.WriteFiles {
+		secrets = append(secrets, file.Content)
+		secrets = append(secrets, redact.Find(file.Content)...)
+	}
+	return instance, redact.Error(err, redact.Known(secrets...))
 }
 
 // noteInstance keeps what the provider tells, also beside an error.
@@ -116,9 +134,10 @@ func (s *Service) deleteInstance(ctx context.Context, sb *sandbox) error {
 func (s *Service) deleteOne(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.DeleteTimeout)
 	defer cancel()
-	err := s.opts.Provider.DeleteInstance(ctx, id)
-	if err != nil && !errors.Is(err, provider.ErrNotFound) {
-		return fmt.Errorf("delete instance %s: %w", id, err)
+	// What does not exist is nil (provider.Provider). ErrNotFound is about something
+	// else, such as the account, and the instance may run on.
+	if err := s.opts.Provider.DeleteInstance(ctx, id); err != nil {
+		return fmt.Errorf("delete instance %s: %w", id, redact.Error(err, nil))
 	}
 	return nil
 }
@@ -140,7 +159,7 @@ func (s *Service) findInstances(ctx context.Context, rec *Record) ([]string, err
 	}
 	instances, err := lister.ListInstances(ctx, match)
 	if err != nil {
-		return nil, err
+		return nil, redact.Error(err, nil)
 	}
 	var ids []string
 	for _, instance := range instances {
@@ -161,14 +180,21 @@ func (s *Service) findByAskingAgain(ctx context.Context, rec *Record) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	instance, err := s.opts.Provider.CreateInstance(ctx, rec.PodName, rec.ID, data, rec.Spec)
+	instance, err := s.ask(ctx, rec, data)
 	switch {
 	case instance != nil && instance.ID != "":
 		return []string{instance.ID}, nil
-	case err != nil && refused(err):
+	case err != nil && refused(err) && !locked(err):
 		return nil, nil
 	}
 	return nil, err
+}
+
+// locked says that the cloud was not reached with these credentials: an earlier
+// request may have made something.
+func locked(err error) bool {
+	class := provider.Class(err)
+	return class == provider.ErrUnauthenticated || class == provider.ErrPermissionDenied
 }
 
 func (s *Service) setupTunnel(ctx context.Context, sb *sandbox) error {
@@ -266,7 +292,7 @@ func (s *Service) lastConsoleLines(instance string) string {
 	defer cancel()
 	data, err := reader.Console(ctx, instance, consoleTail)
 	if err != nil {
-		return "(the console cannot be read: " + err.Error() + ")"
+		return "(the console cannot be read: " + redact.Foreign(err.Error()) + ")"
 	}
 	return consoleText(data)
 }
@@ -279,7 +305,7 @@ func consoleText(data []byte) string {
 		}
 		return -1
 	}, string(data))
-	lines := strings.Split(strings.TrimSpace(text), "\n")
+	lines := strings.Split(strings.TrimSpace(redact.Text(text)), "\n")
 	if len(lines) > consoleLines {
 		lines = lines[len(lines)-consoleLines:]
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -119,7 +120,7 @@ func (s *Service) sweepInstances(ctx context.Context) {
 	instances, err := lister.ListInstances(ctx, s.owner)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.opts.Log.Warn("cannot look for instances without a sandbox", "error", err)
+			s.opts.Log.Warn("cannot look for instances without a sandbox", "error", redact.Error(err, nil))
 		}
 		return
 	}

@@ -22,8 +22,25 @@ var (
 	value      = regexp.MustCompile(`(?i)(?:passw(?:or)?d|passphrase|token|key-data)["']?[ \t]*[:=][ \t]*["']?([^\s"',]{6,})|secret["']?[ \t]*[:=][ \t]*["']?([A-Za-z0-9+/=_-]{20,})`)
 	flag       = regexp.MustCompile(`(?i)--[a-z-]*(?:passw(?:or)?d|passphrase|token|secret)[ \t]+["']?([^\s"',-][^\s"',]{5,})`)
 
-	// pem is a private key that a message may have only the beginning of.
-	pem = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	// pem is a private key that a message may have only the beginning of, pemEnd one
+	// of which it has only the end; lines may have something in front.
+	pem    = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	pemEnd = regexp.MustCompile(`(?s)(?:[A-Za-z0-9+/]{16,}={0,2}.{1,40}?)+?[A-Za-z0-9+/]*={0,2}.{0,40}?-----END [A-Z ]*PRIVATE KEY-----`)
+	// der is a key, or a certificate, in base64: a SEQUENCE of more than 127 bytes.
+	// armoured is base64 of PEM, as in a kubeconfig.
+	der      = regexp.MustCompile(`\bMII[A-Za-z0-9+/]{40,}={0,2}`)
+	armoured = regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/_-]{16,}={0,2}`)
+	// shaped are tokens that say by their beginning whose they are: GitHub's, GitLab's,
+	// Slack's, Google's.
+	shaped = regexp.MustCompile(`\b(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|AIza)[A-Za-z0-9_-]{16,}`)
+	// signed are the parts of an address that give access: Amazon's, Google's, Azure's.
+	signed = regexp.MustCompile(`(?i)([?&](?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token))=)[^&\s"']+`)
+	// auth is what docker's config.json calls user and password in base64.
+	auth = regexp.MustCompile(`("(?:auth|identitytoken|registrytoken)\\*"\s*:\s*\\*")[^"\\]{4,}`)
+	// listed is a flag whose value is the next element of a list, and pair something
+	// whose name and value are fields of an object.
+	listed = regexp.MustCompile(`(?i)(["']--?[a-z-]*(?:passw(?:or)?d|passphrase|token|secret)\\*["']\s*,\s*\\*["'])[^"'\\]+`)
+	pair   = regexp.MustCompile(`(?i)("name\\*"\s*:\s*\\*"[^"\\]*(?:passw(?:or)?d|passphrase|token|secret|credential|key)[^"\\]*\\*"\s*,\s*\\*"value\\*"\s*:\s*\\*")[^"\\]+`)
 	// userinfo is what stands before the host of an address.
 	userinfo = regexp.MustCompile(`(?i)([a-z][a-z0-9+.-]*://)[^\s/?#"']*@`)
 	// bearer is what an HTTP request authorizes itself with.
@@ -64,7 +81,12 @@ func Find(text string) (all []string) {
 // Text is a message without what looks like a secret. A word too much is hidden
 // rather than one too few, as long as the message still says what is wrong.
 func Text(message string) string {
-	message = pem.ReplaceAllString(message, Hidden)
+	for _, whole := range []*regexp.Regexp{pem, pemEnd, armoured, der, shaped} {
+		message = whole.ReplaceAllString(message, Hidden)
+	}
+	for _, rest := range []*regexp.Regexp{signed, auth, listed, pair} {
+		message = rest.ReplaceAllString(message, "${1}"+Hidden)
+	}
 	message = userinfo.ReplaceAllString(message, "${1}"+Hidden+"@")
 	message = bearer.ReplaceAllString(message, "${1}"+Hidden)
 	message = webToken.ReplaceAllString(message, Hidden)

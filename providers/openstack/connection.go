@@ -97,6 +97,9 @@ func (c *connection) connect(ctx context.Context) (*clients, error) {
 	p.MaxBackoffRetries = throttleRetries
 	p.RetryBackoffFunc = backOff
 	if err := openstack.Authenticate(ctx, p, auth); err != nil {
+		if class := loginClass(err); class != nil {
+			err = fmt.Errorf("%w: %w", class, err)
+		}
 		return nil, err
 	}
 	return services(p, where)

@@ -33,12 +33,15 @@ func classify(err error) error {
 
 func classOf(err error) error {
 	var said gophercloud.ErrUnexpectedResponseCode
+	var noToken gophercloud.ErrUnableToReauthenticate
 	var noEndpoint *gophercloud.ErrEndpointNotFound
 	var urlErr *url.Error
 	var netErr net.Error
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return provider.ErrUnavailable
+	case errors.As(err, &noToken):
+		return loginClass(noToken.ErrReauth)
 	case errors.As(err, &said):
 		return statusClass(said)
 	case errors.As(err, &noEndpoint):
@@ -49,6 +52,18 @@ func classOf(err error) error {
 		return provider.ErrUnavailable
 	}
 	return nil
+}
+
+// loginClass is the class of an error of Keystone's when it is asked for a token.
+// Of a refusal the status says nothing: an application credential that was
+// revoked is a 404, and would else be taken for an instance that is gone.
+func loginClass(err error) error {
+	var said gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &said) && said.Actual < http.StatusInternalServerError &&
+		said.Actual != http.StatusTooManyRequests && said.Actual != http.StatusRequestTimeout {
+		return provider.ErrUnauthenticated
+	}
+	return classOf(err)
 }
 
 // untrusted says whether the server is not the one that was meant; trying

@@ -78,7 +78,7 @@ func (f fleet) remove(ctx context.Context, id string) error {
 		switch {
 		case errors.Is(err, provider.ErrInvalidArgument):
 			strangers = append(strangers, err)
-		case !errors.Is(err, provider.ErrNotFound):
+		case err != nil:
 			others = append(others, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,32 +32,24 @@ var (
 // its bootstrap data have. Its zero value knows the former.
 type Secrets struct {
 	mu    sync.Mutex
-	known *strings.Replacer
+	known func(string) string
 }
 
 // learn takes the secrets of bootstrap data.
 func (s *Secrets) learn(p *Plan) {
-	var pairs []string
-	seen := map[string]bool{}
-	add := func(secret string) {
-		if secret != "" && !seen[secret] {
-			seen[secret] = true
-			pairs = append(pairs, secret, hidden)
-		}
-	}
+	var secrets []string
 	for _, text := range p.texts() {
-		for _, secret := range redact.Find(text) {
-			add(secret)
-		}
+		secrets = append(secrets, redact.Find(text)...)
 		for _, key := range certificateKey.FindAllStringSubmatch(text, -1) {
 			if key[1] == "" {
-				add(key[0])
+				secrets = append(secrets, key[0])
 			}
 		}
 	}
+	slices.Sort(secrets)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known = strings.NewReplacer(pairs...)
+	s.known = redact.Known(slices.Compact(secrets)...)
 }
 
 // texts are everything that bootstrap data have written down.
@@ -77,7 +70,7 @@ func (s *Secrets) hide(text string, ofCommand bool) string {
 	known := s.known
 	s.mu.Unlock()
 	if known != nil {
-		text = known.Replace(text)
+		text = known(text)
 	}
 	text = redact.BootstrapToken.ReplaceAllString(text, hidden)
 	if !ofCommand {

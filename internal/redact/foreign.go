@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redact
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxForeign is how much of a service's text is passed on, in bytes.
+const maxForeign = 2 << 10
+
+// run is what no sentence has: a body that a service gives back, in base64. A
+// digest in hexadecimal is shorter.
+var run = regexp.MustCompile(`[A-Za-z0-9+/_=%-]{100,}`)
+
+// Foreign is a text of a cloud, a plugin or a guest, for an error, a log line or an
+// Event: on one line, without secrets, of at most 2 KiB. Clouds quote requests
+// that they refuse, and with them the keys in user-data.
+func Foreign(text string) string {
+	text = Text(run.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), Hidden))
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) <= maxForeign {
+		return text
+	}
+	end := maxForeign
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… (%d bytes)", text[:end], len(text))
+}
+
+// Error gives an error a text that is [Foreign], in which mask, unless it is nil, has
+// hidden what is known to be secret. What it wraps is found as before.
+func Error(err error, mask func(string) string) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if mask != nil {
+		text = mask(text)
+	}
+	return &foreignError{Foreign(text), err}
+}
+
+type foreignError struct {
+	text  string
+	cause error
+}
+
+func (e *foreignError) Error() string { return e.text }
+func (e *foreignError) Unwrap() error { return e.cause }
