@@ -108,8 +108,13 @@ func (p *Pod) watchHealth(ctx context.Context) {
 	}
 }
 
+// oomPause is between two events: a guest can say as often as it likes that a
+// container ran out of memory.
+const oomPause = 200 * time.Millisecond
+
 // watchOOM keeps one GetOOMEvent open, as the shim does from the first
-// container on.
+// container on. What the guest says of containers that it was not given is of
+// no interest.
 func (p *Pod) watchOOM() {
 	for {
 		ev, err := p.agent.GetOOMEvent(context.Background(), &agent.GetOOMEventRequest{})
@@ -117,9 +122,19 @@ func (p *Pod) watchOOM() {
 			return
 		}
 		p.mu.Lock()
-		p.oom[ev.ContainerId] = true
+		_, known := p.containers[ev.ContainerId]
+		if known {
+			p.oom[ev.ContainerId] = true
+		}
 		p.mu.Unlock()
-		p.spec.OnOOM(ev.ContainerId)
+		if known {
+			p.spec.OnOOM(ev.ContainerId)
+		}
+		select {
+		case <-p.dead:
+			return
+		case <-time.After(oomPause):
+		}
 	}
 }
 

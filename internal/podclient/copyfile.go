@@ -37,20 +37,33 @@ func (p *Pod) CopyFile(ctx context.Context, host, guest string) error {
 	if err != nil {
 		return err
 	}
-	return filepath.WalkDir(host, func(name string, d fs.DirEntry, err error) error {
+	folder, top := filepath.Split(host)
+	if info, err := os.Lstat(host); err == nil && info.IsDir() {
+		folder, top = host, "."
+	}
+	// Others may be at work in the folder: no link that they make leads out of it.
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), top, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(host, name)
+		rel, err := filepath.Rel(top, name)
 		if err != nil {
 			return err
 		}
-		return p.copyEntry(ctx, name, path.Join(guest, filepath.ToSlash(rel)))
+		if err := p.copyEntry(ctx, root, name, path.Join(guest, filepath.ToSlash(rel))); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(folder, name), err)
+		}
+		return nil
 	})
 }
 
-func (p *Pod) copyEntry(ctx context.Context, host, guest string) error {
-	info, err := os.Lstat(host)
+func (p *Pod) copyEntry(ctx context.Context, root *os.Root, name, guest string) error {
+	info, err := root.Lstat(name)
 	if err != nil {
 		return err
 	}
@@ -60,29 +73,29 @@ func (p *Pod) copyEntry(ctx context.Context, host, guest string) error {
 	case info.IsDir():
 		return p.copyCall(ctx, req)
 	case info.Mode()&fs.ModeSymlink != 0:
-		target, err := os.Readlink(host)
+		target, err := root.Readlink(name)
 		if err != nil {
 			return err
 		}
 		req.Data = []byte(target)
 		return p.copyCall(ctx, req)
 	case info.Mode().IsRegular():
-		return p.copyRegular(ctx, req, host, info.Size())
+		return p.copyRegular(ctx, req, root, name, info)
 	}
-	p.client.logger().Warn("not copied into the pod: no file, folder or symlink", "path", host)
+	p.client.logger().Warn("not copied into the pod: no file, folder or symlink", "path", filepath.Join(root.Name(), name))
 	return nil
 }
 
-func (p *Pod) copyRegular(ctx context.Context, req *agent.CopyFileRequest, host string, size int64) error {
-	f, err := os.Open(host)
+func (p *Pod) copyRegular(ctx context.Context, req *agent.CopyFileRequest, root *os.Root, name string, info fs.FileInfo) error {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe may have come in its place
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := p.copyStream(ctx, req, f, size); err != nil {
-		return fmt.Errorf("%s: %w", host, err)
+	if now, err := f.Stat(); err != nil || !os.SameFile(info, now) {
+		return errors.Join(errors.New("it was replaced while it was copied"), err)
 	}
-	return nil
+	return p.copyStream(ctx, req, f, info.Size())
 }
 
 // copyStream sends exactly size bytes: the guest moves the file into place

@@ -48,6 +48,10 @@ func (f *fakeAgent) Check(context.Context, *agent.CheckRequest) (*agent.HealthCh
 	return &agent.HealthCheckResponse{Status: agent.HealthCheckResponse_SERVING}, nil
 }
 
+func (f *fakeAgent) SetGuestDateTime(context.Context, *agent.SetGuestDateTimeRequest) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, nil
+}
+
 func (f *fakeAgent) Version(context.Context, *agent.CheckRequest) (*agent.VersionCheckResponse, error) {
 	return &agent.VersionCheckResponse{AgentVersion: "fake"}, nil
 }

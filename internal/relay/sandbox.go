@@ -36,6 +36,9 @@ type sandbox struct {
 	target  *target
 	log     *slog.Logger
 	calls   atomic.Int64
+	// decoding is held while a container's specification, which a user has
+	// written a good part of, is decoded: the node's pods share the memory.
+	decoding *sync.Mutex
 
 	// ctx ends with the sandbox, and with it all that runs for it.
 	ctx    context.Context
@@ -50,9 +53,9 @@ type sandbox struct {
 	idleSince time.Time
 }
 
-func newSandbox(request *pb.ServeRequest, target *target, log *slog.Logger) *sandbox {
+func newSandbox(request *pb.ServeRequest, target *target, decoding *sync.Mutex, log *slog.Logger) *sandbox {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &sandbox{request: request, target: target, log: log.With("sandbox", request.Id), ctx: ctx, cancel: cancel}
+	return &sandbox{request: request, target: target, decoding: decoding, log: log.With("sandbox", request.Id), ctx: ctx, cancel: cancel}
 }
 
 // open waits for the agent and then listens. It ends early with ctx, with the
@@ -103,6 +106,7 @@ func (s *sandbox) listen() error {
 	s.log.Info("Listening on " + s.request.SocketPath)
 	s.work.Go(func() { s.accept(listener) })
 	s.work.Go(s.keepWarm)
+	s.work.Go(s.keepClock)
 	return nil
 }
 

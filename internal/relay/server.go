@@ -28,6 +28,8 @@ const maxSocketPath = 107
 type Server struct {
 	log *slog.Logger
 
+	decoding sync.Mutex
+
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
 	// idleSince is when the last sandbox went, or the server began.
@@ -103,7 +105,7 @@ func (s *Server) reserve(request *pb.ServeRequest, target *target) (*sandbox, er
 			return nil, status.Errorf(codes.AlreadyExists, "socket_path %s is that of sandbox %s", request.SocketPath, id)
 		}
 	}
-	sb := newSandbox(request, target, s.log)
+	sb := newSandbox(request, target, &s.decoding, s.log)
 	s.sandboxes[request.Id] = sb
 	return sb, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestSpareConnection(t *testing.T) {
 			t.Parallel()
 			near, far := tcpPair(t)
 			conn := ttrpcframe.RawIO(near)
-			sb := newSandbox(&pb.ServeRequest{Id: "sandbox"}, nil, slog.New(slog.DiscardHandler))
+			sb := newSandbox(&pb.ServeRequest{Id: "sandbox"}, nil, &sync.Mutex{}, slog.New(slog.DiscardHandler))
 			sb.warm, sb.warmSince = tls.Client(conn, &tls.Config{}), time.Now().Add(-test.age)
 			if hungUp(conn) {
 				t.Error("a connection that is open counts as closed")

@@ -28,6 +28,7 @@ type testCase struct {
 // pods are what any shim has to do.
 var pods = []testCase{
 	{"LifeOfAPod", lifeOfAPod},
+	{"Sysctls", sysctls},
 	{"ExecWithStdin", execWithStdin},
 	{"ExecOnATerminal", execOnATerminal},
 	{"Stats", stats},
@@ -87,6 +88,19 @@ func lifeOfAPod(t *testing.T, c *client) {
 		t.Errorf("exit code %d, want 7", code)
 	}
 	app.waitOutput(t, "got TERM\n")
+}
+
+// sysctls of a pod come with its sandbox, not with its containers: one of each
+// kind, the network's, the ipc namespace's and the VM's.
+func sysctls(t *testing.T, c *client) {
+	want := map[string]string{"net.ipv4.ip_unprivileged_port_start": "77", "kernel.shmmni": "4711", "vm.max_map_count": "65531"}
+	app := c.runPod(t, "sysctls", func(config *cri.PodSandboxConfig) { config.Linux.Sysctls = want }).start(t, "app", nil, "sleep", "infinity")
+	for name, value := range want {
+		path := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
+		if out, _, code := app.exec(t, "cat", path); code != 0 || strings.TrimSpace(out) != value {
+			t.Errorf("%s is %q, want %s", name, out, value)
+		}
+	}
 }
 
 func execWithStdin(t *testing.T, c *client) {

@@ -57,6 +57,10 @@ type Config struct {
 	Runc string
 	// PodNetNS is the pod's network namespace, if the file exists.
 	PodNetNS string
+	// ProcSys is where the kernel's settings are, /proc/sys.
+	ProcSys string
+	// Provisioned is the folder of what the node sent.
+	Provisioned string
 	// Images says how images are pulled; its folder is chosen here.
 	Images  pull.Config
 	Version string
@@ -68,6 +72,8 @@ func (c *Config) setDefaults() {
 	c.StateDir = or(c.StateDir, DefaultStateDir)
 	c.Runc = or(c.Runc, "runc")
 	c.PodNetNS = or(c.PodNetNS, DefaultPodNetNS)
+	c.ProcSys = or(c.ProcSys, "/proc/sys")
+	c.Provisioned = or(c.Provisioned, DefaultProvisioned)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

@@ -72,7 +72,7 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 			stdin: newSink(nil, false), stdout: newSource(nil), stderr: newSource(nil),
 			child: sb.pause, exited: sb.pause.done,
 		}
-		return nil
+		return a.setPodSysctls(sb, req.GetOCI().GetLinux().GetSysctl())
 	}
 	img, err := a.prepareStorages(ctx, c, sb, req.GetStorages())
 	if err != nil {

@@ -59,6 +59,9 @@ func (a *Agent) CreateSandbox(ctx context.Context, req *agent.CreateSandboxReque
 	if len(req.GetKernelModules()) > 0 {
 		return nil, status.Error(codes.Unimplemented, "kernel modules are loaded when the VM boots, not by this agent")
 	}
+	if err := a.checkAsked(); err != nil {
+		return nil, err
+	}
 	if err := a.openSandbox(sb, req); err != nil {
 		return nil, fail(codes.Internal, errors.Join(err, a.closeSandbox(sb)))
 	}

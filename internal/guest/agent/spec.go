@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -167,40 +166,8 @@ func (a *Agent) hasPodNetNS() bool {
 	return err == nil
 }
 
-// fixSysctls leaves to runc what belongs to a namespace of the container. The
-// rest is the VM's, which is the pod's alone, so it is set here.
-func (a *Agent) fixSysctls(spec *oci.Spec) error {
-	own := make(map[string]string)
-	for name, value := range spec.Linux.Sysctl {
-		name = strings.ReplaceAll(name, "/", ".")
-		switch {
-		case strings.HasPrefix(name, "net.") && !hasNamespace(spec, oci.NetworkNamespace):
-			a.log.Warn("sysctl left out: the pod has no network namespace of its own", "sysctl", name)
-		case namespaced(name):
-			own[name] = value
-		default:
-			file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
-			if err := os.WriteFile(file, []byte(value), 0); err != nil {
-				return fmt.Errorf("sysctl %s=%s: %w", name, value, err)
-			}
-		}
-	}
-	spec.Linux.Sysctl = own
-	return nil
-}
-
 func hasNamespace(spec *oci.Spec, kind oci.LinuxNamespaceType) bool {
 	return slices.ContainsFunc(spec.Linux.Namespaces, func(ns oci.LinuxNamespace) bool { return ns.Type == kind })
-}
-
-// namespaced is what runc sets inside the container: namespaces(7), ipc_namespaces(7).
-func namespaced(sysctl string) bool {
-	for _, prefix := range []string{"net.", "fs.mqueue.", "kernel.msg", "kernel.shm"} {
-		if strings.HasPrefix(sysctl, prefix) {
-			return true
-		}
-	}
-	return sysctl == "kernel.sem" || sysctl == "kernel.domainname" || sysctl == "kernel.hostname"
 }
 
 // dropLabels removes names of profiles that only the node has.

@@ -69,14 +69,24 @@ func TestPodNetNSIsUsedWhenItExists(t *testing.T) {
 	a, sb := specAgent(t)
 	req := recorded(t)
 	req.OCI.Linux.Sysctl = map[string]string{"net.ipv4.ip_forward": "1", "kernel.shmmni": "5"}
-	spec, err := build(t, a, sb, req)
-	if err != nil || hasNamespace(spec, oci.NetworkNamespace) || spec.Linux.Sysctl["net.ipv4.ip_forward"] != "" || spec.Linux.Sysctl["kernel.shmmni"] != "5" {
-		t.Errorf("without one: %v, %v", spec.Linux, err)
+	a.cfg.ProcSys = t.TempDir()
+	file := filepath.Join(a.cfg.ProcSys, "net/ipv4/ip_forward")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if spec, err := build(t, a, sb, req); err != nil || spec.Linux.Sysctl["net.ipv4.ip_forward"] != "" || spec.Linux.Sysctl["kernel.shmmni"] != "5" {
+		t.Errorf("without one: %v", err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "1" {
+		t.Errorf("the VM's network, which is the pod's, has ip_forward %q, %v", got, err)
 	}
 	if err := os.WriteFile(a.cfg.PodNetNS, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spec, err = build(t, a, sb, req)
+	spec, err := build(t, a, sb, req)
 	if err != nil || !hasNamespace(spec, oci.NetworkNamespace) || spec.Linux.Sysctl["net.ipv4.ip_forward"] != "1" {
 		t.Errorf("with one: %v, %v", spec.Linux, err)
 	}

@@ -3,17 +3,21 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // Storage drivers of the protocol that this agent knows.
@@ -39,7 +43,10 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 	if sb.mounts[target] {
 		return nil
 	}
-	var err error
+	s, err := withFSGroup(s)
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "storage %s at %s: %v", s.GetDriver(), s.GetMountPoint(), err)
+	}
 	switch s.GetDriver() {
 	case driverLocal:
 		err = makeLocal(target, s)
@@ -63,6 +70,26 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 	return nil
 }
 
+// withFSGroup takes the option fsgid=N, which is how Kata's shim says fsGroup for
+// an emptyDir, for the field that the protocol has for it.
+func withFSGroup(s *agent.Storage) (*agent.Storage, error) {
+	i := slices.IndexFunc(s.GetOptions(), func(option string) bool { return strings.HasPrefix(option, "fsgid=") })
+	if i < 0 {
+		return s, nil
+	}
+	gid, err := strconv.ParseUint(strings.TrimPrefix(s.Options[i], "fsgid="), 10, 31)
+	if err != nil {
+		return s, fmt.Errorf("option %.40q is not a group", s.Options[i])
+	}
+	if s.FsGroup != nil && uint64(s.FsGroup.GetGroupId()) != gid {
+		return s, fmt.Errorf("option %q, but fs_group is %d", s.Options[i], s.FsGroup.GetGroupId())
+	}
+	out := proto.CloneOf(s)
+	out.Options = slices.Delete(slices.Clone(s.Options), i, i+1)
+	out.FsGroup = cmp.Or(s.FsGroup, &agent.FSGroup{GroupId: uint32(gid), GroupChangePolicy: agent.FSGroupChangePolicy_OnRootMismatch})
+	return out, nil
+}
+
 // makeLocal makes a folder, with option mode=OCTAL, once: a later container
 // must not undo what the pod has changed.
 func makeLocal(target string, s *agent.Storage) error {
@@ -75,7 +102,7 @@ func makeLocal(target string, s *agent.Storage) error {
 	for _, option := range s.GetOptions() {
 		text, ok := strings.CutPrefix(option, "mode=")
 		if !ok {
-			continue
+			return fmt.Errorf("option %.40q is not known: a local storage has mode= and fsgid=", option)
 		}
 		mode, err := strconv.ParseUint(text, 8, 12)
 		if err != nil {
@@ -226,30 +253,41 @@ func applyFSGroup(target string, group *agent.FSGroup) error {
 	if group.GetGroupChangePolicy() == agent.FSGroupChangePolicy_OnRootMismatch && groupOwns(target, gid) {
 		return nil
 	}
-	return filepath.WalkDir(target, func(path string, entry fs.DirEntry, err error) error {
+	// The pod may be at work in the volume: no link may lead out of it.
+	root, err := os.OpenRoot(target)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if err := os.Lchown(path, -1, gid); err != nil || entry.Type()&fs.ModeSymlink != 0 {
+		if err := root.Lchown(path, -1, gid); err != nil || entry.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
-		var st unix.Stat_t
-		if err := unix.Lstat(path, &st); err != nil {
+		info, err := root.Lstat(path)
+		if err != nil || info.Mode()&fs.ModeSymlink != 0 {
 			return err
 		}
-		return unix.Chmod(path, groupMode(st.Mode))
+		return root.Chmod(path, groupMode(info.Mode()))
 	})
 }
 
 func groupOwns(target string, gid int) bool {
-	var st unix.Stat_t
-	return unix.Stat(target, &st) == nil && int(st.Gid) == gid && st.Mode&0o7777 == groupMode(st.Mode)
+	info, err := os.Stat(target)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Gid) == gid && info.Mode() == info.Mode().Type()|groupMode(info.Mode())
 }
 
-func groupMode(mode uint32) uint32 {
-	permissions := mode&0o7777 | 0o660 | mode&0o100>>3
-	if mode&unix.S_IFMT == unix.S_IFDIR {
-		permissions |= unix.S_ISGID | 0o110
+// groupMode lets the group do what the owner may.
+func groupMode(mode fs.FileMode) fs.FileMode {
+	wanted := mode&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | 0o660 | mode&0o100>>3
+	if mode.IsDir() {
+		wanted |= fs.ModeSetgid | 0o110
 	}
-	return permissions
+	return wanted
 }

@@ -5,23 +5,88 @@ package forwarder
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/ttrpcframe"
 )
 
-// handshakeTimeout bounds the TLS handshake of a client.
-const handshakeTimeout = 30 * time.Second
+const (
+	// handshakeTimeout bounds the TLS handshake of a client.
+	handshakeTimeout = 5 * time.Second
+	// nodeClients and otherClients are how many connections at once may be in
+	// their handshake, which takes 30 KiB, or without TLS be open at all: anybody
+	// on the network can begin one, and must not keep the node out.
+	nodeClients, otherClients = 64, 16
+	// refusalPause is between two log lines about connections that are refused.
+	refusalPause = 10 * time.Second
+)
+
+// door lets connections in.
+type door struct {
+	node         netip.Addr
+	nodes, other chan struct{}
+
+	mu      sync.Mutex
+	silent  time.Time
+	refused int
+}
+
+func newDoor(node netip.Addr) *door {
+	return &door{node: node.Unmap(), nodes: make(chan struct{}, nodeClients), other: make(chan struct{}, otherClients)}
+}
+
+// enter answers nil when too many are in the door; else what has to be called
+// when the client has been let in.
+func (d *door) enter(peer net.Addr) (leave func()) {
+	places := d.other
+	if from, err := netip.ParseAddrPort(peer.String()); err == nil && d.node.IsValid() && from.Addr().Unmap() == d.node {
+		places = d.nodes
+	}
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }
+	default:
+		return nil
+	}
+}
+
+// tell logs a refusal, and those since the last line as a number.
+func (d *door) tell(log *slog.Logger, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refused++
+	if time.Now().Before(d.silent) {
+		return
+	}
+	log.Warn("refused a connection", "error", err, "refused", d.refused)
+	d.silent, d.refused = time.Now().Add(refusalPause), 0
+}
+
+var errCrowded = errors.New("too many connections are in their handshake")
 
 // handle joins one connection of the node with one of its own to the agent.
 func (f *Forwarder) handle(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	log := f.log.With("peer", conn.RemoteAddr())
+	leave := f.door.enter(conn.RemoteAddr())
+	if leave == nil {
+		f.door.tell(log, errCrowded)
+		return
+	}
 	secure, err := f.handshake(ctx, ttrpcframe.RawIO(conn))
+	if f.TLS == nil {
+		defer leave()
+	} else {
+		leave()
+	}
 	if err != nil {
-		log.Warn("refused a connection", "error", err)
+		f.door.tell(log, err)
 		return
 	}
 	backend, err := f.dialAgent(ctx)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -71,7 +72,8 @@ type Options struct {
 // Forwarder serves one VM.
 type Forwarder struct {
 	Options
-	log *slog.Logger
+	log  *slog.Logger
+	door *door
 }
 
 // New checks the options.
@@ -91,7 +93,11 @@ func New(o Options) (*Forwarder, error) {
 		o.Logger = slog.Default()
 	}
 	log := o.Logger.With("pod", o.Config.PodName, "namespace", o.Config.PodNamespace)
-	return &Forwarder{o, log}, nil
+	var node netip.Addr
+	if o.Config.PodNetwork != nil {
+		node = o.Config.PodNetwork.WorkerNodeIP.Addr()
+	}
+	return &Forwarder{o, log, newDoor(node)}, nil
 }
 
 // Run serves until ctx ends. The port opens last, when the network is up and

@@ -4,9 +4,11 @@ package pull
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"path"
 	"strings"
@@ -37,6 +39,10 @@ type unpacker struct {
 	// the way to them.
 	added map[string]struct{}
 
+	// room and entries are what the file system has left for the image.
+	room    int64
+	entries int64
+
 	// parent is the folder of the last entry, kept open: most entries share
 	// theirs with the one before. -1 if none.
 	parent     int
@@ -48,11 +54,34 @@ func newUnpacker(dir string) (*unpacker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &unpacker{
+	u := &unpacker{
 		root: root, buf: make([]byte, chunk), first: true, parent: -1,
-		dirTimes: make(map[string]unix.Timespec),
-	}, nil
+		dirTimes: make(map[string]unix.Timespec), entries: maxEntries,
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		root.Close()
+		return nil, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	u.room = int64(fs.Bavail) * fs.Bsize
+	if fs.Ffree > 0 && fs.Ffree < maxEntries {
+		u.entries = int64(fs.Ffree)
+	}
+	return u, nil
 }
+
+const (
+	// maxEntries is how many files an image may have where the file system knows
+	// no number; the largest images have a million.
+	maxEntries = 16 << 20
+	// maxFile is the size of the largest file, holes included, in bytes.
+	maxFile = 1 << 40
+	// hole is the unit in which holes of files are left out, a page.
+	hole = 4 << 10
+)
+
+// errNoRoom says that an image does not fit, which is known before the disk is full.
+var errNoRoom = fmt.Errorf("the image does not fit: %w", unix.ENOSPC)
 
 func (u *unpacker) close() {
 	u.forgetParent()
@@ -104,6 +133,9 @@ func (u *unpacker) finish() error {
 }
 
 func (u *unpacker) entry(hdr *tar.Header, content io.Reader) error {
+	if u.entries--; u.entries < 0 {
+		return fmt.Errorf("too many files: %w", errNoRoom)
+	}
 	rel := beneath.Clean(hdr.Name)
 	base := path.Base(rel)
 	if rel == "." {
@@ -212,8 +244,7 @@ func (u *unpacker) createFile(parent int, base string, hdr *tar.Header, content 
 	}
 	file := os.NewFile(uintptr(fd), base)
 	defer file.Close()
-	// The plain writer keeps io.CopyBuffer from taking a buffer of its own.
-	if _, err := io.CopyBuffer(struct{ io.Writer }{file}, content, u.buf); err != nil {
+	if err := u.write(file, hdr.Size, content); err != nil {
 		return err
 	}
 	if err := fileMeta(fd, hdr); err != nil {
@@ -224,6 +255,62 @@ func (u *unpacker) createFile(parent int, base string, hdr *tar.Header, content 
 	}
 	return file.Close()
 }
+
+// write leaves holes where the content has pages of zeros: an archive of a few
+// kilobytes can have a file of gigabytes that is nothing else.
+func (u *unpacker) write(file *os.File, size int64, content io.Reader) error {
+	if size > maxFile {
+		return fmt.Errorf("a file of %d bytes: %w", size, errNoRoom)
+	}
+	var at, end int64
+	for {
+		n, err := io.ReadFull(content, u.buf)
+		for from, to := range filled(u.buf[:n]) {
+			if u.room -= int64(to - from); u.room < 0 {
+				return errNoRoom
+			}
+			if _, err := file.WriteAt(u.buf[from:to], at+int64(from)); err != nil {
+				return err
+			}
+			end = at + int64(to)
+		}
+		at += int64(n)
+		switch {
+		case err == io.EOF, err == io.ErrUnexpectedEOF:
+			if end < at {
+				return file.Truncate(at)
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// filled yields the beginning and the end of each part that is not pages of zeros.
+func filled(data []byte) iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		from := -1
+		for at := 0; at < len(data); at += hole {
+			page := data[at:min(at+hole, len(data))]
+			empty := bytes.Equal(page, zeros[:len(page)])
+			switch {
+			case !empty && from < 0:
+				from = at
+			case empty && from >= 0:
+				if !yield(from, at) {
+					return
+				}
+				from = -1
+			}
+		}
+		if from >= 0 {
+			yield(from, len(data))
+		}
+	}
+}
+
+var zeros [hole]byte
 
 // createLink makes a hard link. Its target is a path from the root folder and
 // never taken through a final symbolic link.

@@ -5,6 +5,8 @@ package pull
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -188,5 +190,61 @@ func TestCopyKeepsHardLinks(t *testing.T) {
 	var a, b unix.Stat_t
 	if unix.Stat(filepath.Join(copied, "a"), &a) != nil || unix.Stat(filepath.Join(copied, "b"), &b) != nil || a.Ino != b.Ino {
 		t.Error("a and b are no longer one file")
+	}
+}
+
+// TestHolesStayHoles: what is nothing but zeros takes no room.
+func TestHolesStayHoles(t *testing.T) {
+	content := strings.Repeat("\x00", 3<<20) + "x" + strings.Repeat("\x00", 5<<20)
+	root, err := unpacked(t, []file{reg("zeros", strings.Repeat("\x00", 8<<20)), reg("mixed", content), reg("little", "\x00\x00")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"zeros": strings.Repeat("\x00", 8<<20), "mixed": content, "little": "\x00\x00"} {
+		got, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil || string(got) != want {
+			t.Errorf("%s has %d bytes, want %d as they were (%v)", name, len(got), len(want), err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(root, name), &st); err != nil || st.Blocks*512 > 64<<10 {
+			t.Errorf("%s takes %d KiB (%v)", name, st.Blocks/2, err)
+		}
+	}
+}
+
+func TestFilledParts(t *testing.T) {
+	page := func(c string) string { return strings.Repeat(c, hole) }
+	for data, want := range map[string]string{
+		"":                                   "",
+		page("\x00"):                         "",
+		page("a"):                            "0-4096 ",
+		page("a") + page("\x00") + page("b"): "0-4096 8192-12288 ",
+		page("\x00") + page("b") + "c":       "4096-8193 ",
+		"\x00":                               "",
+	} {
+		got := ""
+		for from, to := range filled([]byte(data)) {
+			got += fmt.Sprintf("%d-%d ", from, to)
+		}
+		if got != want {
+			t.Errorf("%d bytes: %q, want %q", len(data), got, want)
+		}
+	}
+}
+
+func TestWhatDoesNotFitIsSaid(t *testing.T) {
+	for name, spoil := range map[string]func(*unpacker){
+		"room":  func(u *unpacker) { u.room = 10 },
+		"files": func(u *unpacker) { u.entries = 1 },
+	} {
+		u, err := newUnpacker(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer u.close()
+		spoil(u)
+		if err := u.layer(bytes.NewReader(archive(t, reg("a", "12345"), reg("b", "12345678")))); !errors.Is(err, errNoRoom) {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
 }

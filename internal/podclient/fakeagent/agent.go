@@ -162,6 +162,12 @@ func (a *Agent) CreateSandbox(ctx context.Context, req *agent.CreateSandboxReque
 	return &emptypb.Empty{}, nil
 }
 
+// SetGuestDateTime does nothing.
+func (a *Agent) SetGuestDateTime(context.Context, *agent.SetGuestDateTimeRequest) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, nil
+}
+
+// DestroySandbox ends the sandbox.
 func (a *Agent) DestroySandbox(context.Context, *agent.DestroySandboxRequest) (*emptypb.Empty, error) {
 	a.node.record("DestroySandbox")
 	return &emptypb.Empty{}, nil

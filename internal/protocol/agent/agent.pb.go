@@ -3595,6 +3595,59 @@ func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
 	return file_internal_protocol_agent_agent_proto_rawDescGZIP(), []int{61}
 }
 
+// The time since 1970 in seconds and microseconds.
+type SetGuestDateTimeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sec           int64                  `protobuf:"varint,1,opt,name=Sec,proto3" json:"Sec,omitempty"`
+	Usec          int64                  `protobuf:"varint,2,opt,name=Usec,proto3" json:"Usec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGuestDateTimeRequest) Reset() {
+	*x = SetGuestDateTimeRequest{}
+	mi := &file_internal_protocol_agent_agent_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGuestDateTimeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGuestDateTimeRequest) ProtoMessage() {}
+
+func (x *SetGuestDateTimeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_protocol_agent_agent_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGuestDateTimeRequest.ProtoReflect.Descriptor instead.
+func (*SetGuestDateTimeRequest) Descriptor() ([]byte, []int) {
+	return file_internal_protocol_agent_agent_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *SetGuestDateTimeRequest) GetSec() int64 {
+	if x != nil {
+		return x.Sec
+	}
+	return 0
+}
+
+func (x *SetGuestDateTimeRequest) GetUsec() int64 {
+	if x != nil {
+		return x.Usec
+	}
+	return 0
+}
+
 var File_internal_protocol_agent_agent_proto protoreflect.FileDescriptor
 
 const file_internal_protocol_agent_agent_proto_rawDesc = "" +
@@ -3864,7 +3917,10 @@ const file_internal_protocol_agent_agent_proto_rawDesc = "" +
 	"\x15ListInterfacesRequest\"\x13\n" +
 	"\x11ListRoutesRequest\"\x14\n" +
 	"\x12GetOOMEventRequest\"\x13\n" +
-	"\x11GetMetricsRequest2\xe4\x11\n" +
+	"\x11GetMetricsRequest\"?\n" +
+	"\x17SetGuestDateTimeRequest\x12\x10\n" +
+	"\x03Sec\x18\x01 \x01(\x03R\x03Sec\x12\x12\n" +
+	"\x04Usec\x18\x02 \x01(\x03R\x04Usec2\xaf\x12\n" +
 	"\fAgentService\x12G\n" +
 	"\x0fCreateContainer\x12\x1c.grpc.CreateContainerRequest\x1a\x16.google.protobuf.Empty\x12E\n" +
 	"\x0eStartContainer\x12\x1b.grpc.StartContainerRequest\x1a\x16.google.protobuf.Empty\x12G\n" +
@@ -3904,7 +3960,8 @@ const file_internal_protocol_agent_agent_proto_rawDesc = "" +
 	"\vGetOOMEvent\x12\x18.grpc.GetOOMEventRequest\x1a\x0e.grpc.OOMEvent\x12E\n" +
 	"\x0eGetVolumeStats\x12\x18.grpc.VolumeStatsRequest\x1a\x19.grpc.VolumeStatsResponse\x12A\n" +
 	"\fResizeVolume\x12\x19.grpc.ResizeVolumeRequest\x1a\x16.google.protobuf.Empty\x12;\n" +
-	"\tSetPolicy\x12\x16.grpc.SetPolicyRequest\x1a\x16.google.protobuf.EmptyB8Z6github.com/outrigger/outrigger/internal/protocol/agentb\x06proto3"
+	"\tSetPolicy\x12\x16.grpc.SetPolicyRequest\x1a\x16.google.protobuf.Empty\x12I\n" +
+	"\x10SetGuestDateTime\x12\x1d.grpc.SetGuestDateTimeRequest\x1a\x16.google.protobuf.EmptyB8Z6github.com/outrigger/outrigger/internal/protocol/agentb\x06proto3"
 
 var (
 	file_internal_protocol_agent_agent_proto_rawDescOnce sync.Once
@@ -3918,7 +3975,7 @@ func file_internal_protocol_agent_agent_proto_rawDescGZIP() []byte {
 	return file_internal_protocol_agent_agent_proto_rawDescData
 }
 
-var file_internal_protocol_agent_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_internal_protocol_agent_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_internal_protocol_agent_agent_proto_goTypes = []any{
 	(*CreateContainerRequest)(nil),                // 0: grpc.CreateContainerRequest
 	(*StartContainerRequest)(nil),                 // 1: grpc.StartContainerRequest
@@ -3982,33 +4039,34 @@ var file_internal_protocol_agent_agent_proto_goTypes = []any{
 	(*ListRoutesRequest)(nil),                     // 59: grpc.ListRoutesRequest
 	(*GetOOMEventRequest)(nil),                    // 60: grpc.GetOOMEventRequest
 	(*GetMetricsRequest)(nil),                     // 61: grpc.GetMetricsRequest
-	nil,                                           // 62: grpc.MemoryStats.StatsEntry
-	nil,                                           // 63: grpc.CgroupStats.HugetlbStatsEntry
-	(*Spec)(nil),                                  // 64: grpc.Spec
-	(*Process)(nil),                               // 65: grpc.Process
-	(*LinuxResources)(nil),                        // 66: grpc.LinuxResources
-	(*Interface)(nil),                             // 67: types.Interface
-	(*Route)(nil),                                 // 68: types.Route
-	(*ARPNeighbor)(nil),                           // 69: types.ARPNeighbor
-	(FSGroupChangePolicy)(0),                      // 70: types.FSGroupChangePolicy
-	(*emptypb.Empty)(nil),                         // 71: google.protobuf.Empty
-	(*VolumeStatsResponse)(nil),                   // 72: grpc.VolumeStatsResponse
+	(*SetGuestDateTimeRequest)(nil),               // 62: grpc.SetGuestDateTimeRequest
+	nil,                                           // 63: grpc.MemoryStats.StatsEntry
+	nil,                                           // 64: grpc.CgroupStats.HugetlbStatsEntry
+	(*Spec)(nil),                                  // 65: grpc.Spec
+	(*Process)(nil),                               // 66: grpc.Process
+	(*LinuxResources)(nil),                        // 67: grpc.LinuxResources
+	(*Interface)(nil),                             // 68: types.Interface
+	(*Route)(nil),                                 // 69: types.Route
+	(*ARPNeighbor)(nil),                           // 70: types.ARPNeighbor
+	(FSGroupChangePolicy)(0),                      // 71: types.FSGroupChangePolicy
+	(*emptypb.Empty)(nil),                         // 72: google.protobuf.Empty
+	(*VolumeStatsResponse)(nil),                   // 73: grpc.VolumeStatsResponse
 }
 var file_internal_protocol_agent_agent_proto_depIdxs = []int32{
 	49, // 0: grpc.CreateContainerRequest.string_user:type_name -> grpc.StringUser
 	48, // 1: grpc.CreateContainerRequest.devices:type_name -> grpc.Device
 	47, // 2: grpc.CreateContainerRequest.storages:type_name -> grpc.Storage
-	64, // 3: grpc.CreateContainerRequest.OCI:type_name -> grpc.Spec
+	65, // 3: grpc.CreateContainerRequest.OCI:type_name -> grpc.Spec
 	46, // 4: grpc.CreateContainerRequest.shared_mounts:type_name -> grpc.SharedMount
 	49, // 5: grpc.ExecProcessRequest.string_user:type_name -> grpc.StringUser
-	65, // 6: grpc.ExecProcessRequest.process:type_name -> grpc.Process
-	66, // 7: grpc.UpdateContainerRequest.resources:type_name -> grpc.LinuxResources
+	66, // 6: grpc.ExecProcessRequest.process:type_name -> grpc.Process
+	67, // 7: grpc.UpdateContainerRequest.resources:type_name -> grpc.LinuxResources
 	11, // 8: grpc.CpuStats.cpu_usage:type_name -> grpc.CpuUsage
 	12, // 9: grpc.CpuStats.throttling_data:type_name -> grpc.ThrottlingData
 	15, // 10: grpc.MemoryStats.usage:type_name -> grpc.MemoryData
 	15, // 11: grpc.MemoryStats.swap_usage:type_name -> grpc.MemoryData
 	15, // 12: grpc.MemoryStats.kernel_usage:type_name -> grpc.MemoryData
-	62, // 13: grpc.MemoryStats.stats:type_name -> grpc.MemoryStats.StatsEntry
+	63, // 13: grpc.MemoryStats.stats:type_name -> grpc.MemoryStats.StatsEntry
 	17, // 14: grpc.BlkioStats.io_service_bytes_recursive:type_name -> grpc.BlkioStatsEntry
 	17, // 15: grpc.BlkioStats.io_serviced_recursive:type_name -> grpc.BlkioStatsEntry
 	17, // 16: grpc.BlkioStats.io_queued_recursive:type_name -> grpc.BlkioStatsEntry
@@ -4021,20 +4079,20 @@ var file_internal_protocol_agent_agent_proto_depIdxs = []int32{
 	16, // 23: grpc.CgroupStats.memory_stats:type_name -> grpc.MemoryStats
 	14, // 24: grpc.CgroupStats.pids_stats:type_name -> grpc.PidsStats
 	18, // 25: grpc.CgroupStats.blkio_stats:type_name -> grpc.BlkioStats
-	63, // 26: grpc.CgroupStats.hugetlb_stats:type_name -> grpc.CgroupStats.HugetlbStatsEntry
+	64, // 26: grpc.CgroupStats.hugetlb_stats:type_name -> grpc.CgroupStats.HugetlbStatsEntry
 	20, // 27: grpc.StatsContainerResponse.cgroup_stats:type_name -> grpc.CgroupStats
 	21, // 28: grpc.StatsContainerResponse.network_stats:type_name -> grpc.NetworkStats
 	47, // 29: grpc.CreateSandboxRequest.storages:type_name -> grpc.Storage
 	29, // 30: grpc.CreateSandboxRequest.kernel_modules:type_name -> grpc.KernelModule
-	67, // 31: grpc.Interfaces.Interfaces:type_name -> types.Interface
-	68, // 32: grpc.Routes.Routes:type_name -> types.Route
-	67, // 33: grpc.UpdateInterfaceRequest.interface:type_name -> types.Interface
+	68, // 31: grpc.Interfaces.Interfaces:type_name -> types.Interface
+	69, // 32: grpc.Routes.Routes:type_name -> types.Route
+	68, // 33: grpc.UpdateInterfaceRequest.interface:type_name -> types.Interface
 	32, // 34: grpc.UpdateRoutesRequest.routes:type_name -> grpc.Routes
 	47, // 35: grpc.UpdateEphemeralMountsRequest.storages:type_name -> grpc.Storage
-	69, // 36: grpc.ARPNeighbors.ARPNeighbors:type_name -> types.ARPNeighbor
+	70, // 36: grpc.ARPNeighbors.ARPNeighbors:type_name -> types.ARPNeighbor
 	36, // 37: grpc.AddARPNeighborsRequest.neighbors:type_name -> grpc.ARPNeighbors
 	42, // 38: grpc.GuestDetailsResponse.agent_details:type_name -> grpc.AgentDetails
-	70, // 39: grpc.FSGroup.group_change_policy:type_name -> types.FSGroupChangePolicy
+	71, // 39: grpc.FSGroup.group_change_policy:type_name -> types.FSGroupChangePolicy
 	45, // 40: grpc.Storage.fs_group:type_name -> grpc.FSGroup
 	19, // 41: grpc.CgroupStats.HugetlbStatsEntry.value:type_name -> grpc.HugetlbStats
 	0,  // 42: grpc.AgentService.CreateContainer:input_type -> grpc.CreateContainerRequest
@@ -4070,41 +4128,43 @@ var file_internal_protocol_agent_agent_proto_depIdxs = []int32{
 	53, // 72: grpc.AgentService.GetVolumeStats:input_type -> grpc.VolumeStatsRequest
 	54, // 73: grpc.AgentService.ResizeVolume:input_type -> grpc.ResizeVolumeRequest
 	55, // 74: grpc.AgentService.SetPolicy:input_type -> grpc.SetPolicyRequest
-	71, // 75: grpc.AgentService.CreateContainer:output_type -> google.protobuf.Empty
-	71, // 76: grpc.AgentService.StartContainer:output_type -> google.protobuf.Empty
-	71, // 77: grpc.AgentService.RemoveContainer:output_type -> google.protobuf.Empty
-	71, // 78: grpc.AgentService.ExecProcess:output_type -> google.protobuf.Empty
-	71, // 79: grpc.AgentService.SignalProcess:output_type -> google.protobuf.Empty
-	6,  // 80: grpc.AgentService.WaitProcess:output_type -> grpc.WaitProcessResponse
-	71, // 81: grpc.AgentService.UpdateContainer:output_type -> google.protobuf.Empty
-	71, // 82: grpc.AgentService.UpdateEphemeralMounts:output_type -> google.protobuf.Empty
-	22, // 83: grpc.AgentService.StatsContainer:output_type -> grpc.StatsContainerResponse
-	71, // 84: grpc.AgentService.PauseContainer:output_type -> google.protobuf.Empty
-	71, // 85: grpc.AgentService.ResumeContainer:output_type -> google.protobuf.Empty
-	71, // 86: grpc.AgentService.RemoveStaleVirtiofsShareMounts:output_type -> google.protobuf.Empty
-	24, // 87: grpc.AgentService.WriteStdin:output_type -> grpc.WriteStreamResponse
-	26, // 88: grpc.AgentService.ReadStdout:output_type -> grpc.ReadStreamResponse
-	26, // 89: grpc.AgentService.ReadStderr:output_type -> grpc.ReadStreamResponse
-	71, // 90: grpc.AgentService.CloseStdin:output_type -> google.protobuf.Empty
-	71, // 91: grpc.AgentService.TtyWinResize:output_type -> google.protobuf.Empty
-	67, // 92: grpc.AgentService.UpdateInterface:output_type -> types.Interface
-	32, // 93: grpc.AgentService.UpdateRoutes:output_type -> grpc.Routes
-	31, // 94: grpc.AgentService.ListInterfaces:output_type -> grpc.Interfaces
-	32, // 95: grpc.AgentService.ListRoutes:output_type -> grpc.Routes
-	71, // 96: grpc.AgentService.AddARPNeighbors:output_type -> google.protobuf.Empty
-	39, // 97: grpc.AgentService.GetIPTables:output_type -> grpc.GetIPTablesResponse
-	41, // 98: grpc.AgentService.SetIPTables:output_type -> grpc.SetIPTablesResponse
-	52, // 99: grpc.AgentService.GetMetrics:output_type -> grpc.Metrics
-	71, // 100: grpc.AgentService.CreateSandbox:output_type -> google.protobuf.Empty
-	71, // 101: grpc.AgentService.DestroySandbox:output_type -> google.protobuf.Empty
-	44, // 102: grpc.AgentService.GetGuestDetails:output_type -> grpc.GuestDetailsResponse
-	71, // 103: grpc.AgentService.CopyFile:output_type -> google.protobuf.Empty
-	51, // 104: grpc.AgentService.GetOOMEvent:output_type -> grpc.OOMEvent
-	72, // 105: grpc.AgentService.GetVolumeStats:output_type -> grpc.VolumeStatsResponse
-	71, // 106: grpc.AgentService.ResizeVolume:output_type -> google.protobuf.Empty
-	71, // 107: grpc.AgentService.SetPolicy:output_type -> google.protobuf.Empty
-	75, // [75:108] is the sub-list for method output_type
-	42, // [42:75] is the sub-list for method input_type
+	62, // 75: grpc.AgentService.SetGuestDateTime:input_type -> grpc.SetGuestDateTimeRequest
+	72, // 76: grpc.AgentService.CreateContainer:output_type -> google.protobuf.Empty
+	72, // 77: grpc.AgentService.StartContainer:output_type -> google.protobuf.Empty
+	72, // 78: grpc.AgentService.RemoveContainer:output_type -> google.protobuf.Empty
+	72, // 79: grpc.AgentService.ExecProcess:output_type -> google.protobuf.Empty
+	72, // 80: grpc.AgentService.SignalProcess:output_type -> google.protobuf.Empty
+	6,  // 81: grpc.AgentService.WaitProcess:output_type -> grpc.WaitProcessResponse
+	72, // 82: grpc.AgentService.UpdateContainer:output_type -> google.protobuf.Empty
+	72, // 83: grpc.AgentService.UpdateEphemeralMounts:output_type -> google.protobuf.Empty
+	22, // 84: grpc.AgentService.StatsContainer:output_type -> grpc.StatsContainerResponse
+	72, // 85: grpc.AgentService.PauseContainer:output_type -> google.protobuf.Empty
+	72, // 86: grpc.AgentService.ResumeContainer:output_type -> google.protobuf.Empty
+	72, // 87: grpc.AgentService.RemoveStaleVirtiofsShareMounts:output_type -> google.protobuf.Empty
+	24, // 88: grpc.AgentService.WriteStdin:output_type -> grpc.WriteStreamResponse
+	26, // 89: grpc.AgentService.ReadStdout:output_type -> grpc.ReadStreamResponse
+	26, // 90: grpc.AgentService.ReadStderr:output_type -> grpc.ReadStreamResponse
+	72, // 91: grpc.AgentService.CloseStdin:output_type -> google.protobuf.Empty
+	72, // 92: grpc.AgentService.TtyWinResize:output_type -> google.protobuf.Empty
+	68, // 93: grpc.AgentService.UpdateInterface:output_type -> types.Interface
+	32, // 94: grpc.AgentService.UpdateRoutes:output_type -> grpc.Routes
+	31, // 95: grpc.AgentService.ListInterfaces:output_type -> grpc.Interfaces
+	32, // 96: grpc.AgentService.ListRoutes:output_type -> grpc.Routes
+	72, // 97: grpc.AgentService.AddARPNeighbors:output_type -> google.protobuf.Empty
+	39, // 98: grpc.AgentService.GetIPTables:output_type -> grpc.GetIPTablesResponse
+	41, // 99: grpc.AgentService.SetIPTables:output_type -> grpc.SetIPTablesResponse
+	52, // 100: grpc.AgentService.GetMetrics:output_type -> grpc.Metrics
+	72, // 101: grpc.AgentService.CreateSandbox:output_type -> google.protobuf.Empty
+	72, // 102: grpc.AgentService.DestroySandbox:output_type -> google.protobuf.Empty
+	44, // 103: grpc.AgentService.GetGuestDetails:output_type -> grpc.GuestDetailsResponse
+	72, // 104: grpc.AgentService.CopyFile:output_type -> google.protobuf.Empty
+	51, // 105: grpc.AgentService.GetOOMEvent:output_type -> grpc.OOMEvent
+	73, // 106: grpc.AgentService.GetVolumeStats:output_type -> grpc.VolumeStatsResponse
+	72, // 107: grpc.AgentService.ResizeVolume:output_type -> google.protobuf.Empty
+	72, // 108: grpc.AgentService.SetPolicy:output_type -> google.protobuf.Empty
+	72, // 109: grpc.AgentService.SetGuestDateTime:output_type -> google.protobuf.Empty
+	76, // [76:110] is the sub-list for method output_type
+	42, // [42:76] is the sub-list for method input_type
 	42, // [42:42] is the sub-list for extension type_name
 	42, // [42:42] is the sub-list for extension extendee
 	0,  // [0:42] is the sub-list for field type_name
@@ -4124,7 +4184,7 @@ func file_internal_protocol_agent_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_protocol_agent_agent_proto_rawDesc), len(file_internal_protocol_agent_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   64,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

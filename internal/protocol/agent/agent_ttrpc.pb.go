@@ -42,6 +42,7 @@ type AgentServiceService interface {
 	GetVolumeStats(context.Context, *VolumeStatsRequest) (*VolumeStatsResponse, error)
 	ResizeVolume(context.Context, *ResizeVolumeRequest) (*emptypb.Empty, error)
 	SetPolicy(context.Context, *SetPolicyRequest) (*emptypb.Empty, error)
+	SetGuestDateTime(context.Context, *SetGuestDateTimeRequest) (*emptypb.Empty, error)
 }
 
 func RegisterAgentServiceService(srv *ttrpc.Server, svc AgentServiceService) {
@@ -277,6 +278,13 @@ func RegisterAgentServiceService(srv *ttrpc.Server, svc AgentServiceService) {
 					return nil, err
 				}
 				return svc.SetPolicy(ctx, &req)
+			},
+			"SetGuestDateTime": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req SetGuestDateTimeRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.SetGuestDateTime(ctx, &req)
 			},
 		},
 	})
@@ -551,6 +559,14 @@ func (c *agentserviceClient) ResizeVolume(ctx context.Context, req *ResizeVolume
 func (c *agentserviceClient) SetPolicy(ctx context.Context, req *SetPolicyRequest) (*emptypb.Empty, error) {
 	var resp emptypb.Empty
 	if err := c.client.Call(ctx, "grpc.AgentService", "SetPolicy", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *agentserviceClient) SetGuestDateTime(ctx context.Context, req *SetGuestDateTimeRequest) (*emptypb.Empty, error) {
+	var resp emptypb.Empty
+	if err := c.client.Call(ctx, "grpc.AgentService", "SetGuestDateTime", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -26,9 +26,14 @@ const (
 	Chroot Links = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 )
 
-// maxLinks ends the search for the target of dangling links; the kernel's own
-// limit (MAXSYMLINKS) is the same.
-const maxLinks = 40
+const (
+	// maxLinks ends the search for the target of dangling links; the kernel's own
+	// limit (MAXSYMLINKS) is the same.
+	maxLinks = 40
+	// maxSteps ends the making of one folder. A path of PATH_MAX bytes has half as
+	// many parts; links that lead to long paths of links have any number.
+	maxSteps = unix.PathMax
+)
 
 // Dir is the open folder. Its methods may be called from many goroutines.
 type Dir struct {
@@ -81,10 +86,14 @@ func (d *Dir) OpenDir(rel string) (int, error) {
 // MkdirAll opens folder rel and makes what is missing with mode perm. A link
 // that leads nowhere has its target made.
 func (d *Dir) MkdirAll(rel string, perm uint32) (int, error) {
-	return d.mkdirAll(Clean(rel), perm, 0)
+	steps := maxSteps
+	return d.mkdirAll(Clean(rel), perm, 0, &steps)
 }
 
-func (d *Dir) mkdirAll(rel string, perm uint32, depth int) (int, error) {
+func (d *Dir) mkdirAll(rel string, perm uint32, depth int, steps *int) (int, error) {
+	if *steps--; *steps < 0 {
+		return -1, d.wrap("mkdir", rel, unix.ELOOP)
+	}
 	fd, err := d.OpenDir(rel)
 	if !errors.Is(err, unix.ENOENT) || rel == "." {
 		return fd, err
@@ -92,7 +101,7 @@ func (d *Dir) mkdirAll(rel string, perm uint32, depth int) (int, error) {
 	if depth > maxLinks {
 		return -1, d.wrap("mkdir", rel, unix.ELOOP)
 	}
-	parent, err := d.mkdirAll(path.Dir(rel), perm, depth)
+	parent, err := d.mkdirAll(path.Dir(rel), perm, depth, steps)
 	if err != nil {
 		return -1, err
 	}
@@ -108,7 +117,7 @@ func (d *Dir) mkdirAll(rel string, perm uint32, depth int) (int, error) {
 	if err != nil { // somebody else made the folder meanwhile
 		return d.OpenDir(rel)
 	}
-	return d.mkdirAll(d.follow(rel, target), perm, depth+1)
+	return d.mkdirAll(d.follow(rel, target), perm, depth+1, steps)
 }
 
 // follow is where a link at rel leads, still unresolved.

@@ -4,9 +4,12 @@ package beneath
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,6 +82,37 @@ func TestMkdirAllGivesUpOnLinkLoops(t *testing.T) {
 	link(t, "/a", filepath.Join(inside, "b"))
 	if _, err := d.MkdirAll("a/x", 0o755); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("MkdirAll in a loop of links: %v, want ELOOP", err)
+	}
+}
+
+// TestLongChainsOfLinksEnd: each link leads to a path of further links that lead
+// nowhere yet; without a bound four of them take minutes.
+func TestLongChainsOfLinksEnd(t *testing.T) {
+	root := t.TempDir()
+	for i := range 30 {
+		next := fmt.Sprintf("l%d", i+1)
+		target := strings.Repeat(next+"/", 400) + "x"
+		if err := os.Symlink(target, filepath.Join(root, fmt.Sprintf("l%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := Open(root, Chroot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	done := make(chan error, 1)
+	go func() {
+		fd, err := dir.MkdirAll("l0/deep", 0o755)
+		if err == nil {
+			unix.Close(fd)
+		}
+		done <- err
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("no end in a minute")
 	}
 }
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// DefaultProvisioned is where process-user-data leaves what the node sent.
+const DefaultProvisioned = "/run/peerpod"
+
+// beyond is what a node or a pod may ask of a VM by a file there, and this agent
+// cannot give. Whoever asks relies on it, so that the pod does not start.
+var beyond = []struct {
+	file  string
+	empty bool // the file alone asks, whatever is in it
+	what  string
+}{
+	{"policy.rego", false, "initdata has a policy.rego, and this VM image enforces no policy: exec and all else would be allowed. Use an image with a policy engine, or leave the policy out"},
+	{"aa.toml", false, "initdata or the node configures an attestation agent (aa.toml), and this VM image has none. Use an image that attests, or leave it out"},
+	{"cdh.toml", false, "initdata or the node configures a confidential data hub (cdh.toml), and this VM image has none. Use an image that has one, or leave it out"},
+	{"scratch-space.marker", true, "the node asks for an encrypted scratch disk (-enable-scratch-space, ENABLE_SCRATCH_SPACE), and this VM image mounts scratch disks as they are. Use an image that encrypts, or unset it"},
+}
+
+// checkAsked refuses to begin a sandbox without what was asked for.
+func (a *Agent) checkAsked() error {
+	for _, b := range beyond {
+		data, err := os.ReadFile(filepath.Join(a.cfg.Provisioned, b.file))
+		if err == nil && (b.empty || len(bytes.TrimSpace(data)) > 0) {
+			return status.Error(codes.FailedPrecondition, b.what)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// TestStorageOptions is what Kata's shims (3.x) send for volumes of a pod, and
+// what becomes of it; what nobody knows is an error and never left out.
+func TestStorageOptions(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		sent *agent.Storage
+		want *agent.Storage
+		err  string
+	}{
+		{"emptyDir", &agent.Storage{Driver: driverLocal, Options: []string{"mode=0777"}}, &agent.Storage{Driver: driverLocal, Options: []string{"mode=0777"}}, ""},
+		{
+			"emptyDir of an fsGroup", &agent.Storage{Driver: driverLocal, Options: []string{"mode=0777", "fsgid=2000"}},
+			&agent.Storage{Driver: driverLocal, Options: []string{"mode=0777"}, FsGroup: &agent.FSGroup{GroupId: 2000, GroupChangePolicy: agent.FSGroupChangePolicy_OnRootMismatch}}, "",
+		},
+		{
+			"emptyDir in memory", &agent.Storage{Driver: driverEphemeral, Fstype: "tmpfs", Options: []string{"fsgid=7", "size=1048576"}},
+			&agent.Storage{Driver: driverEphemeral, Fstype: "tmpfs", Options: []string{"size=1048576"}, FsGroup: &agent.FSGroup{GroupId: 7, GroupChangePolicy: agent.FSGroupChangePolicy_OnRootMismatch}}, "",
+		},
+		{"not a number", &agent.Storage{Driver: driverLocal, Options: []string{"fsgid=root"}}, nil, "is not a group"},
+		{"two answers", &agent.Storage{Driver: driverLocal, Options: []string{"fsgid=7"}, FsGroup: &agent.FSGroup{GroupId: 8}}, nil, "fs_group is 8"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := withFSGroup(c.sent)
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("error %v, want %q", err, c.err)
+				}
+				return
+			}
+			if diff := cmp.Diff(c.want, got, protocmp.Transform()); err != nil || diff != "" {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+	if err := makeLocal(filepath.Join(t.TempDir(), "new"), &agent.Storage{Options: []string{"quota=5"}}); err == nil || !strings.Contains(err.Error(), `"quota=5"`) {
+		t.Errorf("an option that is not known: %v", err)
+	}
+}
+
+// TestFSGroupStaysInTheVolume: the pod makes links while its volume is given to
+// a group.
+func TestFSGroupStaysInTheVolume(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "outside")
+	volume := t.TempDir()
+	for path, mode := range map[string]fs.FileMode{outside: 0o600, filepath.Join(volume, "file"): 0o600, filepath.Join(volume, "script"): 0o700} {
+		if err := os.WriteFile(path, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(volume, "link")); err != nil {
+		t.Fatal(err)
+	}
+	gid := os.Getgid() // what anybody may give his files to
+	if err := applyFSGroup(volume, &agent.FSGroup{GroupId: uint32(gid)}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]fs.FileMode{
+		volume: fs.ModeDir | fs.ModeSetgid | 0o770, filepath.Join(volume, "file"): 0o660, filepath.Join(volume, "script"): 0o770, outside: 0o600,
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode() &^ 0o007; got != want || int(info.Sys().(*syscall.Stat_t).Gid) != gid {
+			t.Errorf("%s is %v, want %v", path, info.Mode(), want)
+		}
+	}
+	if !groupOwns(volume, gid) {
+		t.Error("the volume is not the group's")
+	}
+}
