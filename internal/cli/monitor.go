@@ -103,7 +103,7 @@ func (a *App) startMonitor(ctx context.Context, req *runRequest, quiet bool) err
 	go func() {
 		for sig := range signals {
 			if ends(sig) {
-				cmd.Process.Signal(syscall.SIGTERM) // it undoes everything and tells us
+				cmd.Process.Signal(sig) // it undoes everything and tells us
 			}
 		}
 	}()

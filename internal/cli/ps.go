@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -47,6 +48,9 @@ func (a *App) psCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if hidden(a.root) {
+				fmt.Fprintln(a.Stderr, "outrigger: pods that root runs are not shown; sudo outrigger ps shows them")
+			}
 			if output == "json" {
 				return writeJSON(a.Stdout, pods)
 			}
@@ -56,6 +60,13 @@ func (a *App) psCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
 	outputFlag(cmd, &output, "table", "wide", "json")
 	return cmd
+}
+
+// hidden reports whether root has pods which somebody who looks into his own
+// root folder does not see.
+func hidden(root string) bool {
+	_, err := os.Stat(node.DefaultRoot)
+	return err == nil && os.Geteuid() != 0 && root == defaultRoot() && root != node.DefaultRoot
 }
 
 // list joins our records with what the adaptors tell. An adaptor that died

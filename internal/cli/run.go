@@ -107,13 +107,17 @@ func (f *runFlags) request(a *App, image string, command []string) (*runRequest,
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
+	name := image
+	if image, err = registry.Absolute(image); err != nil { // a monitor has another working directory
+		return nil, err
+	}
 	req := &runRequest{
 		Root: root, Socket: a.socket, Provider: a.provider, AdaptorArgs: a.adaptor,
 		ID: podclient.NewID(), Image: image, Platform: f.platform, Command: command,
 		User: f.user, Workdir: f.workdir, Interactive: f.interactive, TTY: f.tty, NoNetwork: f.network == "none",
 		PullTimeout: f.pullTimeout, StopTimeout: f.stopTimeout, BootTimeout: f.bootTimeout, Keep: !f.rm, Detach: f.detach,
 	}
-	req.Name = firstOf(f.name, defaultName(image, req.ID))
+	req.Name = firstOf(f.name, defaultName(name, req.ID))
 	req.Hostname = firstOf(f.hostname, req.Name)
 	return req, errors.Join(f.checkNames(req), f.checkModes(), f.parseLimits(req), f.parseLists(req))
 }

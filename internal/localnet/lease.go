@@ -44,7 +44,7 @@ type lease struct {
 	Addrs     []netip.Prefix `json:"addrs"`
 	MAC       string         `json:"mac"`
 	Interface string         `json:"interface"`
-	// Netns is the name under /run/netns, for pods only.
+	// Netns is the name under netnsDir, for pods only.
 	Netns string `json:"netns,omitempty"`
 }
 

@@ -113,14 +113,9 @@ func createNetns(path string) error {
 	if isNetns(path) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := makeMountPoint(path); err != nil {
 		return fmt.Errorf("create namespace: %w", err)
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
-	if err != nil {
-		return fmt.Errorf("create namespace: %w", err)
-	}
-	file.Close()
 	done := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with this goroutine, and with it
@@ -132,6 +127,23 @@ func createNetns(path string) error {
 		return errors.Join(fmt.Errorf("create namespace %s: %w", path, err), os.Remove(path))
 	}
 	return nil
+}
+
+// makeMountPoint makes an empty file, also while another process removes the
+// folder, which it thinks is empty.
+func makeMountPoint(path string) error {
+	for tries := 0; ; tries++ {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+		if err == nil {
+			return file.Close()
+		}
+		if !os.IsNotExist(err) || tries > 10 {
+			return err
+		}
+	}
 }
 
 func mountNewNetns(path string) error {
@@ -156,6 +168,7 @@ func deleteNetns(path string) error {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("remove namespace: %w", err)
 	}
+	os.Remove(filepath.Dir(path)) // unless there are others
 	return nil
 }
 

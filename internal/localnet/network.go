@@ -30,8 +30,10 @@ var (
 // takes milliseconds.
 const lockWait = time.Minute
 
-// netnsDir is where iproute2 keeps named network namespaces (ip-netns(8)).
-const netnsDir = "/run/netns"
+// netnsDir is where namespaces of pods are mounted. It is not that of ip-netns(8):
+// the first `ip netns add` of a machine mounts that folder over itself, and what
+// was mounted below can then not be removed any more.
+const netnsDir = "/run/outrigger/netns"
 
 // Network is one bridge with its ports. Its methods are safe for concurrent
 // use, also by several processes.

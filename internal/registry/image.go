@@ -26,6 +26,20 @@ const (
 	prefixArchive = "docker-archive:"
 )
 
+// Absolute makes the path of an image that lies on this host independent of the
+// working directory. References to registries stay as they are.
+func Absolute(reference string) (string, error) {
+	for _, prefix := range []string{prefixOCI, prefixArchive} {
+		path, local := strings.CutPrefix(reference, prefix)
+		if !local || path == "" {
+			continue
+		}
+		path, err := filepath.Abs(path)
+		return prefix + path, err
+	}
+	return reference, nil
+}
+
 // ErrBadReference says that the text is no image reference.
 var ErrBadReference = errors.New("invalid image reference")
 

@@ -90,11 +90,11 @@ func dependencies(t *testing.T, deb string) []string {
 }
 
 // emptyRoot makes a root folder of packages that this machine has, which dpkg
-// there knows. /run/netns stays on a machine that had a network namespace once.
+// there knows.
 func emptyRoot(t *testing.T, packages []string) string {
 	t.Helper()
 	root := filepath.Join(stand.Dir(t), "root")
-	for _, folder := range []string{"dev", "proc", "sys", "run/netns", "opt", "root", "tmp", "etc", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "var/log", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"} {
+	for _, folder := range []string{"dev", "proc", "sys", "run", "opt", "root", "tmp", "etc", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "var/log", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers"} {
 		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
 			t.Fatal(err)
 		}

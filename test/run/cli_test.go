@@ -59,7 +59,7 @@ func (c *cli) run(t *testing.T, stdin string, args ...string) (stdout, stderr st
 func (c *cli) wantNothing(t *testing.T) {
 	t.Helper()
 	var left []string
-	for _, pattern := range []string{c.root, c.state + "/instances/*", c.state + "/net/*", "/run/netns/*", "/run/outrigger/*"} {
+	for _, pattern := range []string{c.root, c.state + "/instances/*", c.state + "/net/*", "/run/netns/*", "/run/outrigger/*", "/run/outrigger/netns/*"} {
 		found, _ := filepath.Glob(pattern)
 		left = append(left, found...)
 	}

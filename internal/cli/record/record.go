@@ -138,13 +138,16 @@ func (s Store) Delete(id string) error {
 // List answers all records, oldest first. Files that are no records are left
 // out: a record is never half-written.
 func (s Store) List() ([]*Pod, error) {
-	files, err := filepath.Glob(filepath.Join(s.Dir, "*.json"))
-	if err != nil {
-		return nil, err
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	var pods []*Pod
-	for _, file := range files {
-		data, err := os.ReadFile(file)
+	for _, entry := range entries {
+		if filepath.Ext(entry.Name()) != ".json" {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(s.Dir, entry.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
