@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -75,9 +76,28 @@ func CheckFolder(dir string) error {
 	case info.Mode()&0o100 == 0:
 		return fmt.Errorf("%w: The parent directory of the external plugin %s lacks execute permissions: its mode is %#o; run chmod u+x %[2]s",
 			provider.ErrPermissionDenied, dir, info.Mode().Perm())
-	case info.Mode()&0o002 != 0:
-		return fmt.Errorf("%w: the folder %s is writable for everybody (mode %#o), so anybody could put a plugin there; run chmod o-w %[2]s",
-			provider.ErrPermissionDenied, dir, info.Mode().Perm())
+	}
+	return checkOwner(info, "the folder "+dir, dir)
+}
+
+// checkOwner refuses what others than root and this process's user could write:
+// what is in it runs with our rights.
+func checkOwner(info fs.FileInfo, what, path string) error {
+	if info.Mode()&0o002 != 0 {
+		return fmt.Errorf("%w: %s is writable for everybody (mode %#o), so anybody could change the plugin; run chmod o-w %s",
+			provider.ErrPermissionDenied, what, info.Mode().Perm(), path)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%w: %s belongs to uid %d, who could change the plugin; run chown root %s",
+			provider.ErrPermissionDenied, what, st.Uid, path)
+	}
+	if info.Mode()&0o020 != 0 && st.Gid != 0 {
+		return fmt.Errorf("%w: %s is writable for group %d (mode %#o), which could change the plugin; run chmod g-w %s",
+			provider.ErrPermissionDenied, what, st.Gid, info.Mode().Perm(), path)
 	}
 	return nil
 }
@@ -91,11 +111,8 @@ func checkFile(f *os.File) error {
 		return fmt.Errorf("%w: %s is a folder; name the plugin's file", provider.ErrInvalidArgument, f.Name())
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%w: %s is no regular file (%s)", provider.ErrInvalidArgument, f.Name(), info.Mode())
-	case info.Mode()&0o002 != 0:
-		return fmt.Errorf("%w: %s is writable for everybody (mode %#o), so anybody could change the plugin; run chmod o-w %[2]s",
-			provider.ErrPermissionDenied, f.Name(), info.Mode().Perm())
 	}
-	return nil
+	return checkOwner(info, f.Name(), f.Name())
 }
 
 func explain(path string, err error) error {
