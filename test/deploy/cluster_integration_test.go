@@ -100,6 +100,8 @@ func TestOverlayRuns(t *testing.T) {
 		c.Kubectl(t, "wait", "node", "--all", `--for=jsonpath={.status.allocatable.kata\.peerpods\.io/vm}=10`, "--timeout="+wait)
 	})
 	t.Run("the webhook sizes pods", func(t *testing.T) { sized(t, c) })
+	t.Run("a record is the webhook's", func(t *testing.T) { annotated(t, c) })
+	t.Run("PeerPods are the adaptor's and the controller's", func(t *testing.T) { claimed(t, c) })
 	t.Run("a pod gets its VM and leaves nothing", func(t *testing.T) { booted(t, c, node) })
 	t.Run("an update leaves the relay alone", func(t *testing.T) {
 		before := in("get", "pods", "-l", "app.kubernetes.io/name in (agent-relay,provider-qemu)", "-o", podState)
@@ -161,6 +163,46 @@ func sized(t *testing.T, c *cluster.ControlPlane) {
 	}
 	if _, ok := made.Spec.NodeSelector["node.kubernetes.io/worker"]; !ok {
 		t.Errorf("node selector %v: the RuntimeClass's is missing", made.Spec.NodeSelector)
+	}
+}
+
+// annotated changes a pod that waits, as a user can.
+func annotated(t *testing.T, c *cluster.ControlPlane) {
+	t.Helper()
+	c.Apply(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"gated"},"spec":{"runtimeClassName":"kata-remote","schedulingGates":[{"name":"example.com/wait"}],"containers":[{"name":"a","image":"outrigger.test/tools:1","resources":{"requests":{"cpu":"1"}}}]}}`)
+	defer c.Kubectl(t, "delete", "pod", "gated", "--timeout="+wait)
+	out, err := c.TryKubectl("annotate", "pod", "gated", "--overwrite", `outrigger.dev/resources={"containers":{"a":{"limits":{"cpu":"1e999999"}}}}`)
+	if err == nil || !strings.Contains(err.Error(), "written by the webhook") {
+		t.Errorf("another record: %v, %s", err, out)
+	}
+	c.Kubectl(t, "annotate", "pod", "gated", "example.com/a=b")
+	c.Kubectl(t, "label", "pod", "gated", "example.com/a=b")
+}
+
+// claimed makes a PeerPod as somebody with a wide role, and as the adaptor.
+func claimed(t *testing.T, c *cluster.ControlPlane) {
+	t.Helper()
+	c.Apply(t, `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"wide"},"rules":[{"apiGroups":["confidentialcontainers.org"],"resources":["peerpods","peerpods/status"],"verbs":["get","create","update","patch","delete"]}]}
+---
+{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"wide"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"wide"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"somebody"}]}`)
+	claim := `{"apiVersion":"confidentialcontainers.org/v1alpha1","kind":"PeerPod","metadata":{"name":"claim","namespace":"default"},"spec":{"cloudProvider":"qemu","instanceID":"another-pods"}}`
+	create := func(who string) (string, error) {
+		cmd := c.Command("create", "--dry-run=server", "--as="+who, "-f", "-")
+		cmd.Stdin = strings.NewReader(claim)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		out, err := create("somebody")
+		if err != nil && strings.Contains(out, `needs the verb "claim"`) {
+			break
+		}
+		if time.Now().After(end) { // the server has long seen role and policy
+			t.Fatalf("somebody with a wide role: %v, %s", err, out)
+		}
+	}
+	if out, err := create("system:serviceaccount:" + namespace + ":cloud-api-adaptor"); err != nil {
+		t.Errorf("the adaptor: %v, %s", err, out)
 	}
 }
 

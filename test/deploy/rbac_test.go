@@ -24,6 +24,7 @@ type use struct {
 }
 
 const (
+	claimPolicy   = "deploy/base/controller/claims.yaml"
 	adaptorNode   = "internal/adaptor/cluster/node.go"
 	adaptorEvents = "internal/adaptor/cluster/events.go"
 	rest          = "internal/peerpod/rest.go"
@@ -53,6 +54,7 @@ var uses = map[string]use{
 	"cloud-api-adaptor: create peerpods.confidential":       {rest, "func (r *REST) Create(", "the claim, before the instance"},
 	"cloud-api-adaptor: patch peerpods.confidential":        {rest, "func (r *REST) Patch(", "instance id and finalizer"},
 	"cloud-api-adaptor: delete peerpods.confidential":       {rest, "func (r *REST) Delete(", "when the instance is gone"},
+	"cloud-api-adaptor: claim peerpods.confidential":        {claimPolicy, `check("claim")`, "whoever has it may write PeerPods"},
 	"cloud-api-adaptor: patch peerpods/status.confidential": {rest, "SubResource(subresource)", ""},
 
 	"peerpod-ctrl: get pods":                           {reconcile, "PodName(pp)}, pod)", "whether a PeerPod's pod is still there"},
@@ -62,6 +64,7 @@ var uses = map[string]use{
 	"peerpod-ctrl: get namespaces kube-system":         {rest, `Resource("namespaces")`, "its UID is the cluster's identity"},
 	"peerpod-ctrl: create events.events.k8s.io":        {controller, "GetEventRecorder(", ""},
 	"peerpod-ctrl: patch events.events.k8s.io":         {controller, "GetEventRecorder(", "counts repetitions"},
+	"peerpod-ctrl: claim peerpods.confidential":        {claimPolicy, `check("claim")`, "whoever has it may write PeerPods"},
 	"peerpod-ctrl: get peerpods.confidential":          {ctrlAPI, "a.reader.Get(", ""},
 	"peerpod-ctrl: list peerpods.confidential":         {controller, "&v1alpha1.PeerPod{}, &handler", ""},
 	"peerpod-ctrl: watch peerpods.confidential":        {controller, "&v1alpha1.PeerPod{}, &handler", ""},
