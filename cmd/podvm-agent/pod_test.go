@@ -166,6 +166,10 @@ func TestSharedPidNamespace(t *testing.T) {
 
 func TestSysctlsAreThePods(t *testing.T) {
 	p := newPod(t)
+	before, err := os.ReadFile(portStart)
+	if err != nil {
+		t.Fatal(err)
+	}
 	req := p.command("c1", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmni")
 	req.OCI.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "11", "kernel.shmmni": "123"}
 	if got := p.finish(p.run(req), ""); got.out != "11\n123\n" {
@@ -175,10 +179,13 @@ func TestSysctlsAreThePods(t *testing.T) {
 	if got := p.finish(p.run(again), ""); got.out != "11\n" {
 		t.Errorf("another container of the pod: %+v", got)
 	}
-	if own, _ := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); string(own) != "1024\n" {
-		t.Errorf("the VM's is %q", own)
+	if own, _ := os.ReadFile(portStart); string(own) != string(before) {
+		t.Errorf("the VM's is %q, and was %q", own, before)
 	}
 }
+
+// portStart is a setting of each network namespace.
+const portStart = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 
 func TestWithoutAPodNetwork(t *testing.T) {
 	p := newAgent(t)
@@ -187,10 +194,18 @@ func TestWithoutAPodNetwork(t *testing.T) {
 	os.Remove(netns)
 	p.must(p.agent.CreateSandbox(p.ctx, &agent.CreateSandboxRequest{SandboxId: "sb"}))
 	req := p.command("c1", "readlink /proc/self/ns/net")
-	req.OCI.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	req.OCI.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "12"}
+	before, err := os.ReadFile(portStart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.WriteFile(portStart, before, 0) })
 	own, _ := os.Readlink("/proc/self/ns/net")
 	if got := p.finish(p.run(req), ""); got.out != own+"\n" {
 		t.Errorf("%+v, the VM's is %s", got, own)
+	}
+	if now, _ := os.ReadFile(portStart); string(now) != "12\n" {
+		t.Errorf("the VM's network, which is the pod's, has %q", now)
 	}
 	named := p.command("c2", "true")
 	named.OCI.Linux.Namespaces = append(named.OCI.Linux.Namespaces, &agent.LinuxNamespace{Type: "network", Path: netns})
