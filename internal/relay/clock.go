@@ -21,18 +21,16 @@ const clockPeriod = 30 * time.Second
 // keepClock tells the VM the node's time, with any shim: some VMs have no source
 // of time that goes on while they are stopped.
 func (s *sandbox) keepClock() {
-	// Not all VMs of a node at once.
+	// Not all VMs of a node at once. One that has just booted knows the time.
 	wait := time.NewTimer(time.Duration(rand.Int64N(int64(clockPeriod))))
 	defer wait.Stop()
-	for first := true; ; first = false {
-		if !first {
-			select {
-			case <-s.ctx.Done():
-				return
-			case <-wait.C:
-			}
-			wait.Reset(clockPeriod)
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-wait.C:
 		}
+		wait.Reset(clockPeriod)
 		err := s.setClock(s.ctx)
 		if status.Code(err) == codes.Unimplemented {
 			s.log.Debug("the agent in the VM cannot set the clock", "error", err)

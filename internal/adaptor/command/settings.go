@@ -224,7 +224,7 @@ func (c *config) podSettings() []setting {
 		{groupNetwork, "tunnel-type", "TUNNEL_TYPE", "kind of tunnel between node and VM", choice(&c.tunnelType, "vxlan", "vxlan")},
 		{groupNetwork, "vxlan-port", "VXLAN_PORT", "UDP port of the tunnels", number(&c.vxlanPort, 4789, 1, 65535)},
 		{groupNetwork, "vxlan-min-id", "", "lowest tunnel id (VNI) of this node", number(&c.vxlanMinID, 555000, 1, 1<<24-1)},
-		{groupNetwork, "tunnel-source-check", "TUNNEL_SOURCE_CHECK", "drop what others than node and VM send into a tunnel; auto: unless VMs are reached by public addresses (-use-public-ip), which a gateway translates", choice(&c.sourceCheck, "auto", "auto", "true", "false")},
+		{groupNetwork, "tunnel-source-check", "TUNNEL_SOURCE_CHECK", "drop what others than node and VM send into a tunnel; auto: unless VMs are reached by public or floating addresses (-use-public-ip, -floating-network-id), which a gateway translates", choice(&c.sourceCheck, "auto", "auto", "true", "false")},
 		{groupNetwork, "host-interface", "", "interface that carries the tunnels; default: the one with the default route. Another one needs VMs with two interfaces", text(&c.hostInterface, "")},
 		{groupNetwork, "ext-network-via-podvm", "EXTERNAL_NETWORK_VIA_PODVM", "pods reach the outside from their VM, not through the node (experimental)", toggle(&c.externalNet)},
 		{groupNetwork, "pod-metadata-access", "POD_METADATA_ACCESS", "with -ext-network-via-podvm: let pods reach the cloud's metadata service, which tells them the VM's credentials", toggle(&c.podMetadata)},
@@ -301,7 +301,7 @@ func (c *config) finish(getenv func(string) string) {
 // checksSources is what -tunnel-source-check comes to with this provider.
 func (c *config) checksSources() bool {
 	if c.sourceCheck == "auto" {
-		return c.providerFlag == nil || c.providerFlag("use-public-ip") != "true"
+		return c.providerFlag == nil || c.providerFlag("use-public-ip") != "true" && c.providerFlag("floating-network-id") == ""
 	}
 	return c.sourceCheck == "true"
 }
