@@ -64,7 +64,7 @@ events=$out/events-$(date +%s).json
 # Line by line: awk would print when it has a block full of them.
 hold_closing_lines() {
   local held=
-  while IFS= read -r line; do
+  while IFS= read -r line || [ -n "$line" ]; do
     case $line in
     "DONE "*) held+=$line$'\n' ;;
     *) printf '%s%s\n' "$held" "$line" && held= ;;

@@ -19,7 +19,7 @@ func toPrefix(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(addr.Unmap(), bits)
 }
 
-// unmap answers an IPv4 prefix that is written as one of IPv6. Its length is that
+// unmap returns an IPv4 prefix that is written as one of IPv6. Its length is that
 // of IPv4, as upstream's adaptors write ::ffff:0.0.0.0/0, or counts from the
 // beginning of the IPv6 address.
 func unmap(p netip.Prefix) netip.Prefix {

@@ -149,11 +149,13 @@ func removeRules(ns netns.NsHandle, far farEnd) error {
 
 func tryRemoveRules(conn *nftables.Conn, far farEnd) error {
 	table, err := findTable(conn)
-	if errors.Is(err, errNoNftables) || table == nil {
+	switch {
+	case errors.Is(err, errNoNftables):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case table == nil:
+		return nil
 	}
 	count, err := countTunnels(conn, table)
 	if err != nil {

@@ -96,7 +96,7 @@ func (p *VNIPool) Acquire() (uint32, error) {
 	return 0, fmt.Errorf("%w from %d to %d", ErrVNIsExhausted, p.min, maxVNI)
 }
 
-// random answers the first identifier from a random one on that is free.
+// random returns the first identifier from a random one on that is free.
 func (p *VNIPool) random(free func(uint32) bool) (uint32, bool) {
 	span := maxVNI - p.min + 1
 	var number [8]byte

@@ -14,7 +14,7 @@ import (
 // shorter ones are parts of ordinary words.
 const leastKnown = 6
 
-// Known answers a function that takes these secrets out of texts, in whatever form
+// Known returns a function that takes these secrets out of texts, in whatever form
 // a service echoes them: as they are, quoted, in an address, in hexadecimal, in
 // base64 alone or within something longer.
 func Known(secrets ...string) func(string) string {

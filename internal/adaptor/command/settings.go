@@ -51,7 +51,7 @@ type config struct {
 	podSubnets    []string
 	sourceCheck   string
 	podMetadata   bool
-	// providerFlag answers a flag of the provider, empty if it has none of the name.
+	// providerFlag returns the value of a flag of the provider, empty if it has none of the name.
 	providerFlag func(name string) string
 }
 

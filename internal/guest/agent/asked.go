@@ -4,6 +4,8 @@ package agent
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -31,7 +33,13 @@ var beyond = []struct {
 func (a *Agent) checkAsked() error {
 	for _, b := range beyond {
 		data, err := os.ReadFile(filepath.Join(a.cfg.Provisioned, b.file))
-		if err == nil && (b.empty || len(bytes.TrimSpace(data)) > 0) {
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return status.Errorf(codes.FailedPrecondition, "what the node asks of this VM cannot be read: %v", err)
+		}
+		if b.empty || len(bytes.TrimSpace(data)) > 0 {
 			return status.Error(codes.FailedPrecondition, b.what)
 		}
 	}

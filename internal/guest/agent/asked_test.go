@@ -34,6 +34,18 @@ func TestWhatIsAskedAndCannotBeGiven(t *testing.T) {
 	}
 }
 
+// TestUnreadableIsNotEmpty: what cannot be read may ask for anything.
+func TestUnreadableIsNotEmpty(t *testing.T) {
+	a, _ := specAgent(t)
+	a.cfg.Provisioned = t.TempDir()
+	if err := os.Mkdir(filepath.Join(a.cfg.Provisioned, "policy.rego"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.checkAsked(); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestEmptyFilesAskForNothing: a VM without initdata gets them.
 func TestEmptyFilesAskForNothing(t *testing.T) {
 	a, _ := specAgent(t)

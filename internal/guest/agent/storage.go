@@ -93,24 +93,25 @@ func withFSGroup(s *agent.Storage) (*agent.Storage, error) {
 // makeLocal makes a folder, with option mode=OCTAL, once: a later container
 // must not undo what the pod has changed.
 func makeLocal(target string, s *agent.Storage) error {
+	mode := uint64(0o755)
+	for _, option := range s.GetOptions() {
+		text, ok := strings.CutPrefix(option, "mode=")
+		if !ok {
+			return fmt.Errorf("option %.40q is not known: a local storage has mode= and fsgid=", option)
+		}
+		var err error
+		if mode, err = strconv.ParseUint(text, 8, 12); err != nil {
+			return fmt.Errorf("option %.40q: not an octal mode", option)
+		}
+	}
 	if _, err := os.Stat(target); err == nil {
 		return nil
 	}
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
-	for _, option := range s.GetOptions() {
-		text, ok := strings.CutPrefix(option, "mode=")
-		if !ok {
-			return fmt.Errorf("option %.40q is not known: a local storage has mode= and fsgid=", option)
-		}
-		mode, err := strconv.ParseUint(text, 8, 12)
-		if err != nil {
-			return fmt.Errorf("option %q: not an octal mode", option)
-		}
-		if err := unix.Chmod(target, uint32(mode)); err != nil {
-			return &os.PathError{Op: "chmod", Path: target, Err: err}
-		}
+	if err := unix.Chmod(target, uint32(mode)); err != nil {
+		return &os.PathError{Op: "chmod", Path: target, Err: err}
 	}
 	return nil
 }

@@ -50,8 +50,11 @@ func TestStorageOptions(t *testing.T) {
 			}
 		})
 	}
-	if err := makeLocal(filepath.Join(t.TempDir(), "new"), &agent.Storage{Options: []string{"quota=5"}}); err == nil || !strings.Contains(err.Error(), `"quota=5"`) {
-		t.Errorf("an option that is not known: %v", err)
+	folder := filepath.Join(t.TempDir(), "new")
+	for _, when := range []string{"first", "again"} {
+		if err := makeLocal(folder, &agent.Storage{Options: []string{"quota=5"}}); err == nil || !strings.Contains(err.Error(), `"quota=5"`) {
+			t.Errorf("%s: an option that is not known: %v", when, err)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func newDoor(node netip.Addr) *door {
 	return &door{node: node.Unmap(), nodes: make(chan struct{}, nodeClients), other: make(chan struct{}, otherClients)}
 }
 
-// enter answers nil when too many are in the door; else what has to be called
+// enter returns nil when too many are in the door; else what has to be called
 // when the client has been let in.
 func (d *door) enter(peer net.Addr) (leave func()) {
 	places := d.other

@@ -149,7 +149,7 @@ func claimsOf(all []v1alpha1.PeerPod) claims {
 	return list
 }
 
-// of answers the PeerPod that an instance was made for; nil if there is none.
+// of returns the PeerPod that an instance was made for; nil if there is none.
 func (c claims) of(i *provider.Instance) *v1alpha1.PeerPod {
 	for _, pp := range c[i.Key] {
 		if madeFor(pp, i) {

@@ -15,7 +15,7 @@ import (
 // TestOthersCannotPlantAPlugin: what runs with our rights is root's or ours.
 func TestOthersCannotPlantAPlugin(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("gives files away, which takes root")
+		t.Skip("gives files away, which takes root; run: sudo go test ./provider/plugin/pluginfile")
 	}
 	for name, c := range map[string]struct {
 		spoil func(folder, file string) error
