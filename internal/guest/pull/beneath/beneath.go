@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"sort"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,20 +28,18 @@ const (
 	Chroot Links = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 )
 
-const (
-	// maxLinks ends the search for the target of dangling links; the kernel's own
-	// limit (MAXSYMLINKS) is the same.
-	maxLinks = 40
-	// maxSteps ends the making of one folder. A path of PATH_MAX bytes has half as
-	// many parts; links that lead to long paths of links have any number.
-	maxSteps = unix.PathMax
-)
+// maxLinks ends the search for the target of dangling links; the kernel's own
+// limit (MAXSYMLINKS) is the same.
+const maxLinks = 40
 
 // Dir is the open folder. Its methods may be called from many goroutines.
 type Dir struct {
 	fd    int
 	links Links
 	path  string
+	// walks counts look-ups that began at the folder, for tests: where links lead
+	// to long paths of links each is dear.
+	walks atomic.Int64
 }
 
 // Open opens folder path, which is trusted.
@@ -69,6 +69,7 @@ func Clean(name string) string {
 // Open opens the file at rel with open(2)'s flags. The caller closes it.
 func (d *Dir) Open(rel string, flags int, perm uint32) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(perm), Resolve: uint64(d.links)}
+	d.walks.Add(1)
 	for {
 		fd, err := unix.Openat2(d.fd, rel, &how)
 		// EAGAIN: something was renamed during the look-up of a "..".
@@ -86,14 +87,13 @@ func (d *Dir) OpenDir(rel string) (int, error) {
 // MkdirAll opens folder rel and makes what is missing with mode perm. A link
 // that leads nowhere has its target made.
 func (d *Dir) MkdirAll(rel string, perm uint32) (int, error) {
-	steps := maxSteps
-	return d.mkdirAll(Clean(rel), perm, 0, &steps)
+	return d.mkdirAll(Clean(rel), perm, 0)
 }
 
-func (d *Dir) mkdirAll(rel string, perm uint32, depth int, steps *int) (int, error) {
-	if *steps--; *steps < 0 {
-		return -1, d.wrap("mkdir", rel, unix.ELOOP)
-	}
+// mkdirAll looks for the longest part of the path that is there by halves, and
+// goes on from that folder: walking from the top for each missing part would
+// take minutes for a deep path through links.
+func (d *Dir) mkdirAll(rel string, perm uint32, depth int) (int, error) {
 	fd, err := d.OpenDir(rel)
 	if !errors.Is(err, unix.ENOENT) || rel == "." {
 		return fd, err
@@ -101,23 +101,36 @@ func (d *Dir) mkdirAll(rel string, perm uint32, depth int, steps *int) (int, err
 	if depth > maxLinks {
 		return -1, d.wrap("mkdir", rel, unix.ELOOP)
 	}
-	parent, err := d.mkdirAll(path.Dir(rel), perm, depth, steps)
+	parts := strings.Split(rel, "/")
+	prefix := func(n int) string { return Clean(path.Join(parts[:n]...)) }
+	there := sort.Search(len(parts)-1, func(n int) bool {
+		fd, err := d.OpenDir(prefix(n + 1))
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err != nil
+	})
+	at, err := d.OpenDir(prefix(there))
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(parent)
-	base := path.Base(rel)
-	switch err := unix.Mkdirat(parent, base, perm); {
-	case err == nil:
-		return d.OpenDir(rel)
-	case err != unix.EEXIST:
-		return -1, d.wrap("mkdir", rel, err)
+	for n := there; n < len(parts); n++ {
+		if err := unix.Mkdirat(at, parts[n], perm); err != nil && err != unix.EEXIST {
+			unix.Close(at)
+			return -1, d.wrap("mkdir", prefix(n+1), err)
+		}
+		if target, err := readlink(at, parts[n]); err == nil {
+			unix.Close(at)
+			return d.mkdirAll(Clean(path.Join(d.follow(prefix(n+1), target), path.Join(parts[n+1:]...))), perm, depth+1)
+		}
+		next, err := unix.Openat(at, parts[n], unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		unix.Close(at)
+		if err != nil {
+			return -1, d.wrap("open", prefix(n+1), err)
+		}
+		at = next
 	}
-	target, err := readlink(parent, base)
-	if err != nil { // somebody else made the folder meanwhile
-		return d.OpenDir(rel)
-	}
-	return d.mkdirAll(d.follow(rel, target), perm, depth+1, steps)
+	return at, nil
 }
 
 // follow is where a link at rel leads, still unresolved.
