@@ -101,6 +101,9 @@ func (s *Service) newRecord(req *hypervisorpb.CreateVMRequest) (Record, error) {
 		return Record{}, err
 	}
 	pod, err := parseAnnotations(req.GetAnnotations())
+	if err == nil {
+		err = s.opts.allowImage(pod.Spec.Image)
+	}
 	if err != nil {
 		return Record{}, err
 	}

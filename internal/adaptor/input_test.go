@@ -48,6 +48,7 @@ func TestBadRequests(t *testing.T) {
 		"initdata garbage":    {annotate(hypervisorAnnotation+"cc_init_data", "{"), "cc_init_data"},
 		"initdata torn gzip":  {annotate(hypervisorAnnotation+"cc_init_data", "H4sIAAAA"), "cc_init_data"},
 		"initdata algorithm":  {annotate(hypervisorAnnotation+"cc_init_data", "algorithm='md5'\nversion='1'"), "md5"},
+		"image not allowed":   {annotate(hypervisorAnnotation+"image", "mine"), "-pod-images (POD_IMAGES)"},
 		"namespace not there": {func(r *hypervisorpb.CreateVMRequest) { r.NetworkNamespacePath = "/run/netns/missing" }, "/run/netns/missing"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -96,6 +97,7 @@ func TestBadOptions(t *testing.T) {
 	}{
 		"relative folder":   {func(o *adaptor.Options) { o.PodsDir = "pods" }, "-pods-dir"},
 		"colon in folder":   {func(o *adaptor.Options) { o.PodsDir = "/tmp/a:b" }, "':'"},
+		"star in a name":    {func(o *adaptor.Options) { o.PodImages = []string{"pod*vm"} }, "-pod-images (POD_IMAGES)"},
 		"port too high":     {func(o *adaptor.Options) { o.ForwarderPort = 70000 }, "-forwarder-port"},
 		"no such auth file": {func(o *adaptor.Options) { o.AuthFile = "/does/not/exist" }, "-auth-file"},
 		"auth file no JSON": {func(o *adaptor.Options) { o.AuthFile = write("a", "user:password") }, `{"auths"`},

@@ -96,6 +96,33 @@ func TestInstanceAnnotations(t *testing.T) {
 	}
 }
 
+// A pod author who chooses the VM's image is root on the nodes' network without
+// an escape, so an image is one that the operator has named.
+func TestPodsNameAllowedImagesOnly(t *testing.T) {
+	for _, c := range []struct {
+		allowed, image string
+		want           bool
+	}{
+		{"", "", true},
+		{"", "podvm", false},
+		{"podvm", "podvm", true},
+		{"podvm", "podvm-2", false},
+		{"podvm", "PODVM", false},
+		{"other,podvm-*", "podvm-2", true},
+		{"podvm-*", "podvm", false},
+		{"/subscriptions/s/images/*", "/subscriptions/s/images/a", true},
+		{"/subscriptions/s/images/*", "/subscriptions/s/images/../evil", false},
+		{"/subscriptions/s/images/*", "/subscriptions/t/images/a", false},
+		{"*", "anything/at/all", true},
+	} {
+		opts := Options{PodImages: strings.FieldsFunc(c.allowed, func(r rune) bool { return r == ',' })}
+		err := opts.allowImage(c.image)
+		if (err == nil) != c.want || err != nil && provider.Class(err) != provider.ErrInvalidArgument {
+			t.Errorf("image %q with %q: %v", c.image, c.allowed, err)
+		}
+	}
+}
+
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "0": 0, "3": 3, "0.5": 1, "2.0": 2, " 1280 ": 1280, "2047.25": 2048} {
 		if got, err := parseSize(text); err != nil || got != want {

@@ -107,6 +107,9 @@ type Options struct {
 	ExternalViaPodVM bool
 	// Initdata is for pods without their own: base64 of gzip of TOML.
 	Initdata string
+	// PodImages are the VM images that a pod may name: NAME, NAME* or *. None
+	// by default.
+	PodImages []string
 	// AuthFile is a registry auth file for the guest, read for each VM.
 	AuthFile string
 	// ScratchSpace tells the guest to use an encrypted scratch disk.
@@ -198,6 +201,9 @@ func (o *Options) Check() error {
 	wrong(o.ProxyTimeout <= 0, "-proxy-timeout %s is not positive", o.ProxyTimeout)
 	wrong(o.OrphanTimeout < 0, "-orphan-timeout %s is negative", o.OrphanTimeout)
 	wrong(!o.TLS.Disabled && o.TLS.OwnCA == nil && o.TLS.Issue == nil, "adaptor: no issuer of certificates")
+	if err := checkPatterns(o.PodImages); err != nil {
+		problems = append(problems, err)
+	}
 	if o.AuthFile != "" {
 		_, err := readAuthFile(o.AuthFile)
 		wrong(err != nil, "-auth-file: %v", err)

@@ -5,7 +5,9 @@
 package e2e
 
 import (
+	"maps"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/outrigger/outrigger/internal/testns"
@@ -70,6 +72,7 @@ func shim(t *testing.T) cluster.Runtime {
 func (s *suite) install(t *testing.T) {
 	t.Helper()
 	n, settings := s.own.node, s.cloud.prepare(t, s.own)
+	settings = s.withImages(settings)
 	deployed.KubeletConfig(t, n)
 	s.Apply(t, deployed.OwnFolders(deployed.Render(t, s.User, s.cloud.overlay, settings), n))
 	t.Cleanup(func() {
@@ -81,6 +84,14 @@ func (s *suite) install(t *testing.T) {
 	system("rollout", "status", "deployment/peerpod-ctrl", s.timeout())
 	system("wait", "--for=condition=Ready", "pods", "--all", s.timeout())
 	s.Kubectl(t, "wait", "node", "--all", `--for=jsonpath={.status.allocatable.kata\.peerpods\.io/vm}=10`, s.timeout())
+}
+
+// withImages has the adaptor let pods name the images of the cases, so that it
+// is the provider that says which of them is there.
+func (s *suite) withImages(settings map[string]string) map[string]string {
+	all := map[string]string{"POD_IMAGES": strings.Trim(s.cloud.image+","+missingImage, ",")}
+	maps.Copy(all, settings)
+	return all
 }
 
 func (s *suite) showDaemons(t *testing.T) {

@@ -30,6 +30,9 @@ const (
 	annotationImage  = "io.katacontainers.config.hypervisor.image"
 )
 
+// missingImage is one that no cloud has.
+const missingImage = "no-such-image"
+
 var (
 	processors = regexp.MustCompile(`(?m)^\d+$`)
 	memTotal   = regexp.MustCompile(`MemTotal: +(\d+) kB`)
@@ -145,5 +148,5 @@ func otherImage(t *testing.T, s *suite) {
 }
 
 func noSuchImage(t *testing.T, s *suite) {
-	s.refused(t, "wrong-image", annotationImage, "no-such-image", "InvalidArgument", "NotFound")
+	s.refused(t, "wrong-image", annotationImage, missingImage, "InvalidArgument", "NotFound")
 }

@@ -205,6 +205,7 @@ func (d *daemon) options() (adaptor.Options, error) {
 		VXLANPort:        cfg.vxlanPort,
 		ExternalViaPodVM: cfg.externalNet,
 		Initdata:         initdata,
+		PodImages:        cfg.podImages,
 		AuthFile:         cfg.authFile,
 		ScratchSpace:     cfg.scratch,
 		ClusterID:        cfg.clusterID,

@@ -103,6 +103,9 @@ func (n *Node) spawn(program string) (*exec.Cmd, int64, error) {
 	cmd := exec.Command(program, args...)
 	// No probe: its port may be taken by the adaptor of a Kubernetes node.
 	cmd.Env = append(os.Environ(), "PROBE_PORT=0", "NOTIFY_SOCKET=")
+	if os.Getenv("POD_IMAGES") == "" {
+		cmd.Env = append(cmd.Env, "POD_IMAGES=*") // who asks for the pod here is the operator
+	}
 	cmd.Dir = n.Root
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
