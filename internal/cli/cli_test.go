@@ -449,9 +449,9 @@ func TestProgressIsToldLineByLine(t *testing.T) {
 
 func TestConsole(t *testing.T) {
 	s := newStand(t)
-	s.node.ConsoleText = "[0.0] Linux\n"
+	s.node.ConsoleText = "\x1b]0;title\x07[0.0] \x1b[31mLinux\r\n"
 	s.detached("p1", "sleep 1000")
-	if code, stdout, stderr := s.run("console", "p1"); code != 0 || stdout != s.node.ConsoleText {
+	if code, stdout, stderr := s.run("console", "p1"); code != 0 || stdout != "[0.0] Linux\n" {
 		t.Errorf("code %d, %q, %s", code, stdout, stderr)
 	}
 	if got := string(newSince([]byte("a\nb\n"), []byte("a\nb\nc\n"))); got != "c\n" {

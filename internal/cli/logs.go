@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/containerlog"
 	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 func (a *App) logsCommand() *cobra.Command {
@@ -105,7 +106,8 @@ func (a *App) console(ctx context.Context, name string, tail int64, follow bool)
 	if err != nil {
 		return fmt.Errorf("console of pod %s: %w", name, err)
 	}
-	a.Stdout.Write(seen)
+	out := redact.Console(a.Stdout)
+	out.Write(seen)
 	for follow {
 		select {
 		case <-ctx.Done():
@@ -116,7 +118,7 @@ func (a *App) console(ctx context.Context, name string, tail int64, follow bool)
 		if err != nil {
 			return nil // the VM is gone
 		}
-		if _, err := a.Stdout.Write(newSince(seen, now)); err != nil {
+		if _, err := out.Write(newSince(seen, now)); err != nil {
 			return nil
 		}
 		seen = now

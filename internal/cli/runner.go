@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/procid"
 	"github.com/outrigger/outrigger/internal/cli/record"
 	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/internal/registry"
 )
 
@@ -316,7 +317,7 @@ func (r *runner) console() string {
 	if err != nil || len(data) == 0 {
 		return "its console is not available"
 	}
-	return "the end of its console:\n" + strings.TrimSpace(string(data))
+	return "the end of its console:\n" + strings.TrimSpace(string(redact.Terminal(data)))
 }
 
 // tearDown removes the pod and, with the last one, all that was started for it.

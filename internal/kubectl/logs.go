@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/redact"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -36,7 +37,7 @@ peer-pods-secret; otherwise the command says how to get at the console.`,
 				return fmt.Errorf("for the output of containers: kubectl logs %s; for the VM's console say --console", args[0])
 			}
 			text, err := a.console(cmd.Context(), args[0], size.Value())
-			a.Stdout.Write(text)
+			a.Stdout.Write(redact.Terminal(text))
 			return err
 		},
 	}

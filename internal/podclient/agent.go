@@ -41,7 +41,7 @@ func (p *Pod) Connect(ctx context.Context) error {
 		return err
 	}
 	p.raw = conn
-	p.conn = ttrpc.NewClient(conn, ttrpc.WithOnClose(func() { p.markDead(ErrAgentLost) }))
+	p.conn = ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(bounded), ttrpc.WithOnClose(func() { p.markDead(ErrAgentLost) }))
 	p.agent = agent.NewAgentServiceClient(p.conn)
 	p.health = agent.NewHealthClient(p.conn)
 	p.guest = guest.NewGuestClient(p.conn)

@@ -132,6 +132,7 @@ func (p *Pod) ReadCopied(ctx context.Context, path string) (data []byte, known b
 	err = within(ctx, CallTimeout, func(ctx context.Context) error {
 		resp, err := p.guest.ReadCopied(ctx, &guest.ReadCopiedRequest{Path: path})
 		data = resp.GetData()
+		data = data[max(0, len(data)-mostWords):]
 		return p.lost(err)
 	})
 	if status.Code(err) == codes.Unimplemented {

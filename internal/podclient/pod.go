@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
+	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // PodSpec says what pod to make. Only Name is required.
@@ -66,7 +67,8 @@ type PodSpec struct {
 // health check failed: for a shim that is the death of the pod.
 var ErrAgentLost = errors.New("connection to the pod's agent is lost")
 
-// StartError is a VM that did not come up, with the end of its console.
+// StartError is a VM that did not come up, with the end of its console, fit for a
+// terminal.
 type StartError struct {
 	Err     error
 	Console []byte
@@ -182,15 +184,18 @@ func (p *Pod) bringUp(ctx context.Context) error {
 	return nil
 }
 
+// consoleEnd is how much of a console an error has, in bytes.
+const consoleEnd = 4096
+
 // describeFailure adds the console, as long as the VM still has one.
 func (p *Pod) describeFailure(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	console, cerr := p.client.Console(ctx, p.spec.ID, 4096)
+	console, cerr := p.client.Console(ctx, p.spec.ID, consoleEnd)
 	if cerr != nil {
 		p.client.logger().Debug("no console", "sandbox", p.spec.ID, "error", cerr)
 	}
-	return &StartError{Err: err, Console: console}
+	return &StartError{Err: err, Console: redact.Terminal(console[max(0, len(console)-consoleEnd):])}
 }
 
 // ID is the sandbox id.

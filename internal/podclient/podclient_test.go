@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/podclient"
 	"github.com/outrigger/outrigger/internal/podclient/fakeagent"
@@ -354,6 +356,33 @@ func TestMountsAreCopied(t *testing.T) {
 		t.Errorf("emptyDir is mounted from %q, made at %q", mount["/ed"], got)
 	}
 	wait(t, c)
+}
+
+// A guest that has been taken over says whatever it likes, as long as it likes.
+func TestWhatTheGuestSaysIsBounded(t *testing.T) {
+	n := startNode(t)
+	n.ExecErr = status.Error(codes.InvalidArgument, "no\nsuch\x1b[2J "+strings.Repeat("command ", 200000))
+	n.StatsInterfaces = 200000
+	p := startPod(t, n, podclient.PodSpec{})
+	c := startContainer(t, p, sh("sleep 1000"), podclient.IO{})
+
+	_, err := c.Exec(testContext(t), podclient.ExecSpec{Args: []string{"true"}})
+	if err == nil || len(err.Error()) > 4096 || strings.ContainsAny(err.Error(), "\n\x1b") || !strings.Contains(err.Error(), "no such") || status.Code(err) != codes.InvalidArgument {
+		t.Errorf("the error of exec has %d bytes: %.100q", len(err.Error()), err)
+	}
+	if _, err := c.Stats(testContext(t)); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "StatsContainer") {
+		t.Errorf("statistics of 200,000 interfaces: %v", err)
+	}
+	const words = "/run/kata-containers/shared/containers/words"
+	if err := p.CopyData(testContext(t), words, 0o600, bytes.Repeat([]byte("x"), 100000)); err != nil {
+		t.Fatal(err)
+	}
+	if data, known, err := p.ReadCopied(testContext(t), words); len(data) != 4096 || !known || err != nil {
+		t.Errorf("a termination message of %d bytes, %v, %v", len(data), known, err)
+	}
+	if err := p.Err(); err != nil {
+		t.Errorf("the pod is given up: %v", err)
+	}
 }
 
 func TestOOM(t *testing.T) {

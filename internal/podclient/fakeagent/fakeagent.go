@@ -36,6 +36,10 @@ type Node struct {
 	StartBlocks bool
 	// ConsoleText is every VM's console.
 	ConsoleText string
+	// ExecErr is what the agents say to ExecProcess.
+	ExecErr error
+	// StatsInterfaces is how many network interfaces StatsContainer tells of.
+	StatsInterfaces int
 	// ShortWrites makes the agent take at most this many bytes of WriteStdin.
 	ShortWrites int
 

@@ -211,6 +211,9 @@ func (a *Agent) StartContainer(ctx context.Context, req *agent.StartContainerReq
 
 func (a *Agent) ExecProcess(ctx context.Context, req *agent.ExecProcessRequest) (*emptypb.Empty, error) {
 	a.node.record("ExecProcess")
+	if a.node.ExecErr != nil {
+		return nil, a.node.ExecErr
+	}
 	a.mu.Lock()
 	a.execs = append(a.execs, req)
 	a.mu.Unlock()
@@ -256,7 +259,7 @@ func (a *Agent) RemoveStaleVirtiofsShareMounts(context.Context, *agent.RemoveSta
 }
 
 func (a *Agent) StatsContainer(context.Context, *agent.StatsContainerRequest) (*agent.StatsContainerResponse, error) {
-	return &agent.StatsContainerResponse{CgroupStats: &agent.CgroupStats{
+	return &agent.StatsContainerResponse{NetworkStats: make([]*agent.NetworkStats, a.node.StatsInterfaces), CgroupStats: &agent.CgroupStats{
 		CpuStats:    &agent.CpuStats{CpuUsage: &agent.CpuUsage{TotalUsage: 2e9}},
 		MemoryStats: &agent.MemoryStats{Usage: &agent.MemoryData{Usage: 3 << 20, Limit: 64 << 20}},
 		PidsStats:   &agent.PidsStats{Current: 2},
