@@ -12,7 +12,9 @@ IMAGES := cloud-api-adaptor agent-relay peerpod-ctrl peerpods-webhook node-insta
 # An image has the provider that it is for; without one, those linked by default.
 IMAGE_TAGS = $(or $(TAGS),$(subst -,_,$(patsubst ibmcloudpowervs,ibmcloud-powervs,$(CLOUD_PROVIDER))))
 
-DEPLOY_ENV = PREFIX='$(PREFIX)' TAG='$(TAG)' RESOURCE_CTRL='$(RESOURCE_CTRL)' MONITORING='$(MONITORING)' NODE_INSTALLER='$(NODE_INSTALLER)'
+# Nobody has named images when PREFIX is the one above.
+named = $(if $(filter-out file,$(origin PREFIX))$(REGISTRY)$(registry),$(PREFIX))
+DEPLOY_ENV = PREFIX='$(named)' TAG='$(TAG)' RESOURCE_CTRL='$(RESOURCE_CTRL)' MONITORING='$(MONITORING)' NODE_INSTALLER='$(NODE_INSTALLER)'
 IMAGE_ENV  = PREFIX='$(PREFIX)' TAG='$(TAG)' ARCH='$(ARCH)' VERSION='$(VERSION)' COMMIT='$(COMMIT)' TAGS='$(IMAGE_TAGS)'
 
 .PHONY: image

@@ -11,7 +11,7 @@
 set -euo pipefail
 action=${1:-} provider=${2:-}
 cd "$(dirname "$0")/.."
-kubectl=${KUBECTL:-kubectl} prefix=${PREFIX:-localhost/outrigger} tag=${TAG:-latest}
+kubectl=${KUBECTL:-kubectl} prefix=${PREFIX:-} tag=${TAG:-latest}
 namespace=confidential-containers-system
 
 fail() { echo "deploy: $*" >&2; exit 1; }
@@ -22,6 +22,14 @@ fail() { echo "deploy: $*" >&2; exit 1; }
 for v in "RESOURCE_CTRL=${RESOURCE_CTRL:=true}" "MONITORING=${MONITORING:=false}" "NODE_INSTALLER=${NODE_INSTALLER:=false}"; do
   case ${v#*=} in true | false) ;; *) fail "$v: want true or false" ;; esac
 done
+
+if [ -z "$prefix" ]; then
+  [ "$action" != apply ] || fail "set PREFIX to where the images are, as there is no public registry with them. Make and push them:
+  make image push CLOUD_PROVIDER=$provider PREFIX=REGISTRY/FOLDER
+  make deploy CLOUD_PROVIDER=$provider PREFIX=REGISTRY/FOLDER
+With images that were imported on every node (docs/install.md, Images): PREFIX=localhost/outrigger"
+  prefix=localhost/outrigger
+fi
 
 # Nothing of the checkout is changed: an overlay over the overlay.
 over=bin/deploy/$provider

@@ -146,6 +146,8 @@ func (s *Service) start(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	defer finish()
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	ready, err := sb.beginStart(interrupt)
 	if ready || err != nil {
 		return err
@@ -163,6 +165,26 @@ func (s *Service) start(ctx context.Context, sb *sandbox) error {
 		s.beginStop(sb, err)
 	}
 	return err
+}
+
+// lateError says that the caller's time is nearly over.
+type lateError struct{ given time.Duration }
+
+func (e lateError) Error() string {
+	return fmt.Sprintf("the VM was not ready within the %s that the caller gave it", e.given.Round(100*time.Millisecond))
+}
+
+func (lateError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// inTime ends work a little before the caller's deadline, so that the caller still gets
+// to read why, with the end of the console.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	given := time.Until(deadline)
+	return context.WithDeadlineCause(ctx, deadline.Add(-min(consoleTimeout, given/5)), lateError{given})
 }
 
 // beginStart says whether the sandbox is ready already; it is an error if the

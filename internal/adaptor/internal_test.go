@@ -3,6 +3,7 @@
 package adaptor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -152,6 +153,32 @@ func TestCodesOfClasses(t *testing.T) {
 func TestTagValues(t *testing.T) {
 	if got := tagValue("kube system/ä:1_x.y"); got != "kube-system--:1_x.y" {
 		t.Errorf("tagValue = %q", got)
+	}
+}
+
+// TestCallersTimeLeavesRoomForTheReason: work ends before the caller does, who else
+// would read of a deadline and not the VM's console.
+func TestCallersTimeLeavesRoomForTheReason(t *testing.T) {
+	for given, margin := range map[time.Duration]time.Duration{time.Hour: consoleTimeout, 5 * time.Second: time.Second} {
+		outer, cancel := context.WithTimeout(t.Context(), given)
+		defer cancel()
+		ctx, cancel := inTime(outer)
+		defer cancel()
+		callers, _ := outer.Deadline()
+		own, _ := ctx.Deadline()
+		if left := callers.Sub(own).Round(100 * time.Millisecond); left != margin {
+			t.Errorf("%s of %s are left to say why, want %s", left, given, margin)
+		}
+	}
+	past, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	ctx, cancel := inTime(past)
+	defer cancel()
+	if ctx.Err() == nil {
+		t.Error("a deadline that has passed leaves time")
+	}
+	if without, _ := inTime(t.Context()); without != t.Context() {
+		t.Error("a call without a deadline got one")
 	}
 }
 

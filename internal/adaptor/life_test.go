@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/adaptor"
 	"github.com/outrigger/outrigger/internal/apf"
@@ -240,6 +241,27 @@ func TestFailureOfTunnelLeavesNothing(t *testing.T) {
 	err := s.start("g1")
 	if err == nil || !strings.Contains(err.Error(), "step tunnel") || !strings.Contains(err.Error(), "NET_ADMIN") {
 		t.Errorf("error %v", err)
+	}
+	s.wantNothing()
+}
+
+// TestVMThatIsLateShowsItsConsole: what --boot-timeout ends says so, and how far the VM came.
+func TestVMThatIsLateShowsItsConsole(t *testing.T) {
+	s := newStand(t, nil)
+	s.relay.ServeErr = func(ctx context.Context, _ *relaypb.ServeRequest) error {
+		s.cloud.WriteConsole("fake-000001", []byte("Loading modules\n"))
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	s.create("h2")
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	_, err := s.StartVM(ctx, &hypervisorpb.StartVMRequest{Id: "h2"})
+	wantCode(t, err, codes.DeadlineExceeded)
+	for _, part := range []string{"not ready within the 400ms that the caller gave it", "Loading modules"} {
+		if !strings.Contains(fmt.Sprint(err), part) {
+			t.Errorf("error lacks %q: %v", part, err)
+		}
 	}
 	s.wantNothing()
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"syscall"
 
 	"github.com/sirupsen/logrus"
@@ -147,9 +149,16 @@ func (a *App) network(n *node.Node) (node.Network, error) {
 	return n.PodNetwork()
 }
 
+var rpcWords = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+
+// withoutProtocol leaves out the words of protocols, which say nothing to a user.
+func withoutProtocol(text string) string {
+	return strings.ReplaceAll(rpcWords.ReplaceAllString(text, ""), "context deadline exceeded", "the time for it was over")
+}
+
 // explain adds what to do to errors that a user meets.
 func explain(err error) string {
-	text := err.Error()
+	text := withoutProtocol(err.Error())
 	switch {
 	case errors.Is(err, syscall.EACCES) && os.Geteuid() != 0, errors.Is(err, syscall.EPERM) && os.Geteuid() != 0:
 		text += "\noutrigger needs root for VMs, interfaces and namespaces: run it with sudo, or name an adaptor that you may use with --socket"

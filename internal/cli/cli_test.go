@@ -5,8 +5,10 @@ package cli
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/netip"
@@ -25,6 +27,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/podclient/fakeagent"
@@ -470,7 +474,8 @@ func TestBadInput(t *testing.T) {
 		{[]string{"run"}, "needs an IMAGE"},
 		{[]string{"run", "--memory", "512", s.image}, `--memory: size "512"`},
 		{[]string{"run", "--memory", "-5MiB", s.image}, "--memory"},
-		{[]string{"run", "--memory", "1KiB", s.image}, "at least 4MiB"},
+		{[]string{"run", "--memory", "1KiB", s.image}, "at least 12MiB"},
+		{[]string{"run", "-m", "4MiB", s.image}, "--memory 4MiB: want at least 12MiB"},
 		{[]string{"run", "--cpus", "many", s.image}, `--cpus: CPUs "many"`},
 		{[]string{"run", "--cpus", "0", s.image}, "--cpus"},
 		{[]string{"run", "--env", "=x", s.image}, "--env"},
@@ -542,6 +547,22 @@ func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if code, stdout, _ := s.run("completion", shell); code != 0 || len(stdout) < 1000 {
 			t.Errorf("completion %s: code %d, %d bytes", shell, code, len(stdout))
+		}
+	}
+}
+
+// TestErrorsHaveNoWordsOfProtocols guards what a user reads.
+func TestErrorsHaveNoWordsOfProtocols(t *testing.T) {
+	refused := status.Error(codes.InvalidArgument, "start sandbox x: no such image")
+	late := status.FromContextError(context.DeadlineExceeded).Err()
+	for want, err := range map[string]error{
+		"VM of pod p: StartVM: start sandbox x: no such image":                   fmt.Errorf("VM of pod p: StartVM: %w", refused),
+		"StartVM: the time for it was over":                                      fmt.Errorf("StartVM: %w", late),
+		"pull: start sandbox x: no such image\nand the time for it was over":     fmt.Errorf("pull: %w\nand %w", refused, late),
+		"VM: the VM was not ready within the 5s; the VM's console ends with:\n0": status.Error(codes.DeadlineExceeded, "VM: the VM was not ready within the 5s; the VM's console ends with:\n0"),
+	} {
+		if got := explain(err); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

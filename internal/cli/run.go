@@ -17,6 +17,9 @@ import (
 	"github.com/outrigger/outrigger/internal/registry"
 )
 
+// leastMemory is what runc needs in the container's own group to start it.
+const leastMemory = 12 << 20
+
 // defaultProvider boots VMs on this machine.
 const defaultProvider = "qemu"
 
@@ -165,8 +168,8 @@ func (f *runFlags) parseLimits(req *runRequest) error {
 	parse("cpus", f.cpus, &req.MilliCPU, parseCPUs)
 	parse("memory", f.memory, &req.MemoryBytes, parseSize)
 	parse("log-limit", f.logLimit, &req.LogLimit, parseSize)
-	if req.MemoryBytes > 0 && req.MemoryBytes < 4<<20 {
-		errs = append(errs, fmt.Errorf("--memory %s: want at least 4MiB", f.memory))
+	if req.MemoryBytes > 0 && req.MemoryBytes < leastMemory {
+		errs = append(errs, fmt.Errorf("--memory %s: want at least %dMiB: with less the guest's kernel kills the container before its command runs", f.memory, leastMemory>>20))
 	}
 	return errors.Join(errs...)
 }

@@ -331,7 +331,7 @@ func (r *runner) tearDown(code int, cause error) error {
 	return r.app.forget(ctx, r.node, r.record, func(p *record.Pod) {
 		p.ExitCode, p.Finished = code, time.Now().UTC()
 		if cause != nil {
-			p.Error = cause.Error()
+			p.Error = withoutProtocol(cause.Error())
 			p.ExitCode = exitFailure
 		}
 	})

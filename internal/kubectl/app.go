@@ -30,8 +30,12 @@ const Program = "kubectl-outrigger"
 // another namespace.
 const SystemNamespace = "confidential-containers-system"
 
-// exitFailure is kubectl's.
-const exitFailure = 1
+const (
+	// exitFailure is kubectl's.
+	exitFailure = 1
+	// exitCheckFailed is that of errors, since 1 says that there are but warnings.
+	exitCheckFailed = 2
+)
 
 // exitCode ends the program without a message: what there is to say is said.
 type exitCode int
@@ -63,7 +67,7 @@ func (a *App) Run(args []string) int {
 	cmd.SetArgs(args)
 	cmd.SetOut(a.Stdout)
 	cmd.SetErr(a.Stderr)
-	err := cmd.ExecuteContext(ctx)
+	ran, err := cmd.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
@@ -71,6 +75,9 @@ func (a *App) Run(args []string) int {
 		return int(code)
 	}
 	fmt.Fprintf(a.Stderr, "%s: %s\n", Program, explain(err))
+	if ran.Name() == checkName {
+		return exitCheckFailed
+	}
 	return exitFailure
 }
 

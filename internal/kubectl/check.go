@@ -13,14 +13,17 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 )
 
+const checkName = "check"
+
 func (a *App) checkCommand() *cobra.Command {
 	var output string
 	var pre bool
 	cmd := &cobra.Command{
-		Use: "check", Short: "Look whether the cluster can run pods in VMs", Args: cobra.NoArgs,
+		Use: checkName, Short: "Look whether the cluster can run pods in VMs", Args: cobra.NoArgs,
 		Long: `Look whether the cluster can run pods in VMs, and say how to mend what cannot
 work. With --pre look whether Outrigger can be installed, before it is. Nothing is
-changed. Exit codes: 0 all is well, 1 warnings, 2 errors.`,
+changed. Exit codes: 0 all is well, 1 warnings, 2 errors, also
+of the command itself.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, _, err := a.connect()
 			if err != nil {

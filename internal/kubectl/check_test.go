@@ -3,13 +3,16 @@
 package kubectl
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"math/big"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -160,6 +163,21 @@ func TestCheckBeforeInstalling(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	wants(t, out, "you may not create customresourcedefinitions", "with handler kata", "mutating-peer-pods may size the same pods", "mend what FAIL says")
+}
+
+// TestCheckThatCannotRun: 1 would be read as "warnings".
+func TestCheckThatCannotRun(t *testing.T) {
+	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
+	for _, args := range [][]string{{"check", "--kubeconfig", nowhere}, {"check", "--pre", "--kubeconfig", nowhere}, {"check", "-o", "xml"}, {"check", "--bogus"}, {"check", "now"}} {
+		var out, errs bytes.Buffer
+		if code := (&App{Stdout: &out, Stderr: &errs}).Run(args); code != 2 || errs.Len() == 0 {
+			t.Errorf("%v: exit code %d, %s%s", args, code, &out, &errs)
+		}
+	}
+	var errs bytes.Buffer
+	if code := (&App{Stdout: io.Discard, Stderr: &errs}).Run([]string{"top", "--kubeconfig", nowhere}); code != 1 {
+		t.Errorf("top: exit code %d, %s", code, &errs)
+	}
 }
 
 func TestCheckWithoutACluster(t *testing.T) {

@@ -83,7 +83,9 @@ func (a *App) describePod(ctx context.Context, c *cluster, namespace, name strin
 	for i := range claims {
 		d.Tree.Parts = append(d.Tree.Parts, a.ofPeerPod(d, &claims[i]))
 	}
-	d.Events, err = a.podEvents(ctx, c, namespace, name, d.uid)
+	if d.Events, err = a.podEvents(ctx, c, namespace, name, d.uid); err == nil {
+		d.lastSaid()
+	}
 	return d, err
 }
 
@@ -165,9 +167,40 @@ func (d *Description) unclaimed(p *pod, where string, claims int) {
 	case p.Spec.RuntimeClassName == "":
 		d.problem(where, "NoRuntimeClass", "the pod names no runtimeClassName: it runs on its node and in no VM", "set spec.runtimeClassName: "+RuntimeClass+" in a new pod; it cannot be changed in one that exists")
 	default:
-		d.problem(where, "NoPeerPod", "nothing claims an instance for the pod: no adaptor was asked for its VM", "see that cloud-api-adaptor is ready on node "+p.Spec.NodeName+" and that its container runtime has the handler of class "+p.Spec.RuntimeClassName+": `kubectl outrigger check`")
+		d.problem(where, noPeerPod, "nothing claims an instance for the pod: no adaptor was asked for its VM", "see that cloud-api-adaptor is ready on node "+p.Spec.NodeName+" and that its container runtime has the handler of class "+p.Spec.RuntimeClassName+": `kubectl outrigger check`")
 	}
 }
+
+// lastSaid puts what an Event says about a pod without a PeerPod in place of the guess
+// that nobody was asked: the last of Outrigger's own, as the runtime's come after each of
+// them and quote it at best, else the last of all.
+func (d *Description) lastSaid() {
+	at := slices.IndexFunc(d.Problems, func(p Problem) bool { return p.Reason == noPeerPod })
+	if at < 0 {
+		return
+	}
+	var last *Event
+	for i := range d.Events {
+		e := &d.Events[i]
+		if e.Type == "Warning" && (last == nil || e.source == adaptorEvents || last.source != adaptorEvents) {
+			last = e
+		}
+	}
+	if last == nil {
+		return
+	}
+	p := &d.Problems[at]
+	p.Reason, p.Message = last.Reason, last.Message
+	if last.source == adaptorEvents {
+		p.Hint = "" // the Event has it
+	}
+}
+
+const (
+	noPeerPod = "NoPeerPod"
+	// adaptorEvents is the source of the adaptor's Events.
+	adaptorEvents = "cloud-api-adaptor"
+)
 
 func compact(texts ...string) []string {
 	return slices.DeleteFunc(texts, func(t string) bool { return t == "" })

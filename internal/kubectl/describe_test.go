@@ -43,6 +43,24 @@ func TestDescribePutsProblemsFirst(t *testing.T) {
 	}
 }
 
+// TestDescribeSaysWhatWasSaidLast: a pod that was refused before anything claimed its VM has
+// an Event with the cause, which is the problem, and not that nobody was asked.
+func TestDescribeSaysWhatWasSaidLast(t *testing.T) {
+	f := newFakeAPI(t)
+	f.pod("web", o{"phase": "Pending"})
+	said := func(name, component, reason, message string, age time.Duration) {
+		f.put(core("shop", "events", name), o{"metadata": o{}, "involvedObject": o{"kind": "Pod", "name": "web", "uid": "uid-web"}, "source": o{"component": component},
+			"type": "Warning", "reason": reason, "message": message, "lastTimestamp": ago(age)})
+	}
+	said("e0", "kubelet", "FailedMount", "no such Secret", time.Hour)
+	wants(t, f.succeeds("describe", "pod", "web"), "Pod web: FailedMount: no such Secret", "ready on node node1")
+	said("e1", "cloud-api-adaptor", "InvalidArgument", "machine type m9.huge is not offered; choose one of m1.*", 2*time.Minute)
+	said("e2", "kubelet", "FailedCreatePodSandBox", "rpc error: code = Unknown desc = failed to start sandbox", time.Minute)
+	out := f.succeeds("describe", "pod", "web")
+	wants(t, out, "Pod web: InvalidArgument: machine type m9.huge is not offered")
+	wantsNot(t, out, "no adaptor was asked", "Pod web: FailedCreatePodSandBox", "ready on node node1")
+}
+
 // TestDescribeProblems: each state has the problem that leads to its cause.
 func TestDescribeProblems(t *testing.T) {
 	connecting := []any{conditionObject("InstanceCreated", "True", "InstanceCreated", ""), conditionObject("Connected", "False", "Connecting", "")}

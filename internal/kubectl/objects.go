@@ -75,6 +75,9 @@ type event struct {
 	FirstTimestamp metav1.Time      `json:"firstTimestamp"`
 	LastTimestamp  metav1.Time      `json:"lastTimestamp"`
 	EventTime      metav1.MicroTime `json:"eventTime"`
+	Source         struct {
+		Component string `json:"component"`
+	} `json:"source"`
 }
 
 // at is when it was last seen; newer reporters fill eventTime only.

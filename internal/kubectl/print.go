@@ -24,6 +24,7 @@ type Event struct {
 	Message string    `json:"message"`
 	Count   int       `json:"count,omitempty"`
 	age     string
+	source  string // who reports it
 }
 
 // podEvents answers the newest Events of the pod, oldest first. Those of an
@@ -38,7 +39,7 @@ func (a *App) podEvents(ctx context.Context, c *cluster, namespace, name, uid st
 	slices.SortStableFunc(found, func(x, y event) int { return x.at().Compare(y.at()) })
 	shown := []Event{}
 	for _, e := range found[max(0, len(found)-maxEvents):] {
-		shown = append(shown, Event{Time: e.at().UTC(), Type: e.Type, Reason: e.Reason, Message: e.Message, Count: e.Count, age: a.age(e.at())})
+		shown = append(shown, Event{Time: e.at().UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: e.Message, Count: e.Count, age: a.age(e.at())})
 	}
 	return shown, nil
 }

@@ -46,7 +46,9 @@ aliyun() {
     "ecs DescribeImages") echo '{"Images": {"Image": [{}]}}' ;;
     "ecs DescribeInstances") echo '{"TotalCount": 0, "Instances": {"Instance": [{"InstanceName": "podvm-nginx-01234567"}]}}' ;;
     "cs CreateCluster") echo '{"cluster_id": "c-1"}' ;;
-    "cs DescribeClusterDetail") echo '{"vpc_id": "vpc-1", "security_group_id": "sg-1", "parameters": {"WorkerVSwitchIds": "vsw-1,vsw-2"},
+    "cs POST") jq -e .scaling_group.vswitch_ids[1] >/dev/null <<<"${@: -1}" && echo '{"nodepool_id": "np-1"}' ;;
+    "cs GET") echo '{"status": {"healthy_nodes": 1}}' ;;
+    "cs DescribeClusterDetail") echo '{"state": "running", "vpc_id": "vpc-1", "security_group_id": "sg-1", "parameters": {"WorkerVSwitchIds": "vsw-1,vsw-2"},
       "rrsa_config": {"oidc_arn": "acs:ram::1:oidc-provider/ack-rrsa-c-1,other", "issuer": "https://oidc.example/c-1,other"}}' ;;
     "cs DescribeClusterUserKubeconfig") echo '{"config": "kind: Config"}' ;;
     "vpc CreateNatGateway") echo '{"NatGatewayId": "ngw-1", "SnatTableIds": {"SnatTableId": ["stb-1"]}}' ;;
@@ -56,7 +58,7 @@ aliyun() {
   esac
 }
 kubectl() { note kubectl "$@"; }
-make() { note make "$@" "$CLOUD_PROVIDER"; mkdir -p bin/podvm; echo image >bin/podvm/podvm-alibabacloud-amd64.qcow2; }
+make() { note make "$@" "$CLOUD_PROVIDER" "${NODE_INSTALLER:-}"; mkdir -p bin/podvm; echo image >bin/podvm/podvm-alibabacloud-amd64.qcow2; }
 sleep() { :; }
 `
 
@@ -108,7 +110,14 @@ func TestAlibabaPageFollowed(t *testing.T) {
 	for _, call := range []string{
 		"aliyun ecs ImportImage --RegionId cn-beijing --ImageName podvm-",
 		"aliyun vpc CreateSnatEntry --RegionId cn-beijing --SnatTableId stb-1 --SourceVSwitchId vsw-1 --SnatIp 192.0.2.1",
-		"make deploy alibabacloud",
+		"--DiskDeviceMapping.1.Format QCOW2 --Features.NvmeSupport supported --method POST --force",
+		"aliyun cs POST /clusters/c-1/nodepools",
+		"aliyun cs GET /clusters/c-1/nodepools/np-1",
+		"make image push alibabacloud true",
+		"make deploy alibabacloud true",
+		"kubectl get runtimeclass kata-remote",
+		"make undeploy alibabacloud true",
+		"--retain_all_resources false",
 		"kubectl apply -f nginx.yaml",
 		"aliyun cs DELETE /clusters/c-1",
 	} {

@@ -49,7 +49,8 @@ func TestHelmLint(t *testing.T) {
 	helm := tool(t, "helm")
 	for _, v := range variants(t) {
 		t.Run(v, func(t *testing.T) {
-			output(t, helm, "lint", "--strict", "--kube-version", kubeVersion, filepath.Join(root, "deploy/chart"), "--values", filepath.Join("testdata/values", v+".yaml"))
+			output(t, helm, "lint", "--strict", "--kube-version", kubeVersion, filepath.Join(root, "deploy/chart"), "--values", "testdata/images.yaml",
+				"--values", filepath.Join("testdata/values", v+".yaml"))
 		})
 	}
 }

@@ -174,6 +174,8 @@ func TestSchemaRefusesWrongValues(t *testing.T) {
 	for _, c := range []struct{ values, says string }{
 		{"provider=", "provider is required"},
 		{"provider=Lib_virt", "provider"},
+		{"provider=awz", `"awz" is none of alibabacloud, aws,`},
+		{"provider=libvirt,image.prefix=", "make image push CLOUD_PROVIDER=NAME PREFIX=REGISTRY/FOLDER"},
 		{"provider=libvirt,unknown=1", "unknown"},
 		{"provider=libvirt,limit=many", "limit"},
 		{"provider=libvirt,config.PROXY_TIMEOUTS=5m", "PROXY_TIMEOUTS"},

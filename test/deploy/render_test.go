@@ -122,7 +122,7 @@ func build(t testing.TB, name string, components []string) []byte {
 
 // helmArgs are those of `helm template` with a values file of testdata.
 func helmArgs(variant string, more ...string) []string {
-	args := []string{"template", "outrigger", filepath.Join(root, "deploy/chart"), "--namespace", namespace, "--kube-version", kubeVersion}
+	args := []string{"template", "outrigger", filepath.Join(root, "deploy/chart"), "--namespace", namespace, "--kube-version", kubeVersion, "--values", "testdata/images.yaml"}
 	if variant != "" {
 		args = append(args, "--values", filepath.Join("testdata/values", variant+".yaml"))
 	}

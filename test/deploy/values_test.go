@@ -16,9 +16,9 @@ import (
 // changes has another value for every value of the chart, with what else it
 // takes to matter; the golden renders show those together.
 var changes = map[string][]string{
-	"provider":                         {"provider=mycloud"},
+	"provider":                         {"provider=mycloud", "plugins.image=mine"},
 	"providerConfigs":                  {"providerConfigs.libvirt.LIBVIRT_NET=other"},
-	"providerSecrets":                  {"provider=mycloud", "providerSecrets.mycloud.TOKEN=t"},
+	"providerSecrets":                  {"provider=mycloud", "plugins.image=mine", "providerSecrets.mycloud.TOKEN=t"},
 	"config":                           {"config.PROXY_TIMEOUT=7m"},
 	"limit":                            {"limit=7"},
 	"secrets.mode":                     {"secrets.mode=reference"},

@@ -2,7 +2,7 @@
 
 {{- /* The image of one program: dict "root" $ "name" NAME. */ -}}
 {{- define "outrigger.image" -}}
-{{ .root.Values.image.prefix }}/{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{ required "image.prefix is required, as there is no public registry with the images: make and push them with `make image push CLOUD_PROVIDER=NAME PREFIX=REGISTRY/FOLDER` and give --set image.prefix=REGISTRY/FOLDER; with images that were imported on every node it is localhost/outrigger" .root.Values.image.prefix }}/{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
 {{- end -}}
 
 {{- /* Labels of an object: dict "root" $ "name" NAME. */ -}}
@@ -17,7 +17,13 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- /* The provider's name; charts of others write ibmcloudpowervs. */ -}}
 {{- define "outrigger.provider" -}}
 {{- $name := required "provider is required: --set provider=NAME" .Values.provider -}}
-{{- if eq $name "ibmcloudpowervs" }}ibmcloud-powervs{{ else }}{{ $name }}{{ end -}}
+{{- if eq $name "ibmcloudpowervs" }}{{ $name = "ibmcloud-powervs" }}{{ end -}}
+{{- $known := list "alibabacloud" "aws" "azure" "byom" "docker" "gcp" "ibmcloud" "ibmcloud-powervs" "libvirt" "openstack" "qemu" "vsphere" -}}
+{{- $config := merge (dict) .Values.config (index .Values.providerConfigs $name | default dict) -}}
+{{- if not (or (has $name $known) .Values.plugins.image (hasKey $config "ENABLE_CLOUD_PROVIDER_EXTERNAL_PLUGIN") (hasKey $config "CLOUD_PROVIDER_PLUGIN_PATH")) -}}
+{{- fail (printf "provider: %q is none of %s; one of your own comes by plugins.image, or by config.ENABLE_CLOUD_PROVIDER_EXTERNAL_PLUGIN or config.CLOUD_PROVIDER_PLUGIN_PATH" $name (join ", " $known)) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{- define "outrigger.secretName" -}}

@@ -99,7 +99,8 @@ func (n *Node) spawn(program string) (*exec.Cmd, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	args := append([]string{n.Provider, "-socket", n.Socket(), "-pods-dir", n.podsDir(), "-orphan-timeout", "0"}, n.AdaptorArgs...)
+	// How long a VM may take is said by each call, from --boot-timeout.
+	args := append([]string{n.Provider, "-socket", n.Socket(), "-pods-dir", n.podsDir(), "-orphan-timeout", "0", "-proxy-timeout", "24h"}, n.AdaptorArgs...)
 	cmd := exec.Command(program, args...)
 	// No probe: its port may be taken by the adaptor of a Kubernetes node.
 	cmd.Env = append(os.Environ(), "PROBE_PORT=0", "NOTIFY_SOCKET=")

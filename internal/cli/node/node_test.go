@@ -71,6 +71,15 @@ func TestAdaptorThatFailsAtItsStart(t *testing.T) {
 	}
 }
 
+// TestCallsSayHowLongAVMMayTake: the adaptor's own limit of 5 minutes would make a longer
+// --boot-timeout one without effect. What the user gives the adaptor comes later and holds.
+func TestCallsSayHowLongAVMMayTake(t *testing.T) {
+	n := &Node{Root: t.TempDir(), Provider: "qemu", AdaptorArgs: []string{"-proxy-timeout", "7m"}, AdaptorPath: fakeAdaptor(t, "echo \"$@\"; exit 2\n")}
+	if err := n.EnsureAdaptor(testContext(t)); err == nil || !strings.Contains(err.Error(), "-proxy-timeout 24h -proxy-timeout 7m") {
+		t.Errorf("the adaptor was started with %v", err)
+	}
+}
+
 func TestInterruptedStartLeavesNoAdaptor(t *testing.T) {
 	n := &Node{Root: t.TempDir(), Provider: "qemu", AdaptorPath: fakeAdaptor(t, "exec sleep 1000\n")}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
