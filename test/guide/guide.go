@@ -4,7 +4,7 @@
 //
 // Blocks fenced as sh run one after the other in one shell that ends with the
 // first command that fails. A block fenced as "sh fails" is one that must fail,
-// and one fenced as "sh long" takes long: [Short] leaves it out.
+// and one fenced as "sh long" (or "sh long fails") takes long: [Short] leaves it out.
 // A block fenced as output, right after one of these, holds lines that its
 // output must have; "…" in such a line stands for anything. Other blocks, such
 // as console, are for reading only.
@@ -64,8 +64,11 @@ func Parse(document string) ([]Block, error) {
 
 func add(blocks []Block, kind string, body []string, start int) ([]Block, error) {
 	switch kind {
-	case "sh", "sh fails", "sh long":
-		return append(blocks, Block{Line: start, Code: strings.Join(body, "\n"), Fails: kind == "sh fails", Long: kind == "sh long"}), nil
+	case "sh", "sh fails", "sh long", "sh long fails":
+		return append(blocks, Block{
+			Line: start, Code: strings.Join(body, "\n"),
+			Fails: strings.HasSuffix(kind, " fails"), Long: strings.HasPrefix(kind, "sh long"),
+		}), nil
 	case "output":
 		if len(blocks) == 0 {
 			return nil, fmt.Errorf("line %d: output of no command", start)

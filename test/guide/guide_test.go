@@ -22,8 +22,8 @@ func TestParse(t *testing.T) {
 	if b := blocks[1]; b.Code != "d" || !b.Fails || len(b.Output) != 1 || b.Output[0] != "e" {
 		t.Errorf("%+v", b)
 	}
-	long, err := Parse(fenced("sh long", "f") + fenced("output", "g") + fenced("sh", "h"))
-	if err != nil || len(long) != 2 || !long[0].Long || long[0].Fails || len(Short(long)) != 1 || Short(long)[0].Code != "h" {
+	long, err := Parse(fenced("sh long", "f") + fenced("output", "g") + fenced("sh long fails", "i") + fenced("sh", "h"))
+	if err != nil || len(long) != 3 || !long[0].Long || long[0].Fails || !long[1].Long || !long[1].Fails || len(Short(long)) != 1 || Short(long)[0].Code != "h" {
 		t.Errorf("%+v, %v", long, err)
 	}
 	for _, wrong := range []string{"```sh\na\n", fenced("output", "x")} {
