@@ -75,9 +75,11 @@ type Provider interface {
 	// DeleteInstance removes an instance and everything that belongs to it.
 	// It returns nil only when nothing billable is left or the cloud has
 	// accepted the removal of all of it. Deleting what does not exist, or is
-	// being deleted, MUST return nil; an id that the cloud can never have given
-	// MAY be ErrInvalidArgument, the empty one MUST be. It deletes nothing else.
-	// A deletion that was cut short can be repeated. The instance may be in any
+	// being deleted, MUST return nil, but only after the cloud has looked where
+	// the instance would be: that it refuses the credentials, or does not know
+	// the account, MUST be an error and MUST NOT be ErrNotFound. An id that the
+	// cloud can never have given MAY be ErrInvalidArgument, the empty one MUST
+	// be. It deletes nothing else. A deletion that was cut short can be repeated. The instance may be in any
 	// state, stopped or still being made.
 	DeleteInstance(ctx context.Context, instanceID string) error
 
@@ -187,7 +189,8 @@ type Lister interface {
 	// in any state in which it still costs money. What is left of one, such as
 	// a disk, is shown as an instance that is being deleted: callers delete
 	// again what stays in that state. It MUST NOT show instances of others.
-	// Pagination is the provider's affair. An empty match, nil or without
+	// Pagination is the provider's affair. Without access to the account it is
+	// an error, never an empty list. An empty match, nil or without
 	// pairs, is ErrInvalidArgument: nobody may ask for other people's
 	// instances. A match that nothing has gives an empty list. Where the cloud
 	// is eventually consistent a list MAY lag behind.
@@ -198,8 +201,9 @@ type Lister interface {
 
 // Getter looks up one instance; a cloud controller manager needs it.
 type Getter interface {
-	// GetInstance answers ErrNotFound for an id that does not exist, and that
-	// or ErrInvalidArgument for one that the cloud can never have given.
+	// GetInstance answers ErrNotFound only when the cloud has looked: callers
+	// delete what belongs to an instance that is gone. An id that the cloud
+	// can never have given is that or ErrInvalidArgument.
 	GetInstance(ctx context.Context, instanceID string) (*Instance, error)
 }
 

@@ -26,7 +26,7 @@ type app struct {
 
 	list             bool
 	endpoint, plugin string
-	set              []string
+	set, noAccess    []string
 	only             string
 	junit, format    string
 	timeout          time.Duration
@@ -112,6 +112,7 @@ func (a *app) bind(cmd *cobra.Command) {
 	f.StringVar(&a.plugin, "plugin", "", "FILE of a process plugin or Go plugin (.so); its name is the provider's")
 	f.StringVar(&a.endpoint, "endpoint", "", "socket of a provider that runs already: unix:///PATH")
 	f.StringArrayVar(&a.set, "set", nil, "a setting of the provider as NAME=VALUE; NAME is its flag or variable (repeatable)")
+	f.StringArrayVar(&a.noAccess, "no-access", nil, "a setting as NAME=VALUE with which the cloud lets nobody in, such as the id of a credential that was deleted; without one the checks of that are skipped (repeatable)")
 	f.StringVar(&a.only, "run", "", "only the checks whose names match this regular expression")
 	f.StringVarP(&a.format, "output", "o", "text", "report on standard output: text or json")
 	f.StringVar(&a.junit, "junit", "", "write a JUnit report to this file too")

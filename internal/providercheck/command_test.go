@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,7 @@ type mini struct {
 	Broken bool          `flag:"mini-broken" env:"MINI_BROKEN" usage:"delete nothing"`
 	Token  config.Secret `flag:"mini-token" env:"MINI_TOKEN" usage:"a secret"`
 	Region string        `env:"MINI_REGION" usage:"a setting without a flag"`
+	User   string        `flag:"mini-user" env:"MINI_USER" usage:"who is let in"`
 }
 
 func (c mini) open() (provider.Provider, error) {
@@ -43,6 +45,8 @@ func (c mini) open() (provider.Provider, error) {
 		return nil, err
 	case c.Region == "nowhere":
 		return nil, fmt.Errorf("%w: MINI_REGION: there is no region nowhere", provider.ErrInvalidArgument)
+	case c.User == "gone":
+		return cloud.Revoked(), nil
 	case c.Broken:
 		return undeleting{cloud}, nil
 	}
@@ -177,6 +181,21 @@ func TestCarriers(t *testing.T) {
 				t.Errorf("exit code %d:\n%s%s", code, out, stderr)
 			}
 		})
+	}
+}
+
+// TestNoAccess: what cannot be known without another credential is checked with
+// one, and skipped without.
+func TestNoAccess(t *testing.T) {
+	args := []string{"--plugin", pluginFile(t), "--set", "mini-dir=" + t.TempDir(), "--run", "^delete-no-access$"}
+	for want, more := range map[string][]string{
+		"1 checks: 1 passed, 0 failed, 0 skipped": {"--no-access", "mini-user=gone"},
+		"1 checks: 0 passed, 1 failed, 0 skipped": {"--no-access", "MINI_BROKEN=1"}, // it is let in
+		"1 checks: 0 passed, 0 failed, 1 skipped": nil,
+	} {
+		if _, out, stderr := check(t, nil, append(slices.Clone(args), more...)...); !strings.Contains(out, want) {
+			t.Errorf("%v: want %q in\n%s%s", more, want, out, stderr)
+		}
 	}
 }
 

@@ -38,6 +38,8 @@ type subjects struct {
 	// Two hosts of the provider, so that what one process of ours made another
 	// can be asked for: two processes of a plugin, two clients of a socket.
 	first, second *host
+	// noAccess have a setting with which the cloud lets nobody in, by name.
+	noAccess map[string]*host
 }
 
 // host is one loaded provider.
@@ -57,7 +59,7 @@ func (h *host) close() error {
 
 // open loads the provider twice and proves its settings by opening it.
 func (a *app) open(ctx context.Context) (*subjects, error) {
-	first, err := a.load(ctx, "first")
+	first, err := a.load(ctx, "first", a.set)
 	if err != nil {
 		return nil, err
 	}
@@ -65,10 +67,17 @@ func (a *app) open(ctx context.Context) (*subjects, error) {
 	if err != nil {
 		return nil, errors.Join(err, first.close())
 	}
-	s := &subjects{name: first.name, template: a.subject, first: first}
-	s.second, err = a.load(ctx, "second")
+	s := &subjects{name: first.name, template: a.subject, first: first, noAccess: map[string]*host{}}
+	s.second, err = a.load(ctx, "second", a.set)
 	if err == nil {
 		err = s.tryBoth()
+	}
+	for i, setting := range a.noAccess {
+		if err != nil {
+			break
+		}
+		name, _, _ := strings.Cut(setting, "=")
+		s.noAccess["another "+name], err = a.load(ctx, fmt.Sprintf("no-access-%d", i), append(slices.Clone(a.set), setting))
 	}
 	if err = errors.Join(err, p.Teardown()); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -89,7 +98,7 @@ func (s *subjects) tryBoth() error {
 }
 
 // load answers a host with its settings.
-func (a *app) load(ctx context.Context, which string) (*host, error) {
+func (a *app) load(ctx context.Context, which string, set []string) (*host, error) {
 	client := fmt.Sprintf("provider-check-%d-%s", os.Getpid(), which)
 	overlay := map[string]string{}
 	getenv := func(name string) string {
@@ -102,7 +111,7 @@ func (a *app) load(ctx context.Context, which string) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := configure(h.cloud, a.set, overlay); err != nil {
+	if err := configure(h.cloud, set, overlay); err != nil {
 		return nil, errors.Join(err, h.close())
 	}
 	return h, nil
@@ -232,6 +241,18 @@ func (s *subjects) open(t conformance.T) conformance.Subject {
 	subject := s.template
 	subject.Provider = newProvider(t, s.first)
 	subject.Reopen = func() provider.Provider { return newProvider(t, s.second) }
+	for why, h := range s.noAccess {
+		if subject.NoAccess == nil {
+			subject.NoAccess = map[string]func() provider.Provider{}
+		}
+		subject.NoAccess[why] = func() provider.Provider {
+			p, err := h.cloud.NewProvider()
+			if err != nil {
+				return nil
+			}
+			return p
+		}
+	}
 	return subject
 }
 
@@ -245,6 +266,11 @@ func newProvider(t conformance.T, h *host) provider.Provider {
 
 func (s *subjects) close() error {
 	err := s.first.close()
+	for _, h := range s.noAccess {
+		if h != nil {
+			err = errors.Join(err, h.close())
+		}
+	}
 	if s.second != nil && s.second != s.first {
 		err = errors.Join(err, s.second.close())
 	}

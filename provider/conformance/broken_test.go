@@ -294,5 +294,11 @@ func (b *broken) stopped(id string) bool {
 	return err == nil && i.State == provider.StateStopped
 }
 
+// letIn says whether the cloud lets this process in.
+func (b *broken) letIn() bool {
+	_, err := b.Cloud.InstanceTypes(context.Background())
+	return err == nil
+}
+
 // hang ends with the check.
 func (b *broken) hang() { <-b.ended }

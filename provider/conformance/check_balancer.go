@@ -30,6 +30,7 @@ var balancerChecks = []Check{
 	{"balancer-delete", "DeleteLoadBalancer removes a load balancer and everything that belongs to it.", []need{needsBalancer}, checkBalancerDelete},
 	{"balancer-delete-instance", "DeleteLoadBalancer removes no instance.", []need{needsBalancer}, checkBalancerDeleteInstance},
 	{"balancer-delete-absent", "Deleting a load balancer that does not exist returns nil.", []need{needsBalancer}, checkBalancerDeleteAbsent},
+	{"balancer-delete-no-access", "Deleting a load balancer without access to the account is an error and not ErrNotFound.", []need{needsBalancer, needsNoAccess}, checkBalancerDeleteNoAccess},
 	{"balancer-after-delete", "A key is free again when its load balancer is deleted.", []need{needsBalancer}, checkBalancerAfterDelete},
 }
 

@@ -87,6 +87,7 @@ var deleteChecks = []Check{
 	{"delete-others", "DeleteInstance deletes nothing else.", nil, checkDeleteOthers},
 	{"delete-parallel", "All methods are safe for concurrent use: instances are deleted at the same time.", nil, checkDeleteParallel},
 	{"delete-stopped", "DeleteInstance removes a stopped instance and everything that belongs to it.", []need{needsPower}, checkDeleteStopped},
+	{"delete-no-access", "Deleting with a credential that was revoked, or in an account that there is not, is an error and not ErrNotFound: nobody has seen that the instance is gone.", []need{needsNoAccess}, checkDeleteNoAccess},
 	{"delete-rounds", "Making and deleting goes on as long as one likes, and leaves nothing.", nil, checkRounds},
 }
 
@@ -107,6 +108,7 @@ var listChecks = []Check{
 	{"list-state", "An instance comes to run by itself, and its state says so where given.", []need{needsLister}, checkListState},
 	{"list-concurrent", "All methods are safe for concurrent use: lists at the same time show the same.", []need{needsLister}, checkListConcurrent},
 	{"list-own", "What a list answers belongs to the caller, who may change it.", []need{needsLister}, checkListOwn},
+	{"list-no-access", "ListInstances without access to the account is an error, never an empty list.", []need{needsLister, needsNoAccess}, checkListNoAccess},
 	{"list-reopened-content", "A new process lists keys and tags that an earlier one gave.", []need{needsLister, needsReopen}, checkListReopenedContent},
 }
 
@@ -115,6 +117,7 @@ var getChecks = []Check{
 	{"get-absent", "GetInstance answers ErrNotFound for an id that does not exist.", []need{needsGetter}, checkGetAbsent},
 	{"get-deleted", "GetInstance answers ErrNotFound for an instance that was deleted.", []need{needsGetter}, checkGetDeleted},
 	{"get-garbage", "GetInstance answers ErrNotFound or ErrInvalidArgument for an id that the cloud can never have given.", []need{needsGetter}, checkGetGarbage},
+	{"get-no-access", "GetInstance without access to the account is an error other than ErrNotFound: callers delete what is not found.", []need{needsGetter, needsNoAccess}, checkGetNoAccess},
 }
 
 var powerChecks = []Check{

@@ -116,6 +116,9 @@
 //     deleted at the same time.
 //   - delete-stopped: DeleteInstance removes a stopped instance and everything
 //     that belongs to it.
+//   - delete-no-access: Deleting with a credential that was revoked, or in an
+//     account that there is not, is an error and not ErrNotFound: nobody has
+//     seen that the instance is gone.
 //   - delete-rounds: Making and deleting goes on as long as one likes, and
 //     leaves nothing.
 //   - list-owner: ListInstances answers every instance whose tags include all
@@ -145,6 +148,8 @@
 //   - list-concurrent: All methods are safe for concurrent use: lists at the
 //     same time show the same.
 //   - list-own: What a list answers belongs to the caller, who may change it.
+//   - list-no-access: ListInstances without access to the account is an error,
+//     never an empty list.
 //   - list-reopened-content: A new process lists keys and tags that an earlier
 //     one gave.
 //   - get: GetInstance answers the instance, with its key and tags.
@@ -154,6 +159,8 @@
 //     deleted.
 //   - get-garbage: GetInstance answers ErrNotFound or ErrInvalidArgument for an
 //     id that the cloud can never have given.
+//   - get-no-access: GetInstance without access to the account is an error
+//     other than ErrNotFound: callers delete what is not found.
 //   - console: Console answers the last tailBytes bytes; fewer if there are no
 //     more.
 //   - console-absent: Console answers ErrNotFound for an id that does not
@@ -208,6 +215,8 @@
 //   - balancer-delete-instance: DeleteLoadBalancer removes no instance.
 //   - balancer-delete-absent: Deleting a load balancer that does not exist
 //     returns nil.
+//   - balancer-delete-no-access: Deleting a load balancer without access to the
+//     account is an error and not ErrNotFound.
 //   - balancer-after-delete: A key is free again when its load balancer is
 //     deleted.
 //   - verify: ConfigVerifier finds a configuration right with which instances

@@ -68,6 +68,8 @@ func TestFakeWithoutPowers(t *testing.T) {
 		"node-address": "not checked: the provider does not implement provider.NodeAddresser",
 		"balancer":     "not checked: the provider does not implement provider.LoadBalancerController",
 		"key-reopened": "not checked: Subject.Reopen is not set",
+
+		"delete-no-access": "not checked: Subject.NoAccess is not set",
 	} {
 		if skipped[name] != want {
 			t.Errorf("%s: %q, want %q", name, skipped[name], want)
@@ -91,6 +93,7 @@ func subject(t *testing.T, options fake.Options) conformance.Subject {
 		Provider:     cloud,
 		Tags:         map[string]string{"purpose": "test"},
 		Reopen:       func() provider.Provider { return cloud.Reopen() },
+		NoAccess:     map[string]func() provider.Provider{"revoked credentials": func() provider.Provider { return cloud.Revoked() }},
 		Leaks:        leaks(cloud),
 		ReadUserData: func(_ context.Context, id string) (string, error) { return cloud.UserData(id) },
 	}

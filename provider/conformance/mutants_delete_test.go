@@ -4,6 +4,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ var deleteMutants = []mutant{
 		return remove(ctx, id)
 	}), fails: map[string]string{"delete-empty-id": "no error"}},
 	{name: "a process deletes its own while others live", breaks: all(remembersIDs, aroundDelete(func(b *broken, ctx context.Context, id string, remove deleter) error {
-		if b.made(id) && !b.mine(id) && !b.makerClosed(id) {
+		if b.made(id) && !b.mine(id) && !b.makerClosed(id) && b.letIn() {
 			return nil
 		}
 		return remove(ctx, id)
@@ -81,6 +82,12 @@ var deleteMutants = []mutant{
 		}
 		return remove(ctx, id)
 	}), fails: map[string]string{"delete-stopped": "the instance is off"}},
+	{name: "nobody looks, so it is gone", breaks: aroundDelete(func(_ *broken, ctx context.Context, id string, remove deleter) error {
+		return withoutAccess(remove(ctx, id), nil)
+	}), fails: map[string]string{"delete-no-access": "no error"}},
+	{name: "the credential is not found", breaks: aroundDelete(func(_ *broken, ctx context.Context, id string, remove deleter) error {
+		return withoutAccess(remove(ctx, id), fmt.Errorf("%w: no such application credential", provider.ErrNotFound))
+	}), fails: map[string]string{"delete-no-access": `has class "not found"`}},
 	{name: "four deletions, then no more", breaks: all(remembersIDs, around(func(b *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
 		if b.count("deleted", 0) >= 4 {
 			return nil, failure("no address left", provider.ErrQuota)
@@ -94,13 +101,21 @@ var deleteMutants = []mutant{
 	})), fails: map[string]string{"delete-rounds": "no address left"}},
 }
 
+// withoutAccess replaces what calls answer that the cloud did not let in.
+func withoutAccess(err, instead error) error {
+	if errors.Is(err, provider.ErrUnauthenticated) {
+		return instead
+	}
+	return err
+}
+
 // diskStays leaves the disk of the first instance that is deleted while it
 // runs, until another is made or a little longer than the suite waits.
 func diskStays(b *broken) {
 	sweep := func() { b.Reopen().DeleteInstance(context.Background(), b.marked("disk of")) }
 	remembersIDs(b)
 	aroundDelete(func(b *broken, ctx context.Context, id string, remove deleter) error {
-		if b.made(id) && !b.stopped(id) && ctx.Err() == nil && b.marked("disk of") == "" {
+		if b.made(id) && !b.stopped(id) && ctx.Err() == nil && b.marked("disk of") == "" && b.letIn() {
 			b.mark("disk of", id)
 			b.Inject(fake.PartialDelete())
 			remove(ctx, id)

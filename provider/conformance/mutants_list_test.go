@@ -32,6 +32,10 @@ func changedPage(change func(b *broken, list []provider.Instance) []provider.Ins
 }
 
 var listMutants = []mutant{
+	{name: "who is not let in sees an empty list", breaks: aroundList(func(_ *broken, ctx context.Context, match map[string]string, list lister) ([]provider.Instance, error) {
+		instances, err := list(ctx, match)
+		return instances, withoutAccess(err, nil)
+	}), fails: map[string]string{"list-no-access": "no error"}},
 	{name: "the last of a full page", breaks: changedPage(func(_ *broken, list []provider.Instance) []provider.Instance {
 		if len(list) == 2 {
 			return list[:1]
@@ -153,10 +157,17 @@ var getMutants = []mutant{
 	{name: "look-up without tags", breaks: changedGet(func(i *provider.Instance) { i.Tags = nil }), fails: map[string]string{"get": "tag "}},
 	{name: "look-up of nothing", breaks: func(b *broken) {
 		b.get = func(context.Context, string) (*provider.Instance, error) { return nil, nil }
-	}, fails: map[string]string{"get": "neither", "get-absent": "answered", "get-deleted": "still answers", "get-garbage": "answered"},
+	}, fails: map[string]string{"get": "neither", "get-absent": "answered", "get-deleted": "still answers", "get-garbage": "answered", "get-no-access": "no error"},
 		also: powerStates},
 	{name: "absent of no class", breaks: lookupFails(func(_ *broken, id string) bool { return id == absent }), fails: map[string]string{"get-absent": "has class"}},
 	{name: "deleted of no class", breaks: lookupFails(func(b *broken, id string) bool { return b.gone(id) }), fails: map[string]string{"get-deleted": "404"}},
+	{name: "who is not let in finds nothing", breaks: func(b *broken) {
+		get := b.get
+		b.get = func(ctx context.Context, id string) (*provider.Instance, error) {
+			instance, err := get(ctx, id)
+			return instance, withoutAccess(err, failure("no such account", provider.ErrNotFound))
+		}
+	}, fails: map[string]string{"get-no-access": "no such account"}},
 	{name: "garbage of no class", breaks: lookupFails(func(_ *broken, id string) bool { return strings.ContainsAny(id, " /*%\n\t") }),
 		fails: map[string]string{"get-garbage": "has class"}},
 }

@@ -121,7 +121,8 @@ var idle = []string{
 	"cancel-reads", "delete-absent", "delete-empty-id", "list-empty-match", "get-absent", "get-garbage", "console-absent", "power-absent",
 	"types", "types-repeated", "node-address", "node-address-repeated", "verify", "verify-repeated", "teardown-then-calls",
 	"balancer", "balancer-repeated", "balancer-concurrent", "balancer-reopened", "balancer-lost-reply", "balancer-ports", "balancer-refused", "balancer-absent",
-	"balancer-list", "balancer-list-others", "balancer-list-empty-match", "balancer-delete", "balancer-delete-absent", "balancer-after-delete",
+	"balancer-list", "balancer-list-others", "balancer-list-empty-match", "balancer-delete", "balancer-delete-absent", "balancer-delete-no-access", "balancer-after-delete",
+	"list-no-access",
 }
 
 // allBut are the names of all other checks.

@@ -135,8 +135,11 @@ func (m mutant) execute(t *testing.T, cloud *fake.Cloud, check conformance.Check
 	defer close(w.ended)
 	return conformance.Execute(t.Context(), []conformance.Check{check}, func(conformance.T) conformance.Subject {
 		return conformance.Subject{
-			Provider:     breakCloud(cloud, w, m.breaks),
-			Reopen:       func() provider.Provider { return breakCloud(cloud.Reopen(), w, m.breaks) },
+			Provider: breakCloud(cloud, w, m.breaks),
+			Reopen:   func() provider.Provider { return breakCloud(cloud.Reopen(), w, m.breaks) },
+			NoAccess: map[string]func() provider.Provider{
+				"revoked credentials": func() provider.Provider { return breakCloud(cloud.Revoked(), w, m.breaks) },
+			},
 			ReadUserData: func(_ context.Context, id string) (string, error) { return cloud.UserData(id) },
 			Leaks:        leaks(cloud),
 			Limits:       conformance.Limits{Call: 2 * time.Second, Soon: 300 * time.Millisecond, Settle: settle},

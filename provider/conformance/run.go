@@ -233,7 +233,12 @@ func (r *run) get(id string) (*provider.Instance, error) {
 // power answers an optional power, which a check's needs have looked for.
 func power[P any](r *run) P {
 	r.Helper()
-	p, ok := provider.As[P](r.provider)
+	return powerOf[P](r, r.provider)
+}
+
+func powerOf[P any](r *run, from provider.Provider) P {
+	r.Helper()
+	p, ok := provider.As[P](from)
 	if !ok {
 		r.Fatalf("the provider has lost a power: %T", p)
 	}

@@ -27,6 +27,11 @@ type Subject struct {
 	// would; the suite calls its Teardown too. Checks that need it are skipped
 	// without.
 	Reopen func() provider.Provider
+	// NoAccess open providers of the same configuration that the cloud does
+	// not let in, by the reason: a credential that was revoked, an account that
+	// there is not. One that cannot even be opened is nil. Checks that need
+	// them are skipped without. The suite calls their Teardown.
+	NoAccess map[string]func() provider.Provider
 	// Leaks, if any, tells from outside the contract what exists though the
 	// check has deleted everything it made: processes, files, disks. The
 	// check fails unless it answers nothing within Limits.Settle.
@@ -158,6 +163,13 @@ func needsBalancer(s Subject) string {
 func needsUserData(s Subject) string {
 	if s.ReadUserData == nil {
 		return "Subject.ReadUserData is not set"
+	}
+	return ""
+}
+
+func needsNoAccess(s Subject) string {
+	if len(s.NoAccess) == 0 {
+		return "Subject.NoAccess is not set"
 	}
 	return ""
 }

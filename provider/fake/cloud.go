@@ -94,6 +94,7 @@ type Cloud struct {
 	options Options
 	store   store
 	script  script
+	revoked bool
 
 	mu      sync.Mutex
 	closed  bool
@@ -139,6 +140,14 @@ func (c *Cloud) Reopen() *Cloud {
 	options := c.options
 	options.Faults = nil
 	return connect(options, c.store)
+}
+
+// Revoked is a second connection whose credentials are no longer taken: every
+// call of it fails with ErrUnauthenticated and does nothing.
+func (c *Cloud) Revoked() *Cloud {
+	other := c.Reopen()
+	other.revoked = true
+	return other
 }
 
 func (o *Options) complete() error {
@@ -195,6 +204,9 @@ func (c *Cloud) begin(ctx context.Context, op Op) (Fault, error) {
 		return Fault{}, fmt.Errorf("fake: %w: %s after Teardown", provider.ErrInvalidArgument, op)
 	}
 	fault := c.script.next(op)
+	if c.revoked {
+		return fault, fmt.Errorf("fake: %s: %w: the credentials have been revoked", op, provider.ErrUnauthenticated)
+	}
 	if err := fault.wait(ctx, c.options.Latency); err != nil {
 		return fault, fmt.Errorf("fake: %s: %w: %w", op, provider.ErrUnavailable, err)
 	}

@@ -31,13 +31,18 @@ func TestConformance(t *testing.T) {
 			change(&cfg, &spec)
 			c.SetLag(2)
 			conformance.Run(t, func(t *testing.T) conformance.Subject {
-				reopen := func() provider.Provider {
+				openAs := func(change ...func(*Config)) provider.Provider {
+					cfg := cfg
+					for _, f := range change {
+						f(&cfg)
+					}
 					p, err := open(cfg, quick(), nil)
 					if err != nil {
 						t.Fatal(err)
 					}
 					return p
 				}
+				reopen := func() provider.Provider { return openAs() }
 				balancers := ""
 				if name != "Plain" {
 					balancers = "addresses of instances are no matter of theirs"
@@ -45,7 +50,13 @@ func TestConformance(t *testing.T) {
 				return conformance.Subject{
 					NoLoadBalancers: balancers,
 					Provider:        reopen(), Reopen: reopen, Spec: spec, Leaks: leaks(c),
-					Limits:       cloudsim.Limits,
+					Limits: cloudsim.Limits,
+					NoAccess: map[string]func() provider.Provider{
+						// The cloud answers with 404.
+						"an access key that was deleted": func() provider.Provider {
+							return openAs(func(c *Config) { c.AccessKeyID = "LTAI5tDeletedDeletedDele" })
+						},
+					},
 					ReadUserData: func(_ context.Context, id string) (string, error) { return userData(c, id) },
 				}
 			})

@@ -59,8 +59,16 @@ func subjectOf(t *testing.T, name string, change func(*Config)) conformance.Subj
 	s := newStand(t, options)
 	s.World.SetLag(2)
 	return conformance.Subject{
-		Provider:     mustStart(t, s, change),
-		Reopen:       func() provider.Provider { return mustStart(t, s, change) },
+		Provider: mustStart(t, s, change),
+		Reopen:   func() provider.Provider { return mustStart(t, s, change) },
+		NoAccess: map[string]func() provider.Provider{
+			"an access key that was deleted": func() provider.Provider {
+				return mustStart(t, s, func(c *Config) { change(c); c.AccessKeyID = "AKIADELETED000000000" })
+			},
+			"a secret that is not the key's": func() provider.Provider {
+				return mustStart(t, s, func(c *Config) { change(c); c.SecretKey = "wrong" })
+			},
+		},
 		Leaks:        s.leaks,
 		Spec:         provider.InstanceTypeSpec{MultiNic: name == "zones"},
 		ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(id) },

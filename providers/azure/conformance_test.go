@@ -32,6 +32,14 @@ func TestConformance(t *testing.T) {
 						return s.cloud.UserData(id)
 					},
 					Limits: cloudsim.Limits,
+					NoAccess: map[string]func() provider.Provider{
+						"a client secret that was revoked": func() provider.Provider {
+							return s.reopenAs(func(c *Config) { c.TokenFile, c.ClientSecret = "", "revoked" })
+						},
+						"a subscription that there is not": func() provider.Provider {
+							return s.reopenAs(func(c *Config) { c.SubscriptionID = "99999999-2222-3333-4444-555555555555" })
+						},
+					},
 				}
 			})
 		})

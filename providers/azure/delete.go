@@ -27,7 +27,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	}
 	r, ok := p.parseID(instanceID)
 	if !ok {
-		return nil // nothing of ours has such an id
+		return p.elsewhere(instanceID)
 	}
 	p.creations.end(r.name)
 	unlock, err := p.locks.Take(ctx, r.name)
@@ -63,24 +63,17 @@ func (p *Provider) startRemoval(ctx context.Context, r ref) (*runtime.Poller[arm
 	// Nobody needs the guest to shut down in order.
 	poller, err := p.cloud.vms.BeginDelete(policy.WithCaptureResponse(ctx, &response), r.group, r.name,
 		&armcompute.VirtualMachinesClientBeginDeleteOptions{ForceDeletion: to.Ptr(true)})
-	if absent(err) && !hopeless(err) {
+	if absent(err) {
 		return nil, true, nil
 	}
 	return poller, response != nil && response.StatusCode == http.StatusNoContent, err
-}
-
-// hopeless says whether a 404 is about more than one resource: then nothing is
-// known about that one.
-func hopeless(err error) bool {
-	code := codeOf(err)
-	return code == "SubscriptionNotFound" || code == "InvalidSubscriptionId"
 }
 
 // sweep removes what has stayed of a VM that is gone: an interface first, since
 // it holds its address.
 func (p *Provider) sweep(ctx context.Context, r ref) error {
 	left, err := p.parts(ctx, r.group)
-	if absent(err) && !hopeless(err) {
+	if absent(err) {
 		return nil // not even the resource group is there
 	}
 	if err != nil {

@@ -53,7 +53,8 @@ var codes = map[string]error{
 	"PublicIPAddressCannotBeDeleted":        provider.ErrUnavailable,
 	"ImageNotFound":                         provider.ErrNotFound,
 	"GalleryImageNotFound":                  provider.ErrNotFound,
-	"SubscriptionNotFound":                  provider.ErrNotFound,
+	"SubscriptionNotFound":                  provider.ErrInvalidArgument, // not ErrNotFound: nobody has looked for the instance
+	"InvalidSubscriptionId":                 provider.ErrInvalidArgument,
 	"ResourceGroupNotFound":                 provider.ErrNotFound,
 	"ResourceNotFound":                      provider.ErrNotFound,
 	"NotFound":                              provider.ErrNotFound,
@@ -244,8 +245,12 @@ func isStatus(err error, list ...int) bool {
 	return status != 0 && slices.Contains(list, status)
 }
 
-// absent says whether Azure answered that there is no such thing.
-func absent(err error) bool { return isStatus(err, http.StatusNotFound) }
+// absent says whether Azure answered that there is no such thing. Of a
+// subscription that it does not know it has not looked for the thing.
+func absent(err error) bool {
+	code := codeOf(err)
+	return isStatus(err, http.StatusNotFound) && code != "SubscriptionNotFound" && code != "InvalidSubscriptionId"
+}
 
 // refusedForGood says whether Azure has refused a call and done nothing.
 func refusedForGood(err error) bool {

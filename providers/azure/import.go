@@ -145,7 +145,7 @@ func (i *imageImport) free(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return fmt.Errorf("%w: gallery %s has version %s of %s", provider.ErrAlreadyExists, i.gallery, i.version, i.definition)
-	case absent(err) && !hopeless(err):
+	case absent(err):
 		return nil
 	}
 	return err

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/outrigger/outrigger/provider"
 )
 
 // Names of VMs are podvm- and 26 characters of a hash. Azure ignores the case
@@ -69,6 +71,20 @@ func (p *Provider) parseID(id string) (ref, bool) {
 	r := ref{parts[4], parts[8]}
 	ok := strings.EqualFold(p.id(r), id) && vmNames.MatchString(r.name) && groupName.MatchString(r.group)
 	return r, ok
+}
+
+var foreignVM = regexp.MustCompile(`(?i)^/subscriptions/([-0-9a-f]{36})/resourceGroups/[-\w.()]{1,90}/providers/` + vmType + `/podvm-[a-z2-7]{26}$`)
+
+// elsewhere is the error about an instance of another subscription: nobody has
+// looked there, so it is not known to be gone. It is nil for what no instance
+// has as its id.
+func (p *Provider) elsewhere(id string) error {
+	parts := foreignVM.FindStringSubmatch(id)
+	if parts == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: instance %s is in subscription %s, and -subscriptionid (AZURE_SUBSCRIPTION_ID) is %s",
+		provider.ErrInvalidArgument, last(id), parts[1], p.cfg.SubscriptionID)
 }
 
 // resourceID is the syntax of the ids of a type of resource, and of what is in

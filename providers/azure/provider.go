@@ -81,6 +81,9 @@ func errNoInstance(id string) error {
 func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
 	r, ok := p.parseID(instanceID)
 	if !ok {
+		if err := p.elsewhere(instanceID); err != nil {
+			return nil, err
+		}
 		return nil, errNoInstance(instanceID)
 	}
 	vm, err := p.look(ctx, r)

@@ -89,7 +89,17 @@ const testKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJXQ5f2vYjbVqVtBvvwUvzzzgd
 // reopen is another process on the same cloud.
 func (s *stand) reopen() *Provider {
 	s.t.Helper()
-	p, err := open(s.cfg, s.cloud.Transport(), quick)
+	return s.reopenAs()
+}
+
+// reopenAs is another process with other settings.
+func (s *stand) reopenAs(changes ...func(*Config)) *Provider {
+	s.t.Helper()
+	cfg := s.cfg
+	for _, change := range changes {
+		change(&cfg)
+	}
+	p, err := open(cfg, s.cloud.Transport(), quick)
 	if err != nil {
 		s.t.Fatal(err)
 	}

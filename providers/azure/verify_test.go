@@ -25,7 +25,7 @@ type mistake struct {
 }
 
 var mistakes = map[string]mistake{
-	"subscription": {change: func(c *Config) { c.SubscriptionID = "12345678-8888-7777-6666-555555555555" }, class: provider.ErrNotFound, want: []string{"AZURE_SUBSCRIPTION_ID"}},
+	"subscription": {change: func(c *Config) { c.SubscriptionID = "12345678-8888-7777-6666-555555555555" }, class: provider.ErrInvalidArgument, want: []string{"AZURE_SUBSCRIPTION_ID"}},
 	"group":        {change: func(c *Config) { c.ResourceGroup = "nowhere" }, class: provider.ErrNotFound, want: []string{"AZURE_RESOURCE_GROUP"}},
 	"subnet":       {change: func(c *Config) { c.SubnetID += "-absent" }, class: provider.ErrNotFound, want: []string{"AZURE_SUBNET_ID"}},
 	"nsg":          {change: func(c *Config) { c.SecurityGroupID += "-absent" }, class: provider.ErrNotFound, want: []string{"AZURE_NSG_ID"}},

@@ -18,7 +18,7 @@ import (
 // look answers the VM with its state, or nil when there is none.
 func (p *Provider) look(ctx context.Context, r ref) (*armcompute.VirtualMachine, error) {
 	answer, err := p.cloud.vms.Get(ctx, r.group, r.name, &armcompute.VirtualMachinesClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
-	if absent(err) && !hopeless(err) {
+	if absent(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -98,6 +98,11 @@ func TestConformance(t *testing.T) {
 		p := reopen()
 		return conformance.Subject{
 			Provider: p, Reopen: reopen, Leaks: f.Leaks, Limits: cloudsim.Limits,
+			NoAccess: map[string]func() provider.Provider{
+				"a token that was revoked": func() provider.Provider {
+					return f.mustOpen(t, func(c *Config) { c.Kubeconfig = f.KubeconfigOf(t, "revoked") })
+				},
+			},
 			ReadUserData: func(ctx context.Context, id string) (string, error) {
 				i, err := p.(*Provider).GetInstance(ctx, id)
 				if err != nil {

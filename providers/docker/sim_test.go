@@ -72,6 +72,11 @@ func TestConformance(t *testing.T) {
 				}
 				return conformance.Subject{
 					Provider: reopen(), Reopen: reopen, Leaks: e.Leaks, Limits: cloudsim.Limits,
+					NoAccess: map[string]func() provider.Provider{
+						"an engine that there is not": func() provider.Provider {
+							return mustOpen(t, simConfig(e, func(c *Config) { c.Host, c.BalancerImage = "unix:///nowhere.sock", sim.Image }))
+						},
+					},
 					ReadUserData: func(_ context.Context, id string) (string, error) { return e.ReadFile(id, "/media/cidata/user-data") },
 				}
 			})

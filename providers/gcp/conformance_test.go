@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/gcp"
@@ -23,6 +24,10 @@ func TestConformance(t *testing.T) {
 			Provider: s.mustOpen(t), Limits: cloudsim.Limits,
 			Reopen: func() provider.Provider { return s.mustOpen(t) },
 			Leaks:  s.leaks,
+			NoAccess: map[string]func() provider.Provider{
+				"a key that was deleted":      s.with(t, func(c *Config) { c.Credentials = config.Secret(s.Stranger()) }),
+				"a project that there is not": s.with(t, func(c *Config) { c.Project = "project-that-is-gone" }),
+			},
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return s.UserData(id)
 			},

@@ -93,7 +93,7 @@ func (p *Provider) everywhere(ctx context.Context, collection, fields string, ma
 			Unreachable []string         `json:"unreachables"`
 		}
 		if err := p.api.get(ctx, "aggregated/"+collection, query, &page); err != nil {
-			return err
+			return p.ofProject(err)
 		}
 		if err := p.reached(page.Unreachable); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -73,5 +74,14 @@ func (p *Provider) pending(ctx context.Context, at place) ([]operation, error) {
 		Items []operation `json:"items"`
 	}
 	err := p.api.get(ctx, "zones/"+at.zone+"/operations", query, &page)
-	return page.Items, err
+	return page.Items, p.ofProject(err)
+}
+
+// ofProject makes a 404 of a whole collection an error about the project. It is
+// not ErrNotFound: nobody has looked for the instance.
+func (p *Provider) ofProject(err error) error {
+	if !isStatus(err, http.StatusNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w: the credentials see no -gcp-project-id (GCP_PROJECT_ID) %s: %v", provider.ErrInvalidArgument, p.cfg.Project, err) //nolint:errorlint // its class is not this one's
 }

@@ -90,6 +90,11 @@ func (p *Provider) existing(ctx context.Context, id string) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	if found == nil {
+		if _, err := p.pending(ctx, at); err != nil {
+			return nil, err // not even the project is there
+		}
+	}
 	if found == nil || tagsOf(found.Description) == nil {
 		return nil, fmt.Errorf("%w: no instance %s in project %s", provider.ErrNotFound, id, p.cfg.Project)
 	}

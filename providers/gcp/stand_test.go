@@ -73,6 +73,15 @@ func (s *stand) mustOpen(t testing.TB) *Provider {
 	return p
 }
 
+// with opens a provider with another setting.
+func (s *stand) with(t testing.TB, change func(*Config)) func() provider.Provider {
+	return func() provider.Provider {
+		other := &stand{Sim: s.Sim, cfg: s.cfg}
+		change(&other.cfg)
+		return other.mustOpen(t)
+	}
+}
+
 func (s *stand) leaks() ([]string, error) {
 	var left []string
 	for _, r := range s.World.Own() {

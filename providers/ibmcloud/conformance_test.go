@@ -22,10 +22,25 @@ func TestConformance(t *testing.T) {
 		return conformance.Subject{
 			Provider: s.mustOpen(t), Limits: cloudsim.Limits,
 			Reopen:       func() provider.Provider { return s.mustOpen(t) },
+			NoAccess:     noAccess(t, s),
 			Leaks:        s.leaks,
 			ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(id) },
 		}
 	})
+}
+
+// noAccess are ways in which the cloud lets nobody in.
+func noAccess(t testing.TB, s *stand) map[string]func() provider.Provider {
+	with := func(change func(*Config)) func() provider.Provider {
+		return func() provider.Provider {
+			other := &stand{Sim: s.Sim, cfg: s.cfg}
+			change(&other.cfg)
+			return other.mustOpen(t)
+		}
+	}
+	return map[string]func() provider.Provider{
+		"an API key that was deleted": with(func(c *Config) { c.APIKey = "deleted" }),
+	}
 }
 
 // TestSchedules: nothing is made twice, left over or taken from others,

@@ -20,13 +20,29 @@ func TestConformance(t *testing.T) {
 		s := newStand(t)
 		return conformance.Subject{
 			Provider: s.mustOpen(t), Limits: cloudsim.Limits,
-			Reopen: func() provider.Provider { return s.mustOpen(t) },
-			Leaks:  s.leaks,
+			Reopen:   func() provider.Provider { return s.mustOpen(t) },
+			NoAccess: noAccess(t, s),
+			Leaks:    s.leaks,
 			ReadUserData: func(_ context.Context, id string) (string, error) {
 				return s.UserData(id)
 			},
 		}
 	})
+}
+
+// noAccess are ways in which the cloud lets nobody in.
+func noAccess(t testing.TB, s *stand) map[string]func() provider.Provider {
+	with := func(change func(*Config)) func() provider.Provider {
+		return func() provider.Provider {
+			other := &stand{Sim: s.Sim, cfg: s.cfg}
+			change(&other.cfg)
+			return other.mustOpen(t)
+		}
+	}
+	return map[string]func() provider.Provider{
+		"an API key that was deleted":          with(func(c *Config) { c.APIKey = "deleted" }),
+		"a service instance that there is not": with(func(c *Config) { c.ServiceInstance = "99999999-0000-4000-8000-000000000000" }),
+	}
 }
 
 // TestSchedules: nothing is made twice, left over or taken from others,

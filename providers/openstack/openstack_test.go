@@ -83,11 +83,27 @@ func TestConformance(t *testing.T) {
 			return p
 		}
 		return conformance.Subject{
-			Provider: reopen(), Reopen: reopen, Leaks: c.Leaks, Limits: cloudsim.Limits,
+			Provider: reopen(), Reopen: reopen, Leaks: c.Leaks, Limits: cloudsim.Limits, NoAccess: noAccess(t, c),
 			ReadUserData: func(_ context.Context, id string) (string, error) { return c.UserData(id) },
 		}
 	})
 	wantNothing(t, c)
+}
+
+// noAccess are ways in which the cloud lets nobody in. Keystone answers a
+// deleted application credential with 404.
+func noAccess(t testing.TB, c *sim.Cloud) map[string]func() provider.Provider {
+	with := func(change func(*Config)) func() provider.Provider {
+		return func() provider.Provider { return mustOpen(t, simConfig(c, everything, change)) }
+	}
+	return map[string]func() provider.Provider{
+		"a password that was changed": with(func(c *Config) { c.Password = "changed" }),
+		"an application credential that was deleted": with(func(c *Config) {
+			c.User, c.Password, c.Project = "", "", ""
+			c.AppCredID, c.AppCredSecret = "00000000000000000000000000000000", "secret"
+		}),
+		"another project": with(func(c *Config) { c.Project = "gone" }),
+	}
 }
 
 // faults are what happens to calls of an OpenStack.

@@ -87,8 +87,8 @@ func TestBadWorld(t *testing.T) {
 		}, provider.ErrPermissionDenied, []string{"DeployTemplate"}},
 		"all absent": {func(c *Config) {
 			c.Folder, c.Template, c.Datastore, c.Network, c.Pools, c.Host = "f0", "t0", "d0", "n0", []string{"p0"}, "h0"
-		}, nil, provider.ErrNotFound, []string{"-deploy-folder (GOVC_FOLDER)", "f0", "-template (GOVC_TEMPLATE)", "t0", "-data-store (GOVC_DATASTORE)", "d0", "-network (GOVC_NETWORK)", "n0", "-resource-pool (GOVC_RESOURCE_POOL)", "p0", "-host (GOVC_HOST)", "h0"}},
-		"datacenter":  {func(c *Config) { c.Datacenter = "elsewhere" }, nil, provider.ErrNotFound, []string{"-data-center (GOVC_DATACENTER)", "elsewhere"}},
+		}, nil, provider.ErrInvalidArgument, []string{"-deploy-folder (GOVC_FOLDER)", "f0", "-template (GOVC_TEMPLATE)", "t0", "-data-store (GOVC_DATASTORE)", "d0", "-network (GOVC_NETWORK)", "n0", "-resource-pool (GOVC_RESOURCE_POOL)", "p0", "-host (GOVC_HOST)", "h0"}},
+		"datacenter":  {func(c *Config) { c.Datacenter = "elsewhere" }, nil, provider.ErrInvalidArgument, []string{"-data-center (GOVC_DATACENTER)", "elsewhere"}},
 		"snapshot":    {func(c *Config) { c.Snapshot = "s0" }, nil, provider.ErrNotFound, []string{"-vsphere-snapshot (GOVC_SNAPSHOT)", "s0"}},
 		"CA":          {func(c *Config) { c.CAFile = "" }, nil, provider.ErrUnauthenticated, []string{"certificate"}},
 		"thumbprint":  {func(c *Config) { c.CAFile, c.Thumbprint = "", strings.Repeat("ab", 20) }, nil, provider.ErrUnauthenticated, []string{"-thumbprint (GOVC_THUMBPRINT)"}},

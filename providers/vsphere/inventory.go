@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 	"sync"
 
 	"github.com/vmware/govmomi/find"
@@ -102,7 +103,7 @@ func (p *Provider) finder(ctx context.Context, c *vim25.Client) (*finder, error)
 	f := find.NewFinder(c, true)
 	dc, err := f.DatacenterOrDefault(ctx, p.cfg.Datacenter)
 	if err != nil {
-		return nil, named("data-center", "GOVC_DATACENTER", err)
+		return nil, place("data-center", "GOVC_DATACENTER", err)
 	}
 	return &finder{f.SetDatacenter(dc), c, dc}, nil
 }
@@ -203,13 +204,13 @@ func (p *Provider) findFolder(ctx context.Context, finder *finder) (types.Manage
 	if p.cfg.Folder == "" {
 		folders, err := finder.datacenter.Folders(ctx)
 		if err != nil {
-			return types.ManagedObjectReference{}, named("data-center", "GOVC_DATACENTER", err)
+			return types.ManagedObjectReference{}, place("data-center", "GOVC_DATACENTER", err)
 		}
 		return folders.VmFolder.Reference(), nil
 	}
 	folder, err := finder.folder(ctx, p.cfg.Folder)
 	if err != nil {
-		return types.ManagedObjectReference{}, named("deploy-folder", "GOVC_FOLDER", err)
+		return types.ManagedObjectReference{}, place("deploy-folder", "GOVC_FOLDER", err)
 	}
 	return folder.Reference(), nil
 }
@@ -315,6 +316,15 @@ func (p *Provider) findHost(ctx context.Context, finder *finder, s *site) error 
 	}
 	s.pools = []pool{{p.cfg.Host, root.Reference()}}
 	return nil
+}
+
+// place is named for where instances are looked for. It is never ErrNotFound:
+// without the place nobody has looked for the instance.
+func place(flag, env string, err error) error {
+	if err = named(flag, env, err); !errors.Is(err, provider.ErrNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w: %s", provider.ErrInvalidArgument, strings.TrimPrefix(err.Error(), provider.ErrNotFound.Error()+": "))
 }
 
 // named says which setting an error is about.

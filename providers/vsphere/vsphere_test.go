@@ -61,6 +61,14 @@ func TestConformance(t *testing.T) {
 		reopen := func() provider.Provider { return mustOpen(t, simConfig(s)) }
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Leaks: s.Leaks, Limits: cloudsim.Limits,
+			NoAccess: map[string]func() provider.Provider{
+				"a password that was changed": func() provider.Provider {
+					return mustOpen(t, simConfig(s, func(c *Config) { c.Password = "changed" }))
+				},
+				"a datacenter that there is not": func() provider.Provider {
+					return mustOpen(t, simConfig(s, func(c *Config) { c.Datacenter = "gone" }))
+				},
+			},
 			ReadUserData: func(_ context.Context, id string) (string, error) { return s.UserData(vmName(id)) },
 		}
 	})

@@ -46,6 +46,7 @@ func subject(t *testing.T, options fake.Options) conformance.Subject {
 	return conformance.Subject{
 		Provider: open(cloud),
 		Reopen:   func() provider.Provider { return open(cloud.Reopen()) },
+		NoAccess: map[string]func() provider.Provider{"revoked credentials": func() provider.Provider { return open(cloud.Revoked()) }},
 		Leaks: func() (names []string, err error) {
 			lines, err := cloud.Leaks()
 			for _, line := range lines {

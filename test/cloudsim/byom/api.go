@@ -29,6 +29,10 @@ func (p *Pool) serveAPI(t testing.TB) {
 	handle := func(pattern, action string, do func(http.ResponseWriter, *http.Request)) {
 		actions[pattern] = action
 		mux.HandleFunc(pattern, func(out http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer token" {
+				refuse(out, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+				return
+			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			do(out, r)
@@ -43,18 +47,24 @@ func (p *Pool) serveAPI(t testing.TB) {
 	}, func(out http.ResponseWriter, _ *http.Request, f cloudsim.Fault) {
 		refuse(out, f.Status, f.Code, f.Message)
 	}))
-	p.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	p.Kubeconfig = p.KubeconfigOf(t, "token")
+}
+
+// KubeconfigOf is a kubeconfig with a token; the server takes one only.
+func (p *Pool) KubeconfigOf(t testing.TB, token string) string {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
 	kc := clientcmdapi.NewConfig()
 	kc.Clusters["c"] = &clientcmdapi.Cluster{Server: p.server.URL, CertificateAuthority: p.server.CAFile}
-	kc.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "token"}
+	kc.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
 	kc.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kc.CurrentContext = "x"
-	if err := clientcmd.WriteToFile(*kc, p.Kubeconfig); err != nil {
+	if err := clientcmd.WriteToFile(*kc, file); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(p.Kubeconfig, 0o600); err != nil {
+	if err := os.Chmod(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
 }
 
 // refuse answers as the API server does, with a Status.
