@@ -129,7 +129,11 @@ func openRemote(ctx context.Context, text string, platform v1.Platform, keys aut
 	if keys == nil {
 		keys = authn.DefaultKeychain
 	}
-	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keys), remote.WithPlatform(platform))
+	found, err := remote.Get(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keys))
+	if err != nil {
+		return nil, "", fmt.Errorf("asking its registry: %w", err)
+	}
+	img, err := imageOf(found, platform)
 	if err != nil {
 		return nil, "", fmt.Errorf("asking its registry: %w", err)
 	}
@@ -142,6 +146,17 @@ func openRemote(ctx context.Context, text string, platform v1.Platform, keys aut
 		pinned = "" // the guest has none, so this host passes the image on
 	}
 	return img, pinned, nil
+}
+
+func imageOf(found *remote.Descriptor, platform v1.Platform) (v1.Image, error) {
+	if !found.MediaType.IsIndex() {
+		return found.Image()
+	}
+	index, err := found.ImageIndex()
+	if err != nil {
+		return nil, err
+	}
+	return pick(index, "", platform)
 }
 
 func hasCredentials(ctx context.Context, keys authn.Keychain, ref name.Reference) bool {

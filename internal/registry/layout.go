@@ -52,10 +52,24 @@ func pick(index v1.ImageIndex, want string, platform v1.Platform) (v1.Image, err
 	if len(fitting) == 0 {
 		return nil, fmt.Errorf("nothing for %s in it; it has: %s", platform, describe(entries))
 	}
+	fitting = forOldest(fitting)
 	if len(fitting) > 1 {
 		return nil, fmt.Errorf("several images in it, name one by tag or digest: %s", describe(fitting))
 	}
 	return open(index, fitting[0], platform)
+}
+
+// forOldest leaves the variant of a platform that every processor has: amd64, not
+// amd64/v4.
+func forOldest(list []v1.Descriptor) []v1.Descriptor {
+	variant := func(d v1.Descriptor) string {
+		if d.Platform == nil {
+			return ""
+		}
+		return d.Platform.Variant
+	}
+	least := variant(slices.MinFunc(list, func(a, b v1.Descriptor) int { return strings.Compare(variant(a), variant(b)) }))
+	return slices.DeleteFunc(list, func(d v1.Descriptor) bool { return variant(d) != least })
 }
 
 func open(index v1.ImageIndex, d v1.Descriptor, platform v1.Platform) (v1.Image, error) {

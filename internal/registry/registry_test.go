@@ -221,6 +221,39 @@ func TestOpenRemotePinsTheDigest(t *testing.T) {
 	}
 }
 
+// TestVariantForEveryProcessor: of amd64/v4 and amd64 the second, which every VM runs,
+// from a registry and from a folder.
+func TestVariantForEveryProcessor(t *testing.T) {
+	plain, newest := newImage(t, "", runtime.GOARCH, map[string]string{"a": "plain"}), newImage(t, "", runtime.GOARCH, map[string]string{"a": "v4"})
+	index := v1.ImageIndex(empty.Index)
+	for _, variant := range []struct {
+		name  string
+		image v1.Image
+	}{{"v4", newest}, {"", plain}} {
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: variant.image, Descriptor: v1.Descriptor{
+			Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH, Variant: variant.name}}})
+	}
+	server := httptest.NewServer(upstream.New(upstream.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	ref := strings.TrimPrefix(server.URL, "http://") + "/app:v1"
+	tag, _ := name.NewTag(ref)
+	if err := remote.WriteIndex(tag, index); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if _, err := layout.Write(dir, index); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{ref, "oci:" + dir} {
+		for platform, want := range map[string]v1.Image{"": plain, "linux/" + runtime.GOARCH + "/v4": newest} {
+			got, err := registry.Open(t.Context(), ref, registry.Options{Platform: platform, Keychain: authn.NewMultiKeychain()})
+			if err != nil || got.Digest.String() != digest(t, want) {
+				t.Errorf("%s for %q: %v, %v", ref, platform, got, err)
+			}
+		}
+	}
+}
+
 func TestUser(t *testing.T) {
 	img := func(t *testing.T, user string) *registry.Image {
 		dir := writeLayout(t, map[string]v1.Image{"v1": newImage(t, user, runtime.GOARCH,

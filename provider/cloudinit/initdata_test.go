@@ -88,6 +88,10 @@ func TestEmptyInitData(t *testing.T) {
 	if d.Algorithm != "sha256" || d.Version != "0.1.0" || !cmp.Equal(d.Data, map[string]string{"aa.toml": ""}) {
 		t.Errorf("got %+v", d)
 	}
+	// sha256sum of the text that upstream's VMs write, which has no newline at its end.
+	if got, want := d.Digest(), "adb48cc14fea9403d3d51f3b5f5068fd4d80445a14e94f1b3d5dbabaad66478d"; got != want {
+		t.Errorf("digest %s, want upstream's %s", got, want)
+	}
 }
 
 func TestInitDataRefuses(t *testing.T) {

@@ -45,6 +45,30 @@ func TestSettingsThatAreMissing(t *testing.T) {
 	wantError(t, err, provider.ErrInvalidArgument, "IBMCLOUD_API_KEY", "POWERVS_ZONE", "POWERVS_SERVICE_INSTANCE_ID", "POWERVS_NETWORK_ID", "POWERVS_IMAGE_ID")
 }
 
+// TestEarlierNameOfTheTimeout: manifests of other versions have -build-timeout.
+func TestEarlierNameOfTheTimeout(t *testing.T) {
+	for value, want := range map[string]time.Duration{"7m": 7 * time.Minute, "-1s": 0} {
+		m := NewManager()
+		flags := flag.NewFlagSet("", flag.ContinueOnError)
+		m.ParseCmd(flags)
+		if err := flags.Parse([]string{"-api-key", sim.APIKey, "-zone", sim.Zone, "-service-instance-id", sim.Instance,
+			"-network-id", sim.PublicNetwork, "-image-id", sim.Image, "-build-timeout", value}); err != nil {
+			t.Fatal(err)
+		}
+		p, err := m.NewProvider()
+		if want == 0 {
+			wantError(t, err, provider.ErrInvalidArgument, "-powervs-build-timeout")
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.(*Provider).cfg.BuildTimeout; got != want {
+			t.Errorf("-build-timeout %s: %v", value, got)
+		}
+	}
+}
+
 func TestSettingsThatAreMalformed(t *testing.T) {
 	for env, c := range map[string]struct{ value, want string }{
 		"POWERVS_ZONE":                {"Dallas 10", "no zone such as dal10"},

@@ -37,7 +37,9 @@ type Config struct {
 	Memory        Amount        `flag:"memory" env:"POWERVS_MEMORY" default:"2" unit:"GiB" usage:"memory of a pod that asks for none"`
 	Processors    Amount        `flag:"cpu" env:"POWERVS_PROCESSORS" default:"0.5" usage:"processors of a pod that asks for none"`
 	BuildTimeout  time.Duration `flag:"powervs-build-timeout" env:"POWERVS_BUILD_TIMEOUT" default:"150s" usage:"how long a VM may take until it has an address; one from DHCP takes minutes"`
-	UsePublicIP   bool          `flag:"use-public-ip" env:"USE_PUBLIC_IP" usage:"reach VMs by their external address; the network must be a public one"`
+	// EarlierBuildTimeout is how other versions name it; zero when it is not given.
+	EarlierBuildTimeout time.Duration `flag:"build-timeout" usage:"earlier name of -powervs-build-timeout"`
+	UsePublicIP         bool          `flag:"use-public-ip" env:"USE_PUBLIC_IP" usage:"reach VMs by their external address; the network must be a public one"`
 
 	Tags map[string]string `flag:"tags" env:"TAGS" usage:"user tags of the VMs besides those of the owner"`
 

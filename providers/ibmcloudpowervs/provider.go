@@ -37,6 +37,9 @@ var (
 // New checks cfg. It asks nobody: a cloud that is out of reach for a while must
 // not keep this process from starting. ConfigVerifier asks.
 func New(cfg Config) (*Provider, error) {
+	if cfg.EarlierBuildTimeout != 0 {
+		cfg.BuildTimeout = cfg.EarlierBuildTimeout
+	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}

@@ -146,6 +146,29 @@ func TestFlagWinsOverVariableWinsOverDefault(t *testing.T) {
 	}
 }
 
+// TestWhatHasNoEffectIsSaid: a variable of other versions is not ignored in silence, and
+// what is off is not spoken of.
+func TestWhatHasNoEffectIsSaid(t *testing.T) {
+	env := map[string]string{"RUNTIMECLASS_NAME": "kata-remote", "SECURE_COMMS": "true", "SECURE_COMMS_NO_TRUSTEE": "False", "CRI_RUNTIME_ENDPOINT": "/run/cri.sock", "PAUSE_IMAGE": "pause:3.9"}
+	c := &Command{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer), Getenv: func(name string) string { return env[name] }}
+	cfg, err := c.configure("fake", fake.NewManager(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(withoutEffect(cfg.all), "\n")
+	for _, want := range []string{"RUNTIMECLASS_NAME has no effect and can be removed: ", "TARGET_RUNTIMECLASS", "SECURE_COMMS has", "mutual TLS", "CRI_RUNTIME_ENDPOINT has", "PAUSE_IMAGE has"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "NO_TRUSTEE") || strings.Count(got, "\n") != 3 {
+		t.Errorf("more than the four that are on:\n%s", got)
+	}
+	if others := withoutEffect(new(config).settings()); len(others) > 0 {
+		t.Errorf("without any: %v", others)
+	}
+}
+
 // sharing is a provider that has a -cluster-id too.
 type sharing struct {
 	*fake.Manager

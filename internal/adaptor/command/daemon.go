@@ -293,7 +293,7 @@ func (d *daemon) logConfig() {
 	if d.cfg.disableTLS || d.cfg.skipVerify {
 		d.log.Warn("the channel to pod VMs is insecure: -disable-tls or -tls-skip-verify is set")
 	}
-	if d.getenv("PAUSE_IMAGE") != "" {
-		d.log.Info("PAUSE_IMAGE is accepted and has no effect: pause runs in the VM")
+	for _, warning := range withoutEffect(d.cfg.all) {
+		d.log.Warn(warning)
 	}
 }

@@ -235,8 +235,34 @@ func (c *config) podSettings() []setting {
 		{groupCluster, "peerpods-limit-per-node", "PEERPODS_LIMIT_PER_NODE", "pod VMs that the node advertises; negative: do not advertise", number(&c.podsLimit, 10, -1<<31, 1<<31-1)},
 		{groupCluster, "kubelet-kubeconfig", "KUBELET_KUBECONFIG", "kubeconfigs of the kubelet, the first that is there counts: image pull secrets are read as the node, which may read those of its own pods only. Without one the adaptor's service account needs a Role", text(&c.kubelet, "")},
 
-		{groupLater, "pause-image", "PAUSE_IMAGE", "unused since pause runs in the VM", text(&c.pauseImage, "")},
+		{groupLater, "pause-image", "PAUSE_IMAGE", "pause runs in the VM", text(&c.pauseImage, "")},
+		c.ignored("RUNTIMECLASS_NAME", "the adaptor's readiness does not depend on pods; the webhook's class is TARGET_RUNTIMECLASS"),
+		c.ignored("CRI_RUNTIME_ENDPOINT", "images are pulled in the VM"),
+		c.ignored("AA_KBC_PARAMS", "what attests in a VM is configured by initdata (INITDATA)"),
+		c.ignored("SECURE_COMMS", "mutual TLS guards the way to the VM, with certificates of each pod's own"),
+		c.ignored("SECURE_COMMS_NO_TRUSTEE", "see SECURE_COMMS"),
+		c.ignored("SECURE_COMMS_KBS_ADDR", "see SECURE_COMMS"),
+		c.ignored("SECURE_COMMS_INBOUNDS", "see SECURE_COMMS"),
+		c.ignored("SECURE_COMMS_OUTBOUNDS", "see SECURE_COMMS"),
+		c.ignored("SECURE_COMMS_PP_INBOUNDS", "see SECURE_COMMS"),
+		c.ignored("SECURE_COMMS_PP_OUTBOUNDS", "see SECURE_COMMS"),
 	}
+}
+
+// ignored is a variable of other versions that nothing here reads.
+func (*config) ignored(env, why string) setting {
+	return setting{groupLater, "", env, why, text(new(string), "")}
+}
+
+// withoutEffect says, for each setting that was given and does nothing, what to do.
+// What is off is nothing to speak of.
+func withoutEffect(settings []setting) (warnings []string) {
+	for _, s := range settings {
+		if given := s.value.String(); s.group == groupLater && given != "" && !strings.EqualFold(given, "false") {
+			warnings = append(warnings, fmt.Sprintf("%s has no effect and can be removed: %s", s.env, s.usage))
+		}
+	}
+	return warnings
 }
 
 // describe lists settings for the log, without long values.

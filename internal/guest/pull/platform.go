@@ -56,18 +56,25 @@ func (p *Puller) manifestFromIndex(ctx context.Context, repo *repository, ref na
 	return raw, digest, nil
 }
 
-// choose takes the first entry that runs here, as other runtimes do.
+// choose takes the first entry that runs here, of several the one for the oldest
+// processors: amd64 before amd64/v4, whose programs others cannot run.
 func (p *Puller) choose(ref name.Reference, index *v1.IndexManifest) (v1.Descriptor, error) {
 	var has []string
+	var runs []v1.Descriptor
 	for _, desc := range index.Manifests {
 		switch {
 		case desc.Platform == nil:
 			continue
 		case p.runsHere(*desc.Platform):
-			return desc, nil
+			runs = append(runs, desc)
 		case desc.Platform.OS != "unknown": // attestations beside images
 			has = append(has, platformName(*desc.Platform))
 		}
+	}
+	if len(runs) > 0 {
+		return slices.MinFunc(runs, func(a, b v1.Descriptor) int {
+			return strings.Compare(a.Platform.Variant, b.Platform.Variant)
+		}), nil
 	}
 	if len(index.Manifests) == 1 && index.Manifests[0].Platform == nil {
 		return index.Manifests[0], nil

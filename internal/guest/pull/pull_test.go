@@ -319,6 +319,13 @@ func TestPlatforms(t *testing.T) {
 
 	push("both", index(arm64, amd64))
 	wantTree(t, w.pull(w.ref("both")).RootFS, "amd64=")
+
+	newest, newer := amd64, amd64
+	newest.Variant, newer.Variant = "v4", "v3"
+	idx := index(newest, newer)
+	plain := platformImage(t, amd64, gzipLayer(t, reg("for-all", "")))
+	push("variants", mutate.AppendManifests(idx, mutate.IndexAddendum{Add: plain, Descriptor: v1.Descriptor{Platform: &amd64}}))
+	wantTree(t, w.pull(w.ref("variants")).RootFS, "for-all=")
 }
 
 func TestCredentialsComeFromTheAuthFile(t *testing.T) {

@@ -181,20 +181,30 @@ func (o Options) exists(name string) bool {
 	return err == nil
 }
 
-// unpackInitData writes what initdata holds; a VM without any gets an empty
-// one, so that its digest is always there to be measured.
-func (o Options) unpackInitData() error {
-	data, none := cloudinit.EmptyInitData(), false
+// initData returns what user-data brought, else the empty one, which it writes: an
+// attester reads the file, and its digest is always there to be measured.
+func (o Options) initData() (data *cloudinit.InitData, none bool, err error) {
+	empty := cloudinit.EmptyInitData()
 	text, err := os.ReadFile(filepath.Join(o.Dir, initDataFile))
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		none = true
-	case err != nil:
-		return err
-	default:
-		if data, err = cloudinit.DecodeInitData(string(text)); err != nil {
-			return err
+	if errors.Is(err, os.ErrNotExist) {
+		encoded, err := empty.Encode()
+		if err == nil {
+			err = o.replace(initDataFile, []byte(encoded), allowed[initDataFile])
 		}
+		return empty, true, err
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	data, err = cloudinit.DecodeInitData(string(text))
+	return data, err == nil && data.Digest() == empty.Digest(), err
+}
+
+// unpackInitData writes what initdata holds, and its digest.
+func (o Options) unpackInitData() error {
+	data, none, err := o.initData()
+	if err != nil {
+		return err
 	}
 	for name, content := range data.Data {
 		if !slices.Contains(fromInitData, name) {

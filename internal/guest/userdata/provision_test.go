@@ -71,12 +71,37 @@ func TestFilesOnTheList(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	// aa.toml is that of the empty initdata.
-	if got, want := strings.Join(names, " "), "aa.toml apf.json initdata.digest scratch-space.marker"; got != want {
+	if got, want := strings.Join(names, " "), "aa.toml apf.json initdata initdata.digest scratch-space.marker"; got != want {
 		t.Errorf("provisioned %s, want %s", got, want)
 	}
 	info, err := os.Stat(filepath.Join(dir, "apf.json"))
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("apf.json holds a private key and has mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestNoInitData: VMs without initdata measure what upstream's do, and an attester finds
+// the file; a second run, with the file of the first, changes nothing.
+func TestNoInitData(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "peerpod")
+	doc := document(t, cloudinit.WriteFile{Path: "/run/peerpod/aa.toml", Content: "by itself"})
+	for range 2 {
+		if err := Provision(t.Context(), Options{Sources: []Source{text(doc)}, Dir: dir, Timeout: time.Nanosecond, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+		written, err := os.ReadFile(filepath.Join(dir, "initdata"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := cloudinit.DecodeInitData(string(written))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"initdata.digest": data.Digest(), "aa.toml": "by itself"} {
+			if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+				t.Errorf("%s is %q, %v, want %q", name, got, err, want)
+			}
+		}
 	}
 }
 

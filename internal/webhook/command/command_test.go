@@ -5,6 +5,7 @@ package command
 import (
 	"bytes"
 	"crypto/tls"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -87,6 +88,24 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 	if code, out, _ := run(nil, "-version"); code != 0 || !strings.HasPrefix(out, "peerpods-webhook version ") {
 		t.Errorf("version: exit %d, %s", code, out)
+	}
+}
+
+// TestFlagsOfControllerRuntime: manifests of other versions have -zap-*.
+func TestFlagsOfControllerRuntime(t *testing.T) {
+	for args, want := range map[string]settings{
+		"-zap-log-level=error --zap-encoder=json -zap-stacktrace-level=panic -zap-time-encoding=iso8601": {level: slog.LevelError, logFormat: "json"},
+		"--zap-log-level=2":    {level: -2, logFormat: "text"},
+		"-zap-devel":           {level: slog.LevelDebug, logFormat: "text"},
+		"-zap-encoder=console": {logFormat: "text"},
+	} {
+		var s settings
+		if err := s.parse(strings.Fields(args), func(name string) string { return map[string]string{"POD_NAMESPACE": "ns"}[name] }, nil); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+		if s.level != want.level || s.logFormat != want.logFormat {
+			t.Errorf("%s: level %v, format %s", args, s.level, s.logFormat)
+		}
 	}
 }
 

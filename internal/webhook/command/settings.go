@@ -52,6 +52,18 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "", "`FILE` that says how to reach the cluster from outside of it (default: KUBECONFIG)")
 	fs.StringVar(&s.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
 	fs.StringVar(&s.logFormat, "log-format", "text", "text or json")
+	// Those of programs that are built with controller-runtime, as manifests have them.
+	fs.StringVar(&s.logLevel, "zap-log-level", "info", "the same as -log-level, or a verbosity such as 1")
+	fs.StringVar(&s.logFormat, "zap-encoder", "text", "the same as -log-format; console is text")
+	fs.BoolFunc("zap-devel", "the same as -log-level debug -log-format text", func(text string) error {
+		on, err := strconv.ParseBool(text)
+		if on {
+			s.logLevel, s.logFormat = "debug", "text"
+		}
+		return err
+	})
+	fs.String("zap-stacktrace-level", "", "accepted, without effect")
+	fs.String("zap-time-encoding", "", "accepted, without effect")
 	fs.BoolVar(&s.version, "version", false, "print the version")
 	fs.Usage = func() { usage(fs) }
 	return fs
@@ -114,8 +126,13 @@ func (s *settings) checkFlags() error {
 			bad("flag -%s: %q is not a name: %s", name, value, msgs[0])
 		}
 	}
-	if err := s.level.UnmarshalText([]byte(s.logLevel)); err != nil {
+	if verbosity, err := strconv.Atoi(s.logLevel); err == nil && verbosity >= 0 {
+		s.level = slog.Level(-verbosity)
+	} else if err := s.level.UnmarshalText([]byte(s.logLevel)); err != nil {
 		bad("flag -log-level: %q is not debug, info, warn or error", s.logLevel)
+	}
+	if s.logFormat == "console" {
+		s.logFormat = "text"
 	}
 	if s.logFormat != "text" && s.logFormat != "json" {
 		bad("flag -log-format: %q is neither text nor json", s.logFormat)
