@@ -150,7 +150,7 @@ func (p *Provider) make(ctx context.Context, r request) (string, error) {
 		Config: &container.Config{Image: image, Hostname: name, Labels: labels, Tty: true, Env: []string{"container=docker"}},
 		HostConfig: &container.HostConfig{
 			NetworkMode: container.NetworkMode(p.cfg.Network), CapAdd: capabilities, SecurityOpt: security,
-			Sysctls:      map[string]string{"net.ipv4.ip_forward": "1"}, // of its own network; /proc/sys stays read-only
+			Sysctls:      map[string]string{"net.ipv4.ip_forward": "0"}, // as in a VM; the host's would be inherited, and /proc/sys stays read-only
 			CgroupnsMode: container.CgroupnsModePrivate, Tmpfs: map[string]string{"/run": "exec,mode=755", "/tmp": "exec,mode=1777"},
 			Resources: resources, LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "4m", "max-file": "1"}},
 		},

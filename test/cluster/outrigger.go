@@ -183,7 +183,7 @@ func (i *Outrigger) adaptorEnv(t testing.TB) []string {
 	t.Helper()
 	return append(variables(i.options.Settings, i.options.Secrets),
 		"NODE_NAME="+i.node.Name, "RELAY_EXTERNAL=true", "PROBE_ADDRESS="+i.node.IP,
-		"KUBECONFIG="+i.account(t, "cloud-api-adaptor"), "KUBELET_KUBECONFIG="+i.node.path("system-node-"+i.node.Name+".kubeconfig"))
+		"KUBECONFIG="+i.node.Kubeconfig(t, i.cluster.NodeAccount(t, Namespace, "cloud-api-adaptor", i.node.Name)), "KUBELET_KUBECONFIG="+i.node.path("system-node-"+i.node.Name+".kubeconfig"))
 }
 
 // SecondAdaptor runs another one on the node and answers what it says when it

@@ -56,6 +56,17 @@ func (c *ControlPlane) ServiceAccount(t testing.TB, namespace, name string) *Use
 	return u
 }
 
+// NodeAccount is [ControlPlane.ServiceAccount] with a token that says for which
+// node it is, as that of a pod there does.
+func (c *ControlPlane) NodeAccount(t testing.TB, namespace, name, node string) *User {
+	t.Helper()
+	u := c.anonymous()
+	u.token = strings.TrimSpace(c.Kubectl(t, "create", "token", name, "--namespace", namespace, "--duration=24h",
+		"--bound-object-kind=Node", "--bound-object-name="+node))
+	u.write(t, c.path("serviceaccount-"+namespace+"-"+name+"-"+node+".kubeconfig"))
+	return u
+}
+
 func (c *ControlPlane) anonymous() *User {
 	return &User{Server: "https://127.0.0.1:" + c.port.number, ca: c.ca.PEM, kubectl: filepath.Join(c.programs, "kubectl")}
 }

@@ -5,6 +5,7 @@ package deploy
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,45 @@ var operatorUses = map[string][3]string{
 	"clusteroperators.config.openshift.io":             {cached + " create", "internal/ccmoperator/status/writer.go", "w.Client.Create("},
 	"clusteroperators/status.config.openshift.io":      {"patch", "internal/ccmoperator/status/writer.go", "Status().Patch("},
 	"kubecontrollermanagers.operator.openshift.io":     {cached, "internal/ccmoperator/operator/add.go", "KubeControllerManagerKind"},
+}
+
+// TestOperatorChangesItsOwnPoliciesAlone: an admission policy guards a cluster from
+// programs such as this one.
+func TestOperatorChangesItsOwnPoliciesAlone(t *testing.T) {
+	var ours []string
+	files, err := filepath.Glob("../../internal/ccmoperator/bundles/*/*/*.yaml*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`(?m)^kind: ValidatingAdmissionPolicy\nmetadata:\n  name: (\S+)$`)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range name.FindAllStringSubmatch(string(data), -1) {
+			ours = append(ours, found[1])
+		}
+	}
+	slices.Sort(ours)
+	for _, i := range []installation{onKubernetes, onOpenShift} {
+		changes := 0
+		for _, o := range parse(t, i.render(t)) {
+			rules, _ := rulesOf(t, o)
+			for _, rule := range rules {
+				if !slices.Contains(rule.APIGroups, "admissionregistration.k8s.io") || !slices.ContainsFunc(rule.Verbs, func(v string) bool { return v != "create" && !strings.Contains(cached, v) }) {
+					continue
+				}
+				changes++
+				if !slices.Equal(rule.ResourceNames, ours) {
+					t.Errorf("%s: %s changes policies %v; the bundles have %v", i.folder, o.GetName(), rule.ResourceNames, ours)
+				}
+			}
+		}
+		if changes != 1 || len(ours) == 0 {
+			t.Errorf("%s: %d rules change policies; there are %v", i.folder, changes, ours)
+		}
+	}
 }
 
 func TestEveryPermissionOfTheOperatorIsUsed(t *testing.T) {

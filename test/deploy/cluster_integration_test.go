@@ -8,17 +8,22 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clientrest "k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/deployed"
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }
@@ -179,21 +184,21 @@ func annotated(t *testing.T, c *cluster.ControlPlane) {
 	c.Kubectl(t, "label", "pod", "gated", "example.com/a=b")
 }
 
-// claimed makes a PeerPod as somebody with a wide role, and as the adaptor.
+// claimed makes a PeerPod as somebody with a wide role, and as an administrator.
 func claimed(t *testing.T, c *cluster.ControlPlane) {
 	t.Helper()
 	c.Apply(t, `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"wide"},"rules":[{"apiGroups":["confidentialcontainers.org"],"resources":["peerpods","peerpods/status"],"verbs":["get","create","update","patch","delete"]}]}
 ---
 {"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"wide"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"wide"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"somebody"}]}`)
 	claim := `{"apiVersion":"confidentialcontainers.org/v1alpha1","kind":"PeerPod","metadata":{"name":"claim","namespace":"default"},"spec":{"cloudProvider":"qemu","instanceID":"another-pods"}}`
-	create := func(who string) (string, error) {
-		cmd := c.Command("create", "--dry-run=server", "--as="+who, "-f", "-")
+	create := func(who ...string) (string, error) {
+		cmd := c.Command(append([]string{"create", "--dry-run=server", "-f", "-"}, who...)...)
 		cmd.Stdin = strings.NewReader(claim)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		out, err := create("somebody")
+		out, err := create("--as=somebody")
 		if err != nil && strings.Contains(out, `needs the verb "claim"`) {
 			break
 		}
@@ -201,9 +206,112 @@ func claimed(t *testing.T, c *cluster.ControlPlane) {
 			t.Fatalf("somebody with a wide role: %v, %s", err, out)
 		}
 	}
-	if out, err := create("system:serviceaccount:" + namespace + ":cloud-api-adaptor"); err != nil {
-		t.Errorf("the adaptor: %v, %s", err, out)
+	if out, err := create(); err != nil {
+		t.Errorf("the administrator, who may claim: %v, %s", err, out)
 	}
+}
+
+// TestAdaptorActsForItsNode: the token of one node's adaptor, which a node that was
+// taken over gives away, does nothing to other nodes.
+func TestAdaptorActsForItsNode(t *testing.T) {
+	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
+	c.Kubectl(t, "create", "namespace", namespace)
+	c.Kubectl(t, "apply", "--server-side", "-k", filepath.Join(stand.Root(), "deploy/base/crd"))
+	for _, file := range []string{"adaptor/rbac.yaml", "adaptor/node.yaml", "controller/claims.yaml"} {
+		c.Kubectl(t, "apply", "-n", namespace, "-f", filepath.Join(stand.Root(), "deploy/base", file))
+	}
+	c.Apply(t, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"mine"}}
+---
+{"apiVersion":"v1","kind":"Node","metadata":{"name":"other"}}`)
+	c.Kubectl(t, "wait", "--for=condition=Established", "crd/peerpods.confidentialcontainers.org", "--timeout=60s")
+	mine, none := c.NodeAccount(t, namespace, "cloud-api-adaptor", "mine"), c.ServiceAccount(t, namespace, "cloud-api-adaptor")
+	for _, node := range []string{"mine", "other", ""} {
+		c.Apply(t, peerPod("pod-of-"+node+"x", node))
+	}
+	apply := func(u *cluster.User, manifest string) error {
+		cmd := u.Command("create", "--validate=false", "-f", "-")
+		cmd.Stdin = strings.NewReader(manifest)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	}
+	run := func(u *cluster.User, args ...string) func() error {
+		return func() error { _, err := u.TryKubectl(args...); return err }
+	}
+	patch := func(u *cluster.User, path, patch string) func() error {
+		return func() error { return mergePatch(u, path, patch) }
+	}
+	peerpods := "/apis/confidentialcontainers.org/v1alpha1/namespaces/default/peerpods/"
+	const capacity, phase, id = `{"status":{"capacity":{"kata.peerpods.io/vm":"5"}}}`, `{"status":{"phase":"Ready"}}`, `{"spec":{"instanceID":"i-1"}}`
+	refused := map[string]func() error{
+		"status of another node":           patch(mine, "/api/v1/nodes/other/status", capacity),
+		"status by a token of no node":     patch(none, "/api/v1/nodes/mine/status", capacity),
+		"PeerPod for another node":         func() error { return apply(mine, peerPod("new", "other")) },
+		"PeerPod for no node":              func() error { return apply(mine, peerPod("new", "")) },
+		"PeerPod by a token of no node":    func() error { return apply(none, peerPod("new", "mine")) },
+		"instance of another's PeerPod":    patch(mine, peerpods+"pod-of-otherx", id),
+		"another's PeerPod made one's own": patch(mine, peerpods+"pod-of-otherx", `{"spec":{"nodeName":"mine"}}`),
+		"one's PeerPod made another's":     patch(mine, peerpods+"pod-of-minex", `{"spec":{"nodeName":"other"}}`),
+		"nobody's PeerPod":                 patch(mine, peerpods+"pod-of-x", id),
+		"status of another's PeerPod":      patch(mine, peerpods+"pod-of-otherx/status", phase),
+		"another's PeerPod deleted":        run(mine, "delete", "peerpod", "pod-of-otherx"),
+	}
+	// The server sees a policy some time after it was made.
+	for end := time.Now().Add(time.Minute); refused["status of another node"]() == nil; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("an adaptor writes the status of another node")
+		}
+	}
+	for what, try := range refused {
+		if err := try(); err == nil || !strings.Contains(err.Error(), "acts for its own node only") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, allowed := range []struct {
+		what string
+		try  func() error
+	}{
+		{"status of its node", patch(mine, "/api/v1/nodes/mine/status", capacity)},
+		{"PeerPod of its node", func() error { return apply(mine, peerPod("new", "mine")) }},
+		{"its instance", patch(mine, peerpods+"new", id)},
+		{"its status", patch(mine, peerpods+"new/status", phase)},
+		{"its end", run(mine, "delete", "peerpod", "new")},
+		{"an administrator", run(c.User, "delete", "peerpod", "pod-of-otherx")},
+	} {
+		if err := allowed.try(); err != nil {
+			t.Errorf("%s: %v", allowed.what, err)
+		}
+	}
+}
+
+// mergePatch asks for no more than the verb patch, unlike kubectl.
+func mergePatch(u *cluster.User, path, patch string) error {
+	client, err := clientrest.HTTPClientFor(u.RESTConfig())
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequest(http.MethodPatch, u.Server+path, strings.NewReader(patch))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/merge-patch+json")
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, body)
+	}
+	return err
+}
+
+func peerPod(name, node string) string {
+	return `{"apiVersion":"confidentialcontainers.org/v1alpha1","kind":"PeerPod","metadata":{"name":"` + name + `","namespace":"default"},"spec":{"cloudProvider":"qemu","podName":"p","nodeName":"` + node + `"}}`
 }
 
 // booted makes a pod, sees its VM at the provider, and removes it. The VM has no

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -33,6 +34,7 @@ var changes = map[string][]string{
 	"tlsProfile.cipherSuites":          {"tlsProfile.cipherSuites={TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}"},
 	"image.prefix":                     {"image.prefix=registry.example.com/o"},
 	"image.tag":                        {"image.tag=v7"},
+	"image.digests":                    {"image.digests.agent-relay=sha256:" + strings.Repeat("0a", 32)},
 	"image.pullPolicy":                 {"image.pullPolicy=Never"},
 	"image.pullSecrets":                {"image.pullSecrets={mine}"},
 	"daemonset.updateStrategy.type":    {"daemonset.updateStrategy.type=OnDelete"},
@@ -49,6 +51,7 @@ var changes = map[string][]string{
 	"plugins.hostPath":                                      {"plugins.hostPath=/other"},
 	"kubelet.kubeconfigs":                                   {"kubelet.kubeconfigs={/other}"},
 	"kubelet.folders":                                       {"kubelet.folders={/other}"},
+	"kubelet.configFolders":                                 {"kubelet.configFolders={/other}"},
 	"runtimeClass.create":                                   {"runtimeClass.create=false"},
 	"runtimeClass.name":                                     {"runtimeClass.name=other"},
 	"runtimeClass.handler":                                  {"runtimeClass.handler=other"},
@@ -68,6 +71,8 @@ var changes = map[string][]string{
 	"webhook.resources.requests.cpu":                        {"webhook.resources.requests.cpu=7"},
 	"webhook.resources.requests.memory":                     {"webhook.resources.requests.memory=7Gi"},
 	"networkPolicy.enabled":                                 {"networkPolicy.enabled=false"},
+	"networkPolicy.webhookFrom":                             {"networkPolicy.webhookFrom[0].ipBlock.cidr=192.0.2.1/32"},
+	"networkPolicy.metricsFrom":                             {"networkPolicy.metricsFrom[0].ipBlock.cidr=192.0.2.1/32"},
 	"monitoring.enabled":                                    {"monitoring.enabled=true"},
 }
 

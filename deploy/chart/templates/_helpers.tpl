@@ -2,7 +2,8 @@
 
 {{- /* The image of one program: dict "root" $ "name" NAME. */ -}}
 {{- define "outrigger.image" -}}
-{{ required "image.prefix is required, as there is no public registry with the images: make and push them with `make image push CLOUD_PROVIDER=NAME PREFIX=REGISTRY/FOLDER` and give --set image.prefix=REGISTRY/FOLDER; with images that were imported on every node it is localhost/outrigger" .root.Values.image.prefix }}/{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- $digest := index .root.Values.image.digests .name -}}
+{{ required "image.prefix is required, as there is no public registry with the images: make and push them with `make image push CLOUD_PROVIDER=NAME PREFIX=REGISTRY/FOLDER` and give --set image.prefix=REGISTRY/FOLDER; with images that were imported on every node it is localhost/outrigger" .root.Values.image.prefix }}/{{ .name }}{{ if $digest }}@{{ $digest }}{{ else }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end -}}
 
 {{- /* Labels of an object: dict "root" $ "name" NAME. */ -}}

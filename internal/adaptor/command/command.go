@@ -55,6 +55,8 @@ func (c *Command) Run(args []string) int {
 		return exitOK
 	case "help", "-h", "-help", "--help":
 		return c.help(args)
+	case nodeIdentityCommand:
+		return c.exitCode(c.nodeIdentity(args))
 	case "":
 		printHelp(c.Stderr, new(config).settings(), nil)
 		return exitError

@@ -19,6 +19,8 @@ protocol of Kata shims and keeps the VMs with a cloud provider.
 Usage:
   cloud-api-adaptor <provider> [flags]   serve until SIGTERM; pods and VMs stay
   cloud-api-adaptor <provider> -h        all flags, the provider's included
+  cloud-api-adaptor node-identity KUBECONFIG,... COPY
+                                         copy the kubelet's kubeconfig, the first that is there
   cloud-api-adaptor version
   cloud-api-adaptor help
 

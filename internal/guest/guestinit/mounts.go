@@ -103,10 +103,12 @@ func enableControllers() error {
 	return os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte(b.String()), 0)
 }
 
-// sysctls make the guest forward between the tunnel and its NIC, start without
-// duplicate address detection (1 s), and end rather than hang on a panic.
+// sysctls let the guest start without duplicate address detection (1 s), and end
+// rather than hang on a panic. It is no router: the tunnel and a second NIC are in
+// the pod's namespace, which inherits this, and a neighbour would get from one of
+// the VM's networks to the other, past the policies of both.
 var sysctls = map[string]string{
-	"net/ipv4/ip_forward":              "1",
+	"net/ipv4/ip_forward":              "0",
 	"net/ipv6/conf/all/accept_dad":     "0",
 	"net/ipv6/conf/default/accept_dad": "0",
 	"kernel/modprobe":                  "/init",
