@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -179,6 +180,27 @@ func TestCallersTimeLeavesRoomForTheReason(t *testing.T) {
 	}
 	if without, _ := inTime(t.Context()); without != t.Context() {
 		t.Error("a call without a deadline got one")
+	}
+}
+
+// TestInstancesAreLookedAt guards the adaptor against providers in Go, whose answers no
+// wire has looked at.
+func TestInstancesAreLookedAt(t *testing.T) {
+	ip := []netip.Addr{netip.MustParseAddr("198.18.0.2")}
+	for what, c := range map[string]struct {
+		instance provider.Instance
+		says     string
+	}{
+		"right":    {provider.Instance{ID: "i", Name: "n", IPs: ip}, ""},
+		"loopback": {provider.Instance{ID: "i", IPs: []netip.Addr{ip[0], netip.MustParseAddr("127.0.0.1")}}, "127.0.0.1 is an address of this machine"},
+		"id":       {provider.Instance{ID: strings.Repeat("i", 8<<20), IPs: ip}, "8388608 bytes"},
+		"name":     {provider.Instance{ID: "i", Name: strings.Repeat("n", 8<<20), IPs: ip}, "8388608 bytes"},
+		"address":  {provider.Instance{ID: "i"}, "no address"},
+	} {
+		err := usable(&c.instance)
+		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, provider.ErrUnknown) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

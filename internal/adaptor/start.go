@@ -49,8 +49,11 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 		case err == nil && instance == nil:
 			return fmt.Errorf("%w: the provider answered neither instance nor error", provider.ErrUnknown)
 		case err == nil:
-			s.logger(sb).Info(fmt.Sprintf("created an instance %s for sandbox %s", instance.Name, sb.id), "instance", instance.ID)
-			return hasAddress(instance)
+			err = usable(instance)
+			if err == nil {
+				s.logger(sb).Info(fmt.Sprintf("created an instance %s for sandbox %s", instance.Name, sb.id), "instance", instance.ID)
+			}
+			return err
 		case instance == nil && attempt == 1 && refused(err) && ctx.Err() == nil:
 			sb.update(func(rec *Record) { rec.NoInstance = true })
 			return err
@@ -82,7 +85,7 @@ func (s *Service) ask(ctx context.Context, rec *Record, data cloudinit.CloudConf
 
 // noteInstance keeps what the provider tells, also beside an error.
 func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
-	if instance == nil || instance.ID == "" {
+	if instance == nil || instance.ID == "" || provider.CheckID(instance.ID) != nil { // its deletion looks for it by its tags
 		return
 	}
 	sb.update(func(rec *Record) {
@@ -94,7 +97,11 @@ func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
 	s.announce()
 }
 
-func hasAddress(instance *provider.Instance) error {
+// usable looks at what the provider tells as at what a stranger tells.
+func usable(instance *provider.Instance) error {
+	if err := instance.Check(); err != nil {
+		return fmt.Errorf("%w: the provider made an instance that cannot be used: %w", provider.ErrUnknown, err)
+	}
 	if len(instance.IPs) == 0 {
 		return fmt.Errorf("%w: instance %s has no address", provider.ErrUnknown, instance.ID)
 	}

@@ -71,14 +71,16 @@ func TestMain(m *testing.M) {
 }
 
 // pluginFile is a file named mini that is this binary.
-func pluginFile(t *testing.T) string {
+func pluginFile(t *testing.T) string { return pluginNamed(t, "mini") }
+
+func pluginNamed(t *testing.T, name string) string {
 	t.Helper()
 	in, err := os.Open("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	path := filepath.Join(t.TempDir(), "mini")
+	path := filepath.Join(t.TempDir(), name)
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +165,8 @@ func TestCarriers(t *testing.T) {
 			return []string{"--plugin", pluginFile(t), "--set", "mini-dir=" + t.TempDir()}
 		},
 		"process by variables": func(t *testing.T) []string {
-			return []string{"--plugin", pluginFile(t), "--set", "MINI_DIR=" + t.TempDir(), "--set", "MINI_REGION=x"}
+			// as `make build-all` calls a provider's program
+			return []string{"--plugin", pluginNamed(t, "provider-mini"), "--set", "MINI_DIR=" + t.TempDir(), "--set", "MINI_REGION=x"}
 		},
 		"socket": func(t *testing.T) []string {
 			return []string{"--endpoint", endpoint(t, wire.Options{Name: "mini", Cloud: manager()}), "--set", "-mini-dir=" + t.TempDir()}

@@ -132,7 +132,7 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 	// The file was named by hand, so what it holds now is what is meant.
 	overlay[plugin.FolderVariable] = ""
 	overlay[plugin.EnableVariable], overlay[plugin.PathVariable], overlay[plugin.HashVariable] = "true", path, sum
-	name := strings.TrimSuffix(filepath.Base(path), ".so")
+	name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), ".so"), plugin.ProgramPrefix)
 	loaded, err := plugin.Load(ctx, plugin.Options{Name: name, Getenv: getenv, Client: client, Log: a.log()})
 	if err != nil {
 		return nil, fmt.Errorf("--plugin: %w", err)

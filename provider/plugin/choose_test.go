@@ -3,6 +3,7 @@
 package plugin_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -125,15 +126,34 @@ func TestFolder(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "other"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "another.so"), []byte("junk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	loaded, log, err := load(t, "bad", map[string]string{plugin.FolderVariable: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
+	// One that is broken and another's does not stop this one.
+	log.Says(t, "level=WARN", "cannot be loaded and is passed over", "another.so")
 	if loaded.Carrier != plugin.Process || loaded.Path != path {
 		t.Errorf("%+v", loaded)
 	}
 	mustCreate(t, open(t, loaded), "size 1 token ")
 	log.Says(t, "Loading cloud providers from "+dir, "Found cloud provider file "+path, "Ignoring", "other")
+}
+
+// TestProgramsOfOurs: a file may be called as `make build-all` calls it.
+func TestProgramsOfOurs(t *testing.T) {
+	path := testplugin.Install(t, "provider-bad", testplugin.Good)
+	for what, env := range map[string]map[string]string{"file": verified(t, path), "folder": {plugin.FolderVariable: filepath.Dir(path)}} {
+		loaded, _, err := load(t, "bad", env)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if loaded.Name != "bad" || loaded.Path != path {
+			t.Errorf("%s: %+v", what, loaded)
+		}
+	}
 }
 
 func TestFolderErrors(t *testing.T) {
@@ -144,7 +164,15 @@ func TestFolderErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = load(t, "bad", map[string]string{plugin.FolderVariable: dir})
-	mustFail(t, err, provider.Class(err), plugin.FolderVariable, "x.so")
+	mustFail(t, err, provider.ErrNotFound, plugin.FolderVariable, "x.so")
+	if err := os.WriteFile(filepath.Join(dir, "bad.so"), []byte("junk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = load(t, "bad", map[string]string{plugin.FolderVariable: dir})
+	mustFail(t, err, provider.Class(err), plugin.FolderVariable, "bad.so")
+	if errors.Is(err, plugin.ErrUnsupported) {
+		t.Errorf("the one asked for was passed over: %v", err)
+	}
 	_, _, err = load(t, "bad", map[string]string{plugin.FolderVariable: dir + "/none"})
 	mustFail(t, err, provider.ErrNotFound, plugin.FolderVariable)
 }

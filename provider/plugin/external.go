@@ -47,7 +47,7 @@ func (l *loader) file(path string) error {
 		return err
 	}
 	if !l.named(path) {
-		return fmt.Errorf("%w: Filename of the external plugin: %s, is not match with CLOUD_PROVIDER: %s: name the file %[3]s.so (Go plugin) or %[3]s (process plugin)",
+		return fmt.Errorf("%w: Filename of the external plugin: %s, is not match with CLOUD_PROVIDER: %s: name the file %[3]s.so (Go plugin), or %[3]s or provider-%[3]s (process plugin)",
 			provider.ErrInvalidArgument, filepath.Base(path), l.Name)
 	}
 	f, err := pluginfile.Open(path)

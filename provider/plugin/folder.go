@@ -13,8 +13,9 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginfile"
 )
 
-// folder loads the plugins of the folder, if one is named. It reports all that
-// cannot be loaded.
+// folder loads the plugins of the folder, if one is named. One that cannot be loaded and
+// is not called as the provider asked for is passed over, and reported: it must not take
+// the daemon of another provider with it.
 func (l *loader) folder() error {
 	dir := l.Getenv(FolderVariable)
 	if dir == "" {
@@ -30,8 +31,15 @@ func (l *loader) folder() error {
 	}
 	var errs []error
 	for _, entry := range entries {
-		if err := l.entry(filepath.Join(dir, entry.Name())); err != nil {
+		path := filepath.Join(dir, entry.Name())
+		err := l.entry(path)
+		switch {
+		case err == nil:
+		case l.named(path):
 			errs = append(errs, fmt.Errorf("%s: %w", FolderVariable, err))
+		default:
+			l.Log.Warn("a cloud provider's file cannot be loaded and is passed over", "file", path, "error", err)
+			l.broken = append(l.broken, err)
 		}
 	}
 	return errors.Join(errs...)
@@ -81,8 +89,9 @@ func (l *loader) goFile(f *os.File) error {
 	return nil
 }
 
-// named says whether the file is called as the provider asked for.
+// named says whether the file is called as the provider asked for. Our own programs
+// have a prefix.
 func (l *loader) named(path string) bool {
-	base := filepath.Base(path)
+	base := strings.TrimPrefix(filepath.Base(path), ProgramPrefix)
 	return strings.EqualFold(base, l.Name) || strings.EqualFold(base, l.Name+".so")
 }

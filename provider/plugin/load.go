@@ -19,6 +19,10 @@ import (
 // Carrier is how a provider comes into this program.
 type Carrier string
 
+// ProgramPrefix begins the file names of this project's own providers, as in
+// provider-openstack for openstack.
+const ProgramPrefix = "provider-"
+
 // Carriers.
 const (
 	BuiltIn  Carrier = "built in"
@@ -117,6 +121,8 @@ type loader struct {
 	ctx     context.Context
 	builtIn table
 	found   []candidate
+	// broken is why files of the folder were passed over.
+	broken []error
 }
 
 // candidate is a provider from outside that could be the one asked for.
@@ -168,7 +174,10 @@ func (l *loader) doubles() error {
 	var errs []error
 	for _, c := range l.found {
 		key := strings.ToLower(c.name)
-		if first, taken := byName[key]; taken {
+		if first, taken := byName[key]; taken && !strings.EqualFold(c.name, l.Name) {
+			l.Log.Warn("two plugins are one provider, which is not the one asked for", "provider", c.name, "files", []string{first.path, c.path})
+			continue
+		} else if taken {
 			errs = append(errs, fmt.Errorf("%w: two plugins are the provider %s: %s (%s) and %s (%s): remove one of them",
 				provider.ErrInvalidArgument, c.name, first.path, first.carrier, c.path, c.carrier))
 			continue
@@ -190,7 +199,11 @@ func (l *loader) unsupported() error {
 	if len(outside) > 0 {
 		text += "; from plugins: " + strings.Join(outside, ", ")
 	}
-	return fmt.Errorf("%w: %s: %w (%s); a plugin is named by %s or %s", ErrUnsupported, l.Name, provider.ErrNotFound, text, FolderVariable, PathVariable)
+	err := fmt.Errorf("%w: %s: %w (%s); a plugin is named by %s or %s", ErrUnsupported, l.Name, provider.ErrNotFound, text, FolderVariable, PathVariable)
+	if len(l.broken) > 0 {
+		err = fmt.Errorf("%w; files of %s that cannot be loaded: %w", err, FolderVariable, errors.Join(l.broken...))
+	}
+	return err
 }
 
 // giveUp releases what the candidates hold.

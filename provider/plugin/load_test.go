@@ -149,7 +149,7 @@ func TestProcessSeesNothingOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, line := range strings.Split(instance.ID, "\n") {
+	for _, line := range strings.Split(instance.ID, " | ") {
 		name, _, _ := strings.Cut(line, "=")
 		names = append(names, name)
 	}

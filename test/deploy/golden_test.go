@@ -12,7 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the renders in testdata again")
+// Package cloudsim, which some tests here use, has the flag already.
+func init() {
+	if flag.Lookup("update") == nil {
+		flag.Bool("update", false, "write the renders in testdata again")
+	}
+}
+
+func update() bool { return flag.Lookup("update").Value.String() == "true" }
 
 func TestRendersAreAsBefore(t *testing.T) {
 	known := []string{}
@@ -20,7 +27,7 @@ func TestRendersAreAsBefore(t *testing.T) {
 		known = append(known, r.name+".yaml")
 		t.Run(r.name, func(t *testing.T) {
 			file, render := filepath.Join("testdata/renders", r.name+".yaml"), r.render(t)
-			if *update {
+			if update() {
 				if err := os.WriteFile(file, render, 0o644); err != nil {
 					t.Fatal(err)
 				}

@@ -29,11 +29,14 @@ func instanceToWire(i *provider.Instance) *pluginpb.Instance {
 	return m
 }
 
-// instanceFromWire answers an instance also with an error, which is about its
-// addresses: whoever made it can still delete it.
+// instanceFromWire returns an instance also with an error, if that is about something
+// else than its id: whoever made it can still delete it.
 func instanceFromWire(m *pluginpb.Instance) (*provider.Instance, error) {
 	if m == nil {
 		return nil, nil
+	}
+	if err := provider.CheckID(m.Id); err != nil {
+		return nil, err
 	}
 	i := &provider.Instance{
 		ID: m.Id, Name: m.Name, Key: m.Key, Tags: m.Tags, State: provider.InstanceState(m.State),
@@ -46,10 +49,18 @@ func instanceFromWire(m *pluginpb.Instance) (*provider.Instance, error) {
 	for _, text := range m.Ips {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("instance %s: %q is no address", m.Id, text))
+			errs = append(errs, fmt.Errorf("instance %s: %.40q is no address", m.Id, text))
+			continue
+		}
+		if err := provider.CheckAddress(ip); err != nil {
+			errs = append(errs, fmt.Errorf("instance %s: %w", m.Id, err))
 			continue
 		}
 		i.IPs = append(i.IPs, ip)
+	}
+	if len(i.Name) > provider.MaxID {
+		errs = append(errs, fmt.Errorf("instance %s: its name has %d bytes, of which it may have %d", m.Id, len(i.Name), provider.MaxID))
+		i.Name = ""
 	}
 	return i, errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,14 @@ func fill(t *testing.T, v reflect.Value, random *rand.Rand) {
 }
 
 func randomAddr(random *rand.Rand) netip.Addr {
+	for {
+		if ip := anyAddr(random); provider.CheckAddress(ip) == nil {
+			return ip
+		}
+	}
+}
+
+func anyAddr(random *rand.Rand) netip.Addr {
 	var bytes [16]byte
 	for i := range bytes {
 		bytes[i] = byte(1 + random.IntN(255))
@@ -149,5 +158,24 @@ func TestSchemaFromWire(t *testing.T) {
 	schema, err := schemaFromWire(&pluginpb.GetInfoResponse{Name: "x", Schema: []*pluginpb.Field{good, {Name: "b", Env: "B"}, {Name: "c", Env: "C"}, {Name: "d", Flag: "d"}, {Name: "e", Flag: "e"}}})
 	if err != nil || schema.Provider != "x" || len(schema.Fields) != 5 || schema.Fields[0].Type != config.Int {
 		t.Errorf("%v, %v", schema, err)
+	}
+}
+
+// TestPluginsAreNotBelieved: an address of this machine would have the node's own ports
+// taken for a VM's, and an endless id goes to disks, tags and Events.
+func TestPluginsAreNotBelieved(t *testing.T) {
+	for _, address := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "169.254.169.254", "224.0.0.1", "fe80::1", "x"} {
+		i, err := instanceFromWire(&pluginpb.Instance{Id: "i-1", Ips: []string{"198.18.0.2", address}})
+		if err == nil || i == nil || i.ID != "i-1" || len(i.IPs) != 1 {
+			t.Errorf("%s: %+v, %v; want an error, and the id, so that it can be deleted", address, i, err)
+		}
+	}
+	for what, id := range map[string]string{"an endless": strings.Repeat("i", 8<<20), "a broken": "i\n1"} {
+		if i, err := instanceFromWire(&pluginpb.Instance{Id: id}); i != nil || err == nil || len(err.Error()) > 200 {
+			t.Errorf("%s id: %v, %.300v", what, i != nil, err)
+		}
+	}
+	if i, err := instanceFromWire(&pluginpb.Instance{Id: "i-1", Name: strings.Repeat("n", 8<<20)}); err == nil || i == nil || i.Name != "" {
+		t.Errorf("an endless name: %.300v", err)
 	}
 }

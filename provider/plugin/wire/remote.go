@@ -93,7 +93,7 @@ func instanceDetail(err error) *pluginpb.Instance {
 // instance answers the instance also with an error, so that it can be deleted.
 func (r *remote) instance(method string, m *pluginpb.Instance) (*provider.Instance, error) {
 	instance, err := instanceFromWire(m)
-	if instance == nil {
+	if instance == nil && err == nil {
 		err = errors.New("neither an instance nor an error")
 	}
 	if err != nil {

@@ -245,7 +245,7 @@ func (c *cloud) CreateInstance(ctx context.Context, podName, sandboxID string, _
 		<-ctx.Done() // it takes a moment to stop
 		return nil, ctx.Err()
 	case "environment":
-		return &provider.Instance{ID: strings.Join(os.Environ(), "\n"), Name: strings.Join(os.Args, " ")}, nil
+		return &provider.Instance{ID: strings.Join(os.Environ(), " | "), Name: strings.Join(os.Args, " ")}, nil
 	case "full":
 		return nil, fmt.Errorf("%w: try later", provider.ErrCapacity)
 	}
