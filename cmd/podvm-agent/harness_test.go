@@ -103,7 +103,7 @@ func newAgent(t *testing.T) *pod {
 	makeNetNS(t, netns)
 	p.args = []string{
 		"-socket", p.socket, "-root", p.root, "-state-dir", filepath.Join(dir, "state"), "-pod-netns", netns,
-		"-auth-file", filepath.Join(dir, "auth.json"), "-log-level", "debug",
+		"-auth-file", filepath.Join(dir, "auth.json"), "-insecure-registries", "127.0.0.1", "-log-level", "debug",
 	}
 	t.Cleanup(p.removeCgroups)
 	p.start()

@@ -5,6 +5,7 @@ package adaptor_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +98,9 @@ func TestBadOptions(t *testing.T) {
 	}{
 		"relative folder":   {func(o *adaptor.Options) { o.PodsDir = "pods" }, "-pods-dir"},
 		"colon in folder":   {func(o *adaptor.Options) { o.PodsDir = "/tmp/a:b" }, "':'"},
+		"registry as a URL": {func(o *adaptor.Options) { o.InsecureRegistries = []string{"http://r:5000"} }, "-insecure-registries (INSECURE_REGISTRIES)"},
+		"port of registry":  {func(o *adaptor.Options) { o.InsecureRegistries = []string{"r:70000"} }, "r:70000"},
+		"many registries":   {func(o *adaptor.Options) { o.InsecureRegistries = slices.Repeat([]string{"registry.example.com"}, 60) }, "at most 1024"},
 		"star in a name":    {func(o *adaptor.Options) { o.PodImages = []string{"pod*vm"} }, "-pod-images (POD_IMAGES)"},
 		"port too high":     {func(o *adaptor.Options) { o.ForwarderPort = 70000 }, "-forwarder-port"},
 		"no such auth file": {func(o *adaptor.Options) { o.AuthFile = "/does/not/exist" }, "-auth-file"},

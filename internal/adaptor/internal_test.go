@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger/outrigger/internal/podnetwork"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -121,6 +122,46 @@ func TestPodsNameAllowedImagesOnly(t *testing.T) {
 		err := opts.allowImage(c.image)
 		if (err == nil) != c.want || err != nil && provider.Class(err) != provider.ErrInvalidArgument {
 			t.Errorf("image %q with %q: %v", c.image, c.allowed, err)
+		}
+	}
+}
+
+// addressed is a provider that knows where VMs see the node.
+type addressed struct {
+	provider.Provider
+	addr netip.Addr
+}
+
+func (a addressed) NodeAddress(context.Context) (netip.Addr, error) { return a.addr, nil }
+
+func TestInsecureRegistriesOfTheGuest(t *testing.T) {
+	network := &podnetwork.Config{WorkerNodeIP: netip.MustParsePrefix("192.0.2.9/24")}
+	for _, c := range []struct {
+		list, node, want string
+		network          *podnetwork.Config
+	}{
+		{"", "192.0.2.1", "", network},
+		{"r.example.com:5000 @node", "192.0.2.1", "192.0.2.1\nr.example.com:5000\n", network},
+		{"@node", "2001:db8::1", "[2001:db8::1]\n", nil},
+		{"@node", "", "192.0.2.9\n", network},
+		{"@node", "", "", nil},
+		{"[2001:db8::2]:5000", "", "[2001:db8::2]:5000\n", nil},
+	} {
+		s := &Service{opts: Options{InsecureRegistries: strings.Fields(c.list), PodsDir: "/pods", TLS: TLS{Disabled: true}}}
+		if err := s.opts.Check(); err != nil {
+			t.Errorf("%q: %v", c.list, err)
+		}
+		node, _ := netip.ParseAddr(c.node)
+		s.opts.Provider = addressed{addr: node}
+		config, err := s.userData(t.Context(), &Record{Network: c.network}, nil)
+		got := ""
+		for _, f := range config.WriteFiles {
+			if f.Path == "/run/peerpod/insecure-registries" {
+				got = f.Content
+			}
+		}
+		if err != nil || got != c.want {
+			t.Errorf("%q at %q: %q, %v; want %q", c.list, c.node, got, err, c.want)
 		}
 	}
 }

@@ -110,6 +110,9 @@ type Options struct {
 	// PodImages are the VM images that a pod may name: NAME, NAME* or *. None
 	// by default.
 	PodImages []string
+	// InsecureRegistries are those with which VMs speak plain HTTP: HOST, with any
+	// port, HOST:PORT, or NodeItself. None by default.
+	InsecureRegistries []string
 	// AuthFile is a registry auth file for the guest, read for each VM.
 	AuthFile string
 	// ScratchSpace tells the guest to use an encrypted scratch disk.
@@ -201,8 +204,10 @@ func (o *Options) Check() error {
 	wrong(o.ProxyTimeout <= 0, "-proxy-timeout %s is not positive", o.ProxyTimeout)
 	wrong(o.OrphanTimeout < 0, "-orphan-timeout %s is negative", o.OrphanTimeout)
 	wrong(!o.TLS.Disabled && o.TLS.OwnCA == nil && o.TLS.Issue == nil, "adaptor: no issuer of certificates")
-	if err := checkPatterns(o.PodImages); err != nil {
-		problems = append(problems, err)
+	for _, err := range []error{checkPatterns(o.PodImages), checkRegistries(o.InsecureRegistries)} {
+		if err != nil {
+			problems = append(problems, err)
+		}
 	}
 	if o.AuthFile != "" {
 		_, err := readAuthFile(o.AuthFile)

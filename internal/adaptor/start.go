@@ -38,7 +38,7 @@ func (s *Service) prepareInstance(sb *sandbox) error {
 
 func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
-	data, err := s.userData(&rec, sb.identity, s.pullSecrets(ctx, &rec)...)
+	data, err := s.userData(ctx, &rec, sb.identity, s.pullSecrets(ctx, &rec)...)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (s *Service) findInstances(ctx context.Context, rec *Record) ([]string, err
 // findByAskingAgain is the way to the instance of a cloud that cannot list:
 // the same key gives the same instance, or a new one that goes at once.
 func (s *Service) findByAskingAgain(ctx context.Context, rec *Record) ([]string, error) {
-	data, err := s.userData(rec, nil)
+	data, err := s.userData(ctx, rec, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package adaptor
 
 import (
+	"context"
 	"strings"
 
 	"github.com/outrigger/outrigger/internal/apf"
@@ -46,7 +47,7 @@ func initdataDigest(text string) string {
 }
 
 // userData is what the sandbox's VM is booted with.
-func (s *Service) userData(rec *Record, id *Identity, auths ...RegistryAuth) (cloudinit.CloudConfig, error) {
+func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths ...RegistryAuth) (cloudinit.CloudConfig, error) {
 	config, err := s.forwarderConfig(rec, id).Marshal()
 	if err != nil {
 		return cloudinit.CloudConfig{}, err
@@ -62,6 +63,11 @@ func (s *Service) userData(rec *Record, id *Identity, auths ...RegistryAuth) (cl
 	if initdata := firstNonEmpty(rec.Initdata, s.opts.Initdata); initdata != "" {
 		files = append(files, cloudinit.WriteFile{Path: guestInitdata, Content: initdata})
 	}
+	registries, err := s.insecureRegistries(ctx, rec.Network)
+	if err != nil {
+		return cloudinit.CloudConfig{}, err
+	}
+	files = append(files, registries...)
 	if s.opts.ScratchSpace {
 		files = append(files, cloudinit.WriteFile{Path: guestScratchMarker})
 	}

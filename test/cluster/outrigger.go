@@ -107,6 +107,7 @@ func (i *Outrigger) complete() {
 		"ENABLE_CLOUD_PROVIDER_EXTERNAL_PLUGIN": "true",
 		"CLOUD_PROVIDER_EXTERNAL_PLUGIN_PATH":   "unix://" + socket,
 		"PEERPODS_LIMIT_PER_NODE":               "20",
+		"INSECURE_REGISTRIES":                   i.cluster.Address,
 	}
 	maps.Copy(settings, i.options.Settings)
 	i.options.Settings = settings

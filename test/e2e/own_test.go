@@ -86,10 +86,14 @@ func (s *suite) install(t *testing.T) {
 	s.Kubectl(t, "wait", "node", "--all", `--for=jsonpath={.status.allocatable.kata\.peerpods\.io/vm}=10`, s.timeout())
 }
 
-// withImages has the adaptor let pods name the images of the cases, so that it
-// is the provider that says which of them is there.
+// withImages has the adaptor let pods name the VM images of the cases, so that it
+// is the provider that says which of them is there, and VMs use the registries of
+// the test.
 func (s *suite) withImages(settings map[string]string) map[string]string {
-	all := map[string]string{"POD_IMAGES": strings.Trim(s.cloud.image+","+missingImage, ",")}
+	all := map[string]string{
+		"POD_IMAGES":          strings.Trim(s.cloud.image+","+missingImage, ","),
+		"INSECURE_REGISTRIES": s.own.control.Address,
+	}
 	maps.Copy(all, settings)
 	return all
 }

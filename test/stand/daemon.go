@@ -191,7 +191,7 @@ func StartAdaptor(t testing.TB, dir string, flags ...string) *Process {
 		"-qemu-state-dir", dir + "/qemu", "-qemu-accel", "tcg",
 	}, flags...)
 	return Start(t, Daemon{
-		Path: Binary(t, "cloud-api-adaptor"), Args: args, Env: []string{"PROBE_PORT=0"},
+		Path: Binary(t, "cloud-api-adaptor"), Args: args, Env: []string{"PROBE_PORT=0", "INSECURE_REGISTRIES=@node," + Gateway},
 		Log: dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
 	})
 }

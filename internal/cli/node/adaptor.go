@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -104,6 +105,9 @@ func (n *Node) spawn(program string) (*exec.Cmd, int64, error) {
 	cmd := exec.Command(program, args...)
 	// No probe: its port may be taken by the adaptor of a Kubernetes node.
 	cmd.Env = append(os.Environ(), "PROBE_PORT=0", "NOTIFY_SOCKET=")
+	// The image of this host that a pod is of is served to its VM by this node.
+	registries := strings.TrimPrefix(os.Getenv("INSECURE_REGISTRIES")+",@node", ",")
+	cmd.Env = append(cmd.Env, "INSECURE_REGISTRIES="+registries)
 	if os.Getenv("POD_IMAGES") == "" {
 		cmd.Env = append(cmd.Env, "POD_IMAGES=*") // who asks for the pod here is the operator
 	}

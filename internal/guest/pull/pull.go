@@ -17,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,10 +36,13 @@ type Config struct {
 	// AuthFile is a Docker config.json; it is read at each pull. A file that
 	// does not exist means anonymous.
 	AuthFile string
-	// InsecureRegistries ("host" or "host:port") are spoken to over plain
-	// HTTP where they do not answer HTTPS. Loopback and RFC 1918 addresses
-	// always are.
+	// InsecureRegistries ("host", with any port, or "host:port") are spoken to
+	// over plain HTTP where they do not answer HTTPS; no others are, whatever
+	// their address.
 	InsecureRegistries []string
+	// InsecureFile has more of them, separated by white space. It is read at
+	// each use; one that does not exist has none.
+	InsecureFile string
 	// Mirrors maps a registry to the ones that are asked before it.
 	Mirrors map[string][]string
 	// Platform is what images must run on; the default is this machine.
@@ -95,7 +97,9 @@ func New(cfg Config) (*Puller, error) {
 		return nil, fmt.Errorf("folder for images: %w", err)
 	}
 	removeHalfUnpacked(cfg.Dir)
-	return &Puller{cfg: cfg, transport: newTransport(cfg.Transport), busy: make(map[v1.Hash]chan struct{})}, nil
+	p := &Puller{cfg: cfg, busy: make(map[v1.Hash]chan struct{})}
+	p.transport = plainHTTP{next: newTransport(cfg.Transport), named: p.named}
+	return p, nil
 }
 
 // removeHalfUnpacked clears what a killed process left.
@@ -161,11 +165,8 @@ func (p *Puller) parse(ref string) (name.Reference, error) {
 }
 
 func (p *Puller) insecure(ref name.Reference) (name.Reference, error) {
-	host := ref.Context().RegistryStr()
-	for _, reg := range p.cfg.InsecureRegistries {
-		if reg == host || reg == strings.Split(host, ":")[0] {
-			return name.ParseReference(ref.Name(), name.Insecure)
-		}
+	if p.named(ref.Context().RegistryStr()) {
+		return name.ParseReference(ref.Name(), name.Insecure)
 	}
 	return ref, nil
 }

@@ -137,7 +137,8 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 	w.host = strings.TrimPrefix(server.URL, "http://")
 	cfg := Config{
 		Dir: t.TempDir(), Platform: v1.Platform{OS: "linux", Architecture: "amd64"},
-		Backoff: time.Millisecond, Log: slog.New(slog.NewTextHandler(&w.log, nil)),
+		InsecureRegistries: []string{w.host},
+		Backoff:            time.Millisecond, Log: slog.New(slog.NewTextHandler(&w.log, nil)),
 	}
 	if change != nil {
 		change(&cfg)
@@ -468,6 +469,7 @@ func TestMirrorIsAskedFirst(t *testing.T) {
 	mirror.push("lib/x:1", image(t, gzipLayer(t, reg("from-mirror", ""))))
 	w := newWorld(t, func(cfg *Config) {
 		cfg.Mirrors = map[string][]string{"registry.invalid": {mirror.host}}
+		cfg.InsecureRegistries = []string{mirror.host}
 	})
 	wantTree(t, w.pull("registry.invalid/lib/x:1").RootFS, "from-mirror=")
 }

@@ -59,7 +59,7 @@ func temporary(err error) bool {
 	if errors.As(err, &status) {
 		return status.StatusCode >= 500 || status.StatusCode == 429 || status.StatusCode == 408
 	}
-	if errors.Is(err, errDigest) || errors.Is(err, context.Canceled) || certificate(err) {
+	if errors.Is(err, errDigest) || errors.Is(err, context.Canceled) || certificate(err) || refusedPlain(err) {
 		return false
 	}
 	var netErr net.Error
@@ -81,9 +81,9 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case certificate(err):
-		return fmt.Errorf("%w; the VM does not trust the registry's certificate (use -insecure-registries for a registry without TLS)", err)
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return fmt.Errorf("%w; the registry speaks plain HTTP: name it in -insecure-registries", err)
+		return fmt.Errorf("%w; the VM does not trust the registry's certificate", err)
+	case refusedPlain(err):
+		return fmt.Errorf("%w; the VM speaks plain HTTP only to registries that the operator names in the adaptor's -insecure-registries (INSECURE_REGISTRIES): give this one TLS, or name it there", err)
 	case !errors.As(err, &status):
 		return err
 	case status.StatusCode == 401 || status.StatusCode == 403:

@@ -37,6 +37,7 @@ var allowed = map[string]os.FileMode{
 	"apf.json":             0o600,
 	"auth.json":            0o600,
 	"initdata":             0o644,
+	"insecure-registries":  0o644,
 	"scratch-space.marker": 0o644,
 }
 

@@ -55,6 +55,7 @@ func TestFilesOnTheList(t *testing.T) {
 	dir, err := provision(t, text(document(t,
 		cloudinit.WriteFile{Path: "/run/peerpod/apf.json", Content: `{"pod-name":"p"}`},
 		cloudinit.WriteFile{Path: "/run/peerpod/scratch-space.marker"},
+		cloudinit.WriteFile{Path: "/run/peerpod/insecure-registries", Content: "192.0.2.1\n"},
 		cloudinit.WriteFile{Path: "/etc/shadow", Content: "root::"},
 		cloudinit.WriteFile{Path: "/run/peerpod/sub/apf.json", Content: "x"},
 		cloudinit.WriteFile{Path: "/run/peerpod/policy.rego", Content: "not by this way"},
@@ -71,7 +72,7 @@ func TestFilesOnTheList(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	// aa.toml is that of the empty initdata.
-	if got, want := strings.Join(names, " "), "aa.toml apf.json initdata initdata.digest scratch-space.marker"; got != want {
+	if got, want := strings.Join(names, " "), "aa.toml apf.json initdata initdata.digest insecure-registries scratch-space.marker"; got != want {
 		t.Errorf("provisioned %s, want %s", got, want)
 	}
 	info, err := os.Stat(filepath.Join(dir, "apf.json"))
