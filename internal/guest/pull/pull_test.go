@@ -53,7 +53,7 @@ func hard(name, target string) file {
 	return file{Header: tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: target}}
 }
 
-func archive(t *testing.T, files ...file) []byte {
+func archive(t testing.TB, files ...file) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
