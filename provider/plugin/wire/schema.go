@@ -82,7 +82,15 @@ var secretFlag = regexp.MustCompile(`(?i)secret|password|passphrase|token|creden
 func fieldOfFlag(f *flag.Flag) config.Field {
 	_, usage := flag.UnquoteUsage(f)
 	field := config.Field{Name: f.Name, Flag: f.Name, Type: typeOfFlag(f.Value), Default: f.DefValue, Usage: usage}
-	if field.Secret = secretFlag.MatchString(f.Name); field.Secret {
+	field.Secret = secretFlag.MatchString(f.Name)
+	if v, ok := f.Value.(interface {
+		Variable() (env string, required, secret bool)
+	}); ok { // of package compat
+		var secret bool
+		field.Env, field.Required, secret = v.Variable()
+		field.Secret = field.Secret || secret
+	}
+	if field.Secret {
 		field.Default = ""
 	}
 	if field.Check(field.Default) != nil {
