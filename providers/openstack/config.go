@@ -83,6 +83,9 @@ func (c Config) validate() error {
 	if c.VolumeType != "" && c.RootVolume == 0 {
 		errs = append(errs, bad("root-volume-type", "it needs -root-volume-size (ROOT_VOLUME_SIZE)"))
 	}
+	if err := checkItems(len(c.Tags), ownItems); err != nil {
+		errs = append(errs, bad("tags", "%v", err))
+	}
 	for key, value := range c.Tags {
 		if err := checkMetadata(key, value); err != nil {
 			errs = append(errs, bad("tags", "%v", err))

@@ -21,6 +21,7 @@ import (
 type clients struct {
 	compute, network, image *gophercloud.ServiceClient
 	project                 string // id
+	minor                   int    // of the Compute API's microversion
 }
 
 // connection logs in when it is first needed.
@@ -102,7 +103,11 @@ func (c *connection) connect(ctx context.Context) (*clients, error) {
 		}
 		return nil, err
 	}
-	return services(p, where)
+	made, err := services(p, where)
+	if err != nil {
+		return nil, err
+	}
+	return made, made.negotiate(ctx)
 }
 
 // throttleRetries is how often a call that Nova or Neutron throttles is

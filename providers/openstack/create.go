@@ -38,12 +38,29 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	if err != nil {
 		return nil, classify(fmt.Errorf("create instance %s: %w", o.id, err))
 	}
-	defer unlock()
-	f, err := p.findOrMake(ctx, o)
+	type outcome struct {
+		found *found
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer unlock() // a deletion waits until it is known what was made
+		f, err := p.findOrMake(ctx, o)
+		done <- outcome{f, err}
+	}()
+	select {
+	case made := <-done:
+		return p.answer(o, sandboxID, made.found, made.err)
+	case <-ctx.Done():
+		return p.answer(o, sandboxID, &found{id: o.id}, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx)))
+	}
+}
+
+func (p *Provider) answer(o *order, key string, f *found, err error) (*provider.Instance, error) {
 	var made *provider.Instance
 	if f != nil {
 		made = p.instance(f)
-		made.Key = sandboxID
+		made.Key = key
 	}
 	if err != nil {
 		return made, classify(fmt.Errorf("create instance %s: %w", o.id, err))
@@ -76,6 +93,9 @@ func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConf
 	}
 	maps.Copy(o.tags, spec.Tags)
 	o.tags[provider.TagKey] = key
+	if err := checkItems(len(o.tags), 2); err != nil { // metaID and metaName come with them
+		return nil, err
+	}
 	for k, v := range o.tags {
 		if err := checkMetadata(k, v); err != nil {
 			return nil, err
@@ -159,6 +179,9 @@ func (p *Provider) make(ctx context.Context, c *clients, o *order) (*found, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := c.checkVolumeType(p.cfg.VolumeType); err != nil {
+		return nil, err
+	}
 	f := &found{id: o.id}
 	if f.port, err = p.makePort(ctx, c, o); err != nil {
 		return p.unsettled(f, err), err
@@ -197,7 +220,11 @@ func (p *Provider) makePort(ctx context.Context, c *clients, o *order) (*ports.P
 	if p.cfg.Subnet != "" {
 		opts.FixedIPs = []ports.IP{{SubnetID: p.cfg.Subnet}}
 	}
-	port, err := ports.Create(ctx, c.network, opts).Extract()
+	var port *ports.Port
+	err := p.post(ctx, o.id, func(ctx context.Context) (err error) {
+		port, err = ports.Create(ctx, c.network, opts).Extract()
+		return err
+	})
 	if status(err, http.StatusForbidden) && classOf(err) == provider.ErrPermissionDenied {
 		err = fmt.Errorf("%w (it may set a port's MAC address only on networks of its own project, unless Neutron's policy create_port:mac_address says more)", err)
 	}
@@ -253,7 +280,11 @@ func (p *Provider) makeServer(ctx context.Context, c *clients, o *order, f *foun
 			BootIndex: 0, DeleteOnTermination: true, VolumeSize: int(p.cfg.RootVolume), VolumeType: p.cfg.VolumeType,
 		}}
 	}
-	made, err := servers.Create(ctx, c.compute, p.withKey(opts), nil).Extract()
+	var made *servers.Server
+	err := p.post(ctx, o.id, func(ctx context.Context) (err error) {
+		made, err = servers.Create(ctx, c.compute, p.withKey(opts), nil).Extract()
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("make the server: %w", err)
 	}
@@ -314,9 +345,13 @@ func (p *Provider) makeFloating(ctx context.Context, c *clients, o *order, f *fo
 		return nil
 	}
 	description, rest := describe(o.tags)
-	made, err := floatingips.Create(ctx, c.network, floatingips.CreateOpts{
-		FloatingNetworkID: p.cfg.FloatingNetwork, PortID: f.port.ID, Description: description,
-	}).Extract()
+	var made *floatingips.FloatingIP
+	err := p.post(ctx, o.id, func(ctx context.Context) (err error) {
+		made, err = floatingips.Create(ctx, c.network, floatingips.CreateOpts{
+			FloatingNetworkID: p.cfg.FloatingNetwork, PortID: f.port.ID, Description: description,
+		}).Extract()
+		return err
+	})
 	if associated(err) { // another process was faster
 		if f.floating, err = c.findFloating(ctx, o.id, p.cfg.FloatingNetwork, f.port); err == nil && f.floating == nil {
 			err = fmt.Errorf("%w: somebody has given port %s a floating IP of their own", provider.ErrAlreadyExists, f.port.ID)

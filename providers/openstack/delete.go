@@ -38,11 +38,15 @@ func (p *Provider) discard(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	f, err := p.find(ctx, c, id)
-	if err != nil {
-		return err
-	}
-	return p.remove(ctx, c, f)
+	return p.pace.Until(ctx, func() (bool, error) {
+		// Asked before it is looked: what comes in between is found.
+		pending := p.late.pending(id)
+		f, err := p.find(ctx, c, id)
+		if err != nil {
+			return true, err
+		}
+		return !pending, p.remove(ctx, c, f)
+	})
 }
 
 // remove takes everything away. The port goes last: until then the instance is

@@ -126,10 +126,13 @@ func conflict(err error, name string) bool {
 }
 
 // markerLost says whether a list broke off since what its last page ended with
-// is gone.
+// is gone. Neutron answers 404, as if one had asked for that thing.
 func markerLost(err error) bool {
 	var said gophercloud.ErrUnexpectedResponseCode
-	return errors.As(err, &said) && (said.Actual == http.StatusBadRequest || said.Actual == http.StatusNotFound) && strings.Contains(strings.ToLower(string(said.Body)), "marker")
+	if !errors.As(err, &said) || !strings.Contains(said.URL, "marker=") {
+		return false
+	}
+	return said.Actual == http.StatusNotFound || said.Actual == http.StatusBadRequest && strings.Contains(strings.ToLower(string(said.Body)), "marker")
 }
 
 // faultClass is about a server that Nova could not make: the fault is a
@@ -140,10 +143,23 @@ func faultClass(message string) error {
 		class error
 	}{
 		{"No valid host", provider.ErrCapacity},
+		{"No more IP addresses", provider.ErrCapacity},
+		{"No fixed IP addresses available", provider.ErrCapacity},
 		{"Exceeded maximum number of retries", provider.ErrCapacity}, // no host of several took it
 		{"Insufficient compute resources", provider.ErrCapacity},
 		{"uota", provider.ErrQuota},
 		{"could not be found", provider.ErrInvalidArgument},
+		{"is unacceptable", provider.ErrInvalidArgument},            // ImageUnacceptable
+		{"disk is too small", provider.ErrInvalidArgument},          // FlavorDiskSmallerThanImage
+		{"disk is smaller than", provider.ErrInvalidArgument},       // FlavorDiskSmallerThanMinDisk
+		{"memory is too small", provider.ErrInvalidArgument},        // FlavorMemoryTooSmall
+		{"is not active", provider.ErrInvalidArgument},              // ImageNotActive
+		{"Binding failed for port", provider.ErrUnavailable},        // PortBindingFailed: an agent is down
+		{"Failed to allocate the network", provider.ErrUnavailable}, // VirtualInterfaceCreateException and others
+		{"Virtual Interface creation failed", provider.ErrUnavailable},
+		{"did not finish being created", provider.ErrUnavailable}, // VolumeNotCreated: a slow or broken Cinder
+		{"Block Device Mapping is Invalid", provider.ErrUnavailable},
+		{"Build of instance", provider.ErrUnavailable}, // BuildAbortException without one of the causes above
 	} {
 		if strings.Contains(message, row.text) {
 			return row.class

@@ -37,7 +37,8 @@ func simConfig(c *sim.Cloud, change ...func(*Config)) Config {
 
 // everything asks for all that a server can have here.
 func everything(c *Config) {
-	c.FloatingNetwork, c.RootVolume, c.Zones, c.Subnet, c.KeyName = sim.ExternalNetwork, 20, []string{sim.ZoneA, sim.ZoneB}, sim.Subnet, sim.KeyName
+	c.RootVolume, c.VolumeType = 20, sim.VolumeType
+	c.FloatingNetwork, c.Zones, c.Subnet, c.KeyName = sim.ExternalNetwork, []string{sim.ZoneA, sim.ZoneB}, sim.Subnet, sim.KeyName
 }
 
 // open answers a provider that waits for little, as the cloud takes little time.
@@ -46,7 +47,7 @@ func open(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.pace, p.makerWait = poll.Pace{First: time.Millisecond, Max: 5 * time.Millisecond}, 20*time.Millisecond
+	p.pace, p.makerWait, p.lateness = poll.Pace{First: time.Millisecond, Max: 5 * time.Millisecond}, 20*time.Millisecond, 20*time.Millisecond
 	return p, nil
 }
 
@@ -110,6 +111,7 @@ func noAccess(t testing.TB, c *sim.Cloud) map[string]func() provider.Provider {
 var faults = []cloudsim.Fault{
 	cloudsim.LostReply("os_compute_api:servers:create"), cloudsim.LostReply("create_port"), cloudsim.LostReply("create_floatingip"),
 	cloudsim.LostReply("os_compute_api:servers:delete"), cloudsim.LostReply("delete_port"), cloudsim.LostReply("delete_floatingip"),
+	cloudsim.GoesOn("os_compute_api:servers:create", 10*time.Millisecond), cloudsim.GoesOn("create_port", 10*time.Millisecond), cloudsim.GoesOn("create_floatingip", 10*time.Millisecond),
 	cloudsim.Unreachable("*"), cloudsim.Slow("*", 2*time.Millisecond), cloudsim.Slow("os_compute_api:servers:create", 10*time.Millisecond), cloudsim.Slow("create_port", 10*time.Millisecond),
 	cloudsim.Refused("*", 503, "serviceUnavailable"), cloudsim.Refused("*", 500, "computeFault"), cloudsim.Refused("*", 401, "Unauthorized"),
 	cloudsim.Refused("os_compute_api:servers:create", 0, "late:No valid host was found. There are not enough hosts available."),

@@ -30,6 +30,12 @@ type Provider struct {
 	// makerWait is how long a port without a server may be another process's
 	// that makes an instance of it now.
 	makerWait time.Duration
+	// life ends with Teardown.
+	life context.Context
+	end  context.CancelFunc
+	late lates
+	// lateness is how long a call that was lost may go on.
+	lateness time.Duration
 }
 
 var (
@@ -51,11 +57,14 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{cfg: cfg, conn: conn, pace: poll.Pace{First: 200 * time.Millisecond, Max: 3 * time.Second}, makerWait: 10 * time.Second}, nil
+	p := &Provider{cfg: cfg, conn: conn, pace: poll.Pace{First: 200 * time.Millisecond, Max: 3 * time.Second}, makerWait: 10 * time.Second, lateness: lateness}
+	p.life, p.end = context.WithCancel(context.Background())
+	return p, nil
 }
 
 // Teardown closes the connections; servers run on.
 func (p *Provider) Teardown() error {
+	p.end()
 	p.conn.close()
 	return nil
 }

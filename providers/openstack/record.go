@@ -61,9 +61,32 @@ const (
 // database behind it).
 const maxMetadata = 255
 
+// maxItems is the most items of metadata that a server has, by Nova's default
+// (quota metadata_items), and ownItems how many of them are this provider's and
+// the owner's.
+const (
+	maxItems = 128
+	ownItems = 16
+)
+
+// metadataKey is what Nova takes as a key (api/validation/parameter_types.py,
+// metadata).
+var metadataKey = regexp.MustCompile(`^[a-zA-Z0-9-_:. ]{1,255}$`)
+
 func checkMetadata(key, value string) error {
-	if key == "" || utf8.RuneCountInString(key) > maxMetadata || utf8.RuneCountInString(value) > maxMetadata {
-		return fmt.Errorf("%w: tag %.64q: OpenStack takes keys of 1 to %d characters and values of up to %[3]d", provider.ErrInvalidArgument, key, maxMetadata)
+	if !metadataKey.MatchString(key) {
+		return fmt.Errorf("%w: tag %.64q: Nova takes keys of 1 to %d letters, digits, blanks, '-', '_', ':' and '.'", provider.ErrInvalidArgument, key, maxMetadata)
+	}
+	if utf8.RuneCountInString(value) > maxMetadata {
+		return fmt.Errorf("%w: tag %.64q: OpenStack takes values of up to %d characters", provider.ErrInvalidArgument, key, maxMetadata)
+	}
+	return nil
+}
+
+// checkItems is about the number of tags.
+func checkItems(tags, room int) error {
+	if tags > maxItems-room {
+		return fmt.Errorf("%w: %d tags: a server takes %d items of metadata, of which %d are kept for the owner's", provider.ErrInvalidArgument, tags, maxItems, room)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/availabilityzones"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/keypairs"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/external"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/groups"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
@@ -33,7 +34,7 @@ func (p *Provider) ConfigVerifier() error {
 		return classify(fmt.Errorf("verify: %w", err))
 	}
 	errs := []error{
-		p.verifyImage(ctx, c), p.verifyFlavor(ctx, c), p.verifyZones(ctx, c), p.verifyKey(ctx, c),
+		c.checkVolumeType(p.cfg.VolumeType), p.verifyImage(ctx, c), p.verifyFlavor(ctx, c), p.verifyZones(ctx, c), p.verifyKey(ctx, c),
 		p.verifyNetwork(ctx, c), p.verifyFloating(ctx, c),
 	}
 	for _, id := range p.cfg.Groups {
@@ -115,6 +116,13 @@ func (p *Provider) verifyFloating(ctx context.Context, c *clients) error {
 	if p.cfg.FloatingNetwork == "" {
 		return nil
 	}
-	_, err := networks.Get(ctx, c.network, p.cfg.FloatingNetwork).Extract()
+	var network struct {
+		networks.Network
+		external.NetworkExternalExt
+	}
+	err := networks.Get(ctx, c.network, p.cfg.FloatingNetwork).ExtractInto(&network)
+	if err == nil && !network.External {
+		err = fmt.Errorf("%w: the network is not external: it gives no floating IPs", provider.ErrInvalidArgument)
+	}
 	return about("floating-network-id", "OPENSTACK_FLOATING_NETWORK_ID", p.cfg.FloatingNetwork, err)
 }

@@ -4,6 +4,7 @@ package cloudsim
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,9 @@ type Fault struct {
 	Times int
 	// Delay passes first, or less if the caller goes away.
 	Delay time.Duration
+	// GoesOn says that the server does not see that the caller goes away: it
+	// does the work when the delay is over.
+	GoesOn bool
 	// Code, Status and Message are the cloud's error. An empty Code is none:
 	// the fault is the delay or the lost reply.
 	Code    string
@@ -42,6 +46,18 @@ func Unreachable(action string) Fault { return Fault{Action: action, Drop: true}
 
 // Slow delays a call, which then succeeds.
 func Slow(action string, delay time.Duration) Fault { return Fault{Action: action, Delay: delay} }
+
+// GoesOn delays a call as Slow does, also when its caller has gone: what it makes
+// appears later.
+func GoesOn(action string, delay time.Duration) Fault {
+	return Fault{Action: action, Delay: delay, GoesOn: true}
+}
+
+// Lost drops the connection at once, and the server goes on with the call: what
+// it makes appears after the delay.
+func Lost(action string, delay time.Duration) Fault {
+	return Fault{Action: action, Delay: delay, GoesOn: true, After: true, Drop: true}
+}
 
 // Refused answers the cloud's error and does nothing.
 func Refused(action string, status int, code string) Fault {
@@ -116,7 +132,13 @@ func (w *World) Handler(next http.Handler, action func(*http.Request) string, re
 			panic(http.ErrAbortHandler)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		wait(r, f.Delay)
+		if f.GoesOn && f.After && f.Drop {
+			later := r.Clone(context.WithoutCancel(r.Context()))
+			later.Body = r.Body
+			time.AfterFunc(f.Delay, func() { next.ServeHTTP(httptest.NewRecorder(), later) })
+			panic(http.ErrAbortHandler)
+		}
+		wait(r, *f)
 		if f.Code == "" && !f.Drop {
 			next.ServeHTTP(out, r)
 			return
@@ -131,15 +153,19 @@ func (w *World) Handler(next http.Handler, action func(*http.Request) string, re
 	}))
 }
 
-func wait(r *http.Request, delay time.Duration) {
-	if delay <= 0 {
+func wait(r *http.Request, f Fault) {
+	if f.Delay <= 0 {
 		return
 	}
-	timer := time.NewTimer(delay)
+	gone := r.Context().Done()
+	if f.GoesOn {
+		gone = nil
+	}
+	timer := time.NewTimer(f.Delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-r.Context().Done():
+	case <-gone:
 	}
 }
 

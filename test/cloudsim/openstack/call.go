@@ -19,6 +19,7 @@ type call struct {
 	cloud *Cloud
 	out   http.ResponseWriter
 	r     *http.Request
+	minor int // of the Compute API's microversion
 }
 
 // read decodes a body strictly: what the API does not know is a 400.

@@ -30,6 +30,7 @@ const (
 	ExternalNetwork          = "22222222-0000-4000-8000-000000000002"
 	Group                    = "33333333-0000-4000-8000-000000000001"
 	KeyName                  = "key"
+	VolumeType               = "ssd"
 	ZoneA, ZoneB             = "nova-a", "nova-b"
 	step                     = 2 * time.Millisecond // of a server, from task to task
 )
@@ -51,6 +52,8 @@ type Cloud struct {
 	// PageSize is how long the pages of lists are at most: 3, to be met by
 	// tests; clouds have 1000.
 	PageSize int
+	// NewestMinor is the newest microversion of the Compute API: 2.93.
+	NewestMinor int
 
 	mux     *http.ServeMux
 	actions map[string]string // by pattern
@@ -68,7 +71,7 @@ type Cloud struct {
 
 // Start serves a cloud until the test ends.
 func Start(t testing.TB) *Cloud {
-	c := &Cloud{World: cloudsim.NewWorld(), PageSize: 3, mux: http.NewServeMux(), actions: map[string]string{}, tokens: map[string]time.Time{}}
+	c := &Cloud{World: cloudsim.NewWorld(), PageSize: 3, NewestMinor: newestMinor, mux: http.NewServeMux(), actions: map[string]string{}, tokens: map[string]time.Time{}}
 	c.identityRoutes()
 	c.computeRoutes()
 	c.networkRoutes()
@@ -102,6 +105,12 @@ func (c *Cloud) handle(pattern, action string, query []string, do func(*call)) {
 		if action != actionLogin && !time.Now().Before(c.tokens[r.Header.Get("X-Auth-Token")]) {
 			k.fail(http.StatusUnauthorized, "Unauthorized", "The request you have made requires authentication.")
 			return
+		}
+		if strings.HasPrefix(r.URL.Path, v2) {
+			var ok bool
+			if k.minor, ok = k.microversion(); !ok {
+				return
+			}
 		}
 		if slices.Contains(c.denied, action) {
 			k.fail(http.StatusForbidden, "forbidden", "Policy doesn't allow "+action+" to be performed.")

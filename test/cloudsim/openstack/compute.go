@@ -27,10 +27,10 @@ type server struct {
 }
 
 // json is "Show server details" of the Compute API.
-func (s *server) json(c *Cloud) map[string]any {
+func (s *server) json(c *Cloud, minor int) map[string]any {
 	body := map[string]any{
 		"id": s.ID, "name": s.Name, "status": s.Status, "metadata": s.Metadata, "created": s.created.UTC().Format(time.RFC3339), "updated": s.created.UTC().Format(time.RFC3339),
-		"tenant_id": ProjectID, "OS-EXT-STS:task_state": nil, "OS-EXT-AZ:availability_zone": s.Zone, "flavor": map[string]any{"id": s.flavor.ID},
+		"tenant_id": ProjectID, "OS-EXT-STS:task_state": nil, "OS-EXT-AZ:availability_zone": s.Zone, "flavor": s.flavor.shown(minor),
 		"addresses": s.addresses(), "image": "", "key_name": nil, "config_drive": "", "hostId": "", "user_id": "u1",
 		"links": []map[string]string{{"rel": "self", "href": c.Server.URL + v2 + "servers/" + s.ID}},
 	}
@@ -55,11 +55,12 @@ func (s *server) json(c *Cloud) map[string]any {
 const v2 = "/compute/v2.1/"
 
 func (c *Cloud) computeRoutes() {
+	c.computeVersion()
 	c.handle("POST "+v2+"servers", "os_compute_api:servers:create", nil, c.createServer)
 	c.handle("GET "+v2+"servers/detail", "os_compute_api:servers:detail", []string{"name", "limit", "marker"}, c.listServers)
 	c.handle("GET "+v2+"servers/{id}", "os_compute_api:servers:show", nil, func(k *call) {
 		if s := c.serverOf(k); s != nil {
-			k.answer(http.StatusOK, map[string]any{"server": s.json(c)})
+			k.answer(http.StatusOK, map[string]any{"server": s.json(c, k.minor)})
 		}
 	})
 	c.handle("DELETE "+v2+"servers/{id}", "os_compute_api:servers:delete", nil, c.deleteServer)
@@ -118,6 +119,9 @@ func (n *newServer) image() string {
 	return ""
 }
 
+// metadataKey is Nova's grammar of keys (its schema parameter_types.metadata).
+var metadataKey = regexp.MustCompile(`^[a-zA-Z0-9-_:. ]{1,255}$`)
+
 // problem answers what Nova refuses at once, with its status.
 func (n *newServer) problem(c *Cloud) (status int, message string) {
 	in := n.Server
@@ -125,9 +129,10 @@ func (n *newServer) problem(c *Cloud) (status int, message string) {
 	case in.Name == "" || len(in.Name) > 255:
 		return 400, "Invalid input for field/attribute name."
 	case len(in.UserData) > 65535:
-		return 400, "Invalid input for field/attribute user_data. Value is too long"
+		// Nova echoes what it refuses.
+		return 400, fmt.Sprintf("Invalid input for field/attribute user_data. Value: %s. '%[1]s' is too long", in.UserData)
 	case len(in.Metadata) > 128:
-		return 403, "Quota exceeded for metadata_items"
+		return 403, "Maximum number of metadata items exceeds 128"
 	case !slices.ContainsFunc(flavors, func(f flavor) bool { return f.ID == in.FlavorRef }):
 		return 400, "Flavor " + in.FlavorRef + " could not be found."
 	case n.image() == "":
@@ -147,11 +152,14 @@ func (n *newServer) problem(c *Cloud) (status int, message string) {
 		}
 	}
 	if _, err := base64.StdEncoding.DecodeString(in.UserData); err != nil {
-		return 400, "Invalid input for field/attribute user_data."
+		return 400, fmt.Sprintf("Invalid input for field/attribute user_data. Value: %s. '%[1]s' is not a 'base64'", in.UserData)
 	}
 	for key, value := range in.Metadata {
-		if key == "" || len(key) > 255 || len(value) > 255 {
-			return 400, "Invalid input for field/attribute metadata."
+		if !metadataKey.MatchString(key) {
+			return 400, fmt.Sprintf("Invalid input for field/attribute metadata. Value: %v. Additional properties are not allowed ('%s' was unexpected)", in.Metadata, key)
+		}
+		if len(value) > 255 {
+			return 400, fmt.Sprintf("Invalid input for field/attribute %s. Value: %s. '%[2]s' is too long", key, value)
 		}
 	}
 	return in.Networks[0].problem(c)
@@ -160,6 +168,10 @@ func (n *newServer) problem(c *Cloud) (status int, message string) {
 func (c *Cloud) createServer(k *call) {
 	var n newServer
 	if !k.read(&n) {
+		return
+	}
+	if message := n.newer(k.minor); message != "" {
+		k.fail(http.StatusBadRequest, "badRequest", message)
 		return
 	}
 	if status, message := n.problem(c); status != 0 {
@@ -234,7 +246,7 @@ func (c *Cloud) listServers(k *call) {
 			list = append(list, s)
 		}
 	}
-	page(k, "servers", list, func(s *server) string { return s.ID }, func(s *server) map[string]any { return s.json(c) })
+	page(k, "servers", list, func(s *server) string { return s.ID }, func(s *server) map[string]any { return s.json(c, k.minor) })
 }
 
 func (c *Cloud) deleteServer(k *call) {

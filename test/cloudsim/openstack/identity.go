@@ -75,6 +75,10 @@ func (c *Cloud) identityRoutes() {
 		if !k.read(&a) {
 			return
 		}
+		if cred := a.Auth.Identity.AppCred; cred != nil && cred.ID != AppCredID {
+			k.fail(http.StatusNotFound, "Not Found", "Could not find Application Credential: "+cred.ID+".")
+			return
+		}
 		if !a.right() {
 			k.fail(http.StatusUnauthorized, "Unauthorized", "The request you have made requires authentication.")
 			return

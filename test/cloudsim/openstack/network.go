@@ -95,7 +95,7 @@ func page[T any](k *call, title string, list []T, id func(T) string, show func(T
 	if marker := query.Get("marker"); marker != "" {
 		i := slices.IndexFunc(list, func(t T) bool { return id(t) == marker })
 		if i < 0 && len(list) > 0 {
-			k.fail(http.StatusBadRequest, "MarkerNotFound", "Marker "+marker+" could not be found.")
+			k.lostMarker(title, marker)
 			return
 		}
 		list = list[min(i+1, len(list)):]
@@ -116,6 +116,17 @@ func page[T any](k *call, title string, list []T, id func(T) string, show func(T
 	}
 	body[title] = shown
 	k.answer(http.StatusOK, body)
+}
+
+// lostMarker answers a page after what is gone: Neutron says that it does not
+// find it, Nova and Glance that the request is wrong.
+func (k *call) lostMarker(title, marker string) {
+	kinds := map[string]string{"ports": "Port", "floatingips": "FloatingIP", "networks": "Network"}
+	if kind := kinds[title]; kind != "" {
+		k.fail(http.StatusNotFound, kind+"NotFound", kind+" "+marker+" could not be found.")
+		return
+	}
+	k.fail(http.StatusBadRequest, "badRequest", "marker ["+marker+"] not found")
 }
 
 // matches says whether each parameter that was given has the value.
