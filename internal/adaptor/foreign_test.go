@@ -16,9 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/outrigger/outrigger/internal/adaptor"
 	"github.com/outrigger/outrigger/internal/podtls"
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
+	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -137,4 +141,18 @@ func TestNotFoundIsNotDeleted(t *testing.T) {
 	lost.Store(false)
 	s.stop("a1")
 	s.wantNothing()
+}
+
+// TestWhatAGuestSaysAtItsStart is quoted in errors, logs and Events.
+func TestWhatAGuestSaysAtItsStart(t *testing.T) {
+	s := newStand(t, nil)
+	s.relay.ServeErr = func(context.Context, *relaypb.ServeRequest) error {
+		return status.Error(codes.Unauthenticated, "agent health: \x1b[2J\n"+strings.Repeat("not well ", 200_000))
+	}
+	s.create("a1")
+	err := s.start("a1")
+	wantCode(t, err, codes.Unauthenticated)
+	if err == nil || len(err.Error()) > 6<<10 || strings.Contains(err.Error(), "\x1b") || !strings.Contains(err.Error(), "agent health") {
+		t.Errorf("%d bytes: %.200q", len(err.Error()), err)
+	}
 }

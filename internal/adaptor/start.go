@@ -248,7 +248,7 @@ func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 		if ctx.Err() == nil && context.Cause(running) != nil {
 			return context.Cause(running)
 		}
-		return fmt.Errorf("the VM's agent at %s: %w", req.Address, err)
+		return fmt.Errorf("the VM's agent at %s: %w", req.Address, redact.Error(err, nil)) // the VM has a word in it
 	}
 	log.Info("agent proxy is ready")
 	return nil
