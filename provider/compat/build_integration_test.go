@@ -63,7 +63,7 @@ func read(t *testing.T, file string) string {
 func build(t *testing.T, dir, name string, env []string, args ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", append(append([]string{"build", "-mod=mod", "-o", out}, args...), ".")...)
+	cmd := exec.Command("go", append(append([]string{"build", "-o", out}, args...), ".")...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -74,7 +74,7 @@ func build(t *testing.T, dir, name string, env []string, args ...string) string 
 // TestUpstreamsSourcesAsAProcess: such sources compile unchanged, and the program is a
 // plugin whose variables the host knows.
 func TestUpstreamsSourcesAsAProcess(t *testing.T) {
-	program := build(t, workspace(t), "mycloud", nil, "-ldflags=-s -w")
+	program := build(t, workspace(t), "mycloud", nil, "-mod=mod", "-ldflags=-s -w")
 	env := map[string]string{
 		plugin.EnableVariable: "true", plugin.PathVariable: program, plugin.HashVariable: fmt.Sprintf("%x", sha256.Sum256([]byte(read(t, program)))),
 		"MYCLOUD_ZONE": "z1", "MYCLOUD_KEY": "hush", "DISABLECVM": "true", "TAGS": "team=blue",
@@ -109,7 +109,7 @@ func TestUpstreamsSourcesAsAProcess(t *testing.T) {
 // TestUpstreamsSourcesAsAGoPlugin compiles everything twice more, with cgo.
 func TestUpstreamsSourcesAsAGoPlugin(t *testing.T) {
 	tier.OnlyAll(t)
-	cgo := []string{"CGO_ENABLED=1"}
+	cgo := []string{"CGO_ENABLED=1", "GOFLAGS=-buildvcs=false"} // without -trimpath, as the page says
 	here, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestUpstreamsSourcesAsAGoPlugin(t *testing.T) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	so := build(t, workspace(t), "mycloud.so", cgo, "-buildmode=plugin")
+	so := build(t, workspace(t), "mycloud.so", cgo, "-mod=mod", "-buildmode=plugin")
 	run := exec.Command(adaptor, "help", "mycloud")
 	run.Env = []string{plugin.EnableVariable + "=true", plugin.PathVariable + "=" + so, plugin.HashVariable + fmt.Sprintf("=%x", sha256.Sum256([]byte(read(t, so))))}
 	out, err := run.CombinedOutput()

@@ -46,6 +46,7 @@ type Config struct {
 	KeyPair      string            `flag:"keyname" env:"KEYNAME" usage:"key pair for ssh"`
 	DiskSize     int64             `flag:"system-disk-size" env:"SYSTEM_DISK_SIZE" default:"40" unit:"GiB" min:"20" max:"2048" usage:"size of the system disk; at least that of the image"`
 	DiskCategory string            `flag:"alibabacloud-system-disk-category" env:"ALIBABACLOUD_SYSTEM_DISK_CATEGORY" default:"cloud_essd" choices:"cloud_essd,cloud_auto,cloud_essd_entry,cloud_ssd,cloud_efficiency" usage:"kind of system disk"`
+	DiskKey      string            `flag:"alibabacloud-disk-kms-key-id" env:"ALIBABACLOUD_DISK_KMS_KEY_ID" usage:"id of the KMS key that encrypts the system disk; default not encrypted"`
 	DisableCVM   bool              `flag:"disable-cvm" env:"DISABLECVM" default:"false" usage:"make ordinary VMs; else confidential ones (TDX)"`
 	Tags         map[string]string `flag:"tags" env:"TAGS" usage:"more tags of everything that is made"`
 

@@ -112,6 +112,9 @@ func (p *Provider) request(pl *plan, to target, generation int) *ecs.RunInstance
 			return &ecs.RunInstancesRequestTag{Key: new(key), Value: new(value)}
 		}),
 	}
+	if p.cfg.DiskKey != "" {
+		r.SystemDisk.Encrypted, r.SystemDisk.KMSKeyId = new("true"), new(p.cfg.DiskKey)
+	}
 	for _, group := range p.cfg.SecurityGroups {
 		r.SecurityGroupIds = append(r.SecurityGroupIds, new(group))
 	}

@@ -43,6 +43,7 @@ type Config struct {
 	ElasticIP      bool   `flag:"aws-elastic-ip" env:"AWS_ELASTIC_IP" default:"false" usage:"with -use-public-ip: an Elastic IP, which stays when the VM is stopped; one by default in the second interface's case"`
 	RootVolumeSize int64  `flag:"root-volume-size" env:"ROOT_VOLUME_SIZE" default:"30" unit:"GiB" min:"0" max:"65536" usage:"size of the root volume; 0 is that of the image"`
 	RootVolumeType string `flag:"aws-root-volume-type" env:"AWS_ROOT_VOLUME_TYPE" choices:"gp2,gp3,io1,io2,standard" usage:"type of the root volume; default that of the image"`
+	DiskKey        string `flag:"aws-kms-key-id" env:"AWS_KMS_KEY_ID" usage:"KMS key (id, alias or ARN) that encrypts the volumes, root and template's; default the account's or the image's choice"`
 	DisableCVM     bool   `flag:"disable-cvm" env:"DISABLECVM" default:"false" usage:"make ordinary VMs; without it they are confidential (AMD SEV-SNP)"`
 	Spot           bool   `flag:"aws-spot" env:"AWS_SPOT" default:"false" usage:"make spot instances, which the cloud may end at any time"`
 	SpotMaxPrice   string `flag:"aws-spot-max-price" env:"AWS_SPOT_MAX_PRICE" usage:"most to pay for a spot instance per hour, in US dollars; default the price on demand"`

@@ -230,6 +230,9 @@ func (p *Provider) disks(pl *plan) []types.BlockDeviceMapping {
 	list = append([]types.BlockDeviceMapping{root}, list...)
 	for i := range list {
 		list[i].Ebs.DeleteOnTermination = sdk.Bool(true)
+		if p.cfg.DiskKey != "" {
+			list[i].Ebs.Encrypted, list[i].Ebs.KmsKeyId = sdk.Bool(true), &p.cfg.DiskKey
+		}
 	}
 	return list
 }

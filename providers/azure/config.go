@@ -55,6 +55,7 @@ type Config struct {
 	Endpoint        string  `flag:"azure-endpoint" env:"AZURE_RESOURCE_MANAGER_ENDPOINT" usage:"URL of the Azure Resource Manager; default that of -azure-environment"`
 	CAFile          string  `flag:"azure-ca-file" env:"AZURE_CA_FILE" usage:"certificate authorities, as PEM, to trust besides those of the system"`
 	DiskType        string  `flag:"azure-disk-type" env:"AZURE_DISK_TYPE" default:"StandardSSD_LRS" choices:"Standard_LRS,StandardSSD_LRS,Premium_LRS,StandardSSD_ZRS,Premium_ZRS" usage:"storage of the OS disk"`
+	DiskKeySet      string  `flag:"azure-disk-encryption-set-id" env:"AZURE_DISK_ENCRYPTION_SET_ID" usage:"resource id of the disk encryption set whose key encrypts the OS disk; for confidential VMs one of the type for them; default Azure's key"`
 	DiskEncryption  string  `flag:"azure-disk-encryption" env:"AZURE_DISK_ENCRYPTION" default:"VMGuestStateOnly" choices:"VMGuestStateOnly,DiskWithVMGuestState,NonPersistedTPM" usage:"what of a confidential VM's disk is encrypted with the VM's key"`
 	Spot            bool    `flag:"azure-spot" env:"AZURE_SPOT" default:"false" usage:"make spot VMs, which are deleted when Azure evicts them"`
 	SpotMaxPrice    decimal `flag:"azure-spot-max-price" env:"AZURE_SPOT_MAX_PRICE" default:"-1" usage:"most US dollars per hour of a spot VM; -1 is the price of an ordinary one"`

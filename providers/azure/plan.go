@@ -167,6 +167,14 @@ func (p *Provider) storage(prefix string, pl *plan) *armcompute.StorageProfile {
 	if !p.cfg.DisableCVM {
 		disk.ManagedDisk.SecurityProfile = &armcompute.VMDiskSecurityProfile{SecurityEncryptionType: to.Ptr(armcompute.SecurityEncryptionTypes(p.cfg.DiskEncryption))}
 	}
+	if p.cfg.DiskKeySet != "" {
+		set := &armcompute.DiskEncryptionSetParameters{ID: to.Ptr(p.cfg.DiskKeySet)}
+		if secure := disk.ManagedDisk.SecurityProfile; secure != nil && p.cfg.DiskEncryption == "DiskWithVMGuestState" {
+			secure.DiskEncryptionSet = set
+		} else {
+			disk.ManagedDisk.DiskEncryptionSet = set
+		}
+	}
 	profile := &armcompute.StorageProfile{ImageReference: pl.image.reference(), OSDisk: disk}
 	for lun, id := range pl.volumes {
 		profile.DataDisks = append(profile.DataDisks, &armcompute.DataDisk{

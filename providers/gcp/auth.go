@@ -46,7 +46,14 @@ type keyFile struct {
 	TokenURL   string `json:"token_url"`
 	Source     struct {
 		File string `json:"file"`
+		URL  string `json:"url"`
 	} `json:"credential_source"`
+
+	ClientID     string          `json:"client_id"`
+	ClientSecret string          `json:"client_secret"`
+	RefreshToken string          `json:"refresh_token"`
+	Impersonated string          `json:"service_account_impersonation_url"`
+	By           json.RawMessage `json:"source_credentials"`
 }
 
 // credentials answers the configured JSON, or nothing where the VM's own
@@ -83,12 +90,23 @@ func checkCredentials(data []byte, flagName string) (google.CredentialsType, err
 	case google.ServiceAccount:
 		return google.ServiceAccount, key.checkServiceAccount(flagName)
 	case google.ExternalAccount:
-		if key.Audience == "" || key.TokenURL == "" || key.Source.File == "" {
-			return "", bad(flagName, "an external_account needs audience, token_url and credential_source.file")
+		if key.Audience == "" || key.TokenURL == "" || (key.Source.File == "") == (key.Source.URL == "") {
+			return "", bad(flagName, "an external_account needs audience, token_url and one of credential_source.file and credential_source.url; programs are not run")
 		}
 		return google.ExternalAccount, nil
+	case google.AuthorizedUser:
+		if key.ClientID == "" || key.ClientSecret == "" || key.RefreshToken == "" {
+			return "", bad(flagName, "an authorized_user needs client_id, client_secret and refresh_token")
+		}
+		return google.AuthorizedUser, nil
+	case google.ImpersonatedServiceAccount:
+		if key.Impersonated == "" || len(key.By) == 0 {
+			return "", bad(flagName, "an impersonated_service_account needs service_account_impersonation_url and source_credentials")
+		}
+		_, err := checkCredentials(key.By, flagName)
+		return google.ImpersonatedServiceAccount, err
 	}
-	return "", bad(flagName, "its type is %q; it must be service_account or external_account", key.Type)
+	return "", bad(flagName, "its type is %q; it must be service_account, external_account, authorized_user or impersonated_service_account", key.Type)
 }
 
 func (k keyFile) checkServiceAccount(flagName string) error {

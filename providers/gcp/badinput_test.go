@@ -4,6 +4,7 @@ package gcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -207,6 +208,44 @@ func TestCredentials(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOtherCredentials: those that the cloud's own tools write, and tokens by a URL.
+func TestOtherCredentials(t *testing.T) {
+	user := `{"type":"authorized_user","client_id":"i","client_secret":"s","refresh_token":"r"}`
+	for data, says := range map[string]string{
+		user: "",
+		`{"type":"authorized_user","client_id":"i","client_secret":"s"}`: "refresh_token",
+		`{"type":"impersonated_service_account","service_account_impersonation_url":"https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/a:generateAccessToken","source_credentials":` + user + `}`:                                "",
+		`{"type":"impersonated_service_account","service_account_impersonation_url":"https://x"}`:                                                                                                                                                  "source_credentials",
+		`{"type":"impersonated_service_account","service_account_impersonation_url":"https://x","source_credentials":{"type":"external_account","audience":"a","token_url":"https://x","credential_source":{"executable":{"command":"/bin/sh"}}}}`: "programs are not run",
+		`{"type":"external_account","audience":"a","subject_token_type":"urn:ietf:params:oauth:token-type:jwt","token_url":"https://sts.googleapis.com/v1/token","credential_source":{"url":"http://127.0.0.1/token"}}`:                            "",
+		`{"type":"external_account","audience":"a","token_url":"https://x","credential_source":{"url":"http://x","file":"/y"}}`:                                                                                                                    "one of credential_source.file",
+		`{"type":"gdch_service_account"}`: "gdch_service_account",
+	} {
+		c := DefaultConfig()
+		c.Credentials = config.Secret(data)
+		source, err := c.tokenSource(t.Context())
+		if says == "" && (err != nil || source == nil) || says != "" && (!errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v, want %q", data, err, says)
+		}
+	}
+}
+
+// TestDiskKey: the root disk is encrypted with the key that is configured.
+func TestDiskKey(t *testing.T) {
+	for _, key := range []string{"", "projects/p/locations/l/keyRings/r/cryptoKeys/k"} {
+		c := DefaultConfig()
+		c.Project, c.Image, c.DiskKey = "my-project", "podvm", key
+		disk, err := (&Provider{cfg: c}).rootDisk(&request{}, "us-central1-a", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(disk)
+		if err != nil || strings.Contains(string(data), `"diskEncryptionKey":{"kmsKeyName":"`+key+`"}`) != (key != "") {
+			t.Errorf("key %q: %v %s", key, err, data)
+		}
 	}
 }
 

@@ -67,10 +67,14 @@ func (p *Provider) rootDisk(r *request, zone, description string, labels map[str
 	if err != nil {
 		return attachedDisk{}, fmt.Errorf("%w: image: %w", provider.ErrInvalidArgument, err)
 	}
-	return attachedDisk{Boot: true, AutoDelete: true, Type: "PERSISTENT", Params: &diskParameters{
+	disk := attachedDisk{Boot: true, AutoDelete: true, Type: "PERSISTENT", Params: &diskParameters{
 		Description: description, SizeGB: p.cfg.RootDisk, Image: path, Labels: labels,
 		Type: "zones/" + zone + "/diskTypes/" + p.cfg.DiskType,
-	}}, nil
+	}}
+	if p.cfg.DiskKey != "" {
+		disk.Key = &diskKey{p.cfg.DiskKey}
+	}
+	return disk, nil
 }
 
 func (p *Provider) interfaces(r *request, zone string) ([]networkInterface, error) {

@@ -35,6 +35,7 @@ type Config struct {
 	MachineTypes instancetypes.Patterns `flag:"machine-types" env:"GCP_INSTANCE_TYPES" usage:"machine types that pods may get besides the default, such as n2d-standard-*"`
 	Prices       map[string]string      `flag:"gcp-machine-prices" env:"GCP_MACHINE_PRICES" usage:"price per hour of machine types, such as n2d-standard-2=0.09: the cheapest that fits is taken. The API tells no prices; without one the smallest is taken"`
 	DiskType     string                 `flag:"disk-type" env:"GCP_DISK_TYPE" default:"pd-standard" usage:"type of the root disk"`
+	DiskKey      string                 `flag:"gcp-disk-kms-key" env:"GCP_DISK_KMS_KEY" usage:"key of Cloud KMS that encrypts the root disk, projects/P/locations/L/keyRings/R/cryptoKeys/K; default Google's"`
 	RootDisk     int64                  `flag:"root-volume-size" env:"ROOT_VOLUME_SIZE" default:"10" unit:"GiB" min:"1" max:"65536" usage:"size of the root disk; at least that of the image"`
 	Spot         bool                   `flag:"gcp-spot" env:"GCP_SPOT" usage:"make Spot VMs: cheaper, and the cloud may take them away at any time"`
 

@@ -35,6 +35,10 @@ type (
 		AutoDelete bool            `json:"autoDelete"`
 		Type       string          `json:"type"`
 		Params     *diskParameters `json:"initializeParams,omitempty"`
+		Key        *diskKey        `json:"diskEncryptionKey,omitempty"`
+	}
+	diskKey struct {
+		Name string `json:"kmsKeyName"`
 	}
 	diskParameters struct {
 		Description string            `json:"description,omitempty"`

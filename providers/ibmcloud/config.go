@@ -35,6 +35,7 @@ type Config struct {
 	Subnets       []string `flag:"primary-subnet-id" env:"IBMCLOUD_VPC_SUBNET_ID" required:"true" usage:"subnet of the VMs in each zone, in the same order"`
 	VPC           string   `flag:"vpc-id" env:"IBMCLOUD_VPC_ID" required:"true" usage:"VPC of the subnets"`
 	SSHKey        string   `flag:"key-id" env:"IBMCLOUD_SSH_KEY_ID" usage:"SSH key of the VMs"`
+	DiskKey       string   `flag:"ibmcloud-boot-volume-key-crn" env:"IBMCLOUD_BOOT_VOLUME_KEY_CRN" usage:"CRN of the root key in Key Protect or Hyper Protect Crypto Services that wraps the boot volume's; default IBM's"`
 	Images        []string `flag:"image-id" env:"IBMCLOUD_PODVM_IMAGE_ID" required:"true" usage:"pod VM images, one for each architecture"`
 
 	Profile    string                 `flag:"profile-name" env:"IBMCLOUD_PODVM_INSTANCE_PROFILE_NAME" usage:"instance profile of a pod that asks for none; default the first name in -profile-list"`

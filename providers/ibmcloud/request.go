@@ -78,6 +78,9 @@ func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeIn
 	if p.cfg.RootDisk > 0 {
 		volume.Capacity = &p.cfg.RootDisk
 	}
+	if p.cfg.DiskKey != "" {
+		volume.EncryptionKey = &vpcv1.EncryptionKeyIdentityByCRN{CRN: &p.cfg.DiskKey}
+	}
 	proto := &vpcv1.InstancePrototypeInstanceByImage{
 		Name: &r.name, Image: &vpcv1.ImageIdentityByID{ID: &c.image}, Zone: &vpcv1.ZoneIdentityByName{Name: &c.zone},
 		Profile: &vpcv1.InstanceProfileIdentityByName{Name: &c.profile.Name}, VPC: &vpcv1.VPCIdentityByID{ID: &p.cfg.VPC},

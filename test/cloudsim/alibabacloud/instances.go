@@ -108,6 +108,9 @@ func (c *Cloud) checkSize(i *instance, p *parameters) error {
 	case len(text) > 32<<10:
 		return refuse("InvalidUserData.SizeExceeded", "The user data has %d bytes, and 32 KB at most.", len(text))
 	}
+	if key := p.text("SystemDisk.KMSKeyId"); key != "" && p.text("SystemDisk.Encrypted") != "true" {
+		return refuse("InvalidParameter.Conflict", "The KMS key %s is for a disk that is encrypted.", key)
+	}
 	size := p.number("SystemDisk.Size", 40)
 	if size < 20 || size > 2048 || size < imageSize {
 		return refuse("InvalidSystemDiskSize", "The system disk cannot have %d GiB.", size)
