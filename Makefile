@@ -46,7 +46,7 @@ test: ## Every promise of SPECIFICATION.md, once: lint, unit, integration, end t
 	@test/hugepages.sh $(MAKE) --no-print-directory test-run
 
 .PHONY: test-run
-test-run: setup build-all lint-quick verify-generated vulncheck kube capi podvm demo-image
+test-run: setup build-all lint-format verify-generated vulncheck kube capi podvm demo-image
 	@test/run.sh test $(TOOLS)
 
 ##@ Building
@@ -76,7 +76,7 @@ $(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard podvm/*)
 	go run ./cmd/podvm-image build --output $(PODVM) --cache $(CACHE)/podvm --guest-version $(VERSION)
 
 .PHONY: node-image
-node-image: $(NODE)/node.tar ## Build the image of machines that are containers into bin/node (Kubernetes: 10 minutes of processor time the first time)
+node-image: $(NODE)/node.tar ## Build the image of machines that are containers into bin/node (Kubernetes: minutes, the first time)
 
 NODESOURCES = $(shell find node internal/nodeimage internal/capi/docker/nodeagent cmd/node-image cmd/node-agent -type f) go.mod go.sum
 $(NODE)/node.tar: $(NODESOURCES)
@@ -94,11 +94,11 @@ print-demo-image: ## Print an IMAGE for `outrigger run` that needs no registry
 	@echo oci:$(DEMO)
 
 .PHONY: kube
-kube: ## Build the Kubernetes programs that tests run, once (10 minutes of processor time)
+kube: ## Build the Kubernetes programs that tests run, once (5 minutes of processor time)
 	@test/kube.sh
 
 .PHONY: capi
-capi: kube ## Build the Cluster API programs that tests run, once (6 minutes of processor time)
+capi: kube ## Build the Cluster API programs that tests run, once (2 minutes of processor time)
 	@test/capi.sh
 
 .PHONY: setup
@@ -137,7 +137,7 @@ test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (
 
 .PHONY: test-interop
 test-interop: setup build-all podvm demo-image ## Real containerd with our shim and, where it is on PATH or in /opt/kata/bin, with Kata's
-	go test -tags integration -count=1 -v -timeout 40m ./test/interop/...
+	OUTRIGGER_TEST_ALL=1 go test -tags integration -count=1 -v -timeout 40m ./test/interop/...
 
 .PHONY: test-e2e
 test-e2e: setup build-all podvm kube ## The suite for every provider, in a cluster of its own (CLOUD_PROVIDER=qemu) (root)
@@ -160,8 +160,12 @@ lint: setup ## gofmt, SPDX headers and golangci-lint
 	@test/lint.sh $(TOOLS)
 
 .PHONY: lint-quick
-lint-quick: setup ## gofmt, SPDX headers and go vet
+lint-quick: setup ## gofmt, SPDX headers and go vet (4 minutes of processor time the first time)
 	@test/lint.sh $(TOOLS) --quick
+
+.PHONY: lint-format
+lint-format: ## gofmt and SPDX headers
+	@test/lint.sh $(TOOLS) --format
 
 .PHONY: verify-generated
 verify-generated: setup ## Fail when generated code is stale

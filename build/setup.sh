@@ -143,9 +143,26 @@ fetch_modules() {
   touch "$stamp"
 }
 
-# Modules are fetched while packages are installed and tools are built.
+# build_tools compiles the Go tools of tests, once for each content of their go.sum.
+build_tools() {
+  local stamp
+  stamp=$tools/.stamp-$(sha256sum tools/go.mod tools/go.sum | sha256sum | cut -c1-16)
+  [ ! -e "$stamp" ] || return 0
+  echo "setup: building Go tools into $tools (pinned in tools/go.mod)"
+  mkdir -p "$tools"
+  (cd tools && CGO_ENABLED=0 go build -trimpath -o "$tools/" tool) || return
+  rm -f "$tools"/.stamp-*
+  touch "$stamp"
+}
+
+# Modules are fetched and tools are built while packages are installed.
+building=
 if [ "$purpose" = test ]; then
   fetch_modules >/dev/null 2>&1 &
+  if [ -n "$tools" ]; then
+    build_tools &
+    building=$!
+  fi
 fi
 
 if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
@@ -177,17 +194,6 @@ definitions=$(grep -rhoP '"\K[a-z0-9.-]+\.[a-z]+/[^" ]+@v[0-9][^"]*' test/clouds
 # And the kinds of OpenShift, of which a module of the tests has the version.
 (cd test/openshift/api && GOFLAGS= go mod download github.com/openshift/api)
 
-if [ -n "$tools" ]; then
-  stamp=$tools/.stamp-$(sha256sum tools/go.mod tools/go.sum | sha256sum | cut -c1-16)
-  if [ ! -e "$stamp" ]; then
-    echo "setup: building Go tools into $tools (pinned in tools/go.mod)"
-    mkdir -p "$tools"
-    (cd tools && CGO_ENABLED=0 go build -trimpath -o "$tools/" tool)
-    rm -f "$tools"/.stamp-*
-    touch "$stamp"
-  fi
-fi
-
 # unpack FOLDER PACKAGE...: into a folder of the cache, once for each list.
 unpack() {
   local folder fresh deb stamp
@@ -214,4 +220,5 @@ unpack() {
 unpack cloud-init "${cloud_init[@]}"
 unpack azure-sdk "${azure_sdk[@]}"
 unpack haproxy "${haproxy[@]}"
+[ -z "$building" ] || wait "$building" || fail "the Go tools of tests could not be built; see Go's messages above"
 wait

@@ -41,7 +41,7 @@ if [ ! -e "$dir/.complete" ]; then
 fi
 if [ ! -e "$dir/.complete" ]; then
   echo "capi: building Cluster API $version into $dir" >&2
-  echo "capi: the first time this takes about six minutes of processor time, 1 GB of Go's build cache and the download of 100 MB" >&2
+  echo "capi: the first time this takes about two minutes of processor time, 1 GB of Go's build cache and the download of 100 MB" >&2
   started=$SECONDS
   rm -rf "$dir"
   mkdir -p "$dir"

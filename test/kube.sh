@@ -21,7 +21,7 @@ if [ ! -e "$dir/.complete" ]; then
 fi
 if [ ! -e "$dir/.complete" ]; then
   echo "kube: building Kubernetes $version into $dir" >&2
-  echo "kube: the first time this takes about ten minutes of processor time, 3 GB of Go's build cache and the download of 600 MB" >&2
+  echo "kube: the first time this takes about five minutes of processor time, 3 GB of Go's build cache and the download of 600 MB" >&2
   started=$SECONDS
   flags=""
   minor=${version#v1.}

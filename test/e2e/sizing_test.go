@@ -15,7 +15,7 @@ var sizing = []scenario{
 	{name: "PodVMwithAnnotationsInvalidInstanceType", vms: 1, play: invalidInstanceType},
 	{name: "PodVMwithAnnotationsLargerMemory", vms: 1, play: tooMuchMemory},
 	{name: "PodVMwithAnnotationsLargerCPU", vms: 1, play: tooManyCPUs},
-	{name: "PodVMWithAnnotationsCPUMemory", vms: 1, play: cpusAndMemory},
+	{name: "PodVMWithAnnotationsCPUMemory", vms: 1, variant: true, play: cpusAndMemory},
 	{name: "PodVMWithAnnotationCPU", vms: 1, variant: true, play: onlyCPUs},
 	{name: "PodVMWithAnnotationMemory", vms: 1, variant: true, play: onlyMemory},
 	{name: "CreatePeerPodContainerWithValidAlternateImage", vms: 1, variant: true, play: otherImage},

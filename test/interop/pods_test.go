@@ -18,6 +18,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 type testCase struct {
@@ -25,10 +26,11 @@ type testCase struct {
 	run  func(*testing.T, *client)
 }
 
-// pods are what any shim has to do.
-var pods = []testCase{
-	{"LifeOfAPod", lifeOfAPod},
-	{"Sysctls", sysctls},
+// containers are what any shim has to do for a container: one pod has them all.
+var containers = []struct {
+	name string
+	run  func(*testing.T, *pod)
+}{
 	{"ExecWithStdin", execWithStdin},
 	{"ExecOnATerminal", execOnATerminal},
 	{"Stats", stats},
@@ -37,6 +39,12 @@ var pods = []testCase{
 	{"ConfigMapUpdate", configMapUpdate},
 	{"Kill", kill},
 	{"TwoContainers", twoContainers},
+}
+
+// pods are what any shim has to do for pods.
+var pods = []testCase{
+	{"LifeOfAPod", lifeOfAPod},
+	{"Sysctls", sysctls},
 	{"SharedProcessNamespace", sharedProcessNamespace},
 	{"FiveAtOnce", fiveAtOnce},
 	{"ManyInARow", manyInARow},
@@ -54,6 +62,11 @@ func TestPodsOfKata(t *testing.T) { runCases(t, kataShim, pods) }
 func runCases(t *testing.T, find func(testing.TB) shim, cases []testCase) {
 	s := newNode(t, find)
 	c := newClient(t, s)
+	p := c.runPod(t, "containers", nil)
+	for _, tc := range containers {
+		t.Run(tc.name, func(t *testing.T) { tc.run(t, p) })
+	}
+	p.remove(t)
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, &client{c.RuntimeServiceClient, s, t.Context()}) })
 	}
@@ -103,8 +116,8 @@ func sysctls(t *testing.T, c *client) {
 	}
 }
 
-func execWithStdin(t *testing.T, c *client) {
-	app := c.runPod(t, "stdin", nil).start(t, "app", nil, "sleep", "infinity")
+func execWithStdin(t *testing.T, p *pod) {
+	app := p.start(t, "stdin", nil, "sleep", "infinity")
 	// The reader ends only after cat has echoed everything: the shim drops
 	// output that comes after the end of stdin (kata-containers #13640).
 	out, err := app.stream(t, strings.NewReader("piped-data\n"), nil, "head", "-n", "1")
@@ -117,8 +130,8 @@ func execWithStdin(t *testing.T, c *client) {
 	}
 }
 
-func execOnATerminal(t *testing.T, c *client) {
-	app := c.runPod(t, "tty", nil).start(t, "app", nil, "sleep", "infinity")
+func execOnATerminal(t *testing.T, p *pod) {
+	app := p.start(t, "tty", nil, "sleep", "infinity")
 	stdin, writer := io.Pipe()
 	go io.WriteString(writer, "until [ \"$(stty size)\" = '33 111' ]; do sleep 0.1; done; stty size; exit 9\n")
 	out, err := app.stream(t, stdin, &remotecommand.TerminalSize{Width: 111, Height: 33}, "sh")
@@ -130,10 +143,10 @@ func execOnATerminal(t *testing.T, c *client) {
 	}
 }
 
-func stats(t *testing.T, c *client) {
+func stats(t *testing.T, p *pod) {
 	limit := func(config *cri.ContainerConfig) { config.Linux.Resources.MemoryLimitInBytes = 128 << 20 }
-	app := c.runPod(t, "stats", nil).start(t, "app", limit, "sleep", "infinity")
-	res, err := c.ContainerStats(c.ctx, &cri.ContainerStatsRequest{ContainerId: app.id})
+	app := p.start(t, "stats", limit, "sleep", "infinity")
+	res, err := p.ContainerStats(p.ctx, &cri.ContainerStatsRequest{ContainerId: app.id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,10 +162,10 @@ func stats(t *testing.T, c *client) {
 	}
 }
 
-func update(t *testing.T, c *client) {
+func update(t *testing.T, p *pod) {
 	limit := func(config *cri.ContainerConfig) { config.Linux.Resources.MemoryLimitInBytes = 64 << 20 }
-	app := c.runPod(t, "update", nil).start(t, "app", limit, "sleep", "infinity")
-	_, err := c.UpdateContainerResources(c.ctx, &cri.UpdateContainerResourcesRequest{ContainerId: app.id,
+	app := p.start(t, "update", limit, "sleep", "infinity")
+	_, err := p.UpdateContainerResources(p.ctx, &cri.UpdateContainerResourcesRequest{ContainerId: app.id,
 		Linux: &cri.LinuxContainerResources{MemoryLimitInBytes: 96 << 20, MemorySwapLimitInBytes: 96 << 20, CpuQuota: 60000, CpuPeriod: 100000}})
 	if err != nil {
 		t.Fatal(err)
@@ -162,20 +175,20 @@ func update(t *testing.T, c *client) {
 	}
 }
 
-func oom(t *testing.T, c *client) {
+func oom(t *testing.T, p *pod) {
 	limit := func(config *cri.ContainerConfig) {
 		config.Linux.Resources.MemoryLimitInBytes, config.Linux.Resources.MemorySwapLimitInBytes = 32<<20, 32<<20
 	}
-	app := c.runPod(t, "oom", nil).start(t, "app", limit, "sh", "-c", "tail /dev/zero")
+	app := p.start(t, "oom", limit, "sh", "-c", "tail /dev/zero")
 	code, reason := app.waitExit(t)
 	if code != 137 || reason != "OOMKilled" {
 		t.Errorf("exit code %d, reason %q", code, reason)
 	}
 }
 
-func configMapUpdate(t *testing.T, c *client) {
+func configMapUpdate(t *testing.T, p *pod) {
 	// The shim watches only paths that look like kubelet's.
-	volume := filepath.Join(c.node.kubelet, "pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~configmap/cm")
+	volume := filepath.Join(p.node.kubelet, "pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~configmap/cm")
 	version := func(name, content string) {
 		if err := os.MkdirAll(filepath.Join(volume, name), 0o755); err != nil {
 			t.Fatal(err)
@@ -203,7 +216,7 @@ func configMapUpdate(t *testing.T, c *client) {
 	mount := func(config *cri.ContainerConfig) {
 		config.Mounts = []*cri.Mount{{ContainerPath: "/cfg", HostPath: volume, Readonly: true}}
 	}
-	app := c.runPod(t, "configmap", nil).start(t, "app", mount, "sleep", "infinity")
+	app := p.start(t, "configmap", mount, "sleep", "infinity")
 	if out, _, _ := app.exec(t, "sh", "-c", "cat /cfg/key; wc -c < /cfg/big"); out != "old\n5242880\n" {
 		t.Fatalf("the config map is %q", out)
 	}
@@ -220,30 +233,28 @@ func configMapUpdate(t *testing.T, c *client) {
 	})
 }
 
-func kill(t *testing.T, c *client) {
-	p := c.runPod(t, "kill", nil)
-	app := p.start(t, "app", nil, "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.2; done")
+func kill(t *testing.T, p *pod) {
+	app := p.start(t, "kill", nil, "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.2; done")
 	app.waitOutput(t, "ready\n")
-	if _, err := p.StopContainer(c.ctx, &cri.StopContainerRequest{ContainerId: app.id, Timeout: 1}); err != nil {
+	if _, err := p.StopContainer(p.ctx, &cri.StopContainerRequest{ContainerId: app.id, Timeout: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if code, _ := app.waitExit(t); code != 137 {
 		t.Errorf("exit code %d, want 137", code)
 	}
-	if _, err := p.RemoveContainer(c.ctx, &cri.RemoveContainerRequest{ContainerId: app.id}); err != nil {
+	if _, err := p.RemoveContainer(p.ctx, &cri.RemoveContainerRequest{ContainerId: app.id}); err != nil {
 		t.Error(err)
 	}
 }
 
-func twoContainers(t *testing.T, c *client) {
-	volume := filepath.Join(c.node.kubelet, "pods/22222222-2222-3333-4444-555555555555/volumes/kubernetes.io~empty-dir/ed")
+func twoContainers(t *testing.T, p *pod) {
+	volume := filepath.Join(p.node.kubelet, "pods/22222222-2222-3333-4444-555555555555/volumes/kubernetes.io~empty-dir/ed")
 	if err := os.MkdirAll(volume, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	mount := func(config *cri.ContainerConfig) {
 		config.Mounts = []*cri.Mount{{ContainerPath: "/ed", HostPath: volume}}
 	}
-	p := c.runPod(t, "two", nil)
 	first := p.start(t, "first", mount, "sh", "-c", "echo shared > /ed/file; nc -ll -p 7000 -e echo over-loopback & sleep infinity")
 	second := p.start(t, "second", mount, "sleep", "infinity")
 	eventually(t, func() error {
@@ -279,7 +290,7 @@ func fiveAtOnce(t *testing.T, c *client) {
 }
 
 func manyInARow(t *testing.T, c *client) {
-	for i := range c.node.shim.inARow {
+	for i := range tier.Rounds(t, 2, c.node.shim.inARow) {
 		onePod(t, c, fmt.Sprintf("in-a-row-%d", i))
 	}
 }
