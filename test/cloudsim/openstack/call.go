@@ -78,6 +78,8 @@ func (k *call) fail(status int, code, message string) {
 func fail(out http.ResponseWriter, r *http.Request, status int, code, message string) {
 	var body any
 	switch {
+	case status == http.StatusUnauthorized: // it is the middleware's, whatever the service
+		body = map[string]any{"error": map[string]any{"code": status, "title": code, "message": message}}
 	case strings.HasPrefix(r.URL.Path, "/network/"):
 		body = map[string]any{"NeutronError": map[string]any{"type": code, "message": message, "detail": ""}}
 	case strings.HasPrefix(r.URL.Path, "/compute/"):

@@ -156,7 +156,7 @@ func (n *newServer) problem(c *Cloud) (status int, message string) {
 	}
 	for key, value := range in.Metadata {
 		if !metadataKey.MatchString(key) {
-			return 400, fmt.Sprintf("Invalid input for field/attribute metadata. Value: %v. Additional properties are not allowed ('%s' was unexpected)", in.Metadata, key)
+			return 400, fmt.Sprintf("Invalid input for field/attribute metadata. Value: %v. '%s' does not match any of the regexes: '%s'", in.Metadata, key, metadataKey)
 		}
 		if len(value) > 255 {
 			return 400, fmt.Sprintf("Invalid input for field/attribute %s. Value: %s. '%[2]s' is too long", key, value)

@@ -28,12 +28,14 @@ func (k *call) microversion() (int, bool) {
 	case "latest":
 		return k.cloud.NewestMinor, true
 	}
-	minor, err := strconv.Atoi(strings.TrimPrefix(text, "2."))
-	if err != nil || !strings.HasPrefix(text, "2.") {
+	major, rest, _ := strings.Cut(text, ".")
+	_, wrong := strconv.Atoi(major)
+	minor, err := strconv.Atoi(rest)
+	if err != nil || wrong != nil {
 		k.fail(http.StatusBadRequest, "badRequest", fmt.Sprintf("API Version String %s is of invalid format. Must be of format MajorNum.MinorNum.", text))
 		return 0, false
 	}
-	if minor < oldestMinor || minor > k.cloud.NewestMinor {
+	if major != "2" || minor < oldestMinor || minor > k.cloud.NewestMinor {
 		k.fail(http.StatusNotAcceptable, "computeFault", fmt.Sprintf("Version %s is not supported by the API. Minimum is 2.%d and maximum is 2.%d.", text, oldestMinor, k.cloud.NewestMinor))
 		return 0, false
 	}
@@ -63,14 +65,14 @@ func (f flavor) shown(minor int) map[string]any {
 func (n *newServer) newer(minor int) string {
 	for _, device := range n.Server.Devices {
 		if device.Type != "" && minor < 67 {
-			return "Invalid input for field/attribute 0. Additional properties are not allowed ('volume_type' was unexpected)"
+			return fmt.Sprintf("Invalid input for field/attribute 0. Value: %v. ", device) + "Additional properties are not allowed ('volume_type' was unexpected)"
 		}
 		if device.Type != "" && device.Type != VolumeType {
 			return "Block Device Mapping is Invalid: Volume type " + device.Type + " could not be found."
 		}
 	}
 	if len(n.Server.Files) > 0 && minor >= 57 {
-		return "Additional properties are not allowed ('personality' was unexpected)"
+		return fmt.Sprintf("Invalid input for field/attribute server. Value: %v. Additional properties are not allowed ('personality' was unexpected)", n.Server)
 	}
 	return ""
 }

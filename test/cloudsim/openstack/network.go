@@ -94,8 +94,7 @@ func page[T any](k *call, title string, list []T, id func(T) string, show func(T
 	query := k.r.URL.Query()
 	if marker := query.Get("marker"); marker != "" {
 		i := slices.IndexFunc(list, func(t T) bool { return id(t) == marker })
-		if i < 0 && len(list) > 0 {
-			k.lostMarker(title, marker)
+		if i < 0 && len(list) > 0 && k.lostMarker(title, marker) {
 			return
 		}
 		list = list[min(i+1, len(list)):]
@@ -118,15 +117,20 @@ func page[T any](k *call, title string, list []T, id func(T) string, show func(T
 	k.answer(http.StatusOK, body)
 }
 
-// lostMarker answers a page after what is gone: Neutron says that it does not
-// find it, Nova and Glance that the request is wrong.
-func (k *call) lostMarker(title, marker string) {
-	kinds := map[string]string{"ports": "Port", "floatingips": "FloatingIP", "networks": "Network"}
-	if kind := kinds[title]; kind != "" {
+// lostMarker answers a page after what is gone, as Neutron 21 and Nova 26 do:
+// for ports and networks it is a 404 of that thing, floating IPs and security
+// groups begin again from the start, and Nova says that the request is wrong.
+func (k *call) lostMarker(title, marker string) (refused bool) {
+	switch title {
+	case "floatingips", "security_groups":
+		return false
+	case "ports", "networks":
+		kind := map[string]string{"ports": "Port", "networks": "Network"}[title]
 		k.fail(http.StatusNotFound, kind+"NotFound", kind+" "+marker+" could not be found.")
-		return
+	default:
+		k.fail(http.StatusBadRequest, "badRequest", "marker ["+marker+"] not found")
 	}
-	k.fail(http.StatusBadRequest, "badRequest", "marker ["+marker+"] not found")
+	return true
 }
 
 // matches says whether each parameter that was given has the value.
