@@ -57,7 +57,11 @@ func (b *builder) makeChart(folder string) error {
 		return err
 	}
 	t.file("Chart.yaml", definition)
-	t.file("values.yaml", bytes.ReplaceAll(values, []byte(defaultPrefix), []byte(b.Prefix)))
+	values = bytes.ReplaceAll(values, []byte(defaultPrefix), []byte(b.Prefix))
+	if b.Prefix != defaultPrefix { // else whoever installs it names one, or is told how
+		values = bytes.Replace(values, []byte(`prefix: ""`), []byte("prefix: "+b.Prefix), 1)
+	}
+	t.file("values.yaml", values)
 	archive := path.Join(b.fresh, "charts", fmt.Sprintf("%s-%s.tgz", name[1], b.source.semver()))
 	return t.under(string(name[1])).writeTarGz(archive, b.source.date)
 }
