@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/checkreport"
+	"github.com/outrigger/outrigger/internal/record"
 	"github.com/outrigger/outrigger/provider/conformance"
 )
 
@@ -27,6 +28,8 @@ type app struct {
 	list             bool
 	endpoint, plugin string
 	set, noAccess    []string
+	record           string
+	recorder         *record.Recorder
 	only             string
 	junit, format    string
 	timeout          time.Duration
@@ -113,6 +116,7 @@ func (a *app) bind(cmd *cobra.Command) {
 	f.StringVar(&a.endpoint, "endpoint", "", "socket of a provider that runs already: unix:///PATH")
 	f.StringArrayVar(&a.set, "set", nil, "a setting of the provider as NAME=VALUE; NAME is its flag or variable (repeatable)")
 	f.StringArrayVar(&a.noAccess, "no-access", nil, "a setting as NAME=VALUE with which the cloud lets nobody in, such as the id of a credential that was deleted; without one the checks of that are skipped (repeatable)")
+	f.StringVar(&a.record, "record", "", "write what the cloud answers to a process plugin into this new folder, without secrets, for those who keep the simulator of that cloud")
 	f.StringVar(&a.only, "run", "", "only the checks whose names match this regular expression")
 	f.StringVarP(&a.format, "output", "o", "text", "report on standard output: text or json")
 	f.StringVar(&a.junit, "junit", "", "write a JUnit report to this file too")
@@ -159,6 +163,12 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if a.record != "" {
+		if a.recorder, err = record.Start(a.record, nil); err != nil {
+			return errors.Join(checkreport.Usagef("--record: %w", err), report.Abandon())
+		}
+		defer a.recorder.Close()
+	}
 	subjects, err := a.open(ctx)
 	if err != nil {
 		return errors.Join(checkreport.Usage(err), report.Abandon())
@@ -176,6 +186,8 @@ func (a *app) chosen() ([]conformance.Check, error) {
 		return nil, checkreport.Usagef("--list needs no provider: leave out --plugin and --endpoint")
 	case !a.list && (a.plugin == "") == (a.endpoint == ""):
 		return nil, checkreport.Usagef("name the provider with one of --plugin FILE and --endpoint unix:///PATH; see provider-check --help")
+	case a.record != "" && a.plugin == "":
+		return nil, checkreport.Usagef("--record needs --plugin FILE: a provider that runs already does not take the way through here")
 	case a.subject.Parallel < 0 || a.subject.Parallel == 1:
 		return nil, checkreport.Usagef("--parallel %d: at least 2, since some checks need two instances", a.subject.Parallel)
 	case a.timeout < 0 || a.subject.Limits.Call < 0 || a.subject.Limits.Settle < 0:

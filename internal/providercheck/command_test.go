@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/outrigger/outrigger/internal/checkreport"
+	"github.com/outrigger/outrigger/internal/record"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
@@ -35,6 +37,7 @@ type mini struct {
 	Broken bool          `flag:"mini-broken" env:"MINI_BROKEN" usage:"delete nothing"`
 	Token  config.Secret `flag:"mini-token" env:"MINI_TOKEN" usage:"a secret"`
 	Region string        `env:"MINI_REGION" usage:"a setting without a flag"`
+	URL    string        `flag:"mini-url" env:"MINI_URL" usage:"is asked for something at start"`
 	User   string        `flag:"mini-user" env:"MINI_USER" usage:"who is let in"`
 }
 
@@ -45,6 +48,11 @@ func (c mini) open() (provider.Provider, error) {
 		return nil, err
 	case c.Region == "nowhere":
 		return nil, fmt.Errorf("%w: MINI_REGION: there is no region nowhere", provider.ErrInvalidArgument)
+	case c.URL != "":
+		if reply, err := http.Get(c.URL); err == nil {
+			reply.Body.Close()
+		}
+		return cloud, nil
 	case c.User == "gone":
 		return cloud.Revoked(), nil
 	case c.Broken:
@@ -199,6 +207,24 @@ func TestNoAccess(t *testing.T) {
 		if _, out, stderr := check(t, nil, append(slices.Clone(args), more...)...); !strings.Contains(out, want) {
 			t.Errorf("%v: want %q in\n%s%s", more, want, out, stderr)
 		}
+	}
+}
+
+// TestRecord: a process plugin's calls go through the recorder, whatever it is
+// written in.
+func TestRecord(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "records")
+	args := []string{"--plugin", pluginFile(t), "--set", "mini-dir=" + t.TempDir(), "--set", "mini-url=http://cloud.invalid/v1/things?token=s3cretOfTheQuery", "--record", dir, "--run", "^verify$"}
+	code, out, stderr := check(t, map[string]string{"MINI_TOKEN": "s3cretOfTheUser"}, args...)
+	text, err := os.ReadFile(filepath.Join(dir, record.File))
+	if code != 0 || err != nil || !strings.Contains(string(text), `"host":"cloud.invalid","path":"/v1/things"`) || !strings.Contains(string(text), "no answer: ") || strings.Contains(string(text), "s3cret") {
+		t.Errorf("exit code %d, %v: %s\n%s%s", code, err, text, out, stderr)
+	}
+	if code, _, stderr := check(t, nil, args...); code != 2 || !strings.Contains(stderr, "another folder") {
+		t.Errorf("a second record: exit code %d: %s", code, stderr)
+	}
+	if code, _, stderr := check(t, nil, "--endpoint", "unix:///x", "--record", dir); code != 2 || !strings.Contains(stderr, "--record needs --plugin") {
+		t.Errorf("a socket: exit code %d: %s", code, stderr)
 	}
 }
 

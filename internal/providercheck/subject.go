@@ -101,6 +101,12 @@ func (s *subjects) tryBoth() error {
 func (a *app) load(ctx context.Context, which string, set []string) (*host, error) {
 	client := fmt.Sprintf("provider-check-%d-%s", os.Getpid(), which)
 	overlay := map[string]string{}
+	if a.recorder != nil {
+		for _, line := range a.recorder.Env() {
+			name, value, _ := strings.Cut(line, "=")
+			overlay[name] = value
+		}
+	}
 	getenv := func(name string) string {
 		if value, ok := overlay[name]; ok {
 			return value
@@ -110,6 +116,9 @@ func (a *app) load(ctx context.Context, which string, set []string) (*host, erro
 	h, err := a.loadFrom(ctx, client, getenv, overlay)
 	if err != nil {
 		return nil, err
+	}
+	if a.recorder != nil {
+		a.recorder.Hide(secrets(h.cloud, getenv)...)
 	}
 	if err := configure(h.cloud, set, overlay); err != nil {
 		return nil, errors.Join(err, h.close())
@@ -138,6 +147,9 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 		return nil, fmt.Errorf("--plugin: %w", err)
 	}
 	cloud := loaded.Cloud
+	if a.recorder != nil && loaded.Carrier != plugin.Process {
+		return nil, errors.Join(checkreport.Usagef("--record: %s is not a process plugin", a.plugin), loaded.Close())
+	}
 	if c, ok := cloud.(config.Configurable); ok && loaded.Carrier == plugin.GoPlugin {
 		cloud = c.Fresh()
 	}
@@ -173,6 +185,20 @@ func (a *app) dial(ctx context.Context, client string, getenv func(string) strin
 	}
 	link := remote.NewLink(socket, a.endpoint, client)
 	return &host{about.Name, remote.NewManager(link, about, getenv), []io.Closer{socket}}, nil
+}
+
+// secrets answers what a provider is given as such.
+func secrets(cloud provider.CloudProvider, getenv func(string) string) (list []string) {
+	c, ok := cloud.(config.Configurable)
+	if !ok {
+		return nil
+	}
+	for _, f := range c.Schema().Fields {
+		if f.Secret {
+			list = append(list, getenv(f.Env))
+		}
+	}
+	return list
 }
 
 // configure gives the manager its settings: those of --set, then those of the

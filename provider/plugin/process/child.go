@@ -72,10 +72,17 @@ func (s *Supervisor) command() *exec.Cmd {
 	}
 }
 
+// inherited are the variables of the host that a plugin sees besides its
+// settings: where things are on this machine, and the way out of it.
+var inherited = []string{
+	"PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+}
+
 // environment is everything the plugin sees of ours.
 func (s *Supervisor) environment() []string {
 	env := []string{SocketVariable + "=" + s.socket()}
-	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
+	for _, name := range inherited {
 		if value := s.Getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}
