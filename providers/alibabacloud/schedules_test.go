@@ -22,7 +22,7 @@ var faults = []cloudsim.Fault{
 	cloudsim.LostReply("*").Repeated(5),
 	cloudsim.Unreachable("*").Repeated(3),
 	cloudsim.Slow("*", 15*time.Millisecond),
-	cloudsim.Slow("ecs:RunInstances", 30*time.Millisecond),
+	cloudsim.Slow("ecs:RunInstances", 30*time.Millisecond), cloudsim.GoesOn("ecs:RunInstances", 30*time.Millisecond),
 	cloudsim.Refused("*", 400, "Throttling.User").Repeated(3),
 	cloudsim.Refused("ecs:RunInstances", 403, "OperationDenied.NoStock"),
 	cloudsim.Refused("ecs:RunInstances", 403, "QuotaExceed.ElasticQuota"),

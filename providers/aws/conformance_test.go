@@ -93,7 +93,7 @@ var mishaps = []cloudsim.Fault{
 	cloudsim.LostReply("ec2:A*Address"),
 	cloudsim.LostReply("ec2:ReleaseAddress"),
 	cloudsim.Unreachable("ec2:*"),
-	cloudsim.Slow("ec2:RunInstances", 30*time.Millisecond),
+	cloudsim.Slow("ec2:RunInstances", 30*time.Millisecond), cloudsim.GoesOn("ec2:RunInstances", 30*time.Millisecond),
 	cloudsim.Slow("ec2:*", 5*time.Millisecond),
 	cloudsim.Refused("ec2:RunInstances", 500, "InsufficientInstanceCapacity"),
 	cloudsim.Refused("ec2:RunInstances", 400, "VcpuLimitExceeded"),

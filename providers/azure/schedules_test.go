@@ -24,7 +24,7 @@ var scheduleFaults = []cloudsim.Fault{
 	cloudsim.Unreachable(compute + "virtualMachines/*"),
 	cloudsim.Unreachable(network + "*/read"),
 	cloudsim.Unreachable("token"),
-	cloudsim.Slow(compute+"virtualMachines/write", 15*time.Millisecond),
+	cloudsim.Slow(compute+"virtualMachines/write", 15*time.Millisecond), cloudsim.GoesOn(compute+"virtualMachines/write", 15*time.Millisecond),
 	cloudsim.Slow(compute+"virtualMachines/read", 10*time.Millisecond),
 	cloudsim.Slow(compute+"virtualMachines/delete", 10*time.Millisecond),
 	cloudsim.Refused(compute+"virtualMachines/write", 429, "TooManyRequests"),

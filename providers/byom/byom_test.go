@@ -118,7 +118,7 @@ func TestConformance(t *testing.T) {
 var faults = []cloudsim.Fault{
 	cloudsim.LostReply("configmaps:update"), cloudsim.LostReply("configmaps:create"), cloudsim.Unreachable("configmaps:*"),
 	cloudsim.Refused("configmaps:*", 503, "ServiceUnavailable"), cloudsim.Refused("configmaps:*", 429, "TooManyRequests"), cloudsim.Refused("configmaps:update", 409, "Conflict"),
-	cloudsim.Slow("configmaps:update", 2*time.Millisecond), cloudsim.Unreachable("ssh:connect"), cloudsim.Slow("ssh:connect", 2*time.Millisecond),
+	cloudsim.Slow("configmaps:update", 2*time.Millisecond), cloudsim.GoesOn("configmaps:update", 2*time.Millisecond), cloudsim.Unreachable("ssh:connect"), cloudsim.Slow("ssh:connect", 2*time.Millisecond),
 	cloudsim.LostReply("sftp:Rename"), cloudsim.Unreachable("sftp:*"), cloudsim.LostReply("sftp:Put"),
 }
 

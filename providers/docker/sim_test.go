@@ -90,7 +90,7 @@ func TestConformance(t *testing.T) {
 var faults = []cloudsim.Fault{
 	cloudsim.LostReply("ContainerCreate"), cloudsim.LostReply("ContainerStart"), cloudsim.LostReply("PutContainerArchive"), cloudsim.LostReply("ContainerDelete"),
 	cloudsim.Unreachable("*"), cloudsim.Unreachable("Container*"), cloudsim.Slow("*", 2*time.Millisecond),
-	cloudsim.Slow("ContainerCreate", 10*time.Millisecond), cloudsim.Slow("ContainerStart", 10*time.Millisecond), cloudsim.Slow("ContainerDelete", 10*time.Millisecond),
+	cloudsim.Slow("ContainerCreate", 10*time.Millisecond), cloudsim.GoesOn("ContainerCreate", 10*time.Millisecond), cloudsim.Slow("ContainerStart", 10*time.Millisecond), cloudsim.Slow("ContainerDelete", 10*time.Millisecond),
 	cloudsim.Refused("*", 500, "internal"), cloudsim.Refused("Container*", 503, "unavailable"),
 	cloudsim.Refused("ContainerCreate", 500, "internal"), cloudsim.Refused("PutContainerArchive", 500, "no space left on device"),
 	cloudsim.Refused("ContainerStart", 500, "OCI runtime create failed"), cloudsim.Refused("ContainerDelete", 500, "driver failed to remove root filesystem"),

@@ -47,7 +47,7 @@ func TestSchedules(t *testing.T) {
 	}
 	faults := []cloudsim.Fault{
 		cloudsim.LostReply("compute.instances.insert"), cloudsim.Unreachable("compute.instances.insert"),
-		cloudsim.Slow("compute.instances.insert", 10*time.Millisecond),
+		cloudsim.Slow("compute.instances.insert", 10*time.Millisecond), cloudsim.GoesOn("compute.instances.insert", 10*time.Millisecond),
 		cloudsim.LostReply("compute.instances.delete"), cloudsim.Unreachable("compute.*"),
 		cloudsim.Refused("compute.instances.*", http.StatusServiceUnavailable, "backendError").Repeated(3),
 		cloudsim.Refused("compute.*", http.StatusForbidden, "rateLimitExceeded").Repeated(3),

@@ -48,7 +48,7 @@ func noAccess(t testing.TB, s *stand) map[string]func() provider.Provider {
 func TestSchedules(t *testing.T) {
 	faults := []cloudsim.Fault{
 		cloudsim.LostReply("CreateInstance"), cloudsim.Unreachable("CreateInstance"),
-		cloudsim.Slow("CreateInstance", 10*time.Millisecond),
+		cloudsim.Slow("CreateInstance", 10*time.Millisecond), cloudsim.GoesOn("CreateInstance", 10*time.Millisecond),
 		cloudsim.LostReply("DeleteInstance"), cloudsim.Unreachable("*Instance"),
 		cloudsim.Refused("*Instance*", http.StatusServiceUnavailable, "service_unavailable").Repeated(3),
 		cloudsim.Refused("*", http.StatusTooManyRequests, "rate_limit_exceeded").Repeated(3),

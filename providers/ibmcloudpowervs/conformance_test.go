@@ -50,7 +50,7 @@ func noAccess(t testing.TB, s *stand) map[string]func() provider.Provider {
 func TestSchedules(t *testing.T) {
 	faults := []cloudsim.Fault{
 		cloudsim.LostReply("powervs:pvm-instances.create"), cloudsim.Unreachable("powervs:pvm-instances.create"),
-		cloudsim.Slow("powervs:pvm-instances.create", 5*time.Millisecond),
+		cloudsim.Slow("powervs:pvm-instances.create", 5*time.Millisecond), cloudsim.GoesOn("powervs:pvm-instances.create", 5*time.Millisecond),
 		cloudsim.LostReply("powervs:pvm-instances.delete"), cloudsim.Unreachable("powervs:*"),
 		cloudsim.Refused("powervs:pvm-instances.*", http.StatusInternalServerError, "internal").Repeated(3),
 		cloudsim.Refused("powervs:pvm-instances.list", http.StatusServiceUnavailable, "unavailable").Repeated(6),

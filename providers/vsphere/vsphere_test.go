@@ -81,7 +81,7 @@ func TestConformance(t *testing.T) {
 var faults = []cloudsim.Fault{
 	cloudsim.LostReply("CloneVM_Task"), cloudsim.LostReply("PowerOnVM_Task"), cloudsim.LostReply("PowerOffVM_Task"),
 	cloudsim.LostReply("Destroy_Task"), cloudsim.LostReply("WaitForUpdatesEx"), cloudsim.LostReply("Login"),
-	cloudsim.Unreachable("*"), cloudsim.Slow("CloneVM_Task", 5*time.Millisecond), cloudsim.Slow("*", time.Millisecond),
+	cloudsim.Unreachable("*"), cloudsim.Slow("CloneVM_Task", 5*time.Millisecond), cloudsim.GoesOn("CloneVM_Task", 5*time.Millisecond), cloudsim.Slow("*", time.Millisecond),
 	cloudsim.Refused("*", 500, "NotAuthenticated"), cloudsim.Refused("*", 500, "HostCommunication"), cloudsim.Refused("*", 503, "http"),
 	cloudsim.Refused("CloneVM_Task", 500, "task:InsufficientResourcesFault"), cloudsim.Refused("CloneVM_Task", 500, "task:NoDiskSpace"),
 	cloudsim.Refused("PowerOnVM_Task", 500, "task:InsufficientMemoryResourcesFault"), cloudsim.Refused("PowerOnVM_Task", 500, "task:InvalidVmConfig"),
