@@ -28,8 +28,10 @@ type app struct {
 	list             bool
 	endpoint, plugin string
 	set, noAccess    []string
-	record           string
+	record, replay   string
 	recorder         *record.Recorder
+	records          string // folder that the recorder writes to
+	known            []record.Exchange
 	only             string
 	junit, format    string
 	timeout          time.Duration
@@ -117,6 +119,7 @@ func (a *app) bind(cmd *cobra.Command) {
 	f.StringArrayVar(&a.set, "set", nil, "a setting of the provider as NAME=VALUE; NAME is its flag or variable (repeatable)")
 	f.StringArrayVar(&a.noAccess, "no-access", nil, "a setting as NAME=VALUE with which the cloud lets nobody in, such as the id of a credential that was deleted; without one the checks of that are skipped (repeatable)")
 	f.StringVar(&a.record, "record", "", "write what the cloud answers to a process plugin into this new folder, without secrets, for those who keep the simulator of that cloud")
+	f.StringVar(&a.replay, "replay", "", "a folder that --record has written at a real account: with the settings of a simulator, say where its answers differ from those")
 	f.StringVar(&a.only, "run", "", "only the checks whose names match this regular expression")
 	f.StringVarP(&a.format, "output", "o", "text", "report on standard output: text or json")
 	f.StringVar(&a.junit, "junit", "", "write a JUnit report to this file too")
@@ -163,18 +166,17 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if a.record != "" {
-		if a.recorder, err = record.Start(a.record, nil); err != nil {
-			return errors.Join(checkreport.Usagef("--record: %w", err), report.Abandon())
-		}
-		defer a.recorder.Close()
+	stop, err := a.startRecorder()
+	if err != nil {
+		return errors.Join(err, report.Abandon())
 	}
+	defer stop()
 	subjects, err := a.open(ctx)
 	if err != nil {
 		return errors.Join(checkreport.Usage(err), report.Abandon())
 	}
 	results := conformance.ExecuteWith(ctx, options(report), checks, subjects.open)
-	return errors.Join(report.End(subjects.name, results), subjects.close())
+	return errors.Join(report.End(subjects.name, results), subjects.close(), a.compare(stdout))
 }
 
 // chosen validates the flags that need no provider.
@@ -186,8 +188,10 @@ func (a *app) chosen() ([]conformance.Check, error) {
 		return nil, checkreport.Usagef("--list needs no provider: leave out --plugin and --endpoint")
 	case !a.list && (a.plugin == "") == (a.endpoint == ""):
 		return nil, checkreport.Usagef("name the provider with one of --plugin FILE and --endpoint unix:///PATH; see provider-check --help")
-	case a.record != "" && a.plugin == "":
-		return nil, checkreport.Usagef("--record needs --plugin FILE: a provider that runs already does not take the way through here")
+	case (a.record != "" || a.replay != "") && a.plugin == "":
+		return nil, checkreport.Usagef("--record and --replay need --plugin FILE: a provider that runs already does not take the way through here")
+	case a.record != "" && a.replay != "":
+		return nil, checkreport.Usagef("--record is for a real account and --replay for a simulator: not both")
 	case a.subject.Parallel < 0 || a.subject.Parallel == 1:
 		return nil, checkreport.Usagef("--parallel %d: at least 2, since some checks need two instances", a.subject.Parallel)
 	case a.timeout < 0 || a.subject.Limits.Call < 0 || a.subject.Limits.Settle < 0:

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -223,8 +224,34 @@ func TestRecord(t *testing.T) {
 	if code, _, stderr := check(t, nil, args...); code != 2 || !strings.Contains(stderr, "another folder") {
 		t.Errorf("a second record: exit code %d: %s", code, stderr)
 	}
-	if code, _, stderr := check(t, nil, "--endpoint", "unix:///x", "--record", dir); code != 2 || !strings.Contains(stderr, "--record needs --plugin") {
+	if code, _, stderr := check(t, nil, "--endpoint", "unix:///x", "--record", dir); code != 2 || !strings.Contains(stderr, "need --plugin") {
 		t.Errorf("a socket: exit code %d: %s", code, stderr)
+	}
+}
+
+// TestReplay compares what a simulator answers with a record of the cloud.
+func TestReplay(t *testing.T) {
+	cloud := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"id": 7}`) }))
+	t.Cleanup(cloud.Close)
+	address := "http://cloud.localhost:" + cloud.URL[strings.LastIndexByte(cloud.URL, ':')+1:] + "/v1/things"
+	hosts := filepath.Join(t.TempDir(), "records")
+	if err := os.MkdirAll(hosts, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		`{"method":"GET","path":"/v1/things","status":200,"response":"{\"id\": 8}"}`:     "",
+		`{"method":"GET","path":"/v1/things","status":200,"response":"{\"id\": \"8\"}"}`: "differs  GET /v1/things: 200: .id is a float64 in the simulator and a string in the cloud",
+	} {
+		if err := os.WriteFile(filepath.Join(hosts, record.File), []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, stderr := check(t, nil, "--plugin", pluginFile(t), "--set", "mini-dir="+t.TempDir(), "--set", "mini-url="+address, "--replay", hosts, "--run", "^verify$")
+		if (code == 0) != (want == "") || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, want %q in:\n%s%s", code, want, out, stderr)
+		}
+	}
+	if code, _, stderr := check(t, nil, "--plugin", pluginFile(t), "--replay", t.TempDir()); code != 2 || !strings.Contains(stderr, "--replay") {
+		t.Errorf("no record: exit code %d: %s", code, stderr)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -74,7 +75,14 @@ func Start(dir string, upstream http.RoundTripper) (*Recorder, error) {
 	}
 	r.forward = &httputil.ReverseProxy{
 		Transport: writing{r, upstream}, FlushInterval: -1,
-		Rewrite: func(p *httputil.ProxyRequest) { p.Out.Host = p.In.Host },
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.Host = p.In.Host
+			// Names under localhost are this machine (RFC 6761, section 6.3), and
+			// go through proxies, which its addresses do not.
+			if name, port, err := net.SplitHostPort(p.In.Host); err == nil && strings.HasSuffix(name, ".localhost") {
+				p.Out.URL.Host = net.JoinHostPort("127.0.0.1", port)
+			}
+		},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {
 			panic(http.ErrAbortHandler) // the provider sees a lost connection, as there was one
 		},
