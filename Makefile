@@ -151,6 +151,11 @@ test-nodes: setup build-all kube capi node-image ## Cluster API makes three node
 test-vsphere-ccm: setup build-all kube ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)
 	OUTRIGGER_VSPHERE_CCM=1 go test -tags integration -count=1 -v -timeout 20m -run '^TestRealManager' ./test/vsphereccm
 
+.PHONY: test-openstack
+test-openstack: ## All checks of the contract on a real OpenStack control plane out of Debian's packages, which it installs: 350 packages, 3 GB of memory (root)
+	@build/setup.sh openstack
+	OUTRIGGER_REAL_OPENSTACK=1 go test -tags integration -count=1 -v -timeout 90m -run '^TestOpenStack$$' ./test/realcloud
+
 .PHONY: cluster
 cluster: setup build-all kube podvm ## Kubernetes with Outrigger on one node, in namespaces of its own, until ^C (root)
 	@go run ./test/cluster/dev

@@ -6,6 +6,7 @@
 #   build/setup.sh demo            to boot a pod in a VM
 #   build/setup.sh build           that, and every form of the guest image
 #   build/setup.sh test TOOLS      that, and all that tests run; Go tools go to the folder TOOLS
+#   build/setup.sh openstack       what a real OpenStack control plane consists of (test/realcloud)
 #   build/setup.sh PURPOSE --list  prints the Debian packages of a purpose, each with its reason
 #
 # A machine that is not Debian is asked for the programs instead.
@@ -60,12 +61,31 @@ curl asks the database of vulnerabilities
 jq reads JSON in guides
 dbus-daemon the bus by which a service of systemd is restarted
 END
+  openstack) cat <<'END' ;;
+keystone identity
+glance-api images
+placement-api what hosts have
+nova-api servers
+nova-conductor the same
+nova-scheduler the same
+nova-compute the same, with its fake driver
+neutron-server networks
+python3-neutron the same
+mariadb-server their database
+rabbitmq-server their messages
+memcached their tokens
+uwsgi serves the first and the third
+uwsgi-plugin-python3 the same
+python3-pymysql their way to the database
+curl asks whether they answer
+iproute2 the loopback interface of the namespace
+END
   *) return 2 ;;
   esac
 }
 
 if ! list=$(packages "$purpose"); then
-  echo "usage: build/setup.sh demo|build|test [TOOLS | --list]" >&2
+  echo "usage: build/setup.sh demo|build|openstack|test [TOOLS | --list]" >&2
   exit 2
 fi
 if [ "$tools" = --list ]; then
