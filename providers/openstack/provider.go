@@ -197,8 +197,9 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 	if err != nil {
 		return nil, classify(fmt.Errorf("console of %s: %w", instanceID, err))
 	}
-	lines := min(tailBytes/consoleLine+1, 1<<20)
-	text, err := servers.ShowConsoleOutput(ctx, c.compute, f.server.ID, servers.ShowConsoleOutputOpts{Length: int(lines)}).Extract()
+	text, err := consoleTail(tailBytes, func(lines int) (string, error) {
+		return servers.ShowConsoleOutput(ctx, c.compute, f.server.ID, servers.ShowConsoleOutputOpts{Length: lines}).Extract()
+	})
 	if status(err, http.StatusConflict) || status(err, http.StatusNotFound) && p.stillThere(ctx, c, f) {
 		return nil, nil // it has none yet
 	}
@@ -206,6 +207,18 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 		return nil, classify(fmt.Errorf("console of %s: %w", instanceID, err))
 	}
 	return []byte(text[max(0, int64(len(text))-tailBytes):]), nil
+}
+
+// consoleTail asks for more lines until they have so many bytes, or are all there
+// are. What Nova gives of n lines has n-1 line feeds.
+func consoleTail(bytes int64, ask func(lines int) (string, error)) (string, error) {
+	const most = 1 << 20
+	for lines := int(min(bytes/consoleLine+1, most)); ; lines = min(8*lines, most) {
+		text, err := ask(lines)
+		if err != nil || int64(len(text)) >= bytes || strings.Count(text, "\n")+1 < lines || lines == most {
+			return text, err
+		}
+	}
 }
 
 // stillThere tells a server without a console, which is a 404 too, from one

@@ -310,7 +310,12 @@ func (c *Cloud) change(k *call, s *server, from, task, to string) {
 	k.answer(http.StatusAccepted, nil)
 }
 
+// lastLines is Nova's: what follows the last line feed is a line, also when it
+// is empty.
 func lastLines(text string, n int) string {
-	lines := strings.SplitAfter(text, "\n")
-	return strings.Join(lines[max(0, len(lines)-1-n):], "")
+	if n == 0 {
+		return ""
+	}
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
