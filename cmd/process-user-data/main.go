@@ -2,7 +2,7 @@
 
 // Command process-user-data runs once at the boot of a pod VM: it fetches
 // user-data and writes the files that the other programs read. On vSphere it
-// also tells the VM's addresses, which nobody else there does.
+// also tells the VM's addresses, on Azure that it is ready, which nobody else there does.
 package main
 
 import (
@@ -115,10 +115,10 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	}); err != nil {
 		return err
 	}
-	// Other programs of the image may tell the address too: it is not for this
+	// Other programs of the image may tell it too: it is not for this
 	// one to keep the VM from starting.
 	if err := metadata.Announce(ctx, chosen); err != nil {
-		logger.Error("the address of this VM is not announced", "error", err)
+		logger.Error("the platform is not told of this VM", "error", err)
 	}
 	return nil
 }

@@ -145,6 +145,9 @@ type Options struct {
 	// WatchInterval is the pause between two looks at a VM that does not
 	// answer yet: whether it still runs. Default 5 s.
 	WatchInterval time.Duration
+	// EndedInterval is the pause between two looks whether VMs of this node have
+	// ended. Default 1 s.
+	EndedInterval time.Duration
 	// DeleteTimeout bounds one DeleteInstance. Default 10 min.
 	DeleteTimeout time.Duration
 	// MinBackoff and MaxBackoff bound the pauses between two tries to remove
@@ -167,6 +170,7 @@ func (o *Options) setDefaults() {
 	setDefault(&o.SweepGrace, 10*time.Minute)
 	setDefault(&o.ListSettle, 10*time.Second)
 	setDefault(&o.WatchInterval, 5*time.Second)
+	setDefault(&o.EndedInterval, time.Second)
 	setDefault(&o.StopGrace, 800*time.Millisecond)
 	setDefault(&o.DeleteTimeout, 10*time.Minute)
 	setDefault(&o.MinBackoff, 250*time.Millisecond)

@@ -24,6 +24,8 @@ type sandbox struct {
 	// unserved belongs to the sweep: since when the relay does not serve a
 	// sandbox that is ready.
 	unserved time.Time
+	// ended is set when the VM of a ready sandbox was seen to have ended.
+	ended atomic.Bool
 	// serving is set while the relay is asked to serve the sandbox again.
 	serving atomic.Bool
 

@@ -28,6 +28,12 @@ func (s *Service) Run(ctx context.Context) {
 	defer orphans.Stop()
 	unknown := time.NewTicker(s.opts.SweepGrace / 2)
 	defer unknown.Stop()
+	watch := make(chan struct{})
+	go func() {
+		defer close(watch)
+		s.watchEnded(ctx)
+	}()
+	defer func() { cancel(); <-watch }()
 	s.sweepInstances(ctx)
 	for {
 		select {
@@ -91,7 +97,9 @@ func (s *Service) orphaned(sb *sandbox, rec *Record, served *relaypb.Served) str
 		if s.tooLong(rec, sb.unserved, now) {
 			return "the agent relay could not serve it for longer than -orphan-timeout"
 		}
-		s.serveAgain(sb)
+		if !sb.ended.Load() {
+			s.serveAgain(sb)
+		}
 		return ""
 	}
 	sb.unserved = time.Time{}

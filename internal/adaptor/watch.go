@@ -34,3 +34,35 @@ func (s *Service) whileRunning(ctx context.Context, instance string) (running co
 	}()
 	return running, func() { end(nil); <-done }
 }
+
+// watchEnded closes the agent channel of ready sandboxes whose VM has ended, so that shims
+// learn at once what a channel without an answer would tell them after most of a minute.
+// It asks where asking is no call of a cloud: of providers whose VMs are on a bridge of
+// this node.
+func (s *Service) watchEnded(ctx context.Context) {
+	getter, ok := provider.As[provider.Getter](s.opts.Provider)
+	if _, local := provider.As[provider.NodeAddresser](s.opts.Provider); !ok || !local {
+		return
+	}
+	for pause(ctx, s.opts.EndedInterval) == nil {
+		for _, sb := range s.all() {
+			rec := sb.snapshot()
+			if rec.State != StateReady || sb.ended.Load() || !hasEnded(ctx, getter, rec.InstanceID) {
+				continue
+			}
+			sb.ended.Store(true)
+			s.logger(sb).Warn("the VM has ended; its pod is told so", "instance", rec.InstanceID)
+			if err := s.opts.Relay.Stop(ctx, sb.id); err != nil {
+				sb.ended.Store(false) // next time
+			}
+		}
+	}
+}
+
+func hasEnded(ctx context.Context, getter provider.Getter, instance string) bool {
+	i, err := getter.GetInstance(ctx, instance)
+	if err != nil {
+		return errors.Is(err, provider.ErrNotFound)
+	}
+	return i.State == provider.StateStopped || i.State == provider.StateDeleting
+}

@@ -40,13 +40,13 @@ type api struct {
 // of methods, 45 MB of them.
 func (a *api) ecs() *ecs.Client {
 	client := new(ecs.Client)
-	must(client.Init(a.settings(a.cfg.ECSEndpoint)))
+	must(client.Init(a.settings(a.cfg.ECSEndpoint, "ecs")))
 	return client
 }
 
 func (a *api) vpc() *vpc.Client {
 	client := new(vpc.Client)
-	must(client.Init(a.settings(a.cfg.VPCEndpoint)))
+	must(client.Init(a.settings(a.cfg.VPCEndpoint, "vpc")))
 	return client
 }
 
@@ -57,7 +57,18 @@ func must(err error) {
 	}
 }
 
-func (a *api) settings(endpoint string) *openapi.Config {
+// host is an API's in the region.
+func (c Config) host(product string) string {
+	if c.PrivateEndpoints {
+		product += "-vpc"
+	}
+	return product + "." + c.Region + ".aliyuncs.com"
+}
+
+func (a *api) settings(endpoint, product string) *openapi.Config {
+	if endpoint == "" && a.cfg.PrivateEndpoints { // else the SDK knows it
+		endpoint = a.cfg.host(product)
+	}
 	s := &openapi.Config{Credential: a.signer, RegionId: new(a.cfg.Region), Protocol: new("HTTPS"), HttpClient: caller{a.http}, UserAgent: new("outrigger")}
 	if endpoint != "" {
 		s.Endpoint = new(endpoint)
@@ -75,7 +86,7 @@ func newAPI(c Config, at pace, dial dialer) (*api, error) {
 		return nil, err
 	}
 	a := &api{cfg: c, signer: signer, http: client, pace: at}
-	if err := errors.Join(new(ecs.Client).Init(a.settings(c.ECSEndpoint)), new(vpc.Client).Init(a.settings(c.VPCEndpoint))); err != nil {
+	if err := errors.Join(new(ecs.Client).Init(a.settings(c.ECSEndpoint, "ecs")), new(vpc.Client).Init(a.settings(c.VPCEndpoint, "vpc"))); err != nil {
 		return nil, fmt.Errorf("%w: API client: %w", provider.ErrInvalidArgument, err)
 	}
 	return a, nil

@@ -285,7 +285,7 @@ func TestSpecsThatAreWrong(t *testing.T) {
 		data  string
 		words []string
 	}{
-		"user-data":    {data: strings.Repeat("x", maxUserData+1), words: []string{"32769", "32768"}},
+		"user-data":    {data: strings.Repeat("x", maxUserData+1), words: []string{"16385", "16384", "make initdata"}},
 		"volumes":      {spec: provider.InstanceTypeSpec{Volumes: []provider.CloudVolume{{DiskID: "d-1"}}}, words: []string{"volumes"}},
 		"type":         {spec: provider.InstanceTypeSpec{InstanceType: "ecs.none.large"}, words: []string{"ecs.none.large"}},
 		"other type":   {spec: provider.InstanceTypeSpec{InstanceType: "ecs.g8i.2xlarge"}, words: []string{"ecs.g8i.2xlarge"}},
@@ -315,4 +315,26 @@ func twentyTags() map[string]string {
 		tags[string(rune('a'+n))] = "x"
 	}
 	return tags
+}
+
+// TestPrivateEndpoints: nodes without a way to the internet take their role, and all else,
+// by addresses inside of the VPC.
+func TestPrivateEndpoints(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.Region, cfg.PrivateEndpoints = "cn-beijing", true
+	a := &api{cfg: cfg}
+	got := []string{newSTS(cfg, nil).endpoint, *a.settings("", "ecs").Endpoint, *a.settings("", "vpc").Endpoint, cfg.slbEndpoint()}
+	want := []string{"sts-vpc.cn-beijing.aliyuncs.com", "ecs-vpc.cn-beijing.aliyuncs.com", "vpc-vpc.cn-beijing.aliyuncs.com", "slb-vpc.cn-beijing.aliyuncs.com"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	cfg.STSEndpoint, cfg.SLBEndpoint = "sts.example", "slb.example"
+	if got := newSTS(cfg, nil).endpoint; got != "sts.example" || cfg.slbEndpoint() != "slb.example" {
+		t.Errorf("what is named does not win: %s, %s", got, cfg.slbEndpoint())
+	}
+	cfg = DefaultConfig()
+	a = &api{cfg: cfg}
+	if got := newSTS(cfg, nil).endpoint; got != "sts.cn-beijing.aliyuncs.com" || a.settings("", "ecs").Endpoint != nil {
+		t.Errorf("without: %s", got)
+	}
 }

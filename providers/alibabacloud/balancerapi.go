@@ -32,6 +32,8 @@ func (c Config) slbEndpoint() string {
 	switch {
 	case c.SLBEndpoint != "":
 		return c.SLBEndpoint
+	case c.PrivateEndpoints:
+		return c.host("slb")
 	case slices.Contains(slbCentral, c.Region):
 		return "slb.aliyuncs.com"
 	}
@@ -69,7 +71,7 @@ func (p *Provider) slb(ctx context.Context, action string, q query, answer any) 
 func (a *api) slb(action string) method[query, map[string]any] {
 	return func(ctx context.Context, q query, options *dara.RuntimeOptions) (map[string]any, error) {
 		c := new(client.Client)
-		if err := c.Init(a.settings(a.cfg.slbEndpoint())); err != nil {
+		if err := c.Init(a.settings(a.cfg.slbEndpoint(), "slb")); err != nil {
 			return nil, err
 		}
 		request := &openapi.OpenApiRequest{Query: map[string]*string{"RegionId": new(a.cfg.Region)}}

@@ -58,6 +58,8 @@ type Config struct {
 	SpotLimit  string `flag:"alibabacloud-spot-price-limit" env:"ALIBABACLOUD_SPOT_PRICE_LIMIT" usage:"most to pay per hour with SpotWithPriceLimit"`
 	HTTPTokens string `flag:"alibabacloud-http-tokens" env:"ALIBABACLOUD_HTTP_TOKENS" default:"required" choices:"required,optional" usage:"whether the metadata service answers only those who have asked for a token; optional is for older images"`
 
+	PrivateEndpoints bool `flag:"alibabacloud-vpc-endpoints" env:"ALIBABA_CLOUD_VPC_ENDPOINT_ENABLED" default:"false" usage:"reach the APIs, also that which gives out roles, by their addresses inside of VPCs, for nodes without a way to the internet"`
+
 	ECSEndpoint string `flag:"alibabacloud-ecs-endpoint" env:"ALIBABACLOUD_ECS_ENDPOINT" usage:"host of the ECS API; default that of the region"`
 	VPCEndpoint string `flag:"alibabacloud-vpc-endpoint" env:"ALIBABACLOUD_VPC_ENDPOINT" usage:"host of the VPC API; default that of the region"`
 	STSEndpoint string `flag:"alibabacloud-sts-endpoint" env:"ALIBABACLOUD_STS_ENDPOINT" usage:"host of the STS API, which gives out roles; default that of the region"`

@@ -17,8 +17,10 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// maxUserData is the cloud's limit before base64 (RunInstances, UserData).
-const maxUserData = 32 << 10
+// maxUserData is what RunInstances takes by any way. The cloud has 32 KB, but the API's
+// parameters are in the URL, base64 and escapes make more of them, and nothing says how long
+// that may be.
+const maxUserData = 16 << 10
 
 // plan is an instance to be made.
 type plan struct {
@@ -83,7 +85,7 @@ func userDataOf(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
 		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
 	}
 	if len(text) > maxUserData {
-		return "", fmt.Errorf("%w: user-data has %d bytes; the cloud takes %d", provider.ErrInvalidArgument, len(text), maxUserData)
+		return "", fmt.Errorf("%w: user-data has %d bytes, of which the cloud's API takes %d: make initdata or registry credentials smaller", provider.ErrInvalidArgument, len(text), maxUserData)
 	}
 	return base64.StdEncoding.EncodeToString([]byte(text)), nil
 }

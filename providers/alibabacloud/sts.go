@@ -32,7 +32,7 @@ const maxReply = 1 << 20
 func newSTS(c Config, client *http.Client) *stsClient {
 	host := c.STSEndpoint
 	if host == "" {
-		host = "sts." + c.Region + ".aliyuncs.com"
+		host = c.host("sts")
 	}
 	return &stsClient{http: client, endpoint: host, cfg: c}
 }

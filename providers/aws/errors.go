@@ -27,7 +27,6 @@ var classes = map[string]error{
 	"InsufficientFreeAddressesInSubnet":    provider.ErrCapacity,
 	"UnfulfillableCapacity":                provider.ErrCapacity,
 	"SpotMaxPriceTooLow":                   provider.ErrCapacity,
-	"Unsupported":                          provider.ErrCapacity, // such as: the zone has no such type
 
 	"VcpuLimitExceeded":             provider.ErrQuota,
 	"InstanceLimitExceeded":         provider.ErrQuota,
@@ -86,12 +85,22 @@ var classes = map[string]error{
 	"NoSuchResource":       provider.ErrNotFound,
 
 	"InvalidAMIName.Duplicate":  provider.ErrAlreadyExists,
+	"Unsupported":               provider.ErrInvalidArgument, // but for zones, see classOfError
 	"UnsupportedOperation":      provider.ErrInvalidArgument,
 	"MissingParameter":          provider.ErrInvalidArgument,
 	"UnknownParameter":          provider.ErrInvalidArgument,
 	"InvalidAction":             provider.ErrInvalidArgument,
 	"InvalidInput":              provider.ErrInvalidArgument,
 	"InvalidUserData.Malformed": provider.ErrInvalidArgument,
+}
+
+// classOfError tells a zone that has not got a type, where another zone may have it, from
+// a configuration that the type supports nowhere: the code is the same.
+func classOfError(api smithy.APIError) error {
+	if api.ErrorCode() == "Unsupported" && strings.Contains(api.ErrorMessage(), "Availability Zone") {
+		return provider.ErrCapacity
+	}
+	return classOf(api.ErrorCode())
 }
 
 // classOf answers the class of an error code. Those of EBS' own service and of
@@ -129,7 +138,7 @@ func classify(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	case errors.As(err, &api):
-		if class = classOf(api.ErrorCode()); class == nil {
+		if class = classOfError(api); class == nil {
 			class = unlisted(api)
 		}
 		if class == provider.ErrPermissionDenied {
@@ -181,7 +190,7 @@ func refused(err error) bool {
 	if !errors.As(err, &api) {
 		return false
 	}
-	class := classOf(api.ErrorCode())
+	class := classOfError(api)
 	return class != nil && class != provider.ErrUnavailable
 }
 

@@ -18,15 +18,20 @@ import (
 // turn already; see podvm-init.
 const announceLimit = time.Minute
 
-// Announce tells the platform's management this VM's addresses where it does
-// not know them by itself: vSphere learns them from VMware's tools, which the
-// pod VM has not. On other platforms it does nothing.
+// Announce tells the platform's management of this VM what it does not know by itself:
+// vSphere its addresses, which it learns from VMware's tools, Azure that it is ready, which
+// it learns from its agent, neither of which the pod VM has. On other platforms it does
+// nothing.
 func Announce(ctx context.Context, p Platform) error {
-	if p != VSphere {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, announceLimit)
 	defer cancel()
+	switch p {
+	case Azure:
+		return reportReady(ctx, newClient(), wireServer, 100*time.Millisecond)
+	case VSphere:
+	default:
+		return nil
+	}
 	return announce(ctx, backdoor{}, localAddresses, 500*time.Millisecond)
 }
 

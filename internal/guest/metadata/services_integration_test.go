@@ -52,15 +52,6 @@ func serve(t *testing.T, address string, handler http.HandlerFunc) {
 	t.Cleanup(func() { server.Close() })
 }
 
-// want answers text if a request is as it must be.
-func want(out http.ResponseWriter, ok bool, text string) {
-	if !ok {
-		http.Error(out, "not as documented", http.StatusBadRequest)
-		return
-	}
-	io.WriteString(out, text)
-}
-
 func tokens(request, header string) http.HandlerFunc {
 	return func(out http.ResponseWriter, r *http.Request) {
 		switch r.Method + " " + r.URL.Path {
