@@ -4,6 +4,7 @@ package peerpod
 
 import (
 	"encoding/json"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -11,11 +12,11 @@ import (
 )
 
 // Patches are the JSON merge patches (RFC 7386) that bring an object in the
-// API up to date; nil where nothing changed. Spec and status are two writes
-// since the API keeps them apart.
+// API up to date; nil where nothing changed. Spec, with the finalizers, and
+// status are two writes since the API keeps them apart.
 type Patches struct{ Spec, Status []byte }
 
-// Diff applies changes to pp and answers what to write. The patches carry the
+// Diff applies changes to pp and returns what to write. The patches carry the
 // resource version, so one that was decided from an old object is refused with
 // a conflict.
 func Diff(pp *v1alpha1.PeerPod, changes ...Change) (Patches, error) {
@@ -23,13 +24,22 @@ func Diff(pp *v1alpha1.PeerPod, changes ...Change) (Patches, error) {
 	for _, change := range changes {
 		change(pp)
 	}
+	main := map[string]any{}
+	meta := version(pp)
+	if !slices.Equal(old.Finalizers, pp.Finalizers) {
+		meta["finalizers"] = pp.Finalizers
+		main["metadata"] = meta
+	}
+	if old.Spec.InstanceID != pp.Spec.InstanceID {
+		main["metadata"], main["spec"] = meta, map[string]string{"instanceID": pp.Spec.InstanceID}
+	}
 	var p Patches
 	var err error
-	if old.Spec.InstanceID != pp.Spec.InstanceID {
-		p.Spec, err = merge(pp, "spec", map[string]string{"instanceID": pp.Spec.InstanceID})
+	if len(main) > 0 {
+		p.Spec, err = json.Marshal(main)
 	}
 	if err == nil && !equality.Semantic.DeepEqual(old.Status, pp.Status) {
-		p.Status, err = merge(pp, "status", statusPatch(&pp.Status))
+		p.Status, err = json.Marshal(map[string]any{"metadata": version(pp), "status": statusPatch(&pp.Status)})
 	}
 	return p, err
 }
@@ -43,10 +53,6 @@ func statusPatch(s *v1alpha1.PeerPodStatus) map[string]any {
 	}
 }
 
-func merge(pp *v1alpha1.PeerPod, part string, content any) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": version(pp), part: content})
-}
-
 func version(pp *v1alpha1.PeerPod) map[string]any {
 	meta := map[string]any{"uid": pp.UID}
 	if pp.ResourceVersion != "" {
@@ -55,21 +61,13 @@ func version(pp *v1alpha1.PeerPod) map[string]any {
 	return meta
 }
 
-// WithoutFinalizer answers the merge patch that takes our finalizer off.
-func WithoutFinalizer(pp *v1alpha1.PeerPod) ([]byte, error) { return finalizers(pp, false) }
-
-// WithFinalizer answers the merge patch that puts our finalizer on.
-func WithFinalizer(pp *v1alpha1.PeerPod) ([]byte, error) { return finalizers(pp, true) }
-
-func finalizers(pp *v1alpha1.PeerPod, ours bool) ([]byte, error) {
+// WithoutFinalizer returns the merge patch that takes our finalizer off.
+func WithoutFinalizer(pp *v1alpha1.PeerPod) ([]byte, error) {
 	list := []string{}
 	for _, name := range pp.Finalizers {
 		if name != Finalizer {
 			list = append(list, name)
 		}
-	}
-	if ours {
-		list = append(list, Finalizer)
 	}
 	meta := version(pp)
 	meta["finalizers"] = list

@@ -30,6 +30,14 @@ func Step(name string, at time.Time) Change {
 	}
 }
 
+// Guarded puts our finalizer on again where somebody took it off. An object
+// that is being deleted takes no finalizer any more.
+func Guarded(pp *v1alpha1.PeerPod) {
+	if pp.DeletionTimestamp == nil && !slices.Contains(pp.Finalizers, Finalizer) {
+		pp.Finalizers = append(pp.Finalizers, Finalizer)
+	}
+}
+
 // Claimed is the state before the cloud is asked.
 func Claimed(pp *v1alpha1.PeerPod) {
 	set(pp, v1alpha1.ConditionInstanceCreated, metav1.ConditionFalse, ReasonClaimed, "the cloud is being asked for the instance")

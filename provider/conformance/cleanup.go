@@ -136,12 +136,13 @@ func (r *run) left(what string) {
 	}
 }
 
-// removeAll deletes what is not being deleted already, and of the rest only
-// what carries the tags of this run, in case the list shows what it must not.
+// removeAll deletes what carries the tags of this run, in case the list shows
+// what it must not. What is being deleted is among it: that is how the rest of
+// an instance is listed too, and only another deletion removes that.
 func (r *run) removeAll(list []provider.Instance) {
 	r.Helper()
 	for _, i := range list {
-		if i.State != provider.StateDeleting && i.Tags[provider.TagNode] == r.owner[provider.TagNode] {
+		if i.Tags[provider.TagNode] == r.owner[provider.TagNode] {
 			r.remove(i.ID)
 		}
 	}

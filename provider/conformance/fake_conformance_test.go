@@ -4,6 +4,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -73,6 +74,31 @@ func TestFakeWithoutPowers(t *testing.T) {
 	} {
 		if skipped[name] != want {
 			t.Errorf("%s: %q, want %q", name, skipped[name], want)
+		}
+	}
+}
+
+// TestCleanUpOfARest: a creation that was cut short may leave what is listed as
+// being deleted and that only another deletion removes, as a port without its
+// server.
+func TestCleanUpOfARest(t *testing.T) {
+	rest := all(around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+		if !cutShort(ctx) || ctx.Err() != nil {
+			return create(ctx, q)
+		}
+		_, err := create(context.WithoutCancel(ctx), q)
+		return nil, errors.Join(err, provider.ErrUnavailable)
+	}), aroundList(func(_ *broken, ctx context.Context, match map[string]string, list lister) ([]provider.Instance, error) {
+		found, err := list(ctx, match)
+		for i := range found {
+			found[i].State = provider.StateDeleting
+		}
+		return found, err
+	}))
+	m := mutant{breaks: rest}
+	for _, check := range only("cancel-midway") {
+		if m.test(t, check) {
+			t.Errorf("%s fails", check.Name)
 		}
 	}
 }

@@ -212,10 +212,6 @@ func (c *claims) write(ctx context.Context, one *claim) error {
 			return err
 		}
 	}
-	if rec.InstanceID == "" && failed == nil && stuck == nil {
-		c.settled(one, &rec, failed, stuck) // that it exists says all there is to say
-		return nil
-	}
 	pp, err := c.peerPods.Update(ctx, one.pp, changes(&rec, failed, stuck)...)
 	if apierrors.IsNotFound(err) {
 		one.pp = nil // somebody removed it; it is made again
@@ -295,11 +291,18 @@ func (c *Cluster) claimOf(rec *adaptor.Record, uid string) peerpod.Claim {
 	}
 }
 
-// changes says what a sandbox's PeerPod should hold.
+// changes says what a sandbox's PeerPod should hold. The finalizer is among it
+// each time: what is written may be a newer object than the one that was looked
+// at.
 func changes(rec *adaptor.Record, failed, stuck *adaptor.Change) []peerpod.Change {
-	list := []peerpod.Change{peerpod.Claimed}
-	if rec.InstanceID != "" {
-		list = []peerpod.Change{peerpod.Created(instanceOf(rec))}
+	list := []peerpod.Change{peerpod.Guarded}
+	switch {
+	case rec.InstanceID != "":
+		list = append(list, peerpod.Created(instanceOf(rec)))
+	case failed == nil && stuck == nil:
+		return list // that it exists says all there is to say
+	default:
+		list = append(list, peerpod.Claimed)
 	}
 	for _, done := range rec.Done {
 		list = append(list, peerpod.Step(done.Step, done.At))

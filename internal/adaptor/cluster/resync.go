@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
-	"github.com/outrigger/outrigger/internal/peerpod"
 )
 
 // resyncFactor is how many looks at the node there are for one at PeerPods.
@@ -69,22 +68,6 @@ func (c *claims) compare(ctx context.Context, id string, one *claim, now *v1alph
 		return
 	default:
 		one.pp = now
-		c.restoreFinalizer(ctx, one)
 	}
 	c.queue.Add(id)
-}
-
-func (c *claims) restoreFinalizer(ctx context.Context, one *claim) {
-	for _, name := range one.pp.Finalizers {
-		if name == peerpod.Finalizer {
-			return
-		}
-	}
-	patch, err := peerpod.WithFinalizer(one.pp)
-	if err != nil {
-		return
-	}
-	if pp, err := c.peerPods.API.Patch(ctx, one.pp.Namespace, one.pp.Name, "", patch); err == nil {
-		one.pp = pp
-	}
 }

@@ -38,6 +38,7 @@ var scenarios = map[string]func(*testing.T, who){
 	"PullSecrets":            scenarioPullSecrets,
 	"Initdata":               scenarioInitdata,
 	"EditedByHand":           scenarioEditedByHand,
+	"EditedBehindAList":      scenarioEditedBehindAList,
 	"PodDeletedWhileBooting": scenarioPodDeleted,
 	"NoSuchPod":              scenarioNoSuchPod,
 }
@@ -410,6 +411,41 @@ func scenarioEditedByHand(t *testing.T, w who) {
 	})
 	s.remove("edited1")
 	s.eventually("no PeerPod", func() bool { return s.peerPod("edited1", "edited") == nil })
+}
+
+// scenarioEditedBehindAList: the finalizer is taken off after the list that shows
+// another edit, so what is written then is newer than what was looked at.
+func scenarioEditedBehindAList(t *testing.T, w who) {
+	s := newStand(t, w, func(s *stand) { s.opts.Resync = 10 * time.Millisecond })
+	s.pod("behind")
+	s.run("behind1", "behind")
+	var pp *v1alpha1.PeerPod
+	s.eventually("ready", func() bool {
+		pp = s.peerPod("behind1", "behind")
+		return pp != nil && pp.Status.Phase == v1alpha1.PhaseReady && s.cluster.Backlog() == 0
+	})
+	edit := func(subresource, patch string) {
+		if _, err := s.pods.Patch(t.Context(), namespace, pp.Name, subresource, []byte(patch)); err != nil {
+			t.Error(err)
+		}
+	}
+	edited := make(chan struct{})
+	second := func() {
+		defer close(edited)
+		edit("", `{"metadata":{"finalizers":[]}}`)
+	}
+	first := func() {
+		edit("status", `{"status":{"phase":"Failed"}}`)
+		s.network.listed.Store(&second) // the next list shows the first edit
+	}
+	s.network.listed.Store(&first)
+	<-edited
+	s.eventually("it is as it was", func() bool {
+		now := s.peerPod("behind1", "behind")
+		return hasFinalizer(now) && now.Status.Phase == v1alpha1.PhaseReady
+	})
+	s.remove("behind1")
+	s.eventually("no PeerPod", func() bool { return s.peerPod("behind1", "behind") == nil })
 }
 
 func scenarioPodDeleted(t *testing.T, w who) {

@@ -280,6 +280,8 @@ func (s *stand) wantNoInstances() {
 type network struct {
 	cut    atomic.Bool
 	writes atomic.Int64
+	// listed is called once, between a list of PeerPods and its reader.
+	listed atomic.Pointer[func()]
 }
 
 func (n *network) wrap(next http.RoundTripper) http.RoundTripper {
@@ -290,7 +292,13 @@ func (n *network) wrap(next http.RoundTripper) http.RoundTripper {
 		if r.Method != http.MethodGet {
 			n.writes.Add(1)
 		}
-		return next.RoundTrip(r)
+		response, err := next.RoundTrip(r)
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+v1alpha1.Resource) {
+			if listed := n.listed.Swap(nil); listed != nil {
+				(*listed)()
+			}
+		}
+		return response, err
 	})
 }
 

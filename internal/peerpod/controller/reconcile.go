@@ -97,10 +97,7 @@ func (r *Reconciler) keep(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.
 
 // guard puts the finalizer on again that somebody took off.
 func (r *Reconciler) guard(ctx context.Context, pp *v1alpha1.PeerPod) error {
-	patch, err := peerpod.WithFinalizer(pp)
-	if err == nil {
-		_, err = r.api.Patch(ctx, pp.Namespace, pp.Name, "", patch)
-	}
+	_, err := r.claims.Update(ctx, pp, peerpod.Guarded)
 	return err
 }
 
