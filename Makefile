@@ -136,8 +136,9 @@ test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (
 	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/... ./internal/capi
 
 .PHONY: test-interop
-test-interop: setup build-all podvm demo-image ## Real containerd with our shim and, where it is on PATH or in /opt/kata/bin, with Kata's
-	OUTRIGGER_TEST_ALL=1 go test -tags integration -count=1 -v -timeout 40m ./test/interop/...
+test-interop: setup build-all podvm demo-image ## Real containerd with our shim and with Kata's: on PATH, in /opt/kata/bin or KATA_SHIM=PATH
+	OUTRIGGER_TEST_ALL=1 OUTRIGGER_TEST_KATA_SHIM='$(abspath $(KATA_SHIM))' \
+	  go test -tags integration -count=1 -v -timeout 2h ./test/interop/...
 
 .PHONY: test-e2e
 test-e2e: setup build-all podvm kube ## The suite for every provider, in a cluster of its own (CLOUD_PROVIDER=qemu) (root)

@@ -35,6 +35,7 @@ type sandbox struct {
 	request *pb.ServeRequest
 	target  *target
 	log     *slog.Logger
+	clock   clockPace
 	calls   atomic.Int64
 	// decoding is held while a container's specification, which a user has
 	// written a good part of, is decoded: the node's pods share the memory.
@@ -55,7 +56,7 @@ type sandbox struct {
 
 func newSandbox(request *pb.ServeRequest, target *target, decoding *sync.Mutex, log *slog.Logger) *sandbox {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &sandbox{request: request, target: target, decoding: decoding, log: log.With("sandbox", request.Id), ctx: ctx, cancel: cancel}
+	return &sandbox{request: request, target: target, decoding: decoding, clock: usualClockPace, log: log.With("sandbox", request.Id), ctx: ctx, cancel: cancel}
 }
 
 // open waits for the agent and then listens. It ends early with ctx, with the
@@ -106,7 +107,7 @@ func (s *sandbox) listen() error {
 	s.log.Info("Listening on " + s.request.SocketPath)
 	s.work.Go(func() { s.accept(listener) })
 	s.work.Go(s.keepWarm)
-	s.work.Go(s.keepClock)
+	s.work.Go(func() { s.keepClock(s.clock.first()) })
 	return nil
 }
 

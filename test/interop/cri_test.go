@@ -49,13 +49,14 @@ type pod struct {
 	gone   bool
 }
 
-func (c *client) runPod(t *testing.T, name string, change func(*cri.PodSandboxConfig)) *pod {
+// podConfig is of a pod without anything special.
+func (c *client) podConfig(t *testing.T, name string) *cri.PodSandboxConfig {
 	t.Helper()
 	logs := filepath.Join(c.node.dir, "logs", name)
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	config := &cri.PodSandboxConfig{
+	return &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: name, Uid: "uid-" + name, Namespace: "interop"},
 		Hostname:     name,
 		LogDirectory: logs,
@@ -65,6 +66,11 @@ func (c *client) runPod(t *testing.T, name string, change func(*cri.PodSandboxCo
 			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Pid: cri.NamespaceMode_CONTAINER}},
 		},
 	}
+}
+
+func (c *client) runPod(t *testing.T, name string, change func(*cri.PodSandboxConfig)) *pod {
+	t.Helper()
+	config := c.podConfig(t, name)
 	if change != nil {
 		change(config)
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/remotecommand"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -52,11 +53,22 @@ var pods = []testCase{
 
 // TestPods is about our own shim.
 func TestPods(t *testing.T) {
-	runCases(t, ourShim, append(slices.Clone(pods), own...))
+	runCases(t, ourShim, slices.Concat(pods, onlyAll(long), own))
+}
+
+// onlyAll are cases that run in `make test-all` alone.
+func onlyAll(cases []testCase) (later []testCase) {
+	for _, tc := range cases {
+		later = append(later, testCase{tc.name, func(t *testing.T, c *client) {
+			tier.OnlyAll(t)
+			tc.run(t, c)
+		}})
+	}
+	return later
 }
 
 // TestPodsOfKata is about the Kata shim.
-func TestPodsOfKata(t *testing.T) { runCases(t, kataShim, pods) }
+func TestPodsOfKata(t *testing.T) { runCases(t, kataShim, slices.Concat(pods, long)) }
 
 // runCases shares one node among its cases, as pods do.
 func runCases(t *testing.T, find func(testing.TB) shim, cases []testCase) {
@@ -289,8 +301,16 @@ func fiveAtOnce(t *testing.T, c *client) {
 	}
 }
 
+// longPod is what one pod may take on a loaded machine, with what a test still does
+// after it.
+const longPod = 5 * time.Minute
+
 func manyInARow(t *testing.T, c *client) {
-	for i := range tier.Rounds(t, 2, c.node.shim.inARow) {
+	rounds := tier.Rounds(t, 2, c.node.shim.inARow)
+	for i := range rounds {
+		if deadline, ok := t.Deadline(); ok && time.Until(deadline) < longPod {
+			t.Fatalf("%d of %d pods have run, and -timeout leaves no time for more: give it more", i, rounds)
+		}
 		onePod(t, c, fmt.Sprintf("in-a-row-%d", i))
 	}
 }

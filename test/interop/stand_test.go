@@ -44,9 +44,18 @@ func kataShim(t testing.TB) shim {
 	return shim{findKata(t), "io.containerd.kata-remote.v2", "containerd-shim-kata-remote-v2", 20, false}
 }
 
+// kataVariable names the real Kata shim.
+const kataVariable = "OUTRIGGER_TEST_KATA_SHIM"
+
 // findKata answers the real Kata shim, or skips.
 func findKata(t testing.TB) string {
 	t.Helper()
+	if path := os.Getenv(kataVariable); path != "" {
+		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			t.Fatalf("%s=%s is no program (%v): give the path of a containerd-shim-kata-v2", kataVariable, path, err)
+		}
+		return path
+	}
 	candidates := []string{"/opt/kata/bin/containerd-shim-kata-v2"}
 	if p, err := exec.LookPath("containerd-shim-kata-v2"); err == nil {
 		candidates = append(candidates, p)
@@ -56,7 +65,7 @@ func findKata(t testing.TB) string {
 			return c
 		}
 	}
-	t.Skip("no Kata shim: install Kata Containers so that containerd-shim-kata-v2 is in /opt/kata/bin or on PATH, then run: make test-interop")
+	t.Skip("no Kata shim: install Kata Containers so that containerd-shim-kata-v2 is in /opt/kata/bin or on PATH, then run: make test-interop; or name it: make test-interop KATA_SHIM=/path/to/containerd-shim-kata-v2")
 	return ""
 }
 
