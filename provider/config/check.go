@@ -62,6 +62,11 @@ func (f Field) checkValue(v reflect.Value) error {
 // a rule no tag can say. It is [provider.ErrInvalidArgument] and names flag
 // and variable.
 func Wrong[C any](name, format string, args ...any) error {
+	return fieldNamed[C](name).bad(format, args...)
+}
+
+// fieldNamed returns a setting of C, by its flag or variable.
+func fieldNamed[C any](name string) Field {
 	var c C
 	fields, err := fieldsOf(&c)
 	if err != nil {
@@ -71,5 +76,5 @@ func Wrong[C any](name, format string, args ...any) error {
 	if i < 0 {
 		panic("no setting " + name)
 	}
-	return fields[i].bad(format, args...)
+	return fields[i]
 }

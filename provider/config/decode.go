@@ -49,7 +49,7 @@ func fieldOf(member reflect.StructField) (Field, error) {
 	if f.Name == "" {
 		f.Name = f.Env
 	}
-	f.Choices = parseList(tag.Get("choices"))
+	f.Choices, f.Labels = parseList(tag.Get("choices")), parseList(tag.Get("label"))
 	f.Secret = tag.Get("secret") == "true" || member.Type == reflect.TypeFor[Secret]()
 	f.Required = tag.Get("required") == "true"
 	var err error

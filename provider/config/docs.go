@@ -79,6 +79,9 @@ func (f Field) meaning() string {
 	case f.Max != nil:
 		text += fmt.Sprintf("; at most %d", *f.Max)
 	}
+	if len(f.Labels) > 0 {
+		text += "; default the node's label " + strings.Join(f.Labels, ", else ")
+	}
 	if f.Required {
 		text += "; required"
 	}

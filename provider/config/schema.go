@@ -20,7 +20,9 @@
 // commas), map[string]string (k=v,k=v), [Secret], and whatever implements
 // [encoding.TextUnmarshaler]. A flag wins over its variable, which wins over
 // the default; an empty variable counts as unset. A value that does not parse
-// is an error, never the default.
+// is an error, never the default. With the tag label, a list of labels of nodes,
+// a label of the node on which the program runs stands between variable and
+// default, see [Labelled].
 package config
 
 import "encoding/json"
@@ -57,6 +59,9 @@ type Field struct {
 	Secret bool `json:"secret,omitempty"`
 	// Choices, if any, are the only values allowed.
 	Choices []string `json:"choices,omitempty"`
+	// Labels of the node that the setting has its value from when neither flag
+	// nor variable is set; the first that the node has counts.
+	Labels []string `json:"labels,omitempty"`
 	// Min and Max bound an Int, both included.
 	Min   *int64 `json:"min,omitempty"`
 	Max   *int64 `json:"max,omitempty"`

@@ -30,10 +30,10 @@ type Config struct {
 	IAM       string        `flag:"iam-service-url" env:"IBMCLOUD_IAM_ENDPOINT" default:"https://iam.cloud.ibm.com/identity/token" usage:"URL of the token service"`
 	VPCURL    string        `flag:"vpc-service-url" env:"IBMCLOUD_VPC_ENDPOINT" usage:"URL of the VPC API; default that of the zones' region"`
 
-	ResourceGroup string   `flag:"resource-group-id" env:"IBMCLOUD_RESOURCE_GROUP_ID" usage:"resource group of the instances"`
-	Zones         []string `flag:"zone-name" env:"IBMCLOUD_ZONE" required:"true" usage:"zones, in the order in which they are tried, all in one region"`
-	Subnets       []string `flag:"primary-subnet-id" env:"IBMCLOUD_VPC_SUBNET_ID" required:"true" usage:"subnet of the VMs in each zone, in the same order"`
-	VPC           string   `flag:"vpc-id" env:"IBMCLOUD_VPC_ID" required:"true" usage:"VPC of the subnets"`
+	ResourceGroup string   `flag:"resource-group-id" env:"IBMCLOUD_RESOURCE_GROUP_ID" usage:"resource group of the instances; default the account's, or without -vpc-id the first subnet's"`
+	Zones         []string `flag:"zone-name" env:"IBMCLOUD_ZONE" label:"topology.kubernetes.io/zone" usage:"zones, in the order in which they are tried, all in one region"`
+	Subnets       []string `flag:"primary-subnet-id" env:"IBMCLOUD_VPC_SUBNET_ID" label:"ibm-provider.kubernetes.io/subnet-id,ibm-cloud.kubernetes.io/subnet-id" usage:"subnet of the VMs in each zone, in the same order"`
+	VPC           string   `flag:"vpc-id" env:"IBMCLOUD_VPC_ID" usage:"VPC of the subnets; default that of the first, whose resource group is then the default too"`
 	SSHKey        string   `flag:"key-id" env:"IBMCLOUD_SSH_KEY_ID" usage:"SSH key of the VMs"`
 	DiskKey       string   `flag:"ibmcloud-boot-volume-key-crn" env:"IBMCLOUD_BOOT_VOLUME_KEY_CRN" usage:"CRN of the root key in Key Protect or Hyper Protect Crypto Services that wraps the boot volume's; default IBM's"`
 	Images        []string `flag:"image-id" env:"IBMCLOUD_PODVM_IMAGE_ID" required:"true" usage:"pod VM images, one for each architecture"`
@@ -121,7 +121,7 @@ func (c Config) checkCredentials() error {
 func (c Config) checkZones() error {
 	var errs []error
 	if len(c.Zones) == 0 {
-		errs = append(errs, bad("zone-name", "it is required and not set"))
+		errs = append(errs, c.absent("zone-name"))
 	}
 	for _, zone := range c.Zones {
 		if !zoneName.MatchString(zone) {
@@ -130,7 +130,9 @@ func (c Config) checkZones() error {
 			errs = append(errs, bad("zone-name", "%s is in another region than %s", zone, c.Zones[0]))
 		}
 	}
-	if len(c.Subnets) != len(c.Zones) {
+	if len(c.Subnets) == 0 {
+		errs = append(errs, c.absent("primary-subnet-id"))
+	} else if len(c.Subnets) != len(c.Zones) {
 		errs = append(errs, bad("primary-subnet-id", "%d subnets for %d zones: name one for each", len(c.Subnets), len(c.Zones)))
 	}
 	for flagName, list := range map[string][]string{
@@ -144,6 +146,11 @@ func (c Config) checkZones() error {
 		errs = append(errs, bad("dedicated-host-ids", "-dedicated-host-group-ids is set too: use one"))
 	}
 	return errors.Join(errs...)
+}
+
+// absent is the error for a setting that neither the operator nor the node has.
+func (c Config) absent(flagName string) error {
+	return bad(flagName, "it is required and not set, and no label of the node says it (%s)", strings.Join(config.Labels[Config](flagName), ", "))
 }
 
 func (c Config) checkIDs() error {
@@ -167,9 +174,6 @@ func (c Config) checkIDs() error {
 	check("dedicated-host-group-ids", c.DedicatedHostGroup...)
 	if len(c.Images) == 0 {
 		errs = append(errs, bad("image-id", "it is required and not set"))
-	}
-	if c.VPC == "" {
-		errs = append(errs, bad("vpc-id", "it is required and not set"))
 	}
 	return errors.Join(errs...)
 }

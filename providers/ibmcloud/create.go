@@ -177,7 +177,7 @@ func (p *Provider) explain(err error, c candidate) error {
 		return err
 	}
 	return fmt.Errorf("image %s (-image-id), subnet %s (-primary-subnet-id), vpc %s (-vpc-id), or another id in the settings: %w",
-		c.image, p.cfg.Subnets[c.at], p.cfg.VPC, err)
+		c.image, p.cfg.Subnets[c.at], c.home.vpc, err)
 }
 
 // errFailed marks an instance that has failed for good and is deleted.

@@ -272,7 +272,7 @@ func TestBadSettings(t *testing.T) {
 		"subnets":          {func(c *Config) { c.Subnets = c.Subnets[:2] }, "-primary-subnet-id (IBMCLOUD_VPC_SUBNET_ID)"},
 		"subnet":           {func(c *Config) { c.Subnets = []string{"A", "b", "c"} }, "IBMCLOUD_VPC_SUBNET_ID"},
 		"tunnel subnets":   {func(c *Config) { c.SecondarySubnets = []string{"a"} }, "-secondary-subnet-id"},
-		"no VPC":           {func(c *Config) { c.VPC = "" }, "-vpc-id (IBMCLOUD_VPC_ID)"},
+		"no subnet":        {func(c *Config) { c.Subnets = nil }, "-primary-subnet-id (IBMCLOUD_VPC_SUBNET_ID)"},
 		"no image":         {func(c *Config) { c.Images = nil }, "-image-id (IBMCLOUD_PODVM_IMAGE_ID)"},
 		"image":            {func(c *Config) { c.Images = []string{"A B"} }, "IBMCLOUD_PODVM_IMAGE_ID"},
 		"no profile":       {func(c *Config) { c.Profile, c.Profiles = "", nil }, "-profile-name (IBMCLOUD_PODVM_INSTANCE_PROFILE_NAME)"},

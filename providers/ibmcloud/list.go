@@ -139,7 +139,11 @@ func (p *Provider) each(ctx context.Context, ids []string, do func(*vpcv1.Instan
 
 // all reads all pages of the VPC's instances.
 func (p *Provider) all(ctx context.Context, do func(*vpcv1.Instance)) error {
-	options := &vpcv1.ListInstancesOptions{VPCID: &p.cfg.VPC, Limit: ptr(pageSize)}
+	home, err := p.home(ctx)
+	if err != nil {
+		return err
+	}
+	options := &vpcv1.ListInstancesOptions{VPCID: &home.vpc, Limit: ptr(pageSize)}
 	for {
 		page, reply, err := p.api.ListInstancesWithContext(ctx, options)
 		if err := refused(reply, err); err != nil {

@@ -103,6 +103,7 @@ type candidate struct {
 	zone    string
 	image   string
 	groups  []string
+	home    home
 }
 
 // plan answers where the instance may be made, the best first: the best
@@ -119,6 +120,10 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
+	home, err := p.home(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var places []candidate
 	var lacking error
 	for _, kind := range ranked {
@@ -129,7 +134,7 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 		}
 		for at, zone := range p.cfg.Zones {
 			if (len(kind.Zones) == 0 || slices.Contains(kind.Zones, zone)) && len(places) < maxPlaces {
-				places = append(places, candidate{kind, at, zone, image, groups})
+				places = append(places, candidate{kind, at, zone, image, groups, home})
 			}
 		}
 	}
@@ -204,8 +209,12 @@ func (p *Provider) groups(ctx context.Context) ([]string, error) {
 	if known, ok := p.memory.groups.Load(p.cfg.ClusterID); ok {
 		return known.([]string), nil
 	}
+	home, err := p.home(ctx)
+	if err != nil {
+		return nil, err
+	}
 	name := "kube-" + p.cfg.ClusterID
-	options := &vpcv1.ListSecurityGroupsOptions{VPCID: &p.cfg.VPC, Limit: ptr(pageSize)}
+	options := &vpcv1.ListSecurityGroupsOptions{VPCID: &home.vpc, Limit: ptr(pageSize)}
 	for {
 		page, reply, err := p.api.ListSecurityGroupsWithContext(ctx, options)
 		if err := refused(reply, err); err != nil {
@@ -220,7 +229,7 @@ func (p *Provider) groups(ctx context.Context) ([]string, error) {
 		}
 		next, err := page.GetNextStart()
 		if err != nil || next == nil {
-			return nil, errOr(err, bad("cluster-id", "VPC %s has no security group %s; name some with -security-group-ids (IBMCLOUD_SECURITY_GROUP_IDS)", p.cfg.VPC, name))
+			return nil, errOr(err, bad("cluster-id", "VPC %s has no security group %s; name some with -security-group-ids (IBMCLOUD_SECURITY_GROUP_IDS)", home.vpc, name))
 		}
 		options.Start = next
 	}

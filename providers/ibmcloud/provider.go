@@ -46,6 +46,7 @@ type memory struct {
 	until    time.Time
 	images   sync.Map // architectures by image id
 	groups   sync.Map // security groups by cluster
+	home     sync.Map // where the first subnet is, by its id
 }
 
 var (

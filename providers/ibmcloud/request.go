@@ -83,7 +83,7 @@ func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeIn
 	}
 	proto := &vpcv1.InstancePrototypeInstanceByImage{
 		Name: &r.name, Image: &vpcv1.ImageIdentityByID{ID: &c.image}, Zone: &vpcv1.ZoneIdentityByName{Name: &c.zone},
-		Profile: &vpcv1.InstanceProfileIdentityByName{Name: &c.profile.Name}, VPC: &vpcv1.VPCIdentityByID{ID: &p.cfg.VPC},
+		Profile: &vpcv1.InstanceProfileIdentityByName{Name: &c.profile.Name}, VPC: &vpcv1.VPCIdentityByID{ID: &c.home.vpc},
 		BootVolumeAttachment: &vpcv1.VolumeAttachmentPrototypeInstanceByImageContext{DeleteVolumeOnInstanceDelete: &yes, Volume: volume},
 		// Off by default; the guest reads its user-data there.
 		MetadataService: &vpcv1.InstanceMetadataServicePrototype{
@@ -97,8 +97,8 @@ func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeIn
 	if p.cfg.SSHKey != "" {
 		proto.Keys = []vpcv1.KeyIdentityIntf{&vpcv1.KeyIdentityByID{ID: &p.cfg.SSHKey}}
 	}
-	if p.cfg.ResourceGroup != "" {
-		proto.ResourceGroup = &vpcv1.ResourceGroupIdentityByID{ID: &p.cfg.ResourceGroup}
+	if c.home.resourceGroup != "" {
+		proto.ResourceGroup = &vpcv1.ResourceGroupIdentityByID{ID: &c.home.resourceGroup}
 	}
 	p.confide(proto, c)
 	p.lodge(proto, c)

@@ -151,8 +151,12 @@ func (p *Provider) verifySubnet(ctx context.Context, flagName, id, zone string) 
 	if found.Zone != nil && value(found.Zone.Name) != zone {
 		wrong = append(wrong, "is in zone "+value(found.Zone.Name)+" and not "+zone)
 	}
-	if found.VPC != nil && value(found.VPC.ID) != p.cfg.VPC {
-		wrong = append(wrong, "is in VPC "+value(found.VPC.ID)+" and not "+p.cfg.VPC)
+	home, err := p.home(ctx)
+	if err != nil {
+		return err
+	}
+	if found.VPC != nil && value(found.VPC.ID) != home.vpc {
+		wrong = append(wrong, "is in VPC "+value(found.VPC.ID)+" and not "+home.vpc)
 	}
 	if found.AvailableIpv4AddressCount != nil && *found.AvailableIpv4AddressCount < 1 {
 		return fmt.Errorf("%w: -%s: subnet %s has no address left", provider.ErrCapacity, flagName, id)

@@ -17,17 +17,28 @@ const identityNamespace = "kube-system"
 // Identity answers the UID of namespace kube-system. With insist it tries until
 // ctx ends while the API server is away.
 func Identity(ctx context.Context, config *rest.Config, insist bool) (string, error) {
+	found, err := metadata(ctx, config, "namespaces", identityNamespace, insist)
+	return string(found.UID), err
+}
+
+// NodeLabels returns the labels of a node; see [Identity] for insist.
+func NodeLabels(ctx context.Context, config *rest.Config, name string, insist bool) (map[string]string, error) {
+	found, err := metadata(ctx, config, "nodes", name, insist)
+	return found.Labels, err
+}
+
+func metadata(ctx context.Context, config *rest.Config, resource, name string, insist bool) (metav1.ObjectMeta, error) {
 	api, err := newAPI(config)
 	if err != nil {
-		return "", err
+		return metav1.ObjectMeta{}, err
 	}
 	for {
-		var namespace struct {
+		var object struct {
 			Metadata metav1.ObjectMeta `json:"metadata"`
 		}
-		err := api.get(ctx, "", "namespaces", identityNamespace, &namespace)
+		err := api.get(ctx, "", resource, name, &object)
 		if err == nil || !insist || !away(err) || !pause(ctx, time.Second) {
-			return string(namespace.Metadata.UID), err
+			return object.Metadata, err
 		}
 	}
 }

@@ -138,15 +138,15 @@ func (c *Command) serve(ctx context.Context, loaded *plugin.Loaded, args []strin
 	if err != nil {
 		return err
 	}
-	cloud.LoadEnv()
-	p, err := cloud.NewProvider()
+	d := &daemon{cfg: cfg, name: name, log: log, getenv: c.Getenv, hook: c.Hook}
+	p, err := d.open(ctx, cloud)
 	if errors.Is(err, provider.ErrInvalidArgument) {
 		return usagef("provider %s: %w", name, err)
 	}
 	if err != nil {
 		return fmt.Errorf("provider %s: %w", name, err)
 	}
-	d := &daemon{cfg: cfg, name: name, provider: p, log: log, getenv: c.Getenv, hook: c.Hook}
+	d.provider = p
 	return errors.Join(d.run(ctx), p.Teardown())
 }
 

@@ -26,6 +26,7 @@ type tokenCloud struct {
 	*fake.Cloud
 	token string
 	stand *stand
+	zone  string
 }
 
 func (c tokenCloud) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
@@ -45,6 +46,7 @@ func (c tokenCloud) Teardown() error {
 type tokenConfig struct {
 	Token config.Secret `env:"TOKEN" required:"true" usage:"token"`
 	Size  int64         `flag:"size" env:"SIZE" default:"1" min:"1" usage:"size"`
+	Zone  string        `env:"ZONE" label:"zone" usage:"zone"`
 }
 
 type stand struct {
@@ -84,7 +86,7 @@ func (s *stand) load(_ context.Context, o plugin.Options) (*plugin.Loaded, error
 		return nil, fmt.Errorf("%w: Unsupported cloud provider: %s", provider.ErrNotFound, o.Name)
 	}
 	return &plugin.Loaded{Name: o.Name, Cloud: config.New(o.Name, func(c tokenConfig) (provider.Provider, error) {
-		return tokenCloud{s.fake, c.Token.Reveal(), s}, nil
+		return tokenCloud{s.fake, c.Token.Reveal(), s, c.Zone}, nil
 	})}, nil
 }
 
@@ -138,6 +140,33 @@ func TestOldSettingsGoOnUntilNewOnesAreRight(t *testing.T) {
 	}
 	if s.loads != 1 {
 		t.Errorf("loaded %d times", s.loads)
+	}
+}
+
+// TestSettingsFromTheNode: what the ConfigMap does not say comes from the labels of
+// this program's node; while these cannot be read it is tried again.
+func TestSettingsFromTheNode(t *testing.T) {
+	s := newStand(t, 0)
+	labels, away := map[string]string{"zone": "z1"}, errors.New("the API server is away")
+	asked := 0
+	s.options.NodeLabels = func(context.Context) (map[string]string, error) { asked++; return labels, away }
+	if _, err := s.set("CLOUD_PROVIDER=fake", "TOKEN=a"); !errors.Is(err, away) {
+		t.Errorf("without labels: %v", err)
+	}
+	away = nil
+	zone := func() string {
+		c, err := s.Get("fake")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.slot.current.provider.(tokenCloud).zone
+	}
+	if _, err := s.set("CLOUD_PROVIDER=fake", "TOKEN=b"); err != nil || zone() != "z1" {
+		t.Errorf("%v, zone %s", err, zone())
+	}
+	asked = 0
+	if _, err := s.set("CLOUD_PROVIDER=fake", "TOKEN=b", "ZONE=z2"); err != nil || zone() != "z2" || asked != 0 {
+		t.Errorf("%v, zone %s, asked %d times", err, zone(), asked)
 	}
 }
 

@@ -28,6 +28,9 @@ type Options struct {
 	// Getenv is asked where plugins are, and for nothing else.
 	Getenv func(string) string
 	Log    *slog.Logger
+	// NodeLabels reads the labels of the node that this program runs on, for
+	// settings that come from there; none by default.
+	NodeLabels func(context.Context) (map[string]string, error)
 	// CallTimeout bounds each call to the cloud: 2 minutes.
 	CallTimeout time.Duration
 	// ListInterval is the least time between the beginnings of two lists of
@@ -59,6 +62,9 @@ func (o *Options) complete() {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.NodeLabels == nil {
+		o.NodeLabels = func(context.Context) (map[string]string, error) { return nil, nil }
 	}
 	if o.CallTimeout == 0 {
 		o.CallTimeout = 2 * time.Minute

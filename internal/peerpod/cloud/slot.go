@@ -79,7 +79,7 @@ func (s *slot) configure(ctx context.Context, settings Settings, o *Options) (ch
 	}
 	manager := s.manager.Fresh()
 	manager.Set(values)
-	p, err := manager.NewProvider()
+	p, err := open(ctx, manager, o)
 	if err != nil {
 		return false, fmt.Errorf("configure provider %s from %s: %w", s.name, settings.Source, err)
 	}
@@ -91,6 +91,17 @@ func (s *slot) configure(ctx context.Context, settings Settings, o *Options) (ch
 	s.values = values
 	s.replace(p)
 	return true, nil
+}
+
+// open makes the provider, with labels of this node for settings that come from there.
+func open(ctx context.Context, manager config.Configurable, o *Options) (provider.Provider, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.CallTimeout)
+	defer cancel()
+	err := config.FromNode(manager, func([]string) (map[string]string, error) { return o.NodeLabels(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return manager.NewProvider()
 }
 
 // probe asks what the controller lives on: the list. Only an answer that the

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -114,6 +116,9 @@ func (c *Command) serve(ctx context.Context, s *settings, cluster *rest.Config, 
 	if o.Cloud.Getenv == nil {
 		o.Cloud.Getenv = c.Getenv
 	}
+	if node := c.Getenv("NODE_NAME"); node != "" {
+		o.Cloud.NodeLabels = func(ctx context.Context) (map[string]string, error) { return nodeLabels(ctx, mgr.GetAPIReader(), node) }
+	}
 	clouds, err := controller.Add(mgr, o)
 	if err != nil {
 		return err
@@ -157,6 +162,16 @@ func (s *settings) clusterID(ctx context.Context, reader client.Reader, cluster 
 		return id, nil
 	}
 	return peerpod.ClusterID(ctx, cluster)
+}
+
+// nodeLabels returns the labels of a node.
+func nodeLabels(ctx context.Context, reader client.Reader, name string) (map[string]string, error) {
+	node := &metav1.PartialObjectMetadata{}
+	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	if err := reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		return nil, fmt.Errorf("read the labels of node %s, which settings come from that are not set: %w", name, err)
+	}
+	return node.Labels, nil
 }
 
 // Main runs the program of this process.

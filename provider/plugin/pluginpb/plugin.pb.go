@@ -141,19 +141,22 @@ func (x *GetInfoResponse) GetConfigured() bool {
 
 // Field is one setting; see package provider/config.
 type Field struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Flag          string                 `protobuf:"bytes,2,opt,name=flag,proto3" json:"flag,omitempty"`
-	Env           string                 `protobuf:"bytes,3,opt,name=env,proto3" json:"env,omitempty"`
-	Type          string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
-	Unit          string                 `protobuf:"bytes,5,opt,name=unit,proto3" json:"unit,omitempty"`
-	Default       string                 `protobuf:"bytes,6,opt,name=default,proto3" json:"default,omitempty"`
-	Required      bool                   `protobuf:"varint,7,opt,name=required,proto3" json:"required,omitempty"`
-	Secret        bool                   `protobuf:"varint,8,opt,name=secret,proto3" json:"secret,omitempty"`
-	Choices       []string               `protobuf:"bytes,9,rep,name=choices,proto3" json:"choices,omitempty"`
-	Min           *int64                 `protobuf:"varint,10,opt,name=min,proto3,oneof" json:"min,omitempty"`
-	Max           *int64                 `protobuf:"varint,11,opt,name=max,proto3,oneof" json:"max,omitempty"`
-	Usage         string                 `protobuf:"bytes,12,opt,name=usage,proto3" json:"usage,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Flag     string                 `protobuf:"bytes,2,opt,name=flag,proto3" json:"flag,omitempty"`
+	Env      string                 `protobuf:"bytes,3,opt,name=env,proto3" json:"env,omitempty"`
+	Type     string                 `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	Unit     string                 `protobuf:"bytes,5,opt,name=unit,proto3" json:"unit,omitempty"`
+	Default  string                 `protobuf:"bytes,6,opt,name=default,proto3" json:"default,omitempty"`
+	Required bool                   `protobuf:"varint,7,opt,name=required,proto3" json:"required,omitempty"`
+	Secret   bool                   `protobuf:"varint,8,opt,name=secret,proto3" json:"secret,omitempty"`
+	Choices  []string               `protobuf:"bytes,9,rep,name=choices,proto3" json:"choices,omitempty"`
+	Min      *int64                 `protobuf:"varint,10,opt,name=min,proto3,oneof" json:"min,omitempty"`
+	Max      *int64                 `protobuf:"varint,11,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	Usage    string                 `protobuf:"bytes,12,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Labels of the host's node that the value comes from when it is not set: the
+	// host sends it with the others. Hosts that were made before it do not.
+	Labels        []string `protobuf:"bytes,13,rep,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +273,13 @@ func (x *Field) GetUsage() string {
 		return x.Usage
 	}
 	return ""
+}
+
+func (x *Field) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 type ConfigureRequest struct {
@@ -2276,7 +2286,7 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\x06schema\x18\x04 \x03(\v2\x1c.outrigger.provider.v1.FieldR\x06schema\x12\x1e\n" +
 	"\n" +
 	"configured\x18\x05 \x01(\bR\n" +
-	"configured\"\xa5\x02\n" +
+	"configured\"\xbd\x02\n" +
 	"\x05Field\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04flag\x18\x02 \x01(\tR\x04flag\x12\x10\n" +
@@ -2290,7 +2300,8 @@ const file_provider_plugin_pluginpb_plugin_proto_rawDesc = "" +
 	"\x03min\x18\n" +
 	" \x01(\x03H\x00R\x03min\x88\x01\x01\x12\x15\n" +
 	"\x03max\x18\v \x01(\x03H\x01R\x03max\x88\x01\x01\x12\x14\n" +
-	"\x05usage\x18\f \x01(\tR\x05usageB\x06\n" +
+	"\x05usage\x18\f \x01(\tR\x05usage\x12\x16\n" +
+	"\x06labels\x18\r \x03(\tR\x06labelsB\x06\n" +
 	"\x04_minB\x06\n" +
 	"\x04_max\"\xc0\x01\n" +
 	"\x10ConfigureRequest\x12$\n" +

@@ -18,14 +18,14 @@ import (
 func fieldToWire(f config.Field) *pluginpb.Field {
 	return &pluginpb.Field{
 		Name: f.Name, Flag: f.Flag, Env: f.Env, Type: string(f.Type), Unit: f.Unit, Default: f.Default,
-		Required: f.Required, Secret: f.Secret, Choices: f.Choices, Min: f.Min, Max: f.Max, Usage: f.Usage,
+		Required: f.Required, Secret: f.Secret, Choices: f.Choices, Min: f.Min, Max: f.Max, Usage: f.Usage, Labels: f.Labels,
 	}
 }
 
 func fieldFromWire(m *pluginpb.Field) config.Field {
 	return config.Field{
 		Name: m.Name, Flag: m.Flag, Env: m.Env, Type: config.Type(m.Type), Unit: m.Unit, Default: m.Default,
-		Required: m.Required, Secret: m.Secret, Choices: m.Choices, Min: m.Min, Max: m.Max, Usage: m.Usage,
+		Required: m.Required, Secret: m.Secret, Choices: m.Choices, Min: m.Min, Max: m.Max, Usage: m.Usage, Labels: m.Labels,
 	}
 }
 

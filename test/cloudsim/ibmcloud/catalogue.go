@@ -108,7 +108,8 @@ func (s *Sim) getSubnet(c *call) (any, error) {
 		return nil, notFound("Subnet", c.id)
 	}
 	return map[string]any{
-		"id": c.id, "name": c.id, "zone": map[string]any{"name": Zones[at]}, "vpc": map[string]any{"id": VPC}, "available_ipv4_address_count": 200,
+		"id": c.id, "name": c.id, "zone": map[string]any{"name": Zones[at]}, "vpc": map[string]any{"id": VPC},
+		"resource_group": map[string]any{"id": ResourceGroup, "name": "cluster"}, "available_ipv4_address_count": 200,
 	}, nil
 }
 

@@ -126,7 +126,7 @@ func (s *Sim) check(proto *vpcv1.InstancePrototypeInstanceByImage) (plan, error)
 		return p, notFound("VPC", text(proto, "vpc", "id"))
 	case len(text(proto, "user_data")) > maxUserData:
 		return p, refuse(http.StatusBadRequest, "user_data_too_large", "user data is too large")
-	case text(proto, "resource_group", "id") != "" && text(proto, "resource_group", "id") != "group":
+	case text(proto, "resource_group", "id") != "" && text(proto, "resource_group", "id") != ResourceGroup:
 		return p, notFound("Resource group", text(proto, "resource_group", "id"))
 	}
 	for _, check := range []func() error{

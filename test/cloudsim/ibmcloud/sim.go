@@ -23,13 +23,15 @@ import (
 
 // What exists from the start.
 const (
-	Region  = "us-south"
-	VPC     = "r006-vpc-1"
-	Image   = "r006-image-amd64"
-	S390X   = "r006-image-s390x"
-	Key     = "r006-key-1"
-	Group   = "r006-group-1"
-	Cluster = "cluster1" // its security group is kube-cluster1
+	Region = "us-south"
+	VPC    = "r006-vpc-1"
+	// ResourceGroup is that of the subnets.
+	ResourceGroup = "group"
+	Image         = "r006-image-amd64"
+	S390X         = "r006-image-s390x"
+	Key           = "r006-key-1"
+	Group         = "r006-group-1"
+	Cluster       = "cluster1" // its security group is kube-cluster1
 )
 
 // Zones are those of the region; Subnets and Tunnels have one in each.
