@@ -5,6 +5,7 @@ package byom
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -129,7 +131,20 @@ func (p *Pool) updateMap(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// protobuf is what clientsets of client-go send.
+const protobuf = "application/vnd.kubernetes.protobuf"
+
 func read(out http.ResponseWriter, r *http.Request, into *configMap) bool {
+	if r.Header.Get("Content-Type") == protobuf {
+		data, err := io.ReadAll(r.Body)
+		if err == nil {
+			_, _, err = scheme.Codecs.UniversalDeserializer().Decode(data, nil, into)
+		}
+		if err != nil {
+			refuse(out, http.StatusBadRequest, "BadRequest", err.Error())
+		}
+		return err == nil
+	}
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {

@@ -3,10 +3,14 @@
 package byom
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -69,4 +73,34 @@ func (p *Pool) Env() []string {
 		"SSH_PRIV_KEY_PATH=" + p.keys.File("id"), "SSH_PUB_KEY_PATH=" + p.keys.File("id.pub"), "SSH_HOST_KEY_ALLOWLIST_DIR=" + p.keys.File("allowed"),
 		"POOL_NAMESPACE=pods", "KUBECONFIG=" + p.Kubeconfig,
 	}
+}
+
+// Listens answers where machine n listens.
+func (p *Pool) Listens(n int) netip.AddrPort { return netip.AddrPortFrom(Addr(n), p.port) }
+
+// serviceAccount is where a pod finds the API server's certificate and its token.
+const serviceAccount = "/run/secrets/kubernetes.io/serviceaccount"
+
+// InCluster makes the test's own namespaces look like a pod of the cluster, and answers
+// the variables that a pod has.
+func (p *Pool) InCluster(t testing.TB) []string {
+	t.Helper()
+	if !testns.Inside() {
+		t.Fatal("not in namespaces of the test's own: call testns.Main from TestMain")
+	}
+	ca, err := os.ReadFile(p.server.CAFile)
+	if err == nil {
+		err = os.MkdirAll(serviceAccount, 0o755)
+	}
+	for name, data := range map[string][]byte{"ca.crt": ca, "token": []byte("token"), "namespace": []byte("pods")} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(serviceAccount, name), data, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(p.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"KUBERNETES_SERVICE_HOST=" + at.Hostname(), "KUBERNETES_SERVICE_PORT=" + at.Port()}
 }

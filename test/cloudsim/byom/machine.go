@@ -22,9 +22,9 @@ import (
 
 // Files of the guest, below what SFTP shows.
 const (
-	userData = "/cidata/user-data"
-	reboot   = "/cidata/reboot"
-	bootID   = "/cidata/boot-id"
+	UserDataFile = "/cidata/user-data"
+	RebootFile   = "/cidata/reboot"
+	bootID       = "/cidata/boot-id"
 )
 
 // start is the guest's: nothing of before is left.
@@ -59,6 +59,20 @@ func (m *Machine) Put(name, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.files[name] = text
+}
+
+// File answers what is in a file; nothing where there is none.
+func (m *Machine) File(name string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.files[name]
+}
+
+// Clear is a boot of the machine that nobody has to wait for.
+func (m *Machine) Clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.start()
 }
 
 // Boots counts how often the machine has booted.
@@ -281,9 +295,9 @@ func (h *handlers) rename(from, to string) error {
 	delete(h.m.files, from)
 	h.m.files[to] = text
 	switch to {
-	case userData:
+	case UserDataFile:
 		h.booked()
-	case reboot:
+	case RebootFile:
 		h.m.rebooting(h.conn)
 	}
 	return nil

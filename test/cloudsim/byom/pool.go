@@ -142,7 +142,7 @@ func (p *Pool) UserData(addr netip.Addr) (string, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	text, ok := m.files[userData]
+	text, ok := m.files[UserDataFile]
 	if !ok {
 		return "", fmt.Errorf("machine %s has no user-data", addr)
 	}
@@ -171,7 +171,7 @@ func (p *Pool) AddForeign(t testing.TB, n int, tags map[string]string) {
 	addr := Addr(n)
 	m := p.machines[addr]
 	m.mu.Lock()
-	m.files[userData] = "somebody else's"
+	m.files[UserDataFile] = "somebody else's"
 	boot := m.files[bootID]
 	m.mu.Unlock()
 	state, err := json.Marshal(map[netip.Addr]any{addr: map[string]any{
