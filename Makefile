@@ -136,8 +136,9 @@ test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (
 	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/... ./internal/capi
 
 .PHONY: test-interop
-test-interop: setup build-all podvm demo-image ## Real containerd with our shim and with Kata's: on PATH, in /opt/kata/bin or KATA_SHIM=PATH
+test-interop: setup build-all podvm demo-image ## Real containerd with our shim and Kata's (KATA_SHIM=PATH), upstream's daemons with ours (UPSTREAM_ADAPTOR=, UPSTREAM_FORWARDER=PATH)
 	OUTRIGGER_TEST_ALL=1 OUTRIGGER_TEST_KATA_SHIM='$(abspath $(KATA_SHIM))' \
+	  OUTRIGGER_TEST_UPSTREAM_ADAPTOR='$(abspath $(UPSTREAM_ADAPTOR))' OUTRIGGER_TEST_UPSTREAM_FORWARDER='$(abspath $(UPSTREAM_FORWARDER))' \
 	  go test -tags integration -count=1 -v -timeout 2h ./test/interop/...
 
 .PHONY: test-e2e

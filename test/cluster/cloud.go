@@ -36,6 +36,9 @@ var guestNetwork = netip.MustParsePrefix("192.168.99.64/26")
 type Cloud struct {
 	*fake.Cloud
 	Socket string
+	// Forwarder is somebody else's program for guests to run in place of our
+	// agent-protocol-forwarder.
+	Forwarder string
 
 	dir     string
 	cgroups cgroups

@@ -79,6 +79,7 @@ func (g *guest) launch() (proceed io.WriteCloser, err error) {
 	cmd := exec.Command("sh", filepath.Join(g.cloud.dir, "guest.sh"), g.folder(), filepath.Join(stand.Root(), "bin"),
 		filepath.Join(cgroupPrefix+filepath.Base(g.cloud.dir), g.id))
 	cmd.Stdout, cmd.Stderr = console, console
+	cmd.Env = append(os.Environ(), "GUEST_FORWARDER="+g.cloud.Forwarder)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}

@@ -27,5 +27,13 @@ else
 fi
 hostname podvm
 "$programs/process-user-data" provision-files --seed-dir "$dir"
+if [ -n "${GUEST_FORWARDER:-}" ]; then
+  # Images of others make the pod's namespace at boot; ours leaves it to the forwarder.
+  ip link set lo up
+  ip netns add podns
+  ip -n podns link set lo up
+  "$programs/podvm-agent" &
+  exec "$GUEST_FORWARDER"
+fi
 "$programs/podvm-agent" &
 exec "$programs/agent-protocol-forwarder"

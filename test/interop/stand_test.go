@@ -31,17 +31,18 @@ type shim struct {
 	runtime string // containerd's runtime type
 	name    string // what containerd runs for that type
 	inARow  int    // how many pods in sequence
+	execs   int    // how many execs of one container
 	tidy    bool   // leaves no process and no socket
 }
 
 func ourShim(t testing.TB) shim {
 	t.Helper()
-	return shim{stand.Binary(t, "containerd-shim-outrigger-v2"), "io.containerd.outrigger.v2", "containerd-shim-outrigger-v2", 5, true}
+	return shim{stand.Binary(t, "containerd-shim-outrigger-v2"), "io.containerd.outrigger.v2", "containerd-shim-outrigger-v2", 5, 40, true}
 }
 
 func kataShim(t testing.TB) shim {
 	t.Helper()
-	return shim{findKata(t), "io.containerd.kata-remote.v2", "containerd-shim-kata-remote-v2", 20, false}
+	return shim{findKata(t), "io.containerd.kata-remote.v2", "containerd-shim-kata-remote-v2", 20, 200, false}
 }
 
 // kataVariable names the real Kata shim.

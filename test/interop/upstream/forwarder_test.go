@@ -5,54 +5,39 @@
 package upstream
 
 import (
-	"os"
-	"path/filepath"
+	"fmt"
+	"strings"
 	"testing"
 
-	"github.com/outrigger/outrigger/internal/podvm"
+	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/cluster"
 	"github.com/outrigger/outrigger/test/stand"
 )
 
-// TestForwarder has our adaptor drive a VM whose agent-protocol-forwarder is theirs.
+// TestForwarder has our adaptor drive a guest whose agent-protocol-forwarder is
+// theirs, with our agent behind it. It wants more of its machine than our image has
+// (iptables, XFRM), so that the guest is namespaces of this one.
 func TestForwarder(t *testing.T) {
 	theirs := program(t, "OUTRIGGER_TEST_UPSTREAM_FORWARDER", "agent-protocol-forwarder")
 	dir := stand.Dir(t)
-	image := imageWith(t, theirs)
+	cloud := cluster.StartCloud(t, fake.Options{})
+	cloud.Forwarder = theirs
 	registry := stand.StartRegistry(t)
-	stand.StartAdaptor(t, dir, "-qemu-kernel", image+"/vmlinux", "-qemu-initrd", image+"/initrd.cpio", "-qemu-memory", "1024")
-	lifeOfAPod(t, dir, registry.Ref)
-	noQEMU(t, dir)
-}
-
-// imageWith builds the image of a VM with their forwarder among our programs.
-func imageWith(t *testing.T, forwarder string) string {
-	t.Helper()
-	programs, out := t.TempDir(), t.TempDir()
-	for name, path := range map[string]string{
-		"podvm-init": stand.Binary(t, "podvm-init"), "podvm-agent": stand.Binary(t, "podvm-agent"),
-		"process-user-data": stand.Binary(t, "process-user-data"), "agent-protocol-forwarder": forwarder,
-	} {
-		data, err := os.ReadFile(path)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(programs, name), data, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	cache := os.Getenv("OUTRIGGER_CACHE")
-	if cache == "" {
-		home, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(home, "outrigger")
-	}
-	_, err := podvm.Build(t.Context(), podvm.Options{
-		Output: out, Cache: filepath.Join(cache, "podvm"), Binaries: programs, Formats: []string{podvm.FormatDirect}, Log: t.Logf,
+	// Guests see the node at another address than VMs of the qemu provider do.
+	const node = "192.168.99.1"
+	image := strings.Replace(registry.Ref, stand.Gateway, node, 1)
+	stand.Start(t, stand.Daemon{
+		Path: stand.Binary(t, "cloud-api-adaptor"),
+		Args: []string{cluster.CloudName, "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods"},
+		Env: []string{"PROBE_PORT=0", "INSECURE_REGISTRIES=" + node,
+			"ENABLE_CLOUD_PROVIDER_EXTERNAL_PLUGIN=true", "CLOUD_PROVIDER_EXTERNAL_PLUGIN_PATH=unix://" + cloud.Socket},
+		Log: dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	lifeOfAPod(t, dir, image)
+	eventually(t, func() error {
+		if left := cloud.Guests(); len(left) > 0 {
+			return fmt.Errorf("guests still run: %v", left)
+		}
+		return nil
+	})
 }
