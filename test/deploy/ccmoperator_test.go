@@ -198,25 +198,28 @@ func selected(t *testing.T, all []*unstructured.Unstructured, s metav1.LabelSele
 }
 
 // roles are those that a bundle makes.
-func roles(t *testing.T, b *bundle.Bundle, i installation) (all []*unstructured.Unstructured) {
+func roles(t *testing.T, b *bundle.Bundle, i installation) []*unstructured.Unstructured {
+	t.Helper()
+	return slices.DeleteFunc(objects(t, b, i), func(o *unstructured.Unstructured) bool { _, is := rulesOf(t, o); return !is })
+}
+
+// objects are all that a bundle makes.
+func objects(t *testing.T, b *bundle.Bundle, i installation) (all []*unstructured.Unstructured) {
 	t.Helper()
 	images := bundle.Images{bundle.OperatorImage: "x"}
 	for _, key := range b.ImageKeys() {
 		images[key] = "x"
 	}
-	objects, err := b.Resources(bundle.Values{Flavor: i.flavor, Namespace: i.namespace, Images: images})
+	made, err := b.Resources(bundle.Values{Flavor: i.flavor, Namespace: i.namespace, Images: images})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range objects {
+	for _, o := range made {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		u := &unstructured.Unstructured{Object: fields}
-		if _, is := rulesOf(t, u); is {
-			all = append(all, u)
-		}
+		all = append(all, &unstructured.Unstructured{Object: fields})
 	}
 	return all
 }
