@@ -33,7 +33,8 @@ if [ -n "${GUEST_FORWARDER:-}" ]; then
   ip netns add podns
   ip -n podns link set lo up
   "$programs/podvm-agent" &
-  exec "$GUEST_FORWARDER"
+  # Older ones end when they have no argument at all.
+  exec "$GUEST_FORWARDER" -kata-agent-socket /run/kata-containers/agent.sock
 fi
 "$programs/podvm-agent" &
 exec "$programs/agent-protocol-forwarder"

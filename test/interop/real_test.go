@@ -175,11 +175,18 @@ func guestPanic(t *testing.T, c *client) {
 	const soon = 20 * time.Second // 5 s on an idle machine; without a look at the VM it took 43 s
 	p := c.runPod(t, "panic", func(config *cri.PodSandboxConfig) { config.Linux.SecurityContext.Privileged = true })
 	app := p.start(t, "app", func(config *cri.ContainerConfig) { config.Linux.SecurityContext.Privileged = true },
-		"sh", "-c", "until [ -e /go ]; do sleep 0.1; done; mount -t proc proc /mnt 2>/dev/null; echo c > /proc/sysrq-trigger")
+		"sh", "-c", "until [ -e /go ]; do sleep 0.1; done; echo c > /proc/sysrq-trigger; sleep infinity")
+	consoles, _ := filepath.Glob(c.node.dir + "/qemu/instances/*/console.log")
+	if len(consoles) != 1 {
+		t.Fatalf("%d VMs, want the pod's only: %v", len(consoles), consoles)
+	}
 	app.exec(t, "touch", "/go")
 	asked := time.Now()
 	if code, _ := app.waitExit(t); code == 0 {
 		t.Error("the container of a VM that has panicked has exit code 0")
+	}
+	if text, err := os.ReadFile(consoles[0]); err != nil || !strings.Contains(string(text), "Kernel panic") {
+		t.Errorf("the guest did not panic: %v; its container wrote %q; its console ends with %q", err, app.output(t, "stderr"), text[max(0, len(text)-500):])
 	}
 	took := time.Since(asked)
 	t.Logf("the panic was noticed within %v", took)

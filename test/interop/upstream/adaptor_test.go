@@ -32,9 +32,12 @@ func TestAdaptor(t *testing.T) {
 	m := newMachine(t, dir, registry.Ref)
 	stand.Start(t, stand.Daemon{
 		Path: theirs,
-		Args: []string{"byom", "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods", "-peerpods-limit-per-node", "-1"},
-		Env:  append(m.pool.Env(), append(m.pool.InCluster(t), "VM_POOL_IPS="+m.address.String(), "CLOUD_PROVIDER=byom")...),
-		Log:  dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
+		// Flags, since older ones know few variables.
+		Args: []string{"byom", "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods", "-peerpods-limit-per-node", "-1",
+			"-vm-pool-ips", m.address.String(), "-pool-namespace", "pods", "-ssh-priv-key", m.keys.File("id"),
+			"-ssh-pub-key", m.keys.File("id.pub"), "-ssh-host-key-allowlist-dir", m.keys.File("allowed")},
+		Env: append(m.pool.InCluster(t), "CLOUD_PROVIDER=byom"),
+		Log: dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
 	})
 	lifeOfAPod(t, dir, registry.Ref)
 	noQEMU(t, dir)
@@ -43,16 +46,17 @@ func TestAdaptor(t *testing.T) {
 // machine is the one of the pool.
 type machine struct {
 	pool     *sim.Pool
+	keys     *sim.Keys
 	provider *qemu.Provider
 	registry string
 	address  netip.Addr
-	console  string
 }
 
 func newMachine(t *testing.T, dir, image string) *machine {
 	t.Helper()
 	registry, _, _ := strings.Cut(image, "/")
-	m := &machine{pool: sim.Listen(t, 1, sim.NewKeys(t)), registry: registry}
+	keys := sim.NewKeys(t)
+	m := &machine{pool: sim.Listen(t, 1, keys), keys: keys, registry: registry}
 	cfg := qemu.DefaultConfig()
 	cfg.StateDir, cfg.Accel, cfg.Subnet6, cfg.MTU = dir+"/qemu", qemu.AccelTCG, qemu.Prefix{}, 1500
 	podvm := os.Getenv("OUTRIGGER_PODVM_DIR")

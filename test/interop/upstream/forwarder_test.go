@@ -29,7 +29,7 @@ func TestForwarder(t *testing.T) {
 	stand.Start(t, stand.Daemon{
 		Path: stand.Binary(t, "cloud-api-adaptor"),
 		Args: []string{cluster.CloudName, "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods"},
-		Env: []string{"PROBE_PORT=0", "INSECURE_REGISTRIES=" + node,
+		Env: []string{"PROBE_PORT=0", "PROXY_TIMEOUT=1m", "INSECURE_REGISTRIES=" + node,
 			"ENABLE_CLOUD_PROVIDER_EXTERNAL_PLUGIN=true", "CLOUD_PROVIDER_EXTERNAL_PLUGIN_PATH=unix://" + cloud.Socket},
 		Log: dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
 	})
