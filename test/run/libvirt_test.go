@@ -5,9 +5,11 @@
 package run
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/libvirtd"
@@ -60,11 +62,43 @@ func TestDetachedPodOnLibvirt(t *testing.T) {
 		if stdout, stderr, code := c.run(t, "", "console", "web"); code != 0 || !strings.Contains(stdout, "podvm-agent") {
 			t.Errorf("console: exit code %d, %q\n%s", code, tail(stdout), stderr)
 		}
+		rebootIsNoticed(t, c, d)
 		if _, stderr, code := c.run(t, "", "rm", "-f", "web"); code != 0 {
 			t.Errorf("rm: exit code %d\n%s", code, stderr)
 		}
 	})
 	c.wantNothing(t)
+}
+
+// rebootIsNoticed: libvirt ends the domain of a guest that reboots, as one that panics
+// does. The bound is that of guestPanics.
+func rebootIsNoticed(t *testing.T, c *cli, d *libvirtd.Daemon) {
+	const soon = 20 * time.Second
+	domain := strings.TrimSpace(d.Virsh(t, "list", "--name"))
+	ended := make(chan int, 1)
+	go func() {
+		_, _, code := c.run(t, "", "exec", "web", "sh", "-c", "touch /up; sleep 1000000")
+		ended <- code
+	}()
+	eventually(t, func() error {
+		if _, stderr, code := c.run(t, "", "exec", "web", "test", "-e", "/up"); code != 0 {
+			return errors.New(stderr)
+		}
+		return nil
+	})
+	select {
+	case code := <-ended:
+		t.Fatalf("exec ended before the reboot with exit code %d", code)
+	default:
+	}
+	d.Virsh(t, "qemu-monitor-command", "--hmp", domain, "system_reset")
+	began := time.Now()
+	code := <-ended
+	took := time.Since(began)
+	t.Logf("noticed after %v: exit code %d", took, code)
+	if code == 0 || took > soon {
+		t.Errorf("the reboot of the guest was noticed after %v, want %v, with exit code %d", took, soon, code)
+	}
 }
 
 // TestRunSaysWhatIsWrongWithLibvirt: the cause reaches the terminal, and

@@ -6,11 +6,13 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/outrigger/outrigger/internal/podclient"
 )
@@ -78,9 +80,32 @@ func TestContainersOfOnePod(t *testing.T) {
 		}
 	})
 	t.Run("PauseAndUpdate", func(t *testing.T) { pauseAndUpdate(t, p) })
+	t.Run("GuestPanics", func(t *testing.T) { guestPanics(t, p) }) // the last
 
 	p.stop(t)
 	n.wantNothingLeft(t)
+}
+
+// guestPanics: a channel without an answer would show it after most of a minute. The
+// bound is for a busy machine; an idle one takes 2 s.
+func guestPanics(t *testing.T, p *pod) {
+	const soon = 20 * time.Second
+	c, stdout, _ := p.containerWith(t, podclient.ContainerSpec{
+		Name: "panic", Capabilities: []string{"CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE"},
+		// The container's own /proc cannot be written there.
+		Args: []string{"sh", "-c", "mkdir /p && mount -t proc proc /p && echo up && until [ -e /go ]; do sleep 0.1; done; echo c > /p/sysrq-trigger; echo alive; sleep 1000000"},
+	}, nil)
+	stdout.wait(t, "up\n")
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go c.Exec(ctx, podclient.ExecSpec{Args: []string{"touch", "/go"}, Env: []string{"PATH=/bin"}}) // may get no answer any more
+	code, err := c.Wait(ctx)
+	took := time.Since(began)
+	t.Logf("noticed after %v: exit code %d, %v", took, code, err)
+	if err == nil || took > soon {
+		t.Errorf("the panic of the guest was noticed after %v, want %v, with exit code %d, %v; output %q", took, soon, code, err, stdout)
+	}
 }
 
 // stdinComesBack sends 8 MiB through cat in both directions at once.
