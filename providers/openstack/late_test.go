@@ -62,6 +62,61 @@ func TestNothingAppearsAfterDeletion(t *testing.T) {
 	}
 }
 
+// TestServerAcceptedWhileItsPortGoes: another process's creation is accepted between
+// the look for a server and the end of its port.
+func TestServerAcceptedWhileItsPortGoes(t *testing.T) {
+	const create1, delete1 = "os_compute_api:servers:create", "delete_port"
+	c := sim.Start(t)
+	maker, other := mustOpen(t, simConfig(c)), mustOpen(t, simConfig(c))
+	c.World.Script(cloudsim.Slow(create1, 100*time.Millisecond), cloudsim.Slow(delete1, 400*time.Millisecond))
+	made := make(chan struct{})
+	go func() { defer close(made); create(t.Context(), maker, "key") }()
+	eventually(t, func() bool { return c.World.Calls()[create1] > 0 })
+	if err := other.DeleteInstance(t.Context(), instanceID("key")); err != nil {
+		t.Fatal(err)
+	}
+	<-made
+	wantNothing(t, c)
+}
+
+// TestKilledInACreation: what a service makes for a process that is no more is listed
+// when it appears, for whoever looks for instances that nobody has on record.
+func TestKilledInACreation(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	for _, action := range []string{"create_port", "os_compute_api:servers:create", "create_floatingip"} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			c := sim.Start(t)
+			c.World.Script(cloudsim.GoesOn(action, delay))
+			killed := mustOpen(t, simConfig(c, everything))
+			done := make(chan struct{})
+			go func() { defer close(done); create(t.Context(), killed, "key") }()
+			eventually(t, func() bool { return c.World.Calls()[action] > 0 })
+			killed.Teardown()
+			<-done
+			p := mustOpen(t, simConfig(c, everything))
+			if err := p.DeleteInstance(t.Context(), instanceID("key")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * delay) // longer than the service goes on
+			list, err := p.ListInstances(t.Context(), cloudsim.OwnerTags("key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left, _ := c.Leaks()
+			if len(left) > 0 && len(list) != 1 || len(left) == 0 && action == "create_port" {
+				t.Errorf("%v is there, and the list is %v", left, list)
+			}
+			for _, i := range list {
+				if err := p.DeleteInstance(t.Context(), i.ID); err != nil {
+					t.Error(err)
+				}
+			}
+			wantNothing(t, c)
+		})
+	}
+}
+
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
