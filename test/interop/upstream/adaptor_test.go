@@ -33,7 +33,7 @@ func TestAdaptor(t *testing.T) {
 	stand.Start(t, stand.Daemon{
 		Path: theirs,
 		// Flags, since older ones know few variables.
-		Args: []string{"byom", "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods", "-peerpods-limit-per-node", "-1",
+		Args: []string{"byom", "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods", "-peerpods-limit-per-node", "-1", "-proxy-timeout", "3m",
 			"-vm-pool-ips", m.address.String(), "-pool-namespace", "pods", "-ssh-priv-key", m.keys.File("id"),
 			"-ssh-pub-key", m.keys.File("id.pub"), "-ssh-host-key-allowlist-dir", m.keys.File("allowed")},
 		Env: append(m.pool.InCluster(t), "CLOUD_PROVIDER=byom"),
@@ -45,11 +45,12 @@ func TestAdaptor(t *testing.T) {
 
 // machine is the one of the pool.
 type machine struct {
-	pool     *sim.Pool
-	keys     *sim.Keys
-	provider *qemu.Provider
-	registry string
-	address  netip.Addr
+	pool               *sim.Pool
+	keys               *sim.Keys
+	provider           *qemu.Provider
+	registry           string
+	address            netip.Addr
+	instances, console string // the VMs' folder, and where their consoles are kept
 }
 
 func newMachine(t *testing.T, dir, image string) *machine {
@@ -63,6 +64,8 @@ func newMachine(t *testing.T, dir, image string) *machine {
 	if podvm == "" {
 		podvm = filepath.Join(stand.Root(), "bin/podvm")
 	}
+	m.instances, m.console = cfg.StateDir+"/instances", dir+"/console.log"
+	stand.ShowOnFailure(t, m.console)
 	cfg.Kernel, cfg.Initrd = podvm+"/vmlinux", podvm+"/initrd.cpio"
 	m.holdBridge(t, cfg)
 	var err error
@@ -117,6 +120,13 @@ func (m *machine) live(ctx context.Context) error {
 		}
 		_, ok = m.await(ctx, sim.RebootFile)
 		m.pool.Machine(1).Clear()
+		text, err := os.ReadFile(filepath.Join(m.instances, instance.ID, "console.log"))
+		if err == nil {
+			err = os.WriteFile(m.console, text, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("keep the VM's console: %w", err)
+		}
 		if err := m.provider.DeleteInstance(context.Background(), instance.ID); err != nil || !ok {
 			return err
 		}
