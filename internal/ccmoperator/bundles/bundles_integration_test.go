@@ -46,10 +46,16 @@ func TestAPIServerTakesAllBundles(t *testing.T) {
 			}
 		}
 	}
+	old := loadBalancer(idle, "3")
+	old.Name, old.Annotations[tier], old.Finalizers = "old", "Silver", []string{"service.kubernetes.io/load-balancer-cleanup"}
+	if err := c.Create(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"aws", "azure", "gcp"} {
 		install(t, c, name, bundle.OpenShift, isPolicy)
 	}
 	t.Run("policies", func(t *testing.T) { policies(t, c) })
+	t.Run("before-the-policies", func(t *testing.T) { beforeThePolicies(t, c, old) })
 	t.Run("own-node", func(t *testing.T) { ownNode(t, config, c) })
 	t.Run("rights", func(t *testing.T) { rights(t, c) })
 }
@@ -111,8 +117,40 @@ func eventually(t *testing.T, what string, try func(context.Context) error, refu
 	}
 }
 
+const (
+	idle = "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout"
+	tier = "cloud.google.com/network-tier"
+	kind = "service.beta.kubernetes.io/aws-load-balancer-type"
+)
+
+// beforeThePolicies: a Service that has an annotation that is refused now can be
+// changed and deleted, since it is not this change that is wrong.
+func beforeThePolicies(t *testing.T, c client.Client, old *corev1.Service) {
+	patch := func(text string, options ...client.PatchOption) error {
+		return c.Patch(t.Context(), old.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(text)), options...)
+	}
+	for _, bad := range [][2]string{{idle, "2"}, {tier, "Gold"}} {
+		if err := patch(`{"metadata":{"annotations":{"`+bad[0]+`":"`+bad[1]+`"}}}`, client.DryRunAll); err == nil {
+			t.Errorf("%s=%q is taken in place of another wrong value", bad[0], bad[1])
+		}
+	}
+	for _, change := range []string{
+		`{"metadata":{"labels":{"a":"b"}}}`, `{"spec":{"sessionAffinity":"ClientIP"}}`, `{"metadata":{"annotations":{"` + idle + `":"5"}}}`,
+		`{"metadata":{"annotations":{"` + tier + `":null}}}`, `{"metadata":{"annotations":null}}`,
+	} {
+		if err := patch(change, client.DryRunAll); err != nil {
+			t.Errorf("%s: %v", change, err)
+		}
+	}
+	if err := c.Delete(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if err := patch(`{"metadata":{"finalizers":null}}`); err != nil {
+		t.Errorf("it cannot be deleted: %v", err)
+	}
+}
+
 func policies(t *testing.T, c client.Client) {
-	const idle, tier, kind = "service.beta.kubernetes.io/azure-load-balancer-tcp-idle-timeout", "cloud.google.com/network-tier", "service.beta.kubernetes.io/aws-load-balancer-type"
 	create := func(key, value string) func(context.Context) error {
 		return func(ctx context.Context) error { return c.Create(ctx, loadBalancer(key, value), client.DryRunAll) }
 	}
