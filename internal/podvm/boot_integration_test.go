@@ -246,6 +246,7 @@ ethernets:
 `
 
 func TestGuestFromSeed(t *testing.T) {
+	tier.OnlyAll(t)
 	t.Parallel()
 	image := testImage(t, FormatInitramfs)
 	seed := seedISO(t, map[string]string{
@@ -313,6 +314,7 @@ func TestGuestWithoutNetworkConfig(t *testing.T) {
 }
 
 func TestSeedOnOtherDrives(t *testing.T) {
+	tier.OnlyAll(t)
 	t.Parallel()
 	image := testImage(t, FormatInitramfs)
 	seed := seedISO(t, map[string]string{"user-data": "#cloud-config on a CD", "meta-data": "local-hostname: cd\n"})
@@ -322,9 +324,6 @@ func TestSeedOnOtherDrives(t *testing.T) {
 		"IDE":         append(append(directBoot(image, ""), "-device", "ide-cd,drive=cd"), "-M", "pc"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "IDE" {
-				tier.OnlyAll(t)
-			}
 			v := startVM(t, append(drive, args...)...)
 			v.await(t, "PROBE done")
 			v.check(t, "args", "[provision-files] user-data #cloud-config on a CD")
@@ -392,7 +391,11 @@ func TestBrokenImageSaysSoAndEnds(t *testing.T) {
 	v.awaitEnd(t)
 }
 
+// TestDiskBootsByUEFI has the probe of this package in the disk; that the disk
+// boots by UEFI is also shown with the product's agent, by libvirt
+// (providers/libvirt TestPodVMFromBirthToDeath/UEFI).
 func TestDiskBootsByUEFI(t *testing.T) {
+	tier.OnlyAll(t)
 	t.Parallel()
 	const code, vars = "/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"
 	data, err := os.ReadFile(vars)

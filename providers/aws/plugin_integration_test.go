@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/testns"
 	sim "github.com/outrigger/outrigger/test/cloudsim/aws"
 	programs "github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // settings are a configuration as variables.
@@ -29,12 +30,11 @@ func (s *stand) settings() []string {
 	}
 }
 
-// TestAsProcessPlugin runs provider-check, as a user does, on the program: the
-// whole suite.
+// TestAsProcessPlugin runs provider-check, as a user does, on the program.
 func TestAsProcessPlugin(t *testing.T) {
 	plugin := programs.BinaryAs(t, "provider-aws", Name)
 	s := newStand(t, lively)
-	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--parallel", "4")
+	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--run", tier.Checks(), "--parallel", "4")
 	cmd.Env = append(os.Environ(), s.settings()...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

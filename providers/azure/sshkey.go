@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -42,8 +43,9 @@ func loadKey(file string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// throwAwayKey is RSA, which Azure takes from everybody.
-func throwAwayKey() (string, error) {
+// throwAwayKey is RSA, which Azure takes from everybody. The private half is
+// kept by nobody, so that one is enough for a process.
+var throwAwayKey = sync.OnceValues(func() (string, error) {
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return "", fmt.Errorf("make an SSH key: %w", err)
@@ -53,4 +55,4 @@ func throwAwayKey() (string, error) {
 		return "", fmt.Errorf("make an SSH key: %w", err)
 	}
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))), nil
-}
+})

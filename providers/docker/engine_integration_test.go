@@ -17,6 +17,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/test/dockerd"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }
@@ -30,7 +31,7 @@ func engineConfig(e *dockerd.Engine) Config {
 // TestConformanceOnDockerd is TestConformance against a real engine.
 func TestConformanceOnDockerd(t *testing.T) {
 	e := dockerd.Start(t)
-	conformance.Run(t, func(t *testing.T) conformance.Subject {
+	open := func(t *testing.T) conformance.Subject {
 		reopen := func() provider.Provider { return mustOpen(t, engineConfig(e)) }
 		return conformance.Subject{
 			Provider: reopen(), Reopen: reopen, Parallel: 4, Leaks: e.Containers,
@@ -39,7 +40,8 @@ func TestConformanceOnDockerd(t *testing.T) {
 				return e.ReadFile(id, "/media/cidata/user-data")
 			},
 		}
-	})
+	}
+	tier.Conformance(t, open)
 }
 
 // TestContainer looks at what is made, from the engine's side.

@@ -12,11 +12,8 @@ import (
 
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloud"
 	programs "github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
 )
-
-// pluginChecks are some of each kind: all of them run in process, and over the
-// carrier on other providers.
-const pluginChecks = "^(create|create-user-data-once|create-unknown-image|key-concurrent-processes|key-lost-reply|cancel-midway|delete-repeated|delete-empty-id|list-owner|get-absent|console|power|types|verify|teardown)$"
 
 // settings are a configuration as variables.
 func (s *stand) settings() []string {
@@ -33,7 +30,7 @@ func TestAsProcessPlugin(t *testing.T) {
 	plugin := programs.BinaryAs(t, "provider-ibmcloud", Name)
 	s := newStand(t)
 	s.Deny() // nothing; but its lock lets requests of another process see how the cloud was set up
-	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--run", pluginChecks, "--parallel", "4")
+	cmd := exec.CommandContext(t.Context(), programs.Binary(t, "provider-check"), "--plugin", plugin, "--run", tier.Checks(), "--parallel", "4")
 	cmd.Env = append(os.Environ(), s.settings()...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -6,7 +6,6 @@ package libvirt
 
 import (
 	"context"
-	"slices"
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
@@ -15,15 +14,9 @@ import (
 	"github.com/outrigger/outrigger/test/tier"
 )
 
-// some are checks for which a real daemon may differ from the one of
-// TestFakeConformance, which sees every check: each starts QEMU several times.
-var some = []string{
-	"create", "create-user-data-once", "create-unknown-image", "key-concurrent-processes", "key-lost-reply", "cancel-midway",
-	"delete-repeated", "list-owner", "get-absent", "console", "power", "verify", "teardown",
-}
-
 // TestConformance shares one daemon between the checks, which have keys and
-// tags of their own.
+// tags of their own. TestFakeConformance sees every check; here each starts QEMU
+// several times.
 func TestConformance(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	cfg := testConfig(d)
@@ -40,12 +33,5 @@ func TestConformance(t *testing.T) {
 			ReadUserData: func(_ context.Context, id string) (string, error) { return seedOf(d, id) },
 		}
 	}
-	for _, check := range conformance.Checks() {
-		t.Run(check.Name, func(t *testing.T) {
-			if !slices.Contains(some, check.Name) {
-				tier.OnlyAll(t)
-			}
-			check.Run(t, func(conformance.T) conformance.Subject { return open(t) })
-		})
-	}
+	tier.Conformance(t, open)
 }

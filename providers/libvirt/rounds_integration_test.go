@@ -25,7 +25,7 @@ import (
 func TestRounds(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	p := connect(t, testConfig(d))
-	for round := range tier.Rounds(t, 6, 30) {
+	for round := range tier.Rounds(t, 3, 30) {
 		begin := time.Now()
 		i := create(t, p, fmt.Sprint("round-", round))
 		created := time.Now()

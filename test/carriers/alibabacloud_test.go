@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	alisim "github.com/outrigger/outrigger/test/cloudsim/alibabacloud"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestAlibabaCloud(t *testing.T) {
-	overCarriers(t, "alibabacloud", some, func(t *testing.T) []string {
+	overCarriers(t, "alibabacloud", tier.Checks(), func(t *testing.T) []string {
 		cloud := alisim.New(t, alisim.Options{})
 		t.Cleanup(func() {
 			for _, wrong := range cloud.Violations() {

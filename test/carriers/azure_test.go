@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	azuresim "github.com/outrigger/outrigger/test/cloudsim/azure"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestAzure(t *testing.T) {
-	overCarriers(t, "azure", some, func(t *testing.T) []string {
+	overCarriers(t, "azure", tier.Checks(), func(t *testing.T) []string {
 		cloud := azuresim.New(t, azuresim.Options{})
 		t.Cleanup(func() {
 			for _, wrong := range append(cloud.Wrong(), cloud.World.Violations()...) {

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	sim "github.com/outrigger/outrigger/test/cloudsim/byom"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // TestBYOM: a provider in a process of its own is told of a pool of machines as
 // a user would tell it.
 func TestBYOM(t *testing.T) {
-	overCarriers(t, "byom", some, func(t *testing.T) []string {
+	overCarriers(t, "byom", tier.Checks(), func(t *testing.T) []string {
 		// As many that no check waits for a machine to reboot.
 		pool := sim.Listen(t, 100, sim.NewKeys(t))
 		t.Cleanup(func() {

@@ -21,26 +21,18 @@ import (
 
 func TestMain(m *testing.M) { testns.Main(m) }
 
-// some are checks of each kind. All of them run in process, in the providers'
-// own tests, and over every carrier on provider/fake; what a carrier adds is
-// the same for every check of a kind.
-const some = "^(create|create-user-data-once|create-unknown-image|key-concurrent-processes|key-lost-reply|cancel-midway|delete-repeated|delete-empty-id|list-owner|get-absent|console|power|node-address|verify|teardown)$"
-
-// few are those of them that providers run whose instances are VMs: each boots.
-const few = "^(create|create-user-data-once|key-lost-reply|delete-repeated|list-owner|verify|teardown)$"
-
-// checks returns the regular expression of the checks to run.
-func checks(t *testing.T, part string) string {
-	if tier.All() || os.Getenv("OUTRIGGER_CARRIERS") == "all" {
-		return "."
+// fewChecks returns those of [tier.SomeChecks] that providers run whose instances are
+// VMs: each boots.
+func fewChecks() string {
+	if tier.All() {
+		return tier.Checks()
 	}
-	t.Log("some checks of each kind; `make test-all`, or OUTRIGGER_CARRIERS=all, runs them all")
-	return part
+	return "^(create|create-user-data-once|key-lost-reply|delete-repeated|list-owner|verify|teardown)$"
 }
 
 func TestQEMU(t *testing.T) {
 	testns.RequireRoot(t)
-	overCarriers(t, "qemu", few, func(t *testing.T) []string {
+	overCarriers(t, "qemu", fewChecks(), func(t *testing.T) []string {
 		onlyAllOf(t, "socket")
 		return []string{
 			"QEMU_STATE_DIR=" + filepath.Join(stand.Dir(t), "qemu"), "QEMU_ACCEL=tcg", "QEMU_MEMORY=256",
@@ -52,7 +44,7 @@ func TestQEMU(t *testing.T) {
 func TestLibvirt(t *testing.T) {
 	testns.RequireRoot(t)
 	d := libvirtd.Start(t, libvirtd.Options{})
-	overCarriers(t, "libvirt", few, func(t *testing.T) []string {
+	overCarriers(t, "libvirt", fewChecks(), func(t *testing.T) []string {
 		onlyAllOf(t, "process")
 		t.Cleanup(func() { d.WantNothing(t) })
 		return append(d.Env(), "LIBVIRT_MEMORY=96", "LIBVIRT_CPU=1", "LIBVIRT_EFI_FIRMWARE=bios", "LIBVIRT_ROOT_DISK_SIZE=0")
@@ -62,29 +54,29 @@ func TestLibvirt(t *testing.T) {
 // onlyAllOf leaves the carrier to `make test-all`: of the two providers whose
 // instances are VMs each goes over one, which differ in nothing else.
 func onlyAllOf(t *testing.T, carrier string) {
-	if strings.HasSuffix(t.Name(), "/"+carrier) && os.Getenv("OUTRIGGER_CARRIERS") != "all" {
+	if strings.HasSuffix(t.Name(), "/"+carrier) {
 		tier.OnlyAll(t)
 	}
 }
 
 // overCarriers runs the checks on the provider's program as process plugin and
 // as server; settings are its variables.
-func overCarriers(t *testing.T, name, part string, settings func(*testing.T) []string) {
+func overCarriers(t *testing.T, name, checks string, settings func(*testing.T) []string) {
 	program := stand.BinaryAs(t, "provider-"+name, name)
 	t.Run("process", func(t *testing.T) {
-		check(t, part, settings(t), "--plugin", program)
+		check(t, checks, settings(t), "--plugin", program)
 	})
 	t.Run("socket", func(t *testing.T) {
 		dir, env := stand.Dir(t), settings(t)
 		socket := filepath.Join(dir, "p.sock")
 		stand.Start(t, stand.Daemon{Path: program, Args: []string{"--listen", "unix://" + socket}, Env: env, Log: filepath.Join(dir, "log"), Socket: socket})
-		check(t, part, nil, "--endpoint", "unix://"+socket)
+		check(t, checks, nil, "--endpoint", "unix://"+socket)
 	})
 }
 
-func check(t *testing.T, part string, env []string, args ...string) {
+func check(t *testing.T, checks string, env []string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), stand.Binary(t, "provider-check"), append(args, "--run", checks(t, part), "--parallel", "4")...)
+	cmd := exec.CommandContext(t.Context(), stand.Binary(t, "provider-check"), append(args, "--run", checks, "--parallel", "4")...)
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")

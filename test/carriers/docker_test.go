@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/test/dockerd"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestDocker(t *testing.T) {
 	e := dockerd.Start(t)
-	overCarriers(t, "docker", some, func(t *testing.T) []string {
+	overCarriers(t, "docker", tier.Checks(), func(t *testing.T) []string {
 		t.Cleanup(func() { wantNothing(t, e.Containers) })
 		return []string{"DOCKER_HOST=" + e.Host, "DOCKER_PODVM_IMAGE=" + dockerd.Image}
 	})

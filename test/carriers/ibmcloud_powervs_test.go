@@ -9,10 +9,11 @@ import (
 
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloudpowervs"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestIBMCloudPowerVS(t *testing.T) {
-	overCarriers(t, "ibmcloud-powervs", some, func(t *testing.T) []string {
+	overCarriers(t, "ibmcloud-powervs", tier.Checks(), func(t *testing.T) []string {
 		s := sim.New(t, cloudsim.NewWorld())
 		t.Cleanup(func() {
 			for _, left := range s.World.Own() {

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	sim "github.com/outrigger/outrigger/test/cloudsim/openstack"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestOpenStack(t *testing.T) {
-	overCarriers(t, "openstack", some, func(t *testing.T) []string {
+	overCarriers(t, "openstack", tier.Checks(), func(t *testing.T) []string {
 		c := sim.Start(t)
 		t.Cleanup(func() { wantNothing(t, c.Leaks) })
 		return []string{

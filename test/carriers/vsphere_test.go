@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	sim "github.com/outrigger/outrigger/test/cloudsim/vsphere"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // TestVSphere is not for the race detector, which finds races in vcsim.
 func TestVSphere(t *testing.T) {
 	t.Setenv("HOME", t.TempDir()) // where the vCenter has its files
-	overCarriers(t, "vsphere", some, func(t *testing.T) []string {
+	overCarriers(t, "vsphere", tier.Checks(), func(t *testing.T) []string {
 		s := sim.Start(t)
 		t.Cleanup(func() { wantNothing(t, s.Leaks) })
 		return []string{

@@ -20,7 +20,7 @@ var basic = []scenario{
 	{name: "CreateSimplePod", vms: 1, play: simplePod},
 	{name: "DeleteSimplePod", vms: 1, variant: true, play: deletedPod},
 	{name: "CreatePodWithConfigMap", vms: 1, play: podWithConfigMap},
-	{name: "CreatePodWithSecret", vms: 1, play: podWithSecret},
+	{name: "CreatePodWithSecret", vms: 1, variant: true, play: podWithSecret},
 	{name: "CreatePeerPodContainerWithExternalIPAccess", vms: 1, variant: true, play: podReachesOutside},
 	{name: "CreatePeerPodWithJob", vms: 1, play: job},
 	{name: "CreatePeerPodAndCheck", vms: 1, variant: true, play: configuredImage},

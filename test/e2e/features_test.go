@@ -22,17 +22,17 @@ var features = []scenario{
 	{name: "PodToDownloadExternalFile", vms: 1, variant: true, play: download},
 	{name: "PodToAPIServer", vms: 1, variant: true, play: serviceAccount},
 	{name: "PodWithDownwardAPI", vms: 1, variant: true, play: downwardAPI},
-	{name: "PodWithSecurityContext", vms: 1, play: securityContext},
+	{name: "PodWithSecurityContext", vms: 1, variant: true, play: securityContext},
 	{name: "PrivilegedPod", vms: 1, variant: true, play: privileged},
 	{name: "PodWithLargeLogs", vms: 1, variant: true, play: largeLogs},
 	{name: "PodThatFails", vms: 1, variant: true, play: failing},
-	{name: "PodThatIsRestarted", vms: 1, play: restarted},
+	{name: "PodThatIsRestarted", vms: 1, variant: true, play: restarted},
 	{name: "PodOutOfMemory", vms: 1, variant: true, play: outOfMemory},
 	{name: "PodWithoutSuchCommand", vms: 1, variant: true, play: noSuchCommand},
 	{name: "PodWithTerminationMessage", vms: 1, variant: true, play: terminationMessage},
 	{name: "PodWithLivenessProbe", vms: 1, variant: true, play: liveness},
 	{name: "PodWithReadinessAndStartupProbe", vms: 1, play: readiness},
-	{name: "PodWithHooksAndSignals", vms: 1, play: hooks},
+	{name: "PodWithHooksAndSignals", vms: 1, variant: true, play: hooks},
 }
 
 func largeImage(t *testing.T, s *suite) {

@@ -13,7 +13,7 @@ import (
 var lifecycle = []scenario{
 	{name: "CaaDaemonsetRollingUpdate", vms: 2, alone: true, play: rollingUpdate},
 	{name: "SandboxPersistence", vms: 1, alone: true, play: adaptorKilled},
-	{name: "DeletePodWhileItStarts", vms: 1, play: deletedEarly},
+	{name: "DeletePodWhileItStarts", vms: 1, variant: true, play: deletedEarly},
 	{name: "WebhookMutatesPeerPods", play: mutated},
 }
 

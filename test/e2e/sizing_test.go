@@ -11,7 +11,7 @@ import (
 
 var sizing = []scenario{
 	{name: "PodVMwithNoAnnotations", vms: 1, variant: true, play: unsized},
-	{name: "PodVMwithAnnotationsInstanceType", vms: 1, play: instanceType},
+	{name: "PodVMwithAnnotationsInstanceType", vms: 1, variant: true, play: instanceType},
 	{name: "PodVMwithAnnotationsInvalidInstanceType", vms: 1, play: invalidInstanceType},
 	{name: "PodVMwithAnnotationsLargerMemory", vms: 1, play: tooMuchMemory},
 	{name: "PodVMwithAnnotationsLargerCPU", vms: 1, play: tooManyCPUs},

@@ -59,7 +59,7 @@ func fromEnv(t *testing.T, name string, otherwise uint64) uint64 {
 //
 // OUTRIGGER_SEED repeats a run's choices.
 func TestKilledAtRandom(t *testing.T) {
-	rounds, seed := tier.Rounds(t, 15, 50), fromEnv(t, "OUTRIGGER_SEED", uint64(time.Now().UnixNano()))
+	rounds, seed := tier.Rounds(t, 8, 50), fromEnv(t, "OUTRIGGER_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("%d rounds; to make the same choices again: OUTRIGGER_SEED=%d", rounds, seed)
 	// The grace must outlast the adaptor's longest pause between two tries to
 	// write a PeerPod, 15 s.

@@ -80,13 +80,13 @@ func diskUsage(t *testing.T, dir string) int {
 // what they held after the first few.
 func TestManyPods(t *testing.T) {
 	n := newNode(t)
-	for i := range tier.Rounds(t, 3, 5) {
+	for i := range tier.Rounds(t, 2, 5) {
 		n.onePod(t, i)
 	}
 	relay := relayPid(t, n.dir)
 	before := [2]usage{usageOf(t, n.adaptor.Pid), usageOf(t, relay)}
 	disk := diskUsage(t, n.dir)
-	for i := range tier.Rounds(t, 7, 50) {
+	for i := range tier.Rounds(t, 4, 50) {
 		n.onePod(t, i)
 	}
 	n.wantNothingLeft(t)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/podclient"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // A server outside, in a namespace of its own behind the node.
@@ -56,7 +57,7 @@ type server struct {
 	received chan string
 }
 
-const streamBytes = 100 << 20
+var streamBytes = tier.Size(16<<20, 100<<20)
 
 // startServer listens in the namespace: sockets stay in the namespace of the
 // thread that made them.

@@ -38,7 +38,7 @@ const (
 // controller and the API server are killed, and then counts in the cloud's
 // ledger.
 func TestNothingLeaks(t *testing.T) {
-	rounds := tier.Rounds(t, 15, 50)
+	rounds := tier.Rounds(t, 8, 50)
 	w := newWorld(t)
 	w.configure(w.keys(), "right")
 	foreign, err := create(t.Context(), w.cloud, "c2", "theirs", "foreign")

@@ -111,7 +111,7 @@ func New(t testing.TB, o Options) *Cloud {
 		t.Fatal(err)
 	}
 	c := &Cloud{
-		World: cloudsim.NewWorld(), options: o, identity: newIdentity(t), schema: schema,
+		World: cloudsim.NewWorld(), options: o, identity: newIdentity(), schema: schema,
 		vms: map[string]*machine{}, nics: map[string]*networkNIC{}, ips: map[string]*address{}, disks: map[string]*disk{}, ops: map[string]*operation{},
 		gallery: map[string]*artifact{},
 	}

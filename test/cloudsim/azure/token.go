@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -38,14 +39,22 @@ type identity struct {
 	secret []byte          // signs access tokens
 }
 
-func newIdentity(t testing.TB) *identity {
+// issuerKey and forgersKey are one each for all clouds of a test program: making
+// one takes a tenth of a second of processor time.
+var issuerKey, forgersKey = sync.OnceValue(newKey), sync.OnceValue(newKey)
+
+func newKey() *rsa.PrivateKey {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
-		t.Fatal(err)
+		panic(err) // crypto/rand does not fail
 	}
+	return key
+}
+
+func newIdentity() *identity {
 	secret := make([]byte, 32)
 	rand.Read(secret)
-	return &identity{key, secret}
+	return &identity{issuerKey(), secret}
 }
 
 // Claims are of a federated token; zero ones are right.
@@ -76,7 +85,7 @@ func (c *Cloud) FederatedToken(t testing.TB, claims Claims) string {
 	}
 	key := c.identity.issuer
 	if claims.Forged {
-		key = newIdentity(t).issuer
+		key = forgersKey()
 	}
 	signed := encode(map[string]any{"alg": "RS256", "typ": "JWT", "kid": "sim"}) + "." + encode(body)
 	sum := sha256.Sum256([]byte(signed))
