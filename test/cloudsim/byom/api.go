@@ -14,7 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -131,14 +132,16 @@ func (p *Pool) updateMap(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// protobuf is what clientsets of client-go send.
-const protobuf = "application/vnd.kubernetes.protobuf"
+// protobufType is what clientsets of client-go send.
+const protobufType = "application/vnd.kubernetes.protobuf"
 
 func read(out http.ResponseWriter, r *http.Request, into *configMap) bool {
-	if r.Header.Get("Content-Type") == protobuf {
+	if r.Header.Get("Content-Type") == protobufType {
 		data, err := io.ReadAll(r.Body)
 		if err == nil {
-			_, _, err = scheme.Codecs.UniversalDeserializer().Decode(data, nil, into)
+			kinds := runtime.NewScheme()
+			_ = corev1.AddToScheme(kinds)
+			_, _, err = protobuf.NewSerializer(kinds, kinds).Decode(data, nil, into)
 		}
 		if err != nil {
 			refuse(out, http.StatusBadRequest, "BadRequest", err.Error())
