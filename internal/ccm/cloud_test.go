@@ -32,10 +32,14 @@ type sky struct {
 	all         map[string]provider.Instance
 	get, list   error
 	lists, gets int
+	slow        func(operation string)
 }
 
 func (s *sky) GetInstance(_ context.Context, id string) (*provider.Instance, error) {
 	s.gets++
+	if s.slow != nil {
+		s.slow("get")
+	}
 	if s.get != nil {
 		return nil, s.get
 	}
@@ -48,6 +52,9 @@ func (s *sky) GetInstance(_ context.Context, id string) (*provider.Instance, err
 
 func (s *sky) ListInstances(_ context.Context, match map[string]string) ([]provider.Instance, error) {
 	s.lists++
+	if s.slow != nil {
+		s.slow("list")
+	}
 	var list []provider.Instance
 	for _, i := range s.all {
 		if provider.HasTags(i.Tags, match) {

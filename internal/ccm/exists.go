@@ -80,7 +80,7 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 // is none, and answers false if that is proof.
 func (c *Cloud) missing(ctx context.Context, node *v1.Node, ref reference, cause error) (exists bool, err error) {
 	now := c.options.Now()
-	list, err := c.second(ctx, now.Add(-c.options.ListAge))
+	list, err := c.second(ctx)
 	switch {
 	case err != nil:
 		c.present(ref.id)
@@ -101,12 +101,12 @@ func (c *Cloud) missing(ctx context.Context, node *v1.Node, ref reference, cause
 	return false, nil
 }
 
-// second answers a list that was asked for at that time or later.
-func (c *Cloud) second(ctx context.Context, at time.Time) (*inventory, error) {
+// second returns a recent list.
+func (c *Cloud) second(ctx context.Context) (*inventory, error) {
 	if err := c.meet(ctx); err != nil {
 		return nil, err
 	}
-	return c.fleet.since(ctx, at)
+	return c.fleet.recent(ctx)
 }
 
 // witnessed says whether the list has the instance of another Node.
@@ -128,10 +128,13 @@ func (c *Cloud) witnessed(node *v1.Node, ref reference, list *inventory) bool {
 type absence struct{ since, last time.Time }
 
 // absentSince notes that an instance was not found and answers since when. A row
-// ends also when nobody looks for long: the Node was Ready meanwhile, or is gone.
+// ends also when nobody looks for long: the Node was Ready meanwhile, or is gone. A
+// pass over all absent Nodes takes as long as the cloud does.
 func (c *Cloud) absentSince(id string, now time.Time) time.Time {
-	longest := max(2*time.Minute, 4*c.options.GoneAfter, 4*c.options.Pass)
+	list, get := c.fleet.slowness()
 	c.mu.Lock()
+	pass := c.options.Pass + list + time.Duration(len(c.absent)+1)*get
+	longest := max(2*time.Minute, 4*c.options.GoneAfter, 4*pass)
 	defer c.mu.Unlock()
 	for other, a := range c.absent {
 		if now.Sub(a.last) > longest {

@@ -4,6 +4,8 @@ package ccm
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +51,41 @@ func TestGoneIsGoneAfterASecondLook(t *testing.T) {
 			s.now = s.now.Add(time.Minute) // no list of before
 			if n := s.looks(t, node, 10); n != 4 {
 				t.Errorf("gone after %d looks of 5 s; want 4, that is 15 s after the first", n)
+			}
+		})
+	}
+}
+
+// TestSlowCloud: Nodes that are looked at one after the other share lists, and looks
+// that are far apart since the cloud is slow are a row all the same.
+func TestSlowCloud(t *testing.T) {
+	for name, c := range map[string]struct {
+		list, get time.Duration
+		within    time.Duration
+	}{
+		"list of 12 s":    {12 * time.Second, 0, 2*12*time.Second + time.Minute},
+		"list of 30 s":    {30 * time.Second, 0, 2*30*time.Second + time.Minute},
+		"look-up of 12 s": {0, 12 * time.Second, 2*15*12*time.Second + time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}, CallTimeout: time.Minute})
+			s.sky.slow = func(op string) {
+				if op == "list" {
+					s.now = s.now.Add(c.list)
+				} else {
+					s.now = s.now.Add(c.get)
+				}
+			}
+			s.node("alive", "sky://i-1")
+			var dead []*v1.Node
+			for i := range 15 {
+				dead = append(dead, s.node(fmt.Sprint("dead", i), fmt.Sprint("sky://gone-", i)))
+			}
+			for began := s.now; len(dead) > 0; s.now = s.now.Add(5 * time.Second) {
+				if took := s.now.Sub(began); took > c.within {
+					t.Fatalf("%d Nodes are there after %v", len(dead), took)
+				}
+				dead = slices.DeleteFunc(dead, func(n *v1.Node) bool { exists, _ := s.look(t, n, 0); return !exists })
 			}
 		})
 	}

@@ -94,8 +94,9 @@ func (c *Cloud) byName(ctx context.Context, node *v1.Node) (*provider.Instance, 
 		return nil, err
 	}
 	now := c.options.Now()
-	for _, age := range []time.Duration{c.options.ListAge, time.Second} {
-		list, err := c.fleet.since(ctx, now.Add(-age))
+	fresh := func(ctx context.Context) (*inventory, error) { return c.fleet.since(ctx, now.Add(-time.Second)) }
+	for _, listing := range []func(context.Context) (*inventory, error){c.fleet.recent, fresh} {
+		list, err := listing(ctx)
 		if err != nil {
 			return nil, err
 		}

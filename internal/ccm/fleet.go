@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type fleet struct {
 	listing chan struct{}
 	mu      sync.Mutex
 	last    *inventory
+	getTook time.Duration // of the last look-up
 	// clusters are the values of provider.TagCluster that instances of Nodes
 	// have had.
 	clusters map[string]bool
@@ -39,6 +41,7 @@ type fleet struct {
 // inventory is a list of the cluster's instances.
 type inventory struct {
 	at   time.Time // when it was asked for
+	took time.Duration
 	byID map[string]*provider.Instance
 }
 
@@ -62,8 +65,24 @@ func (f *fleet) call(ctx context.Context, operation string, do func(context.Cont
 	return nil
 }
 
+// slowness returns how long the last list and the last look-up took.
+func (f *fleet) slowness() (list, get time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last != nil {
+		list = f.last.took
+	}
+	return list, f.getTook
+}
+
 // get asks the cloud for one instance.
 func (f *fleet) get(ctx context.Context, id string) (*provider.Instance, error) {
+	began := f.options.Now()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.getTook = f.options.Now().Sub(began)
+	}()
 	var instance *provider.Instance
 	err := f.call(ctx, "get", func(ctx context.Context) (err error) {
 		if instance, err = f.getter.GetInstance(ctx, id); err == nil && (instance == nil || instance.ID != id) {
@@ -106,15 +125,28 @@ func (f *fleet) matches() []map[string]string {
 // errNoTags is that instances cannot be listed.
 var errNoTags = errors.New("it is not known by which tags the cluster's instances are listed: give --instance-tags, such as outrigger-cluster=NAME, or start kubelets with --provider-id")
 
+// recent returns a list that is there for no longer than ListAge. That its making took
+// long does not make it older: else each of many Nodes would ask a slow cloud anew.
+func (f *fleet) recent(ctx context.Context) (*inventory, error) {
+	return f.unless(ctx, func(list *inventory) bool {
+		return f.options.Now().Sub(list.at.Add(list.took)) <= f.options.ListAge
+	})
+}
+
 // since answers a list that was asked for at that time or later.
 func (f *fleet) since(ctx context.Context, at time.Time) (*inventory, error) {
+	return f.unless(ctx, func(list *inventory) bool { return !list.at.Before(at) })
+}
+
+// unless makes a list if the last one will not do.
+func (f *fleet) unless(ctx context.Context, will func(*inventory) bool) (*inventory, error) {
 	select {
 	case f.listing <- struct{}{}:
 		defer func() { <-f.listing }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
 	}
-	if list := f.cached(); list != nil && !list.at.Before(at) {
+	if list := f.cached(); list != nil && will(list) {
 		return list, nil
 	}
 	list, err := f.list(ctx)
@@ -154,6 +186,10 @@ func (f *fleet) list(ctx context.Context) (*inventory, error) {
 			return nil, err
 		}
 	}
+	list.took = f.options.Now().Sub(list.at)
+	if list.took > f.options.ListAge {
+		slog.Warn("the cloud takes long to list instances; Nodes whose instances are gone are deleted later", "provider", f.options.Name, "took", list.took, "instances", len(list.byID))
+	}
 	return list, nil
 }
 
@@ -161,7 +197,7 @@ func (f *fleet) list(ctx context.Context) (*inventory, error) {
 // all Nodes, or else from the cloud itself.
 func (f *fleet) look(ctx context.Context, id string) (*provider.Instance, error) {
 	if len(f.matches()) > 0 {
-		list, err := f.since(ctx, f.options.Now().Add(-f.options.ListAge))
+		list, err := f.recent(ctx)
 		if err != nil {
 			return nil, err
 		}
