@@ -15,8 +15,9 @@ type quantity struct{ big.Rat }
 // form is the serialization format of resource.Quantity with bounds, since the
 // text may be a user's: 19 digits hold every int64, 9 places its smallest unit
 // (n), and an exponent of two digits all that a number of bytes can be. Longer
-// ones would cost memory out of proportion to their text.
-var form = regexp.MustCompile(`^([0-9]{1,19}(?:\.[0-9]{1,9})?)([numk]|[KMGTPE]i|[MGTPE]|[eE][+-]?[0-9]{1,2})?$`)
+// ones would cost memory out of proportion to their text. A sign, leading zeros and a
+// point at the end stay as the user wrote them.
+var form = regexp.MustCompile(`^\+?0*([0-9]{1,19}(?:\.[0-9]{0,9})?)([numk]|[KMGTPE]i|[MGTPE]|[eE][+-]?[0-9]{1,2})?$`)
 
 // scales are the suffixes: powers of 1000 and of 1024.
 var scales = func() map[string]*big.Rat {
