@@ -6,7 +6,7 @@
 #                            with these sources before is not run again
 #
 # `go vet` is test/lint.sh's and nobody debugs these programs, so that neither
-# vet nor DWARF is made for them. Packages that mostly wait begin first, those
+# vet nor symbols are made for them. Packages that mostly wait begin first, those
 # that boot VMs come last, the longest first.
 set -euo pipefail
 tier=${1:-} tools=${2:-}
@@ -18,7 +18,7 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 out=$PWD/bin/test/$tier
-flags=(-tags integration -vet=off -ldflags=-w -count=1 -shuffle=on -timeout 45m)
+flags=(-tags integration -vet=off -ldflags=-s -count=1 -shuffle=on -timeout 45m)
 if [ "$tier" = all ]; then
   # The sources as they are, committed or not.
   sources=$(index=$(mktemp) && cp "$(git rev-parse --git-path index)" "$index" && export GIT_INDEX_FILE=$index && git add -A && git write-tree && rm "$index")

@@ -96,6 +96,8 @@ func checkout(t *testing.T, to string) {
 			return err
 		}
 		switch {
+		case name == ".git" && !entry.IsDir(): // of a worktree
+			return nil
 		case name == ".git" || name == "bin":
 			return fs.SkipDir
 		case entry.IsDir():
