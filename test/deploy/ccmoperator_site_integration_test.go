@@ -196,7 +196,7 @@ func (s *site) play(t *testing.T, namespace string) {
 	var deployments appsv1.DeploymentList
 	must(t, s.client.List(t.Context(), &deployments, client.InNamespace(namespace)))
 	for _, d := range deployments.Items {
-		d.Status.ObservedGeneration = d.Generation
+		d.Status.ObservedGeneration, d.Status.Replicas, d.Status.UpdatedReplicas = d.Generation, 1, 1
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"}}
 		unlessChanged(t, s.client.Status().Update(t.Context(), &d))
 	}

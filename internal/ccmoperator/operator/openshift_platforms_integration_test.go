@@ -154,7 +154,7 @@ func (w *world) play(t *testing.T) {
 			continue
 		}
 		was := d.DeepCopy()
-		d.Status.ObservedGeneration = d.Generation
+		d.Status.ObservedGeneration, d.Status.Replicas, d.Status.UpdatedReplicas = d.Generation, 1, 1
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"}}
 		must(t, client.IgnoreNotFound(w.client.Status().Patch(t.Context(), &d, client.MergeFrom(was))))
 	}

@@ -53,13 +53,16 @@ func deployments(t *testing.T, w *world) {
 		behind int64
 		status corev1.ConditionStatus
 		reason string
+		// pods, and those of them that are of the rollout before
+		all, old int32
 	}{
-		{1, corev1.ConditionTrue, "NewReplicaSetAvailable"}, {0, corev1.ConditionTrue, "ReplicaSetUpdated"}, {0, corev1.ConditionTrue, "FoundNewReplicaSet"},
-		{1, corev1.ConditionFalse, "ProgressDeadlineExceeded"}, // C2: of an older generation
+		{1, corev1.ConditionTrue, "NewReplicaSetAvailable", 1, 0}, {0, corev1.ConditionTrue, "ReplicaSetUpdated", 1, 0}, {0, corev1.ConditionTrue, "FoundNewReplicaSet", 1, 0},
+		{1, corev1.ConditionFalse, "ProgressDeadlineExceeded", 1, 0},                                                         // C2: of an older generation
+		{0, corev1.ConditionTrue, "NewReplicaSetAvailable", 2, 2}, {0, corev1.ConditionTrue, "NewReplicaSetAvailable", 0, 0}, // Recreate removes
 	} {
 		d := w.deployment(t, awsDeployment)
 		was := d.DeepCopy()
-		d.Status.ObservedGeneration = d.Generation - c.behind
+		d.Status.ObservedGeneration, d.Status.Replicas, d.Status.UpdatedReplicas = d.Generation-c.behind, c.all, c.all-c.old
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: c.status, Reason: c.reason}}
 		must(t, w.client.Status().Patch(t.Context(), d, client.MergeFrom(was)))
 		w.notYet(t, p, c.reason)

@@ -240,7 +240,7 @@ func (w *world) progress(t *testing.T, name string, status corev1.ConditionStatu
 	t.Helper()
 	d := w.deployment(t, name)
 	was := d.DeepCopy()
-	d.Status.ObservedGeneration = d.Generation
+	d.Status.ObservedGeneration, d.Status.Replicas, d.Status.UpdatedReplicas = d.Generation, 1, 1
 	d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason}}
 	must(t, w.client.Status().Patch(t.Context(), d, client.MergeFrom(was)))
 }

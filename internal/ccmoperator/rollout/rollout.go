@@ -92,7 +92,7 @@ func Deployment(d *appsv1.Deployment) (wait string, err error) {
 			continue
 		}
 		switch {
-		case c.Status == corev1.ConditionTrue && c.Reason == newReplicaSetAvailable:
+		case c.Status == corev1.ConditionTrue && c.Reason == newReplicaSetAvailable && replaced(d):
 			return "", nil
 		case c.Status == corev1.ConditionFalse && c.Reason == progressDeadlineExceeded:
 			return "", fmt.Errorf("deployment %s %w: %s", d.Name, ErrStalled, c.Reason)
@@ -101,6 +101,14 @@ func Deployment(d *appsv1.Deployment) (wait string, err error) {
 			d.Name, c.Reason, d.Status.UpdatedReplicas, d.Status.Replicas, d.Status.AvailableReplicas), nil
 	}
 	return fmt.Sprintf("Deployment %s: its controller has not reported yet", d.Name), nil
+}
+
+// replaced tells whether there are new pods and no old ones. The reason alone is that of
+// the rollout before for as long as a Recreate removes pods. Pods that are missing or
+// unavailable beside others do not count: nodes come and go all the time.
+func replaced(d *appsv1.Deployment) bool {
+	none := d.Spec.Replicas != nil && *d.Spec.Replicas == 0
+	return d.Status.Replicas == d.Status.UpdatedReplicas && (d.Status.UpdatedReplicas > 0 || none)
 }
 
 // DaemonSet is why a DaemonSet is not yet brought out; empty when it is. Pods

@@ -16,10 +16,17 @@ import (
 
 func deployment(generation, observed int64, status corev1.ConditionStatus, reason string) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "n", Generation: generation}}
-	d.Status.ObservedGeneration = observed
+	d.Status.ObservedGeneration, d.Status.Replicas, d.Status.UpdatedReplicas = observed, 2, 2
 	if reason != "" {
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason}}
 	}
+	return d
+}
+
+// pods sets how many there are, and how many of them are new.
+func pods(d *appsv1.Deployment, wanted, all, updated, available int32) *appsv1.Deployment {
+	d.Spec.Replicas = &wanted
+	d.Status.Replicas, d.Status.UpdatedReplicas, d.Status.AvailableReplicas = all, updated, available
 	return d
 }
 
@@ -33,6 +40,11 @@ func TestDeployment(t *testing.T) {
 		"updated":                   {d: deployment(2, 2, corev1.ConditionTrue, "ReplicaSetUpdated")},
 		"found":                     {d: deployment(2, 2, corev1.ConditionTrue, "FoundNewReplicaSet")},
 		"done":                      {d: deployment(2, 2, corev1.ConditionTrue, "NewReplicaSetAvailable"), done: true},
+		"Recreate removes":          {d: pods(deployment(2, 2, corev1.ConditionTrue, "NewReplicaSetAvailable"), 2, 1, 0, 0)},
+		"Recreate has removed":      {d: pods(deployment(2, 2, corev1.ConditionTrue, "NewReplicaSetAvailable"), 2, 0, 0, 0)},
+		"an old one is there":       {d: pods(deployment(2, 2, corev1.ConditionTrue, "NewReplicaSetAvailable"), 2, 3, 2, 2)},
+		"a node is gone":            {d: pods(deployment(2, 2, corev1.ConditionTrue, "NewReplicaSetAvailable"), 2, 1, 1, 0), done: true},
+		"none wanted":               {d: pods(deployment(2, 2, corev1.ConditionTrue, "NewReplicaSetAvailable"), 0, 0, 0, 0), done: true},
 		"deadline":                  {d: deployment(2, 2, corev1.ConditionFalse, "ProgressDeadlineExceeded"), stalled: true},
 		"deadline of an older one":  {d: deployment(3, 2, corev1.ConditionFalse, "ProgressDeadlineExceeded")},
 		"false for another reason":  {d: deployment(2, 2, corev1.ConditionFalse, "ReplicaSetCreateError")},
