@@ -4,10 +4,13 @@ package guestlimits
 
 import (
 	"encoding/json"
+	"regexp"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
+
+var longExponent = regexp.MustCompile(`[eE][+-]?[0-9]{4,}`)
 
 // FuzzQuantity compares with Kubernetes' own type, as that writes what it reads.
 func FuzzQuantity(f *testing.F) {
@@ -15,6 +18,9 @@ func FuzzQuantity(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		if longExponent.MatchString(text) {
+			t.Skip("their comparison takes a second for 1e2333333, and all memory for more")
+		}
 		theirs, err := resource.ParseQuantity(text)
 		if len(text) > 40 || err != nil || theirs.Sign() < 0 || theirs.CmpInt64(1<<52) > 0 {
 			t.Skip("no quantity that a container has")
