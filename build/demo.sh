@@ -102,7 +102,7 @@ begin() {
 
 # compile PROGRAM... with the local provider alone.
 compile() {
-  go build -tags qemu -ldflags "-s -w -X github.com/outrigger/outrigger/internal/version.Version=$version" \
+  GOGC=${GOGC:-400} go build -tags qemu -ldflags "-s -w -X github.com/outrigger/outrigger/internal/version.Version=$version" \
     -o "$out/" "${@/#/./cmd/}"
 }
 

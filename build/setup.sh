@@ -170,7 +170,7 @@ build_tools() {
   [ ! -e "$stamp" ] || return 0
   echo "setup: building Go tools into $tools (pinned in tools/go.mod)"
   mkdir -p "$tools"
-  (cd tools && CGO_ENABLED=0 go build -trimpath -o "$tools/" tool) || return
+  (cd tools && CGO_ENABLED=0 GOGC=${GOGC:-400} go build -trimpath -o "$tools/" tool) || return
   rm -f "$tools"/.stamp-*
   touch "$stamp"
 }

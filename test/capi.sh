@@ -19,7 +19,7 @@ build() {
   local program=$1 package=$2
   shift 2
   # The flags of the Makefile: with others all packages would be compiled again.
-  CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -v -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w$flags" -o "$dir/$program" "$package" 2>&1 |
+  CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS=-mod=readonly go build -v -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w$flags" -o "$dir/$program" "$package" 2>&1 |
     awk '/^[a-z0-9.]+\/[^ ]*$|^[a-z]+$/ { if (++n % 200 == 0) { print "capi: " n " packages"; fflush() } next } !/^go: downloading/' >&2
 }
 

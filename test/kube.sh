@@ -31,7 +31,7 @@ if [ ! -e "$dir/.complete" ]; then
   rm -rf "$dir"
   mkdir -p "$dir"
   # The flags of the Makefile: with others all packages would be compiled again.
-  CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -v -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w$flags" -o "$dir/kube" . 2>&1 |
+  CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS=-mod=readonly go build -v -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w$flags" -o "$dir/kube" . 2>&1 |
     awk '/^[a-z0-9.]+\/[^ ]*$|^[a-z]+$/ { if (++n % 200 == 0) { print "kube: " n " packages"; fflush() } next } !/^go: downloading/' >&2
   for p in "${programs[@]}"; do ln -sf kube "$dir/$p"; done
   touch "$dir/.complete"

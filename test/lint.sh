@@ -32,7 +32,7 @@ if [ -n "$how" ]; then
   check() { go vet -tags integration,bench "$@"; }
 else
   echo "lint: golangci-lint"
-  (cd tools/lint && go build -o "$tools/" tool)
+  (cd tools/lint && GOGC=${GOGC:-400} go build -o "$tools/" tool)
   check() { "$tools/golangci-lint" run "$@"; }
 fi
 check ./...

@@ -16,7 +16,7 @@ dir=$cache/$version-$key
 # build PROGRAM PACKAGE [FLAG]
 build() {
   # Other flags than these would bring a second copy of all packages.
-  CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w ${3:-}" -o "$dir/$1" "$2" >&2
+  CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS=-mod=readonly go build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w ${3:-}" -o "$dir/$1" "$2" >&2
 }
 
 if [ ! -e "$dir/.complete" ]; then
