@@ -57,9 +57,11 @@ type broken struct {
 	deaf bool
 
 	// What a process remembers.
-	marks    map[string]time.Time
-	unpaused bool
-	number   int
+	marks map[string]time.Time
+	// cluster changes the Clusters that the reconciler reads; nil changes
+	// nothing.
+	cluster func(c *clusterv1.Cluster)
+	number  int
 }
 
 func newBroken(w *world) *broken {
@@ -287,6 +289,23 @@ func afterCluster(f func(b *broken, r request, c *infrav1.OutriggerCluster)) bre
 // unpausedWhile has the reconciler believe that a Cluster is not paused, while
 // it looks at objects of a kind.
 func unpausedWhile(kind string, when func(o client.Object) bool) breakage {
+	return clusterSeenAs(kind, when, func(c *clusterv1.Cluster) { c.Spec.Paused = nil })
+}
+
+// pausedForEver has the reconciler believe that the pause of a Cluster never
+// ends, while it looks at objects of a kind.
+func pausedForEver(kind string, when func(o client.Object) bool) breakage {
+	return clusterSeenAs(kind, when, func(c *clusterv1.Cluster) {
+		if c.Spec.Paused != nil {
+			yes := true
+			c.Spec.Paused = &yes
+		}
+	})
+}
+
+// clusterSeenAs changes the Clusters that the reconciler reads while it looks at
+// objects of a kind.
+func clusterSeenAs(kind string, when func(o client.Object) bool, change func(c *clusterv1.Cluster)) breakage {
 	return all(
 		reconciles(kind, func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
 			var o client.Object = &infrav1.OutriggerMachine{}
@@ -296,14 +315,16 @@ func unpausedWhile(kind string, when func(o client.Object) bool) breakage {
 			case "DockerMachinePool":
 				o = &infrav1.DockerMachinePool{}
 			}
-			b.unpaused = b.raw().Get(context.Background(), r.NamespacedName, o) == nil && when(o)
-			defer func() { b.unpaused = false }()
+			if b.raw().Get(context.Background(), r.NamespacedName, o) == nil && when(o) {
+				b.cluster = change
+			}
+			defer func() { b.cluster = nil }()
 			return next()
 		}),
 		func(b *broken) {
 			seen(func(o client.Object) {
-				if b.unpaused {
-					o.(*clusterv1.Cluster).Spec.Paused = nil
+				if b.cluster != nil {
+					b.cluster(o.(*clusterv1.Cluster))
 				}
 			}, "Cluster")(b)
 		})

@@ -380,29 +380,15 @@ var pauseMutants = []mutant{
 	{"cluster begins while paused", unpausedWhile("OutriggerCluster", unfinalized), seenBy("pause-cluster", "while the Cluster is paused")},
 	{"cluster begins though annotated", seenUnfinalized("OutriggerCluster"), seenBy("pause-cluster-annotation", "while it is paused")},
 	{"cluster's pause in silence", writtenStatus("OutriggerCluster", notPaused), seenBy("pause-cluster-condition", "Paused")},
-	{"cluster stays paused", ignoringCluster(func(b *broken, r request, c *infrav1.OutriggerCluster) bool {
-		if _, managed := c.Annotations[clusterv1.ManagedByAnnotation]; managed {
-			return false
-		}
-		_, was := b.marks["paused "+r.String()]
-		if !deleting(c) && unfinalized(c) && isPaused(c, b.clusterOf(c)) {
-			b.since("paused " + r.String())
-			return false
-		}
-		return was && !deleting(c)
+	{"cluster stays paused", pausedForEver("OutriggerCluster", func(o client.Object) bool {
+		_, managed := o.GetAnnotations()[clusterv1.ManagedByAnnotation]
+		return !managed && unfinalized(o)
 	}), seenBy("pause-cluster-end", "not provisioned")},
 	{"cluster is deleted while paused", unpausedWhile("OutriggerCluster", deleting), seenBy("pause-cluster-delete", "in deletion while the Cluster is paused")},
 	{"machine begins while paused", unpausedWhile("OutriggerMachine", unfinalized), seenBy("pause-machine", "while the Cluster is paused")},
 	{"machine begins though annotated", seenUnfinalized("OutriggerMachine"), seenBy("pause-machine-annotation", "while it is paused")},
 	{"machine's pause in silence", writtenStatus("OutriggerMachine", notPaused), seenBy("pause-machine-condition", "Paused")},
-	{"machine stays paused", ignoringMachine(func(b *broken, r request, m *infrav1.OutriggerMachine) bool {
-		_, was := b.marks["paused "+r.String()]
-		if !deleting(m) && unfinalized(m) && isPaused(m, b.clusterOf(m)) {
-			b.since("paused " + r.String())
-			return false
-		}
-		return was && !deleting(m)
-	}), seenBy("pause-machine-end", "not provisioned")},
+	{"machine stays paused", pausedForEver("OutriggerMachine", unfinalized), seenBy("pause-machine-end", "not provisioned")},
 	{"machine in deletion is written while paused", afterMachine(func(b *broken, _ request, m *infrav1.OutriggerMachine) {
 		if deleting(m) && isPaused(m, b.clusterOf(m)) && !takenAway(m) {
 			b.patch(m, func() { m.Labels["example.com/deleting"] = "yes" })
