@@ -102,9 +102,12 @@ type builder struct {
 	mtime   time.Time
 	work    string // scratch folder, removed at the end
 	gcpUnit int64  // gcpDiskUnit, less in tests
-	kernel  *kernel
-	tree    *rootfs
-	summary Summary
+	// kernelName is the kernel's package, if it is of Debian's archive.
+	kernelName string
+	runc       []string // the package and those that it depends on
+	kernel     *kernel
+	tree       *rootfs
+	summary    Summary
 }
 
 // Build makes the image in opts.Output. Each result appears under its name
@@ -119,6 +122,7 @@ func Build(ctx context.Context, opts Options) (*Summary, error) {
 		name string
 		run  func(context.Context) error
 	}{
+		{"packages", b.findPackages},
 		{"kernel", b.loadKernel},
 		{"programs", b.loadBinaries},
 		{"root file system", b.assemble},
@@ -270,7 +274,7 @@ func (b *builder) addModules(context.Context) error {
 }
 
 func (b *builder) addRunc(ctx context.Context) error {
-	pkgs, err := b.cache.withDependencies(ctx, "runc")
+	pkgs, err := b.cache.getAll(ctx, b.runc)
 	if err != nil {
 		return err
 	}
@@ -287,7 +291,7 @@ func (b *builder) addDebug(ctx context.Context) error {
 	if !b.Debug {
 		return nil
 	}
-	p, err := b.cache.get(ctx, "busybox-static")
+	p, err := b.cache.get(ctx, busybox)
 	if err != nil {
 		return err
 	}

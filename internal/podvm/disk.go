@@ -52,7 +52,7 @@ func (b *builder) writeDisk(ctx context.Context) error {
 }
 
 func (b *builder) unifiedKernel(ctx context.Context) ([]byte, error) {
-	pkg, err := b.cache.get(ctx, "systemd-boot-efi")
+	pkg, err := b.cache.get(ctx, bootStub)
 	if err != nil {
 		return nil, err
 	}

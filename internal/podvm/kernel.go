@@ -38,14 +38,7 @@ func (b *builder) kernelPackage(ctx context.Context) (*debPackage, error) {
 	if b.KernelDeb != "" {
 		return b.cache.unpack(ctx, "linux-image", b.KernelDeb)
 	}
-	name := b.KernelPackage
-	if name == "" {
-		var err error
-		if name, err = newestKernelPackage(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return b.cache.get(ctx, name)
+	return b.cache.get(ctx, b.kernelName)
 }
 
 // openKernel reads a tree that holds exactly one kernel.

@@ -14,13 +14,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+)
+
+// Packages of the image beside the kernel's.
+const (
+	runc     = "runc"
+	busybox  = "busybox-static"   // of a debug image
+	bootStub = "systemd-boot-efi" // of a disk
 )
 
 // packageCache holds downloaded .deb files and their unpacked trees.
 type packageCache struct {
-	dir string
-	log func(format string, args ...any)
+	dir     string
+	log     func(format string, args ...any)
+	targets map[string]aptFile // by package
 }
 
 // debPackage is one unpacked package.
@@ -38,42 +47,68 @@ func (p *debPackage) Copyright() ([]byte, error) {
 	return os.ReadFile(filepath.Join(p.root, "usr/share/doc", p.Name, "copyright"))
 }
 
-// newestKernelPackage is the one that Debian's metapackage depends on now.
-func newestKernelPackage(ctx context.Context) (string, error) {
-	const meta, prefix = "linux-image-cloud-amd64", "linux-image-"
-	names, err := aptDepends(ctx, meta)
-	for _, n := range names {
-		if strings.HasPrefix(n, prefix) {
-			return n, nil
-		}
+// kernelMeta is Debian's metapackage, which depends on its newest kernel.
+const kernelMeta = "linux-image-cloud-amd64"
+
+// findPackages asks apt, once for all, which packages the image is made of and
+// what their files are: each call of apt may read all of its lists.
+func (b *builder) findPackages(ctx context.Context) error {
+	roots := []string{runc}
+	newest := b.KernelPackage == "" && b.KernelDeb == ""
+	if newest {
+		roots = append(roots, kernelMeta)
 	}
-	return "", errors.Join(fmt.Errorf("apt knows no package behind %s: run apt-get update on Debian, or pass --kernel-deb FILE", meta), err)
+	depends, err := aptDepends(ctx, roots...)
+	if err != nil && !newest {
+		return err
+	}
+	b.kernelName = b.KernelPackage
+	if newest {
+		i := slices.IndexFunc(depends[kernelMeta], func(name string) bool { return strings.HasPrefix(name, "linux-image-") })
+		if i < 0 {
+			return errors.Join(fmt.Errorf("apt knows no package behind %s: run apt-get update on Debian, or pass --kernel-deb FILE", kernelMeta), err)
+		}
+		b.kernelName = depends[kernelMeta][i]
+	}
+	b.runc = append([]string{runc}, depends[runc]...)
+	names := slices.Clone(b.runc)
+	if b.KernelDeb == "" {
+		names = append(names, b.kernelName)
+	}
+	if b.Debug {
+		names = append(names, busybox)
+	}
+	if b.wantsDisk() {
+		names = append(names, bootStub)
+	}
+	b.cache.targets, err = aptTargets(ctx, names...)
+	return err
 }
 
-// aptDepends lists the real packages that a package depends on directly.
-func aptDepends(ctx context.Context, name string) ([]string, error) {
-	out, err := runTool(ctx, "", "apt", "apt-cache", "depends", "--important", name)
+// aptDepends lists the real packages that packages depend on directly.
+func aptDepends(ctx context.Context, names ...string) (map[string][]string, error) {
+	out, err := runTool(ctx, "", "apt", "apt-cache", append([]string{"depends", "--important"}, names...)...)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	depends, of := map[string][]string{}, ""
 	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, " ") {
+			of = strings.TrimSpace(line)
+			continue
+		}
 		_, dep, ok := strings.Cut(line, "Depends: ")
 		if dep = strings.TrimSpace(dep); ok && !strings.HasPrefix(dep, "<") {
-			names = append(names, dep)
+			depends[of] = append(depends[of], dep)
 		}
 	}
-	return names, nil
+	return depends, nil
 }
 
-// withDependencies gets a package and what it depends on directly.
-func (c *packageCache) withDependencies(ctx context.Context, name string) ([]*debPackage, error) {
-	deps, err := aptDepends(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+// getAll gets packages.
+func (c *packageCache) getAll(ctx context.Context, names []string) ([]*debPackage, error) {
 	var pkgs []*debPackage
-	for _, n := range append([]string{name}, deps...) {
+	for _, n := range names {
 		p, err := c.get(ctx, n)
 		if err != nil {
 			return nil, err
@@ -86,9 +121,9 @@ func (c *packageCache) withDependencies(ctx context.Context, name string) ([]*de
 // get downloads a package of the machine's Debian release and unpacks it.
 // What is in the cache with the checksum apt expects is not fetched again.
 func (c *packageCache) get(ctx context.Context, name string) (*debPackage, error) {
-	want, err := aptTarget(ctx, name)
-	if err != nil {
-		return nil, err
+	want, ok := c.targets[name]
+	if !ok {
+		return nil, fmt.Errorf("package %s: apt-get knows no file of it (apt-get update may help)", name)
 	}
 	deb := filepath.Join(c.dir, want.file)
 	if sum, err := fileSHA256(deb); err != nil || (want.sha256 != "" && sum != want.sha256) {
@@ -105,24 +140,29 @@ type aptFile struct {
 	file, sha256 string
 }
 
-// aptTarget asks apt without using the network.
-func aptTarget(ctx context.Context, name string) (aptFile, error) {
-	out, err := runTool(ctx, "", "apt", "apt-get", "download", "--print-uris", "-qq", name)
+// aptTargets asks apt without using the network. Results are by package.
+func aptTargets(ctx context.Context, names ...string) (map[string]aptFile, error) {
+	out, err := runTool(ctx, "", "apt", "apt-get", append([]string{"download", "--print-uris", "-qq"}, names...)...)
 	if err != nil {
-		return aptFile{}, fmt.Errorf("package %s: %w (apt-get update may help)", name, err)
+		return nil, fmt.Errorf("packages %s: %w (apt-get update may help)", strings.Join(names, ", "), err)
 	}
-	// 'URI' FILE SIZE HASH:HEX
-	f := strings.Fields(out)
-	if len(f) < 3 {
-		return aptFile{}, fmt.Errorf("package %s: apt-get printed %q", name, out)
-	}
-	t := aptFile{file: f[1]}
-	for _, w := range f[2:] {
-		if hash, ok := strings.CutPrefix(w, "SHA256:"); ok {
-			t.sha256 = hash
+	targets := map[string]aptFile{}
+	for line := range strings.Lines(out) {
+		// 'URI' NAME_VERSION_ARCH.deb SIZE HASH:HEX
+		f := strings.Fields(line)
+		if len(f) < 3 {
+			return nil, fmt.Errorf("packages %s: apt-get printed %q", strings.Join(names, ", "), line)
 		}
+		t := aptFile{file: f[1]}
+		for _, w := range f[2:] {
+			if hash, ok := strings.CutPrefix(w, "SHA256:"); ok {
+				t.sha256 = hash
+			}
+		}
+		name, _, _ := strings.Cut(t.file, "_")
+		targets[name] = t
 	}
-	return t, nil
+	return targets, nil
 }
 
 func (c *packageCache) download(ctx context.Context, name, file string) error {
