@@ -125,6 +125,11 @@ func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.Load
 		return spec, fmt.Errorf("%w: spec.loadBalancerSourceRanges %v: this provider's load balancers cannot keep anybody out", provider.ErrInvalidArgument, service.Spec.LoadBalancerSourceRanges)
 	case service.Spec.LoadBalancerIP != "":
 		return spec, fmt.Errorf("%w: spec.loadBalancerIP %s: this provider chooses addresses itself", provider.ErrInvalidArgument, service.Spec.LoadBalancerIP)
+	case service.Spec.SessionAffinity != "" && service.Spec.SessionAffinity != v1.ServiceAffinityNone:
+		return spec, fmt.Errorf("%w: spec.sessionAffinity %s: behind this provider's load balancers all clients may look like one", provider.ErrInvalidArgument, service.Spec.SessionAffinity)
+	}
+	if err := b.checkFamilies(service); err != nil {
+		return spec, err
 	}
 	for _, port := range service.Spec.Ports {
 		if port.NodePort == 0 {
@@ -141,6 +146,26 @@ func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.Load
 	}
 	slices.SortFunc(spec.Backends, func(a, b provider.LoadBalancerBackend) int { return strings.Compare(a.Name, b.Name) })
 	return spec, nil
+}
+
+// addressed is a controller whose load balancers all have one address.
+type addressed interface{ Address() netip.Addr }
+
+// checkFamilies refuses a Service to which this provider's load balancers, which
+// have IPv4 addresses unless they say otherwise, do not lead.
+func (b *balancers) checkFamilies(service *v1.Service) error {
+	have := v1.IPv4Protocol
+	if one, ok := b.power.(addressed); ok && one.Address().Is6() {
+		have = v1.IPv6Protocol
+	}
+	want, policy := service.Spec.IPFamilies, service.Spec.IPFamilyPolicy
+	switch {
+	case policy != nil && *policy == v1.IPFamilyPolicyRequireDualStack:
+		return fmt.Errorf("%w: spec.ipFamilyPolicy %s: this provider's load balancers have %s addresses alone", provider.ErrInvalidArgument, *policy, have)
+	case len(want) > 0 && !slices.Contains(want, have):
+		return fmt.Errorf("%w: spec.ipFamilies %v: this provider's load balancers have %s addresses alone", provider.ErrInvalidArgument, want, have)
+	}
+	return nil
 }
 
 // annotationsOf leaves out what kubectl keeps for itself, which is large.

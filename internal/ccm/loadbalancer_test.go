@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger/outrigger/internal/ccm/localbalancer"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -120,11 +122,38 @@ func TestWhatALoadBalancerCannotKeepIsRefused(t *testing.T) {
 		"loadBalancerSourceRanges": func(s *v1.ServiceSpec) { s.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} },
 		"loadBalancerIP":           func(s *v1.ServiceSpec) { s.LoadBalancerIP = "192.0.2.7" },
 		"node port":                func(s *v1.ServiceSpec) { s.Ports[0].NodePort = 0 },
+		"sessionAffinity":          func(s *v1.ServiceSpec) { s.SessionAffinity = v1.ServiceAffinityClientIP },
+		"spec.ipFamilies":          func(s *v1.ServiceSpec) { s.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} },
+		"spec.ipFamilyPolicy": func(s *v1.ServiceSpec) {
+			s.IPFamilyPolicy, s.IPFamilies = new(v1.IPFamilyPolicyRequireDualStack), []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}
+		},
 	} {
 		changed := service()
 		change(&changed.Spec)
 		if _, err := new(balancers).specOf(changed, nil); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestFamiliesOfServices(t *testing.T) {
+	prefer := v1.IPFamilyPolicyPreferDualStack
+	both, six := []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, []v1.IPFamily{v1.IPv6Protocol}
+	for name, c := range map[string]struct {
+		addr     string
+		families []v1.IPFamily
+		refused  bool
+	}{
+		"IPv4, one of both": {"192.0.2.1", both, false},
+		"IPv6, one of both": {"2001:db8::1", both, false},
+		"IPv6":              {"2001:db8::1", six, false},
+		"IPv4 for IPv6":     {"192.0.2.1", six, true},
+	} {
+		changed := service()
+		changed.Spec.IPFamilies, changed.Spec.IPFamilyPolicy = c.families, &prefer
+		b := &balancers{power: localbalancer.New(netip.MustParseAddr(c.addr), slog.New(slog.DiscardHandler))}
+		if err := b.checkFamilies(changed); (err != nil) != c.refused {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -49,6 +49,9 @@ func New(addr netip.Addr, log *slog.Logger) *Balancer {
 	return &Balancer{addr: addr, log: log, ctx: ctx, cancel: cancel, ports: map[uint16]*port{}, tags: map[string]map[string]string{}}
 }
 
+// Address returns the address of all load balancers.
+func (b *Balancer) Address() netip.Addr { return b.addr }
+
 // Close ends all connections.
 func (b *Balancer) Close() {
 	b.cancel()

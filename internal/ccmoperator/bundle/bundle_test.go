@@ -148,8 +148,6 @@ func TestR3BadManifests(t *testing.T) {
 		"no name":             {"assets/x.yaml", "apiVersion: v1\nkind: ConfigMap\n", "ConfigMap: metadata.name: missing"},
 		"unknown kind":        {"assets/x.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\n", "assets/x.yaml: kind Secret of v1 is none that a bundle may have"},
 		"twice":               {"assets/x.yaml", plain + "---\n" + plain, "ConfigMap openshift-cloud-controller-manager/x is there twice, in assets/x.yaml"},
-		"another namespace":   {"assets/x.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: other}\n", `assets/x.yaml: ConfigMap x: metadata.namespace "other"`},
-		"the operator's":      {"assets/x.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: openshift-cloud-controller-manager-operator}\n", `metadata.namespace "openshift-cloud-controller-manager-operator"`},
 		"subject of another":  {"assets/x.yaml", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: x}\nsubjects: [{kind: ServiceAccount, name: x, namespace: other}]\n", `subjects[0].namespace "other"`},
 		"namespace of none":   {"assets/x.yaml", "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: x, namespace: mine}\n", "the kind has none"},
 		"a Pod":               {"assets/x.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "Pod x: nobody would start it again"},

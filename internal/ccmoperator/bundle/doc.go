@@ -28,10 +28,9 @@
 //
 // [Bundle.Render] is the one function that controllers and commands need. It
 //  1. expands templates and merges bases,
-//  2. decodes strictly, and refuses unknown kinds, objects that are there twice
-//     and other namespaces,
-//  3. puts [Values].Namespace wherever the manifests name [DefaultNamespace];
-//     kube-system stays,
+//  2. decodes strictly, and refuses unknown kinds and objects that are there twice,
+//  3. puts all objects into [Values].Namespace, and that wherever the manifests
+//     name [DefaultNamespace]; kube-system stays,
 //  4. sets images by the names of containers, in Pods, Deployments and DaemonSets,
 //  5. appends the proxy's variables to the main containers of Deployments and
 //     DaemonSets,

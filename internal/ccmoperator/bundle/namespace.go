@@ -41,8 +41,9 @@ func whole(text string, at, end int) bool {
 	return (at == 0 || !inName(text[at-1])) && (end == len(text) || !inName(text[end]))
 }
 
-// setNamespace gives an object without a namespace that of the installation,
-// and refuses any other but kube-system.
+// setNamespace puts an object into the namespace of the installation, whichever
+// its manifest names, but for kube-system. What a RoleBinding names of its own
+// namespace goes with it.
 func (r *renderer) setNamespace(o client.Object) error {
 	if slices.Contains(clusterKinds, o.GetObjectKind().GroupVersionKind().Kind) {
 		if o.GetNamespace() != "" {
@@ -50,15 +51,22 @@ func (r *renderer) setNamespace(o client.Object) error {
 		}
 		return r.checkSubjects(o)
 	}
-	if o.GetNamespace() == "" {
+	was := o.GetNamespace()
+	if was != SystemNamespace {
 		o.SetNamespace(r.values.Namespace)
 	}
-	if err := r.checkOwn("metadata.namespace", o.GetNamespace()); err != nil {
-		return err
+	if binding, ok := o.(*rbacv1.RoleBinding); ok && was != SystemNamespace {
+		for i := range binding.Subjects {
+			if s := &binding.Subjects[i]; s.Kind == rbacv1.ServiceAccountKind && s.Namespace == was {
+				s.Namespace = r.values.Namespace
+			}
+		}
 	}
 	return r.checkSubjects(o)
 }
 
+// checkSubjects refuses accounts of other namespaces: who is given rights is not
+// guessed.
 func (r *renderer) checkSubjects(o client.Object) error {
 	var subjects []rbacv1.Subject
 	switch o := o.(type) {
@@ -86,6 +94,6 @@ func (r *renderer) checkOwn(field, namespace string) error {
 	if namespace == r.values.Namespace || namespace == SystemNamespace {
 		return nil
 	}
-	return fmt.Errorf("%s %q: a bundle may have objects in %s, which stands for the namespace of the installation, and in %s; leave the namespace out, or use {{ .namespace }} in a .tmpl file",
+	return fmt.Errorf("%s %q: a bundle may give rights to accounts of %s, which stands for the namespace of the installation, and of %s; leave the namespace out, or use {{ .namespace }} in a .tmpl file",
 		field, namespace, DefaultNamespace, SystemNamespace)
 }

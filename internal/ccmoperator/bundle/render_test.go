@@ -177,6 +177,11 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: system, namespace: kube-system}
 data: {flag: "--x=openshift-cloud-controller-manager,openshift-cloud-controller-manager"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: elsewhere, namespace: mycloud-system}
+subjects: [{kind: ServiceAccount, name: e, namespace: mycloud-system}]
 `
 	for _, flavor := range bundle.Flavors {
 		r := render(t, load(t, "assets/x.yaml", rights), bundle.Values{Namespace: "mine", Flavor: flavor})
@@ -187,7 +192,7 @@ data: {flag: "--x=openshift-cloud-controller-manager,openshift-cloud-controller-
 			}
 		}
 		subjects = subjectsOf(t, r.GetResources())
-		want := []string{"mine/a", "mine/b", "kube-system/c", "/system:serviceaccount:mine:d", "/openshift-cloud-controller-manager-operator"}
+		want := []string{"mine/a", "mine/b", "kube-system/c", "/system:serviceaccount:mine:d", "/openshift-cloud-controller-manager-operator", "mine/e"}
 		if diff := cmp.Diff(want, subjects); diff != "" {
 			t.Error(diff)
 		}
@@ -208,7 +213,7 @@ data: {flag: "--x=openshift-cloud-controller-manager,openshift-cloud-controller-
 func subjectsOf(t *testing.T, objects []client.Object) (all []string) {
 	t.Helper()
 	for _, o := range objects {
-		if b, is := o.(*rbacv1.RoleBinding); is && b.Name == "x" {
+		if b, is := o.(*rbacv1.RoleBinding); is && slices.Contains([]string{"x", "elsewhere"}, b.Name) {
 			for _, s := range b.Subjects {
 				all = append(all, s.Namespace+"/"+s.Name)
 			}
