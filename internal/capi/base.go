@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
 // Base is what the reconcilers of all kinds need. Zero durations have
@@ -112,8 +114,26 @@ func release[T object](ctx context.Context, d *draft[T], finalizer string) error
 			return err
 		}
 	}
-	controllerutil.RemoveFinalizer(d.now, finalizer)
+	letGo(d.now, finalizer)
 	return d.saveIdentity(ctx)
+}
+
+// hold gives an object our finalizer, in the place of the one that it has from an
+// earlier version.
+func hold(o client.Object, finalizer string) {
+	controllerutil.AddFinalizer(o, finalizer)
+	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
+}
+
+// held says whether an object has our finalizer under either name. One that is being
+// deleted keeps the name that it has: the API server lets it have no other.
+func held(o client.Object, finalizer string) bool {
+	return controllerutil.ContainsFinalizer(o, finalizer) || controllerutil.ContainsFinalizer(o, infrav1.FormerFinalizer(finalizer))
+}
+
+func letGo(o client.Object, finalizer string) {
+	controllerutil.RemoveFinalizer(o, finalizer)
+	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
 }
 
 // clusterNamed answers the Cluster, or nil when there is none.

@@ -41,6 +41,10 @@ func (r *MachineReconciler) bootstrapData(ctx context.Context, machine *clusterv
 		return nil, "", &waiting{reason: ReasonBootstrapSecretMissing, poll: true, ofBootstrap: true,
 			message: fmt.Sprintf("there is no Secret %s, which the Machine's spec.bootstrap.dataSecretName names", *name)}, nil
 	}
+	if apierrors.IsForbidden(err) {
+		return nil, "", &waiting{reason: ReasonBootstrapSecretForbidden, poll: true, ofBootstrap: true,
+			message: fmt.Sprintf("the manager may not read Secret %s, which the Machine's spec.bootstrap.dataSecretName names: %v", *name, err)}, nil
+	}
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("read Secret %s/%s: %w", machine.Namespace, *name, err)
 	}

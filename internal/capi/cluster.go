@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -70,7 +69,7 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 func (c *clusterRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 	deleting := !c.now.GetDeletionTimestamp().IsZero()
 	// What others provide is theirs, unless it was ours before.
-	if left(c.now) || external(c.now) && !(deleting && controllerutil.ContainsFinalizer(c.now, c.Finalizer)) {
+	if left(c.now) || external(c.now) && !(deleting && held(c.now, c.Finalizer)) {
 		return reconcile.Result{}, nil
 	}
 	c.scope = ClusterScope{Infra: c.now, Key: keyOf(c.now)}
@@ -107,7 +106,7 @@ func ownerCluster(o metav1.Object) string {
 }
 
 func (c *clusterRun) ensure(ctx context.Context) (reconcile.Result, error) {
-	controllerutil.AddFinalizer(c.now, c.Finalizer)
+	hold(c.now, c.Finalizer)
 	annotate(c.now, infrav1.KeyAnnotation, c.scope.Key)
 	if err := c.saveIdentity(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -155,7 +154,7 @@ func (c *clusterRun) failed(ctx context.Context, err error) (reconcile.Result, e
 }
 
 func (c *clusterRun) delete(ctx context.Context) (reconcile.Result, error) {
-	if !controllerutil.ContainsFinalizer(c.now, c.Finalizer) {
+	if !held(c.now, c.Finalizer) {
 		return reconcile.Result{}, nil
 	}
 	n, err := c.machines(ctx, c.Client)

@@ -23,18 +23,21 @@ const (
 
 // Reasons of conditions that are no class of error and not Cluster API's.
 const (
-	ReasonHealthy                 = "Healthy"
-	ReasonNotProvisionedYet       = "NotProvisionedYet"
-	ReasonWaitingForOwner         = "WaitingForOwner"
-	ReasonWaitingForEndpoint      = "WaitingForControlPlaneEndpoint"
-	ReasonWaitingForMachines      = "WaitingForMachines"
-	ReasonBootstrapSecretMissing  = "BootstrapSecretNotFound"
-	ReasonBootstrapDataInvalid    = "BootstrapDataInvalid"
-	ReasonBootstrapDataTooLarge   = "BootstrapDataTooLarge"
-	ReasonBootstrapFormatUnknown  = "BootstrapFormatUnknown"
-	ReasonBootstrapDataUsed       = "BootstrapDataUsed"
-	ReasonFailureDomainUnknown    = "FailureDomainUnknown"
-	ReasonInfrastructureOfAnother = "InfrastructureOfAnother"
+	ReasonHealthy                = "Healthy"
+	ReasonNotProvisionedYet      = "NotProvisionedYet"
+	ReasonWaitingForOwner        = "WaitingForOwner"
+	ReasonWaitingForEndpoint     = "WaitingForControlPlaneEndpoint"
+	ReasonWaitingForMachines     = "WaitingForMachines"
+	ReasonBootstrapSecretMissing = "BootstrapSecretNotFound"
+	// ReasonBootstrapSecretForbidden: the manager's rights were narrowed, and not to
+	// this Secret.
+	ReasonBootstrapSecretForbidden = "BootstrapSecretForbidden"
+	ReasonBootstrapDataInvalid     = "BootstrapDataInvalid"
+	ReasonBootstrapDataTooLarge    = "BootstrapDataTooLarge"
+	ReasonBootstrapFormatUnknown   = "BootstrapFormatUnknown"
+	ReasonBootstrapDataUsed        = "BootstrapDataUsed"
+	ReasonFailureDomainUnknown     = "FailureDomainUnknown"
+	ReasonInfrastructureOfAnother  = "InfrastructureOfAnother"
 	// ReasonInstanceGone and ReasonInstanceStopped: what a machine was is there no
 	// more, or does not run.
 	ReasonInstanceGone    = "InstanceGone"

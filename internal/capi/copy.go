@@ -9,7 +9,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
@@ -56,7 +55,7 @@ func asCopy[T object](ctx context.Context, d *draft[T], b Base, newList func() c
 		return false, result, err
 	}
 	if !d.now.GetDeletionTimestamp().IsZero() {
-		controllerutil.RemoveFinalizer(d.now, finalizer)
+		letGo(d.now, finalizer)
 		return true, result, d.saveIdentity(ctx)
 	}
 	setLife(d.now)

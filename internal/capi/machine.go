@@ -14,7 +14,6 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -132,7 +131,7 @@ func (m *machineRun) owners(ctx context.Context) error {
 
 // ensure is what happens with a machine that is to be there.
 func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
-	controllerutil.AddFinalizer(m.now, m.Finalizer)
+	hold(m.now, m.Finalizer)
 	annotate(m.now, infrav1.KeyAnnotation, m.scope.Key)
 	wait, err := m.prepare(ctx)
 	if err != nil {
@@ -299,7 +298,7 @@ func (m *machineRun) knownFailureDomain() *waiting {
 
 // delete is what happens with a machine that is to be gone.
 func (m *machineRun) delete(ctx context.Context) (reconcile.Result, error) {
-	if !controllerutil.ContainsFinalizer(m.now, m.Finalizer) {
+	if !held(m.now, m.Finalizer) {
 		return reconcile.Result{}, nil
 	}
 	if m.scope.Cluster != nil {

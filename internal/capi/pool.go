@@ -4,6 +4,7 @@ package capi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
@@ -129,22 +129,47 @@ func ownerPool(ctx context.Context, c client.Reader, o client.Object) (*clusterv
 }
 
 func (p *poolRun) ensure(ctx context.Context) (reconcile.Result, error) {
-	controllerutil.AddFinalizer(p.now, p.Finalizer)
+	hold(p.now, p.Finalizer)
 	annotate(p.now, infrav1.KeyAnnotation, keyOf(p.now))
 	if err := p.saveIdentity(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	setLife(p.now)
-	if err := p.collectStrays(ctx); err != nil {
-		return reconcile.Result{}, err
-	}
-	reason, message, err := p.converge(ctx)
+	reason, message, err := p.work(ctx)
 	if err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, p.failed(ctx, err)
 	}
 	p.report(reason, message)
 	p.looked(p.now)
 	return reconcile.Result{}, saveAndTell(ctx, p.draft, p.Base)
+}
+
+// work does what there is to do about the pool's machines, and answers what is still
+// missing.
+func (p *poolRun) work(ctx context.Context) (reason, message string, err error) {
+	if err := p.adopt(ctx); err != nil {
+		return "", "", err
+	}
+	if err := p.collectStrays(ctx); err != nil {
+		return "", "", err
+	}
+	return p.converge(ctx)
+}
+
+// ReasonRequestRefused: the API server has refused what a pool asked of it, such as
+// a machine beyond a ResourceQuota or against a policy.
+const ReasonRequestRefused = "RequestRefused"
+
+// failed says in the object what the API server has refused. What the next look
+// settles by itself is no news.
+func (p *poolRun) failed(ctx context.Context, err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errStale) || ctx.Err() != nil {
+		return err
+	}
+	_, status := p.now.ContractPool()
+	setStates(p.now, provisioned(status.Initialization), "", ReasonRequestRefused, err.Error())
+	summarize(p.now, ProvisionedCondition, HealthyCondition)
+	return errors.Join(err, saveAndTell(ctx, p.draft, p.Base))
 }
 
 // report puts what there is into the object.
@@ -162,7 +187,7 @@ func (p *poolRun) report(reason, message string) {
 		}
 		status.Instances = append(status.Instances, infrav1.PoolInstance{
 			InstanceName: m.infra.GetName(), ProviderID: machineSpec.ProviderID,
-			Ready: machineStatus.Ready, Addresses: machineStatus.Addresses,
+			Ready: machineStatus.Ready, Addresses: machineStatus.Addresses, Version: p.versionOf(m),
 		})
 	}
 	if reason == "" {
@@ -174,7 +199,7 @@ func (p *poolRun) report(reason, message string) {
 
 // delete removes the machines, and the pool when they are gone.
 func (p *poolRun) delete(ctx context.Context) (reconcile.Result, error) {
-	if !controllerutil.ContainsFinalizer(p.now, p.Finalizer) {
+	if !held(p.now, p.Finalizer) {
 		return reconcile.Result{}, nil
 	}
 	if len(p.machines) == 0 {

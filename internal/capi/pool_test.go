@@ -4,18 +4,21 @@ package capi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
@@ -28,6 +31,8 @@ type poolWorld struct {
 	r *capi.PoolReconciler
 	// writes counts requests that change something.
 	writes int
+	// refuse, if any, is what the API server says to a new machine.
+	refuse error
 }
 
 func newPoolWorld(t *testing.T) *poolWorld {
@@ -35,6 +40,12 @@ func newPoolWorld(t *testing.T) *poolWorld {
 	api := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(
 		&clusterv1.Cluster{}, &clusterv1.MachinePool{}, &infrav1.DockerMachinePool{}, &infrav1.DockerMachine{}).Build()
 	w.world = &world{t: t, api: interceptor.NewClient(api, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, machine := o.(*infrav1.DockerMachine); machine && w.refuse != nil {
+				return w.refuse
+			}
+			return c.Create(ctx, o, opts...)
+		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			w.writes++
 			return c.Patch(ctx, o, p, opts...)
@@ -187,6 +198,11 @@ func TestPoolOfMachines(t *testing.T) {
 	if d := cmp.Diff(want, p.Spec.ProviderIDList); d != "" {
 		t.Errorf("providerIDList (-want +got):\n%s", d)
 	}
+	for _, i := range p.Status.Instances {
+		if i.Version != "v1" {
+			t.Errorf("version %q of %s, want v1", i.Version, i.InstanceName)
+		}
+	}
 	if !p.Status.Ready || p.Status.Replicas != 3 || len(p.Status.Instances) != 3 || p.Status.Initialization.Provisioned == nil {
 		t.Errorf("status: %+v", p.Status)
 	}
@@ -293,6 +309,64 @@ func TestPoolWaits(t *testing.T) {
 	}
 }
 
+// TestPoolSaysWhatIsRefused: what the API server says to a machine of a pool is a
+// condition of the pool, before it is provisioned and afterwards, until it ends.
+func TestPoolSaysWhatIsRefused(t *testing.T) {
+	w := newPoolWorld(t)
+	refuse := func(condition string) {
+		t.Helper()
+		w.refuse = apierrors.NewForbidden(infrav1.GroupVersion.WithResource("dockermachines").GroupResource(), "p-0", errors.New("exceeded quota: machines"))
+		if _, err := w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key("p")}); err == nil {
+			t.Error("what is refused is not tried again")
+		}
+		p := w.pool()
+		wantCondition(t, p, condition, metav1.ConditionFalse, capi.ReasonRequestRefused)
+		wantCondition(t, p, clusterv1.ReadyCondition, metav1.ConditionFalse, capi.ReasonRequestRefused)
+		if i := slices.IndexFunc(p.Status.Conditions, func(c metav1.Condition) bool { return c.Type == clusterv1.ReadyCondition }); !strings.Contains(p.Status.Conditions[i].Message, "exceeded quota: machines") {
+			t.Errorf("the message is %q", p.Status.Conditions[i].Message)
+		}
+		w.refuse = nil
+		w.settle()
+		wantCondition(t, w.pool(), clusterv1.ReadyCondition, metav1.ConditionTrue, "")
+	}
+	refuse(capi.ProvisionedCondition)
+	five := int32(5)
+	w.change(func(mp *clusterv1.MachinePool) { mp.Spec.Replicas = &five })
+	refuse(capi.HealthyCondition)
+}
+
+// TestFormerFinalizers: a finalizer of an earlier version gives way to that of this
+// one, and an object in deletion goes with either.
+func TestFormerFinalizers(t *testing.T) {
+	former := infrav1.FormerFinalizer(infrav1.DockerMachinePoolFinalizer)
+	if former != "dockermachinepool.infrastructure.cluster.x-k8s.io" {
+		t.Fatal(former)
+	}
+	for _, f := range []string{infrav1.DockerClusterFinalizer, infrav1.DockerMachineFinalizer, infrav1.DockerMachinePoolFinalizer, infrav1.OutriggerClusterFinalizer, infrav1.OutriggerMachineFinalizer} {
+		if problems := validation.IsQualifiedName(f); len(problems) > 0 || !strings.Contains(f, "/") {
+			t.Errorf("%s is not qualified by a domain: %q", f, problems)
+		}
+	}
+	for _, deleted := range []bool{false, true} {
+		w := newPoolWorld(t)
+		p := w.pool()
+		p.Finalizers = []string{former, "of.others/too"}
+		w.must(w.api.Update(context.Background(), p))
+		if deleted {
+			w.must(w.api.Delete(context.Background(), p))
+			w.reconcile()
+			if got := w.pool().Finalizers; !slices.Equal(got, []string{"of.others/too"}) {
+				t.Errorf("in deletion: %q", got)
+			}
+			continue
+		}
+		w.reconcile()
+		if got := w.pool().Finalizers; !slices.Equal(got, []string{"of.others/too", infrav1.DockerMachinePoolFinalizer}) {
+			t.Errorf("of an object that lives: %q", got)
+		}
+	}
+}
+
 // A name that is somebody else's is left to them.
 func TestPoolAvoidsNamesOfOthers(t *testing.T) {
 	w := newPoolWorld(t)
@@ -327,6 +401,86 @@ func TestPoolCollectsStrays(t *testing.T) {
 	}
 }
 
+// TestPoolKnowsItsMachinesAgain: machines that have lost the reference to their pool
+// (a backup, a move by hand), or refer to its earlier UID, or have lost their labels,
+// are adopted; others are not made beside them.
+func TestPoolKnowsItsMachinesAgain(t *testing.T) {
+	w := newPoolWorld(t)
+	w.settle()
+	change := func(name string, f func(*infrav1.DockerMachine)) {
+		m, _ := get(w.world, &infrav1.DockerMachine{}, name)
+		f(m)
+		w.must(w.api.Update(context.Background(), m))
+	}
+	change("p-0", func(m *infrav1.DockerMachine) { m.OwnerReferences = nil })
+	change("p-1", func(m *infrav1.DockerMachine) { m.OwnerReferences[0].UID = "of-an-earlier-pool" })
+	change("p-2", func(m *infrav1.DockerMachine) { m.OwnerReferences, m.Labels = nil, nil })
+	w.reconcile()
+	w.settle()
+	w.want("p-0", "p-1", "p-2")
+	for _, name := range w.machines() {
+		m, _ := get(w.world, &infrav1.DockerMachine{}, name)
+		owned := slices.ContainsFunc(m.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == w.pool().UID })
+		if !owned || m.Labels[clusterv1.MachinePoolNameLabel] != "p" || m.Labels[clusterv1.ClusterNameLabel] != clusterName {
+			t.Errorf("%s is not adopted: %+v", name, m.ObjectMeta)
+		}
+	}
+	before := w.writes
+	w.reconcile()
+	if w.writes != before {
+		t.Errorf("%d writes of a pool that is as it should be", w.writes-before)
+	}
+}
+
+// TestPoolIsDeletedWithWhatLostIt: also machines without a reference to the pool go
+// with it, when its MachinePool is gone too.
+func TestPoolIsDeletedWithWhatLostIt(t *testing.T) {
+	w := newPoolWorld(t)
+	w.settle()
+	m, _ := get(w.world, &infrav1.DockerMachine{}, "p-1")
+	m.OwnerReferences = nil
+	w.must(w.api.Update(context.Background(), m))
+	w.must(w.api.Delete(context.Background(), w.pool()))
+	w.delete(&clusterv1.MachinePool{}, "p")
+	for range 5 {
+		w.reconcile()
+		w.dropOrphans()
+	}
+	w.want()
+	if p, there := get(w.world, &infrav1.DockerMachinePool{}, "p"); there {
+		t.Errorf("the pool is still there: %v", p.Finalizers)
+	}
+}
+
+// dropOrphans deletes the machines whose Machine is gone, as core does.
+func (w *poolWorld) dropOrphans() {
+	w.t.Helper()
+	for _, name := range w.machines() {
+		if _, found := get(w.world, &clusterv1.Machine{}, name); !found {
+			w.delete(&infrav1.DockerMachine{}, name)
+		}
+	}
+}
+
+// TestPoolCollectsStraysThatLostTheirOwner: a Machine with the pool's labels, no
+// owner and no machine is the pool's; one of another owner is not.
+func TestPoolCollectsStraysThatLostTheirOwner(t *testing.T) {
+	w := newPoolWorld(t)
+	w.settle()
+	lost, other := w.member("p-8"), w.member("p-9")
+	lost.OwnerReferences = nil
+	other.OwnerReferences[0].Name = "another"
+	w.create(lost)
+	w.create(other)
+	w.reconcile()
+	if _, found := get(w.world, &clusterv1.Machine{}, "p-8"); found {
+		t.Error("a Machine without owner and machine stays for ever")
+	}
+	if _, found := get(w.world, &clusterv1.Machine{}, "p-9"); !found {
+		t.Error("a Machine of another pool is deleted")
+	}
+}
+
 // TestPoolOwnsNoOthers: a Machine whose machine is there, and not this pool's, is
 // left alone.
 func TestPoolOwnsNoOthers(t *testing.T) {
@@ -346,7 +500,7 @@ func TestPoolIsDeleted(t *testing.T) {
 	w.settle()
 	w.must(w.api.Delete(context.Background(), w.pool()))
 	w.reconcile()
-	if !controllerutil.ContainsFinalizer(w.pool(), infrav1.DockerMachinePoolFinalizer) {
+	if len(w.pool().Finalizers) == 0 {
 		t.Error("the pool is gone before its machines")
 	}
 	w.settle()

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/cluster-api/util/labels/format"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -25,6 +24,10 @@ import (
 // PoolTemplateAnnotation on a machine of a pool says from which template and
 // version it was made.
 const PoolTemplateAnnotation = "infrastructure.outrigger.dev/pool-template"
+
+// PoolVersionAnnotation on a machine of a pool is the version of Kubernetes that its
+// MachinePool had when it was made.
+const PoolVersionAnnotation = "infrastructure.outrigger.dev/pool-version"
 
 // ReasonScaling: a pool has not as many machines as it is to have, or not all
 // of its template.
@@ -55,7 +58,7 @@ func (p *poolRun) list(ctx context.Context) (machines []poolMachine, err error) 
 	}
 	err = apimeta.EachListItem(list, func(o runtime.Object) error {
 		infra := o.(InfraMachine)
-		if !util.HasOwnerRef(infra.GetOwnerReferences(), p.reference()) {
+		if !p.owns(infra) {
 			return nil
 		}
 		machine, err := util.GetOwnerMachine(ctx, p.Client, metav1.ObjectMeta{Namespace: infra.GetNamespace(), OwnerReferences: infra.GetOwnerReferences()})
@@ -142,6 +145,15 @@ func (m poolMachine) of(template string) bool {
 	return m.infra.GetAnnotations()[PoolTemplateAnnotation] == template
 }
 
+// versionOf returns the version of Kubernetes on a machine: what its Machine says,
+// which core reads from the Node, or else what it was made with.
+func (p *poolRun) versionOf(m poolMachine) string {
+	if m.machine != nil && m.machine.Spec.Version != "" {
+		return m.machine.Spec.Version
+	}
+	return m.infra.GetAnnotations()[PoolVersionAnnotation]
+}
+
 // create makes machines. Their names are numbers, so that what a cache does not
 // show yet is not made twice.
 func (p *poolRun) create(ctx context.Context, n int, template string) error {
@@ -174,14 +186,12 @@ func (p *poolRun) create(ctx context.Context, n int, template string) error {
 // describe gives a machine the metadata by which core and we find it.
 func (p *poolRun) describe(m InfraMachine, template string) {
 	m.SetNamespace(p.now.GetNamespace())
-	m.SetLabels(map[string]string{
-		clusterv1.ClusterNameLabel:     p.owner.Spec.ClusterName,
-		clusterv1.MachinePoolNameLabel: format.MustFormatValue(p.owner.Name),
-	})
+	m.SetLabels(p.memberLabels())
 	if p.Filter != "" {
 		m.GetLabels()[clusterv1.WatchLabel] = p.Filter
 	}
 	m.SetAnnotations(map[string]string{PoolTemplateAnnotation: template})
+	annotate(m, PoolVersionAnnotation, p.owner.Spec.Template.Spec.Version)
 	m.SetOwnerReferences([]metav1.OwnerReference{p.reference()})
 }
 
@@ -190,7 +200,7 @@ func (p *poolRun) describe(m InfraMachine, template string) {
 func (p *poolRun) exists(ctx context.Context, name string) error {
 	there := p.NewMachine(p.now)
 	err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.now.GetNamespace(), Name: name}, there)
-	if apierrors.IsNotFound(err) || err == nil && util.HasOwnerRef(there.GetOwnerReferences(), p.reference()) {
+	if apierrors.IsNotFound(err) || err == nil && p.owns(there) {
 		return errStale
 	}
 	return err

@@ -39,7 +39,7 @@ func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, mach
 		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool(gvk.GroupKind())), builder.WithPredicates(specChanges())).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofPoolMember(gvk.GroupKind())), builder.WithPredicates(comesOrGoes())).
-		Watches(machine, handler.EnqueueRequestForOwner(scheme, mgr.GetRESTMapper(), r.New())).
+		Watches(machine, handler.EnqueueRequestsFromMapFunc(ofPoolMachine(gvk))).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
@@ -66,6 +66,17 @@ func (r *PoolReconciler) ofPoolMember(kind schema.GroupKind) handler.MapFunc {
 			return nil // what it has lost is looked for when something else happens
 		}
 		return ofMachinePool(kind)(ctx, pool)
+	}
+}
+
+// ofPoolMachine answers the infrastructure of the pool that a machine is of.
+func ofPoolMachine(kind schema.GroupVersionKind) handler.MapFunc {
+	return func(_ context.Context, o client.Object) []reconcile.Request {
+		name := poolOf(o, kind)
+		if name == "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/cluster-api/util/labels/format"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -21,15 +19,13 @@ import (
 // they are there: the end of such a Machine would be that of the new one.
 func (p *poolRun) collectStrays(ctx context.Context) error {
 	var list clusterv1.MachineList
-	err := p.Client.List(ctx, &list, client.InNamespace(p.now.GetNamespace()), client.MatchingLabels{
-		clusterv1.MachinePoolNameLabel: format.MustFormatValue(p.owner.Name), clusterv1.ClusterNameLabel: p.owner.Spec.ClusterName,
-	})
+	err := p.Client.List(ctx, &list, client.InNamespace(p.now.GetNamespace()), p.memberLabels())
 	if err != nil {
 		return fmt.Errorf("list the Machines of pool %s: %w", p.now.GetName(), err)
 	}
 	p.strays = map[string]bool{}
 	for _, m := range list.Items {
-		if !metav1.IsControlledBy(&m, p.owner) || m.Spec.InfrastructureRef.GroupKind() != p.MachineKind.GroupKind() || p.has(m.Spec.InfrastructureRef.Name) {
+		if p.ofAnother(&m) || m.Spec.InfrastructureRef.GroupKind() != p.MachineKind.GroupKind() || p.has(m.Spec.InfrastructureRef.Name) {
 			continue
 		}
 		if err := p.collectStray(ctx, &m); err != nil {
@@ -37,6 +33,13 @@ func (p *poolRun) collectStrays(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// ofAnother says whether something else than the MachinePool controls a Machine that
+// carries its labels. Nothing does where owner references were lost.
+func (p *poolRun) ofAnother(m *clusterv1.Machine) bool {
+	controller := metav1.GetControllerOf(m)
+	return controller != nil && (controller.Kind != "MachinePool" || controller.Name != p.owner.Name)
 }
 
 func (p *poolRun) has(name string) bool {
@@ -47,7 +50,7 @@ func (p *poolRun) collectStray(ctx context.Context, m *clusterv1.Machine) error 
 	name, there := m.Spec.InfrastructureRef.Name, p.NewMachine(p.now)
 	err := p.Live.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, there)
 	switch {
-	case err == nil && util.HasOwnerRef(there.GetOwnerReferences(), p.reference()):
+	case err == nil && p.owns(there):
 		return errStale // the cache does not show it yet
 	case err == nil:
 		return nil // it is not of this pool any more

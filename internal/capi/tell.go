@@ -67,8 +67,8 @@ func (b *Base) warns(reason string) bool {
 		}
 	}
 	switch reason {
-	case ReasonBootstrapSecretMissing, ReasonBootstrapDataInvalid, ReasonBootstrapDataTooLarge, ReasonBootstrapFormatUnknown,
-		ReasonFailureDomainUnknown, ReasonIdentityTaken, ReasonInfrastructureOfAnother, ReasonInstanceGone, ReasonInstanceStopped:
+	case ReasonBootstrapSecretMissing, ReasonBootstrapSecretForbidden, ReasonBootstrapDataInvalid, ReasonBootstrapDataTooLarge, ReasonBootstrapFormatUnknown,
+		ReasonFailureDomainUnknown, ReasonIdentityTaken, ReasonInfrastructureOfAnother, ReasonInstanceGone, ReasonInstanceStopped, ReasonRequestRefused:
 		return true
 	}
 	return b.ofBackend(reason)

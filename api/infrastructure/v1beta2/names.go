@@ -2,6 +2,8 @@
 
 package v1beta2
 
+import "strings"
+
 // KeyAnnotation holds the random key by which everything that an object has
 // outside of the cluster is found again. It is written together with the
 // finalizer before anything is made, and never changes: unlike the UID it
@@ -17,12 +19,21 @@ const (
 	BeganAnnotation = "infrastructure.outrigger.dev/began"
 )
 
-// Finalizers: the object stays until what it has outside is gone. Those of
-// Docker kinds have the names that objects of Cluster API's own provider carry.
+// Finalizers: the object stays until what it has outside is gone. The part before
+// the slash is a domain of ours: the API server warns of finalizers without one.
 const (
-	DockerClusterFinalizer     = "dockercluster.infrastructure.cluster.x-k8s.io"
-	DockerMachineFinalizer     = "dockermachine.infrastructure.cluster.x-k8s.io"
-	DockerMachinePoolFinalizer = "dockermachinepool.infrastructure.cluster.x-k8s.io"
-	OutriggerClusterFinalizer  = "outriggercluster.infrastructure.cluster.x-k8s.io"
-	OutriggerMachineFinalizer  = "outriggermachine.infrastructure.cluster.x-k8s.io"
+	DockerClusterFinalizer     = finalizerDomain + "dockercluster"
+	DockerMachineFinalizer     = finalizerDomain + "dockermachine"
+	DockerMachinePoolFinalizer = finalizerDomain + "dockermachinepool"
+	OutriggerClusterFinalizer  = finalizerDomain + "outriggercluster"
+	OutriggerMachineFinalizer  = finalizerDomain + "outriggermachine"
+
+	finalizerDomain = "infrastructure.outrigger.dev/"
 )
+
+// FormerFinalizer returns the name that a finalizer had without a slash, which
+// objects carry that an earlier version has made, or Cluster API's own provider of
+// the Docker kinds.
+func FormerFinalizer(finalizer string) string {
+	return strings.TrimPrefix(finalizer, finalizerDomain) + "." + GroupVersion.Group
+}
