@@ -261,6 +261,7 @@ type managerOptions struct {
 	filter   string
 	wake     *capi.Waker
 	now      func() time.Time
+	elapsed  func() time.Duration
 	// stale, if any, fills in an object as a cache that is behind has it.
 	stale func(client.Object) bool
 	// hideMachines says that a cache does not show machines yet.
@@ -293,7 +294,7 @@ func newManager(t testing.TB, w *world, o managerOptions) *manager {
 	if o.settle == 0 {
 		o.settle = time.Nanosecond
 	}
-	b, err := outrigger.New(outrigger.Options{Name: "fake", Provider: o.provider, Domains: o.domains, Settle: o.settle, Interval: o.interval, Wake: o.wake, Now: o.now})
+	b, err := outrigger.New(outrigger.Options{Name: "fake", Provider: o.provider, Domains: o.domains, Settle: o.settle, Interval: o.interval, Wake: o.wake, Now: o.now, Elapsed: o.elapsed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,12 +340,30 @@ type stand struct {
 type clock struct {
 	mu   sync.Mutex
 	skew time.Duration
+	// jumped is how far the clock is from the time that has passed.
+	jumped time.Duration
 }
 
 func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Now().Add(c.skew)
+	return time.Now().Add(c.skew + c.jumped)
+}
+
+var epoch = time.Now()
+
+// elapsed is the time that has passed, whatever the clock says.
+func (c *clock) elapsed() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(epoch) + c.skew
+}
+
+// jump sets the clock ahead, or back, while no time passes.
+func (c *clock) jump(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jumped += d
 }
 
 func (c *clock) advance(d time.Duration) {
@@ -360,7 +379,7 @@ func newStand(t testing.TB, change ...func(*managerOptions)) *stand {
 		t.Fatal(err)
 	}
 	w, c := newWorld(t), &clock{}
-	o := managerOptions{provider: cloud, now: c.now}
+	o := managerOptions{provider: cloud, now: c.now, elapsed: c.elapsed}
 	for _, f := range change {
 		f(&o)
 	}

@@ -39,6 +39,9 @@ type Options struct {
 	// came, before its machine is gone.
 	Settle time.Duration
 	Now    func() time.Time
+	// Elapsed is the time since some moment. Unlike Now it never jumps, neither with
+	// the clock of this machine nor with that of the API server.
+	Elapsed func() time.Duration
 }
 
 // Call is a finished call to a provider.
@@ -65,15 +68,16 @@ func (o *Options) complete() {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Elapsed == nil {
+		began := time.Now()
+		o.Elapsed = func() time.Duration { return time.Since(began) }
+	}
 }
 
 // Backend implements [capi.ClusterBackend] and [capi.MachineBackend].
 type Backend struct {
 	options Options
 	fleet   fleet
-	// started is when this process began: those before it, which may have
-	// asked for instances, had ended by then.
-	started time.Time
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -99,6 +103,11 @@ type machine struct {
 	name   types.NamespacedName
 	create *task
 	remove *task
+	// seen is when this process had to do with the machine first, and asked when with
+	// its deletion, both by [Options.Elapsed]. Processes before this one, which may
+	// have asked for instances, had ended by then.
+	seen  time.Duration
+	asked *time.Duration
 }
 
 // New answers a backend. The provider MUST be able to list and look up
@@ -114,7 +123,7 @@ func New(o Options) (*Backend, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Backend{
-		options: o, fleet: newFleet(&o), started: o.Now(), ctx: ctx, cancel: cancel,
+		options: o, fleet: newFleet(&o), ctx: ctx, cancel: cancel,
 		machines: map[string]*machine{}, lists: map[string]*inventory{},
 	}, nil
 }
@@ -140,11 +149,18 @@ func (b *Backend) Forget(name types.NamespacedName) {
 	}
 }
 
+// remember notes since when this process has had to do with a machine.
+func (b *Backend) remember(s *capi.MachineScope) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.machine(s)
+}
+
 // machine answers what is remembered; the lock is held.
 func (b *Backend) machine(s *capi.MachineScope) *machine {
 	m := b.machines[s.Key]
 	if m == nil {
-		m = &machine{}
+		m = &machine{seen: b.options.Elapsed()}
 		b.machines[s.Key] = m
 	}
 	m.name = types.NamespacedName{Namespace: s.Infra.GetNamespace(), Name: s.Infra.GetName()}

@@ -5,7 +5,6 @@ package outrigger
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +21,10 @@ func (b *Backend) DeleteMachine(_ context.Context, s *capi.MachineScope) (bool, 
 	if m.create.running() {
 		m.create.end() // it wakes us
 		return false, nil
+	}
+	if m.asked == nil {
+		now := b.options.Elapsed()
+		m.asked = &now
 	}
 	if m.remove == nil {
 		m.remove = b.remove(m, s)
@@ -45,10 +48,7 @@ func (b *Backend) remove(m *machine, s *capi.MachineScope) *task {
 	if id == spec.ProviderID {
 		id = ""
 	}
-	r := removal{key: s.Key, id: id, began: s.Began, made: m.create}
-	if at := s.Infra.GetDeletionTimestamp(); at != nil {
-		r.asked = at.Time
-	}
+	r := removal{key: s.Key, id: id, began: !s.Began.IsZero(), seen: m.seen, asked: *m.asked, made: m.create}
 	return b.start(m.name, b.options.CreateTimeout, func(ctx context.Context, t *task) {
 		t.gone, t.err = b.removeAll(ctx, r)
 	})
@@ -59,18 +59,12 @@ type removal struct {
 	key string
 	// id is the instance in the providerID, if any; it may be somebody else's.
 	id string
-	// began is when the first creation began, asked when the deletion was asked
-	// for.
-	began, asked time.Time
+	// began says that a creation has begun at some time.
+	began bool
+	// seen and asked are those of the [machine].
+	seen, asked time.Duration
 	// made is the last creation of this process, if any. It has ended.
 	made *task
-}
-
-func (r removal) ended() time.Time {
-	if r.made == nil {
-		return time.Time{}
-	}
-	return r.made.ended
 }
 
 func (b *Backend) removeAll(ctx context.Context, r removal) (gone bool, err error) {
@@ -117,14 +111,20 @@ func (b *Backend) idsOf(ctx context.Context, r removal) (map[string]bool, error)
 }
 
 // settled says whether an instance that no list shows cannot be there either:
-// none was ever asked for, or it would be shown by now.
+// none was ever asked for, or it would be shown by now. Clocks have no say in that:
+// one that jumps ahead would have an instance forgotten, and one that jumps back would
+// keep a machine for as long. So what counts is the time that this process has seen
+// pass, and after a restart a deletion may take as long as [Options.Settle] more.
 func (b *Backend) settled(r removal) bool {
-	if r.began.IsZero() && r.made == nil {
+	if !r.began && r.made == nil {
 		return true
 	}
-	last := r.began
-	if r.id == "" { // else its creation was answered: none came after it
-		last = slices.MaxFunc([]time.Time{r.asked, b.started, r.ended()}, time.Time.Compare)
+	last := r.asked
+	if r.id != "" {
+		last = r.seen // its creation was answered: none came after it
 	}
-	return b.options.Now().Sub(last) >= b.options.Settle
+	if r.made != nil {
+		last = max(last, r.made.ended)
+	}
+	return b.options.Elapsed()-last >= b.options.Settle
 }

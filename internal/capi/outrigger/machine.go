@@ -42,6 +42,7 @@ func (b *Backend) EnsureMachine(ctx context.Context, s *capi.MachineScope) (capi
 	if !ok {
 		return capi.MachineState{}, fmt.Errorf("%w: %T is no OutriggerMachine", provider.ErrInvalidArgument, s.Infra)
 	}
+	b.remember(s)
 	if infra.Spec.ProviderID != "" {
 		return b.observe(ctx, s, infra.Spec.ProviderID)
 	}
@@ -189,7 +190,7 @@ func (b *Backend) justMade(s *capi.MachineScope, id string) *provider.Instance {
 	if m == nil || m.create == nil || m.create.running() || m.create.instance == nil || m.create.instance.ID != id {
 		return nil
 	}
-	if b.options.Now().Sub(m.create.ended) >= b.options.Interval {
+	if b.options.Elapsed()-m.create.ended >= b.options.Interval {
 		m.create = nil
 		return nil
 	}

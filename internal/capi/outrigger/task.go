@@ -20,7 +20,8 @@ type task struct {
 	instance *provider.Instance
 	gone     bool
 	err      error
-	ended    time.Time
+	// ended is by [Options.Elapsed].
+	ended time.Duration
 }
 
 // start runs f until it ends, the backend is closed, or somebody ends it.
@@ -30,7 +31,7 @@ func (b *Backend) start(name types.NamespacedName, timeout time.Duration, f func
 	b.work.Go(func() {
 		defer cancel()
 		f(ctx, t)
-		t.ended = b.options.Now()
+		t.ended = b.options.Elapsed()
 		close(t.done)
 		b.options.Wake.Wake(name)
 	})
