@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -140,6 +141,32 @@ func TestFiles(t *testing.T) {
 	for _, at := range []string{"/proc/sys/kernel/panic", "/proc/sys/vm/overcommit_memory"} {
 		if settings.Private[at] == "" {
 			t.Errorf("kubelet would change %s of the host", at)
+		}
+	}
+}
+
+// TestKubeletKnowsItsProviderID: the Node has it also where a template gives kubelet no
+// argument for it, as those for Cluster API's own Docker provider; one that a template
+// gives comes after it.
+func TestKubeletKnowsItsProviderID(t *testing.T) {
+	text, err := fs.ReadFile(definition.Files, "files/usr/local/lib/node/kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := filepath.Join(t.TempDir(), "flags")
+	if err := os.WriteFile(flags, []byte(`KUBELET_KUBEADM_ARGS="--node-labels=a=b --provider-id=of-the-template"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := strings.NewReplacer("/var/lib/kubelet/kubeadm-flags.env", flags, "exec /usr/local/bin/kubelet", "echo").Replace(string(text))
+	for id, want := range map[string]string{
+		"docker:////m-1": "kubelet.conf.d --provider-id=docker:////m-1 --node-labels=a=b --provider-id=of-the-template\n",
+		"":               "kubelet.conf.d --node-labels=a=b --provider-id=of-the-template\n",
+	} {
+		cmd := exec.Command("/bin/sh", "-c", script)
+		cmd.Env = []string{nodeagent.ProviderIDVariable + "=" + id}
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.HasSuffix(string(out), want) {
+			t.Errorf("%q: %s, %v, want the end %s", id, out, err, want)
 		}
 	}
 }

@@ -33,6 +33,10 @@ const (
 // [Service], and settings.json, a [Settings].
 const ConfigDir = "/etc/node-agent"
 
+// ProviderIDVariable is what services find the providerID in that the machine's Node is
+// to have: kubelet's may give it as --provider-id.
+const ProviderIDVariable = "NODE_PROVIDER_ID"
+
 // Formats of bootstrap data.
 const (
 	FormatCloudConfig = "cloud-config"

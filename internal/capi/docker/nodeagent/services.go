@@ -103,9 +103,20 @@ func (a *Agent) has(files []string) bool {
 	return true
 }
 
+// providerID is that of the machine's Node; empty before the seed is there.
+func (a *Agent) providerID() string {
+	var seed Seed
+	text, err := os.ReadFile(inDir(a.Root, SeedFile))
+	if err != nil || json.Unmarshal(text, &seed) != nil {
+		return ""
+	}
+	return seed.ProviderID
+}
+
 func (a *Agent) serve(ctx context.Context, s Service) error {
 	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
 	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), ProviderIDVariable+"="+a.providerID())
 	cmd.Stdout, cmd.Stderr = a.Output, a.Output
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = serviceStop
