@@ -90,10 +90,24 @@ func (p *Provider) ensureBalancer(ctx context.Context, spec provider.LoadBalance
 	}
 	if found == nil || !found.State.Running {
 		if _, err := p.engine.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
-			return nil, err
+			return nil, p.discardUnstarted(ctx, id, err)
 		}
 	}
 	return p.awaitBalancer(ctx, spec.Key)
+}
+
+// discardUnstarted removes a load balancer that never ran and cannot be started: an
+// engine that dies in the middle of a start never starts that container again. The
+// next attempt makes another.
+func (p *Provider) discardUnstarted(ctx context.Context, id string, cause error) error {
+	found, err := p.inspect(ctx, id)
+	if err == nil && found != nil && found.State.Status == container.StateCreated {
+		err = p.remove(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; and it cannot be removed: %v", cause, err)
+	}
+	return cause
 }
 
 // balancer answers the container of a key, nil if there is none.

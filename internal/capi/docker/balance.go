@@ -35,14 +35,19 @@ type balancer struct {
 	// port is listened on in the network, and target is that of API servers.
 	port, target int
 	// publish says that a port of the engine's host leads there; hostPort is
-	// that port, 0 until the engine has chosen.
+	// that port, 0 until the engine has chosen. It is a port of hostIP alone, if
+	// that is valid.
 	publish  bool
 	hostPort int
+	hostIP   netip.Addr
 }
 
 // spec tells whether a container is this load balancer.
 func (l balancer) spec() string {
 	text := fmt.Sprint(l.image, l.net.id, l.addr, l.port, l.target, l.publish, l.hostPort)
+	if l.hostIP.IsValid() {
+		text += l.hostIP.String()
+	}
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8])
 }
@@ -66,14 +71,24 @@ func (b *Backend) imageOf(spec infrav1.DockerClusterSpec) string {
 // wanted says what load balancer leads to an endpoint, which is empty until
 // there was one: it is stored in the object, so that one that is made anew has
 // the same address and port.
+//
+// Where nobody has said under which name others reach the engine's host, the endpoint
+// is a port of the host's own address in the cluster's network, its gateway. Engines
+// drop what goes from one of their networks to another, but not what goes to the host:
+// so the machines, the host, and a management cluster in other containers of the engine
+// (kind's) all reach it, and nobody else does.
 func (b *Backend) wanted(id identity, n *clusterNetwork, spec infrav1.DockerClusterSpec, target int) balancer {
 	id.role = roleLoadBalancer
 	l := balancer{identity: id, image: b.imageOf(spec), net: n, addr: n.reserved(), port: target, target: target}
 	endpoint := spec.ControlPlaneEndpoint
 	inside, err := netip.ParseAddr(endpoint.Host)
 	switch {
+	case endpoint.Host == "" && b.cfg.advertised() == "":
+		l.publish, l.hostIP = n.gateway.IsValid(), n.gateway
 	case endpoint.Host == "":
-		l.publish = b.cfg.advertised() != ""
+		l.publish = true
+	case err == nil && inside == n.gateway:
+		l.publish, l.hostIP, l.hostPort = true, inside, int(endpoint.Port)
 	case err == nil && n.subnet.Contains(inside):
 		l.addr, l.port = inside, int(endpoint.Port)
 	default:
@@ -84,7 +99,10 @@ func (b *Backend) wanted(id identity, n *clusterNetwork, spec infrav1.DockerClus
 
 // endpoint is where the load balancer is reached.
 func (b *Backend) endpoint(l balancer) clusterv1.APIEndpoint {
-	if l.publish {
+	switch {
+	case l.publish && l.hostIP.IsValid():
+		return clusterv1.APIEndpoint{Host: l.hostIP.String(), Port: int32(l.hostPort)}
+	case l.publish:
 		return clusterv1.APIEndpoint{Host: b.cfg.advertised(), Port: int32(l.hostPort)}
 	}
 	return clusterv1.APIEndpoint{Host: l.addr.String(), Port: int32(l.port)}
@@ -202,7 +220,7 @@ func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error
 	config := &container.Config{Image: l.image, Hostname: l.unique(), StopSignal: "SIGTERM", Labels: with(l.labels(),
 		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.spec(), labelTarget, strconv.Itoa(l.target))}
 	if port, ok := network.PortFrom(uint16(l.port), network.TCP); ok && l.publish {
-		binding := network.PortBinding{}
+		binding := network.PortBinding{HostIP: l.hostIP}
 		if l.hostPort != 0 {
 			binding.HostPort = strconv.Itoa(l.hostPort)
 		}
@@ -263,10 +281,17 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	if err := b.configure(ctx, id, loadbalancer.Config{Port: l.port, Backends: list}, false); err != nil {
 		return err
 	}
-	if _, err := b.engine.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
-		return fmt.Errorf("start the load balancer: %w", err)
+	_, err = b.engine.ContainerStart(ctx, id, client.ContainerStartOptions{})
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = classify(fmt.Errorf("start the load balancer: %w", err))
+	if reasonIs(err, ReasonStartInterrupted) {
+		if removing := b.remove(ctx, id); removing != nil {
+			return fmt.Errorf("%w; and it cannot be removed: %v", err, removing)
+		}
+	}
+	return err
 }
 
 // labelTarget is the port of API servers.

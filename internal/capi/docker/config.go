@@ -35,8 +35,8 @@ type Config struct {
 	LoadBalancerImage string
 	// AdvertiseHost is the name or address under which others reach the
 	// engine's host. With it control planes are reached at a port of that host,
-	// without it at an address of the cluster's network, which only the
-	// engine's host and the machines reach.
+	// without it at a port of the host's address in the cluster's network, which
+	// only the engine's host and its containers reach.
 	AdvertiseHost string
 	// Pull fetches images that the engine lacks.
 	Pull bool
@@ -62,7 +62,7 @@ func (c *Config) AddFlags(fs *flag.FlagSet, getenv func(string) string) {
 	fs.StringVar(&c.CertPath, "docker-cert-path", getenv("DOCKER_CERT_PATH"), "folder with ca.pem, cert.pem and key.pem (DOCKER_CERT_PATH)")
 	fs.StringVar(&c.NodeImage, "docker-node-image", DefaultNodeImage, "image of a machine that names none; without a tag the version of Kubernetes is the tag")
 	fs.StringVar(&c.LoadBalancerImage, "docker-loadbalancer-image", DefaultLoadBalancerImage, "image of the load balancer of a cluster that names none")
-	fs.StringVar(&c.AdvertiseHost, "docker-advertise-host", "", "name or address of the engine's host at which control planes are reached; by default the host of a tcp:// engine, and otherwise an address in the cluster's own network")
+	fs.StringVar(&c.AdvertiseHost, "docker-advertise-host", "", "name or address of the engine's host at which control planes are reached; by default the host of a tcp:// engine, and otherwise its address in the cluster's own network, which the engine's host and all its containers reach")
 	fs.BoolVar(&c.Pull, "docker-pull", true, "pull images that the engine lacks")
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,8 +35,13 @@ func TestNames(t *testing.T) {
 	if one.unique() == other.unique() || len(one.unique()) > 63 {
 		t.Errorf("%s, %s", one.unique(), other.unique())
 	}
-	if got := hostname(strings.Repeat("a", 62) + "-b"); got != strings.Repeat("a", 62) {
+	if got := hostname(strings.Repeat("a", 63)); got != strings.Repeat("a", 63) {
 		t.Error(got)
+	}
+	// Machines of one set differ at the end.
+	set := strings.Repeat("a", 50) + "-" + strings.Repeat("b", 10)
+	if a, b := hostname(set+"-x7k2p"), hostname(set+"-x7k2q"); a == b || len(a) > 63 || len(validation.IsDNS1123Label(a)) > 0 {
+		t.Errorf("%s, %s", a, b)
 	}
 }
 
@@ -75,10 +81,15 @@ func TestClassify(t *testing.T) {
 	}{
 		"driver failed programming external connectivity: Bind for 0.0.0.0:80 failed: port is already allocated": {provider.ErrUnavailable, ReasonPortTaken},
 		"write /var/lib/x: no space left on device":                                                              {provider.ErrCapacity, ReasonDiskFull},
-		"Address already in use":                                            {provider.ErrUnavailable, ReasonAddressTaken},
-		"invalid mount config: bind source path does not exist: /x":         {provider.ErrInvalidArgument, ReasonMountMissing},
-		"error while removing network: network n id x has active endpoints": {provider.ErrUnavailable, ReasonNetworkInUse},
-		"Pool overlaps with other one on this address space":                {provider.ErrUnavailable, ReasonSubnetTaken},
+		"Address already in use":                                                                                     {provider.ErrUnavailable, ReasonAddressTaken},
+		"invalid mount config: bind source path does not exist: /x":                                                  {provider.ErrInvalidArgument, ReasonMountMissing},
+		"error while removing network: network n id x has active endpoints":                                          {provider.ErrUnavailable, ReasonNetworkInUse},
+		"Pool overlaps with other one on this address space":                                                         {provider.ErrUnavailable, ReasonSubnetTaken},
+		"could not find an available, non-overlapping IPv4 address pool among the defaults to assign to the network": {provider.ErrUnavailable, ReasonNoSubnet},
+		"all predefined address pools have been fully subnetted":                                                     {provider.ErrUnavailable, ReasonNoSubnet},
+		"task 8a1f: already exists: unknown":                                                                         {provider.ErrUnavailable, ReasonStartInterrupted},
+		"failed to create task for container: task 8a1f already exists":                                              {provider.ErrUnavailable, ReasonStartInterrupted},
+		"runc create failed: container with given ID already exists: unknown":                                        {provider.ErrUnavailable, ReasonStartInterrupted},
 		"something else": {provider.ErrUnknown, ""},
 	} {
 		err := classify(fmt.Errorf("outer: %w", errors.New(text)))
@@ -106,7 +117,7 @@ func TestWarns(t *testing.T) {
 	if len(reasons) < 10 {
 		t.Fatalf("reasons %q", reasons)
 	}
-	quiet := []string{"Ready", ReasonVolumeInUse, ReasonWaitingForAgent, capi.ReasonInstanceGone, capi.ReasonInstanceStopped} // the last two are all backends'
+	quiet := []string{"Ready", ReasonVolumeInUse, ReasonStartInterrupted, ReasonWaitingForAgent, capi.ReasonInstanceGone, capi.ReasonInstanceStopped} // the last two are all backends'
 	for _, r := range reasons {
 		if got, want := (*Backend)(nil).Warns(r[1]), !slices.Contains(quiet, r[1]); got != want {
 			t.Errorf("%s: %v, want %v", r[1], got, want)
@@ -141,7 +152,8 @@ func TestEndpoints(t *testing.T) {
 		spec      infrav1.DockerClusterSpec
 		want      balancer
 	}{
-		{"", at("", 0), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2")}},
+		{"", at("", 0), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostIP: n.gateway}},
+		{"", at("10.0.0.1", 32000), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostPort: 32000, hostIP: n.gateway}},
 		{"", at("10.0.0.7", 443), balancer{port: 443, addr: netip.MustParseAddr("10.0.0.7")}},
 		{"", at("my.host", 7000), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true, hostPort: 7000}},
 		{"h", at("", 0), balancer{port: 6443, addr: netip.MustParseAddr("10.0.0.2"), publish: true}},
@@ -149,13 +161,13 @@ func TestEndpoints(t *testing.T) {
 	} {
 		b := &Backend{cfg: Config{AdvertiseHost: row.advertise, Host: DefaultHost}}
 		got := b.wanted(identity{}, n, row.spec, 6443)
-		if got.port != row.want.port || got.addr != row.want.addr || got.publish != row.want.publish || got.hostPort != row.want.hostPort {
+		if got.port != row.want.port || got.addr != row.want.addr || got.publish != row.want.publish || got.hostIP != row.want.hostIP || got.hostPort != row.want.hostPort {
 			t.Errorf("%q %v: %+v", row.advertise, row.spec.ControlPlaneEndpoint, got)
 		}
 		if row.spec.ControlPlaneEndpoint.Host == "" || got.hostPort == 0 && got.publish {
 			continue
 		}
-		if e := b.endpoint(got); row.advertise != "" && e != row.spec.ControlPlaneEndpoint {
+		if e := b.endpoint(got); (row.advertise != "" || got.hostIP.IsValid() || !got.publish) && e != row.spec.ControlPlaneEndpoint {
 			t.Errorf("endpoint %v, want %v", e, row.spec.ControlPlaneEndpoint)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -25,16 +26,18 @@ const (
 	ReasonMountMissing      = "MountMissing"
 	ReasonNameTaken         = "NameTaken"
 	ReasonSubnetTaken       = "SubnetTaken"
+	ReasonNoSubnet          = "NoSubnetLeft"
 	ReasonBalancerFails     = "LoadBalancerRestarting"
 	ReasonNetworkInUse      = "NetworkInUse"
 	ReasonVolumeInUse       = "VolumeInUse"
+	ReasonStartInterrupted  = "StartInterrupted"
 )
 
 // Warns implements [capi.Warner]: these end when somebody does something.
 func (*Backend) Warns(reason string) bool {
 	switch reason {
 	case ReasonEngineUnreachable, ReasonImageMissing, ReasonPortTaken, ReasonAddressTaken, ReasonDiskFull, ReasonMountMissing, ReasonNameTaken,
-		ReasonSubnetTaken, ReasonBalancerFails, ReasonNetworkInUse, ReasonBootstrapFailed, ReasonBootstrapTimeout, ReasonRestarting:
+		ReasonSubnetTaken, ReasonNoSubnet, ReasonBalancerFails, ReasonNetworkInUse, ReasonBootstrapFailed, ReasonBootstrapTimeout, ReasonRestarting:
 		return true
 	}
 	return false
@@ -55,6 +58,9 @@ func because(reason string, class error, format string, args ...any) error {
 	return &problem{reason, fmt.Errorf("%w: %w", class, fmt.Errorf(format, args...))}
 }
 
+// noSubnet is what to do when the engine has no pool of addresses left.
+const noSubnet = "the engine has given all its pools of addresses to networks: set spec.subnet of the cluster, remove networks that nobody needs (docker network prune), or give the engine more pools (default-address-pools in its daemon.json)"
+
 // symptoms are sentences of engines that have no code of their own.
 var symptoms = []struct {
 	text, reason string
@@ -68,15 +74,25 @@ var symptoms = []struct {
 	{"no space left", ReasonDiskFull, provider.ErrCapacity, "free space where the engine has its data"},
 	{"bind source path does not exist", ReasonMountMissing, provider.ErrInvalidArgument, "extraMounts names what the engine's host does not have"},
 	{"Pool overlaps", ReasonSubnetTaken, provider.ErrUnavailable, "another network of the engine has that subnet"},
+	{"non-overlapping IPv4 address pool", ReasonNoSubnet, provider.ErrUnavailable, noSubnet},
+	{"predefined address pools have been fully subnetted", ReasonNoSubnet, provider.ErrUnavailable, noSubnet},
 	{"has active endpoints", ReasonNetworkInUse, provider.ErrUnavailable, "containers that are not the cluster's are connected to it: disconnect them"},
 	{"No such image", ReasonImageMissing, provider.ErrNotFound, "load or pull it"},
 }
+
+// startInterrupted are sentences of an engine that died while it started a
+// container: its runtime has begun what the engine knows nothing of, and no other
+// start of that container will ever succeed.
+var startInterrupted = regexp.MustCompile(`task \S+ already exists|container with (given )?ID already exists`)
 
 // classify puts an error of the engine into its class.
 func classify(err error) error {
 	var known *problem
 	if err == nil || errors.As(err, &known) {
 		return err
+	}
+	if startInterrupted.MatchString(err.Error()) {
+		return because(ReasonStartInterrupted, provider.ErrUnavailable, "%w: the engine died while it started the container; another takes its place", err)
 	}
 	for _, s := range symptoms {
 		if strings.Contains(err.Error(), s.text) {

@@ -26,6 +26,8 @@ const (
 	// labelPinned a network whose subnet is for good.
 	labelSpec   = labelPrefix + "spec"
 	labelPinned = labelPrefix + "pinned"
+	// labelPool is the range of the engine's that a network's subnet is a part of.
+	labelPool = labelPrefix + "pool"
 )
 
 // Roles.

@@ -4,6 +4,8 @@ package docker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -92,12 +94,18 @@ func tagged(image string) bool {
 	return strings.ContainsAny(image[strings.LastIndex(image, "/")+1:], ":@")
 }
 
-// hostname is the name of the machine's Node; a kernel takes 63 letters.
+// maxHostname is how many letters a kernel takes.
+const maxHostname = 63
+
+// hostname is the name of the machine's Node. One that is too long ends with a hash:
+// machines of one set differ in the last letters of their names only.
 func hostname(name string) string {
-	if len(name) > 63 {
-		name = strings.TrimRight(name[:63], "-.")
+	if len(name) <= maxHostname {
+		return name
 	}
-	return name
+	sum := sha256.Sum256([]byte(name))
+	end := "-" + hex.EncodeToString(sum[:5])
+	return strings.TrimRight(name[:maxHostname-len(end)], "-.") + end
 }
 
 // EnsureMachine implements capi.MachineBackend.
@@ -167,8 +175,9 @@ func (m machine) pace(c *container.InspectResponse, now time.Time) time.Duration
 func (b *Backend) start(ctx context.Context, m machine, c *container.InspectResponse) (capi.MachineState, error) {
 	state := waiting(stepStart, ReasonWaitingForContainer, "the container is started")
 	err := b.seedAndStart(ctx, m, c.ID)
-	if known := classify(err); known != nil && reasonIs(known, ReasonAddressTaken, ReasonMountMissing) {
-		// It has never run: one with another address, or other mounts, takes its place.
+	if known := classify(err); known != nil && reasonIs(known, ReasonAddressTaken, ReasonMountMissing, ReasonStartInterrupted) {
+		// It has never run: one with another address, other mounts, or another id
+		// takes its place.
 		if removing := b.discard(ctx, c.ID, m.key); removing != nil {
 			return state, fmt.Errorf("%w; and it cannot be removed: %v", known, removing)
 		}

@@ -85,25 +85,36 @@ func (b *Backend) network(ctx context.Context, cluster string) (*clusterNetwork,
 	return nil, err
 }
 
-// ensureNetwork makes the network that is missing. Engines give fixed addresses
-// only in a subnet that they were told: so the engine is first asked for one
-// that is free, and then told it.
+// ensureNetwork makes the network that is missing. Engines give fixed addresses only
+// in a subnet that they were told: see chooseSubnet.
 func (b *Backend) ensureNetwork(ctx context.Context, cluster identity, subnet string) (*clusterNetwork, error) {
 	found, err := b.network(ctx, cluster.key)
 	if err != nil || found != nil {
 		return found, err
 	}
 	cluster.role = roleNetwork
-	prefix, err := b.chooseSubnet(ctx, cluster, subnet)
+	unlock, err := b.locks.Take(ctx, allNetworks) // else two clusters choose one subnet
 	if err != nil {
 		return nil, err
 	}
+	defer unlock()
+	prefix, pool, err := b.chooseSubnet(ctx, cluster, subnet)
+	if err != nil {
+		return nil, err
+	}
+	labels := with(cluster.labels(), labelPinned, "true")
+	if pool.IsValid() {
+		labels[labelPool] = pool.String()
+	}
 	ipam := &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: prefix, Gateway: prefix.Addr().Next()}}}
-	if err := b.makeNetwork(ctx, cluster, ipam, with(cluster.labels(), labelPinned, "true")); err != nil {
+	if err := b.makeNetwork(ctx, cluster, ipam, labels); err != nil {
 		return nil, err
 	}
 	return b.onlyNetwork(ctx, cluster.key)
 }
+
+// allNetworks is the lock of whoever makes a network; no cluster has that key.
+const allNetworks = "networks"
 
 // onlyNetwork answers the oldest network, and removes those that another manager
 // has made at the same time: older engines let two have one name.
@@ -124,37 +135,6 @@ func (b *Backend) onlyNetwork(ctx context.Context, cluster string) (*clusterNetw
 		return nil, fmt.Errorf("%w: the network was removed while it was made", provider.ErrUnavailable)
 	}
 	return only, nil
-}
-
-func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted string) (netip.Prefix, error) {
-	if wanted != "" {
-		prefix, err := netip.ParsePrefix(wanted)
-		if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 28 {
-			return netip.Prefix{}, fmt.Errorf("%w: spec.subnet %q is no IPv4 subnet of 16 addresses or more, such as 172.30.0.0/24", provider.ErrInvalidArgument, wanted)
-		}
-		return prefix.Masked(), nil
-	}
-	if err := b.makeNetwork(ctx, cluster, nil, cluster.labels()); err != nil {
-		return netip.Prefix{}, err
-	}
-	list, err := b.networks(ctx, cluster.key)
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	var chosen netip.Prefix
-	for _, n := range list {
-		if n.pinned {
-			continue
-		}
-		chosen = n.subnet
-		if err := b.removeNetwork(ctx, n); err != nil {
-			return netip.Prefix{}, err
-		}
-	}
-	if !chosen.IsValid() {
-		return chosen, fmt.Errorf("%w: the engine gives a network no IPv4 subnet: set spec.subnet", provider.ErrUnavailable)
-	}
-	return chosen, nil
 }
 
 func (b *Backend) makeNetwork(ctx context.Context, cluster identity, ipam *network.IPAM, labels map[string]string) error {

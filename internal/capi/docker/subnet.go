@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// clusterBits is the size of a cluster's subnet: 1022 addresses, which is more than
+// a bridge of Linux has ports.
+const clusterBits = 22
+
+// chooseSubnet returns the subnet of a new network, and the pool that it is a part of
+// if it was not asked for. An engine has some 30 pools of its own, as large as 65534
+// addresses, for all its networks: a cluster takes a part of one. Only the engine
+// knows what of its host's routes is free, so it is asked for a pool when those of
+// the clusters there are have no more room.
+func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted string) (subnet, pool netip.Prefix, err error) {
+	if wanted != "" {
+		prefix, err := netip.ParsePrefix(wanted)
+		if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 28 {
+			return subnet, pool, fmt.Errorf("%w: spec.subnet %q is no IPv4 subnet of 16 addresses or more, such as 172.30.0.0/24", provider.ErrInvalidArgument, wanted)
+		}
+		return prefix.Masked(), pool, nil
+	}
+	found, err := b.engine.NetworkList(ctx, client.NetworkListOptions{})
+	if err != nil {
+		return subnet, pool, fmt.Errorf("list networks: %w", err)
+	}
+	taken := subnetsOf(found.Items)
+	for _, n := range found.Items {
+		if pool := poolIn(n.Labels); pool.IsValid() {
+			if subnet, ok := partOf(pool, taken); ok {
+				return subnet, pool, nil
+			}
+		}
+	}
+	if pool, err = b.askForPool(ctx, cluster); err != nil {
+		return subnet, pool, err
+	}
+	subnet, _ = partOf(pool, nil)
+	return subnet, pool, nil
+}
+
+// subnetsOf are the subnets of IPv4 that networks have.
+func subnetsOf(networks []network.Summary) (taken []netip.Prefix) {
+	for _, n := range networks {
+		for _, c := range n.IPAM.Config {
+			if c.Subnet.Addr().Is4() {
+				taken = append(taken, c.Subnet)
+			}
+		}
+	}
+	return taken
+}
+
+// partOf returns the first part of a pool, as large as a cluster's subnet or the whole
+// of it, in which nothing is taken.
+func partOf(pool netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
+	part := netip.PrefixFrom(pool.Addr(), max(pool.Bits(), clusterBits))
+	for pool.Contains(part.Addr()) {
+		if !overlapsAny(part, taken) {
+			return part, true
+		}
+		next, ok := after(part)
+		if !ok {
+			break
+		}
+		part = next
+	}
+	return netip.Prefix{}, false
+}
+
+func overlapsAny(p netip.Prefix, others []netip.Prefix) bool {
+	for _, o := range others {
+		if o.Overlaps(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// after returns the prefix of the same size that follows, if there is one.
+func after(p netip.Prefix) (netip.Prefix, bool) {
+	b := p.Addr().As4()
+	at := uint64(b[0])<<24 | uint64(b[1])<<16 | uint64(b[2])<<8 | uint64(b[3])
+	if at += 1 << (32 - p.Bits()); at > 1<<32-1 {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), p.Bits()), true
+}
+
+// askForPool has the engine choose by making a network, which is removed again.
+func (b *Backend) askForPool(ctx context.Context, cluster identity) (netip.Prefix, error) {
+	if err := b.makeNetwork(ctx, cluster, nil, cluster.labels()); err != nil {
+		return netip.Prefix{}, err
+	}
+	list, err := b.networks(ctx, cluster.key)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	var chosen netip.Prefix
+	for _, n := range list {
+		if n.pinned {
+			continue
+		}
+		chosen = n.subnet.Masked()
+		if err := b.removeNetwork(ctx, n); err != nil {
+			return netip.Prefix{}, err
+		}
+	}
+	if !chosen.IsValid() {
+		return chosen, fmt.Errorf("%w: the engine gives a network no IPv4 subnet: set spec.subnet", provider.ErrUnavailable)
+	}
+	return chosen, nil
+}
+
+// poolIn returns the pool that the labels of a network name, invalid if none.
+func poolIn(labels map[string]string) netip.Prefix {
+	pool, err := netip.ParsePrefix(labels[labelPool])
+	if err != nil || !pool.Addr().Is4() {
+		return netip.Prefix{}
+	}
+	return pool.Masked()
+}
