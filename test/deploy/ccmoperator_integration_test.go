@@ -212,9 +212,6 @@ func (s *site) token(t *testing.T, namespace, name string) string {
 // nothingLeft: no object names the operator or what it deployed.
 func (s *site) nothingLeft(t *testing.T) {
 	t.Helper()
-	// The cluster's controller of aggregated roles makes it again when it hears late of
-	// its end, as the manual says.
-	s.Kubectl(t, "delete", "clusterrole", "ccm-operator-grants", "--ignore-not-found")
 	const kinds = "namespaces,clusterroles,clusterrolebindings,roles,rolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings," +
 		"customresourcedefinitions,leases,serviceaccounts,deployments,configmaps,services"
 	for name := range strings.FieldsSeq(s.Kubectl(t, "get", kinds, "--all-namespaces", "--output=name")) {

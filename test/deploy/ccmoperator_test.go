@@ -8,9 +8,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/auth/rbac/validation"
 
@@ -158,38 +156,11 @@ func heldBy(t *testing.T, all []*unstructured.Unstructured, account rbacv1.Subje
 	return held
 }
 
-// named are the rules of a role, with those that it aggregates; none of a role that
-// is not installed here.
+// named are the rules of a role; none of a role that is not installed here.
 func named(t *testing.T, all []*unstructured.Unstructured, ref rbacv1.RoleRef, namespace string) (rules []rbacv1.PolicyRule) {
 	t.Helper()
 	for _, o := range all {
-		if o.GetKind() != ref.Kind || o.GetName() != ref.Name || o.GetNamespace() != namespace {
-			continue
-		}
-		own, _ := rulesOf(t, o)
-		rules = append(rules, own...)
-		var role rbacv1.ClusterRole
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
-			t.Fatal(err)
-		}
-		if role.AggregationRule == nil {
-			continue
-		}
-		for _, s := range role.AggregationRule.ClusterRoleSelectors {
-			rules = append(rules, selected(t, all, s)...)
-		}
-	}
-	return rules
-}
-
-func selected(t *testing.T, all []*unstructured.Unstructured, s metav1.LabelSelector) (rules []rbacv1.PolicyRule) {
-	t.Helper()
-	selector, err := metav1.LabelSelectorAsSelector(&s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range all {
-		if o.GetKind() == "ClusterRole" && selector.Matches(labels.Set(o.GetLabels())) {
+		if o.GetKind() == ref.Kind && o.GetName() == ref.Name && o.GetNamespace() == namespace {
 			own, _ := rulesOf(t, o)
 			rules = append(rules, own...)
 		}
