@@ -123,7 +123,7 @@ include dist.mk
 
 .PHONY: test-unit
 test-unit: ## The fast loop: unit tests, no root (under 2 minutes when warm; what did not change is not run again)
-	@go test -vet=off -ldflags=-w ./...
+	@go test -vet=off -ldflags=-s ./...
 
 .PHONY: test-all
 test-all: ## Everything at full size, with the race detector: hours; what passed is not run again (root)

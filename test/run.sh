@@ -6,8 +6,7 @@
 #                            with these sources before is not run again
 #
 # `go vet` is test/lint.sh's and nobody debugs these programs, so that neither
-# vet nor symbols are made for them. Packages that mostly wait begin first, those
-# that boot VMs come last, the longest first.
+# vet nor symbols are made for them.
 set -euo pipefail
 tier=${1:-} tools=${2:-}
 case $tier in test | all) ;; *) echo "usage: test/run.sh test|all TOOLS_FOLDER" >&2; exit 2 ;; esac
@@ -18,12 +17,12 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 out=$PWD/bin/test/$tier
-flags=(-tags integration -vet=off -ldflags=-s -count=1 -shuffle=on -timeout 45m)
+flags=(-timeout 45m)
 if [ "$tier" = all ]; then
   # The sources as they are, committed or not.
   sources=$(index=$(mktemp) && cp "$(git rev-parse --git-path index)" "$index" && export GIT_INDEX_FILE=$index && git add -A && git write-tree && rm "$index")
   out=$out-${sources:0:16}
-  flags+=(-race -timeout 90m)
+  flags=(-race -timeout 90m)
   export CGO_ENABLED=1 # the race detector's
   export OUTRIGGER_TEST_ALL=1 OUTRIGGER_SCHEDULES=all OUTRIGGER_GUIDE_LONG=1 OUTRIGGER_VSPHERE_CCM=1
   export OUTRIGGER_CAPI_MUTANTS=all OUTRIGGER_CAPI_CONFORMANCE=all OUTRIGGER_CAPI_CONTROL_PLANES=1 OUTRIGGER_E2E_OUTPUT_MIB=1024
@@ -36,17 +35,28 @@ mkdir -p "$out"
 # passed prints the packages that earlier runs of this folder saw pass.
 passed() { cat "$out"/events-*.json 2>/dev/null | jq -rR 'fromjson? | select(.Action == "pass" and .Test == null) | .Package' | sort -u; }
 
+# pure_packages prints the packages whose tests start no program and have the same files
+# without `integration`: their results depend on sources and on files that
+# they open, which Go's cache looks at.
+pure_packages() {
+  local format='{{.ImportPath}} {{.TestGoFiles}} {{.XTestGoFiles}} {{.TestImports}} {{.XTestImports}} '
+  comm -12 <(go list -f "$format" ./... | sort) <(go list -tags integration -f "$format" ./... | sort) |
+    grep -vE '[[ ]os/exec[] ]|/outrigger/internal/testns[] ]|/outrigger/test/([^ct]|c[^l]|t[^i])' | cut -d' ' -f1
+}
+
 mapfile -t list < <(comm -23 <(go list -tags integration ./... | sort) <(passed))
-vms=() together=() waiting=()
-for p in "${list[@]}"; do
-  case $p in
-    */test/interop/upstream) [ "$tier" != all ] || vms+=("$p") ;; # skips all without programs of others: 3 s of linking
-    */providers/libvirt | */test/carriers) waiting+=("$p") ;;
-    */test/cloudsim* | */test/cloudinit | */test/times) together+=("$p") ;;
-    */test/run | */test/e2e | */test/interop | */test/recovery) vms=("$p" "${vms[@]}") ;;
-    */test/* | */providers/qemu) vms+=("$p") ;;
-    *) together+=("$p") ;;
-  esac
+# The longest come first, those that boot VMs beside those that mostly wait, so
+# that the short ones fill what is left at the end.
+long=(test/e2e providers/libvirt test/capi test/run test/recovery test/guide test/interop test/deploy test/nodes
+  test/carriers internal/ccmoperator/operator test/capi/conformance internal/capi/docker internal/podnetwork test/dist providers/qemu)
+pure=() first=() others=()
+[ "$tier" = all ] || mapfile -t pure < <(comm -12 <(pure_packages) <(printf '%s\n' "${list[@]}"))
+for p in "${long[@]}"; do
+  first+=($(printf '%s\n' "${list[@]}" | grep "/$p\$" || true))
+done
+for p in $(comm -23 <(printf '%s\n' "${list[@]}") <(printf '%s\n' "${pure[@]}" "${first[@]}" | sort)); do
+  # It skips all without programs of others, after 3 s of linking.
+  [[ $p == */test/interop/upstream && $tier != all ]] || others+=("$p")
 done
 [ ${#list[@]} -gt 0 ] || { echo "test: every package passed with these sources; remove $out to run them again"; exit 0; }
 
@@ -60,10 +70,8 @@ again=()
 rm -f "$out"/flaky "$out"/actions.json
 go build -o "$out/times" ./test/times
 events=$out/events-$(date +%s).json
-# Three packages at once, on two processors: each waits a third of the time. The
-# runner's closing lines come last, after what is to be said of the run.
-# Compilers and linkers collect garbage less often, tests as always.
-# Line by line: awk would print when it has a block full of them.
+# The runner's closing lines come last, after what is to be said of the run. Line
+# by line: awk would print when it has a block full of them.
 hold_closing_lines() {
   local held=
   while IFS= read -r line || [ -n "$line" ]; do
@@ -74,9 +82,11 @@ hold_closing_lines() {
   done
   printf '%s' "$held" >"$out/closing"
 }
+export OUTRIGGER_TEST_PURE="${pure[*]}" OUTRIGGER_TEST_OTHERS="${first[*]} ${others[*]}"
+export OUTRIGGER_TEST_FLAGS="${flags[*]}" OUTRIGGER_TEST_ACTIONS=$out/actions.json
+export OUTRIGGER_TIMES=$out/times OUTRIGGER_PROCESSOR=$out/processor.jsonl
 status=0
-GOGC=${GOGC:-400} "$tools/gotestsum" --format pkgname-and-test-fails --jsonfile "$events" "${again[@]}" --packages="${waiting[*]} ${together[*]} ${vms[*]}" -- \
-  -p 3 "${flags[@]}" -debug-actiongraph="$out/actions.json" -exec "env --unset=GOGC $out/times run $out/processor.jsonl" 2>&1 |
+GOGC=${GOGC:-400} "$tools/gotestsum" --format pkgname-and-test-fails --jsonfile "$events" "${again[@]}" --raw-command -- test/packages.sh 2>&1 |
   hold_closing_lines || status=1
 "$out/times" report -json "$events" -processor "$out/processor.jsonl" -actions "$out/actions.json" >"$out/times.md" || true
 echo "test: where the time went: $out/times.md"

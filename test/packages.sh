@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+#   test/packages.sh              what gotestsum runs for test/run.sh, which sets the variables:
+#                                 OUTRIGGER_TEST_PURE, then _OTHERS, are packages; _ACTIONS is a file
+#   test/packages.sh FLAGS PKG    a test again that failed
+#
+# The results of the first may come from Go's cache, which it has none for where
+# tests are shuffled or started by -exec. Tests collect garbage as they would
+# anywhere, unlike the compilers beside them.
+# Three packages at once, on two processors: each waits a third of the time.
+set -euo pipefail
+tests() { go test -json -p 3 -tags integration -vet=off -ldflags=-s $OUTRIGGER_TEST_FLAGS "$@"; }
+measured() {
+  tests -count=1 -shuffle=on -exec "env --unset=GOGC $OUTRIGGER_TIMES run $OUTRIGGER_PROCESSOR" "$@"
+}
+
+if [ $# -gt 0 ]; then
+  measured "$@"
+  exit
+fi
+status=0
+[ -z "$OUTRIGGER_TEST_PURE" ] || (unset GOGC && tests $OUTRIGGER_TEST_PURE) || status=1
+[ -z "$OUTRIGGER_TEST_OTHERS" ] || measured -debug-actiongraph="$OUTRIGGER_TEST_ACTIONS" $OUTRIGGER_TEST_OTHERS || status=1
+exit $status
