@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,8 +45,8 @@ func TestClassKeepsItsTemplates(t *testing.T) {
 		{"the image of a version", "OutriggerMachineTemplate", false, withImage("node-VERSION"), machine,
 			`{"gpus":1,"image":"node-v1.36.3","tags":{"of":"the topology"}}`},
 		{"an argument of kubelet", "KubeadmConfigTemplate", false, shipped,
-			`{"joinConfiguration":{"nodeRegistration":{"kubeletExtraArgs":[{"name":"provider-id","value":"x"},{"name":"v","value":"2"}]}}}`,
-			`{"joinConfiguration":{"nodeRegistration":{"kubeletExtraArgs":[{"name":"provider-id","value":"outrigger://outrigger-provider/{{ v1.instance_id }}"},{"name":"v","value":"2"}]}}}`},
+			`{"joinConfiguration":{"nodeRegistration":{"kubeletExtraArgs":[{"name":"v","value":"2"}]}}}`,
+			`{"joinConfiguration":{"nodeRegistration":{"kubeletExtraArgs":[{"name":"v","value":"2"},{"name":"provider-id","value":"outrigger://outrigger-provider/{{ v1.instance_id }}"}]}}}`},
 	} {
 		t.Run(row.what+" "+row.kind, func(t *testing.T) {
 			object := `{"spec":{"template":{"spec":` + row.before + `}}}`
@@ -124,6 +125,10 @@ func applyPatches(t *testing.T, patches []clusterv1.JSONPatch, object []byte, da
 			}
 		} else if err := yaml.Unmarshal(render(t, p.ValueFrom.Template, data), &value); err != nil {
 			t.Fatal(err)
+		}
+		// Cluster API takes an index in a list only where something is added, and 0 or - .
+		if index := regexp.MustCompile(`/(-|[0-9]+)(/|$)`).FindStringSubmatch(p.Path); index != nil && (p.Op != "add" || index[2] != "" || index[1] != "-" && index[1] != "0") {
+			t.Errorf("%s %s: Cluster API refuses this", p.Op, p.Path)
 		}
 		operations = append(operations, map[string]any{"op": p.Op, "path": p.Path, "value": value})
 	}
