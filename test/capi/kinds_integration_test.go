@@ -57,6 +57,9 @@ func (k kinds) otherVersion(t *testing.T) {
 		"dockermachines.v1alpha1" + group + "/dockermachine-sample":       `{"containerPath":"/data","hostPath":"/srv/data","readOnly":true}`,
 		"dockerclusters.v1alpha1" + group + "/dockercluster-sample":       `"rack-1":{"controlPlane":true}`,
 		"dockerclusters.v1beta2" + group + "/dockercluster-v1alpha1":      `[{"controlPlane":true,"name":"rack-1"}]`,
+		"dockerclusters.v1beta2" + group + "/dockercluster-v1beta1":       `"loadBalancer":{"imageRepository":"kindest","imageTag":"v20230606-42a2262b"}`,
+		"dockermachines.v1beta2" + group + "/dockermachine-v1beta1":       `"bootstrapTimeout":"3m0s","customImage":"outrigger/node:v1.36.3"`,
+		"dockermachines.v1beta1" + group + "/dockermachine-sample":        `{"containerPath":"/data","hostPath":"/srv/data","readOnly":true}`,
 		"dockermachines.v1beta2" + group + "/dockermachine-v1alpha1":      `"customImage":"outrigger/node:v1.36.3"`,
 		"outriggermachines.v1alpha1" + group + "/outriggermachine-sample": `"vcpus":2`,
 	} {

@@ -40,6 +40,25 @@ type DockerClusterSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	LoadbalancerImage string `json:"loadbalancerImage,omitempty"`
+
+	// loadBalancer is loadbalancerImage in the words of Cluster API's own
+	// provider.
+	// +optional
+	LoadBalancer DockerLoadBalancer `json:"loadBalancer,omitempty,omitzero"`
+}
+
+// DockerLoadBalancer is the image of a load balancer in two parts.
+type DockerLoadBalancer struct {
+	// imageRepository is the registry and folder of the image, whose name is
+	// haproxy.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	ImageRepository string `json:"imageRepository,omitempty"`
+
+	// imageTag of the image.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	ImageTag string `json:"imageTag,omitempty"`
 }
 
 // DockerClusterStatus is what is known of a DockerCluster.

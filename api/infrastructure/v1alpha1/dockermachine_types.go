@@ -55,6 +55,11 @@ type DockerNodeSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	ExtraMounts []Mount `json:"extraMounts,omitempty"`
+
+	// bootstrapTimeout is how long the start of Kubernetes on the machine may
+	// take before the condition says that it failed. Default 5m.
+	// +optional
+	BootstrapTimeout *metav1.Duration `json:"bootstrapTimeout,omitempty"`
 }
 
 // Mount is a file or folder of the host in a container.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conversion turns objects of api/infrastructure/v1alpha1 into those of
-// v1beta2 and back, without loss: what the other version has no field for
+// Package conversion turns objects of api/infrastructure/v1alpha1 and v1beta1 into
+// those of v1beta2 and back, without loss: what the other version has no field for
 // travels in an annotation.
 package conversion
 
@@ -48,8 +48,19 @@ type Kind[H, S any, PH object[H], PS object[S]] struct {
 
 // Converter is what a webhook builder takes.
 func (k Kind[H, S, PH, PS]) Converter(scheme *runtime.Scheme) (conversion.Converter, error) {
-	spoke := conversion.NewSpokeConverter[PH](PS(new(S)), k.FromHub, k.ToHub)
-	return conversion.NewHubSpokeConverter(PH(new(H)), spoke)(scheme)
+	return conversion.NewHubSpokeConverter(PH(new(H)), k.spoke())(scheme)
+}
+
+func (k Kind[H, S, PH, PS]) spoke() conversion.SpokeConverter[PH] {
+	return conversion.NewSpokeConverter[PH](PS(new(S)), k.FromHub, k.ToHub)
+}
+
+// With converts the objects of a kind that has a second version beside the one that is
+// stored.
+func With[H, S, B any, PH object[H], PS object[S], PB object[B]](k Kind[H, S, PH, PS], other Kind[H, B, PH, PB]) func(*runtime.Scheme) (conversion.Converter, error) {
+	return func(scheme *runtime.Scheme) (conversion.Converter, error) {
+		return conversion.NewHubSpokeConverter(PH(new(H)), k.spoke(), other.spoke())(scheme)
+	}
 }
 
 // ToHub converts to the version that is stored.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -16,6 +17,7 @@ import (
 	utilconversion "sigs.k8s.io/cluster-api/util/conversion"
 
 	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
+	infrav1beta1 "github.com/outrigger/outrigger/api/infrastructure/v1beta1"
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
@@ -25,11 +27,17 @@ const objects = 200
 
 func TestRoundTrips(t *testing.T) {
 	t.Run("DockerCluster", roundTrips(DockerCluster))
+	t.Run("DockerClusterV1Beta1", roundTrips(DockerClusterV1Beta1))
 	t.Run("DockerClusterTemplate", roundTrips(DockerClusterTemplate))
+	t.Run("DockerClusterTemplateV1Beta1", roundTrips(DockerClusterTemplateV1Beta1))
 	t.Run("DockerMachine", roundTrips(DockerMachine))
+	t.Run("DockerMachineV1Beta1", roundTrips(DockerMachineV1Beta1))
 	t.Run("DockerMachineTemplate", roundTrips(DockerMachineTemplate))
+	t.Run("DockerMachineTemplateV1Beta1", roundTrips(DockerMachineTemplateV1Beta1))
 	t.Run("DockerMachinePool", roundTrips(DockerMachinePool))
+	t.Run("DockerMachinePoolV1Beta1", roundTrips(DockerMachinePoolV1Beta1))
 	t.Run("DockerMachinePoolTemplate", roundTrips(DockerMachinePoolTemplate))
+	t.Run("DockerMachinePoolTemplateV1Beta1", roundTrips(DockerMachinePoolTemplateV1Beta1))
 	t.Run("OutriggerCluster", roundTrips(OutriggerCluster))
 	t.Run("OutriggerClusterTemplate", roundTrips(OutriggerClusterTemplate))
 	t.Run("OutriggerMachine", roundTrips(OutriggerMachine))
@@ -74,7 +82,7 @@ func roundTrips[H, S any, PH object[H], PS object[S]](k Kind[H, S, PH, PS]) func
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, infrav1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, infrav1alpha1.AddToScheme, infrav1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +123,7 @@ func dockerMachine() *infrav1.DockerMachine {
 		ObjectMeta: metav1.ObjectMeta{Name: "m"},
 		Spec: infrav1.DockerMachineSpec{
 			MachineSpec:    infrav1.MachineSpec{ProviderID: "docker:////m"},
-			DockerNodeSpec: infrav1.DockerNodeSpec{BootstrapTimeout: &metav1.Duration{Duration: 1}},
+			DockerNodeSpec: infrav1.DockerNodeSpec{Resources: infrav1.DockerResources{CPU: ptr.To(resource.MustParse("2"))}},
 		},
 		Status: infrav1.DockerMachineStatus{MachineStatus: infrav1.MachineStatus{
 			Ready: true, Initialization: infrav1.Initialization{Provisioned: ptr.To(true)}, FailureDomain: "a", Step: "Started",
@@ -200,7 +208,7 @@ func TestDamagedAnnotations(t *testing.T) {
 
 func TestConverters(t *testing.T) {
 	scheme := newScheme(t)
-	converter, err := DockerCluster.Converter(scheme)
+	converter, err := With(DockerCluster, DockerClusterV1Beta1)(scheme)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +216,15 @@ func TestConverters(t *testing.T) {
 		TypeMeta: metav1.TypeMeta{APIVersion: infrav1alpha1.GroupVersion.String(), Kind: "DockerCluster"},
 		Spec:     infrav1alpha1.DockerClusterSpec{LoadbalancerImage: "haproxy"},
 	}
+	older := &infrav1beta1.DockerCluster{
+		TypeMeta: metav1.TypeMeta{APIVersion: infrav1beta1.GroupVersion.String(), Kind: "DockerCluster"},
+		Spec:     infrav1alpha1.DockerClusterSpec{LoadBalancer: infrav1alpha1.DockerLoadBalancer{ImageTag: "v1"}},
+	}
 	dst := &infrav1.DockerCluster{TypeMeta: metav1.TypeMeta{APIVersion: infrav1.GroupVersion.String(), Kind: "DockerCluster"}}
+	if err := converter.ConvertObject(t.Context(), older, dst); err != nil || dst.Spec.LoadBalancer.ImageTag != "v1" {
+		t.Fatalf("%+v, %v", dst.Spec, err)
+	}
+	dst = &infrav1.DockerCluster{TypeMeta: metav1.TypeMeta{APIVersion: infrav1.GroupVersion.String(), Kind: "DockerCluster"}}
 	if err := converter.ConvertObject(t.Context(), src, dst); err != nil {
 		t.Fatal(err)
 	}

@@ -107,29 +107,31 @@ var (
 func dockerClusterSpecUp(in *infrav1alpha1.DockerClusterSpec, out *infrav1.DockerClusterSpec) {
 	clusterSpecUp(&in.ClusterSpec, &out.ClusterSpec)
 	out.FailureDomains, out.LoadbalancerImage = failureDomainsUp(in.FailureDomains), in.LoadbalancerImage
+	out.LoadBalancer = infrav1.DockerLoadBalancer(in.LoadBalancer)
 }
 
 func dockerClusterSpecDown(in *infrav1.DockerClusterSpec, out *infrav1alpha1.DockerClusterSpec) {
 	clusterSpecDown(&in.ClusterSpec, &out.ClusterSpec)
 	out.FailureDomains, out.LoadbalancerImage = failureDomainsDown(in.FailureDomains), in.LoadbalancerImage
+	out.LoadBalancer = infrav1alpha1.DockerLoadBalancer(in.LoadBalancer)
 }
 
 func dockerClusterSpecKeep(out, before *infrav1.DockerClusterSpec) {
-	out.LoadBalancer, out.DisableLoadBalancer, out.Subnet = before.LoadBalancer, before.DisableLoadBalancer, before.Subnet
+	out.DisableLoadBalancer, out.Subnet = before.DisableLoadBalancer, before.Subnet
 }
 
 func dockerNodeUp(in *infrav1alpha1.DockerNodeSpec, out *infrav1.DockerNodeSpec) {
-	out.CustomImage, out.PreLoadImages = in.CustomImage, in.PreLoadImages
+	out.CustomImage, out.PreLoadImages, out.BootstrapTimeout = in.CustomImage, in.PreLoadImages, in.BootstrapTimeout
 	out.ExtraMounts = each(in.ExtraMounts, func(m infrav1alpha1.Mount) infrav1.Mount { return infrav1.Mount(m) })
 }
 
 func dockerNodeDown(in *infrav1.DockerNodeSpec, out *infrav1alpha1.DockerNodeSpec) {
-	out.CustomImage, out.PreLoadImages = in.CustomImage, in.PreLoadImages
+	out.CustomImage, out.PreLoadImages, out.BootstrapTimeout = in.CustomImage, in.PreLoadImages, in.BootstrapTimeout
 	out.ExtraMounts = each(in.ExtraMounts, func(m infrav1.Mount) infrav1alpha1.Mount { return infrav1alpha1.Mount(m) })
 }
 
 func dockerNodeKeep(out, before *infrav1.DockerNodeSpec) {
-	out.BootstrapTimeout, out.Resources = before.BootstrapTimeout, before.Resources
+	out.Resources = before.Resources
 }
 
 func dockerPoolSpecUp(in *infrav1alpha1.DockerMachinePoolSpec, out *infrav1.DockerMachinePoolSpec) {

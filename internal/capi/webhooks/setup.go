@@ -54,7 +54,7 @@ func register[T client.Object](mgr ctrl.Manager, o T, v admission.Validator[T], 
 func setupClusters(mgr ctrl.Manager) error {
 	err := ctrl.NewWebhookManagedBy(mgr, &infrav1.DockerCluster{}).
 		WithDefaulter(endpointPort[*infrav1.DockerCluster]{}).
-		WithValidator(dockerCluster).WithConverter(conversion.DockerCluster.Converter).Complete()
+		WithValidator(dockerCluster).WithConverter(conversion.With(conversion.DockerCluster, conversion.DockerClusterV1Beta1)).Complete()
 	if err != nil {
 		return err
 	}
@@ -64,29 +64,29 @@ func setupClusters(mgr ctrl.Manager) error {
 }
 
 func setupClusterTemplates(mgr ctrl.Manager) error {
-	if err := register(mgr, &infrav1.DockerClusterTemplate{}, dockerClusterTemplate, conversion.DockerClusterTemplate.Converter); err != nil {
+	if err := register(mgr, &infrav1.DockerClusterTemplate{}, dockerClusterTemplate, conversion.With(conversion.DockerClusterTemplate, conversion.DockerClusterTemplateV1Beta1)); err != nil {
 		return err
 	}
 	return register(mgr, &infrav1.OutriggerClusterTemplate{}, outriggerClusterTemplate, conversion.OutriggerClusterTemplate.Converter)
 }
 
 func setupMachines(mgr ctrl.Manager) error {
-	if err := register(mgr, &infrav1.DockerMachine{}, dockerMachine, conversion.DockerMachine.Converter); err != nil {
+	if err := register(mgr, &infrav1.DockerMachine{}, dockerMachine, conversion.With(conversion.DockerMachine, conversion.DockerMachineV1Beta1)); err != nil {
 		return err
 	}
 	return register(mgr, &infrav1.OutriggerMachine{}, outriggerMachine, conversion.OutriggerMachine.Converter)
 }
 
 func setupMachineTemplates(mgr ctrl.Manager) error {
-	if err := register(mgr, &infrav1.DockerMachineTemplate{}, dockerMachineTemplate, conversion.DockerMachineTemplate.Converter); err != nil {
+	if err := register(mgr, &infrav1.DockerMachineTemplate{}, dockerMachineTemplate, conversion.With(conversion.DockerMachineTemplate, conversion.DockerMachineTemplateV1Beta1)); err != nil {
 		return err
 	}
 	return register(mgr, &infrav1.OutriggerMachineTemplate{}, outriggerMachineTemplate, conversion.OutriggerMachineTemplate.Converter)
 }
 
 func setupPools(mgr ctrl.Manager) error {
-	if err := register(mgr, &infrav1.DockerMachinePool{}, dockerMachinePool, conversion.DockerMachinePool.Converter); err != nil {
+	if err := register(mgr, &infrav1.DockerMachinePool{}, dockerMachinePool, conversion.With(conversion.DockerMachinePool, conversion.DockerMachinePoolV1Beta1)); err != nil {
 		return err
 	}
-	return register(mgr, &infrav1.DockerMachinePoolTemplate{}, dockerMachinePoolTemplate, conversion.DockerMachinePoolTemplate.Converter)
+	return register(mgr, &infrav1.DockerMachinePoolTemplate{}, dockerMachinePoolTemplate, conversion.With(conversion.DockerMachinePoolTemplate, conversion.DockerMachinePoolTemplateV1Beta1))
 }

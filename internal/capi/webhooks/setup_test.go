@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
+	infrav1beta1 "github.com/outrigger/outrigger/api/infrastructure/v1beta1"
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
@@ -28,7 +29,7 @@ import (
 func newMux(t *testing.T) *http.ServeMux {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, infrav1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, infrav1alpha1.AddToScheme, infrav1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
+)
+
+// DockerMachinePool is a number of machines that are alike, each a DockerMachine.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=dockermachinepools,scope=Namespaced,categories=cluster-api
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels['cluster\.x-k8s\.io/cluster-name']`
+// +kubebuilder:printcolumn:name="MachinePool",type=string,JSONPath=`.metadata.ownerReferences[?(@.kind=="MachinePool")].name`
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas`
+// +kubebuilder:printcolumn:name="Provisioned",type=boolean,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.v1beta2.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type DockerMachinePool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   infrav1alpha1.DockerMachinePoolSpec   `json:"spec,omitempty,omitzero"`
+	Status infrav1alpha1.DockerMachinePoolStatus `json:"status,omitempty,omitzero"`
+}
+
+// DockerMachinePoolList is a list of DockerMachinePools.
+//
+// +kubebuilder:object:root=true
+type DockerMachinePoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []DockerMachinePool `json:"items"`
+}
