@@ -142,7 +142,7 @@ func (c *Cloud) absentSince(id string, now time.Time) time.Time {
 		}
 	}
 	a, ok := c.absent[id]
-	if !ok {
+	if !ok || a.last.After(now) { // or the clock was put back
 		a.since = now
 	}
 	a.last = now

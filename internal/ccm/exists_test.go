@@ -91,6 +91,70 @@ func TestSlowCloud(t *testing.T) {
 	}
 }
 
+// TestTwoHundredNodes: each dead one goes within two lists and a minute, counted from
+// when the cloud is well, and none that lives, whatever the cloud or the clock does.
+func TestTwoHundredNodes(t *testing.T) {
+	const minute = time.Minute
+	for name, c := range map[string]struct {
+		list time.Duration
+		// flaps is how long each state lasts, of which every other shows no instance, and
+		// that for five minutes.
+		flaps time.Duration
+		// skew is what the clock jumps by, once in each pass for five minutes.
+		skew time.Duration
+	}{
+		"a list of 30 s":                      {list: 30 * time.Second},
+		"empty and full, every 5 s":           {flaps: 5 * time.Second},
+		"empty and full, every 40 s":          {flaps: 40 * time.Second},
+		"empty and full, with lists of 30 s":  {list: 30 * time.Second, flaps: 20 * time.Second},
+		"a clock that jumps ahead":            {skew: time.Hour},
+		"a clock that jumps back":             {skew: -time.Hour},
+		"a clock that drifts, and slow lists": {list: 30 * time.Second, skew: 7 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}, CallTimeout: time.Minute})
+			var dead, alive []*v1.Node
+			for i := range 200 {
+				id := fmt.Sprint("m-", i)
+				node := s.node("node-"+id, "sky://"+id)
+				if i%4 == 0 {
+					dead = append(dead, node)
+				} else {
+					alive = append(alive, node)
+					s.sky.all[id] = instance(id, node.Name)
+				}
+			}
+			full, began, jumped := s.sky.all, s.now, time.Duration(0)
+			passed := func() time.Duration { return s.now.Sub(began) - jumped }
+			ill := func() bool { return passed() < 5*minute && (c.flaps > 0 || c.skew != 0) }
+			s.sky.slow = func(op string) {
+				if s.sky.all = full; c.flaps > 0 && ill() && passed()/c.flaps%2 == 0 {
+					s.sky.all = nil
+				}
+				if op == "list" {
+					s.now = s.now.Add(c.list)
+				}
+			}
+			var well time.Duration
+			for len(dead) > 0 {
+				if ill() {
+					well, s.now, jumped = passed(), s.now.Add(c.skew), jumped+c.skew
+				}
+				if took := passed() - well; took > 2*c.list+minute+5*time.Second {
+					t.Fatalf("%d dead Nodes are there after %v", len(dead), took)
+				}
+				for _, node := range alive {
+					if exists, _ := s.look(t, node, 0); !exists {
+						t.Fatalf("%s lives, and is said to be gone after %v", node.Name, passed())
+					}
+				}
+				dead = slices.DeleteFunc(dead, func(n *v1.Node) bool { exists, _ := s.look(t, n, 0); return !exists })
+				s.now = s.now.Add(5 * time.Second)
+			}
+		})
+	}
+}
+
 // TestNoProofNoDeletion: in each of these cases the cloud says for long that
 // there is no such instance, or says nothing.
 func TestNoProofNoDeletion(t *testing.T) {

@@ -129,7 +129,8 @@ var errNoTags = errors.New("it is not known by which tags the cluster's instance
 // long does not make it older: else each of many Nodes would ask a slow cloud anew.
 func (f *fleet) recent(ctx context.Context) (*inventory, error) {
 	return f.unless(ctx, func(list *inventory) bool {
-		return f.options.Now().Sub(list.at.Add(list.took)) <= f.options.ListAge
+		now := f.options.Now()
+		return !list.at.After(now) && now.Sub(list.at.Add(list.took)) <= f.options.ListAge
 	})
 }
 

@@ -181,7 +181,7 @@ func objects(t *testing.T, b *bundle.Bundle, i installation) (all []*unstructure
 	for _, key := range b.ImageKeys() {
 		images[key] = "x"
 	}
-	made, err := b.Resources(bundle.Values{Flavor: i.flavor, Namespace: i.namespace, Images: images})
+	made, err := b.Resources(bundle.Values{Flavor: i.flavor, Namespace: i.namespace, Images: images, InfrastructureName: "cluster-x7k2p"})
 	if err != nil {
 		t.Fatal(err)
 	}

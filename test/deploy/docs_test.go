@@ -24,7 +24,7 @@ func page(t *testing.T, name string) string {
 var link = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 
 func TestLinksLeadSomewhere(t *testing.T) {
-	for _, name := range []string{"install.md", "ccm-operator-install.md", "providers/alibabacloud.md"} {
+	for _, name := range []string{"install.md", "ccm-operator-install.md", "ccm-operator-takeover.md", "providers/alibabacloud.md"} {
 		for _, match := range link.FindAllStringSubmatch(page(t, name), -1) {
 			if _, err := os.Stat(filepath.Join(root, "docs", filepath.Dir(name), match[1])); err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ import (
 const (
 	ConfigHashAnnotation = "operator.openshift.io/config-hash"
 	SpecHashAnnotation   = "operator.openshift.io/spec-hash"
+	// GenerationAnnotation is the generation that the last write of a workload made, in
+	// hexadecimal digits.
+	GenerationAnnotation = "operator.openshift.io/generation"
 	// MadeHashAnnotation is the sum of what the API server made of it.
 	MadeHashAnnotation = "ccm.outrigger.dev/made-hash"
 	// OwnerAnnotation names the inventory in which the object is listed. Nothing
@@ -65,6 +69,9 @@ type Applier struct {
 	// Adopts tells whether an object may be taken over that was made by others and
 	// does not allow it itself; nil: none may.
 	Adopts func(existing client.Object) bool
+	// Generations writes GenerationAnnotation, by which OpenShift's own operator knows that
+	// nobody has changed a workload: it writes one of another generation for ever.
+	Generations bool
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
 
@@ -240,7 +247,7 @@ func (a *Applier) create(ctx context.Context, d item) (bool, error) {
 	trial := next.DeepCopy()
 	err := a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
 	if err == nil {
-		annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
+		a.stamp(next, trial, d)
 		err = a.Client.Create(ctx, next, client.FieldOwner(a.Manager))
 	}
 	if err != nil {
@@ -256,7 +263,7 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 	trial := next.DeepCopy()
 	err := a.Client.Update(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
 	if err == nil {
-		annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
+		a.stamp(next, trial, d)
 		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))
 	}
 	if err == nil {
@@ -270,6 +277,14 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 	}
 	a.tell(next, ReasonUpdated, "made equal to the bundle")
 	return next.GetResourceVersion() != existing.GetResourceVersion(), nil
+}
+
+// stamp writes down what the API server made of an object when it was tried.
+func (a *Applier) stamp(next, trial *unstructured.Unstructured, d item) {
+	annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
+	if a.Generations && d.kind.pods {
+		annotate(next, GenerationAnnotation, strconv.FormatInt(trial.GetGeneration(), 16))
+	}
 }
 
 // merge is the existing object with the wanted content.

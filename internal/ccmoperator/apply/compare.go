@@ -120,7 +120,7 @@ func shown(o, other *unstructured.Unstructured) map[string]any {
 		unstructured.RemoveNestedField(c.Object, "metadata", field)
 	}
 	delete(c.Object, "status")
-	for _, sum := range []string{SpecHashAnnotation, MadeHashAnnotation, OwnerAnnotation, "operator.openshift.io/generation"} {
+	for _, sum := range []string{SpecHashAnnotation, MadeHashAnnotation, OwnerAnnotation, GenerationAnnotation} {
 		unstructured.RemoveNestedField(c.Object, "metadata", "annotations", sum)
 	}
 	if all, has, _ := unstructured.NestedMap(c.Object, "metadata", "annotations"); has && len(all) == 0 {

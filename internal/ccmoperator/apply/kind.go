@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,13 +95,28 @@ func content(o *unstructured.Unstructured) map[string]any {
 	return c
 }
 
-// wanted is the sum of what a bundle wants: of spec, where that is all.
+// wanted is the sum of what a bundle wants: of spec, where that is all. Where there
+// are pods it is that of OpenShift's own operator, which writes nothing while the
+// annotation says the same: of the fields in the order of the Go type.
 func wanted(o *unstructured.Unstructured) string {
 	c := content(o)
+	switch o.GroupVersionKind().GroupKind() {
+	case schema.GroupKind{Group: "apps", Kind: "Deployment"}:
+		return typed(c, &appsv1.Deployment{}, func(d *appsv1.Deployment) any { return d.Spec })
+	case schema.GroupKind{Group: "apps", Kind: "DaemonSet"}:
+		return typed(c, &appsv1.DaemonSet{}, func(d *appsv1.DaemonSet) any { return d.Spec })
+	}
 	if spec, has := c["spec"]; has && len(c) == 1 {
 		return sum(spec)
 	}
 	return sum(c)
+}
+
+func typed[T any](content map[string]any, into *T, spec func(*T) any) string {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
+		return sum(content) // the API server will say what is wrong
+	}
+	return sum(spec(into))
 }
 
 // made is the sum of what the API server made of what a bundle wanted, less
@@ -145,7 +161,7 @@ func (k kind) replaced(existing, desired *unstructured.Unstructured) bool {
 	return !reflect.DeepEqual(was, wants)
 }
 
-// sum is the hexadecimal SHA-256 of a value's JSON, in which keys are sorted.
+// sum is the hexadecimal SHA-256 of a value's JSON, in which keys of maps are sorted.
 func sum(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {

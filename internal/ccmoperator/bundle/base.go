@@ -26,6 +26,10 @@ const BaseAnnotation = "ccm.outrigger.dev/base"
 // it is the container's name, which is the whole name of the other bases.
 const staticPod = "-static-pod"
 
+// onOpenShift is at the end of the names of bases that are what OpenShift's own
+// operator deploys; before it is the container's name.
+const onOpenShift = "-on-openshift"
+
 // Bases are the names of the bases.
 func Bases() []string {
 	entries, err := fs.ReadDir(own, "bases")
@@ -122,7 +126,7 @@ func (r *renderer) base(base, name string) (string, error) {
 	if name == "" {
 		return "", errors.New("metadata.name: missing")
 	}
-	container := strings.TrimSuffix(base, staticPod)
+	container := strings.TrimSuffix(strings.TrimSuffix(base, staticPod), onOpenShift)
 	c, has := r.Containers[container]
 	if !has {
 		return "", fmt.Errorf("base %s: %s has no containers.%s", base, MetadataFile, container)
@@ -139,15 +143,11 @@ func (r *renderer) base(base, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("base %s: %w", base, err)
 	}
-	flags := words(common)
-	if base == container {
-		more, err := r.ownFlags(container, data)
-		if err != nil {
-			return "", err
-		}
-		flags = append(flags, more...)
+	more, err := r.ownFlags(base, container, data)
+	if err != nil {
+		return "", err
 	}
-	data["flags"] = flags
+	data["flags"] = append(words(common), more...)
 	text, err := execute(t, "", data)
 	if err != nil {
 		return "", fmt.Errorf("base %s: %w", base, err)
@@ -158,7 +158,7 @@ func (r *renderer) base(base, name string) (string, error) {
 // containerData is what the templates of a base see, and flags.
 func (r *renderer) containerData(name string, c Container) map[string]any {
 	data := maps.Clone(r.data)
-	data["name"], data["program"], data["secrets"] = name, c.Program, c.Secrets
+	data["name"], data["program"], data["secrets"], data["indent"] = name, c.Program, c.Secrets, c.OpenShift.Indent
 	if r.values.Flavor == Kubernetes && c.KubernetesProgram != "" {
 		data["program"] = c.KubernetesProgram
 	}
@@ -174,19 +174,29 @@ func (r *renderer) containerData(name string, c Container) map[string]any {
 }
 
 // ownFlags are those of bundle.yaml.
-func (r *renderer) ownFlags(container string, data map[string]any) ([]string, error) {
-	var flags []string
-	for i, text := range r.Containers[container].Flags {
-		t, err := parseText(text)
+func (r *renderer) ownFlags(base, container string, data map[string]any) (flags []string, err error) {
+	c, key := r.Containers[container], "flags"
+	texts := c.Flags
+	switch base {
+	case container:
+	case container + onOpenShift:
+		texts, key = c.OpenShift.Flags, "openshift.flags"
+	default:
+		return nil, nil
+	}
+	for i, text := range texts {
+		t, err := withParts(text)
 		if err == nil {
 			text, err = execute(t, "", data)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: containers.%s.flags[%d]: %w", MetadataFile, container, i, err)
+			return nil, fmt.Errorf("%s: containers.%s.%s[%d]: %w", MetadataFile, container, key, i, err)
 		}
-		if text = strings.TrimSpace(text); text != "" {
-			flags = append(flags, text)
+		some := words(text)
+		if base == container && len(some) > 0 {
+			some = []string{strings.TrimSpace(text)}
 		}
+		flags = append(flags, some...)
 	}
 	return flags, nil
 }

@@ -173,10 +173,16 @@ func (b *Bundle) check() error {
 		}
 	}
 	for name, c := range b.Containers {
-		for i, flag := range c.Flags {
-			if _, err := parseText(flag); err != nil {
-				errs = append(errs, fmt.Errorf("%s: containers.%s.flags[%d]: %w", MetadataFile, name, i, err))
-			}
+		errs = append(errs, parseFlags("containers."+name+".flags", c.Flags), parseFlags("containers."+name+".openshift.flags", c.OpenShift.Flags))
+	}
+	return errors.Join(errs...)
+}
+
+func parseFlags(key string, flags []string) error {
+	var errs []error
+	for i, flag := range flags {
+		if _, err := withParts(flag); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s[%d]: %w", MetadataFile, key, i, err))
 		}
 	}
 	return errors.Join(errs...)

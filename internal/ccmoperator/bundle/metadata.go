@@ -44,6 +44,9 @@ type Metadata struct {
 	// ConfigFormat is the platform in whose way the cloud's configuration is
 	// written, and which is asked whether one is valid: see [Metadata.Format].
 	ConfigFormat string `json:"configFormat,omitempty"`
+	// Optional says that a cluster of OpenShift whose images.json lacks the bundle's
+	// images is deployed nothing, and that this is no failure.
+	Optional bool `json:"optional,omitempty"`
 	// Containers are those, by name, whose image comes from images.json.
 	Containers map[string]Container `json:"containers"`
 	// Secrets are those that containers read through the API. Those that are
@@ -65,6 +68,9 @@ type Container struct {
 	// Flags are the program's, in addition to those of the base. Each is a
 	// template; one that is empty in the end is left out.
 	Flags []string `json:"flags,omitempty"`
+	// OpenShift is what a base whose name ends in -on-openshift writes into the
+	// script that starts the program.
+	OpenShift Script `json:"openshift,omitzero"`
 	// FeatureGates says that the program knows the flag --feature-gates.
 	FeatureGates bool `json:"featureGates,omitempty"`
 	// CloudConfig is where the container finds the cloud's configuration, key
@@ -72,6 +78,15 @@ type Container struct {
 	CloudConfig string `json:"cloudConfig,omitempty"`
 	// Secrets are mounted.
 	Secrets []SecretMount `json:"secrets,omitempty"`
+}
+
+// Script is how a program is started there.
+type Script struct {
+	// Flags are all of the program's: as Container.Flags, but for "leader election"
+	// and "TLS", templates that are several. They stand in the script as they are.
+	Flags []string `json:"flags,omitempty"`
+	// Indent is how far each is from the line's beginning.
+	Indent int `json:"indent,omitempty"`
 }
 
 // SecretMount is a Secret and the folder that it is mounted at.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"text/template"
@@ -21,6 +22,8 @@ var functions = template.FuncMap{
 		quoted, err := json.Marshal(text)
 		return string(quoted), err
 	},
+	"script":   script,
+	"required": required,
 	// shell makes any text one word of a shell command.
 	"shell": func(word string) string {
 		if plainWord.MatchString(word) {
@@ -30,7 +33,30 @@ var functions = template.FuncMap{
 	},
 }
 
+// script is a value of YAML: it takes from the node where the API server is, and
+// becomes the program. Each space of it is one of the pod's template.
+func script(program string, indent int, flags []string) (string, error) {
+	const begin = "#!/bin/bash\nset -o allexport\nif [[ -f /etc/kubernetes/apiserver-url.env ]]; then\n  source /etc/kubernetes/apiserver-url.env\nfi\nexec "
+	if indent < 0 || indent > 8 {
+		return "", fmt.Errorf("indent %d: want 0 to 8", indent)
+	}
+	lines := []string{program}
+	for _, flag := range flags {
+		lines = append(lines, strings.Repeat(" ", indent)+flag)
+	}
+	text, err := json.Marshal(begin + strings.Join(lines, " \\\n") + "\n")
+	return string(text), err
+}
+
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// required is a value that may not be empty; where is where it comes from.
+func required(where, value string) (string, error) {
+	if value == "" {
+		return "", fmt.Errorf("%s is empty, and what is deployed cannot do without it", where)
+	}
+	return value, nil
+}
 
 // parseText is a template in which nothing may be missing.
 func parseText(text string) (*template.Template, error) {
@@ -86,6 +112,9 @@ func describe(err error) error {
 	return fmt.Errorf("%s", strings.Replace(text, `executing "" at`, "at", 1))
 }
 
+// partsFile has the blocks that the bases share.
+const partsFile = "bases/parts.tmpl"
+
 // ownTemplates are those that were asked for, by name: they never change.
 var ownTemplates sync.Map
 
@@ -95,7 +124,7 @@ func ownTemplate(name string) (*template.Template, error) {
 		return t.(*template.Template), nil
 	}
 	t := template.New("").Option("missingkey=error").Funcs(functions)
-	for _, file := range []string{"bases/parts.tmpl", name} {
+	for _, file := range slices.Compact([]string{partsFile, name}) {
 		text, err := own.ReadFile(file)
 		if err != nil {
 			return nil, err
@@ -105,5 +134,21 @@ func ownTemplate(name string) (*template.Template, error) {
 		}
 	}
 	ownTemplates.Store(name, t)
+	return t, nil
+}
+
+// withParts is a text that may use the blocks that the bases share.
+func withParts(text string) (*template.Template, error) {
+	parts, err := ownTemplate(partsFile)
+	if err != nil {
+		return nil, err
+	}
+	if parts, err = parts.Clone(); err != nil {
+		return nil, err
+	}
+	t, err := parts.New("").Option("missingkey=error").Parse(text)
+	if err != nil {
+		return nil, describe(err)
+	}
 	return t, nil
 }

@@ -77,7 +77,10 @@ func TestMergedConfigurationIsReadable(t *testing.T) {
 	seen := 0
 	for _, b := range set(t) {
 		for _, flavor := range b.Flavors {
-			objects, err := b.Resources(bundle.Values{Images: images(b), Flavor: flavor})
+			if flavor == bundle.OpenShift {
+				continue // there the injector is that of the release, whose file all may read
+			}
+			objects, err := b.Resources(bundle.Values{Images: images(b), InfrastructureName: "cluster-x7k2p", Flavor: flavor})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +96,7 @@ func TestMergedConfigurationIsReadable(t *testing.T) {
 			}
 		}
 	}
-	if seen != 8 { // two bundles, two kinds of cluster, a Deployment and a DaemonSet
+	if seen != 4 { // two bundles, a Deployment and a DaemonSet
 		t.Errorf("%d objects have the injector", seen)
 	}
 }

@@ -35,7 +35,7 @@ func TestAPIServerTakesAllBundles(t *testing.T) {
 	}
 	for _, b := range set(t) {
 		for _, flavor := range b.Flavors {
-			objects, err := b.Resources(bundle.Values{Images: images(b), Flavor: flavor, Namespace: namespace})
+			objects, err := b.Resources(bundle.Values{Images: images(b), InfrastructureName: "cluster-x7k2p", Flavor: flavor, Namespace: namespace})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func install(t *testing.T, c client.Client, name string, flavor bundle.Flavor, w
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := b.Resources(bundle.Values{Images: images(b), Flavor: flavor, Namespace: namespace})
+	objects, err := b.Resources(bundle.Values{Images: images(b), InfrastructureName: "cluster-x7k2p", Flavor: flavor, Namespace: namespace})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,11 @@ var own = map[string][]string{
 	"aws": {"Deployment aws-cloud-controller-manager", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"},
 	"azure": {
 		"Deployment azure-cloud-controller-manager", "DaemonSet azure-cloud-node-manager", "Role kube-system/azure-cloud-provider",
-		"RoleBinding kube-system/azure-cloud-provider", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
+		"RoleBinding kube-system/azure-cloud-provider:azure-cloud-provider", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
 		"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 	},
 	"azurestackhub": {
-		"Deployment azure-cloud-controller-manager", "DaemonSet azure-cloud-node-manager", "Role kube-system/azure-cloud-provider", "RoleBinding kube-system/azure-cloud-provider",
+		"Deployment azure-cloud-controller-manager", "DaemonSet azure-cloud-node-manager", "Role kube-system/azure-cloud-provider", "RoleBinding kube-system/azure-cloud-provider:azure-cloud-provider",
 	},
 	"gcp": {
 		"Deployment gcp-cloud-controller-manager", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
@@ -69,7 +69,7 @@ func TestR1ObjectsOfEachPlatform(t *testing.T) {
 			continue
 		}
 		for _, single := range []bool{false, true} {
-			objects, err := b.Resources(bundle.Values{Images: images(b), SingleReplica: single})
+			objects, err := b.Resources(bundle.Values{Images: images(b), InfrastructureName: "cluster-x7k2p", SingleReplica: single})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func TestR1PlatformsWithoutAManager(t *testing.T) {
 func TestStaticPodsOfAWSAndAzure(t *testing.T) {
 	for _, b := range set(t) {
 		flavor := b.Flavors[0]
-		objects, err := b.BootstrapResources(bundle.Values{Images: images(b), Flavor: flavor})
+		objects, err := b.BootstrapResources(bundle.Values{Images: images(b), InfrastructureName: "cluster-x7k2p", Flavor: flavor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestStaticPodsOfAWSAndAzure(t *testing.T) {
 // TestBudgetLetsSickPodsGo: a pod that is not ready must not hold up a drain.
 func TestBudgetLetsSickPodsGo(t *testing.T) {
 	for _, b := range set(t) {
-		objects, err := b.Resources(bundle.Values{Images: images(b), Flavor: b.Flavors[0]})
+		objects, err := b.Resources(bundle.Values{Images: images(b), InfrastructureName: "cluster-x7k2p", Flavor: b.Flavors[0]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,12 +163,16 @@ func TestBudgetLetsSickPodsGo(t *testing.T) {
 	}
 }
 
+// serve are the platforms of OpenShift whose managers serve: all others are started
+// as OpenShift's own operator starts them, with --secure-port=0.
+var serve = []string{"alibabacloud", "ibmcloud", "powervs"}
+
 // TestAllManagersServeTheirHealth: the Service has a listener, and a kubelet
 // sees a manager that hangs.
 func TestAllManagersServeTheirHealth(t *testing.T) {
 	for _, b := range set(t) {
 		for _, flavor := range b.Flavors {
-			objects, err := b.Resources(bundle.Values{Images: images(b), Flavor: flavor})
+			objects, err := b.Resources(bundle.Values{Images: images(b), InfrastructureName: "cluster-x7k2p", Flavor: flavor})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,13 +182,29 @@ func TestAllManagersServeTheirHealth(t *testing.T) {
 					continue
 				}
 				c := spec.Containers[0]
-				if strings.Contains(strings.Join(append(c.Command, c.Args...), " "), "--secure-port") {
-					t.Errorf("%s sets --secure-port", b.Name)
+				serves := flavor == bundle.Kubernetes || slices.Contains(serve, b.Name)
+				if strings.Contains(strings.Join(append(c.Command, c.Args...), " "), "--secure-port") == serves {
+					t.Errorf("%s for %s: --secure-port, and it serves: %t", b.Name, flavor, serves)
 				}
-				if c.LivenessProbe == nil || c.LivenessProbe.HTTPGet.Port.IntValue() != 10258 || c.ReadinessProbe == nil {
+				if serves != (c.LivenessProbe != nil && c.LivenessProbe.HTTPGet.Port.IntValue() == 10258) || flavor == bundle.Kubernetes && c.ReadinessProbe == nil {
 					t.Errorf("%s, %s: %+v", b.Name, flavor, c.LivenessProbe)
 				}
 			}
+		}
+	}
+}
+
+// TestNameOfTheClusterIsWanted: a manager that names what it makes by the cluster would
+// take what another has made for its own.
+func TestNameOfTheClusterIsWanted(t *testing.T) {
+	wanted := []string{"azure", "azurestackhub", "gcp", "nutanix", "openstack", "vsphere"}
+	for _, b := range set(t) {
+		if !b.For(bundle.OpenShift) {
+			continue
+		}
+		_, err := b.Resources(bundle.Values{Images: images(b)})
+		if refused := err != nil && strings.Contains(err.Error(), "infrastructureName is empty"); refused != slices.Contains(wanted, b.Name) {
+			t.Errorf("%s: %v", b.Name, err)
 		}
 	}
 }
@@ -193,13 +213,14 @@ func TestAllManagersServeTheirHealth(t *testing.T) {
 func TestNothingOfAnotherNamespace(t *testing.T) {
 	for _, b := range set(t) {
 		for _, flavor := range b.Flavors {
-			r, err := b.Render(bundle.Values{Images: images(b), Flavor: flavor, Namespace: "mine"})
+			r, err := b.Render(bundle.Values{Images: images(b), InfrastructureName: "cluster-x7k2p", Flavor: flavor, Namespace: "mine"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, o := range append(r.GetResources(), r.GetBootstrapResources()...) {
 				text, err := json.Marshal(o)
-				if err != nil || strings.Contains(string(text), bundle.DefaultNamespace) {
+				// The name of a policy begins so, wherever the policy's operator is.
+				if err != nil || strings.Contains(strings.ReplaceAll(string(text), bundle.DefaultNamespace+"-cloud-provider-", ""), bundle.DefaultNamespace) {
 					t.Errorf("%s, %s, %s: %v %s", b.Name, flavor, o.GetName(), err, text)
 				}
 			}

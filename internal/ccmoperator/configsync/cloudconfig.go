@@ -3,10 +3,13 @@
 package configsync
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -89,10 +92,22 @@ func (r *cloudConfig) write(ctx context.Context, p cloudconfig.Platform, managed
 	// The copy comes first: after a crash in between, it is never older than what is
 	// mounted. Without it there is a configuration all the same.
 	kept := r.good.write(ctx, p, made)
-	if err := r.target.write(ctx, made); err != nil {
+	mounted := r.target
+	mounted.asGood = func(is *corev1.ConfigMap, c content) bool { return contentOf(is).means(p, c) }
+	if err := mounted.write(ctx, made); err != nil {
 		return errors.Join(fmt.Errorf("failed to sync cloud config: %w", err), kept)
 	}
 	return kept
+}
+
+// means tells whether two contents say the same to the controller manager.
+func (c content) means(p cloudconfig.Platform, other content) bool {
+	if !cloudconfig.Same(p, c.data[configKey], other.data[configKey]) {
+		return false
+	}
+	data := maps.Clone(c.data)
+	data[configKey] = other.data[configKey]
+	return maps.Equal(data, other.data) && maps.EqualFunc(c.binary, other.binary, bytes.Equal)
 }
 
 // keep restores the last good configuration when there is no good one now.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,9 +25,12 @@ const (
 	caConfigKey = "ca-bundle.pem"
 )
 
+// madeByAnnotation tells a bundle of ours from one of OpenShift's own operator.
+const madeByAnnotation = "ccm.outrigger.dev/made-by"
+
 // caAnnotations are what OpenShift wants to know of a ConfigMap with
-// certificates.
-var caAnnotations = map[string]string{"openshift.io/owning-component": "Cloud Compute / Cloud Controller Manager"}
+// certificates, and whose it is.
+var caAnnotations = map[string]string{"openshift.io/owning-component": "Cloud Compute / Cloud Controller Manager", madeByAnnotation: "config-sync"}
 
 // trustedCA makes the bundle of authorities that the cloud controller manager
 // mounts.
@@ -58,6 +62,9 @@ func (r *trustedCA) sync(ctx context.Context) (string, error) {
 		return "", err
 	}
 	merged, dropped, err := trustbundle.Merge(sources, string(system), r.now())
+	r.target.asGood = func(is *corev1.ConfigMap, _ content) bool {
+		return anothers(is, strings.TrimSuffix(merged, string(system)))
+	}
 	if err != nil {
 		return "", fmt.Errorf("failed to get system trust bundle: %s: %w", path, err)
 	}
@@ -68,6 +75,18 @@ func (r *trustedCA) sync(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("can not update target trust bundle configmap: %w", err)
 	}
 	return strings.Join(left, "; "), nil
+}
+
+// anothers tells whether a ConfigMap is one of the operator whose place this one took,
+// and has the authorities that are asked for. The system's are those of that operator's
+// image then: others would restart all that reads them. Who wants ours deletes it.
+func anothers(is *corev1.ConfigMap, asked string) bool {
+	for key, value := range caAnnotations {
+		if key != madeByAnnotation && is.Annotations[key] != value {
+			return false
+		}
+	}
+	return is.Annotations[madeByAnnotation] == "" && trustbundle.Begins(is.Data[caKey], asked)
 }
 
 // sources answers the texts with certificates, those of the cloud first, and

@@ -38,10 +38,12 @@ func values(b *bundle.Bundle, c Context, all bool) bundle.Values {
 	for _, key := range b.ImageKeys() {
 		v.Images[key] = "registry.example/" + key + ":verify"
 	}
+	if all || c.Flavor == bundle.OpenShift {
+		v.InfrastructureName = "cluster-x7k2p" // an installer of OpenShift always makes one
+	}
 	if !all {
 		return v
 	}
-	v.InfrastructureName = "cluster-x7k2p"
 	v.Proxy = &bundle.Proxy{HTTP: "http://proxy.example:3128", HTTPS: "http://proxy.example:3128", None: ".cluster.local"}
 	v.FeatureGates, v.AdditionalLabels, v.PublicEndpoint = "A=true", "key=value", true
 	v.TLSMinVersion, v.TLSCipherSuites = "VersionTLS12", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"

@@ -43,13 +43,14 @@ var broken = []struct {
 	violate func(d *appsv1.Deployment, c *corev1.Container, f bundle.Flavor)
 }{
 	{1, "no toleration of uninitialized", func(d *appsv1.Deployment, _ *corev1.Container, _ bundle.Flavor) {
-		d.Spec.Template.Spec.Tolerations = d.Spec.Template.Spec.Tolerations[1:]
+		without(d, "node.cloudprovider.kubernetes.io/uninitialized")
 	}},
 	{1, "no toleration of not-ready", func(d *appsv1.Deployment, _ *corev1.Container, _ bundle.Flavor) {
-		d.Spec.Template.Spec.Tolerations = slices.Delete(d.Spec.Template.Spec.Tolerations, 1, 2)
+		without(d, "node.kubernetes.io/not-ready")
 	}},
 	{1, "toleration of another effect", func(d *appsv1.Deployment, _ *corev1.Container, _ bundle.Flavor) {
-		d.Spec.Template.Spec.Tolerations[0].Effect = corev1.TaintEffectNoExecute
+		all := d.Spec.Template.Spec.Tolerations
+		all[tolerating(all, "node.cloudprovider.kubernetes.io/uninitialized")].Effect = corev1.TaintEffectNoExecute
 	}},
 	{2, "the pods' network", func(d *appsv1.Deployment, _ *corev1.Container, _ bundle.Flavor) {
 		d.Spec.Template.Spec.HostNetwork = false
@@ -109,6 +110,17 @@ var broken = []struct {
 		delete(d.Spec.Selector.MatchLabels, "k8s-app")
 	}},
 	{14, "three replicas", func(d *appsv1.Deployment, _ *corev1.Container, _ bundle.Flavor) { d.Spec.Replicas = ptr.To[int32](3) }},
+}
+
+// tolerating is where a taint is tolerated that keeps pods away.
+func tolerating(all []corev1.Toleration, taint string) int {
+	return slices.IndexFunc(all, func(t corev1.Toleration) bool { return t.Key == taint && t.Effect == corev1.TaintEffectNoSchedule })
+}
+
+func without(d *appsv1.Deployment, taint string) {
+	all := &d.Spec.Template.Spec.Tolerations
+	at := tolerating(*all, taint)
+	*all = slices.Delete(*all, at, at+1)
 }
 
 // replace changes the text of a flag, wherever it is.

@@ -99,7 +99,9 @@ func (o operand) hasHostEtcKube(c *corev1.Container) bool {
 
 func (o operand) hasMerged(c *corev1.Container, at string) bool {
 	v, m := o.volume("merged-cloud-config"), mount(c, "merged-cloud-config", at)
-	return v != nil && v.EmptyDir != nil && m != nil && m.ReadOnly
+	// A volume that does not say what it is, is an emptyDir.
+	is := v != nil && (v.EmptyDir != nil || v.VolumeSource == corev1.VolumeSource{})
+	return is && m != nil && m.ReadOnly
 }
 
 func terminationMessage(o operand) (found []string) {

@@ -41,6 +41,7 @@ func limits(w *failure.Window) ctrl.Options {
 }
 
 func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted *notes, log *slog.Logger) error {
+	warnOfRelease(log, o.Release)
 	window := &failure.Window{Threshold: o.DegradedAfter}
 	in.client, in.live, in.namespace, in.release, in.imagesFile = mgr.GetClient(), mgr.GetAPIReader(), o.Namespace, o.Release, o.ImagesFile
 	in.gatesAfter, in.now, in.log = o.GatesAfter, time.Now, log
@@ -52,6 +53,7 @@ func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted 
 	// Names of a platform's objects are OpenShift's: what has one and is there
 	// already is its former operator's.
 	r.deployer.Adopts = func(client.Object) bool { return true }
+	r.deployer.Generations = true
 	looker := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
 	r.instead = func(ctx context.Context) (bool, error) {
 		there, err := looker.managers(ctx)
@@ -81,6 +83,15 @@ func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted 
 		return []reconcile.Request{{NamespacedName: cluster}}
 	})
 	return b.Complete(r)
+}
+
+// warnOfRelease says that the ClusterOperator will have a version for which no
+// upgrade waits.
+func warnOfRelease(log *slog.Logger, release string) {
+	if release == openshift.SnapshotVersion || release == openshift.UnknownVersion {
+		log.Warn("the variable RELEASE_VERSION is not that of a release: the ClusterOperator never has the version that an upgrade of the cluster waits for; "+
+			"set it to what `oc get clusterversion version --output=jsonpath={.status.desired.version}` says", "release", release)
+	}
 }
 
 func named(name string) predicate.Predicate {

@@ -148,16 +148,20 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 	s.warnings = append(s.warnings, left...)
 	if err == nil && len(objects) == 0 {
 		s.silent, err = r.instead(ctx)
-		s.reason, s.warnings = unserved(infra.Status.PlatformStatus)
+		s.reason, s.warnings = unserved(infra.Status.PlatformStatus, r.bundles)
 	}
 	return s, err
 }
 
 // unserved warns that Nodes wait and nobody comes. It is no failure: installers
 // wait until the operator is available, and so may whoever deploys the manager.
-func unserved(p *openshift.PlatformStatus) (reason string, warnings []string) {
+func unserved(p *openshift.PlatformStatus, known bundle.Set) (reason string, warnings []string) {
 	if !p.AwaitsManager() {
 		return "", nil
+	}
+	if b := known.Find(string(p.Type), "", bundle.OpenShift); b != nil {
+		return status.ReasonNoManager, []string{fmt.Sprintf(
+			"no cloud controller manager is deployed, and Nodes of platform %s wait for one: images.json lacks what bundle %s needs: %s", p.Type, b.Name, strings.Join(b.ImageKeys(), ", "))}
 	}
 	return status.ReasonNoManager, []string{fmt.Sprintf(
 		"no cloud controller manager is deployed, and Nodes of platform %s wait for one: none of the operator's bundles is for it; "+
@@ -185,8 +189,12 @@ func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure
 	if err != nil {
 		return nil, nil, unbuilt(err)
 	}
-	r.deployer.Reads = b.Secrets
 	objects, err := b.Resources(values)
+	if b.Optional && errors.Is(err, bundle.ErrMissedImages) {
+		r.deployer.Reads = nil
+		return nil, nil, nil
+	}
+	r.deployer.Reads = b.Secrets
 	return objects, left, unbuilt(err)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
 	"github.com/outrigger/outrigger/internal/ccmoperator/status"
 	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
+	crds "github.com/outrigger/outrigger/test/openshift"
 )
 
 // brittle makes each failure count at once.
@@ -233,6 +234,9 @@ func halfInfrastructure(t *testing.T, w *world) {
 	w.infrastructure(t, "HighlyAvailable", "type: Azure")
 	w.settles(t)
 	w.has(t, append([]string{"Service clouds/azure-cloud-controller-manager", "PodDisruptionBudget clouds/azure-cloud-controller-manager"}, platforms[1].has...))
+	nameless := strings.Replace(crds.Infrastructure("", "HighlyAvailable", "type: Azure"), "infrastructureName: x", `infrastructureName: ""`, 1)
+	w.apply(t, nameless)
+	w.want(t, map[string]string{"Degraded": "True/SyncingFailed/Failed to resync for operator: " + release + " because terminal error: failed to build operator config: bundle azure: openshift/deployment.yaml.tmpl: ..."})
 }
 
 func tlsSettings(t *testing.T, w *world) {
@@ -250,7 +254,7 @@ func tlsSettings(t *testing.T, w *world) {
 		{"tlsAdherence: StrictAllComponents" + modern, v13},
 		{"tlsAdherence: LegacyAdheringComponentsOnly" + modern, v12},
 		{"tlsAdherence: StrictAllComponents, tlsSecurityProfile: {type: Custom, custom: {minTLSVersion: VersionTLS11, ciphers: [ECDHE-RSA-AES128-SHA, DHE-RSA-AES128-GCM-SHA256]}}",
-			[]string{"--tls-min-version=VersionTLS11", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA\\n"}},
+			[]string{"--tls-min-version=VersionTLS11", `--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA \\\n`}},
 		{"tlsAdherence: StrictAllComponents, tlsSecurityProfile: {type: Old, old: {}}", []string{"--tls-min-version=VersionTLS10"}},
 		{"tlsAdherence: StrictAllComponents", v12},
 	} {
@@ -304,7 +308,7 @@ func withoutGates(t *testing.T, w *world) {
 	w.secret(t, "openstack-cloud-credentials", "x")
 	w.start(t, onClusterOperator, func(o *Options) { o.GatesAfter = 0 })
 	w.settles(t)
-	w.containerHas(t, openstackDeployment, "!--feature-gates")
+	w.containerHas(t, openstackDeployment, "--feature-gates= ")
 	w.want(t, map[string]string{"CloudControllerManagerWarning": "True/InputIncomplete/deployed without the cluster's feature gates: ..."})
 	w.gates(t, release, "CloudControllerManagerWebhook")
 	w.containerHas(t, openstackDeployment, "--feature-gates=CloudControllerManagerWebhook=true")

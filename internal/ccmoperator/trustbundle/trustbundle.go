@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -64,6 +65,23 @@ func Merge(sources []Source, system string, now time.Time) (string, []Dropped, e
 		}
 	}
 	return strings.Join(append(texts, system), "\n"), dropped, nil
+}
+
+// Begins tells whether a bundle has the certificates of another at its beginning, and
+// more after them.
+func Begins(bundle, with string) bool {
+	all, some := certificates(bundle), certificates(with)
+	return len(all) > len(some) && slices.Equal(all[:len(some)], some)
+}
+
+// certificates are those that can be read of a text.
+func certificates(text string) (all []string) {
+	for _, b := range split(text) {
+		if c, err := b.parse(); err == nil {
+			all = append(all, string(c.Raw))
+		}
+	}
+	return all
 }
 
 func readAll(sources []Source, now time.Time) []bundle {
