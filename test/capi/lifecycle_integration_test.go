@@ -100,7 +100,8 @@ func (l *life) provisioned(t *testing.T) {
 
 // clusterClass: a cluster by ClusterClass is changed by its topology, or by another
 // template of its class, of which the topology's variables replace single fields; and it
-// is removed. VERSION in a variable's image is the topology's.
+// is removed. VERSION in a variable's image is the topology's, so that an upgrade is one of
+// images too.
 func (l *life) clusterClass(t *testing.T) {
 	l.m.Apply(t, `
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
@@ -111,17 +112,19 @@ spec: {template: {spec: {tags: {of: the-template}}}}
 	l.m.Kubectl(t, "-n", "fleet", "patch", "clusterclass", "outrigger", "--type=json", "-p",
 		`[{"op":"replace","path":"/spec/workers/machineDeployments/0/infrastructure/templateRef/name","value":"outrigger-worker-2"}]`)
 	l.m.Kubectl(t, "-n", "fleet", "patch", "cluster", "classy", "--type=json", "-p",
-		`[{"op":"test","path":"/spec/topology/variables/2/name","value":"workerMachine"},{"op":"add","path":"/spec/topology/variables/2/value/image","value":"node-VERSION"}]`)
+		`[{"op":"test","path":"/spec/topology/variables/1/name","value":"controlPlaneMachine"},{"op":"add","path":"/spec/topology/variables/1/value/image","value":"node-VERSION"},
+		{"op":"test","path":"/spec/topology/variables/2/name","value":"workerMachine"},{"op":"add","path":"/spec/topology/variables/2/value/image","value":"node-VERSION"},
+		{"op":"replace","path":"/spec/topology/version","value":"`+newer+`"}]`)
 	capi.Eventually(t, "a worker of the other template", func(context.Context) error {
 		out, err := l.m.TryKubectl("-n", "fleet", "get", "outriggermachines", "-l", "cluster.x-k8s.io/cluster-name=classy,!cluster.x-k8s.io/control-plane",
 			"-o", "jsonpath={range .items[*]}{.spec.image} {.spec.vcpus} {.spec.memory} {.spec.tags.of},{end}")
-		if want := "node-" + version + " 2 2Gi the-template,"; err == nil && out != want {
+		if want := "node-" + newer + " 2 2Gi the-template,"; err == nil && out != want {
 			err = fmt.Errorf("workers are %q, want %q", out, want)
 		}
 		return err
 	})
 	l.m.Kubectl(t, "-n", "fleet", "patch", "cluster", "classy", "--type=json", "-p", `[{"op":"replace","path":"/spec/topology/workers/machineDeployments/0/replicas","value":2}]`)
-	l.m.AwaitCluster(t, "fleet", "classy", version, 1, 2)
+	l.m.AwaitCluster(t, "fleet", "classy", newer, 1, 2)
 	l.m.Kubectl(t, "-n", "fleet", "delete", "cluster", "classy", "--timeout=4m")
 	l.cloud.AwaitLedger(t, 3)
 }

@@ -19,9 +19,9 @@ type settings struct {
 	Latency time.Duration `flag:"fake-latency" env:"FAKE_LATENCY" usage:"how long every call takes at least"`
 }
 
-// images are what instances are made of. The second has another version of
-// Kubernetes in it.
-var images = []string{"podvm", "node-v1.36.3"}
+// images are what instances are made of. All but the first say what version of
+// Kubernetes is in them.
+var images = []string{"podvm", "node-v1.36.3", "node-v1.36.2"}
 
 func open(s settings) (provider.Provider, error) {
 	cloud, err := fake.New(fake.Options{Dir: s.Dir, Latency: s.Latency, Images: images})
