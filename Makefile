@@ -149,7 +149,7 @@ test-e2e: setup build-all podvm kube ## The suite for every provider, in a clust
 
 .PHONY: test-nodes
 test-nodes: setup build-all kube capi node-image ## Cluster API makes three nodes of a Docker Engine from the node image: Ready, pods, restart, deletion (root, 2 GB of memory)
-	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 40m -run '^TestNodes$$' ./test/capi
+	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 40m -run '^TestNodes' ./test/capi
 
 .PHONY: test-vsphere-ccm
 test-vsphere-ccm: setup build-all kube ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 const (
@@ -103,6 +104,10 @@ func (l *life) provisioned(t *testing.T) {
 // is removed. VERSION in a variable's image is the topology's, so that an upgrade is one of
 // images too.
 func (l *life) clusterClass(t *testing.T) {
+	upgraded := version
+	if tier.All() { // it replaces the control plane too, as another step does with a cluster without a class
+		upgraded = newer
+	}
 	l.m.Apply(t, `
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
 kind: OutriggerMachineTemplate
@@ -114,17 +119,17 @@ spec: {template: {spec: {tags: {of: the-template}}}}
 	l.m.Kubectl(t, "-n", "fleet", "patch", "cluster", "classy", "--type=json", "-p",
 		`[{"op":"test","path":"/spec/topology/variables/1/name","value":"controlPlaneMachine"},{"op":"add","path":"/spec/topology/variables/1/value/image","value":"node-VERSION"},
 		{"op":"test","path":"/spec/topology/variables/2/name","value":"workerMachine"},{"op":"add","path":"/spec/topology/variables/2/value/image","value":"node-VERSION"},
-		{"op":"replace","path":"/spec/topology/version","value":"`+newer+`"}]`)
+		{"op":"replace","path":"/spec/topology/version","value":"`+upgraded+`"}]`)
 	capi.Eventually(t, "a worker of the other template", func(context.Context) error {
 		out, err := l.m.TryKubectl("-n", "fleet", "get", "outriggermachines", "-l", "cluster.x-k8s.io/cluster-name=classy,!cluster.x-k8s.io/control-plane",
 			"-o", "jsonpath={range .items[*]}{.spec.image} {.spec.vcpus} {.spec.memory} {.spec.tags.of},{end}")
-		if want := "node-" + newer + " 2 2Gi the-template,"; err == nil && out != want {
+		if want := "node-" + upgraded + " 2 2Gi the-template,"; err == nil && out != want {
 			err = fmt.Errorf("workers are %q, want %q", out, want)
 		}
 		return err
 	})
 	l.m.Kubectl(t, "-n", "fleet", "patch", "cluster", "classy", "--type=json", "-p", `[{"op":"replace","path":"/spec/topology/workers/machineDeployments/0/replicas","value":2}]`)
-	l.m.AwaitCluster(t, "fleet", "classy", newer, 1, 2)
+	l.m.AwaitCluster(t, "fleet", "classy", upgraded, 1, 2)
 	l.m.Kubectl(t, "-n", "fleet", "delete", "cluster", "classy", "--timeout=4m")
 	l.cloud.AwaitLedger(t, 3)
 }

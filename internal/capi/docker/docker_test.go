@@ -125,6 +125,23 @@ func TestWarns(t *testing.T) {
 	}
 }
 
+// TestDocumentedImages: the page that says how to bring images in gives them the names
+// that a manager asks for by itself, and says what a release's manager asks for.
+func TestDocumentedImages(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/capi-docker.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		" - " + DefaultLoadBalancerImage + "\n", "OUTRIGGER_DOCKER_LOADBALANCER_IMAGE=" + DefaultLoadBalancerImage,
+		"`PREFIX/cluster-loadbalancer:VERSION`", "`" + DefaultNodeImage + "` to pull", DefaultNodeImage + ":v",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("docs/capi-docker.md does not have %q", want)
+		}
+	}
+}
+
 func TestLoadBalancerImage(t *testing.T) {
 	b := &Backend{cfg: Config{LoadBalancerImage: "default"}}
 	for want, spec := range map[string]infrav1.DockerClusterSpec{
