@@ -74,7 +74,11 @@ func (c *clusterRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 	}
 	c.scope = ClusterScope{Infra: c.now, Key: keyOf(c.now)}
 	var err error
-	if c.scope.Cluster, err = clusterNamed(ctx, c.Client, c.now.GetNamespace(), ownerCluster(c.now)); err != nil {
+	name := ownerCluster(c.now)
+	if name == "" && deleting { // the reference may be lost, and the Cluster paused
+		name = c.now.GetLabels()[clusterv1.ClusterNameLabel]
+	}
+	if c.scope.Cluster, err = clusterNamed(ctx, c.Client, c.now.GetNamespace(), name); err != nil {
 		return reconcile.Result{}, err
 	}
 	if paused(c.scope.Cluster, c.now) {

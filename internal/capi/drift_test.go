@@ -52,6 +52,28 @@ func TestDeadInstanceIsSeen(t *testing.T) {
 	s.until("it is gone", s.gone("m1"))
 }
 
+// TestPauseWithoutOwner: the infrastructure of a paused Cluster stays, also when it has
+// lost the reference to that.
+func TestPauseWithoutOwner(t *testing.T) {
+	s := newStand(t)
+	s.run("m1")
+	infra, _ := s.infraCluster()
+	infra.OwnerReferences = nil
+	s.must(s.api.Update(t.Context(), infra))
+	s.pause(true)
+	s.delete(&infrav1.OutriggerMachine{}, "m1")
+	s.delete(&infrav1.OutriggerCluster{}, clusterName)
+	for range 3 {
+		_, err := s.reconcileCluster(t.Context())
+		s.must(err)
+	}
+	infra, there := s.infraCluster()
+	if !there {
+		t.Fatal("the infrastructure of a paused Cluster is gone")
+	}
+	wantCondition(t, infra, clusterv1.PausedCondition, metav1.ConditionTrue, clusterv1.PausedReason)
+}
+
 // TestOneListForAllMachines: what all is well costs one call for each cluster
 // and interval.
 func TestOneListForAllMachines(t *testing.T) {
