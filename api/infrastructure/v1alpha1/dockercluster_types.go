@@ -59,6 +59,19 @@ type DockerLoadBalancer struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ImageTag string `json:"imageTag,omitempty"`
+
+	// customHAProxyConfigTemplateRef names a ConfigMap of the same namespace, whose
+	// key value has a Go template of HAProxy's configuration.
+	// +optional
+	CustomHAProxyConfigTemplateRef ConfigMapReference `json:"customHAProxyConfigTemplateRef,omitempty,omitzero"`
+}
+
+// ConfigMapReference names a ConfigMap of the same namespace.
+type ConfigMapReference struct {
+	// name of the ConfigMap.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
 }
 
 // DockerClusterStatus is what is known of a DockerCluster.

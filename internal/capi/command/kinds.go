@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -46,6 +48,7 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 	if err != nil {
 		return closeAll, usageError{err}
 	}
+	engine.Templates = templatesOf(mgr.GetAPIReader())
 	closers = append(closers, engine.Close)
 	containers := dockerKinds(engine)
 	watch := func(ctx context.Context) error { return engine.Watch(ctx, s.namespace) }
@@ -69,6 +72,25 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 	closers = append([]func() error{func() error { backend.Close(); return nil }}, closers...)
 	kinds := outriggerKinds(backend, backend, waker)
 	return closeAll, errors.Join(kinds.add(mgr, s), kinds.addCollector(mgr, s, backend))
+}
+
+// templatesOf reads ConfigMaps by their names: the manager neither lists nor caches them.
+func templatesOf(live client.Reader) docker.TemplateReader {
+	return func(ctx context.Context, namespace, name string) (string, error) {
+		var m corev1.ConfigMap
+		err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &m)
+		switch {
+		case apierrors.IsNotFound(err):
+			return "", fmt.Errorf("%w: there is none", provider.ErrNotFound)
+		case apierrors.IsForbidden(err):
+			return "", fmt.Errorf("%w: %w", provider.ErrPermissionDenied, err)
+		case err != nil:
+			return "", fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+		case m.Data["value"] == "":
+			return "", fmt.Errorf("%w: it has nothing under the key value", provider.ErrInvalidArgument)
+		}
+		return m.Data["value"], nil
+	}
 }
 
 func dockerKinds(b *docker.Backend) *family {

@@ -107,13 +107,17 @@ var (
 func dockerClusterSpecUp(in *infrav1alpha1.DockerClusterSpec, out *infrav1.DockerClusterSpec) {
 	clusterSpecUp(&in.ClusterSpec, &out.ClusterSpec)
 	out.FailureDomains, out.LoadbalancerImage = failureDomainsUp(in.FailureDomains), in.LoadbalancerImage
-	out.LoadBalancer = infrav1.DockerLoadBalancer(in.LoadBalancer)
+	lb := in.LoadBalancer
+	out.LoadBalancer = infrav1.DockerLoadBalancer{ImageRepository: lb.ImageRepository, ImageTag: lb.ImageTag,
+		CustomHAProxyConfigTemplateRef: infrav1.ConfigMapReference(lb.CustomHAProxyConfigTemplateRef)}
 }
 
 func dockerClusterSpecDown(in *infrav1.DockerClusterSpec, out *infrav1alpha1.DockerClusterSpec) {
 	clusterSpecDown(&in.ClusterSpec, &out.ClusterSpec)
 	out.FailureDomains, out.LoadbalancerImage = failureDomainsDown(in.FailureDomains), in.LoadbalancerImage
-	out.LoadBalancer = infrav1alpha1.DockerLoadBalancer(in.LoadBalancer)
+	lb := in.LoadBalancer
+	out.LoadBalancer = infrav1alpha1.DockerLoadBalancer{ImageRepository: lb.ImageRepository, ImageTag: lb.ImageTag,
+		CustomHAProxyConfigTemplateRef: infrav1alpha1.ConfigMapReference(lb.CustomHAProxyConfigTemplateRef)}
 }
 
 func dockerClusterSpecKeep(out, before *infrav1.DockerClusterSpec) {

@@ -40,6 +40,8 @@ type balancer struct {
 	publish  bool
 	hostPort int
 	hostIP   netip.Addr
+	// template is that of its configuration; empty: our own.
+	template string
 }
 
 // spec tells whether a container is this load balancer.
@@ -48,6 +50,7 @@ func (l balancer) spec() string {
 	if l.hostIP.IsValid() {
 		text += l.hostIP.String()
 	}
+	text += l.template
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8])
 }
@@ -218,7 +221,7 @@ func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error
 	}
 	// Without a StopSignal any signal ends an engine's watch over a container.
 	config := &container.Config{Image: l.image, Hostname: l.unique(), StopSignal: "SIGTERM", Labels: with(l.labels(),
-		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.spec(), labelTarget, strconv.Itoa(l.target))}
+		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.spec(), labelTarget, strconv.Itoa(l.target), labelTemplate, l.hasTemplate())}
 	if port, ok := network.PortFrom(uint16(l.port), network.TCP); ok && l.publish {
 		binding := network.PortBinding{HostIP: l.hostIP}
 		if l.hostPort != 0 {
@@ -278,7 +281,14 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	if err != nil {
 		return err
 	}
-	if err := b.configure(ctx, id, loadbalancer.Config{Port: l.port, Backends: list}, false); err != nil {
+	text, err := configText(l.template, loadbalancer.Config{Port: l.port, Backends: list}, l.target)
+	if err == nil && l.template != "" {
+		err = b.copyIn(ctx, id, append(configFolders, entry{templatePath, []byte(l.template), 0o644})...)
+	}
+	if err == nil {
+		err = b.configure(ctx, id, text, false)
+	}
+	if err != nil {
 		return err
 	}
 	_, err = b.engine.ContainerStart(ctx, id, client.ContainerStartOptions{})
@@ -294,8 +304,12 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	return err
 }
 
-// labelTarget is the port of API servers.
-const labelTarget = labelPrefix + "target-port"
+// labelTarget is the port of API servers, and labelTemplate says that the load balancer
+// keeps a template of its configuration.
+const (
+	labelTarget   = labelPrefix + "target-port"
+	labelTemplate = labelPrefix + "template"
+)
 
 // backends are the machines of a control plane, but for one.
 func (b *Backend) backends(ctx context.Context, cluster, without string, target int) ([]loadbalancer.Backend, error) {
@@ -336,16 +350,37 @@ func (b *Backend) balance(ctx context.Context, cluster, without string) error {
 	if err != nil {
 		return err
 	}
-	return b.configure(ctx, found.ID, loadbalancer.Config{Port: port, Backends: list}, found.State.Running)
+	var own []byte
+	if found.Config.Labels[labelTemplate] != "" {
+		if own, err = b.read(ctx, found.ID, templatePath); err != nil {
+			return err
+		}
+	}
+	text, err := configText(string(own), loadbalancer.Config{Port: port, Backends: list}, target)
+	if err != nil {
+		return err
+	}
+	return b.configure(ctx, found.ID, text, found.State.Running)
 }
 
 // appliedPath tells what configuration the load balancer was told to read: it is
 // written after that, so that a crash in between is repaired.
 const appliedPath = loadbalancer.ConfigPath + ".applied"
 
+// configFolders are those of the configuration, which an image may not have. Its capacity
+// is its length: who appends has a copy.
+var configFolders = slices.Clip([]entry{{"usr/", nil, 0o755}, {"usr/local/", nil, 0o755}, {"usr/local/etc/", nil, 0o755}, {"usr/local/etc/haproxy/", nil, 0o755}})
+
+// hasTemplate is the label of a load balancer that has one.
+func (l balancer) hasTemplate() string {
+	if l.template == "" {
+		return ""
+	}
+	return "true"
+}
+
 // configure writes the configuration where it differs, and has it read.
-func (b *Backend) configure(ctx context.Context, id string, c loadbalancer.Config, running bool) error {
-	text := []byte(c.HAProxy())
+func (b *Backend) configure(ctx context.Context, id string, text []byte, running bool) error {
 	sum := sha256.Sum256(text)
 	mark := hex.EncodeToString(sum[:])
 	if running {
@@ -354,8 +389,7 @@ func (b *Backend) configure(ctx context.Context, id string, c loadbalancer.Confi
 			return err
 		}
 	}
-	folders := []entry{{"usr/", nil, 0o755}, {"usr/local/", nil, 0o755}, {"usr/local/etc/", nil, 0o755}, {"usr/local/etc/haproxy/", nil, 0o755}}
-	if err := b.copyIn(ctx, id, append(folders, entry{loadbalancer.ConfigPath, text, 0o644})...); err != nil {
+	if err := b.copyIn(ctx, id, append(configFolders, entry{loadbalancer.ConfigPath, text, 0o644})...); err != nil {
 		return err
 	}
 	if running {

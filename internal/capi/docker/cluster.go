@@ -94,6 +94,9 @@ func (b *Backend) ensureCluster(ctx context.Context, id identity, spec infrav1.D
 		return state, nil
 	}
 	l := b.wanted(id, n, spec, port)
+	if l.template, err = b.templateOf(ctx, id.namespace, spec.LoadBalancer.CustomHAProxyConfigTemplateRef.Name); err != nil {
+		return state, err
+	}
 	done, err := b.ensureBalancer(ctx, &l)
 	switch {
 	case err != nil:

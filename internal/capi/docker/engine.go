@@ -31,6 +31,9 @@ type Backend struct {
 	locks keylock.Locks
 	tasks *tasks
 
+	// Templates, if any, reads those of load balancers.
+	Templates TemplateReader
+
 	clusters, machines capi.Waker
 }
 

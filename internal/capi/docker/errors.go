@@ -37,7 +37,7 @@ const (
 func (*Backend) Warns(reason string) bool {
 	switch reason {
 	case ReasonEngineUnreachable, ReasonImageMissing, ReasonPortTaken, ReasonAddressTaken, ReasonDiskFull, ReasonMountMissing, ReasonNameTaken,
-		ReasonSubnetTaken, ReasonNoSubnet, ReasonBalancerFails, ReasonNetworkInUse, ReasonBootstrapFailed, ReasonBootstrapTimeout, ReasonRestarting:
+		ReasonSubnetTaken, ReasonNoSubnet, ReasonBalancerFails, ReasonNetworkInUse, ReasonBootstrapFailed, ReasonBootstrapTimeout, ReasonRestarting, ReasonTemplate:
 		return true
 	}
 	return false

@@ -3,13 +3,16 @@
 package docker
 
 import (
+	"archive/tar"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +40,7 @@ type fakeContainer struct {
 	HostConfig        json.RawMessage
 	Labels            map[string]string
 	Status            string
+	files             map[string][]byte
 }
 
 type fakeNetwork struct {
@@ -79,22 +83,29 @@ func (e *fakeEngine) RoundTrip(r *http.Request) (*http.Response, error) {
 		body, _ = io.ReadAll(r.Body)
 		r.Body.Close()
 	}
-	path := strings.TrimPrefix(r.URL.Path, "/v1.41")
+	at := strings.TrimPrefix(r.URL.Path, "/v1.41")
 	status, answer := http.StatusOK, any(nil)
 	if e.refuse != nil {
-		if code, message := e.refuse(r.Method, path); code != 0 {
+		if code, message := e.refuse(r.Method, at); code != 0 {
 			status, answer = code, map[string]string{"message": message}
 		}
 	}
 	if answer == nil {
-		status, answer = e.serve(r, path, body)
+		status, answer = e.serve(r, at, body)
 	}
-	text, err := json.Marshal(answer)
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text)), Request: r}, err
+	text, raw := answer.([]byte)
+	header := http.Header{"Content-Type": {"application/json"}}
+	var err error
+	if raw {
+		header = http.Header{"Content-Type": {"application/x-tar"}, "X-Docker-Container-Path-Stat": {base64.StdEncoding.EncodeToString([]byte("{}"))}}
+	} else {
+		text, err = json.Marshal(answer)
+	}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(text)), Request: r}, err
 }
 
-func (e *fakeEngine) serve(r *http.Request, path string, body []byte) (int, any) {
-	part := strings.Split(strings.Trim(path, "/"), "/")
+func (e *fakeEngine) serve(r *http.Request, at string, body []byte) (int, any) {
+	part := strings.Split(strings.Trim(at, "/"), "/")
 	switch {
 	case part[0] == "images":
 		return http.StatusOK, map[string]string{"Id": "image"}
@@ -105,7 +116,7 @@ func (e *fakeEngine) serve(r *http.Request, path string, body []byte) (int, any)
 	case part[0] == "containers":
 		return e.container(r, part, body)
 	}
-	return http.StatusNotFound, map[string]string{"message": "page not found: " + path}
+	return http.StatusNotFound, map[string]string{"message": "page not found: " + at}
 }
 
 func (e *fakeEngine) id() string {
@@ -193,7 +204,7 @@ func (e *fakeEngine) container(r *http.Request, part []string, body []byte) (int
 		}
 		return http.StatusOK, list
 	case part[1] == "create":
-		c := &fakeContainer{ID: e.id(), Name: r.URL.Query().Get("name"), Config: body, Status: "created"}
+		c := &fakeContainer{files: map[string][]byte{}, ID: e.id(), Name: r.URL.Query().Get("name"), Config: body, Status: "created"}
 		var labels struct {
 			Labels     map[string]string
 			HostConfig json.RawMessage
@@ -212,6 +223,12 @@ func (e *fakeEngine) container(r *http.Request, part []string, body []byte) (int
 	if c == nil {
 		return http.StatusNotFound, map[string]string{"message": "No such container: " + part[1]}
 	}
+	if len(part) == 3 && part[2] == "archive" && r.Method == http.MethodPut {
+		return c.extract(body)
+	}
+	if len(part) == 3 && part[2] == "archive" {
+		return c.archive(r.URL.Query().Get("path"))
+	}
 	return e.of(c, r.Method, part)
 }
 
@@ -226,10 +243,33 @@ func (e *fakeEngine) of(c *fakeContainer, verb string, part []string) (int, any)
 	case part[2] == "json":
 		return http.StatusOK, map[string]any{"Id": c.ID, "Name": "/" + c.Name, "Config": c.Config, "HostConfig": c.HostConfig,
 			"State": map[string]any{"Status": c.Status, "Running": c.Status == "running"}, "NetworkSettings": map[string]any{"Ports": c.ports()}}
-	case part[2] == "archive" && verb != http.MethodPut:
-		return http.StatusNotFound, map[string]string{"message": "no such file"}
 	}
 	return http.StatusOK, struct{}{}
+}
+
+// extract keeps the files of an archive.
+func (c *fakeContainer) extract(body []byte) (int, any) {
+	for r := tar.NewReader(bytes.NewReader(body)); ; {
+		h, err := r.Next()
+		if err != nil {
+			return http.StatusOK, struct{}{}
+		}
+		c.files["/"+h.Name], _ = io.ReadAll(r)
+	}
+}
+
+// archive answers a file as an archive.
+func (c *fakeContainer) archive(name string) (int, any) {
+	data, ok := c.files[name]
+	if !ok {
+		return http.StatusNotFound, map[string]string{"message": "no such file"}
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	_ = w.WriteHeader(&tar.Header{Name: path.Base(name), Mode: 0o644, Size: int64(len(data))})
+	_, _ = w.Write(data)
+	_ = w.Close()
+	return http.StatusOK, out.Bytes()
 }
 
 // ports are those that are published, each at a port of its own.

@@ -80,6 +80,9 @@ func validLoadBalancer(l infrav1.DockerLoadBalancer, path *field.Path) (errs fie
 	if l.ImageTag != "" && len(validImage("haproxy:"+l.ImageTag, path)) > 0 {
 		errs = append(errs, field.Invalid(path.Child("imageTag"), l.ImageTag, "is not a tag of an image"))
 	}
+	if l.CustomHAProxyConfigTemplateRef.Name != "" && l.ImageRepository == "" && l.ImageTag == "" {
+		errs = append(errs, field.Required(path.Child("imageRepository"), "customHAProxyConfigTemplateRef is for an image of HAProxy, which the default load balancer is not: name it with imageRepository and imageTag"))
+	}
 	return errs
 }
 

@@ -52,6 +52,8 @@ func TestDockerClusterSpec(t *testing.T) {
 		"no image":          {spec: infrav1.DockerClusterSpec{LoadbalancerImage: "HAPROXY:"}, want: "spec.loadbalancerImage"},
 		"image in parts":    {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{ImageRepository: "kindest/", ImageTag: "v1"}}},
 		"no repository":     {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{ImageRepository: "a b"}}, want: "spec.loadBalancer.imageRepository"},
+		"template":          {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{ImageTag: "3", CustomHAProxyConfigTemplateRef: infrav1.ConfigMapReference{Name: "t"}}}},
+		"template alone":    {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{CustomHAProxyConfigTemplateRef: infrav1.ConfigMapReference{Name: "t"}}}, want: "spec.loadBalancer.imageRepository"},
 		"no tag":            {spec: infrav1.DockerClusterSpec{LoadBalancer: infrav1.DockerLoadBalancer{ImageTag: "a b"}}, want: "spec.loadBalancer.imageTag"},
 		"subnet":            {spec: infrav1.DockerClusterSpec{Subnet: "172.30.0.0/24"}},
 		"no subnet":         {spec: infrav1.DockerClusterSpec{Subnet: "172.30.0.0"}, want: "spec.subnet"},
