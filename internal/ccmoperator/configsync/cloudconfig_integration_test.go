@@ -33,7 +33,7 @@ func TestConfigSync(t *testing.T) {
 		{"G4 what is bad degrades at once and keeps the last good", g4},
 		{"G5 nothing to do is available", g5},
 		{"G6 vSphere's managed copy, only with its gate", g6},
-		{"T1 merged in order, restored, followed", t1},
+		{"T1 merged in order, restored, followed", t1}, {"T1 taken over", takenOver},
 		{"T2 what is bad is reported, the system's is used", t2},
 		{"T3 the cloud's authorities", t3},
 		{"T4 without Proxy it is available", t4},

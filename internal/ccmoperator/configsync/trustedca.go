@@ -4,12 +4,13 @@ package configsync
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,12 +26,22 @@ const (
 	caConfigKey = "ca-bundle.pem"
 )
 
-// madeByAnnotation tells a bundle of ours from one of OpenShift's own operator.
-const madeByAnnotation = "ccm.outrigger.dev/made-by"
+// What OpenShift wants to know of a ConfigMap with certificates.
+const (
+	componentAnnotation = "openshift.io/owning-component"
+	component           = "Cloud Compute / Cloud Controller Manager"
+)
 
-// caAnnotations are what OpenShift wants to know of a ConfigMap with
-// certificates, and whose it is.
-var caAnnotations = map[string]string{"openshift.io/owning-component": "Cloud Compute / Cloud Controller Manager", madeByAnnotation: "config-sync"}
+// madeByAnnotation tells a bundle of ours from one of OpenShift's own operator;
+// askedAnnotation is on one of the latter, with the sum of what it had when it was taken
+// over and of what was asked for then.
+const (
+	madeByAnnotation = "ccm.outrigger.dev/made-by"
+	askedAnnotation  = "ccm.outrigger.dev/taken-over"
+)
+
+// caAnnotations are those of a bundle of ours.
+var caAnnotations = map[string]string{componentAnnotation: component, madeByAnnotation: "config-sync"}
 
 // trustedCA makes the bundle of authorities that the cloud controller manager
 // mounts.
@@ -62,14 +73,15 @@ func (r *trustedCA) sync(ctx context.Context) (string, error) {
 		return "", err
 	}
 	merged, dropped, err := trustbundle.Merge(sources, string(system), r.now())
-	r.target.asGood = func(is *corev1.ConfigMap, _ content) bool {
-		return anothers(is, strings.TrimSuffix(merged, string(system)))
-	}
 	if err != nil {
 		return "", fmt.Errorf("failed to get system trust bundle: %s: %w", path, err)
 	}
 	for _, d := range dropped {
 		left = append(left, d.String())
+	}
+	adopted, err := r.adopt(ctx, strings.TrimSuffix(merged, string(system)))
+	if adopted || err != nil {
+		return strings.Join(left, "; "), err
 	}
 	if err := r.target.write(ctx, content{data: map[string]string{caKey: merged}}); err != nil {
 		return "", fmt.Errorf("can not update target trust bundle configmap: %w", err)
@@ -77,16 +89,28 @@ func (r *trustedCA) sync(ctx context.Context) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
-// anothers tells whether a ConfigMap is one of the operator whose place this one took,
-// and has the authorities that are asked for. The system's are those of that operator's
-// image then: others would restart all that reads them. Who wants ours deletes it.
-func anothers(is *corev1.ConfigMap, asked string) bool {
-	for key, value := range caAnnotations {
-		if key != madeByAnnotation && is.Annotations[key] != value {
-			return false
-		}
+// adopt leaves a bundle of the operator whose place this one took as it is, while it has
+// what is asked for: the system's authorities in it are those of that operator's image,
+// and ours would restart all that reads them. Whoever wants ours deletes it. What was
+// asked for at first is noted, since nobody can tell in the bundle where the system's begin.
+func (r *trustedCA) adopt(ctx context.Context, asked string) (adopted bool, err error) {
+	is, err := readConfigMap(ctx, r.client, r.target.name)
+	if is == nil || err != nil || is.Annotations[madeByAnnotation] != "" || is.Annotations[componentAnnotation] != component {
+		return false, err
 	}
-	return is.Annotations[madeByAnnotation] == "" && trustbundle.Begins(is.Data[caKey], asked)
+	if !trustbundle.Begins(is.Data[caKey], asked) || len(is.Data) != 1 || len(is.BinaryData) > 0 {
+		return false, nil
+	}
+	sum := sha256.Sum256([]byte(asked + is.Data[caKey]))
+	switch noted := hex.EncodeToString(sum[:]); is.Annotations[askedAnnotation] {
+	case noted:
+		return true, nil
+	case "":
+		m := is.DeepCopy()
+		m.Annotations[askedAnnotation] = noted
+		return true, r.client.Update(ctx, m)
+	}
+	return false, nil
 }
 
 // sources answers the texts with certificates, those of the cloud first, and

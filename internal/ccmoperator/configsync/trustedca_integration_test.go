@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger/outrigger/internal/ccmoperator/leader"
 	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
@@ -226,4 +228,23 @@ func leaders(t *testing.T, w *world) {
 	w.configMap(t, namespace, caName, map[string]string{caKey: "x"})
 	w.wantBundle(t, "system")
 	eventually(t, "work of the second", func() (string, bool) { return "", second.passes.Load() > 0 })
+}
+
+// takenOver: the bundle of OpenShift's own operator stays as it is, with the system's
+// authorities of its image, until something else is asked for; what was taken back is not
+// trusted because it stood there once.
+func takenOver(t *testing.T, w *world) {
+	theirs := w.cas["b"] + "\n" + w.cas["a"]
+	w.apply(t, proxy("user-ca"))
+	w.configMap(t, userNamespace, "user-ca", map[string]string{caKey: w.cas["b"]})
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: caName, Annotations: map[string]string{componentAnnotation: component}}, Data: map[string]string{caKey: theirs}}
+	must(t, w.client.Create(t.Context(), m))
+	p := w.start(t, often)
+	w.wantCAWorks(t, nothingLeft)
+	p.wantIdle(t)
+	w.wantKey(t, namespace, caName, caKey, theirs)
+	w.configMap(t, userNamespace, "user-ca", map[string]string{caKey: "none"})
+	w.wantBundle(t, "system")
+	w.configMap(t, userNamespace, "user-ca", map[string]string{caKey: w.cas["b"]})
+	w.wantBundle(t, "b", "system")
 }
