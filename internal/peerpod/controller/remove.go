@@ -35,7 +35,7 @@ const fallback = 30 * time.Second
 func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	switch {
 	case !controllerutil.ContainsFinalizer(pp, peerpod.Finalizer):
-		r.removals.forget(pp.UID)
+		r.removals.gone(pp.UID)
 		return reconcile.Result{}, nil
 	case !r.ourCluster(pp):
 		return r.refuseCluster(ctx, pp)
@@ -193,12 +193,14 @@ func believed(pp *v1alpha1.PeerPod) bool {
 }
 
 // unsettled answers for how long the PeerPod must stay since its instance may
-// still be in the making.
+// still be in the making. The deletion's own time is by another clock: one that is
+// ahead would keep the PeerPod for as long, one that is behind would let it go early.
 func (r *Reconciler) unsettled(pp *v1alpha1.PeerPod) time.Duration {
 	if pp.Spec.InstanceID != "" {
 		return 0
 	}
-	return r.options.Settle - r.now().Sub(pp.DeletionTimestamp.Time)
+	now := r.now()
+	return r.options.Settle - now.Sub(r.removals.since(pp.UID, now))
 }
 
 // confirmByGet is the proof of providers that cannot list.
@@ -228,7 +230,7 @@ func (r *Reconciler) letGo(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	if _, err := r.api.Patch(ctx, pp.Namespace, pp.Name, "", patch); err != nil {
 		return err
 	}
-	r.removals.forget(pp.UID)
+	r.removals.gone(pp.UID)
 	return nil
 }
 

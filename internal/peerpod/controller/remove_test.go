@@ -116,10 +116,39 @@ func TestRemoveFindsWhatWasNeverNoted(t *testing.T) {
 	pp := s.claim("web", "s1")
 	s.create("web", "s1")
 	s.delete(pp)
+	s.sees(pp)
 	s.clock.advance(2 * time.Minute) // settled
 	s.settle(pp)
 	s.gone(pp)
 	s.wantInstances()
+}
+
+// sees has the controller see for the first time that a PeerPod is to go.
+func (s *stand) sees(pp *v1alpha1.PeerPod) {
+	s.t.Helper()
+	if _, err := s.reconcile(pp); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestRemoveByItsOwnClock: how long a PeerPod waits for an instance in the making does
+// not depend on the API server's clock, which may be ahead or behind.
+func TestRemoveByItsOwnClock(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			s := newStand(t, nil)
+			pp := s.claim("web", "s1")
+			s.clock.advance(-ahead) // that of the API server does not move
+			s.delete(pp)
+			result, err := s.reconcile(pp)
+			if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > time.Minute+2*time.Second {
+				t.Fatalf("%+v, %v: want a wait of a minute", result, err)
+			}
+			s.clock.advance(2 * time.Minute)
+			s.settle(pp)
+			s.gone(pp)
+		})
+	}
 }
 
 func TestRemoveWaitsForACreationUnderWay(t *testing.T) {
@@ -185,6 +214,7 @@ func TestClaimFromAnotherNamespace(t *testing.T) {
 					t.Fatalf("status %+v, %v: adopted", now.Status, err)
 				}
 				s.delete(now)
+				s.sees(now)
 				s.clock.advance(time.Hour)
 				s.settle(now)
 				s.gone(now)

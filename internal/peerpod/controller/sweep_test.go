@@ -65,6 +65,7 @@ func TestRemoveRepeatsADeletion(t *testing.T) {
 	s.create("web", "s1")
 	s.clock.advance(time.Hour)
 	s.delete(pp)
+	s.sees(pp)
 	s.clock.advance(time.Hour) // later than any creation could still be under way
 	if _, err := s.reconcile(pp); err != nil {
 		t.Fatal(err)

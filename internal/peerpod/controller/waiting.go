@@ -23,6 +23,21 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 type removals struct {
 	mu   sync.Mutex
 	done map[types.UID]time.Time
+	// asked is when this process saw first that a PeerPod is to go.
+	asked map[types.UID]time.Time
+}
+
+// since returns when this process saw first that a PeerPod is to go: now, if it did not.
+func (r *removals) since(uid types.UID, now time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked == nil {
+		r.asked = map[types.UID]time.Time{}
+	}
+	if r.asked[uid].IsZero() {
+		r.asked[uid] = now
+	}
+	return r.asked[uid]
 }
 
 func (r *removals) of(uid types.UID) time.Time {
@@ -44,6 +59,14 @@ func (r *removals) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.done, uid)
+}
+
+// gone is for a PeerPod that is let go.
+func (r *removals) gone(uid types.UID) {
+	r.forget(uid)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.asked, uid)
 }
 
 // waiters are the PeerPods that wait for a provider's next list.
