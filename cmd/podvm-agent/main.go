@@ -62,7 +62,7 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.socket, "socket", agent.DefaultSocket, "unix `path` to serve the Kata agent protocol on")
 	flags.StringVar(&o.config.Root, "root", agent.DefaultRoot, "`folder` that stands for /run/kata-containers in requests; images and containers' changes to them go here")
 	flags.StringVar(&o.config.StateDir, "state-dir", agent.DefaultStateDir, "`folder` for small state; at most 70 bytes")
-	flags.StringVar(&o.config.Runc, "runc", "runc", "OCI runtime, a `path` or a name in PATH")
+	flags.StringVar(&o.config.Runc, "runc", "", "OCI runtime, a `path` or a name in PATH (default: runc, else crun)")
 	flags.StringVar(&o.config.PodNetNS, "pod-netns", agent.DefaultPodNetNS, "network namespace `file` of the pod, used if it exists")
 	flags.StringVar(&o.config.Images.AuthFile, "auth-file", pull.DefaultAuthFile, "registry credentials, a Docker config.json `file`, read at each pull")
 	flags.StringVar(&o.insecure, "insecure-registries", "", "comma-separated `host[:port]` list of registries without TLS; a host without a port stands for all of its ports")

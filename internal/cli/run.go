@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger/outrigger/internal/registry"
 )
 
-// leastMemory is what runc needs in the container's own group to start it.
+// leastMemory is what the OCI runtime needs in the container's own group to start it.
 const leastMemory = 12 << 20
 
 // defaultProvider boots VMs on this machine.

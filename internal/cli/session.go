@@ -111,7 +111,7 @@ func commandError(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := err.Error()
+	text := strings.ToLower(err.Error()) // runc writes "exec format error", crun "Exec format error"
 	switch {
 	case strings.Contains(text, "executable file not found"),
 		strings.Contains(text, "exec") && strings.Contains(text, "no such file or directory"):

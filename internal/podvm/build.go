@@ -104,7 +104,7 @@ type builder struct {
 	gcpUnit int64  // gcpDiskUnit, less in tests
 	// kernelName is the kernel's package, if it is of Debian's archive.
 	kernelName string
-	runc       []string // the package and those that it depends on
+	runtime    []string // the OCI runtime's package and its libraries
 	kernel     *kernel
 	tree       *rootfs
 	summary    Summary
@@ -200,7 +200,7 @@ func (b *builder) wantsDisk() bool {
 func (b *builder) assemble(ctx context.Context) error {
 	b.tree = newRootfs()
 	steps := []func(context.Context) error{
-		b.addSkeleton, b.addModules, b.addPrograms, b.addRunc, b.addDebug,
+		b.addSkeleton, b.addModules, b.addPrograms, b.addRuntime, b.addDebug,
 	}
 	for _, s := range steps {
 		if err := s(ctx); err != nil {
@@ -273,17 +273,24 @@ func (b *builder) addModules(context.Context) error {
 	return nil
 }
 
-func (b *builder) addRunc(ctx context.Context) error {
-	pkgs, err := b.cache.getAll(ctx, b.runc)
+func (b *builder) addRuntime(ctx context.Context) error {
+	pkgs, err := b.cache.getAll(ctx, b.runtime)
 	if err != nil {
 		return err
 	}
-	src, err := findIn(pkgs, "usr/sbin/runc")
+	src, err := findIn(pkgs, "usr/bin/"+runtime)
 	if err != nil {
 		return err
 	}
-	b.summary.Packages = append(b.summary.Packages, pkgs...)
-	return b.tree.addProgram("usr/bin/runc", src, pkgs)
+	if err := b.tree.addProgram("usr/bin/"+runtime, src, pkgs); err != nil {
+		return err
+	}
+	for _, p := range pkgs {
+		if p.used {
+			b.summary.Packages = append(b.summary.Packages, p)
+		}
+	}
+	return nil
 }
 
 // addDebug puts busybox in; podvm-init starts a shell when it finds /bin/sh.

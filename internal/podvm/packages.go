@@ -20,7 +20,7 @@ import (
 
 // Packages of the image beside the kernel's.
 const (
-	runc     = "runc"
+	runtime  = "crun"             // the OCI runtime
 	busybox  = "busybox-static"   // of a debug image
 	bootStub = "systemd-boot-efi" // of a disk
 )
@@ -39,6 +39,7 @@ type debPackage struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"`
 	root   string
+	used   bool // a file of it is in the image
 }
 
 // Copyright returns the file that says whose the package is and under which
@@ -53,7 +54,7 @@ const kernelMeta = "linux-image-cloud-amd64"
 // findPackages asks apt, once for all, which packages the image is made of and
 // what their files are: each call of apt may read all of its lists.
 func (b *builder) findPackages(ctx context.Context) error {
-	roots := []string{runc}
+	roots := []string{runtime}
 	newest := b.KernelPackage == "" && b.KernelDeb == ""
 	if newest {
 		roots = append(roots, kernelMeta)
@@ -70,8 +71,8 @@ func (b *builder) findPackages(ctx context.Context) error {
 		}
 		b.kernelName = depends[kernelMeta][i]
 	}
-	b.runc = append([]string{runc}, depends[runc]...)
-	names := slices.Clone(b.runc)
+	b.runtime = libraries(depends, []string{runtime})
+	names := slices.Clone(b.runtime)
 	if b.KernelDeb == "" {
 		names = append(names, b.kernelName)
 	}
@@ -85,9 +86,22 @@ func (b *builder) findPackages(ctx context.Context) error {
 	return err
 }
 
-// aptDepends lists the real packages that packages depend on directly.
+// libraries adds to packages the libraries that they depend on, directly or not.
+func libraries(depends map[string][]string, names []string) []string {
+	for i := 0; i < len(names); i++ {
+		for _, dep := range depends[names[i]] {
+			if strings.HasPrefix(dep, "lib") && !slices.Contains(names, dep) {
+				names = append(names, dep)
+			}
+		}
+	}
+	return names
+}
+
+// aptDepends lists the real packages that packages depend on directly, and those
+// that these depend on.
 func aptDepends(ctx context.Context, names ...string) (map[string][]string, error) {
-	out, err := runTool(ctx, "", "apt", "apt-cache", append([]string{"depends", "--important"}, names...)...)
+	out, err := runTool(ctx, "", "apt", "apt-cache", append([]string{"depends", "--important", "--recurse"}, names...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -99,6 +99,7 @@ func findIn(pkgs []*debPackage, name string) (string, error) {
 			file = filepath.Join(p.root, target)
 		}
 		if _, err := os.Stat(file); err == nil {
+			p.used = true
 			return file, nil
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return "", err

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package agent is podvm-agent: it serves the Kata agent protocol in a pod VM
-// and runs the pod's containers with runc.
+// and runs the pod's containers with an OCI runtime.
 //
 // # What survives the agent
 //
@@ -50,7 +50,7 @@ const (
 type Config struct {
 	// Root stands for /run/kata-containers in requests.
 	Root string
-	// StateDir holds runc's state, bundles and sockets, not bulk data. Its
+	// StateDir holds the runtime's state, bundles and sockets, not bulk data. Its
 	// path has to be short: sockets in it are limited to 107 bytes.
 	StateDir string
 	// Runc is the OCI runtime, a path or a name in PATH.
@@ -70,7 +70,6 @@ type Config struct {
 func (c *Config) setDefaults() {
 	c.Root = or(c.Root, DefaultRoot)
 	c.StateDir = or(c.StateDir, DefaultStateDir)
-	c.Runc = or(c.Runc, "runc")
 	c.PodNetNS = or(c.PodNetNS, DefaultPodNetNS)
 	c.ProcSys = or(c.ProcSys, "/proc/sys")
 	c.Provisioned = or(c.Provisioned, DefaultProvisioned)
@@ -90,15 +89,15 @@ func or(value, fallback string) string {
 
 // Agent implements the services. All methods may be called at the same time.
 type Agent struct {
-	cfg    Config
-	log    *slog.Logger
-	limits limits
-	reaper *reaper
-	runc   *runc
-	images *pull.Puller
-	oom    *oomQueue
-	copies copier
-	serial atomic.Uint64
+	cfg     Config
+	log     *slog.Logger
+	limits  limits
+	reaper  *reaper
+	runtime *ociRuntime
+	images  *pull.Puller
+	oom     *oomQueue
+	copies  copier
+	serial  atomic.Uint64
 
 	mu         sync.Mutex
 	sandbox    *sandbox // nil before CreateSandbox
@@ -124,7 +123,7 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	runc, err := newRunc(cfg.Runc, cfg.StateDir, reaper)
+	runtime, err := newRuntime(cfg.Runc, cfg.StateDir, reaper)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +132,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: reaper, runc: runc, images: images, oom: newOOMQueue(),
+		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: reaper, runtime: runtime, images: images, oom: newOOMQueue(),
 		containers: make(map[string]*container), pulls: make(map[string]*pull.Progress),
 	}
 	a.copies.init(cfg.Root)
@@ -172,7 +171,7 @@ func (a *Agent) find(id string) (*container, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c, ok := a.containers[id]
-	if !ok || c.runcState() == creating {
+	if !ok || c.current() == creating {
 		return nil, status.Errorf(codes.NotFound, "no container %q in this sandbox", id)
 	}
 	return c, nil

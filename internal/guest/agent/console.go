@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// console receives the terminal that runc makes for a process: runc connects
+// console receives the terminal that the runtime makes for a process: it connects
 // to path and sends the master's descriptor.
 type console struct {
 	path     string
@@ -31,19 +31,19 @@ func (a *Agent) newConsole() (*console, error) {
 
 func (c *console) close() { c.listener.Close() }
 
-// receive answers the terminal. Call it when runc has succeeded: by then it
+// receive answers the terminal. Call it when the runtime has succeeded: by then it
 // has connected and sent.
 func (c *console) receive() (*os.File, error) {
-	c.listener.SetDeadline(time.Now().Add(runcGrace))
+	c.listener.SetDeadline(time.Now().Add(runtimeGrace))
 	conn, err := c.listener.AcceptUnix()
 	if err != nil {
-		return nil, fmt.Errorf("console of runc: %w", err)
+		return nil, fmt.Errorf("console of the OCI runtime: %w", err)
 	}
 	defer conn.Close()
 	data, control := make([]byte, unix.PathMax), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := conn.ReadMsgUnix(data, control)
 	if err != nil {
-		return nil, fmt.Errorf("console of runc: %w", err)
+		return nil, fmt.Errorf("console of the OCI runtime: %w", err)
 	}
 	return terminal(control[:n])
 }
@@ -51,11 +51,11 @@ func (c *console) receive() (*os.File, error) {
 func terminal(control []byte) (*os.File, error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("console of runc: no descriptor: %v", err)
+		return nil, fmt.Errorf("console of the OCI runtime: no descriptor: %v", err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return nil, fmt.Errorf("console of runc: no descriptor: %v", err)
+		return nil, fmt.Errorf("console of the OCI runtime: no descriptor: %v", err)
 	}
 	unix.CloseOnExec(fds[0])
 	if err := unix.SetNonblock(fds[0], true); err != nil {

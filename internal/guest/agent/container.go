@@ -25,7 +25,7 @@ const keptExecs = 64
 type container struct {
 	id string
 	// pause is the pod's sandbox container, which is the sandbox's pause
-	// process and unknown to runc.
+	// process and unknown to the runtime.
 	pause  bool
 	bundle string
 	// rootfs and scratch belong to its image; empty without one.
@@ -52,7 +52,7 @@ func newContainer(id, stateDir string) *container {
 	}
 }
 
-func (c *container) runcState() state { return state(c.state.Load()) }
+func (c *container) current() state { return state(c.state.Load()) }
 
 func (c *container) process(execID string) (*process, bool) {
 	if execID == "" || execID == c.id {
@@ -118,7 +118,7 @@ func (c *container) closeStreams() {
 	}
 }
 
-// validID is what runc takes, and safe as a file name.
+// validID is what runtimes take, and safe as a file name.
 func validID(id string) bool {
 	if id == "" || len(id) > 255 || id[0] == '.' || id[0] == '-' {
 		return false

@@ -95,7 +95,8 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 		size = winsize{rows: uint32(box.Height), columns: uint32(box.Width)}
 	}
 	c.init, err = a.newProcess(ctx, spec.Process.Terminal, size, func(ctx context.Context, stdio files, console string) (*child, error) {
-		return a.runc.create(ctx, stdio, c.id, c.bundle, console)
+		child, err := a.runtime.create(ctx, stdio, c.id, c.bundle, console)
+		return child, notRun(spec.Process.Args, err)
 	})
 	if err != nil {
 		return err
@@ -183,7 +184,7 @@ func (a *Agent) StartContainer(ctx context.Context, req *agent.StartContainerReq
 	if c.pause {
 		return &emptypb.Empty{}, nil
 	}
-	if err := a.runc.start(ctx, c.id); err != nil {
+	if err := a.runtime.start(ctx, c.id); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
 	return &emptypb.Empty{}, nil
@@ -230,7 +231,8 @@ func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRe
 		size = winsize{rows: uint32(box.Height), columns: uint32(box.Width)}
 	}
 	p, err := a.newProcess(ctx, spec.Terminal, size, func(ctx context.Context, stdio files, console string) (*child, error) {
-		return a.runc.exec(ctx, stdio, c.id, file, console)
+		child, err := a.runtime.exec(ctx, stdio, c.id, file, console)
+		return child, notRun(spec.Args, err)
 	})
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func (a *Agent) GetGuestDetails(context.Context, *agent.GuestDetailsRequest) (*a
 	}, nil
 }
 
-// supportsSeccomp asks the kernel; Debian's runc has seccomp built in.
+// supportsSeccomp asks the kernel; Debian's runtimes have seccomp built in.
 func supportsSeccomp() bool {
 	_, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
 	return err == nil

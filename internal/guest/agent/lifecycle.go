@@ -68,15 +68,15 @@ func (c *container) signalAll(sig unix.Signal) error {
 
 // PauseContainer freezes a container.
 func (a *Agent) PauseContainer(ctx context.Context, req *agent.PauseContainerRequest) (*emptypb.Empty, error) {
-	return a.freeze(req.GetContainerId(), unix.SIGSTOP, func(id string) error { return a.runc.pause(ctx, id) })
+	return a.freeze(req.GetContainerId(), unix.SIGSTOP, func(id string) error { return a.runtime.pause(ctx, id) })
 }
 
 // ResumeContainer undoes PauseContainer.
 func (a *Agent) ResumeContainer(ctx context.Context, req *agent.ResumeContainerRequest) (*emptypb.Empty, error) {
-	return a.freeze(req.GetContainerId(), unix.SIGCONT, func(id string) error { return a.runc.resume(ctx, id) })
+	return a.freeze(req.GetContainerId(), unix.SIGCONT, func(id string) error { return a.runtime.resume(ctx, id) })
 }
 
-func (a *Agent) freeze(id string, sig unix.Signal, runc func(id string) error) (*emptypb.Empty, error) {
+func (a *Agent) freeze(id string, sig unix.Signal, do func(id string) error) (*emptypb.Empty, error) {
 	c, err := a.find(id)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (a *Agent) freeze(id string, sig unix.Signal, runc func(id string) error) (
 	if c.pause {
 		return &emptypb.Empty{}, fail(codes.Internal, a.reaper.signal(c.init.child, sig))
 	}
-	return &emptypb.Empty{}, fail(codes.FailedPrecondition, runc(id))
+	return &emptypb.Empty{}, fail(codes.FailedPrecondition, do(id))
 }
 
 // UpdateContainer applies memory, CPU and process limits. Callers send the
@@ -100,7 +100,7 @@ func (a *Agent) UpdateContainer(ctx context.Context, req *agent.UpdateContainerR
 		return &emptypb.Empty{}, nil // a pause process uses nothing that could be limited
 	}
 	resources.Devices, resources.BlockIO, resources.Network = nil, nil, nil
-	if err := a.runc.update(ctx, c.id, resources); err != nil {
+	if err := a.runtime.update(ctx, c.id, resources); err != nil {
 		return nil, fail(codes.InvalidArgument, err)
 	}
 	return &emptypb.Empty{}, nil
@@ -120,7 +120,7 @@ func (a *Agent) RemoveContainer(ctx context.Context, req *agent.RemoveContainerR
 	switch {
 	case !ok:
 		return &emptypb.Empty{}, nil
-	case c.runcState() == creating:
+	case c.current() == creating:
 		return nil, status.Errorf(codes.FailedPrecondition, "container %q is just being created", c.id)
 	}
 	if err := a.discard(ctx, c); err != nil {
@@ -162,7 +162,7 @@ func (a *Agent) discardRunning(ctx context.Context, c *container) error {
 			return fmt.Errorf("its process does not end: %w", err)
 		}
 	}
-	if err := a.runc.delete(ctx, c.id); err != nil {
+	if err := a.runtime.delete(ctx, c.id); err != nil {
 		return err
 	}
 	c.closeStreams()

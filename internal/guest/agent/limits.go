@@ -15,7 +15,7 @@ import (
 
 // limits is what the agent itself may do. In a VM that is everything; on a
 // machine that withholds a capability even from root, what needs it is left
-// out of containers, since runc would refuse them as a whole.
+// out of containers, since runtimes would refuse them as a whole.
 type limits struct{ bounding uint64 }
 
 func ownLimits() limits {
@@ -53,7 +53,7 @@ func (l limits) apply(p *oci.Process) {
 	}
 }
 
-// hasNamed leaves names it does not know to runc.
+// hasNamed leaves names it does not know to the runtime.
 func (l limits) hasNamed(name string) bool {
 	i := slices.Index(capabilities[:], strings.TrimPrefix(name, "CAP_"))
 	return i < 0 || l.has(i)

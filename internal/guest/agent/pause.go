@@ -24,7 +24,7 @@ const pauseID = 65535
 
 // startPause starts the process that holds a sandbox's ipc, uts and pid
 // namespaces. It is also all there is of the pod's pause container: running
-// that through runc would cost a second and more in an emulated VM and give
+// that through the runtime would cost a second and more in an emulated VM and give
 // nothing, since its namespaces are these.
 func (a *Agent) startPause(hostname string) (*child, error) {
 	root := filepath.Join(a.cfg.StateDir, "pause")
@@ -51,7 +51,7 @@ func (a *Agent) startPause(hostname string) (*child, error) {
 	}
 	ready.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := ready.Read(make([]byte, 1)); err != nil {
-		a.reaper.kill(c, runcGrace)
+		a.reaper.kill(c, runtimeGrace)
 		return nil, fmt.Errorf("the sandbox's pause process did not get ready: %w", err)
 	}
 	return c, nil

@@ -48,7 +48,7 @@ func (a *Agent) newTerminal(ctx context.Context, size winsize, launch launcher) 
 	}
 	tty, err := console.receive()
 	if err != nil {
-		return nil, errors.Join(err, a.reaper.kill(child, runcGrace))
+		return nil, errors.Join(err, a.reaper.kill(child, runtimeGrace))
 	}
 	if size.rows > 0 && size.columns > 0 {
 		resize(tty, size.rows, size.columns)

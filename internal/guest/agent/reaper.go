@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper is the only one in this process that waits for children: for runc
+// reaper is the only one in this process that waits for children: for the runtime
 // itself and, since the agent is a child subreaper, for every process that
-// runc leaves behind. No exit status is lost, however early a process ends.
+// the runtime leaves behind. No exit status is lost, however early a process ends.
 type reaper struct {
 	mu      sync.Mutex
 	waiting map[int]*child
-	// launches counts runs of runc whose offspring nobody knows by pid yet;
+	// launches counts runs of the runtime whose offspring nobody knows by pid yet;
 	// while there are any, statuses of unknown processes are kept in early.
 	launches int
 	early    map[int]int

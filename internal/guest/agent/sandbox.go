@@ -135,7 +135,7 @@ func (a *Agent) DestroySandbox(ctx context.Context, _ *agent.DestroySandboxReque
 func (a *Agent) closeSandbox(sb *sandbox) error {
 	var errs []error
 	if sb.pause != nil {
-		errs = append(errs, a.reaper.kill(sb.pause, runcGrace))
+		errs = append(errs, a.reaper.kill(sb.pause, runtimeGrace))
 	}
 	sb.mu.Lock()
 	for path := range sb.mounts {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buildSpec makes the caller's configuration one that runc can run in this VM.
+// buildSpec makes the caller's configuration one that the runtime can run in this VM.
 func (a *Agent) buildSpec(c *container, sb *sandbox, req *agent.CreateContainerRequest, img *pull.Image) (*oci.Spec, error) {
 	if req.GetOCI() == nil || req.GetOCI().GetProcess() == nil {
 		return nil, errors.New("the request has no OCI configuration with a process")

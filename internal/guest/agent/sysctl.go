@@ -81,7 +81,7 @@ func sysctlPath(name string) string {
 	return filepath.Clean("/" + strings.NewReplacer(".", "/", "/", ".").Replace(name))
 }
 
-// fixSysctls leaves to runc what belongs to a namespace of the container. The
+// fixSysctls leaves to the runtime what belongs to a namespace of the container. The
 // rest is the VM's, which is the pod's alone, so it is set here; that of the
 // network too where the pod has none of its own.
 func (a *Agent) fixSysctls(spec *oci.Spec) error {
@@ -99,7 +99,7 @@ func (a *Agent) fixSysctls(spec *oci.Spec) error {
 
 func isNet(sysctl string) bool { return strings.HasPrefix(sysctlPath(sysctl), "/net/") }
 
-// namespaced is what runc sets inside the container: namespaces(7), ipc_namespaces(7).
+// namespaced is what the runtime sets inside the container: namespaces(7), ipc_namespaces(7).
 func namespaced(sysctl string) bool {
 	path := sysctlPath(sysctl)
 	for _, prefix := range []string{"/net/", "/fs/mqueue/", "/kernel/msg", "/kernel/shm"} {

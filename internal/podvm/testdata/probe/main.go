@@ -142,7 +142,7 @@ func zombiesOf(parent int) int {
 	return n
 }
 
-// container runs one with runc, by its default specification.
+// container runs one, by its runtime's default specification.
 func container() string {
 	const bundle = "/run/bundle"
 	for _, d := range []string{"/rootfs/proc", "/rootfs/bin"} {
@@ -150,7 +150,7 @@ func container() string {
 	}
 	self, _ := os.ReadFile("/proc/self/exe")
 	_ = os.WriteFile(bundle+"/rootfs/bin/inner", self, 0o755)
-	spec := exec.Command("runc", "spec")
+	spec := exec.Command("crun", "spec")
 	spec.Dir = bundle
 	if out, err := spec.CombinedOutput(); err != nil {
 		return fmt.Sprint(err, string(out))
@@ -162,6 +162,6 @@ func container() string {
 	process["args"] = []string{"/bin/inner"}
 	data, _ := json.Marshal(config)
 	_ = os.WriteFile(bundle+"/config.json", data, 0o644)
-	out, err := exec.Command("runc", "run", "--bundle", bundle, "c1").CombinedOutput()
+	out, err := exec.Command("crun", "run", "--bundle", bundle, "c1").CombinedOutput()
 	return fmt.Sprint(strings.TrimSpace(string(out)), " ", err)
 }

@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runcGrace is how long a killed runc may take to be gone.
-const runcGrace = 10 * time.Second
+// runtimeGrace is how long a killed run of the runtime may take to be gone.
+const runtimeGrace = 10 * time.Second
 
-// runc runs the OCI runtime, whose state is in root.
-type runc struct {
+// ociRuntime runs the OCI runtime, whose state is in root.
+type ociRuntime struct {
 	binary string
 	root   string
 	logs   string // folder for one log per run
@@ -30,12 +30,12 @@ type runc struct {
 	runs   atomic.Uint64
 }
 
-func newRunc(binary, state string, reaper *reaper) (*runc, error) {
-	path, err := exec.LookPath(binary)
+func newRuntime(binary, state string, reaper *reaper) (*ociRuntime, error) {
+	path, err := findRuntime(binary)
 	if err != nil {
-		return nil, fmt.Errorf("OCI runtime: %w; install runc or name it with -runc", err)
+		return nil, err
 	}
-	r := &runc{binary: path, root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper}
+	r := &ociRuntime{binary: path, root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper}
 	for _, dir := range []string{r.root, r.logs} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
@@ -44,12 +44,31 @@ func newRunc(binary, state string, reaper *reaper) (*runc, error) {
 	return r, nil
 }
 
+// findRuntime returns the path of an OCI runtime: the one that is named, else runc,
+// else crun. The image has crun, which starts in half of runc's processor time;
+// runc also works where a machine's cgroups are of both versions.
+func findRuntime(binary string) (string, error) {
+	if binary != "" {
+		path, err := exec.LookPath(binary)
+		if err != nil {
+			return "", fmt.Errorf("-runc=%s: %w", binary, err)
+		}
+		return path, nil
+	}
+	for _, name := range []string{"runc", "crun"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("neither runc nor crun is in PATH: install one, or name it with -runc")
+}
+
 // files are the standard streams of a run; nil is /dev/null.
 type files struct{ stdin, stdout, stderr *os.File }
 
-// run runs one command to its end. The error holds what runc logged; runc's
+// run runs one command to its end. The error holds what the runtime logged; its
 // standard error belongs to the container.
-func (r *runc) run(ctx context.Context, stdio files, args ...string) error {
+func (r *ociRuntime) run(ctx context.Context, stdio files, args ...string) error {
 	log := filepath.Join(r.logs, strconv.FormatUint(r.runs.Add(1), 10))
 	defer os.Remove(log)
 	cmd := exec.Command(r.binary, append([]string{"--root", r.root, "--log", log, "--log-format", "json"}, args...)...)
@@ -60,10 +79,10 @@ func (r *runc) run(ctx context.Context, stdio files, args ...string) error {
 	}
 	code, err := c.wait(ctx)
 	if err != nil {
-		return errors.Join(fmt.Errorf("runc %s: %w", args[0], err), r.reaper.kill(c, runcGrace))
+		return errors.Join(fmt.Errorf("%s %s: %w", filepath.Base(r.binary), args[0], err), r.reaper.kill(c, runtimeGrace))
 	}
 	if code != 0 {
-		return fmt.Errorf("runc %s: %s", args[0], loggedError(log, code))
+		return fmt.Errorf("%s %s: %s", filepath.Base(r.binary), args[0], loggedError(log, code))
 	}
 	return nil
 }
@@ -81,7 +100,7 @@ func setStreams(cmd *exec.Cmd, stdio files) {
 	}
 }
 
-// loggedError is the last error in runc's log.
+// loggedError is the last error in a runtime's log.
 func loggedError(log string, code int) string {
 	data, _ := os.ReadFile(log)
 	text := ""
@@ -97,8 +116,27 @@ func loggedError(log string, code int) string {
 	return text
 }
 
+// notRun gives the error about a command that cannot be run the words that runc has
+// for it, by which clients know it. Those of crun 1.8 are "executable file `x` not
+// found in $PATH" for names and paths, and "open executable" without a name.
+func notRun(args []string, err error) error {
+	if err == nil || len(args) == 0 {
+		return err
+	}
+	command, text := args[0], err.Error()
+	switch {
+	case strings.Contains(text, "open executable: "):
+		return fmt.Errorf("exec: %q: permission denied", command)
+	case !strings.Contains(text, "executable file `"):
+		return err
+	case strings.Contains(command, "/"):
+		return fmt.Errorf("exec: %q: stat %s: no such file or directory", command, command)
+	}
+	return fmt.Errorf("exec: %q: executable file not found in $PATH", command)
+}
+
 // spawn runs a command that leaves a process behind, and answers that one.
-func (r *runc) spawn(ctx context.Context, stdio files, pidFile string, args ...string) (*child, error) {
+func (r *ociRuntime) spawn(ctx context.Context, stdio files, pidFile string, args ...string) (*child, error) {
 	defer os.Remove(pidFile)
 	return r.reaper.launch(func() (int, error) {
 		if err := r.run(ctx, stdio, args...); err != nil {
@@ -106,13 +144,13 @@ func (r *runc) spawn(ctx context.Context, stdio files, pidFile string, args ...s
 		}
 		data, err := os.ReadFile(pidFile)
 		if err != nil {
-			return 0, fmt.Errorf("pid file of runc: %w", err)
+			return 0, fmt.Errorf("pid file of the OCI runtime: %w", err)
 		}
 		return strconv.Atoi(strings.TrimSpace(string(data)))
 	})
 }
 
-func (r *runc) create(ctx context.Context, stdio files, id, bundle, console string) (*child, error) {
+func (r *ociRuntime) create(ctx context.Context, stdio files, id, bundle, console string) (*child, error) {
 	pidFile := filepath.Join(bundle, "pid")
 	args := []string{"create", "--bundle", bundle, "--pid-file", pidFile}
 	if console != "" {
@@ -121,7 +159,7 @@ func (r *runc) create(ctx context.Context, stdio files, id, bundle, console stri
 	return r.spawn(ctx, stdio, pidFile, append(args, id)...)
 }
 
-func (r *runc) exec(ctx context.Context, stdio files, id, process, console string) (*child, error) {
+func (r *ociRuntime) exec(ctx context.Context, stdio files, id, process, console string) (*child, error) {
 	pidFile := process + ".pid"
 	args := []string{"exec", "--detach", "--process", process, "--pid-file", pidFile}
 	if console != "" {
@@ -130,21 +168,21 @@ func (r *runc) exec(ctx context.Context, stdio files, id, process, console strin
 	return r.spawn(ctx, stdio, pidFile, append(args, id)...)
 }
 
-func (r *runc) start(ctx context.Context, id string) error {
+func (r *ociRuntime) start(ctx context.Context, id string) error {
 	return r.run(ctx, files{}, "start", id)
 }
 
-func (r *runc) pause(ctx context.Context, id string) error {
+func (r *ociRuntime) pause(ctx context.Context, id string) error {
 	return r.run(ctx, files{}, "pause", id)
 }
 
-func (r *runc) resume(ctx context.Context, id string) error {
+func (r *ociRuntime) resume(ctx context.Context, id string) error {
 	return r.run(ctx, files{}, "resume", id)
 }
 
 // delete removes a container, whose processes it kills. One that does not
 // exist is success.
-func (r *runc) delete(ctx context.Context, id string) error {
+func (r *ociRuntime) delete(ctx context.Context, id string) error {
 	if _, err := os.Stat(filepath.Join(r.root, id)); errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -152,7 +190,7 @@ func (r *runc) delete(ctx context.Context, id string) error {
 }
 
 // update applies resources, a runtime-spec LinuxResources object.
-func (r *runc) update(ctx context.Context, id string, resources any) error {
+func (r *ociRuntime) update(ctx context.Context, id string, resources any) error {
 	in, err := jsonFile(resources)
 	if err != nil {
 		return err
