@@ -29,6 +29,7 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundles"
 	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
 	crds "github.com/outrigger/outrigger/test/openshift"
+	"github.com/outrigger/outrigger/test/stand"
 	"github.com/outrigger/outrigger/test/tier"
 )
 
@@ -99,7 +100,11 @@ func (s *site) takeover(t *testing.T, p struct{ bundle, status, given, written s
 	dir := t.TempDir()
 	must(t, os.CopyFS(filepath.Join(dir, "deploy"), os.DirFS(filepath.Join(root, "deploy"))))
 	commands := fenced(page(t, "ccm-operator-takeover.md"))
-	s.bash(t, dir, commands[0])
+	out := s.differs(t, dir, strings.Replace(commands[0], "PLATFORM", p.bundle, 1))
+	if strings.Contains(out, "Deployment") || strings.Contains(out, "DaemonSet") || p.bundle == "azure" && !strings.Contains(out, "ValidatingAdmissionPolicy") {
+		t.Errorf("the manual's look beforehand shows a workload, or no policy: %s", out)
+	}
+	s.bash(t, dir, commands[1])
 	d := &appsv1.Deployment{}
 	must(t, s.client.Get(t.Context(), client.ObjectKey{Namespace: onOpenShift.home, Name: "cluster-cloud-controller-manager-operator"}, d))
 	sync := s.run(t, d, "config-sync-controllers")
@@ -133,7 +138,7 @@ func (s *site) takeover(t *testing.T, p struct{ bundle, status, given, written s
 	s.settled(t)
 	operator.end(t)
 	sync.end(t)
-	s.bash(t, dir, commands[2])
+	s.bash(t, dir, commands[3])
 	s.nothingOfOurs(t)
 	for _, w := range before {
 		s.theOtherRests(t, p.bundle, w)
@@ -164,15 +169,33 @@ func template(w *unstructured.Unstructured) map[string]any {
 	return fields
 }
 
+// differs runs the manual's look at what would be changed, whose exit status is 1 where
+// that is an admission policy.
+func (s *site) differs(t *testing.T, dir, commands string) string {
+	t.Helper()
+	cmd := s.shell(t, dir, commands)
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code > 1 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
 // bash runs commands of the manual. What a reader puts in is put in.
 func (s *site) bash(t *testing.T, dir, commands string) {
 	t.Helper()
-	kubectl := s.Command("version")
-	cmd := exec.Command("bash", "-euo", "pipefail", "-c", `oc() { "$KUBECTL" "$@"; }`+"\n"+commands)
-	cmd.Dir, cmd.Env = dir, append(kubectl.Environ(), "KUBECTL="+kubectl.Path, "KUBECONFIG="+s.Kubeconfig)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := s.shell(t, dir, commands).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+}
+
+func (s *site) shell(t *testing.T, dir, commands string) *exec.Cmd {
+	t.Helper()
+	kubectl := s.Command("version")
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", `oc() { "$KUBECTL" "$@"; }`+"\n"+commands)
+	path := filepath.Dir(stand.Binary(t, "ccm-operator")) + string(os.PathListSeparator) + os.Getenv("PATH")
+	cmd.Dir, cmd.Env = dir, append(kubectl.Environ(), "KUBECTL="+kubectl.Path, "KUBECONFIG="+s.Kubeconfig, "PATH="+path)
+	return cmd
 }
 
 // asTheOther makes a platform's objects as OpenShift's operator leaves them, and
@@ -184,6 +207,9 @@ func (s *site) asTheOther(t *testing.T, name, config string) (workloads []*unstr
 	text, err := json.Marshal(images)
 	must(t, err)
 	s.writeImages(t, string(text))
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{"images.json": string(text)}})
+	must(t, err)
+	s.Kubectl(t, "patch", "configmap", "cloud-controller-manager-images", "--namespace="+onOpenShift.home, "--type=merge", "--patch="+string(patch))
 	data := map[string]map[string]string{"cloud-conf": {"cloud.conf": config}, "ccm-trusted-ca": {"ca-bundle.crt": string(s.RESTConfig().CAData)}}
 	for cm, d := range data {
 		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: onOpenShift.namespace, Name: cm}, Data: d}
