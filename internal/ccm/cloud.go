@@ -35,7 +35,7 @@ type Options struct {
 	// Balancers, if any, stand in for load balancers of the provider.
 	Balancers provider.LoadBalancerController
 
-	// CallTimeout bounds every call to the provider: 30 seconds.
+	// CallTimeout bounds every call to the provider: a minute.
 	CallTimeout time.Duration
 	// ListAge is how old a list of instances may be: 10 seconds. A list is never
 	// the proof that an instance is gone unless it was made for that.
@@ -67,7 +67,7 @@ type Options struct {
 
 func (o *Options) complete() {
 	for value, standard := range map[*time.Duration]time.Duration{
-		&o.CallTimeout: 30 * time.Second, &o.ListAge: 10 * time.Second, &o.GoneAfter: 15 * time.Second, &o.RepeatAfter: 5 * time.Minute,
+		&o.CallTimeout: time.Minute, &o.ListAge: 10 * time.Second, &o.GoneAfter: 15 * time.Second, &o.RepeatAfter: 5 * time.Minute,
 		&o.Pass: 5 * time.Second,
 	} {
 		if *value == 0 {

@@ -3,14 +3,17 @@
 package ccm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/outrigger/outrigger/provider"
 )
@@ -113,6 +116,7 @@ func TestTwoHundredNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}, CallTimeout: time.Minute})
+			s.SetEvents(&record.FakeRecorder{}) // nobody reads them
 			var dead, alive []*v1.Node
 			for i := range 200 {
 				id := fmt.Sprint("m-", i)
@@ -153,6 +157,40 @@ func TestTwoHundredNodes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// patient is a cloud whose lists take long, as long as anybody waits.
+type patient struct {
+	*sky
+	list time.Duration
+}
+
+func (p *patient) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+	select {
+	case <-time.After(p.list):
+		return p.sky.ListInstances(ctx, match)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestListOf30SecondsIsWaitedFor unless somebody says otherwise: a list that is given up
+// each time proves nothing, and dead Nodes stay for ever.
+func TestListOf30SecondsIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}})
+		s.fleet.lister, s.options.Now = &patient{s.sky, 30 * time.Second}, time.Now
+		dead := s.node("dead", "sky://gone")
+		s.node("alive", "sky://i-1")
+		for began := time.Now(); ; time.Sleep(5 * time.Second) {
+			if exists, _ := s.InstanceExists(t.Context(), dead); !exists {
+				return
+			}
+			if time.Since(began) > 2*30*time.Second+time.Minute {
+				t.Fatal("the dead Node is still there")
+			}
+		}
+	})
 }
 
 // TestNoProofNoDeletion: in each of these cases the cloud says for long that
