@@ -159,6 +159,21 @@ func TestTwoHundredNodes(t *testing.T) {
 	}
 }
 
+// TestListOfTheFutureIsNone: after the clock was put back, the last list would be a
+// recent one for as long as it was put back by.
+func TestListOfTheFutureIsNone(t *testing.T) {
+	s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}})
+	for range 2 {
+		if _, err := s.fleet.recent(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.now = s.now.Add(-time.Hour)
+	}
+	if s.sky.lists != 2 {
+		t.Errorf("%d lists, want 2", s.sky.lists)
+	}
+}
+
 // patient is a cloud whose lists take long, as long as anybody waits.
 type patient struct {
 	*sky
@@ -179,14 +194,14 @@ func (p *patient) ListInstances(ctx context.Context, match map[string]string) ([
 func TestListOf30SecondsIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStand(t, Options{Tags: map[string]string{provider.TagCluster: "c1"}})
-		s.fleet.lister, s.options.Now = &patient{s.sky, 30 * time.Second}, time.Now
+		s.fleet.lister, s.options.Now = &patient{s.sky, 31 * time.Second}, time.Now
 		dead := s.node("dead", "sky://gone")
 		s.node("alive", "sky://i-1")
 		for began := time.Now(); ; time.Sleep(5 * time.Second) {
 			if exists, _ := s.InstanceExists(t.Context(), dead); !exists {
 				return
 			}
-			if time.Since(began) > 2*30*time.Second+time.Minute {
+			if time.Since(began) > 2*31*time.Second+time.Minute {
 				t.Fatal("the dead Node is still there")
 			}
 		}
