@@ -83,7 +83,7 @@ var symptoms = []struct {
 // startInterrupted are sentences of an engine that died while it started a
 // container: its runtime has begun what the engine knows nothing of, and no other
 // start of that container will ever succeed.
-var startInterrupted = regexp.MustCompile(`task \S+ already exists|container with (given )?ID already exists`)
+var startInterrupted = regexp.MustCompile(`task \S+ already exists|container with (given )?ID already exists|\.task/\S+: file exists`)
 
 // classify puts an error of the engine into its class.
 func classify(err error) error {
