@@ -19,6 +19,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -475,7 +476,12 @@ func TestAProcessIsNotMistakenForAnother(t *testing.T) {
 			t.Errorf("%s: killing it hit the process (%v)", name, err)
 		}
 	}
-	if found, err := findByArgument("1000"); err != nil || found == nil {
+	// The kernel tells the parent of the exec before it shows the new arguments.
+	found, err := findByArgument("1000")
+	for began := time.Now(); found == nil && err == nil && time.Since(began) < 10*time.Second; {
+		found, err = findByArgument("1000")
+	}
+	if err != nil || found == nil {
 		t.Errorf("find by argument: %+v, %v", found, err)
 	}
 	if err := p.kill(t.Context()); err != nil || p.alive() {
