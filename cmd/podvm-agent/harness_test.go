@@ -88,7 +88,7 @@ func newAgent(t *testing.T) *pod {
 	t.Helper()
 	testns.RequireRoot(t)
 	if _, err := exec.LookPath("runc"); err != nil {
-		t.Skip("needs runc; run: apt-get install runc")
+		t.Skip("needs runc; to run it: apt-get install runc, then sudo make test")
 	}
 	dir, err := os.MkdirTemp("/tmp", "pa")
 	if err != nil {
@@ -349,7 +349,7 @@ func pushImage(t *testing.T) string {
 	t.Helper()
 	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
-		t.Skip("needs a static busybox; run: apt-get install busybox-static")
+		t.Skip("needs a static busybox; to run it: apt-get install busybox-static, then sudo make test")
 	}
 	applets, err := exec.Command("/bin/busybox", "--list").Output()
 	if err != nil {

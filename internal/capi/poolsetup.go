@@ -69,7 +69,7 @@ func (r *PoolReconciler) ofPoolMember(kind schema.GroupKind) handler.MapFunc {
 	}
 }
 
-// ofPoolMachine answers the infrastructure of the pool that a machine is of.
+// ofPoolMachine returns the infrastructure of the pool that a machine is of.
 func ofPoolMachine(kind schema.GroupVersionKind) handler.MapFunc {
 	return func(_ context.Context, o client.Object) []reconcile.Request {
 		name := poolOf(o, kind)

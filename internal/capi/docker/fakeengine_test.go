@@ -258,7 +258,7 @@ func (c *fakeContainer) extract(body []byte) (int, any) {
 	}
 }
 
-// archive answers a file as an archive.
+// archive returns a tar archive with one file.
 func (c *fakeContainer) archive(name string) (int, any) {
 	data, ok := c.files[name]
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig/jsonobject"
 )
 
-// Same tells whether two configurations say the same to a platform's controller
+// Same reports whether two configurations say the same to a platform's controller
 // manager: order, spaces and comments do not count, and what is empty is as what is
 // not there. Whoever takes the place of another operator leaves what that wrote in its
 // own form, since pods restart for each byte.
@@ -50,8 +50,9 @@ func iniValues(text string) any {
 	return all
 }
 
-// azureUnset are the keys that are true where they are not there: for those false is
-// something.
+// azureUnset are the keys for which false is not the same as no value: the only ones that
+// the provider reads into a *bool (pkg/provider/config/azure.go of
+// sigs.k8s.io/cloud-provider-azure v1.36.3). One more is in a list, which counts whole.
 var azureUnset = map[string]bool{"excludemasterfromstandardlb": true, "disableoutboundsnat": true}
 
 func jsonValues(text string) any {
@@ -86,7 +87,7 @@ func withoutEmpty(value any) any {
 	return value
 }
 
-// empty tells whether a value is what a field is that nobody sets.
+// empty reports whether a value is that of a field that nobody sets.
 func empty(value any) bool {
 	switch v := value.(type) {
 	case json.Number:

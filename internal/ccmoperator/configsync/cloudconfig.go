@@ -100,7 +100,7 @@ func (r *cloudConfig) write(ctx context.Context, p cloudconfig.Platform, managed
 	return kept
 }
 
-// means tells whether two contents say the same to the controller manager.
+// means reports whether two contents say the same to the controller manager.
 func (c content) means(p cloudconfig.Platform, other content) bool {
 	if !cloudconfig.Same(p, c.data[configKey], other.data[configKey]) {
 		return false

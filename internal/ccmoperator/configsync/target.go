@@ -19,7 +19,7 @@ type target struct {
 	client      client.Client
 	name        types.NamespacedName
 	annotations map[string]string
-	// asGood tells of content that is there already that it need not be replaced; nil:
+	// asGood reports whether the content that is there need not be replaced; nil:
 	// it must be the same.
 	asGood func(is *corev1.ConfigMap, c content) bool
 }

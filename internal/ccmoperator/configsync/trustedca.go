@@ -32,7 +32,7 @@ const (
 	component           = "Cloud Compute / Cloud Controller Manager"
 )
 
-// madeByAnnotation tells a bundle of ours from one of OpenShift's own operator;
+// madeByAnnotation is on bundles of ours and not on those of OpenShift's own operator;
 // askedAnnotation is on one of the latter, with the sum of what it had when it was taken
 // over and of what was asked for then.
 const (

@@ -103,7 +103,7 @@ func Deployment(d *appsv1.Deployment) (wait string, err error) {
 	return fmt.Sprintf("Deployment %s: its controller has not reported yet", d.Name), nil
 }
 
-// replaced tells whether there are new pods and no old ones. The reason alone is that of
+// replaced reports whether there are new pods and no old ones. The reason alone is that of
 // the rollout before for as long as a Recreate removes pods. Pods that are missing or
 // unavailable beside others do not count: nodes come and go all the time.
 func replaced(d *appsv1.Deployment) bool {

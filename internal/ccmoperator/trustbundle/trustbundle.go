@@ -67,7 +67,7 @@ func Merge(sources []Source, system string, now time.Time) (string, []Dropped, e
 	return strings.Join(append(texts, system), "\n"), dropped, nil
 }
 
-// Begins tells whether a bundle has the certificates of another at its beginning, and
+// Begins reports whether a bundle has the certificates of another at its beginning, and
 // more after them.
 func Begins(bundle, with string) bool {
 	all, some := certificates(bundle), certificates(with)
