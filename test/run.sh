@@ -35,13 +35,13 @@ mkdir -p "$out"
 # passed prints the packages that earlier runs of this folder saw pass.
 passed() { cat "$out"/events-*.json 2>/dev/null | jq -rR 'fromjson? | select(.Action == "pass" and .Test == null) | .Package' | sort -u; }
 
-# pure_packages prints the packages whose tests start no program and have the same files
-# without `integration`: their results depend on sources and on files that
-# they open, which Go's cache looks at.
+# pure_packages prints the packages that start no program, themselves or by their tests,
+# and whose tests have the same files without `integration`: their results depend on
+# sources and on files that they open, which Go's cache looks at.
 pure_packages() {
-  local format='{{.ImportPath}} {{.TestGoFiles}} {{.XTestGoFiles}} {{.TestImports}} {{.XTestImports}} '
+  local format='{{.ImportPath}} {{.TestGoFiles}} {{.XTestGoFiles}} {{.Imports}} {{.TestImports}} {{.XTestImports}} '
   comm -12 <(go list -f "$format" ./... | sort) <(go list -tags integration -f "$format" ./... | sort) |
-    grep -vE '[[ ]os/exec[] ]|/outrigger/internal/testns[] ]|/outrigger/test/([^ct]|c[^l]|t[^i])' | cut -d' ' -f1
+    grep -vP '[[ ]os/exec[] ]|/outrigger/internal/testns[] ]|/outrigger/test/(?!cloudsim|tier)' | cut -d' ' -f1
 }
 
 mapfile -t list < <(comm -23 <(go list -tags integration ./... | sort) <(passed))
