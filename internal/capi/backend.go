@@ -62,6 +62,16 @@ type MachineBackend interface {
 	DeleteMachine(context.Context, *MachineScope) (gone bool, err error)
 }
 
+// Placer is implemented by backends that make the machines of different clusters at
+// different places. The place of a cluster is stored when it is provisioned, that of a
+// machine before it is made: what was begun is found again whatever the manager's default
+// is later.
+type Placer interface {
+	// Place returns the name of the place of a cluster's machines; of a cluster whose
+	// infrastructure is not ours, which is nil, it is the default. Empty: there is none.
+	Place(InfraCluster) string
+}
+
 // ClusterScope is one cluster in one reconciliation.
 type ClusterScope struct {
 	// Cluster is nil in the deletion of an object whose Cluster is gone.

@@ -137,6 +137,9 @@ func (c *clusterRun) apply(state ClusterState) {
 	}
 	if state.Provisioned {
 		status.Ready, status.Initialization = true, yes()
+		if p, ok := c.Backend.(Placer); ok {
+			annotate(c.now, ProviderAnnotation, p.Place(c.now))
+		}
 	}
 	status.FailureDomains = state.FailureDomains
 	setStates(c.now, provisioned(status.Initialization), "", state.Reason, state.Message)

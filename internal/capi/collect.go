@@ -20,9 +20,9 @@ import (
 type Inventory interface {
 	// Owned answers everything that carries the key of a cluster and is not on
 	// its way out.
-	Owned(ctx context.Context, clusterKey string) ([]Owned, error)
+	Owned(context.Context, *ClusterScope) ([]Owned, error)
 	// Remove removes one of them.
-	Remove(ctx context.Context, id string) error
+	Remove(ctx context.Context, of *ClusterScope, id string) error
 }
 
 // Owned is something that was made for a machine.
@@ -109,7 +109,8 @@ func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[
 	}
 	// First what there is, then who it belongs to: an object is written before
 	// anything is made for it.
-	owned, err := c.Inventory.Owned(ctx, keyOf(infra))
+	scope := &ClusterScope{Cluster: cluster, Infra: infra, Key: keyOf(infra)}
+	owned, err := c.Inventory.Owned(ctx, scope)
 	if err != nil || len(owned) == 0 {
 		return err
 	}
@@ -125,7 +126,7 @@ func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[
 		if told[o.ID] {
 			c.told[o.ID] = true
 		}
-		errs = append(errs, c.orphan(ctx, infra, o, before))
+		errs = append(errs, c.orphan(ctx, scope, o, before))
 	}
 	return errors.Join(errs...)
 }
@@ -144,7 +145,7 @@ func (c *Collector) keys(ctx context.Context, namespace string) (map[string]bool
 }
 
 // orphan removes what has been without a machine for long enough.
-func (c *Collector) orphan(ctx context.Context, infra InfraCluster, o Owned, before map[string]time.Time) error {
+func (c *Collector) orphan(ctx context.Context, of *ClusterScope, o Owned, before map[string]time.Time) error {
 	since, ok := before[o.ID]
 	if !ok {
 		since = c.Now()
@@ -153,7 +154,7 @@ func (c *Collector) orphan(ctx context.Context, infra InfraCluster, o Owned, bef
 	if now := c.Now(); now.Sub(since) < c.Grace || now.Sub(o.Created) < c.Grace {
 		return nil
 	}
-	if err := c.Inventory.Remove(ctx, o.ID); err != nil {
+	if err := c.Inventory.Remove(ctx, of, o.ID); err != nil {
 		return fmt.Errorf("remove %s, which lost its machine: %w", o.ID, err)
 	}
 	delete(c.seen, o.ID)
@@ -161,6 +162,6 @@ func (c *Collector) orphan(ctx context.Context, infra InfraCluster, o Owned, bef
 		return nil
 	}
 	c.told[o.ID] = true
-	c.tell(infra, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
+	c.tell(of.Infra, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
 	return nil
 }

@@ -292,14 +292,17 @@ type lingering struct {
 	removed int
 }
 
-func (l *lingering) Owned(_ context.Context, key string) ([]capi.Owned, error) {
-	if key != l.of {
+func (l *lingering) Owned(_ context.Context, s *capi.ClusterScope) ([]capi.Owned, error) {
+	if s.Key != l.of {
 		return nil, nil
 	}
 	return l.owned, nil
 }
 
-func (l *lingering) Remove(context.Context, string) error { l.removed++; return nil }
+func (l *lingering) Remove(context.Context, *capi.ClusterScope, string) error {
+	l.removed++
+	return nil
+}
 
 // TestCopies: manifests that were applied a second time under another name carry
 // the keys of the first. Nothing is made for them, and their deletion takes

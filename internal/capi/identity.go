@@ -20,6 +20,8 @@ const (
 	// BeganAnnotation is when the making of a machine began. A machine without
 	// it has nothing that would have to be removed.
 	BeganAnnotation = infrav1.BeganAnnotation
+	// ProviderAnnotation is where a machine is, or a cluster that does not say it.
+	ProviderAnnotation = infrav1.ProviderAnnotation
 )
 
 // deleteForMoveAnnotation is what clusterctl puts in the place of all other

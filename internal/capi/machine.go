@@ -211,6 +211,9 @@ func (m *machineRun) begin() {
 		}
 		annotate(m.now, ClusterKeyAnnotation, m.scope.ClusterKey)
 	}
+	if p, ok := m.Backend.(Placer); ok {
+		annotate(m.now, ProviderAnnotation, p.Place(m.scope.InfraCluster))
+	}
 	annotate(m.now, BeganAnnotation, m.Now().UTC().Format(time.RFC3339))
 }
 

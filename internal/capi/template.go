@@ -7,6 +7,9 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/predicates"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,8 +32,9 @@ type InfraTemplate interface {
 // which the cluster autoscaler asks for where there is none yet.
 type Sizer interface {
 	// MachineSize answers what a machine of a template will have at least, and
-	// nothing of what is not known. It makes nothing.
-	MachineSize(context.Context, InfraTemplate) (infrav1.MachineTemplateStatus, error)
+	// nothing of what is not known. It makes nothing. The cluster's infrastructure is
+	// nil of a template that no Cluster owns, such as one of a ClusterClass.
+	MachineSize(context.Context, InfraTemplate, InfraCluster) (infrav1.MachineTemplateStatus, error)
 }
 
 // TemplateReconciler writes into the templates of one kind how large their
@@ -40,6 +44,10 @@ type TemplateReconciler struct {
 	// New answers an empty object of the kind.
 	New   func() InfraTemplate
 	Sizer Sizer
+	// NewCluster answers an empty object of the kind of cluster that the machines belong
+	// to, whose name is ClusterKind. Without it the clusters are not asked for.
+	NewCluster  func() InfraCluster
+	ClusterKind schema.GroupKind
 }
 
 // Complete fills in defaults; Setup does it too.
@@ -62,7 +70,11 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, request reconcile.Re
 	if err != nil || paused(cluster, template) {
 		return reconcile.Result{}, err // the end of a pause of a Cluster is seen with the next look at everything
 	}
-	size, err := r.Sizer.MachineSize(ctx, template)
+	infra, err := r.infraCluster(ctx, cluster)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	size, err := r.Sizer.MachineSize(ctx, template, infra)
 	if err != nil {
 		if r.warns(reasonOf(err)) {
 			r.warn(template, reasonOf(err), messageOf(err))
@@ -92,6 +104,22 @@ func (r *TemplateReconciler) write(ctx context.Context, template InfraTemplate, 
 	return nil
 }
 
+// infraCluster returns the infrastructure of the Cluster that owns a template, if any.
+func (r *TemplateReconciler) infraCluster(ctx context.Context, cluster *clusterv1.Cluster) (InfraCluster, error) {
+	if cluster == nil || r.NewCluster == nil || cluster.Spec.InfrastructureRef.GroupKind() != r.ClusterKind {
+		return nil, nil
+	}
+	infra := r.NewCluster()
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}, infra)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", r.ClusterKind.Kind, cluster.Spec.InfrastructureRef.Name, err)
+	}
+	return infra, nil
+}
+
 // Setup makes the reconciler a part of the manager. Every object is looked at
 // again after the manager's sync period, since a catalogue may change.
 func (r *TemplateReconciler) Setup(mgr manager.Manager, w Watching) error {
@@ -111,7 +139,10 @@ func (r *TemplateReconciler) Setup(mgr manager.Manager, w Watching) error {
 
 // templateChanges leaves out what was written into the status.
 func templateChanges() predicate.Predicate {
-	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, resync())
+	owners := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { // core makes a Cluster one a moment after the template
+		return ownerCluster(e.ObjectOld) != ownerCluster(e.ObjectNew)
+	}}
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, owners, resync())
 }
 
 // resync lets the looks at everything through.

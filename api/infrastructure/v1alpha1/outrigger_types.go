@@ -21,6 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.controlPlaneEndpoint.port`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.v1beta2.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.ready) || !oldSelf.status.ready || !has(oldSelf.spec) || !has(oldSelf.spec.provider) || (has(self.spec) && has(self.spec.provider) && self.spec.provider == oldSelf.spec.provider)",message="spec.provider cannot change once the cluster is provisioned: its machines are there; make another cluster"
 type OutriggerCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -32,6 +33,15 @@ type OutriggerCluster struct {
 // OutriggerClusterSpec is what is wanted of an OutriggerCluster.
 type OutriggerClusterSpec struct {
 	ClusterSpec `json:",inline"`
+
+	// provider that the machines are instances of, by its name: one that the manager has
+	// loaded (--provider, --more-providers). Without it it is the manager's default. It
+	// cannot change once the cluster is provisioned.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Provider string `json:"provider,omitempty"`
 
 	// failureDomains to spread machines over, in the words of the provider.
 	// +optional

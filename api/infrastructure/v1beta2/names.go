@@ -17,6 +17,9 @@ const (
 	ClusterKeyAnnotation = "infrastructure.outrigger.dev/cluster-key"
 	// BeganAnnotation is when the making of a machine began.
 	BeganAnnotation = "infrastructure.outrigger.dev/began"
+	// ProviderAnnotation is the provider that an OutriggerMachine is at, and that of an
+	// OutriggerCluster which names none: the manager's default when it was seen first.
+	ProviderAnnotation = "infrastructure.outrigger.dev/provider"
 )
 
 // Finalizers: the object stays until what it has outside is gone. The part before

@@ -19,10 +19,12 @@ import (
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.metadata.labels['cluster\.x-k8s\.io/cluster-name']`
 // +kubebuilder:printcolumn:name="Provisioned",type=boolean,JSONPath=`.status.initialization.provisioned`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
 // +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.controlPlaneEndpoint.host`
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.controlPlaneEndpoint.port`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.ready) || !oldSelf.status.ready || !has(oldSelf.spec) || !has(oldSelf.spec.provider) || (has(self.spec) && has(self.spec.provider) && self.spec.provider == oldSelf.spec.provider)",message="spec.provider cannot change once the cluster is provisioned: its machines are there; make another cluster"
 type OutriggerCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -34,6 +36,15 @@ type OutriggerCluster struct {
 // OutriggerClusterSpec is what is wanted of an OutriggerCluster.
 type OutriggerClusterSpec struct {
 	ClusterSpec `json:",inline"`
+
+	// provider that the machines are instances of, by its name: one that the manager has
+	// loaded (--provider, --more-providers). Without it it is the manager's default. It
+	// cannot change once the cluster is provisioned.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Provider string `json:"provider,omitempty"`
 
 	// failureDomains to spread machines over, in the words of the provider.
 	// +optional

@@ -104,7 +104,7 @@ func (c *Command) serve(ctx context.Context, s *settings, cluster *rest.Config, 
 	if err := addChecks(mgr, s); err != nil {
 		return errors.Join(err, closeKinds())
 	}
-	logger.Info("starting", "version", version.String(), "provider", s.provider, "namespace", s.namespace, "watch-filter", s.watchFilter, "leader-elect", s.leaderElect)
+	logger.Info("starting", "version", version.String(), "providers", s.names(), "namespace", s.namespace, "watch-filter", s.watchFilter, "leader-elect", s.leaderElect)
 	return errors.Join(mgr.Start(ctx), closeKinds())
 }
 

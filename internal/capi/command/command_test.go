@@ -4,13 +4,18 @@ package command
 
 import (
 	"bytes"
-	"context"
+	"errors"
 	"flag"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/outrigger/outrigger/internal/capi/outrigger"
 	"github.com/outrigger/outrigger/provider"
@@ -63,6 +68,10 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		"--kube-api-qps=0":                          "--kube-api-qps",
 		"--failure-domain=a":                        "NAME=FILE",
 		"--failure-domain=a=f":                      "--provider",
+		"--failure-domain=b/a=f --more-providers=c": "--more-providers",
+		"--more-providers=a,a":                      "twice",
+		"--more-providers=a=":                       "NAME=FILE",
+		"--provider=a --more-providers=b,a":         "--provider",
 		"--failure-domain=a=f --failure-domain=a=g": "twice",
 		"--log-level=loud":                          "want debug",
 		"--log-format=xml":                          "json or text",
@@ -98,28 +107,101 @@ func TestFailureDomainsHaveSettingsOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := newSettings(os.Getenv)
-	s.provider, s.domains = "domains", map[string]string{"a": file}
+	s := newSettings(func(string) string { return "" })
+	if err := s.parse([]string{"--provider=domains", "--failure-domain=a=" + file}); err != nil {
+		t.Fatal(err)
+	}
+	o := opener{settings: s, getenv: os.Getenv, logger: slog.New(slog.DiscardHandler)}
 	for text, want := range map[string]string{"DOMAIN_ZONE": "line 1", "DOMAIN_ZOEN=a\nDOMAIN_TOKEN=hidden": "DOMAIN_ZOEN"} {
 		write(text)
-		if _, err := openCloud(context.Background(), s, os.Getenv, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
+		if _, err := o.open(t.Context(), "domains"); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%q: %v; want %q", text, err, want)
 		}
 	}
 	opened = nil
 	write("# the first zone\nDOMAIN_ZONE=zone-a\n")
-	c, err := openCloud(context.Background(), s, os.Getenv, slog.New(slog.DiscardHandler))
+	c, err := o.open(t.Context(), "domains")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(opened) != 2 || opened[0].Zone != "" || opened[1].Zone != "zone-a" || opened[1].Token.Reveal() != "secret" {
 		t.Errorf("opened with %+v", opened)
 	}
-	o := c.options(s, outrigger.Options{})
-	if o.Domains["a"] == nil || o.Provider == nil {
+	if o := c.options(s, outrigger.Options{}); o.Domains["a"] == nil || o.Provider == nil || o.Name != "domains" {
 		t.Errorf("options %+v", o)
 	}
 	if err := c.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMoreProvidersHaveSettingsOfTheirOwn: of a file or a Secret, and none of the
+// environment, which is the default's; so have their failure domains.
+func TestMoreProvidersHaveSettingsOfTheirOwn(t *testing.T) {
+	opened := map[string]domainConfig{}
+	for _, name := range []string{"first", "second", "third"} {
+		provider.AddCloudProvider(name, config.New(name, func(c domainConfig) (provider.Provider, error) {
+			opened[name+" "+c.Zone] = c
+			return fake.New(fake.Options{})
+		}))
+	}
+	provider.AddCloudProvider("unconfigurable", struct{ provider.CloudProvider }{})
+	t.Setenv("DOMAIN_TOKEN", "of the default")
+	t.Setenv("POD_NAMESPACE", "ours")
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		file := filepath.Join(folder, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	good, zone := write("good", "DOMAIN_TOKEN=of the second\n"), write("zone", "DOMAIN_ZONE=z\n")
+	secrets := fakeclient.NewClientBuilder().WithObjects(
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Name: "provider-third"}, Data: map[string][]byte{"DOMAIN_TOKEN": []byte("of the third")}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Name: "provider-first"}, Data: map[string][]byte{"DOMAIN_TOKNE": []byte("hidden")}},
+	).Build()
+	openAll := func(getenv func(string) string, args ...string) error {
+		t.Helper()
+		clear(opened)
+		s := newSettings(func(string) string { return "" })
+		if err := s.parse(args); err != nil {
+			t.Fatal(err)
+		}
+		o := opener{settings: s, getenv: getenv, secrets: secrets, logger: slog.New(slog.DiscardHandler)}
+		_, closeAll, err := o.openAll(t.Context(), outrigger.Options{})
+		return errors.Join(err, closeAll())
+	}
+	err := openAll(os.Getenv, "--provider=first", "--more-providers=second="+good+",third", "--failure-domain=second/z="+zone, "--failure-domain=z="+zone)
+	got := map[string]string{}
+	for name, c := range opened {
+		got[name] = c.Token.Reveal()
+	}
+	want := map[string]string{"first ": "of the default", "first z": "of the default", "second ": "of the second", "second z": "of the second", "third ": "of the third"}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, opened %v, want %v", err, got, want)
+	}
+	nowhere := func(name string) string { return map[string]string{"DOMAIN_TOKEN": "x"}[name] }
+	for _, row := range []struct {
+		getenv func(string) string
+		args   string
+		want   []string
+	}{
+		{os.Getenv, "--more-providers=second=" + write("empty", ""), []string{"--more-providers second=", "DOMAIN_TOKEN"}},
+		{os.Getenv, "--more-providers=second=" + write("wrong", "DOMAIN_ZOEN=hidden\n"), []string{"--more-providers second=", "DOMAIN_ZOEN"}},
+		{os.Getenv, "--more-providers=second=" + filepath.Join(folder, "none"), []string{"--more-providers second=", "no such file"}},
+		{os.Getenv, "--more-providers=first", []string{"--more-providers first (Secret ours/provider-first)", "DOMAIN_TOKNE"}},
+		{os.Getenv, "--more-providers=second", []string{"Secret ours/provider-second", "not found", "second=FILE"}},
+		{nowhere, "--more-providers=third", []string{"POD_NAMESPACE", "provider-third", "third=FILE"}},
+		{os.Getenv, "--more-providers=fourth=" + good, []string{"--more-providers fourth=", "Unsupported cloud provider"}},
+		{os.Getenv, "--more-providers=unconfigurable=" + good, []string{"--more-providers unconfigurable=", "config.New"}},
+	} {
+		err := openAll(row.getenv, row.args)
+		for _, want := range row.want {
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
+				t.Errorf("%s: %v; want %q", row.args, err, want)
+			}
+		}
 	}
 }

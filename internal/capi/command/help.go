@@ -30,6 +30,12 @@ Failure domains are settings of their own, in a file each:
 
   capi-manager --provider aws --failure-domain a=zone-a.env --failure-domain b=zone-b.env
 
+Of several providers each cluster names its own, spec.provider of the OutriggerCluster;
+the others have settings of their own, in a file or in the Secret provider-NAME of the
+manager's namespace:
+
+  capi-manager --provider aws --more-providers azure=azure.env,openstack
+
 `
 
 // help prints what the program is for, then its flags.
@@ -58,7 +64,7 @@ func Variables() [][2]string {
 	return [][2]string{
 		{"CLOUD_PROVIDER", "the same as -provider"},
 		{"KUBECONFIG", "the same as -kubeconfig"},
-		{"POD_NAMESPACE", "the same as -leader-elect-namespace"},
+		{"POD_NAMESPACE", "the same as -leader-elect-namespace; the Secrets of -more-providers are in it"},
 		{"DOCKER_HOST", "the same as -docker-host"},
 		{"DOCKER_API_VERSION", "the same as -docker-api-version"},
 		{"DOCKER_TLS_VERIFY", "anything: the same as -docker-tls-verify"},

@@ -55,23 +55,18 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 	if err := errors.Join(containers.add(mgr, s), addDockerPools(mgr, s), containers.addCollector(mgr, s, engine), mgr.Add(manager.RunnableFunc(watch))); err != nil {
 		return closeAll, err
 	}
-	if s.provider == "" {
+	if s.provider == "" && len(s.more) == 0 {
 		logger.Warn("Outrigger kinds cannot be provisioned: --provider (CLOUD_PROVIDER) is not set")
-		return closeAll, outriggerKinds(none{}, none{}, &capi.Waker{}).add(mgr, s)
 	}
-	c, err := openCloud(ctx, s, os.Getenv, logger)
-	if err != nil {
-		return closeAll, err
-	}
-	closers = append(closers, c.close)
+	o := opener{settings: s, getenv: os.Getenv, secrets: mgr.GetAPIReader(), logger: logger}
 	waker := &capi.Waker{}
-	backend, err := outrigger.New(c.options(s, outrigger.Options{Wake: waker, Observe: newMeters(metrics.Registry).observe}))
+	clouds, closeClouds, err := o.openAll(ctx, outrigger.Options{Wake: waker, Observe: newMeters(metrics.Registry).observe})
+	closers = append(closers, closeClouds)
 	if err != nil {
 		return closeAll, err
 	}
-	closers = append([]func() error{func() error { backend.Close(); return nil }}, closers...)
-	kinds := outriggerKinds(backend, backend, waker)
-	return closeAll, errors.Join(kinds.add(mgr, s), kinds.addCollector(mgr, s, backend))
+	kinds := outriggerKinds(clouds, waker)
+	return closeAll, errors.Join(kinds.add(mgr, s), kinds.addCollector(mgr, s, clouds))
 }
 
 // templatesOf reads ConfigMaps by their names: the manager neither lists nor caches them.
@@ -133,19 +128,19 @@ func addDockerPools(mgr manager.Manager, s *settings) error {
 	return r.Setup(mgr, &infrav1.DockerMachinePoolList{}, &infrav1.DockerMachine{}, capi.Watching{Concurrency: *s.concurrency["dockermachinepool"]})
 }
 
-func outriggerKinds(clusters capi.ClusterBackend, machines capi.MachineBackend, waker *capi.Waker) *family {
+func outriggerKinds(clouds *outrigger.Clouds, waker *capi.Waker) *family {
 	f := &family{
 		cluster: "outriggercluster", machine: "outriggermachine", waker: waker,
 		newClusters: func() client.ObjectList { return &infrav1.OutriggerClusterList{} },
 		newTemplate: func() capi.InfraTemplate { return &infrav1.OutriggerMachineTemplate{} },
 	}
 	f.clusters = capi.ClusterReconciler{
-		Backend: clusters, Finalizer: infrav1.OutriggerClusterFinalizer,
+		Backend: clouds, Finalizer: infrav1.OutriggerClusterFinalizer,
 		New:         func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
 		NewMachines: newOutriggerMachines,
 	}
 	f.machines = capi.MachineReconciler{
-		Backend: machines, Finalizer: infrav1.OutriggerMachineFinalizer,
+		Backend: clouds, Finalizer: infrav1.OutriggerMachineFinalizer,
 		New:         func() capi.InfraMachine { return &infrav1.OutriggerMachine{} },
 		NewCluster:  func() capi.InfraCluster { return &infrav1.OutriggerCluster{} },
 		ClusterKind: infrav1.GroupVersion.WithKind("OutriggerCluster").GroupKind(),
@@ -164,7 +159,7 @@ func (f *family) add(mgr manager.Manager, s *settings) error {
 		return err
 	}
 	if sizer, ok := f.machines.Backend.(capi.Sizer); ok {
-		r := &capi.TemplateReconciler{Base: base, New: f.newTemplate, Sizer: sizer}
+		r := &capi.TemplateReconciler{Base: base, New: f.newTemplate, Sizer: sizer, NewCluster: f.machines.NewCluster, ClusterKind: f.machines.ClusterKind}
 		if err := r.Setup(mgr, capi.Watching{Concurrency: 1}); err != nil {
 			return err
 		}
@@ -182,29 +177,4 @@ func (f *family) addCollector(mgr manager.Manager, s *settings, inventory capi.I
 		Inventory: inventory, Namespace: s.namespace, Every: s.collect, Grace: s.grace,
 		NewClusters: f.newClusters, NewMachines: f.clusters.NewMachines,
 	})
-}
-
-// none is behind Outrigger kinds where there is no provider: it says so.
-type none struct{}
-
-var errNone = fmt.Errorf("%w: the manager has no provider for Outrigger kinds: start it with --provider (CLOUD_PROVIDER)", provider.ErrInvalidArgument)
-
-func (none) EnsureCluster(context.Context, *capi.ClusterScope) (capi.ClusterState, error) {
-	return capi.ClusterState{}, errNone
-}
-
-// DeleteCluster: a cluster itself is nothing outside.
-func (none) DeleteCluster(context.Context, *capi.ClusterScope) (bool, error) { return true, nil }
-
-func (none) EnsureMachine(context.Context, *capi.MachineScope) (capi.MachineState, error) {
-	return capi.MachineState{}, errNone
-}
-
-// DeleteMachine: what was begun by another manager has to be removed by one.
-func (none) DeleteMachine(_ context.Context, s *capi.MachineScope) (bool, error) {
-	spec, _ := s.Infra.ContractMachine()
-	if s.Began.IsZero() && spec.ProviderID == "" {
-		return true, nil
-	}
-	return false, errNone
 }

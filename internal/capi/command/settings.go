@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,8 +41,12 @@ type settings struct {
 	gates                  map[string]bool
 	concurrency            map[string]*int
 
-	provider       string
-	domains        map[string]string // file by failure domain
+	provider string
+	more     map[string]string // file by provider; empty: its Secret
+	// domainFiles are the files of failure domains as --failure-domain names them, and
+	// domains the same by provider and domain.
+	domainFiles    map[string]string
+	domains        map[string]map[string]string
 	interval       time.Duration
 	createTimeout  time.Duration
 	settle         time.Duration
@@ -63,7 +68,7 @@ var gates = []string{
 func newSettings(getenv func(string) string) *settings {
 	s := &settings{
 		flags: flag.NewFlagSet("capi-manager", flag.ContinueOnError),
-		gates: map[string]bool{"MachinePool": true}, concurrency: map[string]*int{}, domains: map[string]string{},
+		gates: map[string]bool{"MachinePool": true}, concurrency: map[string]*int{}, more: map[string]string{}, domainFiles: map[string]string{},
 		leaderNamespace: getenv("POD_NAMESPACE"),
 	}
 	s.flags.SetOutput(io.Discard)
@@ -106,7 +111,8 @@ func (s *settings) managerFlags() {
 func (s *settings) backendFlags(getenv func(string) string) {
 	f := s.flags
 	f.StringVar(&s.provider, "provider", provider.Canonical(getenv("CLOUD_PROVIDER")), "provider of the Outrigger kinds, by its `name`; its settings come from its environment variables (CLOUD_PROVIDER)")
-	f.Func("failure-domain", "`NAME=FILE`: failure domain of the Outrigger kinds, and a file of lines VARIABLE=VALUE that configure the provider to make its instances there; may be repeated", s.setDomain)
+	f.Func("more-providers", "other `providers` that an OutriggerCluster can name in spec.provider, with commas; the settings of each are the keys of the Secret provider-NAME in the manager's namespace, or lines VARIABLE=VALUE of a file: NAME=FILE", s.setMore)
+	f.Func("failure-domain", "`NAME=FILE`: failure domain of the Outrigger kinds, and a file of lines VARIABLE=VALUE that configure the provider to make its instances there; PROVIDER/NAME=FILE for one of --more-providers; may be repeated", s.setDomain)
 	f.DurationVar(&s.interval, "observe-interval", time.Minute, "how often a cluster's instances are listed, to see those that died")
 	f.DurationVar(&s.createTimeout, "create-timeout", 15*time.Minute, "how long the provider may take to create an instance")
 	f.DurationVar(&s.settle, "settle-after", 30*time.Second, "how long the cloud may take to show a new instance in its lists")
@@ -145,10 +151,65 @@ func (s *settings) setDomain(text string) error {
 	if !ok || name == "" || file == "" {
 		return errors.New("want NAME=FILE")
 	}
-	if s.domains[name] != "" {
+	if s.domainFiles[name] != "" {
 		return fmt.Errorf("failure domain %q is given twice", name)
 	}
-	s.domains[name] = file
+	s.domainFiles[name] = file
+	return nil
+}
+
+func (s *settings) setMore(text string) error {
+	for one := range strings.SplitSeq(text, ",") {
+		if one = strings.TrimSpace(one); one == "" {
+			continue
+		}
+		name, file, named := strings.Cut(one, "=")
+		name = provider.Canonical(name)
+		if name == "" || named && file == "" {
+			return fmt.Errorf("%q: want NAME or NAME=FILE", one)
+		}
+		if _, twice := s.more[name]; twice {
+			return fmt.Errorf("provider %q is given twice", name)
+		}
+		s.more[name] = file
+	}
+	return nil
+}
+
+// names are those of all providers, the default first.
+func (s *settings) names() (all []string) {
+	if s.provider != "" {
+		all = append(all, s.provider)
+	}
+	return append(all, slices.Sorted(maps.Keys(s.more))...)
+}
+
+// domainPrefix is what --failure-domain has before a domain of a provider.
+func (s *settings) domainPrefix(name string) string {
+	if _, more := s.more[name]; more {
+		return name + "/"
+	}
+	return ""
+}
+
+// sortDomains says which provider each failure domain is of.
+func (s *settings) sortDomains() error {
+	s.domains = map[string]map[string]string{}
+	for name, file := range s.domainFiles {
+		of := s.provider
+		if first, rest, ok := strings.Cut(name, "/"); ok {
+			if _, more := s.more[provider.Canonical(first)]; more && rest != "" {
+				of, name = provider.Canonical(first), rest
+			}
+		}
+		if of == "" {
+			return fmt.Errorf("--failure-domain %s is of the Outrigger kinds: it needs --provider (CLOUD_PROVIDER), or one of --more-providers before it, as in PROVIDER/%[1]s", name)
+		}
+		if s.domains[of] == nil {
+			s.domains[of] = map[string]string{}
+		}
+		s.domains[of][name] = file
+	}
 	return nil
 }
 
@@ -191,8 +252,11 @@ func (s *settings) check() error {
 	if s.qps <= 0 || s.burst < 1 {
 		errs = append(errs, fmt.Errorf("--kube-api-qps %v and --kube-api-burst %d: want more than 0", s.qps, s.burst))
 	}
-	if len(s.domains) > 0 && s.provider == "" {
-		errs = append(errs, errors.New("--failure-domain is of the Outrigger kinds: it needs --provider (CLOUD_PROVIDER)"))
+	if _, twice := s.more[s.provider]; twice {
+		errs = append(errs, fmt.Errorf("--more-providers: %s is that of --provider (CLOUD_PROVIDER) already", s.provider))
+	}
+	if err := s.sortDomains(); err != nil {
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return usageError{errors.Join(errs...)}

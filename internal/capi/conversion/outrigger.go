@@ -66,11 +66,13 @@ var (
 
 func outriggerClusterSpecUp(in *infrav1alpha1.OutriggerClusterSpec, out *infrav1.OutriggerClusterSpec) {
 	clusterSpecUp(&in.ClusterSpec, &out.ClusterSpec)
+	out.Provider = in.Provider
 	out.FailureDomains = failureDomainsUp(in.FailureDomains)
 }
 
 func outriggerClusterSpecDown(in *infrav1.OutriggerClusterSpec, out *infrav1alpha1.OutriggerClusterSpec) {
 	clusterSpecDown(&in.ClusterSpec, &out.ClusterSpec)
+	out.Provider = in.Provider
 	out.FailureDomains = failureDomainsDown(in.FailureDomains)
 }
 

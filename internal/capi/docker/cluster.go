@@ -48,10 +48,13 @@ func (b *Backend) EnsureCluster(ctx context.Context, scope *capi.ClusterScope) (
 	if !ok {
 		return capi.ClusterState{}, fmt.Errorf("%w: %T is no DockerCluster", provider.ErrInvalidArgument, scope.Infra)
 	}
+	there := infra.Status.Initialization.Provisioned != nil && *infra.Status.Initialization.Provisioned
+	if err := checkFamily(scope.Cluster); err != nil && !there {
+		return capi.ClusterState{}, err
+	}
 	state, err := b.ensureCluster(ctx, clusterIdentity(scope.Key, infra), infra.Spec, portOf(scope.Cluster))
 	err = classify(err)
-	there := infra.Status.Initialization.Provisioned
-	if there != nil && *there && reasonIs(err, balancerDown...) {
+	if there && reasonIs(err, balancerDown...) {
 		return withoutItsBalancer(state, err), nil
 	}
 	return state, err

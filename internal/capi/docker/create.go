@@ -57,6 +57,9 @@ func (b *Backend) create(ctx context.Context, m machine) (capi.MachineState, err
 	if err != nil || !done {
 		return slowly(waiting(stepCreate, ReasonPullingImage, "the engine pulls "+m.image)), err
 	}
+	if err := b.checkNodeImage(ctx, m.image); err != nil {
+		return state, err
+	}
 	unlock, err := b.locks.Take(ctx, m.cluster)
 	if err != nil {
 		return state, err

@@ -31,13 +31,15 @@ const (
 	ReasonNetworkInUse      = "NetworkInUse"
 	ReasonVolumeInUse       = "VolumeInUse"
 	ReasonStartInterrupted  = "StartInterrupted"
+	ReasonIPFamily          = "IPFamilyUnsupported"
+	ReasonImageUnfit        = "ImageUnfit"
 )
 
 // Warns implements [capi.Warner]: these end when somebody does something.
 func (*Backend) Warns(reason string) bool {
 	switch reason {
 	case ReasonEngineUnreachable, ReasonImageMissing, ReasonPortTaken, ReasonAddressTaken, ReasonDiskFull, ReasonMountMissing, ReasonNameTaken,
-		ReasonSubnetTaken, ReasonNoSubnet, ReasonBalancerFails, ReasonNetworkInUse, ReasonBootstrapFailed, ReasonBootstrapTimeout, ReasonRestarting, ReasonTemplate:
+		ReasonSubnetTaken, ReasonNoSubnet, ReasonBalancerFails, ReasonNetworkInUse, ReasonBootstrapFailed, ReasonBootstrapTimeout, ReasonRestarting, ReasonTemplate, ReasonIPFamily, ReasonImageUnfit:
 		return true
 	}
 	return false

@@ -21,8 +21,8 @@ var _ capi.Inventory = (*Backend)(nil)
 // Owned implements [capi.Inventory]: containers and volumes of machines, the
 // containers first. An engine that was asked for one and was slow makes it also
 // when nobody waits any more, and then the machine may be gone.
-func (b *Backend) Owned(ctx context.Context, clusterKey string) ([]capi.Owned, error) {
-	list, err := b.containers(ctx, labelCluster, clusterKey)
+func (b *Backend) Owned(ctx context.Context, s *capi.ClusterScope) ([]capi.Owned, error) {
+	list, err := b.containers(ctx, labelCluster, s.Key)
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -32,12 +32,12 @@ func (b *Backend) Owned(ctx context.Context, clusterKey string) ([]capi.Owned, e
 			owned = append(owned, capi.Owned{ID: containerPrefix + c.ID, Key: c.Labels[labelKey], Created: time.Unix(c.Created, 0)})
 		}
 	}
-	volumes, err := b.engine.VolumeList(ctx, client.VolumeListOptions{Filters: filter(labelCluster, clusterKey)})
+	volumes, err := b.engine.VolumeList(ctx, client.VolumeListOptions{Filters: filter(labelCluster, s.Key)})
 	if err != nil {
 		return nil, classify(fmt.Errorf("list volumes: %w", err))
 	}
 	for _, v := range volumes.Items {
-		if has(v.Labels, labelCluster, clusterKey) && ofMachine(v.Labels) {
+		if has(v.Labels, labelCluster, s.Key) && ofMachine(v.Labels) {
 			made, _ := time.Parse(time.RFC3339, v.CreatedAt)
 			owned = append(owned, capi.Owned{ID: volumePrefix + v.Name, Key: v.Labels[labelKey], Created: made})
 		}
@@ -56,7 +56,7 @@ func ofMachine(labels map[string]string) bool {
 }
 
 // Remove implements [capi.Inventory].
-func (b *Backend) Remove(ctx context.Context, id string) error {
+func (b *Backend) Remove(ctx context.Context, _ *capi.ClusterScope, id string) error {
 	if name, ok := strings.CutPrefix(id, volumePrefix); ok {
 		return classify(b.removeVolume(ctx, name))
 	}

@@ -130,7 +130,7 @@ func TestMachineSize(t *testing.T) {
 	for want, limits := range map[string]infrav1.DockerResources{"8 16Gi": {}, "500m 16Gi": {CPU: &half, Memory: &more}} {
 		template := &infrav1.DockerMachineTemplate{}
 		template.Spec.Template.Spec.Resources = limits
-		size, err := b.MachineSize(t.Context(), template)
+		size, err := b.MachineSize(t.Context(), template, nil)
 		if got := size.Capacity.Cpu().String() + " " + size.Capacity.Memory().String(); err != nil || got != want {
 			t.Errorf("%s, %v; want %s", got, err, want)
 		}
@@ -139,7 +139,7 @@ func TestMachineSize(t *testing.T) {
 		}
 	}
 	s.answer = func(_, _ string) (int, string) { return 500, `{"message": "no space left"}` }
-	if _, err := b.MachineSize(t.Context(), &infrav1.DockerMachineTemplate{}); !reasonIs(err, ReasonDiskFull) {
+	if _, err := b.MachineSize(t.Context(), &infrav1.DockerMachineTemplate{}, nil); !reasonIs(err, ReasonDiskFull) {
 		t.Error(err)
 	}
 }
@@ -196,7 +196,7 @@ func TestInventory(t *testing.T) {
 		}
 		return 200, `{}`
 	})
-	owned, err := b.Owned(t.Context(), "c")
+	owned, err := b.Owned(t.Context(), &capi.ClusterScope{Key: "c"})
 	want := []capi.Owned{
 		{ID: "container a", Key: "k", Created: time.Unix(60, 0)},
 		{ID: "volume v", Key: "k", Created: time.Unix(120, 0).UTC()},
@@ -204,13 +204,13 @@ func TestInventory(t *testing.T) {
 	if diff := cmp.Diff(want, owned); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if err := b.Remove(t.Context(), "container a"); err != nil {
+	if err := b.Remove(t.Context(), nil, "container a"); err != nil {
 		t.Error(err)
 	}
-	if err := b.Remove(t.Context(), "volume v"); !errors.Is(err, provider.ErrUnavailable) {
+	if err := b.Remove(t.Context(), nil, "volume v"); !errors.Is(err, provider.ErrUnavailable) {
 		t.Errorf("a volume whose container is being removed: %v", err)
 	}
-	if err := b.Remove(t.Context(), "network n"); !errors.Is(err, provider.ErrInvalidArgument) {
+	if err := b.Remove(t.Context(), nil, "network n"); !errors.Is(err, provider.ErrInvalidArgument) {
 		t.Errorf("something else: %v", err)
 	}
 	s.mu.Lock()

@@ -21,7 +21,7 @@ var _ capi.Sizer = (*Backend)(nil)
 var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x", "ppc64le": "ppc64le"}
 
 // MachineSize is what the engine's host has, of which resources take a part.
-func (b *Backend) MachineSize(ctx context.Context, template capi.InfraTemplate) (s infrav1.MachineTemplateStatus, err error) {
+func (b *Backend) MachineSize(ctx context.Context, template capi.InfraTemplate, _ capi.InfraCluster) (s infrav1.MachineTemplateStatus, err error) {
 	t, ok := template.(*infrav1.DockerMachineTemplate)
 	if !ok {
 		return s, fmt.Errorf("%w: %T is no DockerMachineTemplate", provider.ErrInvalidArgument, template)

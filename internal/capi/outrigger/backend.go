@@ -23,6 +23,9 @@ type Options struct {
 	// Domains are the failure domains: for each the same provider, configured
 	// to make its instances there.
 	Domains map[string]provider.Provider
+	// DomainPrefix is what --failure-domain has before the name of a domain of this
+	// provider.
+	DomainPrefix string
 	// Wake is told when there is news of an OutriggerMachine.
 	Wake *capi.Waker
 	// Observe, if any, is told of every call.

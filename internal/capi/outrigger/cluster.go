@@ -29,13 +29,13 @@ func (b *Backend) EnsureCluster(_ context.Context, s *capi.ClusterScope) (capi.C
 
 // DeleteCluster removes instances that lost their machine.
 func (b *Backend) DeleteCluster(ctx context.Context, s *capi.ClusterScope) (bool, error) {
-	owned, err := b.Owned(ctx, s.Key)
+	owned, err := b.Owned(ctx, s)
 	if err != nil {
 		return false, err
 	}
 	var errs []error
 	for _, o := range owned {
-		errs = append(errs, b.Remove(ctx, o.ID))
+		errs = append(errs, b.Remove(ctx, s, o.ID))
 	}
 	if err := errors.Join(errs...); err != nil || len(owned) > 0 {
 		return false, err
@@ -47,8 +47,8 @@ func (b *Backend) DeleteCluster(ctx context.Context, s *capi.ClusterScope) (bool
 }
 
 // Owned implements [capi.Inventory].
-func (b *Backend) Owned(ctx context.Context, clusterKey string) ([]capi.Owned, error) {
-	list, err := b.fleet.list(ctx, map[string]string{provider.TagCluster: clusterKey})
+func (b *Backend) Owned(ctx context.Context, s *capi.ClusterScope) ([]capi.Owned, error) {
+	list, err := b.fleet.list(ctx, map[string]string{provider.TagCluster: s.Key})
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,9 @@ func (b *Backend) Owned(ctx context.Context, clusterKey string) ([]capi.Owned, e
 }
 
 // Remove implements [capi.Inventory].
-func (b *Backend) Remove(ctx context.Context, id string) error { return b.fleet.remove(ctx, id) }
+func (b *Backend) Remove(ctx context.Context, _ *capi.ClusterScope, id string) error {
+	return b.fleet.remove(ctx, id)
+}
 
 // inventory is the last list of a cluster's instances.
 type inventory struct {

@@ -27,10 +27,12 @@ func newFleet(o *Options) fleet {
 	return fleet{options: o, all: append([]provider.Provider{o.Provider}, values(o.Domains)...)}
 }
 
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
 // values answers the values in the order of their keys.
 func values[V any](m map[string]V) []V {
 	var all []V
-	for _, key := range slices.Sorted(maps.Keys(m)) {
+	for _, key := range keys(m) {
 		all = append(all, m[key])
 	}
 	return all
@@ -46,7 +48,7 @@ func (f fleet) in(domain string) (provider.Provider, error) {
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w: provider %s is not configured for failure domain %q; configured are %q: start the manager with --failure-domain %s=FILE",
-		provider.ErrInvalidArgument, f.options.Name, domain, slices.Sorted(maps.Keys(f.options.Domains)), domain)
+		provider.ErrInvalidArgument, f.options.Name, domain, keys(f.options.Domains), f.options.DomainPrefix+domain)
 }
 
 func (f fleet) call(ctx context.Context, operation string, timeout time.Duration, do func(context.Context) error) error {

@@ -21,24 +21,29 @@ var _ capi.Sizer = (*Backend)(nil)
 // MachineSize answers the size of the type that a template names, and of another
 // template the size that it asks for: the instance has that at least. GPUs are
 // left out, since what a node calls them depends on its device plugin.
-func (b *Backend) MachineSize(ctx context.Context, template capi.InfraTemplate) (infrav1.MachineTemplateStatus, error) {
+func (b *Backend) MachineSize(ctx context.Context, template capi.InfraTemplate, _ capi.InfraCluster) (infrav1.MachineTemplateStatus, error) {
 	t, ok := template.(*infrav1.OutriggerMachineTemplate)
 	if !ok {
 		return infrav1.MachineTemplateStatus{}, fmt.Errorf("%w: %T is no OutriggerMachineTemplate", provider.ErrInvalidArgument, template)
 	}
 	spec := t.Spec.Template.Spec
 	if spec.InstanceType == "" {
-		var memory int64
-		if spec.Memory != nil {
-			memory = spec.Memory.Value()
-		}
-		return size(spec.VCPUs, memory, spec.Arch), nil
+		return wanted(&spec), nil
 	}
 	kind, known, err := b.instanceType(ctx, spec.InstanceType)
 	if err != nil || !known {
 		return infrav1.MachineTemplateStatus{}, err
 	}
 	return size(kind.VCPUs, kind.Memory<<20, kind.Arch), nil
+}
+
+// wanted is the size that a template asks for.
+func wanted(spec *infrav1.OutriggerMachineSpec) infrav1.MachineTemplateStatus {
+	var memory int64
+	if spec.Memory != nil {
+		memory = spec.Memory.Value()
+	}
+	return size(spec.VCPUs, memory, spec.Arch)
 }
 
 func size(cpus, memory int64, arch string) (s infrav1.MachineTemplateStatus) {

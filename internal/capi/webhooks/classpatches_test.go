@@ -44,6 +44,7 @@ func TestClassKeepsItsTemplates(t *testing.T) {
 		{"no variables", "OutriggerMachineTemplate", true, map[string]any{"provider": "fake"}, machine, machine},
 		{"the image of a version", "OutriggerMachineTemplate", false, withImage("node-VERSION"), machine,
 			`{"gpus":1,"image":"node-v1.36.3","tags":{"of":"the topology"}}`},
+		{"the provider", "OutriggerClusterTemplate", false, shipped, `{"failureDomains":[]}`, `{"failureDomains":[],"provider":"outrigger-provider"}`},
 		{"an argument of kubelet", "KubeadmConfigTemplate", false, shipped,
 			`{"joinConfiguration":{"nodeRegistration":{"kubeletExtraArgs":[{"name":"v","value":"2"}]}}}`,
 			`{"joinConfiguration":{"nodeRegistration":{"kubeletExtraArgs":[{"name":"v","value":"2"},{"name":"provider-id","value":"outrigger://outrigger-provider/{{ v1.instance_id }}"}]}}}`},

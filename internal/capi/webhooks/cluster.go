@@ -3,6 +3,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/provider"
 )
 
 // apiServerPort is that of an endpoint that names only a host; kubeadm's.
@@ -120,4 +122,19 @@ func validOutriggerCluster(s *infrav1.OutriggerClusterSpec, path *field.Path) (a
 
 func fixedOutriggerCluster(before, after *infrav1.OutriggerClusterSpec, path *field.Path) field.ErrorList {
 	return fixedEndpoint(before.ControlPlaneEndpoint, after.ControlPlaneEndpoint, path)
+}
+
+// fixedProvider: the machines of a cluster are at its provider. One that was provisioned at
+// the manager's default may say so.
+func fixedProvider(before, after *infrav1.OutriggerCluster) field.ErrorList {
+	was := cmp.Or(before.Spec.Provider, before.Annotations[infrav1.ProviderAnnotation])
+	is := cmp.Or(after.Spec.Provider, before.Annotations[infrav1.ProviderAnnotation])
+	if !before.Status.Ready || before.Spec.Provider == after.Spec.Provider || provider.Canonical(is) == provider.Canonical(was) {
+		return nil
+	}
+	at := "the machines of the cluster are at the default of the manager that provisioned it"
+	if was != "" {
+		at = "the machines of the cluster are at " + was
+	}
+	return field.ErrorList{field.Invalid(spec.Child("provider"), after.Spec.Provider, "cannot change once the cluster is provisioned: "+at+"; make another cluster")}
 }

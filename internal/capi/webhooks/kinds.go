@@ -24,7 +24,8 @@ var (
 	}
 	outriggerCluster = rules[*infrav1.OutriggerCluster, infrav1.OutriggerClusterSpec]{
 		kind: "OutriggerCluster", path: spec, valid: validOutriggerCluster, fixed: fixedOutriggerCluster,
-		spec: func(c *infrav1.OutriggerCluster) *infrav1.OutriggerClusterSpec { return &c.Spec },
+		spec:        func(c *infrav1.OutriggerCluster) *infrav1.OutriggerClusterSpec { return &c.Spec },
+		fixedObject: fixedProvider,
 	}
 	outriggerMachine = rules[*infrav1.OutriggerMachine, infrav1.OutriggerMachineSpec]{
 		kind: "OutriggerMachine", path: spec, valid: validOutriggerMachine, fixed: fixedOutriggerMachine,

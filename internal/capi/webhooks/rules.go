@@ -32,6 +32,8 @@ type rules[T client.Object, S any] struct {
 	valid func(*S, *field.Path) (admission.Warnings, field.ErrorList)
 	// fixed says what of a spec has changed and must not.
 	fixed func(before, after *S, path *field.Path) field.ErrorList
+	// fixedObject, if any, says the same where it depends on more than the spec.
+	fixedObject func(before, after T) field.ErrorList
 	// meta is the metadata in a template; other kinds have none.
 	meta func(T) field.ErrorList
 }
@@ -61,6 +63,9 @@ func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warni
 		errs = append(errs, wrong...)
 		if r.meta == nil || !rehearsed(ctx, after) {
 			errs = append(errs, r.fixed(r.spec(before), r.spec(after), r.path)...)
+		}
+		if r.fixedObject != nil {
+			errs = append(errs, r.fixedObject(before, after)...)
 		}
 	}
 	if r.meta != nil && after.GetDeletionTimestamp().IsZero() {
@@ -92,7 +97,7 @@ func rehearsed(ctx context.Context, o metav1.Object) bool {
 // they go to they are made with it.
 func identityKept(before, after metav1.Object) (errs field.ErrorList) {
 	_, moved := after.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]
-	for _, name := range []string{infrav1.KeyAnnotation, infrav1.ClusterKeyAnnotation, infrav1.BeganAnnotation} {
+	for _, name := range []string{infrav1.KeyAnnotation, infrav1.ClusterKeyAnnotation, infrav1.BeganAnnotation, infrav1.ProviderAnnotation} {
 		was, is := before.GetAnnotations()[name], after.GetAnnotations()[name]
 		if was != "" && was != is && (is != "" || !moved) {
 			path := field.NewPath("metadata", "annotations").Key(name)

@@ -191,6 +191,39 @@ func TestWhatCannotChange(t *testing.T) {
 	}
 }
 
+// TestProviderOfAClusterStays: once it is provisioned; the one that was the default then
+// may be named.
+func TestProviderOfAClusterStays(t *testing.T) {
+	cluster := func(named, noted string, ready bool) *infrav1.OutriggerCluster {
+		c := &infrav1.OutriggerCluster{}
+		c.Spec.Provider, c.Status.Ready = named, ready
+		if noted != "" {
+			c.Annotations = map[string]string{infrav1.ProviderAnnotation: noted}
+		}
+		return c
+	}
+	for name, c := range map[string]struct {
+		before *infrav1.OutriggerCluster
+		to     string
+		want   string
+	}{
+		"not provisioned":          {cluster("a", "", false), "b", ""},
+		"provisioned":              {cluster("a", "a", true), "b", "spec.provider"},
+		"of an earlier version":    {cluster("a", "", true), "b", "at a"},
+		"the default is named":     {cluster("", "a", true), "a", ""},
+		"another than the default": {cluster("", "a", true), "b", "at a"},
+		"the default is not known": {cluster("", "", true), "b", "the default of the manager"},
+		"its former name":          {cluster("ibmcloudpowervs", "ibmcloud-powervs", true), "ibmcloud-powervs", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			after := c.before.DeepCopy()
+			after.Spec.Provider = c.to
+			_, err := outriggerCluster.ValidateUpdate(t.Context(), c.before, after)
+			requireError(t, err, c.want)
+		})
+	}
+}
+
 func TestEndpointAndProviderIDAreFilledIn(t *testing.T) {
 	after := &infrav1.DockerCluster{}
 	after.Spec.ControlPlaneEndpoint = clusterv1.APIEndpoint{Host: "a", Port: 1}
@@ -239,6 +272,7 @@ func TestIdentityStays(t *testing.T) {
 		"cluster's removed": {before: with(infrav1.ClusterKeyAnnotation, "a"), after: with(), want: infrav1.ClusterKeyAnnotation},
 		"cluster's emptied": {before: with(infrav1.ClusterKeyAnnotation, "a"), after: with(infrav1.ClusterKeyAnnotation, ""), want: infrav1.ClusterKeyAnnotation},
 		"begun":             {before: keyed, after: with(infrav1.KeyAnnotation, "a", infrav1.ClusterKeyAnnotation, "c", infrav1.BeganAnnotation, "t")},
+		"elsewhere":         {before: with(infrav1.ProviderAnnotation, "a"), after: with(infrav1.ProviderAnnotation, "b"), want: infrav1.ProviderAnnotation},
 		"began earlier":     {before: with(infrav1.BeganAnnotation, "t"), after: with(infrav1.BeganAnnotation, "s"), want: infrav1.BeganAnnotation},
 		"never began":       {before: with(infrav1.BeganAnnotation, "t"), after: with(), want: infrav1.BeganAnnotation},
 		"moved":             {before: keyed, after: with(clusterctlv1.DeleteForMoveAnnotation, "")},

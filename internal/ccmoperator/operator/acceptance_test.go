@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -106,6 +107,45 @@ func TestEachBehaviourHasItsTest(t *testing.T) {
 					t.Errorf("%s: folder %s has no test %q", what, folder, name)
 				}
 			}
+		}
+	}
+}
+
+// TestPageOfExpectations: the page for whoever knows OpenShift's own operator has each
+// behaviour, and the tests that it names are there.
+func TestPageOfExpectations(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/ccm-operator-openshift.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]bool{}
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 4 || !strings.Contains(cells[3], "`") {
+			continue
+		}
+		rows++
+		for _, id := range regexp.MustCompile(`\b[A-Z][0-9]+\b`).FindAllString(cells[0], -1) {
+			said[id] = true
+		}
+		_, folder, _ := strings.Cut(cells[3], "`")
+		folder, names, _ := strings.Cut(folder, "` ")
+		for name := range strings.SplitSeq(names, ", ") {
+			if !bytes.Contains(testsOf(t, folder), []byte(strings.TrimSpace(name))) {
+				t.Errorf("%s: folder %s has no test %q", strings.TrimSpace(cells[0]), folder, name)
+			}
+		}
+	}
+	if rows < 40 {
+		t.Errorf("%d rows, which are fewer than there were: is the table still read?", rows)
+	}
+	// These are not OpenShift's operator's, but rules for operands and Nodes, or are in
+	// the rows of names.
+	elsewhere := regexp.MustCompile(`^(R2|N[1-5]|L1|W1) `)
+	for what := range behaviours {
+		if id, _, _ := strings.Cut(what, " "); !said[id] && !elsewhere.MatchString(what) {
+			t.Errorf("docs/ccm-operator-openshift.md says nothing of %s", what)
 		}
 	}
 }
