@@ -130,7 +130,7 @@ test-all: ## Everything at full size, with the race detector: hours; what passed
 	@test/hugepages.sh $(MAKE) --no-print-directory test-all-run
 
 .PHONY: test-all-run
-test-all-run: setup lint verify-generated build-all kube capi podvm node-image demo-image vulncheck
+test-all-run: setup lint verify-generated build-all kube capi upstream-specs podvm node-image demo-image vulncheck
 	@test/run.sh all $(TOOLS)
 
 .PHONY: test-schedules
@@ -150,6 +150,14 @@ test-e2e: setup build-all podvm kube ## The suite for every provider, in a clust
 .PHONY: test-nodes
 test-nodes: setup build-all kube capi node-image ## Cluster API makes three nodes of a Docker Engine from the node image: Ready, pods, restart, deletion (root, 2 GB of memory)
 	OUTRIGGER_NODE_IMAGE=$(NODE)/node.tar go test -tags integration -count=1 -v -timeout 40m -run '^TestNodes' ./test/capi
+
+.PHONY: upstream-specs
+upstream-specs:
+	@cd test/capi/upstream && go list -deps -test . >/dev/null
+
+.PHONY: test-capi-upstream
+test-capi-upstream: setup build-all kube capi upstream-specs ## Cluster API's own specifications with OutriggerMachines (docs/capi-upstream.md)
+	OUTRIGGER_TEST_ALL=1 go test -tags integration -count=1 -v -timeout 60m -run '^TestUpstreamSpecs$$' ./test/capi
 
 .PHONY: test-vsphere-ccm
 test-vsphere-ccm: setup build-all kube ## vSphere's own cloud controller manager out of examples/ccm-bundle-vsphere, on a node, at a vCenter without machines (root; 5 minutes of processor time the first time)

@@ -7,6 +7,7 @@ package capi_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -112,6 +113,12 @@ func (k kinds) defaults(t *testing.T) {
 }
 
 func (k kinds) refused(t *testing.T) {
+	ofAnother := filepath.Join(t.TempDir(), "machine.json")
+	err := os.WriteFile(ofAnother, []byte(`{"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta1","kind":"DockerMachine",
+		"metadata":{"name":"another","namespace":"default"},"spec":{"bootstrapped":true}}`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -120,6 +127,7 @@ func (k kinds) refused(t *testing.T) {
 		"by schema":       {k.patch("outriggermachines/outriggermachine-sample", `{"spec":{"instanceType":"large"}}`), "already says how large the machine is"},
 		"fixed":           {k.patch("dockerclusters/dockercluster-sample", `{"spec":{"subnet":"172.31.0.0/24"}}`), "the addresses of the machines are in it"},
 		"in v1alpha1":     {k.patch("dockermachines.v1alpha1"+group+"/dockermachine-sample", `{"spec":{"providerID":"aws:///x"}}`), "begin with docker:////"},
+		"not ours":        {[]string{"create", "-f", ofAnother}, `unknown field "spec.bootstrapped"`},
 		"damaged by hand": {k.patch("dockermachines.v1alpha1"+group+"/dockermachine-sample", `{"metadata":{"annotations":{"cluster.x-k8s.io/conversion-data":"{"}}}`), "not as it was written"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -69,3 +69,11 @@ func latest(t testing.TB, base, provider, file string) string {
 	}
 	return found[0]
 }
+
+// Config is the file of clusterctl's configuration.
+func (r *Repository) Config() string { return r.config }
+
+// Env are the variables of clusterctl, as a program or as a library.
+func (r *Repository) Env() []string {
+	return append([]string{"GOPROXY=off", "CLUSTERCTL_DISABLE_VERSIONCHECK=true"}, variables...)
+}

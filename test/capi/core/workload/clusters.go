@@ -52,6 +52,9 @@ func newClusters(ctx context.Context) (*clusters, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := withStatus(mux); err != nil {
+		return nil, err
+	}
 	return &clusters{manager: manager, mux: mux, members: map[string]sets.Set[string]{}, version: map[string]string{}}, nil
 }
 

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/test/e2e"
+)
+
+// The flavors of our release, and with remediation and upgrade two that the test adds to it.
+const (
+	plain       = "outrigger"
+	byClass     = "outrigger-topology"
+	remediation = "md-remediation"
+	upgrade     = "upgrade"
+)
+
+var _ = Describe("quick start", Label("quick-start"), func() {
+	e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
+		endpoint()
+		return e2e.QuickStartSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(plain), PostMachinesProvisioned: resilient(false),
+		}
+	})
+})
+
+var _ = Describe("quick start with a ClusterClass", Label("quick-start-class"), func() {
+	e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
+		endpoint()
+		return e2e.QuickStartSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(byClass), PostMachinesProvisioned: resilient(true),
+		}
+	})
+})
+
+var _ = Describe("quick start with a ClusterClass of another namespace", Label("quick-start-class-elsewhere"), func() {
+	e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
+		endpoint()
+		return e2e.QuickStartSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(byClass), DeployClusterClassInSeparateNamespace: true,
+		}
+	})
+})
+
+var _ = Describe("scale of a MachineDeployment", Label("machinedeployment-scale"), func() {
+	e2e.MachineDeploymentScaleSpec(ctx, func() e2e.MachineDeploymentScaleSpecInput {
+		endpoint()
+		return e2e.MachineDeploymentScaleSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: plain,
+		}
+	})
+})
+
+var _ = Describe("remediation of a MachineDeployment", Label("machinedeployment-remediation"), func() {
+	e2e.MachineDeploymentRemediationSpec(ctx, func() e2e.MachineDeploymentRemediationSpecInput {
+		endpoint()
+		return e2e.MachineDeploymentRemediationSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(remediation),
+		}
+	})
+})
+
+var _ = Describe("changes of a ClusterClass", Label("clusterclass-changes"), func() {
+	e2e.ClusterClassChangesSpec(ctx, func() e2e.ClusterClassChangesSpecInput {
+		endpoint()
+		return e2e.ClusterClassChangesSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: byClass,
+			ModifyControlPlaneFields:                                   map[string]any{"spec.kubeadmConfigSpec.verbosity": int64(4)},
+			ModifyMachineDeploymentBootstrapConfigTemplateFields:       map[string]any{"spec.template.spec.verbosity": int64(4)},
+			ModifyMachineDeploymentInfrastructureMachineTemplateFields: map[string]any{"spec.template.spec.gpus": int64(1)},
+		}
+	})
+})
+
+var _ = Describe("upgrade of a cluster by its ClusterClass", Label("cluster-upgrade"), func() {
+	e2e.ClusterUpgradeConformanceSpec(ctx, func() e2e.ClusterUpgradeConformanceSpecInput {
+		endpoint()
+		return e2e.ClusterUpgradeConformanceSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(upgrade), SkipConformanceTests: true,
+			ControlPlaneMachineCount: ptr.To[int64](1), WorkerMachineCount: ptr.To[int64](1),
+		}
+	})
+})
+
+var _ = Describe("phases of a deletion", Label("cluster-deletion"), func() {
+	e2e.ClusterDeletionSpec(ctx, func() e2e.ClusterDeletionSpecInput {
+		endpoint()
+		return e2e.ClusterDeletionSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(byClass), ControlPlaneMachineCount: ptr.To[int64](3),
+			// First the workers go, then the control plane, then the infrastructure; what
+			// blocks keeps its phase from ending.
+			ClusterDeletionPhases: []e2e.ClusterDeletionPhase{
+				{ObjectFilter: either(machineOf("MachineDeployment", "MachineSet"), kind("MachineDeployment", "MachineSet")), BlockingObjectFilter: kind("Machine")},
+				{ObjectFilter: either(machineOf("KubeadmControlPlane"), kind("KubeadmControlPlane")), BlockingObjectFilter: kind("Machine")},
+				{ObjectFilter: kind("OutriggerCluster"), BlockingObjectFilter: kind("OutriggerCluster")},
+			},
+		}
+	})
+})
+
+type filter = func(corev1.ObjectReference, []metav1.OwnerReference) bool
+
+func kind(names ...string) filter {
+	return func(o corev1.ObjectReference, _ []metav1.OwnerReference) bool { return has(names, o.Kind) }
+}
+
+func machineOf(owners ...string) filter {
+	return func(o corev1.ObjectReference, of []metav1.OwnerReference) bool {
+		for _, owner := range of {
+			if o.Kind == "Machine" && has(owners, owner.Kind) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func either(a, b filter) filter {
+	return func(o corev1.ObjectReference, of []metav1.OwnerReference) bool { return a(o, of) || b(o, of) }
+}

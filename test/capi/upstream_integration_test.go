@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package capi_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger/outrigger/test/capi"
+	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
+)
+
+// upstreamSpecs are the labels of the specifications in test/capi/upstream.
+var upstreamSpecs = []string{
+	"quick-start", "quick-start-class", "quick-start-class-elsewhere", "machinedeployment-scale", "machinedeployment-remediation",
+	"clusterclass-changes", "cluster-upgrade", "cluster-deletion",
+}
+
+// TestUpstreamSpecs runs Cluster API's own specifications with OutriggerMachines, in a
+// management cluster in which clusterctl has installed a release of ours. What it lets
+// machines do costs nothing but memory; docs/capi-upstream.md has the results, and why the
+// other specifications are not here.
+func TestUpstreamSpecs(t *testing.T) {
+	tier.OnlyAll(t)
+	page, err := os.ReadFile(filepath.Join(stand.Root(), "docs", "capi-upstream.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range upstreamSpecs {
+		if !strings.Contains(string(page), ": `"+spec+"` |") {
+			t.Errorf("docs/capi-upstream.md does not have %s", spec)
+		}
+	}
+	program := upstreamProgram(t)
+	r, cloud := capi.NewRepository(t), capi.StartCloud(t)
+	r.Release(t, "v0.1.0")
+	addFlavors(t, r.Folder("v0.1.0"))
+	m := capi.Start(t, r)
+	m.Init(t, capi.Name)
+	m.Run(t, capi.Label, cloud.Ours(t))
+	for _, spec := range upstreamSpecs {
+		t.Run(spec, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program, "-test.run=^TestSpecifications$", "-test.timeout=15m", "-ginkgo.label-filter=/^"+spec+"$/", "-ginkgo.fail-on-empty")
+			cmd.Env = append(os.Environ(), r.Env()...)
+			cmd.Env = append(cmd.Env, "CONTROL_PLANE_ENDPOINT_HOST=127.0.0.1", "HOME="+t.TempDir(),
+				"UPSTREAM_KUBECONFIG="+m.Kubeconfig, "UPSTREAM_CLUSTERCTL_CONFIG="+r.Config(), "UPSTREAM_ARTIFACTS="+t.TempDir(),
+				"UPSTREAM_PORTS="+cluster.HoldPort(t), "UPSTREAM_VERSION="+version, "UPSTREAM_VERSION_TO="+newer)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			cloud.AwaitLedger(t, 0)
+		})
+	}
+}
+
+// upstreamProgram builds the specifications.
+func upstreamProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "upstream.test")
+	cmd := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-gcflags=all=-dwarf=false", "-ldflags=-s -w", "-o", program, ".")
+	cmd.Dir, cmd.Env = filepath.Join(stand.Root(), "test", "capi", "upstream"), append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build Cluster API's specifications: %v\n%s", err, out)
+	}
+	return program
+}
+
+// addFlavors adds to a release the templates that specifications want beside ours: with a
+// health check of the workers, and with images whose version is the cluster's, as they are
+// in a cloud, so that an upgrade is one of images.
+func addFlavors(t *testing.T, folder string) {
+	t.Helper()
+	addFlavor(t, folder, "outrigger", "md-remediation", func(text string) string { return text + healthCheck })
+	addFlavor(t, folder, "outrigger-topology", "upgrade", func(text string) string {
+		return regexp.MustCompile(`(?m)^( +)memory: .*$`).ReplaceAllString(text, "$0\n${1}image: node-VERSION")
+	})
+}
+
+func addFlavor(t *testing.T, folder, of, name string, change func(string) string) {
+	t.Helper()
+	template, err := os.ReadFile(filepath.Join(folder, "cluster-template-"+of+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := change(strings.TrimRight(string(template), "\n"))
+	if err := os.WriteFile(filepath.Join(folder, "cluster-template-"+name+".yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const healthCheck = `
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: MachineHealthCheck
+metadata: {name: "${CLUSTER_NAME}-workers", namespace: "${NAMESPACE}"}
+spec:
+  clusterName: "${CLUSTER_NAME}"
+  selector: {matchLabels: {cluster.x-k8s.io/deployment-name: "${CLUSTER_NAME}-md-0"}}
+  checks:
+    nodeStartupTimeoutSeconds: 0
+    unhealthyNodeConditions: [{type: e2e.remediation.condition, status: "False", timeoutSeconds: 10}]
+`
