@@ -31,6 +31,8 @@ else
   rm -rf "$out"
 fi
 mkdir -p "$out"
+# VMs of all packages are restored from what the first of their size has saved.
+export QEMU_TEMPLATE_DIR=$PWD/bin/test/templates
 
 # passed prints the packages that earlier runs of this folder saw pass.
 passed() { cat "$out"/events-*.json 2>/dev/null | jq -rR 'fromjson? | select(.Action == "pass" and .Test == null) | .Package' | sort -u; }

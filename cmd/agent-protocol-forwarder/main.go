@@ -18,10 +18,12 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/outrigger/outrigger/internal/guest/forwarder"
+	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
 func main() {
+	hold.Wait()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	command, err := forwarder.ParseCommand(os.Args[1:], os.Stderr)

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/metadata"
 	"github.com/outrigger/outrigger/internal/guest/userdata"
 	"github.com/outrigger/outrigger/internal/version"
@@ -45,6 +46,7 @@ Flags of provision-files:
 var errUsage = errors.New("wrong usage; see process-user-data --help")
 
 func main() {
+	hold.Wait()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Stdout)

@@ -47,6 +47,8 @@ type demo struct {
 	image string
 	pod   string
 	fails int
+	// templates is where the demo's saved VM is.
+	templates string
 }
 
 func (a *App) demo(ctx context.Context, image string) (err error) {
@@ -76,7 +78,12 @@ func (a *App) demo(ctx context.Context, image string) (err error) {
 			return err
 		}
 	}
-	d := &demo{app: a, ctx: ctx, self: self, root: n.Root, image: image, pod: "demo-" + podclient.NewID()[:6]}
+	templates, err := os.MkdirTemp("", "outrigger-demo-templates")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(templates)
+	d := &demo{app: a, ctx: ctx, self: self, root: n.Root, image: image, pod: "demo-" + podclient.NewID()[:6], templates: templates}
 	err = d.play()
 	d.checkClean(before)
 	if err != nil {
@@ -137,6 +144,9 @@ func (d *demo) foreground(host string) error {
 	d.check(len(lines) == 1 && lines[0] != host, "it ran on another kernel: %s", strings.Join(lines, " "))
 	d.check(code == 3, "its exit code 3 came back: %d", code)
 	d.say("  boot, pull, run and removal took %.1f s", time.Since(begun).Seconds())
+	if saved, err := os.ReadDir(d.templates); err == nil && len(saved) > 0 {
+		d.say("  the VM was saved when it had booted: the next one is restored from it")
+	}
 	return nil
 }
 
@@ -144,7 +154,7 @@ func (d *demo) foreground(host string) error {
 func (d *demo) background() error {
 	d.say("\n2. A pod in the background.\n")
 	begun := time.Now()
-	if _, code, err := d.command("run", "--detach", "--name", d.pod, "--memory", "128MiB", d.image, "--", "sh", "-c", "echo I am $(hostname); sleep 1000"); err != nil || code != 0 {
+	if _, code, err := d.command("run", "--detach", "--name", d.pod, d.image, "--", "sh", "-c", "echo I am $(hostname); sleep 1000"); err != nil || code != 0 {
 		return errors.Join(err, fmt.Errorf("the pod did not start (exit code %d)", code))
 	}
 	d.say("  it ran after %.1f s", time.Since(begun).Seconds())
@@ -170,8 +180,9 @@ func (d *demo) commandIn(stdin string, args ...string) (string, int, error) {
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.Stdout = io.MultiWriter(&out, d.app.Stdout)
 	cmd.Stderr = d.app.Stderr
+	cmd.Env = append(os.Environ(), "QEMU_TEMPLATE_DIR="+d.templates)
 	if d.app.socket != "" {
-		cmd.Env = append(os.Environ(), "REMOTE_HYPERVISOR_ENDPOINT="+d.app.socket)
+		cmd.Env = append(cmd.Env, "REMOTE_HYPERVISOR_ENDPOINT="+d.app.socket)
 	}
 	err := cmd.Run()
 	var ended *exec.ExitError

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ const defaultProvider = "qemu"
 // runFlags are the flags of run as they were written.
 type runFlags struct {
 	interactive, tty, detach, quiet, rm bool
+	noTemplate                          bool
 	name, cpus, memory, network         string
 	env, envFiles, mounts, annotations  []string
 	user, workdir, hostname, platform   string
@@ -97,6 +99,7 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.DurationVar(&f.stopTimeout, "stop-timeout", 10*time.Second, "how long the container may take to end after SIGTERM")
 	flags.StringVar(&f.logLimit, "log-limit", "16MiB", "most disk space for the log of a detached pod; older output goes first")
 	flags.StringVar(&a.provider, "provider", firstOf(os.Getenv("CLOUD_PROVIDER"), defaultProvider), "cloud provider of an adaptor that is started here (env CLOUD_PROVIDER)")
+	flags.BoolVar(&f.noTemplate, "no-template", false, "boot the VM instead of restoring it from one that was saved when it had booted (an adaptor that is started here; provider qemu)")
 	flags.StringArrayVar(&a.adaptor, "adaptor-arg", nil, "further argument for a cloud-api-adaptor that is started here")
 	cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]string{"default", "none"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -114,6 +117,9 @@ func (f *runFlags) request(a *App, image string, command []string) (*runRequest,
 	if image, err = registry.Absolute(image); err != nil { // a monitor has another working directory
 		return nil, err
 	}
+	if f.noTemplate {
+		a.adaptor = append(slices.Clone(a.adaptor), "-qemu-templates=never")
+	}
 	req := &runRequest{
 		Root: root, Socket: a.socket, Provider: a.provider, AdaptorArgs: a.adaptor,
 		ID: podclient.NewID(), Image: image, Platform: f.platform, Command: command,
@@ -122,7 +128,7 @@ func (f *runFlags) request(a *App, image string, command []string) (*runRequest,
 	}
 	req.Name = firstOf(f.name, defaultName(name, req.ID))
 	req.Hostname = firstOf(f.hostname, req.Name)
-	return req, errors.Join(f.checkNames(req), f.checkModes(), f.parseLimits(req), f.parseLists(req))
+	return req, errors.Join(f.checkNames(req), f.checkModes(a.provider), f.parseLimits(req), f.parseLists(req))
 }
 
 func (f *runFlags) checkNames(req *runRequest) error {
@@ -137,8 +143,11 @@ func (f *runFlags) checkNames(req *runRequest) error {
 	return errors.Join(checkName("name", req.Name), checkName("hostname", req.Hostname), platform, workdir)
 }
 
-func (f *runFlags) checkModes() error {
+func (f *runFlags) checkModes(provider string) error {
 	var errs []error
+	if f.noTemplate && provider != defaultProvider {
+		errs = append(errs, fmt.Errorf("--no-template: only VMs of provider %s are restored from a template; the provider is %s", defaultProvider, provider))
+	}
 	if f.detach && (f.interactive || f.tty) {
 		errs = append(errs, errors.New("--detach goes without -i and -t: nobody would be there to type"))
 	}

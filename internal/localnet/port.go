@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -35,29 +36,43 @@ func (n *Network) ensureTap(st *state, bridge netlink.Link, l *lease) error {
 	return setNeighbours(bridge, l)
 }
 
-// createTap makes a persistent tap. With IFF_VNET_HDR, checksums and
-// segmentation are left to whoever is last.
+// createTap makes a tap that stays.
 func createTap(name string) error {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO) {
-		return errNoTun
-	}
+	tap, err := openTap(name)
 	if err != nil {
-		return fmt.Errorf("open /dev/net/tun: %w", err)
+		return err
 	}
-	defer unix.Close(fd)
-	request, err := unix.NewIfreq(name)
-	if err != nil {
-		return fmt.Errorf("tap name %q: %w", name, err)
-	}
-	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
-		return fmt.Errorf("create tap %s: %w", name, err)
-	}
-	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
+	defer tap.Close()
+	if err := unix.IoctlSetInt(int(tap.Fd()), unix.TUNSETPERSIST, 1); err != nil {
 		return fmt.Errorf("make tap %s persistent: %w", name, err)
 	}
 	return nil
+}
+
+// LooseTap returns a tap that is on no bridge and goes when it is closed
+// everywhere.
+func LooseTap() (*os.File, error) { return openTap("orloose%d") }
+
+// openTap makes a tap if there is none. With IFF_VNET_HDR, checksums and segmentation are
+// left to whoever is last. The kernel puts a number in place of %d.
+func openTap(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO) {
+		return nil, errNoTun
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	tap := os.NewFile(uintptr(fd), "/dev/net/tun")
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("tap name %q: %w", name, err), tap.Close())
+	}
+	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		return nil, errors.Join(fmt.Errorf("create tap %s: %w", name, err), tap.Close())
+	}
+	return tap, nil
 }
 
 // enslave makes link an active port of the bridge. The port itself takes no

@@ -5,7 +5,9 @@
 package nocloud
 
 import (
+	"encoding/base64"
 	"fmt"
+	"time"
 
 	"go.yaml.in/yaml/v2"
 )
@@ -20,6 +22,11 @@ type Seed struct {
 	Hostname   string
 	UserData   string
 	Network    Network
+	// RandomSeed is for a guest whose own random numbers are those of others;
+	// cloud-init's module seed_random takes it too.
+	RandomSeed []byte
+	// Time is for a guest whose clock stood still; zero says nothing.
+	Time time.Time
 }
 
 // Network is cloud-init's network configuration, version 2.
@@ -58,11 +65,17 @@ type Nameservers struct {
 type metaData struct {
 	InstanceID    string `yaml:"instance-id"`
 	LocalHostname string `yaml:"local-hostname"`
+	RandomSeed    string `yaml:"random_seed,omitempty"`
+	Time          string `yaml:"outrigger-time,omitempty"`
 }
 
 // Image is the seed as an ISO 9660 image. The same seed gives the same bytes.
 func (s Seed) Image() ([]byte, error) {
-	meta, err := yaml.Marshal(metaData{InstanceID: s.InstanceID, LocalHostname: s.Hostname})
+	data := metaData{InstanceID: s.InstanceID, LocalHostname: s.Hostname, RandomSeed: base64.StdEncoding.EncodeToString(s.RandomSeed)}
+	if !s.Time.IsZero() {
+		data.Time = s.Time.UTC().Format(time.RFC3339Nano)
+	}
+	meta, err := yaml.Marshal(data)
 	if err != nil {
 		return nil, fmt.Errorf("encode meta-data: %w", err)
 	}

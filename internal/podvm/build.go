@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/nocloud"
 	definition "github.com/outrigger/outrigger/podvm"
 )
 
@@ -223,6 +224,7 @@ func (b *builder) addSkeleton(context.Context) error {
 	b.tree.symlink("var/run", "../run")
 	b.tree.symlink("etc/mtab", "../proc/self/mounts")
 	b.tree.file("etc/resolv.conf", 0o644, nil)
+	b.tree.file(nocloud.TemplateMark, 0o444, nil)
 	if err := b.addEtc(); err != nil {
 		return err
 	}

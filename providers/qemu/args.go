@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/outrigger/outrigger/internal/nocloud"
 )
 
 // Names of an instance's files, relative to its folder, in which QEMU runs: a
@@ -36,20 +38,29 @@ const (
 	appendTCG = "cryptomgr.notests no_timer_check highres=off GODEBUG=cpu.avx2=off nokaslr mitigations=off random.trust_cpu=on noreplace-smp"
 )
 
+// Descriptors that QEMU is started with (os/exec: ExtraFiles begin at 3).
+const (
+	// tapFD is a template's tap.
+	tapFD = 3
+	// memoryFD and stateFD are the saved memory and the saved rest.
+	memoryFD = 3
+	stateFD  = 4
+)
+
 // arguments is QEMU's command line for an instance. vhost says whether the
 // kernel can carry the packets.
 func arguments(r *record, vhost bool) []string {
 	args := []string{
 		"-name", "guest=" + r.ID, "-uuid", r.UUID,
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "q35", "-accel", accelOption(r.Accel), "-cpu", cpuModel(r.Accel),
+		"-accel", accelOption(r.Accel), "-cpu", cpuModel(r.Accel),
 		"-smp", strconv.FormatInt(r.CPUs, 10), "-m", strconv.FormatInt(r.Memory, 10),
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-chardev", "file,id=console,path=" + consoleName + ",append=on", "-serial", "chardev:console",
 		"-chardev", "socket,id=qmp,path=" + qmpName + ",server=on,wait=off", "-mon", "chardev=qmp,mode=control",
 		"-object", "rng-random,id=rng0,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng0",
 	}
-	args = append(args, bootArguments(r)...)
+	args = append(args, originArguments(r)...)
 	args = append(args, networkArguments(r, vhost)...)
 	args = append(args, diskArguments("cidata", seedName, "format=raw,readonly=on")...)
 	if r.Scratch > 0 {
@@ -81,6 +92,21 @@ func cpuModel(accel string) string {
 	return "max,-erms,-fsrm,-aes"
 }
 
+// originArguments says where the machine's memory comes from: a boot, with or
+// without a file that keeps it, or such a file, of which each machine has its
+// own copy as soon as it writes.
+func originArguments(r *record) []string {
+	const machine = "q35,memory-backend=memory"
+	object := fmt.Sprintf("memory-backend-file,id=memory,size=%dM", r.Memory)
+	switch {
+	case r.saving:
+		return append([]string{"-machine", machine, "-object", object + ",share=on,mem-path=" + memoryName}, bootArguments(r)...)
+	case r.Template != "":
+		return []string{"-machine", machine, "-object", fmt.Sprintf("%s,share=off,mem-path=/proc/self/fd/%d", object, memoryFD), "-incoming", "defer"}
+	}
+	return append([]string{"-machine", "q35"}, bootArguments(r)...)
+}
+
 func bootArguments(r *record) []string {
 	if r.Boot.Disk != "" {
 		return append([]string{
@@ -95,12 +121,18 @@ func bootArguments(r *record) []string {
 	if r.Append != "" {
 		words = append(words, r.Append)
 	}
+	if r.saving {
+		words = append(words, nocloud.TemplateArg)
+	}
 	return []string{"-kernel", r.Boot.Kernel, "-initrd", r.Boot.Initrd, "-append", strings.Join(words, " ")}
 }
 
 // networkArguments drops the NIC's option ROM: nothing boots from it.
 func networkArguments(r *record, vhost bool) []string {
 	netdev := fmt.Sprintf("tap,id=net0,ifname=%s,script=no,downscript=no", r.Interface)
+	if r.saving {
+		netdev = fmt.Sprintf("tap,id=net0,fd=%d", tapFD)
+	}
 	if vhost {
 		netdev += ",vhost=on"
 	}

@@ -32,6 +32,13 @@ const (
 	AddressingDHCP   = "dhcp"   // asked of the provider's DHCP server
 )
 
+// When instances are restored from a saved VM instead of booted.
+const (
+	TemplatesAuto   = "auto" // in emulation
+	TemplatesAlways = "always"
+	TemplatesNever  = "never"
+)
+
 const (
 	systemImageDir = "/usr/share/outrigger/podvm"
 	// maxCPUs is the limit of the q35 machine type of QEMU 7.2.
@@ -63,6 +70,10 @@ type Config struct {
 	CPUs        int64 `flag:"qemu-cpus" env:"QEMU_CPUS" default:"1" min:"1" max:"288" usage:"virtual CPUs of a pod that asks for none"`
 	Memory      int64 `flag:"qemu-memory" env:"QEMU_MEMORY" default:"512" unit:"MiB" min:"96" max:"16777216" usage:"memory of a pod that asks for none; a guest needs 48 MiB and three times its initramfs"`
 	ScratchDisk int64 `flag:"qemu-scratch-disk" env:"QEMU_SCRATCH_DISK" default:"10" unit:"GiB" min:"0" max:"16384" usage:"size of the sparse disk for images, 0 for none"`
+
+	// Templates: KVM saves and restores as well, but no machine that this was tested on has it.
+	Templates   string `flag:"qemu-templates" env:"QEMU_TEMPLATES" default:"auto" choices:"auto,always,never" usage:"restore VMs from one that was saved when it had booted; auto is in emulation only"`
+	TemplateDir string `flag:"qemu-template-dir" env:"QEMU_TEMPLATE_DIR" default:"/var/cache/outrigger/qemu" usage:"folder of the saved VMs; it may be emptied at any time"`
 
 	StateDir string `flag:"qemu-state-dir" env:"QEMU_STATE_DIR" default:"/var/lib/outrigger/qemu" usage:"folder of the instances"`
 

@@ -134,6 +134,7 @@ func (p *Provider) build(ctx context.Context, r *record, userData string) error 
 		do   func() error
 	}{
 		{"attach network", func() error { return p.attach(r) }},
+		{"find template", func() error { return p.findTemplate(ctx, r) }},
 		{"write seed", func() error { return p.writeSeed(r, userData) }},
 		{"make disks", func() error { return p.makeDisks(ctx, r) }},
 		{"start QEMU", func() error { return p.start(ctx, r) }},

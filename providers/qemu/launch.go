@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -28,21 +29,41 @@ const (
 	pollMonitor = 2 * time.Millisecond
 )
 
-// start runs QEMU for an instance in a session of its own, so that it outlives
-// this process and whoever started it, and returns when the machine is set up.
+// start boots an instance, or restores it where there is a template.
 func (p *Provider) start(ctx context.Context, r *record) error {
-	if err := errors.Join(removeFile(p.store.file(r.ID, qmpName)), createFile(p.store.file(r.ID, consoleName))); err != nil {
+	if r.Template == "" {
+		return p.startProcess(ctx, r, nil)
+	}
+	err := p.restore(ctx, r)
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	output, err := os.OpenFile(p.store.file(r.ID, outputName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	p.cfg.log().Warn("the VM boots: it could not be restored, and what it was to be restored from is removed", "instance", r.ID, "folder", r.Template, "error", err)
+	if err := errors.Join(p.stop(ctx, r), os.RemoveAll(r.Template)); err != nil {
+		return err
+	}
+	r.Template = ""
+	return p.startProcess(ctx, r, nil)
+}
+
+// startProcess runs QEMU for an instance in a session of its own, so that it outlives
+// this process and whoever started it, and returns when the machine is set up. Files are
+// those that its arguments name by descriptor.
+func (p *Provider) startProcess(ctx context.Context, r *record, console []byte, files ...*os.File) error {
+	folder := p.store.folder(r.ID)
+	if err := errors.Join(removeFile(filepath.Join(folder, qmpName)), appendFile(filepath.Join(folder, consoleName), console)); err != nil {
+		return err
+	}
+	output, err := os.OpenFile(filepath.Join(folder, outputName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer output.Close()
-	cmd, err := p.command(r, output)
+	cmd, err := p.command(r, folder, output)
 	if err != nil {
 		return err
 	}
+	cmd.ExtraFiles = files
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
@@ -53,48 +74,48 @@ func (p *Provider) start(ctx context.Context, r *record) error {
 	}()
 	if r.Process, err = identify(cmd.Process.Pid); err != nil {
 		<-ended // it cannot be looked at: it is gone
-		return p.startFailure(r, nil)
+		return p.startFailure(folder, nil)
 	}
 	if err := p.store.save(r); err != nil {
 		return err
 	}
-	return p.awaitMachine(ctx, r, ended)
+	return p.awaitMachine(ctx, folder, ended)
 }
 
-func (p *Provider) command(r *record, output *os.File) (*exec.Cmd, error) {
+func (p *Provider) command(r *record, folder string, output *os.File) (*exec.Cmd, error) {
 	binary, err := p.binary()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(binary, arguments(r, useVhost(r.Accel))...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = p.store.folder(r.ID), output, output
+	cmd.Dir, cmd.Stdout, cmd.Stderr = folder, output, output
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, nil
 }
 
-func (p *Provider) awaitMachine(ctx context.Context, r *record, ended <-chan struct{}) error {
+func (p *Provider) awaitMachine(ctx context.Context, folder string, ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	for {
-		monitor, err := dialMonitor(ctx, p.store.folder(r.ID))
+		monitor, err := dialMonitor(ctx, folder)
 		if err == nil {
 			monitor.close()
 			return nil
 		}
 		select {
 		case <-ended:
-			return p.startFailure(r, err)
+			return p.startFailure(folder, err)
 		case <-ctx.Done():
-			return fmt.Errorf("%w: QEMU did not set up its machine: %w", provider.ErrUnavailable, errors.Join(context.Cause(ctx), p.startFailure(r, nil)))
+			return fmt.Errorf("%w: QEMU did not set up its machine: %w", provider.ErrUnavailable, errors.Join(context.Cause(ctx), p.startFailure(folder, nil)))
 		case <-time.After(pollMonitor):
 		}
 	}
 }
 
 // startFailure is what QEMU said before it ended.
-func (p *Provider) startFailure(r *record, err error) error {
-	said, readErr := tail(p.store.file(r.ID, outputName), 2048)
+func (p *Provider) startFailure(folder string, err error) error {
+	said, readErr := tail(filepath.Join(folder, outputName), 2048)
 	text := strings.TrimSpace(string(said))
 	switch {
 	case readErr != nil:
@@ -158,12 +179,16 @@ func useVhost(accel string) bool {
 	return true
 }
 
-func createFile(path string) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+func createFile(path string) error { return appendFile(path, nil) }
+
+// appendFile makes a file that only its owner can read, if there is none.
+func appendFile(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	return file.Close()
+	_, err = file.Write(data)
+	return errors.Join(err, file.Close())
 }
 
 func removeFile(path string) error {

@@ -148,6 +148,7 @@ func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 		if err := p.attach(r); err != nil {
 			return err
 		}
+		r.Template = "" // its seed's random bytes have been used
 		return p.start(ctx, r)
 	})
 }

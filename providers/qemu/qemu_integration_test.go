@@ -5,6 +5,7 @@
 package qemu
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,6 +62,7 @@ func testConfig(t testing.TB, change ...func(*Config)) Config {
 	cfg.Kernel, cfg.Initrd = filepath.Join(dir, "vmlinux"), filepath.Join(dir, "initrd.cpio")
 	cfg.Accel, cfg.StateDir = AccelTCG, filepath.Join(t.TempDir(), "qemu")
 	cfg.Memory = 256
+	cfg.TemplateDir = cmp.Or(os.Getenv("QEMU_TEMPLATE_DIR"), cfg.TemplateDir)
 	for _, c := range change {
 		c(&cfg)
 	}

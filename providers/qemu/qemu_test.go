@@ -45,6 +45,8 @@ func parse(t *testing.T, args ...string) (*config.Manager[Config], error) {
 }
 
 func TestFlagWinsOverVariableWinsOverDefault(t *testing.T) {
+	t.Setenv("QEMU_TEMPLATE_DIR", "") // puts back what other tests use
+	os.Unsetenv("QEMU_TEMPLATE_DIR")
 	t.Setenv("QEMU_MEMORY", "1024")
 	t.Setenv("QEMU_CPUS", "4")
 	t.Setenv("QEMU_SUBNET6", "none")
@@ -204,7 +206,7 @@ func TestArguments(t *testing.T) {
 	r := testRecord()
 	line := strings.Join(arguments(r, false), " ")
 	for _, want := range []string{
-		"-machine q35 -accel tcg,tb-size=256 -cpu max,-erms,-fsrm,-aes -smp 2 -m 512",
+		"-machine q35 -kernel", "-accel tcg,tb-size=256 -cpu max,-erms,-fsrm,-aes -smp 2 -m 512",
 		"-kernel /image/vmlinux -initrd /image/initrd.cpio",
 		"cryptomgr.notests no_timer_check highres=off GODEBUG=cpu.avx2=off ", "mac=02:6f:74:01:02:03", "ifname=ort0", "serial=cidata", "serial=scratch", "romfile=",
 	} {

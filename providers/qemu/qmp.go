@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 // monitor is a connection to QEMU's control socket (QEMU Machine Protocol).
 type monitor struct {
-	conn net.Conn
+	conn *net.UnixConn
 	dec  *json.Decoder
 }
 
@@ -34,7 +35,7 @@ func dialMonitor(ctx context.Context, folder string) (*monitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &monitor{conn: conn, dec: json.NewDecoder(conn)}
+	m := &monitor{conn: conn.(*net.UnixConn), dec: json.NewDecoder(conn)}
 	stop := m.obey(ctx)
 	defer stop()
 	if err := m.greet(); err != nil {
@@ -62,28 +63,57 @@ func (m *monitor) greet() error {
 	return m.execute("qmp_capabilities")
 }
 
-// execute runs a command without arguments and waits for its answer.
-func (m *monitor) execute(command string) error {
-	if _, err := fmt.Fprintf(m.conn, "{\"execute\":%q}\n", command); err != nil {
+// execute runs a command without arguments and waits until it has been done.
+func (m *monitor) execute(command string) error { return m.call(command, nil, nil) }
+
+// call runs a command with arguments, unless they are nil, and decodes what it
+// returns into result, unless that is nil.
+func (m *monitor) call(command string, arguments, result any) error {
+	line, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{command, arguments})
+	if err != nil {
 		return fmt.Errorf("QMP %s: %w", command, err)
 	}
+	if _, err := m.conn.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("QMP %s: %w", command, err)
+	}
+	return m.reply(command, result)
+}
+
+// reply reads on to the answer to a command.
+func (m *monitor) reply(command string, result any) error {
 	for {
-		var answer struct {
-			Return *json.RawMessage `json:"return"`
+		var reply struct {
+			Return json.RawMessage `json:"return"`
 			Error  *struct {
 				Desc string `json:"desc"`
 			} `json:"error"`
 		}
-		if err := m.dec.Decode(&answer); err != nil {
+		if err := m.dec.Decode(&reply); err != nil {
 			return fmt.Errorf("QMP %s: %w", command, err)
 		}
 		switch {
-		case answer.Error != nil:
-			return fmt.Errorf("QMP %s: %s", command, answer.Error.Desc)
-		case answer.Return != nil:
+		case reply.Error != nil:
+			return fmt.Errorf("QMP %s: %s", command, reply.Error.Desc)
+		case reply.Return == nil: // an event
+		case result == nil:
 			return nil
-		} // anything else is an event
+		default:
+			return json.Unmarshal(reply.Return, result)
+		}
 	}
+}
+
+// give hands QEMU an open file under a name.
+func (m *monitor) give(name string, file *os.File) error {
+	rights := unix.UnixRights(int(file.Fd()))
+	line := fmt.Sprintf("{\"execute\":\"getfd\",\"arguments\":{\"fdname\":%q}}\n", name)
+	if _, _, err := m.conn.WriteMsgUnix([]byte(line), rights, nil); err != nil {
+		return fmt.Errorf("QMP getfd: %w", err)
+	}
+	return m.reply("getfd", nil)
 }
 
 func (m *monitor) close() { m.conn.Close() }

@@ -56,6 +56,11 @@ type record struct {
 	Gateways  []netip.Addr   `json:"gateways,omitempty"`
 	MTU       int            `json:"mtu,omitempty"`
 
+	// Template is the folder of the saved state that it was restored from.
+	Template string `json:"template,omitempty"`
+	// saving is the record of a template that is being made, which is on no disk.
+	saving bool
+
 	// Process is the QEMU that was started last.
 	Process *process `json:"process,omitempty"`
 }
@@ -266,7 +271,12 @@ func (s store) tidy() {
 }
 
 func (s store) removeAbandoned(path, hash string) {
-	lock, err := statefile.TryAcquire(filepath.Join(s.dir, "locks", hash+".lock"))
+	removeIfFree(path, filepath.Join(s.dir, "locks", hash+".lock"))
+}
+
+// removeIfFree removes a folder if nobody holds its lock.
+func removeIfFree(path, lockPath string) {
+	lock, err := statefile.TryAcquire(lockPath)
 	if lock == nil || err != nil {
 		return
 	}

@@ -3,12 +3,16 @@
 package qemu
 
 import (
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/outrigger/outrigger/internal/nocloud"
+	"github.com/outrigger/outrigger/provider"
 )
 
 // guestInterface is the name of the VM's interface.
@@ -36,10 +40,26 @@ func networkOf(r *record, dhcp bool, dns []netip.Addr) nocloud.Network {
 
 // seed is the content of a NoCloud seed disk (cloud-init, data source NoCloud).
 func seed(r *record, userData string, dhcp bool, dns []netip.Addr) ([]byte, error) {
-	return nocloud.Seed{
-		InstanceID: r.ID, Hostname: r.ID, UserData: userData, Network: networkOf(r, dhcp, dns),
-	}.Image()
+	s := nocloud.Seed{InstanceID: r.ID, Hostname: r.ID, UserData: userData, Network: networkOf(r, dhcp, dns)}
+	if r.Template == "" {
+		return s.Image()
+	}
+	s.RandomSeed, s.Time = make([]byte, randomSeedSize), time.Now()
+	rand.Read(s.RandomSeed)
+	image, err := s.Image()
+	if len(image) > seedSize {
+		return nil, fmt.Errorf("%w: %d bytes of user-data do not fit on a seed disk of %d", provider.ErrInvalidArgument, len(userData), seedSize)
+	}
+	return append(image, make([]byte, seedSize-len(image))...), err
 }
+
+const (
+	// seedSize is that of a template's seed disk, and so of those of all VMs that are
+	// restored from it: the largest user-data (cloudinit.MaxSize) fits.
+	seedSize = 2 << 20
+	// randomSeedSize is twice the key of the guest's kernel.
+	randomSeedSize = 64
+)
 
 // resolvers are the files that name this machine's name servers; the second
 // is systemd-resolved's, which puts only itself into the first.

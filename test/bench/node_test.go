@@ -11,8 +11,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -133,13 +135,25 @@ func status(t *testing.T, pid int, line string) int64 {
 }
 
 // guestBoot measures from the start of QEMU to the first answer of the agent
-// through relay and forwarder: in QEMU's CPU time, and on the clock.
+// through relay and forwarder, in QEMU's CPU time and on the clock: of VMs that boot, and of
+// those that are restored from one that was saved.
 func guestBoot(t *testing.T, runs int) []promises.Figure {
+	cpu, clock := startedVMs(t, runs, "never")
+	restoredCPU, restoredClock := startedVMs(t, runs, "auto")
+	return []promises.Figure{
+		{Promise: "guest-boot", Value: median(cpu).Seconds(), How: "utime + stime of QEMU when StartVM returns"},
+		{What: "CreateVM and StartVM of a VM that boots, elapsed", Measured: fmt.Sprintf("%.2f s", median(clock).Seconds())},
+		{Promise: "guest-restored", Value: median(restoredCPU).Seconds() / median(cpu).Seconds(), How: fmt.Sprintf("%.2f s of processor time", median(restoredCPU).Seconds())},
+		{What: "CreateVM and StartVM of a VM that is restored, elapsed", Measured: fmt.Sprintf("%.2f s", median(restoredClock).Seconds())},
+	}
+}
+
+func startedVMs(t *testing.T, runs int, templates string) (cpu, clock []time.Duration) {
 	dir := stand.Dir(t)
-	stand.StartAdaptor(t, dir)
+	adaptor := stand.StartAdaptor(t, dir, "-qemu-templates="+templates)
+	defer adaptor.Stop(syscall.SIGTERM)
 	client := podclient.New(dir + "/hypervisor.sock")
-	var cpu, clock []time.Duration
-	for range runs {
+	for n := range runs + 1 {
 		began := time.Now()
 		pod, err := client.NewPod(podclient.PodSpec{Name: "boot"})
 		if err != nil {
@@ -151,15 +165,14 @@ func guestBoot(t *testing.T, runs int) []promises.Figure {
 		if err := pod.StartVM(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		clock, cpu = append(clock, time.Since(began)), append(cpu, qemuCPU(t, dir))
+		if n > 0 { // the first one may have made the template
+			clock, cpu = append(clock, time.Since(began)), append(cpu, qemuCPU(t, dir))
+		}
 		if err := pod.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return []promises.Figure{
-		{Promise: "guest-boot", Value: median(cpu).Seconds(), How: "utime + stime of QEMU when StartVM returns"},
-		{What: "CreateVM and StartVM, elapsed", Measured: fmt.Sprintf("%.2f s", median(clock).Seconds())},
-	}
+	return cpu, clock
 }
 
 // qemuCPU returns the CPU time of the one QEMU whose files are in dir.
@@ -171,12 +184,24 @@ func qemuCPU(t *testing.T, dir string) time.Duration {
 	return cpu(t, pids[0])
 }
 
-// firstOutput is `outrigger run` as a user sees it, from nothing.
+// firstOutput is `outrigger run` as a user sees it, from nothing: with a VM that boots, and with
+// one that is restored from what an earlier run has saved.
 func firstOutput(t *testing.T, runs int) []promises.Figure {
-	var times, whole []time.Duration
+	times, whole := outputs(t, runs, "--no-template")
+	restored, restoredWhole := outputs(t, runs+1)
+	return []promises.Figure{
+		{Promise: "first-output", Value: median(times).Seconds(), How: "starts adaptor and relay, boots, pulls, runs"},
+		{What: "`outrigger run` with a VM that boots, whole", Measured: fmt.Sprintf("%.2f s", median(whole).Seconds()), How: "and removes everything"},
+		{Promise: "first-output-restored", Value: median(restored[1:]).Seconds() / median(times).Seconds(),
+			How: fmt.Sprintf("%.2f s: starts adaptor and relay, restores, pulls, runs", median(restored[1:]).Seconds())},
+		{What: "`outrigger run` with a VM that is restored, whole", Measured: fmt.Sprintf("%.2f s", median(restoredWhole[1:]).Seconds()), How: "and removes everything"},
+	}
+}
+
+func outputs(t *testing.T, runs int, flags ...string) (first, whole []time.Duration) {
 	for range runs {
 		root := stand.Dir(t)
-		cmd := exec.Command(stand.Binary(t, "outrigger"), "run", "--quiet", "oci:"+stand.Binary(t, "demo-image"), "--", "echo", "hello")
+		cmd := exec.Command(stand.Binary(t, "outrigger"), slices.Concat([]string{"run", "--quiet"}, flags, []string{"oci:" + stand.Binary(t, "demo-image"), "--", "echo", "hello"})...)
 		cmd.Env = append(os.Environ(), "OUTRIGGER_ROOT="+root+"/root", "QEMU_STATE_DIR="+root+"/state", "QEMU_ACCEL=tcg")
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
@@ -189,15 +214,12 @@ func firstOutput(t *testing.T, runs int) []promises.Figure {
 			t.Fatal(err)
 		}
 		line, _ := bufio.NewReader(stdout).ReadString('\n')
-		times = append(times, time.Since(began))
+		first = append(first, time.Since(began))
 		io.Copy(io.Discard, stdout)
 		if err := cmd.Wait(); err != nil || line != "hello\n" {
 			t.Fatalf("outrigger run: %v, %q\n%s", err, line, stderr.String())
 		}
 		whole = append(whole, time.Since(began))
 	}
-	return []promises.Figure{
-		{Promise: "first-output", Value: median(times).Seconds(), How: "starts adaptor and relay, boots, pulls, runs"},
-		{What: "`outrigger run`, whole", Measured: fmt.Sprintf("%.2f s", median(whole).Seconds()), How: "and removes everything"},
-	}
+	return first, whole
 }

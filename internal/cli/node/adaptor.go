@@ -78,8 +78,12 @@ func (n *Node) EnsureAdaptor(ctx context.Context) error {
 	return n.awaitAdaptor(ctx, cmd, ended, log)
 }
 
-// checkProvider keeps `--provider` from being ignored.
+// checkProvider keeps `--provider` and arguments for the adaptor from being ignored.
 func (n *Node) checkProvider(ctx context.Context) error {
+	if running := n.loadDaemons().Args; len(n.AdaptorArgs) > 0 && !slices.Equal(n.AdaptorArgs, running) {
+		return fmt.Errorf("an adaptor with arguments %q is running and this pod wants %q; remove its pods first (outrigger rm) or give --root another folder",
+			running, n.AdaptorArgs)
+	}
 	info, err := Client(n.Socket()).Info(ctx)
 	if err != nil || n.Provider == "" || info.Provider == n.Provider {
 		return nil

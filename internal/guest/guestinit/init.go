@@ -36,6 +36,8 @@ type guest struct {
 	reaper  *reaper
 	disks   []disk
 	hasSeed bool
+	// held are the programs that a template started before its seed was there, by path.
+	held map[string]*process
 }
 
 // debugArg on the kernel command line shows how long each step takes.
@@ -92,7 +94,9 @@ func (g *guest) boot() {
 		{"sysctls", false, setSysctls},
 		{"debug shell", false, g.startDebugShell},
 		{"loopback", false, loopbackUp},
+		{"saved state", true, g.awaitSeed},
 		{"seed", false, g.findSeed},
+		{"identity", true, g.takeIdentity},
 		{"scratch disk", false, g.findScratch},
 		{"hostname", false, g.setHostname},
 		{"network", false, g.setupNetwork},
@@ -224,6 +228,9 @@ func (g *guest) applyNetwork(cfg *netConfig) error {
 	var dns []netip.Addr
 	for i := range cfg.nics {
 		nic := &cfg.nics[i]
+		if err := g.takeAddress(nic.mac); err != nil {
+			return err
+		}
 		link, err := nic.find()
 		if err == nil {
 			err = g.applyNIC(nic, link, cfg.search)
@@ -279,13 +286,19 @@ func joinAddrs(list []netip.Prefix) string {
 	return strings.Join(texts, ", ")
 }
 
+var provisionCommand = []string{userDataProgram, "provision-files"}
+
 // provision runs process-user-data to its end.
 func (g *guest) provision() error {
-	_, done, err := g.reaper.spawn(g.con, []string{userDataProgram, "provision-files"})
+	p, err := g.held[userDataProgram], error(nil)
+	if p == nil {
+		p, err = g.reaper.spawn(g.con, provisionCommand)
+	}
 	if err != nil {
 		return err
 	}
-	if ws := <-done; !ws.Exited() || ws.ExitStatus() != 0 {
+	p.letGo()
+	if ws := <-p.done; !ws.Exited() || ws.ExitStatus() != 0 {
 		return fmt.Errorf("%s: %w", userDataProgram, exitError(ws))
 	}
 	g.con.logf("user-data provisioned")
@@ -298,8 +311,8 @@ func (g *guest) startServices() error {
 			return err
 		}
 	}
-	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"})
-	go g.reaper.supervise(g.con, service{argv: []string{forwarderProgram}, oomScore: "-999"})
+	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"}, g.held[agentProgram])
+	go g.reaper.supervise(g.con, service{argv: []string{forwarderProgram}, oomScore: "-999"}, g.held[forwarderProgram])
 	return nil
 }
 

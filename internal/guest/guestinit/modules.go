@@ -19,6 +19,7 @@ const (
 	stageStorage = "storage"
 	stageStart   = "start"
 	stageLate    = "late"
+	stageDemand  = "demand"
 )
 
 // Where the image keeps modules; see internal/podvm.
@@ -72,6 +73,17 @@ func (m *modules) load(stage string) (int, error) {
 		n++
 	}
 	return n, errors.Join(errs...)
+}
+
+// loadDemand loads what the kernel would ask for one by one, each time by starting a program.
+func (m *modules) loadDemand() error {
+	var errs []error
+	for _, f := range m.order {
+		if f.stage == stageDemand {
+			errs = append(errs, m.loadNamed(moduleName(f.file)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func loadModule(path string) error {

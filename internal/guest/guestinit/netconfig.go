@@ -184,6 +184,10 @@ func parseAll[T any](texts []string, parse func(string) (T, error)) ([]T, error)
 type metaData struct {
 	LocalHostname string `yaml:"local-hostname"`
 	InstanceID    string `yaml:"instance-id"`
+	// RandomSeed is base64, as in cloud-init's module seed_random.
+	RandomSeed string `yaml:"random_seed"`
+	// Time is as in RFC 3339.
+	Time string `yaml:"outrigger-time"`
 }
 
 func parseMetaData(data []byte) (metaData, error) {

@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/guest/hold"
 )
 
 // childEnv is the environment of every program. GODEBUG may come from the
@@ -72,19 +75,25 @@ func (r *reaper) collect() {
 	}
 }
 
-// start runs a program and registers its waiter before it can be collected.
-func (r *reaper) start(argv []string, stderr *os.File) (pid int, done <-chan syscall.WaitStatus, err error) {
+// start runs a program and registers its waiter before it can be collected. One that is
+// held waits until it is let go.
+func (r *reaper) start(argv []string, stderr, held *os.File) (pid int, done <-chan syscall.WaitStatus, err error) {
+	env, files := childEnv, []uintptr{0, stderr.Fd(), stderr.Fd()}
+	if held != nil {
+		env, files = append(slices.Clone(env), hold.Env()), append(files, held.Fd())
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer null.Close()
+	files[0] = null.Fd()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err = syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{
 		Dir:   "/",
-		Env:   childEnv,
-		Files: []uintptr{null.Fd(), stderr.Fd(), stderr.Fd()},
+		Env:   env,
+		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -95,23 +104,54 @@ func (r *reaper) start(argv []string, stderr *os.File) (pid int, done <-chan sys
 	return pid, c, nil
 }
 
+// process is a program that was started.
+type process struct {
+	pid  int
+	done <-chan syscall.WaitStatus
+	// letGo lets a held program go; it may be called again.
+	letGo func()
+}
+
 // spawn starts a program whose output goes to the console with its name.
-func (r *reaper) spawn(con *console, argv []string) (pid int, done <-chan syscall.WaitStatus, err error) {
+func (r *reaper) spawn(con *console, argv []string) (*process, error) {
+	return r.spawnHeld(con, argv, nil)
+}
+
+// hold starts a program and returns when it waits to be let go.
+func (r *reaper) hold(con *console, argv []string) (*process, error) {
+	held, err := hold.New()
+	if err != nil {
+		return nil, err
+	}
+	p, err := r.spawnHeld(con, argv, held.Child)
+	held.Child.Close()
+	if err == nil {
+		p.letGo = held.LetGo
+		err = held.Await()
+	}
+	if err != nil {
+		held.LetGo()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (r *reaper) spawnHeld(con *console, argv []string, held *os.File) (*process, error) {
 	pr, pw, err := os.Pipe()
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer pw.Close()
-	pid, done, err = r.start(argv, pw)
-	if err != nil {
+	p := &process{letGo: func() {}}
+	if p.pid, p.done, err = r.start(argv, pw, held); err != nil {
 		pr.Close()
-		return 0, nil, err
+		return nil, err
 	}
 	go func() {
 		defer pr.Close()
 		con.copyLines(filepath.Base(argv[0]), pr)
 	}()
-	return pid, done, nil
+	return p, nil
 }
 
 // startShell runs a shell that owns the console.
@@ -144,16 +184,21 @@ type service struct {
 	oomScore string
 }
 
-// supervise keeps a service running for ever.
-func (r *reaper) supervise(con *console, s service) {
+// supervise keeps a service running for ever. It takes over one that is held, if any.
+func (r *reaper) supervise(con *console, s service, held *process) {
 	backoff := minBackoff
 	for {
 		begin := time.Now()
-		pid, done, err := r.spawn(con, s.argv)
+		p, err := held, error(nil)
+		if held == nil {
+			p, err = r.spawn(con, s.argv)
+		}
+		held = nil
 		if err == nil {
-			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(s.oomScore), 0)
-			con.logf("started %s, pid %d", s.argv[0], pid)
-			err = exitError(<-done)
+			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.pid), []byte(s.oomScore), 0)
+			p.letGo()
+			con.logf("started %s, pid %d", s.argv[0], p.pid)
+			err = exitError(<-p.done)
 		}
 		if time.Since(begin) > stableAfter {
 			backoff = minBackoff

@@ -68,11 +68,11 @@ func TestReaperGivesEveryStatusToItsOwner(t *testing.T) {
 	var waits []<-chan syscall.WaitStatus
 	const n = 50
 	for i := range n {
-		_, done, err := r.spawn(con, []string{"/bin/sh", "-c", "exit " + string(rune('0'+i%10))})
+		p, err := r.spawn(con, []string{"/bin/sh", "-c", "exit " + string(rune('0'+i%10))})
 		if err != nil {
 			t.Fatal(err)
 		}
-		waits = append(waits, done)
+		waits = append(waits, p.done)
 	}
 	for i, done := range waits {
 		select {
@@ -88,13 +88,13 @@ func TestReaperGivesEveryStatusToItsOwner(t *testing.T) {
 
 func TestOutputComesWithPrefixAndStatus(t *testing.T) {
 	con, out := testConsole()
-	_, done, err := startReaper().spawn(con, []string{"/bin/sh", "-c", "echo one; echo two >&2; kill -9 $$"})
+	p, err := startReaper().spawn(con, []string{"/bin/sh", "-c", "echo one; echo two >&2; kill -9 $$"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out.await(t, "] sh: one\n", 1)
 	out.await(t, "] sh: two\n", 1)
-	if err := exitError(<-done); err == nil || err.Error() != "killed by SIGKILL" {
+	if err := exitError(<-p.done); err == nil || err.Error() != "killed by SIGKILL" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestOutputComesWithPrefixAndStatus(t *testing.T) {
 func TestServiceIsStartedAgainAndAgain(t *testing.T) {
 	con, out := testConsole()
 	// A supervisor has no end: it goes with the test process.
-	go startReaper().supervise(con, service{argv: []string{"/bin/sh", "-c", "echo up; exit 3"}, oomScore: "0"})
+	go startReaper().supervise(con, service{argv: []string{"/bin/sh", "-c", "echo up; exit 3"}, oomScore: "0"}, nil)
 	out.await(t, "] sh: up\n", 3)
 	out.await(t, "/bin/sh ended: exit code 3; starting it again in 100ms", 1)
 	out.await(t, "/bin/sh ended: exit code 3; starting it again in 200ms", 1)
@@ -110,7 +110,7 @@ func TestServiceIsStartedAgainAndAgain(t *testing.T) {
 
 func TestMissingProgramIsAnError(t *testing.T) {
 	con, _ := testConsole()
-	if _, _, err := newReaper().spawn(con, []string{"/nonexistent"}); err == nil {
+	if _, err := newReaper().spawn(con, []string{"/nonexistent"}); err == nil {
 		t.Error("started a program that does not exist")
 	}
 }

@@ -44,6 +44,8 @@ func All() []Promise {
 		{Name: "adaptor-sandbox", What: "adaptor, for each sandbox", Bound: AtMost, Figure: 150, Unit: "KiB", Section: speed, Package: Bench, Benchmark: "memory"},
 		{Name: "guest-boot", What: "guest: QEMU start to agent ready, processor time", Bound: AtMost, Figure: 2.5, Unit: "CPU-seconds", Section: speed, Package: Bench, Benchmark: "guest", Idle: true},
 		{Name: "first-output", What: "`outrigger run` to first output", Bound: AtMost, Figure: 5, Unit: "s", Section: speed, Package: Bench, Benchmark: "run", Idle: true},
+		{Name: "guest-restored", What: "guest restored from a template: the same, against one that boots", Bound: AtMost, Figure: 0.6, Unit: "times", Section: speed, Package: Bench, Benchmark: "guest"},
+		{Name: "first-output-restored", What: "`outrigger run` to first output with a VM that is restored, against one that boots", Bound: AtMost, Figure: 0.7, Unit: "times", Section: speed, Package: Bench, Benchmark: "run"},
 
 		fewer("machines-writes", "machines: API writes for each, against Cluster API's in-memory provider"),
 		fewer("machines-reconciles", "machines: reconciles of everything for each, against the same"),

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guestinit
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/nocloud"
+)
+
+// A VM that shall be saved, and restored for many pods, has nocloud.TemplateArg on
+// its kernel's command line and an empty disk for its seed. It boots as far as VMs do
+// that have no identity yet and waits. A restored
+// one finds a seed on the disk and becomes an instance of its own:
+// random numbers, clock and MAC address come from the seed, and nothing that
+// depends on them exists before.
+
+// seedPoll is how often a template looks for its seed: each tick of its kernel.
+const seedPoll = 4 * time.Millisecond
+
+// isTemplate reports whether this VM was booted to be saved, also after it
+// was restored.
+func (g *guest) isTemplate() bool { return g.args.has(nocloud.TemplateArg) }
+
+// awaitSeed returns at once in a VM that is not a template. Others load what
+// would be loaded later, and wait for as long as nobody restores them.
+func (g *guest) awaitSeed() error {
+	if !g.isTemplate() {
+		return nil
+	}
+	for _, stage := range []string{stageStart, stageLate, stageStorage} {
+		g.tryModules(stage)
+	}
+	if err := g.modules.loadDemand(); err != nil {
+		g.con.logf("ERROR: modules that a pod may need: %v", err)
+	}
+	g.holdPrograms()
+	dev, err := seedDisk("/sys/block", "/dev")
+	if err != nil {
+		return err
+	}
+	g.con.logf(nocloud.TemplateReady)
+	// A device that nobody has open has no cache: each look reads the disk.
+	for fstype := ""; fstype != "iso9660"; fstype, _ = probeLabel(dev) {
+		time.Sleep(seedPoll)
+	}
+	return nil
+}
+
+// holdPrograms starts what every pod needs as far as it does not depend on the pod.
+func (g *guest) holdPrograms() {
+	g.held = map[string]*process{}
+	for _, argv := range [][]string{provisionCommand, {agentProgram}, {forwarderProgram}} {
+		p, err := g.reaper.hold(g.con, argv)
+		if err != nil {
+			g.con.logf("ERROR: %s is not started in advance: %v", argv[0], err)
+			continue
+		}
+		g.held[argv[0]] = p
+	}
+}
+
+// seedDisk returns the disk that is meant for the seed, which is still empty.
+func seedDisk(sysBlock, dev string) (string, error) {
+	entries, err := os.ReadDir(sysBlock)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		serial, _ := os.ReadFile(filepath.Join(sysBlock, e.Name(), "serial"))
+		if strings.TrimSpace(string(serial)) == "cidata" {
+			return filepath.Join(dev, e.Name()), nil
+		}
+	}
+	return "", errors.New("a VM that shall be saved needs a disk with the serial number cidata")
+}
+
+// takeIdentity makes a restored VM different from all others of its template,
+// before anything draws a random number or looks at the clock.
+func (g *guest) takeIdentity() error {
+	if !g.isTemplate() {
+		return nil
+	}
+	data, err := g.seedFile("meta-data")
+	if err != nil {
+		return err
+	}
+	random, now, err := parseIdentity(data)
+	if err != nil {
+		return err
+	}
+	if err := reseed(random); err != nil {
+		return fmt.Errorf("reseed the kernel's random numbers: %w", err)
+	}
+	// The kernel draws it now, as the first number after the new key.
+	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		g.con.logf("restored, boot id %s", strings.TrimSpace(string(id)))
+	}
+	return setClock(now)
+}
+
+// leastSeed is how many random bytes make a restored VM different from every
+// other: as many as the kernel's own key has (drivers/char/random.c, CHACHA_KEY_SIZE).
+const leastSeed = 32
+
+// parseIdentity reads what a seed has for restored VMs.
+func parseIdentity(data []byte) (random []byte, now time.Time, err error) {
+	meta, err := parseMetaData(data)
+	if err != nil {
+		return nil, now, err
+	}
+	random, err = base64.StdEncoding.DecodeString(meta.RandomSeed)
+	if err != nil || len(random) < leastSeed {
+		return nil, now, fmt.Errorf("meta-data has no random_seed of %d bytes or more: this VM would have the keys of others", leastSeed)
+	}
+	if now, err = time.Parse(time.RFC3339Nano, meta.Time); err != nil {
+		return nil, now, fmt.Errorf("meta-data: outrigger-time: %w", err)
+	}
+	return random, now, nil
+}
+
+// reseed gives the kernel random bytes and has it make a new key of them at
+// once (random(4): RNDADDENTROPY, RNDRESEEDCRNG).
+func reseed(random []byte) error {
+	file, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	// struct rand_pool_info: entropy_count in bits, buf_size in bytes, buf.
+	const header = 8
+	info := make([]byte, header+len(random))
+	*(*int32)(unsafe.Pointer(&info[0])) = int32(8 * len(random))
+	*(*int32)(unsafe.Pointer(&info[4])) = int32(len(random))
+	copy(info[header:], random)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&info[0]))); errno != 0 {
+		return errno
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), rndReseedCRNG, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// rndReseedCRNG is RNDRESEEDCRNG of linux/random.h.
+const rndReseedCRNG = 0x5207
+
+// setClock sets the clock, which stood still while the VM was saved, to what the seed
+// says or the hardware clock does: neither is ahead of the time, so the later
+// one is closer to it.
+func setClock(now time.Time) error {
+	if seconds, err := hardwareClock(); err == nil && seconds.After(now) {
+		now = seconds
+	}
+	spec := unix.NsecToTimespec(now.UnixNano())
+	return unix.ClockSettime(unix.CLOCK_REALTIME, &spec)
+}
+
+// hardwareClock reads the first clock in whole seconds
+// (Documentation/admin-guide/rtc.rst).
+func hardwareClock() (time.Time, error) {
+	text, err := os.ReadFile("/sys/class/rtc/rtc0/since_epoch")
+	if err != nil {
+		return time.Time{}, err
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return time.Unix(seconds, 0), err
+}
+
+// takeAddress gives the NIC of a restored VM the MAC address of its seed.
+func (g *guest) takeAddress(mac net.HardwareAddr) error {
+	if !g.isTemplate() || len(mac) == 0 {
+		return nil
+	}
+	link, err := firstNIC()
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+		return fmt.Errorf("set MAC address %s of %s: %w", mac, link.Attrs().Name, err)
+	}
+	return nil
+}
