@@ -10,7 +10,8 @@
 #                       ccm-operator
 #
 # Environment: OUT (bin/images), ARCH (this machine's; amd64,arm64 for both),
-# PREFIX (localhost/outrigger), TAG (latest), VERSION, COMMIT, TAGS, CA_CERTIFICATES.
+# PREFIX (localhost/outrigger), TAG (latest), VERSION, COMMIT, TAGS, CA_CERTIFICATES,
+# PROGRAMS (a folder with the programs of one ARCH, such as bin: nothing is compiled).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-bin/images} arch=${ARCH:-$(go env GOARCH)} prefix=${PREFIX:-localhost/outrigger} tag=${TAG:-latest}
@@ -21,16 +22,21 @@ ldflags="-s -w -X $module/internal/version.Version=${VERSION:-dev} -X $module/in
 [ $# -gt 0 ] || { echo "images: name at least one image; see the head of $0" >&2; exit 2; }
 [ -r "$ca" ] || { echo "images: no $ca: install ca-certificates, or set CA_CERTIFICATES to a PEM file of those to trust" >&2; exit 1; }
 
-programs=$(mktemp -d)
-trap 'rm -rf "$programs"' EXIT
+[[ -z "${PROGRAMS:-}" || $arch != *,* ]] || { echo "images: PROGRAMS=$PROGRAMS are for one architecture, and ARCH is $arch" >&2; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+programs=${PROGRAMS:-"$work/{arch}"} packer=${PROGRAMS:-$work}/oci-image
 
 compile() { # compile COMMAND...: static, for each architecture
   local a
+  [ -z "${PROGRAMS:-}" ] || return 0
   for a in ${arch//,/ }; do
-    mkdir -p "$programs/$a"
+    mkdir -p "$work/$a"
     CGO_ENABLED=0 GOOS=linux GOARCH=$a go build -trimpath -buildvcs=false -tags "${TAGS:-}" -ldflags "$ldflags" \
-      -o "$programs/$a/" "${@/#/./cmd/}"
+      -o "$work/$a/" "${@/#/./cmd/}"
   done
+  go build -o "$packer" ./cmd/oci-image
 }
 
 pack() { # pack IMAGE [FLAG]... -- [/PATH=FILE]...
@@ -38,9 +44,9 @@ pack() { # pack IMAGE [FLAG]... -- [/PATH=FILE]...
   shift
   while [ "$1" != -- ]; do flags+=("$1"); shift; done
   shift
-  go run ./cmd/oci-image -output "$out/$image" -tag "$prefix/$image:$tag" -arch "$arch" \
+  "$packer" -output "$out/$image" -tag "$prefix/$image:$tag" -arch "$arch" \
     -entrypoint "/usr/local/bin/$image" ${flags[@]+"${flags[@]}"} \
-    "/usr/local/bin/$image=$programs/{arch}/$image" /etc/ssl/certs/ca-certificates.crt="$ca" "$@"
+    "/usr/local/bin/$image=$programs/$image" /etc/ssl/certs/ca-certificates.crt="$ca" "$@"
 }
 
 # QEMU comes from Debian's packages qemu-system-x86, seabios and e2fsprogs. Its
@@ -58,17 +64,28 @@ pack_qemu() {
   pack provider-qemu -libraries -- "${files[@]}" "/usr/local/bin/podvm=$podvm"
 }
 
+commands=()
 for image in "$@"; do
   case $image in
-    cloud-api-adaptor | agent-relay | capi-manager | cluster-loadbalancer | cloud-controller-manager | ccm-operator) compile "$image"; pack "$image" -- ;;
-    peerpod-ctrl | peerpods-webhook) compile "$image"; pack "$image" -user 65532:65532 -- ;;
-    node-installer)
-      compile node-installer containerd-shim-outrigger-v2
-      pack node-installer -- "/usr/local/bin/containerd-shim-outrigger-v2=$programs/{arch}/containerd-shim-outrigger-v2" ;;
+    cloud-api-adaptor | agent-relay | capi-manager | cluster-loadbalancer | cloud-controller-manager | ccm-operator) commands+=("$image") ;;
+    peerpod-ctrl | peerpods-webhook) commands+=("$image") ;;
+    node-installer) commands+=(node-installer containerd-shim-outrigger-v2) ;;
     provider-qemu)
       podvm=${OUTRIGGER_PODVM_DIR:-bin/podvm}
       [ -e "$podvm/initrd.cpio" ] || { echo "images: no pod VM image in $podvm: run \`make podvm\`" >&2; exit 1; }
-      compile provider-qemu; pack_qemu ;;
+      commands+=(provider-qemu) ;;
     *) echo "images: there is no image $image" >&2; exit 2 ;;
   esac
+done
+compile "${commands[@]}"
+for image in "$@"; do
+  if [[ $image == peerpod* ]]; then
+    pack "$image" -user 65532:65532 --
+  elif [ "$image" = node-installer ]; then
+    pack node-installer -- "/usr/local/bin/containerd-shim-outrigger-v2=$programs/containerd-shim-outrigger-v2"
+  elif [ "$image" = provider-qemu ]; then
+    pack_qemu
+  else
+    pack "$image" --
+  fi
 done

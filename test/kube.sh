@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the Kubernetes programs of test/kube, once for each content of that
-# folder, and prints the folder with them: etcd, kube-apiserver, kubelet,
-# kubectl and so on, all links to one file. Whoever asks while another builds
-# waits for it.
+# folder, and prints the folder with them: kubectl, and etcd, kube-apiserver,
+# kubelet and so on, which are links to one file. Whoever asks while another
+# builds waits for it.
 set -euo pipefail
 cd "$(dirname "$0")/kube"
 
 version=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
-key=$(cat go.mod go.sum ./*.go | sha256sum | cut -c1-12)
+key=$(cat go.mod go.sum ./*.go kubectl/*.go | sha256sum | cut -c1-12)
 cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}/kube
 dir=$cache/$version-$key
-programs=(controlplane etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubectl kubelet)
+programs=(controlplane etcd kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubelet)
 
 if [ ! -e "$dir/.complete" ]; then
   mkdir -p "$cache"
@@ -31,7 +31,7 @@ if [ ! -e "$dir/.complete" ]; then
   rm -rf "$dir"
   mkdir -p "$dir"
   # The flags of the Makefile: with others all packages would be compiled again.
-  CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS=-mod=readonly go build -v -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w$flags" -o "$dir/kube" . 2>&1 |
+  CGO_ENABLED=0 GOGC=${GOGC:-400} GOFLAGS=-mod=readonly go build -v -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags "-s -w$flags" -o "$dir/" . ./kubectl 2>&1 |
     awk '/^[a-z0-9.]+\/[^ ]*$|^[a-z]+$/ { if (++n % 200 == 0) { print "kube: " n " packages"; fflush() } next } !/^go: downloading/' >&2
   for p in "${programs[@]}"; do ln -sf kube "$dir/$p"; done
   touch "$dir/.complete"

@@ -36,7 +36,7 @@ func Pack(f Files, o Options) (v1.Image, error) {
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(content)), nil
-	}, tarball.WithMediaType(types.OCILayer))
+	}, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching) // its digest is asked for before its bytes
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ type Cloud struct {
 func StartCloud(t testing.TB) *Cloud {
 	t.Helper()
 	dir := t.TempDir()
-	c := &Cloud{Dir: filepath.Join(dir, "cloud"), Log: filepath.Join(dir, "machines.log"), plugin: build(t, "fakecloud", "fake")}
+	c := &Cloud{Dir: filepath.Join(dir, "cloud"), Log: filepath.Join(dir, "machines.log"), plugin: stand.As(t, stand.Build(t, "./test/capi/fakecloud"), "fake")}
 	var err error
 	c.Cloud, err = fake.New(fake.Options{Dir: c.Dir})
 	must(t, err, "make the cloud")

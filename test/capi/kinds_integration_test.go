@@ -221,10 +221,15 @@ func (k kinds) machinePool(t *testing.T) {
 
 func (k kinds) awaitPool(t *testing.T, want string) {
 	t.Helper()
-	capi.Eventually(t, "the pool to have the machines "+want, func(context.Context) error {
-		out, err := k.m.TryKubectl("get", "dockermachines", "-l", clusterv1.MachinePoolNameLabel+"=amachinepool-mp-0", "-o", "jsonpath={.items[*].metadata.name}")
-		if err == nil && out != want {
-			err = errors.New(out)
+	capi.Eventually(t, "the pool to have the machines "+want, func(ctx context.Context) error {
+		var list infrav1.DockerMachineList
+		err := k.m.Client.List(ctx, &list, client.MatchingLabels{clusterv1.MachinePoolNameLabel: "amachinepool-mp-0"})
+		var names []string
+		for _, m := range list.Items {
+			names = append(names, m.Name)
+		}
+		if is := strings.Join(names, " "); err == nil && is != want {
+			err = errors.New(is)
 		}
 		return err
 	})

@@ -8,10 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/cluster"
@@ -120,11 +122,16 @@ spec: {template: {spec: {tags: {of: the-template}}}}
 		`[{"op":"test","path":"/spec/topology/variables/1/name","value":"controlPlaneMachine"},{"op":"add","path":"/spec/topology/variables/1/value/image","value":"node-VERSION"},
 		{"op":"test","path":"/spec/topology/variables/2/name","value":"workerMachine"},{"op":"add","path":"/spec/topology/variables/2/value/image","value":"node-VERSION"},
 		{"op":"replace","path":"/spec/topology/version","value":"`+upgraded+`"}]`)
-	capi.Eventually(t, "a worker of the other template", func(context.Context) error {
-		out, err := l.m.TryKubectl("-n", "fleet", "get", "outriggermachines", "-l", "cluster.x-k8s.io/cluster-name=classy,!cluster.x-k8s.io/control-plane",
-			"-o", "jsonpath={range .items[*]}{.spec.image} {.spec.vcpus} {.spec.memory} {.spec.tags.of},{end}")
-		if want := "node-" + upgraded + " 2 2Gi the-template,"; err == nil && out != want {
-			err = fmt.Errorf("workers are %q, want %q", out, want)
+	capi.Eventually(t, "a worker of the other template", func(ctx context.Context) error {
+		workers, err := l.m.OutriggerMachines(ctx, "fleet", "classy")
+		var is []string
+		for _, w := range workers {
+			if _, controlPlane := w.Labels[clusterv1.MachineControlPlaneLabel]; !controlPlane {
+				is = append(is, fmt.Sprint(w.Spec.Image, " ", w.Spec.VCPUs, " ", w.Spec.Memory, " ", w.Spec.Tags["of"]))
+			}
+		}
+		if want := []string{"node-" + upgraded + " 2 2Gi the-template"}; err == nil && !slices.Equal(is, want) {
+			err = fmt.Errorf("workers are %q, want %q", is, want)
 		}
 		return err
 	})

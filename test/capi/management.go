@@ -106,7 +106,7 @@ func (m *Management) TryClusterctl(env []string, args ...string) (string, error)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(m.repository.programs, "clusterctl"), append([]string{"--config", m.repository.config}, args...)...)
 	// Nothing of the user's: neither overrides nor a look for newer versions.
-	cmd.Env = append(os.Environ(), "HOME="+m.Dir, "XDG_CONFIG_HOME="+m.Dir, "KUBECONFIG="+m.Kubeconfig)
+	cmd.Env = append(os.Environ(), "GOGC=400", "HOME="+m.Dir, "XDG_CONFIG_HOME="+m.Dir, "KUBECONFIG="+m.Kubeconfig)
 	cmd.Env = append(append(cmd.Env, m.repository.Env()...), env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

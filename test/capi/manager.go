@@ -49,7 +49,7 @@ var known = map[string]string{
 func (m *Management) RunAll(t testing.TB) {
 	t.Helper()
 	for provider, program := range known {
-		m.start(t, provider, Program{Path: filepath.Join(m.repository.programs, program)})
+		m.start(t, provider, Program{Path: filepath.Join(m.repository.programs, program), Env: []string{"GOGC=400"}})
 	}
 	for _, manager := range m.managers {
 		manager.await(t)

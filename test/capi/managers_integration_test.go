@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	reconciler "github.com/outrigger/outrigger/internal/capi"
@@ -67,9 +70,11 @@ func must(t *testing.T, err error) {
 // awaitLeader waits until somebody else than before holds the lease.
 func (c *crew) awaitLeader(t *testing.T, before string) (holder string) {
 	t.Helper()
-	capi.Eventually(t, "another leader than "+before, func(context.Context) error {
-		out, err := c.m.TryKubectl("-n", "outrigger-capi-system", "get", "leases", "capi-manager-leader-election.outrigger.dev", "-o", "jsonpath={.spec.holderIdentity}")
-		if holder = out; err == nil && (holder == "" || holder == before) {
+	lease := types.NamespacedName{Namespace: "outrigger-capi-system", Name: "capi-manager-leader-election.outrigger.dev"}
+	capi.Eventually(t, "another leader than "+before, func(ctx context.Context) error {
+		var l coordinationv1.Lease
+		err := c.m.Client.Get(ctx, lease, &l)
+		if holder = ptr.Deref(l.Spec.HolderIdentity, ""); err == nil && (holder == "" || holder == before) {
 			err = fmt.Errorf("the lease is held by %q", holder)
 		}
 		return err

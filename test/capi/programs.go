@@ -44,18 +44,6 @@ func Programs(t testing.TB) string {
 	return dir
 }
 
-// build builds a program of this folder as a file of that name.
-func build(t testing.TB, folder, name string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./test/capi/"+folder)
-	cmd.Dir, cmd.Env = stand.Root(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", folder, err, out)
-	}
-	return path
-}
-
 func must(t testing.TB, err error, what string) {
 	t.Helper()
 	if err != nil {

@@ -37,7 +37,7 @@ func (r *Repository) Release(t testing.TB, version string) {
 	kustomize := filepath.Join(t.TempDir(), "kustomize")
 	script := "#!/bin/sh\nshift\nexec '" + filepath.Join(cluster.Programs(t), "kubectl") + "' kustomize \"$@\"\n"
 	must(t, os.WriteFile(kustomize, []byte(script), 0o700), "write kustomize")
-	make := exec.Command("go", "run", "./cmd/capi-release", "-version", version, "-prefix", "registry.example/outrigger",
+	make := exec.Command(stand.Binary(t, "capi-release"), "-version", version, "-prefix", "registry.example/outrigger",
 		"-kustomize", kustomize, "-output", r.ours, stand.Binary(t, "capi-manager"))
 	make.Dir = stand.Root()
 	if out, err := make.CombinedOutput(); err != nil {

@@ -15,6 +15,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/provider/fake"
 )
 
@@ -58,6 +59,13 @@ func (m *Management) AwaitCluster(t testing.TB, namespace, name, version string,
 // Machines answers those of a cluster.
 func (m *Management) Machines(ctx context.Context, namespace, cluster string) ([]clusterv1.Machine, error) {
 	var list clusterv1.MachineList
+	err := m.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster})
+	return list.Items, err
+}
+
+// OutriggerMachines answers those of a cluster.
+func (m *Management) OutriggerMachines(ctx context.Context, namespace, cluster string) ([]infrav1.OutriggerMachine, error) {
+	var list infrav1.OutriggerMachineList
 	err := m.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster})
 	return list.Items, err
 }

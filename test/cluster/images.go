@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/outrigger/outrigger/internal/demoimage"
+	"github.com/outrigger/outrigger/test/stand"
 )
 
 // Images that every node has. Nothing answers at that registry, so pods that
@@ -46,14 +47,14 @@ func (n *Node) importImages(t testing.TB) {
 // Tools makes the image of busybox and podtool.
 func Tools(t testing.TB) Image {
 	t.Helper()
-	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"podtool": build(t, "podtool")}})
+	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"podtool": stand.Build(t, "./test/cluster/podtool")}})
 	must(t, err, "make the image of tools")
 	return Image{ToolsImage, image}
 }
 
 func pause(t testing.TB) Image {
 	t.Helper()
-	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"pause": build(t, "pause")}})
+	image, err := demoimage.Image(demoimage.Options{Extra: map[string]string{"pause": stand.Build(t, "./test/cluster/pause")}})
 	must(t, err, "make the image of pods")
 	config, err := image.ConfigFile()
 	must(t, err, "make the image of pods")

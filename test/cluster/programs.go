@@ -24,15 +24,3 @@ func Programs(t testing.TB) string {
 	}
 	return strings.TrimSpace(string(out))
 }
-
-// build builds a program of this folder for pods, without libc.
-func build(t testing.TB, name string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./test/cluster/"+name)
-	cmd.Dir, cmd.Env = stand.Root(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", name, err, out)
-	}
-	return path
-}

@@ -372,7 +372,7 @@ func describe(t *testing.T, c *cluster.ControlPlane) {
 // TestImagesAreReproducible builds an image twice, the second time without what
 // the first left.
 func TestImagesAreReproducible(t *testing.T) {
-	one, other := deployed.Images(t, "agent-relay"), deployed.Images(t, "agent-relay")
+	one, other := deployed.CompiledImages(t, "agent-relay"), deployed.CompiledImages(t, "agent-relay")
 	first, err := one[0].Image.Digest()
 	if err != nil {
 		t.Fatal(err)

@@ -31,12 +31,23 @@ const (
 // Daemons are the images that every overlay needs.
 var Daemons = []string{"cloud-api-adaptor", "agent-relay", "peerpod-ctrl", "peerpods-webhook"}
 
-// Images makes images of an installation, by deploy/images.sh.
+// Images makes images of an installation, by deploy/images.sh of the programs in bin/.
 func Images(t testing.TB, names ...string) []cluster.Image {
+	t.Helper()
+	return images(t, "PROGRAMS="+filepath.Dir(stand.Binary(t, "oci-image")), names)
+}
+
+// CompiledImages makes them as `make image` does, of the sources alone.
+func CompiledImages(t testing.TB, names ...string) []cluster.Image {
+	t.Helper()
+	return images(t, "PROGRAMS=", names)
+}
+
+func images(t testing.TB, programs string, names []string) []cluster.Image {
 	t.Helper()
 	dir := t.TempDir()
 	cmd := exec.Command(filepath.Join(stand.Root(), "deploy/images.sh"), names...)
-	cmd.Env = append(os.Environ(), "OUT="+dir)
+	cmd.Env = append(os.Environ(), "OUT="+dir, programs)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -79,16 +90,13 @@ func RequirePodVM(t *testing.T) {
 	}
 }
 
-// Shim builds the handler of the RuntimeClass.
+// Shim is the handler of the RuntimeClass.
 func Shim(t testing.TB) cluster.Runtime {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "containerd-shim-outrigger-v2")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/containerd-shim-outrigger-v2")
-	cmd.Dir, cmd.Env = stand.Root(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	return cluster.Runtime{
+		Handler: Handler, Shim: stand.Binary(t, "containerd-shim-outrigger-v2"),
+		PodAnnotations: []string{"io.katacontainers.*", "outrigger.dev/*"},
 	}
-	return cluster.Runtime{Handler: Handler, Shim: path, PodAnnotations: []string{"io.katacontainers.*", "outrigger.dev/*"}}
 }
 
 // Render answers what `kubectl apply -k deploy/overlays/NAME` applies, with more

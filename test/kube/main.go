@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command kube is every Kubernetes program that the tests need in one file, so
-// that the code they share is built and kept once. It is the program it is
-// called as, by a link to it or by its first argument.
+// that the code they share is built and kept once, but for kubectl, which is called
+// often. It is the program it is called as, by a link to it or by its first argument.
 package main
 
 import (
@@ -19,8 +19,6 @@ import (
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -37,7 +35,6 @@ var programs = map[string]func(){
 	"kube-controller-manager": func() { run(controllermanager.NewControllerManagerCommand()) },
 	"kube-proxy":              func() { run(proxy.NewProxyCommand()) },
 	"kube-scheduler":          func() { run(scheduler.NewSchedulerCommand()) },
-	"kubectl":                 runKubectl,
 	"kubelet":                 func() { run(kubelet.NewKubeletCommand(context.Background())) },
 }
 
@@ -59,9 +56,3 @@ func main() {
 }
 
 func run(command *cobra.Command) { os.Exit(cli.Run(command)) }
-
-func runKubectl() {
-	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-		kubectlutil.CheckErr(err)
-	}
-}

@@ -53,11 +53,17 @@ func Binary(t testing.TB, name string) string {
 // that of its provider.
 func BinaryAs(t testing.TB, binary, name string) string {
 	t.Helper()
+	return As(t, Binary(t, binary), name)
+}
+
+// As returns a program under another name.
+func As(t testing.TB, program, name string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if os.Link(Binary(t, binary), path) == nil {
+	if os.Link(program, path) == nil {
 		return path
 	}
-	data, err := os.ReadFile(Binary(t, binary)) // on another file system
+	data, err := os.ReadFile(program) // on another file system
 	if err == nil {
 		err = os.WriteFile(path, data, 0o755)
 	}

@@ -105,13 +105,17 @@ func busyboxImage(t testing.TB) v1.Image {
 			add(&tar.Header{Name: "bin/" + a, Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}, "")
 		}
 	}
-	add(&tar.Header{Name: "bin/nettool", Mode: 0o755}, netTool(t))
+	tool, err := os.ReadFile(Build(t, "./test/nettool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(&tar.Header{Name: "bin/nettool", Mode: 0o755}, string(tool))
 	add(&tar.Header{Name: "etc/passwd", Mode: 0o644}, "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")
 	add(&tar.Header{Name: "etc/group", Mode: 0o644}, "root:x:0:\nnogroup:x:65534:\n")
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil }, tarball.WithCompressedCaching)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,20 +134,4 @@ func busyboxImage(t testing.TB) v1.Image {
 		t.Fatal(err)
 	}
 	return image
-}
-
-// netTool answers the program in test/nettool, built for the guest.
-func netTool(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "nettool")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./test/nettool")
-	cmd.Dir, cmd.Env = Root(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build nettool: %v\n%s", err, out)
-	}
-	program, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(program)
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -40,7 +39,7 @@ func TestDaemonInACluster(t *testing.T) {
 	account := cp.NodeAccount(t, installedIn, "cloud-api-adaptor", "node1")
 	dir := stand.Dir(t)
 	port := freePort(t)
-	daemon := build(t, "cloud-api-adaptor")
+	daemon := stand.Binary(t, "cloud-api-adaptor")
 	adaptor := stand.Start(t, stand.Daemon{
 		Path: daemon, Log: dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
 		Args: []string{"qemu", "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods", "-qemu-state-dir", dir + "/qemu", "-qemu-accel", "tcg"},
@@ -53,7 +52,7 @@ func TestDaemonInACluster(t *testing.T) {
 		t.Errorf("without a relay /readyz answers %d", code)
 	}
 	stand.Start(t, stand.Daemon{
-		Path: build(t, "agent-relay"), Args: []string{"-socket", dir + "/relay.sock"},
+		Path: stand.Binary(t, "agent-relay"), Args: []string{"-socket", dir + "/relay.sock"},
 		Log: dir + "/relay.log", Socket: dir + "/relay.sock",
 	})
 	await(t, "ready", func() bool { code, _ := fetch(t, port, "/readyz"); return code == http.StatusOK })
@@ -76,17 +75,6 @@ func TestDaemonInACluster(t *testing.T) {
 	if got := strings.TrimSpace(node()); got != "" {
 		t.Errorf("the node still advertises %q", got)
 	}
-}
-
-func build(t *testing.T, name string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./cmd/"+name)
-	cmd.Dir, cmd.Env = stand.Root(), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", name, err, out)
-	}
-	return path
 }
 
 func weigh(t *testing.T, program string, pid int) {
