@@ -59,7 +59,7 @@ func (b *builder) findPackages(ctx context.Context) error {
 	if newest {
 		roots = append(roots, kernelMeta)
 	}
-	depends, err := aptDepends(ctx, roots...)
+	depends, err := b.cache.aptDepends(ctx, roots...)
 	if err != nil && !newest {
 		return err
 	}
@@ -82,7 +82,7 @@ func (b *builder) findPackages(ctx context.Context) error {
 	if b.wantsDisk() {
 		names = append(names, bootStub)
 	}
-	b.cache.targets, err = aptTargets(ctx, names...)
+	b.cache.targets, err = b.cache.aptTargets(ctx, names...)
 	return err
 }
 
@@ -100,8 +100,8 @@ func libraries(depends map[string][]string, names []string) []string {
 
 // aptDepends lists the real packages that packages depend on directly, and those
 // that these depend on.
-func aptDepends(ctx context.Context, names ...string) (map[string][]string, error) {
-	out, err := runTool(ctx, "", "apt", "apt-cache", append([]string{"depends", "--important", "--recurse"}, names...)...)
+func (c *packageCache) aptDepends(ctx context.Context, names ...string) (map[string][]string, error) {
+	out, err := runTool(ctx, "", "apt", "apt-cache", append([]string{"-o", c.lists(), "depends", "--important", "--recurse"}, names...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +117,17 @@ func aptDepends(ctx context.Context, names ...string) (map[string][]string, erro
 		}
 	}
 	return depends, nil
+}
+
+// lists is apt's setting of the file that it keeps its parsed lists in. Debian's
+// container images have none, so that each call would parse for two seconds; apt makes
+// it anew when its lists have changed.
+func (c *packageCache) lists() string {
+	dir, err := filepath.Abs(c.dir)
+	if err != nil { // the working directory is gone
+		dir = c.dir
+	}
+	return "Dir::Cache::pkgcache=" + filepath.Join(dir, "pkgcache.bin")
 }
 
 // getAll gets packages.
@@ -155,8 +166,8 @@ type aptFile struct {
 }
 
 // aptTargets asks apt without using the network. Results are by package.
-func aptTargets(ctx context.Context, names ...string) (map[string]aptFile, error) {
-	out, err := runTool(ctx, "", "apt", "apt-get", append([]string{"download", "--print-uris", "-qq"}, names...)...)
+func (c *packageCache) aptTargets(ctx context.Context, names ...string) (map[string]aptFile, error) {
+	out, err := runTool(ctx, "", "apt", "apt-get", append([]string{"-o", c.lists(), "download", "--print-uris", "-qq"}, names...)...)
 	if err != nil {
 		return nil, fmt.Errorf("packages %s: %w (apt-get update may help)", strings.Join(names, ", "), err)
 	}
@@ -185,7 +196,7 @@ func (c *packageCache) download(ctx context.Context, name, file string) error {
 		return fmt.Errorf("package cache: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	args := []string{"download", "-q", name}
+	args := []string{"-o", c.lists(), "download", "-q", name}
 	if os.Geteuid() == 0 {
 		// apt's own user cannot write to a folder of root's.
 		args = append([]string{"-o", "APT::Sandbox::User=root"}, args...)
