@@ -128,7 +128,7 @@ func (f *runFlags) request(a *App, image string, command []string) (*runRequest,
 	}
 	req.Name = firstOf(f.name, defaultName(name, req.ID))
 	req.Hostname = firstOf(f.hostname, req.Name)
-	return req, errors.Join(f.checkNames(req), f.checkModes(a.provider), f.parseLimits(req), f.parseLists(req))
+	return req, errors.Join(f.checkNames(req), f.checkModes(), f.checkAdaptor(a), f.parseLimits(req), f.parseLists(req))
 }
 
 func (f *runFlags) checkNames(req *runRequest) error {
@@ -143,11 +143,8 @@ func (f *runFlags) checkNames(req *runRequest) error {
 	return errors.Join(checkName("name", req.Name), checkName("hostname", req.Hostname), platform, workdir)
 }
 
-func (f *runFlags) checkModes(provider string) error {
+func (f *runFlags) checkModes() error {
 	var errs []error
-	if f.noTemplate && provider != defaultProvider {
-		errs = append(errs, fmt.Errorf("--no-template: only VMs of provider %s are restored from a template; the provider is %s", defaultProvider, provider))
-	}
 	if f.detach && (f.interactive || f.tty) {
 		errs = append(errs, errors.New("--detach goes without -i and -t: nobody would be there to type"))
 	}
@@ -160,6 +157,17 @@ func (f *runFlags) checkModes(provider string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkAdaptor refuses what only an adaptor that is started here can be told.
+func (f *runFlags) checkAdaptor(a *App) error {
+	switch {
+	case f.noTemplate && a.provider != defaultProvider:
+		return fmt.Errorf("--no-template: only VMs of provider %s are restored from a template; the provider is %s", defaultProvider, a.provider)
+	case a.socket != "" && len(a.adaptor) > 0:
+		return fmt.Errorf("--no-template and --adaptor-arg: the adaptor at %s runs already, with settings of its own", a.socket)
+	}
+	return nil
 }
 
 func (f *runFlags) parseLimits(req *runRequest) error {

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,6 +78,23 @@ func TestCallsSayHowLongAVMMayTake(t *testing.T) {
 	n := &Node{Root: t.TempDir(), Provider: "qemu", AdaptorArgs: []string{"-proxy-timeout", "7m"}, AdaptorPath: fakeAdaptor(t, "echo \"$@\"; exit 2\n")}
 	if err := n.EnsureAdaptor(testContext(t)); err == nil || !strings.Contains(err.Error(), "-proxy-timeout 24h -proxy-timeout 7m") {
 		t.Errorf("the adaptor was started with %v", err)
+	}
+}
+
+// TestArgumentsOfARunningAdaptor: those that it was not started with would be ignored.
+func TestArgumentsOfARunningAdaptor(t *testing.T) {
+	n := &Node{Root: t.TempDir(), Provider: "qemu"}
+	if err := n.saveDaemons(daemons{Provider: "qemu", Args: []string{"-a"}}); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", n.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	n.AdaptorArgs = []string{"-qemu-templates=never"}
+	if err := n.EnsureAdaptor(testContext(t)); err == nil || !strings.Contains(err.Error(), "-qemu-templates=never") {
+		t.Errorf("arguments that the running adaptor has not: %v", err)
 	}
 }
 
