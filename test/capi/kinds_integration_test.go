@@ -20,15 +20,11 @@ import (
 	"github.com/outrigger/outrigger/test/stand"
 )
 
-// TestKinds: an API server serves the kinds in both versions, with their
+// allKinds: an API server serves the kinds in both versions, with their
 // webhooks, as a release installs them, and Cluster API takes the templates.
 // There is neither a Docker Engine nor a cloud, so no machine becomes more than
 // an object.
-func TestKinds(t *testing.T) {
-	r := capi.NewRepository(t)
-	r.Release(t, "v0.1.0")
-	m := capi.Start(t, r)
-	m.Init(t, capi.Name)
+func allKinds(t *testing.T, m *capi.Management) {
 	m.Run(t, capi.Label, capi.Program{Path: stand.Binary(t, "capi-manager"), Args: []string{"--provider=", "--docker-host=unix:///nowhere/docker.sock"}})
 	samples, err := filepath.Glob(filepath.Join(stand.Root(), "config", "samples", "infrastructure_*.yaml"))
 	if err != nil || len(samples) == 0 {

@@ -43,6 +43,7 @@ type life struct {
 // TestLifecycle is the life of a cluster of OutriggerMachines as users of
 // clusterctl have it. Each step begins with what the one before has left.
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	l := &life{whole: t, r: capi.NewRepository(t), cloud: capi.StartCloud(t)}
 	l.r.Release(t, "v0.1.0")
 	l.ports = [2]string{cluster.HoldPort(t), cluster.HoldPort(t)}

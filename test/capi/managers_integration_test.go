@@ -33,15 +33,27 @@ type crew struct {
 
 const crewNamespace = "default"
 
-// TestTwoManagers: two managers as a Deployment with two replicas has them, and
-// a cluster with three machines of its control plane. Each step begins with what
-// the one before has left.
-func TestTwoManagers(t *testing.T) {
+// TestManagement are lives of managers one after the other at one management cluster:
+// to start and install one takes more than most of them do. Each leaves nothing that
+// the managers of the next could take for theirs, so Kinds is the last.
+func TestManagement(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	r := capi.NewRepository(t)
 	r.Release(t, "v0.1.0")
-	c := &crew{m: capi.Start(t, r), cloud: capi.StartCloud(t)}
-	c.m.Init(t, capi.Name)
+	m := capi.Start(t, r)
+	m.Init(t, capi.Name)
+	run(t, []step{
+		{"MachinePool", func(t *testing.T) { machinePool(t, m) }},
+		{"TwoManagers", func(t *testing.T) { twoManagers(t, m) }},
+		{"Kinds", func(t *testing.T) { allKinds(t, m) }},
+	})
+}
+
+// twoManagers: two managers as a Deployment with two replicas has them, and
+// a cluster with three machines of its control plane. Each step begins with what
+// the one before has left.
+func twoManagers(t *testing.T, m *capi.Management) {
+	c := &crew{m: m, cloud: capi.StartCloud(t)}
 	program := c.cloud.Ours(t, "--leader-elect=true")
 	// As slow as makes it likely that something is being made when the leader dies.
 	program.Env = append(program.Env, "FAKE_LATENCY=500ms")
@@ -116,7 +128,7 @@ func (c *crew) three(t *testing.T) {
 // etcd member that joins before another leaves.
 func (c *crew) rollout(t *testing.T) {
 	if os.Getenv("OUTRIGGER_CAPI_CONTROL_PLANES") == "" {
-		t.Skip("it takes a minute, and TestLifecycle replaces a control plane of one; run: OUTRIGGER_CAPI_CONTROL_PLANES=1 go test -tags integration -run TestTwoManagers ./test/capi")
+		t.Skip("it takes a minute, and TestLifecycle replaces a control plane of one; run: OUTRIGGER_CAPI_CONTROL_PLANES=1 go test -tags integration -run TestManagement ./test/capi")
 	}
 	before := c.controlPlane(t)
 	c.m.Clusterctl(t, "alpha", "rollout", "restart", "kubeadmcontrolplane/three-control-plane", "-n", crewNamespace)

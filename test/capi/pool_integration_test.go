@@ -34,22 +34,17 @@ type pool struct {
 	engine *dockerd.Daemon
 }
 
-// TestMachinePool: core makes Machines of what a DockerMachinePool makes, and
+// machinePool: core makes Machines of what a DockerMachinePool makes, and
 // knows their Nodes. Containers are real and run the node agent; since there is
 // no kubelet in them, the test makes their Nodes, and the management cluster is
 // the API server that core finds them at.
-func TestMachinePool(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	r := capi.NewRepository(t)
-	r.Release(t, "v0.1.0")
-	p := &pool{engine: dockerd.StartDaemon(t, dockerd.Options{})}
+func machinePool(t *testing.T, m *capi.Management) {
+	p := &pool{m: m, engine: dockerd.StartDaemon(t, dockerd.Options{})}
 	for _, tag := range []string{version, newer} {
 		p.engine.Import(t, "test/node:"+tag, map[string]string{
 			"node-agent": stand.Binary(t, "node-agent"), "bin/busybox": "/bin/busybox", "bin/sh": "->busybox",
 		}, `ENTRYPOINT ["/node-agent"]`)
 	}
-	p.m = capi.Start(t, r)
-	p.m.Init(t, capi.Name)
 	p.m.Run(t, capi.Label, capi.Program{
 		Path: stand.Binary(t, "capi-manager"), Args: []string{"--provider=", "--docker-host=" + p.engine.Host, "--docker-node-image=test/node"},
 	})

@@ -102,13 +102,13 @@ func TestOutrigger(t *testing.T) {
 		wantGreen(t, k.atOnce(t, names(t)), slices.Concat(skipped, needy)...)
 		wantGreen(t, k.alone(t, needy))
 	}
-	besideCore(t, m, k)
+	t.Run("BesideCore", func(t *testing.T) { besideCore(t, m, k) })
 }
 
 // besideCore: the same beside Cluster API's own core, which does what the kit
 // did before.
 func besideCore(t *testing.T, m *capi.Management, k *kit) {
-	t.Helper()
+	tier.OnlyAll(t) // test/capi has this provider beside core, test/guide the kit
 	apply(t, m, m.Clusterctl(t, "generate", "provider", "--core", "cluster-api"))
 	m.Run(t, "cluster-api", capi.Program{Path: filepath.Join(capi.Programs(t), "core")})
 	k.flags = append(k.flags, "--core=running")
@@ -185,6 +185,7 @@ spec: {customImage: "test/none:v1.36.3"}
 // TestDocker: the Docker kinds keep the contract with containers of a real
 // engine.
 func TestDocker(t *testing.T) {
+	tier.OnlyAll(t) // internal/capi/docker makes these machines at an engine, test/capi beside core
 	t.Parallel()
 	m, release := ours(t)
 	engine := dockerd.StartDaemon(t, dockerd.Options{})
