@@ -59,6 +59,7 @@ func nodeArchive(t *testing.T) string {
 // fleet is a management cluster, an engine, and the cluster work there.
 type fleet struct {
 	m      *capi.Management
+	r      *capi.Repository
 	engine *dockerd.Daemon
 	began  time.Time
 	// controlPlanes is how many machines have one.
@@ -115,9 +116,9 @@ func (f *fleet) load(t *testing.T, file string) {
 }
 
 func (f *fleet) manage(t *testing.T) {
-	r := capi.NewRepository(t)
-	r.Release(t, "v0.1.0")
-	f.m, f.kubectl = capi.Start(t, r), filepath.Join(cluster.Programs(t), "kubectl")
+	f.r = capi.NewRepository(t)
+	f.r.Release(t, "v0.1.0")
+	f.m, f.kubectl = capi.Start(t, f.r), filepath.Join(cluster.Programs(t), "kubectl")
 	f.m.Init(t, capi.Name)
 	f.m.Run(t, capi.Label, capi.Program{Path: stand.Binary(t, "capi-manager"), Args: []string{
 		"--provider=", "--docker-host=" + f.engine.Host, "--docker-loadbalancer-image=" + nodeBalancer, "--docker-pull=false",

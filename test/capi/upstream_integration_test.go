@@ -10,12 +10,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/dockerd"
 	"github.com/outrigger/outrigger/test/stand"
 	"github.com/outrigger/outrigger/test/tier"
 )
@@ -36,32 +40,65 @@ func TestUpstreamSpecs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, spec := range upstreamSpecs {
+	for _, spec := range append(upstreamSpecs, dockerSpecs...) {
 		if !strings.Contains(string(page), ": `"+spec+"` |") {
 			t.Errorf("docs/capi-upstream.md does not have %s", spec)
 		}
 	}
-	program := upstreamProgram(t)
 	r, cloud := capi.NewRepository(t), capi.StartCloud(t)
 	r.Release(t, "v0.1.0")
 	addFlavors(t, r.Folder("v0.1.0"))
 	m := capi.Start(t, r)
 	m.Init(t, capi.Name)
 	m.Run(t, capi.Label, cloud.Ours(t))
+	u := upstream{upstreamProgram(t), m, r, []string{"UPSTREAM_VERSION=" + version, "UPSTREAM_VERSION_TO=" + newer}}
 	for _, spec := range upstreamSpecs {
 		t.Run(spec, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, program, "-test.run=^TestSpecifications$", "-test.timeout=15m", "-ginkgo.label-filter=/^"+spec+"$/", "-ginkgo.fail-on-empty")
-			cmd.Env = append(os.Environ(), r.Env()...)
-			cmd.Env = append(cmd.Env, "CONTROL_PLANE_ENDPOINT_HOST=127.0.0.1", "HOME="+t.TempDir(),
-				"UPSTREAM_KUBECONFIG="+m.Kubeconfig, "UPSTREAM_CLUSTERCTL_CONFIG="+r.Config(), "UPSTREAM_ARTIFACTS="+t.TempDir(),
-				"UPSTREAM_PORTS="+cluster.HoldPort(t), "UPSTREAM_VERSION="+version, "UPSTREAM_VERSION_TO="+newer)
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			u.run(t, spec, "UPSTREAM_PORTS="+cluster.HoldPort(t))
 			cloud.AwaitLedger(t, 0)
 		})
+	}
+}
+
+// dockerSpecs are the labels of those with Docker machines.
+var dockerSpecs = []string{"docker-quick-start", "docker-quick-start-class", "docker-machinedeployment-scale", "docker-machine-pool"}
+
+// TestUpstreamSpecsOnDocker runs some of them with containers of an engine, of the node
+// image: nodes are Kubernetes' own.
+func TestUpstreamSpecsOnDocker(t *testing.T) {
+	file := nodeArchive(t)
+	f := &fleet{engine: dockerd.StartDaemon(t, dockerd.Options{Storage: "overlay2"})}
+	f.load(t, file)
+	empty := engineInventory(t, f.engine)
+	f.manage(t)
+	u := upstream{upstreamProgram(t), f.m, f.r, []string{"UPSTREAM_VERSION=" + nodeVersion}}
+	for _, spec := range dockerSpecs {
+		t.Run(spec, func(t *testing.T) {
+			u.run(t, spec)
+			if diff := cmp.Diff(empty, engineInventory(t, f.engine)); diff != "" {
+				t.Errorf("left at the engine (-before +now):\n%s", diff)
+			}
+		})
+	}
+}
+
+// upstream is what specifications are run with.
+type upstream struct {
+	program string
+	m       *capi.Management
+	r       *capi.Repository
+	env     []string
+}
+
+func (u upstream) run(t *testing.T, spec string, env ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, u.program, "-test.run=^TestSpecifications$", "-test.timeout=20m", "-ginkgo.label-filter=/^"+spec+"$/", "-ginkgo.fail-on-empty")
+	cmd.Env = slices.Concat(os.Environ(), u.r.Env(), u.env, env, []string{"CONTROL_PLANE_ENDPOINT_HOST=127.0.0.1", "HOME=" + t.TempDir(),
+		"UPSTREAM_KUBECONFIG=" + u.m.Kubeconfig, "UPSTREAM_CLUSTERCTL_CONFIG=" + u.r.Config(), "UPSTREAM_ARTIFACTS=" + t.TempDir()})
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
@@ -69,7 +106,7 @@ func TestUpstreamSpecs(t *testing.T) {
 func upstreamProgram(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "upstream.test")
-	cmd := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-gcflags=all=-dwarf=false", "-ldflags=-s -w", "-o", program, ".")
+	cmd := exec.Command("go", "test", "-c", "-tags=e2e", "-trimpath", "-vet=off", "-gcflags=all=-dwarf=false", "-ldflags=-s -w", "-o", program, ".")
 	cmd.Dir, cmd.Env = filepath.Join(stand.Root(), "test", "capi", "upstream"), append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build Cluster API's specifications: %v\n%s", err, out)

@@ -4,6 +4,7 @@ package upstream
 
 import (
 	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,7 @@ func has(names []string, name string) bool { return slices.Contains(names, name)
 
 // resilient looks at the objects of a cluster: owner references and finalizers come back
 // when they are taken away, and nothing writes when nothing is to be done.
-func resilient(class bool) func(framework.ClusterProxy, string, string) {
+func resilient(family string, class bool) func(framework.ClusterProxy, string, string) {
 	core := framework.CoreFinalizersAssertionWithLegacyClusters
 	if class {
 		core = framework.CoreFinalizersAssertionWithClassyClusters
@@ -26,7 +27,7 @@ func resilient(class bool) func(framework.ClusterProxy, string, string) {
 	return func(proxy framework.ClusterProxy, namespace, cluster string) {
 		of := clusterctlcluster.FilterClusterObjectsWithNameFilter(cluster)
 		owners := []map[string]func(types.NamespacedName, []metav1.OwnerReference) error{
-			framework.CoreOwnerReferenceAssertion, framework.ExpOwnerReferenceAssertions, ourOwners(class),
+			framework.CoreOwnerReferenceAssertion, framework.ExpOwnerReferenceAssertions, ourOwners(family, class),
 			framework.KubeadmBootstrapOwnerReferenceAssertions, framework.KubeadmControlPlaneOwnerReferenceAssertions(class),
 			framework.KubernetesReferenceAssertions,
 		}
@@ -36,7 +37,7 @@ func resilient(class bool) func(framework.ClusterProxy, string, string) {
 		framework.ValidateOwnerReferencesOnUpdate(ctx, proxy, namespace, cluster, of, owners...)
 		By("finalizers come back")
 		framework.ValidateFinalizersResilience(ctx, proxy, namespace, cluster, of,
-			core, framework.KubeadmControlPlaneFinalizersAssertion, framework.ExpFinalizersAssertion, ourFinalizers)
+			core, framework.KubeadmControlPlaneFinalizersAssertion, framework.ExpFinalizersAssertion, ourFinalizers(family))
 		By("nothing is written")
 		framework.ValidateResourceVersionStable(ctx, framework.ValidateResourceVersionStableInput{
 			ClusterProxy: proxy, Namespace: namespace, OwnerGraphFilterFunction: of,
@@ -46,14 +47,25 @@ func resilient(class bool) func(framework.ClusterProxy, string, string) {
 	}
 }
 
-var ourFinalizers = map[string]func(types.NamespacedName) []string{
-	"OutriggerCluster": func(types.NamespacedName) []string { return []string{"infrastructure.outrigger.dev/outriggercluster"} },
-	"OutriggerMachine": func(types.NamespacedName) []string { return []string{"infrastructure.outrigger.dev/outriggermachine"} },
+// The beginnings of the names of our kinds.
+const (
+	ofProviders = "Outrigger"
+	ofDocker    = "Docker"
+)
+
+func ourFinalizers(family string) map[string]func(types.NamespacedName) []string {
+	all := map[string]func(types.NamespacedName) []string{}
+	for _, kind := range []string{family + "Cluster", family + "Machine"} {
+		all[kind] = func(types.NamespacedName) []string {
+			return []string{"infrastructure.outrigger.dev/" + strings.ToLower(kind)}
+		}
+	}
+	return all
 }
 
 // ourOwners are what our kinds are owned by. A topology controls the infrastructure of its
 // cluster; Cluster API's own controller is one of its owners.
-func ourOwners(class bool) map[string]func(types.NamespacedName, []metav1.OwnerReference) error {
+func ourOwners(family string, class bool) map[string]func(types.NamespacedName, []metav1.OwnerReference) error {
 	owner := func(kind string, controller bool) metav1.OwnerReference {
 		o := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: kind}
 		if controller {
@@ -71,9 +83,10 @@ func ourOwners(class bool) map[string]func(types.NamespacedName, []metav1.OwnerR
 		}
 	}
 	return map[string]func(types.NamespacedName, []metav1.OwnerReference) error{
-		"OutriggerMachine":         exactly(owner("Machine", true)),
-		"OutriggerMachineTemplate": exactly(owner("Cluster", false), owner("ClusterClass", false)),
-		"OutriggerCluster":         exactly(owner("Cluster", class)),
-		"OutriggerClusterTemplate": exactly(owner("ClusterClass", false)),
+		family + "Machine":             exactly(owner("Machine", true)),
+		family + "MachineTemplate":     exactly(owner("Cluster", false), owner("ClusterClass", false)),
+		family + "Cluster":             exactly(owner("Cluster", class)),
+		family + "ClusterTemplate":     exactly(owner("ClusterClass", false)),
+		family + "MachinePoolTemplate": exactly(owner("ClusterClass", false)),
 	}
 }

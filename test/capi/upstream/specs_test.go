@@ -23,7 +23,7 @@ var _ = Describe("quick start", Label("quick-start"), func() {
 		endpoint()
 		return e2e.QuickStartSpecInput{
 			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
-			InfrastructureProvider: &infrastructure, Flavor: ptr.To(plain), PostMachinesProvisioned: resilient(false),
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(plain), PostMachinesProvisioned: resilient(ofProviders, false),
 		}
 	})
 })
@@ -33,7 +33,7 @@ var _ = Describe("quick start with a ClusterClass", Label("quick-start-class"), 
 		endpoint()
 		return e2e.QuickStartSpecInput{
 			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
-			InfrastructureProvider: &infrastructure, Flavor: ptr.To(byClass), PostMachinesProvisioned: resilient(true),
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(byClass), PostMachinesProvisioned: resilient(ofProviders, true),
 		}
 	})
 })

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upstream
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/test/e2e"
+)
+
+// The flavors of our release for Docker machines; the first has no name.
+const (
+	dockerPlain   = ""
+	dockerByClass = "topology"
+	dockerPool    = "machinepool"
+)
+
+var _ = Describe("quick start on Docker", Label("docker-quick-start"), func() {
+	e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
+		return e2e.QuickStartSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerPlain), PostMachinesProvisioned: resilient(ofDocker, false),
+		}
+	})
+})
+
+var _ = Describe("quick start on Docker with a ClusterClass", Label("docker-quick-start-class"), func() {
+	e2e.QuickStartSpec(ctx, func() e2e.QuickStartSpecInput {
+		return e2e.QuickStartSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerByClass), PostMachinesProvisioned: resilient(ofDocker, true),
+		}
+	})
+})
+
+var _ = Describe("scale of a MachineDeployment on Docker", Label("docker-machinedeployment-scale"), func() {
+	e2e.MachineDeploymentScaleSpec(ctx, func() e2e.MachineDeploymentScaleSpecInput {
+		return e2e.MachineDeploymentScaleSpecInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: dockerPlain,
+		}
+	})
+})
+
+var _ = Describe("machine pools on Docker", Label("docker-machine-pool"), func() {
+	e2e.MachinePoolSpec(ctx, func() e2e.MachinePoolInput {
+		return e2e.MachinePoolInput{
+			E2EConfig: config, ClusterctlConfigPath: repository, BootstrapClusterProxy: management, ArtifactFolder: artifacts,
+			InfrastructureProvider: &infrastructure, Flavor: ptr.To(dockerPool),
+		}
+	})
+})
