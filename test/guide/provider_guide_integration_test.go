@@ -63,12 +63,13 @@ func follow(t *testing.T, document string, limit time.Duration, env ...string) {
 // environment is that of a user who has just logged in, with the caches of
 // this machine and its way to modules: `go mod tidy` asks for more of them than
 // any build of ours has needed. The compiler's flags are those of the Makefile, so
-// that nothing is compiled twice, and it collects garbage as seldom as there.
+// that nothing is compiled twice, and it collects garbage as seldom as there; nobody
+// debugs what is linked.
 func environment(t *testing.T, home string) []string {
 	t.Helper()
 	env := []string{
 		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "LANG=C.UTF-8",
-		"GOTOOLCHAIN=local", "GOGC=400", "GOFLAGS=-modcacherw " + os.Getenv("GOFLAGS"), "CGO_ENABLED=" + os.Getenv("CGO_ENABLED"),
+		"GOTOOLCHAIN=local", "GOGC=400", "GOFLAGS=-modcacherw -ldflags=-w " + os.Getenv("GOFLAGS"), "CGO_ENABLED=" + os.Getenv("CGO_ENABLED"),
 	}
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB", "GONOPROXY", "GONOSUMDB", "GOINSECURE"} {
 		value, err := exec.CommandContext(t.Context(), "go", "env", name).Output()

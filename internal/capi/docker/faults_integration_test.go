@@ -23,6 +23,7 @@ import (
 	"github.com/outrigger/outrigger/internal/capi"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/test/dockerd"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // fails reconciles until the error has a class and a reason.
@@ -50,7 +51,10 @@ func TestFaults(t *testing.T) {
 	importImages(t, d.Engine)
 
 	t.Run("image missing", func(t *testing.T) {
-		for _, pull := range []bool{false, true} {
+		for _, pull := range []bool{true, false} {
+			if !pull && !tier.All() {
+				continue
+			}
 			c := testConfig(d.Engine)
 			c.Pull = pull
 			b := open(t, c)
@@ -125,6 +129,7 @@ func TestFaults(t *testing.T) {
 	})
 
 	t.Run("address taken", func(t *testing.T) {
+		tier.OnlyAll(t)
 		b := open(t, testConfig(d.Engine))
 		w := newWorld("address", "c")
 		w.infra.Spec.Subnet = "10.99.0.0/24"
@@ -156,6 +161,7 @@ func TestFaults(t *testing.T) {
 	})
 
 	t.Run("name taken", func(t *testing.T) {
+		tier.OnlyAll(t)
 		b := open(t, testConfig(d.Engine))
 		w := newWorld("name", "c")
 		w.ensureCluster(t, b)

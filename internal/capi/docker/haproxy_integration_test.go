@@ -15,6 +15,7 @@ import (
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/internal/ociimage"
 	"github.com/outrigger/outrigger/test/dockerd"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // importHAProxy makes an image of Debian's HAProxy, which begins as the
@@ -43,6 +44,7 @@ func importHAProxy(t *testing.T, e *dockerd.Engine, name string) {
 // TestHAProxy takes the place of the default load balancer: it understands the
 // configuration, and reads it again when machines come and go.
 func TestHAProxy(t *testing.T) {
+	tier.OnlyAll(t) // its configuration is checked in unit tests, and the default balancer at an engine
 	d := dockerd.StartDaemon(t, dockerd.Options{})
 	importImages(t, d.Engine)
 	importHAProxy(t, d.Engine, "debian/haproxy:2.6")

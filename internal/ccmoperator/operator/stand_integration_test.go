@@ -112,7 +112,7 @@ func eventually(t *testing.T, what string, f func() (string, bool)) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: after %s it is %s", what, patience, is)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
