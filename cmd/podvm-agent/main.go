@@ -20,7 +20,6 @@ import (
 	"syscall"
 
 	"github.com/outrigger/outrigger/internal/guest/agent"
-	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/version"
 )
@@ -29,7 +28,6 @@ func main() {
 	if filepath.Base(os.Args[0]) == agent.PauseName {
 		os.Exit(agent.Pause(os.Args[1:]))
 	}
-	hold.Wait()
 	opts, err := parse(os.Args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):

@@ -114,6 +114,12 @@ func (c Config) validate() error {
 	if c.Disk != "" && (c.Kernel != "" || c.Initrd != "") {
 		errs = append(errs, bad("disk", "set it or -qemu-kernel and -qemu-initrd, not both"))
 	}
+	if c.Disk != "" && c.Templates == TemplatesAlways {
+		errs = append(errs, bad("templates", "always: VMs that boot a disk (-qemu-disk) cannot be restored; set auto or never"))
+	}
+	if c.TemplateDir == "" && c.Templates != TemplatesNever {
+		errs = append(errs, bad("template-dir", "it is empty; name a folder, or set -qemu-templates=never"))
+	}
 	if c.ProbeTimeout < time.Second || c.ProbeTimeout > time.Hour {
 		errs = append(errs, bad("probe-timeout", "%s is not between 1s and 1h", c.ProbeTimeout))
 	}

@@ -35,11 +35,13 @@ func (p *Provider) start(ctx context.Context, r *record) error {
 		return p.startProcess(ctx, r, nil)
 	}
 	err := p.restore(ctx, r)
-	if err == nil || ctx.Err() != nil {
+	var broken *brokenTemplate
+	if ctx.Err() != nil || !errors.As(err, &broken) {
 		return err
 	}
-	p.cfg.log().Warn("the VM boots: it could not be restored, and what it was to be restored from is removed", "instance", r.ID, "folder", r.Template, "error", err)
-	if err := errors.Join(p.stop(ctx, r), os.RemoveAll(r.Template)); err != nil {
+	p.cfg.log().Warn("the VM boots: it could not be restored", "instance", r.ID, "folder", r.Template, "error", err)
+	discardTemplate(r.Template, broken.folder)
+	if err := p.stop(ctx, r); err != nil {
 		return err
 	}
 	r.Template = ""

@@ -66,6 +66,9 @@ func New(cfg Config) (*Provider, error) {
 	}
 	p.store, p.net = store{dir}, network
 	p.store.tidy()
+	if _, err := pruneOld(cfg.TemplateDir); err != nil {
+		cfg.log().Warn("saved VMs of earlier boots of this machine stay", "folder", cfg.TemplateDir, "error", err)
+	}
 	p.upkeep = startUpkeep(p)
 	return p, nil
 }

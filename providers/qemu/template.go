@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,20 +41,36 @@ const (
 )
 
 const (
-	// templateWait bounds the boot of a template: 2 s on an idle machine.
-	templateWait = 2 * time.Minute
+	// templateWait bounds what a pod waits for a template, its own or that of another pod: 2 s
+	// on an idle machine. After it the VM boots.
+	templateWait = 45 * time.Second
+	// failedFor is how long nobody tries to make a template that could not be made.
+	failedFor = 10 * time.Minute
 	// pollTemplate is how often its console and its progress are looked at.
 	pollTemplate = 5 * time.Millisecond
 	// templateRoom is the least room on disk beside the memory, in bytes.
 	templateRoom = 64 << 20
-	// maxTemplates are kept, those that were used last.
+	// maxTemplates are kept, those that were used last. With as many in use within
+	// busyFor, VMs of other sizes boot.
 	maxTemplates = 8
+	busyFor      = 10 * time.Minute
+	// pollLock is how often it is looked whether another pod's template is complete.
+	pollLock = 50 * time.Millisecond
 )
 
 // findTemplate sets the template that r is restored from, which it makes if
 // there is none yet. Without one the instance boots.
 func (p *Provider) findTemplate(ctx context.Context, r *record) error {
-	if !p.templates(r) {
+	log := p.cfg.log().With("instance", r.ID, "folder", p.cfg.TemplateDir)
+	switch {
+	case !p.wantsTemplate(r):
+		return nil
+	case !knowsTemplates(r.Boot.Initrd):
+		level := slog.LevelInfo
+		if p.cfg.Templates == TemplatesAlways {
+			level = slog.LevelWarn
+		}
+		log.Log(ctx, level, "the VM boots: its image is not one whose VMs can be saved", "initrd", r.Boot.Initrd)
 		return nil
 	}
 	dir, err := p.template(ctx, r)
@@ -60,20 +78,20 @@ func (p *Provider) findTemplate(ctx context.Context, r *record) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		p.cfg.log().Warn("the VM boots: none could be saved to restore it from", "instance", r.ID, "folder", p.cfg.TemplateDir, "error", err)
+		log.Warn("the VM boots: there is none that it could be restored from", "error", err)
 		return nil
 	}
 	r.Template = dir
 	return nil
 }
 
-// templates reports whether an instance may be restored: its image has to say that its
-// guest knows how to.
-func (p *Provider) templates(r *record) bool {
-	wanted := p.cfg.Templates == TemplatesAlways || p.cfg.Templates == TemplatesAuto && r.Accel == AccelTCG
-	return wanted && r.Boot.Initrd != "" && knowsTemplates(r.Boot.Initrd)
+// wantsTemplate reports whether an instance shall be restored. A disk brings a system of its own.
+func (p *Provider) wantsTemplate(r *record) bool {
+	return r.Boot.Initrd != "" && (p.cfg.Templates == TemplatesAlways || p.cfg.Templates == TemplatesAuto && r.Accel == AccelTCG)
 }
 
+// knowsTemplates reports whether an initramfs says that its guest can be saved. It says so in its
+// first bytes; one that is compressed does not.
 func knowsTemplates(initrd string) bool {
 	file, err := os.Open(initrd)
 	if err != nil {
@@ -87,35 +105,97 @@ func knowsTemplates(initrd string) bool {
 
 // template returns the folder of the template for r.
 func (p *Provider) template(ctx context.Context, r *record) (string, error) {
+	wait, cancel := context.WithTimeout(ctx, templateWait)
+	defer cancel()
 	t := templateOf(r)
 	key, err := p.templateKey(t)
 	if err != nil {
 		return "", err
 	}
-	parent, err := filepath.Abs(p.cfg.TemplateDir)
+	parent, err := ownFolder(p.cfg.TemplateDir)
 	if err != nil {
 		return "", err
 	}
 	dir := filepath.Join(parent, key)
-	if use(dir) {
-		return dir, nil
+	lock, err := lockTemplate(wait, dir)
+	if lock == nil || err != nil {
+		return dir, err
 	}
-	lock, err := statefile.Acquire(ctx, dir+".lock")
+	defer lock.ReleaseAndRemove()
+	// Each may need as much room as its VM has memory, so that only one is made at a time.
+	others, err := statefile.TryAcquire(filepath.Join(parent, makingLock))
 	if err != nil {
 		return "", err
 	}
-	defer lock.ReleaseAndRemove()
-	if use(dir) { // somebody else has made it meanwhile
-		return dir, nil
+	if others == nil {
+		return "", errors.New("one of another size is being made")
+	}
+	defer others.ReleaseAndRemove()
+	if err := prune(parent); err != nil {
+		return "", err
 	}
 	p.cfg.log().Info("saving a VM, from which those of its size and image are restored", "folder", dir)
 	begin := time.Now()
-	if err := p.makeTemplate(ctx, t, dir); err != nil {
+	if err := p.makeTemplate(wait, t, dir); err != nil {
+		if ctx.Err() == nil { // else it is the pod that ended
+			err = errors.Join(err, createFile(dir+failedSuffix))
+		}
 		return "", err
 	}
 	p.cfg.log().Info("a VM was saved", "folder", dir, "took", time.Since(begin).Round(time.Millisecond))
-	prune(parent)
 	return dir, nil
+}
+
+// Files beside the templates.
+const (
+	lockSuffix   = ".lock"
+	failedSuffix = ".failed" // it could not be made, at the file's time
+	makingLock   = "making" + lockSuffix
+)
+
+// lockTemplate returns the lock of whoever makes a template, or none when it is there.
+func lockTemplate(ctx context.Context, dir string) (*statefile.Lock, error) {
+	for {
+		if use(dir) {
+			return nil, nil
+		}
+		if info, err := os.Stat(dir + failedSuffix); err == nil && time.Since(info.ModTime()).Abs() < failedFor {
+			return nil, fmt.Errorf("one could not be made at %s, see the log of then; it is tried again after %v", info.ModTime().Format(time.TimeOnly), failedFor)
+		}
+		lock, err := statefile.TryAcquire(dir + lockSuffix)
+		if err != nil || lock != nil && !use(dir) {
+			return lock, err
+		}
+		if lock != nil { // it was made meanwhile
+			lock.ReleaseAndRemove()
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for another pod's: %w", context.Cause(ctx))
+		case <-time.After(pollLock):
+		}
+	}
+}
+
+// ownFolder makes the folder of the templates. What is in it becomes memory of VMs, so that nobody
+// else may write there.
+func ownFolder(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return "", err
+	}
+	var info unix.Stat_t
+	if err := unix.Stat(path, &info); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	if int(info.Uid) != os.Geteuid() || info.Mode&0o022 != 0 {
+		return "", fmt.Errorf("%w: others may write in %s (user %d, mode %o): chown and chmod 0700 it, or name another folder with -qemu-template-dir", fs.ErrPermission, path, info.Uid, info.Mode&0o777)
+	}
+	return path, nil
 }
 
 // templateOf is the VM from which all of r's kind can be restored.
@@ -175,8 +255,6 @@ func (p *Provider) makeTemplate(ctx context.Context, t *record, dir string) erro
 	if err := blankDisks(staged, t.Scratch); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, templateWait)
-	defer cancel()
 	if err := p.saveVM(ctx, t, staged); err != nil {
 		return err
 	}
@@ -200,9 +278,10 @@ func enoughRoom(dir string, memory int64) error {
 	return nil
 }
 
-// blankDisks makes disks of the sizes that instances have, with nothing on them.
+// blankDisks makes disks of the sizes that instances have, with nothing on them, and the
+// files that QEMU would make readable for others.
 func blankDisks(dir string, scratchGiB int64) error {
-	sizes := map[string]int64{seedName: seedSize}
+	sizes := map[string]int64{seedName: seedSize, memoryName: 0, consoleName: 0}
 	if scratchGiB > 0 {
 		sizes[scratchName] = scratchGiB << 30
 	}
@@ -315,44 +394,94 @@ func save(ctx context.Context, dir string) error {
 // ignoreSharedMemory leaves memory that is a shared file out of what is saved.
 var ignoreSharedMemory = map[string]any{"capabilities": []map[string]any{{"capability": "x-ignore-shared", "state": true}}}
 
-// restore starts QEMU for an instance with its template's memory and state.
+// brokenTemplate is an error of a template, not of this machine.
+type brokenTemplate struct {
+	error
+	folder os.FileInfo // nil if it is not there
+}
+
+// restore starts QEMU for an instance with its template's memory and state. Its error is
+// a brokenTemplate when a boot is worth trying.
 func (p *Provider) restore(ctx context.Context, r *record) error {
-	var files []*os.File
-	for _, name := range []string{memoryName, stateName} { // memoryFD, stateFD
-		file, err := os.OpenFile(filepath.Join(r.Template, name), os.O_RDWR, 0)
-		if err != nil {
-			return err
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	folder, err := os.Stat(r.Template)
+	if err != nil {
+		return &brokenTemplate{err, nil}
+	}
+	files, err := openTemplate(r)
+	defer func() {
+		for _, file := range files {
+			file.Close()
 		}
-		defer file.Close()
-		files = append(files, file)
+	}()
+	if err != nil {
+		return &brokenTemplate{err, folder}
 	}
 	// What the VM said before it was saved.
 	console, err := os.ReadFile(filepath.Join(r.Template, consoleName))
 	if err != nil {
-		return err
+		return &brokenTemplate{err, folder}
 	}
 	if err := p.startProcess(ctx, r, console, files...); err != nil {
 		return err
 	}
-	m, err := dialMonitor(ctx, p.store.folder(r.ID))
+	if err := load(ctx, p.store.folder(r.ID)); err != nil {
+		return &brokenTemplate{p.startFailure(p.store.folder(r.ID), err), folder}
+	}
+	return nil
+}
+
+// openTemplate opens what QEMU needs as memoryFD and stateFD. QEMU would take memory of any size,
+// and make zeros of what is missing.
+func openTemplate(r *record) (files []*os.File, err error) {
+	for _, name := range []string{memoryName, stateName} {
+		file, err := os.OpenFile(filepath.Join(r.Template, name), os.O_RDWR, 0)
+		if err != nil {
+			return files, err
+		}
+		files = append(files, file)
+		info, err := file.Stat()
+		if err != nil {
+			return files, err
+		}
+		if size := info.Size(); size == 0 || name == memoryName && size != r.Memory<<20 {
+			return files, fmt.Errorf("%s has %d bytes", file.Name(), size)
+		}
+	}
+	return files, nil
+}
+
+// load has a QEMU that waits take over the saved state and run.
+func load(ctx context.Context, folder string) error {
+	m, err := dialMonitor(ctx, folder)
 	if err != nil {
-		return p.startFailure(p.store.folder(r.ID), err)
+		return err
 	}
 	defer m.close()
 	defer m.obey(ctx)()
-	for _, step := range []func() error{
-		func() error { return m.call("migrate-set-capabilities", ignoreSharedMemory, nil) },
-		func() error {
-			return m.call("migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil)
-		},
-		func() error { return m.await(ctx, "query-status", "paused", "inmigrate") },
-		func() error { return m.execute("cont") },
-	} {
-		if err := step(); err != nil {
-			return p.startFailure(p.store.folder(r.ID), err)
-		}
+	if err := m.call("migrate-set-capabilities", ignoreSharedMemory, nil); err != nil {
+		return err
 	}
-	return nil
+	if err := m.call("migrate-incoming", map[string]string{"uri": fmt.Sprintf("fd:%d", stateFD)}, nil); err != nil {
+		return err
+	}
+	if err := m.await(ctx, "query-status", "paused", "inmigrate"); err != nil {
+		return err
+	}
+	return m.execute("cont")
+}
+
+// discardTemplate removes a template that is broken, unless somebody has made it anew.
+func discardTemplate(dir string, broken os.FileInfo) {
+	lock, err := statefile.TryAcquire(dir + lockSuffix)
+	if lock == nil || err != nil {
+		return
+	}
+	defer lock.ReleaseAndRemove()
+	if now, err := os.Stat(dir); err == nil && broken != nil && os.SameFile(now, broken) {
+		os.RemoveAll(dir)
+	}
 }
 
 // await asks for a status until it is want, for as long as it is one of the others.
@@ -379,31 +508,58 @@ func (m *monitor) await(ctx context.Context, query, want string, others ...strin
 	}
 }
 
+// templateName is the name of a template, of one that is being made, and of the files beside it.
+var templateName = regexp.MustCompile(`^(\.new-)?([0-9a-f]{8}-[0-9a-f]{32})(\.lock|\.failed)?$`)
+
 // prune removes what nobody uses: templates of earlier boots of this machine, what killed
-// processes left, and all but the templates that were used last. VMs that were restored from
-// them keep what they have mapped.
-func prune(parent string) {
-	boot, err := bootID()
-	entries, _ := os.ReadDir(parent)
-	var current []fs.FileInfo
-	for _, entry := range entries {
-		info, infoErr := entry.Info()
-		path := filepath.Join(parent, entry.Name())
-		key, staged := strings.CutPrefix(entry.Name(), newPrefix)
-		switch {
-		case errors.Join(err, infoErr) != nil || !entry.IsDir():
-		case staged:
-			removeIfFree(path, filepath.Join(parent, key+".lock"))
-		case !strings.HasPrefix(key, ofBoot(boot)):
-			os.RemoveAll(path)
-		default:
-			current = append(current, info)
-		}
+// processes left, and those that were used longest ago, to make room for one more. It is an error
+// when all are in use. VMs that were restored from them keep what they have mapped.
+func prune(parent string) error {
+	current, err := pruneOld(parent)
+	if err != nil {
+		return err
 	}
 	slices.SortFunc(current, func(a, b fs.FileInfo) int {
 		return cmp.Or(b.ModTime().Compare(a.ModTime()), cmp.Compare(a.Name(), b.Name()))
 	})
-	for _, old := range current[min(maxTemplates, len(current)):] {
-		os.RemoveAll(filepath.Join(parent, old.Name()))
+	for _, old := range current[min(maxTemplates-1, len(current)):] {
+		if time.Since(old.ModTime()) < busyFor {
+			return fmt.Errorf("VMs of %d sizes and images were started within %v, and no more are saved", len(current), busyFor)
+		}
+		if err := os.RemoveAll(filepath.Join(parent, old.Name())); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// pruneOld returns the templates that can still be used, and removes the others.
+func pruneOld(parent string) (current []fs.FileInfo, err error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, entry := range entries {
+		name := templateName.FindStringSubmatch(entry.Name())
+		info, infoErr := entry.Info()
+		if name == nil || infoErr != nil {
+			continue
+		}
+		path, lock := filepath.Join(parent, name[0]), filepath.Join(parent, name[2]+lockSuffix)
+		switch old := !strings.HasPrefix(name[2], ofBoot(boot)); {
+		case name[3] == failedSuffix:
+			if old || time.Since(info.ModTime()) > failedFor {
+				os.Remove(path)
+			}
+		case name[1] != "" || name[3] == lockSuffix || old:
+			removeIfFree(path, lock)
+		default:
+			current = append(current, info)
+		}
+	}
+	return current, err
 }

@@ -6,6 +6,7 @@ package qemu
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +92,9 @@ func TestRestoredVMs(t *testing.T) {
 		t.Errorf("a template has %v, want %v", got, want)
 	}
 	checkMode(t, filepath.Join(cfg.TemplateDir, templates[0]), 0o700)
+	for _, name := range []string{consoleName, memoryName, stateName} {
+		checkMode(t, filepath.Join(cfg.TemplateDir, templates[0], name), 0o600)
+	}
 
 	// Power that comes back boots: the seed's random bytes were used.
 	if err := p.PowerOff(t.Context(), vms[0].ID); err != nil {
@@ -109,18 +113,30 @@ func TestRestoredVMs(t *testing.T) {
 func TestTemplateThatCannotBeRestored(t *testing.T) {
 	cfg := withTemplates(t)
 	p := open(t, cfg)
-	dir := restoredFrom(t, p, create(t, p, "a"))
-	if err := os.Truncate(filepath.Join(dir, stateName), 4096); err != nil {
-		t.Fatal(err)
+	for name, left := range map[string]int64{stateName: 4096, memoryName: 0, consoleName: -1} {
+		t.Run(name, func(t *testing.T) {
+			dir := restoredFrom(t, p, create(t, p, name+"-good"))
+			if dir == "" {
+				t.Fatal("no template was made after one was broken")
+			}
+			file := filepath.Join(dir, name)
+			err := os.Remove(file)
+			if left >= 0 {
+				err = errors.Join(err, os.WriteFile(file, make([]byte, left), 0o600))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			vm := create(t, p, name+"-bad")
+			if from := restoredFrom(t, p, vm); from != "" {
+				t.Errorf("restored from %s, which is half a template", from)
+			}
+			if _, err := os.Stat(dir); err == nil {
+				t.Error("the broken template is still there")
+			}
+			awaitTCP(t, p, vm)
+		})
 	}
-	vm := create(t, p, "b")
-	if from := restoredFrom(t, p, vm); from != "" {
-		t.Errorf("restored from %s, which is half a template", from)
-	}
-	if _, err := os.Stat(dir); err == nil {
-		t.Error("the broken template is still there")
-	}
-	awaitTCP(t, p, vm)
 }
 
 // TestTemplateMakerKilled: QEMU ends with whoever makes a template, and the next one makes it.

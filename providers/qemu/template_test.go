@@ -5,6 +5,8 @@ package qemu
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,6 +84,12 @@ func TestTemplateKey(t *testing.T) {
 		"MTU":     func(r *record) { r.MTU++ },
 		"append":  func(r *record) { r.Append = "word" },
 		"scratch": func(r *record) { r.Scratch++ },
+		"accel":   func(r *record) { r.Accel = AccelKVM },
+		"kernel": func(r *record) {
+			if err := os.WriteFile(r.Boot.Kernel, []byte("another"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"image": func(r *record) {
 			if err := os.WriteFile(r.Boot.Initrd, []byte("another"), 0o600); err != nil {
 				t.Fatal(err)
@@ -95,24 +103,111 @@ func TestTemplateKey(t *testing.T) {
 }
 
 func TestOnlyImagesThatSaySoAreSaved(t *testing.T) {
-	p := openUnit(t)
-	r := testRecord()
-	r.Boot.Initrd = filepath.Join(t.TempDir(), "initrd.cpio")
+	path := filepath.Join(t.TempDir(), "initrd.cpio")
 	for content, want := range map[string]bool{
 		"070701" + strings.Repeat("0", 104) + nocloud.TemplateMark + "\x00": true,
 		"070701" + strings.Repeat("0", 104) + "dev\x00":                     false,
 		"": false,
 	} {
-		if err := os.WriteFile(r.Boot.Initrd, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.templates(r); got != want {
+		if got := knowsTemplates(path); got != want {
 			t.Errorf("an initramfs that begins with %q is saved: %v, want %v", content, got, want)
 		}
 	}
-	p.cfg.Templates = TemplatesNever
-	if p.templates(r) {
-		t.Error("saved, though nothing shall be")
+}
+
+func TestWhoWantsATemplate(t *testing.T) {
+	for _, test := range []struct {
+		templates, accel string
+		boot             boot
+		want             bool
+	}{
+		{TemplatesAuto, AccelTCG, boot{Initrd: "x"}, true},
+		{TemplatesAuto, AccelKVM, boot{Initrd: "x"}, false},
+		{TemplatesAlways, AccelKVM, boot{Initrd: "x"}, true},
+		{TemplatesAlways, AccelTCG, boot{Disk: "x"}, false},
+		{TemplatesNever, AccelTCG, boot{Initrd: "x"}, false},
+	} {
+		p := &Provider{cfg: Config{Templates: test.templates}}
+		if got := p.wantsTemplate(&record{Accel: test.accel, Boot: test.boot}); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
+	}
+}
+
+// What is in the folder becomes memory of VMs.
+func TestTemplatesOfOthersAreNotUsed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "templates")
+	if _, err := ownFolder(dir); err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(dir, 0o770); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ownFolder(dir); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("a folder that others may write in: %v", err)
+	}
+}
+
+func TestWhatCouldNotBeMadeIsNotTriedAgainAtOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "key")
+	if err := createFile(dir + failedSuffix); err != nil {
+		t.Fatal(err)
+	}
+	if lock, err := lockTemplate(t.Context(), dir); err == nil {
+		lock.Release()
+		t.Error("tried again")
+	}
+	long := time.Now().Add(-2 * failedFor)
+	if err := os.Chtimes(dir+failedSuffix, long, long); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := lockTemplate(t.Context(), dir)
+	if err != nil || lock == nil {
+		t.Fatal("not tried again", err)
+	}
+	// Who waits for it goes on when it is there.
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := lockTemplate(t.Context(), dir); second != nil || err != nil {
+		t.Error("waits for a template that is there", err)
+	}
+	lock.ReleaseAndRemove()
+}
+
+// A damaged template is removed, one that was made anew meanwhile is not.
+func TestDiscardTemplate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "key")
+	make := func() os.FileInfo {
+		t.Helper()
+		info, err := os.Stat(dir)
+		if err != nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+		if err == nil {
+			info, err = os.Stat(dir)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	other, err := os.Stat(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	make()
+	discardTemplate(dir, other)
+	discardTemplate(dir, nil)
+	if _, err := os.Stat(dir); err != nil {
+		t.Error("another template was removed")
+	}
+	discardTemplate(dir, make())
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the damaged template is there")
 	}
 }
 
@@ -157,6 +252,7 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	key := func(boot string, n int) string { return fmt.Sprintf("%s%032x", ofBoot(boot), n) }
 	keep := map[string]bool{}
 	add := func(name string, age time.Duration, kept bool) {
 		t.Helper()
@@ -167,21 +263,48 @@ func TestPrune(t *testing.T) {
 		}
 		keep[name] = kept
 	}
-	for n := range maxTemplates + 2 {
-		add(ofBoot(boot)+string(rune('a'+n)), time.Duration(n)*time.Hour, n < maxTemplates)
+	for n := range maxTemplates + 1 {
+		add(key(boot, n), time.Duration(n)*time.Hour, n < maxTemplates-1)
 	}
-	add("00000000-earlier-boot", 0, false)
-	add(newPrefix+"abandoned", 0, false)
-	add(newPrefix+"being-made", 0, true)
-	lock, err := statefile.TryAcquire(filepath.Join(dir, "being-made.lock"))
+	add("instances", 0, true) // not ours
+	add("00000000-of-others", 0, true)
+	add(key("00000000", 0), 0, false)
+	add(newPrefix+key(boot, 100), 0, false)
+	add(newPrefix+key(boot, 101), 0, true)
+	lock, err := statefile.TryAcquire(filepath.Join(dir, key(boot, 101)+lockSuffix))
 	if err != nil || lock == nil {
 		t.Fatal(lock, err)
 	}
 	defer lock.Release()
-	prune(dir)
+	for n, kept := range []bool{false, true} { // a lock that nobody holds, and that one
+		name := key(boot, 100+n) + lockSuffix
+		if err := createFile(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		keep[name] = kept
+	}
+	if err := prune(dir); err != nil {
+		t.Error(err)
+	}
 	for name, want := range keep {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
 			t.Errorf("%s is there: %v, want %v", name, err == nil, want)
 		}
+	}
+}
+
+func TestMoreSizesThanTemplates(t *testing.T) {
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for n := range maxTemplates {
+		if err := os.Mkdir(filepath.Join(dir, fmt.Sprintf("%s%032x", ofBoot(boot), n)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := prune(dir); err == nil {
+		t.Error("one that is in use was removed to make another")
 	}
 }

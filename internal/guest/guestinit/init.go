@@ -38,6 +38,8 @@ type guest struct {
 	hasSeed bool
 	// held are the programs that a template started before its seed was there, by path.
 	held map[string]*process
+	// seeded is whether a template has got a seed.
+	seeded bool
 }
 
 // debugArg on the kernel command line shows how long each step takes.
@@ -103,7 +105,7 @@ func (g *guest) boot() {
 		{"user-data", false, g.provision},
 		{"services", true, g.startServices},
 	} {
-		if err := s.run(); err != nil && s.required {
+		if err := s.run(); err != nil && (s.required || g.isTemplate() && !g.seeded) { // many VMs would have it
 			powerOff(g.con, fmt.Sprintf("FATAL: %s: %v", s.name, err))
 		} else if err != nil {
 			g.con.logf("ERROR: %s: %v", s.name, err)
@@ -291,7 +293,7 @@ var provisionCommand = []string{userDataProgram, "provision-files"}
 // provision runs process-user-data to its end.
 func (g *guest) provision() error {
 	p, err := g.held[userDataProgram], error(nil)
-	if p == nil {
+	if p == nil || p.ended() {
 		p, err = g.reaper.spawn(g.con, provisionCommand)
 	}
 	if err != nil {
@@ -311,7 +313,7 @@ func (g *guest) startServices() error {
 			return err
 		}
 	}
-	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"}, g.held[agentProgram])
+	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"}, nil)
 	go g.reaper.supervise(g.con, service{argv: []string{forwarderProgram}, oomScore: "-999"}, g.held[forwarderProgram])
 	return nil
 }

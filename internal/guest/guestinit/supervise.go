@@ -112,6 +112,16 @@ type process struct {
 	letGo func()
 }
 
+// ended reports whether a program that is held has ended, and takes its status.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // spawn starts a program whose output goes to the console with its name.
 func (r *reaper) spawn(con *console, argv []string) (*process, error) {
 	return r.spawnHeld(con, argv, nil)

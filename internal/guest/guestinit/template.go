@@ -41,12 +41,16 @@ func (g *guest) awaitSeed() error {
 		return nil
 	}
 	for _, stage := range []string{stageStart, stageLate, stageStorage} {
-		g.tryModules(stage)
+		if err := g.loadModules(stage); err != nil {
+			return err
+		}
 	}
 	if err := g.modules.loadDemand(); err != nil {
-		g.con.logf("ERROR: modules that a pod may need: %v", err)
+		return err
 	}
-	g.holdPrograms()
+	if err := g.holdPrograms(); err != nil {
+		return err
+	}
 	dev, err := seedDisk("/sys/block", "/dev")
 	if err != nil {
 		return err
@@ -56,20 +60,23 @@ func (g *guest) awaitSeed() error {
 	for fstype := ""; fstype != "iso9660"; fstype, _ = probeLabel(dev) {
 		time.Sleep(seedPoll)
 	}
+	g.seeded = true
 	return nil
 }
 
-// holdPrograms starts what every pod needs as far as it does not depend on the pod.
-func (g *guest) holdPrograms() {
+// holdPrograms starts what every pod needs as far as it does not depend on the pod. Not the agent:
+// Go seeds the random numbers of a process once, from what the kernel gives it at its start, and
+// names are looked up with them.
+func (g *guest) holdPrograms() error {
 	g.held = map[string]*process{}
-	for _, argv := range [][]string{provisionCommand, {agentProgram}, {forwarderProgram}} {
+	for _, argv := range [][]string{provisionCommand, {forwarderProgram}} {
 		p, err := g.reaper.hold(g.con, argv)
 		if err != nil {
-			g.con.logf("ERROR: %s is not started in advance: %v", argv[0], err)
-			continue
+			return fmt.Errorf("start %s in advance: %w", argv[0], err)
 		}
 		g.held[argv[0]] = p
 	}
+	return nil
 }
 
 // seedDisk returns the disk that is meant for the seed, which is still empty.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/outrigger/outrigger/internal/guest/hold"
@@ -21,7 +22,8 @@ func TestMain(m *testing.M) {
 	}
 	fmt.Println("started")
 	hold.Wait()
-	fmt.Println("let go", os.Getenv("OUTRIGGER_HELD"))
+	_, err := os.Stat(os.Getenv(childVar))
+	fmt.Println("let go, in time:", err == nil, os.Getenv("OUTRIGGER_HELD"))
 }
 
 func TestWait(t *testing.T) {
@@ -29,8 +31,9 @@ func TestWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sign := filepath.Join(t.TempDir(), "sign") // is there when the program may go on
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), childVar+"=1", hold.Env())
+	cmd.Env = append(os.Environ(), childVar+"="+sign, hold.Env())
 	cmd.ExtraFiles = []*os.File{program.Child}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -47,20 +50,13 @@ func TestWait(t *testing.T) {
 	if err := program.Await(); err != nil {
 		t.Fatal(err)
 	}
-	second := make(chan string, 1)
-	go func() {
-		out.Scan()
-		second <- out.Text()
-	}()
-	select {
-	case line := <-second:
-		t.Errorf("it said %q while it was held", line)
-	default:
+	if err := os.WriteFile(sign, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	program.LetGo()
 	program.LetGo()
-	if line := <-second; line != "let go " { // and its children are not held
-		t.Errorf("second line %q", line)
+	if !out.Scan() || out.Text() != "let go, in time: true " { // and its children are not held
+		t.Errorf("second line %q, %v", out.Text(), out.Err())
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
