@@ -58,12 +58,22 @@ func TestServerTakesEverything(t *testing.T) {
 	}
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
 	c.Kubectl(t, "create", "namespace", namespace)
-	for i, r := range all {
-		t.Run(r.name, func(t *testing.T) {
-			if err := dryRun(c, manifests(t, parse(t, renders[i]))); err != nil {
-				t.Error(err)
-			}
-		})
+	texts := make([]string, len(all))
+	for i := range all {
+		texts[i] = manifests(t, parse(t, renders[i]))
+	}
+	// All at once: each kubectl reads what kinds there are. Alone only to find which it was.
+	if dryRun(c, strings.Join(texts, "")) != nil {
+		for i, r := range all {
+			t.Run(r.name, func(t *testing.T) {
+				if err := dryRun(c, texts[i]); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		if !t.Failed() {
+			t.Error("the server takes each installation, and not all of them one after the other")
+		}
 	}
 	wrong := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"x","namespace":"default"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"c"}}}}}`
 	if dryRun(c, wrong) == nil {
