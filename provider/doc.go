@@ -4,7 +4,7 @@
 //
 // A provider author implements two interfaces: [CloudProvider], which reads
 // configuration, and [Provider], which makes and removes instances. Everything
-// else is an optional power, found by type assertion: [Lister], [Getter],
+// else is an optional capability, found by type assertion: [Lister], [Getter],
 // [ConsoleReader], [PowerController], [InstanceTypeLister], [NodeAddresser] and
 // [LoadBalancerController]. The words MUST, SHOULD and MAY are used as in
 // RFC 2119.

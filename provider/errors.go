@@ -38,11 +38,11 @@ var classes = []error{
 	ErrUnauthenticated, ErrPermissionDenied, ErrUnavailable, ErrUnimplemented,
 }
 
-// Classes answers all classes, ErrUnknown last. What tells them apart, such as
+// Classes returns all classes, ErrUnknown last. What tells them apart, such as
 // the Events of pods, is checked against it.
 func Classes() []error { return append(slices.Clip(classes), ErrUnknown) }
 
-// Class answers the class of err: one of the Err variables, nil for nil.
+// Class returns the class of err: one of the Err variables, nil for nil.
 func Class(err error) error {
 	if err == nil {
 		return nil
@@ -55,7 +55,7 @@ func Class(err error) error {
 	return ErrUnknown
 }
 
-// Retryable says whether the same request may succeed later.
+// Retryable reports whether the same request may succeed later.
 func Retryable(err error) bool {
 	switch Class(err) {
 	case ErrCapacity, ErrQuota, ErrUnavailable, ErrUnknown:

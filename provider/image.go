@@ -15,7 +15,7 @@ import (
 
 // ImageImporter makes an image of the cloud, of which instances can be made.
 // People need it who set up a cloud, so that only the provider's own program
-// has it (package serve); it is none of the powers of [Powers].
+// has it (package serve); it is none of the capabilities of [Capabilities].
 type ImageImporter interface {
 	// ImportImage returns when instances can be made of the image: its id, as
 	// [InstanceTypeSpec] takes it in Image. progress, unless nil, is called
@@ -54,7 +54,7 @@ const (
 	FormatOVA   = "ova"
 )
 
-// Check says whether the cloud's name, the format and the architecture are such
+// Check reports whether the cloud's name, the format and the architecture are such
 // that a provider may be asked.
 func (s ImageSource) Check() error {
 	formats := []string{FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA}
@@ -73,7 +73,7 @@ func (s ImageSource) Check() error {
 
 var imageArchs = []string{"amd64", "arm64", "s390x"}
 
-// ImageFormat answers the format that a location's ending tells, or
+// ImageFormat returns the format that a location's ending tells, or
 // [ErrInvalidArgument].
 func ImageFormat(location string) (string, error) {
 	name := path.Base(location)
@@ -87,7 +87,7 @@ func ImageFormat(location string) (string, error) {
 	return "", fmt.Errorf("%w: the name %q does not tell the format: it ends in none of .qcow2, .raw, .img, .vhd, .tar.gz, .ova", ErrInvalidArgument, name)
 }
 
-// IsURL says whether the location is in an object store.
+// IsURL reports whether the location is in an object store.
 func (s ImageSource) IsURL() bool { return strings.Contains(s.Location, "://") }
 
 // sectorSize is what the size of a disk is a multiple of.

@@ -14,7 +14,7 @@ import (
 // have 300.
 const MaxID = 1024
 
-// CheckID says whether a text can be the id of an instance. Its error does not quote a
+// CheckID reports whether a text can be the id of an instance. Its error does not quote a
 // long one.
 func CheckID(id string) error {
 	switch {
@@ -26,7 +26,7 @@ func CheckID(id string) error {
 	return nil
 }
 
-// CheckAddress says whether an address can be that of a VM: not this machine's own, not
+// CheckAddress reports whether an address can be that of a VM: not this machine's own, not
 // one of many, none that every link has, such as a metadata service's.
 func CheckAddress(ip netip.Addr) error {
 	switch ip = ip.Unmap(); {
@@ -42,7 +42,7 @@ func CheckAddress(ip netip.Addr) error {
 	return nil
 }
 
-// Check says what in an instance nobody may work with, whoever told it: its id, the
+// Check returns what in an instance nobody may work with, whoever told it: its id, the
 // length of its name, its addresses.
 func (i *Instance) Check() error {
 	errs := []error{CheckID(i.ID)}

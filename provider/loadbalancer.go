@@ -26,9 +26,9 @@ type LoadBalancerController interface {
 	// network), ErrAlreadyExists (what has its name is somebody else's), and
 	// those of CreateInstance.
 	EnsureLoadBalancer(ctx context.Context, spec LoadBalancerSpec) (*LoadBalancer, error)
-	// GetLoadBalancer answers ErrNotFound for a key that has none.
+	// GetLoadBalancer returns ErrNotFound for a key that has none.
 	GetLoadBalancer(ctx context.Context, key string) (*LoadBalancer, error)
-	// ListLoadBalancers answers every load balancer whose tags include all of
+	// ListLoadBalancers returns every load balancer whose tags include all of
 	// match, and none that is not the provider's own. An empty match is
 	// ErrInvalidArgument. One that was made just now MAY be missing for a while.
 	ListLoadBalancers(ctx context.Context, match map[string]string) ([]LoadBalancer, error)
@@ -66,7 +66,7 @@ type LoadBalancerPort struct {
 	Protocol string
 }
 
-// TCP says whether the port is one of TCP.
+// TCP reports whether the port is one of TCP.
 func (p LoadBalancerPort) TCP() bool { return p.Protocol == "" || p.Protocol == ProtocolTCP }
 
 // LoadBalancerBackend is a machine.
@@ -95,7 +95,7 @@ type LoadBalancer struct {
 
 var loadBalancerKey = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-// Check answers ErrInvalidArgument for a spec that no provider can take.
+// Check returns ErrInvalidArgument for a spec that no provider can take.
 func (s LoadBalancerSpec) Check() error {
 	switch {
 	case !loadBalancerKey.MatchString(s.Key):

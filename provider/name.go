@@ -8,7 +8,7 @@ import "strings"
 // instance names must fit since they are also host and certificate names.
 const maxInstanceName = 63
 
-// InstanceName answers podvm-<pod>-<first 8 of the sandbox id> in lower case,
+// InstanceName returns podvm-<pod>-<first 8 of the sandbox id> in lower case,
 // with only [a-z0-9-] and at most 63 characters; the pod's part is cut.
 func InstanceName(podName, sandboxID string) string {
 	const prefix = "podvm-"

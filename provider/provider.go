@@ -185,7 +185,7 @@ const (
 
 // Lister lists instances by owner; garbage collection needs it.
 type Lister interface {
-	// ListInstances answers every instance whose tags include all of match,
+	// ListInstances returns every instance whose tags include all of match,
 	// in any state in which it still costs money. What is left of one, such as
 	// a disk, is shown as an instance that is being deleted: callers delete
 	// again what stays in that state. It MUST NOT show instances of others.
@@ -201,7 +201,7 @@ type Lister interface {
 
 // Getter looks up one instance; a cloud controller manager needs it.
 type Getter interface {
-	// GetInstance answers ErrNotFound only when the cloud has looked: callers
+	// GetInstance returns ErrNotFound only when the cloud has looked: callers
 	// delete what belongs to an instance that is gone. An id that the cloud
 	// can never have given is that or ErrInvalidArgument.
 	GetInstance(ctx context.Context, instanceID string) (*Instance, error)
@@ -209,7 +209,7 @@ type Getter interface {
 
 // ConsoleReader reads what a VM wrote to its serial console.
 type ConsoleReader interface {
-	// Console answers the last tailBytes bytes; fewer if there are no more.
+	// Console returns the last tailBytes bytes; fewer if there are no more.
 	// ErrNotFound for an id that does not exist, ErrInvalidArgument for a
 	// negative number.
 	Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error)
@@ -226,7 +226,7 @@ type PowerController interface {
 
 // InstanceTypeLister is the catalogue of instance types.
 type InstanceTypeLister interface {
-	// InstanceTypes answers every type once; the same until the cloud changes.
+	// InstanceTypes returns every type once; the same until the cloud changes.
 	InstanceTypes(ctx context.Context) ([]InstanceType, error)
 }
 
@@ -245,6 +245,6 @@ type InstanceType struct {
 // NodeAddresser knows how VMs reach this node when that is not the address of
 // the node's default route, as with a bridge of the provider's own.
 type NodeAddresser interface {
-	// NodeAddress answers the same address while the provider lives.
+	// NodeAddress returns the same address while the provider lives.
 	NodeAddress(ctx context.Context) (netip.Addr, error)
 }

@@ -23,7 +23,7 @@ func AddCloudProvider(name string, cloud CloudProvider) {
 	table[name] = cloud
 }
 
-// Canonical answers the name under which a provider is known, for one that
+// Canonical returns the name under which a provider is known, for one that
 // installations have in use in its place. Whatever reads CLOUD_PROVIDER, or a
 // provider's name from elsewhere, asks here.
 func Canonical(name string) string {
@@ -33,14 +33,14 @@ func Canonical(name string) string {
 	return name
 }
 
-// Get answers the provider of that name, or nil.
+// Get returns the provider of that name, or nil.
 func Get(name string) CloudProvider {
 	tableMu.RLock()
 	defer tableMu.RUnlock()
 	return table[Canonical(name)]
 }
 
-// List answers the names of all known providers, sorted.
+// List returns the names of all known providers, sorted.
 func List() []string {
 	tableMu.RLock()
 	defer tableMu.RUnlock()

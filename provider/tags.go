@@ -2,7 +2,7 @@
 
 package provider
 
-// HasTags says whether tags include all of match: what [Lister] asks of an
+// HasTags reports whether tags include all of match: what [Lister] asks of an
 // instance.
 func HasTags(tags, match map[string]string) bool {
 	for key, value := range match {

@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// parse answers nil options when only the version is wanted.
+// parse returns nil options when only the version is wanted.
 func parse(args []string, w io.Writer) (*relay.DaemonOptions, error) {
 	o := &relay.DaemonOptions{}
 	flags := flag.NewFlagSet("agent-relay", flag.ContinueOnError)

@@ -182,7 +182,7 @@ func (p *pod) must(_ any, err error) {
 	}
 }
 
-// command answers a request for a container that runs a shell script.
+// command returns a request for a container that runs a shell script.
 func (p *pod) command(id, script string) *agent.CreateContainerRequest {
 	caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETUID", "CAP_SETGID", "CAP_SYS_RESOURCE"}
 	mount := func(destination, kind string, options ...string) *agent.Mount {

@@ -31,7 +31,7 @@ func init() { provider.AddCloudProvider(name, newManager()) }
 // InitCloud is what the directory scheme calls.
 func InitCloud() { provider.AddCloudProvider(name, newManager()) }
 
-// newManager answers a manager with the settings of libvirt.
+// newManager returns a manager with the settings of libvirt.
 func newManager() config.Configurable { return config.New(name, open) }
 
 func open(c libvirt.Config) (provider.Provider, error) {
@@ -43,7 +43,7 @@ func open(c libvirt.Config) (provider.Provider, error) {
 }
 
 // logged is libvirt with one more line in the log. It embeds the provider and
-// not the interface, so it has all of libvirt's optional powers.
+// not the interface, so it has all of libvirt's optional capabilities.
 type logged struct{ *libvirt.Provider }
 
 // CreateInstance generates the user-data before libvirt does, and hands on

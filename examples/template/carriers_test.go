@@ -51,7 +51,7 @@ func buildProgram(t *testing.T) string {
 	return file
 }
 
-// load answers the template from wherever the variables say.
+// load returns the template from wherever the variables say.
 func load(t *testing.T, env map[string]string) *plugin.Loaded {
 	t.Helper()
 	var log bytes.Buffer

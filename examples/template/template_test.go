@@ -38,7 +38,7 @@ func TestTemplateIsShort(t *testing.T) {
 	}
 }
 
-// newManager answers a configured manager, as the adaptor would make it.
+// newManager returns a configured manager, as the adaptor would make it.
 func newManager(t *testing.T, dir string) *config.Manager[Config] {
 	t.Helper()
 	manager := config.New("template", open)

@@ -57,7 +57,7 @@ type Change struct {
 // seconds at most: pods start and stop without it.
 type Cluster interface {
 	Observer
-	// Pod answers the pod as the orchestrator knows it. An error means that it
+	// Pod returns the pod as the orchestrator knows it. An error means that it
 	// cannot be told; it is no reason not to run the pod.
 	Pod(ctx context.Context, namespace, name string) (Pod, error)
 	// Claim makes the instance that is about to be made known to the
@@ -66,7 +66,7 @@ type Cluster interface {
 	// Release takes the claim back; the instance is gone. It is repeated until
 	// it succeeds, which it does too when there is no claim.
 	Release(ctx context.Context, rec Record) error
-	// PullSecrets answers the registry credentials of the sandbox's pod, those
+	// PullSecrets returns the registry credentials of the sandbox's pod, those
 	// that fit into room bytes of a Docker configuration. What is wrong with
 	// others it tells the pod's owner.
 	PullSecrets(ctx context.Context, rec Record, room int) []RegistryAuth

@@ -43,12 +43,12 @@ func method[Req, Resp any](serve func(context.Context, *Req) (*Resp, error)) ttr
 	}
 }
 
-// Version answers the protocol's version.
+// Version returns the protocol's version.
 func (s *Service) Version(context.Context, *hypervisorpb.VersionRequest) (*hypervisorpb.VersionResponse, error) {
 	return &hypervisorpb.VersionResponse{Version: hypervisorVersion}, nil
 }
 
-// CreateVM prepares a sandbox without any call to the cloud and answers where
+// CreateVM prepares a sandbox without any call to the cloud and returns where
 // its agent's socket will be. When it fails, nothing is left: no StopVM will
 // follow.
 func (s *Service) CreateVM(ctx context.Context, req *hypervisorpb.CreateVMRequest) (*hypervisorpb.CreateVMResponse, error) {
@@ -187,7 +187,7 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, deadline.Add(-min(consoleTimeout, given/5)), lateError{given})
 }
 
-// beginStart says whether the sandbox is ready already; it is an error if the
+// beginStart reports whether the sandbox is ready already; it is an error if the
 // sandbox cannot be started.
 func (sb *sandbox) beginStart(interrupt context.CancelCauseFunc) (ready bool, err error) {
 	sb.mu.Lock()

@@ -22,7 +22,7 @@ const (
 	maxConsoleTail     = 1 << 20
 )
 
-// GetInfo answers the id of the instance that runs a pod. With Wait it waits
+// GetInfo returns the id of the instance that runs a pod. With Wait it waits
 // until there is one, also for a pod not heard of yet, or until ctx ends.
 func (s *Service) GetInfo(ctx context.Context, req *podvminfo.GetInfoRequest) (*podvminfo.GetInfoResponse, error) {
 	for {
@@ -43,7 +43,7 @@ func (s *Service) GetInfo(ctx context.Context, req *podvminfo.GetInfoRequest) (*
 	}
 }
 
-// instanceOf answers the instance of the newest sandbox of that pod that is
+// instanceOf returns the instance of the newest sandbox of that pod that is
 // not being removed.
 func (s *Service) instanceOf(name, namespace string) string {
 	var newest Record
@@ -72,7 +72,7 @@ func (s *Service) Info(ctx context.Context, _ *adaptorpb.InfoRequest) (*adaptorp
 	return resp, nil
 }
 
-// ListSandboxes answers every sandbox, by id.
+// ListSandboxes returns every sandbox, by id.
 func (s *Service) ListSandboxes(ctx context.Context, _ *adaptorpb.ListSandboxesRequest) (*adaptorpb.ListSandboxesResponse, error) {
 	served, err := s.served(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Service) describe(rec *Record, served *relaypb.Served) *adaptorpb.Sandb
 	return sandbox
 }
 
-// Console answers the end of a VM's console.
+// Console returns the end of a VM's console.
 func (s *Service) Console(ctx context.Context, req *adaptorpb.ConsoleRequest) (*adaptorpb.ConsoleResponse, error) {
 	reader, ok := provider.As[provider.ConsoleReader](s.opts.Provider)
 	if !ok {

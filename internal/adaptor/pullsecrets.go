@@ -42,7 +42,7 @@ func parseAuthFile(path string) (authFile, error) {
 	return file, nil
 }
 
-// pullSecrets answers the credentials of the pod itself. They live in memory
+// pullSecrets returns the credentials of the pod itself. They live in memory
 // only, from here to the user-data.
 func (s *Service) pullSecrets(ctx context.Context, rec *Record) []RegistryAuth {
 	if s.opts.Cluster == nil {
@@ -62,7 +62,7 @@ func (s *Service) authFileSize() int {
 	return int(info.Size())
 }
 
-// guestAuth answers the guest's auth file: the node's with the pod's own over
+// guestAuth returns the guest's auth file: the node's with the pod's own over
 // it; empty when there is neither.
 func (s *Service) guestAuth(pod []RegistryAuth) (string, error) {
 	var file authFile

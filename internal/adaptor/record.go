@@ -97,7 +97,7 @@ type NodeIdentity struct {
 	ClientKey  string `json:"client-key"`
 }
 
-// begun says whether the step of that name, or a later one, was begun.
+// begun reports whether the step of that name, or a later one, was begun.
 func (r *Record) begun(step string) bool {
 	return r.Step != "" && stepIndex(r.Step) >= stepIndex(step)
 }
@@ -117,7 +117,7 @@ func (r *Record) tunnelAddress() (netip.Addr, error) {
 	return r.Addresses[1], nil
 }
 
-// check tells whether a record read from disk makes sense.
+// check reports whether a record read from disk makes sense.
 func (r *Record) check(id string) error {
 	switch {
 	case r.Format != recordFormat:

@@ -156,7 +156,7 @@ func (s *Service) serveAgain(sb *sandbox) {
 	})
 }
 
-// interruptible says whether the sandbox is still ready; a removal then calls
+// interruptible reports whether the sandbox is still ready; a removal then calls
 // interrupt.
 func (sb *sandbox) interruptible(interrupt context.CancelCauseFunc) bool {
 	sb.mu.Lock()

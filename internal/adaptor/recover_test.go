@@ -166,7 +166,7 @@ func TestUnfinishedFolderIsRemoved(t *testing.T) {
 	s.wantNothing()
 }
 
-// withoutList hides every optional power of a cloud.
+// withoutList hides every optional capability of a cloud.
 type withoutList struct{ provider.Provider }
 
 func TestInstanceOfALostReplyIsFoundWithoutList(t *testing.T) {
@@ -327,7 +327,7 @@ func TestWithoutClusterIDNoStrangerIsDeleted(t *testing.T) {
 	}
 }
 
-// keys answers the keys of all instances there are, of whatever owner.
+// keys returns the keys of all instances there are, of whatever owner.
 func (s *stand) keys() string {
 	s.t.Helper()
 	leaks, err := s.cloud.Leaks()

@@ -44,7 +44,7 @@ func newSandbox(rec Record) *sandbox {
 	return &sandbox{id: rec.ID, rec: rec, op: make(chan struct{}, 1), gone: make(chan struct{})}
 }
 
-// snapshot answers a copy. Slices and pointers in it are never changed in
+// snapshot returns a copy. Slices and pointers in it are never changed in
 // place, only replaced.
 func (sb *sandbox) snapshot() Record {
 	sb.mu.Lock()

@@ -105,7 +105,7 @@ func (s *Service) find(id string) *sandbox {
 	return s.sandboxes[id]
 }
 
-// all answers every sandbox, by id.
+// all returns every sandbox, by id.
 func (s *Service) all() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Service) logger(sb *sandbox) *slog.Logger {
 // maxSocketPath is what fits into sockaddr_un with its final zero (unix(7)).
 const maxSocketPath = 107
 
-// checkID tells whether id may name a folder.
+// checkID reports whether id may name a folder.
 func checkID(id string) error {
 	switch {
 	case id == "":

@@ -53,10 +53,10 @@ var stepNames = []string{
 	stepClaim, stepCreateInstance, stepTunnel, stepConnect, stepReady,
 }
 
-// stepIndex answers the place of a step in the order; -1 for an unknown one.
+// stepIndex returns the place of a step in the order; -1 for an unknown one.
 func stepIndex(name string) int { return slices.Index(stepNames, name) }
 
-// furthest answers how far a sandbox may have come whose record says name:
+// furthest returns how far a sandbox may have come whose record says name:
 // steps that are not durable leave no trace in it.
 func furthest(name string) string {
 	for _, st := range steps[stepIndex(name)+1:] {
@@ -94,7 +94,7 @@ type Point struct {
 	Step  string
 }
 
-// String answers "<phase>/<step>".
+// String returns "<phase>/<step>".
 func (p Point) String() string { return string(p.Phase) + "/" + p.Step }
 
 // pointStopping is the Step of the points around the record of a removal.

@@ -72,7 +72,7 @@ func (s *Service) sweepSandboxes(ctx context.Context) {
 	}
 }
 
-// orphanedBeforeStart says why no StartVM will come; empty when one may. A
+// orphanedBeforeStart returns why no StartVM will come; empty when one may. A
 // failing or crashing CreateVM is not followed by StopVM.
 func (s *Service) orphanedBeforeStart(rec *Record) string {
 	if rec.Netns == "" {
@@ -87,7 +87,7 @@ func (s *Service) orphanedBeforeStart(rec *Record) string {
 	return ""
 }
 
-// orphaned says why a ready sandbox has lost its pod; empty when it has not.
+// orphaned returns why a ready sandbox has lost its pod; empty when it has not.
 func (s *Service) orphaned(sb *sandbox, rec *Record, served *relaypb.Served) string {
 	now := s.opts.Now()
 	if served == nil {

@@ -21,7 +21,7 @@ const (
 // user-data of every cloud beside the rest.
 const MaxAuthFile = 12288
 
-// normalizeInitdata answers base64 of gzip of TOML for either form that shims
+// normalizeInitdata returns base64 of gzip of TOML for either form that shims
 // send, and "" for "".
 func normalizeInitdata(text string) (string, error) {
 	if strings.TrimSpace(text) == "" {

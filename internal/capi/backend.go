@@ -39,7 +39,7 @@ type ClusterBackend interface {
 	// far it is. It is called again and again, also when all is well.
 	EnsureCluster(context.Context, *ClusterScope) (ClusterState, error)
 
-	// DeleteCluster removes everything that carries the key and says whether
+	// DeleteCluster removes everything that carries the key and reports whether
 	// nothing is left. It is called until then. There are no machines any more.
 	DeleteCluster(context.Context, *ClusterScope) (gone bool, err error)
 }
@@ -57,7 +57,7 @@ type MachineBackend interface {
 	EnsureMachine(context.Context, *MachineScope) (MachineState, error)
 
 	// DeleteMachine removes everything that carries the key, also what is still
-	// being made, and says whether nothing is left. It is called until then.
+	// being made, and reports whether nothing is left. It is called until then.
 	// It has nothing but Infra, Key, ClusterKey and Began for certain.
 	DeleteMachine(context.Context, *MachineScope) (gone bool, err error)
 }

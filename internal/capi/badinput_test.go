@@ -54,7 +54,7 @@ func TestBootstrapData(t *testing.T) {
 	}
 }
 
-// has says whether a machine is not Ready for that reason.
+// has reports whether a machine is not Ready for that reason.
 func has(s *stand, name, reason string) bool {
 	m, ok := s.infra(name)
 	if !ok {

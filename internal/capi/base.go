@@ -80,7 +80,7 @@ func (b *Base) settle(result reconcile.Result, err error) (reconcile.Result, err
 	return result, err
 }
 
-// afterError says when to repeat what failed.
+// afterError returns when to repeat what failed.
 func afterError(err error) (reconcile.Result, error) {
 	if pause := pauseOf(err); pause > 0 {
 		return reconcile.Result{RequeueAfter: pause}, nil
@@ -125,7 +125,7 @@ func hold(o client.Object, finalizer string) {
 	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
 }
 
-// held says whether an object has our finalizer under either name. One that is being
+// held reports whether an object has our finalizer under either name. One that is being
 // deleted keeps the name that it has: the API server lets it have no other.
 func held(o client.Object, finalizer string) bool {
 	return controllerutil.ContainsFinalizer(o, finalizer) || controllerutil.ContainsFinalizer(o, infrav1.FormerFinalizer(finalizer))
@@ -136,7 +136,7 @@ func letGo(o client.Object, finalizer string) {
 	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
 }
 
-// clusterNamed answers the Cluster, or nil when there is none.
+// clusterNamed returns the Cluster, or nil when there is none.
 func clusterNamed(ctx context.Context, c client.Reader, namespace, name string) (*clusterv1.Cluster, error) {
 	if name == "" {
 		return nil, nil

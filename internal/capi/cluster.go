@@ -21,11 +21,11 @@ import (
 // ClusterReconciler reconciles one kind of cluster infrastructure.
 type ClusterReconciler struct {
 	Base
-	// New answers an empty object of the kind, and NewMachines an empty list of
+	// New returns an empty object of the kind, and NewMachines an empty list of
 	// the kind of its machines.
 	New         func() InfraCluster
 	NewMachines func() client.ObjectList
-	// NewList answers an empty list of the kind; without it copies of objects
+	// NewList returns an empty list of the kind; without it copies of objects
 	// are not told from them.
 	NewList func() client.ObjectList
 	// Finalizer of the kind.
@@ -97,7 +97,7 @@ func (c *clusterRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 	return c.ensure(ctx)
 }
 
-// ownerCluster answers the name of the Cluster that owns an object; what is not
+// ownerCluster returns the name of the Cluster that owns an object; what is not
 // owned yet has none.
 func ownerCluster(o metav1.Object) string {
 	for _, owner := range o.GetOwnerReferences() {

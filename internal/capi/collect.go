@@ -18,7 +18,7 @@ import (
 
 // Inventory is a [MachineBackend] that can list what it made.
 type Inventory interface {
-	// Owned answers everything that carries the key of a cluster and is not on
+	// Owned returns everything that carries the key of a cluster and is not on
 	// its way out.
 	Owned(context.Context, *ClusterScope) ([]Owned, error)
 	// Remove removes one of them.
@@ -131,7 +131,7 @@ func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[
 	return errors.Join(errs...)
 }
 
-// keys answers those of all machines of a namespace.
+// keys returns those of all machines of a namespace.
 func (c *Collector) keys(ctx context.Context, namespace string) (map[string]bool, error) {
 	list := c.NewMachines()
 	if err := c.Reader.List(ctx, list, client.InNamespace(namespace)); err != nil {

@@ -17,7 +17,7 @@ import (
 // ReasonIdentityTaken: the object is a copy of another, with its key.
 const ReasonIdentityTaken = "IdentityTaken"
 
-// original answers the object that o is a copy of: an older one of its kind with
+// original returns the object that o is a copy of: an older one of its kind with
 // the same key. Somebody has applied the manifest of one under another name, or
 // restored it in another namespace. What carries the key is not the copy's.
 func original(ctx context.Context, c client.Reader, newList func() client.ObjectList, o client.Object) (name string, err error) {
@@ -38,7 +38,7 @@ func original(ctx context.Context, c client.Reader, newList func() client.Object
 	})
 }
 
-// older says which of two objects with one key was there first.
+// older returns which of two objects with one key was there first.
 func older(a, b client.Object) bool {
 	was, is := a.GetCreationTimestamp(), b.GetCreationTimestamp()
 	if string(a.GetUID()) == keyOf(a) || was.Before(&is) {

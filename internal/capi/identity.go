@@ -28,7 +28,7 @@ const (
 // annotations of an object that lives on in another management cluster.
 const deleteForMoveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
-// keyOf answers the identity of an object. It is the UID that the object had
+// keyOf returns the identity of an object. It is the UID that the object had
 // when it was first seen: random, and known again where somebody has removed
 // the annotation.
 func keyOf(o metav1.Object) string {
@@ -77,7 +77,7 @@ func external(o metav1.Object) bool {
 	return annotated || labelled
 }
 
-// paused says whether the object or its Cluster is paused.
+// paused reports whether the object or its Cluster is paused.
 func paused(cluster *clusterv1.Cluster, o metav1.Object) bool {
 	if cluster != nil && cluster.Spec.Paused != nil && *cluster.Spec.Paused {
 		return true

@@ -47,7 +47,7 @@ func TestKilledAtEachStep(t *testing.T) {
 }
 
 // lifeWithDeath is the whole life, in which the first manager dies when it comes to
-// a step for the nth time, and another takes over. It answers the fuse of the
+// a step for the nth time, and another takes over. It returns the fuse of the
 // first.
 func lifeWithDeath(t *testing.T, at string, nth int) *fuse {
 	cloud := newCloud(t)

@@ -23,12 +23,12 @@ import (
 // MachineReconciler reconciles one kind of machine infrastructure.
 type MachineReconciler struct {
 	Base
-	// New answers an empty object of the kind, and NewCluster one of the kind
+	// New returns an empty object of the kind, and NewCluster one of the kind
 	// of cluster that it belongs to, whose name is ClusterKind.
 	New         func() InfraMachine
 	NewCluster  func() InfraCluster
 	ClusterKind schema.GroupKind
-	// NewList answers an empty list of the kind; without it copies of objects
+	// NewList returns an empty list of the kind; without it copies of objects
 	// are not told from them.
 	NewList func() client.ObjectList
 	// Finalizer of the kind.
@@ -217,7 +217,7 @@ func (m *machineRun) begin() {
 	annotate(m.now, BeganAnnotation, m.Now().UTC().Format(time.RFC3339))
 }
 
-// prepare fills in what the backend needs, and answers what is missing.
+// prepare fills in what the backend needs, and returns what is missing.
 func (m *machineRun) prepare(ctx context.Context) (*waiting, error) {
 	if err := m.findInfraCluster(ctx); err != nil {
 		return nil, err
@@ -250,7 +250,7 @@ func (m *machineRun) findInfraCluster(ctx context.Context) error {
 	return nil
 }
 
-// infrastructureReady answers what is missing of the cluster before a machine
+// infrastructureReady returns what is missing of the cluster before a machine
 // can be made in it.
 func (m *machineRun) infrastructureReady() *waiting {
 	cluster := m.scope.Cluster

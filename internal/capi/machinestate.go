@@ -16,7 +16,7 @@ import (
 // Ready.
 var machineOrder = []string{BootstrapDataReadyCondition, ProvisionedCondition, HealthyCondition}
 
-// await says what is missing. Events of the objects in question end the wait,
+// await returns what is missing. Events of the objects in question end the wait,
 // except where it has to poll.
 func (m *machineRun) await(ctx context.Context, wait *waiting) (reconcile.Result, error) {
 	if wait.ofBootstrap {
@@ -80,7 +80,7 @@ func setStates(o object, there bool, step, reason, message string) {
 	}
 }
 
-// failed says what the backend's error means.
+// failed returns what the backend's error means.
 func (m *machineRun) failed(ctx context.Context, err error) (reconcile.Result, error) {
 	_, status := m.now.ContractMachine()
 	setTrue(m.now, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)

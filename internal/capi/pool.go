@@ -31,9 +31,9 @@ type InfraPool interface {
 // replica, of which core makes a Machine.
 type PoolReconciler struct {
 	Base
-	// New answers an empty object of the kind.
+	// New returns an empty object of the kind.
 	New func() InfraPool
-	// NewMachine answers the machine of a pool's template, without metadata, and
+	// NewMachine returns the machine of a pool's template, without metadata, and
 	// NewMachines an empty list of that kind, MachineKind.
 	NewMachine  func(InfraPool) InfraMachine
 	NewMachines func() client.ObjectList
@@ -108,7 +108,7 @@ func (p *poolRun) owners(ctx context.Context) (err error) {
 	return err
 }
 
-// ownerPool answers the MachinePool that owns an object, or nil.
+// ownerPool returns the MachinePool that owns an object, or nil.
 func ownerPool(ctx context.Context, c client.Reader, o client.Object) (*clusterv1.MachinePool, error) {
 	for _, owner := range o.GetOwnerReferences() {
 		gv, err := schema.ParseGroupVersion(owner.APIVersion)
@@ -144,7 +144,7 @@ func (p *poolRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{}, saveAndTell(ctx, p.draft, p.Base)
 }
 
-// work does what there is to do about the pool's machines, and answers what is still
+// work does what there is to do about the pool's machines, and returns what is still
 // missing.
 func (p *poolRun) work(ctx context.Context) (reason, message string, err error) {
 	if err := p.adopt(ctx); err != nil {

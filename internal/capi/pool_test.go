@@ -92,7 +92,7 @@ func (w *poolWorld) reconcile() {
 	w.must(err)
 }
 
-// machines answers those there are, each with the template's image.
+// machines returns those there are, each with the template's image.
 func (w *poolWorld) machines() (names []string) {
 	w.t.Helper()
 	var list infrav1.DockerMachineList
@@ -163,7 +163,7 @@ func (w *poolWorld) want(machines ...string) {
 	}
 }
 
-// settle lets both sides work until nothing changes any more; it answers how
+// settle lets both sides work until nothing changes any more; it returns how
 // many machines there were at the least on the way.
 func (w *poolWorld) settle() (least int) {
 	w.t.Helper()

@@ -50,7 +50,7 @@ func (m poolMachine) provisioned() bool {
 	return provisioned(status.Initialization)
 }
 
-// list answers the machines of the pool in the order of their names.
+// list returns the machines of the pool in the order of their names.
 func (p *poolRun) list(ctx context.Context) (machines []poolMachine, err error) {
 	list := p.NewMachines()
 	if err := p.Client.List(ctx, list, client.InNamespace(p.now.GetNamespace())); err != nil {
@@ -111,7 +111,7 @@ func (p *poolRun) converge(ctx context.Context) (reason, message string, err err
 	return "", "", nil
 }
 
-// awaited answers what has to be there before a machine can be made.
+// awaited returns what has to be there before a machine can be made.
 func (p *poolRun) awaited() (reason, message string) {
 	switch name := p.owner.Spec.Template.Spec.Bootstrap.DataSecretName; {
 	case !infrastructureThere(p.cluster):
@@ -195,7 +195,7 @@ func (p *poolRun) describe(m InfraMachine, template string) {
 	m.SetOwnerReferences([]metav1.OwnerReference{p.reference()})
 }
 
-// exists answers errStale if a machine that the cache did not list is this
+// exists returns errStale if a machine that the cache did not list is this
 // pool's.
 func (p *poolRun) exists(ctx context.Context, name string) error {
 	there := p.NewMachine(p.now)

@@ -47,7 +47,7 @@ func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, mach
 	return nil
 }
 
-// ofMachinePool answers the infrastructure that a MachinePool names.
+// ofMachinePool returns the infrastructure that a MachinePool names.
 func ofMachinePool(kind schema.GroupKind) handler.MapFunc {
 	return func(_ context.Context, o client.Object) []reconcile.Request {
 		pool, ok := o.(*clusterv1.MachinePool)
@@ -58,7 +58,7 @@ func ofMachinePool(kind schema.GroupKind) handler.MapFunc {
 	}
 }
 
-// ofPoolMember answers the infrastructure of the pool that a Machine is of.
+// ofPoolMember returns the infrastructure of the pool that a Machine is of.
 func (r *PoolReconciler) ofPoolMember(kind schema.GroupKind) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		pool, err := ownerPool(ctx, r.Client, o)

@@ -35,7 +35,7 @@ func (p *poolRun) collectStrays(ctx context.Context) error {
 	return nil
 }
 
-// ofAnother says whether something else than the MachinePool controls a Machine that
+// ofAnother reports whether something else than the MachinePool controls a Machine that
 // carries its labels. Nothing does where owner references were lost.
 func (p *poolRun) ofAnother(m *clusterv1.Machine) bool {
 	controller := metav1.GetControllerOf(m)

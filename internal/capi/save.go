@@ -51,7 +51,7 @@ func (d *draft[T]) saveIdentity(ctx context.Context) error {
 	return err
 }
 
-// withStatus answers a copy of o with the status of another.
+// withStatus returns a copy of o with the status of another.
 func withStatus[T object](o, other T) (T, error) {
 	var fields, others map[string]json.RawMessage
 	answer := reflect.New(reflect.TypeOf(o).Elem()).Interface().(T)
@@ -97,7 +97,7 @@ func (d *draft[T]) saveStatus(ctx context.Context) error {
 	return nil
 }
 
-// difference answers the merge patch from stored to now in two parts. status
+// difference returns the merge patch from stored to now in two parts. status
 // is nil when there is nothing to write.
 func difference(stored, now client.Object) (main map[string]any, status any, err error) {
 	data, err := client.MergeFrom(stored).Data(now)

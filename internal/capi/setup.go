@@ -106,7 +106,7 @@ func kindName(gvk schema.GroupVersionKind) string {
 	return string(name)
 }
 
-// ofCluster answers the infrastructure that a Cluster names. What it is managed
+// ofCluster returns the infrastructure that a Cluster names. What it is managed
 // by is for the reconciler to see.
 func ofCluster(kind schema.GroupKind) handler.MapFunc {
 	return func(_ context.Context, o client.Object) []reconcile.Request {
@@ -118,7 +118,7 @@ func ofCluster(kind schema.GroupKind) handler.MapFunc {
 	}
 }
 
-// ofMachine answers the infrastructure of the cluster that a machine was of, if
+// ofMachine returns the infrastructure of the cluster that a machine was of, if
 // that is being deleted: it waits for the end of its machines.
 func (r *ClusterReconciler) ofMachine(ctx context.Context, machine client.Object) []reconcile.Request {
 	cluster, err := clusterNamed(ctx, r.Client, machine.GetNamespace(), machine.GetLabels()[clusterv1.ClusterNameLabel])

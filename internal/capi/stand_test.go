@@ -268,7 +268,7 @@ type managerOptions struct {
 	hideMachines func() bool
 }
 
-// behind answers what a cache that is behind shows.
+// behind returns what a cache that is behind shows.
 func (o managerOptions) behind(api client.Client) client.Client {
 	return interceptor.NewClient(api.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, into client.Object, opts ...client.GetOption) error {
@@ -430,7 +430,7 @@ func (s *stand) run(name string) *infrav1.OutriggerMachine {
 	return m
 }
 
-// instances answers the names of the machines that have an instance, each as
+// instances returns the names of the machines that have an instance, each as
 // often as it has one.
 func instances(t testing.TB, cloud *fake.Cloud) (names []string) {
 	t.Helper()

@@ -42,7 +42,7 @@ func (b *Base) looked(o object) {
 	}
 }
 
-// ready answers what an object's Ready says.
+// ready returns what an object's Ready says.
 func ready(o object) (c struct{ Reason, Message string }) {
 	if r := condition(o, clusterv1.ReadyCondition); r != nil && r.Status != metav1.ConditionTrue {
 		c.Reason, c.Message = r.Reason, r.Message
@@ -53,13 +53,13 @@ func ready(o object) (c struct{ Reason, Message string }) {
 	return c
 }
 
-// there says whether an object is provisioned.
+// there reports whether an object is provisioned.
 func there(o object) bool {
 	c := condition(o, ProvisionedCondition)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// warns says whether somebody has to know of a reason.
+// warns reports whether somebody has to know of a reason.
 func (b *Base) warns(reason string) bool {
 	for _, c := range classes {
 		if c.reason == reason {
@@ -74,7 +74,7 @@ func (b *Base) warns(reason string) bool {
 	return b.ofBackend(reason)
 }
 
-// ofBackend says whether the reason is one of the backend's own.
+// ofBackend reports whether the reason is one of the backend's own.
 func (b *Base) ofBackend(reason string) bool { return b.warner != nil && b.warner.Warns(reason) }
 
 // warn tells what somebody has to do something about, unless that was told.

@@ -44,7 +44,7 @@ type reasoned struct {
 func (r reasoned) Reason() string { return r.reason }
 func (r reasoned) Unwrap() error  { return r.error }
 
-// newTelling answers a stand whose machine m1 has the backend, and what takes the
+// newTelling returns a stand whose machine m1 has the backend, and what takes the
 // Events since the last time.
 func newTelling(t *testing.T, b *scripted) (*stand, func(want ...string)) {
 	t.Helper()

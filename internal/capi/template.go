@@ -31,7 +31,7 @@ type InfraTemplate interface {
 // Sizer is a [MachineBackend] that knows beforehand how large a machine will be,
 // which the cluster autoscaler asks for where there is none yet.
 type Sizer interface {
-	// MachineSize answers what a machine of a template will have at least, and
+	// MachineSize returns what a machine of a template will have at least, and
 	// nothing of what is not known. It makes nothing. The cluster's infrastructure is
 	// nil of a template that no Cluster owns, such as one of a ClusterClass.
 	MachineSize(context.Context, InfraTemplate, InfraCluster) (infrav1.MachineTemplateStatus, error)
@@ -41,10 +41,10 @@ type Sizer interface {
 // machines will be.
 type TemplateReconciler struct {
 	Base
-	// New answers an empty object of the kind.
+	// New returns an empty object of the kind.
 	New   func() InfraTemplate
 	Sizer Sizer
-	// NewCluster answers an empty object of the kind of cluster that the machines belong
+	// NewCluster returns an empty object of the kind of cluster that the machines belong
 	// to, whose name is ClusterKind. Without it the clusters are not asked for.
 	NewCluster  func() InfraCluster
 	ClusterKind schema.GroupKind

@@ -44,7 +44,7 @@ type broken struct {
 	admit   admission
 	// older changes what is read in contract v1beta1.
 	older func(*unstructured.Unstructured)
-	// got is called with what was read, and answers the error to show.
+	// got is called with what was read, and returns the error to show.
 	got func(key client.ObjectKey, o client.Object, err error) error
 	// write changes a merge patch; false: it is not written.
 	write func(o client.Object, status bool, patch map[string]any) bool
@@ -160,7 +160,7 @@ func creates(f func(b *broken, ctx context.Context, pod, key string, config clou
 // raw is the API as others see it: what a breakage does by itself.
 func (b *broken) raw() client.Client { return b.world.memory }
 
-// fetch answers an object, or nil.
+// fetch returns an object, or nil.
 func fetch[T client.Object](b *broken, o T, key client.ObjectKey) (found T) {
 	if b.raw().Get(context.Background(), key, o) == nil {
 		found = o
@@ -176,7 +176,7 @@ func (b *broken) infraClusterOf(r request) *infrav1.OutriggerCluster {
 	return fetch(b, &infrav1.OutriggerCluster{}, r.NamespacedName)
 }
 
-// ownerOf answers the Machine of a machine, clusterOf the Cluster; nil if there
+// ownerOf returns the Machine of a machine, clusterOf the Cluster; nil if there
 // is none.
 func (b *broken) ownerOf(r request) *clusterv1.Machine {
 	return fetch(b, &clusterv1.Machine{}, r.NamespacedName)
@@ -208,7 +208,7 @@ func (b *broken) patchStatus(o client.Object, f func()) {
 	}
 }
 
-// since answers for how long something has been so, in this process.
+// since returns for how long something has been so, in this process.
 func (b *broken) since(what string) time.Duration {
 	if b.marks == nil {
 		b.marks = map[string]time.Time{}
@@ -221,14 +221,14 @@ func (b *broken) since(what string) time.Duration {
 	return time.Since(at)
 }
 
-// first says whether it is asked for the first time.
+// first reports whether it is asked for the first time.
 func (b *broken) first(what string) bool {
 	_, seen := b.marks[what]
 	b.since(what)
 	return !seen
 }
 
-// isFirst says whether an object has the UID that its name had at first: it was
+// isFirst reports whether an object has the UID that its name had at first: it was
 // not moved.
 func (b *broken) isFirst(o client.Object) bool {
 	w := b.world

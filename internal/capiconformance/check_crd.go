@@ -15,7 +15,7 @@ import (
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// crdOf answers the definition of a kind under the name that core computes.
+// crdOf returns the definition of a kind under the name that core computes.
 func (r *run) crdOf(u *unstructured.Unstructured) *unstructured.Unstructured {
 	r.Helper()
 	gvk := u.GroupVersionKind()
@@ -88,7 +88,7 @@ func checkCRDStatus(r *run) {
 	}
 }
 
-// versionOf answers a version of a definition, or nil.
+// versionOf returns a version of a definition, or nil.
 func versionOf(crd *unstructured.Unstructured, name string) map[string]any {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, item := range versions {
@@ -99,7 +99,7 @@ func versionOf(crd *unstructured.Unstructured, name string) map[string]any {
 	return nil
 }
 
-// versionUsed answers the version of a definition that the file uses.
+// versionUsed returns the version of a definition that the file uses.
 func (r *run) versionUsed(kind, crd *unstructured.Unstructured) map[string]any {
 	r.Helper()
 	name := kind.GroupVersionKind().Version

@@ -26,7 +26,7 @@ func checkOwnerGraph(r *run) {
 	}
 }
 
-// everywhere tells whether an object is one that the cluster itself puts into each
+// everywhere reports whether an object is one that the cluster itself puts into each
 // namespace: bundles of authorities, and what belongs to accounts.
 func (p *place) everywhere(o client.Object) bool {
 	u, is := o.(*unstructured.Unstructured)
@@ -64,7 +64,7 @@ func (r *run) kindsOfProvider() []schema.GroupVersionKind {
 	return kinds
 }
 
-// servedVersion answers the stored version, if it is served, or another one.
+// servedVersion returns the stored version, if it is served, or another one.
 func servedVersion(crd *unstructured.Unstructured) (name string) {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, item := range versions {
@@ -76,7 +76,7 @@ func servedVersion(crd *unstructured.Unstructured) (name string) {
 	return name
 }
 
-// leads says whether the owners of an object, theirs and so on lead to the
+// leads reports whether the owners of an object, theirs and so on lead to the
 // Cluster.
 func (p *place) leads(o client.Object, steps int) bool {
 	for _, owner := range o.GetOwnerReferences() {

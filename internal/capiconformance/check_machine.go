@@ -20,7 +20,7 @@ func checkMachineProvisioned(r *run) {
 	p.wantForEver(h)
 }
 
-// machine makes a machine that is provisioned, and answers its infrastructure.
+// machine makes a machine that is provisioned, and returns its infrastructure.
 func (r *run) machine(changes ...change) (p *place, name string, infra *unstructured.Unstructured) {
 	r.Helper()
 	p, name = r.place(), "m-"+unique()
@@ -242,7 +242,7 @@ func checkFailureDomain(r *run) {
 	}
 }
 
-// lastDomain answers the name of the last failure domain; without one the check
+// lastDomain returns the name of the last failure domain; without one the check
 // is skipped.
 func (p *place) lastDomain() string {
 	p.Helper()

@@ -14,7 +14,7 @@ import (
 // olderLabel is that of contract v1beta1, which core before 1.11 reads.
 const olderLabel = "cluster.x-k8s.io/v1beta1"
 
-// olderVersion answers the version of a kind that core of the older contract
+// olderVersion returns the version of a kind that core of the older contract
 // uses; without one the check is skipped.
 func (r *run) olderVersion(kind *unstructured.Unstructured) string {
 	r.Helper()
@@ -30,7 +30,7 @@ func (r *run) olderVersion(kind *unstructured.Unstructured) string {
 	return version
 }
 
-// older answers an object as core of the older contract reads it.
+// older returns an object as core of the older contract reads it.
 func (p *place) older(kind *unstructured.Unstructured, name string) *unstructured.Unstructured {
 	p.Helper()
 	gvk := kind.GroupVersionKind()
@@ -42,7 +42,7 @@ func (p *place) older(kind *unstructured.Unstructured, name string) *unstructure
 	return u
 }
 
-// olderPair answers a cluster and a machine that are provisioned, in the older
+// olderPair returns a cluster and a machine that are provisioned, in the older
 // contract.
 func (r *run) olderPair() (p *place, name string, cluster, machine *unstructured.Unstructured) {
 	r.Helper()

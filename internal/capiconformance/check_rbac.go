@@ -42,7 +42,7 @@ func checkAggregation(r *run) {
 	}
 }
 
-// allows says whether one of the roles has a rule for it.
+// allows reports whether one of the roles has a rule for it.
 func allows(roles *unstructured.UnstructuredList, group, plural, verb string) bool {
 	for _, role := range roles.Items {
 		rules, _, _ := unstructured.NestedSlice(role.Object, "rules")
@@ -56,7 +56,7 @@ func allows(roles *unstructured.UnstructuredList, group, plural, verb string) bo
 	return false
 }
 
-// among says whether a rule's list has a word, or all.
+// among reports whether a rule's list has a word, or all.
 func among(list any, word string) bool {
 	words, _ := list.([]any)
 	return slices.Contains(words, any(word)) || slices.Contains(words, any("*"))

@@ -62,7 +62,7 @@ func checkReleaseMetadata(r *run) {
 	}
 }
 
-// newestContract answers that of the newest series.
+// newestContract returns that of the newest series.
 func newestContract(series []clusterctlv1.ReleaseSeries) string {
 	if len(series) == 0 {
 		return ""

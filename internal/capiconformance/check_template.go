@@ -18,7 +18,7 @@ func (r *run) template() (*place, *unstructured.Unstructured) {
 	return p, u
 }
 
-// changed answers the template with the spec of the second one of the file.
+// changed returns the template with the spec of the second one of the file.
 func (p *place) changed(u *unstructured.Unstructured) *unstructured.Unstructured {
 	p.Helper()
 	other := instance(p.Objects.ChangedTemplate, p.namespace, p.cluster, u.GetName())

@@ -13,7 +13,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// conditions answers those of an object as far as they can be read.
+// conditions returns those of an object as far as they can be read.
 func conditions(u *unstructured.Unstructured) []metav1.Condition {
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	var all []metav1.Condition
@@ -41,7 +41,7 @@ func condition(u *unstructured.Unstructured, kind string) *metav1.Condition {
 	return nil
 }
 
-// lacksCondition answers what keeps a condition from having that status.
+// lacksCondition returns what keeps a condition from having that status.
 func lacksCondition(u *unstructured.Unstructured, kind string, status metav1.ConditionStatus) string {
 	if u == nil {
 		return "the object is gone"
@@ -62,7 +62,7 @@ var (
 	conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 )
 
-// malformed answers what is wrong with the shape of the conditions.
+// malformed returns what is wrong with the shape of the conditions.
 func malformed(u *unstructured.Unstructured) string {
 	seen := map[string]bool{}
 	for _, c := range conditions(u) {
@@ -83,7 +83,7 @@ func malformed(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// touched answers what somebody has written into an object beside owners and
+// touched returns what somebody has written into an object beside owners and
 // the condition Paused.
 func touched(before, after *unstructured.Unstructured) string {
 	if after == nil {

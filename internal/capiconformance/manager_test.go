@@ -254,7 +254,7 @@ func (p *process) client() client.Client {
 	})
 }
 
-// changed answers what is written instead; nil: nothing.
+// changed returns what is written instead; nil: nothing.
 func (p *process) changed(o client.Object, status bool, patch client.Patch) (client.Patch, error) {
 	if p.dead.Load() {
 		return nil, errDead

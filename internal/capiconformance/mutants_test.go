@@ -172,7 +172,7 @@ func (b *broken) again(what string) bool {
 	return true
 }
 
-// machinesIn answers how many there are in a namespace.
+// machinesIn returns how many there are in a namespace.
 func (b *broken) machinesIn(namespace string) int {
 	var machines infrav1.OutriggerMachineList
 	b.raw().List(context.Background(), &machines, client.InNamespace(namespace))
@@ -313,7 +313,7 @@ var machineMutants = []mutant{
 	}), seenBy("machine-quiet", "again and again")},
 }
 
-// madeUpSecret answers Secrets that do not exist.
+// madeUpSecret returns Secrets that do not exist.
 func madeUpSecret(is func(name string) bool) breakage {
 	return func(b *broken) {
 		got := b.got

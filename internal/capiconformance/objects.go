@@ -122,7 +122,7 @@ func (o *Objects) complete() error {
 	return nil
 }
 
-// fromTemplate answers what core makes from a template.
+// fromTemplate returns what core makes from a template.
 func fromTemplate(template *unstructured.Unstructured) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(template.GetAPIVersion())
@@ -149,7 +149,7 @@ func (o *Objects) kinds() []*unstructured.Unstructured {
 	return all
 }
 
-// instance answers a copy of an object for a place.
+// instance returns a copy of an object for a place.
 func instance(u *unstructured.Unstructured, namespace, cluster, name string) *unstructured.Unstructured {
 	fill := strings.NewReplacer("${NAMESPACE}", namespace, "${CLUSTER_NAME}", cluster, "${NAME}", name)
 	c := &unstructured.Unstructured{Object: filled(u.Object, fill).(map[string]any)}

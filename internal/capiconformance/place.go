@@ -144,7 +144,7 @@ func (p *place) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.namespace, Name: name}
 }
 
-// get fills in o and says whether it is there.
+// get fills in o and reports whether it is there.
 func (p *place) get(ctx context.Context, o client.Object, name string) bool {
 	p.Helper()
 	err := p.Client.Get(ctx, p.key(name), o)
@@ -154,7 +154,7 @@ func (p *place) get(ctx context.Context, o client.Object, name string) bool {
 	return err == nil
 }
 
-// infra answers a machine's infrastructure, infraCluster the cluster's, or nil.
+// infra returns a machine's infrastructure, infraCluster the cluster's, or nil.
 func (p *place) infra(name string) *unstructured.Unstructured { return p.read(p.Objects.Machine, name) }
 func (p *place) infraCluster() *unstructured.Unstructured {
 	return p.read(p.Objects.Cluster, p.cluster)

@@ -44,7 +44,7 @@ func (h *history) add(u *unstructured.Unstructured) {
 	h.states = append(h.states, u)
 }
 
-// untilSeen waits for a state, and answers the first of that kind.
+// untilSeen waits for a state, and returns the first of that kind.
 func (p *place) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
 	p.Helper()
 	var seen *unstructured.Unstructured

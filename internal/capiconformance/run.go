@@ -33,7 +33,7 @@ func (r *run) begin() {
 	}
 }
 
-// unique answers a short name that nobody else has.
+// unique returns a short name that nobody else has.
 func unique() string { return strings.ToLower(rand.Text()[:8]) }
 
 // place makes a namespace with a Cluster's name in it.
@@ -68,7 +68,7 @@ func named(o client.Object) string {
 	return kind + " " + o.GetName()
 }
 
-// inventory answers what exists outside and did not before.
+// inventory returns what exists outside and did not before.
 func (r *run) inventory() []string {
 	r.Helper()
 	ids, err := r.Inventory(r.Context())
@@ -110,7 +110,7 @@ func (r *run) until(limit time.Duration, what string, missing func() string) {
 	}
 }
 
-// poll answers what is missing in the end.
+// poll returns what is missing in the end.
 func (r *run) poll(ctx context.Context, limit time.Duration, missing func() string) string {
 	end := time.Now().Add(limit)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, r.Limits.Poll) {

@@ -111,7 +111,7 @@ var (
 	_ cloudprovider.InformerUser = (*Cloud)(nil)
 )
 
-// New answers the cloud. The provider MUST be able to list and look up
+// New returns the cloud. The provider MUST be able to list and look up
 // instances.
 func New(o Options) (*Cloud, error) {
 	o.complete()
@@ -137,28 +137,28 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 // Initialize has nothing to do: what there is was there before.
 func (c *Cloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
 
-// Instances answers false: InstancesV2 replaces it.
+// Instances returns false: InstancesV2 replaces it.
 func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
 
-// InstancesV2 answers the cloud itself.
+// InstancesV2 returns the cloud itself.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
 
-// Zones answers false: InstancesV2 tells zones too.
+// Zones returns false: InstancesV2 tells zones too.
 func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
-// Clusters answers false.
+// Clusters returns false.
 func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// Routes answers false: the network is the network plugin's.
+// Routes returns false: the network is the network plugin's.
 func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
 
-// ProviderName answers the provider's name.
+// ProviderName returns the provider's name.
 func (c *Cloud) ProviderName() string { return c.options.Name }
 
-// HasClusterID answers true.
+// HasClusterID returns true.
 func (c *Cloud) HasClusterID() bool { return true }
 
-// uninitialized says whether the Node waits for a cloud controller manager.
+// uninitialized reports whether the Node waits for a cloud controller manager.
 func uninitialized(node *v1.Node) bool {
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == "node.cloudprovider.kubernetes.io/uninitialized" {
@@ -168,12 +168,12 @@ func uninitialized(node *v1.Node) bool {
 	return false
 }
 
-// checkPowers says clearly what a provider lacks.
-func checkPowers(o *Options) (provider.Lister, provider.Getter, error) {
+// checkCapabilities says clearly what a provider lacks.
+func checkCapabilities(o *Options) (provider.Lister, provider.Getter, error) {
 	lister, lists := provider.As[provider.Lister](o.Provider)
 	getter, gets := provider.As[provider.Getter](o.Provider)
 	if !lists || !gets {
-		return nil, nil, fmt.Errorf("%w: provider %s cannot list and look up instances (powers Lister and Getter; it has %q), without which Nodes cannot be told from each other: a cloud controller manager needs both", provider.ErrUnimplemented, o.Name, provider.Powers(o.Provider))
+		return nil, nil, fmt.Errorf("%w: provider %s cannot list and look up instances (capabilities Lister and Getter; it has %q), without which Nodes cannot be told from each other: a cloud controller manager needs both", provider.ErrUnimplemented, o.Name, provider.Capabilities(o.Provider))
 	}
 	return lister, getter, nil
 }

@@ -28,7 +28,7 @@ import (
 
 // sky is a provider of few instances that says what a test wants.
 type sky struct {
-	*fake.Cloud // powers and calls that are not asked for
+	*fake.Cloud // capabilities and calls that are not asked for
 	all         map[string]provider.Instance
 	get, list   error
 	lists, gets int
@@ -123,7 +123,7 @@ func TestProviderNeedsPowers(t *testing.T) {
 	type bare struct{ provider.Provider }
 	_, err := New(Options{Name: "bare", Provider: bare{}})
 	if !errors.Is(err, provider.ErrUnimplemented) || !strings.Contains(err.Error(), "Lister and Getter") {
-		t.Errorf("a provider without powers: %v", err)
+		t.Errorf("a provider without capabilities: %v", err)
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	HeldEmpty = "InventoryShowsNoNode"
 )
 
-// InstanceExists answers false, upon which the Node is deleted, only when
+// InstanceExists returns false, upon which the Node is deleted, only when
 //
 //   - the Node has a providerID, and it is of this provider;
 //   - the cloud has answered that there is no such instance in two looks, GoneAfter
@@ -60,7 +60,7 @@ func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error)
 	return true, nil
 }
 
-// InstanceShutdown says whether the instance is stopped.
+// InstanceShutdown reports whether the instance is stopped.
 func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
 	ref, ours := parse(c.options.Name, node.Spec.ProviderID)
 	if !ours {
@@ -77,7 +77,7 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 }
 
 // missing looks a second time at an instance of which the cloud says that there
-// is none, and answers false if that is proof.
+// is none, and returns false if that is proof.
 func (c *Cloud) missing(ctx context.Context, node *v1.Node, ref reference, cause error) (exists bool, err error) {
 	now := c.options.Now()
 	list, err := c.second(ctx)
@@ -109,7 +109,7 @@ func (c *Cloud) second(ctx context.Context) (*inventory, error) {
 	return c.fleet.recent(ctx)
 }
 
-// witnessed says whether the list has the instance of another Node.
+// witnessed reports whether the list has the instance of another Node.
 func (c *Cloud) witnessed(node *v1.Node, ref reference, list *inventory) bool {
 	for _, other := range c.others(node) {
 		known, ours := parse(c.options.Name, other.Spec.ProviderID)
@@ -127,7 +127,7 @@ func (c *Cloud) witnessed(node *v1.Node, ref reference, list *inventory) bool {
 // absence is a row of looks that did not find an instance.
 type absence struct{ since, last time.Time }
 
-// absentSince notes that an instance was not found and answers since when. A row
+// absentSince notes that an instance was not found and returns since when. A row
 // ends also when nobody looks for long: the Node was Ready meanwhile, or is gone. A
 // pass over all absent Nodes takes as long as the cloud does.
 func (c *Cloud) absentSince(id string, now time.Time) time.Time {

@@ -29,7 +29,7 @@ func (s *stand) look(t *testing.T, node *v1.Node, later time.Duration) (bool, er
 	return exists, err
 }
 
-// looks until the Node is gone, at most n times; it answers how many that took,
+// looks until the Node is gone, at most n times; it returns how many that took,
 // 0 if it never was.
 func (s *stand) looks(t *testing.T, node *v1.Node, n int) int {
 	t.Helper()

@@ -38,7 +38,7 @@ type problem struct {
 
 func (p problem) Unwrap() error { return p.error }
 
-// reasonOf answers why a Node could not be initialized.
+// reasonOf returns why a Node could not be initialized.
 func reasonOf(err error) string {
 	var p problem
 	if errors.As(err, &p) {
@@ -61,7 +61,7 @@ func reasonOf(err error) string {
 	return ReasonCloud
 }
 
-// find answers the instance of a Node.
+// find returns the instance of a Node.
 func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, error) {
 	if node.Spec.ProviderID == "" {
 		return c.byName(ctx, node)
@@ -83,7 +83,7 @@ func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, er
 	return instance, nil
 }
 
-// unknown says whether the provider does not look up ids of that kind at all: then
+// unknown reports whether the provider does not look up ids of that kind at all: then
 // the Node is somebody else's.
 func unknown(err error) bool { return errors.Is(err, provider.ErrUnimplemented) }
 
@@ -111,7 +111,7 @@ func (c *Cloud) byName(ctx context.Context, node *v1.Node) (*provider.Instance, 
 	return nil, problem{ReasonInstanceNotFound, fmt.Errorf("%w: no instance of provider %s with the tags %v is called %s, and the Node has no providerID: check --instance-tags and the host's name, or start the kubelet with --provider-id", provider.ErrNotFound, c.options.Name, c.fleet.matches(), node.Name)}
 }
 
-// named answers the instances that can be the Node's: those of its name, or else
+// named returns the instances that can be the Node's: those of its name, or else
 // those whose machine, by its tag, has it.
 func named(list *inventory, node *v1.Node) []*provider.Instance {
 	var byName, byTag []*provider.Instance
@@ -131,7 +131,7 @@ func named(list *inventory, node *v1.Node) []*provider.Instance {
 	return byName
 }
 
-// is says whether a Node is called so: by its own name or that of its host,
+// is reports whether a Node is called so: by its own name or that of its host,
 // whose domain does not count.
 func is(node *v1.Node, name string) bool {
 	if name == "" {
@@ -162,7 +162,7 @@ func (c *Cloud) free(i *provider.Instance, node *v1.Node) error {
 	return nil
 }
 
-// others answers the cluster's other Nodes.
+// others returns the cluster's other Nodes.
 func (c *Cloud) others(node *v1.Node) []*v1.Node {
 	if c.nodes == nil {
 		return nil

@@ -46,7 +46,7 @@ type inventory struct {
 }
 
 func newFleet(o *Options) (*fleet, error) {
-	lister, getter, err := checkPowers(o)
+	lister, getter, err := checkCapabilities(o)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (f *fleet) recent(ctx context.Context) (*inventory, error) {
 	})
 }
 
-// since answers a list that was asked for at that time or later.
+// since returns a list that was asked for at that time or later.
 func (f *fleet) since(ctx context.Context, at time.Time) (*inventory, error) {
 	return f.unless(ctx, func(list *inventory) bool { return !list.at.Before(at) })
 }
@@ -194,7 +194,7 @@ func (f *fleet) list(ctx context.Context) (*inventory, error) {
 	return list, nil
 }
 
-// look answers an instance from a list that is not too old, which is one call for
+// look returns an instance from a list that is not too old, which is one call for
 // all Nodes, or else from the cloud itself.
 func (f *fleet) look(ctx context.Context, id string) (*provider.Instance, error) {
 	if len(f.matches()) > 0 {

@@ -21,16 +21,16 @@ import (
 // Services deletes them by itself; what it has not, such as when a process ended
 // while it made one, or somebody took the Service's finalizer away, is left.
 type Leftovers struct {
-	fleet *fleet
-	power provider.LoadBalancerController
-	// services answers all Services there are now, from the API server itself.
+	fleet      *fleet
+	capability provider.LoadBalancerController
+	// services returns all Services there are now, from the API server itself.
 	services func(context.Context) ([]v1.Service, error)
 	log      *slog.Logger
 	// seen is when one was first seen without its Service, by key.
 	seen map[string]time.Time
 }
 
-// Leftovers answers nil where there are none to look for: without load balancers,
+// Leftovers returns nil where there are none to look for: without load balancers,
 // without tags that tell the cluster's own from others', or when Options.LeftAfter
 // is 0.
 func (c *Cloud) Leftovers(services func(context.Context) ([]v1.Service, error), log *slog.Logger) *Leftovers {
@@ -38,7 +38,7 @@ func (c *Cloud) Leftovers(services func(context.Context) ([]v1.Service, error), 
 	if !ok || len(c.options.Tags) == 0 || c.options.LeftAfter == 0 {
 		return nil
 	}
-	return &Leftovers{c.fleet, b.(*balancers).power, services, log, map[string]time.Time{}}
+	return &Leftovers{c.fleet, b.(*balancers).capability, services, log, map[string]time.Time{}}
 }
 
 // Run looks until ctx ends, and at least twice before it deletes one.
@@ -63,7 +63,7 @@ func (l *Leftovers) Run(ctx context.Context) {
 func (l *Leftovers) look(ctx context.Context) error {
 	var list []provider.LoadBalancer
 	err := l.fleet.call(ctx, "list-load-balancers", func(ctx context.Context) (err error) {
-		list, err = l.power.ListLoadBalancers(ctx, l.fleet.options.Tags)
+		list, err = l.capability.ListLoadBalancers(ctx, l.fleet.options.Tags)
 		return err
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Leftovers) deleteOld(ctx context.Context, left map[string]provider.Load
 		if now.Sub(l.seen[key]) < l.fleet.options.LeftAfter {
 			continue
 		}
-		err := l.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error { return l.power.DeleteLoadBalancer(ctx, key) })
+		err := l.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error { return l.capability.DeleteLoadBalancer(ctx, key) })
 		if err == nil {
 			l.log.Warn("deleted a load balancer whose Service is gone", "loadbalancer", key, "service", left[key].Tags[tagService])
 			delete(l.seen, key)

@@ -23,34 +23,34 @@ const tagService = "outrigger-service"
 
 // balancers implements [cloudprovider.LoadBalancer].
 type balancers struct {
-	fleet *fleet
-	power provider.LoadBalancerController
-	locks *keylock.Locks
+	fleet      *fleet
+	capability provider.LoadBalancerController
+	locks      *keylock.Locks
 }
 
-// LoadBalancer answers false where the provider has none: then the controller of
+// LoadBalancer returns false where the provider has none: then the controller of
 // Services does not start.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
-	power, ok := provider.As[provider.LoadBalancerController](c.options.Provider)
+	capability, ok := provider.As[provider.LoadBalancerController](c.options.Provider)
 	if c.options.Balancers != nil {
-		power, ok = c.options.Balancers, true
+		capability, ok = c.options.Balancers, true
 	}
 	if !ok {
 		return nil, false
 	}
-	return &balancers{c.fleet, power, &c.balancing}, true
+	return &balancers{c.fleet, capability, &c.balancing}, true
 }
 
-// GetLoadBalancerName answers the key: a UID is nobody else's in any cluster.
+// GetLoadBalancerName returns the key: a UID is nobody else's in any cluster.
 func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// GetLoadBalancer answers the one of a Service, if there is one.
+// GetLoadBalancer returns the one of a Service, if there is one.
 func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
 	var there *provider.LoadBalancer
 	err = b.fleet.call(ctx, "get-load-balancer", func(ctx context.Context) (err error) {
-		there, err = b.power.GetLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+		there, err = b.capability.GetLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
 		return err
 	})
 	if errors.Is(err, provider.ErrNotFound) {
@@ -74,7 +74,7 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, serv
 	}
 	var made *provider.LoadBalancer
 	err = b.fleet.call(ctx, "ensure-load-balancer", func(ctx context.Context) (err error) {
-		made, err = b.power.EnsureLoadBalancer(ctx, spec)
+		made, err = b.capability.EnsureLoadBalancer(ctx, spec)
 		return err
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster strin
 	}
 	defer unlock()
 	return b.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error {
-		return b.power.DeleteLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+		return b.capability.DeleteLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
 	})
 }
 
@@ -155,7 +155,7 @@ type addressed interface{ Address() netip.Addr }
 // have IPv4 addresses unless they say otherwise, do not lead.
 func (b *balancers) checkFamilies(service *v1.Service) error {
 	have := v1.IPv4Protocol
-	if one, ok := b.power.(addressed); ok && one.Address().Is6() {
+	if one, ok := b.capability.(addressed); ok && one.Address().Is6() {
 		have = v1.IPv6Protocol
 	}
 	want, policy := service.Spec.IPFamilies, service.Spec.IPFamilyPolicy

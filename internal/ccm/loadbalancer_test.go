@@ -151,7 +151,7 @@ func TestFamiliesOfServices(t *testing.T) {
 	} {
 		changed := service()
 		changed.Spec.IPFamilies, changed.Spec.IPFamilyPolicy = c.families, &prefer
-		b := &balancers{power: localbalancer.New(netip.MustParseAddr(c.addr), slog.New(slog.DiscardHandler))}
+		b := &balancers{capability: localbalancer.New(netip.MustParseAddr(c.addr), slog.New(slog.DiscardHandler))}
 		if err := b.checkFamilies(changed); (err != nil) != c.refused {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// InstanceMetadata says what a Node's instance is. The error is also an Event of
+// InstanceMetadata returns what a Node's instance is. The error is also an Event of
 // the Node when that waits to be initialized.
 func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	metadata, err := c.metadata(ctx, node)
@@ -92,7 +92,7 @@ func (c *Cloud) labels(i *provider.Instance) map[string]string {
 
 var noLabel = regexp.MustCompile(`[^A-Za-z0-9_.-]`)
 
-// labelValue answers a text as the value of a label. The API server would refuse
+// labelValue returns a text as the value of a label. The API server would refuse
 // the whole Node for one that is none.
 func labelValue(text string) string {
 	text = noLabel.ReplaceAllString(text, "-")

@@ -25,7 +25,7 @@ func (c *Cloud) failed(node *v1.Node, err error) {
 	c.tell(node, kind, reason, "the Node is not initialized: "+err.Error())
 }
 
-// held tells why a Node is not deleted, and answers err.
+// held returns why a Node is not deleted, and returns err.
 func (c *Cloud) held(node *v1.Node, reason string, err error) error {
 	c.options.Held(reason)
 	if reason != HeldSecondLook {

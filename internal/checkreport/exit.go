@@ -30,7 +30,7 @@ func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, 
 
 func (e UsageError) Unwrap() error { return e.error }
 
-// Exit says on stderr what the reports have not, and answers the exit code.
+// Exit says on stderr what the reports have not, and returns the exit code.
 func Exit(program string, err error, stderr io.Writer) int {
 	switch {
 	case err == nil:
@@ -45,7 +45,7 @@ func Exit(program string, err error, stderr io.Writer) int {
 	return ExitFailed
 }
 
-// Choose answers the checks whose names match --run.
+// Choose returns the checks whose names match --run.
 func Choose[C any](program, run string, checks []C, name func(C) string) ([]C, error) {
 	pattern, err := regexp.Compile(run)
 	if err != nil {

@@ -92,7 +92,7 @@ func (r *Report) keep(err error) {
 	}
 }
 
-// End writes what can be said only now, and answers ErrFailed if a check has
+// End writes what can be said only now, and returns ErrFailed if a check has
 // failed.
 func (r *Report) End(subject string, results []conformance.Result) error {
 	if r.Format == JSON {

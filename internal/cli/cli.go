@@ -43,7 +43,7 @@ func (e exitError) Error() string {
 
 func (e exitError) Unwrap() error { return e.Err }
 
-// exit answers nil for 0.
+// exit returns nil for 0.
 func exit(code int) error {
 	if code == 0 {
 		return nil
@@ -64,7 +64,7 @@ type App struct {
 	adaptor  []string
 }
 
-// Main runs outrigger and answers its exit code.
+// Main runs outrigger and returns its exit code.
 func Main() int {
 	app := &App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	return app.Run(os.Args[1:])

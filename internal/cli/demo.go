@@ -169,7 +169,7 @@ func (d *demo) background() error {
 	return nil
 }
 
-// command runs outrigger as the user would, shows it, and answers its stdout.
+// command runs outrigger as the user would, shows it, and returns its stdout.
 func (d *demo) command(args ...string) (string, int, error) { return d.commandIn("", args...) }
 
 func (d *demo) commandIn(stdin string, args ...string) (string, int, error) {

@@ -99,7 +99,7 @@ func (s surroundings) files(kind, dir string, depth int) {
 	}
 }
 
-// since answers what of a kind was not there before.
+// since returns what of a kind was not there before.
 func (s surroundings) since(before surroundings, kind string) []string {
 	var left []string
 	for name := range s[kind] {

@@ -126,7 +126,7 @@ func (a *App) console(ctx context.Context, name string, tail int64, follow bool)
 	return nil
 }
 
-// newSince answers what follows the end of seen in now.
+// newSince returns what follows the end of seen in now.
 func newSince(seen, now []byte) []byte {
 	mark := seen[max(0, len(seen)-4096):]
 	if i := bytes.LastIndex(now, mark); i >= 0 {

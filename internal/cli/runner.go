@@ -71,7 +71,7 @@ type runner struct {
 	container *podclient.Container
 }
 
-// run answers the container's exit code. Whatever happens, nothing of the pod
+// run returns the container's exit code. Whatever happens, nothing of the pod
 // is left but, with Keep, its record.
 func (r *runner) run(ctx context.Context) (code int, err error) {
 	ctx, stopWatch := r.interruptible(ctx)
@@ -263,7 +263,7 @@ func describeStart(name string, err error) error {
 	return fmt.Errorf("VM of pod %s: %w\nlast lines of its console:\n  %s", name, err, strings.Join(lines[max(0, len(lines)-10):], "\n  "))
 }
 
-// offerImage answers the reference that the guest pulls. An image of this host
+// offerImage returns the reference that the guest pulls. An image of this host
 // is served until done.
 func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err error) {
 	if r.image.Reference != "" {

@@ -38,7 +38,7 @@ type outcome struct {
 	err  error
 }
 
-// wait answers the process's exit code.
+// wait returns the process's exit code.
 func (s *session) wait(ctx context.Context) (int, error) {
 	done := make(chan outcome, 1)
 	go func() {

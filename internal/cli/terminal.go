@@ -62,7 +62,7 @@ func (t *terminal) restore() {
 	})
 }
 
-// size answers 0, 0 without a terminal.
+// size returns 0, 0 without a terminal.
 func (t *terminal) size() (rows, columns uint32) {
 	for _, f := range []*os.File{t.out, t.in} {
 		if f == nil {
@@ -82,7 +82,7 @@ func (t *terminal) fit(ctx context.Context, p *podclient.Process) {
 	}
 }
 
-// isTerminal says whether progress may be drawn over.
+// isTerminal reports whether progress may be drawn over.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

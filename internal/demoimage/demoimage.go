@@ -160,7 +160,7 @@ func readBusybox(file string) ([]byte, []string, error) {
 	return bin, applets, nil
 }
 
-// isStatic says whether an ELF file needs no dynamic loader.
+// isStatic reports whether an ELF file needs no dynamic loader.
 func isStatic(file string) bool {
 	f, err := elf.Open(file)
 	if err != nil {

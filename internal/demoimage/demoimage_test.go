@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger/outrigger/internal/demoimage"
 )
 
-// busybox answers Debian's static busybox, or skips.
+// busybox returns Debian's static busybox, or skips.
 func busybox(t *testing.T) string {
 	const path = "/bin/busybox"
 	if _, err := os.Stat(path); err != nil {

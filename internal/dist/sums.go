@@ -75,7 +75,7 @@ func checksum(file string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// summarize shows stages and files; the last line says whether there is a
+// summarize shows stages and files; the last line reports whether there is a
 // signature.
 func (b *builder) summarize() error {
 	b.Log("")

@@ -45,7 +45,7 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 // App is one invocation.
 type App struct {
 	Stdout, Stderr io.Writer
-	// Getenv says where provider plugins are; os.Getenv when nil.
+	// Getenv returns where provider plugins are; os.Getenv when nil.
 	Getenv func(string) string
 	// Now is time.Now when nil.
 	Now func() time.Time
@@ -53,7 +53,7 @@ type App struct {
 	kubeconfig, context, namespace, system string
 }
 
-// Main runs the command line of this process and answers its exit code.
+// Main runs the command line of this process and returns its exit code.
 func Main() int {
 	return (&App{Stdout: os.Stdout, Stderr: os.Stderr}).Run(os.Args[1:])
 }
@@ -101,7 +101,7 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// Command answers the whole command line, for the reference.
+// Command returns the whole command line, for the reference.
 func Command() *cobra.Command {
 	a := &App{Stdout: io.Discard, Stderr: io.Discard}
 	a.complete()
@@ -130,7 +130,7 @@ nothing in the cluster.`,
 	return root
 }
 
-// connect answers the cluster and the namespace of the pods.
+// connect returns the cluster and the namespace of the pods.
 func (a *App) connect() (*cluster, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.kubeconfig

@@ -190,7 +190,7 @@ func (b *bundle) addLogs(ctx context.Context) {
 	}
 }
 
-// isDaemon says whether a pod is Outrigger's; others may share the namespace.
+// isDaemon reports whether a pod is Outrigger's; others may share the namespace.
 func isDaemon(p map[string]any) bool {
 	name := text(p, "metadata", "labels", "app.kubernetes.io/name")
 	ours := []string{"cloud-api-adaptor", relayName, controllerName, webhookName}
@@ -214,7 +214,7 @@ func (b *bundle) addLog(ctx context.Context, pod, container string) {
 	}
 }
 
-// field answers what is at a path of an object, nil when nothing is there.
+// field returns what is at a path of an object, nil when nothing is there.
 func field(o map[string]any, at ...string) any {
 	for i, key := range at {
 		if i == len(at)-1 {

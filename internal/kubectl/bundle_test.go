@@ -52,7 +52,7 @@ var secrets = []string{
 	"THEKEYLINE", "misplaced", "proxypass", "annotated-secret", "initdata-secret", "eyJhbGci", "argument-secret", "environment-secret", "header-secret", "bearer-secret",
 }
 
-// unpack answers the files of a bundle by name.
+// unpack returns the files of a bundle by name.
 func unpack(t *testing.T, archive []byte) map[string]string {
 	t.Helper()
 	zip, err := gzip.NewReader(bytes.NewReader(archive))

@@ -42,7 +42,7 @@ of the command itself.`,
 	return cmd
 }
 
-// check answers one report; a cluster that does not answer is asked once.
+// check returns one report; a cluster that does not answer is asked once.
 func (a *App) check(ctx context.Context, c *cluster, pre bool) doctor.Report {
 	first := doctor.Run(ctx, []doctor.Check{{Name: "api-server", Run: (&checker{a, c}).server}})
 	if first.Status == doctor.Error {

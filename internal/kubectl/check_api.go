@@ -31,7 +31,7 @@ func (k *checker) server(ctx context.Context) doctor.Result {
 	return ok("Kubernetes %s", v.GitVersion)
 }
 
-// read answers the definition of PeerPods.
+// read returns the definition of PeerPods.
 func (k *checker) read(ctx context.Context) (definition, error) {
 	var d definition
 	return d, k.c.get(ctx, api(definitions, "", "customresourcedefinitions", crdName), &d)
@@ -52,7 +52,7 @@ func (k *checker) definition(ctx context.Context) doctor.Result {
 	return ok("%s, version %s", crdName, v1alpha1.GroupVersion.Version)
 }
 
-// lacking says what an older definition does not have.
+// lacking returns what an older definition does not have.
 func lacking(d *definition) []string {
 	want := v1alpha1.GroupVersion.Version
 	for _, v := range d.Spec.Versions {

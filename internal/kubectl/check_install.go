@@ -125,7 +125,7 @@ func consequence(policy string) string {
 	return "; pods of class " + RuntimeClass + " are refused"
 }
 
-// latest answers when the last certificate of a bundle expires.
+// latest returns when the last certificate of a bundle expires.
 func latest(bundle []byte) (time.Time, error) {
 	var until time.Time
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {

@@ -45,7 +45,7 @@ type review struct {
 	} `json:"status"`
 }
 
-// missing answers those of the rights that user lacks; the empty user is the
+// missing returns those of the rights that user lacks; the empty user is the
 // one who asks.
 func (k *checker) missing(ctx context.Context, user string, rights []right) ([]string, error) {
 	var lacks []string

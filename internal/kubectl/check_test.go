@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 )
 
-// authority answers a certificate authority that ends at that time.
+// authority returns a certificate authority that ends at that time.
 func authority(t *testing.T, until time.Time) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -22,7 +22,7 @@ import (
 // cloudTimeout bounds one call to a cloud.
 const cloudTimeout = 2 * time.Minute
 
-// onNodes says whether the instances are processes of the nodes: asked from
+// onNodes reports whether the instances are processes of the nodes: asked from
 // here the provider would show what runs on this machine.
 func (s *settings) onNodes(name string) bool {
 	text := s.get("LIBVIRT_URI")
@@ -58,7 +58,7 @@ func (a *App) settings(ctx context.Context, c *cluster) (*settings, error) {
 	return &s, nil
 }
 
-// get answers one key; the Secret wins, as it does in the adaptor.
+// get returns one key; the Secret wins, as it does in the adaptor.
 func (s *settings) get(key string) string { return cmp.Or(s.secret[key], s.config[key]) }
 
 // provider is the name of the provider that the cluster uses.
@@ -132,7 +132,7 @@ func (a *App) open(ctx context.Context, s *settings, name string) (*cloud, error
 	return &cloud{p, loaded}, nil
 }
 
-// schema answers the settings that a provider has, as far as it is known here.
+// schema returns the settings that a provider has, as far as it is known here.
 func (a *App) schema(ctx context.Context, s *settings) (config.Schema, error) {
 	loaded, err := a.load(ctx, s, s.provider())
 	if err != nil {

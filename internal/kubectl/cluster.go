@@ -44,7 +44,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	return &cluster{client}, nil
 }
 
-// raw answers what is at a path of the API.
+// raw returns what is at a path of the API.
 func (c *cluster) raw(ctx context.Context, at string, params map[string]string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -87,7 +87,7 @@ func (c *cluster) ask(ctx context.Context, at string, review any) error {
 	return json.Unmarshal(got, review)
 }
 
-// list answers all pages of a collection.
+// list returns all pages of a collection.
 func list[T any](ctx context.Context, c *cluster, at string, params map[string]string) ([]T, error) {
 	all, query := []T{}, map[string]string{"limit": fmt.Sprint(pageSize)}
 	for name, value := range params {
@@ -113,7 +113,7 @@ func list[T any](ctx context.Context, c *cluster, at string, params map[string]s
 	}
 }
 
-// core answers the path of a collection or object of the core group; an empty
+// core returns the path of a collection or object of the core group; an empty
 // namespace is all of them.
 func core(namespace string, parts ...string) string { return api("/api/v1", namespace, parts...) }
 
@@ -147,7 +147,7 @@ func (c *cluster) peerPods(ctx context.Context, namespace string) ([]v1alpha1.Pe
 	return found, nil
 }
 
-// keys answers what is in a ConfigMap.
+// keys returns what is in a ConfigMap.
 func (c *cluster) configMap(ctx context.Context, namespace, name string) (map[string]string, error) {
 	var object struct {
 		Data map[string]string `json:"data"`
@@ -156,7 +156,7 @@ func (c *cluster) configMap(ctx context.Context, namespace, name string) (map[st
 	return object.Data, err
 }
 
-// secret answers what is in a Secret, decoded.
+// secret returns what is in a Secret, decoded.
 func (c *cluster) secret(ctx context.Context, namespace, name string) (map[string]string, error) {
 	var object struct {
 		Data map[string][]byte `json:"data"`

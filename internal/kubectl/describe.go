@@ -89,7 +89,7 @@ func (a *App) describePod(ctx context.Context, c *cluster, namespace, name strin
 	return d, err
 }
 
-// claimsOf answers the pod with its problems, and its PeerPods, the newest
+// claimsOf returns the pod with its problems, and its PeerPods, the newest
 // first.
 func (a *App) claimsOf(ctx context.Context, c *cluster, namespace, name string) (*Description, []v1alpha1.PeerPod, error) {
 	var p pod
@@ -117,7 +117,7 @@ func (a *App) claimsOf(ctx context.Context, c *cluster, namespace, name string) 
 	return d, claims, nil
 }
 
-// isOf says whether a PeerPod is of the pod, or of one of its name when the
+// isOf reports whether a PeerPod is of the pod, or of one of its name when the
 // pod is gone.
 func isOf(pp *v1alpha1.PeerPod, p *pod, name string) bool {
 	if uid := peerpod.PodUID(pp); uid != "" && p.Metadata.UID != "" {

@@ -83,7 +83,7 @@ func (f *fakeAPI) refuse(w http.ResponseWriter, code int, reason string) {
 	json.NewEncoder(w).Encode(o{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "the test says " + reason})
 }
 
-// list answers the objects below a path, in all namespaces without one.
+// list returns the objects below a path, in all namespaces without one.
 func (f *fakeAPI) list(r *http.Request) []any {
 	dir, resource := filepath.Split(r.URL.Path)
 	items := []any{}
@@ -106,7 +106,7 @@ func (f *fakeAPI) review(w io.Writer, body io.Reader) {
 	json.NewEncoder(w).Encode(r)
 }
 
-// run answers exit code, standard output and standard error.
+// run returns exit code, standard output and standard error.
 func (f *fakeAPI) run(args ...string) (int, string, string) {
 	var out, errs bytes.Buffer
 	a := &App{Stdout: &out, Stderr: &errs, Now: func() time.Time { return now }, Getenv: func(name string) string { return f.env[name] }}

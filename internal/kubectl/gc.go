@@ -133,7 +133,7 @@ func (l *looker) around(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// at says whether and why a PeerPod is left over.
+// at reports whether and why a PeerPod is left over.
 func (l *looker) at(pp *v1alpha1.PeerPod) (LeftPeerPod, bool) {
 	since, why := pp.CreationTimestamp, ""
 	switch {
@@ -200,7 +200,7 @@ func (a *App) listCloud(ctx context.Context, c *cluster, s *settings, name strin
 	return found, errors.Join(err, cloud.close())
 }
 
-// unclaimed answers the instances that no PeerPod has by id or sandbox.
+// unclaimed returns the instances that no PeerPod has by id or sandbox.
 func unclaimed(found []provider.Instance, claims []v1alpha1.PeerPod) []provider.Instance {
 	claimed := map[string]bool{}
 	for _, pp := range claims {

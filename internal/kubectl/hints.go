@@ -4,7 +4,7 @@ package kubectl
 
 import "strings"
 
-// scheduleHint says what to do about a pod that no node takes.
+// scheduleHint returns what to do about a pod that no node takes.
 func scheduleHint(message string) string {
 	switch {
 	case strings.Contains(message, VMResource):
@@ -15,7 +15,7 @@ func scheduleHint(message string) string {
 	return "see the requests, node selector and tolerations of the pod, and the scheduling of RuntimeClass " + RuntimeClass
 }
 
-// waitingHint says what to do about a container that does not start.
+// waitingHint returns what to do about a container that does not start.
 func waitingHint(reason string) string {
 	switch reason {
 	case "ImagePullBackOff", "ErrImagePull", "InvalidImageName":

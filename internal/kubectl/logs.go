@@ -62,13 +62,13 @@ func (a *App) console(ctx context.Context, name string, tail int64) ([]byte, err
 	return text, nil
 }
 
-// elsewhere says how to get at a console by other ways.
+// elsewhere returns how to get at a console by other ways.
 func elsewhere(pp *v1alpha1.PeerPod) string {
 	return fmt.Sprintf("as root on node %s: outrigger --socket /run/peerpod/hypervisor.sock console %s\nor look at instance %s with the tools of %s",
 		dash(pp.Spec.NodeName), dash(pp.Spec.SandboxID), pp.Spec.InstanceID, dash(pp.Spec.CloudProvider))
 }
 
-// claimOf answers the newest PeerPod of a pod that has an instance.
+// claimOf returns the newest PeerPod of a pod that has an instance.
 func (a *App) claimOf(ctx context.Context, c *cluster, namespace, pod string) (*v1alpha1.PeerPod, error) {
 	d, claims, err := a.claimsOf(ctx, c, namespace, pod)
 	if err != nil {

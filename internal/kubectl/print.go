@@ -27,7 +27,7 @@ type Event struct {
 	source  string // who reports it
 }
 
-// podEvents answers the newest Events of the pod, oldest first. Those of an
+// podEvents returns the newest Events of the pod, oldest first. Those of an
 // earlier pod of the name are left out unless the pod is gone.
 func (a *App) podEvents(ctx context.Context, c *cluster, namespace, name, uid string) ([]Event, error) {
 	selector := "involvedObject.kind=Pod,involvedObject.name=" + name

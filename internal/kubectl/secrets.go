@@ -71,7 +71,7 @@ var secretForms = []struct {
 	{regexp.MustCompile(`(?i)(authorization"?\s*[:=]\s*"?(?:bearer|basic)\s+)[^\s"]+`), "${1}" + removed},
 }
 
-// out answers the text without secrets.
+// out returns the text without secrets.
 func (s *striker) out(text []byte) []byte {
 	for _, known := range s.known {
 		text = bytes.ReplaceAll(text, known, []byte(removed))

@@ -65,7 +65,7 @@ func connectingSince(pp *v1alpha1.PeerPod) time.Time {
 	return pp.CreationTimestamp.Time
 }
 
-// held says what the removal waits for.
+// held returns what the removal waits for.
 func held(pp *v1alpha1.PeerPod) string {
 	if c := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionDeleting); c != nil {
 		return ": " + strings.TrimSuffix(c.Reason+": "+c.Message, ": ")

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Impossible says why no guest can run on this machine's KVM, where that is
+// Impossible returns why no guest can run on this machine's KVM, where that is
 // plain; empty where it may. The device proves nothing, and is not looked at:
 // PVM runs only kernels built for it, others more slowly than emulation does.
 func Impossible() string {

@@ -29,7 +29,7 @@ func (n *Network) bridgeMAC() net.HardwareAddr {
 	return append(bytes.Clone(ownerMark), sum...)
 }
 
-// ownBridge answers nil when there is no bridge, or none of ours.
+// ownBridge returns nil when there is no bridge, or none of ours.
 func (n *Network) ownBridge() (netlink.Link, error) {
 	link, err := findLink(n.cfg.Bridge)
 	if link == nil || err != nil || !bytes.Equal(link.Attrs().HardwareAddr, n.bridgeMAC()) {
@@ -56,7 +56,7 @@ func (n *Network) ensureBridge(st *state) (netlink.Link, error) {
 	return link, n.configureBridge(st, link)
 }
 
-// takeOver answers the link if it is ours, nil after it removed an abandoned
+// takeOver returns the link if it is ours, nil after it removed an abandoned
 // one, and ErrClash if it is somebody else's.
 func (n *Network) takeOver(link netlink.Link) (netlink.Link, error) {
 	attrs := link.Attrs()
@@ -214,7 +214,7 @@ func (n *Network) linkMTU(name string) int {
 	return n.mtu()
 }
 
-// findLink answers nil when there is no such interface.
+// findLink returns nil when there is no such interface.
 func findLink(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	if notFound(err) {

@@ -111,7 +111,7 @@ func saveForwarding(path string, f *forwarding) error {
 	return nil
 }
 
-// readForwarding answers what turning forwarding on will change.
+// readForwarding returns what turning forwarding on will change.
 func readForwarding() []sysctl {
 	var before []sysctl
 	if value := readSysctl(forward4); value == "0" {

@@ -77,7 +77,7 @@ func (n *Network) adopt(st *state) error {
 	return nil
 }
 
-// grant answers the lease of id, a new one if there is none.
+// grant returns the lease of id, a new one if there is none.
 func (n *Network) grant(st *state, id, kind string) (*lease, error) {
 	host, err := st.freeHost()
 	if err != nil {
@@ -127,7 +127,7 @@ func lastHost(subnets []netip.Prefix) uint64 {
 	return last
 }
 
-// freeMAC answers a locally administered address (IEEE 802, section 8.4) that
+// freeMAC returns a locally administered address (IEEE 802, section 8.4) that
 // depends on the id alone unless two ids clash.
 func (st *state) freeMAC(id string) string {
 	used := map[string]bool{}

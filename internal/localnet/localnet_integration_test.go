@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	testns.Main(m)
 }
 
-// newNetwork answers a network that is empty now and must be gone in the end.
+// newNetwork returns a network that is empty now and must be gone in the end.
 func newNetwork(t *testing.T, change ...func(*Config)) *Network {
 	t.Helper()
 	testns.RequireRoot(t)

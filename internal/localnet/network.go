@@ -77,7 +77,7 @@ func usableSubnets(subnets []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(subnets), func(p netip.Prefix) bool { return p.Addr().Is6() })
 }
 
-// Gateways answers the bridge's own addresses in the order of Config.Subnets.
+// Gateways returns the bridge's own addresses in the order of Config.Subnets.
 func (n *Network) Gateways() []netip.Addr {
 	var addrs []netip.Addr
 	for _, subnet := range n.cfg.Subnets {
@@ -86,7 +86,7 @@ func (n *Network) Gateways() []netip.Addr {
 	return addrs
 }
 
-// AttachTap answers the tap of that id, made if it is not there. The tap is
+// AttachTap returns the tap of that id, made if it is not there. The tap is
 // persistent: it waits for a VM, and survives one.
 //
 // Errors: ErrFull, ErrClash, fs.ErrPermission without CAP_NET_ADMIN.
@@ -98,7 +98,7 @@ func (n *Network) AttachTap(id string) (*Port, error) {
 	return n.port(id, l), nil
 }
 
-// AttachNetns answers the network namespace of that id, made if it is not
+// AttachNetns returns the network namespace of that id, made if it is not
 // there, and its path: eth0 in it has the port's addresses and default routes.
 //
 // Errors: those of AttachTap.
@@ -136,7 +136,7 @@ func (n *Network) attach(id, kind string) (*lease, error) {
 	return l, nil
 }
 
-// leaseFor answers a lease that is on disk before anything is made for it.
+// leaseFor returns a lease that is on disk before anything is made for it.
 func (n *Network) leaseFor(st *state, id, kind string) (l *lease, known bool, err error) {
 	if err := n.adopt(st); err != nil {
 		return nil, false, err
@@ -195,7 +195,7 @@ func (n *Network) Detach(id string) error {
 	return nil
 }
 
-// exists says whether there is anything that Detach could remove.
+// exists reports whether there is anything that Detach could remove.
 func (n *Network) exists() bool {
 	if _, err := os.Stat(n.statePath()); !errors.Is(err, fs.ErrNotExist) {
 		return true
@@ -248,7 +248,7 @@ func (n *Network) tearDown(st *state) error {
 	return nil
 }
 
-// Ports answers all ports, by id.
+// Ports returns all ports, by id.
 func (n *Network) Ports() ([]Port, error) {
 	st, err := n.load()
 	if err != nil {
@@ -288,7 +288,7 @@ func (n *Network) lock() (unlock func(), err error) {
 	}, nil
 }
 
-// explain says what to do about the errors of an ordinary user.
+// explain returns what to do about the errors of an ordinary user.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):

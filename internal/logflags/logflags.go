@@ -65,7 +65,7 @@ func (l *Log) AddFormat(f *flag.FlagSet, name string) {
 	})
 }
 
-// Logger answers what writes as the flags say.
+// Logger returns what writes as the flags say.
 func (l *Log) Logger(w io.Writer) *slog.Logger {
 	o := &slog.HandlerOptions{Level: l.Level}
 	if l.Text {

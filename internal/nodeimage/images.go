@@ -97,7 +97,7 @@ func (b *builder) podImages(ctx context.Context) error {
 // podArchive is the file with the images of pods.
 const podArchive = "images.tar"
 
-// podImageKinds answers images by their names without registry and tag. Those of
+// podImageKinds returns images by their names without registry and tag. Those of
 // Kubernetes' own programs are one and the same, but for kube-proxy's.
 func (b *builder) podImageKinds(ctx context.Context) (map[string]v1.Image, error) {
 	tools, err := choose(ctx, strings.Fields(definition.ProxyPackages))

@@ -28,7 +28,7 @@ type debPackage struct {
 // emptySystem has apt choose as for a system without any package.
 var emptySystem = []string{"-o", "Dir::State::status=/dev/null", "-o", "Debug::NoLocking=1", "-o", "APT::Install-Recommends=false", "-o", "APT::Get::Assume-Yes=true"}
 
-// choose answers packages and all that they depend on, without using the network.
+// choose returns packages and all that they depend on, without using the network.
 func choose(ctx context.Context, names []string) ([]debPackage, error) {
 	args := append(append([]string{}, emptySystem...), "install", "--print-uris", "-qq")
 	out, err := run(ctx, "", nil, "apt-get", append(args, names...)...)
@@ -110,7 +110,7 @@ func fileSum(file string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// run runs a program and answers what it prints.
+// run runs a program and returns what it prints.
 func run(ctx context.Context, dir string, env []string, program string, args ...string) (string, error) {
 	if _, err := exec.LookPath(program); err != nil {
 		return "", fmt.Errorf("%w: node images are built on Debian, with Go", err)

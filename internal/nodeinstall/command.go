@@ -49,7 +49,7 @@ func usage(w io.Writer) {
 	fmt.Fprint(w, "\nFlags:\n")
 }
 
-// Flags answers the program's flags.
+// Flags returns the program's flags.
 func Flags() *flag.FlagSet { return new(settings).flags(io.Discard) }
 
 // Variables are what the program reads from its environment, each with its
@@ -83,7 +83,7 @@ func (s *settings) flags(w io.Writer) *flag.FlagSet {
 // beside is where the images have the shim.
 func beside() string { return "/usr/local/bin/" + shimName }
 
-// Run does what args (without the program's name) say and answers the exit
+// Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
 	var s settings

@@ -49,12 +49,12 @@ func (f *file) cri() string {
 	return criVersion2
 }
 
-// hasCRI says whether the file says anything of the CRI plugin.
+// hasCRI reports whether the file says anything of the CRI plugin.
 func (f *file) hasCRI() bool {
 	return f.Plugins[criVersion2] != nil || f.Plugins[criVersion3] != nil
 }
 
-// runtimes answers the file's runtime handlers.
+// runtimes returns the file's runtime handlers.
 func (f *file) runtimes() map[string]any {
 	at := f.Plugins
 	for _, key := range []string{f.cri(), "containerd", "runtimes"} {
@@ -63,13 +63,13 @@ func (f *file) runtimes() map[string]any {
 	return at
 }
 
-// runtime answers what the file says of a handler; nil if nothing.
+// runtime returns what the file says of a handler; nil if nothing.
 func (f *file) runtime(handler string) map[string]any {
 	one, _ := f.runtimes()[handler].(map[string]any)
 	return one
 }
 
-// check says why a handler cannot be added to the file.
+// check returns why a handler cannot be added to the file.
 func (f *file) check() error {
 	if f.text != "" && f.Version < 2 {
 		return fmt.Errorf("%s has no version, which is version 1: `containerd config migrate` writes it anew", f.path)
@@ -82,7 +82,7 @@ func (f *file) check() error {
 	return nil
 }
 
-// files answers the node's configuration: the main file and what it imports.
+// files returns the node's configuration: the main file and what it imports.
 func (i *Installer) files() ([]*file, error) {
 	main, err := i.read(i.Config)
 	if err != nil {
@@ -111,7 +111,7 @@ func (i *Installer) files() ([]*file, error) {
 	return all, nil
 }
 
-// target answers the file to which a handler is added. A file that containerd 1
+// target returns the file to which a handler is added. A file that containerd 1
 // imports replaces the whole table of a plugin, so it is the last one that
 // says anything of the CRI plugin, and the main one if none does.
 func target(files []*file) (*file, error) {
@@ -127,7 +127,7 @@ func target(files []*file) (*file, error) {
 	return target, errors.Join(files[0].check(), target.check())
 }
 
-// read answers a file of the node; one that is not there is empty.
+// read returns a file of the node; one that is not there is empty.
 func (i *Installer) read(path string) (*file, error) {
 	text, err := os.ReadFile(i.path(path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -174,7 +174,7 @@ func (i *Installer) block(cri string, runc bool) string {
 // inPath are the folders in which a service finds programs by name.
 var inPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// without answers the text without what is ours.
+// without returns the text without what is ours.
 func (i *Installer) without(f *file) (string, error) {
 	before, rest, found := strings.Cut(f.text, i.begin()+"\n")
 	if !found {
@@ -190,7 +190,7 @@ func (i *Installer) without(f *file) (string, error) {
 	return strings.TrimSuffix(before, "\n") + after, nil
 }
 
-// with answers the text with the handler in it.
+// with returns the text with the handler in it.
 func (i *Installer) with(f *file) (string, error) {
 	rest, err := i.without(f)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// dump answers what a real containerd makes of the node's configuration. It
+// dump returns what a real containerd makes of the node's configuration. It
 // starts nothing.
 func (n *node) dump(program string) map[string]any {
 	n.t.Helper()
@@ -43,7 +43,7 @@ func (n *node) dump(program string) map[string]any {
 	return all
 }
 
-// set answers the options that say anything.
+// set returns the options that say anything.
 func set(options any) map[string]any {
 	some := map[string]any{}
 	for key, value := range options.(map[string]any) {
@@ -54,7 +54,7 @@ func set(options any) map[string]any {
 	return some
 }
 
-// handlers answers the runtime handlers of a dump.
+// handlers returns the runtime handlers of a dump.
 func handlers(dump map[string]any) map[string]any {
 	plugins := dump["plugins"].(map[string]any)
 	for _, name := range []string{criVersion3, criVersion2} {

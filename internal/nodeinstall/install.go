@@ -80,7 +80,7 @@ func gone(err error) error {
 	return err
 }
 
-// Check says what is missing on the node.
+// Check returns what is missing on the node.
 func (i *Installer) Check() error {
 	files, err := i.files()
 	if err != nil {

@@ -54,7 +54,7 @@ func newNode(t *testing.T, files map[string]string) *node {
 	return n
 }
 
-// files answers all of the node with their contents.
+// files returns all of the node with their contents.
 func (n *node) tree() map[string]string {
 	n.t.Helper()
 	all := map[string]string{}

@@ -25,7 +25,7 @@ type owner struct {
 	dir                     string // of the service account
 }
 
-// removed says whether the DaemonSet is being removed or gone. A pod that ends
+// removed reports whether the DaemonSet is being removed or gone. A pod that ends
 // for another reason, such as a new version of it, leaves the node as it is.
 //
 // What is removed with the DaemonSet may be gone before it, so a server that
@@ -76,7 +76,7 @@ func (o *owner) get(ctx context.Context) (*http.Response, error) {
 	return client.Do(request)
 }
 
-// ownerFromEnv answers that of a pod; nil outside of a cluster.
+// ownerFromEnv returns that of a pod; nil outside of a cluster.
 func ownerFromEnv(getenv func(string) string) *owner {
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || getenv("DAEMONSET") == "" {

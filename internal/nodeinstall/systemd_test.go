@@ -63,7 +63,7 @@ const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Con
 <policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
 `
 
-// startBus runs a real bus daemon with m on it and answers its socket.
+// startBus runs a real bus daemon with m on it and returns its socket.
 func startBus(t *testing.T, m *manager) string {
 	t.Helper()
 	program, err := exec.LookPath("dbus-daemon")

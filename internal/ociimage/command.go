@@ -35,7 +35,7 @@ func (w *words) Set(text string) error {
 	return nil
 }
 
-// Run does what args say and answers the exit code.
+// Run does what args say and returns the exit code.
 func (c *Command) Run(args []string) int {
 	if len(args) > 0 && args[0] == "push" {
 		return c.push(args[1:])

@@ -34,7 +34,7 @@ func nameAnnotations(name string) map[string]string {
 }
 
 // Write makes dir a layout of one image, for one architecture or several, in
-// place of the layout that was there. It answers the digest to pull.
+// place of the layout that was there. It returns the digest to pull.
 func Write(dir, name string, images ...v1.Image) (v1.Hash, error) {
 	if err := checkReplaceable(dir); err != nil {
 		return v1.Hash{}, err

@@ -60,7 +60,7 @@ func build(t *testing.T, dir, output string, flags ...string) {
 	}
 }
 
-// contents answers path and text of all files below dir.
+// contents returns path and text of all files below dir.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -142,7 +142,7 @@ func checkImage(t *testing.T, image v1.Image, arch string) {
 	}
 }
 
-// list answers kind and path of all files, and fails unless one has the text.
+// list returns kind and path of all files, and fails unless one has the text.
 func list(t *testing.T, image v1.Image, text string) []string {
 	t.Helper()
 	layers, err := image.Layers()

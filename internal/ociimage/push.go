@@ -31,7 +31,7 @@ func (c *Command) push(args []string) int {
 }
 
 // Push copies the one image of a layout to a registry, with the credentials of
-// `docker login`, and answers its reference by digest.
+// `docker login`, and returns its reference by digest.
 func Push(ctx context.Context, dir, reference string) (string, error) {
 	ref, err := name.ParseReference(reference)
 	if err != nil {

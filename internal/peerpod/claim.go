@@ -31,7 +31,7 @@ type Claim struct {
 // AnnotationInitdata holds the digest of the guest's initdata.
 const AnnotationInitdata = "confidentialcontainers.org/initdata-digest"
 
-// New answers the PeerPod of a claim, to be created before the instance.
+// New returns the PeerPod of a claim, to be created before the instance.
 // Status does not survive a creation: see [Claims.Claim].
 func New(c Claim) *v1alpha1.PeerPod {
 	pp := &v1alpha1.PeerPod{
@@ -67,7 +67,7 @@ func ownedBy(c Claim) metav1.OwnerReference {
 	}
 }
 
-// PodUID answers the UID of the pod that pp is of; empty when nobody noted it.
+// PodUID returns the UID of the pod that pp is of; empty when nobody noted it.
 // PeerPods of earlier versions have it as their owner only.
 func PodUID(pp *v1alpha1.PeerPod) types.UID {
 	if pp.Spec.PodUID != "" {
@@ -81,7 +81,7 @@ func PodUID(pp *v1alpha1.PeerPod) types.UID {
 	return ""
 }
 
-// PodName answers the name of the pod that pp is of; empty when unknown.
+// PodName returns the name of the pod that pp is of; empty when unknown.
 func PodName(pp *v1alpha1.PeerPod) string {
 	if pp.Spec.PodName != "" {
 		return pp.Spec.PodName

@@ -53,7 +53,7 @@ func (c *Claims) Claim(ctx context.Context, claim Claim) (*v1alpha1.PeerPod, err
 const conflictTries = 5
 
 // Update writes what changes make of pp, at most once to the spec and once to
-// the status, and nothing when nothing changed. It answers the object as it is
+// the status, and nothing when nothing changed. It returns the object as it is
 // then.
 func (c *Claims) Update(ctx context.Context, pp *v1alpha1.PeerPod, changes ...Change) (*v1alpha1.PeerPod, error) {
 	var err error
@@ -108,7 +108,7 @@ func (c *Claims) update(ctx context.Context, pp *v1alpha1.PeerPod, changes []Cha
 	return c.API.Patch(ctx, pp.Namespace, pp.Name, "status", patches.Status)
 }
 
-// withGeneration answers the status as observed with another generation.
+// withGeneration returns the status as observed with another generation.
 func withGeneration(status v1alpha1.PeerPodStatus, old, now int64) v1alpha1.PeerPodStatus {
 	for i := range status.Conditions {
 		if status.Conditions[i].ObservedGeneration == old {

@@ -17,7 +17,7 @@ const nameHash = 12
 // maxName is the longest label value, so that a name can be one.
 const maxName = 63
 
-// Name answers the name of a sandbox's PeerPod: the pod's, cut if need be, and
+// Name returns the name of a sandbox's PeerPod: the pod's, cut if need be, and
 // a hash of the sandbox id. The same sandbox always has the same name: an
 // adaptor that lost the answer to its claim, or was killed before it noted the
 // name, claims again and meets its own object in place of making a second one.

@@ -63,7 +63,7 @@ var classTable = map[error]classInfo{
 // Reasoner is implemented by errors that have a reason of their own.
 type Reasoner interface{ Reason() string }
 
-// Reason answers the CamelCase reason of an error: its own, else that of its
+// Reason returns the CamelCase reason of an error: its own, else that of its
 // class.
 func Reason(err error) string {
 	if reasoner := Reasoner(nil); errors.As(err, &reasoner) && reasoner.Reason() != "" {
@@ -75,7 +75,7 @@ func Reason(err error) string {
 // Hinter is implemented by errors that know what to do about them.
 type Hinter interface{ Hint() string }
 
-// Hint says what to do about err: what it says itself, else what its class
+// Hint returns what to do about err: what it says itself, else what its class
 // says.
 func Hint(err error) string {
 	if hinter := Hinter(nil); errors.As(err, &hinter) && hinter.Hint() != "" {

@@ -81,7 +81,7 @@ func into(ctx context.Context, request *rest.Request) (*v1alpha1.PeerPod, error)
 	return pp, request.Do(ctx).Into(pp)
 }
 
-// ClusterID answers the identity that a cluster has when nobody gave it one:
+// ClusterID returns the identity that a cluster has when nobody gave it one:
 // the UID of its oldest namespace, which lives as long as the cluster.
 func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 	config = rest.CopyConfig(config)

@@ -161,7 +161,7 @@ func set(pp *v1alpha1.PeerPod, kind string, status metav1.ConditionStatus, reaso
 // settle derives the phase from the conditions, so that the two never differ.
 func settle(pp *v1alpha1.PeerPod) { pp.Status.Phase = PhaseOf(pp) }
 
-// PhaseOf answers the phase that the conditions amount to.
+// PhaseOf returns the phase that the conditions amount to.
 func PhaseOf(pp *v1alpha1.PeerPod) v1alpha1.Phase {
 	is := func(kind string) bool { return meta.IsStatusConditionTrue(pp.Status.Conditions, kind) }
 	lost := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionReady)

@@ -108,7 +108,7 @@ func (c *Client) Sandboxes(ctx context.Context) ([]*adaptor.Sandbox, error) {
 	return resp.GetSandboxes(), err
 }
 
-// Console answers the last tailBytes bytes of a VM's console; 0 means 64 KiB.
+// Console returns the last tailBytes bytes of a VM's console; 0 means 64 KiB.
 func (c *Client) Console(ctx context.Context, id string, tailBytes int64) ([]byte, error) {
 	var resp *adaptor.ConsoleResponse
 	err := c.call(ctx, func(t *ttrpc.Client) (err error) {

@@ -125,7 +125,7 @@ func (p *Pod) CopyData(ctx context.Context, guest string, perm uint32, data []by
 	return p.copyStream(ctx, req, bytes.NewReader(data), int64(len(data)))
 }
 
-// ReadCopied answers the end of a file in the guest that CopyFile made there:
+// ReadCopied returns the end of a file in the guest that CopyFile made there:
 // the last 4096 bytes of it at most. Agents other than ours cannot; known is
 // false then.
 func (p *Pod) ReadCopied(ctx context.Context, path string) (data []byte, known bool, err error) {

@@ -56,7 +56,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// throughput sends benchSize bytes to server and answers Gbit/s.
+// throughput sends benchSize bytes to server and returns Gbit/s.
 func (n *testNS) throughput(server *testNS, addr netip.Addr) float64 {
 	n.t.Helper()
 	listener := server.listen(addr)

@@ -168,7 +168,7 @@ func (e *guestEnd) replaceDefault(link netlink.Link, family int, gw net.IP) erro
 	return nil
 }
 
-// hasExternal tells whether an earlier run has moved an interface that now
+// hasExternal reports whether an earlier run has moved an interface that now
 // carries the default route of this family.
 func (e *guestEnd) hasExternal(family int) bool {
 	routes, err := e.pod.routes(0, family)

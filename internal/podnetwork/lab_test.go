@@ -270,7 +270,7 @@ func (p *labPod) attach(o podOptions) {
 	}
 }
 
-// underlay joins the VM to the node and answers the node's address there.
+// underlay joins the VM to the node and returns the node's address there.
 func (p *labPod) underlay(o podOptions) netip.Addr {
 	p.lab.t.Helper()
 	mtu := o.underlayMTU
@@ -316,7 +316,7 @@ func (p *labPod) setupGuest() error {
 	return p.vm.do(func() error { return SetupGuest(context.Background(), p.guestPath, "", p.cfg) })
 }
 
-// connect sets up both halves and answers the namespace the pod's processes
+// connect sets up both halves and returns the namespace the pod's processes
 // run in, in the VM.
 func (p *labPod) connect() *testNS {
 	p.lab.t.Helper()

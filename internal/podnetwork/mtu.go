@@ -77,7 +77,7 @@ type path struct {
 	mtu int
 }
 
-// reaches says whether dst can answer to source. While an interface's IPv6
+// reaches reports whether dst can answer to source. While an interface's IPv6
 // address is tentative (RFC 4862, section 5.4) the kernel would send from
 // another one, that of the link or even ::1, and a tunnel from there carries
 // nothing, for ever.

@@ -53,7 +53,7 @@ type entry struct {
 	key []byte
 }
 
-// entries are what the table has of a tunnel. The last tells whether all are
+// entries are what the table has of a tunnel. The last reports whether all are
 // there: they come and go together.
 func (f farEnd) entries(table *nftables.Table) []entry {
 	port := append(binaryutil.BigEndian.PutUint16(uint16(f.port)), 0, 0)

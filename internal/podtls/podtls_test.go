@@ -31,7 +31,7 @@ func serverOptions(b *Bundle) ServerOptions {
 	return ServerOptions{CertPEM: b.ServerCertPEM, KeyPEM: b.ServerKeyPEM, ClientCAPEM: b.CAPEM}
 }
 
-// shake joins both ends, lets each send the other a byte, and answers what
+// shake joins both ends, lets each send the other a byte, and returns what
 // each end made of it.
 func shake(t *testing.T, co ClientOptions, so ServerOptions) (client, server error) {
 	t.Helper()

@@ -74,7 +74,7 @@ func (b *builder) containerConfig(image v1.Image) *v1.ConfigFile {
 	return config
 }
 
-// onlyMachine says whether a file of the initramfs is of no use in a container,
+// onlyMachine reports whether a file of the initramfs is of no use in a container,
 // which has a kernel and devices from elsewhere.
 func onlyMachine(file string) bool {
 	top, _, _ := strings.Cut(file, "/")

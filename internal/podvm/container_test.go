@@ -27,7 +27,7 @@ func testTree() *rootfs {
 	return tree
 }
 
-// filesOf answers what an archive of an image holds.
+// filesOf returns what an archive of an image holds.
 func filesOf(t *testing.T, archive io.Reader) map[string]string {
 	t.Helper()
 	files := map[string]string{}

@@ -12,7 +12,7 @@ import (
 // each time up to Max.
 type Pace struct{ First, Max time.Duration }
 
-// Until calls ask until it answers true or an error, or ctx ends; then the
+// Until calls ask until it returns true or an error, or ctx ends; then the
 // error is the context's cause.
 func (p Pace) Until(ctx context.Context, ask func() (bool, error)) error {
 	for wait := p.First; ; wait = min(2*wait, p.Max) {

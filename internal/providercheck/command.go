@@ -38,7 +38,7 @@ type app struct {
 	subject          conformance.Subject
 }
 
-// Main runs provider-check and answers its exit code.
+// Main runs provider-check and returns its exit code.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -126,7 +126,7 @@ func endpoint(t *testing.T, o wire.Options) string {
 	return "unix://" + path
 }
 
-// check runs the command and answers what it says.
+// check runs the command and returns what it says.
 func check(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	getenv := func(name string) string {

@@ -37,7 +37,7 @@ func (a *app) startRecorder() (stop func(), err error) {
 	return func() { a.recorder.Close(); remove() }, nil
 }
 
-// compare says where the simulator that was just asked differs from the cloud.
+// compare returns where the simulator that was just asked differs from the cloud.
 func (a *app) compare(to io.Writer) error {
 	if a.replay == "" {
 		return nil

@@ -97,7 +97,7 @@ func (s *subjects) tryBoth() error {
 	return err
 }
 
-// load answers a host with its settings.
+// load returns a host with its settings.
 func (a *app) load(ctx context.Context, which string, set []string) (*host, error) {
 	client := fmt.Sprintf("provider-check-%d-%s", os.Getpid(), which)
 	overlay := map[string]string{}
@@ -187,7 +187,7 @@ func (a *app) dial(ctx context.Context, client string, getenv func(string) strin
 	return &host{about.Name, remote.NewManager(link, about, getenv), []io.Closer{socket}}, nil
 }
 
-// secrets answers what a provider is given as such.
+// secrets returns what a provider is given as such.
 func secrets(cloud provider.CloudProvider, getenv func(string) string) (list []string) {
 	c, ok := cloud.(config.Configurable)
 	if !ok {

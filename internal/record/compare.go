@@ -102,7 +102,7 @@ func shapes(all []Exchange) map[string]map[int]shape {
 	return seen
 }
 
-// Compare says where a simulator differs from what a cloud has answered, in the
+// Compare returns where a simulator differs from what a cloud has answered, in the
 // operations that both have: statuses that the cloud never answered, and members
 // that it has not or that are of another kind. That a simulator has fewer members
 // is no difference: nobody reads them all.

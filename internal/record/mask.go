@@ -23,7 +23,7 @@ var plainHeaders = []string{
 	"X-Ms-Request-Id", "X-Ms-Error-Code", "X-Amzn-Requestid", "X-Amz-Target", "X-Acs-Action", "X-Acs-Version", "X-Acs-Request-Id", "Server",
 }
 
-// headers answers the first value of each header. What is not known to be plain
+// headers returns the first value of each header. What is not known to be plain
 // is masked.
 func headers(from http.Header) map[string]string {
 	out := map[string]string{}

@@ -59,7 +59,7 @@ var (
 // last one may have a few letters, which are everywhere.
 const leastLine = 16
 
-// Find answers the secrets that a configuration has written down, so that they can
+// Find returns the secrets that a configuration has written down, so that they can
 // be looked for wherever they come out.
 func Find(text string) (all []string) {
 	for _, key := range privateKey.FindAllStringSubmatch(text, -1) {

@@ -45,7 +45,7 @@ func valuesSchema(schemas []config.Schema) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// part answers the schema of the settings that are secret, or of the others.
+// part returns the schema of the settings that are secret, or of the others.
 func part(s config.Schema, secret bool) object {
 	fields := slices.DeleteFunc(slices.Clone(s.Fields), func(f config.Field) bool { return f.Secret != secret })
 	return config.Schema{Provider: s.Provider, Fields: fields}.JSONSchema()

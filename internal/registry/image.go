@@ -64,7 +64,7 @@ type Options struct {
 	Keychain authn.Keychain
 }
 
-// Local says whether the reference names an image of this host.
+// Local reports whether the reference names an image of this host.
 func Local(ref string) bool {
 	return strings.HasPrefix(ref, prefixOCI) || strings.HasPrefix(ref, prefixArchive)
 }

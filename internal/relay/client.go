@@ -56,7 +56,7 @@ type EnsureOptions struct {
 // startWait bounds the wait for a relay that was started.
 const startWait = 30 * time.Second
 
-// Ensure answers a connection to the relay at the socket, which it starts if
+// Ensure returns a connection to the relay at the socket, which it starts if
 // nobody serves it: in a session of its own, so that it outlives this process
 // whatever happens to it. Callers in several processes start only one.
 func Ensure(ctx context.Context, o EnsureOptions) (*Client, error) {

@@ -84,7 +84,7 @@ func validate(r *pb.ServeRequest) error {
 	return errors.Join(errs...)
 }
 
-// reserve answers the sandbox to open; nil if it is served already.
+// reserve returns the sandbox to open; nil if it is served already.
 func (s *Server) reserve(request *pb.ServeRequest, target *target) (*sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ const (
 	exitUsage
 )
 
-// Run is the command capi-release with these arguments; it answers the exit
+// Run is the command capi-release with these arguments; it returns the exit
 // code.
 func Run(args []string, stdout, stderr io.Writer) int {
 	var o Options
@@ -62,7 +62,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// Flags answers the program's flags.
+// Flags returns the program's flags.
 func Flags() *flag.FlagSet { return flags(&Options{}) }
 
 func flags(o *Options) *flag.FlagSet {

@@ -23,7 +23,7 @@ import (
 // version is one that clusterctl takes.
 var version = regexp.MustCompile(`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?$`)
 
-// Make writes a release and answers its folder. One that was there is replaced
+// Make writes a release and returns its folder. One that was there is replaced
 // once the new one is complete.
 func Make(o Options) (folder string, err error) {
 	o.complete()
@@ -58,7 +58,7 @@ func Make(o Options) (folder string, err error) {
 	return folder, os.Rename(fresh, folder)
 }
 
-// files answers the content of the release by file name.
+// files returns the content of the release by file name.
 func (o *Options) files() (map[string][]byte, error) {
 	metadata, err := o.metadata()
 	if err != nil {
@@ -88,7 +88,7 @@ func (o *Options) files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// metadata answers metadata.yaml, which has to know the version.
+// metadata returns metadata.yaml, which has to know the version.
 func (o *Options) metadata() ([]byte, error) {
 	path := filepath.Join(o.Root, "metadata.yaml")
 	data, err := os.ReadFile(path)
@@ -130,7 +130,7 @@ func (o *Options) bill() ([]byte, error) {
 	return d.Encode()
 }
 
-// components answers the objects that clusterctl installs, with the images of
+// components returns the objects that clusterctl installs, with the images of
 // this release.
 func (o *Options) components() ([]byte, error) {
 	command := "build"

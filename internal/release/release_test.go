@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// kustomize answers the path of the tool that `make setup` installs.
+// kustomize returns the path of the tool that `make setup` installs.
 func kustomize(t *testing.T) string {
 	t.Helper()
 	cache := os.Getenv("OUTRIGGER_CACHE")

@@ -35,7 +35,7 @@ type Client struct {
 	Authorize func(ctx context.Context, request *http.Request) (refused func(), err error)
 	// ReadError makes an error of a reply with a status from 300 on.
 	ReadError func(*http.Response) error
-	// Again says whether a request may be sent once more after its n-th
+	// Again reports whether a request may be sent once more after its n-th
 	// attempt, and after which pause; pause is what Pace says.
 	Again func(method string, err error, n int, pause time.Duration) (time.Duration, bool)
 	// Classify gives an error the class of package provider.

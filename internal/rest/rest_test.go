@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// serve answers a client of a server that answers the statuses one after the
+// serve returns a client of a server that answers the statuses one after the
 // other, the last for ever, and counts the requests. Status 0 is no answer.
 func serve(t *testing.T, statuses ...int) (c *Client, url string, asked *int) {
 	asked = new(int)

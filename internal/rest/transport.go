@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Roots answers the authorities that the system trusts and those in a file.
+// Roots returns the authorities that the system trusts and those in a file.
 func Roots(file string) (*x509.CertPool, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
@@ -47,7 +47,7 @@ func Transport(caFile string) (*http.Transport, error) {
 	return transport, nil
 }
 
-// HTTP answers a client that follows no redirects: a token must not follow one.
+// HTTP returns a client that follows no redirects: a token must not follow one.
 // limit bounds each request, 0 is none.
 func HTTP(transport http.RoundTripper, limit time.Duration) *http.Client {
 	return &http.Client{
@@ -56,7 +56,7 @@ func HTTP(transport http.RoundTripper, limit time.Duration) *http.Client {
 	}
 }
 
-// NoReply says whether there was no whole answer: the request may have been
+// NoReply reports whether there was no whole answer: the request may have been
 // carried out.
 func NoReply(err error) bool {
 	var network net.Error // also what net/http wraps errors in
@@ -64,7 +64,7 @@ func NoReply(err error) bool {
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Untrusted says whether the server's certificate is not trusted.
+// Untrusted reports whether the server's certificate is not trusted.
 func Untrusted(err error) bool {
 	var verification *tls.CertificateVerificationError
 	return errors.As(err, &verification)

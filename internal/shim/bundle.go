@@ -63,7 +63,7 @@ func readBundle(id, path string) (*bundle, error) {
 	return b, nil
 }
 
-// ownsVM says whether the VM comes and goes with this container.
+// ownsVM reports whether the VM comes and goes with this container.
 func (b *bundle) ownsVM() bool { return b.role != roleContainer }
 
 // annotation is the first of keys that is set.
@@ -101,7 +101,7 @@ func (b *bundle) namespace(kind oci.LinuxNamespaceType) *oci.LinuxNamespace {
 	return nil
 }
 
-// sharesPIDs says whether the pod's containers see each other's processes:
+// sharesPIDs reports whether the pod's containers see each other's processes:
 // containerd then names the pause container's namespace.
 func (b *bundle) sharesPIDs() bool {
 	ns := b.namespace(oci.PIDNamespace)

@@ -33,7 +33,7 @@ type arguments struct {
 	action    string
 }
 
-// Flags answers the program's flags.
+// Flags returns the program's flags.
 func Flags() *flag.FlagSet { return new(arguments).flags(io.Discard) }
 
 func (a *arguments) flags(w io.Writer) *flag.FlagSet {
@@ -76,7 +76,7 @@ func parse(args []string, w io.Writer) (*arguments, error) {
 	return a, nil
 }
 
-// Main is the whole program and answers its exit status.
+// Main is the whole program and returns its exit status.
 func Main(args []string, stdout, stderr io.Writer) int {
 	a, err := parse(args, stderr)
 	switch {

@@ -82,7 +82,7 @@ func defaultConfig() *Config {
 // Key is one of the configuration file.
 type Key struct{ Table, Name, Default, Usage string }
 
-// Keys answers those of the configuration file.
+// Keys returns those of the configuration file.
 func Keys() []Key { return keys("", reflect.ValueOf(*defaultConfig())) }
 
 func keys(table string, v reflect.Value) []Key {

@@ -92,7 +92,7 @@ func (s *Service) Update(ctx context.Context, req *taskapi.UpdateTaskRequest) (*
 	return &emptypb.Empty{}, wire(c.guest.UpdateResources(ctx, guestspec.Resources(&resources)))
 }
 
-// Stats answers what a container uses, as cgroup v1 metrics.
+// Stats returns what a container uses, as cgroup v1 metrics.
 func (s *Service) Stats(ctx context.Context, req *taskapi.StatsRequest) (*taskapi.StatsResponse, error) {
 	c, err := s.live(req.ID)
 	if err != nil {

@@ -47,7 +47,7 @@ func (a *arguments) delete(ctx context.Context) (*taskapi.DeleteResponse, error)
 	return resp, podclient.New(r.Socket).StopVM(ctx, r.Sandbox)
 }
 
-// isFirst says whether the bundle is that of the container whose start started
+// isFirst reports whether the bundle is that of the container whose start started
 // the shim.
 func isFirst(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, pidFile))

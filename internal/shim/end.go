@@ -47,7 +47,7 @@ func (s *Service) Kill(ctx context.Context, req *taskapi.KillRequest) (*emptypb.
 	return &emptypb.Empty{}, wire(err)
 }
 
-// Delete forgets a process that has ended, or never ran, and answers its exit
+// Delete forgets a process that has ended, or never ran, and returns its exit
 // status.
 func (s *Service) Delete(_ context.Context, req *taskapi.DeleteRequest) (*taskapi.DeleteResponse, error) {
 	c, p, err := s.process(req.ID, req.ExecID)
@@ -79,7 +79,7 @@ func (s *Service) drop(c *container, p *process) {
 	s.opts.Events.Publish(&events.TaskDelete{ContainerID: c.id, Pid: pid(), ExitStatus: code, ExitedAt: at})
 }
 
-// Wait answers when the process has ended.
+// Wait returns when the process has ended.
 func (s *Service) Wait(ctx context.Context, req *taskapi.WaitRequest) (*taskapi.WaitResponse, error) {
 	_, p, err := s.process(req.ID, req.ExecID)
 	if err != nil {

@@ -114,7 +114,7 @@ const (
 // read-only.
 var copiedPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
 
-// classify says what to do with a source, or why it cannot be in a pod VM.
+// classify returns what to do with a source, or why it cannot be in a pod VM.
 func (c *Config) classify(source string) (sourceKind, error) {
 	if direct(source) {
 		return sourceDirect, nil
@@ -190,7 +190,7 @@ func (c *Config) fits(source string) error {
 	})
 }
 
-// inMemory says whether an emptyDir has medium Memory: a tmpfs of its own.
+// inMemory reports whether an emptyDir has medium Memory: a tmpfs of its own.
 func inMemory(path string) bool {
 	var here, above unix.Stat_t
 	if unix.Stat(path, &here) != nil || unix.Stat(filepath.Dir(path), &above) != nil || here.Dev == above.Dev {

@@ -24,7 +24,7 @@ const (
 	keyMemory    = "io.kubernetes.cri.sandbox-memory"
 )
 
-// podSpec says what VM the sandbox container asks for.
+// podSpec returns what VM the sandbox container asks for.
 func (c *Config) podSpec(b *bundle) (podclient.PodSpec, error) {
 	spec := podclient.PodSpec{
 		ID: b.id, Name: b.annotation(keysName), Namespace: b.annotation(keysNamespace), UID: b.annotation([]string{"io.kubernetes.cri.sandbox-uid"}),

@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Log    *slog.Logger
 	Events *Publisher
-	// Getenv answers the variables that LoadConfig reads.
+	// Getenv returns the variables that LoadConfig reads.
 	Getenv func(string) string
 	// Exit is called, once, when containerd has no use for the shim any more.
 	Exit func()

@@ -32,7 +32,7 @@ func socketPath(containerd, namespace, sandbox string) string {
 	return filepath.Join(socketDir, hex.EncodeToString(sum[:]))
 }
 
-// start answers the address of the pod's shim, and starts that if the
+// start returns the address of the pod's shim, and starts that if the
 // container is the pod's first.
 func (a *arguments) start() (string, error) {
 	folder, err := a.folder()

@@ -271,7 +271,7 @@ func (r *rig) fifos(name string) *fifos {
 	return f
 }
 
-// read answers all of a stream; its writer must be there already.
+// read returns all of a stream; its writer must be there already.
 func (f *fifos) read(path string) string {
 	f.t.Helper()
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)

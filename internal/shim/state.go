@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// State answers what is known of a process, without asking the guest.
+// State returns what is known of a process, without asking the guest.
 func (s *Service) State(_ context.Context, req *taskapi.StateRequest) (*taskapi.StateResponse, error) {
 	c, p, err := s.process(req.ID, req.ExecID)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Service) State(_ context.Context, req *taskapi.StateRequest) (*taskapi.
 	}, nil
 }
 
-// Pids answers one for the whole container, see pid.
+// Pids returns one for the whole container, see pid.
 func (s *Service) Pids(_ context.Context, req *taskapi.PidsRequest) (*taskapi.PidsResponse, error) {
 	if _, err := s.container(req.ID); err != nil {
 		return nil, err

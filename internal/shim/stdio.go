@@ -55,7 +55,7 @@ func (p paths) open() (_ *stdio, err error) {
 	return s, err
 }
 
-// openFIFO answers nil for an empty path. Non-blocking files are polled by the
+// openFIFO returns nil for an empty path. Non-blocking files are polled by the
 // Go runtime, so Close ends a read or write that waits.
 func openFIFO(path string, flags int) (*os.File, error) {
 	if path == "" {

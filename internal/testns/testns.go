@@ -41,7 +41,7 @@ func Run(f func() int) int {
 	}
 }
 
-// Inside says whether this process is in namespaces that Run made.
+// Inside reports whether this process is in namespaces that Run made.
 func Inside() bool { return os.Getenv(stageVar) == "tests" }
 
 // RequireRoot skips a test that needs namespaces when there are none.

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// pair answers both ends of a unix connection.
+// pair returns both ends of a unix connection.
 func pair(t *testing.T) (near, far net.Conn) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "fr")

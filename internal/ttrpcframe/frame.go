@@ -47,7 +47,7 @@ type Frame []byte
 // Type of the frame.
 func (f Frame) Type() Type { return Type(f[8]) }
 
-// Stream answers the id that ties a response to its request.
+// Stream returns the id that ties a response to its request.
 func (f Frame) Stream() uint32 { return binary.BigEndian.Uint32(f[4:8]) }
 
 // Flags of the frame.
@@ -77,7 +77,7 @@ type Reader struct {
 // NewReader reads from r, which should be buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
-// Next answers the next frame. At the end between two frames it answers
+// Next returns the next frame. At the end between two frames it returns
 // io.EOF. [ErrTooLarge], [ErrTruncated] and [ErrUnknownType] are final: what
 // follows cannot be told apart.
 func (r *Reader) Next() (Frame, error) {
@@ -112,7 +112,7 @@ func truncated(err error) error {
 	return err
 }
 
-// grow answers buf with length n and its content kept.
+// grow returns buf with length n and its content kept.
 func grow(buf []byte, n int) []byte {
 	if cap(buf) >= n {
 		return buf[:n]

@@ -21,7 +21,7 @@ type Interceptor func(ctx context.Context, service, method string, argument []by
 
 // Proxy joins a client's connection with a server's.
 type Proxy struct {
-	// Wants says which methods Intercept is asked about; others pass without
+	// Wants returns which methods Intercept is asked about; others pass without
 	// being decoded. Nil means none.
 	Wants     func(service, method []byte) bool
 	Intercept Interceptor
@@ -104,7 +104,7 @@ func (p *Proxy) requests(ctx context.Context, client, server net.Conn, back *loc
 	}
 }
 
-// request answers the frame to forward. With an error it answers the frame it
+// request returns the frame to forward. With an error it returns the frame it
 // was given, so that the caller knows the stream.
 func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
 	if p.Calls != nil {

@@ -23,7 +23,7 @@ const (
 // ErrMalformed says that a request's envelope is not what the protocol says.
 var ErrMalformed = errors.New("malformed request")
 
-// PeekRequest answers which method a request's payload calls, without copying.
+// PeekRequest returns which method a request's payload calls, without copying.
 func PeekRequest(payload []byte) (service, method []byte, err error) {
 	err = eachField(payload, func(number protowire.Number, value, _ []byte) {
 		switch number {
@@ -39,7 +39,7 @@ func PeekRequest(payload []byte) (service, method []byte, err error) {
 	return service, method, err
 }
 
-// RewriteRequest answers the payload of a request with its argument changed;
+// RewriteRequest returns the payload of a request with its argument changed;
 // time-out, metadata and fields that this package does not know are kept as
 // they are, in their order.
 func RewriteRequest(payload []byte, change func(argument []byte) ([]byte, error)) ([]byte, error) {

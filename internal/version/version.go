@@ -33,7 +33,7 @@ func init() {
 	}
 }
 
-// String answers version, commit, Go release and platform in one line.
+// String returns version, commit, Go release and platform in one line.
 func String() string {
 	return fmt.Sprintf("%s (commit %s, %s, %s/%s)", Version, Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -36,7 +36,7 @@ func handler() http.Handler {
 const reviewFormat = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","operation":"CREATE",
 "kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","object":%s}}`
 
-// ask posts a body and answers the response of the review.
+// ask posts a body and returns the response of the review.
 func ask(t testing.TB, body string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	req := httptest.NewRequest(http.MethodPost, Path, strings.NewReader(body))
@@ -50,7 +50,7 @@ func ask(t testing.TB, body string) *admissionv1.AdmissionResponse {
 	return review.Response
 }
 
-// apply answers the pod as the API server has it afterwards.
+// apply returns the pod as the API server has it afterwards.
 func apply(t testing.TB, pod string, resp *admissionv1.AdmissionResponse) string {
 	t.Helper()
 	if resp.Patch == nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// patch answers the operations that make before, which was sent, after. It
+// patch returns the operations that make before, which was sent, after. It
 // compares only what sizing changes.
 func patch(sent *sentPod, before, after *corev1.Pod) []jsonpatch.Operation {
 	p := &patcher{}

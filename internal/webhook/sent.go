@@ -53,7 +53,7 @@ func readPod(raw []byte) (*sentPod, error) {
 	return sent, nil
 }
 
-// pod answers the pod with the fields that were read.
+// pod returns the pod with the fields that were read.
 func (s *sentPod) pod() (*corev1.Pod, error) {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Metadata.Name, GenerateName: s.Metadata.GenerateName, Annotations: s.Metadata.Annotations},
@@ -105,7 +105,7 @@ func (r sentResources) typed() (corev1.ResourceRequirements, error) {
 	return out, nil
 }
 
-// with answers the resources as sent but for requests and limits.
+// with returns the resources as sent but for requests and limits.
 func (r sentResources) with(now corev1.ResourceRequirements) map[string]any {
 	out := map[string]any{}
 	for key, value := range r {

@@ -34,7 +34,7 @@ func serveNames(ctx context.Context, own netip.Addr, log *slog.Logger) error {
 	return os.WriteFile(podResolver, []byte(pods), 0o644)
 }
 
-// resolverForPods answers what is in a pod's resolv.conf, and the first name
+// resolverForPods returns what is in a pod's resolv.conf, and the first name
 // server that only this machine reaches.
 func resolverForPods(text string, own netip.Addr) (out, local string) {
 	var lines strings.Builder
@@ -115,7 +115,7 @@ func forwardPackets(ctx context.Context, conn net.PacketConn, to string, log *sl
 	}
 }
 
-// ask answers nil when there is no answer: who asked asks again.
+// ask returns nil when there is no answer: who asked asks again.
 func ask(question []byte, to string) []byte {
 	conn, err := net.DialTimeout("udp", to, nameTimeout)
 	if err != nil {

@@ -84,7 +84,7 @@ func nodeNetwork(ctx context.Context, log *slog.Logger) error {
 	return n.follow(ctx, client)
 }
 
-// connect answers a client with kubelet's identity.
+// connect returns a client with kubelet's identity.
 func connect() (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

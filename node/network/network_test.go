@@ -61,7 +61,7 @@ func TestResolverForPods(t *testing.T) {
 	}
 }
 
-// echo answers whatever it is asked, by UDP and TCP, and where.
+// echo returns whatever it is asked, by UDP and TCP, and where.
 func echo(t *testing.T) string {
 	var streams net.Listener
 	var packets net.PacketConn

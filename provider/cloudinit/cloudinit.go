@@ -39,7 +39,7 @@ type CloudConfigGenerator interface {
 // Raw is user-data that is ready as it is.
 type Raw string
 
-// Generate answers the text unchanged.
+// Generate returns the text unchanged.
 func (r Raw) Generate() (string, error) { return string(r), nil }
 
 // CloudConfig is a #cloud-config document with only write_files.

@@ -82,7 +82,7 @@ func TestPathRoundTrip(t *testing.T) {
 }
 
 // roundTrip writes the file between two others, whose content must not run
-// into it, reads it back and answers the document.
+// into it, reads it back and returns the document.
 func roundTrip(t *testing.T, file WriteFile) string {
 	t.Helper()
 	neighbour := WriteFile{Path: "/neighbour", Content: "n\n", Permissions: "0600"}

@@ -86,7 +86,7 @@ func DecodeInitData(s string) (*InitData, error) {
 	return parseInitData(text)
 }
 
-// Encode answers base64(gzip(TOML)), always the same for the same TOML.
+// Encode returns base64(gzip(TOML)), always the same for the same TOML.
 func (d *InitData) Encode() (string, error) {
 	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
@@ -102,10 +102,10 @@ func (d *InitData) Encode() (string, error) {
 	return base64.StdEncoding.EncodeToString(packed.Bytes()), nil
 }
 
-// TOML answers the exact bytes that Digest hashes.
+// TOML returns the exact bytes that Digest hashes.
 func (d *InitData) TOML() []byte { return bytes.Clone(d.text) }
 
-// Digest answers the hash of the TOML in lower-case hex.
+// Digest returns the hash of the TOML in lower-case hex.
 func (d *InitData) Digest() string { return digests[d.Algorithm](d.text) }
 
 // digests are the algorithms; kata's shim fails hard on any other.
@@ -156,7 +156,7 @@ func (f initDataFile) check() error {
 	return nil
 }
 
-// unbase64 says whether s is base64 of a gzip stream, by its first two bytes
+// unbase64 reports whether s is base64 of a gzip stream, by its first two bytes
 // (RFC 1952, section 2.3.1), which no TOML begins with.
 func unbase64(s string) ([]byte, bool) {
 	s = strings.TrimSpace(s)

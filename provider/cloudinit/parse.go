@@ -49,7 +49,7 @@ func checkDocument(data []byte) error {
 	return nil
 }
 
-// parseYAML answers the root of the only document. The text of yaml's syntax
+// parseYAML returns the root of the only document. The text of yaml's syntax
 // errors names a line and a production, never a value.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))

@@ -53,7 +53,7 @@ func (f WriteFile) writeContent(doc *strings.Builder) {
 	}
 }
 
-// fitsBlock says whether a literal block scalar holds text exactly. It cannot
+// fitsBlock reports whether a literal block scalar holds text exactly. It cannot
 // hold what YAML takes for a line break other than LF (1.1 counts NEL, LS and
 // PS), nor what it does not count as printable; and of a text without any
 // visible line the readers in the field disagree.
@@ -73,7 +73,7 @@ func notPrintable(r rune) bool {
 	return false
 }
 
-// indicators answers the header of the block scalar: an explicit indentation
+// indicators returns the header of the block scalar: an explicit indentation
 // where the first visible line begins with white space or a blank line could
 // be taken for it, and how its last line breaks are kept.
 func indicators(text string) string {

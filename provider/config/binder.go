@@ -24,12 +24,12 @@ type Binder struct {
 	wrong  map[string]error
 }
 
-// NewBinder answers a binder with nothing set.
+// NewBinder returns a binder with nothing set.
 func NewBinder(schema Schema) *Binder {
 	return &Binder{schema: schema, given: Values{}, origin: map[string]string{}, wrong: map[string]error{}}
 }
 
-// Schema answers what it binds.
+// Schema returns what it binds.
 func (b *Binder) Schema() Schema { return b.schema }
 
 // ParseCmd registers a flag for each setting that has one, and forgets what
@@ -113,11 +113,11 @@ func (b *Binder) Set(values Values) {
 	}
 }
 
-// Values answers what was set, without defaults. The error is
+// Values returns what was set, without defaults. The error is
 // [provider.ErrInvalidArgument] and names everything that is wrong or missing.
 func (b *Binder) Values() (Values, error) { return b.values(true) }
 
-// values answers what was set; what is missing is an error if complete.
+// values returns what was set; what is missing is an error if complete.
 func (b *Binder) values(complete bool) (Values, error) {
 	var errs []error
 	for _, name := range sortedKeys(b.wrong) {
@@ -147,7 +147,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return names
 }
 
-// Check says whether text is a value of the field. Its error never has the
+// Check reports whether text is a value of the field. Its error never has the
 // text of a secret.
 func (f Field) Check(text string) error {
 	err := f.check(text)

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Check says what in the configuration struct c breaks its tags: choices,
+// Check returns what in the configuration struct c breaks its tags: choices,
 // bounds, required. It is for configurations that no manager has made.
 func Check[C any](c C) error {
 	value := reflect.ValueOf(&c).Elem()

@@ -37,7 +37,7 @@ func fieldsOf(ptr any) ([]Field, error) {
 	return fields, nil
 }
 
-// tagged says whether the field of a struct is a setting.
+// tagged reports whether the field of a struct is a setting.
 func tagged(member reflect.StructField) bool {
 	return member.Tag.Get("flag") != "" || member.Tag.Get("env") != ""
 }

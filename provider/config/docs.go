@@ -129,7 +129,7 @@ func quote(text string) string {
 	return string(data)
 }
 
-// JSONSchema answers a JSON schema (draft 2020-12) of the object that maps
+// JSONSchema returns a JSON schema (draft 2020-12) of the object that maps
 // variables to values, all of them text as in a ConfigMap.
 func (s Schema) JSONSchema() map[string]any {
 	properties, required := map[string]any{}, []string{}

@@ -12,12 +12,12 @@ import (
 // that [New] makes are, and so are those of plugins.
 type Configurable interface {
 	provider.CloudProvider
-	// Schema answers the settings.
+	// Schema returns the settings.
 	Schema() Schema
 	// Set sets all settings at once, in place of flags and environment.
 	// NewProvider reports what is wrong with them.
 	Set(Values)
-	// Fresh answers another manager of the same provider with nothing set, so
+	// Fresh returns another manager of the same provider with nothing set, so
 	// that one process can have several configurations of it.
 	Fresh() Configurable
 }
@@ -32,7 +32,7 @@ type Manager[C any] struct {
 	noImport bool
 }
 
-// New answers the manager of a provider whose settings are the tagged fields
+// New returns the manager of a provider whose settings are the tagged fields
 // of C. It panics when the tags are wrong, as template.Must does: a test of
 // the author's sees it.
 func New[C any](name string, open func(C) (provider.Provider, error)) *Manager[C] {
@@ -58,14 +58,14 @@ func orNil[C any](open func(C) (provider.Provider, error)) func(C) (provider.Pro
 
 // ForImport makes imports of images need fewer settings than instances do:
 // whoever imports the first image has no image's id yet. relax fills in those
-// that an import does not use and that are not set. It answers m.
+// that an import does not use and that are not set. It returns m.
 func (m *Manager[C]) ForImport(relax func(*C)) *Manager[C] {
 	m.relax = relax
 	return m
 }
 
 // NoImport says that the provider imports no images, so that nobody is asked for
-// settings first. It answers m.
+// settings first. It returns m.
 func (m *Manager[C]) NoImport() *Manager[C] {
 	m.noImport = true
 	return m
@@ -107,7 +107,7 @@ func (m *Manager[C]) NewImporter() (provider.Provider, error) {
 	return m.open(c)
 }
 
-// Config answers the settings as a struct, defaults included.
+// Config returns the settings as a struct, defaults included.
 func (m *Manager[C]) Config() (C, error) {
 	var c C
 	values, err := m.Values()
@@ -117,14 +117,14 @@ func (m *Manager[C]) Config() (C, error) {
 	return c, decode(&c, m.schema, values)
 }
 
-// Fresh answers another manager with nothing set.
+// Fresh returns another manager with nothing set.
 func (m *Manager[C]) Fresh() Configurable {
 	fresh := New(m.name, m.open).ForImport(m.relax)
 	fresh.noImport = m.noImport
 	return fresh
 }
 
-// Defaults answers C with every default filled in. It panics when the tags
+// Defaults returns C with every default filled in. It panics when the tags
 // are wrong, as [New] does.
 func Defaults[C any]() C {
 	var c C

@@ -83,7 +83,7 @@ const Redacted = "(secret)"
 // Secret is text that shows itself to nobody: not to fmt, slog or JSON.
 type Secret string
 
-// Reveal answers the text, for the one place that needs it.
+// Reveal returns the text, for the one place that needs it.
 func (s Secret) Reveal() string { return string(s) }
 
 // String implements fmt.Stringer.
@@ -106,7 +106,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalIndent answers the schema as JSON.
+// MarshalIndent returns the schema as JSON.
 func (s Schema) MarshalIndent() []byte {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

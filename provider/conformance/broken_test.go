@@ -56,7 +56,7 @@ func (w *world) marked(name string) string {
 	return w.marks[name]
 }
 
-// count adds n and answers the sum.
+// count adds n and returns the sum.
 func (w *world) count(name string, n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -288,13 +288,13 @@ func (b *broken) makerClosed(id string) bool {
 	return b.marked("closed "+b.marked("maker of "+id)) != ""
 }
 
-// stopped says whether an instance is off.
+// stopped reports whether an instance is off.
 func (b *broken) stopped(id string) bool {
 	i, err := b.Cloud.GetInstance(context.Background(), id)
 	return err == nil && i.State == provider.StateStopped
 }
 
-// letIn says whether the cloud lets this process in.
+// letIn reports whether the cloud lets this process in.
 func (b *broken) letIn() bool {
 	_, err := b.Cloud.InstanceTypes(context.Background())
 	return err == nil

@@ -49,7 +49,7 @@ func checkDeleteNoAccess(r *run) {
 func checkListNoAccess(r *run) {
 	r.withoutAccess(func(why string, p provider.Provider) {
 		_, err := call(r, "ListInstances", func(ctx context.Context) ([]provider.Instance, error) {
-			return powerOf[provider.Lister](r, p).ListInstances(ctx, r.owner)
+			return capabilityOf[provider.Lister](r, p).ListInstances(ctx, r.owner)
 		})
 		r.wantRefusal("ListInstances", why, err)
 	})
@@ -59,7 +59,7 @@ func checkGetNoAccess(r *run) {
 	made := r.mustCreate(newKey())
 	r.withoutAccess(func(why string, p provider.Provider) {
 		_, err := call(r, "GetInstance", func(ctx context.Context) (*provider.Instance, error) {
-			return powerOf[provider.Getter](r, p).GetInstance(ctx, made.ID)
+			return capabilityOf[provider.Getter](r, p).GetInstance(ctx, made.ID)
 		})
 		r.wantRefusal("GetInstance", why, err)
 	})
@@ -70,7 +70,7 @@ func checkBalancerDeleteNoAccess(r *run) {
 	r.mustEnsure(spec)
 	r.withoutAccess(func(why string, p provider.Provider) {
 		r.wantRefusal("DeleteLoadBalancer", why, r.do("DeleteLoadBalancer", func(ctx context.Context) error {
-			return powerOf[provider.LoadBalancerController](r, p).DeleteLoadBalancer(ctx, spec.Key)
+			return capabilityOf[provider.LoadBalancerController](r, p).DeleteLoadBalancer(ctx, spec.Key)
 		}))
 	})
 	if _, err := r.getBalancer(spec.Key); err != nil {

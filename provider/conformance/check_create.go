@@ -36,7 +36,7 @@ func (r *run) checkAddresses(instance *provider.Instance) {
 func checkParallel(r *run) { r.checkDistinct(r.createMany()) }
 
 // wait waits for a creation that must succeed. One that fails is an error,
-// and answers nil so that the others are waited for.
+// and returns nil so that the others are waited for.
 func (r *run) wait(result <-chan outcome) *provider.Instance {
 	r.Helper()
 	o := within(r, result, r.subject.Limits.Call+r.subject.Limits.Soon, "CreateInstance")

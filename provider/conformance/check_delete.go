@@ -110,7 +110,7 @@ func checkDeleteWhileCreating(r *run) {
 }
 
 // deleteListed waits until the list shows an instance and deletes it, or until
-// the creation has ended, and answers how then.
+// the creation has ended, and returns how then.
 func (r *run) deleteListed(result <-chan outcome) (outcome, bool) {
 	r.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)

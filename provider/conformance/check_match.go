@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// shown waits until the list shows the instance and answers how.
+// shown waits until the list shows the instance and returns how.
 func (r *run) shown(id string) *provider.Instance {
 	r.Helper()
 	return r.shownBy(r.provider, id)
@@ -114,7 +114,7 @@ func checkListConcurrent(r *run) {
 	}
 }
 
-// atOnce makes the same call on several goroutines and answers the errors.
+// atOnce makes the same call on several goroutines and returns the errors.
 func (r *run) atOnce(what string, f func(context.Context) error) []error {
 	r.Helper()
 	ctx, cancel := r.callContext()

@@ -165,7 +165,7 @@ func (r *run) removeLost(lost map[string]creation) {
 	r.ledger.take()
 }
 
-// leaks answers an error while the subject says that something is left.
+// leaks returns an error while the subject says that something is left.
 func (r *run) leaks() error {
 	if r.subject.Leaks == nil {
 		return nil

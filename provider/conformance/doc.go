@@ -25,7 +25,7 @@
 // Lists and look-ups may lag behind: the suite asks again until
 // [Limits].Settle has passed.
 //
-// Checks of an optional power that the provider lacks are skipped with a
+// Checks of an optional capability that the provider lacks are skipped with a
 // message that names the interface.
 //
 // # Checks

@@ -40,7 +40,7 @@ func (l *ledger) ended(c creation, o outcome) {
 	}
 }
 
-// take answers everything in the ledger and empties it.
+// take returns everything in the ledger and empties it.
 func (l *ledger) take() (ids []string, lost map[string]creation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -139,7 +139,7 @@ func sharedTags(b *broken) {
 	})(b)
 }
 
-// lookupFails answers other errors for some ids that do not exist.
+// lookupFails returns other errors for some ids that do not exist.
 func lookupFails(when func(b *broken, id string) bool) breakage {
 	return all(remembersIDs, func(b *broken) {
 		get := b.get

@@ -31,7 +31,7 @@ func failure(text string, class error) error {
 	return fmt.Errorf("%s: %w", text, class)
 }
 
-// cutShort says whether a call is one whose context the suite ends midway.
+// cutShort reports whether a call is one whose context the suite ends midway.
 func cutShort(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && deadline.Before(time.Now().Add(200*time.Millisecond))
@@ -59,7 +59,7 @@ func mutants() []mutant {
 		listMutants, getMutants, powerMutants, balancerMutants, otherMutants, broadMutants)
 }
 
-// failing answers the names of the checks that must fail, sorted.
+// failing returns the names of the checks that must fail, sorted.
 func (m mutant) failing() []string {
 	names := append(slices.Collect(maps.Keys(m.fails)), m.also...)
 	slices.Sort(names)
@@ -87,7 +87,7 @@ func TestSuiteSeesMutants(t *testing.T) {
 	}
 }
 
-// test answers whether the check fails.
+// test reports whether the check fails.
 func (m mutant) test(t *testing.T, check conformance.Check) bool {
 	t.Helper()
 	var result conformance.Result
@@ -147,7 +147,7 @@ func (m mutant) execute(t *testing.T, cloud *fake.Cloud, check conformance.Check
 	})[0]
 }
 
-// only answers one check; a name that is none panics, since the table is wrong.
+// only returns one check; a name that is none panics, since the table is wrong.
 func only(name string) []conformance.Check {
 	checks := conformance.Checks()
 	i := slices.IndexFunc(checks, func(c conformance.Check) bool { return c.Name == name })

@@ -49,7 +49,7 @@ func newRun(t T, subject Subject) *run {
 	return r
 }
 
-// newKey answers a key that looks like a sandbox id.
+// newKey returns a key that looks like a sandbox id.
 func newKey() string {
 	id := make([]byte, 32)
 	rand.Read(id)
@@ -230,13 +230,13 @@ func (r *run) get(id string) (*provider.Instance, error) {
 	})
 }
 
-// power answers an optional power, which a check's needs have looked for.
+// power returns an optional capability, which a check's needs have looked for.
 func power[P any](r *run) P {
 	r.Helper()
-	return powerOf[P](r, r.provider)
+	return capabilityOf[P](r, r.provider)
 }
 
-func powerOf[P any](r *run, from provider.Provider) P {
+func capabilityOf[P any](r *run, from provider.Provider) P {
 	r.Helper()
 	p, ok := provider.As[P](from)
 	if !ok {
@@ -245,7 +245,7 @@ func powerOf[P any](r *run, from provider.Provider) P {
 	return p
 }
 
-// has says whether the provider has an optional power.
+// has reports whether the provider has an optional capability.
 func has[P any](r *run) bool {
 	_, ok := provider.As[P](r.provider)
 	return ok
@@ -258,7 +258,7 @@ func (r *run) do(what string, f func(context.Context) error) error {
 	return err
 }
 
-// reopen answers another provider for the same cloud.
+// reopen returns another provider for the same cloud.
 func (r *run) reopen() provider.Provider {
 	r.Helper()
 	p := r.subject.Reopen()
@@ -278,7 +278,7 @@ func (r *run) teardown(p provider.Provider) {
 	}
 }
 
-// poll calls ask until it answers nil, and answers what it said last if it
+// poll calls ask until it returns nil, and returns what it said last if it
 // does not within the limit for the cloud to settle.
 func (r *run) poll(ask func() error) error {
 	r.Helper()

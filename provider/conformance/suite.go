@@ -34,7 +34,7 @@ type Subject struct {
 	NoAccess map[string]func() provider.Provider
 	// Leaks, if any, tells from outside the contract what exists though the
 	// check has deleted everything it made: processes, files, disks. The
-	// check fails unless it answers nothing within Limits.Settle.
+	// check fails unless it returns nothing within Limits.Settle.
 	Leaks func() ([]string, error)
 	// ReadUserData, if any, answers the user-data that an instance was handed,
 	// as its guest would read it. Without it the suite sees only whether

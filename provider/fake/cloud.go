@@ -39,7 +39,7 @@ type Options struct {
 	Eventual Eventual
 	// Faults are the script; more can be added with [Cloud.Inject].
 	Faults []Fault
-	// Boot, if any, starts the guest of a new instance and answers the
+	// Boot, if any, starts the guest of a new instance and returns the
 	// addresses it has, or none to keep those the cloud chose. It is called
 	// again for the same instance when an earlier call did not finish, also
 	// by another process. Its context ends with the call that creates the
@@ -89,7 +89,7 @@ func DefaultTypes() []provider.InstanceType {
 }
 
 // Cloud is one connection to a cloud. It implements provider.Provider and
-// every optional power but provider.NodeAddresser.
+// every optional capability but provider.NodeAddresser.
 type Cloud struct {
 	options Options
 	store   store

@@ -25,7 +25,7 @@ type request struct {
 }
 
 // CreateInstance makes an instance, finishes one that an earlier call with
-// the key left unfinished, or answers the one there is. A key that is taken
+// the key left unfinished, or returns the one there is. A key that is taken
 // with another type or image is ErrAlreadyExists.
 func (c *Cloud) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	fault, err := c.begin(ctx, OpCreate)
@@ -80,7 +80,7 @@ func (c *Cloud) check(podName, key string, cloudConfig cloudinit.CloudConfigGene
 	return req, err
 }
 
-// create runs under the lock of the key. With an error it answers what is
+// create runs under the lock of the key. With an error it returns what is
 // left, if anything is.
 func (c *Cloud) create(ctx context.Context, req request, partial bool) (provider.Instance, error) {
 	r, err := c.reserve(req)
@@ -98,7 +98,7 @@ func (c *Cloud) create(ctx context.Context, req request, partial bool) (provider
 	return instance, nil
 }
 
-// reserve answers the instance of the key, making one in state pending if
+// reserve returns the instance of the key, making one in state pending if
 // there is none.
 func (c *Cloud) reserve(req request) (record, error) {
 	existing, err := c.lookup(req)
@@ -227,7 +227,7 @@ func (c *Cloud) finish(id string, addrs []netip.Addr) (provider.Instance, error)
 }
 
 // undo removes what a creation has made that failed with cause, also when ctx
-// has ended, and answers what it could not remove.
+// has ended, and returns what it could not remove.
 func (c *Cloud) undo(ctx context.Context, instance provider.Instance, cause error) (provider.Instance, error) {
 	err := c.halt(context.WithoutCancel(ctx), instance)
 	if err == nil {

@@ -63,7 +63,7 @@ type Fault struct {
 	Effect Effect
 }
 
-// Fail answers err and does nothing.
+// Fail returns err and does nothing.
 func Fail(op Op, err error) Fault { return Fault{Op: op, Err: err} }
 
 // Throttled answers as a cloud that limits the rate of calls.
@@ -91,12 +91,12 @@ func LostReply(op Op) Fault {
 	return Fault{Op: op, Err: fmt.Errorf("%w: connection reset before the reply", provider.ErrUnavailable), Effect: EffectFull}
 }
 
-// PartialCreate leaves half an instance and answers its id with an error.
+// PartialCreate leaves half an instance and returns its id with an error.
 func PartialCreate() Fault {
 	return Fault{Op: OpCreate, Err: fmt.Errorf("%w: address not assigned", provider.ErrUnavailable), Effect: EffectPartial}
 }
 
-// PartialDelete removes the instance only and answers an error.
+// PartialDelete removes the instance only and returns an error.
 func PartialDelete() Fault {
 	return Fault{Op: OpDelete, Err: fmt.Errorf("%w: disk is still attached", provider.ErrUnavailable), Effect: EffectPartial}
 }

@@ -61,7 +61,7 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalanc
 	return &made, nil
 }
 
-// balance answers the load balancer of the key, made if need be.
+// balance returns the load balancer of the key, made if need be.
 func (c *Cloud) balance(s *state, spec provider.LoadBalancerSpec) (*balancer, error) {
 	if b := s.Balancers[spec.Key]; b != nil {
 		return b, nil
@@ -84,7 +84,7 @@ func (c *Cloud) balance(s *state, spec provider.LoadBalancerSpec) (*balancer, er
 	return b, nil
 }
 
-// GetLoadBalancer answers the one of a key.
+// GetLoadBalancer returns the one of a key.
 func (c *Cloud) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
 	fault, err := c.begin(ctx, OpGetBalancer)
 	if err != nil {

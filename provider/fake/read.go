@@ -43,7 +43,7 @@ func matches(tags, match map[string]string) bool {
 	return true
 }
 
-// listed says whether a list shows the instance, counting down what it does
+// listed reports whether a list shows the instance, counting down what it does
 // not show yet or still shows.
 func (s *state) listed(r *record) bool {
 	if r.Gone {
@@ -85,7 +85,7 @@ func (c *Cloud) GetInstance(ctx context.Context, instanceID string) (*provider.I
 	return &instance, nil
 }
 
-// Console answers the end of what the instance wrote, or WriteConsole did.
+// Console returns the end of what the instance wrote, or WriteConsole did.
 func (c *Cloud) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
 	if tailBytes < 0 {
 		return nil, fmt.Errorf("fake: console: %w: %d bytes", provider.ErrInvalidArgument, tailBytes)
@@ -140,7 +140,7 @@ func (c *Cloud) power(ctx context.Context, op Op, id string, state provider.Inst
 	return err
 }
 
-// InstanceTypes answers the catalogue.
+// InstanceTypes returns the catalogue.
 func (c *Cloud) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
 	fault, err := c.begin(ctx, OpTypes)
 	if err != nil {

@@ -78,7 +78,7 @@ func (r *record) log(format string, args ...any) {
 	r.Console = fmt.Appendf(r.Console, "fake: "+format+"\n", args...)
 }
 
-// live answers the instance of that id unless it is gone.
+// live returns the instance of that id unless it is gone.
 func (s *state) live(id string) *record {
 	if r := s.Instances[id]; r != nil && !r.Gone {
 		return r
@@ -86,7 +86,7 @@ func (s *state) live(id string) *record {
 	return nil
 }
 
-// byKey answers the instance made with key that is not being deleted.
+// byKey returns the instance made with key that is not being deleted.
 func (s *state) byKey(key string) *record {
 	for _, r := range s.Instances {
 		if r.Key == key && !r.Gone && r.State != provider.StateDeleting {
@@ -96,7 +96,7 @@ func (s *state) byKey(key string) *record {
 	return nil
 }
 
-// sorted answers all records in the order they were made.
+// sorted returns all records in the order they were made.
 func (s *state) sorted() []*record {
 	return slices.SortedFunc(maps.Values(s.Instances), func(a, b *record) int { return cmp.Compare(a.ID, b.ID) })
 }
@@ -127,7 +127,7 @@ func (s *state) deleted(instanceID string, now time.Time, kinds ...Kind) {
 	}
 }
 
-// freeAddresses answers n addresses of the network that no instance has,
+// freeAddresses returns n addresses of the network that no instance has,
 // leaving out the network's own and the first, as that of a gateway.
 func (s *state) freeAddresses(network netip.Prefix, n int) ([]netip.Addr, error) {
 	used := s.addresses()
@@ -163,7 +163,7 @@ func (c *Cloud) Leaks() ([]Resource, error) {
 	return slices.DeleteFunc(lines, func(line Resource) bool { return !line.Deleted.IsZero() }), err
 }
 
-// UserData answers what an instance that exists was made with, or ErrNotFound.
+// UserData returns what an instance that exists was made with, or ErrNotFound.
 func (c *Cloud) UserData(instanceID string) (string, error) {
 	var userData string
 	err := c.change(instanceID, func(r *record) { userData = r.UserData })
@@ -175,7 +175,7 @@ func (c *Cloud) WriteConsole(instanceID string, text []byte) error {
 	return c.change(instanceID, func(r *record) { r.Console = append(r.Console, text...) })
 }
 
-// change changes an instance that exists, or answers ErrNotFound.
+// change changes an instance that exists, or returns ErrNotFound.
 func (c *Cloud) change(instanceID string, change func(*record)) error {
 	return c.store.update(func(s *state) error {
 		r := s.live(instanceID)

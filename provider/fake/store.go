@@ -57,7 +57,7 @@ func (m *memory) lockKey(ctx context.Context, key string) (func(), error) {
 	}
 }
 
-// tryKey takes the key and answers nil, or answers what its holder closes.
+// tryKey takes the key and returns nil, or returns what its holder closes.
 func (m *memory) tryKey(key string) <-chan struct{} {
 	m.keysMu.Lock()
 	defer m.keysMu.Unlock()

@@ -87,7 +87,7 @@ type judged struct {
 	wrong    int
 }
 
-// bruteForce answers the name of the best type, or none, and all types, the
+// bruteForce returns the name of the best type, or none, and all types, the
 // nearest first.
 func bruteForce(o Options, spec provider.InstanceTypeSpec) (string, []judged) {
 	if spec.GPU != "" && spec.GPUs == 0 {

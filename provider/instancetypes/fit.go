@@ -24,7 +24,7 @@ type lack struct {
 	words string
 }
 
-// lacks answers why t does not fit; nothing when it fits.
+// lacks returns why t does not fit; nothing when it fits.
 func (o Options) lacks(spec provider.InstanceTypeSpec, t provider.InstanceType) []lack {
 	list := o.misplaced(spec.Arch, t)
 	for _, size := range []struct {
@@ -48,7 +48,7 @@ func (o Options) lacks(spec provider.InstanceTypeSpec, t provider.InstanceType) 
 	return list
 }
 
-// misplaced answers what is wrong with t whatever its size.
+// misplaced returns what is wrong with t whatever its size.
 func (o Options) misplaced(arch string, t provider.InstanceType) []lack {
 	var list []lack
 	if !archFits(arch, t) {

@@ -63,7 +63,7 @@ type Options struct {
 	Zones []string
 }
 
-// Select answers the name of the type for spec, with every type allowed. See
+// Select returns the name of the type for spec, with every type allowed. See
 // [Options.Select].
 func Select(spec provider.InstanceTypeSpec, types []provider.InstanceType, def string) (string, error) {
 	o := Options{Types: types, Default: def}
@@ -74,7 +74,7 @@ func Select(spec provider.InstanceTypeSpec, types []provider.InstanceType, def s
 	return chosen.Name, err
 }
 
-// Select answers the type for spec by the rules of this package. Without a
+// Select returns the type for spec by the rules of this package. Without a
 // catalogue only its name is known.
 func (o Options) Select(spec provider.InstanceTypeSpec) (provider.InstanceType, error) {
 	ranked, err := o.Rank(spec)
@@ -84,7 +84,7 @@ func (o Options) Select(spec provider.InstanceTypeSpec) (provider.InstanceType, 
 	return ranked[0], nil
 }
 
-// Rank answers every type that [Options.Select] could give, the best first:
+// Rank returns every type that [Options.Select] could give, the best first:
 // what to try next when the cloud has no capacity left. It is one where the
 // request names a type or the default is taken.
 func (o Options) Rank(spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
@@ -182,7 +182,7 @@ func (o Options) fallback(spec provider.InstanceTypeSpec) ([]provider.InstanceTy
 	return rows[i : i+1], nil
 }
 
-// defaultRows answers the rows of the default that are in our zones.
+// defaultRows returns the rows of the default that are in our zones.
 func (o Options) defaultRows() ([]provider.InstanceType, error) {
 	rows := o.rows(o.Default)
 	if len(rows) == 0 {

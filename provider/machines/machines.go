@@ -7,7 +7,7 @@
 //	func main() { machines.Main("mycloud", config.New("mycloud", open)) }
 //
 // The program takes the flags and variables of capi-manager, and the variables
-// of the provider. A provider MUST have the powers Lister and Getter: a machine
+// of the provider. A provider MUST have the capabilities Lister and Getter: a machine
 // that was made in the moment a manager ended is found by its tags.
 //
 // The tutorial is docs/capi-tutorial.md. What a provider needs of Cluster API
@@ -33,7 +33,7 @@ type Options struct {
 	// Args are the arguments without the program's name.
 	Args           []string
 	Stdout, Stderr io.Writer
-	// Getenv answers the manager's variables; the provider reads its own.
+	// Getenv returns the manager's variables; the provider reads its own.
 	Getenv func(string) string
 }
 
@@ -42,7 +42,7 @@ func Main(name string, cloud provider.CloudProvider) {
 	os.Exit(Run(Options{Name: name, Cloud: cloud, Args: os.Args[1:]}))
 }
 
-// Run is Main with options and answers the exit code: 0, 1 when the manager
+// Run is Main with options and returns the exit code: 0, 1 when the manager
 // could not start or go on, 2 for wrong flags and settings.
 func Run(o Options) int {
 	provider.AddCloudProvider(o.Name, o.Cloud)

@@ -24,7 +24,7 @@ const (
 // Variable is one line of a help text.
 type Variable struct{ Name, Usage string }
 
-// Env answers the variables that [Load] reads.
+// Env returns the variables that [Load] reads.
 func Env() []Variable {
 	return []Variable{
 		{FolderVariable, "folder of plugins: every Go plugin (*.so) in it is loaded, and the program named as the provider is started"},

@@ -89,7 +89,7 @@ func (l *loader) goFile(f *os.File) error {
 	return nil
 }
 
-// named says whether the file is called as the provider asked for. Our own programs
+// named reports whether the file is called as the provider asked for. Our own programs
 // have a prefix.
 func (l *loader) named(path string) bool {
 	base := strings.TrimPrefix(filepath.Base(path), ProgramPrefix)

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginfile"
 )
 
-// loadGo opens a Go plugin and answers the providers that it registered. A nil
+// loadGo opens a Go plugin and returns the providers that it registered. A nil
 // want takes any file.
 func (l *loader) loadGo(f *os.File, want *pluginfile.Sum) (_ table, err error) {
 	if err := goPlugins(); err != nil {
@@ -40,7 +40,7 @@ func (l *loader) loadGo(f *os.File, want *pluginfile.Sum) (_ table, err error) {
 }
 
 // initGo opens the copy of a plugin, whose file is called name in messages,
-// and answers whether it has an InitCloud.
+// and returns whether it has an InitCloud.
 func (l *loader) initGo(name, path string) (found bool, err error) {
 	host, err := gobinary.Host()
 	if err != nil {

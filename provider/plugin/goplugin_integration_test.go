@@ -254,7 +254,7 @@ func testVersion(t *testing.T, w *workshop, host, so string) {
 		"package go.yaml.in/yaml/v3 is of module go.yaml.in/yaml/v3", "the plugin "+changed, "the process plugin from the same source")
 }
 
-// patched answers a copy with one text for another of the same length.
+// patched returns a copy with one text for another of the same length.
 func patched(t *testing.T, so, old, text string) string {
 	t.Helper()
 	data := []byte(read(t, so))

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// goPlugins says why this program cannot load Go plugins.
+// goPlugins returns why this program cannot load Go plugins.
 func goPlugins() error { return nil }
 
 // openGo opens a Go plugin and calls its InitCloud, if it has one. The error

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/gobinary"
 )
 
-// goPlugins says why this program cannot load Go plugins.
+// goPlugins returns why this program cannot load Go plugins.
 func goPlugins() error {
 	return errors.New(gobinary.Static.Text)
 }

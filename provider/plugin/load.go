@@ -82,7 +82,7 @@ func (l *Loaded) Close() error {
 	return l.closer.Close()
 }
 
-// Load answers the provider asked for, from wherever the environment says it
+// Load returns the provider asked for, from wherever the environment says it
 // comes. Its error says what is wrong and what to do.
 func Load(ctx context.Context, o Options) (*Loaded, error) {
 	l := &loader{Options: o.withDefaults(), ctx: ctx, builtIn: snapshot()}
@@ -146,7 +146,7 @@ func (l *loader) addGo(path string, providers table) {
 	}
 }
 
-// choose answers the one of the name asked for.
+// choose returns the one of the name asked for.
 func (l *loader) choose() (candidate, error) {
 	if err := l.doubles(); err != nil {
 		return candidate{}, err

@@ -23,7 +23,7 @@ func snapshot() table {
 	return t
 }
 
-// since answers what was registered, or registered anew, after before.
+// since returns what was registered, or registered anew, after before.
 func (t table) since(before table) table {
 	added := table{}
 	for name, cloud := range t {
@@ -56,7 +56,7 @@ var inits = struct {
 	bySum map[pluginfile.Sum]table
 }{bySum: map[pluginfile.Sum]table{}}
 
-// registered runs open, which runs the init functions of a plugin, and answers
+// registered runs open, which runs the init functions of a plugin, and returns
 // the providers that they registered.
 func registered(sum pluginfile.Sum, open func() error) (table, error) {
 	inits.Lock()

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
-// serve serves the test's provider and answers how to end that.
+// serve serves the test's provider and returns how to end that.
 func serve(t *testing.T, path string, configured provider.Provider) (stop func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", path)

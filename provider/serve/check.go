@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
-// runCheck runs the checks on the configured provider, and answers errFailed
+// runCheck runs the checks on the configured provider, and returns errFailed
 // when one has failed.
 func (c *command) runCheck() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -125,7 +125,7 @@ func (c *closers) close() error {
 	return errors.Join(errs...)
 }
 
-// overWire answers p at the other end of a connection in memory.
+// overWire returns p at the other end of a connection in memory.
 func (c *command) overWire(ctx context.Context, p provider.Provider, opened *closers) (provider.Provider, error) {
 	listener := bufconn.Listen(1 << 20)
 	server := wire.NewServer(c.wireOptions(p))
@@ -139,9 +139,9 @@ func (c *command) overWire(ctx context.Context, p provider.Provider, opened *clo
 		return nil, err
 	}
 	*opened = append(*opened, conn.Close)
-	powers, err := wire.Configure(ctx, conn, "check", nil, wire.PluginName(c.Name))
+	capabilities, err := wire.Configure(ctx, conn, "check", nil, wire.PluginName(c.Name))
 	if err != nil {
 		return nil, err
 	}
-	return wire.NewProvider(conn, "check", powers, wire.PluginName(c.Name)), nil
+	return wire.NewProvider(conn, "check", capabilities, wire.PluginName(c.Name)), nil
 }

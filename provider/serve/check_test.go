@@ -19,14 +19,14 @@ import (
 	"github.com/outrigger/outrigger/provider/serve"
 )
 
-// create makes an instance and answers its id.
+// create makes an instance and returns its id.
 func create(t *testing.T, conn *grpc.ClientConn, key string) string {
 	t.Helper()
-	powers, err := wire.Configure(t.Context(), conn, "", nil)
+	capabilities, err := wire.Configure(t.Context(), conn, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	instance, err := wire.NewProvider(conn, "", powers).CreateInstance(t.Context(), "pod", key, cloudinit.Raw(""), provider.InstanceTypeSpec{})
+	instance, err := wire.NewProvider(conn, "", capabilities).CreateInstance(t.Context(), "pod", key, cloudinit.Raw(""), provider.InstanceTypeSpec{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
-// socketPath answers the path of an address such as unix:///run/p.sock.
+// socketPath returns the path of an address such as unix:///run/p.sock.
 func socketPath(address string) (string, error) {
 	path, ok := strings.CutPrefix(address, "unix://")
 	if !ok {

@@ -53,7 +53,7 @@ func Main(name string, cloud provider.CloudProvider) {
 	os.Exit(Run(Options{Name: name, Cloud: cloud}))
 }
 
-// Run is Main with options and answers the exit code.
+// Run is Main with options and returns the exit code.
 func Run(o Options) int {
 	o.complete()
 	c, err := o.parse()

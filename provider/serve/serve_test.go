@@ -121,11 +121,11 @@ func TestProcessPlugin(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
 	}
-	powers, err := wire.Configure(t.Context(), conn, "a", config.Values{"modern-dir": t.TempDir(), "MODERN_TOKEN": "t0p-s3cret"})
+	capabilities, err := wire.Configure(t.Context(), conn, "a", config.Values{"modern-dir": t.TempDir(), "MODERN_TOKEN": "t0p-s3cret"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	remote := wire.NewProvider(conn, "a", powers)
+	remote := wire.NewProvider(conn, "a", capabilities)
 	if _, err := remote.CreateInstance(t.Context(), "pod", "key", cloudinit.Raw(""), provider.InstanceTypeSpec{Tags: map[string]string{"a": "b"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -217,13 +217,13 @@ func TestCallsFinishAfterSIGTERM(t *testing.T) {
 	cloudDir := t.TempDir()
 	p := startProgram(t, "modern", []string{"MODERN_DIR=" + cloudDir, "MODERN_LATENCY=500ms"}, "--listen", "unix://"+socket)
 	conn, _ := dial(t, socket)
-	powers, err := wire.Configure(t.Context(), conn, "", nil)
+	capabilities, err := wire.Configure(t.Context(), conn, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	created := make(chan error, 1)
 	go func() {
-		_, err := wire.NewProvider(conn, "", powers).CreateInstance(t.Context(), "pod", "key", cloudinit.Raw(""), provider.InstanceTypeSpec{})
+		_, err := wire.NewProvider(conn, "", capabilities).CreateInstance(t.Context(), "pod", "key", cloudinit.Raw(""), provider.InstanceTypeSpec{})
 		created <- err
 	}()
 	p.waitForLog(t, "Creating")

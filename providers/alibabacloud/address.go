@@ -106,7 +106,7 @@ func (p *Provider) tagInterface(ctx context.Context, m *machine) error {
 	return err
 }
 
-// allocate answers the address of a machine. Its client token and parameters
+// allocate returns the address of a machine. Its client token and parameters
 // come from the machine, so that all who finish it get the same.
 func (p *Provider) allocate(ctx context.Context, m *machine) (*elastic, error) {
 	tags := shown(m.tags)
@@ -265,7 +265,7 @@ func (p *Provider) addressesBy(ctx context.Context, match map[string]string) ([]
 	return own, err
 }
 
-// describeAddresses answers all pages. Pages have numbers only: an address may
+// describeAddresses returns all pages. Pages have numbers only: an address may
 // be missed when others go away meanwhile, and is in the next list.
 func (p *Provider) describeAddresses(ctx context.Context, request *vpc.DescribeEipAddressesRequest) ([]*elastic, error) {
 	const size = 100

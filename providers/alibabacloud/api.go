@@ -207,7 +207,7 @@ func (a *api) ticker() *ticker { return &ticker{a.pace.poll, a.pace.maxPoll, 20 
 // past the time.
 const fewLooks = 5
 
-// over says whether what the cloud should have shown by then is not there.
+// over reports whether what the cloud should have shown by then is not there.
 func (t *ticker) over(then time.Time) bool {
 	late := time.Since(then)
 	return late > 0 && (t.looks >= fewLooks || late > t.grace)

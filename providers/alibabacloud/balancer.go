@@ -104,7 +104,7 @@ func (pl *balancerPlan) token(generation int) string {
 	return clientToken("load-balancer", pl.key, strconv.Itoa(generation))
 }
 
-// findOrMakeBalancer answers the one of the key. As with instances no two calls
+// findOrMakeBalancer returns the one of the key. As with instances no two calls
 // that make one are alike, so that a call that succeeds has made one, and one
 // that is refused for its token says that there is one, or was.
 func (p *Provider) findOrMakeBalancer(ctx context.Context, pl *balancerPlan) (*clb, error) {
@@ -129,7 +129,7 @@ func (p *Provider) findOrMakeBalancer(ctx context.Context, pl *balancerPlan) (*c
 	return nil, fmt.Errorf("%w: key %s was made and deleted %d times; use another", provider.ErrAlreadyExists, pl.key, maxGenerations)
 }
 
-// makeBalancer answers the id, or an error with codeMismatch.
+// makeBalancer returns the id, or an error with codeMismatch.
 func (p *Provider) makeBalancer(ctx context.Context, pl *balancerPlan, generation int) (string, error) {
 	tags := maps.Clone(pl.tags)
 	tags[tagAttempt] = rand.Text()
@@ -184,7 +184,7 @@ func (p *Provider) awaitBalancer(ctx context.Context, key, id string) (*clb, err
 	}
 }
 
-// onlyBalancer answers nil when the cloud shows none.
+// onlyBalancer returns nil when the cloud shows none.
 func (p *Provider) onlyBalancer(ctx context.Context, key string) (*clb, error) {
 	list, err := p.balancersBy(ctx, map[string]string{tagBalancer: key})
 	if err != nil {

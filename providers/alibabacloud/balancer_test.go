@@ -157,7 +157,7 @@ func TestBalancerKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// killed makes one load balancer and changes it, and answers where it ended.
+// killed makes one load balancer and changes it, and returns where it ended.
 func killed(t testing.TB, p *Provider, specs ...provider.LoadBalancerSpec) error {
 	for _, spec := range specs {
 		if _, err := p.EnsureLoadBalancer(t.Context(), spec); err != nil {

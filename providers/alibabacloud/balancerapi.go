@@ -67,7 +67,7 @@ func (p *Provider) slb(ctx context.Context, action string, q query, answer any) 
 	return nil
 }
 
-// slb answers a method of the API, for one caller.
+// slb returns a method of the API, for one caller.
 func (a *api) slb(action string) method[query, map[string]any] {
 	return func(ctx context.Context, q query, options *dara.RuntimeOptions) (map[string]any, error) {
 		c := new(client.Client)
@@ -106,7 +106,7 @@ func (b *clb) tags() map[string]string {
 	return tags
 }
 
-// balancersBy answers all pages of those that are ours and were not deleted
+// balancersBy returns all pages of those that are ours and were not deleted
 // here, the first made first.
 func (p *Provider) balancersBy(ctx context.Context, match map[string]string) ([]*clb, error) {
 	const size = 100 // DescribeLoadBalancers, PageSize

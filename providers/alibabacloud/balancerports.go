@@ -25,7 +25,7 @@ type listener struct {
 
 const listenerRunning = "running"
 
-// is says whether it leads where the port should, which cannot be changed.
+// is reports whether it leads where the port should, which cannot be changed.
 func (l listener) is(port provider.LoadBalancerPort) bool {
 	return l.ListenerProtocol == protocolOf(port) && l.ListenerPort == int(port.Port) && l.BackendServerPort == int(port.Target) && l.VServerGroupId == ""
 }
@@ -41,7 +41,7 @@ func protocolOf(port provider.LoadBalancerPort) string {
 	return strings.ToLower(port.Protocol)
 }
 
-// listeners answers all pages.
+// listeners returns all pages.
 func (p *Provider) listeners(ctx context.Context, id string) ([]listener, error) {
 	var list []listener
 	for next := ""; ; {
@@ -145,7 +145,7 @@ const maxServers = 20
 // server is one of the parameter BackendServers.
 type server struct{ ServerId, Weight, Type string }
 
-// servers answers the instances that connections go to.
+// servers returns the instances that connections go to.
 func (p *Provider) servers(ctx context.Context, id string) ([]string, error) {
 	var answer struct {
 		BackendServers struct{ BackendServer []struct{ ServerId string } }
@@ -199,14 +199,14 @@ func (p *Provider) serve(ctx context.Context, b *clb, backends []provider.LoadBa
 	})
 }
 
-// aboutServer says whether the cloud has refused the one server that a call named.
+// aboutServer reports whether the cloud has refused the one server that a call named.
 func aboutServer(err error) bool {
 	class := provider.Class(err)
 	return !hasCode(err, codeNoBalancer) && errors.As(err, new(*apiError)) &&
 		(class == provider.ErrNotFound || class == provider.ErrInvalidArgument || class == provider.ErrUnknown)
 }
 
-// instancesOf answers the instances of backends, each once.
+// instancesOf returns the instances of backends, each once.
 func (p *Provider) instancesOf(backends []provider.LoadBalancerBackend) ([]string, error) {
 	var ids, others []string
 	for _, b := range backends {
@@ -227,7 +227,7 @@ func without(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(id string) bool { return slices.Contains(others, id) })
 }
 
-// running answers those of the instances that run, and those that the cloud does
+// running returns those of the instances that run, and those that the cloud does
 // not show. It waits for those that will run soon.
 func (p *Provider) running(ctx context.Context, ids []string) (ready, unknown []string, err error) {
 	unknown = slices.DeleteFunc(slices.Clone(ids), p.memory.isDeleted)

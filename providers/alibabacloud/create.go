@@ -38,7 +38,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 // while the cloud remembers its client tokens.
 const maxGenerations = 64
 
-// findOrMake answers a machine, also beside an error, when the caller has
+// findOrMake returns a machine, also beside an error, when the caller has
 // something to delete.
 func (p *Provider) findOrMake(ctx context.Context, pl *plan) (*machine, error) {
 	for generation := p.memory.spentOf(pl.token(0)); generation < maxGenerations; generation++ {
@@ -90,7 +90,7 @@ func (p *Provider) finishNew(ctx context.Context, pl *plan, id string) (*machine
 	return nil, err
 }
 
-// discard deletes a machine and answers the other one, or that which is left.
+// discard deletes a machine and returns the other one, or that which is left.
 func (p *Provider) discard(ctx context.Context, m, instead *machine) (*machine, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.pace.undo)
 	defer cancel()
@@ -104,7 +104,7 @@ func (p *Provider) discard(ctx context.Context, m, instead *machine) (*machine, 
 var errGone = fmt.Errorf("%w: the instance was deleted while it was made", provider.ErrUnavailable)
 
 // appear waits until the cloud shows an instance that was just made. If there is
-// another of the same key, which is older, it answers that.
+// another of the same key, which is older, it returns that.
 func (p *Provider) appear(ctx context.Context, pl *plan, id string) (*machine, error) {
 	deadline := time.Now().Add(p.pace.visible)
 	for t := p.api.ticker(); ; {
@@ -127,7 +127,7 @@ func (p *Provider) appear(ctx context.Context, pl *plan, id string) (*machine, e
 	}
 }
 
-// await looks for the instance of a key that somebody else has made. It answers
+// await looks for the instance of a key that somebody else has made. It returns
 // nil when there is none any more.
 func (p *Provider) await(ctx context.Context, pl *plan) (*machine, error) {
 	deadline := time.Now().Add(p.pace.visible)
@@ -150,7 +150,7 @@ func (p *Provider) await(ctx context.Context, pl *plan) (*machine, error) {
 	}
 }
 
-// oldest answers the first made of those that stay.
+// oldest returns the first made of those that stay.
 func (p *Provider) oldest(list []*machine) *machine {
 	stay := slices.DeleteFunc(slices.Clone(list), func(m *machine) bool {
 		return !m.ours() || m.status == statusStopping || p.memory.isDeleted(m.id)
@@ -192,7 +192,7 @@ func (p *Provider) finish(ctx context.Context, m *machine) (*machine, error) {
 	return m, nil
 }
 
-// complete says whether the cloud has told all that finish needs.
+// complete reports whether the cloud has told all that finish needs.
 func (p *Provider) complete(m *machine) bool {
 	switch m.tags[tagAddress] {
 	case addressPrimary:

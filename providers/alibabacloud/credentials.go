@@ -27,7 +27,7 @@ const renewBefore = 5 * time.Minute
 // providers of keys take no context, read the token file with its line end, and
 // leave a connection behind each time: the exchange is in sts.go.
 type signer struct {
-	// renew answers new keys; nil for keys that stay.
+	// renew returns new keys; nil for keys that stay.
 	renew func(context.Context) (keys, error)
 
 	mu   sync.Mutex
@@ -100,7 +100,7 @@ func (s *signer) fresh() bool {
 
 func (s *signer) usable() bool { return time.Now().Before(s.current().expire) }
 
-// forget drops keys that the cloud has refused as expired, and says whether
+// forget drops keys that the cloud has refused as expired, and reports whether
 // there may be others.
 func (s *signer) forget() bool {
 	if s.renew == nil {

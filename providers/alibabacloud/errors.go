@@ -76,7 +76,7 @@ var rules = []rule{
 	codes(`Invalid.*|Missing.*|.*\.Malformed|.*NotSupported.*|.*SizeExceeded|ImageNotSupport.*|OperationDenied.*|IncorrectImageStatus|Unsupported.*`, provider.ErrInvalidArgument, ""),
 }
 
-// ruleOf answers the class of a code, or that of an HTTP status.
+// ruleOf returns the class of a code, or that of an HTTP status.
 func ruleOf(code string, status int) (hint string, class error) {
 	for _, r := range rules {
 		if r.pattern.MatchString(code) {
@@ -157,7 +157,7 @@ func fromSDK(action string, said *tea.SDKError) error {
 	return e
 }
 
-// hasCode says whether the cloud answered one of these codes.
+// hasCode reports whether the cloud answered one of these codes.
 func hasCode(err error, codes ...string) bool {
 	var e *apiError
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
@@ -177,7 +177,7 @@ const (
 	codeNotRunning = "ObtainIpFail" // of an instance that is to be a server
 )
 
-// busy says whether the resource is in the middle of something else.
+// busy reports whether the resource is in the middle of something else.
 func busy(err error) bool {
 	var e *apiError
 	return errors.As(err, &e) && (strings.HasPrefix(e.Code, codeStatus) || e.Code == codeEIPStatus || e.Code == "TaskConflict" ||

@@ -22,7 +22,7 @@ import (
 
 const overlay = "../../deploy/overlays/alibabacloud"
 
-// documented answers the variables that the overlay's files have, also those
+// documented returns the variables that the overlay's files have, also those
 // that stand there as comments, with the values they have there.
 func documented(t *testing.T) map[string]string {
 	t.Helper()

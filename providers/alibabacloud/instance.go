@@ -89,7 +89,7 @@ func timeOf(text string) time.Time {
 	return time.Time{}
 }
 
-// ours says whether an instance was made by this provider.
+// ours reports whether an instance was made by this provider.
 func (m *machine) ours() bool { return m.tags[provider.TagKey] != "" }
 
 // key is the sandbox id.
@@ -133,10 +133,10 @@ func (p *Provider) state(m *machine) provider.InstanceState {
 
 var idSyntax = regexp.MustCompile(`^i-[0-9a-z]{4,60}$`)
 
-// isID says whether the cloud could have given an id.
+// isID reports whether the cloud could have given an id.
 func isID(id string) bool { return idSyntax.MatchString(id) }
 
-// describeInstances answers all pages.
+// describeInstances returns all pages.
 func (p *Provider) describeInstances(ctx context.Context, request *ecs.DescribeInstancesRequest) ([]*machine, error) {
 	request.RegionId, request.MaxResults = new(p.cfg.Region), new(int32(100))
 	var list []*machine
@@ -159,7 +159,7 @@ func (p *Provider) describeInstances(ctx context.Context, request *ecs.DescribeI
 	}
 }
 
-// byID answers nil when the cloud shows no such instance.
+// byID returns nil when the cloud shows no such instance.
 func (p *Provider) byID(ctx context.Context, id string) (*machine, error) {
 	ids, err := json.Marshal([]string{id})
 	if err != nil {
@@ -185,7 +185,7 @@ func (p *Provider) byTags(ctx context.Context, match map[string]string) ([]*mach
 	return slices.DeleteFunc(list, func(m *machine) bool { return !provider.HasTags(m.tags, match) }), err
 }
 
-// owned answers an instance that exists and is ours.
+// owned returns an instance that exists and is ours.
 func (p *Provider) owned(ctx context.Context, what, id string) (*machine, error) {
 	if !isID(id) {
 		return nil, fmt.Errorf("%s: %w: no instance %q: ids are like i-2ze1w9aj2aonwckv64cw", what, provider.ErrNotFound, id)

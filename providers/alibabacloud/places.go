@@ -27,7 +27,7 @@ type placeCache struct {
 	list []place
 }
 
-// allPlaces answers the vSwitches in the configuration's order. Of one alone
+// allPlaces returns the vSwitches in the configuration's order. Of one alone
 // nothing needs to be known.
 func (p *Provider) allPlaces(ctx context.Context) ([]place, error) {
 	if len(p.cfg.VSwitchIDs) == 1 {

@@ -38,7 +38,7 @@ type statement struct {
 	Resource string
 }
 
-// policyActions answers what the policy allows.
+// policyActions returns what the policy allows.
 func policyActions(t testing.TB) []string { return actionsIn(t, policyFile) }
 
 func actionsIn(t testing.TB, file string) []string {
@@ -58,7 +58,7 @@ func actionsIn(t testing.TB, file string) []string {
 	return allowed
 }
 
-// policyOf answers the policy that allows just these actions. Taking a role by
+// policyOf returns the policy that allows just these actions. Taking a role by
 // a token needs none.
 func policyOf(t testing.TB, actions []string) string {
 	t.Helper()
@@ -70,7 +70,7 @@ func policyOf(t testing.TB, actions []string) string {
 	return string(data) + "\n"
 }
 
-// tour does all that the provider can, and answers every error.
+// tour does all that the provider can, and returns every error.
 func tour(t testing.TB, cfg Config) []error {
 	cfg.KeyPair = sim.KeyPair
 	cfg.VSwitchIDs, cfg.InstanceTypes = []string{sim.VSwitch, sim.OtherVSwitch}, []string{"ecs.g8i.*"}
@@ -197,7 +197,7 @@ func mustDelete(t testing.TB, p *Provider, id string) {
 	}
 }
 
-// calls answers what was called since it was asked last.
+// calls returns what was called since it was asked last.
 func calls(c *sim.Cloud) string {
 	seen := c.Calls()
 	c.ResetCalls()

@@ -92,7 +92,7 @@ func (s *stsClient) exchange(request *http.Request) (keys, error) {
 	return keys{id: got.AccessKeyID, secret: got.AccessKeySecret, token: got.SecurityToken, expire: got.Expiration}, nil
 }
 
-// refused says what of the settings the cloud does not like.
+// refused returns what of the settings the cloud does not like.
 func (s *stsClient) refused(status int, reply stsReply) error {
 	err := &apiError{Action: assumeRoleAction, Code: reply.Code, Status: status, Message: reply.Message, RequestID: reply.RequestID}
 	err.hint, err.class = ruleOf(err.Code, status)

@@ -39,7 +39,7 @@ const (
 	maxTags = 20
 )
 
-// checkTag says why the cloud would refuse a tag, its value's length apart.
+// checkTag returns why the cloud would refuse a tag, its value's length apart.
 func checkTag(key, value string) error {
 	switch {
 	case key == "":
@@ -101,7 +101,7 @@ func shown(tags map[string]string) map[string]string {
 	return rest
 }
 
-// pairs answers tags as a request has them, in the order of their keys so that
+// pairs returns tags as a request has them, in the order of their keys so that
 // requests with a client token are the same each time.
 func pairs[T any](tags map[string]string, pair func(key, value string) T) []T {
 	var list []T
@@ -111,7 +111,7 @@ func pairs[T any](tags map[string]string, pair func(key, value string) T) []T {
 	return list
 }
 
-// clientToken answers 64 characters, the most that the cloud allows.
+// clientToken returns 64 characters, the most that the cloud allows.
 func clientToken(parts ...string) string {
 	sum := sha256.New()
 	for _, part := range append([]string{Name}, parts...) {

@@ -41,7 +41,7 @@ const (
 	maxTypeNames = 10
 )
 
-// targets answers where the instance may be made, the best first.
+// targets returns where the instance may be made, the best first.
 func (p *Provider) targets(ctx context.Context, spec provider.InstanceTypeSpec) ([]target, error) {
 	places, err := p.allPlaces(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *Provider) targets(ctx context.Context, spec provider.InstanceTypeSpec) 
 	return list, nil
 }
 
-// rank answers the types that fit, the best first.
+// rank returns the types that fit, the best first.
 func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
 	choice := instancetypes.Options{Default: p.cfg.InstanceType, Allow: p.cfg.InstanceTypes}
 	sized := spec.VCPUs != 0 || spec.Memory != 0 || spec.GPUs != 0 || spec.GPU != "" || spec.Arch != ""
@@ -101,7 +101,7 @@ func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec) ([]
 	return choice.Rank(spec)
 }
 
-// catalogue answers the types that may be chosen, from the cache if it is
+// catalogue returns the types that may be chosen, from the cache if it is
 // fresh.
 func (p *Provider) catalogue(ctx context.Context) ([]provider.InstanceType, map[string]int32, error) {
 	c := &p.types
@@ -139,7 +139,7 @@ func offered(rows []provider.InstanceType, zones map[string][]string) []provider
 	return rows
 }
 
-// describeTypes answers the types of these names, or all.
+// describeTypes returns the types of these names, or all.
 func (p *Provider) describeTypes(ctx context.Context, names []string) ([]provider.InstanceType, map[string]int32, error) {
 	request := &ecs.DescribeInstanceTypesRequest{}
 	for _, name := range names {
@@ -187,7 +187,7 @@ func typeOf(d *ecs.DescribeInstanceTypesResponseBodyInstanceTypesInstanceType) p
 	return row
 }
 
-// stock answers in which zones types are to be had with one of the statuses;
+// stock returns in which zones types are to be had with one of the statuses;
 // all types where none is named.
 func (p *Provider) stock(ctx context.Context, kind string, statuses ...string) (map[string][]string, error) {
 	request := &ecs.DescribeAvailableResourceRequest{
@@ -226,7 +226,7 @@ func (p *Provider) stock(ctx context.Context, kind string, statuses ...string) (
 	return zones, nil
 }
 
-// prices answers what types cost per hour; what the cloud does not tell is
+// prices returns what types cost per hour; what the cloud does not tell is
 // missing, which is no reason to make no instance.
 func (p *Provider) prices(ctx context.Context, rows []provider.InstanceType) map[string]float64 {
 	c := &p.types

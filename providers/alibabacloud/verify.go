@@ -39,7 +39,7 @@ func (p *Provider) ConfigVerifier() error {
 	return errors.Join(errs...)
 }
 
-// full says when no vSwitch has an address left.
+// full returns when no vSwitch has an address left.
 func full(places []place) error {
 	if len(places) == 0 || slices.ContainsFunc(places, func(at place) bool { return at.free > 0 }) {
 		return nil

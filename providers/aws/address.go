@@ -45,7 +45,7 @@ func (p *Provider) reachable(ctx context.Context, s *session, pl *plan, i *types
 	return p.elastic(ctx, s, pl, found)
 }
 
-// await asks until the instance is as wanted. It answers what it knows last.
+// await asks until the instance is as wanted. It returns what it knows last.
 func (p *Provider) await(ctx context.Context, s *session, i *types.Instance, ready func(*types.Instance) bool) (*types.Instance, error) {
 	for w := p.patience(0); ; {
 		found, err := p.find(ctx, s, id(i), p.timing.token) // it is there
@@ -80,7 +80,7 @@ var endings = map[string]error{
 	"Server.InternalError":                provider.ErrUnavailable,
 }
 
-// failedLaunch says whether an instance has ended because it could not be
+// failedLaunch reports whether an instance has ended because it could not be
 // made, and not because somebody wanted it to.
 func failedLaunch(i *types.Instance) bool {
 	if i.StateReason == nil {
@@ -98,7 +98,7 @@ func endedBy(i *types.Instance) error {
 	return fmt.Errorf("%w: instance %s has ended: %s", class, id(i), sdk.ToString(i.StateReason.Message))
 }
 
-// elastic sees to it that each interface has its address. It answers the
+// elastic sees to it that each interface has its address. It returns the
 // instance with the address of the first.
 func (p *Provider) elastic(ctx context.Context, s *session, pl *plan, i *types.Instance) (*types.Instance, error) {
 	nics := slices.SortedFunc(slices.Values(i.NetworkInterfaces), func(a, b types.InstanceNetworkInterface) int {
@@ -123,7 +123,7 @@ func nicIndex(nic types.InstanceNetworkInterface) int32 {
 	return sdk.ToInt32(nic.Attachment.DeviceIndex)
 }
 
-// addressFor answers the address of an interface, making it if there is none.
+// addressFor returns the address of an interface, making it if there is none.
 // The call that makes one has no token, so several processes may make several:
 // it goes on until there is one and that is the interface's. What an interface
 // has stays, and otherwise the first by id; everybody releases the rest.
@@ -183,7 +183,7 @@ func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface
 	return err
 }
 
-// allocate makes an address and answers all that there are then. A call whose
+// allocate makes an address and returns all that there are then. A call whose
 // outcome is unknown is not repeated: what it made, if it did, is found by its
 // tags.
 func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceID, index string) ([]types.Address, error) {
@@ -221,7 +221,7 @@ func (s *session) addresses(ctx context.Context, filters []types.Filter) ([]type
 	return out.Addresses, nil
 }
 
-// addressesOf answers those of an instance, or of one of its interfaces.
+// addressesOf returns those of an instance, or of one of its interfaces.
 func (s *session) addressesOf(ctx context.Context, instanceID, index string) ([]types.Address, error) {
 	match := map[string]string{tagInstance: instanceID}
 	if index != "" {

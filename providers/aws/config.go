@@ -61,7 +61,7 @@ type Config struct {
 	CredentialsFile  string `env:"AWS_SHARED_CREDENTIALS_FILE" usage:"credentials file for -aws-profile; default ~/.aws/credentials"`
 }
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).ForImport(forImport)
 }

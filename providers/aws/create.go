@@ -17,7 +17,7 @@ import (
 )
 
 // CreateInstance implements provider.Provider. When it fails with an instance
-// made, it answers that instance with the error: deleting it removes all.
+// made, it returns that instance with the error: deleting it removes all.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	if sandboxID == "" {
 		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
@@ -57,7 +57,7 @@ func (p *Provider) create(ctx context.Context, podName, key, userData string, sp
 	return s.instance(made), err
 }
 
-// launch answers the instance of the key, making it if there is none.
+// launch returns the instance of the key, making it if there is none.
 func (p *Provider) launch(ctx context.Context, s *session, pl *plan) (*types.Instance, error) {
 	generation := 0
 	if len(pl.subnets) > 1 { // a token counts in its zone only
@@ -157,7 +157,7 @@ func (p *Provider) lookUpPatiently(ctx context.Context, s *session, pl *plan) (*
 	}
 }
 
-// lookUp answers the instance of the key if the cloud shows one, and otherwise
+// lookUp returns the instance of the key if the cloud shows one, and otherwise
 // the generation of the next.
 func (s *session) lookUp(ctx context.Context, pl *plan) (*types.Instance, int, error) {
 	match := map[string]string{provider.TagKey: pl.key}
@@ -176,7 +176,7 @@ func (s *session) lookUp(ctx context.Context, pl *plan) (*types.Instance, int, e
 	return nil, pl.after(found), nil
 }
 
-// findByToken answers the instance that EC2 says there is, nil when it has
+// findByToken returns the instance that EC2 says there is, nil when it has
 // ended. One that is not shown after all that time ended long ago.
 func (p *Provider) findByToken(ctx context.Context, s *session, token string) (*types.Instance, error) {
 	for w := p.patience(p.timing.token); ; {
@@ -198,7 +198,7 @@ func (p *Provider) findByToken(ctx context.Context, s *session, token string) (*
 	}
 }
 
-// ending says whether an instance costs nothing any more.
+// ending reports whether an instance costs nothing any more.
 func ending(i *types.Instance) bool {
 	state := stateName(i)
 	return state == types.InstanceStateNameShuttingDown || state == types.InstanceStateNameTerminated

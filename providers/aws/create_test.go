@@ -326,7 +326,7 @@ func TestAddressTakenWhileReleased(t *testing.T) {
 	s.wantNothing(t)
 }
 
-// waitFor waits for a call and answers the instance that there is then.
+// waitFor waits for a call and returns the instance that there is then.
 func (s *stand) waitFor(t *testing.T, action string) string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -103,7 +103,7 @@ func classOfError(api smithy.APIError) error {
 	return classOf(api.ErrorCode())
 }
 
-// classOf answers the class of an error code. Those of EBS' own service and of
+// classOf returns the class of an error code. Those of EBS' own service and of
 // Service Quotas end with Exception.
 func classOf(code string) error {
 	class, known := classes[code]
@@ -157,7 +157,7 @@ func unlisted(api smithy.APIError) error {
 	return provider.ErrUnknown
 }
 
-// actionOf answers the IAM action of the call that failed: the innermost, such
+// actionOf returns the IAM action of the call that failed: the innermost, such
 // as that by which credentials were to be had.
 func actionOf(err error) string {
 	action := "a permission"
@@ -169,7 +169,7 @@ func actionOf(err error) string {
 	return action
 }
 
-// isCode says whether the cloud answered with one of these codes.
+// isCode reports whether the cloud answered with one of these codes.
 func isCode(err error, codes ...string) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
@@ -183,7 +183,7 @@ func isCode(err error, codes ...string) bool {
 	return false
 }
 
-// refused says whether the cloud has answered that it did not do what it was
+// refused reports whether the cloud has answered that it did not do what it was
 // asked: nothing was made.
 func refused(err error) bool {
 	var api smithy.APIError

@@ -94,7 +94,7 @@ func (p *Provider) importFile(ctx context.Context, source provider.ImageSource, 
 	return image, nil
 }
 
-// imagesNamed answers the account's images of a name, of which there is one at
+// imagesNamed returns the account's images of a name, of which there is one at
 // most.
 func (s *session) imagesNamed(ctx context.Context, name string) ([]types.Image, error) {
 	out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{Owners: []string{"self"}, Filters: []types.Filter{filter("name", literal.Replace(name))}})
@@ -104,7 +104,7 @@ func (s *session) imagesNamed(ctx context.Context, name string) ([]types.Image, 
 	return out.Images, nil
 }
 
-// snapshot makes one with the file's content. With the error it answers what
+// snapshot makes one with the file's content. With the error it returns what
 // there is of it.
 func (p *Provider) snapshot(ctx context.Context, s *session, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
 	file, err := os.Open(source.Location)
@@ -201,7 +201,7 @@ func (p *Provider) register(ctx context.Context, s *session, source provider.Ima
 	return "", errors.Join(err, findErr)
 }
 
-// of says whether an image is one of the snapshot.
+// of reports whether an image is one of the snapshot.
 func of(image types.Image, snapshot string) bool {
 	for _, device := range image.BlockDeviceMappings {
 		if device.Ebs != nil && sdk.ToString(device.Ebs.SnapshotId) == snapshot {

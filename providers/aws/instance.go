@@ -56,7 +56,7 @@ func createdOf(i *types.Instance) *time.Time {
 	return i.LaunchTime
 }
 
-// addressOf answers the address by which an instance is reached, if it has it.
+// addressOf returns the address by which an instance is reached, if it has it.
 func addressOf(i *types.Instance) (netip.Addr, bool) {
 	text := sdk.ToString(i.PrivateIpAddress)
 	if reach(tagsOf(i.Tags)[tagReach]) != reachPrivate {
@@ -89,7 +89,7 @@ func tagFilters(match map[string]string) []types.Filter {
 	return filters
 }
 
-// describe answers all instances that the filters let through, in any state.
+// describe returns all instances that the filters let through, in any state.
 func (s *session) describe(ctx context.Context, filters []types.Filter) ([]types.Instance, error) {
 	var list []types.Instance
 	for in := (&ec2.DescribeInstancesInput{Filters: filters, MaxResults: sdk.Int32(1000)}); ; {
@@ -109,7 +109,7 @@ func (s *session) describe(ctx context.Context, filters []types.Filter) ([]types
 // once asks once.
 const once = -1
 
-// find answers an instance, nil if there is none even after a while.
+// find returns an instance, nil if there is none even after a while.
 func (p *Provider) find(ctx context.Context, s *session, instanceID string, limit time.Duration) (*types.Instance, error) {
 	if !instanceSyntax.MatchString(instanceID) {
 		return nil, nil

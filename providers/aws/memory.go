@@ -19,7 +19,7 @@ type entry[V any] struct {
 	until time.Time
 }
 
-// get answers the value of a name, asking for it if need be. Two that ask at
+// get returns the value of a name, asking for it if need be. Two that ask at
 // the same time both look it up, which does no harm.
 func (c *cache[V]) get(ctx context.Context, name string, fresh time.Duration, ask func(context.Context, string) (V, error)) (V, error) {
 	c.mu.Lock()

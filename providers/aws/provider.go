@@ -65,10 +65,10 @@ func newProvider(cfg Config, t timing) (*Provider, error) {
 	return p, nil
 }
 
-// HasPower implements provider.Limited. EC2 takes away an address that is not
+// HasCapability implements provider.Limited. EC2 takes away an address that is not
 // elastic when an instance is stopped, and does not stop spot instances that
 // were asked for once.
-func (p *Provider) HasPower(name string) bool {
+func (p *Provider) HasCapability(name string) bool {
 	return name != "PowerController" || !p.cfg.Spot && (!p.cfg.UsePublicIP || p.cfg.ElasticIP)
 }
 
@@ -131,7 +131,7 @@ func (p *Provider) patience(limit time.Duration) *patience {
 	return w
 }
 
-// again says whether to ask again, after a pause. The error is that of the
+// again reports whether to ask again, after a pause. The error is that of the
 // context.
 func (w *patience) again(ctx context.Context) (bool, error) {
 	w.asked++

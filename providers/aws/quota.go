@@ -27,7 +27,7 @@ var vcpuQuotas = []struct {
 	{[]string{"g", "vt"}, "L-DB2E81BA", "L-3819A6DF"},
 }
 
-// vcpuQuota answers the code of the quota that a type counts in; none is known
+// vcpuQuota returns the code of the quota that a type counts in; none is known
 // here of other families.
 func vcpuQuota(instanceType string, spot bool) string {
 	family := instanceType[:max(0, strings.IndexAny(instanceType, "0123456789-."))]
@@ -74,7 +74,7 @@ func (v *verifier) vcpus(ctx context.Context) {
 	}
 }
 
-// vcpusUsed answers what counts in a quota: instances that run or begin to, of
+// vcpusUsed returns what counts in a quota: instances that run or begin to, of
 // the quota's families and kind.
 func (s *session) vcpusUsed(ctx context.Context, code string, spot bool) (int64, error) {
 	list, err := s.describe(ctx, []types.Filter{filter("instance-state-name", "pending", "running")})

@@ -35,7 +35,7 @@ type session struct {
 	place  place
 }
 
-// session answers the session, opening it when it is first needed: a metadata
+// session returns the session, opening it when it is first needed: a metadata
 // service that is down for a while must not keep this process from starting.
 func (p *Provider) session(ctx context.Context) (*session, error) {
 	unlock, err := p.locks.lock(ctx, "session")
@@ -148,7 +148,7 @@ func (p *Provider) base(ctx context.Context, client *awshttp.BuildableClient) (s
 	return base, err
 }
 
-// credentials answers those that are configured, or nil for the SDK's own. The
+// credentials returns those that are configured, or nil for the SDK's own. The
 // order is that of how particular the setting is.
 func (p *Provider) credentials(base sdk.Config) sdk.CredentialsProvider {
 	switch {

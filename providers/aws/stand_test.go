@@ -116,7 +116,7 @@ func create(t testing.TB, p provider.Provider, key string) *provider.Instance {
 	return instance
 }
 
-// leaks answers what is left, once all that was deleted is gone.
+// leaks returns what is left, once all that was deleted is gone.
 func (s *stand) leaks() ([]string, error) {
 	var left []string
 	for _, r := range s.World.Own() {

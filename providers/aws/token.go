@@ -15,7 +15,7 @@ import (
 // maxGenerations is how often one key can be used again within a day.
 const maxGenerations = 1000
 
-// token answers the client token of the nth instance of a key. Clusters may
+// token returns the client token of the nth instance of a key. Clusters may
 // share an account, and keys with each other. All 64 characters that EC2 takes
 // are used; the form never changes, lest an instance be made twice.
 func token(owner map[string]string, key string, generation int) string {
@@ -23,7 +23,7 @@ func token(owner map[string]string, key string, generation int) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// after answers the generation after those of the instances.
+// after returns the generation after those of the instances.
 func (pl *plan) after(instances []types.Instance) int {
 	tokens := map[string]bool{}
 	for _, i := range instances {

@@ -32,7 +32,7 @@ func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, 
 	return slices.Clone(list), err
 }
 
-// types answers the catalogue with standard as the type of pods that ask for
+// types returns the catalogue with standard as the type of pods that ask for
 // none.
 func (p *Provider) types(ctx context.Context, s *session, standard string) ([]provider.InstanceType, error) {
 	return p.catalogue.get(ctx, standard, p.timing.fresh, func(ctx context.Context, standard string) ([]provider.InstanceType, error) {
@@ -104,7 +104,7 @@ func (p *Provider) typeOf(t types.InstanceTypeInfo) provider.InstanceType {
 	return row
 }
 
-// choose answers the types for a spec, the best first. A pod that asks for
+// choose returns the types for a spec, the best first. A pod that asks for
 // nothing gets the standard without a look at the catalogue.
 func (p *Provider) choose(ctx context.Context, s *session, standard, arch string, spec provider.InstanceTypeSpec) ([]string, error) {
 	options := instancetypes.Options{Default: standard, Allow: p.cfg.InstanceTypes}

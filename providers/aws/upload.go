@@ -42,7 +42,7 @@ type upload struct {
 	tell          func(provider.ImageProgress)
 }
 
-// run answers how many blocks it has written. The first error ends it.
+// run returns how many blocks it has written. The first error ends it.
 func (u *upload) run(ctx context.Context) (written int32, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -56,7 +56,7 @@ func (p *Provider) ConfigVerifier() error {
 	return errors.Join(v.errs...)
 }
 
-// hopeless says whether every call fails like this one.
+// hopeless reports whether every call fails like this one.
 func hopeless(err error) bool {
 	class := provider.Class(err)
 	return class == provider.ErrUnauthenticated || class == provider.ErrUnavailable
@@ -206,7 +206,7 @@ func (v *verifier) quota(ctx context.Context) {
 	}
 }
 
-// addressLimit answers how many elastic addresses the account may have; 0 if
+// addressLimit returns how many elastic addresses the account may have; 0 if
 // the cloud does not tell.
 func (s *session) addressLimit(ctx context.Context) (int, error) {
 	out, err := s.ec2.DescribeAccountAttributes(ctx, &ec2.DescribeAccountAttributesInput{})

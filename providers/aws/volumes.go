@@ -19,7 +19,7 @@ import (
 // was read, or somebody had detached them, are listed as instances by their own
 // ids, and deleted by them.
 
-// strayVolumes answers volumes with these tags that belong to no instance. A
+// strayVolumes returns volumes with these tags that belong to no instance. A
 // young one may be about to be attached.
 func (p *Provider) strayVolumes(ctx context.Context, s *session, filters []types.Filter) ([]types.Volume, error) {
 	filters = append(filters, filter("status", string(types.VolumeStateAvailable), string(types.VolumeStateError)))

@@ -63,7 +63,7 @@ type Config struct {
 	Prices          prices  `flag:"azure-prices" env:"AZURE_PRICES" usage:"prices per hour by VM size, such as Standard_D2s_v5=0.096,..; where several sizes fit, the cheapest is tried first"`
 }
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).ForImport(forImport)
 }
@@ -116,7 +116,7 @@ const (
 	credentialManaged  = "managed-identity"
 )
 
-// credential answers how to authenticate.
+// credential returns how to authenticate.
 func (c Config) credential() string {
 	switch {
 	case c.Credential != credentialAuto && c.Credential != "":

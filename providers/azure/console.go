@@ -69,7 +69,7 @@ func withoutURL(err error) error {
 // maxConsole bounds what is kept in memory.
 const maxConsole = 16 << 20
 
-// lastBytes answers the end of a stream.
+// lastBytes returns the end of a stream.
 func lastBytes(r io.Reader, tail int64) ([]byte, error) {
 	tail = min(tail, maxConsole)
 	var kept []byte

@@ -80,7 +80,7 @@ func (c *creation) run(ctx context.Context, podName string, cloudConfig cloudini
 	return nil, err
 }
 
-// despite answers the instance of a key that is asked for again in a way that
+// despite returns the instance of a key that is asked for again in a way that
 // cannot be.
 func (c *creation) despite(ctx context.Context, cause error) (*provider.Instance, error) {
 	if !errors.Is(cause, provider.ErrInvalidArgument) {
@@ -167,7 +167,7 @@ func (c *creation) buildAt(ctx context.Context, pl *plan, at place) (*provider.I
 	}
 }
 
-// isTaken says whether a PUT was refused for a VM that is there, maybe on its
+// isTaken reports whether a PUT was refused for a VM that is there, maybe on its
 // way out.
 func isTaken(err error) bool {
 	return isStatus(err, http.StatusPreconditionFailed) ||
@@ -199,7 +199,7 @@ func (c *creation) put(ctx context.Context, vm armcompute.VirtualMachine) error 
 	return err
 }
 
-// outlive answers a context that ends d after ctx.
+// outlive returns a context that ends d after ctx.
 func outlive(ctx context.Context, d time.Duration) (context.Context, func()) {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -237,7 +237,7 @@ func (c *creation) await(ctx context.Context) (*provider.Instance, error) {
 	return instance, err
 }
 
-// answer answers nil while the address is not known.
+// answer returns nil while the address is not known.
 func (c *creation) answer(ctx context.Context, vm *armcompute.VirtualMachine) (*provider.Instance, error) {
 	instance := c.describe(c.ref, vm)
 	var err error
@@ -253,7 +253,7 @@ func (c *creation) owns(vm *armcompute.VirtualMachine) bool {
 	return tags[provider.TagKey] == c.key && tags[provider.TagCluster] == c.cluster
 }
 
-// adopt waits for a VM that is there already. It answers none when that has
+// adopt waits for a VM that is there already. It returns none when that has
 // gone, and whether it was ever seen.
 func (c *creation) adopt(ctx context.Context, pl *plan) (instance *provider.Instance, seen bool, err error) {
 	begin := time.Now()
@@ -293,7 +293,7 @@ func (c *creation) clear(ctx context.Context, vm *armcompute.VirtualMachine, pl 
 	return err
 }
 
-// takeBack removes what this call has made, or answers it to be deleted.
+// takeBack removes what this call has made, or returns it to be deleted.
 func (c *creation) takeBack(ctx context.Context, cause error) (*provider.Instance, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.tempo.undo)
 	defer cancel()

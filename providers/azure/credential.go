@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// newCredential answers a credential of the kind that is configured, never a
+// newCredential returns a credential of the kind that is configured, never a
 // chain that tries one after the other. Tokens are asked for when they are
 // needed and again before they expire.
 func newCredential(c Config, options azcore.ClientOptions) (azcore.TokenCredential, error) {
@@ -59,7 +59,7 @@ func assertion(file string) func(context.Context) (string, error) {
 	}
 }
 
-// environment answers the endpoints of the Azure cloud.
+// environment returns the endpoints of the Azure cloud.
 func (c Config) environment() cloud.Configuration {
 	base := map[string]cloud.Configuration{
 		"AzureUSGovernmentCloud": cloud.AzureGovernment, "AzureChinaCloud": cloud.AzureChina,

@@ -45,7 +45,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	return nil
 }
 
-// remove deletes a VM. It answers whether there was none; otherwise Azure has
+// remove deletes a VM. It returns whether there was none; otherwise Azure has
 // accepted to remove it. While another operation has the VM it tries again.
 func (p *Provider) remove(ctx context.Context, r ref) (gone bool, err error) {
 	err = p.tempo.ask.Until(ctx, func() (bool, error) {
@@ -135,7 +135,7 @@ func unlessAbsent(err error) error {
 	return err
 }
 
-// retryAfter answers when Azure wants to be asked again.
+// retryAfter returns when Azure wants to be asked again.
 func retryAfter(r *http.Response) time.Duration {
 	seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
 	if err != nil || seconds < 0 {

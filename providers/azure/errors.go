@@ -156,7 +156,7 @@ func (t *told) Unwrap() []error {
 	return []error{t.class, t.answer}
 }
 
-// shorter answers the text of err with other words for the error below it.
+// shorter returns the text of err with other words for the error below it.
 func shorter(err, below error, words string) string {
 	return strings.Replace(err.Error(), below.Error(), words, 1)
 }
@@ -221,7 +221,7 @@ func credentialError(failed *azidentity.AuthenticationFailedError) (text string,
 		response.StatusCode, body.Error, first), class
 }
 
-// said answers the status and code with which Azure refused, if it did.
+// said returns the status and code with which Azure refused, if it did.
 func said(err error) (status int, code string) {
 	var refused *azcore.ResponseError
 	var known *answer
@@ -239,20 +239,20 @@ func codeOf(err error) string {
 	return code
 }
 
-// isStatus says whether Azure answered with one of these.
+// isStatus reports whether Azure answered with one of these.
 func isStatus(err error, list ...int) bool {
 	status, _ := said(err)
 	return status != 0 && slices.Contains(list, status)
 }
 
-// absent says whether Azure answered that there is no such thing. Of a
+// absent reports whether Azure answered that there is no such thing. Of a
 // subscription that it does not know it has not looked for the thing.
 func absent(err error) bool {
 	code := codeOf(err)
 	return isStatus(err, http.StatusNotFound) && code != "SubscriptionNotFound" && code != "InvalidSubscriptionId"
 }
 
-// refusedForGood says whether Azure has refused a call and done nothing.
+// refusedForGood reports whether Azure has refused a call and done nothing.
 func refusedForGood(err error) bool {
 	status, _ := said(err)
 	return status >= 400 && status < 500 && status != http.StatusRequestTimeout

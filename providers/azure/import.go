@@ -139,7 +139,7 @@ func (i *imageImport) run(ctx context.Context) (string, error) {
 	return i.makeVersion(ctx)
 }
 
-// free says whether the version can still be made.
+// free reports whether the version can still be made.
 func (i *imageImport) free(ctx context.Context) error {
 	_, err := i.versions.Get(ctx, i.cfg.ResourceGroup, i.gallery, i.definition, i.version, nil)
 	switch {
@@ -323,7 +323,7 @@ func (i *imageImport) removeVersion(ctx context.Context) error {
 	})(ctx)
 }
 
-// of says whether a version is made of the disk of this import.
+// of reports whether a version is made of the disk of this import.
 func (i *imageImport) of(version *armcompute.GalleryImageVersion) bool {
 	p := version.Properties
 	if p == nil || p.StorageProfile == nil || p.StorageProfile.OSDiskImage == nil || p.StorageProfile.OSDiskImage.Source == nil {

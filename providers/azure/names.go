@@ -24,14 +24,14 @@ var (
 	sizeName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,79}$`)
 )
 
-// vmName answers the name of a sandbox's VM. Clusters that share a resource
+// vmName returns the name of a sandbox's VM. Clusters that share a resource
 // group do not share names.
 func vmName(cluster, key string) string {
 	sum := sha256.Sum256([]byte(cluster + "\x00" + key))
 	return vmPrefix + lowerBase32.EncodeToString(sum[:])[:26]
 }
 
-// owner answers the VM that a disk, interface or address belongs to by its
+// owner returns the VM that a disk, interface or address belongs to by its
 // name, or nothing.
 func owner(name string) string {
 	const length = len(vmPrefix) + 26
@@ -57,12 +57,12 @@ const vmType = "Microsoft.Compute/virtualMachines"
 
 func (p *Provider) ref(name string) ref { return ref{p.cfg.ResourceGroup, name} }
 
-// id answers the VM's resource id, which is the id of the instance.
+// id returns the VM's resource id, which is the id of the instance.
 func (p *Provider) id(r ref) string {
 	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/%s/%s", p.cfg.SubscriptionID, r.group, vmType, r.name)
 }
 
-// parseID answers false for what this provider can never have given.
+// parseID returns false for what this provider can never have given.
 func (p *Provider) parseID(id string) (ref, bool) {
 	parts := strings.Split(id, "/")
 	if len(parts) != 9 || parts[0] != "" {
@@ -98,7 +98,7 @@ func resourceID(kind string, inner ...string) *regexp.Regexp {
 	return regexp.MustCompile(pattern + `$`)
 }
 
-// part answers the element of a resource id that follows the one of a name.
+// part returns the element of a resource id that follows the one of a name.
 func part(id, name string) string {
 	parts := strings.Split(id, "/")
 	for i := range len(parts) - 1 {
@@ -109,5 +109,5 @@ func part(id, name string) string {
 	return ""
 }
 
-// last answers the last element of a resource id.
+// last returns the last element of a resource id.
 func last(id string) string { return id[strings.LastIndex(id, "/")+1:] }

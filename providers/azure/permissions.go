@@ -58,7 +58,7 @@ func anyMatch(patterns []string, action string) bool {
 	return false
 }
 
-// wildcard says whether text is like pattern, whose * stands for any letters.
+// wildcard reports whether text is like pattern, whose * stands for any letters.
 func wildcard(pattern, text string) bool {
 	head, tail, found := strings.Cut(pattern, "*")
 	if !found {
@@ -77,7 +77,7 @@ func wildcard(pattern, text string) bool {
 	return false
 }
 
-// permissions answers what we may do at a scope, which is a resource id.
+// permissions returns what we may do at a scope, which is a resource id.
 func (p *Provider) permissions(ctx context.Context, scope string) ([]permission, error) {
 	var all []permission
 	next := runtime.JoinPaths(p.cloud.arm.Endpoint(), scope, "providers/Microsoft.Authorization/permissions") + "?api-version=2022-04-01"
@@ -105,7 +105,7 @@ func (p *Provider) permissions(ctx context.Context, scope string) ([]permission,
 	return all, nil
 }
 
-// lacking answers the actions that we may not do at a scope.
+// lacking returns the actions that we may not do at a scope.
 func (p *Provider) lacking(ctx context.Context, scope string, actions ...string) ([]string, error) {
 	granted, err := p.permissions(ctx, scope)
 	if err != nil {

@@ -91,7 +91,7 @@ func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
 	return encoded, nil
 }
 
-// places answers the sizes that do, the cheapest first, in each zone.
+// places returns the sizes that do, the cheapest first, in each zone.
 func (p *Provider) places(ctx context.Context, spec provider.InstanceTypeSpec) ([]place, error) {
 	types, err := p.rank(ctx, spec)
 	if err != nil {

@@ -52,7 +52,7 @@ func (p *Provider) switchPower(ctx context.Context, what, id string, do func(ref
 	return nil
 }
 
-// stays answers an error for a VM that is not there or on its way out.
+// stays returns an error for a VM that is not there or on its way out.
 func (p *Provider) stays(ctx context.Context, r ref) error {
 	vm, err := p.look(ctx, r)
 	if err == nil && (vm == nil || provisioning(vm) == provisioningDeleting) {

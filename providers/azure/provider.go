@@ -60,9 +60,9 @@ func open(cfg Config, transport *http.Transport, t tempo) (*Provider, error) {
 	return &Provider{cfg: cfg, cloud: cloud, transport: transport, tempo: t}, nil
 }
 
-// HasPower implements provider.Limited: without boot diagnostics there is no
+// HasCapability implements provider.Limited: without boot diagnostics there is no
 // console.
-func (p *Provider) HasPower(name string) bool {
+func (p *Provider) HasCapability(name string) bool {
 	return name != "ConsoleReader" || p.cfg.BootDiagnostics
 }
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// publicKey answers the key of the administrator account, which Azure wants.
+// publicKey returns the key of the administrator account, which Azure wants.
 // Where none is configured it is one whose private half nobody has.
 func (p *Provider) publicKey() (string, error) {
 	p.keyMu.Lock()

@@ -81,7 +81,7 @@ func values(tags map[string]*string) map[string]string {
 	return m
 }
 
-// deref answers the zero value for what the cloud left out.
+// deref returns the zero value for what the cloud left out.
 func deref[T any](p *T) T {
 	if p == nil {
 		var zero T

@@ -54,7 +54,7 @@ func (c *sizeCache) put(list []vmSize, until time.Time) {
 	c.list, c.until = list, until
 }
 
-// catalogue answers every VM size of the region.
+// catalogue returns every VM size of the region.
 func (p *Provider) catalogue(ctx context.Context) ([]vmSize, error) {
 	unlock, err := p.locks.Take(ctx, "sizes") // no VM has that name
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *Provider) sizeOf(sku *armcompute.ResourceSKU) vmSize {
 	return s
 }
 
-// offered answers the zones in which the size may be had, and why it cannot be
+// offered returns the zones in which the size may be had, and why it cannot be
 // had at all.
 func (p *Provider) offered(sku *armcompute.ResourceSKU) (zones []string, refused string) {
 	for _, info := range sku.LocationInfo {
@@ -186,7 +186,7 @@ func (p *Provider) unfit(s vmSize) string {
 	return ""
 }
 
-// usable answers the sizes that VMs as they are configured can have.
+// usable returns the sizes that VMs as they are configured can have.
 func (p *Provider) usable(ctx context.Context) ([]provider.InstanceType, error) {
 	all, err := p.catalogue(ctx)
 	if err != nil {
@@ -209,7 +209,7 @@ func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, 
 	return types, classify(err)
 }
 
-// rank answers the sizes that do for spec. The list of sizes is asked for only
+// rank returns the sizes that do for spec. The list of sizes is asked for only
 // when spec needs it: Azure knows whether a size that is named exists.
 func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
 	o := instancetypes.Options{Default: p.cfg.Size, Allow: p.cfg.Sizes, Zones: p.cfg.Zones}

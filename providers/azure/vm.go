@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// look answers the VM with its state, or nil when there is none.
+// look returns the VM with its state, or nil when there is none.
 func (p *Provider) look(ctx context.Context, r ref) (*armcompute.VirtualMachine, error) {
 	answer, err := p.cloud.vms.Get(ctx, r.group, r.name, &armcompute.VirtualMachinesClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
 	if absent(err) {
@@ -44,7 +44,7 @@ func provisioning(vm *armcompute.VirtualMachine) string {
 	return deref(vm.Properties.ProvisioningState)
 }
 
-// status answers the rest of the status code that begins with prefix, and its
+// status returns the rest of the status code that begins with prefix, and its
 // message.
 func status(vm *armcompute.VirtualMachine, prefix string) (code, message string) {
 	if vm.Properties == nil || vm.Properties.InstanceView == nil {
@@ -63,7 +63,7 @@ func power(vm *armcompute.VirtualMachine) string {
 	return code
 }
 
-// failed says whether the VM's creation has failed. A VM whose guest never said
+// failed reports whether the VM's creation has failed. A VM whose guest never said
 // that it was ready counts as failed too for Azure, but it runs.
 func failed(vm *armcompute.VirtualMachine) bool {
 	return provisioning(vm) == provisioningFailed && power(vm) == ""
@@ -78,7 +78,7 @@ func failure(vm *armcompute.VirtualMachine) error {
 	return &answer{code: code, message: message}
 }
 
-// settled says whether Azure has found a machine for the VM. The address alone
+// settled reports whether Azure has found a machine for the VM. The address alone
 // does not tell: the interface is made before.
 func settled(vm *armcompute.VirtualMachine) bool {
 	switch power(vm) {
@@ -88,7 +88,7 @@ func settled(vm *armcompute.VirtualMachine) bool {
 	return provisioning(vm) == provisioningSucceeded || provisioning(vm) == provisioningUpdating
 }
 
-// stateOf answers nothing when it is not known: a list does not tell whether a
+// stateOf returns nothing when it is not known: a list does not tell whether a
 // VM is on.
 func stateOf(vm *armcompute.VirtualMachine) provider.InstanceState {
 	switch {
@@ -123,7 +123,7 @@ func (p *Provider) describe(r ref, vm *armcompute.VirtualMachine) *provider.Inst
 	return i
 }
 
-// primaryNIC answers the resource id of the interface that nodes reach, or
+// primaryNIC returns the resource id of the interface that nodes reach, or
 // nothing while there is none.
 func primaryNIC(vm *armcompute.VirtualMachine) string {
 	if vm.Properties == nil || vm.Properties.NetworkProfile == nil {
@@ -139,7 +139,7 @@ func primaryNIC(vm *armcompute.VirtualMachine) string {
 	return deref(list[max(i, 0)].ID)
 }
 
-// addresses answers none while there are none.
+// addresses returns none while there are none.
 func (p *Provider) addresses(ctx context.Context, vm *armcompute.VirtualMachine) ([]netip.Addr, error) {
 	id := primaryNIC(vm)
 	if id == "" {
@@ -159,7 +159,7 @@ func (p *Provider) addresses(ctx context.Context, vm *armcompute.VirtualMachine)
 	return p.addressesOf(&nic.Interface, nil), nil
 }
 
-// addressesOf answers the public address where that is wanted, else the
+// addressesOf returns the public address where that is wanted, else the
 // private one. known are public addresses by their lower-case resource ids, for
 // where the interface tells only ids.
 func (p *Provider) addressesOf(nic *armnetwork.Interface, known map[string]string) []netip.Addr {

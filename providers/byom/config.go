@@ -44,7 +44,7 @@ type Config struct {
 	ResetWait time.Duration `flag:"byom-reset-wait" env:"BYOM_RESET_WAIT" default:"2m" usage:"how long a creation waits for machines that reboot when no other is free"`
 }
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
@@ -82,7 +82,7 @@ func (c Config) validate() ([]netip.Addr, *identity, error) {
 	return pool, id, errors.Join(errs...)
 }
 
-// parsePool answers the addresses in the order in which they are given away.
+// parsePool returns the addresses in the order in which they are given away.
 func parsePool(texts []string, maxRange int64) ([]netip.Addr, error) {
 	var pool []netip.Addr
 	seen := map[netip.Addr]bool{}

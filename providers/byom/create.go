@@ -98,7 +98,7 @@ func (p *Provider) refuse(spec provider.InstanceTypeSpec) error {
 	return nil
 }
 
-// findOrMake answers an instance, also beside an error, when the caller may
+// findOrMake returns an instance, also beside an error, when the caller may
 // have something to delete.
 func (p *Provider) findOrMake(ctx context.Context, o *order) (*provider.Instance, error) {
 	for {
@@ -125,7 +125,7 @@ func (p *Provider) findOrMake(ctx context.Context, o *order) (*provider.Instance
 	}
 }
 
-// unsettled answers what the caller can delete when nobody knows whether a claim
+// unsettled returns what the caller can delete when nobody knows whether a claim
 // was written.
 func (o *order) unsettled(err error) *provider.Instance {
 	if class := provider.Class(classify(err)); class == provider.ErrUnavailable || class == provider.ErrUnknown {
@@ -183,7 +183,7 @@ type claimed struct {
 	fresh bool
 }
 
-// claim answers the instance's machine: the one it has, or the first that is
+// claim returns the instance's machine: the one it has, or the first that is
 // free, waiting for those that reboot if need be. Which of several processes
 // gets a machine the API server decides.
 func (p *Provider) claim(ctx context.Context, o *order) (c *claimed, err error) {
@@ -208,7 +208,7 @@ func (p *Provider) claim(ctx context.Context, o *order) (c *claimed, err error) 
 }
 
 // choose looks for the instance's machine, then for a free one. Where there is
-// none it answers those that reboot, with their old boot ids.
+// none it returns those that reboot, with their old boot ids.
 func (p *Provider) choose(st state, o *order) (c *claimed, resetting map[netip.Addr]string) {
 	if addr, e := st.of(o.ID); e != nil {
 		return &claimed{addr, e, false}, nil
@@ -259,7 +259,7 @@ func (p *Provider) freeRebooted(ctx context.Context, resetting map[netip.Addr]st
 	})
 }
 
-// rebooted says whether a machine proves it. One that does not answer has not.
+// rebooted reports whether a machine proves it. One that does not answer has not.
 func (p *Provider) rebooted(ctx context.Context, addr netip.Addr, boot string) bool {
 	m, err := p.connect(ctx, addr)
 	if err != nil {

@@ -137,7 +137,7 @@ func (m *machine) failed(ctx context.Context, what string, err error) error {
 // maxFile bounds what is read from a machine.
 const maxFile = 1 << 20
 
-// read answers a file, and whether there is one.
+// read returns a file, and whether there is one.
 func (m *machine) read(ctx context.Context, name string) (text string, there bool, err error) {
 	f, err := m.sftp.Open(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -151,7 +151,7 @@ func (m *machine) read(ctx context.Context, name string) (text string, there boo
 	return string(data), true, m.failed(ctx, "read "+name, err)
 }
 
-// boot answers the machine's boot id, or nothing where it serves none.
+// boot returns the machine's boot id, or nothing where it serves none.
 func (m *machine) boot(ctx context.Context) (string, error) {
 	text, _, err := m.read(ctx, bootFile)
 	return strings.TrimSpace(text), err
@@ -189,7 +189,7 @@ func token() string {
 	return hex.EncodeToString(b)
 }
 
-// clean says whether a machine has booted since boot, and is nobody's.
+// clean reports whether a machine has booted since boot, and is nobody's.
 func (m *machine) clean(ctx context.Context, boot string) (bool, error) {
 	now, err := m.boot(ctx)
 	if err != nil || boot != "" && now == boot {

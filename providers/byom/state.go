@@ -19,12 +19,12 @@ import (
 // an instance would not be found again.
 var namespace = uuid.MustParse("b6a6f5a8-2c0e-4a0b-8a41-3c2f2f8e9f10")
 
-// instanceID answers the UUID of a sandbox's instance (RFC 9562, version 5).
+// instanceID returns the UUID of a sandbox's instance (RFC 9562, version 5).
 func instanceID(key string) string { return uuid.NewSHA1(namespace, []byte(key)).String() }
 
 var idSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// isID says whether an id could be one of ours.
+// isID reports whether an id could be one of ours.
 func isID(id string) bool { return idSyntax.MatchString(id) }
 
 // Phases of a machine that is not free.
@@ -79,7 +79,7 @@ func (s state) text() (string, error) {
 	return string(data), err
 }
 
-// of answers the machine of an instance.
+// of returns the machine of an instance.
 func (s state) of(id string) (netip.Addr, *entry) {
 	for addr, e := range s {
 		if e.ID == id && id != "" {

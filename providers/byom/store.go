@@ -96,7 +96,7 @@ func (s *store) change(ctx context.Context, decide func(state) (changed bool, er
 	}
 }
 
-// read answers the state, of a pool that nobody has used yet too.
+// read returns the state, of a pool that nobody has used yet too.
 func (s *store) read(ctx context.Context) (state, error) {
 	found, err := s.maps.Get(ctx, s.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

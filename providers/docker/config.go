@@ -39,7 +39,7 @@ type Config struct {
 	Memory int64 `flag:"docker-memory" env:"DOCKER_MEMORY" default:"0" unit:"MiB" min:"0" usage:"memory of a pod that asks for none; 0 is no limit"`
 }
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }

@@ -179,7 +179,7 @@ func refuse(spec provider.InstanceTypeSpec) error {
 	return nil
 }
 
-// resources answers the limits, which the machine must have.
+// resources returns the limits, which the machine must have.
 func (p *Provider) resources(ctx context.Context, spec provider.InstanceTypeSpec, image string) (container.Resources, error) {
 	var none container.Resources
 	there, err := p.engine.ImageInspect(ctx, image)

@@ -110,7 +110,7 @@ func (p *Provider) discardUnstarted(ctx context.Context, id string, cause error)
 	return cause
 }
 
-// balancer answers the container of a key, nil if there is none.
+// balancer returns the container of a key, nil if there is none.
 func (p *Provider) balancer(ctx context.Context, key string) (*container.InspectResponse, error) {
 	found, err := p.inspect(ctx, balancerName(key))
 	if err == nil && found != nil && found.Config.Labels[labelBalancer] == "" {
@@ -219,7 +219,7 @@ func (p *Provider) balancerAnswer(c *container.InspectResponse) *provider.LoadBa
 	return &b
 }
 
-// balancerOf answers what name and labels say. The engine puts a / before names.
+// balancerOf returns what name and labels say. The engine puts a / before names.
 func balancerOf(name string, labels map[string]string) provider.LoadBalancer {
 	key, _ := strings.CutPrefix(strings.TrimPrefix(name, "/"), balancerPrefix)
 	return provider.LoadBalancer{Key: key, Tags: tagsIn(labels)}

@@ -47,7 +47,7 @@ func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 // discard is a port (RFC 863) for a connection over which nothing is sent.
 const discard = 9
 
-// localTowards answers the address with which this node speaks to another.
+// localTowards returns the address with which this node speaks to another.
 func localTowards(ctx context.Context, address string) (netip.Addr, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", address)

@@ -30,7 +30,7 @@ var nodeLabels = []struct{ cluster, role string }{
 	{"infrastructure.outrigger.dev/cluster-key", "infrastructure.outrigger.dev/role"},
 }
 
-// isNode says whether a container is a machine of the cluster, and no load
+// isNode reports whether a container is a machine of the cluster, and no load
 // balancer of it.
 func (p *Provider) isNode(labels map[string]string) bool {
 	for _, l := range nodeLabels {
@@ -42,7 +42,7 @@ func (p *Provider) isNode(labels map[string]string) bool {
 	return false
 }
 
-// nodeByName answers the machine of an id such as //name.
+// nodeByName returns the machine of an id such as //name.
 func (p *Provider) nodeByName(ctx context.Context, id string) (*provider.Instance, error) {
 	name := strings.TrimPrefix(id, namePrefix)
 	switch {
@@ -73,7 +73,7 @@ func (p *Provider) node(name string, i *provider.Instance) *provider.Instance {
 	return i
 }
 
-// nodes answers the cluster's machines, if match asks for no other tag.
+// nodes returns the cluster's machines, if match asks for no other tag.
 func (p *Provider) nodes(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	if p.cfg.NodeCluster == "" || len(match) != 1 || match[provider.TagCluster] != p.cfg.NodeCluster {
 		return nil, nil

@@ -89,7 +89,7 @@ func tagsIn(labels map[string]string) map[string]string {
 	return tags
 }
 
-// inspect answers nil for what does not exist.
+// inspect returns nil for what does not exist.
 func (p *Provider) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
 	found, err := p.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
@@ -101,7 +101,7 @@ func (p *Provider) inspect(ctx context.Context, id string) (*container.InspectRe
 	return &found.Container, nil
 }
 
-// existing answers a container of ours.
+// existing returns a container of ours.
 func (p *Provider) existing(ctx context.Context, id string) (*container.InspectResponse, error) {
 	if !isID(id) {
 		return nil, fmt.Errorf("%w: no instance %q", provider.ErrNotFound, id)
@@ -119,7 +119,7 @@ func (p *Provider) existing(ctx context.Context, id string) (*container.InspectR
 	return found, nil
 }
 
-// isID says whether the engine can have given an id: shorter ones and names
+// isID reports whether the engine can have given an id: shorter ones and names
 // would find containers too.
 func isID(id string) bool {
 	return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == ""
@@ -206,7 +206,7 @@ func stateOf(s container.ContainerState) provider.InstanceState {
 	return provider.StatePending
 }
 
-// addresses answers the first that is valid: IPs[1] would be a tunnel of its own.
+// addresses returns the first that is valid: IPs[1] would be a tunnel of its own.
 func addresses(list ...netip.Addr) []netip.Addr {
 	for _, addr := range list {
 		if addr.IsValid() {

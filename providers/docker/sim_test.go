@@ -27,7 +27,7 @@ func simConfig(e *sim.Engine, change ...func(*Config)) Config {
 	return c
 }
 
-// open answers a provider that waits for little, as the engine takes little time.
+// open returns a provider that waits for little, as the engine takes little time.
 func open(c Config) (*Provider, error) {
 	p, err := New(c)
 	if err != nil {

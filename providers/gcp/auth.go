@@ -56,7 +56,7 @@ type keyFile struct {
 	By           json.RawMessage `json:"source_credentials"`
 }
 
-// credentials answers the configured JSON, or nothing where the VM's own
+// credentials returns the configured JSON, or nothing where the VM's own
 // identity is to be used, and the flag that it comes from.
 func (c Config) credentials() (data []byte, flagName string, err error) {
 	given := strings.TrimSpace(c.Credentials.Reveal())
@@ -123,7 +123,7 @@ func (k keyFile) checkServiceAccount(flagName string) error {
 	return nil
 }
 
-// tokenSource answers where the next token comes from. Files are read again,
+// tokenSource returns where the next token comes from. Files are read again,
 // so that somebody may replace them.
 func (c Config) tokenSource(ctx context.Context) (oauth2.TokenSource, error) {
 	data, flagName, err := c.credentials()
@@ -188,7 +188,7 @@ type flight struct {
 	err   error
 }
 
-// get answers a token that lasts for a while.
+// get returns a token that lasts for a while.
 func (t *tokens) get(ctx context.Context) (string, error) {
 	t.mu.Lock()
 	if t.current != nil && (t.current.Expiry.IsZero() || time.Until(t.current.Expiry) > renewBefore) {
@@ -268,7 +268,7 @@ func (w *witness) classify(err error) error {
 	return fmt.Errorf("get a token: %w: %w%s", provider.ErrUnauthenticated, err, clockHint(w.last))
 }
 
-// clockHint tells when a refusal comes from a clock that is wrong.
+// clockHint returns when a refusal comes from a clock that is wrong.
 func clockHint(r *http.Response) string {
 	theirs, err := http.ParseTime(r.Header.Get("Date"))
 	if err != nil {

@@ -39,7 +39,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	return made, err
 }
 
-// findOrMake answers an instance, also beside an error, when the caller may
+// findOrMake returns an instance, also beside an error, when the caller may
 // have something to delete.
 func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloudinit.CloudConfigGenerator) (*provider.Instance, error) {
 	found, err := p.find(ctx, r)
@@ -114,7 +114,7 @@ var errNoRoom = fmt.Errorf("%w in this zone", provider.ErrCapacity)
 // is over: the outcome of an operation that an earlier attempt began.
 const maxRounds = 64
 
-// makeIn makes the instance in one zone. With an error it answers an instance
+// makeIn makes the instance in one zone. With an error it returns an instance
 // where one may be left.
 func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instance, error) {
 	body, err := p.body(r, c)
@@ -155,7 +155,7 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instan
 	return left, fmt.Errorf("%w: the name is taken and there is no instance of that name", provider.ErrUnavailable)
 }
 
-// elsewhere answers the instance if it is in another zone.
+// elsewhere returns the instance if it is in another zone.
 func (p *Provider) elsewhere(ctx context.Context, at place) (*instance, error) {
 	for _, zone := range p.cfg.Zones {
 		if zone == at.zone {
@@ -211,7 +211,7 @@ func (p *Provider) outcome(made, left *instance, err error) (*instance, error) {
 // errForeign says that the name is that of an instance which is not ours.
 var errForeign = fmt.Errorf("%w: it is somebody else's", provider.ErrAlreadyExists)
 
-// mayHaveHappened says whether an insert that failed can have been accepted.
+// mayHaveHappened reports whether an insert that failed can have been accepted.
 func mayHaveHappened(err error) bool {
 	var refused *apiError
 	return errors.Is(err, provider.ErrUnavailable) && (!errors.As(err, &refused) || refused.Status >= 500)
@@ -238,7 +238,7 @@ func (p *Provider) explain(err error, body *instance) error {
 }
 
 // settle waits until the instance has its resources and its address, or is
-// stopped. It answers nil when there is no such instance (any more), and an
+// stopped. It returns nil when there is no such instance (any more), and an
 // error when its insert, op, has failed; then nothing is left of it.
 func (p *Provider) settle(ctx context.Context, at place, op *operation) (*instance, error) {
 	var answer *instance

@@ -53,7 +53,7 @@ func (p *Provider) discard(ctx context.Context, at place) error {
 	}
 }
 
-// remove deletes an instance and says whether there was one. One that is busy
+// remove deletes an instance and reports whether there was one. One that is busy
 // is asked again.
 func (p *Provider) remove(ctx context.Context, at place) (there bool, err error) {
 	err = p.wait.Until(ctx, func() (bool, error) {

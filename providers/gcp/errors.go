@@ -164,13 +164,13 @@ func classify(err error) error {
 	return err
 }
 
-// isStatus says whether the cloud has answered with that status.
+// isStatus reports whether the cloud has answered with that status.
 func isStatus(err error, status int) bool {
 	var refused *apiError
 	return errors.As(err, &refused) && refused.Status == status
 }
 
-// isReason says whether the cloud has answered for that reason.
+// isReason reports whether the cloud has answered for that reason.
 func isReason(err error, reason string) bool {
 	var refused *apiError
 	return errors.As(err, &refused) && refused.Reason == reason

@@ -48,7 +48,7 @@ type scope struct {
 	Disks     []disk     `json:"disks"`
 }
 
-// instances answers those of ours with all the tags.
+// instances returns those of ours with all the tags.
 func (p *Provider) instances(ctx context.Context, match map[string]string) ([]instance, error) {
 	var list []instance
 	err := p.everywhere(ctx, "instances", "instances("+instanceFields+")", match, func(s scope) {
@@ -61,7 +61,7 @@ func (p *Provider) instances(ctx context.Context, match map[string]string) ([]in
 	return list, err
 }
 
-// orphans answers root disks that no instance uses.
+// orphans returns root disks that no instance uses.
 func (p *Provider) orphans(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	var list []provider.Instance
 	err := p.everywhere(ctx, "disks", "disks(name,zone,description,creationTimestamp,users)", match, func(s scope) {

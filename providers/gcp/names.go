@@ -41,13 +41,13 @@ type place struct{ zone, name string }
 
 func (p place) String() string { return p.zone + "/" + p.name }
 
-// parseID answers false for what no instance of ours can have as its id.
+// parseID returns false for what no instance of ours can have as its id.
 func parseID(id string) (place, bool) {
 	zone, name, ok := strings.Cut(id, "/")
 	return place{zone, name}, ok && zoneName.MatchString(zone) && len(name) <= maxName && ownName.MatchString(name)
 }
 
-// regionOf answers the region of a zone: the zone without its letter.
+// regionOf returns the region of a zone: the zone without its letter.
 func regionOf(zone string) string {
 	at := strings.LastIndexByte(zone, '-')
 	return zone[:max(at, 0)]
@@ -85,7 +85,7 @@ func networkPath(project, value string) (string, error) {
 	return absolute(project, value, "global/networks")
 }
 
-// subnetworkOf answers the function that makes the path of a subnetwork; a
+// subnetworkOf returns the function that makes the path of a subnetwork; a
 // name alone is taken to be in the region.
 func subnetworkOf(region string) func(project, value string) (string, error) {
 	return func(project, value string) (string, error) {

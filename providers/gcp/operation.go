@@ -21,7 +21,7 @@ const operationDone = "DONE"
 // longer than a slow process takes from one zone to the next.
 const remembered = time.Minute
 
-// stale says whether an insert has answered with the outcome of an earlier
+// stale reports whether an insert has answered with the outcome of an earlier
 // attempt that says nothing about now.
 func (o *operation) stale(life time.Duration) bool {
 	failure := o.failure()
@@ -49,7 +49,7 @@ func (p *Provider) refresh(ctx context.Context, zone string, op *operation) erro
 	return nil
 }
 
-// finish waits until an operation is done and answers its failure.
+// finish waits until an operation is done and returns its failure.
 func (p *Provider) finish(ctx context.Context, zone string, op *operation) error {
 	err := p.wait.Until(ctx, func() (bool, error) {
 		if op.Status == operationDone {
@@ -64,7 +64,7 @@ func (p *Provider) finish(ctx context.Context, zone string, op *operation) error
 	return op.failure()
 }
 
-// pending answers the inserts of an instance that are under way.
+// pending returns the inserts of an instance that are under way.
 func (p *Provider) pending(ctx context.Context, at place) ([]operation, error) {
 	query := url.Values{
 		"filter": {fmt.Sprintf(`(operationType eq "insert") (status ne "DONE") (targetLink eq ".*/zones/%s/instances/%s")`, at.zone, at.name)},

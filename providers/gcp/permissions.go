@@ -4,7 +4,7 @@ package gcp
 
 import "strings"
 
-// permissions answers what the credentials must be allowed with this
+// permissions returns what the credentials must be allowed with this
 // configuration. Which call needs which is on Google's page of each method
 // ("IAM Permissions").
 func (p *Provider) permissions() []string {

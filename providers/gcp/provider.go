@@ -59,9 +59,9 @@ func New(cfg Config) (*Provider, error) {
 	}, nil
 }
 
-// HasPower implements provider.Limited: a VM that is stopped loses its external
+// HasCapability implements provider.Limited: a VM that is stopped loses its external
 // address, and an instance that is reached by it must keep its addresses.
-func (p *Provider) HasPower(name string) bool {
+func (p *Provider) HasCapability(name string) bool {
 	return name != "PowerController" || !p.cfg.UsePublicIP
 }
 
@@ -80,7 +80,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 	return found.answer(p.cfg.UsePublicIP), nil
 }
 
-// existing answers an instance of ours.
+// existing returns an instance of ours.
 func (p *Provider) existing(ctx context.Context, id string) (*instance, error) {
 	at, ok := parseID(id)
 	if !ok {
@@ -101,7 +101,7 @@ func (p *Provider) existing(ctx context.Context, id string) (*instance, error) {
 	return found, nil
 }
 
-// look answers nil for what does not exist.
+// look returns nil for what does not exist.
 func (p *Provider) look(ctx context.Context, at place) (*instance, error) {
 	var found instance
 	err := p.api.get(ctx, instancePath(at), url.Values{"fields": {instanceFields}}, &found)

@@ -36,7 +36,7 @@ func newRequest(podName, key string, spec provider.InstanceTypeSpec) *request {
 
 func (r *request) identity() string { return identity(r.cluster, r.key) }
 
-// owns says whether an instance is the one that is asked for.
+// owns reports whether an instance is the one that is asked for.
 func (r *request) owns(i *instance) bool {
 	tags := tagsOf(i.Description)
 	return tags[provider.TagKey] == r.key && tags[provider.TagCluster] == r.cluster

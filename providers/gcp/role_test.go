@@ -24,7 +24,7 @@ func everything(c *Config) {
 	c.Image = "projects/" + sim.Project + "/global/images/family/" + sim.Image
 }
 
-// role answers the permissions of the documented role, without any condition.
+// role returns the permissions of the documented role, without any condition.
 func role() []string {
 	var c Config
 	everything(&c)

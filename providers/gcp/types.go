@@ -40,7 +40,7 @@ func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, 
 	return list, nil
 }
 
-// types answers the catalogue, which nobody may change.
+// types returns the catalogue, which nobody may change.
 func (p *Provider) types(ctx context.Context) ([]provider.InstanceType, error) {
 	c := &p.catalogue
 	select {
@@ -108,7 +108,7 @@ func (p *Provider) zoneTypes(ctx context.Context, zone string, each func(machine
 	}
 }
 
-// gone says whether the type can no longer be had.
+// gone reports whether the type can no longer be had.
 func (m machineType) gone() bool {
 	var deprecation struct {
 		State string `json:"state"`
@@ -149,13 +149,13 @@ var confidentialFamilies = map[string][]string{
 	"TDX":     {"c3"},
 }
 
-// familyHas says whether a type is of a family with that technology.
+// familyHas reports whether a type is of a family with that technology.
 func familyHas(name, kind string) bool {
 	family, _, _ := strings.Cut(name, "-")
 	return kind == "" || slices.Contains(confidentialFamilies[kind], family)
 }
 
-// fits says whether a type can be a confidential VM; one that the operator or
+// fits reports whether a type can be a confidential VM; one that the operator or
 // the pod names is left to the cloud to judge.
 func (p *Provider) fits(t provider.InstanceType, spec provider.InstanceTypeSpec) bool {
 	return t.Name == p.cfg.MachineType || t.Name == spec.InstanceType || familyHas(t.Name, p.cfg.confidential())
@@ -167,7 +167,7 @@ type candidate struct {
 	zone string
 }
 
-// plan answers where the instance may be made, the best first: the best type
+// plan returns where the instance may be made, the best first: the best type
 // in every zone that has it, then the next type.
 func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	if err := r.refuse(); err != nil {

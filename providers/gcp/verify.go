@@ -45,7 +45,7 @@ func (p *Provider) ConfigVerifier() error {
 	return errors.Join(atOnce(ctx, checks)...)
 }
 
-// atOnce answers the errors in the order of the checks.
+// atOnce returns the errors in the order of the checks.
 func atOnce(ctx context.Context, checks []func(context.Context) error) []error {
 	errs := make([]error, len(checks))
 	var wait sync.WaitGroup
@@ -66,7 +66,7 @@ func (p *Provider) regions() []string {
 	return regions
 }
 
-// setting says which flag an error is about. What does not exist is named by
+// setting returns which flag an error is about. What does not exist is named by
 // its value.
 func setting(flagName, value string, err error) error {
 	switch {

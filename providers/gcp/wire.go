@@ -141,7 +141,7 @@ var states = map[string]provider.InstanceState{
 	"SUSPENDED":    provider.StateStopped,
 }
 
-// placed says whether the cloud has given the instance its resources.
+// placed reports whether the cloud has given the instance its resources.
 func (i *instance) placed() bool {
 	switch i.Status {
 	case "STAGING", "RUNNING", "REPAIRING":
@@ -154,7 +154,7 @@ func (i *instance) stopped() bool { return states[i.Status] == provider.StateSto
 
 func (i *instance) place() place { return place{base(i.Zone), i.Name} }
 
-// addresses answers the address by which a node reaches the VM, or none yet. A
+// addresses returns the address by which a node reaches the VM, or none yet. A
 // second interface is the VM's way out and no address for the tunnel.
 func (i *instance) addresses(public bool) []netip.Addr {
 	if len(i.Interfaces) == 0 {

@@ -29,7 +29,7 @@ func (c Config) transport() (*http.Transport, error) {
 	return transport, nil
 }
 
-// inner answers the SDK's authenticator: of an explicit kind, never the one
+// inner returns the SDK's authenticator: of an explicit kind, never the one
 // that the environment suggests.
 func (c Config) inner(client *http.Client) (core.Authenticator, error) {
 	base := strings.TrimSuffix(strings.TrimSuffix(c.IAM, "/"), "/identity/token")

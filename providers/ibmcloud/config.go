@@ -55,7 +55,7 @@ type Config struct {
 	CAFile string            `flag:"ibmcloud-ca-file" env:"IBMCLOUD_CA_FILE" usage:"certificates to trust besides the system's, as PEM"`
 }
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).ForImport(forImport)
 }

@@ -36,7 +36,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	return made, err
 }
 
-// findOrMake answers an instance, also beside an error, when the caller may
+// findOrMake returns an instance, also beside an error, when the caller may
 // have something to delete.
 func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloudinit.CloudConfigGenerator) (*provider.Instance, error) {
 	id, err := p.find(ctx, r)
@@ -66,7 +66,7 @@ func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloud
 	return p.tryPlaces(ctx, r, places)
 }
 
-// find answers the id of the key's instance, which an earlier attempt has made.
+// find returns the id of the key's instance, which an earlier attempt has made.
 func (p *Provider) find(ctx context.Context, r *request) (string, error) {
 	id := ""
 	err := p.volumes(ctx, provider.TagKey+":"+r.key, func(v *vpcv1.Volume) {
@@ -110,7 +110,7 @@ func remains(left *vpcv1.Instance) *provider.Instance {
 // which then turns out to be gone.
 const maxRounds = 100
 
-// makeIn makes the instance in one zone. With an error it answers an instance
+// makeIn makes the instance in one zone. With an error it returns an instance
 // where one may be left.
 func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.Instance, error) {
 	proto := p.prototype(r, c)
@@ -142,7 +142,7 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.
 }
 
 // ask asks for the instance, or looks for the one that has its name; fresh
-// says which. It answers nil where the name is taken and nobody shows by whom.
+// says which. It returns nil where the name is taken and nobody shows by whom.
 func (p *Provider) ask(ctx context.Context, r *request, proto *vpcv1.InstancePrototypeInstanceByImage) (made *vpcv1.Instance, fresh bool, err error) {
 	made, reply, err := p.api.CreateInstanceWithContext(ctx, &vpcv1.CreateInstanceOptions{InstancePrototype: proto})
 	if err = refused(reply, err); err == nil {
@@ -155,7 +155,7 @@ func (p *Provider) ask(ctx context.Context, r *request, proto *vpcv1.InstancePro
 	return made, false, err
 }
 
-// named answers nil for a name that nobody has.
+// named returns nil for a name that nobody has.
 func (p *Provider) named(ctx context.Context, name string) (*vpcv1.Instance, error) {
 	page, reply, err := p.api.ListInstancesWithContext(ctx, &vpcv1.ListInstancesOptions{Name: &name})
 	if err := refused(reply, err); err != nil || len(page.Instances) == 0 {
@@ -164,7 +164,7 @@ func (p *Provider) named(ctx context.Context, name string) (*vpcv1.Instance, err
 	return &page.Instances[0], nil
 }
 
-// mayHaveHappened says whether a request that failed can have been carried out.
+// mayHaveHappened reports whether a request that failed can have been carried out.
 func mayHaveHappened(err error) bool {
 	var said *apiError
 	return errors.Is(err, provider.ErrUnavailable) && (!errors.As(err, &said) || said.Status >= 500)
@@ -187,7 +187,7 @@ var errFailed = errors.New("the cloud could not start it")
 const absences = 8
 
 // settle waits until the instance has its resources and its address, or is
-// stopped. It answers nil when there is none (any more). One that has failed is
+// stopped. It returns nil when there is none (any more). One that has failed is
 // deleted, which frees its name.
 func (p *Provider) settle(ctx context.Context, id string, fresh bool) (*vpcv1.Instance, error) {
 	var settled *vpcv1.Instance
@@ -219,7 +219,7 @@ func (p *Provider) settle(ctx context.Context, id string, fresh bool) (*vpcv1.In
 	return settled, err
 }
 
-// ready says whether the cloud has found room for the instance.
+// ready reports whether the cloud has found room for the instance.
 func ready(i *vpcv1.Instance) bool {
 	switch value(i.Status) {
 	case "starting", "running", "restarting", "stopping":

@@ -33,7 +33,7 @@ func create(t *testing.T, p *Provider, spec provider.InstanceTypeSpec) *provider
 	return made
 }
 
-// made answers a field of what an instance was made of, by its name in JSON; a
+// made returns a field of what an instance was made of, by its name in JSON; a
 // number is an index.
 func (s *stand) made(t *testing.T, id string, path ...any) any {
 	t.Helper()

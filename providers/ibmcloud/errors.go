@@ -131,13 +131,13 @@ func (e *apiError) class() error {
 // untrusted is all that the SDK says of a certificate that nobody vouches for.
 const untrusted = "SSL certificate is not valid"
 
-// isStatus says whether the cloud has answered with that status.
+// isStatus reports whether the cloud has answered with that status.
 func isStatus(err error, status int) bool {
 	var said *apiError
 	return errors.As(err, &said) && said.Status == status
 }
 
-// isTaken says whether the cloud has refused a second instance of a name.
+// isTaken reports whether the cloud has refused a second instance of a name.
 func isTaken(err error) bool {
 	var said *apiError
 	return errors.As(err, &said) && said.class() == provider.ErrAlreadyExists

@@ -42,7 +42,7 @@ func answer(i *vpcv1.Instance, tags map[string]string) *provider.Instance {
 	return a
 }
 
-// addresses answers that of the primary interface, then that of the tunnel's;
+// addresses returns that of the primary interface, then that of the tunnel's;
 // nothing while one of them is not chosen, which the API shows as 0.0.0.0.
 func addresses(i *vpcv1.Instance) []netip.Addr {
 	if i.PrimaryNetworkInterface == nil {

@@ -83,7 +83,7 @@ func orphan(v *vpcv1.Volume, tags map[string]string) provider.Instance {
 	return o
 }
 
-// ownerOf answers the instance that a volume belongs to, or nil.
+// ownerOf returns the instance that a volume belongs to, or nil.
 func ownerOf(v *vpcv1.Volume) *vpcv1.InstanceReference {
 	for _, attachment := range v.VolumeAttachments {
 		if attachment.Instance != nil {

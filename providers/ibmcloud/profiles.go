@@ -40,7 +40,7 @@ func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, 
 	return types, nil
 }
 
-// profiles answers the catalogue, which nobody may change.
+// profiles returns the catalogue, which nobody may change.
 func (p *Provider) profiles(ctx context.Context) ([]profile, error) {
 	m := &p.memory
 	select {
@@ -106,7 +106,7 @@ type candidate struct {
 	home    home
 }
 
-// plan answers where the instance may be made, the best first: the best
+// plan returns where the instance may be made, the best first: the best
 // profile in every zone that has it, then the next profile.
 func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	if err := r.refuse(); err != nil {
@@ -144,7 +144,7 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	return places, nil
 }
 
-// rank answers the profiles that fit, the best first. Confidential VMs leave
+// rank returns the profiles that fit, the best first. Confidential VMs leave
 // out those for amd64 without TDX, unless somebody names one.
 func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
 	profiles, err := p.profiles(ctx)
@@ -160,7 +160,7 @@ func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec) ([]
 	return instancetypes.Options{Types: types, Default: p.cfg.defaultProfile(), Allow: p.cfg.Profiles, Zones: p.cfg.Zones}.Rank(spec)
 }
 
-// imageFor answers the image of an architecture: the pod's, if it names one.
+// imageFor returns the image of an architecture: the pod's, if it names one.
 func (p *Provider) imageFor(ctx context.Context, asked, arch string) (string, error) {
 	images := p.cfg.Images
 	if asked != "" {
@@ -200,7 +200,7 @@ func (p *Provider) imageArch(ctx context.Context, id string) (string, error) {
 	return arch, nil
 }
 
-// groups answers the security groups of the first interface: those named, or
+// groups returns the security groups of the first interface: those named, or
 // that of the cluster, or none, which is the VPC's default.
 func (p *Provider) groups(ctx context.Context) ([]string, error) {
 	if len(p.cfg.SecurityGroups) > 0 || p.cfg.ClusterID == "" {

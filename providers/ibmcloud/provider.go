@@ -115,7 +115,7 @@ func (p *Provider) absent(id string) error {
 	return fmt.Errorf("%w: no instance %q in region %s", provider.ErrNotFound, id, p.cfg.region())
 }
 
-// existing answers an instance with a name of ours.
+// existing returns an instance with a name of ours.
 func (p *Provider) existing(ctx context.Context, id string) (*vpcv1.Instance, error) {
 	if !identifier.MatchString(id) {
 		return nil, p.absent(id)
@@ -130,7 +130,7 @@ func (p *Provider) existing(ctx context.Context, id string) (*vpcv1.Instance, er
 	return found, nil
 }
 
-// look answers nil for what does not exist.
+// look returns nil for what does not exist.
 func (p *Provider) look(ctx context.Context, id string) (*vpcv1.Instance, error) {
 	found, reply, err := p.api.GetInstanceWithContext(ctx, &vpcv1.GetInstanceOptions{ID: &id})
 	if err = refused(reply, err); isStatus(err, http.StatusNotFound) {

@@ -53,7 +53,7 @@ func (p *Provider) ConfigVerifier() error {
 	return errors.Join(atOnce(checks)...)
 }
 
-// atOnce answers the errors in the order of the checks.
+// atOnce returns the errors in the order of the checks.
 func atOnce(checks []func() error) []error {
 	errs := make([]error, len(checks))
 	var wait sync.WaitGroup
@@ -93,7 +93,7 @@ func (p *Provider) verifyProfile(ctx context.Context) error {
 	return nil
 }
 
-// setting says which flag an error is about.
+// setting returns which flag an error is about.
 func setting(flagName, id string, err error) error {
 	switch {
 	case err == nil:

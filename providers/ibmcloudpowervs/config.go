@@ -67,7 +67,7 @@ func (a Amount) MarshalText() ([]byte, error) {
 	return strconv.AppendFloat(nil, float64(a), 'f', -1, 64), nil
 }
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
@@ -166,7 +166,7 @@ type size struct {
 // typeSyntax is SYSTEM-PROCESSORSxMEMORY, such as s922-2x4: memory in GiB.
 var typeSyntax = regexp.MustCompile(`^([A-Za-z0-9.]+)-([0-9]+(?:\.[0-9]+)?)x([0-9]+(?:\.[0-9]+)?)$`)
 
-// sizeOf answers the size that a pod asks for.
+// sizeOf returns the size that a pod asks for.
 func (c Config) sizeOf(spec provider.InstanceTypeSpec) (size, error) {
 	s := size{c.SystemType, float64(c.Processors), float64(c.Memory)}
 	switch {
@@ -222,5 +222,5 @@ func bad(flagName, env, format string, args ...any) error {
 
 func logger() *slog.Logger { return slog.With("provider", Name) }
 
-// known says whether a value is one of a list, or the list is not known.
+// known reports whether a value is one of a list, or the list is not known.
 func known(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }

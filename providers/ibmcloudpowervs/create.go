@@ -105,7 +105,7 @@ func (p *Provider) body(podName, key string, cloudConfig cloudinit.CloudConfigGe
 	}, nil
 }
 
-// findOrMake answers an instance, also beside an error, when the caller may
+// findOrMake returns an instance, also beside an error, when the caller may
 // have something to delete. It looks again after it has made one: another
 // process may have done so at the same time.
 func (p *Provider) findOrMake(ctx context.Context, key string, body *newVM, sending *sync.WaitGroup) (*provider.Instance, error) {
@@ -128,7 +128,7 @@ func (p *Provider) findOrMake(ctx context.Context, key string, body *newVM, send
 	return p.settle(ctx, found.ID)
 }
 
-// only answers the instance of a key. Had several processes made one each,
+// only returns the instance of a key. Had several processes made one each,
 // which only happens when neither saw the other's, the first stays: whoever
 // looks alone sees that one, and whoever looks later chooses it too.
 func (p *Provider) only(ctx context.Context, key string) (*vm, error) {
@@ -151,7 +151,7 @@ func (p *Provider) only(ctx context.Context, key string) (*vm, error) {
 	return list[0], nil
 }
 
-// make sends the request. Nothing tells whether a request that was given up
+// make sends the request. Nothing reports whether a request that was given up
 // is still about to make a VM, so it goes on when ctx ends, and sending tells
 // when it is over.
 func (p *Provider) make(ctx context.Context, body *newVM, sending *sync.WaitGroup) (*vm, error) {
@@ -226,7 +226,7 @@ func (p *Provider) settle(ctx context.Context, id string) (*provider.Instance, e
 // errFailed says that the cloud gave up on a VM.
 var errFailed = errors.New("the VM failed")
 
-// progress answers the instance once it has its address.
+// progress returns the instance once it has its address.
 func (p *Provider) progress(ctx context.Context, id string) (*provider.Instance, error) {
 	v, err := p.look(ctx, id)
 	switch {

@@ -65,7 +65,7 @@ var wordsOf = []struct {
 	{"exceeds the limit", provider.ErrQuota},
 }
 
-// classOfWords answers nil where the words say nothing.
+// classOfWords returns nil where the words say nothing.
 func classOfWords(text string) error {
 	text = strings.ToLower(text)
 	for _, w := range wordsOf {

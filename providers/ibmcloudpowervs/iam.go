@@ -40,7 +40,7 @@ type tokens struct {
 	current *iamToken
 }
 
-// get answers a token that is good for a while.
+// get returns a token that is good for a while.
 func (t *tokens) get(ctx context.Context) (*iamToken, error) {
 	select {
 	case t.turn <- struct{}{}:

@@ -79,7 +79,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 	return p.answer(ctx, found)
 }
 
-// existing answers an instance of ours.
+// existing returns an instance of ours.
 func (p *Provider) existing(ctx context.Context, id string) (*vm, error) {
 	if !token.MatchString(id) {
 		return nil, fmt.Errorf("%w: no instance %q", provider.ErrNotFound, id)
@@ -94,12 +94,12 @@ func (p *Provider) existing(ctx context.Context, id string) (*vm, error) {
 	return found, nil
 }
 
-// ours says whether an instance was made by this provider for anybody.
+// ours reports whether an instance was made by this provider for anybody.
 func ours(v *vm) bool {
 	return strings.HasPrefix(v.Name, namePrefix) && decodeTags(v.UserTags)[provider.TagKey] != ""
 }
 
-// look answers nil for what does not exist.
+// look returns nil for what does not exist.
 func (p *Provider) look(ctx context.Context, id string) (*vm, error) {
 	var found vm
 	err := p.api.send(ctx, http.MethodGet, "/pvm-instances/"+id, nil, &found)
@@ -114,7 +114,7 @@ func (p *Provider) look(ctx context.Context, id string) (*vm, error) {
 	return &found, nil
 }
 
-// list answers the instances whose names pred likes, with their tags: a list
+// list returns the instances whose names pred likes, with their tags: a list
 // has none, and each is asked for.
 func (p *Provider) list(ctx context.Context, pred func(name string) bool) ([]*vm, error) {
 	var all struct {
@@ -181,7 +181,7 @@ func (p *Provider) answer(ctx context.Context, v *vm) (*provider.Instance, error
 	return i, err
 }
 
-// addressesOf answers the address of a VM, from the API or from the network's
+// addressesOf returns the address of a VM, from the API or from the network's
 // DHCP service; none while there is none.
 func (p *Provider) addressesOf(ctx context.Context, v *vm) ([]netip.Addr, error) {
 	if addrs := v.addresses(p.cfg.Network, p.cfg.UsePublicIP); addrs != nil || p.cfg.UsePublicIP {

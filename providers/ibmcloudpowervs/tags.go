@@ -30,7 +30,7 @@ const chunk = 90
 
 var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// encodeTags answers pairs as user tags, sorted.
+// encodeTags returns pairs as user tags, sorted.
 func encodeTags(tags map[string]string) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
@@ -57,7 +57,7 @@ func encodePair(name, value string) []string {
 
 var encodedTag = regexp.MustCompile(`^` + regexp.QuoteMeta(encodedPrefix) + `-([0-9a-f]{12})-([0-9]+)-([0-9]+):([a-z2-7]*)$`)
 
-// decodeTags answers the pairs in user tags, whose order is not kept. What is
+// decodeTags returns the pairs in user tags, whose order is not kept. What is
 // no pair is left out.
 func decodeTags(list []string) map[string]string {
 	tags := map[string]string{}
@@ -82,7 +82,7 @@ func decodeTags(list []string) map[string]string {
 	return tags
 }
 
-// decodePair puts parts together; the hash says whether all are there.
+// decodePair puts parts together; the hash reports whether all are there.
 func decodePair(sum string, parts map[string]string) (name, value string, ok bool) {
 	var text strings.Builder
 	for n := range len(parts) {

@@ -62,7 +62,7 @@ const (
 	firmwareEFI  = "efi"
 )
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
 }

@@ -92,7 +92,7 @@ func (p *Provider) toTheEnd(ctx context.Context, pool, name string, start uint64
 // sector. It also covers the header.
 const sizeSlack = 4096
 
-// consoleRolled says whether the log daemon has begun a new file. When in
+// consoleRolled reports whether the log daemon has begun a new file. When in
 // doubt it has.
 func (p *Provider) consoleRolled(ctx context.Context, pool, name string) bool {
 	if p.target.testDriver() {

@@ -47,7 +47,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	return r.answer(), err
 }
 
-// findOrMake answers a record, also beside an error, when the caller has
+// findOrMake returns a record, also beside an error, when the caller has
 // something to delete.
 func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*record, error) {
 	found, err := p.load(ctx, instanceID(key))
@@ -94,7 +94,7 @@ func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
 	return text, nil
 }
 
-// awaitOther waits for the process that makes an instance. It answers the
+// awaitOther waits for the process that makes an instance. It returns the
 // instance, or nil when it is gone: by its maker or, if that is dead, by us.
 func (p *Provider) awaitOther(ctx context.Context, r *record) (*record, error) {
 	for end := time.Now().Add(otherWait); time.Now().Before(end); {

@@ -63,7 +63,7 @@ func (pl *plan) osXML() *x.DomainOS {
 	return os
 }
 
-// variableStore answers the template of the UEFI variables that belongs to a
+// variableStore returns the template of the UEFI variables that belongs to a
 // file of UEFI code: distributions name the one after the other. Where they do
 // not, the daemon's own table has to know.
 func variableStore(code string) string {

@@ -99,7 +99,7 @@ func classOf(said lv.Error) error {
 	return provider.ErrUnknown
 }
 
-// isCode says whether the daemon answered with one of these codes.
+// isCode reports whether the daemon answered with one of these codes.
 func isCode(err error, codes ...lv.ErrorNumber) bool {
 	var said lv.Error
 	if !errors.As(err, &said) {
@@ -113,7 +113,7 @@ func isCode(err error, codes ...lv.ErrorNumber) bool {
 	return false
 }
 
-// unsupported says whether the daemon's driver has not got what was asked.
+// unsupported reports whether the daemon's driver has not got what was asked.
 func unsupported(err error) bool {
 	return errors.Is(err, lv.ErrUnsupported) || isCode(err, lv.ErrNoSupport, lv.ErrOperationUnsupported, lv.ErrArgumentUnsupported, lv.ErrConfigUnsupported)
 }

@@ -420,7 +420,7 @@ func (f *fakeDaemon) wantNothing(t *testing.T) {
 	}
 }
 
-// fakeProvider answers a provider on a fake. Each change is made to the
+// fakeProvider returns a provider on a fake. Each change is made to the
 // configuration before.
 func fakeProvider(t *testing.T, f *fakeDaemon, change ...func(*Config)) *Provider {
 	t.Helper()

@@ -13,9 +13,9 @@ import (
 // of the daemon, [lv.Error], with what was asked; see [classify]. Every method
 // returns soon after its context has ended.
 type hypervisor interface {
-	// domains answers the ids of all domains, running or not.
+	// domains returns the ids of all domains, running or not.
 	domains(ctx context.Context) ([]string, error)
-	// domainNamed answers the id of the domain with that name.
+	// domainNamed returns the id of the domain with that name.
 	domainNamed(ctx context.Context, name string) (string, error)
 	define(ctx context.Context, xml string) error
 	undefine(ctx context.Context, id string) error
@@ -23,7 +23,7 @@ type hypervisor interface {
 	resume(ctx context.Context, id string) error
 	destroy(ctx context.Context, id string) error
 	state(ctx context.Context, id string) (lv.DomainState, error)
-	// metadata answers our element of the domain's metadata.
+	// metadata returns our element of the domain's metadata.
 	metadata(ctx context.Context, id string) (string, error)
 	setMetadata(ctx context.Context, id, xml string) error
 	// interfaces asks for addresses by MAC.
@@ -32,17 +32,17 @@ type hypervisor interface {
 	pool(ctx context.Context, name string) (poolInfo, error)
 	refresh(ctx context.Context, pool string) error
 	volumes(ctx context.Context, pool string) ([]string, error)
-	// volume answers the XML of a volume.
+	// volume returns the XML of a volume.
 	volume(ctx context.Context, pool, name string) (string, error)
 	createVolume(ctx context.Context, pool, xml string) error
 	deleteVolume(ctx context.Context, pool, name string) error
 	upload(ctx context.Context, pool, name string, data []byte) error
 	uploadFrom(ctx context.Context, pool, name string, from io.Reader, size int64) error
-	// download answers up to length bytes from an offset.
+	// download returns up to length bytes from an offset.
 	download(ctx context.Context, pool, name string, offset, length uint64) ([]byte, error)
 
 	network(ctx context.Context, name string) (networkInfo, error)
-	// leases answers who has which address: addresses by MAC.
+	// leases returns who has which address: addresses by MAC.
 	leases(ctx context.Context, network string) ([]lease, error)
 	updateHost(ctx context.Context, network string, command lv.NetworkUpdateCommand, parent int, xml string) error
 

@@ -24,7 +24,7 @@ import (
 // an instance would not be found again.
 var namespace = uuidOf("5a1e6f1c-93f2-4f0e-8a58-7e0f6f6c1d2b")
 
-// instanceID answers the UUID of a sandbox's domain (RFC 9562, version 5).
+// instanceID returns the UUID of a sandbox's domain (RFC 9562, version 5).
 func instanceID(key string) string {
 	hash := sha1.New()
 	hash.Write(namespace[:])
@@ -37,10 +37,10 @@ func instanceID(key string) string {
 
 var uuidSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// isID says whether an id could be one of ours.
+// isID reports whether an id could be one of ours.
 func isID(id string) bool { return uuidSyntax.MatchString(id) }
 
-// macOf answers the address of an instance's interface. 52: is a locally
+// macOf returns the address of an instance's interface. 52: is a locally
 // administered unicast address, and QEMU's own.
 func macOf(id string, nic int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", id, nic))
@@ -137,7 +137,7 @@ func parseRecord(id, element string) (*record, error) {
 // metadata.
 var errForeign = fmt.Errorf("%w: the domain is somebody else's: it lacks our metadata", provider.ErrPermissionDenied)
 
-// load answers nil when there is no such domain, and an error when the domain
+// load returns nil when there is no such domain, and an error when the domain
 // is somebody else's.
 func (p *Provider) load(ctx context.Context, id string) (*record, error) {
 	element, err := p.hv.metadata(ctx, id)

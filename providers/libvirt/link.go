@@ -23,7 +23,7 @@ func newLink(conn net.Conn) *link { return &link{Conn: conn, broken: make(chan s
 
 func (l *link) snap() { l.once.Do(func() { close(l.broken) }) }
 
-// Read never answers an error that passes: package go-libvirt would take up
+// Read never returns an error that passes: package go-libvirt would take up
 // reading in the middle of a packet.
 func (l *link) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)

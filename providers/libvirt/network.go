@@ -76,7 +76,7 @@ func (p *Provider) networkNamed(ctx context.Context, name string) (*network, err
 	return parseNetwork(name, info)
 }
 
-// activeNetwork answers a network that VMs can be attached to.
+// activeNetwork returns a network that VMs can be attached to.
 func (p *Provider) activeNetwork(ctx context.Context, name string) (*network, error) {
 	n, err := p.networkNamed(ctx, name)
 	if err == nil && !n.active {
@@ -293,7 +293,7 @@ const (
 	pollLast  = time.Second
 )
 
-// awaitAddresses answers an address for each interface, as reserved, as leased
+// awaitAddresses returns an address for each interface, as reserved, as leased
 // or as the guest's agent tells.
 func (p *Provider) awaitAddresses(ctx context.Context, id string, held []*reservation) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.AddressWait, fmt.Errorf("the VM got no address within %v (-libvirt-address-wait, LIBVIRT_ADDRESS_WAIT): does its network have DHCP, or its image the QEMU guest agent?", p.cfg.AddressWait))

@@ -122,7 +122,7 @@ func checkCPUSet(set string, cpus int64) error {
 	return nil
 }
 
-// security answers the launch security of VMs on that machine.
+// security returns the launch security of VMs on that machine.
 func (p *Provider) security(h *host) (string, error) {
 	wanted := p.cfg.LaunchSecurity
 	if wanted == "" && !p.cfg.DisableCVM {

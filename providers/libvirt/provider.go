@@ -53,9 +53,9 @@ func newProvider(cfg Config, t *target, hv hypervisor) *Provider {
 	return &Provider{cfg: cfg, target: t, hv: hv, locks: locks{held: map[string]*turn{}}}
 }
 
-// HasPower implements provider.Limited: only where the daemon is on this
+// HasCapability implements provider.Limited: only where the daemon is on this
 // machine does this machine have an address on its networks.
-func (p *Provider) HasPower(name string) bool {
+func (p *Provider) HasCapability(name string) bool {
 	return name != "NodeAddresser" || p.target.local()
 }
 
@@ -111,7 +111,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	return list, nil
 }
 
-// listed answers nil for what does not match, is somebody else's or has gone
+// listed returns nil for what does not match, is somebody else's or has gone
 // since.
 func (p *Provider) listed(ctx context.Context, id string, match map[string]string) (*provider.Instance, error) {
 	element, err := p.hv.metadata(ctx, id)

@@ -43,7 +43,7 @@ func TestRounds(t *testing.T) {
 	d.WantNothing(t)
 }
 
-// createInParallel answers the ids of instances that share nothing.
+// createInParallel returns the ids of instances that share nothing.
 func createInParallel(t *testing.T, p *Provider, n int) []string {
 	t.Helper()
 	instances := make([]*provider.Instance, n)

@@ -61,7 +61,7 @@ type opened struct{ link *link }
 
 func (o opened) Dial() (net.Conn, error) { return o.link, nil }
 
-// acquire answers a connection that works as far as is known, with a call
+// acquire returns a connection that works as far as is known, with a call
 // counted on it.
 func (c *client) acquire(ctx context.Context) (*session, error) {
 	select {

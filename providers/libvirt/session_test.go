@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// socketProvider answers a provider whose daemon is behave, one call for each
+// socketProvider returns a provider whose daemon is behave, one call for each
 // connection.
 func socketProvider(t *testing.T, behave func(net.Conn)) *Provider {
 	t.Helper()

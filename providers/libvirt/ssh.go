@@ -79,7 +79,7 @@ type tunnel struct {
 	users  map[*ssh.Client]int
 }
 
-// use answers the connection, or makes one. Two callers at the same time may
+// use returns the connection, or makes one. Two callers at the same time may
 // make two; both serve, and one is shared from then on.
 func (t *tunnel) use(ctx context.Context, open func(context.Context) (*ssh.Client, error)) (*ssh.Client, func(), error) {
 	t.mu.Lock()
@@ -147,7 +147,7 @@ func (t *target) sshUser() string {
 	return "root"
 }
 
-// sshConfig answers the configuration of one handshake, after which done is to
+// sshConfig returns the configuration of one handshake, after which done is to
 // be called.
 func (t *target) sshConfig() (conf *ssh.ClientConfig, done func(), err error) {
 	verify, err := t.hostKeys()

@@ -43,7 +43,7 @@ func testConfig(d *libvirtd.Daemon, change ...func(*Config)) Config {
 	return c
 }
 
-// connect answers a provider that is closed with the test.
+// connect returns a provider that is closed with the test.
 func connect(t testing.TB, c Config) *Provider {
 	t.Helper()
 	p, err := New(c)

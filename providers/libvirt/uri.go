@@ -42,10 +42,10 @@ type target struct {
 	tunnel *tunnel
 }
 
-// local says whether the daemon is on this machine.
+// local reports whether the daemon is on this machine.
 func (t *target) local() bool { return t.transport == overUnix }
 
-// testDriver says whether the daemon only pretends (test:///default).
+// testDriver reports whether the daemon only pretends (test:///default).
 func (t *target) testDriver() bool { return strings.HasPrefix(t.driver, "test:") }
 
 func badURI(format string, args ...any) error { return bad("uri", "LIBVIRT_URI", format, args...) }

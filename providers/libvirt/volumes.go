@@ -57,7 +57,7 @@ type base struct {
 	capacity     uint64 // bytes
 }
 
-// baseVolume answers the configured base volume, or the one that a pod names.
+// baseVolume returns the configured base volume, or the one that a pod names.
 func (p *Provider) baseVolume(ctx context.Context, pool *pool, image string) (*base, error) {
 	name, what := p.cfg.Volume, "-vol-name (LIBVIRT_VOL_NAME)"
 	if image != "" {
@@ -184,7 +184,7 @@ func (p *Provider) removeVolumes(ctx context.Context, pool, id string) error {
 	return nil
 }
 
-// volumesIn answers an instance's volumes; a pool that is gone has none.
+// volumesIn returns an instance's volumes; a pool that is gone has none.
 func (p *Provider) volumesIn(ctx context.Context, pool, id string) ([]string, error) {
 	all, err := p.hv.volumes(ctx, pool)
 	switch {

@@ -54,7 +54,7 @@ type Config struct {
 	Tags            map[string]string `flag:"tags" env:"TAGS" usage:"more metadata of the servers"`
 }
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).ForImport(forImport)
 }

@@ -72,7 +72,7 @@ func (c *connection) open(ctx context.Context) (*clients, error) {
 	return opened, nil
 }
 
-// source says which settings the credentials come from.
+// source returns which settings the credentials come from.
 func (c *connection) source() string {
 	switch {
 	case c.cfg.AuthURL == "":
@@ -128,7 +128,7 @@ func backOff(ctx context.Context, _ *gophercloud.ErrUnexpectedResponseCode, err 
 
 const throttlePause = 200 * time.Millisecond
 
-// credentials answers explicit ones only: nothing is looked for anywhere else.
+// credentials returns explicit ones only: nothing is looked for anywhere else.
 func (c *connection) credentials() (gophercloud.AuthOptions, gophercloud.EndpointOpts, error) {
 	where := gophercloud.EndpointOpts{Region: c.cfg.Region, Availability: gophercloud.Availability(c.cfg.Interface)}
 	if c.cfg.AuthURL == "" {
@@ -185,7 +185,7 @@ func services(p *gophercloud.ProviderClient, where gophercloud.EndpointOpts) (*c
 	return made, nil
 }
 
-// projectOf answers the project that the token is for.
+// projectOf returns the project that the token is for.
 func projectOf(p *gophercloud.ProviderClient) string {
 	result, ok := p.GetAuthResult().(interface {
 		ExtractProject() (*tokens.Project, error)

@@ -125,7 +125,7 @@ func encodeUserData(cloudConfig cloudinit.CloudConfigGenerator) ([]byte, error) 
 	return []byte(encoded), nil
 }
 
-// findOrMake answers what there is of an instance, also beside an error, when
+// findOrMake returns what there is of an instance, also beside an error, when
 // the caller may have something to delete.
 func (p *Provider) findOrMake(ctx context.Context, o *order) (*found, error) {
 	c, err := p.conn.open(ctx)
@@ -193,7 +193,7 @@ func (p *Provider) make(ctx context.Context, c *clients, o *order) (*found, erro
 	return p.undo(ctx, c, f, err)
 }
 
-// unsettled answers what the caller can delete when nobody knows how a call has
+// unsettled returns what the caller can delete when nobody knows how a call has
 // ended.
 func (p *Provider) unsettled(f *found, err error) *found {
 	if class := provider.Class(classify(err)); !macTaken(err) && (class == provider.ErrUnavailable || class == provider.ErrUnknown) {

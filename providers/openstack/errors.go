@@ -66,7 +66,7 @@ func loginClass(err error) error {
 	return classOf(err)
 }
 
-// untrusted says whether the server is not the one that was meant; trying
+// untrusted reports whether the server is not the one that was meant; trying
 // again will not help.
 func untrusted(err error) bool {
 	var unknown x509.UnknownAuthorityError
@@ -111,13 +111,13 @@ func statusClass(said gophercloud.ErrUnexpectedResponseCode) error {
 	return nil
 }
 
-// status says whether the cloud has answered with that status.
+// status reports whether the cloud has answered with that status.
 func status(err error, code int) bool { return gophercloud.ResponseCodeIs(err, code) }
 
-// macTaken says whether Neutron refused a port since its MAC address has one.
+// macTaken reports whether Neutron refused a port since its MAC address has one.
 func macTaken(err error) bool { return conflict(err, "MacAddressInUse") }
 
-// associated says whether Neutron refused a floating IP since its port has one.
+// associated reports whether Neutron refused a floating IP since its port has one.
 func associated(err error) bool { return conflict(err, "FloatingIPPortAlreadyAssociated") }
 
 func conflict(err error, name string) bool {
@@ -125,7 +125,7 @@ func conflict(err error, name string) bool {
 	return errors.As(err, &said) && said.Actual == http.StatusConflict && strings.Contains(string(said.Body), name)
 }
 
-// markerLost says whether a list broke off since what its last page ended with
+// markerLost reports whether a list broke off since what its last page ended with
 // is gone. Neutron answers 404, as if one had asked for that thing.
 func markerLost(err error) bool {
 	var said gophercloud.ErrUnexpectedResponseCode

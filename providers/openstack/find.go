@@ -40,7 +40,7 @@ func allPages(ctx context.Context, list pagination.Pager) (pagination.Page, erro
 	}
 }
 
-// findPort answers the instance's port, or nil.
+// findPort returns the instance's port, or nil.
 func (c *clients) findPort(ctx context.Context, id string) (*ports.Port, error) {
 	pages, err := allPages(ctx, ports.List(c.network, ports.ListOpts{Name: portName(id)}))
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *clients) findPort(ctx context.Context, id string) (*ports.Port, error) 
 	return nil, nil
 }
 
-// findServers answers the servers of an instance; there is more than one only
+// findServers returns the servers of an instance; there is more than one only
 // after a race was lost.
 func (c *clients) findServers(ctx context.Context, id string) ([]servers.Server, error) {
 	pages, err := allPages(ctx, servers.List(c.compute, servers.ListOpts{Name: "-" + short(id) + "$"}))
@@ -78,7 +78,7 @@ func (c *clients) findServers(ctx context.Context, id string) ([]servers.Server,
 	return own, nil
 }
 
-// findFloating answers the floating IP that was made for the instance, or nil.
+// findFloating returns the floating IP that was made for the instance, or nil.
 // Where there is a port, it is the port's.
 func (c *clients) findFloating(ctx context.Context, id, networkID string, port *ports.Port) (*floatingips.FloatingIP, error) {
 	opts := floatingips.ListOpts{FloatingNetworkID: networkID, ProjectID: c.project}
@@ -101,7 +101,7 @@ func (c *clients) findFloating(ctx context.Context, id, networkID string, port *
 	return nil, nil
 }
 
-// floatingOwner answers the instance whose floating IP that is, or nothing.
+// floatingOwner returns the instance whose floating IP that is, or nothing.
 func floatingOwner(ip floatingips.FloatingIP) string {
 	if !strings.HasPrefix(ip.Description, descriptionPrefix) {
 		return ""

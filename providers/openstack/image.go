@@ -117,7 +117,7 @@ func properties(arch string) map[string]string {
 	return made
 }
 
-// uploaded says whether Glance has taken an upload whose reply was lost.
+// uploaded reports whether Glance has taken an upload whose reply was lost.
 func uploaded(ctx context.Context, c *clients, id string) bool {
 	image, err := images.Get(ctx, c.image, id).Extract()
 	return err == nil && (image.Status == images.ImageStatusActive || image.Status == images.ImageStatusSaving)

@@ -46,7 +46,7 @@ func (l *lates) lost(id string, wait time.Duration) {
 	l.until[id] = time.Now().Add(wait)
 }
 
-// pending says whether something may still appear.
+// pending reports whether something may still appear.
 func (l *lates) pending(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *Provider) post(ctx context.Context, id string, call func(context.Contex
 	return err
 }
 
-// unanswered says whether the service may go on with a call that has failed.
+// unanswered reports whether the service may go on with a call that has failed.
 func unanswered(err error) bool {
 	var said gophercloud.ErrUnexpectedResponseCode
 	var dial *net.OpError

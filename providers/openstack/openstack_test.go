@@ -41,7 +41,7 @@ func everything(c *Config) {
 	c.FloatingNetwork, c.Zones, c.Subnet, c.KeyName = sim.ExternalNetwork, []string{sim.ZoneA, sim.ZoneB}, sim.Subnet, sim.KeyName
 }
 
-// open answers a provider that waits for little, as the cloud takes little time.
+// open returns a provider that waits for little, as the cloud takes little time.
 func open(cfg Config) (*Provider, error) {
 	p, err := New(cfg)
 	if err != nil {

@@ -78,7 +78,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 	return p.instance(f), nil
 }
 
-// existing answers what there is of an instance, or ErrNotFound.
+// existing returns what there is of an instance, or ErrNotFound.
 func (p *Provider) existing(ctx context.Context, id string) (*clients, *found, error) {
 	if !isID(id) {
 		return nil, nil, fmt.Errorf("%w: no instance %q: ids are UUIDs", provider.ErrNotFound, id)

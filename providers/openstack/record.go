@@ -20,16 +20,16 @@ import (
 // an instance would not be found again.
 var namespace = uuid.MustParse("8e6b0b65-4e5f-4bd0-a9cf-7d0f4df3a9d6")
 
-// instanceID answers the UUID of a sandbox's instance (RFC 9562, version 5).
+// instanceID returns the UUID of a sandbox's instance (RFC 9562, version 5).
 // Nova gives the server one of its own.
 func instanceID(key string) string { return uuid.NewSHA1(namespace, []byte(key)).String() }
 
 var idSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// isID says whether an id could be one of ours.
+// isID reports whether an id could be one of ours.
 func isID(id string) bool { return idSyntax.MatchString(id) }
 
-// macOf answers the MAC address of an instance's port. fe: is a locally
+// macOf returns the MAC address of an instance's port. fe: is a locally
 // administered unicast address outside fa:16:3e, which Neutron chooses from.
 func macOf(id string) string {
 	sum := sha256.Sum256([]byte(id))
@@ -101,7 +101,7 @@ const (
 
 var plainValue = regexp.MustCompile(`^[A-Za-z0-9._:-]*$`)
 
-// describe answers the description, and the tags that are not in it. Key and
+// describe returns the description, and the tags that are not in it. Key and
 // cluster come first: who deletes by owner needs them most.
 func describe(tags map[string]string) (description string, rest []string) {
 	keys := slices.Sorted(maps.Keys(tags))

@@ -86,7 +86,7 @@ func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, 
 // flavor is one way to make a server.
 type flavor struct{ name, id, zone string }
 
-// choices answers the flavors that fit, the smallest first, each in every zone.
+// choices returns the flavors that fit, the smallest first, each in every zone.
 func (p *Provider) choices(ctx context.Context, c *clients, spec provider.InstanceTypeSpec) ([]flavor, error) {
 	all, err := p.catalogue(ctx, c)
 	if err != nil {

@@ -44,7 +44,7 @@ func (p *Provider) ConfigVerifier() error {
 	return errors.Join(errs...)
 }
 
-// about says which setting an error is about.
+// about returns which setting an error is about.
 func about(flag, env, value string, err error) error {
 	if err == nil {
 		return nil

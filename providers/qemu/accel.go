@@ -28,7 +28,7 @@ type verdict struct {
 	Why  string `json:"why"`
 }
 
-// accelerator answers kvm or tcg.
+// accelerator returns kvm or tcg.
 func (p *Provider) accelerator(ctx context.Context) (string, error) {
 	if p.cfg.Accel != AccelAuto {
 		return p.cfg.Accel, nil
@@ -75,7 +75,7 @@ func (p *Provider) judgeKVM(ctx context.Context) (verdict, error) {
 	return v, nil
 }
 
-// kvmUnusable says why no guest can run on KVM here, where that is plain.
+// kvmUnusable returns why no guest can run on KVM here, where that is plain.
 func kvmUnusable() string {
 	file, err := os.OpenFile(kvmDevice, os.O_RDWR, 0)
 	if err != nil {

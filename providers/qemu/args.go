@@ -47,7 +47,7 @@ const (
 	stateFD  = 4
 )
 
-// arguments is QEMU's command line for an instance. vhost says whether the
+// arguments is QEMU's command line for an instance. vhost reports whether the
 // kernel can carry the packets.
 func arguments(r *record, vhost bool) []string {
 	args := []string{
@@ -92,7 +92,7 @@ func cpuModel(accel string) string {
 	return "max,-erms,-fsrm,-aes"
 }
 
-// originArguments says where the machine's memory comes from: a boot, with or
+// originArguments returns where the machine's memory comes from: a boot, with or
 // without a file that keeps it, or such a file, of which each machine has its
 // own copy as soon as it writes.
 func originArguments(r *record) []string {

@@ -156,7 +156,7 @@ func givenFile(name, path string) error {
 	return nil
 }
 
-// findImage answers the default kernel and initramfs.
+// findImage returns the default kernel and initramfs.
 func findImage() (kernel, initrd string, err error) {
 	dirs := []string{systemImageDir}
 	if exe, err := os.Executable(); err == nil {

@@ -42,7 +42,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	return r.instance(), classify(err)
 }
 
-// findOrMake answers a record, also beside an error, when one is on disk.
+// findOrMake returns a record, also beside an error, when one is on disk.
 func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*record, error) {
 	found, err := p.store.byKey(key)
 	if err != nil || found != nil && found.Phase == phaseReady {

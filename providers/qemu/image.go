@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// bootFrom answers what an instance starts from: the configured image, or the
+// bootFrom returns what an instance starts from: the configured image, or the
 // one that a pod names.
 func (p *Provider) bootFrom(image string) (boot, error) {
 	configured, err := p.configuredBoot()

@@ -200,7 +200,7 @@ func removeFile(path string) error {
 	return nil
 }
 
-// tail answers the last n bytes of a file.
+// tail returns the last n bytes of a file.
 func tail(path string, n int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

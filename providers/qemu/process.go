@@ -60,7 +60,7 @@ func procStat(pid int) (start uint64, state string, err error) {
 	return start, fields[0], err
 }
 
-// alive says whether the process still runs. A zombie does not.
+// alive reports whether the process still runs. A zombie does not.
 func (p *process) alive() bool {
 	if p == nil {
 		return false
@@ -73,7 +73,7 @@ func (p *process) alive() bool {
 	return err == nil && start == p.Start && state != "Z" && state != "X"
 }
 
-// open answers a handle that cannot come to mean another process, or -1 when
+// open returns a handle that cannot come to mean another process, or -1 when
 // the process is gone.
 func (p *process) open() (int, error) {
 	fd, err := unix.PidfdOpen(p.PID, 0)

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 // bootWait is ten times what a guest takes to boot on an idle machine.
 const bootWait = 60 * time.Second
 
-// guest answers the folder of the pod VM image.
+// guest returns the folder of the pod VM image.
 func guest(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("OUTRIGGER_PODVM_DIR")
@@ -69,7 +69,7 @@ func testConfig(t testing.TB, change ...func(*Config)) Config {
 	return cfg
 }
 
-// open answers a provider whose every trace must be gone in the end.
+// open returns a provider whose every trace must be gone in the end.
 func open(t testing.TB, cfg Config) *Provider {
 	t.Helper()
 	p, err := New(cfg)

@@ -128,7 +128,7 @@ func keyHash(key string) string {
 
 var instanceID = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// load answers nil when there is no such instance.
+// load returns nil when there is no such instance.
 func (s store) load(id string) (*record, error) {
 	if !instanceID.MatchString(id) {
 		return nil, nil
@@ -148,7 +148,7 @@ func (s store) save(r *record) error {
 	return statefile.Write(s.file(r.ID, recordName), r)
 }
 
-// list answers all records that can be read; a damaged one is an error beside
+// list returns all records that can be read; a damaged one is an error beside
 // the others.
 func (s store) list() ([]*record, error) {
 	entries, err := os.ReadDir(s.instances())

@@ -65,7 +65,7 @@ const (
 // is systemd-resolved's, which puts only itself into the first.
 var resolvers = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
-// hostDNS answers this machine's name servers that a guest can reach, that is
+// hostDNS returns this machine's name servers that a guest can reach, that is
 // all but those on loopback and on links.
 func hostDNS() []netip.Addr {
 	for _, path := range resolvers {

@@ -32,7 +32,7 @@ func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, 
 	return types, nil
 }
 
-// size answers CPUs and memory in MiB; a type's name wins over numbers.
+// size returns CPUs and memory in MiB; a type's name wins over numbers.
 func (p *Provider) size(spec provider.InstanceTypeSpec) (cpus, memory int64, err error) {
 	if err := refuse(spec); err != nil {
 		return 0, 0, err

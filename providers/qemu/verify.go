@@ -57,6 +57,6 @@ func (p *Provider) verifyNetwork() error {
 	return err
 }
 
-// Accelerator answers kvm or tcg: what instances made now run on. It probes
+// Accelerator returns kvm or tcg: what instances made now run on. It probes
 // when nobody has yet.
 func (p *Provider) Accelerator(ctx context.Context) (string, error) { return p.accelerator(ctx) }

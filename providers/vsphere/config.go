@@ -44,7 +44,7 @@ type Config struct {
 	AddressWait time.Duration `flag:"vsphere-address-wait" env:"VSPHERE_ADDRESS_WAIT" default:"5m" usage:"how long a VM may take to tell its address"`
 }
 
-// NewManager answers a manager with nothing set.
+// NewManager returns a manager with nothing set.
 func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
 }

@@ -145,7 +145,7 @@ func encodeUserData(cloudConfig cloudinit.CloudConfigGenerator) (string, error) 
 	return encoded, nil
 }
 
-// findOrMake answers an instance, also beside an error, when the caller may
+// findOrMake returns an instance, also beside an error, when the caller may
 // have something to delete.
 func (p *Provider) findOrMake(ctx context.Context, w *watcher, o *order) (*provider.Instance, error) {
 	m, err := p.find(ctx, w.client, o.id)
@@ -221,7 +221,7 @@ func (p *Provider) makeIn(ctx context.Context, w *watcher, o *order, s *site, fr
 	return p.undo(ctx, w, o, ref, err)
 }
 
-// unsettled answers what the caller can delete when nobody knows how a call has
+// unsettled returns what the caller can delete when nobody knows how a call has
 // ended, or a later attempt may go on with what there is.
 func (p *Provider) unsettled(o *order, err error) *provider.Instance {
 	if class := provider.Class(classify(err)); class == provider.ErrUnavailable || class == provider.ErrUnknown {

@@ -59,7 +59,7 @@ func classOf(err error) error {
 	return nil
 }
 
-// untrusted says whether the server is not the one that was meant; trying
+// untrusted reports whether the server is not the one that was meant; trying
 // again will not help.
 func untrusted(err error) bool {
 	var pinned *pinError
@@ -70,7 +70,7 @@ func untrusted(err error) bool {
 	return errors.As(err, &pinned) || errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host) || errors.As(err, &verify)
 }
 
-// faultOf answers what vCenter said, in a reply or as the end of a task.
+// faultOf returns what vCenter said, in a reply or as the end of a task.
 func faultOf(err error) types.BaseMethodFault {
 	var said interface {
 		error
@@ -82,7 +82,7 @@ func faultOf(err error) types.BaseMethodFault {
 	return nil
 }
 
-// is says whether vCenter answered with a fault of type F.
+// is reports whether vCenter answered with a fault of type F.
 func is[F types.BaseMethodFault](err error) bool {
 	_, ok := faultOf(err).(F)
 	return ok
@@ -116,13 +116,13 @@ func faultClass(f types.BaseMethodFault) error {
 	return nil
 }
 
-// gone says whether vCenter has not got that object any more.
+// gone reports whether vCenter has not got that object any more.
 func gone(err error, object types.ManagedObjectReference) bool {
 	f, ok := faultOf(err).(*types.ManagedObjectNotFound)
 	return ok && f.Obj == object
 }
 
-// busy says whether somebody else works on the object now.
+// busy reports whether somebody else works on the object now.
 func busy(err error) bool {
 	return is[*types.TaskInProgress](err) || is[*types.ResourceInUse](err) || is[*types.ConcurrentAccess](err) || is[*types.FileLocked](err)
 }

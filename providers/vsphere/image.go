@@ -66,7 +66,7 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 // maxVMName is how long a name in the inventory may be.
 const maxVMName = 80
 
-// importable answers the description in an OVA that can be imported.
+// importable returns the description in an OVA that can be imported.
 func importable(source provider.ImageSource) (string, error) {
 	switch {
 	case source.Format != provider.FormatOVA:
@@ -86,7 +86,7 @@ func importable(source provider.ImageSource) (string, error) {
 	return readDescription(source.Location)
 }
 
-// readDescription answers the text of an OVA's description.
+// readDescription returns the text of an OVA's description.
 func readDescription(file string) (string, error) {
 	var text []byte
 	err := member(file, "*.ovf", func(r io.Reader, _ int64) (err error) {

@@ -62,7 +62,7 @@ func (s *sites) set(last *site) {
 	s.last = last
 }
 
-// site answers the site; several callers may look it up at a time at first.
+// site returns the site; several callers may look it up at a time at first.
 func (p *Provider) site(ctx context.Context, c *vim25.Client) (*site, error) {
 	if s := p.sites.get(); s != nil {
 		return s, nil
@@ -124,7 +124,7 @@ const (
 	networkFolder   = "network"
 )
 
-// at answers what is at a path, also one below the datacenter's folder, or nil.
+// at returns what is at a path, also one below the datacenter's folder, or nil.
 func (f *finder) at(ctx context.Context, folder, name string) object.Reference {
 	full := name
 	if !path.IsAbs(name) {
@@ -327,7 +327,7 @@ func place(flag, env string, err error) error {
 	return fmt.Errorf("%w: %s", provider.ErrInvalidArgument, strings.TrimPrefix(err.Error(), provider.ErrNotFound.Error()+": "))
 }
 
-// named says which setting an error is about.
+// named returns which setting an error is about.
 func named(flag, env string, err error) error {
 	if err == nil {
 		return nil

@@ -60,7 +60,7 @@ func (p *Provider) Teardown() error {
 	return nil
 }
 
-// find answers the instance's VM, or nil.
+// find returns the instance's VM, or nil.
 func (p *Provider) find(ctx context.Context, c *vim25.Client, id string) (*machine, error) {
 	folder, err := p.folder(ctx, c)
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *Provider) find(ctx context.Context, c *vim25.Client, id string) (*machi
 	return p.read(ctx, c, *res.Returnval)
 }
 
-// read answers a VM as it is, or nil when it is gone.
+// read returns a VM as it is, or nil when it is gone.
 func (p *Provider) read(ctx context.Context, c *vim25.Client, ref types.ManagedObjectReference) (*machine, error) {
 	contents, err := retrieve(ctx, c, types.ObjectSpec{Obj: ref})
 	if gone(err, ref) || err == nil && len(contents) == 0 {
@@ -142,7 +142,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 	return p.located(m.instance()), nil
 }
 
-// existing answers a VM of ours, or ErrNotFound; one that is still being cloned
+// existing returns a VM of ours, or ErrNotFound; one that is still being cloned
 // is not there yet.
 func (p *Provider) existing(ctx context.Context, c *vim25.Client, id string) (*machine, error) {
 	if !isID(id) {
@@ -158,7 +158,7 @@ func (p *Provider) existing(ctx context.Context, c *vim25.Client, id string) (*m
 	return m, nil
 }
 
-// settled answers the VM once it has a record, and nil when it went away.
+// settled returns the VM once it has a record, and nil when it went away.
 func (p *Provider) settled(ctx context.Context, c *vim25.Client, m *machine) (*machine, error) {
 	if m.record != nil {
 		return m, nil

@@ -21,12 +21,12 @@ import (
 // an instance would not be found again.
 var namespace = uuid.MustParse("0c1f6f58-7a0e-4a86-9a35-0a2ee1d5a7c4")
 
-// instanceID answers the UUID of a sandbox's VM (RFC 9562, version 5).
+// instanceID returns the UUID of a sandbox's VM (RFC 9562, version 5).
 func instanceID(key string) string { return uuid.NewSHA1(namespace, []byte(key)).String() }
 
 var idSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// isID says whether an id could be one of ours.
+// isID reports whether an id could be one of ours.
 func isID(id string) bool { return idSyntax.MatchString(id) }
 
 // vmName is the name of an instance's VM in its folder.
@@ -101,7 +101,7 @@ func machineOf(ref types.ManagedObjectReference, p properties) (*machine, error)
 	return m, nil
 }
 
-// option answers the value of an entry of extraConfig.
+// option returns the value of an entry of extraConfig.
 func (p properties) option(path string) (value string, there bool) {
 	var option *types.OptionValue
 	switch v := p[path].(type) {
@@ -117,7 +117,7 @@ func (p properties) option(path string) (value string, there bool) {
 	return value, true
 }
 
-// entry answers the value of an entry where all of extraConfig is known.
+// entry returns the value of an entry where all of extraConfig is known.
 func (p properties) entry(key string) string {
 	all, _ := p[extraConfigPath].(types.ArrayOfOptionValue)
 	for _, option := range all.OptionValue {
@@ -148,7 +148,7 @@ func (m *machine) instance() *provider.Instance {
 	return i
 }
 
-// addresses answers those that VMware's tools in the guest report, in the order
+// addresses returns those that VMware's tools in the guest report, in the order
 // of the interfaces, or else those that the guest has written down itself; IPv4
 // before IPv6, and none that only the link knows.
 func addresses(p properties) []netip.Addr {

@@ -38,7 +38,7 @@ func newConnection(cfg Config, u *url.URL) *connection {
 	return &connection{cfg: cfg, url: u, turn: make(chan struct{}, 1)}
 }
 
-// open answers a client that is logged in.
+// open returns a client that is logged in.
 func (c *connection) open(ctx context.Context) (*vim25.Client, error) {
 	unlock, err := c.lock(ctx)
 	if err != nil {

@@ -90,7 +90,7 @@ func (p *Provider) verifyPrivileges(ctx context.Context, c *vim25.Client, s *sit
 	return nil
 }
 
-// granted answers which privileges the session has on each entity.
+// granted returns which privileges the session has on each entity.
 func (p *Provider) granted(ctx context.Context, c *vim25.Client, entities map[string][]types.ManagedObjectReference) (map[types.ManagedObjectReference]map[string]bool, error) {
 	key, err := p.conn.sessionKey(ctx)
 	if err != nil {

@@ -31,7 +31,7 @@ func simConfig(s *sim.Site, change ...func(*Config)) Config {
 	return c
 }
 
-// open answers a provider that waits for little, as vcsim takes little time.
+// open returns a provider that waits for little, as vcsim takes little time.
 func open(c Config) (*Provider, error) {
 	p, err := New(c)
 	if err != nil {

@@ -55,7 +55,7 @@ func (w *watcher) open(ctx context.Context) error {
 type properties map[string]types.AnyType
 
 // watch calls seen with the properties, first as they are and then whenever
-// they change, until it answers true.
+// they change, until it returns true.
 func (w *watcher) watch(ctx context.Context, object types.ManagedObjectReference, paths []string, seen func(properties) (bool, error)) error {
 	if err := w.open(ctx); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (w *watcher) updates(ctx context.Context, version string) (*types.UpdateSet
 	return res.Returnval, nil
 }
 
-// apply takes over what changed in the object, and says whether it left.
+// apply takes over what changed in the object, and reports whether it left.
 func (p properties) apply(set *types.UpdateSet, object types.ManagedObjectReference) (left bool) {
 	for _, filter := range set.FilterSet {
 		for _, update := range filter.ObjectSet {
@@ -118,7 +118,7 @@ func (p properties) apply(set *types.UpdateSet, object types.ManagedObjectRefere
 	return left
 }
 
-// await waits for the end of a task and answers its result.
+// await waits for the end of a task and returns its result.
 func (w *watcher) await(ctx context.Context, ref types.ManagedObjectReference) (types.AnyType, error) {
 	var result types.AnyType
 	err := w.watch(ctx, ref, []string{"info.state", "info.error", "info.result"}, func(p properties) (bool, error) {

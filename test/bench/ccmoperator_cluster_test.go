@@ -102,7 +102,7 @@ func (c *operatorCluster) apply(t *testing.T, manifests string) {
 // requests are counts of what the operator has asked.
 type requests struct{ writes, leases, reads int }
 
-// spend answers what the operator asks while something is done, and what
+// spend returns what the operator asks while something is done, and what
 // processor time it takes.
 func (c *operatorCluster) spend(t *testing.T, do func()) (requests, time.Duration) {
 	t.Helper()
@@ -164,7 +164,7 @@ func (c *operatorCluster) awaitRest(t *testing.T) {
 // times are durations.
 type times []time.Duration
 
-// at answers a percentile in milliseconds.
+// at returns a percentile in milliseconds.
 func (all times) at(share float64) float64 {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[int(share*float64(len(sorted)-1))].Seconds() * 1000

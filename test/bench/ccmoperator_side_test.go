@@ -163,7 +163,7 @@ func (c *operatorCluster) rollOut(ctx context.Context, t *testing.T, d *appsv1.D
 	}
 }
 
-// awaitRollout answers when the Deployment has changed; n is for messages.
+// awaitRollout returns when the Deployment has changed; n is for messages.
 func (c *operatorCluster) awaitRollout(t *testing.T, n int) time.Time {
 	t.Helper()
 	select {
@@ -198,7 +198,7 @@ func (c *operatorCluster) put(t *testing.T, namespace, name string, data map[str
 	return is
 }
 
-// change answers how long it takes from the request that changes the
+// change returns how long it takes from the request that changes the
 // configuration to the event that the Deployment has changed.
 func (c *operatorCluster) change(t *testing.T, n int) time.Duration {
 	t.Helper()
@@ -237,7 +237,7 @@ func (c *operatorCluster) disturb(t *testing.T) {
 	}
 }
 
-// linked answers how many packages have functions in a program, and how many of
+// linked returns how many packages have functions in a program, and how many of
 // these are of clouds' SDKs.
 func linked(t *testing.T, program string) (all, sdks int) {
 	t.Helper()

@@ -57,7 +57,7 @@ func (f *fleet) processes() []int {
 	return append([]int{f.manager.Pid}, children(f.manager.Pid)...)
 }
 
-// rss answers the memory of the manager alone, and of it, its plugins and the
+// rss returns the memory of the manager alone, and of it, its plugins and the
 // machines.
 func (f *fleet) rss(t *testing.T) (own, all int64) {
 	for _, pid := range f.processes() {
@@ -69,7 +69,7 @@ func (f *fleet) rss(t *testing.T) (own, all int64) {
 	return rss(t, f.manager.Pid), all
 }
 
-// compare answers the lines of the table.
+// compare returns the lines of the table.
 func compare(ours, peer *lives) [][]string {
 	machines := float64(*machineClusters * (controlPlanes + workers))
 	clusters := float64(*machineClusters)

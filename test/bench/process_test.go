@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// cpu answers the processor time that a process has had, without that of its
+// cpu returns the processor time that a process has had, without that of its
 // children that live.
 func cpu(t *testing.T, pid int) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -28,7 +28,7 @@ func cpu(t *testing.T, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// children answers the processes that a process has started and that live.
+// children returns the processes that a process has started and that live.
 func children(pid int) []int {
 	var pids []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat")

@@ -31,7 +31,7 @@ type Cloud struct {
 	plugin string
 }
 
-// StartCloud answers a cloud without a machine.
+// StartCloud returns a cloud without a machine.
 func StartCloud(t testing.TB) *Cloud {
 	t.Helper()
 	dir := t.TempDir()

@@ -284,7 +284,7 @@ func (l *life) setPaused(t *testing.T, paused string) {
 	l.m.Kubectl(t, "-n", "fleet", "patch", "cluster", "work", "--type=merge", "-p", `{"spec":{"paused":`+paused+`}}`)
 }
 
-// worker answers the name of one, which its OutriggerMachine has too.
+// worker returns the name of one, which its OutriggerMachine has too.
 func (l *life) worker(t *testing.T) string {
 	t.Helper()
 	return l.m.Kubectl(t, "-n", "fleet", "get", "machines", "-l", "cluster.x-k8s.io/deployment-name=work-md-0", "-o", "jsonpath={.items[0].metadata.name}")

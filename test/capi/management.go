@@ -88,7 +88,7 @@ spec:
 `, lower, kind)
 }
 
-// Clusterctl runs clusterctl as administrator and answers what it prints;
+// Clusterctl runs clusterctl as administrator and returns what it prints;
 // failure ends the test.
 func (m *Management) Clusterctl(t testing.TB, args ...string) string {
 	t.Helper()
@@ -99,7 +99,7 @@ func (m *Management) Clusterctl(t testing.TB, args ...string) string {
 	return out
 }
 
-// TryClusterctl answers what clusterctl prints with these variables added, and
+// TryClusterctl returns what clusterctl prints with these variables added, and
 // as error what it complains about.
 func (m *Management) TryClusterctl(env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)

@@ -67,7 +67,7 @@ func (m *Management) Run(t testing.TB, provider string, p Program) *Manager {
 	return manager
 }
 
-// Manager answers the manager of a provider that runs.
+// Manager returns the manager of a provider that runs.
 func (m *Management) Manager(provider string) *Manager { return m.managers[provider] }
 
 func (m *Management) start(t testing.TB, provider string, p Program) *Manager {

@@ -40,7 +40,7 @@ const (
 	nodesPatience = 10 * time.Minute
 )
 
-// nodeArchive answers the node image's file.
+// nodeArchive returns the node image's file.
 func nodeArchive(t *testing.T) string {
 	t.Helper()
 	file := os.Getenv("OUTRIGGER_NODE_IMAGE")
@@ -233,7 +233,7 @@ func (f *fleet) pods(t *testing.T) {
 	})
 }
 
-// web answers something of each of the two pods.
+// web returns something of each of the two pods.
 func (f *fleet) web(path string) ([]string, error) {
 	out, err := f.workload.TryKubectl("get", "pods", "-l", "app=web", "-o", "jsonpath="+path)
 	words := strings.Fields(out)

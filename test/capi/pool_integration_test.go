@@ -222,7 +222,7 @@ func (p *pool) settled(t *testing.T, n int, version string) {
 	})
 }
 
-// complete answers what is missing of a Machine of the pool.
+// complete returns what is missing of a Machine of the pool.
 func (p *pool) complete(m *clusterv1.Machine, ids []string, version string) error {
 	switch {
 	case m.Status.Phase != string(clusterv1.MachinePhaseRunning) || !m.DeletionTimestamp.IsZero():
@@ -235,7 +235,7 @@ func (p *pool) complete(m *clusterv1.Machine, ids []string, version string) erro
 	return nil
 }
 
-// counted answers what there is more or less than that many machines of a
+// counted returns what there is more or less than that many machines of a
 // cluster.
 func (p *pool) counted(ctx context.Context, n int) error {
 	containers, err := p.engine.Containers()
@@ -287,7 +287,7 @@ func (p *pool) replaceLost(t *testing.T) {
 	}
 }
 
-// member answers a field of the metadata of the pool's only machine.
+// member returns a field of the metadata of the pool's only machine.
 func (p *pool) member(t *testing.T, field string) string {
 	t.Helper()
 	return p.m.Kubectl(t, "get", "dockermachines", "-l", clusterv1.MachinePoolNameLabel+"=workers", "-o", "jsonpath={.items[*].metadata."+field+"}")

@@ -32,7 +32,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// Programs answers the folder with core, kubeadm-bootstrap,
+// Programs returns the folder with core, kubeadm-bootstrap,
 // kubeadm-control-plane, clusterctl, capd and workload, and in providers/ the
 // releases of the first three. `make test` has built them before.
 func Programs(t testing.TB) string {

@@ -62,7 +62,7 @@ type Wanted struct {
 	ControlPlanes, Workers int
 }
 
-// Generate answers what clusterctl makes of the template.
+// Generate returns what clusterctl makes of the template.
 func (m *Management) Generate(t testing.TB, w Wanted) string {
 	t.Helper()
 	out, err := m.TryClusterctl(w.env(), "generate", "cluster", w.Name, "--infrastructure", Name, "--flavor", w.Flavor, "--target-namespace", w.Namespace,

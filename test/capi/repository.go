@@ -27,7 +27,7 @@ type entry struct {
 // use, and the provider that our manager loads.
 var variables = []string{"CLUSTER_TOPOLOGY=true", "EXP_MACHINE_POOL=true", "OUTRIGGER_PROVIDER=fake"}
 
-// NewRepository answers one with core and the kubeadm providers.
+// NewRepository returns one with core and the kubeadm providers.
 func NewRepository(t testing.TB) *Repository {
 	t.Helper()
 	r := &Repository{programs: Programs(t), config: filepath.Join(t.TempDir(), "clusterctl.yaml")}
@@ -60,7 +60,7 @@ func (r *Repository) add(t testing.TB, name, kind, components string) {
 	must(t, os.WriteFile(r.config, data, 0o600), "write clusterctl's configuration")
 }
 
-// latest answers the file of the only version there is.
+// latest returns the file of the only version there is.
 func latest(t testing.TB, base, provider, file string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(base, provider, "v*", file))

@@ -21,7 +21,7 @@ import (
 
 // AwaitCluster waits until a cluster has that many machines of its control
 // plane and that many workers, all of the version if there is one, Running and
-// up to date, and says in its conditions that all is well. It answers the
+// up to date, and says in its conditions that all is well. It returns the
 // names of the machines.
 func (m *Management) AwaitCluster(t testing.TB, namespace, name, version string, controlPlanes, workers int) []string {
 	t.Helper()
@@ -56,14 +56,14 @@ func (m *Management) AwaitCluster(t testing.TB, namespace, name, version string,
 	return names
 }
 
-// Machines answers those of a cluster.
+// Machines returns those of a cluster.
 func (m *Management) Machines(ctx context.Context, namespace, cluster string) ([]clusterv1.Machine, error) {
 	var list clusterv1.MachineList
 	err := m.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster})
 	return list.Items, err
 }
 
-// OutriggerMachines answers those of a cluster.
+// OutriggerMachines returns those of a cluster.
 func (m *Management) OutriggerMachines(ctx context.Context, namespace, cluster string) ([]infrav1.OutriggerMachine, error) {
 	var list infrav1.OutriggerMachineList
 	err := m.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{clusterv1.ClusterNameLabel: cluster})
@@ -94,7 +94,7 @@ func said(m *clusterv1.Machine, condition string) string {
 	return "nothing said"
 }
 
-// Ledger answers the ids of the instances that exist and something of which
+// Ledger returns the ids of the instances that exist and something of which
 // costs money, sorted.
 func (c *Cloud) Ledger(t testing.TB) []string {
 	t.Helper()
@@ -108,7 +108,7 @@ func (c *Cloud) Ledger(t testing.TB) []string {
 	return slices.Compact(ids)
 }
 
-// Instance answers the id of the instance of a machine.
+// Instance returns the id of the instance of a machine.
 func (m *Management) Instance(t testing.TB, namespace, machine string) string {
 	t.Helper()
 	var found clusterv1.Machine

@@ -43,7 +43,7 @@ func pythonPath(t *testing.T) string {
 	return path
 }
 
-// oracle writes the files of user-data as cloud-init does and answers those in
+// oracle writes the files of user-data as cloud-init does and returns those in
 // folder /run/peerpod, of which every test has one of its own.
 func oracle(t *testing.T, args ...string) map[string]string {
 	t.Helper()

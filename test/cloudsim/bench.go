@@ -71,7 +71,7 @@ func Benchmark(b *testing.B, o Bench) {
 	b.ReportMetric(float64(middle(ours))/float64(middle(plain)), "list/plain")
 }
 
-// life answers the calls of one creation and one deletion, on average.
+// life returns the calls of one creation and one deletion, on average.
 func life(b *testing.B, o Bench) (creation, deletion float64) {
 	const rounds = 10
 	for i := range rounds + 1 {

@@ -65,7 +65,7 @@ func (a *Actions) Add(w *World) {
 	}
 }
 
-// List answers what was seen, sorted.
+// List returns what was seen, sorted.
 func (a *Actions) List() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -59,7 +59,7 @@ func Lost(action string, delay time.Duration) Fault {
 	return Fault{Action: action, Delay: delay, GoesOn: true, After: true, Drop: true}
 }
 
-// Refused answers the cloud's error and does nothing.
+// Refused returns the cloud's error and does nothing.
 func Refused(action string, status int, code string) Fault {
 	return Fault{Action: action, Status: status, Code: code, Message: "as the script says"}
 }
@@ -89,7 +89,7 @@ func (w *World) ClearFaults() {
 	w.faults = nil
 }
 
-// Called counts a call and answers the fault that strikes it, or nil.
+// Called counts a call and returns the fault that strikes it, or nil.
 func (w *World) Called(action string) *Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (w *World) Called(action string) *Fault {
 }
 
 // Handler puts the script before a server. action names the call that a
-// request is; requests for which it answers nothing pass. refuse writes a
+// request is; requests for which it returns nothing pass. refuse writes a
 // fault's error as the cloud does.
 func (w *World) Handler(next http.Handler, action func(*http.Request) string, refuse func(http.ResponseWriter, *http.Request, Fault)) http.Handler {
 	return w.taped(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
@@ -169,7 +169,7 @@ func wait(r *http.Request, f Fault) {
 	}
 }
 
-// Calls answers how often each action was called.
+// Calls returns how often each action was called.
 func (w *World) Calls() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -22,7 +22,7 @@ func keepGoFolder(name string) {
 	}
 }
 
-// ModuleDir answers the folder of a module at a version, such as
+// ModuleDir returns the folder of a module at a version, such as
 // "github.com/aws/aws-sdk-go@v1.55.8", downloading it if need be: clouds'
 // machine-readable definitions come in modules.
 func ModuleDir(t testing.TB, module string) string {

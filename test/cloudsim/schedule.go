@@ -44,10 +44,10 @@ const (
 	otherCluster = "somebody-else"
 )
 
-// OwnerTags answers all owner tags of an instance made with key.
+// OwnerTags returns all owner tags of an instance made with key.
 func OwnerTags(key string) map[string]string { return ownerTags(cluster, key) }
 
-// ForeignTags answers the tags of an instance of another cluster that was made
+// ForeignTags returns the tags of an instance of another cluster that was made
 // with the same key, for resources that a simulator makes with
 // [World.AddForeign].
 func ForeignTags(key string) map[string]string { return ownerTags(otherCluster, key) }
@@ -266,7 +266,7 @@ func (s *schedule) remove(id string, patience time.Duration) bool {
 	return err == nil
 }
 
-// deleteListed deletes what the cloud shows of a key and answers whether it
+// deleteListed deletes what the cloud shows of a key and returns whether it
 // showed nothing.
 func (s *schedule) deleteListed(key string, patience time.Duration) (none bool) {
 	lister, ok := provider.As[provider.Lister](s.p)

@@ -55,7 +55,7 @@ type World struct {
 	tape       *tape // of a benchmark
 }
 
-// NewWorld answers an empty one, without faults and without lag.
+// NewWorld returns an empty one, without faults and without lag.
 func NewWorld() *World {
 	return &World{resources: map[resourceID]*Resource{}, hidden: map[resourceID]int{}, calls: map[string]int{}}
 }
@@ -146,7 +146,7 @@ func (w *World) violate(format string, args ...any) {
 	w.violations = append(w.violations, fmt.Sprintf(format, args...))
 }
 
-// Violations answers what should never have happened, in order: doubles,
+// Violations returns what should never have happened, in order: doubles,
 // deletions of foreign resources.
 func (w *World) Violations() []string {
 	w.mu.Lock()
@@ -154,7 +154,7 @@ func (w *World) Violations() []string {
 	return slices.Clone(w.violations)
 }
 
-// Resources answers what exists, foreign ones too, sorted by kind and id.
+// Resources returns what exists, foreign ones too, sorted by kind and id.
 func (w *World) Resources() []Resource {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,7 +168,7 @@ func (w *World) Resources() []Resource {
 	return all
 }
 
-// Own answers what exists and is not foreign.
+// Own returns what exists and is not foreign.
 func (w *World) Own() []Resource {
 	return slices.DeleteFunc(w.Resources(), func(r Resource) bool { return r.Foreign })
 }
@@ -181,7 +181,7 @@ func (w *World) SetLag(reads int) {
 	w.lag = reads
 }
 
-// Visible counts a read of a resource and says whether it shows it.
+// Visible counts a read of a resource and reports whether it shows it.
 func (w *World) Visible(kind, id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -54,13 +54,13 @@ func openHouse(t testing.TB, n *Node) *house {
 	return h
 }
 
-// mountNamespace answers an identifier of a process's mount namespace.
+// mountNamespace returns an identifier of a process's mount namespace.
 func mountNamespace(pid int) string {
 	link, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	return link
 }
 
-// command answers the arguments that run a program in the namespaces, in place
+// command returns the arguments that run a program in the namespaces, in place
 // of the one that enters them.
 func (h *house) command(args ...string) []string {
 	return append([]string{"/usr/bin/nsenter", "--target", strconv.Itoa(h.pid), "--mount", "--net", "--uts", "--ipc", "--"}, args...)

@@ -131,10 +131,10 @@ func ready(node []byte) error {
 	return fmt.Errorf("its conditions: %+v", v.Status.Conditions)
 }
 
-// Command answers arguments that run a program on the node.
+// Command returns arguments that run a program on the node.
 func (n *Node) Command(args ...string) []string { return n.house.command(args...) }
 
-// Run runs a program on the node and answers its output; failure ends the test.
+// Run runs a program on the node and returns its output; failure ends the test.
 func (n *Node) Run(t testing.TB, args ...string) string {
 	t.Helper()
 	args = n.Command(args...)
@@ -159,7 +159,7 @@ func (n *Node) Daemon(d stand.Daemon) stand.Daemon {
 // processes does.
 func (n *Node) MountNamespace() string { return n.house.mounts }
 
-// Kubeconfig answers a file for daemons on the node that act as the user.
+// Kubeconfig returns a file for daemons on the node that act as the user.
 func (n *Node) Kubeconfig(t testing.TB, u *User) string {
 	t.Helper()
 	server := "https://" + net.JoinHostPort(n.cluster.Address, n.cluster.Port())

@@ -187,7 +187,7 @@ func (i *Outrigger) adaptorEnv(t testing.TB) []string {
 		"KUBECONFIG="+i.node.Kubeconfig(t, i.cluster.NodeAccount(t, Namespace, "cloud-api-adaptor", i.node.Name)), "KUBELET_KUBECONFIG="+i.node.path("system-node-"+i.node.Name+".kubeconfig"))
 }
 
-// SecondAdaptor runs another one on the node and answers what it says when it
+// SecondAdaptor runs another one on the node and returns what it says when it
 // ends, which it must by itself and with an error.
 func (i *Outrigger) SecondAdaptor(t testing.TB) string {
 	t.Helper()
@@ -211,7 +211,7 @@ func (i *Outrigger) ReplaceAdaptor(t testing.TB, signal syscall.Signal) {
 	i.StartAdaptor(t)
 }
 
-// account answers a kubeconfig of the service account for the node.
+// account returns a kubeconfig of the service account for the node.
 func (i *Outrigger) account(t testing.TB, name string) string {
 	t.Helper()
 	return i.node.Kubeconfig(t, i.cluster.ServiceAccount(t, Namespace, name))

@@ -62,7 +62,7 @@ func newAuthority(t testing.TB, dir string, serverNames []string) *authority {
 	return a
 }
 
-// client answers certificate and key of a user, in the way Kubernetes reads
+// client returns certificate and key of a user, in the way Kubernetes reads
 // them: the common name is the user, organizations are the groups.
 func (a *authority) client(t testing.TB, user string, groups ...string) (cert, key []byte) {
 	t.Helper()

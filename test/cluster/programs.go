@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger/outrigger/test/stand"
 )
 
-// Programs answers the folder with etcd, kube-apiserver, kubectl and so on; it
+// Programs returns the folder with etcd, kube-apiserver, kubectl and so on; it
 // serves as KUBEBUILDER_ASSETS too. `make test` has built them before.
 func Programs(t testing.TB) string {
 	t.Helper()

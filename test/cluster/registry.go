@@ -48,7 +48,7 @@ func (r *Registry) Start(t testing.TB, c *ControlPlane) {
 // that it is not told of, not even by its own name.
 func (r *Registry) URL() string { return "http://" + r.Host }
 
-// Push stores an image by a name within the registry, and answers its full
+// Push stores an image by a name within the registry, and returns its full
 // name.
 func (r *Registry) Push(t testing.TB, path string, image v1.Image) string {
 	t.Helper()

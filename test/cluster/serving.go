@@ -27,7 +27,7 @@ func (c *ControlPlane) Serving(t testing.TB, dir string) {
 	must(t, os.WriteFile(filepath.Join(dir, "tls.key"), key, 0o600), "write a server's key")
 }
 
-// HoldPort answers the number of a port of the loopback address that nobody
+// HoldPort returns the number of a port of the loopback address that nobody
 // else gets while the test runs, also while nothing listens on it.
 func HoldPort(t testing.TB) string {
 	t.Helper()

@@ -30,7 +30,7 @@ type User struct {
 	cache string
 }
 
-// Foreign answers the user of a kubeconfig that was not made here. Kubectl, a
+// Foreign returns the user of a kubeconfig that was not made here. Kubectl, a
 // path, may be empty for the one on PATH.
 func Foreign(kubeconfig, kubectl string) *User {
 	return &User{Kubeconfig: kubeconfig, kubectl: cmp.Or(kubectl, "kubectl")}
@@ -71,7 +71,7 @@ func (c *ControlPlane) anonymous() *User {
 	return &User{Server: "https://127.0.0.1:" + c.port.number, ca: c.ca.PEM, kubectl: filepath.Join(c.programs, "kubectl")}
 }
 
-// KubeconfigFor answers the kubeconfig of this user for another address of the
+// KubeconfigFor returns the kubeconfig of this user for another address of the
 // API server.
 func (u *User) KubeconfigFor(t testing.TB, server string) string {
 	t.Helper()
@@ -105,7 +105,7 @@ func (u *User) RESTConfig() *rest.Config {
 	}
 }
 
-// Command answers a kubectl that acts as this user and is not yet started.
+// Command returns a kubectl that acts as this user and is not yet started.
 func (u *User) Command(args ...string) *exec.Cmd {
 	cmd := exec.Command(u.kubectl, args...)
 	// Half of what a short call costs is the collector's.
@@ -116,7 +116,7 @@ func (u *User) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Kubectl answers what kubectl prints; failure ends the test.
+// Kubectl returns what kubectl prints; failure ends the test.
 func (u *User) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := u.TryKubectl(args...)
@@ -126,7 +126,7 @@ func (u *User) Kubectl(t testing.TB, args ...string) string {
 	return out
 }
 
-// TryKubectl answers what kubectl prints, and as error what it complains about.
+// TryKubectl returns what kubectl prints, and as error what it complains about.
 func (u *User) TryKubectl(args ...string) (string, error) {
 	return output(u.Command(args...))
 }

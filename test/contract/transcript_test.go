@@ -38,7 +38,7 @@ var (
 	replyLine   = regexp.MustCompile(`^(\d+) \+ *\d+ms <-- /[\w.]+/(\w+) (.*)$`)
 )
 
-// readRun answers one run ("A" or "B") of the recording.
+// readRun returns one run ("A" or "B") of the recording.
 func readRun(t *testing.T, path, run string) (calls []call, answers []answer) {
 	t.Helper()
 	file, err := os.Open(path)

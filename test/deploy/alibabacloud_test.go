@@ -18,7 +18,7 @@ import (
 
 const alibabaPage = "docs/providers/alibabacloud.md"
 
-// blocks answers the commands of the page, in order.
+// blocks returns the commands of the page, in order.
 func blocks(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, alibabaPage))
@@ -62,7 +62,7 @@ make() { note make "$@" "$CLOUD_PROVIDER" "${NODE_INSTALLER:-}"; mkdir -p bin/po
 sleep() { :; }
 `
 
-// follow runs the whole page in a copy of deploy/ and answers its folder.
+// follow runs the whole page in a copy of deploy/ and returns its folder.
 func follow(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("jq"); err != nil {
@@ -162,7 +162,7 @@ func TestAlibabaToken(t *testing.T) {
 	}
 }
 
-// projected answers the token that a workload's volume rrsa-token has, and where
+// projected returns the token that a workload's volume rrsa-token has, and where
 // it is mounted.
 func projected(t *testing.T, o *unstructured.Unstructured) (token map[string]any, mount string) {
 	t.Helper()
@@ -184,7 +184,7 @@ func projected(t *testing.T, o *unstructured.Unstructured) (token map[string]any
 	return token, mount
 }
 
-// heredoc answers a file that the page writes.
+// heredoc returns a file that the page writes.
 func heredoc(t *testing.T, name string) string {
 	t.Helper()
 	match := regexp.MustCompile(`(?ms)^cat >` + regexp.QuoteMeta(name) + ` <<'?EOF'?\n(.*?)^EOF$`).FindStringSubmatch(strings.Join(blocks(t), ""))

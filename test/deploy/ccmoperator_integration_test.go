@@ -202,7 +202,7 @@ func (s *site) withoutRights(t *testing.T, want string, args ...string) {
 	}
 }
 
-// token makes an account and answers a token of it.
+// token makes an account and returns a token of it.
 func (s *site) token(t *testing.T, namespace, name string) string {
 	t.Helper()
 	s.Kubectl(t, "create", "serviceaccount", name, "--namespace="+namespace)

@@ -78,7 +78,7 @@ func eventually(t *testing.T, what string, f func() (string, bool)) {
 	}
 }
 
-// applied applies a render and answers the Deployment.
+// applied applies a render and returns the Deployment.
 func (s *site) applied(t *testing.T, render []byte) *appsv1.Deployment {
 	t.Helper()
 	s.kubectlWith(t, render, "apply", "--server-side", "--validate=strict", "--filename=-")

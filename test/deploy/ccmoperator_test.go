@@ -29,7 +29,7 @@ var (
 	onOpenShift  = installation{"openshift", bundle.OpenShift, "openshift-cloud-controller-manager", "openshift-cloud-controller-manager-operator"}
 )
 
-// render answers what `kubectl apply -k` applies, in its order.
+// render returns what `kubectl apply -k` applies, in its order.
 func (i installation) render(t testing.TB) []byte {
 	t.Helper()
 	kustomize, folder := tool(t, "kustomize"), filepath.Join(root, "deploy/ccm-operator", i.folder)

@@ -84,7 +84,7 @@ func TestInstallPageNamesValues(t *testing.T) {
 	}
 }
 
-// has says whether a path leads to a value; what is below an empty map is open.
+// has reports whether a path leads to a value; what is below an empty map is open.
 func has(values map[string]any, path []string) bool {
 	value, found := values[path[0]]
 	if !found || len(path) == 1 {

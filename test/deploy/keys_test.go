@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger/outrigger/provider/config"
 )
 
-// schemaOf answers the settings of an overlay's provider.
+// schemaOf returns the settings of an overlay's provider.
 func schemaOf(name string) (config.Schema, error) {
 	if cloud, ok := provider.Get(name).(config.Configurable); ok {
 		return cloud.Schema(), nil
@@ -53,7 +53,7 @@ func settings(t *testing.T, all []*unstructured.Unstructured) (open, secret map[
 	return open, secret
 }
 
-// check says what is wrong with settings: keys that nobody knows, that do not
+// check returns what is wrong with settings: keys that nobody knows, that do not
 // parse, that miss, or that show a secret.
 func check(schema config.Schema, open, secret map[string]string) error {
 	var errs []error
@@ -114,7 +114,7 @@ func TestOverlaysHaveTheKeysOfTheirProviders(t *testing.T) {
 	}
 }
 
-// known says whether the adaptor or the provider reads the key.
+// known reports whether the adaptor or the provider reads the key.
 func known(schema config.Schema, key string) bool {
 	return slices.Contains(command.Env(), key) || slices.ContainsFunc(schema.Fields, func(f config.Field) bool { return f.Env == key })
 }

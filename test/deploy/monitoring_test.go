@@ -41,7 +41,7 @@ func TestAlertsAndDashboardUseMetricsThatExist(t *testing.T) {
 	}
 }
 
-// read answers all Go files of a folder, tests left out.
+// read returns all Go files of a folder, tests left out.
 func read(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder

@@ -125,7 +125,7 @@ func grants(t *testing.T, all []*unstructured.Unstructured) map[string]bool {
 	return granted
 }
 
-// expand answers "VERB RESOURCE[.GROUP] [NAME]" for all that a rule grants.
+// expand returns "VERB RESOURCE[.GROUP] [NAME]" for all that a rule grants.
 func expand(rule rbac.PolicyRule) []string {
 	var all []string
 	for _, verb := range rule.Verbs {

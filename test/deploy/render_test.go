@@ -39,7 +39,7 @@ func tool(t testing.TB, name string) string {
 	return path
 }
 
-// output answers what a program prints, or fails the test with what it says.
+// output returns what a program prints, or fails the test with what it says.
 func output(t testing.TB, program string, args ...string) []byte {
 	t.Helper()
 	out, stderr, err := execute(program, args...)
@@ -57,7 +57,7 @@ func execute(program string, args ...string) (stdout, stderr []byte, err error) 
 	return out.Bytes(), errs.Bytes(), err
 }
 
-// folders answers the names of the folders in dir.
+// folders returns the names of the folders in dir.
 func folders(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(root, dir))
@@ -149,7 +149,7 @@ func variants(t testing.TB) []string {
 	return files
 }
 
-// parse answers the objects of a render, sorted by kind and name.
+// parse returns the objects of a render, sorted by kind and name.
 func parse(t testing.TB, render []byte) []*unstructured.Unstructured {
 	t.Helper()
 	all := inOrder(t, render)
@@ -179,7 +179,7 @@ func inOrder(t testing.TB, render []byte) []*unstructured.Unstructured {
 // id names an object for people.
 func id(o *unstructured.Unstructured) string { return o.GetKind() + " " + o.GetName() }
 
-// find answers one object.
+// find returns one object.
 func find(t testing.TB, all []*unstructured.Unstructured, want string) *unstructured.Unstructured {
 	t.Helper()
 	i := slices.IndexFunc(all, func(o *unstructured.Unstructured) bool { return id(o) == want })

@@ -78,7 +78,7 @@ func TestWithoutTheControllerNothingOfItIsLeft(t *testing.T) {
 	}
 }
 
-// normal answers objects by name without what may differ:
+// normal returns objects by name without what may differ:
 //   - the namespace itself, which `helm install --create-namespace` makes;
 //   - labels of objects, of which Helm has its own;
 //   - Helm's annotations: that the CRD stays, and checksums of settings, by

@@ -76,7 +76,7 @@ var changes = map[string][]string{
 	"monitoring.enabled":                                    {"monitoring.enabled=true"},
 }
 
-// leaves answers the paths of all values; an empty map or list is one.
+// leaves returns the paths of all values; an empty map or list is one.
 func leaves(path string, value any) []string {
 	m, ok := value.(map[string]any)
 	if !ok || len(m) == 0 {

@@ -99,7 +99,7 @@ func Shim(t testing.TB) cluster.Runtime {
 	}
 }
 
-// Render answers what `kubectl apply -k deploy/overlays/NAME` applies, with more
+// Render returns what `kubectl apply -k deploy/overlays/NAME` applies, with more
 // keys of peer-pods-cm.
 func Render(t testing.TB, u *cluster.User, name string, settings map[string]string) string {
 	t.Helper()

@@ -91,7 +91,7 @@ func (e *Engine) importImage(t testing.TB) {
 	}
 }
 
-// Containers answers the names of all there are.
+// Containers returns the names of all there are.
 func (e *Engine) Containers() ([]string, error) {
 	ctx, cancel := contextFor(10 * time.Second)
 	defer cancel()
@@ -106,7 +106,7 @@ func (e *Engine) Containers() ([]string, error) {
 	return names, nil
 }
 
-// ReadFile answers a file of a container.
+// ReadFile returns a file of a container.
 func (e *Engine) ReadFile(container, name string) (string, error) {
 	ctx, cancel := contextFor(10 * time.Second)
 	defer cancel()

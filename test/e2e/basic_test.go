@@ -89,7 +89,7 @@ func (s *suite) forwarded(t *testing.T, pod string) string {
 	return string(body)
 }
 
-// firstLine starts a command and answers what the pattern finds in its first
+// firstLine starts a command and returns what the pattern finds in its first
 // line of output.
 func firstLine(t *testing.T, cmd *exec.Cmd, pattern *regexp.Regexp) string {
 	t.Helper()

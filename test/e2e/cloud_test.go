@@ -21,10 +21,10 @@ type cloud struct {
 	// daemons are images, beside those of every overlay, that it needs.
 	daemons []string
 	// prepare makes the cloud in a cluster of the suite's own, before anything
-	// is installed, and answers keys for peer-pods-cm. Without it the provider
+	// is installed, and returns keys for peer-pods-cm. Without it the provider
 	// is tested with -kubeconfig only.
 	prepare func(t *testing.T, own *ownCluster) map[string]string
-	// instances answers the ids of the instances that the cloud has for this
+	// instances returns the ids of the instances that the cloud has for this
 	// cluster. The default believes the PeerPods.
 	instances func(t *testing.T, s *suite) []string
 	// machineType is a type that a pod can ask for, with what its VM has then;
@@ -48,7 +48,7 @@ type ownCluster struct {
 
 var clouds = map[string]cloud{}
 
-// cloudOf answers what is known of a provider, and defaults for the rest.
+// cloudOf returns what is known of a provider, and defaults for the rest.
 func cloudOf(name string) cloud {
 	c := clouds[name]
 	c.overlay = cmp.Or(c.overlay, name)
@@ -64,7 +64,7 @@ func claimed(t *testing.T, s *suite) []string {
 	return strings.Fields(s.Kubectl(t, "get", "peerpods", "-A", "-o", "jsonpath={.items[*].spec.instanceID}"))
 }
 
-// instanceOf answers the instance of a pod that is ready, as its PeerPod names
+// instanceOf returns the instance of a pod that is ready, as its PeerPod names
 // it, and wants the cloud to have it.
 func (s *suite) instanceOf(t *testing.T, pod string) string {
 	t.Helper()

@@ -63,7 +63,7 @@ func commands(t *testing.T, s *suite) {
 	want(t, "log", s.play(t, p), "a b|it's|$HOME||")
 }
 
-// pullSecret answers the Secret of a registry.
+// pullSecret returns the Secret of a registry.
 func pullSecret(t *testing.T, name string, p private) object {
 	t.Helper()
 	auth := base64.StdEncoding.EncodeToString([]byte(p.user + ":" + p.password))

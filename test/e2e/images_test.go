@@ -37,7 +37,7 @@ type private struct{ ref, server, user, password string }
 // largeSize is that of the layer, which does not compress.
 const largeSize = 96 << 20
 
-// configure answers an image that says how it wants to be run.
+// configure returns an image that says how it wants to be run.
 func configure(t *testing.T, image v1.Image) v1.Image {
 	t.Helper()
 	file, err := image.ConfigFile()

@@ -65,7 +65,7 @@ func encode(kind string, der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 }
 
-// issue answers what a Secret with a certificate holds.
+// issue returns what a Secret with a certificate holds.
 func (a *authority) issue(t *testing.T, name string) map[string]string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

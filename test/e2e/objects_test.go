@@ -24,7 +24,7 @@ type pod struct {
 	meta, spec, main object
 }
 
-// pod answers one that runs a script with the image of tools, or what the image
+// pod returns one that runs a script with the image of tools, or what the image
 // says if there is no script.
 func (s *suite) pod(name, script string) *pod {
 	p := &pod{
@@ -198,13 +198,13 @@ func (s *suite) ready(t *testing.T, name string) {
 	})
 }
 
-// ended waits for the end of a pod and answers its phase.
+// ended waits for the end of a pod and returns its phase.
 func (s *suite) ended(t *testing.T, name string) string {
 	t.Helper()
 	return s.until(t, "pod/"+name, "{.status.phase}", func(v string) bool { return v == "Succeeded" || v == "Failed" })
 }
 
-// play creates a pod that runs to its end, well, and answers its log.
+// play creates a pod that runs to its end, well, and returns its log.
 func (s *suite) play(t *testing.T, p *pod, more ...any) string {
 	t.Helper()
 	s.create(t, append(more, p)...)
@@ -227,7 +227,7 @@ func (s *suite) delete(t *testing.T, name string) {
 	s.kubectl(t, "delete", "pod", name, s.timeout())
 }
 
-// until follows an object, or those of a kind, and answers the value of a path, which must be one
+// until follows an object, or those of a kind, and returns the value of a path, which must be one
 // line, when it is right.
 func (s *suite) until(t *testing.T, object, path string, right func(string) bool) string {
 	t.Helper()
@@ -243,7 +243,7 @@ func (s *suite) until(t *testing.T, object, path string, right func(string) bool
 	}
 }
 
-// dryRun answers what the server makes of a pod.
+// dryRun returns what the server makes of a pod.
 func (s *suite) dryRun(t *testing.T, p *pod) string {
 	t.Helper()
 	data, err := json.Marshal(p.manifest())

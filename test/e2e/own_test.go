@@ -57,7 +57,7 @@ const (
 	kataConfig = "/opt/kata/share/defaults/kata-containers/configuration-remote.toml"
 )
 
-// shim answers the handler that pods run with, and says which it is.
+// shim returns the handler that pods run with, and says which it is.
 func shim(t *testing.T) cluster.Runtime {
 	t.Helper()
 	r := deployed.Shim(t)

@@ -50,7 +50,7 @@ func sizeIn(t *testing.T, log string) (cpus, mib int) {
 	return cpus, kib >> 10
 }
 
-// sized plays a pod with annotations, key and value in turn, and answers the
+// sized plays a pod with annotations, key and value in turn, and returns the
 // size of its VM.
 func (s *suite) sized(t *testing.T, name string, annotations ...string) (cpus, mib int) {
 	t.Helper()
@@ -115,7 +115,7 @@ func (s *suite) refused(t *testing.T, name, key, value string, reasons ...string
 	}
 }
 
-// warned waits for an Event about a pod, and answers its message.
+// warned waits for an Event about a pod, and returns its message.
 func (s *suite) warned(t *testing.T, pod string, reasons ...string) string {
 	t.Helper()
 	return s.until(t, "events --field-selector=type=Warning,involvedObject.name="+pod, "{.reason}: {.message}", func(v string) bool {

@@ -156,7 +156,7 @@ func (s *suite) kubectl(t *testing.T, args ...string) string {
 
 func (s *suite) in(args []string) []string { return append([]string{"-n", s.namespace}, args...) }
 
-// jsonpath answers a value of an object.
+// jsonpath returns a value of an object.
 func (s *suite) jsonpath(t *testing.T, object, path string) string {
 	t.Helper()
 	return s.kubectl(t, "get", object, "-o", "jsonpath="+path)

@@ -16,7 +16,7 @@ import (
 // integration. What is checked here needs neither.
 const capiTutorial = "../../docs/capi-tutorial.md"
 
-// between answers what is in the tutorial after a line, up to another.
+// between returns what is in the tutorial after a line, up to another.
 func between(t *testing.T, from, to string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(read(t, capiTutorial), "\n"+from+"\n")

@@ -35,7 +35,7 @@ type Block struct {
 	Output []string
 }
 
-// Parse answers the blocks of commands of a document.
+// Parse returns the blocks of commands of a document.
 func Parse(document string) ([]Block, error) {
 	var blocks []Block
 	var kind string
@@ -78,7 +78,7 @@ func add(blocks []Block, kind string, body []string, start int) ([]Block, error)
 	return blocks, nil
 }
 
-// Short answers the blocks that do not take long.
+// Short returns the blocks that do not take long.
 func Short(blocks []Block) []Block {
 	return slices.DeleteFunc(slices.Clone(blocks), func(b Block) bool { return b.Long })
 }
@@ -143,7 +143,7 @@ func judge(blocks []Block, text string, failed error) error {
 	return failed
 }
 
-// has says whether a line of text is like pattern.
+// has reports whether a line of text is like pattern.
 func has(text, pattern string) bool {
 	for line := range strings.SplitSeq(text, "\n") {
 		if like(strings.TrimSpace(line), strings.TrimSpace(pattern)) {

@@ -93,7 +93,7 @@ func (k *kubelet) look(ctx context.Context) error {
 	return nil
 }
 
-// register says what a kubelet says of its Node.
+// register returns what a kubelet says of its Node.
 func (k *kubelet) register(ctx context.Context, n *corev1.Node) error {
 	if len(n.Status.Allocatable) > 0 {
 		return nil

@@ -112,7 +112,7 @@ func (p *pod) launch(entrypoint []string, binds [][2]string, env []string) error
 	return nil
 }
 
-// inside answers where a path of a container is, whose links lead to its own root.
+// inside returns where a path of a container is, whose links lead to its own root.
 func inside(root, path string) (string, error) {
 	at := root
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {

@@ -50,7 +50,7 @@ func TestProviderGuideIsComplete(t *testing.T) {
 		provider.NodeAddresser
 		provider.LoadBalancerController
 	}{}
-	for _, word := range append(words, provider.Powers(everything)...) {
+	for _, word := range append(words, provider.Capabilities(everything)...) {
 		if !strings.Contains(guide, "`"+word+"`") {
 			t.Errorf("the guide does not explain %s", word)
 		}
@@ -87,7 +87,7 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// messages answers those of the troubleshooting tables, each as its constant
+// messages returns those of the troubleshooting tables, each as its constant
 // parts: "…" stands for what differs.
 func messages(t *testing.T) [][]string {
 	t.Helper()

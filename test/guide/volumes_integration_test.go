@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mounts answers which folders of this machine are where in the pod.
+// mounts returns which folders of this machine are where in the pod.
 func (p *pod) mounts(ctx context.Context) ([][2]string, error) {
 	binds := [][2]string{{"/proc", "/proc"}, {"/dev", "/dev"}}
 	sources := map[string]string{}

@@ -134,7 +134,7 @@ func (p *pod) start(t *testing.T, name string, change func(*cri.ContainerConfig)
 	return &container{pod: p, id: created.ContainerId, log: filepath.Join(p.config.LogDirectory, config.LogPath)}
 }
 
-// output answers what the container wrote to stream, from the CRI log file:
+// output returns what the container wrote to stream, from the CRI log file:
 // lines of "time stream tag text".
 func (c *container) output(t *testing.T, stream string) string {
 	t.Helper()
@@ -163,7 +163,7 @@ func (c *container) waitOutput(t *testing.T, want string) {
 	})
 }
 
-// waitExit answers the exit code and the reason.
+// waitExit returns the exit code and the reason.
 func (c *container) waitExit(t *testing.T) (int32, string) {
 	t.Helper()
 	var status *cri.ContainerStatus

@@ -37,7 +37,7 @@ var own = []testCase{
 	{"ShimKilled", shimKilled},
 }
 
-// shimProcesses answers the process ids of shims whose command line contains id.
+// shimProcesses returns the process ids of shims whose command line contains id.
 func shimProcesses(name, id string) []string {
 	var found []string
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")

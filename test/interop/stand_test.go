@@ -48,7 +48,7 @@ func kataShim(t testing.TB) shim {
 // kataVariable names the real Kata shim.
 const kataVariable = "OUTRIGGER_TEST_KATA_SHIM"
 
-// findKata answers the real Kata shim, or skips.
+// findKata returns the real Kata shim, or skips.
 func findKata(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv(kataVariable); path != "" {

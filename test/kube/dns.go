@@ -168,7 +168,7 @@ func (n *nameServer) answer(packet []byte, limit int) ([]byte, error) {
 	return out, err
 }
 
-// lookup answers SERVICE.NAMESPACE.svc.ZONE, and with one label more in front
+// lookup returns SERVICE.NAMESPACE.svc.ZONE, and with one label more in front
 // an endpoint by its host name. A name may be there without what was asked for.
 func (n *nameServer) lookup(name string, kind dnsmessage.Type) (bodies []dnsmessage.ResourceBody, found bool) {
 	rest, ok := strings.CutSuffix(strings.ToLower(name), ".svc"+n.zone)

@@ -66,18 +66,18 @@ func openHouse(t testing.TB, dir string, poolSize int64) *house {
 	return h
 }
 
-// namespace answers an identifier of a process's mount namespace.
+// namespace returns an identifier of a process's mount namespace.
 func namespace(pid int) string {
 	link, _ := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt"))
 	return link
 }
 
-// command answers the arguments that run a program in the namespace.
+// command returns the arguments that run a program in the namespace.
 func (h *house) command(args ...string) []string {
 	return append([]string{"/usr/bin/nsenter", "--target", strconv.Itoa(h.pid), "--mount", "--"}, args...)
 }
 
-// processes answers what runs in the namespace besides its holder: daemons,
+// processes returns what runs in the namespace besides its holder: daemons,
 // DHCP servers, guests.
 func (h *house) processes() []int {
 	var found []int

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Leftovers answers what is there besides network, pool and base volume: of
+// Leftovers returns what is there besides network, pool and base volume: of
 // domains and volumes what the daemon knows, and of everything what is on disk,
 // in the process table and on the bridge.
 func (d *Daemon) Leftovers() ([]string, error) {
@@ -120,11 +120,11 @@ func (d *Daemon) taps() []string {
 	return found
 }
 
-// Path answers where a file of Dir is as the daemon sees it: the pool may be a
+// Path returns where a file of Dir is as the daemon sees it: the pool may be a
 // file system of its own.
 func (d *Daemon) Path(name string) string { return d.rootPath(filepath.Join(d.Dir, name)) }
 
-// rootPath answers a path in the daemon's mount namespace.
+// rootPath returns a path in the daemon's mount namespace.
 func (d *Daemon) rootPath(path string) string {
 	return fmt.Sprintf("/proc/%d/root%s", d.house.pid, path)
 }

@@ -212,7 +212,7 @@ func (d *Daemon) Freeze(t testing.TB) (thaw func()) {
 	return func() { signal(syscall.SIGCONT) }
 }
 
-// monitored says whether one of our QEMUs believes that the daemon watches it.
+// monitored reports whether one of our QEMUs believes that the daemon watches it.
 func (d *Daemon) monitored(t testing.TB) bool {
 	t.Helper()
 	connected := monitors(t)
@@ -252,7 +252,7 @@ func (d *Daemon) Restart(t testing.TB) {
 	d.start(t)
 }
 
-// Virsh runs libvirt's own client and answers what it printed.
+// Virsh runs libvirt's own client and returns what it printed.
 func (d *Daemon) Virsh(t testing.TB, args ...string) string {
 	t.Helper()
 	return stand.Run(t, "virsh", append([]string{"--quiet", "--connect", d.URI}, args...)...)

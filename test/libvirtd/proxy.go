@@ -121,7 +121,7 @@ func (p *Proxy) reply(client io.Writer, server io.Reader) {
 	}
 }
 
-// spend answers how many of n bytes may pass, and whether they were the last.
+// spend returns how many of n bytes may pass, and whether they were the last.
 func (p *Proxy) spend(n int64) (allowed int64, cut bool) {
 	for {
 		left := p.budget.Load()

@@ -91,7 +91,7 @@ func (d *Daemon) runSSH(t testing.TB, address string, args []string) {
 	}
 }
 
-// sshKey writes a private key and answers its public half.
+// sshKey writes a private key and returns its public half.
 func sshKey(t testing.TB, path string) ssh.PublicKey {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)

@@ -56,7 +56,7 @@ ca_file = "%[3]s/cacert.pem"
 `, tls.port, tls.host, tls.server)
 }
 
-// freePort answers a TCP port of the address that nobody has. Nobody else takes
+// freePort returns a TCP port of the address that nobody has. Nobody else takes
 // one in the test's network namespace.
 func freePort(t testing.TB, host string) string {
 	t.Helper()

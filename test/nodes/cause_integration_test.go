@@ -67,7 +67,7 @@ func grep(text, begin string) []string {
 	return found
 }
 
-// makeScraper makes somebody who may read metrics, and answers its token.
+// makeScraper makes somebody who may read metrics, and returns its token.
 func (l *lab) makeScraper() string {
 	l.Helper()
 	l.api.Kubectl(l, "create", "serviceaccount", "scraper")

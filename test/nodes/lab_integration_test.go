@@ -166,7 +166,7 @@ func (l *lab) until(what string, ask func() error) {
 	}
 }
 
-// get answers nil where there is no such Node.
+// get returns nil where there is no such Node.
 func (l *lab) get(name string) *corev1.Node {
 	l.Helper()
 	n, err := l.client.CoreV1().Nodes().Get(l.Context(), name, metav1.GetOptions{})
@@ -194,7 +194,7 @@ func (l *lab) event(node, reason string, words ...string) {
 	l.eventOf("", node, reason, words...)
 }
 
-// eventOf waits for one that a component tells, which may be any, and answers its
+// eventOf waits for one that a component tells, which may be any, and returns its
 // text.
 func (l *lab) eventOf(component, node, reason string, words ...string) string {
 	l.Helper()

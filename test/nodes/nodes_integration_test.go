@@ -62,7 +62,7 @@ func installs(l *lab) {
 	}
 }
 
-// waits says whether a Node has the taint.
+// waits reports whether a Node has the taint.
 func (l *lab) waits(node string) bool {
 	l.Helper()
 	n := l.get(node)

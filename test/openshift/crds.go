@@ -32,7 +32,7 @@ var definitions = []string{
 	"operator/v1/zz_generated.crd-manifests/0000_25_kube-controller-manager_01_kubecontrollermanagers.crd.yaml",
 }
 
-// CRDs answers the files with the definitions; the module is downloaded when it
+// CRDs returns the files with the definitions; the module is downloaded when it
 // is not in the module cache yet.
 func CRDs(t testing.TB) []string {
 	t.Helper()
@@ -50,7 +50,7 @@ func CRDs(t testing.TB) []string {
 	return paths
 }
 
-// module answers where the module is in the module cache.
+// module returns where the module is in the module cache.
 func module() (string, error) {
 	cmd := exec.Command("go", "mod", "download", "-json", "github.com/openshift/api")
 	cmd.Dir = filepath.Join(stand.Root(), "test", "openshift", "api")

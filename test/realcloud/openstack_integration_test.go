@@ -118,7 +118,7 @@ func (o *plane) subject(t *testing.T) conformance.Subject {
 	}
 }
 
-// left answers what the tests have left in the project.
+// left returns what the tests have left in the project.
 func (o *plane) left() ([]string, error) {
 	var names []string
 	for _, list := range []struct{ url, key, name string }{

@@ -74,7 +74,7 @@ func (a *api) get(t *testing.T, url string) object {
 	return a.must(t, http.MethodGet, url, nil)
 }
 
-// make answers the id of a new thing.
+// make returns the id of a new thing.
 func (a *api) make(t *testing.T, url, kind string, thing object) string {
 	t.Helper()
 	out := a.must(t, http.MethodPost, url, object{kind: thing})

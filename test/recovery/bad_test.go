@@ -51,7 +51,7 @@ func TestWhatGoesWrong(t *testing.T) {
 	s.checkLedger(t, foreign.ID)
 }
 
-// run makes a pod and answers it and its PeerPod when both are ready.
+// run makes a pod and returns it and its PeerPod when both are ready.
 func (s *site) run(t *testing.T, name, script string) (*corev1.Pod, *v1alpha1.PeerPod) {
 	t.Helper()
 	must(t, s.create(s.newPod(name, script)))
@@ -68,7 +68,7 @@ func (s *site) run(t *testing.T, name, script string) (*corev1.Pod, *v1alpha1.Pe
 	return pod, pp
 }
 
-// claimOf answers the PeerPod of a pod; nil when there is none.
+// claimOf returns the PeerPod of a pod; nil when there is none.
 func (s *site) claimOf(ctx context.Context, pod string) *v1alpha1.PeerPod {
 	all, _ := s.claims(ctx)
 	for i := range all {

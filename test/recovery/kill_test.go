@@ -251,7 +251,7 @@ func (s *site) nodeIsClean(t *testing.T) {
 	})
 }
 
-// checkLedger answers how many instances there were, besides the foreign one.
+// checkLedger returns how many instances there were, besides the foreign one.
 func (s *site) checkLedger(t *testing.T, foreign string) int {
 	t.Helper()
 	lines, err := s.cloud.Ledger()

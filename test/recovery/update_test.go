@@ -165,7 +165,7 @@ func (w *watched) finish(t *testing.T) {
 }
 
 // checkLog wants every number once and in order, in what was followed and in
-// what kubelet has kept. It answers how many.
+// what kubelet has kept. It returns how many.
 func (s *site) checkLog(t *testing.T, w *watched) int {
 	t.Helper()
 	kept := s.Kubectl(t, "logs", w.pod)

@@ -41,7 +41,7 @@ func (c *cli) command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run answers what a command printed and its exit code.
+// run returns what a command printed and its exit code.
 func (c *cli) run(t *testing.T, stdin string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := c.command(t, args...)

@@ -50,7 +50,7 @@ func usageOf(t *testing.T, pid int) usage {
 	return u
 }
 
-// relayPid answers the relay that serves the sockets of dir.
+// relayPid returns the relay that serves the sockets of dir.
 func relayPid(t *testing.T, dir string) int {
 	t.Helper()
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -28,7 +28,7 @@ const (
 
 // outside makes the server's namespace: a veth pair to the node, no route to
 // pods, so that what arrives has come through NAT. The server sends and receives
-// streams, and answers datagrams.
+// streams, and returns datagrams.
 func outside(t *testing.T) *server {
 	t.Helper()
 	stand.Run(t, "ip", "netns", "add", "outside")

@@ -180,7 +180,7 @@ func mustRun(t *testing.T, c *podclient.Container, args ...string) string {
 	return out
 }
 
-// leftovers answers what pods leave when they should not.
+// leftovers returns what pods leave when they should not.
 func (n *node) leftovers(t *testing.T) []string {
 	t.Helper()
 	var left []string

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// Dir answers a new folder whose path is short: sandbox ids have 64
+// Dir returns a new folder whose path is short: sandbox ids have 64
 // characters, and the path of a unix socket may have 107 (unix(7)).
 func Dir(t testing.TB) string {
 	t.Helper()
@@ -39,7 +39,7 @@ func Dir(t testing.TB) string {
 	}
 }
 
-// Binary answers the path of one of our own programs in bin/.
+// Binary returns the path of one of our own programs in bin/.
 func Binary(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(Root(), "bin", name)
@@ -49,7 +49,7 @@ func Binary(t testing.TB, name string) string {
 	return path
 }
 
-// BinaryAs answers a program of bin/ under another name: a process plugin's is
+// BinaryAs returns a program of bin/ under another name: a process plugin's is
 // that of its provider.
 func BinaryAs(t testing.TB, binary, name string) string {
 	t.Helper()
@@ -217,7 +217,7 @@ func ShowOnFailure(t testing.TB, path string) {
 	})
 }
 
-// Run runs a command and answers its output; failure ends the test.
+// Run runs a command and returns its output; failure ends the test.
 func Run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
@@ -227,7 +227,7 @@ func Run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// QEMUs answers the process ids of the QEMUs whose files are in dir.
+// QEMUs returns the process ids of the QEMUs whose files are in dir.
 func QEMUs(dir string) []int {
 	var found []int
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")

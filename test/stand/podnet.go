@@ -15,7 +15,7 @@ const PodMTU = 1430
 
 // PodNetns makes a network namespace as a CNI plugin does for a pod, with
 // eth0, IPv4 and IPv6, on a bridge that all pods of dir share, and NAT to the
-// outside. It answers the namespace's path and the pod's addresses.
+// outside. It returns the namespace's path and the pod's addresses.
 func PodNetns(t testing.TB, dir, id string) (string, *localnet.Port) {
 	t.Helper()
 	network, err := localnet.Open(localnet.Config{

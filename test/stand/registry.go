@@ -58,7 +58,7 @@ func StartRegistry(t testing.TB) *Registry {
 	return r
 }
 
-// Archive answers a file that holds the image under the name guests pull, and as sandbox image.
+// Archive returns a file that holds the image under the name guests pull, and as sandbox image.
 func (r *Registry) Archive(t testing.TB) string {
 	t.Helper()
 	images := map[name.Tag]v1.Image{}

@@ -25,7 +25,7 @@ type Session struct {
 	failed   bool
 }
 
-// NewSession answers one that complains under that name.
+// NewSession returns one that complains under that name.
 func NewSession(ctx context.Context, name string) *Session {
 	return &Session{Stderr: os.Stderr, name: name, ctx: ctx}
 }
@@ -33,7 +33,7 @@ func NewSession(ctx context.Context, name string) *Session {
 // fatal unwinds the stack after Fatal.
 type fatal struct{}
 
-// Try says whether f ran to its end.
+// Try reports whether f ran to its end.
 func (s *Session) Try(f func()) (ok bool) {
 	defer func() {
 		switch r := recover(); r.(type) {

@@ -43,7 +43,7 @@ func TestOutOfTreeBundle(t *testing.T) {
 	t.Run("FromAConfigMap", func(t *testing.T) { fromAConfigMap(t, s) })
 }
 
-// ofTheExample tells whether a Deployment is not that of the built-in bundle,
+// ofTheExample reports whether a Deployment is not that of the built-in bundle,
 // which reads the Secret through the API.
 func ofTheExample(d *appsv1.Deployment) bool {
 	spec := d.Spec.Template.Spec

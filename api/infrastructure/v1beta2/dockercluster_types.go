@@ -123,7 +123,7 @@ func (c *DockerCluster) ContractCluster() (*ClusterSpec, *ClusterStatus) {
 	return &c.Spec.ClusterSpec, &c.Status.ClusterStatus
 }
 
-// GetConditions answers the conditions of the status.
+// GetConditions returns the conditions of the status.
 func (c *DockerCluster) GetConditions() []metav1.Condition { return c.Status.Conditions }
 
 // SetConditions replaces the conditions of the status.

@@ -123,7 +123,7 @@ func (m *DockerMachine) ContractMachine() (*MachineSpec, *MachineStatus) {
 	return &m.Spec.MachineSpec, &m.Status.MachineStatus
 }
 
-// GetConditions answers the conditions of the status.
+// GetConditions returns the conditions of the status.
 func (m *DockerMachine) GetConditions() []metav1.Condition { return m.Status.Conditions }
 
 // SetConditions replaces the conditions of the status.

@@ -55,7 +55,7 @@ func (p *DockerMachinePool) ContractPool() (*PoolSpec, *PoolStatus) {
 	return &p.Spec.PoolSpec, &p.Status.PoolStatus
 }
 
-// GetConditions answers the conditions of the status.
+// GetConditions returns the conditions of the status.
 func (p *DockerMachinePool) GetConditions() []metav1.Condition { return p.Status.Conditions }
 
 // SetConditions replaces the conditions of the status.

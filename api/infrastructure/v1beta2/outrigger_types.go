@@ -75,7 +75,7 @@ func (c *OutriggerCluster) ContractCluster() (*ClusterSpec, *ClusterStatus) {
 	return &c.Spec.ClusterSpec, &c.Status.ClusterStatus
 }
 
-// GetConditions answers the conditions of the status.
+// GetConditions returns the conditions of the status.
 func (c *OutriggerCluster) GetConditions() []metav1.Condition { return c.Status.Conditions }
 
 // SetConditions replaces the conditions of the status.
@@ -172,7 +172,7 @@ func (m *OutriggerMachine) ContractMachine() (*MachineSpec, *MachineStatus) {
 	return &m.Spec.MachineSpec, &m.Status.MachineStatus
 }
 
-// GetConditions answers the conditions of the status.
+// GetConditions returns the conditions of the status.
 func (m *OutriggerMachine) GetConditions() []metav1.Condition { return m.Status.Conditions }
 
 // SetConditions replaces the conditions of the status.

@@ -30,7 +30,7 @@ type Network struct {
 	SetupErr func() error
 }
 
-// Inspect answers the same plausible pod for every namespace.
+// Inspect returns the same plausible pod for every namespace.
 func (n *Network) Inspect(_ context.Context, netns string, node netip.Addr) (*podnetwork.Config, error) {
 	if strings.Contains(netns, "missing") {
 		return nil, fmt.Errorf("open %s: %w", netns, fs.ErrNotExist)
@@ -66,7 +66,7 @@ func (n *Network) Teardown(_ context.Context, _ string, cfg *podnetwork.Config, 
 	return ignoreMissing(os.Remove(n.path(cfg)))
 }
 
-// Tunnels answers how many there are.
+// Tunnels returns how many there are.
 func (n *Network) Tunnels() int { return count(n.Dir) }
 
 func (n *Network) path(cfg *podnetwork.Config) string {
@@ -117,7 +117,7 @@ func (r *Relay) Stop(_ context.Context, id string) error {
 	return ignoreMissing(os.Remove(filepath.Join(r.Dir, id)))
 }
 
-// List answers what is served.
+// List returns what is served.
 func (r *Relay) List(context.Context) ([]*relaypb.Served, error) {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *Relay) List(context.Context) ([]*relaypb.Served, error) {
 	return list, nil
 }
 
-// Served answers how many sandboxes are served.
+// Served returns how many sandboxes are served.
 func (r *Relay) Served() int { return count(r.Dir) }
 
 // VNIs counts upwards from Min and never hands out what is taken.
@@ -184,7 +184,7 @@ func (v *VNIs) Release(vni uint32) {
 	delete(v.taken, vni)
 }
 
-// Taken answers how many are taken.
+// Taken returns how many are taken.
 func (v *VNIs) Taken() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -198,7 +198,7 @@ func (v *VNIs) take(vni uint32) {
 	v.taken[vni] = true
 }
 
-// Issue answers an identity of marked texts in place of certificates.
+// Issue returns an identity of marked texts in place of certificates.
 func Issue(serverName string, _ time.Time) (*adaptor.Identity, error) {
 	return &adaptor.Identity{
 		NodeIdentity: adaptor.NodeIdentity{CA: "CA of " + serverName, ClientCert: "client certificate", ClientKey: "client key"},

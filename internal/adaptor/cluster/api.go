@@ -29,7 +29,7 @@ const requestTimeout = 15 * time.Second
 // ErrNone says that there is no cluster to be a part of.
 var ErrNone = errors.New("neither a kubeconfig nor a service account is here")
 
-// Config answers how to reach the API server: by the kubeconfig that
+// Config returns how to reach the API server: by the kubeconfig that
 // KUBECONFIG names, else as a pod of the cluster. ErrNone when neither is
 // there.
 func Config(getenv func(string) string) (*rest.Config, error) {
@@ -55,7 +55,7 @@ func Config(getenv func(string) string) (*rest.Config, error) {
 	return config, nil
 }
 
-// NodeConfig answers the node's own identity, which the API server lets read
+// NodeConfig returns the node's own identity, which the API server lets read
 // what the pods of this node use and nothing else. Of several paths, separated
 // by commas, the first that is there counts; nil without any.
 func NodeConfig(paths string) (*rest.Config, error) {

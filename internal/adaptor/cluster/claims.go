@@ -267,7 +267,7 @@ func (one *claim) snapshot(mu *sync.Mutex) adaptor.Record {
 	return one.rec
 }
 
-// podUID answers the UID of a sandbox's pod; empty when the cluster has no
+// podUID returns the UID of a sandbox's pod; empty when the cluster has no
 // such pod, as when it was made by hand through the runtime.
 func (c *Cluster) podUID(ctx context.Context, rec *adaptor.Record) (string, error) {
 	if rec.PodUID != "" {
@@ -291,7 +291,7 @@ func (c *Cluster) claimOf(rec *adaptor.Record, uid string) peerpod.Claim {
 	}
 }
 
-// changes says what a sandbox's PeerPod should hold. The finalizer is among it
+// changes returns what a sandbox's PeerPod should hold. The finalizer is among it
 // each time: what is written may be a newer object than the one that was looked
 // at.
 func changes(rec *adaptor.Record, failed, stuck *adaptor.Change) []peerpod.Change {
@@ -385,7 +385,7 @@ func (c *claims) release(ctx context.Context, rec *adaptor.Record) error {
 	return nil
 }
 
-// find answers the sandbox's PeerPod; nil when there is none.
+// find returns the sandbox's PeerPod; nil when there is none.
 func (c *claims) find(ctx context.Context, one *claim, rec *adaptor.Record) (*v1alpha1.PeerPod, error) {
 	if one.pp != nil {
 		return one.pp, nil

@@ -174,7 +174,7 @@ func (c *Cluster) patience(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, wait)
 }
 
-// heard notes whether the API server answered, and answers err.
+// heard notes whether the API server answered, and returns err.
 func (c *Cluster) heard(err error) error {
 	failing := away(err) && !errors.Is(err, context.Canceled)
 	if was := c.failing.Swap(failing); was != failing {
@@ -187,7 +187,7 @@ func (c *Cluster) heard(err error) error {
 	return err
 }
 
-// Away says whether the API server did not answer the last request.
+// Away reports whether the API server did not answer the last request.
 func (c *Cluster) Away() bool { return c.failing.Load() }
 
 // Backlog is how many PeerPods are not as they should be.

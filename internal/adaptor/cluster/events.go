@@ -138,7 +138,7 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-// describe says what failed, why, and what to do, within what an Event holds.
+// describe returns what failed, why, and what to do, within what an Event holds.
 func describe(err error) string {
 	text, end := err.Error(), ""
 	var step *adaptor.StepError

@@ -39,7 +39,7 @@ func newFakeAPI(t testing.TB) *fakeAPI {
 	return f
 }
 
-// serve answers how to reach it.
+// serve returns how to reach it.
 func (f *fakeAPI) serve() *rest.Config {
 	server := httptest.NewServer(f)
 	f.t.Cleanup(server.Close)

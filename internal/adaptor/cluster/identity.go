@@ -14,7 +14,7 @@ import (
 // so its UID names the cluster.
 const identityNamespace = "kube-system"
 
-// Identity answers the UID of namespace kube-system. With insist it tries until
+// Identity returns the UID of namespace kube-system. With insist it tries until
 // ctx ends while the API server is away.
 func Identity(ctx context.Context, config *rest.Config, insist bool) (string, error) {
 	found, err := metadata(ctx, config, "namespaces", identityNamespace, insist)

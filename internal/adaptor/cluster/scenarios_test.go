@@ -337,7 +337,7 @@ func scenarioPullSecrets(t *testing.T, w who) {
 	}
 }
 
-// guestFile answers a file of the sandbox's user-data.
+// guestFile returns a file of the sandbox's user-data.
 func (s *stand) guestFile(id, path string) string {
 	s.t.Helper()
 	text, ok := s.userData.Load(id)

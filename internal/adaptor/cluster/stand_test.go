@@ -156,7 +156,7 @@ func (s *stand) close() {
 	s.service = nil
 }
 
-// pod makes a Pod that was scheduled to this node, and answers its UID.
+// pod makes a Pod that was scheduled to this node, and returns its UID.
 func (s *stand) pod(name string, change ...func(map[string]any)) string {
 	s.t.Helper()
 	object := map[string]any{
@@ -220,7 +220,7 @@ func (s *stand) remove(id string) {
 	}
 }
 
-// peerPod answers the sandbox's; nil when there is none.
+// peerPod returns the sandbox's; nil when there is none.
 func (s *stand) peerPod(id, podName string) *v1alpha1.PeerPod {
 	s.t.Helper()
 	pp, err := s.pods.Get(context.Background(), namespace, peerpod.Name(podName, id))

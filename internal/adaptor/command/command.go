@@ -45,7 +45,7 @@ func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
-// Run does what args (without the program's name) say and answers the exit
+// Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
 	name, args := c.chooseProvider(args)
@@ -200,7 +200,7 @@ func wantsHelp(args []string) bool {
 	return false
 }
 
-// lookAhead answers the value of a flag before the flags are parsed: a plugin
+// lookAhead returns the value of a flag before the flags are parsed: a plugin
 // must be loaded, and may log, before it is known which flags there are.
 func lookAhead(args []string, name, def string) string {
 	value := def

@@ -29,7 +29,7 @@ type clash struct{ *fake.Manager }
 
 func (clash) ParseCmd(fs *flag.FlagSet) { fs.String("socket", "", "") }
 
-// run answers what the program prints and its exit code.
+// run returns what the program prints and its exit code.
 func run(env map[string]string, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	c := &Command{Stdout: &out, Stderr: &errs, Getenv: func(name string) string { return env[name] }}

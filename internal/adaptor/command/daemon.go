@@ -100,7 +100,7 @@ func (d *daemon) recover(ctx context.Context, opts adaptor.Options) (*adaptor.Se
 	return service, nil
 }
 
-// serve answers shims until ctx ends. Running calls are ended by the service,
+// serve returns shims until ctx ends. Running calls are ended by the service,
 // so that each of them gets an answer.
 func (d *daemon) serve(ctx context.Context, service *adaptor.Service, socket net.Listener, probe *probe) error {
 	server, err := ttrpc.NewServer()

@@ -146,7 +146,7 @@ func (r relayServer) List(ctx context.Context, _ *relaypb.ListRequest) (*relaypb
 	return &relaypb.ListResponse{Served: list, Pid: int32(os.Getpid())}, err
 }
 
-// serveRelay answers how to end it.
+// serveRelay returns how to end it.
 func serveRelay(t *testing.T, dir string) (stop func()) {
 	t.Helper()
 	state := filepath.Join(dir, "relay")

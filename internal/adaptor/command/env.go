@@ -4,7 +4,7 @@ package command
 
 import "github.com/outrigger/outrigger/provider/plugin"
 
-// Env answers the variables that the adaptor reads, those of providers left
+// Env returns the variables that the adaptor reads, those of providers left
 // out. They are the keys that the ConfigMap peer-pods-cm may have.
 func Env() []string {
 	names := []string{"CLOUD_PROVIDER"}

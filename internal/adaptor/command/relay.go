@@ -91,7 +91,7 @@ func plain(err error) error {
 	return err
 }
 
-// connect answers a connection other than the broken one.
+// connect returns a connection other than the broken one.
 func (l *relayLink) connect(ctx context.Context, brokenOne relaypb.RelayService) (relaypb.RelayService, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

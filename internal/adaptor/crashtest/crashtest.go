@@ -30,7 +30,7 @@ type World interface {
 	Socket() string
 	// Netns is the path of the pod's network namespace, which exists.
 	Netns() string
-	// Instances answers how many VMs there are.
+	// Instances returns how many VMs there are.
 	Instances() int
 	// Leftovers names everything else that is there on behalf of a sandbox:
 	// records, sockets, what the relay serves, tunnels.

@@ -15,7 +15,7 @@ import (
 // which a program with HookFromEnv ends.
 const FailpointEnv = "OUTRIGGER_FAILPOINT"
 
-// HookFromEnv answers a hook that ends the process with SIGKILL at the point
+// HookFromEnv returns a hook that ends the process with SIGKILL at the point
 // in the environment.
 func HookFromEnv() func(adaptor.Point) {
 	at := os.Getenv(FailpointEnv)

@@ -94,7 +94,7 @@ func (f Folder) Leftovers() []string {
 }
 
 // Serve is an adaptor in a folder until SIGTERM. change, if any, completes its
-// options and answers what runs beside it.
+// options and returns what runs beside it.
 func Serve(dir string, change func(*adaptor.Options) (beside func(context.Context), err error)) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

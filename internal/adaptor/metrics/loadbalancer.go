@@ -14,39 +14,39 @@ var _ provider.LoadBalancerController = (*measured)(nil)
 // EnsureLoadBalancer implements provider.LoadBalancerController.
 func (p *measured) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (_ *provider.LoadBalancer, err error) {
 	defer p.took("EnsureLoadBalancer", time.Now(), &err)
-	power, err := need[provider.LoadBalancerController](p)
+	capability, err := need[provider.LoadBalancerController](p)
 	if err != nil {
 		return nil, err
 	}
-	return power.EnsureLoadBalancer(ctx, spec)
+	return capability.EnsureLoadBalancer(ctx, spec)
 }
 
 // GetLoadBalancer implements provider.LoadBalancerController.
 func (p *measured) GetLoadBalancer(ctx context.Context, key string) (_ *provider.LoadBalancer, err error) {
 	defer p.took("GetLoadBalancer", time.Now(), &err)
-	power, err := need[provider.LoadBalancerController](p)
+	capability, err := need[provider.LoadBalancerController](p)
 	if err != nil {
 		return nil, err
 	}
-	return power.GetLoadBalancer(ctx, key)
+	return capability.GetLoadBalancer(ctx, key)
 }
 
 // ListLoadBalancers implements provider.LoadBalancerController.
 func (p *measured) ListLoadBalancers(ctx context.Context, match map[string]string) (_ []provider.LoadBalancer, err error) {
 	defer p.took("ListLoadBalancers", time.Now(), &err)
-	power, err := need[provider.LoadBalancerController](p)
+	capability, err := need[provider.LoadBalancerController](p)
 	if err != nil {
 		return nil, err
 	}
-	return power.ListLoadBalancers(ctx, match)
+	return capability.ListLoadBalancers(ctx, match)
 }
 
 // DeleteLoadBalancer implements provider.LoadBalancerController.
 func (p *measured) DeleteLoadBalancer(ctx context.Context, key string) (err error) {
 	defer p.took("DeleteLoadBalancer", time.Now(), &err)
-	power, err := need[provider.LoadBalancerController](p)
+	capability, err := need[provider.LoadBalancerController](p)
 	if err != nil {
 		return err
 	}
-	return power.DeleteLoadBalancer(ctx, key)
+	return capability.DeleteLoadBalancer(ctx, key)
 }

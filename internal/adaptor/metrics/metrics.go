@@ -61,7 +61,7 @@ func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "outrigger_adaptor_" + name, Help: help, Buckets: latencies}, labels)
 }
 
-// Handler answers scrapes.
+// Handler returns scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Timeout: 2 * scrapeWait})
 }

@@ -90,7 +90,7 @@ func TestWhatIsAskedAtEachScrape(t *testing.T) {
 	}
 }
 
-// onlyLister has one power of a cloud that has more.
+// onlyLister has one capability of a cloud that has more.
 type onlyLister struct {
 	provider.Provider
 	provider.Lister
@@ -103,7 +103,7 @@ func TestMeasuredProviderKeepsThePowers(t *testing.T) {
 	}
 	m := New("fake")
 	for _, p := range []provider.Provider{cloud, onlyLister{cloud, cloud}, m.Provider(onlyLister{cloud, cloud})} {
-		if diff := cmp.Diff(provider.Powers(p), provider.Powers(m.Provider(p))); diff != "" {
+		if diff := cmp.Diff(provider.Capabilities(p), provider.Capabilities(m.Provider(p))); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -132,7 +132,7 @@ func TestCallsAreMeasured(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := m.Provider(onlyLister{cloud, cloud}).(provider.Getter).GetInstance(t.Context(), "x"); !errors.Is(err, provider.ErrUnimplemented) {
-		t.Errorf("a power that is not there: %v", err)
+		t.Errorf("a capability that is not there: %v", err)
 	}
 	wantLines(t, scrape(t, m),
 		`outrigger_adaptor_provider_call_duration_seconds_count{call="CreateInstance",class="ok",provider="fake"} 1`,

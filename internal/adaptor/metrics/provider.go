@@ -12,16 +12,16 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// Provider answers p with its calls measured. It has the powers that p has;
+// Provider returns p with its calls measured. It has the capabilities that p has;
 // ask for them with [provider.As].
 func (m *Metrics) Provider(p provider.Provider) provider.Provider {
-	return &measured{Provider: p, metrics: m, powers: provider.Powers(p)}
+	return &measured{Provider: p, metrics: m, capabilities: provider.Capabilities(p)}
 }
 
 type measured struct {
 	provider.Provider
-	metrics *Metrics
-	powers  []string
+	metrics      *Metrics
+	capabilities []string
 }
 
 var (
@@ -34,8 +34,8 @@ var (
 	_ provider.NodeAddresser      = (*measured)(nil)
 )
 
-// HasPower implements provider.Limited.
-func (p *measured) HasPower(name string) bool { return slices.Contains(p.powers, name) }
+// HasCapability implements provider.Limited.
+func (p *measured) HasCapability(name string) bool { return slices.Contains(p.capabilities, name) }
 
 func (p *measured) took(call string, began time.Time, err *error) {
 	p.metrics.calls.WithLabelValues(p.metrics.provider, call, classOf(*err)).Observe(time.Since(began).Seconds())
@@ -56,77 +56,77 @@ func (p *measured) DeleteInstance(ctx context.Context, instanceID string) (err e
 // ListInstances implements provider.Lister.
 func (p *measured) ListInstances(ctx context.Context, match map[string]string) (_ []provider.Instance, err error) {
 	defer p.took("ListInstances", time.Now(), &err)
-	power, err := need[provider.Lister](p)
+	capability, err := need[provider.Lister](p)
 	if err != nil {
 		return nil, err
 	}
-	return power.ListInstances(ctx, match)
+	return capability.ListInstances(ctx, match)
 }
 
 // GetInstance implements provider.Getter.
 func (p *measured) GetInstance(ctx context.Context, instanceID string) (_ *provider.Instance, err error) {
 	defer p.took("GetInstance", time.Now(), &err)
-	power, err := need[provider.Getter](p)
+	capability, err := need[provider.Getter](p)
 	if err != nil {
 		return nil, err
 	}
-	return power.GetInstance(ctx, instanceID)
+	return capability.GetInstance(ctx, instanceID)
 }
 
 // Console implements provider.ConsoleReader.
 func (p *measured) Console(ctx context.Context, instanceID string, tailBytes int64) (_ []byte, err error) {
 	defer p.took("Console", time.Now(), &err)
-	power, err := need[provider.ConsoleReader](p)
+	capability, err := need[provider.ConsoleReader](p)
 	if err != nil {
 		return nil, err
 	}
-	return power.Console(ctx, instanceID, tailBytes)
+	return capability.Console(ctx, instanceID, tailBytes)
 }
 
 // PowerOff implements provider.PowerController.
 func (p *measured) PowerOff(ctx context.Context, instanceID string) (err error) {
 	defer p.took("PowerOff", time.Now(), &err)
-	power, err := need[provider.PowerController](p)
+	capability, err := need[provider.PowerController](p)
 	if err != nil {
 		return err
 	}
-	return power.PowerOff(ctx, instanceID)
+	return capability.PowerOff(ctx, instanceID)
 }
 
 // PowerOn implements provider.PowerController.
 func (p *measured) PowerOn(ctx context.Context, instanceID string) (err error) {
 	defer p.took("PowerOn", time.Now(), &err)
-	power, err := need[provider.PowerController](p)
+	capability, err := need[provider.PowerController](p)
 	if err != nil {
 		return err
 	}
-	return power.PowerOn(ctx, instanceID)
+	return capability.PowerOn(ctx, instanceID)
 }
 
 // InstanceTypes implements provider.InstanceTypeLister.
 func (p *measured) InstanceTypes(ctx context.Context) (_ []provider.InstanceType, err error) {
 	defer p.took("InstanceTypes", time.Now(), &err)
-	power, err := need[provider.InstanceTypeLister](p)
+	capability, err := need[provider.InstanceTypeLister](p)
 	if err != nil {
 		return nil, err
 	}
-	return power.InstanceTypes(ctx)
+	return capability.InstanceTypes(ctx)
 }
 
 // NodeAddress implements provider.NodeAddresser.
 func (p *measured) NodeAddress(ctx context.Context) (_ netip.Addr, err error) {
 	defer p.took("NodeAddress", time.Now(), &err)
-	power, err := need[provider.NodeAddresser](p)
+	capability, err := need[provider.NodeAddresser](p)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return power.NodeAddress(ctx)
+	return capability.NodeAddress(ctx)
 }
 
-func need[Power any](p *measured) (Power, error) {
-	power, ok := provider.As[Power](p.Provider)
+func need[Capability any](p *measured) (Capability, error) {
+	capability, ok := provider.As[Capability](p.Provider)
 	if !ok {
-		return power, provider.ErrUnimplemented
+		return capability, provider.ErrUnimplemented
 	}
-	return power, nil
+	return capability, nil
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// Wanted says whether the environment names a collector.
+// Wanted reports whether the environment names a collector.
 func Wanted(getenv func(string) string) bool {
 	return getenv("OTEL_SDK_DISABLED") != "true" &&
 		(getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")

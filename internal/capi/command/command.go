@@ -46,7 +46,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Run does what args (without the program's name) say and answers the exit
+// Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
 	s := newSettings(c.Getenv)

@@ -285,7 +285,7 @@ func (s *managed) twoProviders() {
 	s.wantLeft(0, 0)
 }
 
-// event says whether there is one of that reason.
+// event reports whether there is one of that reason.
 func (s *managed) event(reason string) bool {
 	s.t.Helper()
 	config := eventsv1.EventList{}
@@ -318,7 +318,7 @@ func (s *managed) idle(m *infrav1.OutriggerMachine) {
 	}
 }
 
-// metric answers a value, 0 when there is none.
+// metric returns a value, 0 when there is none.
 func (s *managed) metric(name string) (value float64) {
 	s.t.Helper()
 	response, err := http.Get("http://" + s.metrics + "/metrics")

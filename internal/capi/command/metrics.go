@@ -31,7 +31,7 @@ func newMeters(registry prometheus.Registerer) *meters {
 	}
 }
 
-// registered answers the collector, or the one that another manager in this
+// registered returns the collector, or the one that another manager in this
 // process has registered.
 func registered[C prometheus.Collector](registry prometheus.Registerer, c C) C {
 	err := registry.Register(c)

@@ -192,7 +192,7 @@ func (s *settings) domainPrefix(name string) string {
 	return ""
 }
 
-// sortDomains says which provider each failure domain is of.
+// sortDomains returns which provider each failure domain is of.
 func (s *settings) sortDomains() error {
 	s.domains = map[string]map[string]string{}
 	for name, file := range s.domainFiles {
@@ -264,5 +264,5 @@ func (s *settings) check() error {
 	return nil
 }
 
-// Flags answers the program's flags.
+// Flags returns the program's flags.
 func Flags() *flag.FlagSet { return newSettings(func(string) string { return "" }).flags }

@@ -44,7 +44,7 @@ type balancer struct {
 	template string
 }
 
-// spec tells whether a container is this load balancer.
+// spec reports whether a container is this load balancer.
 func (l balancer) spec() string {
 	text := fmt.Sprint(l.image, l.net.id, l.addr, l.port, l.target, l.publish, l.hostPort)
 	if l.hostIP.IsValid() {
@@ -71,7 +71,7 @@ func (b *Backend) imageOf(spec infrav1.DockerClusterSpec) string {
 	return b.cfg.LoadBalancerImage
 }
 
-// wanted says what load balancer leads to an endpoint, which is empty until
+// wanted returns what load balancer leads to an endpoint, which is empty until
 // there was one: it is stored in the object, so that one that is made anew has
 // the same address and port.
 //
@@ -149,7 +149,7 @@ func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, e
 	return true, b.startBalancer(ctx, found.ID, found.State, l)
 }
 
-// going says whether a container is being removed, or was and could not be:
+// going reports whether a container is being removed, or was and could not be:
 // then it has to be removed once more.
 func going(s *container.State) bool {
 	return s.Dead || s.Status == container.StateRemoving || s.Status == container.StateDead
@@ -169,7 +169,7 @@ func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, 
 
 // choosePort has the engine choose the port of a load balancer. The one for
 // which it does is not the one that stays: an engine would choose again with
-// each start. It answers nil while the image is fetched.
+// each start. It returns nil while the image is fetched.
 func (b *Backend) choosePort(ctx context.Context, l *balancer, found *container.InspectResponse) (*container.InspectResponse, error) {
 	if found != nil {
 		if l.hostPort = portIn(found.HostConfig.PortBindings); l.hostPort != 0 {

@@ -167,7 +167,7 @@ func (b *Backend) nothingOf(ctx context.Context, cluster string) (bool, error) {
 	return len(containers)+len(networks) == 0, err
 }
 
-// removeContainers removes those with labels and answers how many there were.
+// removeContainers removes those with labels and returns how many there were.
 func (b *Backend) removeContainers(ctx context.Context, pairs ...string) (int, error) {
 	list, err := b.containers(ctx, pairs...)
 	for _, c := range list {

@@ -37,7 +37,7 @@ var capabilities = []string{
 // security lifts what would keep a container from running containers.
 var security = []string{"seccomp=unconfined", "apparmor=unconfined"}
 
-// reasonIs says whether a problem has one of some reasons.
+// reasonIs reports whether a problem has one of some reasons.
 func reasonIs(err error, reasons ...string) bool {
 	var p *problem
 	return errors.As(err, &p) && slices.Contains(reasons, p.reason)
@@ -197,7 +197,7 @@ func (m machine) age(c *container.InspectResponse, now time.Time) time.Duration 
 	return now.Sub(made)
 }
 
-// judge says what a journal means.
+// judge returns what a journal means.
 func (m machine) judge(s nodeagent.State, c *container.InspectResponse, now time.Time) (reason, message string) {
 	switch s.Phase {
 	case nodeagent.PhaseDone:

@@ -281,7 +281,7 @@ func newQueue(t *testing.T) requests {
 	return q
 }
 
-// woken waits for so many objects and answers their names.
+// woken waits for so many objects and returns their names.
 func woken(q requests, n int) string {
 	var names []string
 	for range n {

@@ -83,7 +83,7 @@ func (b *Backend) containers(ctx context.Context, pairs ...string) ([]container.
 	return list, nil
 }
 
-// one answers the container with labels, or nil.
+// one returns the container with labels, or nil.
 func (b *Backend) one(ctx context.Context, pairs ...string) (*container.InspectResponse, error) {
 	list, err := b.containers(ctx, pairs...)
 	if err != nil || len(list) == 0 {
@@ -92,7 +92,7 @@ func (b *Backend) one(ctx context.Context, pairs ...string) (*container.InspectR
 	return b.inspect(ctx, list[0].ID)
 }
 
-// inspect answers nil for what does not exist.
+// inspect returns nil for what does not exist.
 func (b *Backend) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
 	found, err := b.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
@@ -115,7 +115,7 @@ func (b *Backend) remove(ctx context.Context, id string) error {
 	return fmt.Errorf("remove a container: %w", err)
 }
 
-// removeVolumes removes those with labels and answers how many there were.
+// removeVolumes removes those with labels and returns how many there were.
 func (b *Backend) removeVolumes(ctx context.Context, pairs ...string) (int, error) {
 	found, err := b.engine.VolumeList(ctx, client.VolumeListOptions{Filters: filter(pairs...)})
 	if err != nil {
@@ -183,7 +183,7 @@ func (b *Backend) copyIn(ctx context.Context, id string, list ...entry) error {
 // maxRead bounds the files that are read from containers.
 const maxRead = 1 << 20
 
-// read answers a file of a container, nil if there is none.
+// read returns a file of a container, nil if there is none.
 func (b *Backend) read(ctx context.Context, id, name string) ([]byte, error) {
 	answer, err := b.engine.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: name})
 	if errdefs.IsNotFound(err) {

@@ -71,7 +71,7 @@ func with(labels map[string]string, more ...string) map[string]string {
 	return labels
 }
 
-// has says whether labels include pairs of a name and a value. The engine's own
+// has reports whether labels include pairs of a name and a value. The engine's own
 // filter takes a part of a value for the whole.
 func has(labels map[string]string, pairs ...string) bool {
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// ensureImage says whether the engine has an image; if not, it is pulled in the
+// ensureImage reports whether the engine has an image; if not, it is pulled in the
 // background, and who asked is woken.
 func (b *Backend) ensureImage(ctx context.Context, image string, who waking) (done bool, err error) {
 	_, err = b.engine.ImageInspect(ctx, image)

@@ -101,7 +101,7 @@ func (m *mortal) ended() bool {
 	}
 }
 
-// dies says whether this is the end: nobody has died here yet.
+// dies reports whether this is the end: nobody has died here yet.
 func (m *mortal) dies(where string) bool {
 	if strings.HasSuffix(where, " ") || m.died[where] || m.ended() {
 		return false

@@ -243,7 +243,7 @@ func (b *Backend) loadImages(ctx context.Context, m machine, c *container.Inspec
 	return nil
 }
 
-// observe says how the container of a machine is, without doing anything to it. Its
+// observe returns how the container of a machine is, without doing anything to it. Its
 // own name cannot be that of another machine's.
 func observe(providerID, own string, c *container.InspectResponse) capi.MachineState {
 	state := capi.MachineState{ProviderID: providerID, Provisioned: true}

@@ -36,7 +36,7 @@ func (n *clusterNetwork) reserved() netip.Addr {
 // firstMachine is how far from the subnet's beginning machines' addresses begin.
 const firstMachine = 10
 
-// free answers the first address that is not taken.
+// free returns the first address that is not taken.
 func (n *clusterNetwork) free(taken map[netip.Addr]bool) (netip.Addr, error) {
 	addr := n.subnet.Masked().Addr()
 	for i := 0; i < firstMachine && n.subnet.Bits() <= 27; i++ {
@@ -74,7 +74,7 @@ func (b *Backend) networks(ctx context.Context, cluster string) ([]*clusterNetwo
 	return list, nil
 }
 
-// network answers a cluster's, or nil.
+// network returns a cluster's, or nil.
 func (b *Backend) network(ctx context.Context, cluster string) (*clusterNetwork, error) {
 	list, err := b.networks(ctx, cluster)
 	for _, n := range list {
@@ -116,7 +116,7 @@ func (b *Backend) ensureNetwork(ctx context.Context, cluster identity, subnet st
 // allNetworks is the lock of whoever makes a network; no cluster has that key.
 const allNetworks = "networks"
 
-// onlyNetwork answers the oldest network, and removes those that another manager
+// onlyNetwork returns the oldest network, and removes those that another manager
 // has made at the same time: older engines let two have one name.
 func (b *Backend) onlyNetwork(ctx context.Context, cluster string) (*clusterNetwork, error) {
 	list, err := b.networks(ctx, cluster)

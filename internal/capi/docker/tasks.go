@@ -35,7 +35,7 @@ func newTasks() *tasks {
 	return &tasks{known: map[string]*task{}, slots: make(chan struct{}, taskSlots), ctx: ctx, stop: stop}
 }
 
-// do begins f unless it is going on, and says whether it has ended. An end is
+// do begins f unless it is going on, and reports whether it has ended. An end is
 // told once; whoever asks again begins again. All who have asked are woken at the
 // end.
 func (t *tasks) do(key string, who waking, f func(context.Context) error) (ended bool, err error) {

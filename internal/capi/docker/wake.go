@@ -29,7 +29,7 @@ func (w waking) wake() {
 	}
 }
 
-// of answers whose container has labels.
+// of returns whose container has labels.
 func (b *Backend) of(labels map[string]string) waking {
 	w := waking{name: types.NamespacedName{Namespace: labels[labelNamespace], Name: labels[labelName]}}
 	switch {
@@ -56,7 +56,7 @@ func (b *Backend) Watch(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// follow passes events on until there are no more, and says whether that lasted
+// follow passes events on until there are no more, and reports whether that lasted
 // for a while. Of what happened before, those are told that have a container;
 // who has lost it looks by itself.
 func (b *Backend) follow(ctx context.Context, namespace string) bool {

@@ -113,7 +113,7 @@ type machine struct {
 	asked *time.Duration
 }
 
-// New answers a backend. The provider MUST be able to list and look up
+// New returns a backend. The provider MUST be able to list and look up
 // instances: what was made and not recorded is found by its tags alone.
 func New(o Options) (*Backend, error) {
 	o.complete()
@@ -121,7 +121,7 @@ func New(o Options) (*Backend, error) {
 		_, lists := provider.As[provider.Lister](p)
 		_, gets := provider.As[provider.Getter](p)
 		if !lists || !gets {
-			return nil, fmt.Errorf("%w: provider %s cannot list and look up instances (powers Lister and Getter), which machines need: instances that were made in the moment a manager ended would never be found again", provider.ErrUnimplemented, o.Name)
+			return nil, fmt.Errorf("%w: provider %s cannot list and look up instances (capabilities Lister and Getter), which machines need: instances that were made in the moment a manager ended would never be found again", provider.ErrUnimplemented, o.Name)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -159,7 +159,7 @@ func (b *Backend) remember(s *capi.MachineScope) {
 	b.machine(s)
 }
 
-// machine answers what is remembered; the lock is held.
+// machine returns what is remembered; the lock is held.
 func (b *Backend) machine(s *capi.MachineScope) *machine {
 	m := b.machines[s.Key]
 	if m == nil {

@@ -71,7 +71,7 @@ type inventory struct {
 	byID    map[string]provider.Instance
 }
 
-// listed answers an instance as the cluster's last list has it, which is not
+// listed returns an instance as the cluster's last list has it, which is not
 // older than the interval.
 func (b *Backend) listed(ctx context.Context, clusterKey, id string) (instance provider.Instance, ok bool, err error) {
 	b.mu.Lock()

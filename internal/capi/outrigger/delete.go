@@ -82,7 +82,7 @@ func (b *Backend) removeAll(ctx context.Context, r removal) (gone bool, err erro
 	return len(ids) > 0 || b.settled(r), nil
 }
 
-// idsOf answers the instances that carry the key.
+// idsOf returns the instances that carry the key.
 func (b *Backend) idsOf(ctx context.Context, r removal) (map[string]bool, error) {
 	ids := map[string]bool{}
 	if r.made != nil && r.made.instance != nil && r.made.instance.ID != "" {
@@ -110,7 +110,7 @@ func (b *Backend) idsOf(ctx context.Context, r removal) (map[string]bool, error)
 	return ids, nil
 }
 
-// settled says whether an instance that no list shows cannot be there either:
+// settled reports whether an instance that no list shows cannot be there either:
 // none was ever asked for, or it would be shown by now. Clocks have no say in that:
 // one that jumps ahead would have an instance forgotten, and one that jumps back would
 // keep a machine for as long. So what counts is the time that this process has seen

@@ -29,7 +29,7 @@ func newFleet(o *Options) fleet {
 
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// values answers the values in the order of their keys.
+// values returns the values in the order of their keys.
 func values[V any](m map[string]V) []V {
 	var all []V
 	for _, key := range keys(m) {
@@ -38,7 +38,7 @@ func values[V any](m map[string]V) []V {
 	return all
 }
 
-// in answers the provider that makes instances in a failure domain; the empty
+// in returns the provider that makes instances in a failure domain; the empty
 // one is any.
 func (f fleet) in(domain string) (provider.Provider, error) {
 	if domain == "" {
@@ -90,7 +90,7 @@ func (f fleet) remove(ctx context.Context, id string) error {
 	return errors.Join(others...)
 }
 
-// list answers the instances that carry the tags, each once.
+// list returns the instances that carry the tags, each once.
 func (f fleet) list(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
 	byID := map[string]provider.Instance{}
 	for _, p := range f.all {
@@ -112,7 +112,7 @@ func (f fleet) list(ctx context.Context, match map[string]string) ([]provider.In
 	return values(byID), nil
 }
 
-// get answers ErrNotFound when no provider knows the id.
+// get returns ErrNotFound when no provider knows the id.
 func (f fleet) get(ctx context.Context, id string) (instance *provider.Instance, err error) {
 	for _, p := range f.all {
 		getter, _ := provider.As[provider.Getter](p)

@@ -59,7 +59,7 @@ func (b *Backend) EnsureMachine(ctx context.Context, s *capi.MachineScope) (capi
 	return b.state(s, *t.instance), nil
 }
 
-// creation answers the creation that is running or has ended. One that failed
+// creation returns the creation that is running or has ended. One that failed
 // is answered once, so that the next call begins another.
 func (b *Backend) creation(s *capi.MachineScope, infra *infrav1.OutriggerMachine) (*task, error) {
 	p, err := b.fleet.in(s.FailureDomain)
@@ -97,7 +97,7 @@ func (b *Backend) create(m *machine, p provider.Provider, s *capi.MachineScope, 
 	})
 }
 
-// adopt answers the one instance of a key.
+// adopt returns the one instance of a key.
 func (b *Backend) adopt(ctx context.Context, key string, cause error) (*provider.Instance, error) {
 	list, err := b.ofKey(ctx, key)
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *Backend) adopt(ctx context.Context, key string, cause error) (*provider
 	return &list[0], nil
 }
 
-// ofKey answers the instances of a key that are not on their way out.
+// ofKey returns the instances of a key that are not on their way out.
 func (b *Backend) ofKey(ctx context.Context, key string) ([]provider.Instance, error) {
 	list, err := b.fleet.list(ctx, map[string]string{provider.TagKey: key})
 	return slices.DeleteFunc(list, func(i provider.Instance) bool { return i.State == provider.StateDeleting }), err
@@ -166,7 +166,7 @@ func (b *Backend) observe(ctx context.Context, s *capi.MachineScope, providerID 
 	return b.state(s, *instance), nil
 }
 
-// look answers the instance from what is known already, if that shows it to be
+// look returns the instance from what is known already, if that shows it to be
 // well, else from the cloud itself.
 func (b *Backend) look(ctx context.Context, s *capi.MachineScope, id string) (*provider.Instance, error) {
 	if made := b.justMade(s, id); made != nil {
@@ -182,7 +182,7 @@ func (b *Backend) look(ctx context.Context, s *capi.MachineScope, id string) (*p
 	return b.fleet.get(ctx, id)
 }
 
-// justMade answers what a creation told a moment ago: lists may not show it yet.
+// justMade returns what a creation told a moment ago: lists may not show it yet.
 func (b *Backend) justMade(s *capi.MachineScope, id string) *provider.Instance {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -205,7 +205,7 @@ func (b *Backend) wrong(reason, message string) capi.MachineState {
 	return capi.MachineState{Step: StepDone, Reason: reason, Message: message, RequeueAfter: b.options.Interval}
 }
 
-// state says how an instance is.
+// state returns how an instance is.
 func (b *Backend) state(s *capi.MachineScope, i provider.Instance) capi.MachineState {
 	state := capi.MachineState{
 		Step: StepDone, ProviderID: b.prefix() + i.ID, Provisioned: true,
@@ -235,7 +235,7 @@ func addresses(i provider.Instance) []clusterv1.MachineAddress {
 	return all
 }
 
-// placed answers the failure domain of an instance: the one it was asked for,
+// placed returns the failure domain of an instance: the one it was asked for,
 // or its zone if the cluster has a failure domain of that name.
 func placed(s *capi.MachineScope, i provider.Instance) string {
 	if s.FailureDomain != "" || s.InfraCluster == nil {

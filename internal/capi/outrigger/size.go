@@ -18,7 +18,7 @@ import (
 
 var _ capi.Sizer = (*Backend)(nil)
 
-// MachineSize answers the size of the type that a template names, and of another
+// MachineSize returns the size of the type that a template names, and of another
 // template the size that it asks for: the instance has that at least. GPUs are
 // left out, since what a node calls them depends on its device plugin.
 func (b *Backend) MachineSize(ctx context.Context, template capi.InfraTemplate, _ capi.InfraCluster) (infrav1.MachineTemplateStatus, error) {
@@ -90,7 +90,7 @@ func (b *Backend) instanceType(ctx context.Context, name string) (t provider.Ins
 	return t, false, fmt.Errorf("%w: spec.template.spec.instanceType: provider %s has no type %q", provider.ErrInvalidArgument, b.options.Name, name)
 }
 
-// types answers those of all providers that have a catalogue.
+// types returns those of all providers that have a catalogue.
 func (f fleet) types(ctx context.Context) (all []provider.InstanceType, err error) {
 	for _, p := range f.all {
 		lister, ok := provider.As[provider.InstanceTypeLister](p)

@@ -38,7 +38,7 @@ func (b *Backend) start(name types.NamespacedName, timeout time.Duration, f func
 	return t
 }
 
-// running says whether there is an answer to come.
+// running reports whether there is an answer to come.
 func (t *task) running() bool {
 	if t == nil {
 		return false

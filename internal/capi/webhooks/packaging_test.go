@@ -20,7 +20,7 @@ import (
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
-// documents answers the objects of all files that match, strictly decoded, by
+// documents returns the objects of all files that match, strictly decoded, by
 // the file.
 func documents(t *testing.T, patterns ...string) map[string][]runtime.Object {
 	t.Helper()

@@ -28,9 +28,9 @@ type rules[T client.Object, S any] struct {
 	kind string
 	spec func(T) *S
 	path *field.Path
-	// valid says what is wrong with a spec, and what is right and unwise.
+	// valid returns what is wrong with a spec, and what is right and unwise.
 	valid func(*S, *field.Path) (admission.Warnings, field.ErrorList)
-	// fixed says what of a spec has changed and must not.
+	// fixed returns what of a spec has changed and must not.
 	fixed func(before, after *S, path *field.Path) field.ErrorList
 	// fixedObject, if any, says the same where it depends on more than the spec.
 	fixedObject func(before, after T) field.ErrorList

@@ -25,7 +25,7 @@ import (
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
-// newMux answers what a manager would, without one that runs.
+// newMux returns what a manager would, without one that runs.
 func newMux(t *testing.T) *http.ServeMux {
 	t.Helper()
 	scheme := runtime.NewScheme()

@@ -33,7 +33,7 @@ type app struct {
 	limits                      capiconformance.Limits
 }
 
-// Main runs capi-conformance and answers its exit code.
+// Main runs capi-conformance and returns its exit code.
 func Main() int {
 	log.SetLogger(logr.Discard()) // what an API server warns of is no news for users
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

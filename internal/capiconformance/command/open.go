@@ -80,7 +80,7 @@ func (a *app) config() (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 }
 
-// shell runs a command of the user and answers what it prints.
+// shell runs a command of the user and returns what it prints.
 func (a *app) shell(ctx context.Context, flag, command string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	var stdout, stderr bytes.Buffer

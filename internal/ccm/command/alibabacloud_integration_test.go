@@ -113,7 +113,7 @@ func (s *sky) service(name string, annotations map[string]string) {
 	}
 }
 
-// balancersOf answers the load balancers of a Service.
+// balancersOf returns the load balancers of a Service.
 func (s *sky) balancersOf(service string) []sim.Balancer {
 	return slices.DeleteFunc(s.cloud.Balancers(), func(b sim.Balancer) bool { return b.Tags["outrigger-service"] != "default."+service })
 }
@@ -200,7 +200,7 @@ func balancesAtAlibaba(l *lab) {
 	}
 }
 
-// told says whether an Event of the Service has the text.
+// told reports whether an Event of the Service has the text.
 func (s *sky) told(service, text string) bool {
 	s.Helper()
 	list, err := s.client.CoreV1().Events("default").List(s.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + service + ",reason=SyncLoadBalancerFailed"})

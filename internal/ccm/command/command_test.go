@@ -33,7 +33,7 @@ func init() {
 	}))
 }
 
-// run answers the exit code and what was said.
+// run returns the exit code and what was said.
 func run(env map[string]string, args ...string) (int, string) {
 	var out bytes.Buffer
 	c := &Command{Stdout: &out, Stderr: &out, Getenv: func(key string) string { return env[key] }}
@@ -111,13 +111,13 @@ func TestProviderIsOpenedOrTheErrorIsClear(t *testing.T) {
 		args []string
 		want string
 	}{
-		"by the environment": {map[string]string{"CLOUD_PROVIDER": "cloudy", "CLOUDY_HOST": "h"}, nil, ""},
-		"by the file":        {nil, []string{"--cloud-provider=cloudy", "--cloud-config=" + file(t, "CLOUDY_HOST=h\nCCM_GONE_AFTER=1m\n")}, ""},
-		"a setting missing":  {nil, []string{"--cloud-provider=cloudy"}, "CLOUDY_HOST"},
-		"one too many":       {nil, []string{"--cloud-provider=cloudy", "--cloud-config=" + file(t, "CLOUDY_HOTS=h\n")}, "CLOUDY_HOTS"},
-		"unknown":            {nil, []string{"--cloud-provider=x"}, `unknown cloud provider "x"`},
-		"without powers":     {map[string]string{"CLOUDY_HOST": "h"}, []string{"--cloud-provider=bare"}, "powers Lister and Getter"},
-		"a reserved label":   {map[string]string{"CLOUDY_HOST": "h"}, []string{"--cloud-provider=cloudy", "--node-labels=kubernetes.io/a=b"}, "--node-labels"},
+		"by the environment":   {map[string]string{"CLOUD_PROVIDER": "cloudy", "CLOUDY_HOST": "h"}, nil, ""},
+		"by the file":          {nil, []string{"--cloud-provider=cloudy", "--cloud-config=" + file(t, "CLOUDY_HOST=h\nCCM_GONE_AFTER=1m\n")}, ""},
+		"a setting missing":    {nil, []string{"--cloud-provider=cloudy"}, "CLOUDY_HOST"},
+		"one too many":         {nil, []string{"--cloud-provider=cloudy", "--cloud-config=" + file(t, "CLOUDY_HOTS=h\n")}, "CLOUDY_HOTS"},
+		"unknown":              {nil, []string{"--cloud-provider=x"}, `unknown cloud provider "x"`},
+		"without capabilities": {map[string]string{"CLOUDY_HOST": "h"}, []string{"--cloud-provider=bare"}, "capabilities Lister and Getter"},
+		"a reserved label":     {map[string]string{"CLOUDY_HOST": "h"}, []string{"--cloud-provider=cloudy", "--node-labels=kubernetes.io/a=b"}, "--node-labels"},
 	} {
 		o, err := opening(t, test.env, test.args...)
 		switch {

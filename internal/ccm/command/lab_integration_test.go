@@ -175,7 +175,7 @@ func (l *lab) ready(name string, status v1.ConditionStatus) {
 	}
 }
 
-// get answers nil when there is no such Node.
+// get returns nil when there is no such Node.
 func (l *lab) get(name string) *v1.Node {
 	l.Helper()
 	n, err := l.client.CoreV1().Nodes().Get(l.Context(), name, metav1.GetOptions{})

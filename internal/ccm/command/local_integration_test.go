@@ -83,7 +83,7 @@ func balancesHere(l *lab) {
 	}
 }
 
-// says answers what is heard at a port, and nothing when nobody is there.
+// says returns what is heard at a port, and nothing when nobody is there.
 func says(port string) string {
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.1", port), 5*time.Second)
 	if err != nil {

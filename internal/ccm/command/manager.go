@@ -75,7 +75,7 @@ func (m *manager) run(ctx context.Context) error {
 	return m.elect(ctx)
 }
 
-// serve answers /healthz and /metrics, also of those that do not lead.
+// serve returns /healthz and /metrics, also of those that do not lead.
 func (m *manager) serve(ctx context.Context) error {
 	c := m.config
 	var checks []healthz.HealthChecker

@@ -43,7 +43,7 @@ type port struct {
 	ended chan struct{}
 }
 
-// New answers one that listens on nothing yet.
+// New returns one that listens on nothing yet.
 func New(addr netip.Addr, log *slog.Logger) *Balancer {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Balancer{addr: addr, log: log, ctx: ctx, cancel: cancel, ports: map[uint16]*port{}, tags: map[string]map[string]string{}}

@@ -52,7 +52,7 @@ func saying(t *testing.T, word string) uint16 {
 	return portOf(l)
 }
 
-// free answers a port on which nobody listens, for now.
+// free returns a port on which nobody listens, for now.
 func free(t *testing.T) uint16 {
 	t.Helper()
 	l := listen(t)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// admit answers the objects that are ours to write, and an error for each other one.
+// admit returns the objects that are ours to write, and an error for each other one.
 // Ours are those that are not there yet, that are listed, that name the inventory, and
 // that may be adopted. An account that is there already does what it is for, so that
 // it is left alone without an error, unless it lacks an annotation that is wanted:

@@ -66,7 +66,7 @@ type Applier struct {
 	Inventory client.ObjectKey
 	// Manager is the name of the field manager of what is written.
 	Manager string
-	// Adopts tells whether an object may be taken over that was made by others and
+	// Adopts reports whether an object may be taken over that was made by others and
 	// does not allow it itself; nil: none may.
 	Adopts func(existing client.Object) bool
 	// Generations writes GenerationAnnotation, by which OpenShift's own operator knows that
@@ -224,7 +224,7 @@ func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err erro
 	}
 }
 
-// same tells whether an object is as wanted, by its sums.
+// same reports whether an object is as wanted, by its sums.
 func (d item) same(existing *unstructured.Unstructured) bool {
 	if !within(d.object.GetLabels(), existing.GetLabels()) || !within(d.object.GetAnnotations(), existing.GetAnnotations()) {
 		return false

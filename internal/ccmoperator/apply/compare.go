@@ -24,7 +24,7 @@ type Difference struct {
 	Before, After map[string]any
 }
 
-// Compare answers what Sync would write, and what the API server would make of
+// Compare returns what Sync would write, and what the API server would make of
 // it; it only asks. What Sync would remove is in it if there is an inventory.
 func (a *Applier) Compare(ctx context.Context, objects []client.Object) ([]Difference, error) {
 	desired, err := a.prepare(objects)
@@ -53,7 +53,7 @@ func (a *Applier) Compare(ctx context.Context, objects []client.Object) ([]Diffe
 	return append(all, removed...), errors.Join(append(failed, err)...)
 }
 
-// compareRemoved answers what is listed, says that it is of the inventory, and is not
+// compareRemoved returns what is listed, says that it is of the inventory, and is not
 // wanted.
 func (a *Applier) compareRemoved(ctx context.Context, desired []item) (all []Difference, err error) {
 	if a.Inventory.Name == "" {

@@ -70,7 +70,7 @@ func (a *Applier) wrote(d item, trial, is *unstructured.Unstructured) {
 	a.contests[ref] = c
 }
 
-// rests tells whether an object that is not as wanted is left alone for now.
+// rests reports whether an object that is not as wanted is left alone for now.
 func (a *Applier) rests(ctx context.Context, d item, existing *unstructured.Unstructured) bool {
 	c := a.contests[refOf(d.object)]
 	if c == nil || c.wanted != d.object.GetAnnotations()[SpecHashAnnotation] || c.times < oftenWritten {
@@ -106,7 +106,7 @@ func (a *Applier) contested(desired []item) (all []string, again time.Duration) 
 	return all, again
 }
 
-// opponent says which field is changed back, and by whom, if the API server knows.
+// opponent returns which field is changed back, and by whom, if the API server knows.
 func (a *Applier) opponent(ctx context.Context, d item, existing, left *unstructured.Unstructured) string {
 	path := difference(content(left), content(existing))
 	for field, lists := range map[string][2]map[string]string{

@@ -44,7 +44,7 @@ func (r Ref) Resource() string {
 	return kind + "s"
 }
 
-// same tells whether two name one object: a new version of a kind's group is
+// same reports whether two name one object: a new version of a kind's group is
 // another name of it.
 func (r Ref) same(other Ref) bool {
 	r.Version, other.Version = "", ""

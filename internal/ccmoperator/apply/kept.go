@@ -47,7 +47,7 @@ func (a *Applier) Encode(objects []client.Object) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// Decode answers what [Applier.Encode] has written.
+// Decode returns what [Applier.Encode] has written.
 func Decode(text []byte) ([]client.Object, error) {
 	var all []map[string]any
 	if err := json.Unmarshal(text, &all); err != nil {

@@ -52,7 +52,7 @@ var kinds = map[schema.GroupKind]kind{
 	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: {},
 }
 
-// Handles tells whether objects of a kind can be applied.
+// Handles reports whether objects of a kind can be applied.
 func Handles(gk schema.GroupKind) bool {
 	_, known := kinds[gk]
 	return known
@@ -151,7 +151,7 @@ func (k kind) filled(desired *unstructured.Unstructured) (paths [][]string) {
 	return paths
 }
 
-// replaced tells whether the change of a field asks for another object.
+// replaced reports whether the change of a field asks for another object.
 func (k kind) replaced(existing, desired *unstructured.Unstructured) bool {
 	if k.immutable == nil {
 		return false

@@ -124,7 +124,7 @@ func disowned(p *place) {
 }
 
 // rounds applies objects and lets somebody change them back, a few times more than
-// is taken for chance, and answers the last result and how often it wrote.
+// is taken for chance, and returns the last result and how often it wrote.
 func (p *place) rounds(objects func() []client.Object, undo func()) (r Result, wrote int) {
 	p.Helper()
 	for range oftenWritten + 3 {

@@ -68,7 +68,7 @@ type renderer struct {
 	sources map[client.Object]string
 }
 
-// onBase merges a manifest into the base that it names, and answers whether it
+// onBase merges a manifest into the base that it names, and returns whether it
 // names one.
 func (r *renderer) onBase(doc document) (document, error) {
 	base := doc.meta.Metadata.Annotations[BaseAnnotation]

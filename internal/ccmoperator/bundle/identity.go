@@ -43,7 +43,7 @@ const (
 	anHour   = 3600
 )
 
-// Validate says what is wrong, by the field's name.
+// Validate returns what is wrong, by the field's name.
 func (i *Identity) Validate() error {
 	if i == nil {
 		return nil

@@ -36,7 +36,7 @@ func ParseImages(text []byte) (Images, error) {
 // ErrMissedImages is that keys of images.json are needed that it does not have.
 var ErrMissedImages = errors.New("missed images in config")
 
-// missedImages says which images the containers needed and did not get.
+// missedImages returns which images the containers needed and did not get.
 func (r *renderer) missedImages() error {
 	if len(r.missing) == 0 {
 		return nil

@@ -46,7 +46,7 @@ func (f file) source() string {
 	return f.path()
 }
 
-// ours tells whether the file is one of this package.
+// ours reports whether the file is one of this package.
 func (f file) ours() bool { return strings.HasPrefix(f.folder, "added") }
 
 // Load reads a bundle and looks whether it can be understood as far as that is
@@ -234,7 +234,7 @@ func (b *Bundle) Files() []string {
 	return names
 }
 
-// HasBootstrap tells whether there is anything in bootstrap/.
+// HasBootstrap reports whether there is anything in bootstrap/.
 func (b *Bundle) HasBootstrap() bool {
 	return slices.ContainsFunc(b.manifests, func(f file) bool { return f.folder == bootstrap })
 }

@@ -179,7 +179,7 @@ func (m *Metadata) Format() cloudconfig.Platform {
 	return cloudconfig.Platform(cmp.Or(m.ConfigFormat, strings.ToLower(m.Platform)))
 }
 
-// For tells whether the bundle is for a kind of cluster.
+// For reports whether the bundle is for a kind of cluster.
 func (m *Metadata) For(f Flavor) bool { return slices.Contains(m.Flavors, f) }
 
 // SecretNames are all Secrets that the operands need.

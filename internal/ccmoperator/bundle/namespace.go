@@ -34,7 +34,7 @@ func renamed(text, namespace string) string {
 	return out.String() + text
 }
 
-// whole tells whether a name ends where it is said to: not so in the name of the
+// whole reports whether a name ends where it is said to: not so in the name of the
 // operator's namespace, which begins with it.
 func whole(text string, at, end int) bool {
 	inName := func(c byte) bool { return c == '-' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }

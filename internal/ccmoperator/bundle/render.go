@@ -21,10 +21,10 @@ type Rendered struct {
 	resources, bootstrap []client.Object
 }
 
-// GetResources answers copies of the cluster's objects.
+// GetResources returns copies of the cluster's objects.
 func (r *Rendered) GetResources() []client.Object { return copies(r.resources) }
 
-// GetBootstrapResources answers copies of the objects for the machine that a
+// GetBootstrapResources returns copies of the objects for the machine that a
 // cluster is installed from.
 func (r *Rendered) GetBootstrapResources() []client.Object { return copies(r.bootstrap) }
 

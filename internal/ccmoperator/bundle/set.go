@@ -53,7 +53,7 @@ func (s Set) check() error {
 	return errors.Join(errs...)
 }
 
-// Find answers the bundle of a platform, or nil: the platform has no cloud
+// Find returns the bundle of a platform, or nil: the platform has no cloud
 // controller manager, or none in this flavor. Case does not matter.
 func (s Set) Find(platform, cloudName string, flavor Flavor) *Bundle {
 	var found *Bundle
@@ -67,7 +67,7 @@ func (s Set) Find(platform, cloudName string, flavor Flavor) *Bundle {
 	return found
 }
 
-// Named answers the bundle of that name, or else of a platform of that name.
+// Named returns the bundle of that name, or else of a platform of that name.
 func (s Set) Named(name string) (*Bundle, error) {
 	for _, b := range s {
 		if strings.EqualFold(b.Name, name) {
@@ -92,7 +92,7 @@ func (s Set) Names() []string {
 	return names
 }
 
-// With answers the set with further bundles, each in place of the one of the
+// With returns the set with further bundles, each in place of the one of the
 // same platform and cloud name, if there is one.
 func (s Set) With(more ...*Bundle) Set {
 	all := slices.Clone(s)

@@ -98,7 +98,7 @@ type Values struct {
 // Proxy is what programs are told of a proxy. What is empty is not set.
 type Proxy struct{ HTTP, HTTPS, None string }
 
-// complete answers the values with their defaults.
+// complete returns the values with their defaults.
 func (v Values) complete() (Values, error) {
 	if v.Flavor == "" {
 		v.Flavor = OpenShift

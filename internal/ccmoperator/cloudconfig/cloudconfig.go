@@ -45,7 +45,7 @@ type Cluster struct {
 	Gates          openshift.Gates
 }
 
-// platform answers the status of the cluster's platform, or one without type.
+// platform returns the status of the cluster's platform, or one without type.
 func (c Cluster) platform() openshift.PlatformStatus {
 	if c.Infrastructure == nil || c.Infrastructure.Status.PlatformStatus == nil {
 		return openshift.PlatformStatus{}
@@ -53,7 +53,7 @@ func (c Cluster) platform() openshift.PlatformStatus {
 	return *c.Infrastructure.Status.PlatformStatus
 }
 
-// PlatformOf answers the platform of a cluster of OpenShift; false when nothing
+// PlatformOf returns the platform of a cluster of OpenShift; false when nothing
 // is to be done for it.
 func PlatformOf(s *openshift.PlatformStatus) (Platform, bool) {
 	if s.Type == openshift.Azure && azureCloud(s) == openshift.AzureStackCloud {
@@ -74,7 +74,7 @@ func (p Platform) PrefersManaged() bool { return p == AWS || p == Azure }
 // us in openshift-config-managed too.
 const GateMultiVCenter = "VSphereMultiVCenterDay2"
 
-// Manages says whether openshift-config-managed gets what was made of a
+// Manages reports whether openshift-config-managed gets what was made of a
 // platform's configuration.
 func (p Platform) Manages(g openshift.Gates) bool { return p == VSphere && g[GateMultiVCenter] }
 

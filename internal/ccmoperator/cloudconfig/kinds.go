@@ -102,7 +102,7 @@ func (ks kinds) check(file *ini.File) []error {
 	return errs
 }
 
-// check says what is wrong with a value, without showing it.
+// check returns what is wrong with a value, without showing it.
 func (k kind) check(value string) error {
 	switch k {
 	case isBool:
@@ -135,7 +135,7 @@ func oneOf(value string, of ...string) error {
 	return fmt.Errorf("%s is expected", strings.Join(of, " or "))
 }
 
-// checkJSON says what is wrong with a value of JSON.
+// checkJSON returns what is wrong with a value of JSON.
 func (k kind) checkJSON(value any) error {
 	if value == nil {
 		return nil

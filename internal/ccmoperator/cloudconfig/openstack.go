@@ -51,7 +51,7 @@ func transformOpenStack(source string, c Cluster) (string, error) {
 
 func wrongPlatform(want any) error { return fmt.Errorf("invalid platform, expected to be %s", want) }
 
-// usesClouds says whether the section is already as it is to be, as it is when
+// usesClouds reports whether the section is already as it is to be, as it is when
 // what we wrote is given again.
 func usesClouds(global *ini.Section) bool {
 	for _, o := range openstackClouds {

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/cloudconfig/jsonobject"
 )
 
-// Validate says what a platform's controller manager would not take of a
+// Validate returns what a platform's controller manager would not take of a
 // configuration, as it is after [Transform]: a wrong syntax or encoding, a
 // value of the wrong kind, or something missing without which it does not
 // start. It says all it finds, by line and key. Keys that nobody knows are
@@ -25,7 +25,7 @@ func Validate(p Platform, text string) error {
 	return validate(text)
 }
 
-// Known tells whether there are rules for a platform.
+// Known reports whether there are rules for a platform.
 func Known(p Platform) bool {
 	_, known := validators[p]
 	return known

@@ -45,7 +45,7 @@ func transformVSphere(source string, c Cluster) (string, error) {
 	return config.String()
 }
 
-// ipFamilies answers those of the cluster, the first one first, or none when it
+// ipFamilies returns those of the cluster, the first one first, or none when it
 // has IPv4 alone, which is the default.
 func ipFamilies(n *openshift.Network) []string {
 	if n == nil {
@@ -147,7 +147,7 @@ func setVCenters(config *document, spec *openshift.VSpherePlatformSpec, families
 	config.set("vcenter", vcenters)
 }
 
-// datacentersOf answers these datacenters and those of a vCenter's failure
+// datacentersOf returns these datacenters and those of a vCenter's failure
 // domains.
 func datacentersOf(server string, datacenters []string, domains []openshift.VSphereFailureDomain) []string {
 	all := slices.Clone(datacenters)

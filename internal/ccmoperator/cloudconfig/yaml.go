@@ -68,7 +68,7 @@ func (d *document) String() (string, error) {
 	return b.String(), e.Close()
 }
 
-// get answers what a name stands for, or nil.
+// get returns what a name stands for, or nil.
 func (d *document) get(name string) *document {
 	for i := 0; i+1 < len(d.Content); i += 2 {
 		if d.Content[i].Value == name {
@@ -110,7 +110,7 @@ func (d *document) empty() bool { return len(d.Content) == 0 }
 
 func (d *document) null() bool { return d.Kind == yaml.ScalarNode && d.Tag == "!!null" }
 
-// section answers the mapping of this name, which it adds if there is none.
+// section returns the mapping of this name, which it adds if there is none.
 func (d *document) section(name string) *document {
 	if s := d.get(name); s != nil && s.Kind == yaml.MappingNode {
 		return s
@@ -120,7 +120,7 @@ func (d *document) section(name string) *document {
 	return s
 }
 
-// entry answers a copy of the mapping of this name, or a new one.
+// entry returns a copy of the mapping of this name, or a new one.
 func (d *document) entry(name string) *document {
 	s := newMapping()
 	if old := d.get(name); old != nil && old.Kind == yaml.MappingNode {

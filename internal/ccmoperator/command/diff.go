@@ -148,7 +148,7 @@ func (d *comparison) connect(ctx context.Context) (client.Client, error) {
 	return c, nil
 }
 
-// unreachable says what an API server does not in its answer to somebody whom it
+// unreachable returns what an API server does not in its answer to somebody whom it
 // does not know.
 func unreachable(host string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {

@@ -213,7 +213,7 @@ func (r *rendering) checkValues() error {
 	return nil
 }
 
-// explain says how images are given where one was not.
+// explain returns how images are given where one was not.
 func (r *rendering) explain(b *bundle.Bundle, err error) error {
 	if !errors.Is(err, bundle.ErrMissedImages) {
 		return err

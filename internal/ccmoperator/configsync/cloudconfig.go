@@ -62,7 +62,7 @@ func (r *cloudConfig) sync(ctx context.Context) (string, error) {
 	return "", r.write(ctx, platform, platform.Manages(gates), made)
 }
 
-// make answers the configuration as it is to be mounted.
+// make returns the configuration as it is to be mounted.
 func (r *cloudConfig) make(ctx context.Context, p cloudconfig.Platform, c cloudconfig.Cluster) (content, error) {
 	named := c.Infrastructure.Spec.CloudConfig
 	made, from, err := findSource(ctx, r.client, p, named, c.Gates)

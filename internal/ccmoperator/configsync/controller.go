@@ -21,7 +21,7 @@ var cluster = daemon.All
 
 // controller says how its work went.
 type controller struct {
-	// sync does the work; it answers what of its input it left out.
+	// sync does the work; it returns what of its input it left out.
 	sync   func(context.Context) (left string, err error)
 	status *status.SyncWriter
 	window *failure.Window

@@ -44,7 +44,7 @@ func (g lastGood) write(ctx context.Context, p cloudconfig.Platform, c content) 
 	return nil
 }
 
-// read answers nil if there is none for the platform.
+// read returns nil if there is none for the platform.
 func (g lastGood) read(ctx context.Context, p cloudconfig.Platform) (*content, error) {
 	m, err := readConfigMap(ctx, g.client, g.name)
 	if m == nil || err != nil {

@@ -42,7 +42,7 @@ type Options struct {
 	Leader        leader.Options
 }
 
-// Validate says what is wrong, by the flag's name.
+// Validate returns what is wrong, by the flag's name.
 func (o *Options) Validate() error {
 	var errs []error
 	if reasons := validation.IsDNS1123Label(o.Namespace); len(reasons) > 0 {

@@ -32,7 +32,7 @@ type content struct {
 	binary map[string][]byte
 }
 
-// findSource answers what administrators or the installer gave, and the name of
+// findSource returns what administrators or the installer gave, and the name of
 // where that is or should be.
 func findSource(ctx context.Context, c client.Reader, p cloudconfig.Platform, named openshift.ConfigMapFileReference, gates openshift.Gates) (content, types.NamespacedName, error) {
 	user := types.NamespacedName{Namespace: userNamespace, Name: named.Name}
@@ -53,7 +53,7 @@ func findSource(ctx context.Context, c client.Reader, p cloudconfig.Platform, na
 	return from, user, err
 }
 
-// readConfigMap answers nil for one that is not there.
+// readConfigMap returns nil for one that is not there.
 func readConfigMap(ctx context.Context, c client.Reader, name types.NamespacedName) (*corev1.ConfigMap, error) {
 	var m corev1.ConfigMap
 	switch err := c.Get(ctx, name, &m); {

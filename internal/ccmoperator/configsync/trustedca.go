@@ -49,7 +49,7 @@ type trustedCA struct {
 	client client.Client
 	config types.NamespacedName
 	target target
-	// system answers the file with the system's authorities.
+	// system returns the file with the system's authorities.
 	system func() string
 	now    func() time.Time
 }
@@ -113,7 +113,7 @@ func (r *trustedCA) adopt(ctx context.Context, asked string) (adopted bool, err 
 	return false, nil
 }
 
-// sources answers the texts with certificates, those of the cloud first, and
+// sources returns the texts with certificates, those of the cloud first, and
 // what is missing of them.
 func (r *trustedCA) sources(ctx context.Context, proxyCA string) (sources []trustbundle.Source, left []string, err error) {
 	config, err := readConfigMap(ctx, r.client, r.config)

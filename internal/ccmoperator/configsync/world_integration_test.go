@@ -94,7 +94,7 @@ func (w *world) options() Options {
 	return o
 }
 
-// rights answers a user with the rights that come with config-sync, and no
+// rights returns a user with the rights that come with config-sync, and no
 // others.
 func (w *world) rights(t *testing.T) *stand.User {
 	rules, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "ccm-operator", "config-sync", "rbac.yaml"))
@@ -274,7 +274,7 @@ func eventually(t *testing.T, what string, f func() (string, bool)) {
 	}
 }
 
-// get answers a ConfigMap, or nil.
+// get returns a ConfigMap, or nil.
 func (w *world) get(t *testing.T, ns, name string) *corev1.ConfigMap {
 	t.Helper()
 	var m corev1.ConfigMap
@@ -298,7 +298,7 @@ func (w *world) wantKey(t *testing.T, ns, name, key, want string) {
 	})
 }
 
-// conditions answers those of the ClusterOperator as type=status/reason/message.
+// conditions returns those of the ClusterOperator as type=status/reason/message.
 func (w *world) conditions(t *testing.T) map[string]string {
 	t.Helper()
 	var o openshift.ClusterOperator

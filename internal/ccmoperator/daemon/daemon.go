@@ -26,7 +26,7 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// Cluster answers how the cluster is reached: as the file says or else, by the
+// Cluster returns how the cluster is reached: as the file says or else, by the
 // variable KUBECONFIG or as a pod, as the surroundings do. Name is who asks.
 func Cluster(file string, getenv func(string) string, name string) (*rest.Config, error) {
 	find := inPod
@@ -51,7 +51,7 @@ func inPod() (*rest.Config, error) {
 	return api, useNodesAddress(api, addressFile)
 }
 
-// Log answers a log, which the libraries write into as well.
+// Log returns a log, which the libraries write into as well.
 func Log(to io.Writer) *slog.Logger {
 	l := slog.New(slog.NewTextHandler(to, nil))
 	log.SetLogger(logr.FromSlogHandler(l.Handler()))

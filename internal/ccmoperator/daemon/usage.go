@@ -22,7 +22,7 @@ type UsageError struct{ error }
 // Unwrap is for errors.Is.
 func (e UsageError) Unwrap() error { return e.error }
 
-// CheckAddress says what is wrong with a flag that names an address to listen at;
+// CheckAddress returns what is wrong with a flag that names an address to listen at;
 // 0 and nothing are none.
 func CheckAddress(flag, address string) error {
 	if address == "" || address == "0" {

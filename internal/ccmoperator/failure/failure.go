@@ -16,7 +16,7 @@ import (
 // with "terminal error: ".
 func Terminal(err error) error { return reconcile.TerminalError(err) }
 
-// IsTerminal says whether an error was marked.
+// IsTerminal reports whether an error was marked.
 func IsTerminal(err error) bool { return errors.Is(err, reconcile.TerminalError(nil)) }
 
 // Window is how long something has failed without a success in between. It may
@@ -33,7 +33,7 @@ type Window struct {
 	conflicts   int
 }
 
-// Observe notes a failure and says whether it counts.
+// Observe notes a failure and reports whether it counts.
 func (w *Window) Observe(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -40,7 +40,7 @@ type Guard struct {
 	Client    client.Client
 	Events    events.EventRecorder
 	Namespace string
-	// Limits tells what is let pass now; false while there is nothing to guard.
+	// Limits returns what is let pass now; false while there is nothing to guard.
 	Limits func(context.Context) (Limits, bool, error)
 	// LimitedBy are kinds whose objects change the limits.
 	LimitedBy []client.Object

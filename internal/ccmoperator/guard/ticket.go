@@ -38,7 +38,7 @@ func Defaults() Limits {
 	return Limits{Deletions: 3, Window: 10 * time.Minute, NotReadyFor: 2 * time.Minute, YoungFor: 10 * time.Minute, Unready: 0.55, MinNodes: 2, AllowedFor: time.Hour}
 }
 
-// Verify says which limit cannot be kept.
+// Verify returns which limit cannot be kept.
 func (l Limits) Verify() error {
 	switch {
 	case l.Deletions < 0:

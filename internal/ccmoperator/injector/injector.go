@@ -89,7 +89,7 @@ func (o Options) readCredentials() (c credentials, err error) {
 	return c, o.check(&c)
 }
 
-// read answers a key of the Secret. The newline that editors put at the end of
+// read returns a key of the Secret. The newline that editors put at the end of
 // a file is no part of it.
 func (o Options) read(name string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(o.Credentials, name))

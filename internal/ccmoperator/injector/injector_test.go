@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// run writes the files and runs the command; it answers what was written, what
+// run writes the files and runs the command; it returns what was written, what
 // was said, and the error.
 func run(t *testing.T, config string, secret map[string]string, flags ...string) (string, string, error) {
 	t.Helper()

@@ -37,7 +37,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet, lease, namespace string) {
 	f.StringVar(&o.Namespace, "leader-elect-resource-namespace", namespace, "`namespace` of the lease")
 }
 
-// Validate says what the flags cannot mean.
+// Validate returns what the flags cannot mean.
 func (o *Options) Validate() error {
 	if o.Lock != "leases" {
 		return fmt.Errorf("--leader-elect-resource-lock %q: only leases can be held", o.Lock)

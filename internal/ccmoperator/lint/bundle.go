@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
 )
 
-// Bundle renders a bundle in every way that there is, and answers which rules it
+// Bundle renders a bundle in every way that there is, and returns which rules it
 // breaks. An error is one of rendering: then there is nothing to look at.
 func Bundle(b *bundle.Bundle) ([]Finding, error) {
 	var findings []Finding
@@ -51,7 +51,7 @@ func values(b *bundle.Bundle, c Context, all bool) bundle.Values {
 	return v
 }
 
-// rendered answers what is wrong with all values, and what is wrong only with
+// rendered returns what is wrong with all values, and what is wrong only with
 // the fewest.
 func rendered(b *bundle.Bundle, c Context) ([]Finding, error) {
 	var findings []Finding

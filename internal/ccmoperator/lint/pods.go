@@ -51,7 +51,7 @@ func ports(o operand) (found []string) {
 	return append(found, one(declared == 0, "no container declares a port")...)
 }
 
-// mount answers where a container has a volume, or nil.
+// mount returns where a container has a volume, or nil.
 func mount(c *corev1.Container, volume, at string) *corev1.VolumeMount {
 	for i := range c.VolumeMounts {
 		if m := &c.VolumeMounts[i]; m.Name == volume && (at == "" || path.Clean(m.MountPath) == at) {

@@ -55,10 +55,10 @@ type operand struct {
 	replicas int32
 }
 
-// openshift tells which cluster the operand is for.
+// openshift returns which cluster the operand is for.
 func (o operand) openshift() bool { return o.Flavor == bundle.OpenShift }
 
-// container answers a main container, or nil.
+// container returns a main container, or nil.
 func (o operand) container(name string) *corev1.Container {
 	for i := range o.pod.Containers {
 		if o.pod.Containers[i].Name == name {
@@ -89,7 +89,7 @@ func operands(objects []client.Object, c Context) []operand {
 	return all
 }
 
-// Check answers which rules the rendered objects of a bundle break.
+// Check returns which rules the rendered objects of a bundle break.
 func Check(objects []client.Object, c Context) []Finding {
 	var findings []Finding
 	for _, o := range operands(objects, c) {

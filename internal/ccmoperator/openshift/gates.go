@@ -38,7 +38,7 @@ func (g *FeatureGate) Gates(version string) (Gates, bool) {
 	return nil, false
 }
 
-// ReadGates answers those of the release that a program is of, or, apart from a
+// ReadGates returns those of the release that a program is of, or, apart from a
 // release, those of the one that the cluster is to run. Cached reads what is
 // watched, live anything else.
 func ReadGates(ctx context.Context, cached, live client.Reader, version string) (Gates, error) {

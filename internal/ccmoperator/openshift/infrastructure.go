@@ -141,7 +141,7 @@ var awaiting = map[PlatformType]bool{
 	AlibabaCloud: true, AWS: true, Azure: true, GCP: true, IBMCloud: true, KubeVirt: true, Nutanix: true, OpenStack: true, PowerVS: true, VSphere: true,
 }
 
-// AwaitsManager tells whether the Nodes of a platform wait for a cloud controller
+// AwaitsManager reports whether the Nodes of a platform wait for a cloud controller
 // manager, whoever deploys it.
 func (s *PlatformStatus) AwaitsManager() bool {
 	if s.Type == External {

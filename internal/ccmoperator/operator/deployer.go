@@ -36,7 +36,7 @@ type Outcome struct {
 	Unread []string
 }
 
-// Moved tells whether anything was written or removed just now.
+// Moved reports whether anything was written or removed just now.
 func (o Outcome) Moved() bool { return len(o.Changed)+len(o.Pruned) > 0 }
 
 // Warnings are what somebody has to see to, whether anything has failed or not.

@@ -42,7 +42,7 @@ type inputs struct {
 	tls atomic.Pointer[tlsprofile.Settings]
 }
 
-// read answers what the cluster says, apart from its Infrastructure, and what of
+// read returns what the cluster says, apart from its Infrastructure, and what of
 // it had to be left out.
 func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (in settings.Cluster, left []string, err error) {
 	in = settings.Cluster{Infrastructure: infra, Namespace: r.namespace}

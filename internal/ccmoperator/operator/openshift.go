@@ -41,7 +41,7 @@ type openShift struct {
 	namespace string
 	operator  string
 	notes     *notes
-	// instead tells whether CloudControllerManagers say what to deploy where the
+	// instead reports whether CloudControllerManagers say what to deploy where the
 	// platform has nothing. Then they say how it is, too.
 	instead func(context.Context) (bool, error)
 	now     func() time.Time

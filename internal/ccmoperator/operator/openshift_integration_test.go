@@ -206,7 +206,7 @@ func rollsOut(t *testing.T, w *world) {
 	}
 }
 
-// history answers the statuses that a condition has had from now on, each once
+// history returns the statuses that a condition has had from now on, each once
 // until it became another.
 func (w *world) history(t *testing.T) func(openshift.ConditionType) []string {
 	t.Helper()

@@ -95,7 +95,7 @@ func (w *world) containerHas(t *testing.T, name string, what ...string) {
 	}
 }
 
-// hash waits until the pods' configuration is another, and answers its sum.
+// hash waits until the pods' configuration is another, and returns its sum.
 func (w *world) hash(t *testing.T, not string) (is string) {
 	t.Helper()
 	eventually(t, "another configuration", func() (string, bool) {

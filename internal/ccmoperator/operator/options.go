@@ -55,7 +55,7 @@ type Options struct {
 	watchWithin time.Duration
 }
 
-// Validate says what is wrong, by the flag's name.
+// Validate returns what is wrong, by the flag's name.
 func (o *Options) Validate() error {
 	var errs []error
 	for flag, ns := range map[string]string{"namespace": o.Namespace, "operator-namespace": o.OperatorNamespace} {

@@ -210,7 +210,7 @@ func byAge(a, b ccmv1alpha1.CloudControllerManager) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// choose answers what is to run beside API servers of that version.
+// choose returns what is to run beside API servers of that version.
 func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.Rollout, error) {
 	minor, err := versions.ParseMinor(lowest)
 	if err != nil {
@@ -236,7 +236,7 @@ func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.R
 }
 
 // noted tells those who look at Nodes what keeps the manager from being brought
-// out for the first time, and answers err; one that runs needs it no more.
+// out for the first time, and returns err; one that runs needs it no more.
 func (r *plain) noted(c *ccmv1alpha1.CloudControllerManager, err error) error {
 	var a absent
 	switch {
@@ -257,7 +257,7 @@ func references(all []apply.Ref) []ccmv1alpha1.ObjectReference {
 	return refs
 }
 
-// judge makes conditions of what a pass found, and tells whether a failure counts.
+// judge makes conditions of what a pass found, and reports whether a failure counts.
 func (r *plain) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err error) (counts bool) {
 	c.Status.ObservedGeneration = c.Generation
 	w := r.window(c.Name)

@@ -64,7 +64,7 @@ func (r *plain) keep(ctx context.Context, d *Deployer, name, sum string, objects
 	return nil
 }
 
-// readKept answers an empty ConfigMap if there is none.
+// readKept returns an empty ConfigMap if there is none.
 func (r *plain) readKept(ctx context.Context, name string) (*corev1.ConfigMap, error) {
 	key := r.keptKey(name)
 	cm := &corev1.ConfigMap{}

@@ -51,7 +51,7 @@ func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerMana
 	return r.broughtOut(ctx, c, a, out)
 }
 
-// prepare answers what is to be deployed.
+// prepare returns what is to be deployed.
 func (r *plain) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, a *attempt) (err error) {
 	if a.objects, a.warnings, err = r.inputs.objects(ctx, c, b, a.wanted); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (r *plain) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManag
 	return err
 }
 
-// broughtOut says how far it is. What is out, and not in the place of something else,
+// broughtOut returns how far it is. What is out, and not in the place of something else,
 // is what the next one that stalls goes back to.
 func (r *plain) broughtOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, a *attempt, out Outcome) (pass, error) {
 	p := pass{
@@ -90,7 +90,7 @@ func (r *plain) broughtOut(ctx context.Context, c *ccmv1alpha1.CloudControllerMa
 	return p, nil
 }
 
-// differs tells whether going back to what was good brings anything.
+// differs reports whether going back to what was good brings anything.
 func differs(good, wanted ccmv1alpha1.Rollout) bool {
 	if good.Sum == "" {
 		return !maps.Equal(good.Images, wanted.Images)

@@ -30,7 +30,7 @@ type servers struct {
 	newer time.Time
 }
 
-// lowest answers the version that all API servers have reached, given the one
+// lowest returns the version that all API servers have reached, given the one
 // that was known before, and when to ask again; 0 is no need.
 func (s *servers) lowest(ctx context.Context, known string) (string, time.Duration, error) {
 	is, err := s.version(ctx)

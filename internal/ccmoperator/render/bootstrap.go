@@ -39,7 +39,7 @@ type inputs struct {
 
 // Write writes DestDir/bootstrap/NAME-KIND.yaml for each object, and
 // DestDir/config/cloud.conf if there is a configuration. Both folders are made
-// in any case. Nothing is written unless all can be. It answers the files.
+// in any case. Nothing is written unless all can be. It returns the files.
 func (b Bootstrap) Write() ([]string, error) {
 	if b.DestDir == "" {
 		return nil, errors.New("--dest-dir: missing")

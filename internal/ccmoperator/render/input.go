@@ -21,7 +21,7 @@ import (
 // ImagesKey is the key of a ConfigMap with images.
 const ImagesKey = "images.json"
 
-// read answers a file that is regular and has something in it.
+// read returns a file that is regular and has something in it.
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -106,7 +106,7 @@ func Images(text []byte) (bundle.Images, error) {
 	return images, nil
 }
 
-// cloudConfig answers the cloud's configuration out of a manifest of a
+// cloudConfig returns the cloud's configuration out of a manifest of a
 // ConfigMap. It may be empty: then there is none.
 func cloudConfig(text []byte, key string) (string, error) {
 	cm, err := configMap(text)

@@ -39,7 +39,7 @@ type Cluster struct {
 // Platform is the cloud that a cluster runs on. CloudName is empty but for Azure.
 type Platform struct{ Type, CloudName string }
 
-// PlatformOf answers the cloud, or why it cannot be known.
+// PlatformOf returns the cloud, or why it cannot be known.
 func PlatformOf(i *openshift.Infrastructure) (Platform, error) {
 	switch {
 	case i == nil:
@@ -56,7 +56,7 @@ func PlatformOf(i *openshift.Infrastructure) (Platform, error) {
 	return p, nil
 }
 
-// Values answers the values of a bundle, and the platform that it has to be for.
+// Values returns the values of a bundle, and the platform that it has to be for.
 func (c Cluster) Values() (bundle.Values, Platform, error) {
 	platform, err := PlatformOf(c.Infrastructure)
 	if err != nil {

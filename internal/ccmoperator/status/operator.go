@@ -47,7 +47,7 @@ type Operator struct {
 	version string
 }
 
-// NewOperator answers the writer of a release's operator. Events may be nil.
+// NewOperator returns the writer of a release's operator. Events may be nil.
 func NewOperator(c client.Client, reader client.Reader, version string, recorder events.EventRecorder) *Operator {
 	return &Operator{
 		writer: Writer{
@@ -58,7 +58,7 @@ func NewOperator(c client.Client, reader client.Reader, version string, recorder
 	}
 }
 
-// Get answers the ClusterOperator, which it makes when there is none.
+// Get returns the ClusterOperator, which it makes when there is none.
 func (o *Operator) Get(ctx context.Context) (*openshift.ClusterOperator, error) {
 	return o.writer.Get(ctx)
 }
@@ -116,7 +116,7 @@ func (o *Operator) Progressing(ctx context.Context) error {
 	}})
 }
 
-// Degraded says what goes wrong. Whether the operator is available or
+// Degraded returns what goes wrong. Whether the operator is available or
 // progressing stays as it was.
 func (o *Operator) Degraded(ctx context.Context, cause error) error {
 	is, err := o.Get(ctx)
@@ -160,7 +160,7 @@ func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message
 	}
 }
 
-// Provisioning says whether what the operator needs is in place: all of its
+// Provisioning reports whether what the operator needs is in place: all of its
 // sync controllers say so. The error is that one of them is degraded; waiting
 // says, where nothing is wrong yet, what has not been said.
 func Provisioning(o *openshift.ClusterOperator) (waiting string, err error) {

@@ -38,7 +38,7 @@ func (s Sync) warning() openshift.ConditionType {
 	return openshift.ConditionType(s.prefix + "Warning")
 }
 
-// Said says whether a ClusterOperator has what the controller says.
+// Said reports whether a ClusterOperator has what the controller says.
 func (s Sync) Said(o *openshift.ClusterOperator) bool {
 	return find(o.Status.Conditions, s.available()) != nil && find(o.Status.Conditions, s.degraded()) != nil
 }
@@ -58,7 +58,7 @@ type SyncWriter struct {
 	writer Writer
 }
 
-// NewSync answers the writer of a sync controller.
+// NewSync returns the writer of a sync controller.
 func NewSync(s Sync, c client.Client, reader client.Reader) *SyncWriter {
 	return &SyncWriter{s, Writer{
 		Client: c, Reader: reader, Owner: "ccm-config-sync-" + s.prefix, Now: time.Now,

@@ -52,7 +52,7 @@ type Change struct {
 	Related  []openshift.ObjectReference
 }
 
-// Get answers the ClusterOperator, which it makes when there is none.
+// Get returns the ClusterOperator, which it makes when there is none.
 func (w *Writer) Get(ctx context.Context) (*openshift.ClusterOperator, error) {
 	var o openshift.ClusterOperator
 	err := w.Reader.Get(ctx, types.NamespacedName{Name: Name}, &o)
@@ -99,7 +99,7 @@ func (w *Writer) ApplyTo(ctx context.Context, o *openshift.ClusterOperator, c Ch
 	return wrap("write the status of", w.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(w.Owner), client.ForceOwnership))
 }
 
-// statusOf answers what is applied. Empty texts are in it, too: left out, they
+// statusOf returns what is applied. Empty texts are in it, too: left out, they
 // would stay what somebody else has written.
 func statusOf(s openshift.ClusterOperatorStatus) (map[string]any, error) {
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
@@ -117,7 +117,7 @@ func statusOf(s openshift.ClusterOperatorStatus) (map[string]any, error) {
 	return u, nil
 }
 
-// merge answers all that this owner applies, since what is left out of it would
+// merge returns all that this owner applies, since what is left out of it would
 // be removed, and whether anything of it is new.
 func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.ClusterOperatorStatus, bool) {
 	var s openshift.ClusterOperatorStatus

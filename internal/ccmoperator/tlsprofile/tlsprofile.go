@@ -63,7 +63,7 @@ func FromAPIServer(a *openshift.APIServer) (Settings, error) {
 	return s, nil
 }
 
-// Or answers the settings, with those that are empty from others.
+// Or returns the settings, with those that are empty from others.
 func (s Settings) Or(other Settings) Settings {
 	if s.MinVersion == "" {
 		s.MinVersion = other.MinVersion

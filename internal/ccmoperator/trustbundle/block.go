@@ -49,7 +49,7 @@ func split(text string) []block {
 	return blocks
 }
 
-// parse answers the certificate in a block.
+// parse returns the certificate in a block.
 func (b block) parse() (*x509.Certificate, error) {
 	if b.open {
 		return nil, errors.New("its END line is missing")

@@ -10,7 +10,7 @@ const (
 	DebianFile = "/etc/ssl/certs/ca-certificates.crt"
 )
 
-// SystemFile answers the file with the system's authorities: the given one, or
+// SystemFile returns the file with the system's authorities: the given one, or
 // else the first of the usual ones that is there.
 func SystemFile(given string) string {
 	if given != "" {

@@ -140,7 +140,7 @@ func read(s Source, now time.Time) bundle {
 	return b
 }
 
-// count answers how many certificates those who read a bundle see.
+// count returns how many certificates those who read a bundle see.
 func count(text string) int {
 	n := 0
 	for p, rest := pem.Decode([]byte(text)); p != nil; p, rest = pem.Decode(rest) {
@@ -156,7 +156,7 @@ func subject(c *x509.Certificate) string {
 	return c.Subject.String()
 }
 
-// repeatedIn says whether another bundle has these certificates and no others.
+// repeatedIn reports whether another bundle has these certificates and no others.
 func (b bundle) repeatedIn(others []bundle) bool {
 	for _, o := range others {
 		if b.within(o) && o.within(b) {

@@ -20,7 +20,7 @@ import (
 
 var now = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
 
-// authority answers a certificate in PEM.
+// authority returns a certificate in PEM.
 func authority(t *testing.T, name string, expires time.Time) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

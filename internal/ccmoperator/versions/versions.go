@@ -57,7 +57,7 @@ func ParseRange(text string) (Range, error) {
 	return r, nil
 }
 
-// Has tells whether a version is in the range.
+// Has reports whether a version is in the range.
 func (r Range) Has(m Minor) bool { return r.From <= m && m <= r.To }
 
 // Rule is what runs beside some versions of Kubernetes.
@@ -69,7 +69,7 @@ type Rule struct {
 	Images  map[string]string
 }
 
-// Choose answers the first rule that fits the lowest version of the API servers.
+// Choose returns the first rule that fits the lowest version of the API servers.
 // All rules are looked at, so that one that is wrong is found before its time.
 func Choose(rules []Rule, lowest Minor) (*Rule, error) {
 	var chosen *Rule
@@ -95,7 +95,7 @@ func Choose(rules []Rule, lowest Minor) (*Rule, error) {
 	return chosen, nil
 }
 
-// Skew says why a manager's version does not fit an API server's; empty when it
+// Skew returns why a manager's version does not fit an API server's; empty when it
 // does, or when it does not count as Kubernetes does.
 func Skew(manager string, apiserver Minor) string {
 	m, err := ParseMinor(manager)

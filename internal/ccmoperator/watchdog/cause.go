@@ -64,7 +64,7 @@ type Facts struct {
 	Events []corev1.Event
 }
 
-// Initialized tells whether a cloud controller manager has done its work: the
+// Initialized reports whether a cloud controller manager has done its work: the
 // taint is gone, and the Node knows its instance. Without its providerID a Node
 // has not been seen by one.
 func Initialized(n *corev1.Node) bool {

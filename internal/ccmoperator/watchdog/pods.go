@@ -60,7 +60,7 @@ func crashed(s *corev1.ContainerStatus, first bool, now time.Time) *corev1.Conta
 	return last
 }
 
-// over tells whether a container has run for long enough after a crash.
+// over reports whether a container has run for long enough after a crash.
 func over(is *corev1.ContainerStateRunning, last *corev1.ContainerStateTerminated, now time.Time) bool {
 	before := last.FinishedAt.Sub(last.StartedAt.Time)
 	return now.Sub(is.StartedAt.Time) >= min(graceAfterCrash+2*before, settledAfterCrash)

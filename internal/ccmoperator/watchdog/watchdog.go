@@ -45,7 +45,7 @@ type Watchdog struct {
 	Client client.Client
 	Live   client.Reader
 	Events events.EventRecorder
-	// Owner tells who should initialize Nodes now; false while nobody should.
+	// Owner returns who should initialize Nodes now; false while nobody should.
 	Owner func(context.Context) (Owner, bool, error)
 	// Patience is how long a Node may wait before anything is said, and Interval
 	// how often it is looked at again.

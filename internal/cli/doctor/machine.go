@@ -102,7 +102,7 @@ func (m Machine) qemu(ctx context.Context) Result {
 	return ok("%s (%s)", line, path)
 }
 
-// parseVersion answers the major number of "QEMU emulator version 7.2.22 ...".
+// parseVersion returns the major number of "QEMU emulator version 7.2.22 ...".
 func parseVersion(line string) int {
 	_, rest, _ := strings.Cut(line, "version ")
 	major, _, _ := strings.Cut(rest, ".")
@@ -211,7 +211,7 @@ func (m Machine) imageDisk(context.Context) Result {
 	return ok("%d MiB are free in %s", free>>20, dir)
 }
 
-// room answers the free bytes of the folder, or of the nearest one above it
+// room returns the free bytes of the folder, or of the nearest one above it
 // that exists, and which that is.
 func room(dir string) (string, int64, error) {
 	for {

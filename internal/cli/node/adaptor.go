@@ -249,7 +249,7 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// Daemons tells which processes were started here and still run, for doctor
+// Daemons returns which processes were started here and still run, for doctor
 // and demo.
 func (n *Node) Daemons() (adaptor, relay procid.ID) {
 	d := n.loadDaemons()

@@ -27,7 +27,7 @@ func PodSubnets() []netip.Prefix {
 
 // Network gives pods their namespaces.
 type Network interface {
-	// Attach makes the namespace of a pod and answers its path and addresses.
+	// Attach makes the namespace of a pod and returns its path and addresses.
 	Attach(id string) (netns string, addrs []netip.Prefix, err error)
 	// Detach removes it; an unknown id is success.
 	Detach(id string) error
@@ -57,7 +57,7 @@ func (p podNetwork) Attach(id string) (string, []netip.Prefix, error) {
 
 func (p podNetwork) Detach(id string) error { return p.net.Detach(id) }
 
-// ResolvConf answers the lines of the pod's resolv.conf from this host's, and
+// ResolvConf returns the lines of the pod's resolv.conf from this host's, and
 // a hint when there is something the user should know. Resolvers on a loopback
 // address cannot be reached from a pod.
 func ResolvConf(files ...string) (lines []string, hint string) {

@@ -74,7 +74,7 @@ func (n *Node) Lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// tryLock answers no file when somebody else has the lock.
+// tryLock returns no file when somebody else has the lock.
 func (n *Node) tryLock() (*os.File, error) {
 	err := os.MkdirAll(n.Root, 0o700)
 	var f *os.File
@@ -109,7 +109,7 @@ func ignoreBusy(err error) error {
 	return err
 }
 
-// Served says whether somebody answers at a unix socket.
+// Served reports whether somebody answers at a unix socket.
 func Served(socket string) bool {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {

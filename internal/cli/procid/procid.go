@@ -46,7 +46,7 @@ func Of(pid int) (ID, error) {
 	return ID{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot))}, nil
 }
 
-// Alive says whether the process still runs; a zombie does not.
+// Alive reports whether the process still runs; a zombie does not.
 func (id ID) Alive() bool {
 	if id.PID <= 0 {
 		return false

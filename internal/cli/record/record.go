@@ -135,7 +135,7 @@ func (s Store) Delete(id string) error {
 	return errors.Join(errs...)
 }
 
-// List answers all records, oldest first. Files that are no records are left
+// List returns all records, oldest first. Files that are no records are left
 // out: a record is never half-written.
 func (s Store) List() ([]*Pod, error) {
 	entries, err := os.ReadDir(s.Dir)
@@ -163,7 +163,7 @@ func (s Store) List() ([]*Pod, error) {
 	return pods, nil
 }
 
-// Find answers the pod with that name, id, or unique beginning of an id.
+// Find returns the pod with that name, id, or unique beginning of an id.
 func (s Store) Find(what string) (*Pod, error) {
 	pods, err := s.List()
 	if err != nil {

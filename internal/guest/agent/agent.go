@@ -159,7 +159,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener, ready func()) 
 	return nil
 }
 
-// local answers where a path of a request is here.
+// local returns where a path of a request is here.
 func (a *Agent) local(path string) string {
 	if rest, ok := strings.CutPrefix(path, requestRoot); ok && (rest == "" || rest[0] == '/') {
 		return filepath.Join(a.cfg.Root, rest)
@@ -177,7 +177,7 @@ func (a *Agent) find(id string) (*container, error) {
 	return c, nil
 }
 
-// findProcess answers an exec, or the container's own process for the empty
+// findProcess returns an exec, or the container's own process for the empty
 // exec id and the container's.
 func (a *Agent) findProcess(id, execID string) (*process, error) {
 	c, err := a.find(id)

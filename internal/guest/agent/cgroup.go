@@ -69,7 +69,7 @@ func parseCgroups(file string) map[string]string {
 	return out
 }
 
-// folder answers the folder of a controller; empty if there is none.
+// folder returns the folder of a controller; empty if there is none.
 func (c cgroup) folder(controller string) string {
 	if c.unified != "" {
 		return c.unified
@@ -169,7 +169,7 @@ func (c cgroup) thaw() error {
 	return err
 }
 
-// readUint answers 0 for a file that is missing or says "max".
+// readUint returns 0 for a file that is missing or says "max".
 func readUint(file string) uint64 {
 	data, err := os.ReadFile(file)
 	if err != nil {

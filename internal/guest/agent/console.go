@@ -31,7 +31,7 @@ func (a *Agent) newConsole() (*console, error) {
 
 func (c *console) close() { c.listener.Close() }
 
-// receive answers the terminal. Call it when the runtime has succeeded: by then it
+// receive returns the terminal. Call it when the runtime has succeeded: by then it
 // has connected and sent.
 func (c *console) receive() (*os.File, error) {
 	c.listener.SetDeadline(time.Now().Add(runtimeGrace))

@@ -36,7 +36,7 @@ func each[In, Out any](in []In, convert func(In) Out) []Out {
 	return out
 }
 
-// set answers nil for zero.
+// set returns nil for zero.
 func set[T comparable](v T) *T {
 	var zero T
 	if v == zero {

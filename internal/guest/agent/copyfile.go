@@ -177,7 +177,7 @@ func (c *copier) writeFile(target place, rel string, req *agent.CopyFileRequest)
 	return target.replace(part)
 }
 
-// part answers the incomplete file that a piece at offset belongs to.
+// part returns the incomplete file that a piece at offset belongs to.
 func (c *copier) part(rel string, offset int64) (string, error) {
 	if offset == 0 {
 		c.drop(rel)
@@ -225,7 +225,7 @@ func appendPart(part string, req *agent.CopyFileRequest, last bool) error {
 // lastWords is the most that a kubelet takes of a termination message.
 const lastWords = 4096
 
-// ReadCopied answers the end of a file right in the shared folder. What is
+// ReadCopied returns the end of a file right in the shared folder. What is
 // deeper, such as volumes and root file systems, stays in the VM.
 func (a *Agent) ReadCopied(_ context.Context, req *guest.ReadCopiedRequest) (*guest.ReadCopiedResponse, error) {
 	name, ok := strings.CutPrefix(req.GetPath(), sharedFolder+"/")

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// copying answers an agent that can copy files, and the folder they go to.
+// copying returns an agent that can copy files, and the folder they go to.
 func copying(t *testing.T) (*Agent, string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

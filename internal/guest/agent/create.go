@@ -119,7 +119,7 @@ func isPause(req *agent.CreateContainerRequest) bool {
 	return false
 }
 
-// prepareStorages answers the image, if one of them is.
+// prepareStorages returns the image, if one of them is.
 func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, storages []*agent.Storage) (*pull.Image, error) {
 	var image *agent.Storage
 	for _, storage := range storages {

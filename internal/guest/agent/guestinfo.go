@@ -31,12 +31,12 @@ func (a *Agent) Check(context.Context, *agent.CheckRequest) (*agent.HealthCheckR
 	return &agent.HealthCheckResponse{Status: agent.HealthCheckResponse_SERVING}, nil
 }
 
-// Version answers the agent's version and that of the protocol.
+// Version returns the agent's version and that of the protocol.
 func (a *Agent) Version(context.Context, *agent.CheckRequest) (*agent.VersionCheckResponse, error) {
 	return &agent.VersionCheckResponse{GrpcVersion: "0.0.1", AgentVersion: a.cfg.Version}, nil
 }
 
-// GetGuestDetails answers what the agent can do.
+// GetGuestDetails returns what the agent can do.
 func (a *Agent) GetGuestDetails(context.Context, *agent.GuestDetailsRequest) (*agent.GuestDetailsResponse, error) {
 	return &agent.GuestDetailsResponse{
 		MemBlockSizeBytes: memBlock,
@@ -52,7 +52,7 @@ func supportsSeccomp() bool {
 	return err == nil
 }
 
-// PullProgress tells how far a container's image is.
+// PullProgress returns how far a container's image is.
 func (a *Agent) PullProgress(ctx context.Context, req *guest.PullProgressRequest) (*guest.PullProgressResponse, error) {
 	a.mu.Lock()
 	progress := a.pulls[req.GetContainerId()]
@@ -69,7 +69,7 @@ func pullResponse(s pull.Status) *guest.PullProgressResponse {
 	return &guest.PullProgressResponse{DoneBytes: s.Done, TotalBytes: s.Total, Finished: s.Finished}
 }
 
-// GetMetrics answers Prometheus text.
+// GetMetrics returns Prometheus text.
 func (a *Agent) GetMetrics(context.Context, *agent.GetMetricsRequest) (*agent.Metrics, error) {
 	a.mu.Lock()
 	containers := len(a.containers)
@@ -93,7 +93,7 @@ func (a *Agent) GetMetrics(context.Context, *agent.GetMetricsRequest) (*agent.Me
 	return &agent.Metrics{Metrics: out.String()}, nil
 }
 
-// GetVolumeStats answers how full the file system at a path is.
+// GetVolumeStats returns how full the file system at a path is.
 func (a *Agent) GetVolumeStats(_ context.Context, req *agent.VolumeStatsRequest) (*agent.VolumeStatsResponse, error) {
 	var st unix.Statfs_t
 	path := a.local(req.GetVolumeGuestPath())

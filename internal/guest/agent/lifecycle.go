@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// WaitProcess answers the exit status, until RemoveContainer and to all who
+// WaitProcess returns the exit status, until RemoveContainer and to all who
 // ask.
 func (a *Agent) WaitProcess(ctx context.Context, req *agent.WaitProcessRequest) (*agent.WaitProcessResponse, error) {
 	p, err := a.findProcess(req.GetContainerId(), req.GetExecId())

@@ -56,7 +56,7 @@ func (a *Agent) networkStats() []*agent.NetworkStats {
 	return out
 }
 
-// ListInterfaces answers the pod's interfaces.
+// ListInterfaces returns the pod's interfaces.
 func (a *Agent) ListInterfaces(context.Context, *agent.ListInterfacesRequest) (*agent.Interfaces, error) {
 	out := &agent.Interfaces{}
 	err := a.inPodNetNS(func(h *netlink.Handle) error {

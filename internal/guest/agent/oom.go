@@ -130,7 +130,7 @@ func (a *Agent) watchOOM(c *container) (stop func()) {
 	}
 }
 
-// oomEvents answers a file that becomes readable when something may have
+// oomEvents returns a file that becomes readable when something may have
 // happened: inotify on memory.events with v2, an eventfd with v1.
 func oomEvents(c cgroup) (*os.File, error) {
 	if c.unified != "" {

@@ -90,7 +90,7 @@ func closeAll(files ...*os.File) {
 	}
 }
 
-// wait answers the exit status, as often as it is asked for.
+// wait returns the exit status, as often as it is asked for.
 func (p *process) wait(ctx context.Context) (int, error) {
 	select {
 	case <-p.exited:

@@ -110,7 +110,7 @@ func (r *reaper) expect(pid int) *child {
 }
 
 // launch runs fn, which starts a process that becomes this process's child
-// later and answers its pid, and answers that process.
+// later and returns its pid, and returns that process.
 func (r *reaper) launch(fn func() (pid int, err error)) (*child, error) {
 	r.mu.Lock()
 	r.launches++
@@ -149,7 +149,7 @@ func (r *reaper) signal(c *child, sig unix.Signal) error {
 	return nil
 }
 
-// wait answers the exit code.
+// wait returns the exit code.
 func (c *child) wait(ctx context.Context) (int, error) {
 	select {
 	case <-c.done:

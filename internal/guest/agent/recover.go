@@ -124,7 +124,7 @@ func (a *Agent) recoverContainer(id string) {
 	go a.awaitEnd(c)
 }
 
-// adopt answers a process that an earlier agent started, or one that has ended.
+// adopt returns a process that an earlier agent started, or one that has ended.
 func (a *Agent) adopt(memo remembered) *child {
 	gone := &child{pid: memo.PID, done: make(chan struct{}), code: lostStatus}
 	close(gone.done)

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ListRoutes answers the pod's main routing table.
+// ListRoutes returns the pod's main routing table.
 func (a *Agent) ListRoutes(context.Context, *agent.ListRoutesRequest) (*agent.Routes, error) {
 	out := &agent.Routes{}
 	err := a.inPodNetNS(func(h *netlink.Handle) (err error) {

@@ -135,7 +135,7 @@ func notRun(args []string, err error) error {
 	return fmt.Errorf("exec: %q: executable file not found in $PATH", command)
 }
 
-// spawn runs a command that leaves a process behind, and answers that one.
+// spawn runs a command that leaves a process behind, and returns that one.
 func (r *ociRuntime) spawn(ctx context.Context, stdio files, pidFile string, args ...string) (*child, error) {
 	defer os.Remove(pidFile)
 	return r.reaper.launch(func() (int, error) {
@@ -199,7 +199,7 @@ func (r *ociRuntime) update(ctx context.Context, id string, resources any) error
 	return r.run(ctx, files{stdin: in}, "update", "--resources", "-", id)
 }
 
-// jsonFile answers a file in memory that holds v.
+// jsonFile returns a file in memory that holds v.
 func jsonFile(v any) (*os.File, error) {
 	data, err := json.Marshal(v)
 	if err != nil {

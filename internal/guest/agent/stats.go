@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
-// StatsContainer answers what a container uses, in the shape of cgroup v1
+// StatsContainer returns what a container uses, in the shape of cgroup v1
 // whichever the VM has.
 func (a *Agent) StatsContainer(_ context.Context, req *agent.StatsContainerRequest) (*agent.StatsContainerResponse, error) {
 	c, err := a.find(req.GetContainerId())

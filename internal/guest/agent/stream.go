@@ -218,7 +218,7 @@ func (s *sink) close() {
 	s.file = nil
 }
 
-// pipe answers a pipe whose end here can be waited on and whose other end is
+// pipe returns a pipe whose end here can be waited on and whose other end is
 // an ordinary blocking one for a process.
 func pipe(reading bool) (here, there *os.File, err error) {
 	var fds [2]int

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// reading answers a source and the end that a process would write to.
+// reading returns a source and the end that a process would write to.
 func reading(t *testing.T) (*source, *os.File) {
 	t.Helper()
 	here, there, err := pipe(true)

@@ -25,7 +25,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// secured answers both ends of a TLS connection over loopback, the near one as
+// secured returns both ends of a TLS connection over loopback, the near one as
 // the forwarder makes it.
 func secured(t *testing.T) (near net.Conn, counted *countedConn, far *tls.Conn) {
 	t.Helper()

@@ -43,7 +43,7 @@ func (g *guest) coldplug() error {
 	return errors.Join(errs...)
 }
 
-// deviceAliases answers what the kernel calls the devices of all buses.
+// deviceAliases returns what the kernel calls the devices of all buses.
 func deviceAliases(sysBus string) []string {
 	files, _ := filepath.Glob(filepath.Join(sysBus, "*", "devices", "*", "modalias"))
 	var names []string
@@ -55,7 +55,7 @@ func deviceAliases(sysBus string) []string {
 	return names
 }
 
-// driversOf answers the modules that drive devices, each once.
+// driversOf returns the modules that drive devices, each once.
 func driversOf(aliases string, devices []string) []string {
 	var names []string
 	seen := map[string]bool{}

@@ -19,7 +19,7 @@ import (
 // ContainerArg makes this program the first process of a container.
 const ContainerArg = "--container"
 
-// InContainer says whether PID 1 is that of a container. Whoever runs one tells
+// InContainer reports whether PID 1 is that of a container. Whoever runs one tells
 // so in the variable "container" (systemd's "Container Interface"); an image can
 // tell so by [ContainerArg].
 func InContainer(args []string, getenv func(string) string) bool {
@@ -85,7 +85,7 @@ func ownCgroups() error {
 	return errors.Join(errs...)
 }
 
-// inCgroupRoot says whether the root of the tree that is seen is the container's
+// inCgroupRoot reports whether the root of the tree that is seen is the container's
 // part of it, and not the machine's, of which version 2 (line 0 of
 // /proc/self/cgroup, cgroups(7)) shows a container in the machine's namespace
 // all.
@@ -98,7 +98,7 @@ func inCgroupRoot(self string) bool {
 	return true
 }
 
-// cgroupMounts answers where cgroups are mounted whose root is the container's
+// cgroupMounts returns where cgroups are mounted whose root is the container's
 // own (proc_pid_mountinfo(5): fields 4 and 5 are root and mount point, the type
 // comes after " - ").
 func cgroupMounts(mountinfo string) []string {

@@ -97,7 +97,7 @@ func (d disk) isScratch() bool {
 	return d.fstype == "ext4" && (d.label == "scratch" || d.serial == "scratch")
 }
 
-// mountSeed mounts the NoCloud seed or OpenStack's config drive and answers
+// mountSeed mounts the NoCloud seed or OpenStack's config drive and returns
 // where; nowhere if there is none.
 func mountSeed(disks []disk) (dir string, err error) {
 	for _, d := range disks {

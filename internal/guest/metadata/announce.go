@@ -59,7 +59,7 @@ func joined(list []netip.Addr) string {
 	return strings.Join(texts, ",")
 }
 
-// localAddresses answers those by which others reach this machine, IPv4 first.
+// localAddresses returns those by which others reach this machine, IPv4 first.
 func localAddresses() ([]netip.Addr, error) {
 	links, err := net.Interfaces()
 	if err != nil {

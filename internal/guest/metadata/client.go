@@ -30,7 +30,7 @@ const (
 // maxBody bounds an answer: user-data in base64 and some JSON around it.
 const maxBody = 2*cloudinit.MaxSize + 64<<10
 
-// newClient answers a client that talks to the given address and no other.
+// newClient returns a client that talks to the given address and no other.
 func newClient() *http.Client {
 	return &http.Client{
 		Timeout:   callTimeout,
@@ -57,7 +57,7 @@ func (e statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.call, e.status, http.StatusText(e.status))
 }
 
-// send answers the body and the headers. Errors hold no body: it may be
+// send returns the body and the headers. Errors hold no body: it may be
 // somebody's secret.
 func send(ctx context.Context, client *http.Client, c call) (string, http.Header, error) {
 	request, err := http.NewRequestWithContext(ctx, c.method, c.url, strings.NewReader(c.body))
@@ -82,7 +82,7 @@ func send(ctx context.Context, client *http.Client, c call) (string, http.Header
 	return string(body), answer.Header, err
 }
 
-// isStatus says whether err is an answer of that status.
+// isStatus reports whether err is an answer of that status.
 func isStatus(err error, statuses ...int) bool {
 	var status statusError
 	if !errors.As(err, &status) {

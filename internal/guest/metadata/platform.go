@@ -28,7 +28,7 @@ const (
 
 var platforms = []Platform{AWS, Azure, GCP, Alibaba, OpenStack, VSphere, Unknown}
 
-// Choose answers the platform of that name, or without a name what the
+// Choose returns the platform of that name, or without a name what the
 // hardware tells.
 func Choose(name string, h Hardware) (Platform, error) {
 	switch {
@@ -68,7 +68,7 @@ func ReadHardware(dmiDir string) Hardware {
 // hypervisor runs elsewhere (cloud-init's page of the data source Azure).
 const azureAssetTag = "7783-7084-3265-9085-8269-3286-77"
 
-// Platform says which cloud it is.
+// Platform returns which cloud it is.
 func (h Hardware) Platform() Platform {
 	switch {
 	case h.AssetTag == azureAssetTag:

@@ -131,7 +131,7 @@ func provision(t *testing.T, p Platform, o Options, timeout time.Duration) error
 	return nil
 }
 
-// attempt asks every source once and answers why each has nothing.
+// attempt asks every source once and returns why each has nothing.
 func attempt(t *testing.T, p Platform, o Options) error {
 	t.Helper()
 	var errs []error

@@ -24,7 +24,7 @@ type Options struct {
 	AllowV1 bool
 }
 
-// Sources answers where user-data can be on a platform, in the order to ask.
+// Sources returns where user-data can be on a platform, in the order to ask.
 // Disks come first: they are there or not, and a hypervisor that attaches one
 // means it.
 func Sources(p Platform, o Options) []Source {

@@ -55,7 +55,7 @@ func (s vmwareSource) Clear() error {
 	return errors.Join(s.info.Set(keyUserData, cleared), s.info.Set(keyEncoding, cleared))
 }
 
-// DecodeGuestInfo answers the document in a value of guestinfo.userdata whose
+// DecodeGuestInfo returns the document in a value of guestinfo.userdata whose
 // encoding is that of guestinfo.userdata.encoding.
 func DecodeGuestInfo(text, encoding string) ([]byte, error) {
 	switch encoding {

@@ -20,7 +20,7 @@ type dockerConfig struct {
 	Auths map[string]authn.AuthConfig `json:"auths"`
 }
 
-// credentials answers who to be at repo: the entry for the longest path that
+// credentials returns who to be at repo: the entry for the longest path that
 // leads to it (registry/namespace before registry), or nobody.
 func credentials(file string, repo name.Repository) (authn.Authenticator, error) {
 	if file == "" {

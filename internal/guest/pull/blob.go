@@ -101,7 +101,7 @@ func (b *blob) connect() error {
 	return err
 }
 
-// again prepares another try after err, or answers why there is none.
+// again prepares another try after err, or returns why there is none.
 func (b *blob) again(err error) error {
 	if err == nil {
 		return nil

@@ -186,7 +186,7 @@ func (s *stream) giveBack() {
 	s.full = nil
 }
 
-// finish reads to the end, past what a tar reader needs, and answers whether
+// finish reads to the end, past what a tar reader needs, and returns whether
 // all of the layer was as its digest says.
 func (s *stream) finish() error {
 	_, err := io.Copy(io.Discard, s)

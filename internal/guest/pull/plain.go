@@ -39,7 +39,7 @@ func (t plainHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("%w: %s", errPlainHTTP, req.URL.Host)
 }
 
-// named tells whether a host, with its port if it has one, is on the list.
+// named reports whether a host, with its port if it has one, is on the list.
 func (p *Puller) named(host string) bool {
 	bare := host
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -44,7 +44,7 @@ func (p *Progress) Status() Status {
 	return p.status
 }
 
-// Wait answers as soon as Done differs from seen, the pull is over, or ctx is.
+// Wait returns as soon as Done differs from seen, the pull is over, or ctx is.
 func (p *Progress) Wait(ctx context.Context, seen int64) Status {
 	for {
 		p.mu.Lock()

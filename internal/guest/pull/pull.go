@@ -124,7 +124,7 @@ func newTransport(given http.RoundTripper) http.RoundTripper {
 	return t
 }
 
-// Pull makes image ref available and answers it. Network failures are retried
+// Pull makes image ref available and returns it. Network failures are retried
 // until ctx's deadline is near, or until nothing has moved for several tries.
 // progress may be nil.
 func (p *Puller) Pull(ctx context.Context, ref string, progress *Progress) (*Image, error) {

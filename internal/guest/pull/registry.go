@@ -132,7 +132,7 @@ func (p *Puller) resolveAt(ctx context.Context, ref name.Reference) (*source, er
 	return src, p.checkPlatform(ref, src.config)
 }
 
-// fetchManifest answers a manifest or index, what it is, and its digest.
+// fetchManifest returns a manifest or index, what it is, and its digest.
 func (r *repository) fetchManifest(ctx context.Context, id string) ([]byte, types.MediaType, v1.Hash, error) {
 	resp, err := r.get(ctx, "manifests", id, http.Header{"Accept": {acceptedManifests}})
 	if err != nil {

@@ -40,7 +40,7 @@ func retry[T any](ctx context.Context, cfg Config, what string, fn func() (T, er
 	}
 }
 
-// sleep answers false when there is no time for it.
+// sleep returns false when there is no time for it.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -94,7 +94,7 @@ func explain(err error) error {
 	return err
 }
 
-// explainFull says which folder is full.
+// explainFull returns which folder is full.
 func (p *Puller) explainFull(err error) error {
 	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		return err

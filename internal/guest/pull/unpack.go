@@ -170,7 +170,7 @@ func (u *unpacker) rootEntry(hdr *tar.Header) error {
 	return u.dirMeta(fd, ".", hdr)
 }
 
-// open answers the folder of an entry. Folders that the archive left out get
+// open returns the folder of an entry. Folders that the archive left out get
 // mode 0755.
 func (u *unpacker) open(dir string) (int, error) {
 	if u.parent >= 0 && u.parentPath == dir {

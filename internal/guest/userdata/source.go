@@ -18,7 +18,7 @@ import (
 type Source interface {
 	// Name is for logs.
 	Name() string
-	// Fetch answers the document, or an error that says what is missing;
+	// Fetch returns the document, or an error that says what is missing;
 	// the caller tries again until its time is over.
 	Fetch(ctx context.Context) ([]byte, error)
 }

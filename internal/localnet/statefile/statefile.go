@@ -42,7 +42,7 @@ func Acquire(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
-// TryAcquire answers nil without an error when somebody else holds the lock.
+// TryAcquire returns nil without an error when somebody else holds the lock.
 func TryAcquire(path string) (*Lock, error) {
 	file, err := openLockFile(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {

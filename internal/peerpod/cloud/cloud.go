@@ -26,7 +26,7 @@ func newCloud(c *Clouds, s *slot) *Cloud {
 	return cloud
 }
 
-// CanList and CanGet say which powers the provider has.
+// CanList and CanGet say which capabilities the provider has.
 func (c *Cloud) CanList() bool { return has[provider.Lister](c) }
 
 // CanGet: see CanList.

@@ -109,7 +109,7 @@ type entry struct {
 	tried time.Time
 }
 
-// New answers an empty set. Close ends what it starts.
+// New returns an empty set. Close ends what it starts.
 func New(o Options) *Clouds {
 	o.complete()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,7 +117,7 @@ func New(o Options) *Clouds {
 }
 
 // Configure takes new settings for all providers, those loaded already and
-// those to come. It answers which now work with new settings and what is wrong
+// those to come. It returns which now work with new settings and what is wrong
 // with the others.
 func (c *Clouds) Configure(settings Settings) (changed []string, wrong error) {
 	c.mu.Lock()
@@ -145,7 +145,7 @@ func (c *Clouds) Configure(settings Settings) (changed []string, wrong error) {
 // Ready is closed when there are settings.
 func (c *Clouds) Ready() <-chan struct{} { return c.ready }
 
-// Names answers the providers that were asked for so far.
+// Names returns the providers that were asked for so far.
 func (c *Clouds) Names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,14 +157,14 @@ func (c *Clouds) Names() []string {
 	return names
 }
 
-// Default answers the name of the provider of PeerPods that name none.
+// Default returns the name of the provider of PeerPods that name none.
 func (c *Clouds) Default() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.settings.provider()
 }
 
-// Get answers the provider of that name; the empty one is the default.
+// Get returns the provider of that name; the empty one is the default.
 func (c *Clouds) Get(name string) (*Cloud, error) {
 	if name = provider.Canonical(name); name == "" {
 		name = c.Default()

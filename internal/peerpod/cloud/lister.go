@@ -37,7 +37,7 @@ func newSnapshot(began time.Time, list []provider.Instance, owner map[string]str
 	return s
 }
 
-// OfKey answers the instances made with a key, in the cloud's order.
+// OfKey returns the instances made with a key, in the cloud's order.
 func (s *Snapshot) OfKey(key string) []*provider.Instance {
 	if s == nil || key == "" {
 		return nil
@@ -45,7 +45,7 @@ func (s *Snapshot) OfKey(key string) []*provider.Instance {
 	return s.byKey[key]
 }
 
-// OfID answers one instance, nil when it is not there.
+// OfID returns one instance, nil when it is not there.
 func (s *Snapshot) OfID(id string) *provider.Instance {
 	if s == nil {
 		return nil
@@ -73,7 +73,7 @@ type lister struct {
 
 func newLister(c *Cloud) *lister { return &lister{cloud: c, ended: make(chan struct{})} }
 
-// Latest answers the newest list, nil if there was none yet. The error is that
+// Latest returns the newest list, nil if there was none yet. The error is that
 // of the last attempt, which began at the time answered.
 func (c *Cloud) Latest() (*Snapshot, time.Time, error) {
 	c.lists.mu.Lock()
@@ -159,7 +159,7 @@ func (l *lister) sleep() bool {
 	}
 }
 
-// store keeps the answer and says whether somebody wants another.
+// store keeps the answer and reports whether somebody wants another.
 func (l *lister) store(began time.Time, list []provider.Instance, err error) bool {
 	o := &l.cloud.owner.options
 	l.mu.Lock()

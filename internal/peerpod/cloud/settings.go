@@ -27,7 +27,7 @@ func NewSettings(source string, keys ...map[string]string) Settings {
 	return s
 }
 
-// Get answers one key; empty when it is not there.
+// Get returns one key; empty when it is not there.
 func (s Settings) Get(key string) string { return s.keys[key] }
 
 // provider is the one of PeerPods that name none.

@@ -160,7 +160,7 @@ func (s *slot) close() error {
 	return s.loaded.Close()
 }
 
-// use answers the present provider and what to call when done with it.
+// use returns the present provider and what to call when done with it.
 func (s *slot) use() (provider.Provider, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,7 +77,7 @@ func (w *world) note(n int) error {
 	return err
 }
 
-// sample answers one value of a metrics page; 0 when it is not there.
+// sample returns one value of a metrics page; 0 when it is not there.
 func sample(text, name string) float64 {
 	_, rest, found := strings.Cut(text, "\n"+name+" ")
 	if !found {

@@ -276,7 +276,7 @@ func fetch(url string) string {
 	return b.String()
 }
 
-// freePort answers a port that nobody listens on at the moment.
+// freePort returns a port that nobody listens on at the moment.
 func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -149,7 +149,7 @@ func (w *world) deletePods() {
 }
 
 // killAtRandom keeps a controller running and kills it again and again. stop
-// ends that and answers the last one, which runs on.
+// ends that and returns the last one, which runs on.
 func (w *world) killAtRandom(random *rand.Rand) (stop func() *process, kills func() int) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	n, last := 0, make(chan *process)

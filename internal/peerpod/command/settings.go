@@ -93,7 +93,7 @@ func (s *settings) apply(o *controller.Options) {
 	o.Period, o.Grace, o.Adopt, o.Settle = s.period, s.grace, s.adopt, s.settle
 }
 
-// Flags answers the program's flags.
+// Flags returns the program's flags.
 func Flags() *flag.FlagSet { return newSettings().flags }
 
 // Variables are what the program reads from its environment, each with its

@@ -101,7 +101,7 @@ func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 	return r.clouds, mgr.Add(&Sweeper{Reconciler: r})
 }
 
-// newReconciler answers one whose client reads from a cache and live does not.
+// newReconciler returns one whose client reads from a cache and live does not.
 func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
 	api := claimsAPI{cached, live}
 	r := &Reconciler{
@@ -177,7 +177,7 @@ func logConstructor(log logr.Logger) func(*reconcile.Request) logr.Logger {
 	}
 }
 
-// ofNode answers the PeerPods of a node.
+// ofNode returns the PeerPods of a node.
 func (r *Reconciler) ofNode(ctx context.Context, node client.Object) []reconcile.Request {
 	var all v1alpha1.PeerPodList
 	if err := r.cached.List(ctx, &all, client.MatchingFields{indexNode: node.GetName()}); err != nil {

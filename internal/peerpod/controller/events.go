@@ -52,7 +52,7 @@ func (r reporter) write(about, related *corev1.ObjectReference, kind, reason, ac
 	r.recorder.Eventf(about, other, kind, reason, action, "%s", note)
 }
 
-// podReference answers the pod as far as the PeerPod knows it.
+// podReference returns the pod as far as the PeerPod knows it.
 func podReference(pp *v1alpha1.PeerPod) *corev1.ObjectReference {
 	if peerpod.PodName(pp) == "" || peerpod.PodUID(pp) == "" {
 		return nil

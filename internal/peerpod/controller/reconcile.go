@@ -125,7 +125,7 @@ func (r *Reconciler) supersede(ctx context.Context, pp *v1alpha1.PeerPod) error 
 	return nil
 }
 
-// abandoned says whether node and pod are gone. The cache is asked first, the
+// abandoned reports whether node and pod are gone. The cache is asked first, the
 // API server has the last word.
 func (r *Reconciler) abandoned(ctx context.Context, pp *v1alpha1.PeerPod) (bool, error) {
 	if pp.Spec.NodeName == "" {
@@ -195,7 +195,7 @@ func (r *Reconciler) ourCluster(pp *v1alpha1.PeerPod) bool {
 	return pp.Spec.ClusterID == "" || pp.Spec.ClusterID == r.options.Cluster
 }
 
-// eldest answers the oldest instance that is not being deleted; nil if none.
+// eldest returns the oldest instance that is not being deleted; nil if none.
 func eldest(instances []*provider.Instance) *provider.Instance {
 	var first *provider.Instance
 	for _, instance := range instances {
@@ -206,7 +206,7 @@ func eldest(instances []*provider.Instance) *provider.Instance {
 	return first
 }
 
-// describe answers what a status says of an instance.
+// describe returns what a status says of an instance.
 func describe(i *provider.Instance) v1alpha1.Instance {
 	about := v1alpha1.Instance{ID: i.ID, Name: i.Name, Type: i.Type, Zone: cmp.Or(i.Zone, i.Region)}
 	for _, addr := range i.IPs {

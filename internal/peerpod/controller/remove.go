@@ -60,7 +60,7 @@ func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcil
 	return reconcile.Result{}, r.letGo(ctx, pp)
 }
 
-// clear deletes and says whether nothing is left. When something may be, the
+// clear deletes and reports whether nothing is left. When something may be, the
 // result says when to look again.
 func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud) (bool, reconcile.Result, error) {
 	deleted := r.removals.of(pp.UID)
@@ -99,7 +99,7 @@ func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 
 func newer(s *cloud.Snapshot, t time.Time) bool { return s != nil && s.Began.After(t) }
 
-// claimed answers what the list shows of the PeerPod's own: instances made
+// claimed returns what the list shows of the PeerPod's own: instances made
 // with its key for its pod, in any state.
 func (r *Reconciler) claimed(s *cloud.Snapshot, pp *v1alpha1.PeerPod) []*provider.Instance {
 	return slices.DeleteFunc(slices.Clone(s.OfKey(peerpod.TagValue(pp.Spec.SandboxID))), func(i *provider.Instance) bool { return !madeFor(pp, i) })
@@ -152,7 +152,7 @@ func (r *Reconciler) deleteAll(ctx context.Context, pp *v1alpha1.PeerPod, c *clo
 	return nil
 }
 
-// named answers the instance that the PeerPod names, or nothing when there is
+// named returns the instance that the PeerPod names, or nothing when there is
 // none or it is somebody else's: whoever may edit a PeerPod must not be able
 // to delete any VM of the account.
 func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot) (string, error) {
@@ -179,7 +179,7 @@ func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 	return "", nil
 }
 
-// owns says whether the instance carries this cluster's tag and the key, and is
+// owns reports whether the instance carries this cluster's tag and the key, and is
 // the pod's.
 func (r *Reconciler) owns(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
 	return i.Tags[provider.TagCluster] == peerpod.TagValue(r.options.Cluster) &&
@@ -192,7 +192,7 @@ func believed(pp *v1alpha1.PeerPod) bool {
 	return pp.Status.Instance != nil && pp.Status.Instance.ID == pp.Spec.InstanceID
 }
 
-// unsettled answers for how long the PeerPod must stay since its instance may
+// unsettled returns for how long the PeerPod must stay since its instance may
 // still be in the making. The deletion's own time is by another clock: one that is
 // ahead would keep the PeerPod for as long, one that is behind would let it go early.
 func (r *Reconciler) unsettled(pp *v1alpha1.PeerPod) time.Duration {
@@ -243,7 +243,7 @@ func (r *Reconciler) progress(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	return err
 }
 
-// failed tells why the removal does not go on, and when it is tried again:
+// failed returns why the removal does not go on, and when it is tried again:
 // with back-off, or not before an operator has changed something.
 func (r *Reconciler) failed(ctx context.Context, pp *v1alpha1.PeerPod, err error) (reconcile.Result, error) {
 	if ctx.Err() != nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/outrigger/outrigger/provider/fake"
 )
 
-// without hides powers of a provider.
+// without hides capabilities of a provider.
 type without struct {
 	*fake.Cloud
-	powers []string
+	capabilities []string
 }
 
-func (w without) HasPower(name string) bool {
-	for _, hidden := range w.powers {
+func (w without) HasCapability(name string) bool {
+	for _, hidden := range w.capabilities {
 		if name == hidden {
 			return false
 		}
@@ -33,16 +33,16 @@ func (w without) HasPower(name string) bool {
 	return true
 }
 
-func hide(powers ...string) func(*fake.Cloud) provider.Provider {
-	return func(c *fake.Cloud) provider.Provider { return without{c, powers} }
+func hide(capabilities ...string) func(*fake.Cloud) provider.Provider {
+	return func(c *fake.Cloud) provider.Provider { return without{c, capabilities} }
 }
 
 func TestRemoveDeletesAndLetsGo(t *testing.T) {
-	for name, powers := range map[string][]string{
+	for name, capabilities := range map[string][]string{
 		"lists and gets": nil, "only lists": {"Getter"}, "only gets": {"Lister"}, "neither": {"Lister", "Getter"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t, hide(powers...))
+			s := newStand(t, hide(capabilities...))
 			pp, _ := s.run("web", "s1")
 			_, other := s.run("db", "s2")
 			s.delete(pp)
@@ -168,9 +168,9 @@ func TestRemoveWaitsForACreationUnderWay(t *testing.T) {
 
 // TestRemoveNeverTouchesForeign: instance ids put in by hand.
 func TestRemoveNeverTouchesForeign(t *testing.T) {
-	for name, powers := range map[string][]string{"lists and gets": nil, "only lists": {"Getter"}, "only gets": {"Lister"}} {
+	for name, capabilities := range map[string][]string{"lists and gets": nil, "only lists": {"Getter"}, "only gets": {"Lister"}} {
 		t.Run(name, func(t *testing.T) {
-			s := newStand(t, hide(powers...))
+			s := newStand(t, hide(capabilities...))
 			foreign := s.createIn("c2", "web", "f1")
 			_, neighbour := s.run("db", "s2")
 			for pod, id := range map[string]string{"a": foreign.ID, "b": neighbour.ID, "c": "no-such-id"} {
@@ -188,7 +188,7 @@ func TestRemoveNeverTouchesForeign(t *testing.T) {
 // TestClaimFromAnotherNamespace: whoever may write PeerPods in one namespace
 // names the sandbox, or the instance, of another namespace's pod.
 func TestClaimFromAnotherNamespace(t *testing.T) {
-	for name, powers := range map[string][]string{
+	for name, capabilities := range map[string][]string{
 		"lists and gets": nil, "only lists": {"Getter"}, "only gets": {"Lister"}, "neither": {"Getter", "Lister"},
 	} {
 		for what, foreign := range map[string]func(*v1alpha1.PeerPod, string, string){
@@ -197,7 +197,7 @@ func TestClaimFromAnotherNamespace(t *testing.T) {
 			"sandbox and instance": func(pp *v1alpha1.PeerPod, sandbox, id string) { pp.Spec.SandboxID, pp.Spec.InstanceID = sandbox, id },
 		} {
 			t.Run(name+", "+what, func(t *testing.T) {
-				s := newStand(t, hide(powers...))
+				s := newStand(t, hide(capabilities...))
 				_, victim := s.run("web", "s1")
 				pp := peerpod.New(peerpod.Claim{Provider: "fake", SandboxID: "mine", Cluster: "c1", Node: "worker", Namespace: "attacker", PodName: "web"})
 				foreign(pp, "s1", victim.ID)

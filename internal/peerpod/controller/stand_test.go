@@ -40,7 +40,7 @@ type clock struct {
 	now time.Time
 }
 
-// Now never answers the same instant twice, as no real clock does to two
+// Now never returns the same instant twice, as no real clock does to two
 // callers one after the other.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
@@ -223,7 +223,7 @@ func (s *stand) sweep(after time.Duration) {
 	}
 }
 
-// instances answers the ids of the instances that exist, by id.
+// instances returns the ids of the instances that exist, by id.
 func (s *stand) instances() map[string]bool {
 	s.t.Helper()
 	left, err := s.cloud.Leaks()

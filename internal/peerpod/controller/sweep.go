@@ -159,7 +159,7 @@ func (c claims) of(i *provider.Instance) *v1alpha1.PeerPod {
 	return nil
 }
 
-// compare answers the instances that should not be: without a claim, or beside
+// compare returns the instances that should not be: without a claim, or beside
 // the one that the claim is satisfied with. Those that are leaving without a
 // claim are no mistake, unless they never go: what a deletion has left is listed
 // so too, and only another deletion removes it.
@@ -178,7 +178,7 @@ func compare(snapshot *cloud.Snapshot, claims claims) (found, leaving []*provide
 	return found, leaving
 }
 
-// kept answers which instance of its key a PeerPod keeps: the one it names if
+// kept returns which instance of its key a PeerPod keeps: the one it names if
 // that is there, else the oldest.
 func kept(pp *v1alpha1.PeerPod, instances []*provider.Instance) string {
 	for _, instance := range instances {
@@ -192,7 +192,7 @@ func kept(pp *v1alpha1.PeerPod, instances []*provider.Instance) string {
 	return ""
 }
 
-// ripe keeps the books on suspects and answers those whose grace is over: both
+// ripe keeps the books on suspects and returns those whose grace is over: both
 // by their age and by how long this process has seen them so.
 func (s *Sweeper) ripe(providerName string, found []*provider.Instance) []*provider.Instance {
 	now := s.now()

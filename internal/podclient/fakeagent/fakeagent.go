@@ -242,7 +242,7 @@ func (a guestService) PullProgress(ctx context.Context, req *guest.PullProgressR
 	return &guest.PullProgressResponse{DoneBytes: 1 << 20, TotalBytes: 1 << 20, Finished: true}, nil
 }
 
-// ReadCopied answers what is in the file by now: tests write there for
+// ReadCopied returns what is in the file by now: tests write there for
 // containers, with Write.
 func (a guestService) ReadCopied(_ context.Context, req *guest.ReadCopiedRequest) (*guest.ReadCopiedResponse, error) {
 	a.node.record("ReadCopied")

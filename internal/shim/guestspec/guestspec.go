@@ -22,7 +22,7 @@ type Options struct {
 	NoSeccomp bool
 }
 
-// Convert answers the guest's spec. Hooks, host namespaces, the hostname
+// Convert returns the guest's spec. Hooks, host namespaces, the hostname
 // (which is the sandbox's) and limits other than memory and CPU stay behind.
 func Convert(in *oci.Spec, o Options) *agent.Spec {
 	out := &agent.Spec{

@@ -59,7 +59,7 @@ func registered() *admissionregistration.MutatingWebhookConfiguration {
 	}
 }
 
-// replica is one webhook; leader says whether it renews.
+// replica is one webhook; leader reports whether it renews.
 func (s *stand) replica(leader bool) *Keeper {
 	elected := make(chan struct{})
 	if leader {

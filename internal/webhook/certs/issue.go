@@ -93,7 +93,7 @@ func pemBlock(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// check answers the certificate if it serves all hosts now, under its own
+// check returns the certificate if it serves all hosts now, under its own
 // authority.
 func (g generation) check(now time.Time, hosts []string) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(g.cert, g.key)

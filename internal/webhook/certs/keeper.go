@@ -96,7 +96,7 @@ func (k *Keeper) Sync(ctx context.Context) error {
 // attempts bounds how often other replicas may be first with the Secret.
 const attempts = 5
 
-// syncSecret answers what the API server must trust.
+// syncSecret returns what the API server must trust.
 func (k *Keeper) syncSecret(ctx context.Context, reg registration) ([]byte, error) {
 	hosts, err := reg.hosts()
 	if err != nil {

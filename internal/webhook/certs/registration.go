@@ -69,7 +69,7 @@ type operation struct {
 }
 
 // register makes the API server trust bundle, unless it is nil, and send only
-// pods of the runtime class. It says whether there was something to change.
+// pods of the runtime class. It reports whether there was something to change.
 func (r registration) register(ctx context.Context, c client.Writer, bundle []byte, runtimeClass string) (bool, error) {
 	at := fmt.Sprintf("/webhooks/%d", r.index)
 	ops := append(r.bundleChange(at, bundle), r.conditionChange(at, runtimeClass)...)

@@ -65,7 +65,7 @@ type moment struct {
 	lead bool
 }
 
-// step answers the state to be in and the certificate to serve. It is the same
+// step returns the state to be in and the certificate to serve. It is the same
 // state if nothing is to do.
 func (s state) step(m moment) (state, *tls.Certificate, error) {
 	cert, err := s.current.check(m.now, m.hosts)

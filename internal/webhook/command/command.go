@@ -50,7 +50,7 @@ const (
 	exitUsage = 2
 )
 
-// Run does what args (without the program's name) say and answers the exit
+// Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
 	var s settings
@@ -104,7 +104,7 @@ func (s *settings) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// cluster says how to reach the API server.
+// cluster returns how to reach the API server.
 func (s *settings) cluster(fromEnv string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: s.kubeconfig}
 	if s.kubeconfig == "" {

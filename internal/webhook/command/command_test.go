@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// run answers exit code, standard output and error. POD_NAMESPACE is set.
+// run returns exit code, standard output and error. POD_NAMESPACE is set.
 func run(env map[string]string, args ...string) (int, string, string) {
 	var out, errs bytes.Buffer
 	c := &Command{Stdout: &out, Stderr: &errs, Getenv: func(name string) string {

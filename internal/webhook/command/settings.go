@@ -69,7 +69,7 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 	return fs
 }
 
-// Flags answers the program's flags.
+// Flags returns the program's flags.
 func Flags() *flag.FlagSet { return new(settings).flags(io.Discard) }
 
 // Variables are what the program reads from its environment, each with its
@@ -94,7 +94,7 @@ func usage(fs *flag.FlagSet) {
 	}
 }
 
-// parse answers flag.ErrHelp if help was asked for and printed.
+// parse returns flag.ErrHelp if help was asked for and printed.
 func (s *settings) parse(args []string, getenv func(string) string, out io.Writer) error {
 	fs := s.flags(io.Discard)
 	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -196,7 +196,7 @@ func firstOf(value string, msgs []string) error {
 	return fmt.Errorf("%q: %s", value, msgs[0])
 }
 
-// checkSlot says what the API server would say of each pod.
+// checkSlot returns what the API server would say of each pod.
 func checkSlot(name string) error {
 	domain, _, found := strings.Cut(name, "/")
 	if !found || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") || strings.HasPrefix(name, "requests.") {

@@ -48,7 +48,7 @@ type container struct {
 	} `json:"limits"`
 }
 
-// Of answers the limits that kubelet would have set for the container, none if
+// Of returns the limits that kubelet would have set for the container, none if
 // the annotations hold no record of it. The record may be a user's text: what it
 // costs to read is bounded.
 func Of(annotations map[string]string, name string) (Limits, error) {

@@ -54,7 +54,7 @@ func (q *quantity) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// times answers q*n rounded up, at most the largest number there is.
+// times returns q*n rounded up, at most the largest number there is.
 func (q *quantity) times(n int64) int64 {
 	product := new(big.Rat).Mul(&q.Rat, new(big.Rat).SetInt64(n))
 	up := new(big.Int).Add(product.Num(), new(big.Int).Sub(product.Denom(), big.NewInt(1)))

@@ -12,7 +12,7 @@ import (
 // of a node's GPUs.
 const LabelGPUProduct = "nvidia.com/gpu.product"
 
-// gpuModel answers the first model that the pod's node selector or required
+// gpuModel returns the first model that the pod's node selector or required
 // node affinity accepts, or nothing.
 func gpuModel(spec *corev1.PodSpec) string {
 	if model := spec.NodeSelector[LabelGPUProduct]; model != "" {

@@ -47,7 +47,7 @@ func Mutate(pod *corev1.Pod, slot corev1.ResourceName) (Size, error) {
 	return size, writeRecord(pod, record)
 }
 
-// annotate sets the size annotations that are not the user's and answers them.
+// annotate sets the size annotations that are not the user's and returns them.
 func annotate(pod *corev1.Pod, size Size, before map[string]string) map[string]string {
 	sized := map[string]string{}
 	for _, a := range []struct {
@@ -77,7 +77,7 @@ func annotateModel(pod *corev1.Pod, sized map[string]string, model string, befor
 	dropGPUModel(&pod.Spec)
 }
 
-// own says whether an annotation is absent or was set by an earlier call.
+// own reports whether an annotation is absent or was set by an earlier call.
 func own(pod *corev1.Pod, before map[string]string, key string) bool {
 	now, found := pod.Annotations[key]
 	was, ours := before[key]

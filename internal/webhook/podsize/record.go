@@ -33,7 +33,7 @@ type Resources struct {
 	Limits   corev1.ResourceList `json:"limits,omitempty"`
 }
 
-// ReadRecord answers the record in a pod's annotations, an empty one if there
+// ReadRecord returns the record in a pod's annotations, an empty one if there
 // is none.
 func ReadRecord(annotations map[string]string) (Record, error) {
 	var r Record
@@ -90,12 +90,12 @@ func overlay(list, from corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// only answers the part of a list that is taken, nil if there is none.
+// only returns the part of a list that is taken, nil if there is none.
 func only(list corev1.ResourceList) corev1.ResourceList {
 	return orElse(nil, list)
 }
 
-// recordOf says what must be taken from the pod. Its Sized is empty.
+// recordOf returns what must be taken from the pod. Its Sized is empty.
 func recordOf(pod *corev1.Pod) Record {
 	r := Record{}
 	eachContainer(&pod.Spec, func(c *corev1.Container) {

@@ -25,7 +25,7 @@ type Size struct {
 
 const mib = 1 << 20
 
-// Of answers the size of a pod's VM: its effective request as the scheduler
+// Of returns the size of a pod's VM: its effective request as the scheduler
 // computes it, or its limit where that is no smaller, plus its overhead. A
 // resource that no container asks for stays zero, whatever the overhead.
 func Of(pod *corev1.Pod) (Size, error) {

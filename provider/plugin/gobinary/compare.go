@@ -25,7 +25,7 @@ var Static = Difference{
 	"this program is static (CGO_ENABLED=0) and cannot load Go plugins: build the daemon with CGO_ENABLED=1, or use the process plugin from the same source", true,
 }
 
-// Compare answers the differences, the most important first.
+// Compare returns the differences, the most important first.
 func Compare(host, plugin Side) []Difference {
 	var all []Difference
 	add := func(fatal bool, format string, args ...any) {
@@ -143,7 +143,7 @@ const workspace = "in one go.work workspace that lists " + module + " and the pl
 
 func root(file string) string { return path.Dir(path.Dir(file)) }
 
-// firstModule answers the first module, by path, that differs.
+// firstModule returns the first module, by path, that differs.
 func firstModule(host, plugin Side) string {
 	mine := host.modules()
 	for _, theirs := range slices.SortedFunc(slices.Values(plugin.Deps), byPath) {
@@ -160,7 +160,7 @@ func firstModule(host, plugin Side) string {
 
 func byPath(a, b *debug.Module) int { return strings.Compare(a.Path, b.Path) }
 
-// versionOf says which text of a module was used; empty when that cannot be
+// versionOf returns which text of a module was used; empty when that cannot be
 // compared, as with a folder, whose path may be relative.
 func versionOf(m *debug.Module) string {
 	if m.Replace == nil {
@@ -187,7 +187,7 @@ func getOf(m *debug.Module) string {
 	return m.Path + "@" + m.Version
 }
 
-// Refuse answers why the plugin cannot load, nil when it may.
+// Refuse returns why the plugin cannot load, nil when it may.
 func Refuse(host, plugin Side) error {
 	all := Compare(host, plugin)
 	if !slices.ContainsFunc(all, func(d Difference) bool { return d.Fatal }) {
@@ -206,7 +206,7 @@ func sentences(all []Difference) string {
 	return strings.Join(texts, "; ")
 }
 
-// Advice answers what may be behind a refusal of the runtime, whose message
+// Advice returns what may be behind a refusal of the runtime, whose message
 // is given, such as "plugin was built with a different version of package X".
 func Advice(host, plugin Side, message string) string {
 	var texts []string
@@ -219,7 +219,7 @@ func Advice(host, plugin Side, message string) string {
 	return strings.Join(append(texts, otherwise), "; ")
 }
 
-// packageText says which module holds a package, and its version on both
+// packageText returns which module holds a package, and its version on both
 // sides.
 func packageText(host, plugin Side, name string) string {
 	h, p := holder(host, name), holder(plugin, name)
@@ -242,7 +242,7 @@ func either(a, b *debug.Module) *debug.Module {
 	return b
 }
 
-// holder answers the module with the longest path that the package is below.
+// holder returns the module with the longest path that the package is below.
 func holder(s Side, name string) *debug.Module {
 	var found *debug.Module
 	for _, m := range append(slices.Clone(s.Deps), &s.Main) {

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/gobinary"
 )
 
-// side answers a binary; the settings are key=value.
+// side returns a binary; the settings are key=value.
 func side(goVersion, sources string, deps []*debug.Module, settings ...string) gobinary.Side {
 	info := &debug.BuildInfo{GoVersion: goVersion, Deps: deps}
 	for _, text := range settings {

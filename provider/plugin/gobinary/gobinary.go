@@ -33,7 +33,7 @@ type Side struct {
 // witness is a file of package provider that every plugin is linked with.
 const witness = "/provider/registry.go"
 
-// Host answers what this program says about itself.
+// Host returns what this program says about itself.
 func Host() (Side, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -44,7 +44,7 @@ func Host() (Side, error) {
 	return Side{info, file}, nil
 }
 
-// Read answers what the file says about itself.
+// Read returns what the file says about itself.
 func Read(path string) (Side, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s Side) setting(key string) string {
 	return ""
 }
 
-// modules answers version and replacement of each module by path, without the
+// modules returns version and replacement of each module by path, without the
 // main one.
 func (s Side) modules() map[string]*debug.Module {
 	all := map[string]*debug.Module{}

@@ -21,7 +21,7 @@ import (
 // Sum is a SHA-256.
 type Sum [sha256.Size]byte
 
-// String answers it in hexadecimal.
+// String returns it in hexadecimal.
 func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 
 // ParseSum reads 64 hexadecimal digits.
@@ -47,7 +47,7 @@ func copyTo(w io.Writer, f *os.File, want *Sum) (Sum, error) {
 	return sum, nil
 }
 
-// Seal answers a program as an anonymous file that nobody can write to any
+// Seal returns a program as an anonymous file that nobody can write to any
 // more, not even this process. It runs through its /proc/self/fd path.
 func Seal(f *os.File, want *Sum) (*os.File, error) {
 	sealed, err := memfd(filepath.Base(f.Name()))
@@ -89,7 +89,7 @@ type Private struct {
 	folder *Folder
 }
 
-// Copy answers a private copy below the folder dir; empty means the folder for
+// Copy returns a private copy below the folder dir; empty means the folder for
 // temporary files.
 func Copy(f *os.File, want *Sum, dir string) (p *Private, err error) {
 	folder, err := NewFolder(dir)

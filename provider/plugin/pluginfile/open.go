@@ -65,7 +65,7 @@ func checkFolders(path string) error {
 	return CheckFolder(filepath.Dir(target))
 }
 
-// CheckFolder says why plugins in a folder cannot be trusted or reached.
+// CheckFolder returns why plugins in a folder cannot be trusted or reached.
 func CheckFolder(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -127,7 +127,7 @@ func explain(path string, err error) error {
 	return fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 }
 
-// KindOf answers what the file is: for a program also whether it may be
+// KindOf returns what the file is: for a program also whether it may be
 // executed, for anything else why it is nothing.
 func KindOf(f *os.File) (Kind, error) {
 	if strings.HasSuffix(f.Name(), ".so") {

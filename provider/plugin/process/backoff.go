@@ -14,7 +14,7 @@ const (
 // backoff says how long to wait before the next start.
 type backoff struct{ delay time.Duration }
 
-// next answers the delay after a process that ran that long: none at first.
+// next returns the delay after a process that ran that long: none at first.
 func (b *backoff) next(ran time.Duration) time.Duration {
 	if ran >= stable {
 		b.delay = 0

@@ -90,7 +90,7 @@ func (s *Supervisor) environment() []string {
 	return env
 }
 
-// pipes connects the standard files and answers the child's ends and what to
+// pipes connects the standard files and returns the child's ends and what to
 // read of ours.
 func (c *child) pipes() (theirs, output []*os.File, err error) {
 	var ours []*os.File
@@ -205,7 +205,7 @@ func (c *child) hung(after time.Duration) {
 	c.cause = fmt.Errorf("it did not answer within %s and was killed", after)
 }
 
-// why says how the process ended, once it has.
+// why returns how the process ended, once it has.
 func (c *child) why() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -75,7 +75,7 @@ func CheckName(asked string, about wire.About, path string) error {
 		provider.ErrInvalidArgument, path, about.Name, asked, about.Name)
 }
 
-// dial answers a connection to a socket that need not be there yet; it comes
+// dial returns a connection to a socket that need not be there yet; it comes
 // up as soon as the socket does. It fails when the process ends.
 func dial(path string, exited <-chan struct{}) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+path,
@@ -106,7 +106,7 @@ func connect(ctx context.Context, path string, exited <-chan struct{}) (net.Conn
 	}
 }
 
-// lost says whether the transport failed, rather than the provider, whose own
+// lost reports whether the transport failed, rather than the provider, whose own
 // errors have details. Calls over a connection that was closed because the
 // process has ended are cancelled.
 func (c *child) lost(err error) bool {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// merge answers what the host's log has of what a plugin wrote. A second
+// merge returns what the host's log has of what a plugin wrote. A second
 // passes with each line that is "tick".
 func merge(t *testing.T, limit int, text string) (log string, l *lines) {
 	t.Helper()

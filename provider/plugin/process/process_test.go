@@ -335,7 +335,7 @@ func TestCloseKillsTheGroup(t *testing.T) {
 	}
 }
 
-// running says whether the process exists and is no zombie, which an orphan
+// running reports whether the process exists and is no zombie, which an orphan
 // stays where nobody reaps.
 func running(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -31,7 +31,7 @@ type Options struct {
 	Program *os.File
 	// Log gets what the plugin says.
 	Log *slog.Logger
-	// Getenv answers PATH, HOME and TMPDIR; nothing else is asked.
+	// Getenv returns PATH, HOME and TMPDIR; nothing else is asked.
 	Getenv func(string) string
 	// Ready is how long the plugin may take from its start to its first
 	// answer, and to each question whether it is alive; 10 s.
@@ -188,7 +188,7 @@ func (s *Supervisor) watch(c *child) error {
 	}
 }
 
-// alive says whether the process answers. One that has ended counts as alive:
+// alive reports whether the process answers. One that has ended counts as alive:
 // watch sees that with its reason.
 func (s *Supervisor) alive(c *child) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, s.Ready)
@@ -211,7 +211,7 @@ func (s *Supervisor) state() (c *child, changed <-chan struct{}, why error) {
 	return s.current, s.changed, s.why
 }
 
-// Pid answers the process id of now, 0 while there is none.
+// Pid returns the process id of now, 0 while there is none.
 func (s *Supervisor) Pid() int {
 	if c, _, _ := s.state(); c != nil {
 		return c.pid()
@@ -219,7 +219,7 @@ func (s *Supervisor) Pid() int {
 	return 0
 }
 
-// Conn answers the connection to the plugin, waiting for a restart, and a
+// Conn returns the connection to the plugin, waiting for a restart, and a
 // function that explains the error of a call over it.
 func (s *Supervisor) Conn(ctx context.Context) (grpc.ClientConnInterface, func(error) error, error) {
 	timeout := time.NewTimer(s.Wait)

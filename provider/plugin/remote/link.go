@@ -27,7 +27,7 @@ import (
 
 // Backend has the connection of the moment.
 type Backend interface {
-	// Conn answers it, waiting a little while there is none, and a function
+	// Conn returns it, waiting a little while there is none, and a function
 	// that explains the error of a call over it. Errors have the class
 	// provider.ErrUnavailable.
 	Conn(context.Context) (grpc.ClientConnInterface, func(error) error, error)
@@ -57,7 +57,7 @@ type opened struct {
 
 var _ grpc.ClientConnInterface = (*Link)(nil)
 
-// NewLink answers a link without configurations. The prefix is that of their
+// NewLink returns a link without configurations. The prefix is that of their
 // names, which must not be those of another host's.
 func NewLink(backend Backend, title, prefix string) *Link {
 	return &Link{backend: backend, title: title, prefix: prefix, opened: map[string]*opened{}}
@@ -104,7 +104,7 @@ func (l *Link) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Call
 	return nil, status.Error(codes.Unimplemented, "the provider contract has no streams")
 }
 
-// configurationOf answers the configuration that a request names.
+// configurationOf returns the configuration that a request names.
 func configurationOf(request any) string {
 	if named, ok := request.(interface{ GetConfiguration() string }); ok {
 		return named.GetConfiguration()
@@ -138,16 +138,16 @@ func toStatus(err error) error {
 	return full.Err()
 }
 
-// open gives values to the other side and answers the name they have there.
+// open gives values to the other side and returns the name they have there.
 // The same values again have the same name, since a provider that keeps its
 // settings in package variables can have but one.
-func (l *Link) open(ctx context.Context, values config.Values) (name string, powers []string, err error) {
+func (l *Link) open(ctx context.Context, values config.Values) (name string, capabilities []string, err error) {
 	name = l.claim(values)
-	powers, err = wire.Configure(ctx, direct{l}, name, values, wire.PluginName(l.title))
+	capabilities, err = wire.Configure(ctx, direct{l}, name, values, wire.PluginName(l.title))
 	if err != nil {
 		l.release(name)
 	}
-	return name, powers, err
+	return name, capabilities, err
 }
 
 func (l *Link) claim(values config.Values) string {
@@ -165,7 +165,7 @@ func (l *Link) claim(values config.Values) string {
 	return name
 }
 
-// release answers whether nobody uses the configuration any more.
+// release reports whether nobody uses the configuration any more.
 func (l *Link) release(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ type Manager struct {
 
 var _ config.Configurable = (*Manager)(nil)
 
-// NewManager answers a manager with nothing set. A provider that somebody else
+// NewManager returns a manager with nothing set. A provider that somebody else
 // has configured has no settings here. A nil getenv is os.Getenv.
 func NewManager(link *Link, about wire.About, getenv func(string) string) *Manager {
 	if getenv == nil {
@@ -44,12 +44,12 @@ func (m *Manager) NewProvider() (provider.Provider, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ConfigureTimeout)
 	defer cancel()
-	name, powers, err := m.link.open(ctx, values)
+	name, capabilities, err := m.link.open(ctx, values)
 	if err != nil {
 		return nil, err
 	}
-	return wire.NewProvider(m.link, name, powers, wire.PluginName(m.link.title)), nil
+	return wire.NewProvider(m.link, name, capabilities, wire.PluginName(m.link.title)), nil
 }
 
-// Fresh answers another manager of the same plugin with nothing set.
+// Fresh returns another manager of the same plugin with nothing set.
 func (m *Manager) Fresh() config.Configurable { return NewManager(m.link, m.about, m.getenv) }

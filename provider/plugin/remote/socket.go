@@ -72,7 +72,7 @@ func (s *Socket) greet(ctx context.Context, ready time.Duration) (wire.About, er
 
 var errSilent = errors.New("the server is silent; is it a provider, made with package serve?")
 
-// CheckSocket says why the path is no socket that can be trusted.
+// CheckSocket returns why the path is no socket that can be trusted.
 func CheckSocket(path string) error {
 	info, err := os.Stat(path)
 	switch {

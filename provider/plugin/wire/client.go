@@ -73,11 +73,11 @@ func Info(ctx context.Context, conn grpc.ClientConnInterface, options ...Option)
 	return About{answer.Name, answer.Version, schema, answer.Configured}, nil
 }
 
-// Configure makes the provider of a configuration in the plugin and answers
-// its optional powers. The same values again change nothing, others replace
+// Configure makes the provider of a configuration in the plugin and returns
+// its optional capabilities. The same values again change nothing, others replace
 // the provider. For a plugin that [About.Configured] says is configured there
 // must be no values.
-func Configure(ctx context.Context, conn grpc.ClientConnInterface, configuration string, values config.Values, options ...Option) (powers []string, err error) {
+func Configure(ctx context.Context, conn grpc.ClientConnInterface, configuration string, values config.Values, options ...Option) (capabilities []string, err error) {
 	c := newClient(conn, options)
 	answer, err := call(ctx, c, "Configure", c.rpc.Configure, &pluginpb.ConfigureRequest{Configuration: configuration, Values: values})
 	return answer.GetPowers(), err
@@ -98,7 +98,7 @@ func call[Request proto.Message, Answer any](ctx context.Context, c client, name
 	return none, c.fromStatus(ctx, name, err)
 }
 
-// fromStatus answers the error that the call stands for.
+// fromStatus returns the error that the call stands for.
 func (c client) fromStatus(ctx context.Context, method string, err error) error {
 	s := status.Convert(err)
 	ended := endOf(ctx, s.Code())
@@ -124,7 +124,7 @@ func (c client) fromStatus(ctx context.Context, method string, err error) error 
 	return &remoteError{s.Message(), []error{classOfCode(s.Code())}}
 }
 
-// endOf answers why the context of a call has ended, or nil. The server may
+// endOf returns why the context of a call has ended, or nil. The server may
 // see the deadline a moment before the client.
 func endOf(ctx context.Context, code codes.Code) error {
 	_, limited := ctx.Deadline()

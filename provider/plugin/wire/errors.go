@@ -44,7 +44,7 @@ var classes = []struct {
 // alsoKey is where the metadata of an ErrorInfo has the further classes.
 const alsoKey = "also"
 
-// toStatus answers err as the error of a gRPC method whose context is ctx. An
+// toStatus returns err as the error of a gRPC method whose context is ctx. An
 // instance that was made all the same goes with it.
 func toStatus(ctx context.Context, err error, partial *provider.Instance) error {
 	code, reasons := codes.Unknown, []string{}
@@ -112,7 +112,7 @@ func errorInfo(s *status.Status) *errdetails.ErrorInfo {
 	return nil
 }
 
-// classesOf answers the errors that info stands for.
+// classesOf returns the errors that info stands for.
 func classesOf(info *errdetails.ErrorInfo) []error {
 	reasons := append([]string{info.Reason}, strings.Split(info.Metadata[alsoKey], ",")...)
 	var errs []error
@@ -130,7 +130,7 @@ func classesOf(info *errdetails.ErrorInfo) []error {
 	return errs
 }
 
-// classOfCode answers the class nearest to the code of a plain status.
+// classOfCode returns the class nearest to the code of a plain status.
 func classOfCode(code codes.Code) error {
 	switch code {
 	case codes.OutOfRange:

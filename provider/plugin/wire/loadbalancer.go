@@ -16,7 +16,7 @@ import (
 // EnsureLoadBalancer implements pluginpb.ProviderServer.
 func (s *Server) EnsureLoadBalancer(ctx context.Context, request *pluginpb.EnsureLoadBalancerRequest) (*pluginpb.EnsureLoadBalancerResponse, error) {
 	answer := &pluginpb.EnsureLoadBalancerResponse{}
-	return answer, withPower(ctx, s, "EnsureLoadBalancer", request, func(p provider.LoadBalancerController) error {
+	return answer, withCapability(ctx, s, "EnsureLoadBalancer", request, func(p provider.LoadBalancerController) error {
 		ports, err := portsFromWire(request.Ports)
 		backends, wrong := backendsFromWire(request.Backends)
 		if err = errors.Join(err, wrong); err != nil {
@@ -33,7 +33,7 @@ func (s *Server) EnsureLoadBalancer(ctx context.Context, request *pluginpb.Ensur
 // GetLoadBalancer implements pluginpb.ProviderServer.
 func (s *Server) GetLoadBalancer(ctx context.Context, request *pluginpb.GetLoadBalancerRequest) (*pluginpb.GetLoadBalancerResponse, error) {
 	answer := &pluginpb.GetLoadBalancerResponse{}
-	return answer, withPower(ctx, s, "GetLoadBalancer", request, func(p provider.LoadBalancerController) error {
+	return answer, withCapability(ctx, s, "GetLoadBalancer", request, func(p provider.LoadBalancerController) error {
 		found, err := p.GetLoadBalancer(ctx, request.Key)
 		answer.LoadBalancer = balancerToWire(found)
 		return err
@@ -43,7 +43,7 @@ func (s *Server) GetLoadBalancer(ctx context.Context, request *pluginpb.GetLoadB
 // ListLoadBalancers implements pluginpb.ProviderServer.
 func (s *Server) ListLoadBalancers(ctx context.Context, request *pluginpb.ListLoadBalancersRequest) (*pluginpb.ListLoadBalancersResponse, error) {
 	answer := &pluginpb.ListLoadBalancersResponse{}
-	return answer, withPower(ctx, s, "ListLoadBalancers", request, func(p provider.LoadBalancerController) error {
+	return answer, withCapability(ctx, s, "ListLoadBalancers", request, func(p provider.LoadBalancerController) error {
 		list, err := p.ListLoadBalancers(ctx, request.Match)
 		for i := range list {
 			answer.LoadBalancers = append(answer.LoadBalancers, balancerToWire(&list[i]))
@@ -54,7 +54,7 @@ func (s *Server) ListLoadBalancers(ctx context.Context, request *pluginpb.ListLo
 
 // DeleteLoadBalancer implements pluginpb.ProviderServer.
 func (s *Server) DeleteLoadBalancer(ctx context.Context, request *pluginpb.DeleteLoadBalancerRequest) (*pluginpb.DeleteLoadBalancerResponse, error) {
-	return &pluginpb.DeleteLoadBalancerResponse{}, withPower(ctx, s, "DeleteLoadBalancer", request, func(p provider.LoadBalancerController) error {
+	return &pluginpb.DeleteLoadBalancerResponse{}, withCapability(ctx, s, "DeleteLoadBalancer", request, func(p provider.LoadBalancerController) error {
 		return p.DeleteLoadBalancer(ctx, request.Key)
 	})
 }
@@ -152,7 +152,7 @@ func portsToWire(ports []provider.LoadBalancerPort) []*pluginpb.LoadBalancerPort
 	return list
 }
 
-// portsFromWire never answers nil, which says that ports are unknown.
+// portsFromWire never returns nil, which says that ports are unknown.
 func portsFromWire(list []*pluginpb.LoadBalancerPort) ([]provider.LoadBalancerPort, error) {
 	ports := []provider.LoadBalancerPort{}
 	for _, m := range list {
@@ -176,7 +176,7 @@ func backendsToWire(backends []provider.LoadBalancerBackend) []*pluginpb.LoadBal
 	return list
 }
 
-// backendsFromWire never answers nil, which says that backends are unknown.
+// backendsFromWire never returns nil, which says that backends are unknown.
 func backendsFromWire(list []*pluginpb.LoadBalancerBackend) ([]provider.LoadBalancerBackend, error) {
 	backends := []provider.LoadBalancerBackend{}
 	for _, m := range list {

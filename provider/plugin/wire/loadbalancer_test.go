@@ -65,8 +65,8 @@ func TestLoadBalancersCross(t *testing.T) {
 		b := &balancing{stub: &stub{}, answer: answer}
 		remote := start(t, wire.Options{Name: "stub", Cloud: fake.NewManager(), Configured: b}).provider(t, "", nil)
 		power, ok := provider.As[provider.LoadBalancerController](remote)
-		if !ok || !slices.Contains(provider.Powers(remote), "LoadBalancerController") {
-			t.Fatalf("the power does not cross: %v", provider.Powers(remote))
+		if !ok || !slices.Contains(provider.Capabilities(remote), "LoadBalancerController") {
+			t.Fatalf("the power does not cross: %v", provider.Capabilities(remote))
 		}
 		made, err := power.EnsureLoadBalancer(t.Context(), spec)
 		if err != nil {
@@ -97,17 +97,17 @@ func TestLoadBalancersOfAnOlderPlugin(t *testing.T) {
 	}
 	s := start(t, wire.Options{Name: "fake", Cloud: fake.NewManager(), Configured: cloud})
 	older := &olderConn{s.dial(t)}
-	powers, err := wire.Configure(t.Context(), older, "", nil)
+	capabilities, err := wire.Configure(t.Context(), older, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	powers = slices.DeleteFunc(powers, func(name string) bool { return name == "LoadBalancerController" })
-	remote := wire.NewProvider(older, "", powers)
+	capabilities = slices.DeleteFunc(capabilities, func(name string) bool { return name == "LoadBalancerController" })
+	remote := wire.NewProvider(older, "", capabilities)
 	if _, ok := provider.As[provider.LoadBalancerController](remote); ok {
 		t.Error("the plugin does not name the power and has it")
 	}
 	if _, ok := provider.As[provider.Lister](remote); !ok {
-		t.Error("the plugin has lost its other powers")
+		t.Error("the plugin has lost its other capabilities")
 	}
 	if _, err := remote.(provider.LoadBalancerController).EnsureLoadBalancer(t.Context(), balancerSpec()); !errors.Is(err, provider.ErrUnimplemented) {
 		t.Errorf("a call that it does not know: %v", err)

@@ -30,7 +30,7 @@ const (
 type remote struct {
 	client
 	configuration string
-	powers        []string
+	capabilities  []string
 }
 
 var (
@@ -46,16 +46,16 @@ var (
 	_ provider.LoadBalancerController = (*remote)(nil)
 )
 
-// NewProvider answers the provider of a configuration that [Configure] made,
-// with the powers it answered. It has the methods of all powers, and
+// NewProvider returns the provider of a configuration that [Configure] made,
+// with the capabilities it answered. It has the methods of all capabilities, and
 // provider.As tells which may be used. The connection remains the caller's:
 // Teardown does not close it.
-func NewProvider(conn grpc.ClientConnInterface, configuration string, powers []string, options ...Option) provider.Provider {
-	return &remote{newClient(conn, options), configuration, slices.Clone(powers)}
+func NewProvider(conn grpc.ClientConnInterface, configuration string, capabilities []string, options ...Option) provider.Provider {
+	return &remote{newClient(conn, options), configuration, slices.Clone(capabilities)}
 }
 
-// HasPower implements provider.Limited.
-func (r *remote) HasPower(name string) bool { return slices.Contains(r.powers, name) }
+// HasCapability implements provider.Limited.
+func (r *remote) HasCapability(name string) bool { return slices.Contains(r.capabilities, name) }
 
 func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	userData, err := cloudConfig.Generate()
@@ -90,7 +90,7 @@ func instanceDetail(err error) *pluginpb.Instance {
 	return nil
 }
 
-// instance answers the instance also with an error, so that it can be deleted.
+// instance returns the instance also with an error, so that it can be deleted.
 func (r *remote) instance(method string, m *pluginpb.Instance) (*provider.Instance, error) {
 	instance, err := instanceFromWire(m)
 	if instance == nil && err == nil {

@@ -61,7 +61,7 @@ func schemaFromWire(m *pluginpb.GetInfoResponse) (config.Schema, error) {
 	return schema, nil
 }
 
-// SchemaOf answers the configuration schema of a provider: what it publishes,
+// SchemaOf returns the configuration schema of a provider: what it publishes,
 // or what the flags tell that it registers. Settings that such a provider only
 // reads from the environment are not in it.
 func SchemaOf(name string, cloud provider.CloudProvider) config.Schema {

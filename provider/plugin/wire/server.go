@@ -93,7 +93,7 @@ func (s *Server) Configure(ctx context.Context, request *pluginpb.ConfigureReque
 	if err != nil {
 		return nil, toStatus(ctx, err, nil)
 	}
-	return &pluginpb.ConfigureResponse{Powers: provider.Powers(session.provider)}, nil
+	return &pluginpb.ConfigureResponse{Powers: provider.Capabilities(session.provider)}, nil
 }
 
 // Teardown implements pluginpb.ProviderServer.

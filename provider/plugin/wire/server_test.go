@@ -27,7 +27,7 @@ func TestPowers(t *testing.T) {
 		t.Fatal(err)
 	}
 	remote := start(t, wire.Options{Name: "fake", Cloud: fake.NewManager(), Configured: cloud}).provider(t, "", nil)
-	if diff := cmp.Diff(provider.Powers(cloud), provider.Powers(remote)); diff != "" {
+	if diff := cmp.Diff(provider.Capabilities(cloud), provider.Capabilities(remote)); diff != "" {
 		t.Error(diff)
 	}
 	if _, ok := provider.As[provider.NodeAddresser](remote); ok {
@@ -37,8 +37,8 @@ func TestPowers(t *testing.T) {
 		t.Errorf("called all the same: %v", err)
 	}
 	bare := start(t, wire.Options{Name: "stub", Cloud: stubCloud(nil), Configured: &stub{}}).provider(t, "", nil)
-	if powers := provider.Powers(bare); powers != nil {
-		t.Errorf("powers from nowhere: %v", powers)
+	if capabilities := provider.Capabilities(bare); capabilities != nil {
+		t.Errorf("capabilities from nowhere: %v", capabilities)
 	}
 }
 

@@ -97,7 +97,7 @@ func (s *session) teardown(ctx context.Context) error {
 	}
 }
 
-// creating notes a CreateInstance until the function it answers is called.
+// creating notes a CreateInstance until the function it returns is called.
 func (s *session) creating(ctx context.Context) func() {
 	c := &creation{ctx, make(chan struct{})}
 	s.mu.Lock()

@@ -29,7 +29,7 @@ type sessions struct {
 	retired []*session
 }
 
-// enter answers the session of a configuration; its leave must be called.
+// enter returns the session of a configuration; its leave must be called.
 func (all *sessions) enter(name string) (*session, error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -95,7 +95,7 @@ func nameList(values config.Values) string {
 	return fmt.Sprintf("%q", names)
 }
 
-// claim waits until nobody else opens the configuration and answers what to
+// claim waits until nobody else opens the configuration and returns what to
 // call when that is done.
 func (all *sessions) claim(ctx context.Context, name string) (opened func(), err error) {
 	for {
@@ -114,7 +114,7 @@ func (all *sessions) claim(ctx context.Context, name string) (opened func(), err
 	}
 }
 
-// tryClaim claims and answers nil, or answers what its holder closes.
+// tryClaim claims and returns nil, or returns what its holder closes.
 func (all *sessions) tryClaim(name string) (busy chan struct{}, err error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -152,7 +152,7 @@ func (all *sessions) unclaim(name string) {
 	delete(all.opening, name)
 }
 
-// find answers the session if it has these values.
+// find returns the session if it has these values.
 func (all *sessions) find(name string, values config.Values) *session {
 	all.mu.Lock()
 	defer all.mu.Unlock()

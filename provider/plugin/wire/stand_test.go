@@ -72,11 +72,11 @@ func (s *stand) dial(t testing.TB) *grpc.ClientConn {
 func (s *stand) provider(t testing.TB, configuration string, values config.Values) provider.Provider {
 	t.Helper()
 	conn := s.dial(t)
-	powers, err := wire.Configure(t.Context(), conn, configuration, values)
+	capabilities, err := wire.Configure(t.Context(), conn, configuration, values)
 	if err != nil {
 		t.Fatalf("Configure: %v", err)
 	}
-	return wire.NewProvider(conn, configuration, powers)
+	return wire.NewProvider(conn, configuration, capabilities)
 }
 
 // stub is a provider whose methods a test replaces.
@@ -156,7 +156,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// within answers what comes, or fails.
+// within returns what comes, or fails.
 func within[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	select {

@@ -112,7 +112,7 @@ func (r Result) cell() string {
 	return r.Measured(r.Value) + r.excuse()
 }
 
-// excuse says why it is not judged.
+// excuse returns why it is not judged.
 func (r Result) excuse() string {
 	if r.Verdict != NotJudged {
 		return ""

@@ -85,7 +85,7 @@ func names(t *testing.T) (list []string) {
 	return list
 }
 
-// run runs checks one after the other and answers the report.
+// run runs checks one after the other and returns the report.
 func (k *kit) run(ctx context.Context, program string, checks []string, flags ...string) (report checkreport.Document, err error) {
 	args := slices.Concat([]string{"--kubeconfig", k.kubeconfig, "--file", k.file, "-o", "json", "--run", "^(" + strings.Join(checks, "|") + ")$"}, k.flags, flags)
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -170,7 +170,7 @@ func wantGreen(t *testing.T, results []checkreport.Check, skipped ...string) {
 	}
 }
 
-// serve answers a shell command that has a function of this process called.
+// serve returns a shell command that has a function of this process called.
 func serve(t *testing.T, f func(w io.Writer) error) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -173,7 +173,7 @@ func (m *manager) over() bool {
 	}
 }
 
-// answers says whether the process is ready, its webhooks included.
+// answers reports whether the process is ready, its webhooks included.
 func (m *manager) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -116,7 +116,7 @@ func (c *Cloud) findBalancer(p *parameters) (*balancer, error) {
 	return b, nil
 }
 
-// configure answers a load balancer for a change, of which there is one at a time.
+// configure returns a load balancer for a change, of which there is one at a time.
 func (c *Cloud) configure(p *parameters) (*balancer, error) {
 	b, err := c.findBalancer(p)
 	if err != nil {
@@ -236,7 +236,7 @@ type Balancer struct {
 	Servers, Listeners []string
 }
 
-// Balancers answers the load balancers there are, sorted by id.
+// Balancers returns the load balancers there are, sorted by id.
 func (c *Cloud) Balancers() []Balancer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,7 +260,7 @@ func (c *Cloud) Balancers() []Balancer {
 	return all
 }
 
-// AddForeignBalancer makes somebody else's load balancer, and answers its id.
+// AddForeignBalancer makes somebody else's load balancer, and returns its id.
 func (c *Cloud) AddForeignBalancer(tags map[string]string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

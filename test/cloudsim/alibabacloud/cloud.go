@@ -151,7 +151,7 @@ func (c *Cloud) SellOut(kinds ...string) {
 	}
 }
 
-// Requests answers the parameters of the instances that were made.
+// Requests returns the parameters of the instances that were made.
 func (c *Cloud) Requests() []url.Values {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,7 +293,7 @@ func (c *Cloud) actions() map[string]func(*parameters) (map[string]any, error) {
 	}
 }
 
-// once carries out a call with a client token, or answers what it answered to
+// once carries out a call with a client token, or returns what it answered to
 // an earlier one with the same.
 func (c *Cloud) once(action string, p *parameters, do func() (map[string]any, error)) (map[string]any, error) {
 	token := p.text("ClientToken")
@@ -327,7 +327,7 @@ func copyOf(answer map[string]any) map[string]any {
 	return other
 }
 
-// newID answers an id of the cloud's.
+// newID returns an id of the cloud's.
 func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()[:18]) }
 
 func (c *Cloud) address(network string) string {
@@ -335,7 +335,7 @@ func (c *Cloud) address(network string) string {
 	return fmt.Sprintf("%s.%d.%d", network, c.nextIP/250, 2+c.nextIP%250)
 }
 
-// Env answers the variables with which the provider, as a program of its own,
+// Env returns the variables with which the provider, as a program of its own,
 // makes instances here: those of the guide, with a role.
 func (c *Cloud) Env(t testing.TB) []string {
 	t.Helper()

@@ -73,7 +73,7 @@ func (c *Cloud) numberedPage(p *parameters, match func(*instance) bool) map[stri
 	}
 }
 
-// matcher answers which instances a request asks for.
+// matcher returns which instances a request asks for.
 func (c *Cloud) matcher(p *parameters) (func(*instance) bool, error) {
 	tags, err := p.tags()
 	if err != nil {

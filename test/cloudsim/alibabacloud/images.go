@@ -21,7 +21,7 @@ type image struct {
 // nobody on a busy machine would see that.
 const importSteps = 5
 
-// status also answers how far the import is.
+// status also returns how far the import is.
 func (c *Cloud) statusOfImage(i *image) (status, progress string) {
 	switch {
 	case i.looks < importSteps:
@@ -32,7 +32,7 @@ func (c *Cloud) statusOfImage(i *image) (status, progress string) {
 	return "Available", "100%"
 }
 
-// Images answers the ids of all images.
+// Images returns the ids of all images.
 func (c *Cloud) Images() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

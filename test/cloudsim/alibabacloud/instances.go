@@ -78,7 +78,7 @@ func (c *Cloud) runInstances(p *parameters) (map[string]any, error) {
 	})
 }
 
-// plan checks a request and answers the instance that it asks for.
+// plan checks a request and returns the instance that it asks for.
 func (c *Cloud) plan(p *parameters) (*instance, error) {
 	i := &instance{name: p.text("InstanceName"), kind: p.text("InstanceType"), vswitch: p.text("VSwitchId"), userData: p.text("UserData")}
 	for _, check := range []func(*instance, *parameters) error{c.checkSize, c.checkNetwork, c.checkImage, c.checkMoney, c.checkOptions, c.checkStock} {
@@ -251,7 +251,7 @@ func (c *Cloud) addNIC(i *instance, primary bool) {
 	c.World.Add(cloudsim.KindNIC, n.id, n.tags)
 }
 
-// AddForeign makes somebody else's instance, with these tags, and answers its
+// AddForeign makes somebody else's instance, with these tags, and returns its
 // id.
 func (c *Cloud) AddForeign(tags map[string]string) string {
 	c.mu.Lock()
@@ -266,7 +266,7 @@ func (c *Cloud) AddForeign(tags map[string]string) string {
 	return i.id
 }
 
-// find answers an instance by its id, as far as the cloud shows it.
+// find returns an instance by its id, as far as the cloud shows it.
 func (c *Cloud) find(id string) (*instance, error) {
 	i := c.instances[id]
 	if i == nil || !c.World.Visible(cloudsim.KindInstance, id) {
@@ -315,7 +315,7 @@ func (c *Cloud) removeLater(i *instance) {
 	})
 }
 
-// holds says whether a is an address of i or of one of its interfaces.
+// holds reports whether a is an address of i or of one of its interfaces.
 func (i *instance) holds(a *address) bool {
 	return a.holder != "" && (a.holder == i.id || slices.Contains(i.nics, a.holder))
 }
@@ -405,7 +405,7 @@ func (c *Cloud) tagResources(p *parameters) (map[string]any, error) {
 	return map[string]any{}, nil
 }
 
-// UserData answers what the metadata service of an instance would.
+// UserData returns what the metadata service of an instance would.
 func (c *Cloud) UserData(id string) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,7 @@ func (c *Cloud) createListener(protocol string) func(*parameters) (map[string]an
 	}
 }
 
-// listenerOf answers the listener that the parameters name.
+// listenerOf returns the listener that the parameters name.
 func (b *balancer) listenerOf(p *parameters) (*listener, error) {
 	l := b.listeners[listenerKey(p.text("ListenerProtocol"), p.number("ListenerPort", 0))]
 	if l == nil {

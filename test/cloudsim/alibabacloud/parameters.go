@@ -20,7 +20,7 @@ func (p *parameters) text(name string) string {
 	return p.values.Get(name)
 }
 
-// number answers the default for a parameter that is not there. Its type was
+// number returns the default for a parameter that is not there. Its type was
 // checked.
 func (p *parameters) number(name string, standard int) int {
 	text := p.text(name)
@@ -39,7 +39,7 @@ func (p *parameters) bool(name string) bool {
 	return err == nil && b
 }
 
-// list answers Name.1, Name.2 and so on.
+// list returns Name.1, Name.2 and so on.
 func (p *parameters) list(name string) []string {
 	var all []string
 	for n := 1; p.values.Has(name + "." + strconv.Itoa(n)); n++ {
@@ -48,7 +48,7 @@ func (p *parameters) list(name string) []string {
 	return all
 }
 
-// tags answers Tag.N.Key and Tag.N.Value.
+// tags returns Tag.N.Key and Tag.N.Value.
 func (p *parameters) tags() (map[string]string, error) {
 	tags := map[string]string{}
 	for n := 1; p.values.Has("Tag." + strconv.Itoa(n) + ".Key"); n++ {
@@ -85,7 +85,7 @@ func (p *parameters) useAll() {
 	}
 }
 
-// unused answers the parameters that nobody looked at.
+// unused returns the parameters that nobody looked at.
 func (p *parameters) unused() []string {
 	var names []string
 	for name := range p.values {

@@ -80,7 +80,7 @@ func (d *definitions) load(t testing.TB) {
 	}
 }
 
-// action answers the structures of an action's request; nil when there is no
+// action returns the structures of an action's request; nil when there is no
 // such action.
 func (d *definitions) action(version, action string) (map[string]*structure, error) {
 	d.mu.Lock()
@@ -263,7 +263,7 @@ func anyWithPrefix(query url.Values, name string) bool {
 	return false
 }
 
-// elements answers the prefixes of a structure's occurrences.
+// elements returns the prefixes of a structure's occurrences.
 func elements(f field, name string, query url.Values) []string {
 	if !f.list {
 		if anyWithPrefix(query, name) {

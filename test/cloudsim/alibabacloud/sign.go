@@ -88,7 +88,7 @@ func escape(text string) string {
 	return strings.NewReplacer("+", "%20", "*", "%2A", "%7E", "~").Replace(url.QueryEscape(text))
 }
 
-// mustBeSigned says whether a header has to be among those that are signed.
+// mustBeSigned reports whether a header has to be among those that are signed.
 func mustBeSigned(name string) bool {
 	name = strings.ToLower(name)
 	return name == "host" || name == "content-type" || strings.HasPrefix(name, "x-acs-")
@@ -97,7 +97,7 @@ func mustBeSigned(name string) bool {
 // maxSkew is how far a request's time may be off.
 const maxSkew = 15 * time.Minute
 
-// authenticate answers the keys that signed a request.
+// authenticate returns the keys that signed a request.
 func (c *Cloud) authenticate(r *http.Request, body []byte) (*account, error) {
 	s, ok := parseAuthorization(r.Header.Get("Authorization"))
 	if !ok {

@@ -38,13 +38,13 @@ type Claims struct {
 	Issued   int64    `json:"iat"`
 }
 
-// ServiceAccount answers the claims of the adaptor's token.
+// ServiceAccount returns the claims of the adaptor's token.
 func ServiceAccount() Claims {
 	now := time.Now()
 	return Claims{Issuer, []string{Audience}, Subject, now.Add(time.Hour).Unix(), now.Add(-time.Minute).Unix()}
 }
 
-// Token answers a token as a cluster signs it (RS256).
+// Token returns a token as a cluster signs it (RS256).
 func Token(claims Claims) string {
 	head := encode([]byte(`{"alg":"RS256","kid":"cluster","typ":"JWT"}`))
 	body, err := json.Marshal(claims)
@@ -62,7 +62,7 @@ func Token(claims Claims) string {
 
 func encode(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
 
-// verify answers the claims of a token whose signature is right.
+// verify returns the claims of a token whose signature is right.
 func verify(token string) (Claims, error) {
 	var claims Claims
 	parts := strings.Split(token, ".")

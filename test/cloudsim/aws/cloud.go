@@ -85,7 +85,7 @@ type session struct {
 	expires       time.Time
 }
 
-// New answers a cloud with the standard stock.
+// New returns a cloud with the standard stock.
 func New(t testing.TB, options Options) *Cloud {
 	t.Helper()
 	options.Keep = cmp.Or(options.Keep, time.Hour)
@@ -126,7 +126,7 @@ func (c *Cloud) Handler() http.Handler {
 	})
 }
 
-// formOf answers a request's parameters and leaves the body as it was.
+// formOf returns a request's parameters and leaves the body as it was.
 func formOf(r *http.Request) (url.Values, []byte) {
 	body, _ := io.ReadAll(r.Body) // it is in memory
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -212,7 +212,7 @@ func (c *Cloud) answer(r *http.Request, form url.Values, body []byte, service, n
 	return handler(c, request{params{form: form}, name})
 }
 
-// allow says whether the credentials may do that. Tags at creation need a
+// allow reports whether the credentials may do that. Tags at creation need a
 // permission of their own (EC2 user guide, "Grant permission to tag Amazon EC2
 // resources during creation").
 func (c *Cloud) allow(action string, p params) *failure {
@@ -257,7 +257,7 @@ func (c *Cloud) secrets(keyID string) (secret, token string, f *failure) {
 	return s.secret, s.token, nil
 }
 
-// nextID answers an id as EC2's: a prefix and 17 hexadecimal digits.
+// nextID returns an id as EC2's: a prefix and 17 hexadecimal digits.
 func (c *Cloud) nextID(prefix string) string {
 	c.serial++
 	return fmt.Sprintf("%s-%017x", prefix, 0xabc0000000+c.serial)

@@ -27,7 +27,7 @@ type Disk struct {
 	Tags         map[string]string
 }
 
-// Inspect answers an instance, and whether it was ever made.
+// Inspect returns an instance, and whether it was ever made.
 func (c *Cloud) Inspect(id string) (Instance, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -86,7 +86,7 @@ func (c *Cloud) settled(i *instance) string {
 	return i.state
 }
 
-// find answers an instance by its id, for calls that name one.
+// find returns an instance by its id, for calls that name one.
 func (c *Cloud) find(id string) (*instance, *failure) {
 	if hex, ok := strings.CutPrefix(id, "i-"); !ok || (len(hex) != 8 && len(hex) != 17) || strings.Trim(hex, "0123456789abcdef") != "" {
 		return nil, fail("InvalidInstanceID.Malformed", "Invalid id: \"%s\"", id)
@@ -98,7 +98,7 @@ func (c *Cloud) find(id string) (*instance, *failure) {
 	return i, nil
 }
 
-// visible says whether a read shows the instance: not yet, or no longer.
+// visible reports whether a read shows the instance: not yet, or no longer.
 func (c *Cloud) visible(i *instance) bool {
 	if c.settled(i) == terminated {
 		return c.now().Sub(i.since) < c.options.Keep
@@ -141,7 +141,7 @@ func (c *Cloud) describeInstances(r request) (obj, *failure) {
 	return withNext(obj{"Reservations": list}, next), nil
 }
 
-// listed answers the ids of the instances that a list shows. By a client token
+// listed returns the ids of the instances that a list shows. By a client token
 // it always lags behind; by tags where the options say so.
 func (c *Cloud) listed(filters filters) []string {
 	lags := c.options.ListLag || slices.ContainsFunc(filters, func(f filter) bool { return f.name == "client-token" })
@@ -344,7 +344,7 @@ func (c *Cloud) getConsoleOutput(r request) (obj, *failure) {
 	return obj{"InstanceId": i.id, "Timestamp": c.now(), "Output": base64.StdEncoding.EncodeToString([]byte(text))}, nil
 }
 
-// UserData answers what the guest of an instance would read.
+// UserData returns what the guest of an instance would read.
 func (c *Cloud) UserData(id string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 func (d *definition) isJSON() bool { return strings.HasSuffix(d.Metadata.Protocol, "json") }
 
-// route answers the operation of a request by the paths of the definition.
+// route returns the operation of a request by the paths of the definition.
 func (d *definition) route(r *http.Request) string {
 	for name, op := range d.Operations {
 		if op.HTTP.Method == r.Method && op.match(r.URL.Path) != nil {
@@ -24,7 +24,7 @@ func (d *definition) route(r *http.Request) string {
 	return ""
 }
 
-// match answers the parameters in a path, nil if the path is another's.
+// match returns the parameters in a path, nil if the path is another's.
 func (o *operation) match(path string) map[string]string {
 	want, got := strings.Split(o.HTTP.RequestURI, "/"), strings.Split(path, "/")
 	if len(want) != len(got) {

@@ -34,7 +34,7 @@ func (p params) number(name string, absent int) int {
 
 func (p params) in(name string) params { return params{p.form, p.prefix + name + "."} }
 
-// any says whether there is anything below the prefix.
+// any reports whether there is anything below the prefix.
 func (p params) any() bool {
 	for key := range p.form {
 		if strings.HasPrefix(key, p.prefix) {
@@ -44,7 +44,7 @@ func (p params) any() bool {
 	return false
 }
 
-// each answers the entries of a list of structures.
+// each returns the entries of a list of structures.
 func (p params) each(name string) []params {
 	var list []params
 	for i := 1; ; i++ {
@@ -56,7 +56,7 @@ func (p params) each(name string) []params {
 	}
 }
 
-// strings answers the entries of a list of texts.
+// strings returns the entries of a list of texts.
 func (p params) strings(name string) []string {
 	var list []string
 	for i := 1; p.has(name + "." + strconv.Itoa(i)); i++ {

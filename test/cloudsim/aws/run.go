@@ -52,7 +52,7 @@ func (c *Cloud) runInstances(r request) (obj, *failure) {
 	return answer, nil
 }
 
-// replay answers what a token has made before. A token with a subnet counts in
+// replay returns what a token has made before. A token with a subnet counts in
 // the subnet's zone (EC2 developer guide, "RunInstances idempotency") and for a
 // day after the instance has ended.
 func (c *Cloud) replay(zone, token, fingerprint string) (*instance, *failure) {
@@ -92,7 +92,7 @@ func (c *Cloud) plan(r request) (*plan, *failure) {
 	return pl, nil
 }
 
-// templateOf answers the data of the launch template that a request names.
+// templateOf returns the data of the launch template that a request names.
 func (c *Cloud) templateOf(r request) (obj, *failure) {
 	if !r.in("LaunchTemplate").any() {
 		return obj{}, nil

@@ -96,7 +96,7 @@ func escape(text string) string {
 	return strings.NewReplacer("+", "%20", "%7E", "~").Replace(url.QueryEscape(text))
 }
 
-// sign answers the signature of a request.
+// sign returns the signature of a request.
 func (s signed) sign(secret, amzDate, canonicalRequest string) string {
 	sum := sha256.Sum256([]byte(canonicalRequest))
 	scope := strings.Join([]string{s.date, s.region, s.service, "aws4_request"}, "/")
@@ -122,7 +122,7 @@ const (
 	expiredFor = 15 * time.Minute
 )
 
-// verify answers why a request is not to be believed. secrets answers the
+// verify returns why a request is not to be believed. secrets answers the
 // secret of a key and the session token that must come with it.
 func verify(r *http.Request, body []byte, service, region string, now time.Time, secrets func(keyID string) (secret, session string, f *failure)) (keyID string, f *failure) {
 	s, err := parseAuthorization(r.Header.Get("Authorization"))

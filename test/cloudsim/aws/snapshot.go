@@ -178,7 +178,7 @@ func (c *Cloud) deregisterImage(r request) (obj, *failure) {
 	return nil, nil
 }
 
-// ImageContent answers the content of an image's snapshot as far as it was written.
+// ImageContent returns the content of an image's snapshot as far as it was written.
 func (c *Cloud) ImageContent(ami string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

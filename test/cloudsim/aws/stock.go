@@ -294,7 +294,7 @@ func wild(pattern, text string) bool {
 	return pattern[0] == text[0] && wild(pattern[1:], text[1:])
 }
 
-// page answers one page of ids and the token of the next.
+// page returns one page of ids and the token of the next.
 func page(c *Cloud, r request, ids []string, least, most int) ([]string, string, *failure) {
 	size := r.number("MaxResults", 0)
 	if size != 0 && (size < least || size > most) {

@@ -23,7 +23,7 @@ type claims struct {
 	Expires  int64    `json:"exp"`
 }
 
-// Token answers a service account's token as the kubelet writes it.
+// Token returns a service account's token as the kubelet writes it.
 func Token(key *ecdsa.PrivateKey, issuer, subject, audience string, expires time.Time) string {
 	head := encode([]byte(`{"alg":"ES256","typ":"JWT"}`))
 	body, err := json.Marshal(claims{issuer, subject, []string{audience}, expires.Unix()})
@@ -41,7 +41,7 @@ func Token(key *ecdsa.PrivateKey, issuer, subject, audience string, expires time
 
 func encode(data []byte) string { return base64.RawURLEncoding.EncodeToString(data) }
 
-// verify answers the claims of a token that the issuer has signed.
+// verify returns the claims of a token that the issuer has signed.
 func (i *Issuer) verify(token string, now time.Time) (claims, *failure) {
 	var c claims
 	head, signature, ok := cutLast(token, ".")

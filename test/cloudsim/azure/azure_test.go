@@ -67,7 +67,7 @@ func newClient(t *testing.T) *client {
 	return &client{t, cloud, token}
 }
 
-// do answers the status, the code of the error and the header.
+// do returns the status, the code of the error and the header.
 func (c *client) do(method, path, body string, header ...string) (int, string, http.Header) {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(c.t.Context(), method, c.cloud.Server.URL+path, strings.NewReader(body))

@@ -159,7 +159,7 @@ func (c *Cloud) Deny(actions ...string) {
 	c.denied = append(c.denied, actions...)
 }
 
-// Wrong answers what the cloud was asked and must never be: bodies that the
+// Wrong returns what the cloud was asked and must never be: bodies that the
 // models do not know, calls that do not exist.
 func (c *Cloud) Wrong() []string {
 	c.mu.Lock()
@@ -176,7 +176,7 @@ func (c *Cloud) Leaks() ([]string, error) {
 	return left, nil
 }
 
-// UserData answers the user-data of a VM, as its guest would read it.
+// UserData returns the user-data of a VM, as its guest would read it.
 func (c *Cloud) UserData(id string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +238,7 @@ func (c *Cloud) after(steps int, do func()) {
 	})
 }
 
-// number answers a new number. The caller holds mu.
+// number returns a new number. The caller holds mu.
 func (c *Cloud) number() int {
 	c.next++
 	return c.next
@@ -252,7 +252,7 @@ func value[T any](p *T) T {
 	return *p
 }
 
-// Model answers a VM as it was asked for, or nil.
+// Model returns a VM as it was asked for, or nil.
 func (c *Cloud) Model(id string) *armcompute.VirtualMachine {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +263,7 @@ func (c *Cloud) Model(id string) *armcompute.VirtualMachine {
 	return &vm.model
 }
 
-// VolumeOwner answers the VM that has the data disk.
+// VolumeOwner returns the VM that has the data disk.
 func (c *Cloud) VolumeOwner() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

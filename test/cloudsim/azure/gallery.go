@@ -52,7 +52,7 @@ func (c *Cloud) readBody(k *call, kind string) (map[string]any, *failure) {
 	return tree, nil
 }
 
-// at answers a member of a member.
+// at returns a member of a member.
 func at(tree map[string]any, path ...string) any {
 	var now any = tree
 	for _, name := range path {
@@ -100,7 +100,7 @@ func (c *Cloud) putDisk(k *call) *failure {
 	return nil
 }
 
-// uploading answers a disk that is there to be written. The caller holds mu.
+// uploading returns a disk that is there to be written. The caller holds mu.
 func (c *Cloud) uploading(k *call) (*disk, *failure) {
 	d := c.disks[strings.ToLower(partID(k.group, compute+"disks", k.name()))]
 	if d == nil || d.upload == nil {
@@ -247,7 +247,7 @@ func (c *Cloud) putGallery(k *call) *failure {
 	return nil
 }
 
-// contentOf answers what is on the disk that a version is made of.
+// contentOf returns what is on the disk that a version is made of.
 func (c *Cloud) contentOf(tree map[string]any) (map[int64][]byte, *failure) {
 	source, _ := at(tree, "properties", "storageProfile", "osDiskImage", "source", "id").(string)
 	d := c.disks[strings.ToLower(source)]
@@ -303,7 +303,7 @@ func (c *Cloud) deleteGallery(k *call) *failure {
 	return c.removal(k, KindGallery, id, computeOperations, &found.deleting, func() { delete(c.gallery, id) })
 }
 
-// ImageContent answers the ranges that were written of a version's disk, by
+// ImageContent returns the ranges that were written of a version's disk, by
 // their offsets.
 func (c *Cloud) ImageContent(id string) map[int64][]byte {
 	c.mu.Lock()

@@ -64,7 +64,7 @@ func (c *Cloud) hurryNot(w http.ResponseWriter) {
 	}
 }
 
-// pending says whether o still goes on for whoever looks at it, which with
+// pending reports whether o still goes on for whoever looks at it, which with
 // Options.RetryAfter it always does the first time: a machine so busy that the
 // operation is over by then must not change what a test sees. The caller holds
 // mu.
@@ -114,7 +114,7 @@ func (o *operation) monitor(w http.ResponseWriter, status string) *failure {
 	return nil
 }
 
-// struck answers the fault of the script that befalls a step inside the cloud.
+// struck returns the fault of the script that befalls a step inside the cloud.
 // The caller holds mu.
 func (c *Cloud) struck(step string) *cloudsim.Fault {
 	f := c.World.Called(step)

@@ -97,7 +97,7 @@ var permissionsRoute = &route{verb: "GET", versions: []string{"2022-04-01"}, act
 
 const permissionsPath = "/providers/microsoft.authorization/permissions"
 
-// find answers the operation that a request is. Azure ignores the case of paths.
+// find returns the operation that a request is. Azure ignores the case of paths.
 func find(r *http.Request) (*route, string, []string) {
 	path := strings.ToLower(r.URL.Path)
 	if strings.HasSuffix(path, permissionsPath) && r.Method == http.MethodGet {
@@ -230,7 +230,7 @@ func (c *Cloud) checkScope(scope string) *failure {
 	return nil
 }
 
-// may says whether the application has a permission. The caller holds mu.
+// may reports whether the application has a permission. The caller holds mu.
 func (c *Cloud) may(action string) bool { return !slices.Contains(c.denied, action) }
 
 func (c *Cloud) permissions(k *call) *failure {

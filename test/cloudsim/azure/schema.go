@@ -73,7 +73,7 @@ func readSchema(dir string) (*schema, error) {
 	return s, nil
 }
 
-// structFields answers the fields of every struct by name.
+// structFields returns the fields of every struct by name.
 func structFields(file *ast.File) map[string]map[string]property {
 	all := map[string]map[string]property{}
 	for spec := range specs[*ast.TypeSpec](file) {
@@ -108,7 +108,7 @@ func specs[S ast.Spec](file *ast.File) func(func(S) bool) {
 	}
 }
 
-// jsonNames answers the fields by JSON name, from populate(m, "name", x.Field)
+// jsonNames returns the fields by JSON name, from populate(m, "name", x.Field)
 // in the methods MarshalJSON.
 func jsonNames(file *ast.File) map[string]map[string]string {
 	all := map[string]map[string]string{}
@@ -184,7 +184,7 @@ func enumValues(file *ast.File, name string) []string {
 // come from the list of sizes.
 var openEnums = []string{"VirtualMachineSizeTypes"}
 
-// check answers everything that is wrong with a JSON value of a type.
+// check returns everything that is wrong with a JSON value of a type.
 func (s *schema) check(kind string, value any, at string) []string {
 	members, known := s.structs[kind]
 	if !known {

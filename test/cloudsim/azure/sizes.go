@@ -74,7 +74,7 @@ func (s *size) sku() *armcompute.ResourceSKU {
 	return sku
 }
 
-// listSizes answers other kinds of SKUs too, as Azure does.
+// listSizes returns other kinds of SKUs too, as Azure does.
 func (c *Cloud) listSizes(k *call) *failure {
 	filter := k.r.URL.Query().Get("$filter")
 	items := []any{&armcompute.ResourceSKU{ResourceType: to.Ptr("disks"), Name: to.Ptr("Premium_LRS"), Locations: []*string{to.Ptr(Region)}}}
@@ -108,7 +108,7 @@ func (c *Cloud) listUsages(k *call) *failure {
 	})
 }
 
-// page answers one page of a list, with a link to the next one. The caller
+// page returns one page of a list, with a link to the next one. The caller
 // holds mu.
 func (c *Cloud) page(k *call, items []any) *failure {
 	query := k.r.URL.Query()

@@ -122,7 +122,7 @@ var (
 	errSignature = refusal{401, "invalid_client", "AADSTS700027: The certificate with identifier used to sign the client assertion is not registered on application, or the signature is wrong."}
 )
 
-// serveIdentity answers false for paths that are not the authority's.
+// serveIdentity returns false for paths that are not the authority's.
 func (c *Cloud) serveIdentity(w http.ResponseWriter, r *http.Request) bool {
 	tenant, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch path {

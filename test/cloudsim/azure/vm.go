@@ -35,7 +35,7 @@ type machine struct {
 	wrote            string   // on the console
 }
 
-// tags answers the tags of a model.
+// tags returns the tags of a model.
 func tags(m map[string]*string) map[string]string {
 	plain := map[string]string{}
 	for name, v := range m {
@@ -48,7 +48,7 @@ func vmID(group, name string) string {
 	return "/subscriptions/" + SubscriptionID + "/resourceGroups/" + group + "/providers/" + compute + "virtualMachines/" + name
 }
 
-// groupOf answers the resource group as it was first written.
+// groupOf returns the resource group as it was first written.
 func groupOf(k *call) string {
 	for _, name := range groups {
 		if strings.EqualFold(name, k.group) {
@@ -215,7 +215,7 @@ func (vm *machine) statuses() []*armcompute.InstanceViewStatus {
 
 func last(id string) string { return id[strings.LastIndex(id, "/")+1:] }
 
-// visible answers a VM that reads show already.
+// visible returns a VM that reads show already.
 func (c *Cloud) visible(name string) *machine {
 	vm := c.vms[strings.ToLower(name)]
 	if vm == nil || !c.World.Visible(cloudsim.KindInstance, vm.id) {

@@ -48,7 +48,7 @@ func (k *Keys) newKey(t testing.TB, name string) ssh.Signer {
 	return signer
 }
 
-// File answers the path of a file in the folder.
+// File returns the path of a file in the folder.
 func (k *Keys) File(name string) string { return filepath.Join(k.Folder, name) }
 
 // Write makes a file in the folder.

@@ -75,13 +75,13 @@ func (p *Pool) Env() []string {
 	}
 }
 
-// Listens answers where machine n listens.
+// Listens returns where machine n listens.
 func (p *Pool) Listens(n int) netip.AddrPort { return netip.AddrPortFrom(Addr(n), p.port) }
 
 // serviceAccount is where a pod finds the API server's certificate and its token.
 const serviceAccount = "/run/secrets/kubernetes.io/serviceaccount"
 
-// InCluster makes the test's own namespaces look like a pod of the cluster, and answers
+// InCluster makes the test's own namespaces look like a pod of the cluster, and returns
 // the variables that a pod has.
 func (p *Pool) InCluster(t testing.TB) []string {
 	t.Helper()

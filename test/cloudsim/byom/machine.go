@@ -61,7 +61,7 @@ func (m *Machine) Put(name, text string) {
 	m.files[name] = text
 }
 
-// File answers what is in a file; nothing where there is none.
+// File returns what is in a file; nothing where there is none.
 func (m *Machine) File(name string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -122,10 +122,10 @@ func (p *Pool) connecting() error {
 	return nil
 }
 
-// Machine answers one.
+// Machine returns one.
 func (p *Pool) Machine(n int) *Machine { return p.machines[Addr(n)] }
 
-// Leaks answers what the test has left.
+// Leaks returns what the test has left.
 func (p *Pool) Leaks() ([]string, error) {
 	var left []string
 	for _, r := range p.World.Own() {
@@ -134,7 +134,7 @@ func (p *Pool) Leaks() ([]string, error) {
 	return left, nil
 }
 
-// UserData answers what the guest at an address read.
+// UserData returns what the guest at an address read.
 func (p *Pool) UserData(addr netip.Addr) (string, error) {
 	m := p.machines[addr]
 	if m == nil {
@@ -149,7 +149,7 @@ func (p *Pool) UserData(addr netip.Addr) (string, error) {
 	return text, nil
 }
 
-// entryOf answers what the state says of a machine.
+// entryOf returns what the state says of a machine.
 func (p *Pool) entryOf(addr netip.Addr) (id string, tags map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -36,7 +36,7 @@ var handlers = map[string]func(*call){
 
 var versioned = regexp.MustCompile(`^/v([0-9]+)\.([0-9]+)(/.*)$`)
 
-// route answers the version and the path below it. Without a version the
+// route returns the version and the path below it. Without a version the
 // engine takes its own.
 func (e *Engine) route(r *http.Request) (version, path string) {
 	if parts := versioned.FindStringSubmatch(r.URL.Path); parts != nil {

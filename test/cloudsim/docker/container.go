@@ -52,7 +52,7 @@ func (c *container) stop(code int) {
 	}
 }
 
-// find answers a container by id, by name or by the beginning of its id.
+// find returns a container by id, by name or by the beginning of its id.
 func (e *Engine) find(ref string) *container {
 	for _, c := range e.containers {
 		if c.id == ref || c.name == strings.TrimPrefix(ref, "/") {
@@ -67,7 +67,7 @@ func (e *Engine) find(ref string) *container {
 	return nil
 }
 
-// container answers the one that the path names, or has answered that there is
+// container returns the one that the path names, or has answered that there is
 // none.
 func (k *call) container() *container {
 	c := k.engine.find(k.path["id"])
@@ -79,7 +79,7 @@ func (k *call) container() *container {
 
 var nameRule = regexp.MustCompile(`^/?[a-zA-Z0-9][a-zA-Z0-9_.-]+$`)
 
-// problem answers what the engine's verification of settings refuses, with its
+// problem returns what the engine's verification of settings refuses, with its
 // status.
 func (n *newContainer) problem(name string) (status int, message string) {
 	host := n.HostConfig

@@ -164,7 +164,7 @@ func (o *operation) compile(path string) {
 	o.pattern = regexp.MustCompile("^" + text.String() + "$")
 }
 
-// find answers the call that a request is, and the parameters in its path.
+// find returns the call that a request is, and the parameters in its path.
 // Fixed words win over parameters: /containers/json over /containers/{id}.
 func (d *definition) find(verb, path string) (*operation, map[string]string) {
 	var best *operation

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { cloudsim.Main(m) }
 
-// ask answers the status of a request.
+// ask returns the status of a request.
 func (e *Engine) ask(t *testing.T, verb, path, body string) int {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

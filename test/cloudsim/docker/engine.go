@@ -90,7 +90,7 @@ func Start(t testing.TB, version string) *Engine {
 	return e
 }
 
-// newID answers one as the engine gives them.
+// newID returns one as the engine gives them.
 func newID() string {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random)
@@ -101,7 +101,7 @@ func (e *Engine) isWrong(format string, args ...any) {
 	e.wrong = append(e.wrong, fmt.Sprintf(format, args...))
 }
 
-// Wrong answers what the definition does not allow, in requests and in answers.
+// Wrong returns what the definition does not allow, in requests and in answers.
 // The test fails for it when it ends.
 func (e *Engine) Wrong() []string {
 	e.mu.Lock()
@@ -116,7 +116,7 @@ func (e *Engine) Deny() {
 	e.denied = true
 }
 
-// Leaks answers what the test has left.
+// Leaks returns what the test has left.
 func (e *Engine) Leaks() ([]string, error) {
 	var left []string
 	for _, r := range e.World.Own() {
@@ -125,7 +125,7 @@ func (e *Engine) Leaks() ([]string, error) {
 	return left, nil
 }
 
-// ReadFile answers a file that was copied into a container.
+// ReadFile returns a file that was copied into a container.
 func (e *Engine) ReadFile(id, name string) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,7 +149,7 @@ func (e *Engine) Kill(id string) {
 	}
 }
 
-// AddForeign makes somebody else's container, with a volume, and answers its
+// AddForeign makes somebody else's container, with a volume, and returns its
 // id. Labels as another user of this software gives them are for the caller to
 // choose; the ledger gets tags.
 func (e *Engine) AddForeign(name string, labels, tags map[string]string) string {
@@ -165,7 +165,7 @@ func (e *Engine) AddForeign(name string, labels, tags map[string]string) string 
 	return c.id
 }
 
-// address answers one of the network.
+// address returns one of the network.
 func (e *Engine) address() netip.Addr {
 	e.addresses++
 	return netip.AddrFrom4([4]byte{172, 17, 0, 1 + e.addresses})

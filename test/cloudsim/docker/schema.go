@@ -81,7 +81,7 @@ func (s *schema) checkString(text string) error {
 	return nil
 }
 
-// body answers the schema of a call's body, or nil.
+// body returns the schema of a call's body, or nil.
 func (o *operation) body() *schema {
 	for _, p := range o.Parameters {
 		if p.In == "body" {

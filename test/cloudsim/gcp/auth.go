@@ -101,7 +101,7 @@ func sign(claims map[string]any) string {
 	return signed + "." + encode(signature)
 }
 
-// verify checks a token's signature and answers its claims (RFC 7515, 7519).
+// verify checks a token's signature and returns its claims (RFC 7515, 7519).
 func verify(token string) (map[string]any, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -267,7 +267,7 @@ func (s *Sim) Revoke() {
 	clear(s.tokens)
 }
 
-// principal answers who asks.
+// principal returns who asks.
 func (s *Sim) principal(r *http.Request) (string, bool) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	s.mu.Lock()

@@ -176,7 +176,7 @@ func (s *Sim) deleteImage(c *call) (any, error) {
 	return nil, notFound("projects/" + Project + "/global/images/" + c.path["image"])
 }
 
-// failed says whether the insert of an image has ended.
+// failed reports whether the insert of an image has ended.
 func (s *Sim) failed(image map[string]any) bool {
 	for _, o := range s.operations {
 		if o.resource["targetId"] == image["id"] && o.done() {
@@ -280,7 +280,7 @@ func (s *Sim) getDiskType(c *call) (any, error) {
 // managerTags exist in the project, by their namespaced names.
 var managerTags = map[string]string{Project + "/env": "test", "tagKeys/281": "tagValues/573"}
 
-// partial answers what follows a collection in any of the forms of a
+// partial returns what follows a collection in any of the forms of a
 // reference: in full, from the project on, from the zone on.
 func partial(reference, collection string) (string, bool) {
 	reference = strings.TrimPrefix(reference, "https://www.googleapis.com"+apiPrefix)

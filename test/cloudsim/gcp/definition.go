@@ -131,7 +131,7 @@ func (m *method) compile() {
 	m.pattern = regexp.MustCompile("^" + text.String() + "$")
 }
 
-// find answers the call that a request is, and the parameters in its path.
+// find returns the call that a request is, and the parameters in its path.
 func (d *definition) find(verb, path string) (*method, map[string]string) {
 	var best *method
 	var found []string

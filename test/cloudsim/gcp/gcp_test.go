@@ -22,7 +22,7 @@ const good = `{"name":"a","machineType":"zones/us-central1-a/machineTypes/e2-med
 
 const instances = "projects/test-project/zones/us-central1-a/instances"
 
-// send sends a request with a token and answers status and reason.
+// send sends a request with a token and returns status and reason.
 func (s *Sim) send(t *testing.T, verb, path, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), verb, s.Server.URL+apiPrefix+path, strings.NewReader(body))

@@ -175,7 +175,7 @@ func (s *Sim) forget(at string, vm map[string]any) {
 	}
 }
 
-// find answers an instance by name or number.
+// find returns an instance by name or number.
 func (s *Sim) find(c *call) (string, map[string]any) {
 	at := c.place()
 	vm := s.instances[at]
@@ -189,7 +189,7 @@ func (s *Sim) find(c *call) (string, map[string]any) {
 	return at, vm
 }
 
-// visible says whether a look-up shows an instance: for certain from when its
+// visible reports whether a look-up shows an instance: for certain from when its
 // insert is done, before that with the lag of the books.
 func (s *Sim) visible(vm map[string]any) bool {
 	if o := s.inserts[text(vm, "id")]; o != nil && !o.done() {
@@ -283,7 +283,7 @@ func (s *Sim) serialPort(c *call) (any, error) {
 	return map[string]any{"kind": "compute#serialPortOutput", "contents": contents, "start": "0", "next": fmt.Sprint(len(contents))}, nil
 }
 
-// UserData answers what a guest finds at the metadata server, as its agent
+// UserData returns what a guest finds at the metadata server, as its agent
 // reads it.
 func (s *Sim) UserData(id string) (string, error) {
 	s.mu.Lock()
@@ -303,7 +303,7 @@ func (s *Sim) UserData(id string) (string, error) {
 	return values["user-data"], nil
 }
 
-// Instance answers a copy of an instance as the cloud has it.
+// Instance returns a copy of an instance as the cloud has it.
 func (s *Sim) Instance(id string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger/outrigger/test/cloudsim"
 )
 
-// selected answers the resources that a list shows, in a stable order, from
+// selected returns the resources that a list shows, in a stable order, from
 // the page on that is asked for, and the token of the next page.
 func (s *Sim) selected(c *call, items []map[string]any) (page []map[string]any, next string, err error) {
 	conditions, err := parseFilter(c.query.Get("filter"))
@@ -117,7 +117,7 @@ func (s *Sim) listZoneInstances(c *call) (any, error) {
 	return s.page(c, "compute#instanceList", items)
 }
 
-// shown answers the instances that a list shows by now.
+// shown returns the instances that a list shows by now.
 func (s *Sim) shown(c *call) ([]map[string]any, error) {
 	conditions, err := parseFilter(c.query.Get("filter"))
 	if err != nil {

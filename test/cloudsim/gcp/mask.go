@@ -66,7 +66,7 @@ func (d *definition) parseOne(text string, s *schema, into mask) (string, error)
 	return text, nil
 }
 
-// member answers the schema of a field, looking through lists.
+// member returns the schema of a field, looking through lists.
 func (d *definition) member(s *schema, name string) (*schema, bool) {
 	s = d.resolve(s)
 	for s != nil && s.Type == "array" {
@@ -85,7 +85,7 @@ func (d *definition) member(s *schema, name string) (*schema, bool) {
 	return nil, false
 }
 
-// apply answers what is selected of a value.
+// apply returns what is selected of a value.
 func (m mask) apply(value any) any {
 	if len(m) == 0 {
 		return value

@@ -36,7 +36,7 @@ func (s *Sim) begin(c *call, kind, zone, target string, number any) *operation {
 	return o
 }
 
-// repeated answers the operation that a request of the same id began.
+// repeated returns the operation that a request of the same id began.
 func (s *Sim) repeated(c *call) (*operation, error) {
 	request := c.query.Get("requestId")
 	if request == "" {

@@ -108,7 +108,7 @@ func (s *Sim) Deny(permissions ...string) {
 	}
 }
 
-// Used answers the permissions that the calls so far have needed.
+// Used returns the permissions that the calls so far have needed.
 func (s *Sim) Used() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +308,7 @@ func (s *Sim) readBody(c *call) error {
 	return nil
 }
 
-// number answers a new number, as ids of resources are.
+// number returns a new number, as ids of resources are.
 func (s *Sim) number() uint64 {
 	s.serial++
 	return s.serial

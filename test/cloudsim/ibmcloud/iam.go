@@ -73,7 +73,7 @@ func (s *Sim) jwt(now time.Time) string {
 	return text + "." + encode(mac.Sum(nil))
 }
 
-// known says whether a request shows a token that is good.
+// known reports whether a request shows a token that is good.
 func (s *Sim) known(r *http.Request) bool {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	s.mu.Lock()

@@ -21,7 +21,7 @@ const good = `{"name":"a-1","image":{"id":"r006-image-amd64"},"zone":{"name":"us
 
 const common = "?version=2026-04-07&generation=2"
 
-// send sends a request with a good token and answers status and text.
+// send sends a request with a good token and returns status and text.
 func (s *Sim) send(t *testing.T, verb, path, body string) (int, string) {
 	t.Helper()
 	token := s.jwt(time.Now())

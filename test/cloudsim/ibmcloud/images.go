@@ -19,7 +19,7 @@ const Object = "cos://us-south/my-bucket/podvm.qcow2"
 // image is an imported one.
 type image struct{ name, arch, status string }
 
-// archOf answers the architecture of an image that there is.
+// archOf returns the architecture of an image that there is.
 func (s *Sim) archOf(id string) (string, bool) {
 	if own := s.imported[id]; own != nil {
 		return own.arch, true

@@ -129,7 +129,7 @@ func (s *Sim) Orphan(id string) {
 	s.World.Remove(cloudsim.KindInstance, id)
 }
 
-// visible says whether a look-up shows an instance, which lags while it is
+// visible reports whether a look-up shows an instance, which lags while it is
 // new.
 func (s *Sim) visible(i *vm) bool {
 	return i.settled || s.World.Visible(cloudsim.KindInstance, i.id)
@@ -295,7 +295,7 @@ func (s *Sim) showVolume(v *volume) any {
 	}
 }
 
-// UserData answers what a guest reads at the metadata service.
+// UserData returns what a guest reads at the metadata service.
 func (s *Sim) UserData(id string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,7 +309,7 @@ func (s *Sim) UserData(id string) (string, error) {
 	return i.userData, nil
 }
 
-// Prototype answers what an instance was made of.
+// Prototype returns what an instance was made of.
 func (s *Sim) Prototype(id string) *vpcv1.InstancePrototypeInstanceByImage {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,7 +47,7 @@ func init() {
 	add[vpcv1.ListSecurityGroupsOptions]("ListSecurityGroups", http.MethodGet, "/security_groups", http.StatusOK, (*Sim).listGroups)
 }
 
-// find answers the operation that a request is, and the id in its path.
+// find returns the operation that a request is, and the id in its path.
 func find(verb, path string) (*operation, string) {
 	for _, o := range operations {
 		if o.verb != verb {

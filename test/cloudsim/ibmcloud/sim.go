@@ -105,7 +105,7 @@ func (s *Sim) Deny(actions ...string) {
 	}
 }
 
-// Used answers the actions that the calls so far have needed.
+// Used returns the actions that the calls so far have needed.
 func (s *Sim) Used() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

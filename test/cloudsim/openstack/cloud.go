@@ -156,7 +156,7 @@ func (c *Cloud) unknown(out http.ResponseWriter, r *http.Request) {
 	fail(out, r, http.StatusNotFound, "itemNotFound", "The resource could not be found.")
 }
 
-// Leaks answers what the test has left.
+// Leaks returns what the test has left.
 func (c *Cloud) Leaks() ([]string, error) {
 	var left []string
 	for _, r := range c.World.Own() {
@@ -165,7 +165,7 @@ func (c *Cloud) Leaks() ([]string, error) {
 	return left, nil
 }
 
-// UserData answers what the guest of an instance reads: its server's name ends
+// UserData returns what the guest of an instance reads: its server's name ends
 // with the beginning of the instance's id.
 func (c *Cloud) UserData(id string) (string, error) {
 	c.mu.Lock()
@@ -215,7 +215,7 @@ func (c *Cloud) AddForeignAs(id, name, mac string, tags map[string]string) {
 
 func newID() string { return uuid.NewString() }
 
-// address answers one that nobody has.
+// address returns one that nobody has.
 func (c *Cloud) address() netip.Addr {
 	c.next++
 	return netip.AddrFrom4([4]byte{10, byte(c.next >> 16), byte(c.next >> 8), byte(c.next)})

@@ -122,7 +122,7 @@ func (n *newServer) image() string {
 // metadataKey is Nova's grammar of keys (its schema parameter_types.metadata).
 var metadataKey = regexp.MustCompile(`^[a-zA-Z0-9-_:. ]{1,255}$`)
 
-// problem answers what Nova refuses at once, with its status.
+// problem returns what Nova refuses at once, with its status.
 func (n *newServer) problem(c *Cloud) (status int, message string) {
 	in := n.Server
 	switch {

@@ -14,7 +14,7 @@ type domainRef struct {
 	Name string `json:"name,omitempty"`
 }
 
-// right says whether it is the domain there is, by name or by id.
+// right reports whether it is the domain there is, by name or by id.
 func (d *domainRef) right() bool {
 	return d != nil && (d.Name == Domain || d.ID == domainID)
 }
@@ -51,7 +51,7 @@ type authRequest struct {
 	} `json:"auth"`
 }
 
-// right says whether somebody may log in. An application credential has the
+// right reports whether somebody may log in. An application credential has the
 // scope in itself and takes no other.
 func (a *authRequest) right() bool {
 	id, scope := a.Auth.Identity, a.Auth.Scope

@@ -168,7 +168,7 @@ func (c *Cloud) deleteImage(k *call) {
 	k.answer(http.StatusNoContent, nil)
 }
 
-// ImageContent answers what was uploaded into an image.
+// ImageContent returns what was uploaded into an image.
 func (c *Cloud) ImageContent(id string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,8 +15,8 @@ const (
 	newestMinor = 93
 )
 
-// microversion answers the minor number of the microversion that a request of
-// the Compute API asks for, or writes the refusal and answers false.
+// microversion returns the minor number of the microversion that a request of
+// the Compute API asks for, or writes the refusal and returns false.
 func (k *call) microversion() (int, bool) {
 	text, ok := strings.CutPrefix(strings.ToLower(k.r.Header.Get("OpenStack-API-Version")), "compute ")
 	if !ok {
@@ -61,7 +61,7 @@ func (f flavor) shown(minor int) map[string]any {
 	return map[string]any{"original_name": f.Name, "vcpus": f.VCPUs, "ram": f.RAM, "disk": f.Disk, "ephemeral": 0, "swap": 0, "extra_specs": map[string]string{}}
 }
 
-// newer answers what the microversion of a new server does not know.
+// newer returns what the microversion of a new server does not know.
 func (n *newServer) newer(minor int) string {
 	for _, device := range n.Server.Devices {
 		if device.Type != "" && minor < 67 {

@@ -117,7 +117,7 @@ func page[T any](k *call, title string, list []T, id func(T) string, show func(T
 	k.answer(http.StatusOK, body)
 }
 
-// lostMarker answers a page after what is gone, as Neutron 21 and Nova 26 do:
+// lostMarker returns a page after what is gone, as Neutron 21 and Nova 26 do:
 // for ports and networks it is a 404 of that thing, floating IPs and security
 // groups begin again from the start, and Nova says that the request is wrong.
 func (k *call) lostMarker(title, marker string) (refused bool) {
@@ -133,7 +133,7 @@ func (k *call) lostMarker(title, marker string) (refused bool) {
 	return true
 }
 
-// matches says whether each parameter that was given has the value.
+// matches reports whether each parameter that was given has the value.
 func matches(k *call, values map[string]string) bool {
 	for name, value := range values {
 		if want := k.r.URL.Query()[name]; len(want) > 0 && !slices.Contains(want, value) {

@@ -17,7 +17,7 @@ type nic struct {
 	Port string `json:"port"`
 }
 
-// problem answers what Nova refuses at once, with its status.
+// problem returns what Nova refuses at once, with its status.
 func (n nic) problem(c *Cloud) (status int, message string) {
 	if n.Port == "" {
 		if n.UUID != Network {
@@ -35,7 +35,7 @@ func (n nic) problem(c *Cloud) (status int, message string) {
 	return 0, ""
 }
 
-// attach answers the port of a server.
+// attach returns the port of a server.
 func (n nic) attach(c *Cloud, server string) *port {
 	p := c.port(n.Port)
 	if p == nil {

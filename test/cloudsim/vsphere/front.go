@@ -81,7 +81,7 @@ func (s *Site) began(answer string) {
 	}
 }
 
-// cloning says whether a clone of this test is still being made.
+// cloning reports whether a clone of this test is still being made.
 func (s *Site) cloning() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -102,7 +102,7 @@ func (s *Site) hasTools() bool {
 // recordKey is the provider's entry in extraConfig.
 const recordKey = "outrigger.instance"
 
-// recordOf answers the provider's record, or nil.
+// recordOf returns the provider's record, or nil.
 func recordOf(v *mo.VirtualMachine) map[string]string {
 	for _, option := range v.Config.ExtraConfig {
 		value := option.GetOptionValue()
@@ -156,7 +156,7 @@ func (s *Site) AddForeign(t testing.TB, name string, tags map[string]string, ext
 	s.World.AddForeign(cloudsim.KindInstance, info.Result.(types.ManagedObjectReference).Value, tags)
 }
 
-// UserData answers what the guest of a VM reads.
+// UserData returns what the guest of a VM reads.
 func (s *Site) UserData(name string) (string, error) {
 	v := s.vm(name)
 	if v == nil {
@@ -181,7 +181,7 @@ func (s *Site) UserData(name string) (string, error) {
 	return string(text), err
 }
 
-// VM answers the configuration of the test's VM of that name, or nil.
+// VM returns the configuration of the test's VM of that name, or nil.
 func (s *Site) VM(name string) *types.VirtualMachineConfigInfo {
 	if v := s.vm(name); v != nil {
 		return v.Config
@@ -199,7 +199,7 @@ func (s *Site) vm(name string) *simulator.VirtualMachine {
 	return nil
 }
 
-// Leaks answers what the test has left.
+// Leaks returns what the test has left.
 func (s *Site) Leaks() ([]string, error) {
 	var left []string
 	for _, r := range s.World.Own() {

@@ -73,7 +73,7 @@ func unpack(t *testing.T, dir string) unpacked {
 	return unpacked{root, config.Config.Entrypoint}
 }
 
-// open answers the only image of a layout.
+// open returns the only image of a layout.
 func open(t *testing.T, dir string) v1.Image {
 	t.Helper()
 	index, err := layout.ImageIndexFromPath(dir)

@@ -63,7 +63,7 @@ func (n *network) set(address string, up bool) {
 	n.up[address] = up
 }
 
-// dial answers the address, and then what it is sent.
+// dial returns the address, and then what it is sent.
 func (n *network) dial(_ context.Context, _, address string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -99,7 +99,7 @@ func serve(t *testing.T, p *Proxy) string {
 	return l.Addr().String()
 }
 
-// ask answers which server a new connection leads to; empty is none.
+// ask returns which server a new connection leads to; empty is none.
 func ask(t *testing.T, address string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", address)

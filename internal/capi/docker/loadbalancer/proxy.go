@@ -101,7 +101,7 @@ func (p *Proxy) check(ctx context.Context, b *backend) {
 	}
 }
 
-// order answers the backends as they are to be tried: in turn, those that are
+// order returns the backends as they are to be tried: in turn, those that are
 // up first. The others come last, because a check may be late.
 func (p *Proxy) order() []*backend {
 	p.mu.Lock()

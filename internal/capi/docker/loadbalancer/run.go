@@ -13,7 +13,7 @@ import (
 )
 
 // Run serves as the file at path says, and follows it as it changes: signals
-// only make that faster. A file that is wrong changes nothing. It answers when
+// only make that faster. A file that is wrong changes nothing. It returns when
 // ctx ends, or when the port cannot be had: then the container's restart policy
 // tries again.
 func Run(ctx context.Context, path string, again <-chan os.Signal, log *slog.Logger) error {

@@ -88,7 +88,7 @@ func (a *Agent) awaitNeeds(ctx context.Context) error {
 	return a.Wait.Until(ctx, func() (bool, error) { return a.has(settings.Needs), nil })
 }
 
-// awaitSeed answers what the manager has left. Of a machine that is done or has
+// awaitSeed returns what the manager has left. Of a machine that is done or has
 // failed the bootstrap data may be gone.
 func (a *Agent) awaitSeed(ctx context.Context) (seed Seed, data []byte, state State, err error) {
 	err = a.Wait.Until(ctx, func() (bool, error) {

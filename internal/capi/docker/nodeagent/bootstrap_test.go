@@ -25,7 +25,7 @@ import (
 type machine struct {
 	*Agent
 	ran []string
-	// fail answers the error of a command.
+	// fail returns the error of a command.
 	fail func(command string) error
 }
 

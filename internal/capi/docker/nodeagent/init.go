@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/poll"
 )
 
-// Main is the program node-agent; it answers the exit code. As the first
+// Main is the program node-agent; it returns the exit code. As the first
 // process of a container it starts itself once more: the first process collects
 // whatever processes have lost their parent, which would take from the other
 // one the ends of its own.
@@ -40,7 +40,7 @@ func Main(args []string) int {
 	return 2
 }
 
-// newAgent answers an agent of this machine, that prints nothing secret, and what
+// newAgent returns an agent of this machine, that prints nothing secret, and what
 // has to be called in the end.
 func newAgent() (a *Agent, end func(), err error) {
 	secrets := &Secrets{}

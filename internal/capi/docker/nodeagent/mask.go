@@ -149,7 +149,7 @@ func (m *mask) flush() {
 // has left in the background may keep it.
 const drain = time.Second
 
-// pipe answers a file whose writers may outlive the command that was given it,
+// pipe returns a file whose writers may outlive the command that was given it,
 // and what ends it.
 func (m *mask) pipe() (*os.File, func(), error) {
 	r, w, err := os.Pipe()

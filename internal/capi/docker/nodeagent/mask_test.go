@@ -21,7 +21,7 @@ const (
 	base   = "MIIEpAIBAAKCAQEAxN8sPmPOZ6xZk0q7vB9QmQ"
 )
 
-// masked answers what comes out when a text comes in.
+// masked returns what comes out when a text comes in.
 func masked(secrets *Secrets, ofCommand bool, parts ...string) string {
 	var out bytes.Buffer
 	m := &mask{Secrets: secrets, out: &out, ofCommand: ofCommand}

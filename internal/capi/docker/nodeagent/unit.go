@@ -38,7 +38,7 @@ func (p *Plan) unit(u ignitionUnit) error {
 	return nil
 }
 
-// readUnit answers Type and what is run, in order. A shell understands what
+// readUnit returns Type and what is run, in order. A shell understands what
 // systemd takes for words, variables of units left aside.
 func readUnit(text string) (kind string, starts []string) {
 	text = strings.ReplaceAll(text, "\\\n", " ")

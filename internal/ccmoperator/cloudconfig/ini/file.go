@@ -15,7 +15,7 @@ func (s *Section) String() string {
 	return "[" + s.Name + ` "` + escape(s.Sub) + `"]`
 }
 
-// Section answers a section, or nil. Names are equal in any case, names of
+// Section returns a section, or nil. Names are equal in any case, names of
 // subsections only as they are.
 func (f *File) Section(name, sub string) *Section {
 	for _, s := range f.Sections {
@@ -26,7 +26,7 @@ func (f *File) Section(name, sub string) *Section {
 	return nil
 }
 
-// Add answers a section, which it adds at the end when there is none.
+// Add returns a section, which it adds at the end when there is none.
 func (f *File) Add(name string) *Section {
 	if s := f.Section(name, ""); s != nil {
 		return s
@@ -41,7 +41,7 @@ func (f *File) Remove(name string) {
 	f.Sections = slices.DeleteFunc(f.Sections, func(s *Section) bool { return strings.EqualFold(s.Name, name) && s.Sub == "" })
 }
 
-// Get answers a key's value: the last one, as its readers do, and whether there
+// Get returns a key's value: the last one, as its readers do, and whether there
 // is one.
 func (s *Section) Get(name string) (string, bool) {
 	k := s.key(name)

@@ -106,7 +106,7 @@ func (p *parser) parseLine() error {
 
 func (p *parser) skipSpace() { p.rest = strings.TrimLeft(p.rest, " \t\r") }
 
-// atEnd says whether what follows in the line is nothing or a comment.
+// atEnd reports whether what follows in the line is nothing or a comment.
 func (p *parser) atEnd() bool { return p.rest == "" || strings.ContainsRune("\n;#", rune(p.rest[0])) }
 
 func (p *parser) nextLine() {

@@ -54,7 +54,7 @@ func lineAt(source string, offset int64) int {
 	return 1 + strings.Count(source[:min(int(offset), len(source))], "\n")
 }
 
-// Get answers a key's value. The key gets the case that is asked for; one that
+// Get returns a key's value. The key gets the case that is asked for; one that
 // stands in two is an error.
 func (o Object) Get(key string) (any, error) {
 	for k, v := range o {
@@ -70,7 +70,7 @@ func (o Object) Get(key string) (any, error) {
 	return o[key], nil
 }
 
-// Text answers a key's text; one that is missing or null is empty.
+// Text returns a key's text; one that is missing or null is empty.
 func (o Object) Text(key string) (string, error) {
 	value, err := o.Get(key)
 	if err != nil || value == nil {
@@ -101,7 +101,7 @@ func (o Object) Set(key string, value any) {
 	o[key] = value
 }
 
-// Write answers the object as JSON, with its keys in order.
+// Write returns the object as JSON, with its keys in order.
 func (o Object) Write() (string, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -22,7 +22,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String answers all of it.
+// String returns all of it.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

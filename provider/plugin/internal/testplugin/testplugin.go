@@ -61,7 +61,7 @@ type Config struct {
 	Token config.Secret `env:"BAD_TOKEN" usage:"a secret"`
 }
 
-// Install makes a plugin that behaves so, in a folder of its own, and answers
+// Install makes a plugin that behaves so, in a folder of its own, and returns
 // its path.
 func Install(t testing.TB, name string, b Behaviour) string {
 	t.Helper()
@@ -225,7 +225,7 @@ func (otherVersion) GetInfo(context.Context, *pluginpb.GetInfoRequest) (*pluginp
 	return &pluginpb.GetInfoResponse{ContractVersion: 99, Name: Name}, nil
 }
 
-// Open answers a provider that does in CreateInstance what the pod is called.
+// Open returns a provider that does in CreateInstance what the pod is called.
 func Open(c Config) (provider.Provider, error) { return &cloud{c}, nil }
 
 type cloud struct{ Config }

@@ -31,7 +31,7 @@ type folder struct {
 	seen os.FileInfo
 }
 
-// read answers the instances that exist, or false when nothing has changed.
+// read returns the instances that exist, or false when nothing has changed.
 func (f *folder) read() (map[string]*instance, bool, error) {
 	name := filepath.Join(f.dir, "state.json")
 	info, err := os.Stat(name)

@@ -35,7 +35,7 @@ func run(ctx context.Context, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Teardown()) }()
-	fmt.Println("loaded", loaded.Name, "as", loaded.Carrier, "with", provider.Powers(p))
+	fmt.Println("loaded", loaded.Name, "as", loaded.Carrier, "with", provider.Capabilities(p))
 	lister, ok := provider.As[provider.Lister](p)
 	if !ok {
 		return errors.New("it cannot list")

@@ -134,7 +134,7 @@ func (c *center) tag(ctx context.Context, user *url.Userinfo, dc *object.Datacen
 	return nil
 }
 
-// announce says where the vCenter is and which VMs it has, by their UUIDs.
+// announce returns where the vCenter is and which VMs it has, by their UUIDs.
 func (c *center) announce(ctx context.Context, at *url.URL, authority []byte) error {
 	vms, err := c.finder.VirtualMachineList(ctx, "*")
 	if err != nil {

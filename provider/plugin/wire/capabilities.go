@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
-// withPower calls f with the power of the provider that the request names.
-func withPower[Power any](ctx context.Context, s *Server, method string, request configured, f func(Power) error) error {
+// withCapability calls f with the power of the provider that the request names.
+func withCapability[Power any](ctx context.Context, s *Server, method string, request configured, f func(Power) error) error {
 	return statusOf(ctx, s.with(method, request, func(session *session) error {
 		power, ok := provider.As[Power](session.provider)
 		if !ok {
@@ -32,7 +32,7 @@ func (s *Server) ListInstances(ctx context.Context, request *pluginpb.ListInstan
 	if err != nil {
 		return nil, statusOf(ctx, err)
 	}
-	return answer, withPower(ctx, s, "ListInstances", request, func(p provider.Lister) error {
+	return answer, withCapability(ctx, s, "ListInstances", request, func(p provider.Lister) error {
 		list, err := p.ListInstances(ctx, request.Match)
 		for i := range list {
 			answer.Instances = append(answer.Instances, instanceToWire(&list[i]))
@@ -44,7 +44,7 @@ func (s *Server) ListInstances(ctx context.Context, request *pluginpb.ListInstan
 // GetInstance implements pluginpb.ProviderServer.
 func (s *Server) GetInstance(ctx context.Context, request *pluginpb.GetInstanceRequest) (*pluginpb.GetInstanceResponse, error) {
 	answer := &pluginpb.GetInstanceResponse{}
-	return answer, withPower(ctx, s, "GetInstance", request, func(p provider.Getter) error {
+	return answer, withCapability(ctx, s, "GetInstance", request, func(p provider.Getter) error {
 		instance, err := p.GetInstance(ctx, request.InstanceId)
 		answer.Instance = instanceToWire(instance)
 		return err
@@ -54,7 +54,7 @@ func (s *Server) GetInstance(ctx context.Context, request *pluginpb.GetInstanceR
 // Console implements pluginpb.ProviderServer.
 func (s *Server) Console(ctx context.Context, request *pluginpb.ConsoleRequest) (*pluginpb.ConsoleResponse, error) {
 	answer := &pluginpb.ConsoleResponse{}
-	return answer, withPower(ctx, s, "Console", request, func(p provider.ConsoleReader) (err error) {
+	return answer, withCapability(ctx, s, "Console", request, func(p provider.ConsoleReader) (err error) {
 		answer.Output, err = p.Console(ctx, request.InstanceId, request.TailBytes)
 		return err
 	})
@@ -62,14 +62,14 @@ func (s *Server) Console(ctx context.Context, request *pluginpb.ConsoleRequest) 
 
 // PowerOff implements pluginpb.ProviderServer.
 func (s *Server) PowerOff(ctx context.Context, request *pluginpb.PowerRequest) (*pluginpb.PowerResponse, error) {
-	return &pluginpb.PowerResponse{}, withPower(ctx, s, "PowerOff", request, func(p provider.PowerController) error {
+	return &pluginpb.PowerResponse{}, withCapability(ctx, s, "PowerOff", request, func(p provider.PowerController) error {
 		return p.PowerOff(ctx, request.InstanceId)
 	})
 }
 
 // PowerOn implements pluginpb.ProviderServer.
 func (s *Server) PowerOn(ctx context.Context, request *pluginpb.PowerRequest) (*pluginpb.PowerResponse, error) {
-	return &pluginpb.PowerResponse{}, withPower(ctx, s, "PowerOn", request, func(p provider.PowerController) error {
+	return &pluginpb.PowerResponse{}, withCapability(ctx, s, "PowerOn", request, func(p provider.PowerController) error {
 		return p.PowerOn(ctx, request.InstanceId)
 	})
 }
@@ -77,7 +77,7 @@ func (s *Server) PowerOn(ctx context.Context, request *pluginpb.PowerRequest) (*
 // InstanceTypes implements pluginpb.ProviderServer.
 func (s *Server) InstanceTypes(ctx context.Context, request *pluginpb.InstanceTypesRequest) (*pluginpb.InstanceTypesResponse, error) {
 	answer := &pluginpb.InstanceTypesResponse{}
-	return answer, withPower(ctx, s, "InstanceTypes", request, func(p provider.InstanceTypeLister) error {
+	return answer, withCapability(ctx, s, "InstanceTypes", request, func(p provider.InstanceTypeLister) error {
 		types, err := p.InstanceTypes(ctx)
 		for _, t := range types {
 			answer.Types = append(answer.Types, typeToWire(t))
@@ -89,7 +89,7 @@ func (s *Server) InstanceTypes(ctx context.Context, request *pluginpb.InstanceTy
 // NodeAddress implements pluginpb.ProviderServer.
 func (s *Server) NodeAddress(ctx context.Context, request *pluginpb.NodeAddressRequest) (*pluginpb.NodeAddressResponse, error) {
 	answer := &pluginpb.NodeAddressResponse{}
-	return answer, withPower(ctx, s, "NodeAddress", request, func(p provider.NodeAddresser) error {
+	return answer, withCapability(ctx, s, "NodeAddress", request, func(p provider.NodeAddresser) error {
 		addr, err := p.NodeAddress(ctx)
 		answer.Address = addr.String()
 		return err
