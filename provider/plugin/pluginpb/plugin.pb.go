@@ -337,7 +337,7 @@ func (x *ConfigureRequest) GetValues() map[string]string {
 
 type ConfigureResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The optional powers, by the names of package provider's interfaces.
+	// The optional capabilities, by the names of package provider's interfaces.
 	Powers        []string `protobuf:"bytes,1,rep,name=powers,proto3" json:"powers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -65,7 +65,7 @@ type ProviderClient interface {
 	VerifyConfig(ctx context.Context, in *VerifyConfigRequest, opts ...grpc.CallOption) (*VerifyConfigResponse, error)
 	// Teardown releases one configuration.
 	Teardown(ctx context.Context, in *TeardownRequest, opts ...grpc.CallOption) (*TeardownResponse, error)
-	// The optional powers; ConfigureResponse says which are there.
+	// The optional capabilities; ConfigureResponse says which are there.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
 	GetInstance(ctx context.Context, in *GetInstanceRequest, opts ...grpc.CallOption) (*GetInstanceResponse, error)
 	Console(ctx context.Context, in *ConsoleRequest, opts ...grpc.CallOption) (*ConsoleResponse, error)
@@ -284,7 +284,7 @@ type ProviderServer interface {
 	VerifyConfig(context.Context, *VerifyConfigRequest) (*VerifyConfigResponse, error)
 	// Teardown releases one configuration.
 	Teardown(context.Context, *TeardownRequest) (*TeardownResponse, error)
-	// The optional powers; ConfigureResponse says which are there.
+	// The optional capabilities; ConfigureResponse says which are there.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
 	GetInstance(context.Context, *GetInstanceRequest) (*GetInstanceResponse, error)
 	Console(context.Context, *ConsoleRequest) (*ConsoleResponse, error)
