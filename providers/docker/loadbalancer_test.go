@@ -4,12 +4,14 @@ package docker
 
 import (
 	"errors"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/docker"
 )
 
@@ -81,6 +83,24 @@ func TestBalancer(t *testing.T) {
 	}
 	if left, _ := e.Leaks(); len(left) > 0 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// TestBalancerThatCannotStart: an engine that died in the middle of a start never starts that
+// container again; the next call makes another.
+func TestBalancerThatCannotStart(t *testing.T) {
+	e := sim.Start(t, "1.41")
+	p := mustOpen(t, simConfig(e, func(c *Config) { c.BalancerImage = sim.Image }))
+	spec := balancerSpec("a1", provider.LoadBalancerPort{Port: 80, Target: 30080})
+	e.World.Script(cloudsim.Fault{Action: "ContainerStart", Code: "start", Status: http.StatusInternalServerError, Message: "failed to create task for container: task already exists"})
+	if _, err := p.EnsureLoadBalancer(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "task already exists") {
+		t.Errorf("error %v, want the engine's", err)
+	}
+	if left := balancersAt(t, p, "a1"); left != nil {
+		t.Errorf("container %v, which never starts, is still there", left)
+	}
+	if b, err := p.EnsureLoadBalancer(t.Context(), spec); err != nil || len(b.Addrs) == 0 {
+		t.Errorf("the next one: %+v, %v", b, err)
 	}
 }
 
