@@ -204,6 +204,11 @@ bench-plot: ## Draw all measured runs of a promise (NAME=relay-added); without N
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	test/fuzz.sh $(or $(FUZZTIME),30s)
 
+.PHONY: pictures
+pictures: ## Draw the pictures of docs/architecture.md (needs Debian's graphviz)
+	@command -v dot >/dev/null || { echo "pictures: Graphviz is not installed; run: apt-get install graphviz" >&2; exit 1; }
+	for f in docs/pictures/*.dot; do dot -Tsvg "$$f" -o "$${f%.dot}.svg" || exit 1; done
+
 .PHONY: help
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} \
