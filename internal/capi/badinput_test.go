@@ -5,15 +5,19 @@ package capi_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/internal/capi"
@@ -52,6 +56,34 @@ func TestBootstrapData(t *testing.T) {
 			s.until("it is provisioned", s.provisioned("m1"))
 		})
 	}
+}
+
+// TestBootstrapSecretThatMayNotBeRead: a manager whose rights were narrowed says so on the
+// machine, and goes on when it has them.
+func TestBootstrapSecretThatMayNotBeRead(t *testing.T) {
+	s := newStand(t)
+	s.addCluster()
+	s.addMachine("m1")
+	s.bootstrap("m1")
+	s.machineR.Live = interceptor.NewClient(s.api.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, into client.Object, opts ...client.GetOption) error {
+			if _, secret := into.(*corev1.Secret); secret {
+				return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("no rights"))
+			}
+			return c.Get(ctx, key, into, opts...)
+		},
+	})
+	s.until("it says so", func() bool { return has(s, "m1", capi.ReasonBootstrapSecretForbidden) })
+	s.wantInstances(0)
+	m, _ := s.infra("m1")
+	if c := condition(m, clusterv1.ReadyCondition); !strings.Contains(c.Message, "may not read Secret m1") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	if result, err := s.reconcileMachine(t.Context(), "m1"); err != nil || result.RequeueAfter == 0 {
+		t.Errorf("%+v, %v; want it to be looked at again", result, err)
+	}
+	s.machineR.Live = s.api
+	s.until("it is provisioned", s.provisioned("m1"))
 }
 
 // has reports whether a machine is not Ready for that reason.
