@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -119,7 +120,29 @@ func deletedPod(t *testing.T, s *suite) {
 }
 
 // awaitBlue prints the colour, and ends when it has changed.
-const awaitBlue = `cat /volume/colour; until grep -q blue /volume/colour; do sleep 0.2; done; echo " changed"`
+const awaitBlue = `echo "$(cat /volume/colour) at first"; until grep -q blue /volume/colour; do sleep 0.2; done; echo changed`
+
+// awaitLine returns when a pod has printed a line: that it runs does not say that it has.
+func (s *suite) awaitLine(t *testing.T, pod, line string) {
+	t.Helper()
+	cmd := s.Command(s.in([]string{"logs", "--follow", pod})...)
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer finish(cmd)
+	late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if lines.Text() == line {
+			return
+		}
+	}
+	t.Fatalf("pod %s has not printed %q; its log: %s", pod, line, clip(s.logs(t, pod)))
+}
 
 func podWithConfigMap(t *testing.T, s *suite) {
 	p := s.pod("configmap", `echo "variable $COLOUR, file $(cat /one)"; `+awaitBlue).
@@ -127,9 +150,10 @@ func podWithConfigMap(t *testing.T, s *suite) {
 			volumeMounts: [{name: v, mountPath: /volume}, {name: v, mountPath: /one, subPath: colour}]}`).
 		with(`volumes: [{name: v, configMap: {name: configmap}}]`)
 	s.start(t, p, configMap("configmap", map[string]string{"colour": "green"}))
+	s.awaitLine(t, "configmap", "green at first")
 	s.apply(t, configMap("configmap", map[string]string{"colour": "blue"}))
 	s.succeeded(t, "configmap")
-	want(t, "log", s.logs(t, "configmap"), "variable green, file green\ngreen changed")
+	want(t, "log", s.logs(t, "configmap"), "variable green, file green\ngreen at first\nchanged")
 }
 
 func podWithSecret(t *testing.T, s *suite) {
@@ -138,9 +162,10 @@ func podWithSecret(t *testing.T, s *suite) {
 			volumeMounts: [{name: v, mountPath: /volume, readOnly: true}]}`).
 		with(`volumes: [{name: v, secret: {secretName: secret, defaultMode: 0400}}]`)
 	s.start(t, p, secret("secret", map[string]string{"colour": "green"}))
+	s.awaitLine(t, "secret", "green at first")
 	s.apply(t, secret("secret", map[string]string{"colour": "blue"}))
 	s.succeeded(t, "secret")
-	want(t, "log", s.logs(t, "secret"), "variable green, mode 400\ngreen changed")
+	want(t, "log", s.logs(t, "secret"), "variable green, mode 400\ngreen at first\nchanged")
 }
 
 func (s *suite) succeeded(t *testing.T, name string) {
