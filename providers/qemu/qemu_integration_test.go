@@ -28,6 +28,7 @@ import (
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // victimVar makes the test binary a process that creates an instance, to be killed.
@@ -382,9 +383,9 @@ func TestMakerKilledAtAnyInstant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for round := range 12 {
+	for round := range tier.Rounds(t, 6, 12) {
 		p := open(t, cfg)
-		killAfter(t, string(text), time.Duration(round*17)*time.Millisecond)
+		killAfter(t, string(text), time.Duration(round*31)*time.Millisecond)
 		i := create(t, p, "sandbox-1")
 		if n := countQEMU(t); n != 1 {
 			t.Fatalf("round %d: %d QEMU processes, want 1", round, n)

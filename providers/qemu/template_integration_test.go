@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // withTemplates has folders of its own for what it saves.
@@ -115,6 +116,9 @@ func TestTemplateThatCannotBeRestored(t *testing.T) {
 	p := open(t, cfg)
 	for name, left := range map[string]int64{stateName: 4096, memoryName: 0, consoleName: -1} {
 		t.Run(name, func(t *testing.T) {
+			if name != stateName { // each boots a template and a VM
+				tier.OnlyAll(t)
+			}
 			dir := restoredFrom(t, p, create(t, p, name+"-good"))
 			if dir == "" {
 				t.Fatal("no template was made after one was broken")
