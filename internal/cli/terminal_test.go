@@ -20,7 +20,7 @@ func openPTY(t *testing.T) (keyboard, tty *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("needs pseudo terminals (mount devpts on /dev/pts): %v", err)
+		t.Skipf("needs pseudo terminals: %v; to run it: mount -t devpts devpts /dev/pts, then go test ./internal/cli", err)
 	}
 	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 func busybox(t *testing.T) string {
 	const path = "/bin/busybox"
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("needs /bin/busybox; to run it: apt-get install busybox-static")
+		t.Skip("needs /bin/busybox; to run it: apt-get install busybox-static, then go test ./internal/demoimage")
 	}
 	return path
 }

@@ -19,7 +19,7 @@ import (
 func TestBillOfImage(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("dpkg-query"); err != nil {
-		t.Skip("needs dpkg-query; run it on Debian")
+		t.Skip("needs dpkg-query; run on Debian: go test ./internal/dist")
 	}
 	b := &builder{
 		Options: Options{Root: "../..", Prefix: "localhost/x"}, source: &source{version: "v0.1.0", date: testDate},

@@ -54,7 +54,7 @@ func examplePackage(t *testing.T, mode os.FileMode) []byte {
 func dpkgDeb(t *testing.T, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
-		t.Skip("needs dpkg-deb; run it on Debian")
+		t.Skip("needs dpkg-deb; run on Debian: go test ./internal/dist")
 	}
 	cmd := exec.Command("dpkg-deb", args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")

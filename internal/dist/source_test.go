@@ -40,7 +40,7 @@ func TestVersions(t *testing.T) {
 func TestDebianVersionsAreInOrder(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("dpkg"); err != nil {
-		t.Skip("needs dpkg; run it on Debian")
+		t.Skip("needs dpkg; run on Debian: go test ./internal/dist")
 	}
 	order := []string{"fffffff", "v0.1.0-rc.1", "v0.1.0-rc.2", "v0.1.0", "v0.1.0-2-gfff", "v0.1.0-10-g000", "v0.1.1"}
 	for i := range order[1:] {
@@ -60,7 +60,7 @@ func TestSource(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "")
 	s, err := readSource(t.Context(), "../..", "")
 	if err != nil {
-		t.Skipf("needs a git checkout: %v", err)
+		t.Skipf("needs a git checkout: %v; run it in a clone: go test ./internal/dist", err)
 	}
 	if len(s.commit) != 40 || s.version == "" || s.date.Year() < 2000 || len(s.shortCommit()) != 12 {
 		t.Errorf("source: %+v", s)

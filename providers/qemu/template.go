@@ -397,7 +397,7 @@ var ignoreSharedMemory = map[string]any{"capabilities": []map[string]any{{"capab
 // brokenTemplate is an error of a template, not of this machine.
 type brokenTemplate struct {
 	error
-	folder os.FileInfo // nil if it is not there
+	folder os.FileInfo // nil if it is not to be removed
 }
 
 // restore starts QEMU for an instance with its template's memory and state. Its error is
@@ -427,6 +427,9 @@ func (p *Provider) restore(ctx context.Context, r *record) error {
 		return err
 	}
 	if err := load(ctx, p.store.folder(r.ID)); err != nil {
+		if ctx.Err() != nil { // a slow machine says nothing of the template
+			folder = nil
+		}
 		return &brokenTemplate{p.startFailure(p.store.folder(r.ID), err), folder}
 	}
 	return nil

@@ -26,7 +26,7 @@ func importHAProxy(t *testing.T, e *dockerd.Engine, name string) {
 	cache := cmp.Or(os.Getenv("OUTRIGGER_CACHE"), filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "outrigger"))
 	program := filepath.Join(cache, "haproxy/usr/sbin/haproxy")
 	if _, err := os.Stat(program); err != nil {
-		t.Skipf("%v: run make setup, which unpacks Debian's HAProxy", err)
+		t.Skipf("%v; run: make setup, which unpacks Debian's HAProxy, then make test-all", err)
 	}
 	folders, err := filepath.Glob(filepath.Join(cache, "haproxy/usr/lib/*-linux-gnu"))
 	if err != nil || len(folders) != 1 {

@@ -129,7 +129,7 @@ func t5(t *testing.T, w *world) {
 	p.stop()
 	// From Debian's place, if that is where this system has it.
 	if _, err := os.Stat(trustbundle.DebianFile); err != nil {
-		t.Skipf("%v; run it on Debian with the package ca-certificates", err)
+		t.Skipf("%v; to run it: apt-get install ca-certificates, then sudo make test", err)
 	}
 	w.start(t, func(o *Options) { o.SystemBundle = "" })
 	eventually(t, "the bundle of this system", func() (string, bool) {

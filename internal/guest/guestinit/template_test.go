@@ -35,7 +35,7 @@ func TestIdentityOfARestoredVM(t *testing.T) {
 func TestSeedDiskIsFoundByItsSerial(t *testing.T) {
 	sys := t.TempDir()
 	if _, err := seedDisk(sys, "/dev"); err == nil {
-		t.Error("a seed disk where there is no disk")
+		t.Error("found a seed disk among no disks")
 	}
 	for name, serial := range map[string]string{"vda": "scratch\n", "vdb": "cidata\n"} {
 		if err := os.Mkdir(filepath.Join(sys, name), 0o755); err != nil {
