@@ -73,21 +73,21 @@ $(COMMANDS:%=bin/%):
 .PHONY: podvm
 podvm: $(PODVM)/initrd.cpio ## Build the pod VM image (kernel, initramfs, disk) into bin/podvm
 
-$(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard podvm/*)
+$(PODVM)/initrd.cpio: $(GOSOURCES) $(wildcard images/podvm/*)
 	@build/setup.sh build
 	go run ./cmd/podvm-image build --output $(PODVM) --cache $(CACHE)/podvm --guest-version $(VERSION)
 
 .PHONY: node-image
 node-image: $(NODE)/node.tar ## Build the image of machines that are containers into bin/node (Kubernetes: minutes, the first time)
 
-NODESOURCES = $(shell find node internal/nodeimage internal/capi/docker/nodeagent cmd/node-image cmd/node-agent -type f) go.mod go.sum
+NODESOURCES = $(shell find images/node internal/machines/nodeimage internal/machines/docker/nodeagent cmd/node-image cmd/node-agent -type f) go.mod go.sum
 $(NODE)/node.tar: $(NODESOURCES)
 	go run ./cmd/node-image build --output $(NODE) --cache $(CACHE)/node-image --agent-version $(VERSION)
 
 .PHONY: demo-image
 demo-image: $(DEMO)/index.json ## Build the container image of the demo
 
-$(DEMO)/index.json: $(wildcard internal/demoimage/*.go internal/ociimage/*.go) | bin/outrigger
+$(DEMO)/index.json: $(wildcard internal/cli/demoimage/*.go internal/ociimage/*.go) | bin/outrigger
 	bin/outrigger demo-image --output $(DEMO)
 
 .PHONY: print-demo-image
@@ -135,7 +135,7 @@ test-all-run: setup lint verify-generated build-all kube capi upstream-specs pod
 
 .PHONY: test-schedules
 test-schedules: ## 1,000 random schedules of faults and crashes for each cloud (15 minutes of processor time, no root)
-	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/... ./internal/capi
+	OUTRIGGER_SCHEDULES=all go test -count=1 -p 2 -run '^TestSchedules$$' ./providers/... ./internal/machines/reconciler
 
 .PHONY: test-interop
 test-interop: setup build-all podvm demo-image ## Real containerd with our shim and Kata's (KATA_SHIM=PATH), upstream's daemons with ours (UPSTREAM_ADAPTOR=, UPSTREAM_FORWARDER=PATH)

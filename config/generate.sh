@@ -18,6 +18,6 @@ for version in v1beta2 v1beta1 v1alpha1; do
   "$generator" object:headerFile="$header" paths=./api/infrastructure/$version output:object:dir="$out/api/infrastructure/$version"
 done
 "$generator" crd paths=./api/infrastructure/... output:crd:dir="$out/config/crd/bases"
-"$generator" webhook paths=./internal/capi/webhooks output:webhook:dir="$out/config/webhook"
-"$generator" rbac:roleName=manager-role paths=./internal/capi output:rbac:dir="$out/config/rbac"
+"$generator" webhook paths=./internal/machines/webhooks output:webhook:dir="$out/config/webhook"
+"$generator" rbac:roleName=manager-role paths=./internal/machines/reconciler output:rbac:dir="$out/config/rbac"
 sed -i "1i # $spdx" "$out"/config/crd/bases/*.yaml "$out"/config/webhook/manifests.yaml "$out"/config/rbac/role.yaml

@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // In a provider's package this is its init function.
@@ -53,7 +54,7 @@ func (c *Cloud) CreateInstance(ctx context.Context, podName, sandboxID string, c
 	if err != nil {
 		return nil, err
 	}
-	userData, err := cloudConfig.Generate()
+	userData, err := userdata.Generate(cloudConfig)
 	if err != nil {
 		return nil, fmt.Errorf("generate user-data: %w", err)
 	}

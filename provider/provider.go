@@ -54,11 +54,12 @@ type Provider interface {
 	// instance's name (see [InstanceName]).
 	//
 	// cloudConfig is generated once and handed over as user-data, byte by byte.
-	// A provider MUST take [MinUserData] bytes of it and MUST take none; what
-	// is more than the cloud takes is ErrInvalidArgument and is never cut.
+	// A provider MUST take [MinUserData] bytes of it and MUST take none, also
+	// when cloudConfig is nil; what is more than the cloud takes, and a
+	// cloudConfig that fails, is ErrInvalidArgument. Nothing is ever cut.
 	//
 	// The arguments stay the caller's: the provider MUST NOT change or keep
-	// spec.Tags. What a provider answers belongs to the caller too.
+	// spec.Tags. What a provider returns belongs to the caller too.
 	//
 	// All resources that belong to the instance (disks, interfaces, addresses)
 	// MUST carry spec.Tags and go away with the instance. On an error the

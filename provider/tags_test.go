@@ -25,3 +25,9 @@ func TestHasTags(t *testing.T) {
 		}
 	}
 }
+
+func TestTagValues(t *testing.T) {
+	if got := provider.TagValue("kube system/ä:1_x.y"); got != "kube-system--:1_x.y" {
+		t.Errorf("TagValue = %q", got)
+	}
+}

@@ -28,7 +28,7 @@ header=$(mktemp)
 echo "// $spdx" >"$header"
 controller-gen object:headerFile="$header" crd paths=./api/peerpod/... \
   output:object:dir="$out/api/peerpod/v1alpha1" output:crd:dir="$out/deploy/base/crd"
-controller-gen object:headerFile="$header" paths=./internal/ccmoperator/openshift output:object:dir="$out/internal/ccmoperator/openshift"
+controller-gen object:headerFile="$header" paths=./internal/nodes/operator/openshift output:object:dir="$out/internal/nodes/operator/openshift"
 controller-gen object:headerFile="$header" crd paths=./api/ccm/... \
   output:object:dir="$out/api/ccm/v1alpha1" output:crd:dir="$out/deploy/ccm-operator/crd"
 rm -f "$header"
@@ -37,7 +37,7 @@ sed -i "1i # $spdx" "$out/deploy/base/crd/confidentialcontainers.org_peerpods.ya
   "$out/deploy/ccm-operator/crd/ccm.outrigger.dev_cloudcontrollermanagers.yaml"
 
 # -trimpath as `make build` has it, so that the clouds' SDKs are compiled once.
-CGO_ENABLED=0 go run -trimpath ./internal/reference "$out/docs/reference" "$out/deploy/chart"
+CGO_ENABLED=0 go run -trimpath ./internal/cli/reference "$out/docs/reference" "$out/deploy/chart"
 mkdir -p "$out/deploy/chart/generated"
 cp "$out/deploy/base/crd/confidentialcontainers.org_peerpods.yaml" deploy/components/monitoring/{rules.yaml,outrigger.json} \
   "$out/deploy/chart/generated/"

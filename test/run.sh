@@ -50,7 +50,7 @@ mapfile -t list < <(comm -23 <(go list -tags integration ./... | sort) <(passed)
 # The longest come first, those that boot VMs beside those that mostly wait, so
 # that the short ones fill what is left at the end.
 long=(test/e2e providers/libvirt test/capi test/run test/recovery test/guide test/interop test/deploy test/nodes
-  test/carriers internal/ccmoperator/operator test/capi/conformance internal/capi/docker internal/podnetwork test/dist providers/qemu)
+  test/carriers internal/nodes/operator/controller test/capi/conformance internal/machines/docker internal/peerpods/podnetwork test/dist providers/qemu)
 pure=() first=() others=()
 [ "$tier" = all ] || mapfile -t pure < <(comm -12 <(pure_packages) <(printf '%s\n' "${list[@]}"))
 for p in "${long[@]}"; do

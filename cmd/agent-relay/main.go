@@ -15,7 +15,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/outrigger/outrigger/internal/relay"
+	"github.com/outrigger/outrigger/internal/peerpods/relay"
 	"github.com/outrigger/outrigger/internal/version"
 )
 

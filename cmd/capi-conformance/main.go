@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/capiconformance/command"
+	"github.com/outrigger/outrigger/internal/machines/conformance/command"
 )
 
 func main() { os.Exit(command.Main()) }

@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/capi/command"
+	"github.com/outrigger/outrigger/internal/machines/command"
 )
 
 func main() { os.Exit(command.Main()) }

@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/release"
+	"github.com/outrigger/outrigger/internal/machines/release"
 )
 
 func main() { os.Exit(release.Run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/ccmoperator/command"
+	"github.com/outrigger/outrigger/internal/nodes/operator/command"
 )
 
 func main() { os.Exit(command.Main()) }

@@ -4,6 +4,6 @@
 
 package main
 
-import "github.com/outrigger/outrigger/internal/adaptor"
+import "github.com/outrigger/outrigger/internal/peerpods/adaptor"
 
 var failpoint func(adaptor.Point)

@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/adaptor/command"
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor/command"
 )
 
 func main() {

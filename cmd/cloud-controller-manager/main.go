@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/ccm/command"
+	"github.com/outrigger/outrigger/internal/nodes/ccm/command"
 )
 
 func main() { os.Exit(command.Main()) }

@@ -13,7 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/outrigger/outrigger/internal/capi/docker/loadbalancer"
+	"github.com/outrigger/outrigger/internal/loadbalancer"
 )
 
 func main() {

@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/shim"
+	"github.com/outrigger/outrigger/internal/peerpods/shim"
 )
 
 func main() { os.Exit(shim.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/kubectl"
+	"github.com/outrigger/outrigger/internal/cli/kubectl"
 )
 
 func main() { os.Exit(kubectl.Main()) }

@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/capi/docker/nodeagent"
+	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
 )
 
 func main() { os.Exit(nodeagent.Main(os.Args[1:])) }

@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
 
-	"github.com/outrigger/outrigger/internal/nodeimage"
+	"github.com/outrigger/outrigger/internal/machines/nodeimage"
 )
 
 func main() {

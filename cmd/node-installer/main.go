@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/nodeinstall"
+	"github.com/outrigger/outrigger/internal/peerpods/nodeinstall"
 )
 
 func main() { os.Exit(nodeinstall.Main()) }

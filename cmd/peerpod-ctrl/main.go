@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/peerpod/command"
+	"github.com/outrigger/outrigger/internal/peerpods/controller/command"
 )
 
 func main() { os.Exit(command.Main()) }

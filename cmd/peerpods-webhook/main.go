@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/webhook/command"
+	"github.com/outrigger/outrigger/internal/peerpods/webhook/command"
 )
 
 func main() {

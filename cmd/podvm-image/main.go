@@ -19,7 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outrigger/outrigger/internal/podvm"
+	"github.com/outrigger/outrigger/internal/guest/image"
 )
 
 func main() {
@@ -63,7 +63,7 @@ func rootCommand() *cobra.Command {
 }
 
 func buildCommand() *cobra.Command {
-	var opts podvm.Options
+	var opts image.Options
 	var format string
 	cmd := &cobra.Command{
 		Use:   "build",
@@ -80,7 +80,7 @@ the time of the files in the image.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Log = func(f string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), f+"\n", a...) }
-			summary, err := podvm.Build(cmd.Context(), opts)
+			summary, err := image.Build(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
@@ -91,8 +91,8 @@ the time of the files in the image.`,
 				return usageError{fmt.Errorf("-o %q: want text or json", format)}
 			}
 			for _, f := range opts.Formats {
-				if !slices.Contains(podvm.Formats(), f) {
-					return usageError{fmt.Errorf("--format %q: want one of %s", f, strings.Join(podvm.Formats(), ", "))}
+				if !slices.Contains(image.Formats(), f) {
+					return usageError{fmt.Errorf("--format %q: want one of %s", f, strings.Join(image.Formats(), ", "))}
 				}
 			}
 			return nil
@@ -101,12 +101,12 @@ the time of the files in the image.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.Output, "output", filepath.Join("bin", "podvm"), "folder for the image")
 	f.StringVar(&opts.Cache, "cache", defaultCache(), "folder for downloaded packages")
-	f.StringSliceVar(&opts.Formats, "format", []string{podvm.FormatInitramfs, podvm.FormatQcow2, podvm.FormatDocker}, "what to build: "+strings.Join(podvm.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere, docker for docker load)")
+	f.StringSliceVar(&opts.Formats, "format", []string{image.FormatInitramfs, image.FormatQcow2, image.FormatDocker}, "what to build: "+strings.Join(image.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere, docker for docker load)")
 	f.StringVar(&opts.KernelPackage, "kernel-package", "", "Debian kernel package (default: what linux-image-cloud-amd64 depends on)")
 	f.StringVar(&opts.KernelDeb, "kernel-deb", "", "kernel package file, instead of --kernel-package")
 	f.StringVar(&opts.Binaries, "binaries", "", "folder with the guest's programs, instead of building them")
 	f.StringVar(&opts.Version, "guest-version", "", "version that the guest's programs report")
-	f.StringVar(&opts.Cmdline, "cmdline", podvm.DefaultCmdline, "kernel command line in the disk image")
+	f.StringVar(&opts.Cmdline, "cmdline", image.DefaultCmdline, "kernel command line in the disk image")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
 	f.StringVarP(&format, "out", "o", "text", "summary on standard output: text or json")
 	cmd.MarkFlagsMutuallyExclusive("kernel-package", "kernel-deb")
@@ -121,7 +121,7 @@ func defaultCache() string {
 	return filepath.Join(dir, "outrigger", "podvm")
 }
 
-func printSummary(w io.Writer, format string, s *podvm.Summary) error {
+func printSummary(w io.Writer, format string, s *image.Summary) error {
 	if format == "json" {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")

@@ -7,7 +7,7 @@ package main
 import (
 	"os"
 
-	"github.com/outrigger/outrigger/internal/providercheck"
+	"github.com/outrigger/outrigger/internal/cli/providercheck"
 )
 
 func main() { os.Exit(providercheck.Main()) }

@@ -10,12 +10,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 	"github.com/outrigger/outrigger/provider/serve"
 	"github.com/outrigger/outrigger/providers/libvirt"
 )
@@ -49,9 +49,9 @@ type logged struct{ *libvirt.Provider }
 // CreateInstance generates the user-data before libvirt does, and hands on
 // exactly those bytes.
 func (l *logged) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	userData, err := cloudConfig.Generate()
+	userData, err := userdata.Generate(cloudConfig)
 	if err != nil {
-		return nil, fmt.Errorf("generate user-data: %w", err)
+		return nil, err
 	}
 	instance, err := l.Provider.CreateInstance(ctx, podName, sandboxID, cloudinit.Raw(userData), spec)
 	if err == nil {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command template is a provider to copy. Its instances are JSON files in a
-// folder: put the calls of your cloud where files are read and written.
+// Command template is a provider to copy: put your cloud's calls where it reads and writes files.
 package main
 
 import (
@@ -25,6 +24,7 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 	"github.com/outrigger/outrigger/provider/serve"
 )
 
@@ -60,7 +60,7 @@ func (c *cloud) CreateInstance(ctx context.Context, podName, sandboxID string, c
 		return nil, fmt.Errorf("%w: sandbox %q, image %q: there is no image but podvm, no second interface, no volume", provider.ErrInvalidArgument, sandboxID, spec.Image)
 	}
 	kind, err := instancetypes.Options{Types: types, Default: c.Type, Allow: c.Types}.Select(spec)
-	userData, failed := cloudConfig.Generate()
+	userData, failed := userdata.Generate(cloudConfig)
 	if err := cmp.Or(err, failed); err != nil { // refuse before anything is made
 		return nil, err
 	}

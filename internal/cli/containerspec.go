@@ -5,8 +5,8 @@ package cli
 import (
 	"fmt"
 
-	"github.com/outrigger/outrigger/internal/podclient"
-	"github.com/outrigger/outrigger/internal/registry"
+	"github.com/outrigger/outrigger/internal/cli/registry"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // containerSpec merges the image's configuration with the request, as a

@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger/outrigger/internal/demoimage"
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/cli/demoimage"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 func (a *App) demoCommand() *cobra.Command {

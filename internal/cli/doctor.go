@@ -14,7 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/doctor"
 	"github.com/outrigger/outrigger/internal/cli/node"
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 func (a *App) doctorCommand() *cobra.Command {

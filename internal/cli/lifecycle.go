@@ -9,7 +9,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // forget ends the life of a pod whose VM is gone: its record is finished if it

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // units of sizes. As everywhere with containers, all are powers of 1024.

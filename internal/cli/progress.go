@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // progress tells the user how far a pod is.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/record"
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // ownerGrace is how long the process that owns a pod may take to remove it.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outrigger/outrigger/internal/podclient"
-	"github.com/outrigger/outrigger/internal/registry"
+	"github.com/outrigger/outrigger/internal/cli/registry"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // leastMemory is what the OCI runtime needs in the container's own group to start it.

@@ -17,9 +17,9 @@ import (
 	"github.com/outrigger/outrigger/internal/cli/node"
 	"github.com/outrigger/outrigger/internal/cli/procid"
 	"github.com/outrigger/outrigger/internal/cli/record"
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/cli/registry"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/redact"
-	"github.com/outrigger/outrigger/internal/registry"
 )
 
 // runRequest is what the user asks of `run`, checked. The monitor of a

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // session watches one process in a pod until it ends: signals go to it, its

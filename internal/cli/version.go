@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outrigger/outrigger/internal/demoimage"
+	"github.com/outrigger/outrigger/internal/cli/demoimage"
 	"github.com/outrigger/outrigger/internal/version"
 )
 

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/outrigger/outrigger/internal/release"
+	"github.com/outrigger/outrigger/internal/machines/release"
 )
 
 // crds are the parts of the product that have CRDs, and the folder or the file

@@ -10,8 +10,8 @@ import (
 	"path"
 	"path/filepath"
 
-	"github.com/outrigger/outrigger/internal/demoimage"
-	"github.com/outrigger/outrigger/internal/podvm"
+	"github.com/outrigger/outrigger/internal/cli/demoimage"
+	"github.com/outrigger/outrigger/internal/guest/image"
 )
 
 //go:embed readme.md
@@ -32,8 +32,8 @@ func shells() map[string]string {
 
 // makeGuest builds what a guest of this machine boots.
 func (b *builder) makeGuest(ctx context.Context) (err error) {
-	b.guest, err = podvm.Build(ctx, podvm.Options{
-		Module: b.Root, Output: b.podvm(), Cache: b.Cache, Formats: []string{podvm.FormatDirect},
+	b.guest, err = image.Build(ctx, image.Options{
+		Module: b.Root, Output: b.podvm(), Cache: b.Cache, Formats: []string{image.FormatDirect},
 		Version: b.source.version, Date: b.source.date,
 	})
 	return err

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/podvm"
+	"github.com/outrigger/outrigger/internal/guest/image"
 )
 
 // builder carries the state from stage to stage.
@@ -24,7 +24,7 @@ type builder struct {
 	key    *ecdsa.PrivateKey // nil signs nothing
 	work   string            // scratch folder, removed at the end
 	fresh  string            // becomes Output
-	guest  *podvm.Summary
+	guest  *image.Summary
 	// licenses are the texts that go with the programs, by name of file.
 	licenses map[string][]byte
 	// materials are packages of Debian of which something is handed out.

@@ -4,7 +4,7 @@ package nocloud
 
 // What a hypervisor and a guest agree on about VMs that are saved once they
 // have booted, and restored for many pods. The guest's part is in
-// internal/guest/guestinit, the image's in internal/podvm.
+// internal/guest/guestinit, the image's in internal/guest/image.
 const (
 	// TemplateArg on the kernel's command line has a guest boot as far as VMs do
 	// that have no identity yet, and wait for a seed.

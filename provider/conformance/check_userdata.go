@@ -45,6 +45,14 @@ func checkUserDataError(r *run) {
 	if !errors.Is(err, cause) {
 		r.Errorf("the error does not wrap that of the user-data: %v", err)
 	}
+	r.checkClass(err, provider.ErrInvalidArgument)
+}
+
+// checkUserDataNone makes an instance without a generator.
+func checkUserDataNone(r *run) {
+	c := r.creation(newKey())
+	c.config = nil
+	r.compareUserData(r.mustDo(c).ID, "")
 }
 
 func checkUserDataEmpty(r *run) { r.checkTaken("") }

@@ -18,7 +18,7 @@ func Checks() []Check {
 var createChecks = []Check{
 	{"create", "CreateInstance returns when the cloud has accepted the instance and its primary address is known.", nil, checkCreate},
 	{"create-user-data-once", "cloudConfig is generated once and handed over as user-data.", nil, checkUserDataOnce},
-	{"create-user-data-error", "On an error the provider has removed what it made or returns an Instance whose ID the caller can delete.", nil, checkUserDataError},
+	{"create-user-data-error", "A cloudConfig that fails is ErrInvalidArgument; the provider has removed what it made or returns an Instance whose ID the caller can delete.", nil, checkUserDataError},
 	{"create-unknown-type", "A type that the cloud does not know is ErrInvalidArgument (or ErrNotFound).", nil, checkUnknownType},
 	{"create-unknown-image", "An image that the cloud does not know is ErrInvalidArgument (or ErrNotFound).", nil, checkUnknownImage},
 	{"create-address", "An instance's addresses are its own, not loopback.", nil, checkAddressOwn},
@@ -32,6 +32,7 @@ var createChecks = []Check{
 }
 
 var userDataChecks = []Check{
+	{"create-user-data-none", "No cloudConfig, nil, is empty user-data.", nil, checkUserDataNone},
 	{"create-user-data-empty", "A provider takes empty user-data.", nil, checkUserDataEmpty},
 	{"create-user-data-limit", "A provider takes MinUserData bytes of user-data.", nil, checkUserDataLimit},
 	{"create-user-data-exact", "User-data arrives byte by byte.", []need{needsUserData}, checkUserDataExact},

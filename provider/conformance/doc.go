@@ -34,8 +34,9 @@
 //     and its primary address is known.
 //   - create-user-data-once: cloudConfig is generated once and handed over as
 //     user-data.
-//   - create-user-data-error: On an error the provider has removed what it made
-//     or returns an Instance whose ID the caller can delete.
+//   - create-user-data-error: A cloudConfig that fails is ErrInvalidArgument;
+//     the provider has removed what it made or returns an Instance whose ID the
+//     caller can delete.
 //   - create-unknown-type: A type that the cloud does not know is
 //     ErrInvalidArgument (or ErrNotFound).
 //   - create-unknown-image: An image that the cloud does not know is
@@ -51,6 +52,7 @@
 //   - create-arguments: The provider neither changes nor keeps spec.Tags.
 //   - create-parallel: All methods are safe for concurrent use; instances have
 //     ids and addresses of their own.
+//   - create-user-data-none: No cloudConfig, nil, is empty user-data.
 //   - create-user-data-empty: A provider takes empty user-data.
 //   - create-user-data-limit: A provider takes MinUserData bytes of user-data.
 //   - create-user-data-exact: User-data arrives byte by byte.

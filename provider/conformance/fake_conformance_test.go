@@ -44,9 +44,9 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// TestFakeWithoutPowers proves that a provider with only the required methods
+// TestFakeWithoutCapabilities proves that a provider with only the required methods
 // passes, cleans up and is told what was not checked.
-func TestFakeWithoutPowers(t *testing.T) {
+func TestFakeWithoutCapabilities(t *testing.T) {
 	open := func(conformance.T) conformance.Subject {
 		cloud := newCloud(t, fake.Options{})
 		return conformance.Subject{Provider: struct{ provider.Provider }{cloud}, Leaks: leaks(cloud)}

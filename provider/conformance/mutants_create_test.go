@@ -11,6 +11,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 var createMutants = []mutant{
@@ -88,9 +89,9 @@ func keepsTags(b *broken) {
 // changedText breaks the user-data on its way.
 func changedText(change func(string) (string, error)) breakage {
 	return around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
-		text, err := q.config.Generate()
+		text, err := userdata.Generate(q.config)
 		if err != nil {
-			return nil, failure("generate", err)
+			return nil, err
 		}
 		if text, err = change(text); err != nil {
 			return nil, err
@@ -101,9 +102,9 @@ func changedText(change func(string) (string, error)) breakage {
 }
 
 var userDataMutants = []mutant{
-	{name: "user-data twice", breaks: changedRequest(func(q *request) { q.config.Generate() }), fails: map[string]string{"create-user-data-once": "2 times"}},
+	{name: "user-data twice", breaks: changedRequest(func(q *request) { userdata.Generate(q.config) }), fails: map[string]string{"create-user-data-once": "2 times"}},
 	{name: "cause lost", breaks: around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
-		text, err := q.config.Generate()
+		text, err := userdata.Generate(q.config)
 		if err != nil {
 			return nil, failure("generate: "+err.Error(), provider.ErrInvalidArgument)
 		}
@@ -111,20 +112,37 @@ var userDataMutants = []mutant{
 		return create(ctx, q)
 	}), fails: map[string]string{"create-user-data-error": "does not wrap"}},
 	{name: "half an instance stays without user-data", breaks: around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
-		text, err := q.config.Generate()
+		text, err := userdata.Generate(q.config)
 		if err != nil {
 			q.config, q.spec.Tags = cloudinit.Raw(""), nil
 			create(ctx, q)
-			return nil, failure("generate", err)
+			return nil, err
 		}
 		q.config = cloudinit.Raw(text)
 		return create(ctx, q)
 	}), fails: map[string]string{"create-user-data-error": "left behind"}, leaves: true},
-	{name: "empty user-data refused", breaks: changedText(func(text string) (string, error) {
-		if text == "" {
-			return "", failure("no user-data", provider.ErrInvalidArgument)
+	{name: "failed user-data without its class", breaks: around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+		if q.config == nil {
+			return create(ctx, q)
 		}
-		return text, nil
+		text, err := q.config.Generate()
+		if err != nil {
+			return nil, failure("generate", err)
+		}
+		q.config = cloudinit.Raw(text)
+		return create(ctx, q)
+	}), fails: map[string]string{"create-user-data-error": "class"}},
+	{name: "no user-data panics", breaks: around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+		if q.config == nil {
+			panic("invalid memory address")
+		}
+		return create(ctx, q)
+	}), fails: map[string]string{"create-user-data-none": "panic: invalid memory address"}},
+	{name: "empty user-data refused", breaks: around(func(_ *broken, ctx context.Context, q request, create creator) (*provider.Instance, error) {
+		if q.config == cloudinit.Raw("") {
+			return nil, failure("no user-data", provider.ErrInvalidArgument)
+		}
+		return create(ctx, q)
 	}), fails: map[string]string{"create-user-data-empty": "no user-data"}},
 	{name: "12 KiB of user-data", breaks: changedText(func(text string) (string, error) {
 		if len(text) > 12<<10 {

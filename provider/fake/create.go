@@ -13,6 +13,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 var errDeleted = errors.New("the instance was deleted while it was being made")
@@ -66,8 +67,8 @@ func unfinished(instance provider.Instance) *provider.Instance {
 
 func (c *Cloud) check(podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (request, error) {
 	req := request{name: provider.InstanceName(podName, key), key: key, image: spec.Image, spec: spec, cloudConfig: cloudConfig}
-	if key == "" || cloudConfig == nil {
-		return req, fmt.Errorf("%w: the sandbox id and the cloud config must be given", provider.ErrInvalidArgument)
+	if key == "" {
+		return req, fmt.Errorf("%w: the sandbox id is empty", provider.ErrInvalidArgument)
 	}
 	if req.image == "" {
 		req.image = c.options.Images[0]
@@ -105,9 +106,9 @@ func (c *Cloud) reserve(req request) (record, error) {
 	if err != nil || existing.ID != "" {
 		return existing, err
 	}
-	userData, err := req.cloudConfig.Generate()
+	userData, err := userdata.Generate(req.cloudConfig)
 	if err != nil {
-		return record{}, fmt.Errorf("%w: generate the user-data: %w", provider.ErrInvalidArgument, err)
+		return record{}, err
 	}
 	var made record
 	err = c.store.update(func(s *state) error {

@@ -20,6 +20,7 @@ import (
 	vpc "github.com/alibabacloud-go/vpc-20160428/v6/client"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // dialer opens connections; tests have one that stays on loopback.
@@ -147,7 +148,7 @@ func call[Q, R any](ctx context.Context, a *api, action string, do method[Q, R],
 		if n == attempts || !worthAnotherTry(ctx, err) {
 			return response, err
 		}
-		if pause(ctx, backoff(a.pace.retry, n)) != nil {
+		if poll.Sleep(ctx, backoff(a.pace.retry, n)) != nil {
 			return response, err
 		}
 	}
@@ -183,18 +184,6 @@ func backoff(first time.Duration, attempt int) time.Duration {
 	return d/2 + rand.N(d)
 }
 
-// pause waits before something is tried again.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // ticker paces looks at something that is about to change.
 type ticker struct {
 	next, most, grace time.Duration
@@ -218,7 +207,7 @@ func (t *ticker) wait(ctx context.Context) error {
 	d := t.next
 	t.next = min(2*t.next, t.most)
 	t.looks++
-	if err := pause(ctx, d); err != nil {
+	if err := poll.Sleep(ctx, d); err != nil {
 		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // maxUserData is what RunInstances takes by any way. The cloud has 32 KB, but the API's
@@ -77,12 +78,9 @@ func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cl
 }
 
 func userDataOf(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
-	if cloudConfig == nil {
-		return "", nil
-	}
-	text, err := cloudConfig.Generate()
+	text, err := userdata.Generate(cloudConfig)
 	if err != nil {
-		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+		return "", err
 	}
 	if len(text) > maxUserData {
 		return "", fmt.Errorf("%w: user-data has %d bytes, of which the cloud's API takes %d: make initdata or registry credentials smaller", provider.ErrInvalidArgument, len(text), maxUserData)

@@ -5,8 +5,8 @@ package alibabacloud
 import (
 	"errors"
 
-	"github.com/outrigger/outrigger/internal/keylock"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // Provider makes ECS instances in the vSwitches of one VPC. Several processes

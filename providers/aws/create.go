@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // CreateInstance implements provider.Provider. When it fails with an instance
@@ -27,11 +28,11 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 		return nil, err
 	}
 	defer done()
-	userData, err := cloudConfig.Generate()
+	userData, err := userdata.Generate(cloudConfig)
 	if err != nil {
-		return nil, fmt.Errorf("create instance: generate user-data: %w", err)
+		return nil, fmt.Errorf("create instance: %w", err)
 	}
-	unlock, err := p.locks.lock(ctx, "key "+sandboxID)
+	unlock, err := p.lock(ctx, "key "+sandboxID)
 	if err != nil {
 		return nil, err
 	}

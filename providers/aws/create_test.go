@@ -358,7 +358,7 @@ func (s *stand) collect(t *testing.T) {
 	}
 }
 
-func TestPowers(t *testing.T) {
+func TestCapabilities(t *testing.T) {
 	s := newStand(t, lively)
 	for name, want := range map[string]bool{"direct": true, "elastic": true, "public": false, "spot": false} {
 		if _, has := provider.As[provider.PowerController](s.open(t, variants[name])); has != want {

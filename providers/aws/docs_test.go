@@ -41,7 +41,7 @@ func everything(t *testing.T, s *stand, change ...func(*Config)) error {
 			return err
 		},
 	}
-	if p.HasCapability("PowerController") {
+	if p.HasCapability(provider.CapabilityPower) {
 		steps = append(steps, func() error { return p.PowerOff(t.Context(), made.ID) }, func() error { return p.PowerOn(t.Context(), made.ID) })
 	}
 	steps = append(steps, func() error { s.LoseVolumes(made.ID); return p.DeleteInstance(t.Context(), made.ID) }, func() error {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Provider makes EC2 instances in one region.
@@ -19,7 +21,7 @@ type Provider struct {
 	timing timing
 	// dial, if any, replaces the dialler of all connections.
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
-	locks locks
+	locks keylock.Locks
 
 	// opened is guarded by the lock "session".
 	opened *session
@@ -60,7 +62,7 @@ func newProvider(cfg Config, t timing) (*Provider, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, timing: t, locks: locks{held: map[string]*turn{}}, doubtful: memory{subnets: map[string]string{}}, began: time.Now()}
+	p := &Provider{cfg: cfg, timing: t, doubtful: memory{subnets: map[string]string{}}, began: time.Now()}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p, nil
 }
@@ -68,8 +70,8 @@ func newProvider(cfg Config, t timing) (*Provider, error) {
 // HasCapability implements provider.Limited. EC2 takes away an address that is not
 // elastic when an instance is stopped, and does not stop spot instances that
 // were asked for once.
-func (p *Provider) HasCapability(name string) bool {
-	return name != "PowerController" || !p.cfg.Spot && (!p.cfg.UsePublicIP || p.cfg.ElasticIP)
+func (p *Provider) HasCapability(c provider.Capability) bool {
+	return c != provider.CapabilityPower || !p.cfg.Spot && (!p.cfg.UsePublicIP || p.cfg.ElasticIP)
 }
 
 // Teardown ends the calls that are under way and the connections.
@@ -138,13 +140,18 @@ func (w *patience) again(ctx context.Context) (bool, error) {
 	if !w.until.IsZero() && w.asked >= leastAsked && time.Now().After(w.until) {
 		return false, nil
 	}
-	timer := time.NewTimer(w.pause)
-	defer timer.Stop()
+	wait := w.pause
 	w.pause = min(2*w.pause, w.max)
-	select {
-	case <-timer.C:
-		return true, nil
-	case <-ctx.Done():
+	if poll.Sleep(ctx, wait) != nil {
 		return false, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
 	}
+	return true, nil
+}
+
+// lock waits for the turn of what has that name, until ctx ends.
+func (p *Provider) lock(ctx context.Context, name string) (unlock func(), err error) {
+	if unlock, err = p.locks.Take(ctx, name); err != nil {
+		return nil, fmt.Errorf("%w: waiting for another call: %w", provider.ErrUnavailable, err)
+	}
+	return unlock, nil
 }

@@ -38,7 +38,7 @@ type session struct {
 // session returns the session, opening it when it is first needed: a metadata
 // service that is down for a while must not keep this process from starting.
 func (p *Provider) session(ctx context.Context) (*session, error) {
-	unlock, err := p.locks.lock(ctx, "session")
+	unlock, err := p.lock(ctx, "session")
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
 
-	"github.com/outrigger/outrigger/internal/poll"
-	"github.com/outrigger/outrigger/internal/rest"
 	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // tempo is how long things may take; tests have their own.

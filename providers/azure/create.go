@@ -14,9 +14,9 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 var (
@@ -62,7 +62,7 @@ type creation struct {
 func (c *creation) run(ctx context.Context, podName string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	pl, err := c.plan(ctx, podName, c.key, cloudConfig, spec)
 	if err != nil {
-		return c.despite(ctx, err)
+		return c.existingOrError(ctx, err)
 	}
 	instance, err := c.build(ctx, pl)
 	if err == nil {
@@ -80,9 +80,9 @@ func (c *creation) run(ctx context.Context, podName string, cloudConfig cloudini
 	return nil, err
 }
 
-// despite returns the instance of a key that is asked for again in a way that
+// existingOrError returns the instance of a key that is asked for again in a way that
 // cannot be.
-func (c *creation) despite(ctx context.Context, cause error) (*provider.Instance, error) {
+func (c *creation) existingOrError(ctx context.Context, cause error) (*provider.Instance, error) {
 	if !errors.Is(cause, provider.ErrInvalidArgument) {
 		return nil, cause
 	}

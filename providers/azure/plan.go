@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // maxUserData is what Azure takes, encoded ("User Data for Azure Virtual
@@ -77,12 +78,9 @@ func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cl
 var diskIDs = resourceID("Microsoft.Compute/disks")
 
 func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
-	if cloudConfig == nil {
-		return "", nil
-	}
-	text, err := cloudConfig.Generate()
+	text, err := userdata.Generate(cloudConfig)
 	if err != nil {
-		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+		return "", err
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(text))
 	if len(encoded) > maxUserData {

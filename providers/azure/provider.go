@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/outrigger/outrigger/internal/keylock"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // Provider makes VMs in one resource group. Several processes may have one for
@@ -62,8 +62,8 @@ func open(cfg Config, transport *http.Transport, t tempo) (*Provider, error) {
 
 // HasCapability implements provider.Limited: without boot diagnostics there is no
 // console.
-func (p *Provider) HasCapability(name string) bool {
-	return name != "ConsoleReader" || p.cfg.BootDiagnostics
+func (p *Provider) HasCapability(c provider.Capability) bool {
+	return c != provider.CapabilityConsole || p.cfg.BootDiagnostics
 }
 
 // Teardown closes idle connections; VMs run on.

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // A page blob is written in ranges of 4 MiB at most (Put Page); so many are

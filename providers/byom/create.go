@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // CreateInstance implements provider.Provider. A key that is taken answers its
@@ -57,12 +58,9 @@ func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConf
 		return nil, err
 	}
 	o := &order{entry: entry{ID: instanceID(key), Key: key, Name: provider.InstanceName(podName, key), Tags: maps.Clone(spec.Tags), Created: time.Now().UTC().Truncate(time.Second)}}
-	if cloudConfig == nil {
-		return o, nil
-	}
 	var err error
-	if o.userData, err = cloudConfig.Generate(); err != nil {
-		return nil, fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	if o.userData, err = userdata.Generate(cloudConfig); err != nil {
+		return nil, err
 	}
 	if len(o.userData) > maxUserData {
 		return nil, fmt.Errorf("%w: user-data of %d bytes: guests read %d", provider.ErrInvalidArgument, len(o.userData), maxUserData)

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/keylock"
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Provider gives machines of one pool away. Several processes may have one for

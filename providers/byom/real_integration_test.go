@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 	sim "github.com/outrigger/outrigger/test/cloudsim/byom"
 	"github.com/outrigger/outrigger/test/cluster"
 )

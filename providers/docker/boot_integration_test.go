@@ -15,12 +15,12 @@ import (
 
 	"github.com/containerd/ttrpc"
 
-	"github.com/outrigger/outrigger/internal/apf"
-	"github.com/outrigger/outrigger/internal/podtls"
-	"github.com/outrigger/outrigger/internal/poll"
+	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/test/dockerd"
 )
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // capabilities are what the guest's programs need to make the pod's network
@@ -58,7 +59,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 		return nil, fmt.Errorf("create instance: %w: %w", provider.ErrUnavailable, err)
 	}
 	defer unlock()
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, fmt.Errorf("create instance: %w", err)
 	}
 	r := request{podName, sandboxID, spec}
@@ -268,7 +269,7 @@ const seedDir = "/media/cidata"
 
 // seed copies the user-data into the container.
 func (p *Provider) seed(ctx context.Context, id string, r request, cloudConfig cloudinit.CloudConfigGenerator) error {
-	text, err := generate(cloudConfig)
+	text, err := userdata.Generate(cloudConfig)
 	if err != nil {
 		return err
 	}
@@ -282,17 +283,6 @@ func (p *Provider) seed(ctx context.Context, id string, r request, cloudConfig c
 	}
 	_, err = p.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: archive})
 	return err
-}
-
-func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
-	if cloudConfig == nil {
-		return "", nil
-	}
-	text, err := cloudConfig.Generate()
-	if err != nil {
-		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
-	}
-	return text, nil
 }
 
 func seedArchive(files map[string]string) (*bytes.Buffer, error) {

@@ -22,7 +22,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	case !isID(instanceID):
 		return nil // never one of the engine's
 	}
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return fmt.Errorf("delete instance %s: %w", instanceID, err)
 	}
 	found, err := p.inspect(ctx, instanceID)

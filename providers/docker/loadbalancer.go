@@ -19,7 +19,7 @@ import (
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 
-	"github.com/outrigger/outrigger/internal/capi/docker/loadbalancer"
+	"github.com/outrigger/outrigger/internal/loadbalancer"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -51,7 +51,7 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBal
 		return nil, fmt.Errorf("load balancer: %w: %w", provider.ErrUnavailable, err)
 	}
 	defer unlock()
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, fmt.Errorf("load balancer: %w", err)
 	}
 	var made *provider.LoadBalancer
@@ -230,7 +230,7 @@ func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]strin
 	if len(match) == 0 {
 		return nil, fmt.Errorf("%w: list load balancers: no tags to match", provider.ErrInvalidArgument)
 	}
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, fmt.Errorf("list load balancers: %w", err)
 	}
 	found, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelBalancer)})
@@ -255,7 +255,7 @@ func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]strin
 
 // GetLoadBalancer implements provider.LoadBalancerController.
 func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, fmt.Errorf("get load balancer: %w", err)
 	}
 	found, err := p.balancer(ctx, key)
@@ -270,7 +270,7 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (*provider.L
 
 // DeleteLoadBalancer implements provider.LoadBalancerController.
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, key string) error {
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return fmt.Errorf("delete load balancer: %w", err)
 	}
 	found, err := p.balancer(ctx, key)

@@ -23,7 +23,7 @@ func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 		return localTowards(ctx, where.Host)
 	}
 	if err == nil {
-		err = p.meet(ctx)
+		err = p.negotiateVersion(ctx)
 	}
 	if err != nil {
 		return netip.Addr{}, err

@@ -51,7 +51,7 @@ func (p *Provider) nodeByName(ctx context.Context, id string) (*provider.Instanc
 	case !containerName.MatchString(name):
 		return nil, fmt.Errorf("%w: %q is no container's name", provider.ErrNotFound, name)
 	}
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, err
 	}
 	found, err := p.inspect(ctx, name)

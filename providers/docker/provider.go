@@ -14,9 +14,9 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"github.com/outrigger/outrigger/internal/keylock"
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Provider makes containers on one engine.
@@ -50,10 +50,10 @@ func New(cfg Config) (*Provider, error) {
 	return &Provider{cfg: cfg, engine: engine, wait: poll.Pace{First: 20 * time.Millisecond, Max: 500 * time.Millisecond}}, nil
 }
 
-// meet agrees with the engine on a version of the API, once. Docker's client
+// negotiateVersion agrees with the engine on a version of the API, once. Docker's client
 // would do so by itself, and where the engine does not answer it would go on
 // with the newest version that it knows, whose refusal then hides why.
-func (p *Provider) meet(ctx context.Context) error {
+func (p *Provider) negotiateVersion(ctx context.Context) error {
 	if p.met.Load() || p.cfg.APIVersion != "" {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (p *Provider) existing(ctx context.Context, id string) (*container.InspectR
 	if !isID(id) {
 		return nil, fmt.Errorf("%w: no instance %q", provider.ErrNotFound, id)
 	}
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, err
 	}
 	found, err := p.inspect(ctx, id)
@@ -146,7 +146,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	if len(match) == 0 {
 		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
 	}
-	if err := p.meet(ctx); err != nil {
+	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, fmt.Errorf("list instances: %w", err)
 	}
 	filter := client.Filters{}.Add("label", labelOurs)

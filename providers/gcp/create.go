@@ -12,9 +12,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // maxPlaces bounds how many pairs of type and zone one creation tries.
@@ -59,7 +60,7 @@ func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloud
 	if err != nil {
 		return nil, err
 	}
-	if r.userData, err = userData(cloudConfig); err != nil {
+	if r.userData, err = userdata.Generate(cloudConfig); err != nil {
 		return nil, err
 	}
 	return p.tryPlaces(ctx, r, places)

@@ -10,9 +10,9 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/keylock"
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Provider makes VMs in the zones of one project. Several processes may have
@@ -61,8 +61,8 @@ func New(cfg Config) (*Provider, error) {
 
 // HasCapability implements provider.Limited: a VM that is stopped loses its external
 // address, and an instance that is reached by it must keep its addresses.
-func (p *Provider) HasCapability(name string) bool {
-	return name != "PowerController" || !p.cfg.UsePublicIP
+func (p *Provider) HasCapability(c provider.Capability) bool {
+	return c != provider.CapabilityPower || !p.cfg.UsePublicIP
 }
 
 // Teardown closes connections; VMs run on.

@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
 // request is one call of CreateInstance.
@@ -62,17 +61,6 @@ func (r *request) remains(c candidate, left *instance) *provider.Instance {
 // maxMetadata is the longest value in an instance's metadata (discovery
 // document, Metadata.items.value).
 const maxMetadata = 256 << 10
-
-func userData(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
-	if cloudConfig == nil {
-		return "", nil
-	}
-	text, err := cloudConfig.Generate()
-	if err != nil {
-		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
-	}
-	return text, nil
-}
 
 // userDataItems is user-data as the guest's agents look for it. What JSON or
 // the metadata server could change travels as base64, which is marked.

@@ -10,9 +10,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/poll"
-	"github.com/outrigger/outrigger/internal/rest"
+	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 const (
@@ -43,7 +44,7 @@ func newClient(c Config) (*client, error) {
 		manager: c.ManagerEndpoint + "/v1/projects/" + c.Project,
 	}
 	made.rest = rest.Client{
-		HTTP: rest.HTTP(transport, 0), Pace: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second}, MaxReply: maxReply,
+		HTTP: rest.HTTP(transport, 0), UserAgent: "outrigger/" + version.Version, Pace: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second}, MaxReply: maxReply,
 		Authorize: made.authorize, ReadError: func(r *http.Response) error { return readError(r) }, Again: again, Classify: classify,
 	}
 	return made, nil

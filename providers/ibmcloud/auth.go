@@ -13,8 +13,8 @@ import (
 
 	"github.com/IBM/go-sdk-core/v5/core"
 
-	"github.com/outrigger/outrigger/internal/rest"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // tokenLimit bounds the wait for a token, which no caller's context does.

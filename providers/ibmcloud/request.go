@@ -12,6 +12,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // maxUserData is the longest user-data (page "User data"); it travels as it is.
@@ -51,13 +52,10 @@ func (r *request) refuse() error {
 
 // read generates the user-data and checks it.
 func (r *request) read(cloudConfig cloudinit.CloudConfigGenerator) error {
-	if cloudConfig == nil {
-		return nil
-	}
-	text, err := cloudConfig.Generate()
+	text, err := userdata.Generate(cloudConfig)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+		return err
 	case len(text) > maxUserData:
 		return fmt.Errorf("%w: the user-data has %d bytes, and IBM Cloud takes %d", provider.ErrInvalidArgument, len(text), maxUserData)
 	case !utf8.ValidString(text):

@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"go.uber.org/goleak"
 
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloud"
 )

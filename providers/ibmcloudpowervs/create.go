@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // maxUserData is what the API's model says of userData: 63 K, of base64.
@@ -84,9 +85,9 @@ func (p *Provider) body(podName, key string, cloudConfig cloudinit.CloudConfigGe
 	if !token.MatchString(image) {
 		return nil, fmt.Errorf("%w: image %q: want an id", provider.ErrInvalidArgument, image)
 	}
-	text, err := cloudConfig.Generate()
+	text, err := userdata.Generate(cloudConfig)
 	if err != nil {
-		return nil, fmt.Errorf("generate user-data: %w", err)
+		return nil, err
 	}
 	userData := base64.StdEncoding.EncodeToString([]byte(text))
 	if len(userData) > maxUserData {

@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/outrigger/outrigger/internal/rest"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // apiError is a refusal.

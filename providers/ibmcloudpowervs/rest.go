@@ -10,8 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/poll"
-	"github.com/outrigger/outrigger/internal/rest"
+	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 const (
@@ -42,7 +43,7 @@ func newClient(c Config) (*client, error) {
 	web := rest.HTTP(transport, callLimit)
 	made := &client{tokens: &tokens{http: web, url: c.IAMEndpoint, key: c.APIKey, turn: make(chan struct{}, 1)}, cfg: c}
 	made.rest = rest.Client{
-		HTTP: web, Pace: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second}, MaxReply: maxReply,
+		HTTP: web, UserAgent: "outrigger/" + version.Version, Pace: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second}, MaxReply: maxReply,
 		Authorize: made.authorize, ReadError: func(r *http.Response) error { return readError(r) }, Again: again, Classify: classify,
 	}
 	made.epoch, made.end = context.WithCancel(context.Background())

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/poll"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloudpowervs"
 )

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/apf"
-	"github.com/outrigger/outrigger/internal/podtls"
+	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/test/libvirtd"

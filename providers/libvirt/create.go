@@ -13,6 +13,8 @@ import (
 	"github.com/outrigger/outrigger/internal/nocloud"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 const (
@@ -32,7 +34,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
 	}
 	id := instanceID(sandboxID)
-	unlock, err := p.locks.take(ctx, id)
+	unlock, err := p.locks.Take(ctx, id)
 	if err != nil {
 		return nil, classify(fmt.Errorf("create instance: %w", err))
 	}
@@ -58,7 +60,7 @@ func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudCon
 	if err != nil {
 		return nil, err
 	}
-	if pl.userData, err = generate(cloudConfig); err != nil {
+	if pl.userData, err = userdata.Generate(cloudConfig); err != nil {
 		return nil, err
 	}
 	pl.Seed = volumesOf(pl.id) + seedVolume(pl.userData)
@@ -83,22 +85,11 @@ func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudCon
 	return pl.record, nil
 }
 
-func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
-	if cloudConfig == nil {
-		return "", nil
-	}
-	text, err := cloudConfig.Generate()
-	if err != nil {
-		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
-	}
-	return text, nil
-}
-
 // awaitOther waits for the process that makes an instance. It returns the
 // instance, or nil when it is gone: by its maker or, if that is dead, by us.
 func (p *Provider) awaitOther(ctx context.Context, r *record) (*record, error) {
 	for end := time.Now().Add(otherWait); time.Now().Before(end); {
-		if err := pause(ctx, otherPoll); err != nil {
+		if err := poll.Sleep(ctx, otherPoll); err != nil {
 			return nil, err
 		}
 		found, err := p.load(ctx, r.id)
@@ -223,7 +214,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	if !isID(instanceID) {
 		return nil // nothing of ours has such an id
 	}
-	unlock, err := p.locks.take(ctx, instanceID)
+	unlock, err := p.locks.Take(ctx, instanceID)
 	if err != nil {
 		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nocloud"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // network is what matters of a libvirt network.
@@ -309,7 +310,7 @@ func (p *Provider) awaitAddresses(ctx context.Context, id string, held []*reserv
 		if state, err := p.hv.state(ctx, id); err == nil && (state == lv.DomainShutoff || state == lv.DomainCrashed) {
 			return nil, fmt.Errorf("the VM ended before it had an address; its console may say why")
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := poll.Sleep(ctx, wait); err != nil {
 			return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 		}
 	}

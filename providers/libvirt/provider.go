@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"time"
 
 	lv "github.com/digitalocean/go-libvirt"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // Provider makes VMs by way of one libvirt daemon. Several processes may have
@@ -21,7 +21,7 @@ type Provider struct {
 	cfg    Config
 	target *target
 	hv     hypervisor
-	locks  locks
+	locks  keylock.Locks
 
 	// hostMu guards host, which is asked for once.
 	hostMu sync.Mutex
@@ -50,13 +50,13 @@ func New(cfg Config) (*Provider, error) {
 }
 
 func newProvider(cfg Config, t *target, hv hypervisor) *Provider {
-	return &Provider{cfg: cfg, target: t, hv: hv, locks: locks{held: map[string]*turn{}}}
+	return &Provider{cfg: cfg, target: t, hv: hv}
 }
 
 // HasCapability implements provider.Limited: only where the daemon is on this
 // machine does this machine have an address on its networks.
-func (p *Provider) HasCapability(name string) bool {
-	return name != "NodeAddresser" || p.target.local()
+func (p *Provider) HasCapability(c provider.Capability) bool {
+	return c != provider.CapabilityNodeAddress || p.target.local()
 }
 
 // Teardown closes the connection; VMs run on.
@@ -153,7 +153,7 @@ func (p *Provider) whileLocked(ctx context.Context, what, id string, do func(*re
 	if _, err := p.existing(ctx, id); err != nil {
 		return err
 	}
-	unlock, err := p.locks.take(ctx, id)
+	unlock, err := p.locks.Take(ctx, id)
 	if err != nil {
 		return classify(fmt.Errorf("%s %s: %w", what, id, err))
 	}
@@ -209,54 +209,4 @@ func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 		return subnet.gateway, nil
 	}
 	return netip.Addr{}, fmt.Errorf("%w: network %s has no address on this machine", provider.ErrNotFound, n.name)
-}
-
-// locks has a lock for each instance that somebody in this process works on.
-type locks struct {
-	mu   sync.Mutex
-	held map[string]*turn
-}
-
-// turn is passed from one holder to the next.
-type turn struct {
-	token chan struct{}
-	users int
-}
-
-// take waits for its turn, or for the end of ctx.
-func (l *locks) take(ctx context.Context, id string) (unlock func(), err error) {
-	l.mu.Lock()
-	t := l.held[id]
-	if t == nil {
-		t = &turn{token: make(chan struct{}, 1)}
-		l.held[id] = t
-	}
-	t.users++
-	l.mu.Unlock()
-	leave := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(l.held, id)
-		}
-	}
-	select {
-	case t.token <- struct{}{}:
-		return func() { <-t.token; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, context.Cause(ctx)
-	}
-}
-
-// pause waits before something is tried again.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

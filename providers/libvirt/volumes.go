@@ -15,6 +15,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 const poolTitle = "-pool-name (LIBVIRT_POOL)"
@@ -208,7 +209,7 @@ func whileBusy(ctx context.Context, do func() error) error {
 	defer cancel()
 	for {
 		err := do()
-		if !isBusy(err) || pause(ctx, busyPause) != nil {
+		if !isBusy(err) || poll.Sleep(ctx, busyPause) != nil {
 			return err
 		}
 	}

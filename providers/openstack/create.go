@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // undoWait is how long the removal of what a failed creation left may take. The
@@ -111,12 +112,9 @@ func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConf
 const maxUserData = 65535
 
 func encodeUserData(cloudConfig cloudinit.CloudConfigGenerator) ([]byte, error) {
-	if cloudConfig == nil {
-		return nil, nil
-	}
-	text, err := cloudConfig.Generate()
-	if err != nil {
-		return nil, fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+	text, err := userdata.Generate(cloudConfig)
+	if err != nil || text == "" {
+		return nil, err
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(text))
 	if len(encoded) > maxUserData {

@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // undoWait is how long the removal of what a failed creation left may take.
@@ -59,7 +60,7 @@ func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudCon
 	if err != nil {
 		return nil, fmt.Errorf("create instance: %w", err)
 	}
-	userData, err := generate(cloudConfig)
+	userData, err := userdata.Generate(cloudConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -79,17 +80,6 @@ func (p *Provider) undo(ctx context.Context, r *record, cause error) (*record, e
 		return r, errors.Join(cause, fmt.Errorf("remove what was made: %w", err))
 	}
 	return nil, cause
-}
-
-func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
-	if cloudConfig == nil {
-		return "", nil
-	}
-	text, err := cloudConfig.Generate()
-	if err != nil {
-		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
-	}
-	return text, nil
 }
 
 // plan decides everything about an instance before anything of it exists.

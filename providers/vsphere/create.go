@@ -19,6 +19,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // undoWait is how long the removal of what a failed creation left may take. The
@@ -123,12 +124,9 @@ func (o *order) checkSize() error {
 const maxUserData = 64<<10 - 512
 
 func encodeUserData(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
-	if cloudConfig == nil {
-		return "", nil
-	}
-	text, err := cloudConfig.Generate()
+	text, err := userdata.Generate(cloudConfig)
 	if err != nil {
-		return "", fmt.Errorf("%w: generate user-data: %w", provider.ErrInvalidArgument, err)
+		return "", err
 	}
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

@@ -36,15 +36,15 @@ type goFigure struct {
 }
 
 const (
-	relay      = "./internal/relay"
-	controller = "./internal/peerpod/command"
+	relay      = "./internal/peerpods/relay"
+	controller = "./internal/peerpods/controller/command"
 	plugins    = "./provider/plugin"
 )
 
 func goFigures() []goFigure {
 	return []goFigure{
 		{promise: "start-vm", metric: "p50-ms"},
-		{pkg: "./internal/adaptor", benchmark: "BenchmarkStartVM", metric: "to-tunnel-p50-ms", what: "from the address of a VM to the beginning of its tunnel, p50", unit: "ms"},
+		{pkg: "./internal/peerpods/adaptor", benchmark: "BenchmarkStartVM", metric: "to-tunnel-p50-ms", what: "from the address of a VM to the beginning of its tunnel, p50", unit: "ms"},
 		{promise: "relay-added", metric: "µs-added-p50"},
 		{promise: "relay-waits", metric: "waits/call"},
 		{pkg: relay, benchmark: "BenchmarkCall", metric: "µs-relay-p50", what: "relay alone: added to a call that goes to the forwarder by TLS, p50", unit: "µs"},
@@ -131,7 +131,7 @@ func runBenchmark(t *testing.T, f goFigure, runs int) []sample {
 	switch {
 	case f.runs > 0:
 		runs = min(runs, f.runs)
-	case f.pkg == "./internal/podnetwork":
+	case f.pkg == "./internal/peerpods/podnetwork":
 		// Each round is a large transfer, and the benchmark takes medians itself.
 		rounds, runs = fmt.Sprintf("%dx", runs), 1
 	}

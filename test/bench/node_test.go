@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
 	"github.com/outrigger/outrigger/test/bench/promises"
 	"github.com/outrigger/outrigger/test/stand"

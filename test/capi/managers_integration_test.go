@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
-	reconciler "github.com/outrigger/outrigger/internal/capi"
+	reconciler "github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/cluster"
 )

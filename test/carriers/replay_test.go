@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outrigger/outrigger/internal/record"
+	"github.com/outrigger/outrigger/internal/cli/providercheck/record"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	powervs "github.com/outrigger/outrigger/test/cloudsim/ibmcloudpowervs"
 	"github.com/outrigger/outrigger/test/cloudsim/openstack"

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	"github.com/outrigger/outrigger/internal/demoimage"
+	"github.com/outrigger/outrigger/internal/cli/demoimage"
 	"github.com/outrigger/outrigger/test/stand"
 )
 

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
-	"github.com/outrigger/outrigger/internal/ccmoperator/openshift"
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	crds "github.com/outrigger/outrigger/test/openshift"
 	"github.com/outrigger/outrigger/test/stand"
 )

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/auth/rbac/validation"
 
-	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
-	"github.com/outrigger/outrigger/internal/ccmoperator/bundles"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
 )
 
 // installation is one of the operator.

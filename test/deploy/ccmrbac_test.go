@@ -12,15 +12,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/outrigger/outrigger/internal/ccmoperator/guard"
+	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
 )
 
 // operand is used of all kinds that a bundle may have.
 const (
 	operand   = "get list watch create update patch delete"
-	applyKind = "internal/ccmoperator/apply/kind.go"
+	applyKind = "internal/nodes/operator/apply/kind.go"
 	cached    = "get list watch"
-	toConfig  = "internal/ccmoperator/configsync/run.go"
+	toConfig  = "internal/nodes/operator/configsync/run.go"
 )
 
 // operatorUses is what the operator and config-sync do with each resource, and
@@ -39,26 +39,26 @@ var operatorUses = map[string][3]string{
 	"clusterrolebindings.rbac.authorization":                  {operand, applyKind, `Kind: "ClusterRoleBinding"`},
 	"validatingadmissionpolicies.admissionregistration":       {operand, applyKind, `Kind: "ValidatingAdmissionPolicy"`},
 	"validatingadmissionpolicybindings.admissionregistration": {operand, applyKind, `Kind: "ValidatingAdmissionPolicyBinding"`},
-	"secrets":                            {cached, "internal/ccmoperator/operator/add.go", "&corev1.Secret{}"},
-	"pods":                               {cached, "internal/ccmoperator/watchdog/watchdog.go", "corev1.PodList"},
-	"leases.coordination":                {cached + " create update patch", "internal/ccmoperator/leader/leader.go", "LeaderElectionResourceLock"},
-	"nodes":                              {cached + " patch", "internal/ccmoperator/guard/guard.go", "g.Client.Patch("},
-	"nodes/status":                       {"patch", "internal/ccmoperator/watchdog/watchdog.go", "Status().Patch("},
-	"events":                             {"list create patch update", "internal/ccmoperator/watchdog/warnings.go", "corev1.EventList"},
-	"events.events.k8s.io":               {"create patch update", "internal/ccmoperator/operator/add.go", "GetEventRecorder("},
-	"tokenreviews.authentication":        {"create", "internal/ccmoperator/operator/run.go", "WithAuthenticationAndAuthorization"},
-	"subjectaccessreviews.authorization": {"create", "internal/ccmoperator/operator/run.go", "WithAuthenticationAndAuthorization"},
-	"cloudcontrollermanagers.ccm.outrigger.dev":        {cached + " patch", "internal/ccmoperator/operator/plain.go", "controllerutil.AddFinalizer("},
-	"cloudcontrollermanagers/status.ccm.outrigger.dev": {"patch", "internal/ccmoperator/operator/plain.go", "Status().Patch("},
-	"infrastructures.config.openshift.io":              {cached, "internal/ccmoperator/operator/add.go", "&openshift.Infrastructure{}"},
-	"featuregates.config.openshift.io":                 {cached, "internal/ccmoperator/operator/add.go", "&openshift.FeatureGate{}"},
-	"proxies.config.openshift.io":                      {cached, "internal/ccmoperator/operator/add.go", "&openshift.Proxy{}"},
-	"apiservers.config.openshift.io":                   {cached, "internal/ccmoperator/operator/add.go", "&openshift.APIServer{}"},
+	"secrets":                            {cached, "internal/nodes/operator/controller/add.go", "&corev1.Secret{}"},
+	"pods":                               {cached, "internal/nodes/operator/watchdog/watchdog.go", "corev1.PodList"},
+	"leases.coordination":                {cached + " create update patch", "internal/nodes/operator/leader/leader.go", "LeaderElectionResourceLock"},
+	"nodes":                              {cached + " patch", "internal/nodes/operator/guard/guard.go", "g.Client.Patch("},
+	"nodes/status":                       {"patch", "internal/nodes/operator/watchdog/watchdog.go", "Status().Patch("},
+	"events":                             {"list create patch update", "internal/nodes/operator/watchdog/warnings.go", "corev1.EventList"},
+	"events.events.k8s.io":               {"create patch update", "internal/nodes/operator/controller/add.go", "GetEventRecorder("},
+	"tokenreviews.authentication":        {"create", "internal/nodes/operator/controller/run.go", "WithAuthenticationAndAuthorization"},
+	"subjectaccessreviews.authorization": {"create", "internal/nodes/operator/controller/run.go", "WithAuthenticationAndAuthorization"},
+	"cloudcontrollermanagers.ccm.outrigger.dev":        {cached + " patch", "internal/nodes/operator/controller/plain.go", "controllerutil.AddFinalizer("},
+	"cloudcontrollermanagers/status.ccm.outrigger.dev": {"patch", "internal/nodes/operator/controller/plain.go", "Status().Patch("},
+	"infrastructures.config.openshift.io":              {cached, "internal/nodes/operator/controller/add.go", "&openshift.Infrastructure{}"},
+	"featuregates.config.openshift.io":                 {cached, "internal/nodes/operator/controller/add.go", "&openshift.FeatureGate{}"},
+	"proxies.config.openshift.io":                      {cached, "internal/nodes/operator/controller/add.go", "&openshift.Proxy{}"},
+	"apiservers.config.openshift.io":                   {cached, "internal/nodes/operator/controller/add.go", "&openshift.APIServer{}"},
 	"networks.config.openshift.io":                     {cached, toConfig, "&openshift.Network{}"},
-	"clusterversions.config.openshift.io":              {"get", "internal/ccmoperator/openshift/gates.go", "var v ClusterVersion"},
-	"clusteroperators.config.openshift.io":             {cached + " create", "internal/ccmoperator/status/writer.go", "w.Client.Create("},
-	"clusteroperators/status.config.openshift.io":      {"patch", "internal/ccmoperator/status/writer.go", "Status().Patch("},
-	"kubecontrollermanagers.operator.openshift.io":     {cached, "internal/ccmoperator/operator/add.go", "KubeControllerManagerKind"},
+	"clusterversions.config.openshift.io":              {"get", "internal/nodes/operator/openshift/gates.go", "var v ClusterVersion"},
+	"clusteroperators.config.openshift.io":             {cached + " create", "internal/nodes/operator/status/writer.go", "w.Client.Create("},
+	"clusteroperators/status.config.openshift.io":      {"patch", "internal/nodes/operator/status/writer.go", "Status().Patch("},
+	"kubecontrollermanagers.operator.openshift.io":     {cached, "internal/nodes/operator/controller/add.go", "KubeControllerManagerKind"},
 }
 
 // TestOperatorChangesItsOwnAlone: an admission policy guards a cluster from programs

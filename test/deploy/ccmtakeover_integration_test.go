@@ -25,9 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
-	"github.com/outrigger/outrigger/internal/ccmoperator/bundles"
-	"github.com/outrigger/outrigger/internal/ccmoperator/tlsprofile"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
+	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 	crds "github.com/outrigger/outrigger/test/openshift"
 	"github.com/outrigger/outrigger/test/stand"
 	"github.com/outrigger/outrigger/test/tier"

@@ -16,7 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/outrigger/outrigger/internal/adaptor/command"
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor/command"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 )

@@ -18,7 +18,7 @@ var metricName = regexp.MustCompile(`\b(?:outrigger_adaptor|peerpod_ctrl)_[a-z_]
 // TestAlertsAndDashboardUseMetricsThatExist looks for their names where metrics
 // are defined.
 func TestAlertsAndDashboardUseMetricsThatExist(t *testing.T) {
-	source := read(t, "internal/adaptor/metrics") + read(t, "internal/peerpod/controller")
+	source := read(t, "internal/peerpods/adaptor/metrics") + read(t, "internal/peerpods/controller")
 	found := 0
 	for _, file := range []string{"rules.yaml", "outrigger.json"} {
 		text, err := os.ReadFile(filepath.Join(root, "deploy/components/monitoring", file))
@@ -90,7 +90,7 @@ func TestDashboardIsWhole(t *testing.T) {
 // TestOperatorsAlertsUseMetricsThatExist looks for names and for what stands in
 // labels where they are defined.
 func TestOperatorsAlertsUseMetricsThatExist(t *testing.T) {
-	source := read(t, "internal/ccmoperator") + read(t, "internal/ccm")
+	source := read(t, "internal/nodes/operator") + read(t, "internal/nodes/ccm")
 	text, err := os.ReadFile(filepath.Join(root, "deploy/ccm-operator/monitoring/alerts/rules.yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -25,28 +25,28 @@ type use struct {
 
 const (
 	claimPolicy   = "deploy/base/controller/claims.yaml"
-	adaptorNode   = "internal/adaptor/cluster/node.go"
-	adaptorEvents = "internal/adaptor/cluster/events.go"
-	rest          = "internal/peerpod/rest.go"
-	controller    = "internal/peerpod/controller/controller.go"
-	reconcile     = "internal/peerpod/controller/reconcile.go"
-	ctrlAPI       = "internal/peerpod/controller/api.go"
-	ctrlSettings  = "internal/peerpod/controller/settings.go"
-	ctrlCommand   = "internal/peerpod/command/command.go"
-	hookCommand   = "internal/webhook/command/command.go"
-	hookSecret    = "internal/webhook/certs/keeper.go"
-	hookRegister  = "internal/webhook/certs/registration.go"
+	adaptorNode   = "internal/peerpods/adaptor/cluster/node.go"
+	adaptorEvents = "internal/peerpods/adaptor/cluster/events.go"
+	rest          = "internal/peerpods/claims/rest.go"
+	controller    = "internal/peerpods/controller/controller.go"
+	reconcile     = "internal/peerpods/controller/reconcile.go"
+	ctrlAPI       = "internal/peerpods/controller/api.go"
+	ctrlSettings  = "internal/peerpods/controller/settings.go"
+	ctrlCommand   = "internal/peerpods/controller/command/command.go"
+	hookCommand   = "internal/peerpods/webhook/command/command.go"
+	hookSecret    = "internal/peerpods/webhook/certs/keeper.go"
+	hookRegister  = "internal/peerpods/webhook/certs/registration.go"
 )
 
 // uses is every permission that is granted: "ROLE: VERB RESOURCE [NAME]". None
 // of them lets anybody read Secrets but their own by name, and none a node's
 // adaptor read Secrets at all.
 var uses = map[string]use{
-	"cloud-api-adaptor: get pods":                           {"internal/adaptor/cluster/cluster.go", `"pods"`, "the pod's UID, initdata and pull secrets"},
-	"cloud-api-adaptor: update pods/finalizers":             {"internal/peerpod/claim.go", "BlockOwnerDeletion", "admission plugin OwnerReferencesPermissionEnforcement asks for it when a PeerPod's owner is a Pod"},
+	"cloud-api-adaptor: get pods":                           {"internal/peerpods/adaptor/cluster/cluster.go", `"pods"`, "the pod's UID, initdata and pull secrets"},
+	"cloud-api-adaptor: update pods/finalizers":             {"internal/peerpods/claims/claim.go", "BlockOwnerDeletion", "admission plugin OwnerReferencesPermissionEnforcement asks for it when a PeerPod's owner is a Pod"},
 	"cloud-api-adaptor: get nodes":                          {adaptorNode, `api.get(ctx, "", "nodes"`, "what the node advertises now"},
 	"cloud-api-adaptor: patch nodes/status":                 {adaptorNode, `"status"`, "kata.peerpods.io/vm"},
-	"cloud-api-adaptor: get namespaces kube-system":         {"internal/adaptor/cluster/identity.go", `"namespaces"`, "its UID is the cluster's identity"},
+	"cloud-api-adaptor: get namespaces kube-system":         {"internal/peerpods/adaptor/cluster/identity.go", `"namespaces"`, "its UID is the cluster's identity"},
 	"cloud-api-adaptor: create events":                      {adaptorEvents, `api.create(ctx, h.rec.PodNamespace, "events"`, ""},
 	"cloud-api-adaptor: patch events":                       {adaptorEvents, `api.patch(ctx, known.namespace, "events"`, "counts repetitions"},
 	"cloud-api-adaptor: get peerpods.confidential":          {rest, "func (r *REST) Get(", ""},
@@ -100,7 +100,7 @@ var uses = map[string]use{
 	"byom-pool: create configmaps":                                                                 {"providers/byom/store.go", "s.maps.Create(", "which machine is whose; creation cannot be bound to a name"},
 	"byom-pool: get configmaps byom-ip-pool-state":                                                 {"providers/byom/store.go", "s.maps.Get(", ""},
 	"byom-pool: update configmaps byom-ip-pool-state":                                              {"providers/byom/store.go", "s.maps.Update(", "by compare-and-swap"},
-	"node-installer: get daemonsets.apps node-installer":                                           {"internal/nodeinstall/owner.go", "daemonsets/%s", "whether it is removed for good"},
+	"node-installer: get daemonsets.apps node-installer":                                           {"internal/peerpods/nodeinstall/owner.go", "daemonsets/%s", "whether it is removed for good"},
 	"peerpods-webhook-metrics-reader: get /metrics":                                                {hookCommand, "WithAuthenticationAndAuthorization", "for whoever scrapes; bound to nobody"},
 }
 

@@ -81,7 +81,7 @@ func decode(t *testing.T, text string, into any) {
 
 // TestTutorialsReasons: a reason that no controller gives helps nobody.
 func TestTutorialsReasons(t *testing.T) {
-	sources := readFolder(t, "../../internal/capi")
+	sources := readFolder(t, "../../internal/machines/reconciler")
 	reasons := regexp.MustCompile("`([A-Z][a-zA-Z]+)`").FindAllStringSubmatch(between(t, "| condition | True when | otherwise its reason says |", ""), -1)
 	if len(reasons) < 8 {
 		t.Errorf("the table of conditions has only %d names", len(reasons))

@@ -27,7 +27,7 @@ func TestCCMGuideQuotesThePrograms(t *testing.T) {
 	if !ok {
 		t.Fatal("the guide has no table of what can be wrong")
 	}
-	sources := readSources(t, "../../internal/ccm") + readSources(t, "../../internal/ccmoperator") + readSources(t, "../../provider")
+	sources := readSources(t, "../../internal/nodes/ccm") + readSources(t, "../../internal/nodes/operator") + readSources(t, "../../provider")
 	rows := regexp.MustCompile("(?m)^\\| (`.*?) \\|").FindAllStringSubmatch(table, -1)
 	if len(rows) < 7 {
 		t.Errorf("the table has only %d messages", len(rows))

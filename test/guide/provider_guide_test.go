@@ -50,7 +50,10 @@ func TestProviderGuideIsComplete(t *testing.T) {
 		provider.NodeAddresser
 		provider.LoadBalancerController
 	}{}
-	for _, word := range append(words, provider.Capabilities(everything)...) {
+	for _, c := range provider.Capabilities(everything) {
+		words = append(words, string(c))
+	}
+	for _, word := range words {
 		if !strings.Contains(guide, "`"+word+"`") {
 			t.Errorf("the guide does not explain %s", word)
 		}

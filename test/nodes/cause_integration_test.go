@@ -14,7 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/outrigger/outrigger/internal/ccmoperator/watchdog"
+	"github.com/outrigger/outrigger/internal/nodes/operator/watchdog"
 )
 
 // named waits until the watchdog has named the cause for a Node, in all three

@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/outrigger/outrigger/internal/ccm"
-	"github.com/outrigger/outrigger/internal/ccmoperator/guard"
+	"github.com/outrigger/outrigger/internal/nodes/ccm"
+	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
 )
 
 // survivesEmptiness: the second Node is not Ready any more, and the daemon knows no

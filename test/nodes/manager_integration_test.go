@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/outrigger/outrigger/internal/ccmoperator/watchdog"
+	"github.com/outrigger/outrigger/internal/nodes/operator/watchdog"
 )
 
 // rolls changes a setting: whoever comes afterwards has what it says.

@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
-	"github.com/outrigger/outrigger/internal/ccmoperator/watchdog"
+	"github.com/outrigger/outrigger/internal/nodes/operator/watchdog"
 )
 
 // TestNodes is one cluster from the installation to the end: each part goes on

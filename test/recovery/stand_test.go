@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
-	"github.com/outrigger/outrigger/internal/peerpod"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider/fake"
 	"github.com/outrigger/outrigger/test/cluster"
@@ -50,7 +50,7 @@ type site struct {
 	cloud     *cluster.Cloud
 	outrigger *cluster.Outrigger
 	client    kubernetes.Interface
-	peerPods  *peerpod.REST
+	peerPods  *claims.REST
 	image     string
 }
 
@@ -76,7 +76,7 @@ func newCluster(t testing.TB) *site {
 	if s.client, err = kubernetes.NewForConfig(s.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}
-	if s.peerPods, err = peerpod.NewREST(s.RESTConfig()); err != nil {
+	if s.peerPods, err = claims.NewREST(s.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -237,13 +237,13 @@ func (s *site) event(t testing.TB, pod, reason string) corev1.Event {
 func (s *site) nothingIsLeft(t testing.TB, but ...string) {
 	t.Helper()
 	s.eventually(t, func(ctx context.Context) string {
-		claims, err := s.claims(ctx)
+		peerPods, err := s.claims(ctx)
 		if err != nil {
 			return err.Error()
 		}
 		var left []string
-		for i := range claims {
-			left = append(left, fmt.Sprintf("PeerPod %s (%s, finalizers %v)", claims[i].Name, claims[i].Status.Phase, claims[i].Finalizers))
+		for i := range peerPods {
+			left = append(left, fmt.Sprintf("PeerPod %s (%s, finalizers %v)", peerPods[i].Name, peerPods[i].Status.Phase, peerPods[i].Finalizers))
 		}
 		resources, err := s.cloud.Leaks()
 		if err != nil {

@@ -155,7 +155,7 @@ func TestBrokenLinks(t *testing.T) {
 // TestModulesHaveOneVersion keeps the modules that tests build beside ours at
 // our versions: what they share is compiled once.
 func TestModulesHaveOneVersion(t *testing.T) {
-	modules := []string{"go.mod", "test/kube/go.mod", "test/capi/core/go.mod", "test/capi/upstream/go.mod", "test/vsphereccm/programs/go.mod", "node/kube/go.mod"}
+	modules := []string{"go.mod", "test/kube/go.mod", "test/capi/core/go.mod", "test/capi/upstream/go.mod", "test/vsphereccm/programs/go.mod", "images/node/kube/go.mod"}
 	requirements := make([]map[string]string, len(modules))
 	for i, file := range modules {
 		var err error

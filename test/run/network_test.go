@@ -15,7 +15,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/test/stand"
 	"github.com/outrigger/outrigger/test/tier"
 )

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/localnet"
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
 )

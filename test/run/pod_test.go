@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // TestContainersOfOnePod walks through what containers can do, in one VM.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/test/stand"
 )
 

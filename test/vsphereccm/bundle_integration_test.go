@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
-	"github.com/outrigger/outrigger/internal/ccmoperator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	teststand "github.com/outrigger/outrigger/test/stand"
 )
 

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
-	"github.com/outrigger/outrigger/internal/demoimage"
+	"github.com/outrigger/outrigger/internal/cli/demoimage"
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
 	teststand "github.com/outrigger/outrigger/test/stand"

@@ -19,7 +19,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/cli/procid"
 	"github.com/outrigger/outrigger/internal/cli/record"
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
 // DefaultRoot is the root folder of the superuser.

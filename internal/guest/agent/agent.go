@@ -27,9 +27,9 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
-	"github.com/outrigger/outrigger/internal/ttrpcframe"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )

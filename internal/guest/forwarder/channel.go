@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/ttrpcframe"
+	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/outrigger/outrigger/internal/apf"
-	"github.com/outrigger/outrigger/internal/podtls"
+	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 )
 
 // Command is the command line of agent-protocol-forwarder.

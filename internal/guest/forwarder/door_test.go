@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/apf"
-	"github.com/outrigger/outrigger/internal/podnetwork"
-	"github.com/outrigger/outrigger/internal/podtls"
+	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 )
 
 // TestHalfHandshakes: anybody on the network can begin handshakes and never go

@@ -19,8 +19,8 @@ import (
 
 	"github.com/containerd/ttrpc"
 
-	"github.com/outrigger/outrigger/internal/apf"
-	"github.com/outrigger/outrigger/internal/podnetwork"
+	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 

@@ -20,9 +20,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/outrigger/outrigger/internal/apf"
-	"github.com/outrigger/outrigger/internal/podnetwork"
-	"github.com/outrigger/outrigger/internal/podtls"
+	"github.com/outrigger/outrigger/internal/peerpods/apf"
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 

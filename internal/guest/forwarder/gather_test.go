@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/podtls"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 )
 
 // countedConn counts system calls that write.

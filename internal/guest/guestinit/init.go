@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Programs of the image, see internal/podvm.
+// Programs of the image, see internal/guest/image.
 const (
 	userDataProgram  = "/usr/local/bin/process-user-data"
 	agentProgram     = "/usr/local/bin/podvm-agent"

@@ -22,7 +22,7 @@ const (
 	stageDemand  = "demand"
 )
 
-// Where the image keeps modules; see internal/podvm.
+// Where the image keeps modules; see internal/guest/image.
 const (
 	modulesDir     = "/modules"
 	modulesOrder   = "/modules.order"

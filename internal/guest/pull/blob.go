@@ -14,6 +14,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // stalled is how long a download may stand still before it is begun anew
@@ -115,7 +117,7 @@ func (b *blob) again(err error) error {
 	}
 	pause := b.cfg.Backoff << (b.tries - 1)
 	b.cfg.Log.Warn("download broke off, resuming", "layer", b.desc.Digest.String(), "offset", b.offset, "pause", pause, "err", err)
-	if !sleep(b.ctx, pause) {
+	if poll.Sleep(b.ctx, pause) != nil {
 		return fmt.Errorf("layer %s: %w", b.desc.Digest, err)
 	}
 	return nil

@@ -11,10 +11,11 @@ import (
 	"io"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // errDigest is an answer that is not what was asked for; asking again for the
@@ -33,22 +34,10 @@ func retry[T any](ctx context.Context, cfg Config, what string, fn func() (T, er
 			return value, explain(err)
 		}
 		cfg.Log.Warn("registry failed, trying again", "part", what, "try", try, "pause", pause, "err", err)
-		if !sleep(ctx, pause) {
+		if poll.Sleep(ctx, pause) != nil {
 			return value, fmt.Errorf("%w (gave up: %w)", explain(err), ctx.Err())
 		}
 		pause *= 2
-	}
-}
-
-// sleep returns false when there is no time for it.
-func sleep(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

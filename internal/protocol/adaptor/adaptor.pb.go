@@ -216,7 +216,7 @@ type Sandbox struct {
 	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	PodName      string                 `protobuf:"bytes,2,opt,name=pod_name,json=podName,proto3" json:"pod_name,omitempty"`
 	PodNamespace string                 `protobuf:"bytes,3,opt,name=pod_namespace,json=podNamespace,proto3" json:"pod_namespace,omitempty"`
-	// The last step that was begun, e.g. "create-instance"; see internal/adaptor.
+	// The last step that was begun, e.g. "create-instance"; see internal/peerpods/adaptor.
 	Step string `protobuf:"bytes,4,opt,name=step,proto3" json:"step,omitempty"`
 	// created, starting, ready, stopping.
 	State           string   `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`

@@ -141,7 +141,7 @@ func toStatus(err error) error {
 // open gives values to the other side and returns the name they have there.
 // The same values again have the same name, since a provider that keeps its
 // settings in package variables can have but one.
-func (l *Link) open(ctx context.Context, values config.Values) (name string, capabilities []string, err error) {
+func (l *Link) open(ctx context.Context, values config.Values) (name string, capabilities []provider.Capability, err error) {
 	name = l.claim(values)
 	capabilities, err = wire.Configure(ctx, direct{l}, name, values, wire.PluginName(l.title))
 	if err != nil {

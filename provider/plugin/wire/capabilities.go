@@ -11,14 +11,14 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
-// withCapability calls f with the power of the provider that the request names.
-func withCapability[Power any](ctx context.Context, s *Server, method string, request configured, f func(Power) error) error {
+// withCapability calls f with the capability of the provider that the request names.
+func withCapability[Capability any](ctx context.Context, s *Server, method string, request configured, f func(Capability) error) error {
 	return statusOf(ctx, s.with(method, request, func(session *session) error {
-		power, ok := provider.As[Power](session.provider)
+		capability, ok := provider.As[Capability](session.provider)
 		if !ok {
-			return fmt.Errorf("%w: provider %s is no provider.%s", provider.ErrUnimplemented, s.info.Name, reflect.TypeFor[Power]().Name())
+			return fmt.Errorf("%w: provider %s is no provider.%s", provider.ErrUnimplemented, s.info.Name, reflect.TypeFor[Capability]().Name())
 		}
-		return f(power)
+		return f(capability)
 	}))
 }
 

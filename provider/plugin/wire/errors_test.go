@@ -192,7 +192,7 @@ func TestPlainStatuses(t *testing.T) {
 func TestOlderAndOtherPlugins(t *testing.T) {
 	f := &foreign{}
 	conn := startForeign(t, f)
-	_, err := wire.NewProvider(conn, "", []string{"Getter"}, wire.PluginName("old")).(provider.Getter).GetInstance(t.Context(), "i-1")
+	_, err := wire.NewProvider(conn, "", []provider.Capability{provider.CapabilityGet}, wire.PluginName("old")).(provider.Getter).GetInstance(t.Context(), "i-1")
 	if !errors.Is(err, provider.ErrUnimplemented) || !strings.Contains(err.Error(), "plugin old does not know GetInstance") {
 		t.Errorf("older plugin: %v", err)
 	}

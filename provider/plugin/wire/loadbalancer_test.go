@@ -65,8 +65,8 @@ func TestLoadBalancersCross(t *testing.T) {
 		b := &balancing{stub: &stub{}, answer: answer}
 		remote := start(t, wire.Options{Name: "stub", Cloud: fake.NewManager(), Configured: b}).provider(t, "", nil)
 		power, ok := provider.As[provider.LoadBalancerController](remote)
-		if !ok || !slices.Contains(provider.Capabilities(remote), "LoadBalancerController") {
-			t.Fatalf("the power does not cross: %v", provider.Capabilities(remote))
+		if !ok || !slices.Contains(provider.Capabilities(remote), provider.CapabilityLoadBalancers) {
+			t.Fatalf("the capability does not cross: %v", provider.Capabilities(remote))
 		}
 		made, err := power.EnsureLoadBalancer(t.Context(), spec)
 		if err != nil {
@@ -101,10 +101,10 @@ func TestLoadBalancersOfAnOlderPlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	capabilities = slices.DeleteFunc(capabilities, func(name string) bool { return name == "LoadBalancerController" })
+	capabilities = slices.DeleteFunc(capabilities, func(c provider.Capability) bool { return c == provider.CapabilityLoadBalancers })
 	remote := wire.NewProvider(older, "", capabilities)
 	if _, ok := provider.As[provider.LoadBalancerController](remote); ok {
-		t.Error("the plugin does not name the power and has it")
+		t.Error("the plugin does not name the capability and has it")
 	}
 	if _, ok := provider.As[provider.Lister](remote); !ok {
 		t.Error("the plugin has lost its other capabilities")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/userdata"
 	"github.com/outrigger/outrigger/provider/plugin/pluginpb"
 )
 
@@ -30,7 +31,7 @@ const (
 type remote struct {
 	client
 	configuration string
-	capabilities  []string
+	capabilities  []provider.Capability
 }
 
 var (
@@ -47,20 +48,20 @@ var (
 )
 
 // NewProvider returns the provider of a configuration that [Configure] made,
-// with the capabilities it answered. It has the methods of all capabilities, and
+// with the capabilities that it returned. It has the methods of all capabilities, and
 // provider.As tells which may be used. The connection remains the caller's:
 // Teardown does not close it.
-func NewProvider(conn grpc.ClientConnInterface, configuration string, capabilities []string, options ...Option) provider.Provider {
+func NewProvider(conn grpc.ClientConnInterface, configuration string, capabilities []provider.Capability, options ...Option) provider.Provider {
 	return &remote{newClient(conn, options), configuration, slices.Clone(capabilities)}
 }
 
 // HasCapability implements provider.Limited.
-func (r *remote) HasCapability(name string) bool { return slices.Contains(r.capabilities, name) }
+func (r *remote) HasCapability(c provider.Capability) bool { return slices.Contains(r.capabilities, c) }
 
 func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	userData, err := cloudConfig.Generate()
+	userData, err := userdata.Generate(cloudConfig)
 	if err != nil {
-		return nil, fmt.Errorf("generate user-data: %w", err)
+		return nil, err
 	}
 	request := &pluginpb.CreateInstanceRequest{
 		Configuration: r.configuration, PodName: podName, SandboxId: sandboxID, UserData: []byte(userData), Spec: specToWire(spec),

@@ -93,7 +93,11 @@ func (s *Server) Configure(ctx context.Context, request *pluginpb.ConfigureReque
 	if err != nil {
 		return nil, toStatus(ctx, err, nil)
 	}
-	return &pluginpb.ConfigureResponse{Powers: provider.Capabilities(session.provider)}, nil
+	response := &pluginpb.ConfigureResponse{}
+	for _, c := range provider.Capabilities(session.provider) {
+		response.Powers = append(response.Powers, string(c))
+	}
+	return response, nil
 }
 
 // Teardown implements pluginpb.ProviderServer.

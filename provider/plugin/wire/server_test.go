@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
-func TestPowers(t *testing.T) {
+func TestCapabilities(t *testing.T) {
 	cloud, err := fake.New(fake.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func (g *failingGenerator) Generate() (string, error) {
 func TestUserDataIsGeneratedByTheCaller(t *testing.T) {
 	p := start(t, wire.Options{Name: "stub", Cloud: stubCloud(nil), Configured: &stub{}}).provider(t, "", nil)
 	g := &failingGenerator{}
-	if _, err := p.CreateInstance(t.Context(), "pod", "key", g, provider.InstanceTypeSpec{}); err == nil || err.Error() != "generate user-data: no key" || g.calls != 1 {
+	if _, err := p.CreateInstance(t.Context(), "pod", "key", g, provider.InstanceTypeSpec{}); err == nil || err.Error() != "invalid argument: generate user-data: no key" || g.calls != 1 {
 		t.Errorf("%v after %d calls", err, g.calls)
 	}
 }

@@ -23,20 +23,20 @@ func All() []Promise {
 		{Name: "adaptor-size", What: "`cloud-api-adaptor` without cloud SDKs, its file", Bound: AtMost, Figure: 30, Unit: "MB", Section: speed, Package: Bench, Benchmark: "size"},
 		{Name: "adaptor-static", What: "shared libraries that `cloud-api-adaptor` needs", Bound: AtMost, Figure: 0, Says: "static", Section: speed, Package: Bench, Benchmark: "size"},
 
-		{Name: "start-vm", What: "our share of StartVM, p50", Bound: AtMost, Figure: 25, Unit: "ms", Section: speed, Package: "internal/adaptor", Benchmark: "BenchmarkStartVM", Idle: true},
-		{Name: "relay-added", What: "relay and forwarder: added to an agent call, p50", Bound: AtMost, Figure: 100, Unit: "µs", Section: speed, Package: "internal/relay", Benchmark: "BenchmarkCall"},
-		{Name: "relay-waits", What: "relay and forwarder: context switches during an agent call", Bound: AtMost, Figure: 6, Unit: "context switches", Section: speed, Package: "internal/relay", Benchmark: "BenchmarkCall"},
-		{Name: "relay-calls", What: "relay and forwarder: calls", Bound: AtLeast, Figure: 5000, Unit: "calls/s", Section: speed, Package: "internal/relay", Benchmark: "BenchmarkCall"},
+		{Name: "start-vm", What: "our share of StartVM, p50", Bound: AtMost, Figure: 25, Unit: "ms", Section: speed, Package: "internal/peerpods/adaptor", Benchmark: "BenchmarkStartVM", Idle: true},
+		{Name: "relay-added", What: "relay and forwarder: added to an agent call, p50", Bound: AtMost, Figure: 100, Unit: "µs", Section: speed, Package: "internal/peerpods/relay", Benchmark: "BenchmarkCall"},
+		{Name: "relay-waits", What: "relay and forwarder: context switches during an agent call", Bound: AtMost, Figure: 6, Unit: "context switches", Section: speed, Package: "internal/peerpods/relay", Benchmark: "BenchmarkCall"},
+		{Name: "relay-calls", What: "relay and forwarder: calls", Bound: AtLeast, Figure: 5000, Unit: "calls/s", Section: speed, Package: "internal/peerpods/relay", Benchmark: "BenchmarkCall"},
 		podPath("pod-path-ipv4-1500", "IPv4, MTU 1500"),
 		podPath("pod-path-ipv4-9000", "IPv4, MTU 9000"),
 		podPath("pod-path-ipv6-1500", "IPv6, MTU 1500"),
 		podPath("pod-path-ipv6-9000", "IPv6, MTU 9000"),
-		{Name: "pod-life-writes", What: "API writes for the life of a pod", Bound: AtMost, Figure: 8, Unit: "API writes", Section: cluster, Package: "internal/adaptor/cluster", Benchmark: "BenchmarkPodLife"},
-		{Name: "peerpods-cold", What: "controller: 5,000 PeerPods after a start, elapsed", Bound: AtMost, Figure: 10, Unit: "s", Section: speed, Package: "internal/peerpod/command", Benchmark: "BenchmarkCold"},
-		{Name: "peerpods-steady", What: "controller: 5,000 PeerPods, steady, a sweep each second, of one processor", Bound: AtMost, Figure: 5, Unit: "%", Section: speed, Package: "internal/peerpod/command", Benchmark: "BenchmarkCold"},
-		{Name: "sweep", What: "controller: one sweep of 10,000 instances", Bound: AtMost, Figure: 1, Unit: "s", Section: speed, Package: "internal/peerpod/controller", Benchmark: "BenchmarkSweep"},
-		{Name: "webhook-usual", What: "webhook: a usual pod, processor time, p99", Bound: AtMost, Figure: 5, Unit: "ms", Section: speed, Package: "internal/webhook", Benchmark: "BenchmarkCall"},
-		{Name: "webhook-large", What: "webhook: a pod of 20 containers and 70 KB, processor time, p99", Bound: AtMost, Figure: 5, Unit: "ms", Section: speed, Package: "internal/webhook", Benchmark: "BenchmarkCall"},
+		{Name: "pod-life-writes", What: "API writes for the life of a pod", Bound: AtMost, Figure: 8, Unit: "API writes", Section: cluster, Package: "internal/peerpods/adaptor/cluster", Benchmark: "BenchmarkPodLife"},
+		{Name: "peerpods-cold", What: "controller: 5,000 PeerPods after a start, elapsed", Bound: AtMost, Figure: 10, Unit: "s", Section: speed, Package: "internal/peerpods/controller/command", Benchmark: "BenchmarkCold"},
+		{Name: "peerpods-steady", What: "controller: 5,000 PeerPods, steady, a sweep each second, of one processor", Bound: AtMost, Figure: 5, Unit: "%", Section: speed, Package: "internal/peerpods/controller/command", Benchmark: "BenchmarkCold"},
+		{Name: "sweep", What: "controller: one sweep of 10,000 instances", Bound: AtMost, Figure: 1, Unit: "s", Section: speed, Package: "internal/peerpods/controller", Benchmark: "BenchmarkSweep"},
+		{Name: "webhook-usual", What: "webhook: a usual pod, processor time, p99", Bound: AtMost, Figure: 5, Unit: "ms", Section: speed, Package: "internal/peerpods/webhook", Benchmark: "BenchmarkCall"},
+		{Name: "webhook-large", What: "webhook: a pod of 20 containers and 70 KB, processor time, p99", Bound: AtMost, Figure: 5, Unit: "ms", Section: speed, Package: "internal/peerpods/webhook", Benchmark: "BenchmarkCall"},
 		{Name: "plugin-call", What: "process plugin: added to a call in process, p99", Bound: AtMost, Figure: 250, Unit: "µs", Section: speed, Package: "provider/plugin", Benchmark: "BenchmarkProcessCall", Idle: true},
 		{Name: "plugin-restart", What: "process plugin: from its end in a call to the next answer", Bound: AtMost, Figure: 1, Unit: "s", Section: speed, Package: "provider/plugin", Benchmark: "BenchmarkProcessRestart"},
 
@@ -58,7 +58,7 @@ func All() []Promise {
 
 func podPath(name, of string) Promise {
 	return Promise{Name: name, What: "pod path: TCP throughput against the bare underlay, " + of, Bound: AtLeast, Figure: 80, Unit: "%",
-		Section: network, Package: "internal/podnetwork", Benchmark: "BenchmarkPodPath"}
+		Section: network, Package: "internal/peerpods/podnetwork", Benchmark: "BenchmarkPodPath"}
 }
 
 func fewer(name, what string) Promise {

@@ -185,7 +185,7 @@ spec: {customImage: "test/none:v1.36.3"}
 // TestDocker: the Docker kinds keep the contract with containers of a real
 // engine.
 func TestDocker(t *testing.T) {
-	tier.OnlyAll(t) // internal/capi/docker makes these machines at an engine, test/capi beside core
+	tier.OnlyAll(t) // internal/machines/docker makes these machines at an engine, test/capi beside core
 	t.Parallel()
 	m, release := ours(t)
 	engine := dockerd.StartDaemon(t, dockerd.Options{})

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/podclient"
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
 )

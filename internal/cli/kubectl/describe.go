@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+)
+
+func (a *App) describeCommand() *cobra.Command {
+	describe := &cobra.Command{
+		Use: "describe", Short: "Show a pod and the VM that it runs in", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var output string
+	ofPod := &cobra.Command{
+		Use: "pod NAME", Aliases: []string{"pods", "po"}, Short: "Show a pod, its PeerPod, its instance and the way to it; what is wrong comes first",
+		Example: "kubectl outrigger describe pod web -n shop\nkubectl outrigger describe pod web -o json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, namespace, err := a.connect()
+			if err != nil {
+				return err
+			}
+			d, err := a.describePod(cmd.Context(), c, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(output, d, d.print)
+		},
+	}
+	outputFlag(ofPod, &output)
+	describe.AddCommand(ofPod)
+	return describe
+}
+
+// Problem is something that keeps the pod from running, or may.
+type Problem struct {
+	// Where is the part of the tree that has it.
+	Where   string `json:"where"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Part is a part of the tree: the pod, its PeerPod, the instance, the tunnel,
+// the agent.
+type Part struct {
+	Kind   string   `json:"kind"`
+	Name   string   `json:"name,omitempty"`
+	State  string   `json:"state"`
+	Detail []string `json:"detail,omitempty"`
+	Parts  []*Part  `json:"parts,omitempty"`
+}
+
+// Description is all that is known of a pod.
+type Description struct {
+	Problems []Problem `json:"problems"`
+	Tree     *Part     `json:"tree"`
+	Events   []Event   `json:"events"`
+
+	uid string // of the pod; empty when it is gone
+}
+
+func (d *Description) problem(where, reason, message, hint string) {
+	d.Problems = append(d.Problems, Problem{where, reason, message, hint})
+}
+
+// describePod also knows pods that are gone and have left something.
+func (a *App) describePod(ctx context.Context, c *cluster, namespace, name string) (*Description, error) {
+	d, peerPods, err := a.claimsOf(ctx, c, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	for i := range peerPods {
+		d.Tree.Parts = append(d.Tree.Parts, a.ofPeerPod(d, &peerPods[i]))
+	}
+	if d.Events, err = a.podEvents(ctx, c, namespace, name, d.uid); err == nil {
+		d.lastSaid()
+	}
+	return d, err
+}
+
+// claimsOf returns the pod with its problems, and its PeerPods, the newest
+// first.
+func (a *App) claimsOf(ctx context.Context, c *cluster, namespace, name string) (*Description, []v1alpha1.PeerPod, error) {
+	var p pod
+	err := c.get(ctx, core(namespace, "pods", name), &p)
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
+		return nil, nil, fmt.Errorf("look at pod %s/%s: %w", namespace, name, err)
+	}
+	peerPods, listErr := c.peerPods(ctx, namespace)
+	if listErr != nil && !apierrors.IsNotFound(listErr) {
+		return nil, nil, listErr
+	}
+	peerPods = slices.DeleteFunc(peerPods, func(pp v1alpha1.PeerPod) bool { return !isOf(&pp, &p, name) })
+	if gone && len(peerPods) == 0 {
+		return nil, nil, fmt.Errorf("there is no pod %s in namespace %s, and no PeerPod of one; choose the namespace with -n", name, namespace)
+	}
+	d := &Description{Problems: []Problem{}, Events: []Event{}, uid: string(p.Metadata.UID)}
+	if listErr != nil && p.Spec.RuntimeClassName != "" {
+		d.problem("cluster", "NotInstalled", listErr.Error(), "")
+	}
+	d.Tree = d.ofPod(&p, gone, namespace, name, len(peerPods))
+	slices.SortFunc(peerPods, func(x, y v1alpha1.PeerPod) int {
+		return cmp.Or(y.CreationTimestamp.Compare(x.CreationTimestamp.Time), cmp.Compare(x.Name, y.Name))
+	})
+	return d, peerPods, nil
+}
+
+// isOf reports whether a PeerPod is of the pod, or of one of its name when the
+// pod is gone.
+func isOf(pp *v1alpha1.PeerPod, p *pod, name string) bool {
+	if uid := claims.PodUID(pp); uid != "" && p.Metadata.UID != "" {
+		return uid == p.Metadata.UID
+	}
+	return claims.PodName(pp) == name
+}
+
+// ofPod describes the pod itself.
+func (d *Description) ofPod(p *pod, gone bool, namespace, name string, peerPods int) *Part {
+	part := &Part{Kind: "Pod", Name: namespace + "/" + name, State: p.Status.Phase}
+	where := "Pod " + name
+	if gone {
+		part.State = "gone"
+		d.problem(where, "PodGone", "the pod is gone and its PeerPod is not", "see `kubectl outrigger gc --dry-run`: peerpod-ctrl removes it once the cloud shows nothing of the instance")
+		return part
+	}
+	if p.Metadata.DeletionTimestamp != nil {
+		part.State = "Terminating"
+	}
+	part.Detail = compact("node "+cmp.Or(p.Spec.NodeName, "none yet"), "runtime class "+cmp.Or(p.Spec.RuntimeClassName, "none"))
+	d.podProblems(p, where)
+	d.unclaimed(p, where, peerPods)
+	return part
+}
+
+// podProblems are those that Kubernetes itself knows.
+func (d *Description) podProblems(p *pod, where string) {
+	if c := conditionOf(p.Status.Conditions, "PodScheduled"); c != nil && c.Status == "False" {
+		d.problem(where, c.Reason, c.Message, scheduleHint(c.Message))
+	}
+	if p.Status.Phase == "Failed" || p.Status.Reason != "" {
+		d.problem(where, p.Status.Reason, cmp.Or(p.Status.Message, "the pod has failed"), "")
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason) {
+			d.problem(where+", container "+c.Name, w.Reason, cmp.Or(w.Message, "the container does not start"), waitingHint(w.Reason))
+		}
+	}
+}
+
+// unclaimed says why a pod without a PeerPod has none.
+func (d *Description) unclaimed(p *pod, where string, peerPods int) {
+	ended := p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed"
+	switch {
+	case peerPods > 0, ended, p.Spec.NodeName == "" && p.Spec.RuntimeClassName != "":
+	case p.Spec.RuntimeClassName == "":
+		d.problem(where, "NoRuntimeClass", "the pod names no runtimeClassName: it runs on its node and in no VM", "set spec.runtimeClassName: "+RuntimeClass+" in a new pod; it cannot be changed in one that exists")
+	default:
+		d.problem(where, noPeerPod, "nothing claims an instance for the pod: no adaptor was asked for its VM", "see that cloud-api-adaptor is ready on node "+p.Spec.NodeName+" and that its container runtime has the handler of class "+p.Spec.RuntimeClassName+": `kubectl outrigger check`")
+	}
+}
+
+// lastSaid puts what an Event says about a pod without a PeerPod in place of the guess
+// that nobody was asked: the last of Outrigger's own, as the runtime's come after each of
+// them and quote it at best, else the last of all.
+func (d *Description) lastSaid() {
+	at := slices.IndexFunc(d.Problems, func(p Problem) bool { return p.Reason == noPeerPod })
+	if at < 0 {
+		return
+	}
+	var last *Event
+	for i := range d.Events {
+		e := &d.Events[i]
+		if e.Type == "Warning" && (last == nil || e.source == adaptorEvents || last.source != adaptorEvents) {
+			last = e
+		}
+	}
+	if last == nil {
+		return
+	}
+	p := &d.Problems[at]
+	p.Reason, p.Message = last.Reason, last.Message
+	if last.source == adaptorEvents {
+		p.Hint = "" // the Event has it
+	}
+}
+
+const (
+	noPeerPod = "NoPeerPod"
+	// adaptorEvents is the source of the adaptor's Events.
+	adaptorEvents = "cloud-api-adaptor"
+)
+
+func compact(texts ...string) []string {
+	return slices.DeleteFunc(texts, func(t string) bool { return t == "" })
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubectl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/provider"
+)
+
+func (a *App) gcCommand() *cobra.Command {
+	var output string
+	var dry bool
+	older := stuckAfter
+	cmd := &cobra.Command{
+		Use: "gc --dry-run", Short: "Show what pods have left behind", Args: cobra.NoArgs,
+		Long: `Show what pods have left behind: PeerPods whose removal hangs, whose pod or node
+is gone, and, where the provider can be loaded on this machine, instances in the
+cloud that no PeerPod claims. Nothing is removed: peerpod-ctrl does that, so what
+is shown for long is a sign that it does not run or that the cloud refuses.
+Without -n all namespaces are looked at.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !dry {
+				return errors.New("gc removes nothing itself, peerpod-ctrl does: say --dry-run to see what is left")
+			}
+			c, _, err := a.connect()
+			if err != nil {
+				return err
+			}
+			report, err := a.leftovers(cmd.Context(), c, older)
+			if err != nil {
+				return err
+			}
+			return a.print(output, report, report.print)
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show; the one way there is")
+	cmd.Flags().DurationVar(&older, "older-than", older, "leave out what is younger: it may be on its way")
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+// LeftPeerPod is a PeerPod that should be gone or has nobody to use it.
+type LeftPeerPod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Pod       string `json:"pod,omitempty"`
+	Provider  string `json:"provider,omitempty"`
+	Instance  string `json:"instance,omitempty"`
+	// Since is when its removal began, or when it was made.
+	Since metav1.Time `json:"since"`
+	Why   string      `json:"why"`
+	age   string
+}
+
+// LeftInstance is an instance that no PeerPod claims.
+type LeftInstance struct {
+	Provider string    `json:"provider"`
+	ID       string    `json:"id"`
+	Name     string    `json:"name,omitempty"`
+	Created  time.Time `json:"created"`
+	Pod      string    `json:"pod,omitempty"`
+	Node     string    `json:"node,omitempty"`
+	age      string
+}
+
+// Leftovers is what gc --dry-run shows.
+type Leftovers struct {
+	PeerPods  []LeftPeerPod  `json:"peerPods"`
+	Instances []LeftInstance `json:"instances"`
+	// Unseen says, by provider, why its instances were not looked at.
+	Unseen map[string]string `json:"unseen,omitempty"`
+}
+
+func (a *App) leftovers(ctx context.Context, c *cluster, older time.Duration) (*Leftovers, error) {
+	// The claims of all namespaces: an instance of another one is not left over.
+	peerPods, err := c.peerPods(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	look := looker{app: a, older: older}
+	if err := look.around(ctx, c); err != nil {
+		return nil, err
+	}
+	report := &Leftovers{PeerPods: []LeftPeerPod{}, Instances: []LeftInstance{}, Unseen: map[string]string{}}
+	for i := range peerPods {
+		if a.namespace != "" && peerPods[i].Namespace != a.namespace {
+			continue
+		}
+		if left, ok := look.at(&peerPods[i]); ok {
+			report.PeerPods = append(report.PeerPods, left)
+		}
+	}
+	a.leftInstances(ctx, c, peerPods, older, report)
+	return report, nil
+}
+
+// looker knows which pods and nodes there are.
+type looker struct {
+	app         *App
+	older       time.Duration
+	pods, nodes map[string]bool
+}
+
+func (l *looker) around(ctx context.Context, c *cluster) error {
+	pods, err := list[object](ctx, c, core(l.app.namespace, "pods"), nil)
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	nodes, err := list[object](ctx, c, core("", "nodes"), nil)
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	l.pods, l.nodes = map[string]bool{}, map[string]bool{}
+	for _, p := range pods {
+		l.pods[string(p.Metadata.UID)] = true
+		l.pods[p.Metadata.Namespace+"/"+p.Metadata.Name] = true
+	}
+	for _, n := range nodes {
+		l.nodes[n.Metadata.Name] = true
+	}
+	return nil
+}
+
+// at reports whether and why a PeerPod is left over.
+func (l *looker) at(pp *v1alpha1.PeerPod) (LeftPeerPod, bool) {
+	since, why := pp.CreationTimestamp, ""
+	switch {
+	case pp.DeletionTimestamp != nil:
+		since = *pp.DeletionTimestamp
+		why = "its removal hangs" + held(pp)
+		if e := pp.Status.LastError; e != nil && e.Hint != "" {
+			why += "; " + e.Hint
+		}
+	case !l.pods[cmp.Or(string(claims.PodUID(pp)), pp.Namespace+"/"+claims.PodName(pp))]:
+		why = "its pod is gone and nobody has deleted it: is kube-controller-manager's garbage collector running?"
+	case pp.Spec.NodeName != "" && !l.nodes[pp.Spec.NodeName]:
+		why = "its node " + pp.Spec.NodeName + " is gone"
+	}
+	if why == "" || l.app.Now().Sub(since.Time) < l.older {
+		return LeftPeerPod{}, false
+	}
+	return LeftPeerPod{Namespace: pp.Namespace, Name: pp.Name, Pod: claims.PodName(pp), Provider: pp.Spec.CloudProvider,
+		Instance: pp.Spec.InstanceID, Since: since, Why: why, age: l.app.age(since.Time)}, true
+}
+
+// leftInstances asks each cloud that can be asked from here.
+func (a *App) leftInstances(ctx context.Context, c *cluster, peerPods []v1alpha1.PeerPod, older time.Duration, report *Leftovers) {
+	var providers []string
+	for _, pp := range peerPods {
+		providers = append(providers, pp.Spec.CloudProvider)
+	}
+	s, err := a.settings(ctx, c)
+	if err != nil {
+		for _, name := range (&settings{}).names(append(providers, "all providers")...) {
+			report.Unseen[name] = err.Error()
+		}
+		return
+	}
+	for _, name := range s.names(providers...) {
+		found, err := a.listCloud(ctx, c, s, name)
+		if err != nil {
+			report.Unseen[name] = err.Error()
+			continue
+		}
+		for _, i := range unclaimed(found, peerPods) {
+			if age := a.Now().Sub(i.Created); !i.Created.IsZero() && age < older {
+				continue
+			}
+			report.Instances = append(report.Instances, a.leftInstance(name, i))
+		}
+	}
+}
+
+func (a *App) listCloud(ctx context.Context, c *cluster, s *settings, name string) ([]provider.Instance, error) {
+	cloud, err := a.open(ctx, s, name)
+	if err != nil {
+		return nil, err
+	}
+	id := s.get("CLUSTER_ID")
+	if id == "" {
+		var namespace object
+		if err := c.get(ctx, core("", "namespaces", metav1.NamespaceSystem), &namespace); err != nil {
+			return nil, errors.Join(fmt.Errorf("read namespace %s, whose UID is the cluster's identity: %w", metav1.NamespaceSystem, err), cloud.close())
+		}
+		id = string(namespace.Metadata.UID)
+	}
+	found, err := cloud.instances(ctx, provider.TagValue(id))
+	return found, errors.Join(err, cloud.close())
+}
+
+// unclaimed returns the instances that no PeerPod has by id or sandbox.
+func unclaimed(found []provider.Instance, peerPods []v1alpha1.PeerPod) []provider.Instance {
+	claimed := map[string]bool{}
+	for _, pp := range peerPods {
+		claimed["id "+pp.Spec.InstanceID], claimed["key "+pp.Spec.SandboxID] = true, true
+	}
+	var left []provider.Instance
+	for _, i := range found {
+		if !claimed["id "+i.ID] && (i.Key == "" || !claimed["key "+i.Key]) {
+			left = append(left, i)
+		}
+	}
+	return left
+}
+
+func (a *App) leftInstance(name string, i provider.Instance) LeftInstance {
+	left := LeftInstance{Provider: name, ID: i.ID, Name: i.Name, Created: i.Created, Node: i.Tags[provider.TagNode], age: "?"}
+	if pod := i.Tags[provider.TagPod]; pod != "" {
+		left.Pod = i.Tags[provider.TagNamespace] + "/" + pod
+	}
+	if !i.Created.IsZero() {
+		left.age = a.age(i.Created)
+	}
+	return left
+}
+
+func (l *Leftovers) print(w io.Writer) {
+	if len(l.PeerPods) == 0 {
+		fmt.Fprintln(w, "No PeerPod is left over.")
+	} else {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "PEERPOD\tPOD\tPROVIDER\tINSTANCE\tAGE\tWHY")
+		for _, p := range l.PeerPods {
+			fmt.Fprintf(table, "%s/%s\t%s\t%s\t%s\t%s\t%s\n", p.Namespace, p.Name, dash(p.Pod), dash(p.Provider), dash(p.Instance), p.age, firstLine(p.Why))
+		}
+		table.Flush()
+	}
+	l.printInstances(w)
+	for _, name := range (&settings{}).names(keysOf(l.Unseen)...) {
+		fmt.Fprintf(w, "Cannot see the cloud of %s from here: %s\n", name, l.Unseen[name])
+	}
+}
+
+func (l *Leftovers) printInstances(w io.Writer) {
+	if len(l.Instances) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nINSTANCE\tNAME\tPROVIDER\tPOD\tNODE\tAGE")
+	for _, i := range l.Instances {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, dash(i.Name), i.Provider, dash(i.Pod), dash(i.Node), i.age)
+	}
+	table.Flush()
+	fmt.Fprintln(w, "No PeerPod claims these; peerpod-ctrl removes them after its grace period.")
+}
+
+func dash(text string) string { return cmp.Or(text, "-") }
+
+func keysOf(m map[string]string) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	return keys
+}

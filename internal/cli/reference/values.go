@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor/command"
+	"github.com/outrigger/outrigger/provider/config"
+)
+
+// values is the schema of the chart's values without the settings of providers
+// and of the adaptor, which say themselves what they are.
+//
+//go:embed values.json
+var values []byte
+
+type object = map[string]any
+
+// valuesSchema completes values with the settings of the providers.
+func valuesSchema(schemas []config.Schema) ([]byte, error) {
+	var schema object
+	if err := json.Unmarshal(values, &schema); err != nil {
+		return nil, fmt.Errorf("values.json: %w", err)
+	}
+	configs, secrets, rules := object{}, object{}, []any{}
+	for _, s := range schemas {
+		open, secret := part(s, false), part(s, true)
+		rules = append(rules, demand(s.Provider, open, secret)...)
+		// Who likes may have any setting in the Secret, as with a role's name
+		// beside its token; a secret one cannot be anywhere else.
+		configs[s.Provider], secrets[s.Provider] = optional(open), optional(s.JSONSchema())
+	}
+	properties := schema["properties"].(object)
+	properties["providerConfigs"] = byProvider(configs, "settings of providers by their variables")
+	properties["providerSecrets"] = byProvider(secrets, "settings of providers by their variables that go into the Secret; the secret ones and, if wanted, others")
+	properties["config"] = adaptorConfig()
+	if len(rules) > 0 { // JSON Schema allows no empty list
+		schema["allOf"] = rules
+	}
+	data, err := json.MarshalIndent(schema, "", "  ")
+	return append(data, '\n'), err
+}
+
+// part returns the schema of the settings that are secret, or of the others.
+func part(s config.Schema, secret bool) object {
+	fields := slices.DeleteFunc(slices.Clone(s.Fields), func(f config.Field) bool { return f.Secret != secret })
+	return config.Schema{Provider: s.Provider, Fields: fields}.JSONSchema()
+}
+
+// optional is a part without what it requires: only those of the provider in
+// use are required.
+func optional(part object) object {
+	return object{"type": "object", "properties": part["properties"], "additionalProperties": false}
+}
+
+// byProvider lets providers that are not known here have any settings.
+func byProvider(known object, description string) object {
+	free := object{"type": "object", "additionalProperties": object{"type": "string"}}
+	return object{"type": "object", "description": description, "properties": known, "additionalProperties": free}
+}
+
+// demand is what the values must have when the provider is chosen.
+func demand(name string, open, secret object) []any {
+	chosen := object{"provider": object{"const": name}}
+	created := object{"provider": object{"const": name}, "secrets": object{"properties": object{"mode": object{"const": "create"}}}}
+	var rules []any
+	for _, one := range []struct {
+		key    string
+		part   object
+		chosen object
+	}{{"providerConfigs", open, chosen}, {"providerSecrets", secret, created}} {
+		required := one.part["required"].([]string)
+		if len(required) == 0 {
+			continue
+		}
+		rules = append(rules, object{
+			"if": object{"properties": one.chosen},
+			"then": object{
+				"required":   []string{one.key},
+				"properties": object{one.key: object{"required": []string{name}, "properties": object{name: object{"required": required}}}},
+			},
+		})
+	}
+	return rules
+}
+
+// structured are variables of the adaptor that other values, or the chart
+// itself, set.
+var structured = []string{"CLOUD_PROVIDER", "PEERPODS_LIMIT_PER_NODE", "TLS_MIN_VERSION", "TLS_CIPHER_SUITES",
+	"CACERT_FILE", "CERT_FILE", "CERT_KEY", "NODE_NAME", "RELAY_EXTERNAL", "KUBELET_KUBECONFIG", "PROBE_ADDRESS", "PODS_DIR", "REMOTE_HYPERVISOR_ENDPOINT"}
+
+func adaptorConfig() object {
+	properties := object{}
+	for _, name := range command.Env() {
+		if !slices.Contains(structured, name) {
+			properties[name] = object{"type": "string"}
+		}
+	}
+	return object{
+		"type": "object", "description": "settings of the adaptor by their variables, docs/reference/cloud-api-adaptor.md",
+		"properties": properties, "additionalProperties": false,
+		// OpenTelemetry's own: traces go where these say.
+		"patternProperties": object{"^OTEL_": object{"type": "string"}},
+	}
+}

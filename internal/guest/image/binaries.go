@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// modulePath is where the guest's programs are built from.
+const modulePath = "github.com/outrigger/outrigger"
+
+// initProgram becomes /init; the other guest programs go to /usr/local/bin.
+const (
+	initProgram  = "podvm-init"
+	agentProgram = "podvm-agent"
+	imageInit    = "init"
+)
+
+func guestPrograms() []string {
+	return []string{initProgram, "process-user-data", "agent-protocol-forwarder", agentProgram}
+}
+
+// imagePath is where a program is in the image.
+func imagePath(program string) string {
+	if program == initProgram {
+		return imageInit
+	}
+	return "usr/local/bin/" + program
+}
+
+// addPrograms puts the guest's programs into the image: one executable under
+// all names, or those of --binaries as they are.
+func (b *builder) addPrograms(context.Context) error {
+	for _, p := range guestPrograms() {
+		var err error
+		switch {
+		case b.Binaries != "":
+			err = b.tree.copyIn(imagePath(p), filepath.Join(b.Binaries, p), 0o755)
+		case p == initProgram:
+			err = b.tree.copyIn(imageInit, filepath.Join(b.work, guestProgram), 0o755)
+		default:
+			b.tree.symlink(imagePath(p), "/"+imageInit)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) loadBinaries(ctx context.Context) error {
+	if b.Binaries != "" {
+		return checkBinaries(b.Binaries)
+	}
+	b.Log("compiling the guest's programs")
+	out := filepath.Join(b.work, guestProgram)
+	err := buildGuest(ctx, b.Module, out, b.Version)
+	if err == nil {
+		b.summary.Program, err = os.ReadFile(out)
+	}
+	return err
+}
+
+// buildGuest compiles guestProgram, static and reproducible, in a checkout of
+// the module.
+func buildGuest(ctx context.Context, checkout, out, version string) error {
+	if _, err := exec.LookPath("go"); err != nil {
+		return fmt.Errorf("%w, or pass --binaries DIR", missingTool("go", "golang-go"))
+	}
+	module, err := moduleFolder(ctx, checkout)
+	if err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", guestProgram+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	overlay, err := writeOverlay(module, scratch)
+	if err != nil {
+		return err
+	}
+	ldflags := "-s -w -buildid= -X " + modulePath + "/internal/version.Version=" + version
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-trimpath", "-buildvcs=false",
+		"-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o", out, "./cmd/"+guestProgram)
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the guest's programs: %w\n%s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+func moduleFolder(ctx context.Context, checkout string) (string, error) {
+	out, err := runTool(ctx, checkout, "golang-go", "go", "list", "-m", "-f", "{{.Path}}\t{{.Dir}}")
+	if err != nil {
+		return "", err
+	}
+	path, dir, _ := strings.Cut(strings.TrimSpace(out), "\t")
+	if path != modulePath {
+		return "", fmt.Errorf("the guest's programs are built in a checkout of %s, this is %s: change there or pass --binaries DIR", modulePath, path)
+	}
+	return dir, nil
+}
+
+// checkBinaries names what a --binaries folder lacks.
+func checkBinaries(dir string) error {
+	var missing []string
+	for _, p := range guestPrograms() {
+		if _, err := os.Stat(filepath.Join(dir, p)); err != nil {
+			missing = append(missing, p)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("--binaries %s has no %s", dir, strings.Join(missing, ", "))
+	}
+	return nil
+}

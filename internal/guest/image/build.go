@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package image builds the pod VM's image: Debian's cloud kernel, an initramfs
+// that holds the whole guest, and a UEFI disk made of both. Equal inputs give
+// byte-equal images; nothing is mounted and no root is needed.
+package image
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	definition "github.com/outrigger/outrigger/images/podvm"
+	"github.com/outrigger/outrigger/internal/nocloud"
+)
+
+// What Build can make.
+const (
+	FormatInitramfs = "initramfs" // vmlinux, vmlinuz, initrd.cpio
+	FormatDirect    = "direct"    // vmlinux, initrd.cpio: what QEMU boots by itself
+	FormatQcow2     = "qcow2"     // podvm.qcow2, boots by UEFI
+	FormatRaw       = "raw"       // podvm.raw, the same disk
+	FormatVHD       = "vhd"       // podvm.vhd, the same for Azure
+	FormatGCP       = "gcp"       // podvm.tar.gz, the same for Google Cloud
+	FormatOVA       = "ova"       // podvm.ova, the same for vSphere
+	FormatDocker    = "docker"    // podvm.tar, an image for `docker load`
+)
+
+// Formats lists what Options.Formats may hold.
+func Formats() []string {
+	return []string{FormatInitramfs, FormatDirect, FormatQcow2, FormatRaw, FormatVHD, FormatGCP, FormatOVA, FormatDocker}
+}
+
+// DefaultCmdline is the kernel command line in the disk image. panic=-1 makes
+// a failed guest end instead of hang; no_timer_check is for emulation on a busy
+// machine, whose timer is late.
+const DefaultCmdline = "console=ttyS0 quiet panic=-1 cryptomgr.notests no_timer_check"
+
+// defaultEpoch is the time of every file in the image unless
+// SOURCE_DATE_EPOCH is set: 2025-01-01.
+const defaultEpoch = 1735689600
+
+// Options say what to build from what.
+type Options struct {
+	// Output is the folder of the results; made if absent.
+	Output string
+	// Cache is the folder for packages; made if absent.
+	Cache string
+	// Formats is a subset of Formats().
+	Formats []string
+	// KernelPackage is a Debian package; empty takes the newest cloud kernel.
+	KernelPackage string
+	// KernelDeb is a package file, used instead of KernelPackage.
+	KernelDeb string
+	// Binaries is a folder with the guest's programs; empty builds them.
+	Binaries string
+	// Module is the checkout to build them from; empty is the working folder.
+	Module string
+	// Date is that of every file in the image; zero is SOURCE_DATE_EPOCH, or
+	// else the first day of 2025.
+	Date time.Time
+	// Version is what the guest's programs call themselves when Build builds
+	// them; empty lets them say "devel".
+	Version string
+	// Cmdline is the kernel command line in the disk image.
+	Cmdline string
+	// Debug adds busybox and a shell on the console.
+	Debug bool
+	// Log gets one line for each step.
+	Log func(format string, args ...any)
+}
+
+// Summary says what was built.
+type Summary struct {
+	KernelVersion string        `json:"kernelVersion"`
+	Packages      []*debPackage `json:"packages"`
+	Modules       int           `json:"modules"`
+	Cmdline       string        `json:"cmdline,omitempty"`
+	Files         []File        `json:"files"`
+	// Program is the executable that holds the guest's programs, when Build
+	// has built it.
+	Program []byte `json:"-"`
+}
+
+// File is one result.
+type File struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// builder carries the state from step to step.
+type builder struct {
+	Options
+	cache   *packageCache
+	mtime   time.Time
+	work    string // scratch folder, removed at the end
+	gcpUnit int64  // gcpDiskUnit, less in tests
+	// kernelName is the kernel's package, if it is of Debian's archive.
+	kernelName string
+	runtime    []string // the OCI runtime's package and its libraries
+	kernel     *kernel
+	tree       *rootfs
+	summary    Summary
+}
+
+// Build makes the image in opts.Output. Each result appears under its name
+// only when it is complete.
+func Build(ctx context.Context, opts Options) (*Summary, error) {
+	b, err := newBuilder(opts)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(b.work)
+	steps := []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"packages", b.findPackages},
+		{"kernel", b.loadKernel},
+		{"programs", b.loadBinaries},
+		{"root file system", b.assemble},
+		{"kernel and initramfs", b.writeInitramfs},
+		{"disk", b.writeDisk},
+		{"container image", b.writeContainer},
+		{"manifest", b.writeManifest},
+	}
+	for _, s := range steps {
+		if err := s.run(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return &b.summary, nil
+}
+
+func newBuilder(opts Options) (*builder, error) {
+	if opts.Log == nil {
+		opts.Log = func(string, ...any) {}
+	}
+	for _, f := range opts.Formats {
+		if !slices.Contains(Formats(), f) {
+			return nil, fmt.Errorf("format %q: want one of %s", f, strings.Join(Formats(), ", "))
+		}
+	}
+	if len(opts.Formats) == 0 {
+		return nil, errors.New("no format to build")
+	}
+	for _, dir := range []string{opts.Output, opts.Cache} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	mtime := opts.Date
+	if mtime.IsZero() {
+		var err error
+		if mtime, err = sourceDate(); err != nil {
+			return nil, err
+		}
+	}
+	work, err := os.MkdirTemp("", "podvm-image-")
+	if err != nil {
+		return nil, err
+	}
+	return &builder{
+		Options: opts,
+		cache:   &packageCache{dir: opts.Cache, log: opts.Log},
+		mtime:   mtime,
+		work:    work,
+		gcpUnit: gcpDiskUnit,
+	}, nil
+}
+
+// sourceDate follows https://reproducible-builds.org/specs/source-date-epoch/.
+func sourceDate() (time.Time, error) {
+	text := os.Getenv("SOURCE_DATE_EPOCH")
+	if text == "" {
+		return time.Unix(defaultEpoch, 0), nil
+	}
+	sec, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	return time.Unix(int64(sec), 0), nil
+}
+
+func (b *builder) wants(format string) bool { return slices.Contains(b.Formats, format) }
+
+func (b *builder) wantsDisk() bool {
+	return slices.ContainsFunc(b.Formats, func(format string) bool {
+		return format != FormatInitramfs && format != FormatDirect && format != FormatDocker
+	})
+}
+
+func (b *builder) assemble(ctx context.Context) error {
+	b.tree = newRootfs()
+	steps := []func(context.Context) error{
+		b.addSkeleton, b.addModules, b.addPrograms, b.addRuntime, b.addDebug,
+	}
+	for _, s := range steps {
+		if err := s(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// caBundle is where ca-certificates puts all trusted roots in one file.
+const caBundle = "/etc/ssl/certs/ca-certificates.crt"
+
+func (b *builder) addSkeleton(context.Context) error {
+	for _, d := range []string{"proc", "sys", "dev", "run", "root", "mnt", "media/cidata", "var/lib", "etc/ssl/certs", "usr/sbin"} {
+		b.tree.mkdir(d)
+	}
+	b.tree.mkdirMode("tmp", 0o1777)
+	// Without a console node the kernel starts /init with no output at all.
+	b.tree.charDevice("dev/console", 0o600, 5, 1)
+	b.tree.symlink("var/run", "../run")
+	b.tree.symlink("etc/mtab", "../proc/self/mounts")
+	b.tree.file("etc/resolv.conf", 0o644, nil)
+	b.tree.file(nocloud.TemplateMark, 0o444, nil)
+	if err := b.addEtc(); err != nil {
+		return err
+	}
+	if err := b.tree.copyIn("etc/ssl/certs/ca-certificates.crt", caBundle, 0o644); err != nil {
+		return fmt.Errorf("%w: run apt-get install ca-certificates", err)
+	}
+	return nil
+}
+
+func (b *builder) addEtc() error {
+	list, err := definition.Etc.ReadDir(".")
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		data, err := fs.ReadFile(definition.Etc, e.Name())
+		if err != nil {
+			return err
+		}
+		b.tree.file("etc/"+e.Name(), 0o644, data)
+	}
+	return nil
+}
+
+func (b *builder) addModules(context.Context) error {
+	wanted, err := parseModuleList(definition.Modules)
+	if err != nil {
+		return err
+	}
+	tree, err := openModules(b.kernel.root, b.kernel.version)
+	if err != nil {
+		return err
+	}
+	order, files, err := tree.loadOrder(wanted)
+	if err != nil {
+		return err
+	}
+	b.tree.file("modules.order", 0o644, []byte(order))
+	b.tree.file("modules.alias", 0o644, []byte(tree.aliasLines(files, wanted)))
+	for base, src := range files {
+		data, err := os.ReadFile(src)
+		if err != nil {
+			return err
+		}
+		b.tree.file("modules/"+base, 0o644, stripSignature(data))
+	}
+	b.summary.Modules = len(files)
+	return nil
+}
+
+func (b *builder) addRuntime(ctx context.Context) error {
+	pkgs, err := b.cache.getAll(ctx, b.runtime)
+	if err != nil {
+		return err
+	}
+	src, err := findIn(pkgs, "usr/bin/"+runtime)
+	if err != nil {
+		return err
+	}
+	if err := b.tree.addProgram("usr/bin/"+runtime, src, pkgs); err != nil {
+		return err
+	}
+	for _, p := range pkgs {
+		if p.used {
+			b.summary.Packages = append(b.summary.Packages, p)
+		}
+	}
+	return nil
+}
+
+// addDebug puts busybox in; podvm-init starts a shell when it finds /bin/sh.
+func (b *builder) addDebug(ctx context.Context) error {
+	if !b.Debug {
+		return nil
+	}
+	p, err := b.cache.get(ctx, busybox)
+	if err != nil {
+		return err
+	}
+	src, err := findIn([]*debPackage{p}, "bin/busybox")
+	if err != nil {
+		return err
+	}
+	b.summary.Packages = append(b.summary.Packages, p)
+	b.tree.symlink("bin/sh", "busybox")
+	return b.tree.copyIn("bin/busybox", src, 0o755)
+}
+
+func (b *builder) writeInitramfs(context.Context) error {
+	if !b.wants(FormatInitramfs) && !b.wants(FormatDirect) {
+		return nil
+	}
+	vmlinux, err := extractVMLinux(b.kernel.bzImage)
+	if err != nil {
+		return err
+	}
+	if err := b.result("vmlinux", vmlinux); err != nil {
+		return err
+	}
+	if b.wants(FormatInitramfs) {
+		if err := b.result("vmlinuz", b.kernel.bzImage); err != nil {
+			return err
+		}
+	}
+	var initrd bytes.Buffer
+	if err := writeCPIO(&initrd, b.tree, b.mtime); err != nil {
+		return err
+	}
+	return b.result("initrd.cpio", initrd.Bytes())
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// Files of the formats that clouds take.
+const (
+	vhdFile     = "podvm.vhd"
+	tarballFile = "podvm.tar.gz"
+	ovaFile     = "podvm.ova"
+)
+
+// cloudFormats are the disk once more, each packed as a cloud takes it.
+func (b *builder) cloudFormats(ctx context.Context, disk []byte) error {
+	for _, f := range []struct {
+		format, file string
+		write        func(context.Context, []byte, io.Writer) error
+	}{
+		{FormatVHD, vhdFile, b.writeVHD},
+		{FormatGCP, tarballFile, b.writeTarball},
+		{FormatOVA, ovaFile, b.writeOVA},
+	} {
+		if !b.wants(f.format) {
+			continue
+		}
+		if err := b.streamResult(f.file, func(out io.Writer) error { return f.write(ctx, disk, out) }); err != nil {
+			return fmt.Errorf("%s: %w", f.format, err)
+		}
+	}
+	return nil
+}
+
+// streamResult is [builder.result] for what is too large to hold in memory.
+func (b *builder) streamResult(name string, write func(io.Writer) error) error {
+	file, err := os.CreateTemp(b.Output, "."+name+"-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	err = write(file)
+	if err == nil {
+		err = file.Chmod(0o644)
+	}
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return b.resultFile(name, file.Name())
+}
+
+// gcpDiskUnit is what the size of an imported disk must be a multiple of, and
+// gcpDiskName its name in the archive (Google's page "Import boot disk images
+// manually").
+const (
+	gcpDiskUnit = 1 << 30
+	gcpDiskName = "disk.raw"
+)
+
+// writeTarball is what Compute Engine takes: a GNU tar archive of one raw disk.
+func (b *builder) writeTarball(_ context.Context, disk []byte, out io.Writer) error {
+	packed, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // mostly zeros
+	if err != nil {
+		return err
+	}
+	size := roundUp(int64(len(disk)), b.gcpUnit)
+	archive := tar.NewWriter(packed)
+	err = archive.WriteHeader(&tar.Header{Format: tar.FormatGNU, Name: gcpDiskName, Mode: 0o644, Size: size, ModTime: b.mtime})
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(archive, io.MultiReader(bytes.NewReader(disk), io.LimitReader(zeros{}, size-int64(len(disk))))); err != nil {
+		return err
+	}
+	if err := archive.Close(); err != nil {
+		return err
+	}
+	return packed.Close()
+}
+
+// zeros reads as a hole does.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+
+const vmdkFile = "podvm-disk1.vmdk"
+
+// writeOVA is what vSphere takes: a tar archive of a description, checksums
+// and a compressed disk, in this order (DMTF DSP0243, section 5.3).
+func (b *builder) writeOVA(ctx context.Context, disk []byte, out io.Writer) error {
+	vmdk, err := b.vmdk(ctx, disk)
+	if err != nil {
+		return err
+	}
+	description := ovf(int64(len(disk)), int64(len(vmdk)))
+	manifest := fmt.Sprintf("SHA256(podvm.ovf)= %s\nSHA256(%s)= %s\n", hexSHA256(description), vmdkFile, hexSHA256(vmdk))
+	archive := tar.NewWriter(out)
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"podvm.ovf", description}, {"podvm.mf", []byte(manifest)}, {vmdkFile, vmdk}} {
+		err := archive.WriteHeader(&tar.Header{Format: tar.FormatUSTAR, Name: f.name, Mode: 0o644, Size: int64(len(f.data)), ModTime: b.mtime})
+		if err != nil {
+			return err
+		}
+		if _, err := archive.Write(f.data); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+func hexSHA256(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// contentID is the number that qemu-img draws for each VMDK, which would make
+// two builds differ.
+var contentID = regexp.MustCompile(`\nCID=[0-9a-f]{1,8}\n`)
+
+// vmdkDescriptor is where the description of a VMDK begins, and vmdkRoom how
+// long it can be (VMware's "Virtual Disk Format 5.0": sector 1, and what
+// qemu-img leaves for it).
+const (
+	vmdkDescriptor = sectorLength
+	vmdkRoom       = 20 * sectorLength
+)
+
+// vmdk is the disk in the subformat for transport.
+func (b *builder) vmdk(ctx context.Context, disk []byte) ([]byte, error) {
+	raw, out := filepath.Join(b.work, "vmdk.raw"), filepath.Join(b.work, vmdkFile)
+	if err := os.WriteFile(raw, disk, 0o600); err != nil {
+		return nil, err
+	}
+	_, err := runTool(ctx, "", "qemu-utils", "qemu-img", "convert", "-m", "1", "-f", "raw", "-O", "vmdk",
+		"-o", "subformat=streamOptimized,adapter_type=lsilogic", raw, out)
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		return nil, err
+	}
+	return data, setContentID(data, sha256.Sum256(disk))
+}
+
+// setContentID makes the content id of a VMDK that of its content.
+func setContentID(vmdk []byte, sum [sha256.Size]byte) error {
+	if len(vmdk) < vmdkDescriptor+vmdkRoom {
+		return errors.New("qemu-img wrote a VMDK that is too short")
+	}
+	area := vmdk[vmdkDescriptor : vmdkDescriptor+vmdkRoom]
+	text, _, _ := bytes.Cut(area, []byte{0})
+	if !contentID.Match(text) {
+		return errors.New("qemu-img wrote a VMDK without content id")
+	}
+	text = contentID.ReplaceAll(text, fmt.Appendf(nil, "\nCID=%s\n", hex.EncodeToString(sum[:4])))
+	if len(text) > len(area) {
+		return errors.New("qemu-img wrote a VMDK whose description leaves no room")
+	}
+	clear(area[copy(area, text):])
+	return nil
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/outrigger/outrigger/internal/guest/guestinit"
+)
+
+// containerFile is the result of [FormatDocker], containerName what the image is
+// called when it is loaded: the provider's default.
+const (
+	containerFile = "podvm.tar"
+	containerName = "outrigger/podvm:latest"
+)
+
+// writeContainer packs the root file system as a container image, as `docker
+// save` would have written it.
+func (b *builder) writeContainer(context.Context) error {
+	if !b.wants(FormatDocker) {
+		return nil
+	}
+	layer, err := b.containerLayer()
+	if err != nil {
+		return err
+	}
+	image, err := b.containerImage(layer)
+	if err != nil {
+		return err
+	}
+	tag, err := name.NewTag(containerName)
+	if err != nil {
+		return err
+	}
+	return b.streamResult(containerFile, func(out io.Writer) error { return tarball.Write(tag, image, out) })
+}
+
+func (b *builder) containerImage(layer []byte) (v1.Image, error) {
+	packed, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
+	if err != nil {
+		return nil, err
+	}
+	image, err := mutate.Append(empty.Image, mutate.Addendum{Layer: packed, History: v1.History{Created: v1.Time{Time: b.mtime}, CreatedBy: "podvm-image"}})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.ConfigFile(image, b.containerConfig(image))
+}
+
+// containerConfig is the image's, whose first process leaves alone what is the
+// machine's.
+func (b *builder) containerConfig(image v1.Image) *v1.ConfigFile {
+	made, err := image.ConfigFile()
+	if err != nil {
+		made = &v1.ConfigFile{}
+	}
+	config := made.DeepCopy()
+	config.OS, config.Architecture, config.Created = "linux", "amd64", v1.Time{Time: b.mtime}
+	config.Config = v1.Config{
+		Entrypoint: []string{"/" + imageInit, guestinit.ContainerArg}, StopSignal: "SIGTERM",
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "container=docker"},
+	}
+	return config
+}
+
+// onlyMachine reports whether a file of the initramfs is of no use in a container,
+// which has a kernel and devices from elsewhere.
+func onlyMachine(file string) bool {
+	top, _, _ := strings.Cut(file, "/")
+	return top == "modules" || file == "modules.order" || file == "modules.alias" || strings.HasPrefix(file, "dev/")
+}
+
+// containerLayer is the tree as an archive.
+func (b *builder) containerLayer() ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, e := range b.tree.sorted() {
+		if onlyMachine(e.name) {
+			continue
+		}
+		if err := w.WriteHeader(e.tarHeader(b)); err != nil {
+			return nil, err
+		}
+		if e.mode&typeMask == typeFile {
+			if _, err := w.Write(e.data); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out.Bytes(), w.Close()
+}
+
+// typeMask is the part of the mode that says what a file is (stat(2), S_IFMT).
+const typeMask = 0o170000
+
+func (e *entry) tarHeader(b *builder) *tar.Header {
+	head := &tar.Header{Format: tar.FormatPAX, Name: e.name, Mode: int64(e.mode & 0o7777), ModTime: b.mtime}
+	switch e.mode & typeMask {
+	case typeDir:
+		head.Typeflag, head.Name = tar.TypeDir, e.name+"/"
+	case typeLink:
+		head.Typeflag, head.Linkname = tar.TypeSymlink, string(e.data)
+	default:
+		head.Typeflag, head.Size = tar.TypeReg, int64(len(e.data))
+	}
+	return head
+}

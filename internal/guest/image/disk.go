@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+
+	definition "github.com/outrigger/outrigger/images/podvm"
+)
+
+// efiStub is in Debian's package systemd-boot-efi.
+const efiStub = "usr/lib/systemd/boot/efi/linuxx64.efi.stub"
+
+// efiBootPath is what firmware starts from a disk without boot entries (UEFI
+// specification 2.10, 3.5.1.1).
+const efiBootPath = "EFI/BOOT/BOOTX64.EFI"
+
+// writeDisk packs kernel, initramfs and command line into one EFI program on
+// an EFI system partition.
+func (b *builder) writeDisk(ctx context.Context) error {
+	if !b.wantsDisk() {
+		return nil
+	}
+	uki, err := b.unifiedKernel(ctx)
+	if err != nil {
+		return err
+	}
+	esp, err := buildESP(efiBootPath, uki, b.mtime, partitionStart)
+	if err != nil {
+		return err
+	}
+	disk := buildDisk(esp)
+	if b.wants(FormatRaw) {
+		if err := b.result("podvm.raw", disk); err != nil {
+			return err
+		}
+	}
+	if b.wants(FormatQcow2) {
+		if err := b.convertQcow2(ctx, disk); err != nil {
+			return err
+		}
+	}
+	return b.cloudFormats(ctx, disk)
+}
+
+func (b *builder) unifiedKernel(ctx context.Context) ([]byte, error) {
+	pkg, err := b.cache.get(ctx, bootStub)
+	if err != nil {
+		return nil, err
+	}
+	b.summary.Packages = append(b.summary.Packages, pkg)
+	stub, err := os.ReadFile(filepath.Join(pkg.root, efiStub))
+	if err != nil {
+		return nil, fmt.Errorf("EFI stub: %w", err)
+	}
+	osrel, err := definition.Etc.ReadFile("os-release")
+	if err != nil {
+		return nil, err
+	}
+	initrd, err := b.compressedInitrd()
+	if err != nil {
+		return nil, err
+	}
+	b.summary.Cmdline = b.Cmdline
+	return buildUKI(stub, []ukiSection{
+		{".osrel", osrel},
+		{".cmdline", []byte(b.Cmdline)},
+		{".linux", b.kernel.bzImage},
+		{".initrd", initrd},
+	})
+}
+
+// compressedInitrd trades start time for a smaller disk, which is uploaded and
+// copied. zstd unpacks several times faster than gzip.
+func (b *builder) compressedInitrd() ([]byte, error) {
+	var out bytes.Buffer
+	z, err := b.initrdCompressor(&out)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeCPIO(z, b.tree, b.mtime); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func (b *builder) initrdCompressor(w io.Writer) (io.WriteCloser, error) {
+	switch {
+	case b.kernel.has("CONFIG_RD_ZSTD"):
+		// More than one worker would make the block bounds depend on timing.
+		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
+	case b.kernel.has("CONFIG_RD_GZIP"):
+		return gzip.NewWriterLevel(w, gzip.BestCompression)
+	}
+	return nil, fmt.Errorf("kernel %s unpacks neither a zstd nor a gzip initramfs", b.kernel.version)
+}
+
+// convertQcow2 has qemu-img leave out what is zero.
+func (b *builder) convertQcow2(ctx context.Context, disk []byte) error {
+	raw := filepath.Join(b.work, "disk.raw")
+	if err := os.WriteFile(raw, disk, 0o600); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(b.Output, ".qcow2-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	out := filepath.Join(tmp, "podvm.qcow2")
+	// One coroutine and no out-of-order writes: the same input gives the same file.
+	if _, err := runTool(ctx, "", "qemu-utils", "qemu-img", "convert", "-m", "1", "-f", "raw", "-O", "qcow2", raw, out); err != nil {
+		return err
+	}
+	return b.resultFile("podvm.qcow2", out)
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// stages of modules.list and of /modules.order in the image, in load order.
+func stages() []string { return []string{"early", "storage", "start", "late", "demand", stageCloud} }
+
+// stageCloud is loaded for devices that are there; see modules.list.
+const stageCloud = "cloud"
+
+// wantedModule is one line of modules.list.
+type wantedModule struct {
+	stage, name string
+}
+
+// parseModuleList reads modules.list.
+func parseModuleList(text string) ([]wantedModule, error) {
+	var list []wantedModule
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if len(f) != 2 || !slices.Contains(stages(), f[0]) {
+			return nil, fmt.Errorf("modules.list line %d: want STAGE NAME, STAGE one of %s", i+1, strings.Join(stages(), ", "))
+		}
+		list = append(list, wantedModule{stage: f[0], name: f[1]})
+	}
+	return list, nil
+}
+
+// moduleTree is what depmod knows about one kernel's modules.
+type moduleTree struct {
+	dir     string              // lib/modules/VERSION
+	paths   map[string]string   // name to path below dir
+	deps    map[string][]string // path to paths, nearest first
+	builtin map[string]bool
+	aliases string // modules.alias: "alias PATTERN MODULE" lines
+}
+
+// openModules reads modules.dep and modules.builtin of root/lib/modules/version
+// and has depmod write the former if the package brings none.
+func openModules(root, version string) (*moduleTree, error) {
+	dir := filepath.Join(root, "lib/modules", version)
+	if _, err := os.Stat(filepath.Join(dir, "modules.dep")); errors.Is(err, fs.ErrNotExist) {
+		if err := runDepmod(root, version); err != nil {
+			return nil, err
+		}
+	}
+	dep, err := os.ReadFile(filepath.Join(dir, "modules.dep"))
+	if err != nil {
+		return nil, fmt.Errorf("kernel modules: %w", err)
+	}
+	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
+	if err != nil {
+		return nil, fmt.Errorf("kernel modules: %w", err)
+	}
+	aliases, err := os.ReadFile(filepath.Join(dir, "modules.alias"))
+	if err != nil {
+		return nil, fmt.Errorf("kernel modules: %w", err)
+	}
+	t := &moduleTree{dir: dir, builtin: parseBuiltin(builtin), aliases: string(aliases)}
+	t.paths, t.deps, err = parseDep(dep)
+	return t, err
+}
+
+func runDepmod(root, version string) error {
+	if _, err := exec.LookPath("depmod"); err != nil {
+		return missingTool("depmod", "kmod")
+	}
+	if out, err := exec.Command("depmod", "-b", root, version).CombinedOutput(); err != nil {
+		return fmt.Errorf("depmod: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// moduleName is how the kernel calls the module in a file: no suffixes, and
+// - and _ are the same.
+func moduleName(file string) string {
+	name, _, _ := strings.Cut(path.Base(file), ".")
+	return strings.ReplaceAll(name, "-", "_")
+}
+
+func parseDep(data []byte) (paths map[string]string, deps map[string][]string, err error) {
+	paths, deps = map[string]string{}, map[string][]string{}
+	sc := bufio.NewScanner(bytes.NewReader(data))
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		file, rest, ok := strings.Cut(sc.Text(), ":")
+		if !ok {
+			return nil, nil, fmt.Errorf("modules.dep: no colon in %q", sc.Text())
+		}
+		paths[moduleName(file)] = file
+		deps[file] = strings.Fields(rest)
+	}
+	return paths, deps, sc.Err()
+}
+
+func parseBuiltin(data []byte) map[string]bool {
+	set := map[string]bool{}
+	for _, line := range strings.Fields(string(data)) {
+		set[moduleName(line)] = true
+	}
+	return set
+}
+
+// closure lists the files to load for one module, dependencies first. A module
+// that is built in needs none.
+func (t *moduleTree) closure(name string) ([]string, error) {
+	name = moduleName(name)
+	if t.builtin[name] {
+		return nil, nil
+	}
+	file, ok := t.paths[name]
+	if !ok {
+		return nil, fmt.Errorf("kernel module %s is neither in %s nor built in", name, t.dir)
+	}
+	var list []string
+	seen := map[string]bool{}
+	var visit func(string)
+	visit = func(f string) {
+		if seen[f] {
+			return
+		}
+		seen[f] = true
+		for _, d := range t.deps[f] {
+			visit(d)
+		}
+		list = append(list, f)
+	}
+	visit(file)
+	return list, nil
+}
+
+// loadOrder is the content of /modules.order, lines of "STAGE FILE
+// DEPENDENCY...", and the files it names, by the name they have in /modules.
+func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[string]string, err error) {
+	var b strings.Builder
+	files = map[string]string{}
+	for _, stage := range stages() {
+		for _, w := range wanted {
+			if w.stage != stage {
+				continue
+			}
+			list, err := t.closure(w.name)
+			if err != nil {
+				return "", nil, err
+			}
+			for _, f := range list {
+				base := path.Base(f)
+				if files[base] == "" {
+					files[base] = filepath.Join(t.dir, f)
+					fmt.Fprintf(&b, "%s %s\n", stage, strings.Join(t.withDeps(f), " "))
+				}
+			}
+		}
+	}
+	return b.String(), files, nil
+}
+
+// withDeps is a module's base name and those of what must be loaded before it,
+// in load order.
+func (t *moduleTree) withDeps(file string) []string {
+	list, _ := t.closure(moduleName(file))
+	names := []string{path.Base(file)}
+	for _, f := range list[:max(len(list)-1, 0)] {
+		names = append(names, path.Base(f))
+	}
+	return names
+}
+
+// aliasLines is the content of /modules.alias: "PATTERN NAME" for the modules
+// in the image. A device is driven by what the stages load; only the kernel's
+// own requests, which have no bus prefix, need an alias, and the devices of
+// clouds.
+func (t *moduleTree) aliasLines(files map[string]string, wanted []wantedModule) string {
+	have, cloud := map[string]bool{}, map[string]bool{}
+	for base := range files {
+		have[moduleName(base)] = true
+	}
+	for _, w := range wanted {
+		cloud[moduleName(w.name)] = w.stage == stageCloud
+	}
+	var b strings.Builder
+	for line := range strings.Lines(t.aliases) {
+		f := strings.Fields(line)
+		if len(f) == 3 && f[0] == "alias" && have[f[2]] && (cloud[f[2]] || !strings.Contains(f[1], ":")) {
+			fmt.Fprintf(&b, "%s %s\n", f[1], f[2])
+		}
+	}
+	return b.String()
+}
+
+// moduleSigMagic ends a signed module (scripts/sign-file.c); before it stands
+// struct module_signature, whose last four bytes are the signature's length.
+const (
+	moduleSigMagic = "~Module signature appended~\n"
+	moduleSigInfo  = 12
+)
+
+// stripSignature cuts the signature off a module: a kernel that does not
+// enforce signatures would only spend time on it.
+func stripSignature(module []byte) []byte {
+	body, ok := bytes.CutSuffix(module, []byte(moduleSigMagic))
+	if !ok || len(body) < moduleSigInfo {
+		return module
+	}
+	sigLen := int(binary.BigEndian.Uint32(body[len(body)-4:]))
+	end := len(body) - moduleSigInfo - sigLen
+	if end <= 0 {
+		return module
+	}
+	return body[:end]
+}

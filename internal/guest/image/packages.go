@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Packages of the image beside the kernel's.
+const (
+	runtime  = "crun"             // the OCI runtime
+	busybox  = "busybox-static"   // of a debug image
+	bootStub = "systemd-boot-efi" // of a disk
+)
+
+// packageCache holds downloaded .deb files and their unpacked trees.
+type packageCache struct {
+	dir     string
+	log     func(format string, args ...any)
+	targets map[string]aptFile // by package
+}
+
+// debPackage is one unpacked package.
+type debPackage struct {
+	Name string `json:"name"`
+	// File is the .deb's base name, which holds the version.
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"`
+	root   string
+	used   bool // a file of it is in the image
+}
+
+// Copyright returns the file that says whose the package is and under which
+// licence.
+func (p *debPackage) Copyright() ([]byte, error) {
+	return os.ReadFile(filepath.Join(p.root, "usr/share/doc", p.Name, "copyright"))
+}
+
+// kernelMeta is Debian's metapackage, which depends on its newest kernel.
+const kernelMeta = "linux-image-cloud-amd64"
+
+// findPackages asks apt, once for all, which packages the image is made of and
+// what their files are: each call of apt may read all of its lists.
+func (b *builder) findPackages(ctx context.Context) error {
+	roots := []string{runtime}
+	newest := b.KernelPackage == "" && b.KernelDeb == ""
+	if newest {
+		roots = append(roots, kernelMeta)
+	}
+	depends, err := b.cache.aptDepends(ctx, roots...)
+	if err != nil && !newest {
+		return err
+	}
+	b.kernelName = b.KernelPackage
+	if newest {
+		i := slices.IndexFunc(depends[kernelMeta], func(name string) bool { return strings.HasPrefix(name, "linux-image-") })
+		if i < 0 {
+			return errors.Join(fmt.Errorf("apt knows no package behind %s: run apt-get update on Debian, or pass --kernel-deb FILE", kernelMeta), err)
+		}
+		b.kernelName = depends[kernelMeta][i]
+	}
+	b.runtime = libraries(depends, []string{runtime})
+	names := slices.Clone(b.runtime)
+	if b.KernelDeb == "" {
+		names = append(names, b.kernelName)
+	}
+	if b.Debug {
+		names = append(names, busybox)
+	}
+	if b.wantsDisk() {
+		names = append(names, bootStub)
+	}
+	b.cache.targets, err = b.cache.aptTargets(ctx, names...)
+	return err
+}
+
+// libraries adds to packages the libraries that they depend on, directly or not.
+func libraries(depends map[string][]string, names []string) []string {
+	for i := 0; i < len(names); i++ {
+		for _, dep := range depends[names[i]] {
+			if strings.HasPrefix(dep, "lib") && !slices.Contains(names, dep) {
+				names = append(names, dep)
+			}
+		}
+	}
+	return names
+}
+
+// aptDepends lists the real packages that packages depend on directly, and those
+// that these depend on.
+func (c *packageCache) aptDepends(ctx context.Context, names ...string) (map[string][]string, error) {
+	out, err := runTool(ctx, "", "apt", "apt-cache", append([]string{"-o", c.lists(), "depends", "--important", "--recurse"}, names...)...)
+	if err != nil {
+		return nil, err
+	}
+	depends, of := map[string][]string{}, ""
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, " ") {
+			of = strings.TrimSpace(line)
+			continue
+		}
+		_, dep, ok := strings.Cut(line, "Depends: ")
+		if dep = strings.TrimSpace(dep); ok && !strings.HasPrefix(dep, "<") {
+			depends[of] = append(depends[of], dep)
+		}
+	}
+	return depends, nil
+}
+
+// lists is apt's setting of the file that it keeps its parsed lists in. Debian's
+// container images have none, so that each call would parse for two seconds; apt makes
+// it anew when its lists have changed.
+func (c *packageCache) lists() string {
+	dir, err := filepath.Abs(c.dir)
+	if err != nil { // the working directory is gone
+		dir = c.dir
+	}
+	return "Dir::Cache::pkgcache=" + filepath.Join(dir, "pkgcache.bin")
+}
+
+// getAll gets packages.
+func (c *packageCache) getAll(ctx context.Context, names []string) ([]*debPackage, error) {
+	var pkgs []*debPackage
+	for _, n := range names {
+		p, err := c.get(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		pkgs = append(pkgs, p)
+	}
+	return pkgs, nil
+}
+
+// get downloads a package of the machine's Debian release and unpacks it.
+// What is in the cache with the checksum apt expects is not fetched again.
+func (c *packageCache) get(ctx context.Context, name string) (*debPackage, error) {
+	want, ok := c.targets[name]
+	if !ok {
+		return nil, fmt.Errorf("package %s: apt-get knows no file of it (apt-get update may help)", name)
+	}
+	deb := filepath.Join(c.dir, want.file)
+	if sum, err := fileSHA256(deb); err != nil || (want.sha256 != "" && sum != want.sha256) {
+		c.log("downloading %s", want.file)
+		if err := c.download(ctx, name, want.file); err != nil {
+			return nil, err
+		}
+	}
+	return c.unpack(ctx, name, deb)
+}
+
+// aptFile is what apt would download.
+type aptFile struct {
+	file, sha256 string
+}
+
+// aptTargets asks apt without using the network. Results are by package.
+func (c *packageCache) aptTargets(ctx context.Context, names ...string) (map[string]aptFile, error) {
+	out, err := runTool(ctx, "", "apt", "apt-get", append([]string{"-o", c.lists(), "download", "--print-uris", "-qq"}, names...)...)
+	if err != nil {
+		return nil, fmt.Errorf("packages %s: %w (apt-get update may help)", strings.Join(names, ", "), err)
+	}
+	targets := map[string]aptFile{}
+	for line := range strings.Lines(out) {
+		// 'URI' NAME_VERSION_ARCH.deb SIZE HASH:HEX
+		f := strings.Fields(line)
+		if len(f) < 3 {
+			return nil, fmt.Errorf("packages %s: apt-get printed %q", strings.Join(names, ", "), line)
+		}
+		t := aptFile{file: f[1]}
+		for _, w := range f[2:] {
+			if hash, ok := strings.CutPrefix(w, "SHA256:"); ok {
+				t.sha256 = hash
+			}
+		}
+		name, _, _ := strings.Cut(t.file, "_")
+		targets[name] = t
+	}
+	return targets, nil
+}
+
+func (c *packageCache) download(ctx context.Context, name, file string) error {
+	tmp, err := os.MkdirTemp(c.dir, "download-")
+	if err != nil {
+		return fmt.Errorf("package cache: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	args := []string{"-o", c.lists(), "download", "-q", name}
+	if os.Geteuid() == 0 {
+		// apt's own user cannot write to a folder of root's.
+		args = append([]string{"-o", "APT::Sandbox::User=root"}, args...)
+	}
+	if _, err := runTool(ctx, tmp, "apt", "apt-get", args...); err != nil {
+		return fmt.Errorf("download %s: %w (a stale package list gives 404: run apt-get update)", name, err)
+	}
+	return os.Rename(filepath.Join(tmp, file), filepath.Join(c.dir, file))
+}
+
+// unpack extracts a .deb into the cache, once for each content.
+func (c *packageCache) unpack(ctx context.Context, name, deb string) (*debPackage, error) {
+	sum, err := fileSHA256(deb)
+	if err != nil {
+		return nil, fmt.Errorf("package file: %w", err)
+	}
+	p := &debPackage{Name: name, File: filepath.Base(deb), SHA256: sum, root: filepath.Join(c.dir, "tree-"+sum[:16])}
+	if _, err := os.Stat(p.root); err == nil {
+		return p, nil
+	}
+	c.log("unpacking %s", p.File)
+	tmp, err := os.MkdirTemp(c.dir, "unpack-")
+	if err != nil {
+		return nil, fmt.Errorf("package cache: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	if _, err := runTool(ctx, "", "dpkg", "dpkg-deb", "-x", deb, tmp); err != nil {
+		return nil, err
+	}
+	// Another build may have been faster; its tree is the same.
+	if err := os.Rename(tmp, p.root); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("package cache: %w", err)
+	}
+	return p, nil
+}
+
+// runTool runs a program in dir and returns its standard output.
+func runTool(ctx context.Context, dir, debPackage, program string, args ...string) (string, error) {
+	if _, err := exec.LookPath(program); err != nil {
+		return "", missingTool(program, debPackage)
+	}
+	var out, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &stderr
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out.String(), nil
+}
+
+func fileSHA256(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// File types in the mode field of an archive entry (cpio(5), stat(2)).
+const (
+	typeDir  = 0o040000
+	typeFile = 0o100000
+	typeLink = 0o120000
+	typeChar = 0o020000
+)
+
+// entry is one file of the image; its name has no leading slash.
+type entry struct {
+	name         string
+	mode         uint32
+	data         []byte
+	major, minor uint32
+}
+
+// rootfs is the image's file tree in memory. Parents are made as needed.
+type rootfs struct {
+	entries map[string]*entry
+}
+
+func newRootfs() *rootfs {
+	return &rootfs{entries: map[string]*entry{}}
+}
+
+func (r *rootfs) put(e *entry) {
+	e.name = strings.TrimPrefix(path.Clean(e.name), "/")
+	r.mkdir(path.Dir(e.name))
+	r.entries[e.name] = e
+}
+
+func (r *rootfs) mkdir(name string) {
+	r.mkdirMode(name, 0o755)
+}
+
+func (r *rootfs) mkdirMode(name string, perm uint32) {
+	name = strings.TrimPrefix(path.Clean(name), "/")
+	if name == "." || name == "" || r.entries[name] != nil {
+		return
+	}
+	r.mkdir(path.Dir(name))
+	r.entries[name] = &entry{name: name, mode: typeDir | perm}
+}
+
+func (r *rootfs) file(name string, perm fs.FileMode, data []byte) {
+	r.put(&entry{name: name, mode: typeFile | uint32(perm.Perm()), data: data})
+}
+
+func (r *rootfs) symlink(name, target string) {
+	r.put(&entry{name: name, mode: typeLink | 0o777, data: []byte(target)})
+}
+
+func (r *rootfs) charDevice(name string, perm, major, minor uint32) {
+	r.put(&entry{name: name, mode: typeChar | perm, major: major, minor: minor})
+}
+
+// copyIn adds a file of the build machine, following symbolic links.
+func (r *rootfs) copyIn(name, src string, perm fs.FileMode) error {
+	data, err := os.ReadFile(src)
+	if err != nil {
+		return fmt.Errorf("add %s to the image: %w", name, err)
+	}
+	r.file(name, perm, data)
+	return nil
+}
+
+// sorted lists the entries by name, so that parents come before children.
+func (r *rootfs) sorted() []*entry {
+	list := make([]*entry, 0, len(r.entries))
+	for _, e := range r.entries {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
+	return list
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// libraryFolders are where amd64 Debian keeps shared libraries.
+var libraryFolders = []string{"lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64", "usr/lib64"}
+
+// loaderPath is the ELF interpreter of amd64 programs (System V ABI).
+const loaderPath = "/lib64/ld-linux-x86-64.so.2"
+
+// addProgram puts a program and every shared library it needs, directly or
+// not, into the image. Libraries are searched in the packages' trees.
+func (r *rootfs) addProgram(name, src string, pkgs []*debPackage) error {
+	if err := r.copyIn(name, src, 0o755); err != nil {
+		return err
+	}
+	interpreted, libs, err := elfNeeds(src)
+	if err != nil {
+		return err
+	}
+	if interpreted {
+		loader, err := findIn(pkgs, loaderPath[1:])
+		if err != nil {
+			return fmt.Errorf("loader of %s: %w", name, err)
+		}
+		if err := r.copyIn(loaderPath, loader, 0o755); err != nil {
+			return err
+		}
+	}
+	return r.addLibraries(libs, pkgs)
+}
+
+func (r *rootfs) addLibraries(libs []string, pkgs []*debPackage) error {
+	for _, lib := range libs {
+		target := filepath.Join("usr/lib/x86_64-linux-gnu", lib)
+		if r.entries[target] != nil || strings.HasPrefix(lib, "ld-linux") {
+			continue
+		}
+		src, err := findLibrary(lib, pkgs)
+		if err != nil {
+			return err
+		}
+		if err := r.copyIn(target, src, 0o755); err != nil {
+			return err
+		}
+		_, more, err := elfNeeds(src)
+		if err != nil {
+			return err
+		}
+		if err := r.addLibraries(more, pkgs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func elfNeeds(file string) (interpreted bool, libs []string, err error) {
+	f, err := elf.Open(file)
+	if err != nil {
+		return false, nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		interpreted = interpreted || p.Type == elf.PT_INTERP
+	}
+	libs, err = f.ImportedLibraries()
+	if err != nil {
+		return false, nil, fmt.Errorf("libraries of %s: %w", file, err)
+	}
+	return interpreted, libs, nil
+}
+
+func findLibrary(lib string, pkgs []*debPackage) (string, error) {
+	for _, dir := range libraryFolders {
+		if p, err := findIn(pkgs, filepath.Join(dir, lib)); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("shared library %s is in none of the packages %s", lib, packageNames(pkgs))
+}
+
+// findIn looks a path up in the packages' trees. Absolute links in a package
+// would lead to the build machine's files, so they are resolved inside it.
+func findIn(pkgs []*debPackage, name string) (string, error) {
+	for _, p := range pkgs {
+		file := filepath.Join(p.root, name)
+		target, err := os.Readlink(file)
+		if err == nil && filepath.IsAbs(target) {
+			file = filepath.Join(p.root, target)
+		}
+		if _, err := os.Stat(file); err == nil {
+			p.used = true
+			return file, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%s is in none of the packages %s", name, packageNames(pkgs))
+}
+
+func packageNames(pkgs []*debPackage) string {
+	names := make([]string, len(pkgs))
+	for i, p := range pkgs {
+		names[i] = p.Name
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the command line of capi-manager.
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/machines/webhooks"
+	"github.com/outrigger/outrigger/internal/version"
+)
+
+// Command is one run of the program.
+type Command struct {
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+}
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Run does what args (without the program's name) say and returns the exit
+// code.
+func (c *Command) Run(args []string) int {
+	s := newSettings(c.Getenv)
+	err := s.parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		s.help(c.Stdout)
+		return exitOK
+	case err == nil && s.version:
+		fmt.Fprintln(c.Stdout, "capi-manager version "+version.String())
+		return exitOK
+	}
+	if err == nil {
+		err = c.run(s)
+	}
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(c.Stderr, "capi-manager: %v\n", err)
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	return exitError
+}
+
+func (c *Command) run(s *settings) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	go func() { <-ctx.Done(); stop() }() // a second signal ends the process at once
+	logger := s.log.Logger(c.Stderr)
+	slog.SetDefault(logger)
+	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
+	klog.SetSlogLogger(logger)
+	cluster, err := config.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the management cluster: %w: run in a pod with a service account, or set --kubeconfig or KUBECONFIG", err)
+	}
+	cluster.UserAgent = "capi-manager/" + version.Version
+	cluster.QPS, cluster.Burst = float32(s.qps), s.burst
+	return c.serve(ctx, s, cluster, logger)
+}
+
+func (c *Command) serve(ctx context.Context, s *settings, cluster *rest.Config, logger *slog.Logger) error {
+	mgr, err := manager.New(cluster, s.managerOptions(logger))
+	if err != nil {
+		return fmt.Errorf("reach the management cluster at %s: %w", cluster.Host, err)
+	}
+	if err := checkKinds(mgr.GetRESTMapper()); err != nil {
+		return err
+	}
+	closeKinds, err := addKinds(ctx, mgr, s, logger)
+	if err != nil {
+		return errors.Join(err, closeKinds())
+	}
+	if err := addChecks(mgr, s); err != nil {
+		return errors.Join(err, closeKinds())
+	}
+	logger.Info("starting", "version", version.String(), "providers", s.names(), "namespace", s.namespace, "watch-filter", s.watchFilter, "leader-elect", s.leaderElect)
+	return errors.Join(mgr.Start(ctx), closeKinds())
+}
+
+// addChecks adds webhooks and what probes ask.
+func addChecks(mgr manager.Manager, s *settings) error {
+	ready := healthz.Ping
+	if s.webhookPort != 0 {
+		if err := webhooks.SetupWithManager(mgr); err != nil {
+			return err
+		}
+		ready = mgr.GetWebhookServer().StartedChecker()
+	}
+	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("started", ready))
+}
+
+// checkKinds says clearly what is not installed. Waiting for it silently would
+// look like a manager that works.
+func checkKinds(mapper apimeta.RESTMapper) error {
+	for _, kind := range []string{"Cluster", "Machine"} {
+		if _, err := mapper.RESTMapping(clusterv1.GroupVersion.WithKind(kind).GroupKind(), clusterv1.GroupVersion.Version); err != nil {
+			return fmt.Errorf("find %s %s in the management cluster: %w: install Cluster API 1.11 or later first, such as with clusterctl init", clusterv1.GroupVersion, kind, err)
+		}
+	}
+	for _, kind := range []string{"DockerCluster", "DockerMachine", "OutriggerCluster", "OutriggerMachine"} {
+		if _, err := mapper.RESTMapping(infrav1.GroupVersion.WithKind(kind).GroupKind(), infrav1.GroupVersion.Version); err != nil {
+			return fmt.Errorf("find %s %s in the management cluster: %w: install this provider's custom resources (config/crd) first", infrav1.GroupVersion, kind, err)
+		}
+	}
+	return nil
+}
+
+// Main runs the program of this process.
+func Main() int {
+	c := &Command{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+	return c.Run(os.Args[1:])
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util/contract"
+)
+
+var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+// crdOf returns the definition of a kind under the name that core computes.
+func (r *run) crdOf(u *unstructured.Unstructured) *unstructured.Unstructured {
+	r.Helper()
+	gvk := u.GroupVersionKind()
+	name := contract.CalculateCRDName(gvk.Group, gvk.Kind)
+	crd := empty(crdKind)
+	if err := r.Client.Get(r.Context(), types.NamespacedName{Name: name}, crd); err != nil {
+		r.Fatalf("%s: core looks for its definition under the name %s: %v", gvk.Kind, name, err)
+	}
+	return crd
+}
+
+// eachCRD calls f with the definition of each kind.
+func (r *run) eachCRD(f func(kind, crd *unstructured.Unstructured)) {
+	r.Helper()
+	for _, kind := range r.Objects.kinds() {
+		f(kind, r.crdOf(kind))
+	}
+}
+
+func checkCRDName(r *run) {
+	r.eachCRD(func(kind, crd *unstructured.Unstructured) {
+		if got := text(crd, "spec", "names", "kind"); got != kind.GetKind() {
+			r.Errorf("%s defines the kind %s, not %s", crd.GetName(), got, kind.GetKind())
+		}
+	})
+}
+
+func checkCRDScope(r *run) {
+	r.eachCRD(func(_, crd *unstructured.Unstructured) {
+		if scope := text(crd, "spec", "scope"); scope != "Namespaced" {
+			r.Errorf("%s has the scope %s", crd.GetName(), scope)
+		}
+	})
+}
+
+func checkCRDList(r *run) {
+	r.eachCRD(func(kind, crd *unstructured.Unstructured) {
+		if got := text(crd, "spec", "names", "listKind"); got != kind.GetKind()+"List" {
+			r.Errorf("%s has lists of the kind %s, not %sList", crd.GetName(), got, kind.GetKind())
+		}
+	})
+}
+
+func contractLabel() string {
+	return clusterv1.GroupVersion.Group + "/" + clusterv1.GroupVersion.Version
+}
+
+func checkCRDLabel(r *run) {
+	r.eachCRD(func(_, crd *unstructured.Unstructured) {
+		label := crd.GetLabels()[contractLabel()]
+		if label == "" {
+			r.Errorf("%s has no label %s, by which core finds the version to use", crd.GetName(), contractLabel())
+			return
+		}
+		for version := range strings.SplitSeq(label, "_") {
+			if v := versionOf(crd, version); v == nil || v["served"] != true {
+				r.Errorf("%s: label %s names %q, which is not served", crd.GetName(), contractLabel(), version)
+			}
+		}
+	})
+}
+
+func checkCRDStatus(r *run) {
+	for _, kind := range []*unstructured.Unstructured{r.Objects.Cluster, r.Objects.Machine} {
+		crd := r.crdOf(kind)
+		v := r.versionUsed(kind, crd)
+		if _, ok, _ := unstructured.NestedMap(v, "subresources", "status"); !ok {
+			r.Errorf("%s %s has no status subresource", crd.GetName(), v["name"])
+		}
+	}
+}
+
+// versionOf returns a version of a definition, or nil.
+func versionOf(crd *unstructured.Unstructured, name string) map[string]any {
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, item := range versions {
+		if v, ok := item.(map[string]any); ok && v["name"] == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// versionUsed returns the version of a definition that the file uses.
+func (r *run) versionUsed(kind, crd *unstructured.Unstructured) map[string]any {
+	r.Helper()
+	name := kind.GroupVersionKind().Version
+	v := versionOf(crd, name)
+	if v == nil {
+		r.Fatalf("%s has no version %s, which the file uses", crd.GetName(), name)
+	}
+	return v
+}
+
+// wantField looks for a field in the schema of a kind.
+func (r *run) wantField(kind *unstructured.Unstructured, path, want string) {
+	r.Helper()
+	crd := r.crdOf(kind)
+	node, _, _ := unstructured.NestedMap(r.versionUsed(kind, crd), "schema", "openAPIV3Schema")
+	for name := range strings.SplitSeq(path, ".") {
+		properties, _ := node["properties"].(map[string]any)
+		node, _ = properties[name].(map[string]any)
+	}
+	if node == nil {
+		r.Errorf("%s has no field %s", kind.GetKind(), path)
+		return
+	}
+	if got := fmt.Sprint(node["type"]); got != want {
+		r.Errorf("%s: %s is of type %s, not %s", kind.GetKind(), path, got, want)
+	}
+}
+
+func checkClusterFields(r *run) {
+	for path, kind := range map[string]string{
+		"spec.controlPlaneEndpoint.host": "string", "spec.controlPlaneEndpoint.port": "integer",
+		"status.initialization.provisioned": "boolean", "status.conditions": "array",
+	} {
+		r.wantField(r.Objects.Cluster, path, kind)
+	}
+}
+
+func checkMachineFields(r *run) {
+	for path, kind := range map[string]string{
+		"spec.providerID": "string", "status.initialization.provisioned": "boolean", "status.addresses": "array",
+		"status.failureDomain": "string", "status.conditions": "array",
+	} {
+		r.wantField(r.Objects.Machine, path, kind)
+	}
+}
+
+func checkTemplateFields(r *run) {
+	for _, template := range []*unstructured.Unstructured{r.Objects.ClusterTemplate, r.Objects.MachineTemplate, r.Objects.PoolTemplate} {
+		if template != nil {
+			r.wantField(template, "spec.template.spec", "object")
+			r.wantField(template, "spec.template.metadata", "object")
+		}
+	}
+}

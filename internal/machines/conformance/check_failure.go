@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+func needsFailing(s *Subject) string {
+	if s.Objects.FailingMachine == nil {
+		return "the file has no machine that cannot be made: annotate one with " + RoleAnnotation + ": failing-machine"
+	}
+	return ""
+}
+
+// failing makes a machine that cannot be made, and waits until that is said.
+func (r *run) failing() (p *place, name string) {
+	r.Helper()
+	p, name = r.place(), "m-"+unique()
+	p.addCluster(nil)
+	p.untilClusterProvisioned()
+	p.addSecret(name)
+	p.addOwner(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name })
+	p.addInfra(p.Objects.FailingMachine, name, []change{p.ownedByMachine})
+	p.untilBegun(name)
+	return p, name
+}
+
+// checkFailureShown: the reason of a wait before the attempt does not count,
+// nor does a message that comes and goes: it has to be there for a while.
+func checkFailureShown(r *run) {
+	p, name := r.failing()
+	p.until(p.Limits.Provision, "the condition Ready of an InfraMachine that cannot be made says why", func() string {
+		infra := p.infra(name)
+		if infra == nil {
+			return "the InfraMachine is gone"
+		}
+		c := condition(infra, clusterv1.ReadyCondition)
+		switch {
+		case provisioned(infra):
+			p.Fatalf("the InfraMachine that is not to be possible is provisioned: is the file's one really refused?")
+		case c == nil || c.Status == metav1.ConditionTrue:
+			return "there is no condition Ready that is not True"
+		case c.Reason == "" || c.Message == "":
+			return "its reason is " + c.Reason + ", its message is empty"
+		}
+		return ""
+	})
+}
+
+func checkFailureQuiet(r *run) {
+	p, name := r.failing()
+	for range 6 { // pauses that grow are no loop
+		if !p.writtenWithin(p.infra(name), p.machineReader(name)) {
+			return
+		}
+	}
+	r.Errorf("an InfraMachine that cannot be made is written again and again: within %s each its resourceVersion changed six times. Who asks the cloud that often is throttled, or blocked", r.Limits.Quiet)
+}
+
+func checkFailureDelete(r *run) {
+	p, name := r.failing()
+	p.while("the failure", func() string { return "" })
+	p.deleteMachine(name)
+	p.untilInfraGone(name)
+	p.wantNothingOutside()
+}

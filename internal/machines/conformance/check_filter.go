@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func needsFilter(s *Subject) string {
+	if s.WatchFilter == "" {
+		return "the manager has to run with --watch-filter: give its value as --watch-filter"
+	}
+	return ""
+}
+
+// filtered gives an object the label of the manager under test.
+func (s *Subject) filtered(o client.Object) {
+	if s.WatchFilter != "" {
+		labelled(clusterv1.WatchLabel, s.WatchFilter)(o)
+	}
+}
+
+// ofAnother gives an object to another manager.
+func ofAnother(o client.Object) {
+	unfiltered(o)
+	labelled(clusterv1.WatchLabel, "another-"+unique())(o)
+}
+
+func unfiltered(o client.Object) {
+	labels := o.GetLabels()
+	delete(labels, clusterv1.WatchLabel)
+	o.SetLabels(labels)
+}
+
+func checkFilterCluster(r *run) {
+	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
+		p := r.place()
+		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.addCluster(nil, p.ownedByCluster, change))
+	}
+}
+
+func checkFilterMachine(r *run) {
+	p := r.place()
+	p.addCluster(nil)
+	p.untilClusterProvisioned()
+	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
+		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.addMachine("m-"+unique(), p.ownedByMachine, change))
+	}
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// checkOwnerGraph: what has no way to the Cluster stays behind when clusterctl
+// moves that, and when it is deleted.
+func checkOwnerGraph(r *run) {
+	p, name, _ := r.machine()
+	p.settle(p.machineReader(name))
+	for _, kind := range r.kindsOfProvider() {
+		p.each(p.Context(), listOf(empty(kind)), func(o client.Object) {
+			if !r.made[o.GetUID()] && !p.everywhere(o) && !p.leads(o, 8) {
+				r.Errorf("%s, which the provider made, has no owners that lead to the Cluster: clusterctl move leaves it behind, and so does the deletion of the Cluster", named(o))
+			}
+		})
+	}
+}
+
+// everywhere reports whether an object is one that the cluster itself puts into each
+// namespace: bundles of authorities, and what belongs to accounts.
+func (p *place) everywhere(o client.Object) bool {
+	u, is := o.(*unstructured.Unstructured)
+	if !is {
+		return false
+	}
+	switch u.GetKind() {
+	case "ConfigMap":
+		twin := empty(u.GroupVersionKind())
+		return p.Client.Get(p.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: u.GetName()}, twin) == nil
+	case "Secret":
+		return slices.Contains([]string{"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}, text(u, "type"))
+	}
+	return false
+}
+
+// kindsOfProvider are those in which a provider may keep something: its own
+// group's, Secrets and ConfigMaps.
+func (r *run) kindsOfProvider() []schema.GroupVersionKind {
+	r.Helper()
+	kinds := []schema.GroupVersionKind{{Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"}}
+	crds := listOf(empty(crdKind)).(*unstructured.UnstructuredList)
+	if err := r.Client.List(r.Context(), crds); err != nil {
+		r.Fatalf("list definitions: %v", err)
+	}
+	for _, crd := range crds.Items {
+		group := text(&crd, "spec", "group")
+		if group != r.Objects.Cluster.GroupVersionKind().Group && group != r.Objects.Machine.GroupVersionKind().Group || text(&crd, "spec", "scope") != "Namespaced" {
+			continue
+		}
+		if version := servedVersion(&crd); version != "" {
+			kinds = append(kinds, schema.GroupVersionKind{Group: group, Version: version, Kind: text(&crd, "spec", "names", "kind")})
+		}
+	}
+	return kinds
+}
+
+// servedVersion returns the stored version, if it is served, or another one.
+func servedVersion(crd *unstructured.Unstructured) (name string) {
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, item := range versions {
+		v, _ := item.(map[string]any)
+		if v["served"] == true && (name == "" || v["storage"] == true) {
+			name, _ = v["name"].(string)
+		}
+	}
+	return name
+}
+
+// leads reports whether the owners of an object, theirs and so on lead to the
+// Cluster.
+func (p *place) leads(o client.Object, steps int) bool {
+	for _, owner := range o.GetOwnerReferences() {
+		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
+		if gvk.Kind == "Cluster" && gvk.Group == clusterv1.GroupVersion.Group && owner.Name == p.cluster {
+			return true
+		}
+		if steps > 0 {
+			above := empty(gvk)
+			if p.Client.Get(p.Context(), p.key(owner.Name), above) == nil && p.leads(above, steps-1) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// olderLabel is that of contract v1beta1, which core before 1.11 reads.
+const olderLabel = "cluster.x-k8s.io/v1beta1"
+
+// olderVersion returns the version of a kind that core of the older contract
+// uses; without one the check is skipped.
+func (r *run) olderVersion(kind *unstructured.Unstructured) string {
+	r.Helper()
+	crd := r.crdOf(kind)
+	label := crd.GetLabels()[olderLabel]
+	if label == "" {
+		r.Skipf("not checked: %s has no label %s, so no older core is served", crd.GetName(), olderLabel)
+	}
+	version := slices.MaxFunc(strings.Split(label, "_"), apiversion.CompareKubeAwareVersionStrings)
+	if v := versionOf(crd, version); v == nil || v["served"] != true {
+		r.Fatalf("%s: label %s names %q, which is not served", crd.GetName(), olderLabel, version)
+	}
+	return version
+}
+
+// older returns an object as core of the older contract reads it.
+func (p *place) older(kind *unstructured.Unstructured, name string) *unstructured.Unstructured {
+	p.Helper()
+	gvk := kind.GroupVersionKind()
+	gvk.Version = p.olderVersion(kind)
+	u := p.read(empty(gvk), name)
+	if u == nil {
+		p.Fatalf("there is no %s %s in version %s", gvk.Kind, name, gvk.Version)
+	}
+	return u
+}
+
+// olderPair returns a cluster and a machine that are provisioned, in the older
+// contract.
+func (r *run) olderPair() (p *place, name string, cluster, machine *unstructured.Unstructured) {
+	r.Helper()
+	r.olderVersion(r.Objects.Cluster)
+	r.olderVersion(r.Objects.Machine)
+	p, name, _ = r.machine()
+	return p, name, p.older(p.Objects.Cluster, p.cluster), p.older(p.Objects.Machine, name)
+}
+
+func checkOlderReady(r *run) {
+	p, name, cluster, machine := r.olderPair()
+	for _, u := range []*unstructured.Unstructured{cluster, machine} {
+		if ready, _, _ := unstructured.NestedBool(u.Object, "status", "ready"); !ready {
+			r.Errorf("%s is provisioned, and status.ready in version %s is not true: an older core waits for it", u.GetKind(), u.GroupVersionKind().Version)
+		}
+	}
+	if got, want := providerID(machine), providerID(p.infra(name)); got != want {
+		r.Errorf("spec.providerID in version %s is %q, not %q", machine.GroupVersionKind().Version, got, want)
+	}
+	if got, want := endpointOf(cluster), endpointOf(p.infraCluster()); got != want {
+		r.Errorf("spec.controlPlaneEndpoint in version %s is %q, not %q", cluster.GroupVersionKind().Version, got.String(), want.String())
+	}
+}
+
+// checkOlderFailure: an older core gives up what has one of them.
+func checkOlderFailure(r *run) {
+	_, _, cluster, machine := r.olderPair()
+	for _, u := range []*unstructured.Unstructured{cluster, machine} {
+		for _, field := range []string{"failureReason", "failureMessage"} {
+			if is := text(u, "status", field); is != "" {
+				r.Errorf("%s is well, and status.%s in version %s is %q: an older core gives it up for ever", u.GetKind(), field, u.GroupVersionKind().Version, is)
+			}
+		}
+	}
+}
+
+func checkOlderDomains(r *run) {
+	r.olderVersion(r.Objects.Cluster)
+	r.olderVersion(r.Objects.Machine)
+	p, name := r.place(), "m-"+unique()
+	p.addCluster(nil)
+	p.untilClusterProvisioned()
+	want := p.lastDomain()
+	domains, _, err := unstructured.NestedMap(p.older(p.Objects.Cluster, p.cluster).Object, "status", "failureDomains")
+	if _, there := domains[want]; err != nil || !there {
+		r.Errorf("status.failureDomains of the InfraCluster in contract v1beta1 is no map with %q: %v", want, domains)
+	}
+	p.addSecret(name)
+	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })
+	p.untilProvisioned(name)
+	is := text(p.infra(name), "status", "failureDomain")
+	if got := text(p.older(p.Objects.Machine, name), "spec", "failureDomain"); got != is {
+		r.Errorf("status.failureDomain is %q, and spec.failureDomain of the InfraMachine in contract v1beta1 is %q", is, got)
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// conditions returns those of an object as far as they can be read.
+func conditions(u *unstructured.Unstructured) []metav1.Condition {
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	var all []metav1.Condition
+	for _, item := range list {
+		m, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		field := func(name string) string { s, _ := m[name].(string); return s }
+		c := metav1.Condition{Type: field("type"), Status: metav1.ConditionStatus(field("status")), Reason: field("reason"), Message: field("message")}
+		if at, err := time.Parse(time.RFC3339, field("lastTransitionTime")); err == nil {
+			c.LastTransitionTime = metav1.NewTime(at)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func condition(u *unstructured.Unstructured, kind string) *metav1.Condition {
+	for _, c := range conditions(u) {
+		if c.Type == kind {
+			return &c
+		}
+	}
+	return nil
+}
+
+// lacksCondition returns what keeps a condition from having that status.
+func lacksCondition(u *unstructured.Unstructured, kind string, status metav1.ConditionStatus) string {
+	if u == nil {
+		return "the object is gone"
+	}
+	c := condition(u, kind)
+	switch {
+	case c == nil:
+		return "there is no condition " + kind
+	case c.Status != status:
+		return fmt.Sprintf("condition %s is %s, %s: %s", kind, c.Status, c.Reason, c.Message)
+	}
+	return ""
+}
+
+// As metav1.Condition has them.
+var (
+	conditionType   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`)
+	conditionReason = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+)
+
+// malformed returns what is wrong with the shape of the conditions.
+func malformed(u *unstructured.Unstructured) string {
+	seen := map[string]bool{}
+	for _, c := range conditions(u) {
+		switch {
+		case !conditionType.MatchString(c.Type):
+			return fmt.Sprintf("a condition has the type %q", c.Type)
+		case seen[c.Type]:
+			return "there are two conditions " + c.Type
+		case c.Status != metav1.ConditionTrue && c.Status != metav1.ConditionFalse && c.Status != metav1.ConditionUnknown:
+			return fmt.Sprintf("condition %s has the status %q", c.Type, c.Status)
+		case !conditionReason.MatchString(c.Reason):
+			return fmt.Sprintf("condition %s has the reason %q", c.Type, c.Reason)
+		case c.LastTransitionTime.IsZero():
+			return "condition " + c.Type + " has no lastTransitionTime"
+		}
+		seen[c.Type] = true
+	}
+	return ""
+}
+
+// touched returns what somebody has written into an object beside owners and
+// the condition Paused.
+func touched(before, after *unstructured.Unstructured) string {
+	if after == nil {
+		return "the object is gone"
+	}
+	for _, part := range []struct {
+		name     string
+		was, now any
+	}{
+		{"finalizers", before.GetFinalizers(), after.GetFinalizers()},
+		{"annotations", before.GetAnnotations(), after.GetAnnotations()},
+		{"labels", before.GetLabels(), after.GetLabels()},
+		{"spec", before.Object["spec"], after.Object["spec"]},
+		{"status", statusOf(before), statusOf(after)},
+	} {
+		if !reflect.DeepEqual(part.was, part.now) {
+			return fmt.Sprintf("%s was %v, is %v", part.name, part.was, part.now)
+		}
+	}
+	return ""
+}
+
+// statusOf is the status without what a pause may change: the condition
+// Paused, and which generation was seen.
+func statusOf(u *unstructured.Unstructured) map[string]any {
+	kept := map[string]any{}
+	status, _, _ := unstructured.NestedMap(u.Object, "status")
+	for key, value := range status {
+		nothing := value == nil || reflect.ValueOf(value).IsZero() // it says no more than a field that is missing
+		if key != "observedGeneration" && key != "conditions" && !nothing {
+			kept[key] = value
+		}
+	}
+	for _, c := range conditions(u) {
+		if c.Type != clusterv1.PausedCondition {
+			kept["condition "+c.Type] = c
+		}
+	}
+	return kept
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// history is every state that objects of a kind went through, in order.
+type history struct {
+	mu     sync.Mutex
+	states []*unstructured.Unstructured
+}
+
+// record keeps the states of all objects of a kind in the place until the check
+// ends.
+func (p *place) record(kind *unstructured.Unstructured) *history {
+	p.Helper()
+	h := &history{}
+	w, err := p.Client.Watch(p.Context(), listOf(kind), client.InNamespace(p.namespace))
+	if err != nil {
+		p.Fatalf("watch %s: %v", kind.GetKind(), err)
+	}
+	ended := make(chan struct{})
+	p.Cleanup(func() { w.Stop(); <-ended })
+	go func() {
+		defer close(ended)
+		for event := range w.ResultChan() {
+			if fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(event.Object); err == nil {
+				h.add((&unstructured.Unstructured{Object: fields}).DeepCopy())
+			}
+		}
+	}()
+	return h
+}
+
+func (h *history) add(u *unstructured.Unstructured) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.states = append(h.states, u)
+}
+
+// untilSeen waits for a state, and returns the first of that kind.
+func (p *place) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
+	p.Helper()
+	var seen *unstructured.Unstructured
+	p.until(p.Limits.Provision, what, func() string {
+		for _, u := range h.all() {
+			if is(u) {
+				seen = u
+				return ""
+			}
+		}
+		return "not seen yet"
+	})
+	return seen
+}
+
+func (h *history) all() []*unstructured.Unstructured {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.states[:len(h.states):len(h.states)]
+}

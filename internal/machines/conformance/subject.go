@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"context"
+	"io/fs"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Subject is the provider under test and what the kit may do with it.
+type Subject struct {
+	// Client acts as administrator on the API server where the provider's
+	// manager works. It must not read from a cache, and knows the kinds of
+	// [Scheme].
+	Client client.WithWatch
+	// Objects are the provider's own.
+	Objects Objects
+	// CoreRuns says that Cluster API's core works on the same API server.
+	// Otherwise the kit plays its part.
+	CoreRuns bool
+	// Inventory, if any, answers an id for everything that exists outside: what
+	// a machine was made of. Others may have things there too.
+	Inventory func(context.Context) ([]string, error)
+	// Restart, if any, kills the provider's manager and starts it again; it
+	// does not wait until that works.
+	Restart func(context.Context) error
+	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the
+	// objects that the manager works on; empty: all.
+	WatchFilter string
+	// Release, if any, is the folder of a release: metadata.yaml and
+	// infrastructure-components.yaml.
+	Release fs.FS
+	// Limits replace the default limits where not zero.
+	Limits Limits
+}
+
+// Limits are how long the kit waits.
+type Limits struct {
+	// Provision is the longest until something is provisioned: 5 min.
+	Provision time.Duration
+	// Delete is the longest until something is gone: 5 min.
+	Delete time.Duration
+	// Quiet is how long the kit looks on where nothing is to happen: 10 s.
+	Quiet time.Duration
+	// Poll is the longest pause between two looks: 500 ms.
+	Poll time.Duration
+}
+
+func (s *Subject) complete() {
+	for _, l := range []struct {
+		given    *time.Duration
+		standard time.Duration
+	}{
+		{&s.Limits.Provision, 5 * time.Minute}, {&s.Limits.Delete, 5 * time.Minute},
+		{&s.Limits.Quiet, 10 * time.Second}, {&s.Limits.Poll, 500 * time.Millisecond},
+	} {
+		if *l.given == 0 {
+			*l.given = l.standard
+		}
+	}
+}
+
+// Scheme has the kinds that the kit handles by type; the provider's it handles
+// without.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, clusterv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return scheme, nil
+}
+
+// T is what a check needs of a test. *testing.T is one.
+type T interface {
+	Helper()
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	// Fatalf and Skipf end the check: they do not return.
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+	Cleanup(func())
+	Context() context.Context
+}
+
+// Check is one promise of the contract.
+type Check struct {
+	// Name is lower case with dashes and never changes.
+	Name string
+	// Contract is the sentence it proves.
+	Contract string
+
+	needs []need
+	run   func(*run)
+}
+
+// Run runs the check and then deletes whatever it made.
+func (c Check) Run(t T, subject Subject) {
+	t.Helper()
+	subject.complete()
+	for _, need := range c.needs {
+		if missing := need(&subject); missing != "" {
+			t.Skipf("not checked: %s", missing)
+		}
+	}
+	r := &run{T: t, Subject: subject, made: map[types.UID]bool{}}
+	t.Cleanup(r.cleanUp)
+	r.begin()
+	c.run(r)
+}
+
+// need answers what the subject lacks, or nothing.
+type need func(*Subject) string
+
+func needsInventory(s *Subject) string {
+	if s.Inventory == nil {
+		return "only what exists outside shows it: give --inventory-command"
+	}
+	return ""
+}
+
+func needsRestart(s *Subject) string {
+	if s.Restart == nil {
+		return "the manager has to be killed: give --restart-command"
+	}
+	return ""
+}
+
+func needsTemplate(s *Subject) string {
+	if s.Objects.MachineTemplate == nil {
+		return "the file has no template of machines"
+	}
+	return ""
+}
+
+func needsChangedTemplate(s *Subject) string {
+	if s.Objects.ChangedTemplate == nil {
+		return "the file has no second template of machines that differs from the first"
+	}
+	return ""
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/loadbalancer"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// defaultPort is that of API servers.
+const defaultPort = 6443
+
+// balancer is the load balancer that a cluster is to have.
+type balancer struct {
+	identity
+	image string
+	net   *clusterNetwork
+	addr  netip.Addr
+	// port is listened on in the network, and target is that of API servers.
+	port, target int
+	// publish says that a port of the engine's host leads there; hostPort is
+	// that port, 0 until the engine has chosen. It is a port of hostIP alone, if
+	// that is valid.
+	publish  bool
+	hostPort int
+	hostIP   netip.Addr
+	// template is that of its configuration; empty: our own.
+	template string
+}
+
+// spec reports whether a container is this load balancer.
+func (l balancer) spec() string {
+	text := fmt.Sprint(l.image, l.net.id, l.addr, l.port, l.target, l.publish, l.hostPort)
+	if l.hostIP.IsValid() {
+		text += l.hostIP.String()
+	}
+	text += l.template
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// imageOf is the image that a cluster asks for.
+func (b *Backend) imageOf(spec infrav1.DockerClusterSpec) string {
+	lb := spec.LoadBalancer
+	switch {
+	case spec.LoadbalancerImage != "":
+		return spec.LoadbalancerImage
+	case lb.ImageRepository != "" || lb.ImageTag != "":
+		image := strings.TrimSuffix(lb.ImageRepository, "/") + "/haproxy"
+		if lb.ImageTag != "" {
+			image += ":" + lb.ImageTag
+		}
+		return strings.TrimPrefix(image, "/")
+	}
+	return b.cfg.LoadBalancerImage
+}
+
+// wanted returns what load balancer leads to an endpoint, which is empty until
+// there was one: it is stored in the object, so that one that is made anew has
+// the same address and port.
+//
+// Where nobody has said under which name others reach the engine's host, the endpoint
+// is a port of the host's own address in the cluster's network, its gateway. Engines
+// drop what goes from one of their networks to another, but not what goes to the host:
+// so the machines, the host, and a management cluster in other containers of the engine
+// (kind's) all reach it, and nobody else does.
+func (b *Backend) wanted(id identity, n *clusterNetwork, spec infrav1.DockerClusterSpec, target int) balancer {
+	id.role = roleLoadBalancer
+	l := balancer{identity: id, image: b.imageOf(spec), net: n, addr: n.reserved(), port: target, target: target}
+	endpoint := spec.ControlPlaneEndpoint
+	inside, err := netip.ParseAddr(endpoint.Host)
+	switch {
+	case endpoint.Host == "" && b.cfg.advertised() == "":
+		l.publish, l.hostIP = n.gateway.IsValid(), n.gateway
+	case endpoint.Host == "":
+		l.publish = true
+	case err == nil && inside == n.gateway:
+		l.publish, l.hostIP, l.hostPort = true, inside, int(endpoint.Port)
+	case err == nil && n.subnet.Contains(inside):
+		l.addr, l.port = inside, int(endpoint.Port)
+	default:
+		l.publish, l.hostPort = true, int(endpoint.Port)
+	}
+	return l
+}
+
+// endpoint is where the load balancer is reached.
+func (b *Backend) endpoint(l balancer) clusterv1.APIEndpoint {
+	switch {
+	case l.publish && l.hostIP.IsValid():
+		return clusterv1.APIEndpoint{Host: l.hostIP.String(), Port: int32(l.hostPort)}
+	case l.publish:
+		return clusterv1.APIEndpoint{Host: b.cfg.advertised(), Port: int32(l.hostPort)}
+	}
+	return clusterv1.APIEndpoint{Host: l.addr.String(), Port: int32(l.port)}
+}
+
+// ensureBalancer makes the load balancer, or starts it, or replaces one that is
+// not the one that is wanted. done is false while its image is fetched.
+func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, err error) {
+	unlock, err := b.locks.Take(ctx, l.cluster)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	found, err := b.one(ctx, labelCluster, l.cluster, labelRole, roleLoadBalancer)
+	if err != nil {
+		return false, err
+	}
+	if found != nil && going(found.State) {
+		if err := b.remove(ctx, found.ID); err != nil {
+			return false, err
+		}
+		return false, fmt.Errorf("%w: the engine is removing a load balancer", provider.ErrUnavailable)
+	}
+	if l.publish && l.hostPort == 0 { // the endpoint was not stored yet
+		if found, err = b.choosePort(ctx, l, found); err != nil || found == nil {
+			return false, err
+		}
+	}
+	if found != nil && found.Config.Labels[labelSpec] != l.spec() {
+		if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
+			return false, err // the old one serves until the new one can be had
+		}
+		if err := b.remove(ctx, found.ID); err != nil {
+			return false, err
+		}
+		found = nil
+	}
+	if found == nil {
+		return b.replaceBalancer(ctx, l)
+	}
+	return true, b.startBalancer(ctx, found.ID, found.State, l)
+}
+
+// going reports whether a container is being removed, or was and could not be:
+// then it has to be removed once more.
+func going(s *container.State) bool {
+	return s.Dead || s.Status == container.StateRemoving || s.Status == container.StateDead
+}
+
+// replaceBalancer makes the load balancer in the place of one that is gone.
+func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, err error) {
+	if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
+		return false, err
+	}
+	id, err := b.createBalancer(ctx, *l)
+	if err != nil {
+		return false, err
+	}
+	return true, b.startBalancer(ctx, id, nil, l)
+}
+
+// choosePort has the engine choose the port of a load balancer. The one for
+// which it does is not the one that stays: an engine would choose again with
+// each start. It returns nil while the image is fetched.
+func (b *Backend) choosePort(ctx context.Context, l *balancer, found *container.InspectResponse) (*container.InspectResponse, error) {
+	if found != nil {
+		if l.hostPort = portIn(found.HostConfig.PortBindings); l.hostPort != 0 {
+			return found, nil
+		}
+	}
+	id, state := "", (*container.State)(nil)
+	if found != nil {
+		id, state = found.ID, found.State
+	} else if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
+		return nil, err
+	} else if id, err = b.createBalancer(ctx, *l); err != nil {
+		return nil, err
+	}
+	if err := b.startBalancer(ctx, id, state, l); err != nil {
+		return nil, err
+	}
+	found, err := b.inspect(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if found != nil {
+		l.hostPort = portIn(found.NetworkSettings.Ports)
+	}
+	if l.hostPort == 0 {
+		return nil, fmt.Errorf("%w: the load balancer was removed while the engine chose a port for it", provider.ErrUnavailable)
+	}
+	return found, nil
+}
+
+// portIn is the host's port of the only one that is published, 0 if there is
+// none or the engine is still to choose.
+func portIn(ports network.PortMap) int {
+	for _, bindings := range ports {
+		for _, binding := range bindings {
+			port, _ := strconv.Atoi(binding.HostPort)
+			return port
+		}
+	}
+	return 0
+}
+
+// createBalancer makes the container. It needs no capability at all.
+func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error) {
+	host := &container.HostConfig{
+		NetworkMode: container.NetworkMode(l.net.id), RestartPolicy: restart,
+		CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"},
+		LogConfig: logConfig,
+	}
+	// Without a StopSignal any signal ends an engine's watch over a container.
+	config := &container.Config{Image: l.image, Hostname: l.unique(), StopSignal: "SIGTERM", Labels: with(l.labels(),
+		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.spec(), labelTarget, strconv.Itoa(l.target), labelTemplate, l.hasTemplate())}
+	if port, ok := network.PortFrom(uint16(l.port), network.TCP); ok && l.publish {
+		binding := network.PortBinding{HostIP: l.hostIP}
+		if l.hostPort != 0 {
+			binding.HostPort = strconv.Itoa(l.hostPort)
+		}
+		config.ExposedPorts = network.PortSet{port: {}}
+		host.PortBindings = network.PortMap{port: {binding}}
+	}
+	made, err := b.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name: l.unique() + "-lb", Config: config, HostConfig: host, NetworkingConfig: l.net.endpoint(l.addr),
+	})
+	if err != nil {
+		return "", b.creation(ctx, l.unique()+"-lb", l.cluster, fmt.Errorf("make the load balancer: %w", err))
+	}
+	return made.ID, nil
+}
+
+// restart brings containers back with the engine and its host. It is not
+// unless-stopped, which leaves some as they are: an engine takes one for stopped
+// by hand when it was ever asked to send it a signal, and also when it found it
+// running after it was killed itself.
+var restart = container.RestartPolicy{Name: container.RestartPolicyAlways}
+
+// logConfig keeps what a container writes from filling the engine's disk.
+var logConfig = container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "4m", "max-file": "2"}}
+
+// endpoint connects a container at an address. Networks are told apart by their
+// ids: names need not be unique.
+func (n *clusterNetwork) endpoint(addr netip.Addr, aliases ...string) *network.NetworkingConfig {
+	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{n.id: {
+		NetworkID: n.id, IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr}, Aliases: aliases,
+	}}}
+}
+
+// creation explains a conflict of names: somebody was faster, which the next
+// attempt sees, or the name is somebody else's.
+func (b *Backend) creation(ctx context.Context, name, cluster string, err error) error {
+	if !errdefs.IsConflict(err) {
+		return err
+	}
+	there, looking := b.inspect(ctx, name)
+	if looking == nil && there != nil && there.Config.Labels[labelCluster] != cluster {
+		return because(ReasonNameTaken, provider.ErrAlreadyExists, "container %s is somebody else's: remove it", name)
+	}
+	return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+}
+
+// startBalancer configures and starts a load balancer unless it runs.
+func (b *Backend) startBalancer(ctx context.Context, id string, state *container.State, l *balancer) error {
+	if state != nil && state.Restarting {
+		return because(ReasonBalancerFails, provider.ErrUnavailable, "the load balancer ends with code %d and is started again; docker logs %s-lb says more", state.ExitCode, l.unique())
+	}
+	if state != nil && state.Running {
+		return b.balance(ctx, l.cluster, "")
+	}
+	list, err := b.backends(ctx, l.cluster, "", l.target)
+	if err != nil {
+		return err
+	}
+	text, err := configText(l.template, loadbalancer.Config{Port: l.port, Backends: list}, l.target)
+	if err == nil && l.template != "" {
+		err = b.copyIn(ctx, id, append(configFolders, entry{templatePath, []byte(l.template), 0o644})...)
+	}
+	if err == nil {
+		err = b.configure(ctx, id, text, false)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = b.engine.ContainerStart(ctx, id, client.ContainerStartOptions{})
+	if err == nil {
+		return nil
+	}
+	err = classify(fmt.Errorf("start the load balancer: %w", err))
+	if reasonIs(err, ReasonStartInterrupted) {
+		if removing := b.remove(ctx, id); removing != nil {
+			return fmt.Errorf("%w; and it cannot be removed: %v", err, removing)
+		}
+	}
+	return err
+}
+
+// labelTarget is the port of API servers, and labelTemplate says that the load balancer
+// keeps a template of its configuration.
+const (
+	labelTarget   = labelPrefix + "target-port"
+	labelTemplate = labelPrefix + "template"
+)
+
+// backends are the machines of a control plane, but for one.
+func (b *Backend) backends(ctx context.Context, cluster, without string, target int) ([]loadbalancer.Backend, error) {
+	list, err := b.containers(ctx, labelCluster, cluster, labelRole, roleControlPlane)
+	if err != nil {
+		return nil, err
+	}
+	var backends []loadbalancer.Backend
+	for _, c := range list {
+		if c.Labels[labelKey] == without || len(c.Names) == 0 || c.Labels[labelAddress] == "" {
+			continue
+		}
+		backends = append(backends, loadbalancer.Backend{Name: strings.TrimPrefix(c.Names[0], "/"), Host: c.Labels[labelAddress], Port: target})
+	}
+	slices.SortFunc(backends, func(a, b loadbalancer.Backend) int { return strings.Compare(a.Name, b.Name) })
+	return backends, nil
+}
+
+// rebalance tells a cluster's load balancer, if there is one, what machines there
+// are, but for one that is going.
+func (b *Backend) rebalance(ctx context.Context, cluster, without string) error {
+	unlock, err := b.locks.Take(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return b.balance(ctx, cluster, without)
+}
+
+func (b *Backend) balance(ctx context.Context, cluster, without string) error {
+	found, err := b.one(ctx, labelCluster, cluster, labelRole, roleLoadBalancer)
+	if err != nil || found == nil {
+		return err
+	}
+	port, _ := strconv.Atoi(found.Config.Labels[labelPort])
+	target, _ := strconv.Atoi(found.Config.Labels[labelTarget])
+	list, err := b.backends(ctx, cluster, without, target)
+	if err != nil {
+		return err
+	}
+	var own []byte
+	if found.Config.Labels[labelTemplate] != "" {
+		if own, err = b.read(ctx, found.ID, templatePath); err != nil {
+			return err
+		}
+	}
+	text, err := configText(string(own), loadbalancer.Config{Port: port, Backends: list}, target)
+	if err != nil {
+		return err
+	}
+	return b.configure(ctx, found.ID, text, found.State.Running)
+}
+
+// appliedPath tells what configuration the load balancer was told to read: it is
+// written after that, so that a crash in between is repaired.
+const appliedPath = loadbalancer.ConfigPath + ".applied"
+
+// configFolders are those of the configuration, which an image may not have. Its capacity
+// is its length: who appends has a copy.
+var configFolders = slices.Clip([]entry{{"usr/", nil, 0o755}, {"usr/local/", nil, 0o755}, {"usr/local/etc/", nil, 0o755}, {"usr/local/etc/haproxy/", nil, 0o755}})
+
+// hasTemplate is the label of a load balancer that has one.
+func (l balancer) hasTemplate() string {
+	if l.template == "" {
+		return ""
+	}
+	return "true"
+}
+
+// configure writes the configuration where it differs, and has it read.
+func (b *Backend) configure(ctx context.Context, id string, text []byte, running bool) error {
+	sum := sha256.Sum256(text)
+	mark := hex.EncodeToString(sum[:])
+	if running {
+		applied, err := b.read(ctx, id, appliedPath)
+		if err != nil || string(applied) == mark {
+			return err
+		}
+	}
+	if err := b.copyIn(ctx, id, append(configFolders, entry{loadbalancer.ConfigPath, text, 0o644})...); err != nil {
+		return err
+	}
+	if running {
+		if _, err := b.engine.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "HUP"}); err != nil && !errdefs.IsConflict(err) && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("have the load balancer read its configuration: %w", err)
+		}
+	}
+	return b.copyIn(ctx, id, entry{appliedPath, []byte(mark), 0o644})
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/machines/reconciler"
+	"github.com/outrigger/outrigger/provider"
+)
+
+var (
+	_ reconciler.ClusterBackend = (*Backend)(nil)
+	_ reconciler.MachineBackend = (*Backend)(nil)
+	_ reconciler.Warner         = (*Backend)(nil)
+)
+
+// LoadBalancerAvailableCondition says whether the load balancer runs.
+const LoadBalancerAvailableCondition = "LoadBalancerAvailable"
+
+// Reasons of waits.
+const (
+	ReasonPullingImage     = "PullingImage"
+	ReasonRunning          = "Running"
+	ReasonDisabled         = "Disabled"
+	ReasonNoNetwork        = "WaitingForNetwork"
+	ReasonContainerRemoved = "ContainerRemoved"
+)
+
+// How often the engine is looked at: something is going on, something is wrong,
+// all is well. What has an event, or ends in this process, is seen at once.
+const (
+	soon    = time.Second
+	healing = 5 * time.Second
+	later   = time.Minute
+)
+
+// EnsureCluster implements reconciler.ClusterBackend.
+func (b *Backend) EnsureCluster(ctx context.Context, scope *reconciler.ClusterScope) (reconciler.ClusterState, error) {
+	infra, ok := scope.Infra.(*infrav1.DockerCluster)
+	if !ok {
+		return reconciler.ClusterState{}, fmt.Errorf("%w: %T is no DockerCluster", provider.ErrInvalidArgument, scope.Infra)
+	}
+	there := infra.Status.Initialization.Provisioned != nil && *infra.Status.Initialization.Provisioned
+	if err := checkFamily(scope.Cluster); err != nil && !there {
+		return reconciler.ClusterState{}, err
+	}
+	state, err := b.ensureCluster(ctx, clusterIdentity(scope.Key, infra), infra.Spec, portOf(scope.Cluster))
+	err = classify(err)
+	if there && reasonIs(err, balancerDown...) {
+		return withoutItsBalancer(state, err), nil
+	}
+	return state, err
+}
+
+// balancerDown are the reasons for which a load balancer that there was is not
+// there now, so that the cluster is not healthy. Of an engine that is away
+// nothing is known.
+var balancerDown = []string{ReasonBalancerFails, ReasonPortTaken, ReasonAddressTaken, ReasonNameTaken, ReasonImageMissing, ReasonDiskFull}
+
+func withoutItsBalancer(state reconciler.ClusterState, err error) reconciler.ClusterState {
+	var p *problem
+	errors.As(err, &p)
+	state.Reason, state.Message, state.RequeueAfter = p.reason, err.Error(), healing
+	state.Conditions = []metav1.Condition{isFalse(LoadBalancerAvailableCondition, state.Reason, state.Message)}
+	return state
+}
+
+func clusterIdentity(key string, o metav1.Object) identity {
+	return identity{key: key, cluster: key, namespace: o.GetNamespace(), name: o.GetName()}
+}
+
+// portOf is the port of the cluster's API servers.
+func portOf(cluster *clusterv1.Cluster) int {
+	if cluster == nil || cluster.Spec.ClusterNetwork.APIServerPort == 0 {
+		return defaultPort
+	}
+	return int(cluster.Spec.ClusterNetwork.APIServerPort)
+}
+
+func (b *Backend) ensureCluster(ctx context.Context, id identity, spec infrav1.DockerClusterSpec, port int) (reconciler.ClusterState, error) {
+	state := reconciler.ClusterState{FailureDomains: spec.FailureDomains, RequeueAfter: later}
+	n, err := b.ensureNetwork(ctx, id, spec.Subnet)
+	if err != nil {
+		return state, err
+	}
+	if spec.DisableLoadBalancer {
+		state.Provisioned, state.Endpoint = true, withoutBalancer(n, spec.ControlPlaneEndpoint, port)
+		state.Conditions = []metav1.Condition{isTrue(LoadBalancerAvailableCondition, ReasonDisabled)}
+		return state, nil
+	}
+	l := b.wanted(id, n, spec, port)
+	if l.template, err = b.templateOf(ctx, id.namespace, spec.LoadBalancer.CustomHAProxyConfigTemplateRef.Name); err != nil {
+		return state, err
+	}
+	done, err := b.ensureBalancer(ctx, &l)
+	switch {
+	case err != nil:
+		return state, err
+	case !done:
+		state.Reason, state.Message, state.RequeueAfter = ReasonPullingImage, "the engine pulls "+l.image, later
+		state.Conditions = []metav1.Condition{isFalse(LoadBalancerAvailableCondition, state.Reason, state.Message)}
+		return state, nil
+	}
+	state.Provisioned, state.Endpoint = true, spec.ControlPlaneEndpoint
+	if spec.ControlPlaneEndpoint.Host == "" {
+		state.Endpoint = b.endpoint(l)
+	}
+	state.Conditions = []metav1.Condition{isTrue(LoadBalancerAvailableCondition, ReasonRunning)}
+	return state, nil
+}
+
+// withoutBalancer is the endpoint that was given, or the address that the first
+// machine of the control plane will have.
+func withoutBalancer(n *clusterNetwork, given clusterv1.APIEndpoint, port int) clusterv1.APIEndpoint {
+	if given.Host != "" {
+		return given
+	}
+	return clusterv1.APIEndpoint{Host: n.reserved().String(), Port: int32(port)}
+}
+
+// DeleteCluster implements reconciler.ClusterBackend. What machines have left, whose
+// objects were removed by force, goes too: nothing else would ever remove it.
+func (b *Backend) DeleteCluster(ctx context.Context, scope *reconciler.ClusterScope) (gone bool, err error) {
+	gone, err = b.deleteCluster(ctx, scope.Key)
+	return gone, classify(err)
+}
+
+func (b *Backend) deleteCluster(ctx context.Context, key string) (gone bool, err error) {
+	containers, err := b.removeContainers(ctx, labelCluster, key)
+	if err != nil {
+		return false, err
+	}
+	volumes, err := b.removeVolumes(ctx, labelCluster, key)
+	if err != nil {
+		return false, err
+	}
+	networks, err := b.networks(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	for _, n := range networks {
+		if err := b.removeNetwork(ctx, n); err != nil {
+			return false, err
+		}
+	}
+	if containers+volumes+len(networks) == 0 {
+		return true, nil
+	}
+	// What was removed is gone when a look finds nothing.
+	return b.nothingOf(ctx, key)
+}
+
+func (b *Backend) nothingOf(ctx context.Context, cluster string) (bool, error) {
+	containers, err := b.containers(ctx, labelCluster, cluster)
+	if err != nil {
+		return false, err
+	}
+	networks, err := b.networks(ctx, cluster)
+	return len(containers)+len(networks) == 0, err
+}
+
+// removeContainers removes those with labels and returns how many there were.
+func (b *Backend) removeContainers(ctx context.Context, pairs ...string) (int, error) {
+	list, err := b.containers(ctx, pairs...)
+	for _, c := range list {
+		if err := b.remove(ctx, c.ID); err != nil {
+			return len(list), err
+		}
+	}
+	return len(list), err
+}
+
+func isTrue(kind, reason string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason}
+}
+
+func isFalse(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}

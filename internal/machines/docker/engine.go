@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/internal/machines/reconciler"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
+)
+
+// Backend makes clusters and machines on one engine. It keeps nothing in memory
+// but what is going on.
+type Backend struct {
+	cfg    Config
+	engine *client.Client
+	log    *slog.Logger
+	// locks are taken by the key of a cluster while something is given one of
+	// its addresses, or its load balancer is changed.
+	locks keylock.Locks
+	tasks *tasks
+
+	// Templates, if any, reads those of load balancers.
+	Templates TemplateReader
+
+	clusters, machines reconciler.Enqueuer
+}
+
+// New checks cfg. An engine that is away must not keep the manager from
+// starting: conditions tell of it.
+func New(cfg Config, log *slog.Logger) (*Backend, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	engine, err := client.New(cfg.options()...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --docker-host (DOCKER_HOST) and --docker-cert-path (DOCKER_CERT_PATH): %w", provider.ErrInvalidArgument, err)
+	}
+	for _, warning := range cfg.warnings() {
+		log.Warn(warning)
+	}
+	return &Backend{cfg: cfg, engine: engine, log: log, tasks: newTasks()}, nil
+}
+
+// Close ends what goes on in the background, and connections.
+func (b *Backend) Close() error {
+	b.tasks.close()
+	return b.engine.Close()
+}
+
+// filter selects by labels: names and values.
+func filter(pairs ...string) client.Filters {
+	f := client.Filters{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		f = f.Add("label", pairs[i]+"="+pairs[i+1])
+	}
+	return f
+}
+
+// containers lists those with labels, also those that do not run.
+func (b *Backend) containers(ctx context.Context, pairs ...string) ([]container.Summary, error) {
+	found, err := b.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter(pairs...)})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var list []container.Summary
+	for _, c := range found.Items {
+		if has(c.Labels, pairs...) {
+			list = append(list, c)
+		}
+	}
+	return list, nil
+}
+
+// one returns the container with labels, or nil.
+func (b *Backend) one(ctx context.Context, pairs ...string) (*container.InspectResponse, error) {
+	list, err := b.containers(ctx, pairs...)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	return b.inspect(ctx, list[0].ID)
+}
+
+// inspect returns nil for what does not exist.
+func (b *Backend) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
+	found, err := b.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inspect a container: %w", err)
+	}
+	return &found.Container, nil
+}
+
+func nameOf(c *container.InspectResponse) string { return strings.TrimPrefix(c.Name, "/") }
+
+// remove removes a container and the volumes that only it knows.
+func (b *Backend) remove(ctx context.Context, id string) error {
+	_, err := b.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // a conflict: it is being removed
+		return nil
+	}
+	return fmt.Errorf("remove a container: %w", err)
+}
+
+// removeVolumes removes those with labels and returns how many there were.
+func (b *Backend) removeVolumes(ctx context.Context, pairs ...string) (int, error) {
+	found, err := b.engine.VolumeList(ctx, client.VolumeListOptions{Filters: filter(pairs...)})
+	if err != nil {
+		return 0, fmt.Errorf("list volumes: %w", err)
+	}
+	count := 0
+	for _, v := range found.Items {
+		if !has(v.Labels, pairs...) {
+			continue
+		}
+		count++
+		if err := b.removeVolume(ctx, v.Name); err != nil {
+			return count, err
+		}
+	}
+	return count, nil
+}
+
+func (b *Backend) removeVolume(ctx context.Context, name string) error {
+	_, err := b.engine.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
+	switch {
+	case err == nil, errdefs.IsNotFound(err):
+		return nil
+	case errdefs.IsConflict(err): // its container is still being removed
+		return because(ReasonVolumeInUse, provider.ErrUnavailable, "remove volume %s: %w", name, err)
+	}
+	return fmt.Errorf("remove volume %s: %w", name, err)
+}
+
+// entry is a file that is copied into a container; a name that ends with a
+// slash is a folder.
+type entry struct {
+	name string
+	data []byte
+	mode int64
+}
+
+// copyIn writes files of a container, which may or may not run. Each entry is
+// complete before the next begins.
+func (b *Backend) copyIn(ctx context.Context, id string, list ...entry) error {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, e := range list {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(e.name, "/"), Mode: e.mode, Size: int64(len(e.data))}
+		if strings.HasSuffix(e.name, "/") {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := w.Write(e.data); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	_, err := b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: &archive})
+	if err != nil {
+		return fmt.Errorf("copy files into the container: %w", err)
+	}
+	return nil
+}
+
+// maxRead bounds the files that are read from containers.
+const maxRead = 1 << 20
+
+// read returns a file of a container, nil if there is none.
+func (b *Backend) read(ctx context.Context, id, name string) ([]byte, error) {
+	answer, err := b.engine.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: name})
+	if errdefs.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s of the container: %w", name, err)
+	}
+	defer answer.Content.Close()
+	r := tar.NewReader(answer.Content)
+	if _, err := r.Next(); err != nil {
+		return nil, fmt.Errorf("read %s of the container: %w", name, err)
+	}
+	return io.ReadAll(io.LimitReader(r, maxRead))
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/moby/moby/api/types/events"
+	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger/outrigger/internal/machines/reconciler"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+// Wakers are told when there is news of a DockerCluster or a DockerMachine.
+func (b *Backend) Enqueuers() (clusters, machines *reconciler.Enqueuer) {
+	return &b.clusters, &b.machines
+}
+
+// requester is who is to look again. Its zero value is nobody.
+type requester struct {
+	enqueuer *reconciler.Enqueuer
+	name     types.NamespacedName
+}
+
+func (w requester) enqueue() {
+	if w.enqueuer != nil {
+		w.enqueuer.Enqueue(w.name)
+	}
+}
+
+// of returns whose container has labels.
+func (b *Backend) of(labels map[string]string) requester {
+	w := requester{name: types.NamespacedName{Namespace: labels[labelNamespace], Name: labels[labelName]}}
+	switch {
+	case ofMachine(labels):
+		w.enqueuer = &b.machines
+	case labels[labelRole] == roleLoadBalancer:
+		w.enqueuer = &b.clusters
+	}
+	return w
+}
+
+// Actions of containers that are news.
+var actions = []events.Action{events.ActionStart, events.ActionDie, events.ActionStop, events.ActionDestroy, events.ActionPause, events.ActionUnPause}
+
+// reconnect is how soon an engine that is away is asked for its events again.
+var reconnect = poll.Pace{First: time.Second, Max: 30 * time.Second}
+
+// Watch wakes the objects of a namespace, or of all, whose containers have news,
+// until ctx ends.
+func (b *Backend) Watch(ctx context.Context, namespace string) error {
+	for ctx.Err() == nil {
+		_ = reconnect.Until(ctx, func() (bool, error) { return b.follow(ctx, namespace), nil })
+	}
+	return nil
+}
+
+// follow passes events on until there are no more, and reports whether that lasted
+// for a while. Of what happened before, those are told that have a container;
+// who has lost it looks by itself.
+func (b *Backend) follow(ctx context.Context, namespace string) bool {
+	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wanted := client.Filters{}.Add("type", string(events.ContainerEventType)).Add("label", labelKey)
+	for _, action := range actions {
+		wanted = wanted.Add("event", string(action))
+	}
+	stream := b.engine.Events(ctx, client.EventsListOptions{Filters: wanted})
+	there, err := b.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelKey)})
+	if err != nil {
+		return false
+	}
+	for _, c := range there.Items {
+		b.wakeFor(namespace, c.Labels)
+	}
+	for {
+		select {
+		case m := <-stream.Messages:
+			b.pass(namespace, m)
+		case <-stream.Err:
+			return time.Since(began) > reconnect.Max
+		}
+	}
+}
+
+// pass wakes for an event. A load balancer that has died is started again by the
+// engine: only later can be seen whether it was.
+func (b *Backend) pass(namespace string, m events.Message) {
+	if m.Action == events.ActionDie && m.Actor.Attributes[labelRole] == roleLoadBalancer {
+		time.AfterFunc(healing, func() { b.wakeFor(namespace, m.Actor.Attributes) })
+		return
+	}
+	b.wakeFor(namespace, m.Actor.Attributes)
+}
+
+// wakeFor leaves other namespaces alone: they are another manager's.
+func (b *Backend) wakeFor(namespace string, labels map[string]string) {
+	if w := b.of(labels); namespace == "" || w.name.Namespace == namespace {
+		w.enqueue()
+	}
+}

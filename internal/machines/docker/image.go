@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// ensureImage reports whether the engine has an image; if not, it is pulled in the
+// background, and who asked is woken.
+func (b *Backend) ensureImage(ctx context.Context, image string, who requester) (done bool, err error) {
+	_, err = b.engine.ImageInspect(ctx, image)
+	switch {
+	case err == nil:
+		b.tasks.drop("pull/" + image) // if somebody removes it, it has to be pulled again
+		return true, nil
+	case !errdefs.IsNotFound(err):
+		return false, fmt.Errorf("look for image %s: %w", image, err)
+	case !b.cfg.Pull:
+		return false, because(ReasonImageMissing, provider.ErrNotFound, "the engine has no image %s: load it there, or allow --docker-pull", image)
+	}
+	ended, err := b.tasks.do("pull/"+image, who, func(ctx context.Context) error { return b.pull(ctx, image) })
+	if err != nil {
+		return false, because(ReasonImageMissing, provider.ErrNotFound, "the engine has no image %s and cannot pull it: %w", image, err)
+	}
+	return ended, nil
+}
+
+func (b *Backend) pull(ctx context.Context, image string) error {
+	answer, err := b.engine.ImagePull(ctx, image, client.ImagePullOptions{})
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	return answer.Wait(ctx)
+}
+
+// imagesDir is where the node agent looks for images.
+const imagesDir = nodeagent.Dir + "/" + nodeagent.ImagesDir
+
+// copyImages copies images of the engine into a machine, but for those that are
+// there. It takes as long as it takes.
+func (b *Backend) copyImages(ctx context.Context, id string, images []string) error {
+	for i, image := range images {
+		base := path.Join(imagesDir, strconv.Itoa(i))
+		_, err := b.engine.ContainerStatPath(ctx, id, client.ContainerStatPathOptions{Path: base + ".ready"})
+		if err == nil {
+			continue
+		}
+		if !errdefs.IsNotFound(err) {
+			return fmt.Errorf("look into the machine: %w", err)
+		}
+		if err := b.copyImage(ctx, id, image, base); err != nil {
+			return fmt.Errorf("copy image %s into the machine: %w", image, err)
+		}
+	}
+	return nil
+}
+
+// copyImage brings an image in by way of a file of this machine's: an archive
+// has the size of a file before the file. The mark comes last.
+func (b *Backend) copyImage(ctx context.Context, id, image, base string) error {
+	spool, err := os.CreateTemp("", "image-*")
+	if err != nil {
+		return err
+	}
+	defer spool.Close()
+	defer os.Remove(spool.Name())
+	if _, err := b.engine.ImageInspect(ctx, image); errdefs.IsNotFound(err) {
+		return because(ReasonImageMissing, provider.ErrNotFound, "the engine has no image %s, which preLoadImages names: pull or load it there", image)
+	}
+	saved, err := b.engine.ImageSave(ctx, []string{image})
+	if err != nil {
+		return err
+	}
+	defer saved.Close()
+	size, err := io.Copy(spool, saved)
+	if err == nil {
+		_, err = spool.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return err
+	}
+	return b.send(ctx, id, base, spool, size)
+}
+
+func (b *Backend) send(ctx context.Context, id, base string, content io.Reader, size int64) error {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(archiveImage(w, base, content, size)) }()
+	_, err := b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
+	r.CloseWithError(errors.New("the engine wants no more")) // ends the writer, however the request has ended
+	return err
+}
+
+func archiveImage(out io.Writer, base string, content io.Reader, size int64) error {
+	w := tar.NewWriter(out)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: base[1:] + ".tar", Mode: 0o600, Size: size}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, content); err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: base[1:] + ".ready", Mode: 0o600}); err != nil {
+		return err
+	}
+	return w.Close()
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	"github.com/outrigger/outrigger/internal/machines/docker/nodeagent"
+	"github.com/outrigger/outrigger/internal/machines/reconciler"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Steps on the way to a machine, in their order. Each can be told from what is
+// at the engine, so that it does not matter when a manager dies.
+const (
+	stepCreate    = "CreateContainer"
+	stepStart     = "StartContainer"
+	stepImages    = "CopyImages"
+	stepBootstrap = "Bootstrap"
+)
+
+// Conditions of a machine.
+const (
+	ContainerProvisionedCondition = "ContainerProvisioned"
+	PreLoadedImagesReadyCondition = "PreLoadedImagesReady"
+	BootstrapCompletedCondition   = "BootstrapCompleted"
+)
+
+// Reasons of conditions of machines.
+const (
+	ReasonWaitingForContainer = "WaitingForContainer"
+	ReasonCopyingImages       = "CopyingImages"
+	ReasonImagesCopied        = "ImagesCopied"
+	ReasonWaitingForAgent     = "WaitingForNodeAgent"
+	ReasonBootstrapRunning    = "BootstrapRunning"
+	ReasonBootstrapDone       = "BootstrapDone"
+	ReasonBootstrapFailed     = "BootstrapFailed"
+	ReasonBootstrapTimeout    = "BootstrapTimedOut"
+	ReasonRestarting          = "InstanceRestarting"
+)
+
+// providerPrefix is the beginning of a providerID; a container's name follows.
+const providerPrefix = "docker:////"
+
+// machine is one that is to be there.
+type machine struct {
+	identity
+	spec   infrav1.DockerMachineSpec
+	image  string
+	domain string
+	port   int
+	// balanced says that the cluster has a load balancer.
+	balanced bool
+	seed     nodeagent.Seed
+	// began is when its making did, by the manager's clock.
+	began time.Time
+	data  []byte
+}
+
+func (b *Backend) machineOf(s *reconciler.MachineScope, infra *infrav1.DockerMachine) machine {
+	m := machine{spec: infra.Spec, domain: s.FailureDomain, port: portOf(s.Cluster), data: s.Bootstrap, balanced: true, began: s.Began}
+	m.identity = identity{s.Key, s.ClusterKey, infra.Namespace, infra.Name, roleWorker}
+	if s.ControlPlane {
+		m.role = roleControlPlane
+	}
+	if cluster, ok := s.InfraCluster.(*infrav1.DockerCluster); ok {
+		m.balanced = !cluster.Spec.DisableLoadBalancer
+	}
+	m.image = infra.Spec.CustomImage
+	if m.image == "" {
+		m.image = b.cfg.NodeImage
+		if s.Machine != nil && s.Machine.Spec.Version != "" && !tagged(m.image) {
+			m.image += ":" + strings.ReplaceAll(s.Machine.Spec.Version, "+", "_") // no tag has a plus
+		}
+	}
+	m.seed = nodeagent.Seed{
+		Format: s.Format, Hostname: hostname(infra.Name), InstanceID: m.unique(), ProviderID: providerPrefix + m.unique(),
+		Images: len(infra.Spec.PreLoadImages),
+	}
+	return m
+}
+
+func tagged(image string) bool {
+	return strings.ContainsAny(image[strings.LastIndex(image, "/")+1:], ":@")
+}
+
+// maxHostname is how many letters a kernel takes.
+const maxHostname = 63
+
+// hostname is the name of the machine's Node. One that is too long ends with a hash:
+// machines of one set differ in the last letters of their names only.
+func hostname(name string) string {
+	if len(name) <= maxHostname {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	end := "-" + hex.EncodeToString(sum[:5])
+	return strings.TrimRight(name[:maxHostname-len(end)], "-.") + end
+}
+
+// EnsureMachine implements reconciler.MachineBackend.
+func (b *Backend) EnsureMachine(ctx context.Context, scope *reconciler.MachineScope) (reconciler.MachineState, error) {
+	infra, ok := scope.Infra.(*infrav1.DockerMachine)
+	if !ok {
+		return reconciler.MachineState{}, fmt.Errorf("%w: %T is no DockerMachine", provider.ErrInvalidArgument, scope.Infra)
+	}
+	found, err := b.one(ctx, labelKey, scope.Key, labelCluster, scope.ClusterKey)
+	if err != nil {
+		return reconciler.MachineState{}, classify(err)
+	}
+	if infra.Spec.ProviderID != "" {
+		own := identity{key: scope.Key, name: infra.Name}.unique()
+		state := observe(infra.Spec.ProviderID, own, found)
+		if state.RequeueAfter = later; state.Reason != "" {
+			state.RequeueAfter = healing // an engine that has just started starts containers one by one
+		}
+		return state, nil
+	}
+	state, err := b.advance(ctx, b.machineOf(scope, infra), found)
+	return state, classify(err)
+}
+
+// advance takes the next step towards a machine that is complete.
+func (b *Backend) advance(ctx context.Context, m machine, c *container.InspectResponse) (reconciler.MachineState, error) {
+	switch {
+	case c == nil:
+		return b.create(ctx, m)
+	case going(c.State):
+		return waiting(stepCreate, ReasonContainerRemoved, "the engine is removing the machine's container"), b.remove(ctx, c.ID)
+	case c.State.Status == container.StateCreated:
+		return b.start(ctx, m, c)
+	}
+	state := observe(providerPrefix+nameOf(c), nameOf(c), c)
+	state.Provisioned = false
+	if state.Reason != "" {
+		state.Step, state.RequeueAfter = stepStart, healing
+		return state, nil
+	}
+	if m.role == roleControlPlane {
+		if err := b.rebalance(ctx, m.cluster, ""); err != nil {
+			return state, err
+		}
+	}
+	return b.bootstrap(ctx, m, c, state)
+}
+
+// waiting is the state of a machine that has no container that runs.
+func waiting(step, reason, message string) reconciler.MachineState {
+	return reconciler.MachineState{Step: step, Reason: reason, Message: message, RequeueAfter: soon,
+		Conditions: []metav1.Condition{isFalse(ContainerProvisionedCondition, reason, message)}}
+}
+
+// slowly is for what somebody is woken for, or is wrong.
+func slowly(state reconciler.MachineState) reconciler.MachineState {
+	state.RequeueAfter = healing
+	return state
+}
+
+// pace is how soon to look for the end of a bootstrap, of which no event tells:
+// the longer it takes, the less does it matter.
+func (m machine) pace(c *container.InspectResponse, now time.Time) time.Duration {
+	return min(max(m.age(c, now)/10, soon), healing)
+}
+
+func (b *Backend) start(ctx context.Context, m machine, c *container.InspectResponse) (reconciler.MachineState, error) {
+	state := waiting(stepStart, ReasonWaitingForContainer, "the container is started")
+	err := b.seedAndStart(ctx, m, c.ID)
+	if known := classify(err); known != nil && reasonIs(known, ReasonAddressTaken, ReasonMountMissing, ReasonStartInterrupted) {
+		// It has never run: one with another address, other mounts, or another id
+		// takes its place.
+		if removing := b.discard(ctx, c.ID, m.key); removing != nil {
+			return state, fmt.Errorf("%w; and it cannot be removed: %v", known, removing)
+		}
+	}
+	return state, err
+}
+
+// discard removes a container that has never run, and its volume.
+func (b *Backend) discard(ctx context.Context, id, key string) error {
+	if err := b.remove(ctx, id); err != nil {
+		return err
+	}
+	_, err := b.removeVolumes(ctx, labelKey, key)
+	return err
+}
+
+// bootstrap looks how far the node agent is. Images are copied meanwhile.
+func (b *Backend) bootstrap(ctx context.Context, m machine, c *container.InspectResponse, state reconciler.MachineState) (reconciler.MachineState, error) {
+	state.Step, state.RequeueAfter = stepBootstrap, m.pace(c, time.Now())
+	if err := b.loadImages(ctx, m, c, &state); err != nil {
+		return state, err
+	}
+	journal, err := b.journal(ctx, c.ID)
+	if err != nil {
+		return state, err
+	}
+	reason, message := m.judge(journal, c, time.Now())
+	if reason == ReasonBootstrapDone {
+		state.Conditions = append(state.Conditions, metav1.Condition{Type: BootstrapCompletedCondition, Status: metav1.ConditionTrue, Reason: reason, Message: message})
+		state.Provisioned, state.RequeueAfter = true, later
+		return state, nil
+	}
+	if state.Reason == "" {
+		state.Reason, state.Message = reason, message
+	}
+	if reason == ReasonBootstrapFailed || reason == ReasonBootstrapTimeout {
+		state.RequeueAfter = later
+	}
+	state.Conditions = append(state.Conditions, isFalse(BootstrapCompletedCondition, reason, message))
+	return state, nil
+}
+
+// loadImages copies images in the background until the machine has them.
+func (b *Backend) loadImages(ctx context.Context, m machine, c *container.InspectResponse, state *reconciler.MachineState) error {
+	if len(m.spec.PreLoadImages) == 0 {
+		return nil
+	}
+	last := fmt.Sprintf("%s/%d.ready", imagesDir, len(m.spec.PreLoadImages)-1)
+	mark, err := b.read(ctx, c.ID, last)
+	if err != nil {
+		return err
+	}
+	if mark != nil {
+		state.Conditions = append(state.Conditions, isTrue(PreLoadedImagesReadyCondition, ReasonImagesCopied))
+		return nil
+	}
+	_, err = b.tasks.do("images/"+m.key, b.of(m.labels()), func(ctx context.Context) error { return b.copyImages(ctx, c.ID, m.spec.PreLoadImages) })
+	if err != nil {
+		return err
+	}
+	state.Step, state.Reason, state.Message = stepImages, ReasonCopyingImages, fmt.Sprintf("%d images are copied into the machine", len(m.spec.PreLoadImages))
+	state.Conditions = append(state.Conditions, isFalse(PreLoadedImagesReadyCondition, state.Reason, state.Message))
+	return nil
+}
+
+// observe returns how the container of a machine is, without doing anything to it. Its
+// own name cannot be that of another machine's.
+func observe(providerID, own string, c *container.InspectResponse) reconciler.MachineState {
+	state := reconciler.MachineState{ProviderID: providerID, Provisioned: true}
+	name := strings.TrimPrefix(providerID, providerPrefix)
+	switch {
+	case name != own || c != nil && nameOf(c) != name:
+		state.Provisioned, state.Reason = false, reconciler.ReasonInfrastructureOfAnother
+		state.Message = fmt.Sprintf("the machine's container is %s, and spec.providerID names %s: it is that of another machine", own, name)
+	case c == nil:
+		state.Reason, state.Message = reconciler.ReasonInstanceGone, "there is no container "+name+" any more: delete the Machine"
+	default:
+		state.FailureDomain = c.Config.Labels[labelDomain]
+		state.Addresses = addressesOf(c)
+		state.Reason, state.Message = unhealthyReason(c.State)
+	}
+	if state.Reason == "" {
+		state.Conditions = []metav1.Condition{isTrue(ContainerProvisionedCondition, ReasonRunning)}
+	} else {
+		state.Conditions = []metav1.Condition{isFalse(ContainerProvisionedCondition, state.Reason, state.Message)}
+	}
+	return state
+}
+
+// unhealthyReason returns why a container is not a machine that works; both are
+// empty when it is.
+func unhealthyReason(s *container.State) (reason, message string) {
+	switch s.Status {
+	case container.StateRunning:
+		return "", ""
+	case container.StatePaused:
+		return reconciler.ReasonInstanceStopped, "the container is paused: docker unpause lets it go on"
+	case container.StateRestarting:
+		return ReasonRestarting, fmt.Sprintf("the container has ended with code %d and is started again; docker logs says more", s.ExitCode)
+	}
+	return reconciler.ReasonInstanceStopped, fmt.Sprintf("the container is %s, with code %d: docker start it, or delete the Machine", s.Status, s.ExitCode)
+}
+
+func addressesOf(c *container.InspectResponse) []clusterv1.MachineAddress {
+	list := []clusterv1.MachineAddress{{Type: clusterv1.MachineHostName, Address: c.Config.Hostname}}
+	if addr := c.Config.Labels[labelAddress]; addr != "" {
+		list = append(list, clusterv1.MachineAddress{Type: clusterv1.MachineInternalIP, Address: addr},
+			clusterv1.MachineAddress{Type: clusterv1.MachineExternalIP, Address: addr})
+	}
+	return list
+}
+
+// DeleteMachine implements reconciler.MachineBackend.
+func (b *Backend) DeleteMachine(ctx context.Context, scope *reconciler.MachineScope) (gone bool, err error) {
+	b.tasks.forget("images/" + scope.Key)
+	gone, err = b.deleteMachine(ctx, scope.Key)
+	return gone, classify(err)
+}
+
+func (b *Backend) deleteMachine(ctx context.Context, key string) (gone bool, err error) {
+	list, err := b.containers(ctx, labelKey, key)
+	if err != nil {
+		return false, err
+	}
+	for _, c := range list {
+		if err := b.removeMachine(ctx, c.ID, c.Labels); err != nil {
+			return false, err
+		}
+	}
+	volumes, err := b.removeVolumes(ctx, labelKey, key)
+	if err != nil || len(list)+volumes == 0 {
+		return err == nil, err
+	}
+	left, err := b.containers(ctx, labelKey, key)
+	return len(left) == 0 && err == nil, err
+}
+
+// removeMachine removes a machine's container.
+func (b *Backend) removeMachine(ctx context.Context, id string, labels map[string]string) error {
+	if labels[labelRole] == roleControlPlane {
+		// New connections go to the others from now on.
+		if err := b.rebalance(ctx, labels[labelCluster], labels[labelKey]); err != nil {
+			return err
+		}
+	}
+	return b.remove(ctx, id)
+}

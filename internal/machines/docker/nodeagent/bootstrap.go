@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeagent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+// Agent works on the machine whose file system is at Root.
+type Agent struct {
+	Root string
+	Log  *slog.Logger
+	// Output is where services write, and Commands where those of the bootstrap
+	// do; nil is Output.
+	Output, Commands io.Writer
+	// Secrets, if any, learn what the bootstrap data have.
+	Secrets *Secrets
+	// Run runs a command; nil starts a program.
+	Run func(ctx context.Context, argv []string) error
+	// Wait is how often it looks for what comes from elsewhere.
+	Wait poll.Pace
+	// ImportLimit is how long the import of an image may fail; 0 is 3 minutes.
+	ImportLimit time.Duration
+}
+
+// step is a part of the bootstrap. Its name is what people see of it.
+type step struct {
+	name string
+	do   func(context.Context) error
+	// resumable steps are run again when they were interrupted, whatever the
+	// image says.
+	resumable bool
+}
+
+// Bootstrap waits for the machine's seed and does what it says, from where an
+// earlier attempt was interrupted. A failure is stored: an error means that not
+// even that was possible, or that ctx has ended.
+func (a *Agent) Bootstrap(ctx context.Context) (State, error) {
+	seed, data, state, err := a.awaitSeed(ctx)
+	if err == nil && state.Phase == PhaseDone {
+		return state, a.forget() // if it was killed between the two
+	}
+	if err != nil || state.Phase == PhaseFailed {
+		return state, err
+	}
+	plan, err := Parse(data, seed)
+	if err != nil {
+		state.Phase, state.Message = PhaseFailed, err.Error()
+		return state, a.store(state)
+	}
+	if a.Secrets == nil {
+		a.Secrets = &Secrets{}
+	}
+	a.Secrets.learn(plan)
+	plan.leaveOutUnfit()
+	steps := a.steps(plan, seed)
+	state.Ignored, state.Total = plan.Ignored, len(steps)
+	if err := a.awaitNeeds(ctx); err != nil {
+		return state, err
+	}
+	if state, err = a.recover(ctx, state, steps); err != nil {
+		return state, err
+	}
+	return a.run(ctx, state, steps)
+}
+
+// awaitNeeds waits for what the image wants to be there before a bootstrap.
+func (a *Agent) awaitNeeds(ctx context.Context) error {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	return a.Wait.Until(ctx, func() (bool, error) { return a.has(settings.Needs), nil })
+}
+
+// awaitSeed returns what the manager has left. Of a machine that is done or has
+// failed the bootstrap data may be gone.
+func (a *Agent) awaitSeed(ctx context.Context) (seed Seed, data []byte, state State, err error) {
+	err = a.Wait.Until(ctx, func() (bool, error) {
+		state, err = Load(a.Root)
+		if err != nil || state.Phase == PhaseDone || state.Phase == PhaseFailed {
+			return true, err
+		}
+		// The seed comes after the data: when it is there, all is.
+		text, err := os.ReadFile(inDir(a.Root, SeedFile))
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &seed)
+		}
+		if err == nil {
+			data, err = os.ReadFile(inDir(a.Root, UserDataFile))
+		}
+		return true, err
+	})
+	sum := sha256.Sum256(data)
+	if state.UserData == "" && err == nil {
+		state = State{Phase: PhaseRunning, UserData: hex.EncodeToString(sum[:])}
+	}
+	return seed, data, state, err
+}
+
+// recover decides what to do about a step that was begun and has no end.
+func (a *Agent) recover(ctx context.Context, state State, steps []step) (State, error) {
+	if state.Step == "" || state.Done >= len(steps) || steps[state.Done].name != state.Step || steps[state.Done].resumable {
+		return state, nil
+	}
+	settings, err := a.settings()
+	if err != nil || len(settings.Reset) == 0 {
+		return state, err
+	}
+	a.Log.Warn("a step was interrupted; everything begins anew", "step", state.Step)
+	if err := a.command(ctx, settings.Reset); err != nil {
+		return state, fmt.Errorf("reset after an interruption: %w", err)
+	}
+	state.Done, state.Step = 0, ""
+	return state, a.store(state)
+}
+
+func (a *Agent) run(ctx context.Context, state State, steps []step) (State, error) {
+	for state.Done < len(steps) {
+		next := steps[state.Done]
+		state.Step = next.name
+		if err := a.store(state); err != nil {
+			return state, err
+		}
+		a.Log.Info("step", "step", next.name, "of", len(steps))
+		err := next.do(ctx)
+		if ctx.Err() != nil {
+			return state, context.Cause(ctx) // interrupted, which is no failure
+		}
+		if err != nil {
+			// An error may name the program, and be a whole line that was taken for one.
+			state.Phase, state.Message = PhaseFailed, a.Secrets.hide(fmt.Sprintf("%s: %v", next.name, err), true)
+			a.Log.Error("bootstrap has failed", "reason", state.Message)
+			return state, a.store(state)
+		}
+		state.Done++
+	}
+	state.Phase, state.Step = PhaseDone, ""
+	if err := a.store(state); err != nil {
+		return state, err
+	}
+	a.Log.Info("bootstrap is done", "steps", len(steps))
+	return state, a.forget()
+}
+
+// forget removes the bootstrap data: they have secrets.
+func (a *Agent) forget() error {
+	if err := os.Remove(inDir(a.Root, UserDataFile)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (a *Agent) steps(p *Plan, seed Seed) []step {
+	var list []step
+	for i, argv := range p.Early {
+		list = append(list, step{name: "bootcmd/" + strconv.Itoa(i), do: a.runs(argv)})
+	}
+	if len(p.Files) > 0 {
+		list = append(list, step{name: "write-files", resumable: true, do: func(context.Context) error { return a.writeAll(p.Files) }})
+	}
+	for i := range seed.Images {
+		list = append(list, step{name: "images/" + strconv.Itoa(i), resumable: true, do: func(ctx context.Context) error { return a.importImage(ctx, i) }})
+	}
+	for i, argv := range p.Commands {
+		list = append(list, step{name: "runcmd/" + strconv.Itoa(i), do: a.runs(argv)})
+	}
+	return list
+}
+
+func (a *Agent) runs(argv []string) func(context.Context) error {
+	return func(ctx context.Context) error { return a.command(ctx, argv) }
+}
+
+func (a *Agent) writeAll(files []File) error {
+	for _, f := range files {
+		if err := f.write(a.Root); err != nil {
+			return fmt.Errorf("write %s: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// importImage waits for an image and brings it into the container runtime.
+func (a *Agent) importImage(ctx context.Context, i int) error {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	if len(settings.ImportImage) == 0 {
+		return fmt.Errorf("%s/settings.json of the node image has no importImage: it takes no images", ConfigDir)
+	}
+	base := inDir(a.Root, filepath.Join(ImagesDir, strconv.Itoa(i)))
+	err = a.Wait.Until(ctx, func() (bool, error) {
+		_, err := os.Stat(base + ".ready")
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	limit := a.ImportLimit
+	if limit == 0 {
+		limit = 3 * time.Minute
+	}
+	if err := a.insist(ctx, limit, append(slices.Clip(settings.ImportImage), base+".tar")); err != nil {
+		return err
+	}
+	return os.Remove(base + ".tar")
+}
+
+// insist runs a command until it succeeds, or has failed for so long.
+func (a *Agent) insist(ctx context.Context, limit time.Duration, argv []string) error {
+	deadline := time.Now().Add(limit)
+	return a.Wait.Until(ctx, func() (bool, error) {
+		err := a.command(ctx, argv)
+		if err != nil && time.Now().Before(deadline) {
+			return false, nil
+		}
+		return true, err
+	})
+}
+
+func (a *Agent) command(ctx context.Context, argv []string) error {
+	if a.Run != nil {
+		return a.Run(ctx, argv)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = "/"
+	cmd.Stdout = a.Commands
+	if a.Commands == nil {
+		cmd.Stdout = a.Output
+	}
+	cmd.Stderr = cmd.Stdout
+	cmd.WaitDelay = time.Second // a program it left in the background may keep the output
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return err
+	}
+	return nil
+}
+
+func (a *Agent) settings() (Settings, error) {
+	var s Settings
+	text, err := os.ReadFile(filepath.Join(a.Root, ConfigDir, "settings.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("%s/settings.json: %w", ConfigDir, err)
+	}
+	return s, nil
+}
+
+// Load reads the journal; there is none before the first step.
+func Load(root string) (State, error) {
+	var s State
+	text, err := os.ReadFile(inDir(root, StateFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	return s, err
+}
+
+func (a *Agent) store(s State) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return replaceFile(inDir(a.Root, StateFile), text, 0o600)
+}

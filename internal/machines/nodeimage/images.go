@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeimage
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	definition "github.com/outrigger/outrigger/images/node"
+)
+
+// searchPath is where programs of the images are.
+const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// layer makes one of what fill adds to a tree.
+func (b *builder) layer(name string, fill func(*tree) error) (v1.Layer, error) {
+	file := b.built(name + ".tar")
+	out, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	t := newTree(out, b.mtime)
+	if err := fill(t); err != nil {
+		return nil, err
+	}
+	if err := t.finish(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromFile(file, tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching)
+}
+
+// image puts layers together.
+func (b *builder) image(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
+	image := empty.Image
+	for _, l := range layers {
+		var err error
+		image, err = mutate.Append(image, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: b.mtime}, CreatedBy: "node-image"}})
+		if err != nil {
+			return nil, err
+		}
+	}
+	made, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file := made.DeepCopy()
+	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{Time: b.mtime}
+	config.Env = append(config.Env, searchPath)
+	file.Config = config
+	return mutate.ConfigFile(image, file)
+}
+
+// podImages makes the archive of the images that kubeadm wants, by the names
+// that kubeadm wants them.
+func (b *builder) podImages(ctx context.Context) error {
+	out, err := run(ctx, "", nil, b.built("kube"), "kubeadm", "config", "images", "list", "--kubernetes-version", b.version)
+	if err != nil {
+		return err
+	}
+	made, err := b.podImageKinds(ctx)
+	if err != nil {
+		return err
+	}
+	images := map[name.Tag]v1.Image{}
+	for _, ref := range strings.Fields(out) {
+		tag, err := name.NewTag(ref)
+		if err != nil {
+			return err
+		}
+		image := made[path.Base(tag.RepositoryStr())]
+		if image == nil {
+			return fmt.Errorf("kubeadm %s wants image %s, which nothing here makes", b.version, ref)
+		}
+		if path.Base(tag.RepositoryStr()) == "pause" {
+			b.pause = ref
+		}
+		images[tag] = image
+		b.summary.Images = append(b.summary.Images, ref)
+	}
+	b.Log("packing %d images of pods", len(images))
+	return writeArchive(b.built(podArchive), images)
+}
+
+// podArchive is the file with the images of pods.
+const podArchive = "images.tar"
+
+// podImageKinds returns images by their names without registry and tag. Those of
+// Kubernetes' own programs are one and the same, but for kube-proxy's.
+func (b *builder) podImageKinds(ctx context.Context) (map[string]v1.Image, error) {
+	tools, err := choose(ctx, strings.Fields(definition.ProxyPackages))
+	if err != nil {
+		return nil, err
+	}
+	var all error
+	layer := func(name string, fill func(*tree) error) v1.Layer {
+		l, err := b.layer(name, fill)
+		if all == nil {
+			all = err
+		}
+		return l
+	}
+	image := func(config v1.Config, layers ...v1.Layer) v1.Image {
+		if all != nil {
+			return nil
+		}
+		i, err := b.image(config, layers...)
+		all = err
+		return i
+	}
+	kube := image(v1.Config{}, layer("pod-kube", func(t *tree) error { return b.addKube(t, podPrograms) }))
+	if all != nil {
+		return nil, all
+	}
+	layers, err := kube.Layers()
+	if err != nil {
+		return nil, err
+	}
+	made := map[string]v1.Image{
+		"kube-proxy": image(v1.Config{}, append(layers, layer("pod-tools", func(t *tree) error {
+			return first(t.system(), b.addPackages(ctx, t, tools))
+		}))...),
+		"coredns": image(v1.Config{Entrypoint: []string{"/coredns"}}, layer("pod-coredns", func(t *tree) error { return t.copyIn("coredns", b.built("coredns"), 0o755) })),
+		"pause":   image(v1.Config{Entrypoint: []string{"/pause"}}, layer("pod-pause", func(t *tree) error { return t.copyIn("pause", b.built("pause"), 0o755) })),
+	}
+	for _, name := range podPrograms {
+		if made[name] == nil {
+			made[name] = kube
+		}
+	}
+	return made, all
+}
+
+// addKube adds the program of Kubernetes under names.
+func (b *builder) addKube(t *tree, names []string) error {
+	if err := t.copyIn("usr/local/bin/kube", b.built("kube"), 0o755); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := t.link("usr/local/bin/"+name, "kube"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) addPackages(ctx context.Context, t *tree, list []debPackage) error {
+	for _, p := range list {
+		if err := t.unpack(ctx, b.packageFile(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeArchive writes images as `docker save` does.
+func writeArchive(file string, images map[name.Tag]v1.Image) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	refs := map[name.Reference]v1.Image{}
+	for tag, image := range images {
+		refs[tag] = image
+	}
+	if err := tarball.MultiRefWrite(refs, io.Writer(out)); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

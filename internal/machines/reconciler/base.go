@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+)
+
+// Base is what the reconcilers of all kinds need. Zero durations have
+// defaults.
+type Base struct {
+	// Client may read from a cache.
+	Client client.Client
+	// Events may be nil: then there are none.
+	Events events.EventRecorder
+	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the
+	// objects that are reconciled; empty: all.
+	Filter string
+	// Poll is how often to look for what no event tells of: 10 seconds.
+	Poll time.Duration
+	// DeletePoll is how often a deletion is looked at that no [Enqueuer] tells of:
+	// 5 seconds.
+	DeletePoll time.Duration
+	// Now is the clock.
+	Now func() time.Time
+
+	deduper *eventDeduper
+	warner  Warner
+}
+
+func (b *Base) complete() {
+	if b.Poll == 0 {
+		b.Poll = 10 * time.Second
+	}
+	if b.DeletePoll == 0 {
+		b.DeletePoll = 5 * time.Second
+	}
+	if b.Now == nil {
+		b.Now = time.Now
+	}
+	if b.deduper == nil {
+		b.deduper = &eventDeduper{}
+	}
+}
+
+// foreign says that an object is another manager's.
+func (b *Base) foreign(o client.Object) bool {
+	return b.Filter != "" && o.GetLabels()[clusterv1.WatchLabel] != b.Filter
+}
+
+// conflictPause is when an object is looked at again that somebody else wrote:
+// the cache has to see that first.
+const conflictPause = 100 * time.Millisecond
+
+// errStale: the cache does not show what is there.
+var errStale = errors.New("the object was read from a cache that is behind")
+
+// ignoreExpected takes the errors away that are none: an object that somebody else has
+// changed or removed meanwhile.
+func (b *Base) ignoreExpected(result reconcile.Result, err error) (reconcile.Result, error) {
+	switch {
+	case apierrors.IsConflict(err), errors.Is(err, errStale):
+		return reconcile.Result{RequeueAfter: conflictPause}, nil
+	case apierrors.IsNotFound(err):
+		return reconcile.Result{RequeueAfter: b.Poll}, nil
+	}
+	return result, err
+}
+
+// afterError returns when to repeat what failed.
+func afterError(err error) (reconcile.Result, error) {
+	if pause := pauseOf(err); pause > 0 {
+		return reconcile.Result{RequeueAfter: pause}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// stays says of an object in deletion why it is still there.
+func stays[T object](ctx context.Context, d *patcher[T], b Base, err error) (reconcile.Result, error) {
+	reason, message := clusterv1.DeletingReason, "what was made for it is being removed"
+	if err != nil {
+		reason, message = reasonOf(err), messageOf(err)
+	}
+	setDeleting(d.now, reason, message)
+	if saved := saveAndTell(ctx, d, b); saved != nil {
+		return reconcile.Result{}, saved
+	}
+	if err != nil {
+		return afterError(err)
+	}
+	return reconcile.Result{RequeueAfter: b.DeletePoll}, nil
+}
+
+// release takes our finalizer off an object in deletion of which nothing is
+// left outside. One that others still hold says so: Ready describes the whole
+// life.
+func release[T object](ctx context.Context, d *patcher[T], finalizer string) error {
+	if len(d.now.GetFinalizers()) > 1 {
+		setDeleting(d.now, clusterv1.DeletionCompletedReason, "what was made for it is gone")
+		if err := d.saveStatus(ctx); err != nil {
+			return err
+		}
+	}
+	letGo(d.now, finalizer)
+	return d.saveIdentity(ctx)
+}
+
+// hold gives an object our finalizer, in the place of the one that it has from an
+// earlier version.
+func hold(o client.Object, finalizer string) {
+	controllerutil.AddFinalizer(o, finalizer)
+	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
+}
+
+// held reports whether an object has our finalizer under either name. One that is being
+// deleted keeps the name that it has: the API server lets it have no other.
+func held(o client.Object, finalizer string) bool {
+	return controllerutil.ContainsFinalizer(o, finalizer) || controllerutil.ContainsFinalizer(o, infrav1.FormerFinalizer(finalizer))
+}
+
+func letGo(o client.Object, finalizer string) {
+	controllerutil.RemoveFinalizer(o, finalizer)
+	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
+}
+
+// clusterNamed returns the Cluster, or nil when there is none.
+func clusterNamed(ctx context.Context, c client.Reader, namespace, name string) (*clusterv1.Cluster, error) {
+	if name == "" {
+		return nil, nil
+	}
+	cluster := &clusterv1.Cluster{}
+	err := c.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, cluster)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Cluster %s/%s: %w", namespace, name, err)
+	}
+	return cluster, nil
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// Keys of a bootstrap Secret.
+const (
+	bootstrapValue  = "value"
+	bootstrapFormat = "format"
+)
+
+// waiting is what an object waits for.
+type waiting struct {
+	reason, message string
+	// poll is set where no event will tell that the wait is over.
+	poll bool
+	// ofBootstrap is set where it is the bootstrap data that is missing.
+	ofBootstrap bool
+}
+
+// bootstrapData reads the Secret by its name: the manager neither lists nor
+// caches Secrets.
+func (r *MachineReconciler) bootstrapData(ctx context.Context, machine *clusterv1.Machine) (data []byte, format string, wait *waiting, err error) {
+	name := machine.Spec.Bootstrap.DataSecretName
+	if name == nil || *name == "" {
+		return nil, "", &waiting{ofBootstrap: true, reason: clusterv1.WaitingForBootstrapDataReason,
+			message: "the Machine's spec.bootstrap.dataSecretName is not set yet"}, nil
+	}
+	secret := &corev1.Secret{}
+	err = r.Live.Get(ctx, types.NamespacedName{Namespace: machine.Namespace, Name: *name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, "", &waiting{reason: ReasonBootstrapSecretMissing, poll: true, ofBootstrap: true,
+			message: fmt.Sprintf("there is no Secret %s, which the Machine's spec.bootstrap.dataSecretName names", *name)}, nil
+	}
+	if apierrors.IsForbidden(err) {
+		return nil, "", &waiting{reason: ReasonBootstrapSecretForbidden, poll: true, ofBootstrap: true,
+			message: fmt.Sprintf("the manager may not read Secret %s, which the Machine's spec.bootstrap.dataSecretName names: %v", *name, err)}, nil
+	}
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("read Secret %s/%s: %w", machine.Namespace, *name, err)
+	}
+	data, format = secret.Data[bootstrapValue], string(secret.Data[bootstrapFormat])
+	if format == "" {
+		format = FormatCloudConfig
+	}
+	return data, format, r.checkBootstrap(*name, data, format), nil
+}
+
+func (r *MachineReconciler) checkBootstrap(name string, data []byte, format string) *waiting {
+	switch {
+	case len(data) == 0:
+		return &waiting{reason: ReasonBootstrapDataInvalid, poll: true, ofBootstrap: true,
+			message: fmt.Sprintf("Secret %s has nothing under the key %q", name, bootstrapValue)}
+	case len(data) > r.MaxBootstrap:
+		return &waiting{reason: ReasonBootstrapDataTooLarge, poll: true, ofBootstrap: true,
+			message: fmt.Sprintf("Secret %s has %d bytes of bootstrap data; at most %d are taken", name, len(data), r.MaxBootstrap)}
+	case format != FormatCloudConfig && format != FormatIgnition:
+		return &waiting{reason: ReasonBootstrapFormatUnknown, poll: true, ofBootstrap: true,
+			message: fmt.Sprintf("Secret %s says that its data is %q; known are %s and %s", name, format, FormatCloudConfig, FormatIgnition)}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Inventory is a [MachineBackend] that can list what it made.
+type Inventory interface {
+	// Owned returns everything that carries the key of a cluster and is not on
+	// its way out.
+	Owned(context.Context, *ClusterScope) ([]Owned, error)
+	// Remove removes one of them.
+	Remove(ctx context.Context, of *ClusterScope, id string) error
+}
+
+// Owned is something that was made for a machine.
+type Owned struct {
+	ID, Key string
+	// Created is when it was made; zero when unknown.
+	Created time.Time
+}
+
+// Collector removes what lost its machine: what was made in the moment that
+// somebody took the finalizer away, or by a second manager. It looks at
+// clusters that are there and not paused only: during a move the machines come
+// after their cluster.
+type Collector struct {
+	Base
+	// Reader must not be a cache.
+	Reader      client.Reader
+	NewClusters func() client.ObjectList
+	NewMachines func() client.ObjectList
+	Inventory   Inventory
+	// Namespace limits the clusters that are looked at; empty: all.
+	Namespace string
+	// Every is the time between two looks: 5 minutes. Grace is how long
+	// something must have been seen without a machine: 5 minutes.
+	Every, Grace time.Duration
+
+	seen map[string]time.Time // by id
+	// told has those whose removal an Event has told of: a cloud may list them
+	// for a long time, and then they are removed again.
+	told map[string]bool
+}
+
+// NeedLeaderElection: of several managers one collects.
+func (*Collector) NeedLeaderElection() bool { return true }
+
+// Start collects until ctx ends.
+func (c *Collector) Start(ctx context.Context) error {
+	c.complete()
+	if c.Every == 0 {
+		c.Every = 5 * time.Minute
+	}
+	ticker := time.NewTicker(c.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			if err := c.Collect(ctx); err != nil {
+				log.FromContext(ctx).Error(err, "look for what lost its machine")
+			}
+		}
+	}
+}
+
+// Collect looks once.
+func (c *Collector) Collect(ctx context.Context) error {
+	c.complete()
+	if c.Grace == 0 {
+		c.Grace = 5 * time.Minute
+	}
+	clusters := c.NewClusters()
+	if err := c.Reader.List(ctx, clusters, client.InNamespace(c.Namespace)); err != nil {
+		return fmt.Errorf("list clusters: %w", err)
+	}
+	before, told := c.seen, c.told
+	c.seen, c.told = map[string]time.Time{}, map[string]bool{}
+	var errs []error
+	err := apimeta.EachListItem(clusters, func(o runtime.Object) error {
+		errs = append(errs, c.collect(ctx, o.(InfraCluster), before, told))
+		return nil
+	})
+	err = errors.Join(append(errs, err)...)
+	if err != nil {
+		maps.Copy(c.told, told) // not everything was looked at
+	}
+	return err
+}
+
+func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[string]time.Time, told map[string]bool) error {
+	cluster, err := clusterNamed(ctx, c.Reader, infra.GetNamespace(), ownerCluster(infra))
+	if err != nil || cluster == nil || c.foreign(infra) || left(infra) || external(infra) || paused(cluster, infra) || !infra.GetDeletionTimestamp().IsZero() {
+		return err
+	}
+	// First what there is, then who it belongs to: an object is written before
+	// anything is made for it.
+	scope := &ClusterScope{Cluster: cluster, Infra: infra, Key: keyOf(infra)}
+	owned, err := c.Inventory.Owned(ctx, scope)
+	if err != nil || len(owned) == 0 {
+		return err
+	}
+	keys, err := c.keys(ctx, infra.GetNamespace())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, o := range owned {
+		if keys[o.Key] {
+			continue
+		}
+		if told[o.ID] {
+			c.told[o.ID] = true
+		}
+		errs = append(errs, c.orphan(ctx, scope, o, before))
+	}
+	return errors.Join(errs...)
+}
+
+// keys returns those of all machines of a namespace.
+func (c *Collector) keys(ctx context.Context, namespace string) (map[string]bool, error) {
+	list := c.NewMachines()
+	if err := c.Reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list machines: %w", err)
+	}
+	keys := map[string]bool{}
+	return keys, apimeta.EachListItem(list, func(o runtime.Object) error {
+		keys[keyOf(o.(client.Object))] = true
+		return nil
+	})
+}
+
+// orphan removes what has been without a machine for long enough.
+func (c *Collector) orphan(ctx context.Context, of *ClusterScope, o Owned, before map[string]time.Time) error {
+	since, ok := before[o.ID]
+	if !ok {
+		since = c.Now()
+	}
+	c.seen[o.ID] = since
+	if now := c.Now(); now.Sub(since) < c.Grace || now.Sub(o.Created) < c.Grace {
+		return nil
+	}
+	if err := c.Inventory.Remove(ctx, of, o.ID); err != nil {
+		return fmt.Errorf("remove %s, which lost its machine: %w", o.ID, err)
+	}
+	delete(c.seen, o.ID)
+	if c.told[o.ID] {
+		return nil
+	}
+	c.told[o.ID] = true
+	c.tell(of.Infra, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
+	return nil
+}

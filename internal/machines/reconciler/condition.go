@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"slices"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+)
+
+// Conditions that every kind has beside Ready, Paused and Deleting.
+const (
+	// ProvisionedCondition: what Cluster API waits for is there. Once True it
+	// stays so.
+	ProvisionedCondition = "Provisioned"
+	// BootstrapDataReadyCondition: there is something to start a machine with.
+	BootstrapDataReadyCondition = "BootstrapDataReady"
+	// HealthyCondition: what was provisioned is there and works.
+	HealthyCondition = "Healthy"
+)
+
+// Reasons of conditions that are no class of error and not Cluster API's.
+const (
+	ReasonHealthy                = "Healthy"
+	ReasonNotProvisionedYet      = "NotProvisionedYet"
+	ReasonWaitingForOwner        = "WaitingForOwner"
+	ReasonWaitingForEndpoint     = "WaitingForControlPlaneEndpoint"
+	ReasonWaitingForMachines     = "WaitingForMachines"
+	ReasonBootstrapSecretMissing = "BootstrapSecretNotFound"
+	// ReasonBootstrapSecretForbidden: the manager's rights were narrowed, and not to
+	// this Secret.
+	ReasonBootstrapSecretForbidden = "BootstrapSecretForbidden"
+	ReasonBootstrapDataInvalid     = "BootstrapDataInvalid"
+	ReasonBootstrapDataTooLarge    = "BootstrapDataTooLarge"
+	ReasonBootstrapFormatUnknown   = "BootstrapFormatUnknown"
+	ReasonBootstrapDataUsed        = "BootstrapDataUsed"
+	ReasonFailureDomainUnknown     = "FailureDomainUnknown"
+	ReasonInfrastructureOfAnother  = "InfrastructureOfAnother"
+	// ReasonInstanceGone and ReasonInstanceStopped: what a machine was is there no
+	// more, or does not run.
+	ReasonInstanceGone    = "InstanceGone"
+	ReasonInstanceStopped = "InstanceStopped"
+)
+
+func set(o object, kind string, status metav1.ConditionStatus, reason, message string) {
+	setCondition(o, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: clip(message)})
+}
+
+// setCondition keeps the time of the last transition where there is none.
+func setCondition(o object, c metav1.Condition) {
+	all := slices.Clone(o.GetConditions())
+	apimeta.SetStatusCondition(&all, c)
+	o.SetConditions(all)
+}
+
+func condition(o object, kind string) *metav1.Condition {
+	return apimeta.FindStatusCondition(o.GetConditions(), kind)
+}
+
+func setTrue(o object, kind, reason string) { set(o, kind, metav1.ConditionTrue, reason, "") }
+
+func setFalse(o object, kind, reason, message string) {
+	set(o, kind, metav1.ConditionFalse, reason, message)
+}
+
+// setLife sets what an object says of its life: neither paused nor deleted.
+func setLife(o object) {
+	setFalse(o, clusterv1.PausedCondition, clusterv1.NotPausedReason, "")
+	setFalse(o, clusterv1.DeletingCondition, clusterv1.NotDeletingReason, "")
+}
+
+// setDeleting sets what an object says of its end.
+func setDeleting(o object, reason, message string) {
+	setFalse(o, clusterv1.PausedCondition, clusterv1.NotPausedReason, "")
+	set(o, clusterv1.DeletingCondition, metav1.ConditionTrue, reason, message)
+	setFalse(o, clusterv1.ReadyCondition, clusterv1.DeletingReason, message)
+}
+
+// summarize sets Ready from the other conditions: the first that is not True
+// says why not. order comes first, the backend's own follow.
+func summarize(o object, order ...string) {
+	all := o.GetConditions()
+	for _, c := range all {
+		if !slices.Contains(order, c.Type) {
+			order = append(order, c.Type)
+		}
+	}
+	for _, kind := range order {
+		switch kind {
+		case clusterv1.ReadyCondition, clusterv1.PausedCondition, clusterv1.DeletingCondition:
+			continue
+		}
+		c := condition(o, kind)
+		if c != nil && c.Status != metav1.ConditionTrue {
+			set(o, clusterv1.ReadyCondition, c.Status, c.Reason, c.Message)
+			return
+		}
+	}
+	setTrue(o, clusterv1.ReadyCondition, clusterv1.ReadyReason)
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reconciler is the contract of Cluster API for infrastructure, once for all
+// kinds: who owns an object, whether it is paused, what comes before what,
+// which conditions tell how it is, and how it is deleted. What is behind the
+// kinds is a [ClusterBackend] and a [MachineBackend].
+//
+// The same steps happen in every reconciliation:
+//
+//  1. An object that is paused, or that clusterctl moves away, is left alone
+//     but for its condition Paused.
+//  2. A finalizer and the identity of what will be made are stored in one
+//     patch, before anything is made. The identity is an annotation: it
+//     survives a move to another management cluster, which changes UIDs and
+//     loses the status.
+//  3. What is missing is a condition with a reason: the cluster's
+//     infrastructure, the bootstrap data.
+//  4. That the making begins is stored too, then the backend is called. It is
+//     idempotent by the identity, so that it does not matter how often a
+//     manager dies between two calls.
+//  5. providerID, then the status with addresses, failure domain and
+//     conditions are written if they differ. Nothing is written otherwise.
+//
+// A deletion needs the identity alone. It ends when the backend says that
+// nothing is left.
+package reconciler

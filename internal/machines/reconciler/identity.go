@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+)
+
+// Annotations that are a part of a machine's identity, beside
+// [infrav1.KeyAnnotation]. clusterctl move carries them along; a status it does
+// not.
+const (
+	// ClusterKeyAnnotation is the identity of the cluster that a machine is of.
+	ClusterKeyAnnotation = infrav1.ClusterKeyAnnotation
+	// BeganAnnotation is when the making of a machine began. A machine without
+	// it has nothing that would have to be removed.
+	BeganAnnotation = infrav1.BeganAnnotation
+	// ProviderAnnotation is where a machine is, or a cluster that does not say it.
+	ProviderAnnotation = infrav1.ProviderAnnotation
+)
+
+// deleteForMoveAnnotation is what clusterctl puts in the place of all other
+// annotations of an object that lives on in another management cluster.
+const deleteForMoveAnnotation = "clusterctl.cluster.x-k8s.io/delete-for-move"
+
+// keyOf returns the identity of an object. It is the UID that the object had
+// when it was first seen: random, and known again where somebody has removed
+// the annotation.
+func keyOf(o metav1.Object) string {
+	if key := o.GetAnnotations()[infrav1.KeyAnnotation]; key != "" {
+		return key
+	}
+	return string(o.GetUID())
+}
+
+func beganOf(o metav1.Object) time.Time {
+	text := o.GetAnnotations()[BeganAnnotation]
+	if text == "" {
+		return time.Time{}
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at
+	}
+	// Something began, nobody knows when: at the earliest when it was made.
+	return o.GetCreationTimestamp().Time
+}
+
+// annotate adds an annotation that an object does not have.
+func annotate(o metav1.Object, key, value string) {
+	all := map[string]string{}
+	for k, v := range o.GetAnnotations() {
+		all[k] = v
+	}
+	if all[key] == "" && value != "" {
+		all[key] = value
+		o.SetAnnotations(all)
+	}
+}
+
+// left says that an object is not ours to touch, not even its conditions:
+// clusterctl has moved it to another management cluster.
+func left(o metav1.Object) bool {
+	_, moved := o.GetAnnotations()[deleteForMoveAnnotation]
+	return moved
+}
+
+// external says that somebody else provides a cluster's infrastructure. The
+// book has the mark as a label, the code as an annotation.
+func external(o metav1.Object) bool {
+	_, annotated := o.GetAnnotations()[clusterv1.ManagedByAnnotation]
+	_, labelled := o.GetLabels()[clusterv1.ManagedByAnnotation]
+	return annotated || labelled
+}
+
+// paused reports whether the object or its Cluster is paused.
+func paused(cluster *clusterv1.Cluster, o metav1.Object) bool {
+	if cluster != nil && cluster.Spec.Paused != nil && *cluster.Spec.Paused {
+		return true
+	}
+	_, annotated := o.GetAnnotations()[clusterv1.PausedAnnotation]
+	return annotated
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+)
+
+// MachineReconciler reconciles one kind of machine infrastructure.
+type MachineReconciler struct {
+	Base
+	// New returns an empty object of the kind, and NewCluster one of the kind
+	// of cluster that it belongs to, whose name is ClusterKind.
+	New         func() InfraMachine
+	NewCluster  func() InfraCluster
+	ClusterKind schema.GroupKind
+	// NewList returns an empty list of the kind; without it copies of objects
+	// are not told from them.
+	NewList func() client.ObjectList
+	// Finalizer of the kind.
+	Finalizer string
+	Backend   MachineBackend
+	// Live reads bootstrap Secrets, and objects before a machine is made for
+	// them; it must not be a cache.
+	Live client.Reader
+	// MaxBootstrap is how many bytes of bootstrap data are taken: 1 MiB, as
+	// much as a Secret can have.
+	MaxBootstrap int
+}
+
+// Forgetter is a [MachineBackend] that keeps something in memory for objects.
+type Forgetter interface {
+	// Forget says that there is no such object any more. It MUST NOT remove
+	// anything that was made: the object may live on elsewhere.
+	Forget(types.NamespacedName)
+}
+
+const maxSecret = 1 << 20
+
+// Complete fills in defaults; Setup does it too.
+func (r *MachineReconciler) Complete() {
+	r.Base.complete()
+	r.warner, _ = r.Backend.(Warner)
+	if r.MaxBootstrap == 0 {
+		r.MaxBootstrap = maxSecret
+	}
+}
+
+// machineRun is one reconciliation.
+type machineRun struct {
+	*MachineReconciler
+	*patcher[InfraMachine]
+	scope MachineScope
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *MachineReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	infra := r.New()
+	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
+		r.deduper.forget(request.NamespacedName)
+		if f, ok := r.Backend.(Forgetter); ok && apierrors.IsNotFound(err) {
+			f.Forget(request.NamespacedName)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.foreign(infra) {
+		return reconcile.Result{}, nil
+	}
+	run := &machineRun{MachineReconciler: r, patcher: newPatcher(r.Client, infra)}
+	return r.ignoreExpected(run.reconcile(ctx))
+}
+
+func (m *machineRun) reconcile(ctx context.Context) (reconcile.Result, error) {
+	if left(m.now) {
+		return reconcile.Result{}, nil
+	}
+	if err := m.owners(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	if paused(m.scope.Cluster, m.now) {
+		return reconcile.Result{}, m.pause(ctx)
+	}
+	if is, result, err := asCopy(ctx, m.patcher, m.Base, m.NewList, m.Finalizer); is || err != nil {
+		return result, err
+	}
+	if !m.now.GetDeletionTimestamp().IsZero() {
+		return m.delete(ctx)
+	}
+	if m.scope.Machine == nil || m.scope.Cluster == nil {
+		log.FromContext(ctx).V(1).Info("waiting for the Machine that owns this and its Cluster")
+		return reconcile.Result{}, nil
+	}
+	return m.ensure(ctx)
+}
+
+// owners fills in Machine and Cluster as far as they are there.
+func (m *machineRun) owners(ctx context.Context) error {
+	infra := m.now
+	m.scope = MachineScope{Infra: infra, Key: keyOf(infra), ClusterKey: infra.GetAnnotations()[ClusterKeyAnnotation], Began: beganOf(infra)}
+	machine, err := util.GetOwnerMachine(ctx, m.Client, metav1.ObjectMeta{Namespace: infra.GetNamespace(), OwnerReferences: infra.GetOwnerReferences()})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("look up the Machine that owns %s: %w", infra.GetName(), err)
+	}
+	name := infra.GetLabels()[clusterv1.ClusterNameLabel]
+	if machine != nil && err == nil {
+		if err := asPoolMember(ctx, m.Client, machine); err != nil {
+			return err
+		}
+		m.scope.Machine = machine
+		m.scope.ControlPlane = util.IsControlPlaneMachine(machine)
+		m.scope.FailureDomain = machine.Spec.FailureDomain
+		name = machine.Spec.ClusterName
+	}
+	m.scope.Cluster, err = clusterNamed(ctx, m.Client, infra.GetNamespace(), name)
+	return err
+}
+
+// ensure is what happens with a machine that is to be there.
+func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
+	hold(m.now, m.Finalizer)
+	annotate(m.now, infrav1.KeyAnnotation, m.scope.Key)
+	wait, err := m.prepare(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if wait == nil {
+		m.begin()
+	}
+	if err := m.identify(ctx, wait == nil); err != nil {
+		return reconcile.Result{}, err
+	}
+	if wait == nil {
+		if wait, err = m.lateDeletion(ctx); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	setLife(m.now)
+	if wait != nil {
+		return m.await(ctx, wait)
+	}
+	m.scope.Began = beganOf(m.now)
+	state, err := m.Backend.EnsureMachine(ctx, &m.scope)
+	if err != nil {
+		return m.failed(ctx, err)
+	}
+	m.apply(state)
+	m.looked(m.now)
+	return reconcile.Result{RequeueAfter: state.RequeueAfter}, m.saveAndTell(ctx)
+}
+
+// identify writes the identity. Before something may be made that was decided
+// on the newest object: either the write proved that, or the object is read
+// again, past a cache that may be older than the object's end.
+func (m *machineRun) identify(ctx context.Context, makes bool) error {
+	version := m.stored.GetResourceVersion()
+	if err := m.saveIdentity(ctx); err != nil {
+		return err
+	}
+	spec, _ := m.now.ContractMachine()
+	if !makes || spec.ProviderID != "" || m.stored.GetResourceVersion() != version {
+		return nil
+	}
+	live := m.New()
+	if err := m.Live.Get(ctx, client.ObjectKeyFromObject(m.now), live); err != nil {
+		return err
+	}
+	if live.GetResourceVersion() != version {
+		return errStale
+	}
+	return nil
+}
+
+// lateDeletion looks past the cache whether the cluster's infrastructure is being
+// deleted. The beginning is stored by now: either this sees the deletion, or the
+// deletion sees a machine that has begun and waits for it.
+func (m *machineRun) lateDeletion(ctx context.Context) (*waiting, error) {
+	if spec, _ := m.now.ContractMachine(); spec.ProviderID != "" || m.scope.InfraCluster == nil {
+		return nil, nil
+	}
+	infra := m.NewCluster()
+	err := m.Live.Get(ctx, client.ObjectKeyFromObject(m.scope.InfraCluster), infra)
+	if apierrors.IsNotFound(err) {
+		return nil, errStale
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", m.ClusterKind.Kind, m.scope.InfraCluster.GetName(), err)
+	}
+	return m.clusterLeaves(infra), nil
+}
+
+// begin notes that from now on there may be something outside.
+func (m *machineRun) begin() {
+	if m.scope.ClusterKey == "" {
+		m.scope.ClusterKey = string(m.scope.Cluster.UID) // of infrastructure that is not ours
+		if m.scope.InfraCluster != nil && !external(m.scope.InfraCluster) {
+			m.scope.ClusterKey = keyOf(m.scope.InfraCluster)
+		}
+		annotate(m.now, ClusterKeyAnnotation, m.scope.ClusterKey)
+	}
+	if p, ok := m.Backend.(Placer); ok {
+		annotate(m.now, ProviderAnnotation, p.Place(m.scope.InfraCluster))
+	}
+	annotate(m.now, BeganAnnotation, m.Now().UTC().Format(time.RFC3339))
+}
+
+// prepare fills in what the backend needs, and returns what is missing.
+func (m *machineRun) prepare(ctx context.Context) (*waiting, error) {
+	if err := m.findInfraCluster(ctx); err != nil {
+		return nil, err
+	}
+	if spec, _ := m.now.ContractMachine(); spec.ProviderID != "" {
+		return nil, nil // it is there: nothing that starts one is needed
+	}
+	if wait := m.infrastructureReady(); wait != nil {
+		return wait, nil
+	}
+	data, format, wait, err := m.bootstrapData(ctx, m.scope.Machine)
+	m.scope.Bootstrap, m.scope.Format = data, format
+	return wait, err
+}
+
+func (m *machineRun) findInfraCluster(ctx context.Context) error {
+	ref := m.scope.Cluster.Spec.InfrastructureRef
+	if ref.GroupKind() != m.ClusterKind {
+		return nil
+	}
+	infra := m.NewCluster()
+	err := m.Client.Get(ctx, types.NamespacedName{Namespace: m.now.GetNamespace(), Name: ref.Name}, infra)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	m.scope.InfraCluster = infra
+	return nil
+}
+
+// infrastructureReady returns what is missing of the cluster before a machine
+// can be made in it.
+func (m *machineRun) infrastructureReady() *waiting {
+	cluster := m.scope.Cluster
+	ready := cluster.Status.Initialization.InfrastructureProvisioned
+	if ready == nil || !*ready {
+		return &waiting{reason: clusterv1.WaitingForClusterInfrastructureReadyReason,
+			message: fmt.Sprintf("the infrastructure of Cluster %s is not provisioned yet", cluster.Name)}
+	}
+	if !cluster.DeletionTimestamp.IsZero() {
+		return &waiting{reason: clusterv1.DeletingReason, message: fmt.Sprintf("Cluster %s is being deleted: no machine is made for it any more", cluster.Name)}
+	}
+	if !m.scope.Machine.DeletionTimestamp.IsZero() {
+		return &waiting{reason: clusterv1.DeletingReason, message: fmt.Sprintf("Machine %s is being deleted: nothing is made for it any more", m.scope.Machine.Name)}
+	}
+	if wait := m.clusterLeaves(m.scope.InfraCluster); wait != nil {
+		return wait
+	}
+	if m.scope.InfraCluster == nil && cluster.Spec.InfrastructureRef.GroupKind() == m.ClusterKind {
+		return &waiting{reason: clusterv1.WaitingForClusterInfrastructureReadyReason, poll: true,
+			message: fmt.Sprintf("there is no %s %s, which Cluster %s names", m.ClusterKind.Kind, cluster.Spec.InfrastructureRef.Name, cluster.Name)}
+	}
+	return m.knownFailureDomain()
+}
+
+// clusterLeaves: what is made now would be in the way of what is removed.
+func (m *machineRun) clusterLeaves(infra InfraCluster) *waiting {
+	if infra == nil || infra.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	return &waiting{reason: clusterv1.DeletingReason, poll: true,
+		message: fmt.Sprintf("%s %s is being deleted: no machine is made in it any more", m.ClusterKind.Kind, infra.GetName())}
+}
+
+// knownFailureDomain: a machine is never made where it was not asked for.
+func (m *machineRun) knownFailureDomain() *waiting {
+	if m.scope.FailureDomain == "" || m.scope.InfraCluster == nil {
+		return nil
+	}
+	_, status := m.scope.InfraCluster.ContractCluster()
+	for _, domain := range status.FailureDomains {
+		if domain.Name == m.scope.FailureDomain {
+			return nil
+		}
+	}
+	return &waiting{reason: ReasonFailureDomainUnknown, poll: true,
+		message: fmt.Sprintf("the Machine's failure domain %q is none of %s %s: correct it, or add the domain there", m.scope.FailureDomain, m.ClusterKind.Kind, m.scope.InfraCluster.GetName())}
+}
+
+// delete is what happens with a machine that is to be gone.
+func (m *machineRun) delete(ctx context.Context) (reconcile.Result, error) {
+	if !held(m.now, m.Finalizer) {
+		return reconcile.Result{}, nil
+	}
+	if m.scope.Cluster != nil {
+		if err := m.findInfraCluster(ctx); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	gone, err := m.Backend.DeleteMachine(ctx, &m.scope)
+	if gone && err == nil {
+		return reconcile.Result{}, release(ctx, m.patcher, m.Finalizer)
+	}
+	return stays(ctx, m.patcher, m.Base, err)
+}

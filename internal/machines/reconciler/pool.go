@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+)
+
+// InfraPool is a kind of machine pool infrastructure.
+type InfraPool interface {
+	client.Object
+	ContractPool() (*infrav1.PoolSpec, *infrav1.PoolStatus)
+	GetConditions() []metav1.Condition
+	SetConditions([]metav1.Condition)
+}
+
+// PoolReconciler reconciles one kind of machine pool infrastructure. A pool
+// makes nothing outside itself: it has one object of a kind of machine for each
+// replica, of which core makes a Machine.
+type PoolReconciler struct {
+	Base
+	// New returns an empty object of the kind.
+	New func() InfraPool
+	// NewMachine returns the machine of a pool's template, without metadata, and
+	// NewMachines an empty list of that kind, MachineKind.
+	NewMachine  func(InfraPool) InfraMachine
+	NewMachines func() client.ObjectList
+	MachineKind schema.GroupVersionKind
+	// Finalizer of the kind.
+	Finalizer string
+	// Live reads objects; it must not be a cache.
+	Live client.Reader
+}
+
+// Complete fills in defaults; Setup does it too.
+func (r *PoolReconciler) Complete() { r.complete() }
+
+// poolRun is one reconciliation.
+type poolRun struct {
+	*PoolReconciler
+	*patcher[InfraPool]
+	owner    *clusterv1.MachinePool
+	cluster  *clusterv1.Cluster
+	machines []poolMachine
+	// strays are the names of machines that are gone and whose Machines are not.
+	strays map[string]bool
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *PoolReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	infra := r.New()
+	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
+		r.deduper.forget(request.NamespacedName)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.foreign(infra) {
+		return reconcile.Result{}, nil
+	}
+	run := &poolRun{PoolReconciler: r, patcher: newPatcher(r.Client, infra)}
+	return r.ignoreExpected(run.reconcile(ctx))
+}
+
+func (p *poolRun) reconcile(ctx context.Context) (reconcile.Result, error) {
+	if left(p.now) {
+		return reconcile.Result{}, nil
+	}
+	if err := p.owners(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	if paused(p.cluster, p.now) {
+		return reconcile.Result{}, p.pause(ctx)
+	}
+	var err error
+	if p.machines, err = p.list(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	switch {
+	case !p.now.GetDeletionTimestamp().IsZero():
+		return p.delete(ctx)
+	case p.owner == nil || p.cluster == nil:
+		return reconcile.Result{}, nil // an event tells when they are there
+	}
+	return p.ensure(ctx)
+}
+
+// owners fills in MachinePool and Cluster as far as they are there.
+func (p *poolRun) owners(ctx context.Context) (err error) {
+	name := p.now.GetLabels()[clusterv1.ClusterNameLabel]
+	if p.owner, err = ownerPool(ctx, p.Client, p.now); err != nil {
+		return err
+	}
+	if p.owner != nil {
+		name = p.owner.Spec.ClusterName
+	}
+	p.cluster, err = clusterNamed(ctx, p.Client, p.now.GetNamespace(), name)
+	return err
+}
+
+// ownerPool returns the MachinePool that owns an object, or nil.
+func ownerPool(ctx context.Context, c client.Reader, o client.Object) (*clusterv1.MachinePool, error) {
+	for _, owner := range o.GetOwnerReferences() {
+		gv, err := schema.ParseGroupVersion(owner.APIVersion)
+		if err != nil || gv.Group != clusterv1.GroupVersion.Group || owner.Kind != "MachinePool" {
+			continue
+		}
+		pool := &clusterv1.MachinePool{}
+		err = c.Get(ctx, types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}, pool)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read MachinePool %s: %w", owner.Name, err)
+		}
+		return pool, nil
+	}
+	return nil, nil
+}
+
+func (p *poolRun) ensure(ctx context.Context) (reconcile.Result, error) {
+	hold(p.now, p.Finalizer)
+	annotate(p.now, infrav1.KeyAnnotation, keyOf(p.now))
+	if err := p.saveIdentity(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	setLife(p.now)
+	reason, message, err := p.work(ctx)
+	if err != nil {
+		return reconcile.Result{}, p.failed(ctx, err)
+	}
+	p.report(reason, message)
+	p.looked(p.now)
+	return reconcile.Result{}, saveAndTell(ctx, p.patcher, p.Base)
+}
+
+// work does what there is to do about the pool's machines, and returns what is still
+// missing.
+func (p *poolRun) work(ctx context.Context) (reason, message string, err error) {
+	if err := p.adopt(ctx); err != nil {
+		return "", "", err
+	}
+	if err := p.collectStrays(ctx); err != nil {
+		return "", "", err
+	}
+	return p.converge(ctx)
+}
+
+// ReasonRequestRefused: the API server has refused what a pool asked of it, such as
+// a machine beyond a ResourceQuota or against a policy.
+const ReasonRequestRefused = "RequestRefused"
+
+// failed says in the object what the API server has refused. What the next look
+// settles by itself is no news.
+func (p *poolRun) failed(ctx context.Context, err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errStale) || ctx.Err() != nil {
+		return err
+	}
+	_, status := p.now.ContractPool()
+	setStates(p.now, provisioned(status.Initialization), "", ReasonRequestRefused, err.Error())
+	summarize(p.now, ProvisionedCondition, HealthyCondition)
+	return errors.Join(err, saveAndTell(ctx, p.patcher, p.Base))
+}
+
+// report puts what there is into the object.
+func (p *poolRun) report(reason, message string) {
+	spec, status := p.now.ContractPool()
+	status.InfrastructureMachineKind = p.MachineKind.Kind
+	status.Replicas, status.Instances, spec.ProviderIDList = 0, nil, nil
+	for _, m := range p.machines {
+		machineSpec, machineStatus := m.infra.ContractMachine()
+		if !m.going() {
+			status.Replicas++
+		}
+		if machineSpec.ProviderID != "" {
+			spec.ProviderIDList = append(spec.ProviderIDList, machineSpec.ProviderID)
+		}
+		status.Instances = append(status.Instances, infrav1.PoolInstance{
+			InstanceName: m.infra.GetName(), ProviderID: machineSpec.ProviderID,
+			Ready: machineStatus.Ready, Addresses: machineStatus.Addresses, Version: p.versionOf(m),
+		})
+	}
+	if reason == "" {
+		status.Ready, status.Initialization = true, yes()
+	}
+	setStates(p.now, provisioned(status.Initialization), "", reason, message)
+	summarize(p.now, ProvisionedCondition, HealthyCondition)
+}
+
+// delete removes the machines, and the pool when they are gone.
+func (p *poolRun) delete(ctx context.Context) (reconcile.Result, error) {
+	if !held(p.now, p.Finalizer) {
+		return reconcile.Result{}, nil
+	}
+	if len(p.machines) == 0 {
+		return reconcile.Result{}, release(ctx, p.patcher, p.Finalizer)
+	}
+	for _, m := range p.machines {
+		if err := p.remove(ctx, m); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	setDeleting(p.now, ReasonWaitingForMachines, fmt.Sprintf("%d machines of it are still there", len(p.machines)))
+	return reconcile.Result{RequeueAfter: p.Poll}, p.save(ctx)
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// PoolTemplateAnnotation on a machine of a pool says from which template and
+// version it was made.
+const PoolTemplateAnnotation = "infrastructure.outrigger.dev/pool-template"
+
+// PoolVersionAnnotation on a machine of a pool is the version of Kubernetes that its
+// MachinePool had when it was made.
+const PoolVersionAnnotation = "infrastructure.outrigger.dev/pool-version"
+
+// ReasonScaling: a pool has not as many machines as it is to have, or not all
+// of its template.
+const ReasonScaling = "Scaling"
+
+// poolMachine is one machine of a pool; its Machine is nil until core has made
+// it.
+type poolMachine struct {
+	infra   InfraMachine
+	machine *clusterv1.Machine
+}
+
+// going says that the machine is on its way out.
+func (m poolMachine) going() bool {
+	return !m.infra.GetDeletionTimestamp().IsZero() || m.machine != nil && !m.machine.DeletionTimestamp.IsZero()
+}
+
+func (m poolMachine) provisioned() bool {
+	_, status := m.infra.ContractMachine()
+	return provisioned(status.Initialization)
+}
+
+// list returns the machines of the pool in the order of their names.
+func (p *poolRun) list(ctx context.Context) (machines []poolMachine, err error) {
+	list := p.NewMachines()
+	if err := p.Client.List(ctx, list, client.InNamespace(p.now.GetNamespace())); err != nil {
+		return nil, fmt.Errorf("list the machines of pool %s: %w", p.now.GetName(), err)
+	}
+	err = apimeta.EachListItem(list, func(o runtime.Object) error {
+		infra := o.(InfraMachine)
+		if !p.owns(infra) {
+			return nil
+		}
+		machine, err := util.GetOwnerMachine(ctx, p.Client, metav1.ObjectMeta{Namespace: infra.GetNamespace(), OwnerReferences: infra.GetOwnerReferences()})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("look up the Machine of %s: %w", infra.GetName(), err)
+		}
+		machines = append(machines, poolMachine{infra: infra, machine: machine})
+		return nil
+	})
+	slices.SortFunc(machines, func(a, b poolMachine) int { return cmp.Compare(a.infra.GetName(), b.infra.GetName()) })
+	return machines, err
+}
+
+// reference is what a machine has as owner. It controls nothing: core makes
+// the Machine the controller.
+func (p *poolRun) reference() metav1.OwnerReference {
+	gvk, _ := apiutil.GVKForObject(p.now, p.Client.Scheme())
+	return metav1.OwnerReference{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: p.now.GetName(), UID: p.now.GetUID()}
+}
+
+// converge does the next thing on the way to the machines that are wanted, and
+// answers what is still missing.
+func (p *poolRun) converge(ctx context.Context) (reason, message string, err error) {
+	template, err := p.template()
+	if err != nil {
+		return "", "", err
+	}
+	want := int32(1)
+	if p.owner.Spec.Replicas != nil {
+		want = *p.owner.Spec.Replicas
+	}
+	staying := slices.DeleteFunc(slices.Clone(p.machines), poolMachine.going)
+	switch missing := int(want) - len(staying); {
+	case missing > 0:
+		if reason, message = p.awaited(); reason != "" {
+			return reason, message, nil
+		}
+		err = p.create(ctx, missing, template)
+	case missing < 0:
+		err = p.shrink(ctx, staying, -missing, template)
+	default:
+		err = p.replace(ctx, staying, template)
+	}
+	if err != nil {
+		return "", "", err
+	}
+	if there := count(staying, template); there < int(want) || len(p.machines) > int(want) {
+		return ReasonScaling, fmt.Sprintf("%d of %d machines are there as the template has them, %d others are", there, want, len(p.machines)-there), nil
+	}
+	return "", "", nil
+}
+
+// awaited returns what has to be there before a machine can be made.
+func (p *poolRun) awaited() (reason, message string) {
+	switch name := p.owner.Spec.Template.Spec.Bootstrap.DataSecretName; {
+	case !infrastructureThere(p.cluster):
+		return clusterv1.WaitingForClusterInfrastructureReadyReason, fmt.Sprintf("the infrastructure of Cluster %s is not provisioned yet", p.cluster.Name)
+	case name == nil || *name == "":
+		return clusterv1.WaitingForBootstrapDataReason, "the MachinePool's spec.template.spec.bootstrap.dataSecretName is not set yet"
+	}
+	return "", ""
+}
+
+// template is a short name of what a machine is made from now.
+func (p *poolRun) template() (string, error) {
+	data, err := json.Marshal(p.NewMachine(p.now))
+	if err != nil {
+		return "", fmt.Errorf("the template of pool %s: %w", p.now.GetName(), err)
+	}
+	data = append(data, p.owner.Spec.Template.Spec.Version...)
+	return fmt.Sprintf("%x", sha256.Sum256(data))[:16], nil
+}
+
+func count(machines []poolMachine, template string) (n int) {
+	for _, m := range machines {
+		if m.provisioned() && m.of(template) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m poolMachine) of(template string) bool {
+	return m.infra.GetAnnotations()[PoolTemplateAnnotation] == template
+}
+
+// versionOf returns the version of Kubernetes on a machine: what its Machine says,
+// which core reads from the Node, or else what it was made with.
+func (p *poolRun) versionOf(m poolMachine) string {
+	if m.machine != nil && m.machine.Spec.Version != "" {
+		return m.machine.Spec.Version
+	}
+	return m.infra.GetAnnotations()[PoolVersionAnnotation]
+}
+
+// create makes machines. Their names are numbers, so that what a cache does not
+// show yet is not made twice.
+func (p *poolRun) create(ctx context.Context, n int, template string) error {
+	taken := maps.Clone(p.strays)
+	for _, m := range p.machines {
+		taken[m.infra.GetName()] = true
+	}
+	for i := 0; n > 0; i++ {
+		m := p.NewMachine(p.now)
+		m.SetName(fmt.Sprintf("%s-%d", p.now.GetName(), i))
+		if taken[m.GetName()] {
+			continue
+		}
+		p.describe(m, template)
+		err := p.Client.Create(ctx, m)
+		if apierrors.IsAlreadyExists(err) {
+			if err := p.exists(ctx, m.GetName()); err != nil {
+				return err
+			}
+			continue // somebody else's
+		}
+		if err != nil {
+			return fmt.Errorf("make machine %s of pool %s: %w", m.GetName(), p.now.GetName(), err)
+		}
+		n--
+	}
+	return nil
+}
+
+// describe gives a machine the metadata by which core and we find it.
+func (p *poolRun) describe(m InfraMachine, template string) {
+	m.SetNamespace(p.now.GetNamespace())
+	m.SetLabels(p.memberLabels())
+	if p.Filter != "" {
+		m.GetLabels()[clusterv1.WatchLabel] = p.Filter
+	}
+	m.SetAnnotations(map[string]string{PoolTemplateAnnotation: template})
+	annotate(m, PoolVersionAnnotation, p.owner.Spec.Template.Spec.Version)
+	m.SetOwnerReferences([]metav1.OwnerReference{p.reference()})
+}
+
+// exists returns errStale if a machine that the cache did not list is this
+// pool's.
+func (p *poolRun) exists(ctx context.Context, name string) error {
+	there := p.NewMachine(p.now)
+	err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.now.GetNamespace(), Name: name}, there)
+	if apierrors.IsNotFound(err) || err == nil && p.owns(there) {
+		return errStale
+	}
+	return err
+}
+
+// shrink removes machines: those that nobody misses first.
+func (p *poolRun) shrink(ctx context.Context, machines []poolMachine, n int, template string) error {
+	missed := func(m poolMachine) int {
+		switch {
+		case m.machine != nil && m.machine.Annotations[clusterv1.DeleteMachineAnnotation] != "":
+			return 0
+		case !m.of(template):
+			return 1
+		case !m.provisioned():
+			return 2
+		}
+		return 3
+	}
+	slices.SortStableFunc(machines, func(a, b poolMachine) int { return cmp.Compare(missed(a), missed(b)) })
+	for _, m := range machines[:n] {
+		if err := p.remove(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace removes a machine of an older template, one after the other, each
+// when those of the new one are there. What does not work anyhow goes first.
+func (p *poolRun) replace(ctx context.Context, machines []poolMachine, template string) error {
+	if len(p.machines) > len(machines) {
+		return nil // the one before is still on its way out
+	}
+	var old []poolMachine
+	for _, m := range machines {
+		switch {
+		case !m.of(template):
+			old = append(old, m)
+		case !m.provisioned():
+			return nil
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	if i := slices.IndexFunc(old, func(m poolMachine) bool { return !m.provisioned() }); i > 0 {
+		old = old[i:]
+	}
+	return p.remove(ctx, old[0])
+}
+
+// remove deletes the Machine, which drains the node and then deletes what is
+// behind it; without one it deletes that.
+func (p *poolRun) remove(ctx context.Context, m poolMachine) error {
+	if m.going() {
+		return nil
+	}
+	var target client.Object = m.infra
+	if m.machine != nil {
+		target = m.machine
+	}
+	uid := target.GetUID()
+	err := p.Client.Delete(ctx, target, client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete machine %s of pool %s: %w", target.GetName(), p.now.GetName(), err)
+	}
+	return nil
+}
+
+// asPoolMember gives the Machine of a pool what only its MachinePool says:
+// bootstrap data and version.
+func asPoolMember(ctx context.Context, c client.Reader, m *clusterv1.Machine) error {
+	pool, err := ownerPool(ctx, c, m)
+	if err != nil || pool == nil {
+		return err
+	}
+	m.Spec.Bootstrap = *pool.Spec.Template.Spec.Bootstrap.DeepCopy()
+	m.Spec.Version = cmp.Or(m.Spec.Version, pool.Spec.Template.Spec.Version)
+	return nil
+}

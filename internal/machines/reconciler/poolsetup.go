@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Setup makes the reconciler a part of the manager; list is an empty one of
+// the kind, machine an empty object of the kind of its machines.
+func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, machine client.Object, w Watching) error {
+	r.Complete()
+	scheme := mgr.GetScheme()
+	gvk, err := apiutil.GVKForObject(r.New(), scheme)
+	if err != nil {
+		return err
+	}
+	ofClusters, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), list, scheme)
+	if err != nil {
+		return err
+	}
+	err = builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter), ownChanges())).
+		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool(gvk.GroupKind())), builder.WithPredicates(specChanges())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofPoolMember(gvk.GroupKind())), builder.WithPredicates(comesOrGoes())).
+		Watches(machine, handler.EnqueueRequestsFromMapFunc(ofPoolMachine(gvk))).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// ofMachinePool returns the infrastructure that a MachinePool names.
+func ofMachinePool(kind schema.GroupKind) handler.MapFunc {
+	return func(_ context.Context, o client.Object) []reconcile.Request {
+		pool, ok := o.(*clusterv1.MachinePool)
+		if !ok || pool.Spec.Template.Spec.InfrastructureRef.GroupKind() != kind {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: pool.Namespace, Name: pool.Spec.Template.Spec.InfrastructureRef.Name}}}
+	}
+}
+
+// ofPoolMember returns the infrastructure of the pool that a Machine is of.
+func (r *PoolReconciler) ofPoolMember(kind schema.GroupKind) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		pool, err := ownerPool(ctx, r.Client, o)
+		if err != nil || pool == nil {
+			return nil // what it has lost is looked for when something else happens
+		}
+		return ofMachinePool(kind)(ctx, pool)
+	}
+}
+
+// ofPoolMachine returns the infrastructure of the pool that a machine is of.
+func ofPoolMachine(kind schema.GroupVersionKind) handler.MapFunc {
+	return func(_ context.Context, o client.Object) []reconcile.Request {
+		name := poolOf(o, kind)
+		if name == "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+	}
+}
+
+// comesOrGoes leaves out all that happens to an object in its life.
+func comesOrGoes() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// object is what all kinds have in common.
+type object interface {
+	client.Object
+	GetConditions() []metav1.Condition
+	SetConditions([]metav1.Condition)
+}
+
+// patcher is an object on its way to what it is to be. What does not differ is
+// not written. Each write is refused if somebody else wrote since the object
+// was read: it was decided on what is there no more.
+type patcher[T object] struct {
+	client client.Client
+	stored T // as it is in the API server
+	now    T // as it is to be
+}
+
+func newPatcher[T object](c client.Client, read T) *patcher[T] {
+	return &patcher[T]{client: c, stored: read.DeepCopyObject().(T), now: read}
+}
+
+// saveIdentity writes metadata and spec.
+func (d *patcher[T]) saveIdentity(ctx context.Context) error {
+	main, _, err := difference(d.stored, d.now)
+	if err != nil || len(main) == 0 {
+		return err
+	}
+	written := d.now.DeepCopyObject().(T)
+	if err := d.client.Patch(ctx, written, guarded(main, d.stored.GetResourceVersion())); err != nil {
+		return fmt.Errorf("write %T: %w", d.now, err)
+	}
+	d.now.SetResourceVersion(written.GetResourceVersion())
+	d.now.SetGeneration(written.GetGeneration())
+	d.stored, err = withStatus(d.now, d.stored)
+	return err
+}
+
+// withStatus returns a copy of o with the status of another.
+func withStatus[T object](o, other T) (T, error) {
+	var fields, others map[string]json.RawMessage
+	answer := reflect.New(reflect.TypeOf(o).Elem()).Interface().(T)
+	if err := errors.Join(remarshal(o, &fields), remarshal(other, &others)); err != nil {
+		return answer, err
+	}
+	if fields["status"] = others["status"]; fields["status"] == nil {
+		delete(fields, "status")
+	}
+	return answer, remarshal(fields, answer)
+}
+
+func remarshal(from, to any) error {
+	data, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, to)
+}
+
+// save writes metadata and spec, then the status, which speaks of the
+// generation that the first write made.
+func (d *patcher[T]) save(ctx context.Context) error {
+	if err := d.saveIdentity(ctx); err != nil {
+		return err
+	}
+	observed(d.now, d.now.GetGeneration())
+	return d.saveStatus(ctx)
+}
+
+func (d *patcher[T]) saveStatus(ctx context.Context) error {
+	_, status, err := difference(d.stored, d.now)
+	if err != nil || status == nil {
+		return err
+	}
+	written := d.now.DeepCopyObject().(T)
+	patch := guarded(map[string]any{"status": status}, d.stored.GetResourceVersion())
+	if err := d.client.Status().Patch(ctx, written, patch); err != nil {
+		return fmt.Errorf("write the status of %T: %w", d.now, err)
+	}
+	d.now.SetResourceVersion(written.GetResourceVersion())
+	d.stored = d.now.DeepCopyObject().(T)
+	return nil
+}
+
+// difference returns the merge patch from stored to now in two parts. status
+// is nil when there is nothing to write.
+func difference(stored, now client.Object) (main map[string]any, status any, err error) {
+	data, err := client.MergeFrom(stored).Data(now)
+	if err != nil {
+		return nil, nil, fmt.Errorf("compare %T: %w", now, err)
+	}
+	if err := json.Unmarshal(data, &main); err != nil {
+		return nil, nil, fmt.Errorf("compare %T: %w", now, err)
+	}
+	status = main["status"]
+	delete(main, "status")
+	return main, status, nil
+}
+
+func guarded(patch map[string]any, version string) client.Patch {
+	metadata, _ := patch["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+		patch["metadata"] = metadata
+	}
+	metadata["resourceVersion"] = version
+	data, err := json.Marshal(patch)
+	if err != nil {
+		panic(err) // it came from JSON
+	}
+	return client.RawPatch(types.MergePatchType, data)
+}
+
+// pause says that the object is paused, and leaves all else as it is.
+func (d *patcher[T]) pause(ctx context.Context) error {
+	setCondition(d.now, metav1.Condition{
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
+		ObservedGeneration: d.now.GetGeneration(),
+	})
+	return d.saveStatus(ctx)
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/cluster-api/util"
+	"sigs.k8s.io/cluster-api/util/predicates"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Watching is what a controller looks at.
+type Watching struct {
+	// Concurrency is how many objects are reconciled at the same time.
+	Concurrency int
+	// Enqueuer, if any, is that of the kind's backend.
+	Enqueuer *Enqueuer
+}
+
+// What failed is tried again after twice the time each.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 2 * time.Minute
+)
+
+func (w Watching) options() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: w.Concurrency,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
+}
+
+// Setup makes the reconciler a part of the manager.
+func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w Watching) error {
+	r.Complete()
+	gvk, err := apiutil.GVKForObject(r.New(), mgr.GetScheme())
+	if err != nil {
+		return err
+	}
+	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), r.Filter), ownChanges())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster(gvk.GroupKind())), builder.WithPredicates(clusterChanges())).
+		Watches(machine, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(machineEnds()))
+	if w.Enqueuer != nil {
+		b = b.WatchesRawSource(w.Enqueuer.Source())
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// Setup makes the reconciler a part of the manager.
+func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w Watching) error {
+	r.Complete()
+	scheme := mgr.GetScheme()
+	gvk, err := apiutil.GVKForObject(r.New(), scheme)
+	if err != nil {
+		return err
+	}
+	ofClusters, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), list, scheme)
+	if err != nil {
+		return err
+	}
+	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
+		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter), ownChanges())).
+		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(gvk)), builder.WithPredicates(specChanges())).
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges()))
+	if w.Enqueuer != nil {
+		b = b.WatchesRawSource(w.Enqueuer.Source())
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
+	}
+	return nil
+}
+
+// kindName is the name of a controller in logs and metrics.
+func kindName(gvk schema.GroupVersionKind) string {
+	name := []byte(gvk.Kind)
+	for i := range name {
+		if name[i] >= 'A' && name[i] <= 'Z' {
+			name[i] += 'a' - 'A'
+		}
+	}
+	return string(name)
+}
+
+// ofCluster returns the infrastructure that a Cluster names. What it is managed
+// by is for the reconciler to see.
+func ofCluster(kind schema.GroupKind) handler.MapFunc {
+	return func(_ context.Context, o client.Object) []reconcile.Request {
+		cluster, ok := o.(*clusterv1.Cluster)
+		if !ok || cluster.Spec.InfrastructureRef.GroupKind() != kind {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}}}
+	}
+}
+
+// ofMachine returns the infrastructure of the cluster that a machine was of, if
+// that is being deleted: it waits for the end of its machines.
+func (r *ClusterReconciler) ofMachine(ctx context.Context, machine client.Object) []reconcile.Request {
+	cluster, err := clusterNamed(ctx, r.Client, machine.GetNamespace(), machine.GetLabels()[clusterv1.ClusterNameLabel])
+	if err != nil || cluster == nil || cluster.Spec.InfrastructureRef.Name == "" {
+		return nil // a cluster in deletion polls
+	}
+	name := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}
+	// What is not seen as deleted yet looks at its machines when it is.
+	infra := r.New()
+	if err := r.Client.Get(ctx, name, infra); err != nil || infra.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: name}}
+}
+
+// specChanges leaves out updates of a status: what is waited for of a Machine
+// is in its spec and metadata.
+func specChanges() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+}
+
+// clusterChanges are those of a Cluster that matter to infrastructure.
+func clusterChanges() predicate.Predicate {
+	provisioned := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := infrastructureThere(e.ObjectOld), infrastructureThere(e.ObjectNew)
+		return was != is
+	}}
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, provisioned)
+}
+
+func infrastructureThere(o runtime.Object) bool {
+	cluster, ok := o.(*clusterv1.Cluster)
+	return ok && cluster.Status.Initialization.InfrastructureProvisioned != nil && *cluster.Status.Initialization.InfrastructureProvisioned
+}
+
+// machineEnds is all of a machine's infrastructure that matters to its
+// cluster's.
+func machineEnds() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// ownChanges leaves out what the controller itself has written into a status:
+// that would have it look again at once, in the middle of the pause after an
+// error, and ask a cloud that refuses again and again. What somebody took out of
+// a status, and looks without any change, are let through.
+func ownChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, ok := e.ObjectOld.(object)
+		is, ok2 := e.ObjectNew.(object)
+		if !ok || !ok2 || was.GetResourceVersion() == is.GetResourceVersion() || lacks(was, is) {
+			return true
+		}
+		return was.GetGeneration() != is.GetGeneration() || was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero() ||
+			!maps.Equal(was.GetLabels(), is.GetLabels()) || !maps.Equal(was.GetAnnotations(), is.GetAnnotations()) ||
+			!slices.Equal(was.GetFinalizers(), is.GetFinalizers()) || !equality.Semantic.DeepEqual(was.GetOwnerReferences(), is.GetOwnerReferences())
+	}}
+}
+
+// lacks says that a status has lost what no controller takes out of it.
+func lacks(was, is object) bool {
+	if initialized(was) && !initialized(is) {
+		return true
+	}
+	return slices.ContainsFunc(was.GetConditions(), func(c metav1.Condition) bool { return condition(is, c.Type) == nil })
+}
+
+func initialized(o object) bool {
+	switch o := o.(type) {
+	case InfraCluster:
+		_, status := o.ContractCluster()
+		return provisioned(status.Initialization)
+	case InfraMachine:
+		_, status := o.ContractMachine()
+		return provisioned(status.Initialization)
+	case InfraPool:
+		_, status := o.ContractPool()
+		return provisioned(status.Initialization)
+	}
+	return false
+}

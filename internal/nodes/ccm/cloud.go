@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ccm
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
+)
+
+// Options configure a cloud. Zero durations have defaults.
+type Options struct {
+	// Name is the provider's, as in providerIDs.
+	Name     string
+	Provider provider.Provider
+	// Tags are those that all instances of this cluster carry. Without them the
+	// tag [provider.TagCluster] of the instances of Nodes that have a providerID
+	// is used.
+	Tags map[string]string
+	// Labels are what every Node gets in addition, and LabelsFromTags names for
+	// a tag the label that its value is put into.
+	Labels, LabelsFromTags map[string]string
+	// Format is how providerIDs are written: [FormatAuto] by default.
+	Format Format
+
+	// Balancers, if any, stand in for load balancers of the provider.
+	Balancers provider.LoadBalancerController
+
+	// CallTimeout bounds every call to the provider: a minute.
+	CallTimeout time.Duration
+	// ListAge is how old a list of instances may be: 10 seconds. A list is never
+	// the proof that an instance is gone unless it was made for that.
+	ListAge time.Duration
+	// GoneAfter is how far apart the first and the last look must be that did
+	// not find an instance: 15 seconds.
+	GoneAfter time.Duration
+	// EmptyAfter is after what time an inventory without any instance of the
+	// cluster's Nodes is believed; 0 is never.
+	EmptyAfter time.Duration
+	// LeftAfter is after what time a load balancer whose Service is gone is
+	// deleted; 0 is never.
+	LeftAfter time.Duration
+	// Pass is the time between two looks at the Nodes that are not Ready, as
+	// --node-monitor-period says. Looks that are much further apart do not count
+	// as two looks in a row.
+	Pass time.Duration
+	// RepeatAfter is after what time the same Event is sent again: 5 minutes.
+	RepeatAfter time.Duration
+
+	// Observe, if any, is told of every call, Failed of every Node that could
+	// not be initialized, Held of every look that found no instance and was no
+	// proof.
+	Observe func(Call)
+	Failed  func(reason string)
+	Held    func(reason string)
+	Now     func() time.Time
+}
+
+func (o *Options) complete() {
+	for value, standard := range map[*time.Duration]time.Duration{
+		&o.CallTimeout: time.Minute, &o.ListAge: 10 * time.Second, &o.GoneAfter: 15 * time.Second, &o.RepeatAfter: 5 * time.Minute,
+		&o.Pass: 5 * time.Second,
+	} {
+		if *value == 0 {
+			*value = standard
+		}
+	}
+	if o.Format == "" {
+		o.Format = FormatAuto
+	}
+	if o.Observe == nil {
+		o.Observe = func(Call) {}
+	}
+	if o.Failed == nil {
+		o.Failed = func(string) {}
+	}
+	if o.Held == nil {
+		o.Held = func(string) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+// Cloud implements [cloudprovider.Interface] and [cloudprovider.InstancesV2].
+type Cloud struct {
+	options Options
+	fleet   *fleet
+	events  record.EventRecorder // nil: Events go nowhere
+	nodes   corelisters.NodeLister
+	// balancing is held by who updates or deletes the load balancer of a key.
+	balancing keylock.Locks
+
+	mu     sync.Mutex
+	absent map[string]absence // by id
+	told   map[string]telling // by the Node's UID
+}
+
+var (
+	_ cloudprovider.Interface    = (*Cloud)(nil)
+	_ cloudprovider.InstancesV2  = (*Cloud)(nil)
+	_ cloudprovider.InformerUser = (*Cloud)(nil)
+)
+
+// New returns the cloud. The provider MUST be able to list and look up
+// instances.
+func New(o Options) (*Cloud, error) {
+	o.complete()
+	if err := checkLabels(o); err != nil {
+		return nil, err
+	}
+	c := &Cloud{options: o, absent: map[string]absence{}, told: map[string]telling{}}
+	var err error
+	if c.fleet, err = newFleet(&c.options); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// SetEvents says where the Events of Nodes go; before that they go nowhere.
+func (c *Cloud) SetEvents(events record.EventRecorder) { c.events = events }
+
+// SetInformers implements [cloudprovider.InformerUser].
+func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
+	c.nodes = factory.Core().V1().Nodes().Lister()
+}
+
+// Initialize has nothing to do: what there is was there before.
+func (c *Cloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
+
+// Instances returns false: InstancesV2 replaces it.
+func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
+
+// InstancesV2 returns the cloud itself.
+func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
+
+// Zones returns false: InstancesV2 tells zones too.
+func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
+
+// Clusters returns false.
+func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
+
+// Routes returns false: the network is the network plugin's.
+func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
+
+// ProviderName returns the provider's name.
+func (c *Cloud) ProviderName() string { return c.options.Name }
+
+// HasClusterID returns true.
+func (c *Cloud) HasClusterID() bool { return true }
+
+// uninitialized reports whether the Node waits for a cloud controller manager.
+func uninitialized(node *v1.Node) bool {
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == "node.cloudprovider.kubernetes.io/uninitialized" {
+			return true
+		}
+	}
+	return false
+}
+
+// checkCapabilities says clearly what a provider lacks.
+func checkCapabilities(o *Options) (provider.Lister, provider.Getter, error) {
+	lister, lists := provider.As[provider.Lister](o.Provider)
+	getter, gets := provider.As[provider.Getter](o.Provider)
+	if !lists || !gets {
+		return nil, nil, fmt.Errorf("%w: provider %s cannot list and look up instances (capabilities Lister and Getter; it has %q), without which Nodes cannot be told from each other: a cloud controller manager needs both", provider.ErrUnimplemented, o.Name, provider.Capabilities(o.Provider))
+	}
+	return lister, getter, nil
+}

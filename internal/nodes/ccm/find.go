@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Reasons why a Node cannot be initialized: those of Events and metrics.
+const (
+	ReasonInstanceNotFound  = "InstanceNotFound"
+	ReasonInstanceAmbiguous = "InstanceAmbiguous"
+	ReasonInstanceTaken     = "InstanceTaken"
+	ReasonForeign           = "ForeignProviderID"
+	ReasonNoAddresses       = "InstanceHasNoAddresses"
+	ReasonNodeIP            = "NodeIPNotOfInstance"
+	ReasonNoTags            = "InstanceTagsUnknown"
+	ReasonCredentials       = "CloudCredentialsRefused"
+	ReasonUnavailable       = "CloudUnavailable"
+	ReasonCloud             = "CloudError"
+)
+
+// problem is an error with one of the reasons.
+type problem struct {
+	reason string
+	error
+}
+
+func (p problem) Unwrap() error { return p.error }
+
+// reasonOf returns why a Node could not be initialized.
+func reasonOf(err error) string {
+	var p problem
+	if errors.As(err, &p) {
+		return p.reason
+	}
+	if errors.Is(err, errNoTags) {
+		return ReasonNoTags
+	}
+	switch provider.Class(err) {
+	case provider.ErrNotFound:
+		return ReasonInstanceNotFound
+	case provider.ErrUnauthenticated, provider.ErrPermissionDenied:
+		return ReasonCredentials
+	case provider.ErrUnavailable, provider.ErrQuota, provider.ErrCapacity:
+		return ReasonUnavailable
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ReasonUnavailable
+	}
+	return ReasonCloud
+}
+
+// find returns the instance of a Node.
+func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, error) {
+	if node.Spec.ProviderID == "" {
+		return c.byName(ctx, node)
+	}
+	ref, ours := parse(c.options.Name, node.Spec.ProviderID)
+	if !ours {
+		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s is none of provider %s", node.Spec.ProviderID, c.options.Name)}
+	}
+	instance, err := c.fleet.look(ctx, ref.id)
+	if unknown(err) {
+		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s: %w", node.Spec.ProviderID, err)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if ref.region != "" && instance.Region != "" && ref.region != instance.Region {
+		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s is of region %s, but instance %s is in %s", node.Spec.ProviderID, ref.region, ref.id, instance.Region)}
+	}
+	return instance, nil
+}
+
+// unknown reports whether the provider does not look up ids of that kind at all: then
+// the Node is somebody else's.
+func unknown(err error) bool { return errors.Is(err, provider.ErrUnimplemented) }
+
+// byName looks in the list for the instance that a Node without providerID is.
+// A list from before the Node may lack it.
+func (c *Cloud) byName(ctx context.Context, node *v1.Node) (*provider.Instance, error) {
+	if err := c.learnClusterTags(ctx); err != nil {
+		return nil, err
+	}
+	now := c.options.Now()
+	fresh := func(ctx context.Context) (*inventory, error) { return c.fleet.since(ctx, now.Add(-time.Second)) }
+	for _, listing := range []func(context.Context) (*inventory, error){c.fleet.recent, fresh} {
+		list, err := listing(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found := named(list, node)
+		switch {
+		case len(found) == 1:
+			return found[0], c.free(found[0], node)
+		case len(found) > 1:
+			return nil, problem{ReasonInstanceAmbiguous, fmt.Errorf("%d instances are called %s, such as %s and %s: start the kubelet with --provider-id", len(found), node.Name, found[0].ID, found[1].ID)}
+		}
+	}
+	return nil, problem{ReasonInstanceNotFound, fmt.Errorf("%w: no instance of provider %s with the tags %v is called %s, and the Node has no providerID: check --instance-tags and the host's name, or start the kubelet with --provider-id", provider.ErrNotFound, c.options.Name, c.fleet.matches(), node.Name)}
+}
+
+// named returns the instances that can be the Node's: those of its name, or else
+// those whose machine, by its tag, has it.
+func named(list *inventory, node *v1.Node) []*provider.Instance {
+	var byName, byTag []*provider.Instance
+	for _, i := range list.byID {
+		switch {
+		case i.State == provider.StateDeleting:
+		case is(node, i.Name):
+			byName = append(byName, i)
+		case node.Name == i.Tags[provider.TagPod]:
+			byTag = append(byTag, i)
+		}
+	}
+	if len(byName) == 0 {
+		byName = byTag
+	}
+	slices.SortFunc(byName, func(a, b *provider.Instance) int { return strings.Compare(a.ID, b.ID) })
+	return byName
+}
+
+// is reports whether a Node is called so: by its own name or that of its host,
+// whose domain does not count.
+func is(node *v1.Node, name string) bool {
+	if name == "" {
+		return false
+	}
+	names := []string{node.Name, node.Labels[v1.LabelHostname]}
+	for _, a := range node.Status.Addresses {
+		if a.Type == v1.NodeHostName {
+			names = append(names, a.Address)
+		}
+	}
+	for _, candidate := range names {
+		if host, _, _ := strings.Cut(candidate, "."); strings.EqualFold(candidate, name) || strings.EqualFold(host, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// free refuses an instance that is another Node's already: a kubelet may call
+// itself what it wants.
+func (c *Cloud) free(i *provider.Instance, node *v1.Node) error {
+	for _, other := range c.others(node) {
+		if ref, ours := parse(c.options.Name, other.Spec.ProviderID); ours && ref.id == i.ID {
+			return problem{ReasonInstanceTaken, fmt.Errorf("instance %s, which is called like Node %s, is that of Node %s", i.ID, node.Name, other.Name)}
+		}
+	}
+	return nil
+}
+
+// others returns the cluster's other Nodes.
+func (c *Cloud) others(node *v1.Node) []*v1.Node {
+	if c.nodes == nil {
+		return nil
+	}
+	all, _ := c.nodes.List(labels.Everything()) // a cache never fails
+	return slices.DeleteFunc(slices.Clone(all), func(n *v1.Node) bool { return n.Name == node.Name })
+}
+
+// learnClusterTags learns by what tags instances are listed, if nobody has said, from a few
+// Nodes that have a providerID.
+func (c *Cloud) learnClusterTags(ctx context.Context) error {
+	if len(c.fleet.matches()) > 0 {
+		return nil
+	}
+	asked := 0
+	for _, node := range c.others(&v1.Node{}) {
+		ref, ours := parse(c.options.Name, node.Spec.ProviderID)
+		if !ours {
+			continue
+		}
+		_, err := c.fleet.get(ctx, ref.id)
+		if err == nil && len(c.fleet.matches()) > 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, provider.ErrNotFound) && !errors.Is(err, provider.ErrInvalidArgument) {
+			return err
+		}
+		if asked++; asked == 3 {
+			break
+		}
+	}
+	return fmt.Errorf("%w: %w", provider.ErrInvalidArgument, errNoTags)
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ccm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/keylock"
+)
+
+// tagService is on a load balancer, and names its Service.
+const tagService = "outrigger-service"
+
+// balancers implements [cloudprovider.LoadBalancer].
+type balancers struct {
+	fleet      *fleet
+	capability provider.LoadBalancerController
+	locks      *keylock.Locks
+}
+
+// LoadBalancer returns false where the provider has none: then the controller of
+// Services does not start.
+func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
+	capability, ok := provider.As[provider.LoadBalancerController](c.options.Provider)
+	if c.options.Balancers != nil {
+		capability, ok = c.options.Balancers, true
+	}
+	if !ok {
+		return nil, false
+	}
+	return &balancers{c.fleet, capability, &c.balancing}, true
+}
+
+// GetLoadBalancerName returns the key: a UID is nobody else's in any cluster.
+func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
+	return cloudprovider.DefaultLoadBalancerName(service)
+}
+
+// GetLoadBalancer returns the one of a Service, if there is one.
+func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
+	var there *provider.LoadBalancer
+	err = b.fleet.call(ctx, "get-load-balancer", func(ctx context.Context) (err error) {
+		there, err = b.capability.GetLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+		return err
+	})
+	if errors.Is(err, provider.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return statusOf(there), true, nil
+}
+
+// EnsureLoadBalancer makes it, or makes it as it is to be.
+func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	spec, err := b.specOf(service, nodes)
+	if err != nil {
+		return nil, err
+	}
+	spec.Key = b.GetLoadBalancerName(ctx, cluster, service)
+	for tag, value := range b.fleet.options.Tags {
+		spec.Tags[tag] = value
+	}
+	var made *provider.LoadBalancer
+	err = b.fleet.call(ctx, "ensure-load-balancer", func(ctx context.Context) (err error) {
+		made, err = b.capability.EnsureLoadBalancer(ctx, spec)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return statusOf(made), nil
+}
+
+// UpdateLoadBalancer tells it what Nodes there are. It makes none: when Nodes
+// change the controller asks for all the Services that it knew, some of whose load
+// balancers it may have deleted since.
+func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+	unlock, err := b.locks.Take(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, exists, err := b.GetLoadBalancer(ctx, cluster, service)
+	if err == nil && !exists {
+		err = fmt.Errorf("%w: Service %s/%s has no load balancer", provider.ErrNotFound, service.Namespace, service.Name)
+	}
+	if err == nil {
+		_, err = b.EnsureLoadBalancer(ctx, cluster, service, nodes)
+	}
+	return err
+}
+
+// EnsureLoadBalancerDeleted removes it.
+func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
+	unlock, err := b.locks.Take(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return b.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error {
+		return b.capability.DeleteLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+	})
+}
+
+// specOf refuses what could not be kept. A promise about who may connect is
+// never dropped silently.
+func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.LoadBalancerSpec, error) {
+	spec := provider.LoadBalancerSpec{
+		Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}, Annotations: annotationsOf(service),
+	}
+	switch {
+	case len(service.Spec.LoadBalancerSourceRanges) > 0:
+		return spec, fmt.Errorf("%w: spec.loadBalancerSourceRanges %v: this provider's load balancers cannot keep anybody out", provider.ErrInvalidArgument, service.Spec.LoadBalancerSourceRanges)
+	case service.Spec.LoadBalancerIP != "":
+		return spec, fmt.Errorf("%w: spec.loadBalancerIP %s: this provider chooses addresses itself", provider.ErrInvalidArgument, service.Spec.LoadBalancerIP)
+	case service.Spec.SessionAffinity != "" && service.Spec.SessionAffinity != v1.ServiceAffinityNone:
+		return spec, fmt.Errorf("%w: spec.sessionAffinity %s: behind this provider's load balancers all clients may look like one", provider.ErrInvalidArgument, service.Spec.SessionAffinity)
+	}
+	if err := b.checkFamilies(service); err != nil {
+		return spec, err
+	}
+	for _, port := range service.Spec.Ports {
+		if port.NodePort == 0 {
+			return spec, fmt.Errorf("%w: port %d has no node port: leave spec.allocateLoadBalancerNodePorts true", provider.ErrInvalidArgument, port.Port)
+		}
+		// What protocols there are is the provider's affair.
+		spec.Ports = append(spec.Ports, provider.LoadBalancerPort{Port: uint16(port.Port), Target: uint16(port.NodePort), Protocol: string(port.Protocol)})
+	}
+	for _, node := range nodes {
+		if addr, ok := backendAddress(node); ok {
+			ref, _ := parse(b.fleet.options.Name, node.Spec.ProviderID)
+			spec.Backends = append(spec.Backends, provider.LoadBalancerBackend{Name: node.Name, Addr: addr, InstanceID: ref.id})
+		}
+	}
+	slices.SortFunc(spec.Backends, func(a, b provider.LoadBalancerBackend) int { return strings.Compare(a.Name, b.Name) })
+	return spec, nil
+}
+
+// addressed is a controller whose load balancers all have one address.
+type addressed interface{ Address() netip.Addr }
+
+// checkFamilies refuses a Service to which this provider's load balancers, which
+// have IPv4 addresses unless they say otherwise, do not lead.
+func (b *balancers) checkFamilies(service *v1.Service) error {
+	have := v1.IPv4Protocol
+	if one, ok := b.capability.(addressed); ok && one.Address().Is6() {
+		have = v1.IPv6Protocol
+	}
+	want, policy := service.Spec.IPFamilies, service.Spec.IPFamilyPolicy
+	switch {
+	case policy != nil && *policy == v1.IPFamilyPolicyRequireDualStack:
+		return fmt.Errorf("%w: spec.ipFamilyPolicy %s: this provider's load balancers have %s addresses alone", provider.ErrInvalidArgument, *policy, have)
+	case len(want) > 0 && !slices.Contains(want, have):
+		return fmt.Errorf("%w: spec.ipFamilies %v: this provider's load balancers have %s addresses alone", provider.ErrInvalidArgument, want, have)
+	}
+	return nil
+}
+
+// annotationsOf leaves out what kubectl keeps for itself, which is large.
+func annotationsOf(service *v1.Service) map[string]string {
+	annotations := maps.Clone(service.Annotations)
+	delete(annotations, v1.LastAppliedConfigAnnotation)
+	return annotations
+}
+
+// backendAddress is the first internal address of a Node, else its first.
+func backendAddress(node *v1.Node) (found netip.Addr, ok bool) {
+	for _, a := range node.Status.Addresses {
+		addr, err := netip.ParseAddr(a.Address)
+		if err != nil {
+			continue
+		}
+		if a.Type == v1.NodeInternalIP {
+			return addr, true
+		}
+		if !ok {
+			found, ok = addr, true
+		}
+	}
+	return found, ok
+}
+
+func statusOf(b *provider.LoadBalancer) *v1.LoadBalancerStatus {
+	status := &v1.LoadBalancerStatus{}
+	for _, addr := range b.Addrs {
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: addr.String()})
+	}
+	return status
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ccm
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// telling is the last Event of a Node.
+type telling struct {
+	reason string
+	at     time.Time
+}
+
+// failed tells why a Node could not be initialized.
+func (c *Cloud) failed(node *v1.Node, err error) {
+	reason := reasonOf(err)
+	c.options.Failed(reason)
+	kind := v1.EventTypeWarning
+	if reason == ReasonForeign {
+		kind = v1.EventTypeNormal
+	}
+	c.tell(node, kind, reason, "the Node is not initialized: "+err.Error())
+}
+
+// refuseDeletion says why a Node is not deleted, and returns err.
+func (c *Cloud) refuseDeletion(node *v1.Node, reason string, err error) error {
+	c.options.Held(reason)
+	if reason != HeldSecondLook {
+		c.tell(node, v1.EventTypeWarning, reason, "the Node is not deleted: "+err.Error())
+	}
+	return err
+}
+
+// tell sends an Event unless it said the same a while ago: controllers try
+// again many times a minute.
+func (c *Cloud) tell(node *v1.Node, kind, reason, text string) {
+	now, key := c.options.Now(), string(node.UID)
+	c.mu.Lock()
+	for other, t := range c.told { // also those of Nodes that are gone
+		if now.Sub(t.at) >= c.options.RepeatAfter {
+			delete(c.told, other)
+		}
+	}
+	last, told := c.told[key]
+	again := !told || last.reason != reason
+	if again {
+		c.told[key] = telling{reason, now}
+	}
+	c.mu.Unlock()
+	if again && c.events != nil {
+		c.events.Event(eventTarget(node), kind, reason, text)
+	}
+}
+
+// forget drops what was said about a Node.
+func (c *Cloud) forget(node *v1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.told, string(node.UID))
+}
+
+// eventTarget names the Node as Events of the node controllers do.
+func eventTarget(node *v1.Node) *v1.ObjectReference {
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
+}

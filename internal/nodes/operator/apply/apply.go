@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Annotations of what is applied. The first two are those of OpenShift's
+// library, which its tools know.
+const (
+	ConfigHashAnnotation = "operator.openshift.io/config-hash"
+	SpecHashAnnotation   = "operator.openshift.io/spec-hash"
+	// GenerationAnnotation is the generation that the last write of a workload made, in
+	// hexadecimal digits.
+	GenerationAnnotation = "operator.openshift.io/generation"
+	// MadeHashAnnotation is the sum of what the API server made of it.
+	MadeHashAnnotation = "ccm.outrigger.dev/made-hash"
+	// OwnerAnnotation names the inventory in which the object is listed. Nothing
+	// without it is ever removed.
+	OwnerAnnotation = "ccm.outrigger.dev/owner"
+	// AdoptAnnotation, with the value Allow, is on an object of others that may be
+	// taken over.
+	AdoptAnnotation = "ccm.outrigger.dev/adopt"
+	Allow           = "allow"
+)
+
+// Reasons of the Events about applied objects.
+const (
+	ReasonCreated         = "ResourceCreateSuccess"
+	ReasonCreateFailed    = "ResourceCreateFailed"
+	ReasonUpdated         = "ResourceUpdateSuccess"
+	ReasonUpdateFailed    = "ResourceUpdateFailed"
+	ReasonApplyFailed     = "ResourceCreateOrUpdateFailed"
+	ReasonRecreating      = "ResourceRecreating"
+	ReasonRecreated       = "ResourceRecreateSuccess"
+	ReasonDeleteFailed    = "ResourceDeleteFailed"
+	ReasonConfigMissing   = "ConfigurationCheckFailed"
+	ReasonForeign         = "ResourceOfOthers"
+	ReasonPruned          = "ResourcePruned"
+	actionApply, actPrune = "Apply", "Prune"
+)
+
+// Applier applies the objects of one bundle at a time. It is not for use by
+// several goroutines at once.
+type Applier struct {
+	// Client reads, also from a cache, and writes. What it reads may be old: the
+	// write is then refused, and the next pass does it.
+	Client client.Client
+	Events events.EventRecorder
+	// Inventory is the ConfigMap that lists what was applied.
+	Inventory client.ObjectKey
+	// Manager is the name of the field manager of what is written.
+	Manager string
+	// Adopts reports whether an object may be taken over that was made by others and
+	// does not allow it itself; nil: none may.
+	Adopts func(existing client.Object) bool
+	// Generations writes GenerationAnnotation, by which OpenShift's own operator knows that
+	// nobody has changed a workload: it writes one of another generation for ever.
+	Generations bool
+	// Now is the time; nil is time.Now.
+	Now func() time.Time
+
+	// own are the data of ConfigMaps that are applied in this pass, which a cache
+	// may not have seen yet.
+	own map[client.ObjectKey]map[string]string
+	// conflicts are the objects that were written again and again.
+	conflicts map[Ref]*conflict
+	// said are the warnings that Events have told, and that still hold.
+	said map[Ref]map[string]string
+}
+
+// Result is what a pass found and did.
+type Result struct {
+	// Objects are those of the bundle, in its order.
+	Objects []Ref
+	// Changed are those that were written, Pruned those that were removed.
+	Changed, Pruned []Ref
+	// Missing are ConfigMaps and Secrets that pods need and that are not there,
+	// such as "Secret openshift-x/credentials, wanted by Deployment y".
+	Missing []string
+	// Contested are objects that somebody changes back each time they are written,
+	// with what and who, if that is known. They are written less and less often.
+	Contested []string
+	// Again is when one of them is written again; 0: there is none.
+	Again time.Duration
+}
+
+// Sync makes the cluster's objects equal to these and removes what an earlier
+// bundle had. All are tried; the errors of those that failed are joined, and
+// nothing is removed then. A Namespace is not made. What was made by others is left
+// as it is, which is an error unless it is an account: see [Applier.Adopts].
+func (a *Applier) Sync(ctx context.Context, objects []client.Object) (Result, error) {
+	desired, err := a.prepare(objects)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{Objects: refs(desired)}
+	listed, err := a.inventory(ctx)
+	if err != nil {
+		return r, err
+	}
+	before := listed.list
+	own, failed := a.admit(ctx, before, desired)
+	if err := a.record(ctx, listed, refs(own)); err != nil {
+		return r, err
+	}
+	for _, d := range own {
+		err := a.one(ctx, d, &r)
+		if err == nil {
+			continue
+		}
+		failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
+		if apierrors.IsAlreadyExists(err) && !slices.ContainsFunc(before, refOf(d.object).same) {
+			failed = append(failed, a.unlist(ctx, listed, refOf(d.object)))
+		}
+	}
+	r.Contested, r.Again = a.contested(own)
+	if err := errors.Join(failed...); err != nil {
+		return r, err
+	}
+	r.Pruned, err = a.prune(ctx, listed, refs(own))
+	return r, err
+}
+
+type item struct {
+	object *unstructured.Unstructured
+	kind   kind
+}
+
+func (a *Applier) prepare(objects []client.Object) ([]item, error) {
+	var failed []error
+	desired := make([]item, 0, len(objects))
+	a.own = map[client.ObjectKey]map[string]string{}
+	for _, o := range objects {
+		u, k, err := toUnstructured(o, a.Client.Scheme())
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if u.GetKind() == "ConfigMap" {
+			a.own[client.ObjectKeyFromObject(u)], _, _ = unstructured.NestedStringMap(u.Object, "data")
+		}
+		annotate(u, OwnerAnnotation, a.Inventory.String())
+		desired = append(desired, item{u, k})
+	}
+	return desired, errors.Join(failed...)
+}
+
+// one applies one object.
+func (a *Applier) one(ctx context.Context, d item, r *Result) error {
+	changed := false
+	if d.kind.pods {
+		missing, err := a.addConfigHash(ctx, d.object)
+		if err == nil && len(missing) > 0 {
+			err = a.keepConfigHash(ctx, d.object)
+		}
+		if err != nil {
+			return err
+		}
+		a.lacks(d.object, missing, r)
+	}
+	annotate(d.object, SpecHashAnnotation, wanted(d.object))
+	// Controllers write status at any time, and a cache may be behind.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
+		changed, err = a.reconcile(ctx, d)
+		return err
+	})
+	if changed {
+		r.Changed = append(r.Changed, refOf(d.object))
+	}
+	if err == nil {
+		a.unsay(d.object, ReasonApplyFailed, ReasonCreateFailed, ReasonUpdateFailed, ReasonDeleteFailed)
+	}
+	return err
+}
+
+// lacks notes what pods need and is not there.
+func (a *Applier) lacks(o *unstructured.Unstructured, missing []string, r *Result) {
+	if len(missing) == 0 {
+		a.unsay(o, ReasonConfigMissing)
+		return
+	}
+	a.warn(o, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
+	for _, m := range missing {
+		r.Missing = append(r.Missing, fmt.Sprintf("%s, wanted by %s %s", m, o.GetKind(), o.GetName()))
+	}
+}
+
+func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err error) {
+	existing := &unstructured.Unstructured{}
+	existing.SetGroupVersionKind(d.object.GroupVersionKind())
+	err = a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing)
+	switch {
+	case apierrors.IsNotFound(err):
+		return a.create(ctx, d)
+	case err != nil:
+		a.warn(d.object, ReasonApplyFailed, err.Error())
+		return false, err
+	case existing.GetDeletionTimestamp() != nil:
+		return false, held(existing)
+	case d.same(existing):
+		return false, nil
+	case a.rests(ctx, d, existing):
+		return false, nil
+	case d.kind.replaced(existing, d.object):
+		return a.recreate(ctx, d, existing)
+	default:
+		return a.update(ctx, d, existing)
+	}
+}
+
+// same reports whether an object is as wanted, by its sums.
+func (d item) same(existing *unstructured.Unstructured) bool {
+	if !within(d.object.GetLabels(), existing.GetLabels()) || !within(d.object.GetAnnotations(), existing.GetAnnotations()) {
+		return false
+	}
+	return d.kind.createOnly || existing.GetAnnotations()[MadeHashAnnotation] == d.kind.made(existing, d.object)
+}
+
+func within(part, whole map[string]string) bool {
+	for key, value := range part {
+		if had, has := whole[key]; !has || had != value {
+			return false
+		}
+	}
+	return true
+}
+
+// create asks the API server first what it would make of the object, for its sum.
+func (a *Applier) create(ctx context.Context, d item) (bool, error) {
+	next := d.object.DeepCopy()
+	trial := next.DeepCopy()
+	err := a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	if err == nil {
+		a.stamp(next, trial, d)
+		err = a.Client.Create(ctx, next, client.FieldOwner(a.Manager))
+	}
+	if err != nil {
+		a.warn(d.object, ReasonCreateFailed, err.Error())
+		return false, err
+	}
+	a.tell(next, ReasonCreated, "created")
+	return true, nil
+}
+
+func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Unstructured) (bool, error) {
+	next := d.merge(existing)
+	trial := next.DeepCopy()
+	err := a.Client.Update(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	if err == nil {
+		a.stamp(next, trial, d)
+		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))
+	}
+	if err == nil {
+		a.wrote(d, trial, next)
+	}
+	if err != nil {
+		if !apierrors.IsConflict(err) {
+			a.warn(d.object, ReasonUpdateFailed, err.Error())
+		}
+		return false, err
+	}
+	a.tell(next, ReasonUpdated, "made equal to the bundle")
+	return next.GetResourceVersion() != existing.GetResourceVersion(), nil
+}
+
+// stamp writes down what the API server made of an object when it was tried.
+func (a *Applier) stamp(next, trial *unstructured.Unstructured, d item) {
+	annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
+	if a.Generations && d.kind.pods {
+		annotate(next, GenerationAnnotation, strconv.FormatInt(trial.GetGeneration(), 16))
+	}
+}
+
+// merge is the existing object with the wanted content.
+func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructured {
+	next := existing.DeepCopy()
+	next.SetLabels(merged(existing.GetLabels(), d.object.GetLabels()))
+	next.SetAnnotations(merged(existing.GetAnnotations(), d.object.GetAnnotations()))
+	if d.kind.createOnly {
+		return next
+	}
+	for field := range content(existing) {
+		delete(next.Object, field)
+	}
+	maps.Copy(next.Object, runtime.DeepCopyJSON(content(d.object)))
+	for _, path := range d.kind.filled(d.object) {
+		if value, has, _ := unstructured.NestedFieldCopy(existing.Object, path...); has {
+			unstructured.SetNestedField(next.Object, value, path...)
+		}
+	}
+	return next
+}
+
+func merged(base, over map[string]string) map[string]string {
+	all := maps.Clone(base)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, over)
+	return all
+}
+
+func annotate(o client.Object, key, value string) {
+	o.SetAnnotations(merged(o.GetAnnotations(), map[string]string{key: value}))
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
+)
+
+// MetadataFile is the file that makes a folder a bundle.
+const MetadataFile = "bundle.yaml"
+
+// What bundle.yaml begins with.
+const (
+	apiVersion = "ccm.outrigger.dev/v1alpha1"
+	kind       = "Bundle"
+)
+
+// Metadata is bundle.yaml.
+type Metadata struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Platform is what Infrastructure calls the cloud, such as AWS. It is the
+	// value of the operands' labels.
+	Platform string `json:"platform"`
+	// CloudName, if any, is the one cloud of the platform that the bundle is for,
+	// as Infrastructure's status.platformStatus.azure.cloudName says. It wins over
+	// a bundle of the same platform without one.
+	CloudName string `json:"cloudName,omitempty"`
+	// Provider is the value of --cloud-provider.
+	Provider string `json:"provider"`
+	// Flavors are the kinds of cluster that the bundle is for: both if empty.
+	Flavors []Flavor `json:"flavors,omitempty"`
+	// ConfigFormat is the platform in whose way the cloud's configuration is
+	// written, and which is asked whether one is valid: see [Metadata.Format].
+	ConfigFormat string `json:"configFormat,omitempty"`
+	// Optional says that a cluster of OpenShift whose images.json lacks the bundle's
+	// images is deployed nothing, and that this is no failure.
+	Optional bool `json:"optional,omitempty"`
+	// Containers are those, by name, whose image comes from images.json.
+	Containers map[string]Container `json:"containers"`
+	// Secrets are those that containers read through the API. Those that are
+	// mounted are listed at their containers.
+	Secrets []string `json:"secrets,omitempty"`
+	// Accounts are those of kube-system that the managers act as besides those of
+	// their controllers: what a provider asks its client builder for.
+	Accounts []string `json:"accounts,omitempty"`
+}
+
+// Container is what a container of some name needs.
+type Container struct {
+	// Image is a key of images.json.
+	Image string `json:"image"`
+	// Program is what a base starts; KubernetesProgram where images of plain
+	// Kubernetes have it elsewhere.
+	Program           string `json:"program,omitempty"`
+	KubernetesProgram string `json:"kubernetesProgram,omitempty"`
+	// Flags are the program's, in addition to those of the base. Each is a
+	// template; one that is empty in the end is left out.
+	Flags []string `json:"flags,omitempty"`
+	// OpenShift is what a base whose name ends in -on-openshift writes into the
+	// script that starts the program.
+	OpenShift Script `json:"openshift,omitzero"`
+	// FeatureGates says that the program knows the flag --feature-gates.
+	FeatureGates bool `json:"featureGates,omitempty"`
+	// CloudConfig is where the container finds the cloud's configuration, key
+	// cloud.conf of ConfigMap cloud-conf. Empty: it reads none.
+	CloudConfig string `json:"cloudConfig,omitempty"`
+	// Secrets are mounted.
+	Secrets []SecretMount `json:"secrets,omitempty"`
+}
+
+// Script is how a program is started there.
+type Script struct {
+	// Flags are all of the program's: as Container.Flags, but for "leader election"
+	// and "TLS", templates that are several. They stand in the script as they are.
+	Flags []string `json:"flags,omitempty"`
+	// Indent is how far each is from the line's beginning.
+	Indent int `json:"indent,omitempty"`
+}
+
+// SecretMount is a Secret and the folder that it is mounted at.
+type SecretMount struct {
+	Name      string `json:"name"`
+	MountPath string `json:"mountPath"`
+}
+
+func parseMetadata(text []byte) (*Metadata, error) {
+	m := &Metadata{}
+	raw, err := toJSON(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: error converting YAML to JSON: %w", MetadataFile, err)
+	}
+	if err := decodeStrict(raw, m); err != nil {
+		return nil, fmt.Errorf("%s: error unmarshaling JSON: while decoding JSON: %w", MetadataFile, err)
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
+	}
+	if len(m.Flavors) == 0 {
+		m.Flavors = slices.Clone(Flavors)
+	}
+	return m, nil
+}
+
+// providerName is what may be a value of --cloud-provider, and part of a name.
+var providerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$`)
+
+func (m *Metadata) check() error {
+	var errs []error
+	if m.APIVersion != apiVersion || m.Kind != kind {
+		errs = append(errs, fmt.Errorf("apiVersion %q, kind %q: want %s and %s", m.APIVersion, m.Kind, apiVersion, kind))
+	}
+	if m.Platform == "" {
+		errs = append(errs, errors.New("platform: missing; give what Infrastructure calls the cloud, such as AWS"))
+	} else if len(validation.IsValidLabelValue(m.Platform)) > 0 || !providerName.MatchString(strings.ToLower(m.Platform)) {
+		errs = append(errs, fmt.Errorf("platform %q: want letters, digits and -, because it is the value of a label and part of names", m.Platform))
+	}
+	if !providerName.MatchString(m.Provider) {
+		errs = append(errs, fmt.Errorf("provider %q: want the value of --cloud-provider: a-z, 0-9 and -", m.Provider))
+	}
+	if m.ConfigFormat != "" && !cloudconfig.Known(cloudconfig.Platform(m.ConfigFormat)) {
+		errs = append(errs, fmt.Errorf("configFormat %q: want the name of a built-in bundle, or none for a configuration that nobody looks at", m.ConfigFormat))
+	}
+	for _, f := range m.Flavors {
+		if !slices.Contains(Flavors, f) {
+			errs = append(errs, fmt.Errorf("flavors: %q: want openshift or kubernetes", f))
+		}
+	}
+	if len(m.Containers) == 0 {
+		errs = append(errs, fmt.Errorf("containers: missing; name the containers whose images come from images.json, such as %s", Manager))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Containers)) {
+		errs = append(errs, m.Containers[name].check(name))
+	}
+	for _, name := range m.Accounts {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			errs = append(errs, fmt.Errorf("accounts: %q: want the name of a ServiceAccount of %s", name, SystemNamespace))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Container) check(name string) error {
+	at := "containers." + name + "."
+	var errs []error
+	if c.Image == "" {
+		errs = append(errs, errors.New(at+"image: missing; give a key of images.json, such as cloudControllerManagerAWS"))
+	}
+	if c.CloudConfig != "" && (!path.IsAbs(c.CloudConfig) || path.Clean(c.CloudConfig) != c.CloudConfig || path.Dir(c.CloudConfig) == "/") {
+		errs = append(errs, fmt.Errorf("%scloudConfig %q: want the absolute path of a file in a folder of its own", at, c.CloudConfig))
+	}
+	for _, s := range c.Secrets {
+		if len(validation.IsDNS1123Subdomain(s.Name)) > 0 || !path.IsAbs(s.MountPath) {
+			errs = append(errs, fmt.Errorf("%ssecrets: %q at %q: want a Secret's name and an absolute path", at, s.Name, s.MountPath))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Metadata) hasNodeManager() bool {
+	_, has := m.Containers[NodeManager]
+	return has
+}
+
+// Format is how the cloud's configuration is written. If that is not known to
+// package cloudconfig, any configuration is taken.
+func (m *Metadata) Format() cloudconfig.Platform {
+	return cloudconfig.Platform(cmp.Or(m.ConfigFormat, strings.ToLower(m.Platform)))
+}
+
+// For reports whether the bundle is for a kind of cluster.
+func (m *Metadata) For(f Flavor) bool { return slices.Contains(m.Flavors, f) }
+
+// SecretNames are all Secrets that the operands need.
+func (m *Metadata) SecretNames() []string {
+	all := slices.Clone(m.Secrets)
+	for _, c := range m.Containers {
+		for _, s := range c.Secrets {
+			all = append(all, s.Name)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// ImageKeys are the keys of images.json that the bundle needs.
+func (m *Metadata) ImageKeys() []string {
+	var keys []string
+	for _, c := range m.Containers {
+		keys = append(keys, c.Image)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func checkNamespace(name string) error {
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return fmt.Errorf("namespace %q: %s", name, strings.Join(problems, "; "))
+	}
+	return nil
+}

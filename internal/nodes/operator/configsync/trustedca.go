@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package configsync
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
+)
+
+// Where authorities are.
+const (
+	caName      = "ccm-trusted-ca"
+	caKey       = "ca-bundle.crt"
+	caConfigKey = "ca-bundle.pem"
+)
+
+// What OpenShift wants to know of a ConfigMap with certificates.
+const (
+	componentAnnotation = "openshift.io/owning-component"
+	component           = "Cloud Compute / Cloud Controller Manager"
+)
+
+// madeByAnnotation is on bundles of ours and not on those of OpenShift's own operator;
+// askedAnnotation is on one of the latter, with the sum of what it had when it was taken
+// over and of what was asked for then.
+const (
+	madeByAnnotation = "ccm.outrigger.dev/made-by"
+	askedAnnotation  = "ccm.outrigger.dev/taken-over"
+)
+
+// caAnnotations are those of a bundle of ours.
+var caAnnotations = map[string]string{componentAnnotation: component, madeByAnnotation: "config-sync"}
+
+// trustedCA makes the bundle of authorities that the cloud controller manager
+// mounts.
+type trustedCA struct {
+	client client.Client
+	config types.NamespacedName
+	target target
+	// system returns the file with the system's authorities.
+	system func() string
+	now    func() time.Time
+}
+
+// sync writes the bundle. What it could not use of it, it answers.
+func (r *trustedCA) sync(ctx context.Context) (string, error) {
+	var proxy openshift.Proxy
+	if err := r.client.Get(ctx, cluster, &proxy); apierrors.IsNotFound(err) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("failed to get Proxy: %w", err)
+	}
+	path := r.system()
+	system, err := os.ReadFile(path)
+	if err != nil {
+		// It is replaced now and then.
+		return "", fmt.Errorf("failed to get system trust bundle: %w", err)
+	}
+	sources, left, err := r.sources(ctx, proxy.Spec.TrustedCA.Name)
+	if err != nil {
+		return "", err
+	}
+	merged, dropped, err := trustbundle.Merge(sources, string(system), r.now())
+	if err != nil {
+		return "", fmt.Errorf("failed to get system trust bundle: %s: %w", path, err)
+	}
+	for _, d := range dropped {
+		left = append(left, d.String())
+	}
+	adopted, err := r.adopt(ctx, strings.TrimSuffix(merged, string(system)))
+	if adopted || err != nil {
+		return strings.Join(left, "; "), err
+	}
+	if err := r.target.write(ctx, content{data: map[string]string{caKey: merged}}); err != nil {
+		return "", fmt.Errorf("can not update target trust bundle configmap: %w", err)
+	}
+	return strings.Join(left, "; "), nil
+}
+
+// adopt leaves a bundle of the operator whose place this one took as it is, while it has
+// what is asked for: the system's authorities in it are those of that operator's image,
+// and ours would restart all that reads them. Whoever wants ours deletes it. What was
+// asked for at first is noted, since nobody can tell in the bundle where the system's begin.
+func (r *trustedCA) adopt(ctx context.Context, asked string) (adopted bool, err error) {
+	is, err := readConfigMap(ctx, r.client, r.target.name)
+	if is == nil || err != nil || is.Annotations[madeByAnnotation] != "" || is.Annotations[componentAnnotation] != component {
+		return false, err
+	}
+	if !trustbundle.Begins(is.Data[caKey], asked) || len(is.Data) != 1 || len(is.BinaryData) > 0 {
+		return false, nil
+	}
+	sum := sha256.Sum256([]byte(asked + is.Data[caKey]))
+	switch noted := hex.EncodeToString(sum[:]); is.Annotations[askedAnnotation] {
+	case noted:
+		return true, nil
+	case "":
+		m := is.DeepCopy()
+		m.Annotations[askedAnnotation] = noted
+		return true, r.client.Update(ctx, m)
+	}
+	return false, nil
+}
+
+// sources returns the texts with certificates, those of the cloud first, and
+// what is missing of them.
+func (r *trustedCA) sources(ctx context.Context, proxyCA string) (sources []trustbundle.Source, left []string, err error) {
+	config, err := readConfigMap(ctx, r.client, r.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	if text, ok := contentOf(config).data[caConfigKey]; ok {
+		sources = append(sources, trustbundle.Source{Name: sourceName(r.config, caConfigKey), Text: text})
+	}
+	if proxyCA == "" {
+		return sources, nil, nil
+	}
+	name := types.NamespacedName{Namespace: userNamespace, Name: proxyCA}
+	user, err := readConfigMap(ctx, r.client, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, ok := contentOf(user).data[caKey]
+	switch {
+	case user == nil:
+		left = append(left, fmt.Sprintf("ConfigMap %s, which spec.trustedCA of Proxy %s names, does not exist", name, cluster.Name))
+	case !ok:
+		left = append(left, fmt.Sprintf("ConfigMap %s, which spec.trustedCA of Proxy %s names, has no key %s", name, cluster.Name, caKey))
+	default:
+		sources = append(sources, trustbundle.Source{Name: sourceName(name, caKey), Text: text})
+	}
+	return sources, left, nil
+}
+
+func sourceName(name types.NamespacedName, key string) string {
+	return fmt.Sprintf("ConfigMap %s, key %s", name, key)
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
+	"github.com/outrigger/outrigger/internal/nodes/operator/status"
+)
+
+// cluster is the name of OpenShift's objects, and that of all work.
+var cluster = daemon.All
+
+// openShift deploys what Infrastructure asks for, and says how that went in the
+// ClusterOperator.
+type openShift struct {
+	client   client.Client
+	inputs   *inputs
+	bundles  bundle.Set
+	deployer *Deployer
+	status   *status.Operator
+	window   *failure.Window
+	// pause is how soon a rollout is looked at again that nothing tells of.
+	pause     time.Duration
+	namespace string
+	operator  string
+	notes     *notes
+	// instead reports whether CloudControllerManagers say what to deploy where the
+	// platform has nothing. Then they say how it is, too.
+	instead func(context.Context) (bool, error)
+	now     func() time.Time
+	log     *slog.Logger
+}
+
+// state is what a pass that did not fail found.
+type state struct {
+	// settled: all is as wanted. Otherwise it is on its way, or waits.
+	settled bool
+	// waits says for whom, if it cannot begin yet.
+	waits string
+	// silent: it is for others to say how it is.
+	silent bool
+	// warnings are what somebody has to see to though nothing has failed, reason
+	// is what they have in common.
+	warnings []string
+	reason   string
+	related  []openshift.ObjectReference
+	// again is when time alone changes something; 0 is never.
+	again time.Duration
+}
+
+// Reconcile does the work and says how it went. A failure that only a change of
+// an object ends is told at once and not tried again; others when they have
+// lasted.
+func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	s, err := r.sync(ctx)
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		again, counts := r.window.Conflict(r.now())
+		if counts {
+			err = r.status.Degraded(ctx, err)
+			return reconcile.Result{RequeueAfter: again}, err
+		}
+		return reconcile.Result{RequeueAfter: again}, nil
+	case failure.IsTerminal(err):
+		r.log.Error("not tried again until something changes", "error", err)
+		return reconcile.Result{}, r.failed(ctx, err, true)
+	case err != nil:
+		return reconcile.Result{}, errors.Join(err, r.failed(ctx, err, r.window.Observe(r.now())))
+	case s.waits != "":
+		return r.wait(ctx, s.waits)
+	}
+	r.window.Clear()
+	if s.silent {
+		return reconcile.Result{}, nil
+	}
+	return r.say(ctx, s)
+}
+
+// failed names an error at once; whether the operator is degraded is another
+// question.
+func (r *openShift) failed(ctx context.Context, cause error, counts bool) error {
+	err := r.status.Warn(ctx, status.ReasonFailed, cause.Error())
+	if counts {
+		err = errors.Join(err, r.status.Degraded(ctx, cause))
+	}
+	return err
+}
+
+// wait is silent at first: the sync controllers have just been started too.
+func (r *openShift) wait(ctx context.Context, what string) (reconcile.Result, error) {
+	again := reconcile.Result{RequeueAfter: r.window.Retry()}
+	if r.window.Observe(r.now()) {
+		return again, r.failed(ctx, errors.New(what), true)
+	}
+	r.log.Info(what)
+	return again, nil
+}
+
+func (r *openShift) say(ctx context.Context, s state) (reconcile.Result, error) {
+	if err := r.status.Warn(ctx, cmp.Or(s.reason, status.ReasonIncomplete), strings.Join(s.warnings, "; ")); err != nil {
+		return reconcile.Result{}, err
+	}
+	if s.settled {
+		return reconcile.Result{RequeueAfter: s.again}, r.status.Available(ctx, s.related)
+	}
+	if s.again == 0 || r.pause < s.again {
+		s.again = r.pause
+	}
+	return reconcile.Result{RequeueAfter: s.again}, r.status.Progressing(ctx)
+}
+
+func (r *openShift) sync(ctx context.Context) (state, error) {
+	var infra openshift.Infrastructure
+	if err := r.client.Get(ctx, cluster, &infra); apierrors.IsNotFound(err) {
+		return state{settled: true, related: r.related(nil)}, nil
+	} else if err != nil {
+		return state{}, fmt.Errorf("failed to get Infrastructure: %w", err)
+	}
+	is, err := r.status.Get(ctx)
+	if err != nil {
+		return state{}, err
+	}
+	if waiting, err := status.Provisioning(is); err != nil || waiting != "" {
+		return state{waits: waiting}, err
+	}
+	objects, left, err := r.objects(ctx, &infra)
+	if err != nil {
+		return state{}, err
+	}
+	s, err := r.deploy(ctx, objects)
+	s.warnings = append(s.warnings, left...)
+	if err == nil && len(objects) == 0 {
+		s.silent, err = r.instead(ctx)
+		s.reason, s.warnings = unserved(infra.Status.PlatformStatus, r.bundles)
+	}
+	return s, err
+}
+
+// unserved warns that Nodes wait and nobody comes. It is no failure: installers
+// wait until the operator is available, and so may whoever deploys the manager.
+func unserved(p *openshift.PlatformStatus, known bundle.Set) (reason string, warnings []string) {
+	if !p.AwaitsManager() {
+		return "", nil
+	}
+	if b := known.Find(string(p.Type), "", bundle.OpenShift); b != nil {
+		return status.ReasonNoManager, []string{fmt.Sprintf(
+			"no cloud controller manager is deployed, and Nodes of platform %s wait for one: images.json lacks what bundle %s needs: %s", p.Type, b.Name, strings.Join(b.ImageKeys(), ", "))}
+	}
+	return status.ReasonNoManager, []string{fmt.Sprintf(
+		"no cloud controller manager is deployed, and Nodes of platform %s wait for one: none of the operator's bundles is for it; "+
+			"deploy the platform's own, or give the operator one with --bundle-dir or a CloudControllerManager", p.Type)}
+}
+
+// objects are those of the platform, with what was left out of them; none if it
+// has no cloud controller manager, which then nothing is read for.
+func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure) ([]client.Object, []string, error) {
+	platform, err := settings.PlatformOf(infra)
+	if err != nil {
+		return nil, nil, unbuilt(err)
+	}
+	b := r.bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
+	if b == nil {
+		r.deployer.Reads = nil
+		r.inputs.noteTLS(ctx)
+		return nil, nil, nil
+	}
+	in, left, err := r.inputs.read(ctx, infra)
+	if err != nil {
+		return nil, nil, err
+	}
+	values, _, err := in.Values()
+	if err != nil {
+		return nil, nil, unbuilt(err)
+	}
+	objects, err := b.Resources(values)
+	if b.Optional && errors.Is(err, bundle.ErrMissedImages) {
+		r.deployer.Reads = nil
+		return nil, nil, nil
+	}
+	r.deployer.Reads = b.Secrets
+	return objects, left, unbuilt(err)
+}
+
+// unbuilt is why there are no objects, if that is so; only a change ends it.
+func unbuilt(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failure.Terminal(fmt.Errorf("failed to build operator config: %w", err))
+}
+
+func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state, error) {
+	out, err := r.deployer.Deploy(ctx, objects)
+	r.notes.missing(inventoryName, out.Missing)
+	if err != nil {
+		return state{}, err
+	}
+	s := state{settled: !out.Moved() && len(out.Waits) == 0, related: r.related(out.Objects), warnings: out.Warnings(), again: out.Again}
+	for _, w := range out.Waits {
+		r.log.Info("on its way", "what", w)
+	}
+	return s, nil
+}
+
+// related is what belongs to the operator: must-gather collects it.
+func (r *openShift) related(applied []apply.Ref) []openshift.ObjectReference {
+	all := []openshift.ObjectReference{
+		{Resource: "namespaces", Name: r.operator},
+		{Group: openshift.GroupVersion.Group, Resource: "clusteroperators", Name: status.Name},
+		{Resource: "namespaces", Name: r.namespace},
+	}
+	for _, a := range applied {
+		all = append(all, openshift.ObjectReference{Group: a.Group, Resource: a.Resource(), Namespace: a.Namespace, Name: a.Name})
+	}
+	return all
+}

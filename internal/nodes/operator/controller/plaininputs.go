@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
+)
+
+// caKey is the key of certificates in ConfigMaps.
+const caKey = "ca-bundle.crt"
+
+// plainInputs reads what a CloudControllerManager refers to.
+type plainInputs struct {
+	client client.Client
+	o      *Options
+	// synced: this is OpenShift, where config-sync makes ccm-trusted-ca.
+	synced bool
+	now    func() time.Time
+}
+
+func (r *plainInputs) bundle(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*bundle.Bundle, error) {
+	if c.Spec.Bundle == nil {
+		b, err := r.o.Bundles.Named(c.Spec.Provider)
+		if err != nil {
+			return nil, failure.Terminal(fmt.Errorf("spec.provider: %w", err))
+		}
+		return b, nil
+	}
+	cm, err := r.configMap(ctx, "spec.bundle.configMap", c.Spec.Bundle.ConfigMap)
+	if err != nil {
+		return nil, err
+	}
+	b, err := bundle.LoadConfigMap(cm)
+	if err != nil {
+		return nil, failure.Terminal(fmt.Errorf("spec.bundle: %w", err))
+	}
+	if b.Provider != c.Spec.Provider {
+		return nil, failure.Terminal(fmt.Errorf("spec.provider %q: the bundle in ConfigMap %s is for %q", c.Spec.Provider, cm.Name, b.Provider))
+	}
+	return b, nil
+}
+
+// absent is a ConfigMap that a field names and that is not there.
+type absent struct {
+	field string
+	key   client.ObjectKey
+}
+
+func (a absent) Error() string { return fmt.Sprintf("%s: there is no ConfigMap %s", a.field, a.key) }
+
+func (r *plainInputs) configMap(ctx context.Context, field, name string) (*corev1.ConfigMap, error) {
+	var cm corev1.ConfigMap
+	key := client.ObjectKey{Namespace: r.o.OperatorNamespace, Name: name}
+	err := r.client.Get(ctx, key, &cm)
+	if apierrors.IsNotFound(err) {
+		return nil, failure.Terminal(absent{field, key})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: ConfigMap %s: %w", field, key, err)
+	}
+	return &cm, nil
+}
+
+// objects are those of the bundle and what its pods mount, with what of it had
+// to be left out.
+func (r *plainInputs) objects(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, what ccmv1alpha1.Rollout) ([]client.Object, []string, error) {
+	config, err := r.cloudConfig(ctx, c, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	own := []client.Object{config}
+	var left []string
+	if !r.synced {
+		var authorities *corev1.ConfigMap
+		if authorities, left, err = r.authorities(ctx, c); err != nil {
+			return nil, nil, err
+		}
+		own = append(own, authorities)
+	}
+	objects, err := b.Resources(r.values(c, what))
+	if err != nil {
+		return nil, nil, failure.Terminal(err)
+	}
+	return append(own, objects...), left, nil
+}
+
+func (r *plainInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1alpha1.Rollout) bundle.Values {
+	v := bundle.Values{
+		Flavor: bundle.Kubernetes, Namespace: r.o.Namespace, Images: what.Images,
+		InfrastructureName: c.Spec.InfrastructureName, SingleReplica: c.Spec.Topology == ccmv1alpha1.SingleReplica,
+		TLSMinVersion: r.o.TLS.MinVersion, TLSCipherSuites: r.o.TLS.CipherSuites,
+	}
+	if i := c.Spec.Identity; i != nil {
+		v.Identity = &bundle.Identity{
+			Annotations: i.Annotations, PodLabels: i.PodLabels, Audience: i.Audience, Seconds: ptr.Deref(i.ExpirationSeconds, 0), Environment: i.Environment,
+		}
+	}
+	if p := c.Spec.Proxy; p != nil {
+		v.Proxy = &bundle.Proxy{HTTP: p.HTTPProxy, HTTPS: p.HTTPSProxy, None: p.NoProxy}
+	}
+	var gates []string
+	for _, name := range slices.Sorted(maps.Keys(c.Spec.FeatureGates)) {
+		gates = append(gates, fmt.Sprintf("%s=%t", name, c.Spec.FeatureGates[name]))
+	}
+	v.FeatureGates = strings.Join(gates, ",")
+	return v
+}
+
+// cloudConfig is what the manager mounts. One that its platform would not take
+// is refused here, and what is there stays.
+func (r *plainInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) (*corev1.ConfigMap, error) {
+	out := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: bundle.CloudConfig},
+		Data:       map[string]string{bundle.CloudConfigKey: ""},
+	}
+	ref := c.Spec.CloudConfig
+	if ref != nil {
+		from, err := r.configMap(ctx, "spec.cloudConfig.name", ref.Name)
+		if err != nil {
+			return nil, err
+		}
+		text, has := from.Data[ref.Key]
+		if !has {
+			return nil, failure.Terminal(fmt.Errorf("spec.cloudConfig.key: ConfigMap %s/%s has no key %q", from.Namespace, from.Name, ref.Key))
+		}
+		out.Data[bundle.CloudConfigKey] = text
+	}
+	p := b.Format()
+	if !cloudconfig.Known(p) {
+		return out, nil
+	}
+	if err := cloudconfig.Validate(p, out.Data[bundle.CloudConfigKey]); err != nil {
+		return nil, failure.Terminal(fmt.Errorf("spec.cloudConfig: it is not valid for %s, what is deployed stays as it is: %w", b.Platform, err))
+	}
+	return out, nil
+}
+
+// authorities are those that the manager trusts.
+func (r *plainInputs) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
+	path := trustbundle.SystemFile(r.o.SystemBundle)
+	system, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--trusted-ca-bundle: %w", err)
+	}
+	var sources []trustbundle.Source
+	if ref := c.Spec.TrustedCA; ref != nil {
+		from, err := r.configMap(ctx, "spec.trustedCA.name", ref.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		sources = append(sources, trustbundle.Source{Name: "ConfigMap " + client.ObjectKeyFromObject(from).String() + ", key " + caKey, Text: from.Data[caKey]})
+	}
+	merged, dropped, err := trustbundle.Merge(sources, string(system), r.now())
+	if err != nil {
+		return nil, nil, fmt.Errorf("--trusted-ca-bundle %s: %w", path, err)
+	}
+	var left []string
+	for _, d := range dropped {
+		left = append(left, d.String())
+	}
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: bundle.TrustedCA},
+		Data:       map[string]string{caKey: merged},
+	}, left, nil
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+)
+
+// keptPrefix begins the name of the ConfigMap that has what was brought out last for
+// a CloudControllerManager, before its name.
+const keptPrefix = "ccm-operator-last-good-of-"
+
+// Keys of it: the objects, and the sum of the rollout that they are of.
+const (
+	keptObjects = "objects.json.gz"
+	keptSum     = "sum"
+)
+
+func (r *plain) keptKey(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: r.o.Namespace, Name: keptPrefix + name}
+}
+
+// keep writes down what was brought out, unless it is there already.
+func (r *plain) keep(ctx context.Context, d *Deployer, name, sum string, objects []client.Object) error {
+	is, err := r.readKept(ctx, name)
+	if err != nil || is.Data[keptSum] == sum {
+		return err
+	}
+	text, err := d.Encode(objects)
+	if err != nil {
+		return err
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(text); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	next := is.DeepCopy()
+	next.Data, next.BinaryData = map[string]string{keptSum: sum}, map[string][]byte{keptObjects: packed.Bytes()}
+	if is.ResourceVersion == "" {
+		err = r.client.Create(ctx, next)
+	} else {
+		err = r.client.Update(ctx, next)
+	}
+	if err != nil {
+		return fmt.Errorf("keep what was brought out, for when a rollout stalls: ConfigMap %s: %w", r.keptKey(name), err)
+	}
+	return nil
+}
+
+// readKept returns an empty ConfigMap if there is none.
+func (r *plain) readKept(ctx context.Context, name string) (*corev1.ConfigMap, error) {
+	key := r.keptKey(name)
+	cm := &corev1.ConfigMap{}
+	err := r.client.Get(ctx, key, cm)
+	if apierrors.IsNotFound(err) {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, nil
+	}
+	return cm, err
+}
+
+// former are the objects that were brought out last. If they are not there any more,
+// they are made of the images that they had.
+func (r *plain) former(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) ([]client.Object, []string, error) {
+	is, err := r.readKept(ctx, c.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	good := c.Status.LastGood
+	if good.Sum == "" || is.Data[keptSum] != good.Sum {
+		return r.inputs.objects(ctx, c, b, ccmv1alpha1.Rollout{Images: good.Images})
+	}
+	objects, err := unpack(is.BinaryData[keptObjects])
+	if err != nil {
+		return nil, nil, fmt.Errorf("what was brought out last cannot be read, ConfigMap %s, key %s: %w: delete the ConfigMap, and its images alone go back", r.keptKey(c.Name), keptObjects, err)
+	}
+	return objects, nil, nil
+}
+
+func unpack(packed []byte) ([]client.Object, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		return nil, err
+	}
+	return apply.Decode(text)
+}
+
+func (r *plain) forgetKept(ctx context.Context, name string) error {
+	key := r.keptKey(name)
+	return client.IgnoreNotFound(r.client.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
+}

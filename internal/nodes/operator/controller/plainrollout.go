@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
+	"github.com/outrigger/outrigger/internal/nodes/operator/rollout"
+)
+
+// attempt is what is deployed in a pass.
+type attempt struct {
+	deployer *Deployer
+	wanted   ccmv1alpha1.Rollout
+	// objects are those that are wanted or, if given is an error, those that were
+	// brought out last: what is wanted has stalled.
+	objects  []client.Object
+	warnings []string
+	given    error
+}
+
+// bringOut deploys what is wanted; what has stalled is not tried again, and all that
+// was brought out last takes its place. Each step is in the status before the next
+// one, so that another operator goes on with it.
+func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
+	a := &attempt{deployer: r.deployer(c.Name), wanted: wanted}
+	a.deployer.Reads = b.Secrets
+	if err := r.prepare(ctx, c, b, a); err != nil {
+		return pass{}, r.noted(c, err)
+	}
+	out, err := a.deployer.Deploy(ctx, a.objects)
+	c.Status.RelatedObjects = references(out.Objects)
+	r.notes.missing(c.Name, out.Missing)
+	if errors.Is(err, rollout.ErrStalled) && a.given == nil && c.Status.LastGood != nil && differs(*c.Status.LastGood, a.wanted) {
+		c.Status.Stalled = &a.wanted
+		return pass{again: daemon.Again, stalled: err}, nil
+	}
+	if err != nil {
+		return pass{}, err
+	}
+	return r.broughtOut(ctx, c, a, out)
+}
+
+// prepare returns what is to be deployed.
+func (r *plain) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, a *attempt) (err error) {
+	if a.objects, a.warnings, err = r.inputs.objects(ctx, c, b, a.wanted); err != nil {
+		return err
+	}
+	if a.wanted.Sum, err = a.deployer.Sum(ctx, a.objects); err != nil {
+		return err
+	}
+	s, good := c.Status.Stalled, c.Status.LastGood
+	if s == nil || good == nil || !equality.Semantic.DeepEqual(*s, a.wanted) {
+		c.Status.Stalled = nil
+		return nil
+	}
+	a.given = fmt.Errorf("%w: %s; back to %s until something of it changes, or the version of Kubernetes", rollout.ErrStalled, describe(a.wanted), describe(*good))
+	a.objects, a.warnings, err = r.former(ctx, c, b)
+	return err
+}
+
+// broughtOut returns how far it is. What is out, and not in the place of something else,
+// is what the next one that stalls goes back to.
+func (r *plain) broughtOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, a *attempt, out Outcome) (pass, error) {
+	p := pass{
+		settled: !out.Moved() && len(out.Waits) == 0, moved: out.Moved(), stalled: a.given, again: out.Again,
+		warning: strings.Join(append(a.warnings, out.Warnings()...), "; "), waits: strings.Join(out.Waits, "; "),
+	}
+	switch {
+	case !p.settled:
+		p.again = r.o.Requeue
+	case a.given != nil:
+		c.Status.Version = c.Status.LastGood.Version
+	default:
+		if err := r.keep(ctx, a.deployer, c.Name, a.wanted.Sum, a.objects); err != nil {
+			return pass{}, err
+		}
+		c.Status.LastGood, c.Status.Version = &a.wanted, a.wanted.Version
+	}
+	return p, nil
+}
+
+// differs reports whether going back to what was good brings anything.
+func differs(good, wanted ccmv1alpha1.Rollout) bool {
+	if good.Sum == "" {
+		return !maps.Equal(good.Images, wanted.Images)
+	}
+	return good.Sum != wanted.Sum
+}
+
+func describe(r ccmv1alpha1.Rollout) string {
+	what := fmt.Sprintf("images %v", r.Images)
+	if r.Version != "" {
+		what = "version " + r.Version
+	}
+	return fmt.Sprintf("generation %d, %s", r.Generation, what)
+}

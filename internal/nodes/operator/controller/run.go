@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+)
+
+// operatorName is the name of the operator wherever one is asked for.
+const operatorName = "ccm-operator"
+
+// found is what kinds a cluster has.
+type found struct {
+	openShift, plain, kubeControllerManager bool
+	topology                                openshift.TopologyMode
+}
+
+// Run works until the context ends.
+func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientscheme.AddToScheme(scheme), openshift.AddToScheme(scheme), ccmv1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	is, err := look(ctx, api, scheme)
+	if err != nil {
+		return err
+	}
+	if err := o.Leader.Check(ctx, api); err != nil {
+		return err
+	}
+	// TLS settings of the cluster count for our own server as soon as they are read.
+	own := &inputs{flags: o.TLS}
+	several := true // operators in one process, in tests
+	unseen := &unseen{}
+	options := manager.Options{
+		Controller: config.Controller{SkipNameValidation: &several, CacheSyncTimeout: o.watchWithin},
+		Scheme:     scheme, Logger: logr.FromSlogHandler(log.Handler()), Cache: o.cacheOptions(unseen),
+		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Metrics:                o.metricsOptions(own),
+		HealthProbeBindAddress: o.HealthAddress,
+	}
+	o.Leader.Apply(&options, is.topology)
+	mgr, err := manager.New(api, options)
+	if err != nil {
+		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+	}
+	if err := errors.Join(o.addControllers(mgr, is, own, log), addMetrics(mgr, is, log), daemon.AddChecks(mgr)); err != nil {
+		return err
+	}
+	return unseen.because(mgr.Start(ctx))
+}
+
+func (o *Options) addControllers(mgr manager.Manager, is found, own *inputs, log *slog.Logger) error {
+	noted := &notes{}
+	var errs []error
+	if is.openShift {
+		errs = append(errs, o.addOpenShift(mgr, is, own, noted, log.With("controller", "cluster-operator")))
+	}
+	if is.plain {
+		errs = append(errs, o.addPlain(mgr, is, noted, log.With("controller", "cloud-controller-manager")))
+	}
+	return errors.Join(append(errs, o.addNodes(mgr, is, noted))...)
+}
+
+// look finds out which of the kinds there are that say what to deploy.
+func look(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (is found, err error) {
+	c, err := client.New(api, client.Options{Scheme: scheme})
+	if err != nil {
+		return is, fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+	}
+	for gvk, has := range map[schema.GroupVersionKind]*bool{
+		openshift.GroupVersion.WithKind("ClusterOperator"):          &is.openShift,
+		ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager"): &is.plain,
+		openshift.KubeControllerManagerKind:                         &is.kubeControllerManager,
+	} {
+		_, err := c.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err != nil && !apimeta.IsNoMatchError(err) {
+			return is, fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+		}
+		*has = err == nil
+	}
+	if !is.openShift && !is.plain {
+		return is, fmt.Errorf("the cluster at %s has neither the kind CloudControllerManager of %s nor OpenShift's ClusterOperator: install the former, which is in deploy/ccm-operator/crd",
+			api.Host, ccmv1alpha1.GroupVersion.Group)
+	}
+	if is.openShift {
+		var infra openshift.Infrastructure
+		if err := c.Get(ctx, cluster, &infra); err != nil && !apierrors.IsNotFound(err) {
+			return is, fmt.Errorf("read Infrastructure %s: %w", cluster.Name, err)
+		}
+		is.topology = infra.Status.ControlPlaneTopology
+	}
+	return is, nil
+}
+
+// cacheOptions keep what is watched to where operands are.
+func (o *Options) cacheOptions(unseen *unseen) cache.Options {
+	return cache.Options{
+		DefaultWatchErrorHandler: unseen.note,
+		DefaultTransform:         cache.TransformStripManagedFields(),
+		DefaultNamespaces: map[string]cache.Config{
+			o.Namespace: {}, o.OperatorNamespace: {}, metav1.NamespaceSystem: {},
+		},
+		// Secrets of others are none of its concern.
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+			&corev1.Pod{}:    {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+			// That of the cloud controller manager.
+			&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
+		},
+	}
+}
+
+func (o *Options) metricsOptions(own *inputs) metricsserver.Options {
+	if o.MetricsAddress == "0" || o.MetricsAddress == "" {
+		return metricsserver.Options{BindAddress: "0"}
+	}
+	certificate := &daemon.Certificate{Dir: o.MetricsCertificates}
+	return metricsserver.Options{
+		BindAddress: o.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate.Get }, own.serve},
+	}
+}
+
+// serve makes a server keep to the settings that were read last.
+func (r *inputs) serve(c *tls.Config) {
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := c.Clone()
+		now.GetConfigForClient = nil
+		if s := r.tls.Load(); s != nil {
+			s.Apply(now)
+		} else {
+			r.flags.Apply(now)
+		}
+		return now, nil
+	}
+}

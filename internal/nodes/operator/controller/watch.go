@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
+	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
+)
+
+// watchOperands wakes whoever an applied object is of, by its inventory.
+func watchOperands(b *builder.Builder, requests func(owner string) []reconcile.Request) {
+	wake := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		return requests(o.GetAnnotations()[apply.OwnerAnnotation])
+	})
+	for _, gvk := range apply.Kinds() {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(gvk)
+		b.Watches(o, wake, builder.WithPredicates(changed()))
+	}
+}
+
+// changed lets through what is more than a new version of the same: somebody
+// wrote an object as it was, or only managedFields became others.
+func changed() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return !reflect.DeepEqual(plainCopy(e.ObjectOld), plainCopy(e.ObjectNew))
+	}}
+}
+
+// asked lets through what somebody else does with a CloudControllerManager. Woken by
+// what it says itself, the operator would never rest where that differs each time:
+// with API servers of two patches that answer in turn, or errors with a time in them.
+func asked() predicate.Predicate {
+	unsaid := func(o client.Object) client.Object {
+		c := plainCopy(o)
+		if m, is := c.(*ccmv1alpha1.CloudControllerManager); is {
+			m.Status = ccmv1alpha1.CloudControllerManagerStatus{}
+		}
+		return c
+	}
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return !reflect.DeepEqual(unsaid(e.ObjectOld), unsaid(e.ObjectNew))
+	}}
+}
+
+func plainCopy(o client.Object) client.Object {
+	c := o.DeepCopyObject().(client.Object)
+	c.SetResourceVersion("")
+	c.SetManagedFields(nil)
+	return c
+}
+
+// unseen keeps why a watch fails. The library tries for ever, and says in the end
+// that it took too long.
+type unseen struct{ last atomic.Pointer[error] }
+
+func (u *unseen) note(ctx context.Context, r *toolscache.Reflector, err error) {
+	toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		u.last.Store(&err) // others pass by themselves
+	}
+}
+
+// because adds the reason to the error with which an operator ends, if it ends
+// with one.
+func (u *unseen) because(err error) error {
+	if why := u.last.Load(); err != nil && why != nil {
+		return fmt.Errorf("%w: a watch failed last with: %w", err, *why)
+	}
+	return err
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package leader is how the operator's programs take turns.
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+)
+
+// Options are what the flags say. A duration of 0 is not set.
+type Options struct {
+	Elect                 bool
+	Lease, Renew, Retry   time.Duration
+	Lock, Name, Namespace string
+}
+
+// AddFlags adds the flags, with this lease as default.
+func (o *Options) AddFlags(f *pflag.FlagSet, lease, namespace string) {
+	f.BoolVar(&o.Elect, "leader-elect", true, "work only while holding the lease")
+	f.DurationVar(&o.Lease, "leader-elect-lease-duration", 0, "how long a lease is good for; 0: 137s, or 270s on a control plane of one node")
+	f.DurationVar(&o.Renew, "leader-elect-renew-deadline", 0, "how long renewing may take; 0: 107s, or 240s on a control plane of one node")
+	f.DurationVar(&o.Retry, "leader-elect-retry-period", 0, "how long to wait between attempts; 0: 26s, or 60s on a control plane of one node")
+	f.StringVar(&o.Lock, "leader-elect-resource-lock", "leases", "what is held: leases")
+	f.StringVar(&o.Name, "leader-elect-resource-name", lease, "`name` of the lease")
+	f.StringVar(&o.Namespace, "leader-elect-resource-namespace", namespace, "`namespace` of the lease")
+}
+
+// Validate returns what the flags cannot mean.
+func (o *Options) Validate() error {
+	if o.Lock != "leases" {
+		return fmt.Errorf("--leader-elect-resource-lock %q: only leases can be held", o.Lock)
+	}
+	if !o.Elect {
+		return nil
+	}
+	if o.Name == "" || o.Namespace == "" {
+		return errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace: want a lease's name and namespace")
+	}
+	lease, renew, retry := o.durations("")
+	if o.Lease < 0 || o.Renew < 0 || o.Retry < 0 || lease <= renew || renew <= retry {
+		return fmt.Errorf("--leader-elect-lease-duration (%s) must exceed --leader-elect-renew-deadline (%s), and that --leader-elect-retry-period (%s)", lease, renew, retry)
+	}
+	return nil
+}
+
+// durations are those of the flags. Where none is set they are such that the
+// API server may restart meanwhile, which takes longer on a single node.
+func (o *Options) durations(t openshift.TopologyMode) (lease, renew, retry time.Duration) {
+	lease, renew, retry = 137*time.Second, 107*time.Second, 26*time.Second
+	if o.Lease == 0 && o.Renew == 0 && o.Retry == 0 && t == openshift.SingleReplica {
+		return 270 * time.Second, 240 * time.Second, 60 * time.Second
+	}
+	for _, d := range []struct{ to, flag *time.Duration }{{&lease, &o.Lease}, {&renew, &o.Renew}, {&retry, &o.Retry}} {
+		if *d.flag != 0 {
+			*d.to = *d.flag
+		}
+	}
+	return lease, renew, retry
+}
+
+// Check says at once what the library would try for ever: that the account may not
+// take part.
+func (o *Options) Check(ctx context.Context, api *rest.Config) error {
+	if !o.Elect {
+		return nil
+	}
+	c, err := coordinationv1.NewForConfig(api)
+	if err != nil {
+		return err
+	}
+	_, err = c.Leases(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	if !apierrors.IsForbidden(err) {
+		return nil // others are for the library, which tries again
+	}
+	return fmt.Errorf("take part in the election of a leader: %w: the installation's rights are missing, apply its rbac.yaml; --leader-elect=false is for one process alone", err)
+}
+
+// Apply makes a manager take part, on a control plane of this topology. The
+// lease is given back at the end: the process has to end then, too.
+func (o *Options) Apply(m *manager.Options, t openshift.TopologyMode) {
+	lease, renew, retry := o.durations(t)
+	m.LeaderElection, m.LeaderElectionReleaseOnCancel = o.Elect, true
+	m.LeaderElectionID, m.LeaderElectionNamespace, m.LeaderElectionResourceLock = o.Name, o.Namespace, o.Lock
+	m.LeaseDuration, m.RenewDeadline, m.RetryPeriod = &lease, &renew, &retry
+}

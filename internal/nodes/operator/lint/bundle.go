@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+)
+
+// Bundle renders a bundle in every way that there is, and returns which rules it
+// breaks. An error is one of rendering: then there is nothing to look at.
+func Bundle(b *bundle.Bundle) ([]Finding, error) {
+	var findings []Finding
+	for _, flavor := range b.Flavors {
+		for _, single := range []bool{false, true} {
+			found, err := rendered(b, Context{Platform: b.Platform, Namespace: namespace, Flavor: flavor, SingleReplica: single})
+			if err != nil {
+				return nil, err
+			}
+			findings = append(findings, found...)
+		}
+	}
+	return findings, nil
+}
+
+// namespace is not the default one, so that a bundle that insists on that shows.
+const namespace = "cloud-controllers"
+
+// values are the fewest that a cluster has, or all, so that each conditional
+// part of a template is rendered.
+func values(b *bundle.Bundle, c Context, all bool) bundle.Values {
+	v := bundle.Values{Flavor: c.Flavor, SingleReplica: c.SingleReplica, Namespace: c.Namespace, Images: bundle.Images{}}
+	for _, key := range b.ImageKeys() {
+		v.Images[key] = "registry.example/" + key + ":verify"
+	}
+	if all || c.Flavor == bundle.OpenShift {
+		v.InfrastructureName = "cluster-x7k2p" // an installer of OpenShift always makes one
+	}
+	if !all {
+		return v
+	}
+	v.Proxy = &bundle.Proxy{HTTP: "http://proxy.example:3128", HTTPS: "http://proxy.example:3128", None: ".cluster.local"}
+	v.FeatureGates, v.AdditionalLabels, v.PublicEndpoint = "A=true", "key=value", true
+	v.TLSMinVersion, v.TLSCipherSuites = "VersionTLS12", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+	v.GlobalCredentialsNamespace, v.GlobalCredentialsName = "kube-system", "creds"
+	return v
+}
+
+// rendered returns what is wrong with all values, and what is wrong only with
+// the fewest.
+func rendered(b *bundle.Bundle, c Context) ([]Finding, error) {
+	var findings []Finding
+	for _, all := range []bool{true, false} {
+		first, err := b.Render(values(b, c, all))
+		if err != nil {
+			return nil, err
+		}
+		second, err := b.Render(values(b, c, all))
+		if err != nil {
+			return nil, err
+		}
+		if !hasOperand(first.GetResources()) {
+			return nil, fmt.Errorf("bundle %s: no Deployment or DaemonSet for %s has a container %s or %s: there is nothing to look at", b.Name, c.Flavor, bundle.Manager, bundle.NodeManager)
+		}
+		for _, f := range append(Check(first.GetResources(), c), independent(first, second, c)...) {
+			if !slices.ContainsFunc(findings, func(o Finding) bool {
+				return o.Rule.Number == f.Rule.Number && o.Object == f.Object && o.Problem == f.Problem
+			}) {
+				findings = append(findings, f)
+			}
+		}
+	}
+	return findings, nil
+}
+
+func hasOperand(objects []client.Object) bool {
+	return slices.ContainsFunc(operands(objects, Context{}), func(o operand) bool {
+		return o.container(bundle.Manager) != nil || o.container(bundle.NodeManager) != nil
+	})
+}
+
+// independent is rule 15.
+func independent(first, second *bundle.Rendered, c Context) []Finding {
+	rule := Rules()[14]
+	var findings []Finding
+	add := func(o client.Object, problem string) {
+		findings = append(findings, Finding{Rule: rule, Object: name(o), Problem: problem, Flavor: c.Flavor, SingleReplica: c.SingleReplica})
+	}
+	before := append(first.GetResources(), first.GetBootstrapResources()...)
+	again := append(second.GetResources(), second.GetBootstrapResources()...)
+	if len(before) != len(again) {
+		add(before[0], "a second rendering has another number of objects")
+		return findings
+	}
+	for i, o := range before {
+		if !reflect.DeepEqual(o, again[i]) {
+			add(o, "a second rendering differs")
+		}
+		o.SetLabels(map[string]string{"changed": "true"})
+	}
+	for i, o := range append(first.GetResources(), first.GetBootstrapResources()...) {
+		if o.GetLabels()["changed"] != "" || o == before[i] {
+			add(o, "a change of a copy changes the original")
+		}
+	}
+	return findings
+}
+
+func name(o client.Object) string {
+	return o.GetObjectKind().GroupVersionKind().Kind + " " + o.GetName()
+}

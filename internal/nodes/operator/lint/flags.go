@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+)
+
+// flags are what the program in a container is given, by name without dashes.
+// Of a flag that is there twice the last counts, as for the program.
+func flags(c *corev1.Container) map[string]string {
+	all := map[string]string{}
+	for _, part := range append(slices.Clone(c.Command), c.Args...) {
+		for _, word := range shellWords(part) {
+			if name, is := strings.CutPrefix(word, "--"); is {
+				name, value, given := strings.Cut(name, "=")
+				if !given {
+					value = "true"
+				}
+				all[name] = value
+			}
+		}
+	}
+	return all
+}
+
+// shellWords are the words of a command, without quotes, continuations and
+// comments. It knows no other syntax: scripts of operands have none.
+func shellWords(script string) []string {
+	var words []string
+	for line := range strings.Lines(script) {
+		for _, word := range strings.Fields(line) {
+			if strings.HasPrefix(word, "#") {
+				break
+			}
+			if word = strings.Trim(word, `'"`); word != `\` {
+				words = append(words, word)
+			}
+		}
+	}
+	return words
+}
+
+// wantFlags looks at the manager only: node managers have no such flags.
+func wantFlags(o operand, wanted ...[2]string) (found []string) {
+	c := o.container(bundle.Manager)
+	if c == nil {
+		return nil
+	}
+	have := flags(c)
+	for _, flag := range wanted {
+		found = append(found, one(have[flag[0]] != flag[1], "container %s has --%s=%s, want %s", c.Name, flag[0], have[flag[0]], flag[1])...)
+	}
+	return found
+}
+
+func leaderElection(o operand) []string {
+	return wantFlags(o, [2]string{"leader-elect", "true"}, [2]string{"leader-elect-lease-duration", "137s"},
+		[2]string{"leader-elect-renew-deadline", "107s"}, [2]string{"leader-elect-retry-period", "26s"},
+		[2]string{"leader-elect-resource-namespace", o.Namespace})
+}
+
+func routes(o operand) []string {
+	return wantFlags(o, [2]string{"configure-cloud-routes", "false"})
+}
+
+func accountCredentials(o operand) []string {
+	return wantFlags(o, [2]string{"use-service-account-credentials", "true"})
+}
+
+// start looks at how each main container begins.
+func start(o operand) (found []string) {
+	for i := range o.pod.Containers {
+		c := &o.pod.Containers[i]
+		if o.openshift() {
+			found = append(found, startsByShell(c)...)
+			continue
+		}
+		shell := len(c.Command) > 0 && slices.Contains([]string{"sh", "bash"}, c.Command[0][strings.LastIndex(c.Command[0], "/")+1:])
+		found = append(found, one(shell, "container %s starts %s", c.Name, strings.Join(c.Command[:min(1, len(c.Command))], " "))...)
+	}
+	return found
+}
+
+func startsByShell(c *corev1.Container) []string {
+	if len(c.Command) != 3 || c.Command[0] != "/bin/bash" || c.Command[1] != "-c" {
+		return one(true, "container %s: command is not [/bin/bash, -c, script]", c.Name)
+	}
+	found := one(len(c.Args) > 0, "container %s has args", c.Name)
+	script := strings.Join(shellWords(c.Command[2]), " ")
+	for _, part := range []string{"set -o allexport", "-f /etc/kubernetes/apiserver-url.env ", "source /etc/kubernetes/apiserver-url.env", "exec "} {
+		found = append(found, one(!strings.Contains(script, part), "container %s: the script lacks: %s", c.Name, strings.TrimSpace(part))...)
+	}
+	return found
+}

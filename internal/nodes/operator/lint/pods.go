@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+)
+
+// one is a finding if something is wrong.
+func one(wrong bool, format string, args ...any) []string {
+	if !wrong {
+		return nil
+	}
+	return []string{fmt.Sprintf(format, args...)}
+}
+
+func tolerations(o operand) (found []string) {
+	for _, taint := range []string{"node.cloudprovider.kubernetes.io/uninitialized", "node.kubernetes.io/not-ready"} {
+		ok := slices.ContainsFunc(o.pod.Tolerations, func(t corev1.Toleration) bool {
+			return t.Operator == corev1.TolerationOpExists && (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == "")
+		})
+		found = append(found, one(!ok, "does not tolerate %s:NoSchedule", taint)...)
+	}
+	return found
+}
+
+func hostNetwork(o operand) []string {
+	return one(!o.pod.HostNetwork, "hostNetwork is not true")
+}
+
+// reserved are the ports of containers.
+var reserved = map[string]int32{bundle.Manager: 10258, bundle.NodeManager: 10263}
+
+func ports(o operand) (found []string) {
+	declared := 0
+	for _, c := range o.pod.Containers {
+		for _, p := range c.Ports {
+			declared++
+			want, known := reserved[c.Name]
+			found = append(found, one(!known || p.ContainerPort != want, "container %s declares port %d", c.Name, p.ContainerPort)...)
+		}
+	}
+	return append(found, one(declared == 0, "no container declares a port")...)
+}
+
+// mount returns where a container has a volume, or nil.
+func mount(c *corev1.Container, volume, at string) *corev1.VolumeMount {
+	for i := range c.VolumeMounts {
+		if m := &c.VolumeMounts[i]; m.Name == volume && (at == "" || path.Clean(m.MountPath) == at) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (o operand) volume(name string) *corev1.Volume {
+	for i := range o.pod.Volumes {
+		if o.pod.Volumes[i].Name == name {
+			return &o.pod.Volumes[i]
+		}
+	}
+	return nil
+}
+
+const etcKubernetes = "/etc/kubernetes"
+
+// mergedAt is where the merged configuration is, by container.
+var mergedAt = map[string]string{bundle.Manager: "/etc/kubernetes-cloud-config", bundle.NodeManager: etcKubernetes}
+
+func etcKube(o operand) (found []string) {
+	if !o.openshift() {
+		for _, v := range o.pod.Volumes {
+			found = append(found, one(v.HostPath != nil && path.Clean(v.HostPath.Path) == etcKubernetes, "volume %s is the node's %s", v.Name, etcKubernetes)...)
+		}
+		return found
+	}
+	for i := range o.pod.Containers {
+		c := &o.pod.Containers[i]
+		if at, known := mergedAt[c.Name]; known && !o.hasHostEtcKube(c) && !o.hasMerged(c, at) {
+			found = append(found, fmt.Sprintf("container %s has neither volume host-etc-kube (hostPath %s, type Directory) read-only at %s, nor the emptyDir merged-cloud-config read-only at %s", c.Name, etcKubernetes, etcKubernetes, at))
+		}
+	}
+	return found
+}
+
+func (o operand) hasHostEtcKube(c *corev1.Container) bool {
+	v, m := o.volume("host-etc-kube"), mount(c, "host-etc-kube", etcKubernetes)
+	return v != nil && v.HostPath != nil && v.HostPath.Path == etcKubernetes && v.HostPath.Type != nil && *v.HostPath.Type == corev1.HostPathDirectory &&
+		m != nil && m.ReadOnly
+}
+
+func (o operand) hasMerged(c *corev1.Container, at string) bool {
+	v, m := o.volume("merged-cloud-config"), mount(c, "merged-cloud-config", at)
+	// A volume that does not say what it is, is an emptyDir.
+	is := v != nil && (v.EmptyDir != nil || v.VolumeSource == corev1.VolumeSource{})
+	return is && m != nil && m.ReadOnly
+}
+
+func terminationMessage(o operand) (found []string) {
+	for _, c := range append(slices.Clone(o.pod.InitContainers), o.pod.Containers...) {
+		found = append(found, one(c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError,
+			"container %s has terminationMessagePolicy %q", c.Name, c.TerminationMessagePolicy)...)
+	}
+	return found
+}
+
+const openshiftCA = "/etc/pki/ca-trust/extracted/pem"
+
+func trustedCA(o operand) (found []string) {
+	v := o.volume("trusted-ca")
+	if v == nil || v.ConfigMap == nil || v.ConfigMap.Name != bundle.TrustedCA {
+		return []string{"there is no volume trusted-ca of ConfigMap " + bundle.TrustedCA}
+	}
+	wanted := corev1.KeyToPath{Key: "ca-bundle.crt", Path: "tls-ca-bundle.pem"}
+	found = one(o.openshift() && !slices.Contains(v.ConfigMap.Items, wanted), "volume trusted-ca does not have key ca-bundle.crt as tls-ca-bundle.pem")
+	for i := range o.pod.Containers {
+		c := &o.pod.Containers[i]
+		if _, ours := reserved[c.Name]; ours {
+			found = append(found, trusts(c, o.openshift())...)
+		}
+	}
+	return found
+}
+
+func trusts(c *corev1.Container, openshift bool) []string {
+	if openshift {
+		m := mount(c, "trusted-ca", openshiftCA)
+		return one(m == nil || !m.ReadOnly, "container %s does not have volume trusted-ca read-only at %s", c.Name, openshiftCA)
+	}
+	m := mount(c, "trusted-ca", "")
+	if m == nil || !m.ReadOnly {
+		return []string{fmt.Sprintf("container %s does not have volume trusted-ca read-only", c.Name)}
+	}
+	named := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+		return e.Name == "SSL_CERT_DIR" && slices.Contains(strings.Split(e.Value, ":"), m.MountPath)
+	})
+	return one(!named, "container %s: the variable SSL_CERT_DIR does not name %s", c.Name, m.MountPath)
+}
+
+func antiAffinity(o operand) []string {
+	if o.kind != "Deployment" {
+		return nil
+	}
+	var terms []corev1.PodAffinityTerm
+	if a := o.pod.Affinity; a != nil && a.PodAntiAffinity != nil {
+		terms = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	if len(terms) != 1 {
+		return []string{fmt.Sprintf("there are %d required terms of podAntiAffinity", len(terms))}
+	}
+	t := terms[0]
+	found := one(t.TopologyKey != corev1.LabelHostname, "podAntiAffinity has topologyKey %q", t.TopologyKey)
+	same := t.LabelSelector != nil && maps.Equal(t.LabelSelector.MatchLabels, o.object.GetLabels())
+	return append(found, one(!same, "podAntiAffinity's matchLabels are not the Deployment's labels")...)
+}
+
+func recreate(o operand) []string {
+	return one(o.kind == "Deployment" && o.strategy != "Recreate", "strategy is %q", o.strategy)
+}
+
+func replicas(o operand) []string {
+	want := int32(2)
+	if o.SingleReplica {
+		want = 1
+	}
+	return one(o.kind == "Deployment" && o.replicas != want, "replicas is %d, want %d", o.replicas, want)
+}
+
+func labels(o operand) (found []string) {
+	owner := "infrastructure.openshift.io/" + bundle.Manager
+	if o.kind == "DaemonSet" {
+		owner = "infrastructure.openshift.io/" + bundle.NodeManager
+	}
+	var selected map[string]string
+	if o.selector != nil {
+		selected = o.selector.MatchLabels
+	}
+	app := o.object.GetLabels()["k8s-app"]
+	for where, have := range map[string]map[string]string{"the object": o.object.GetLabels(), "its pods": o.template.Labels, "its selector": selected} {
+		found = append(found, one(app == "" || have["k8s-app"] != app, "%s: label k8s-app is %q", where, have["k8s-app"])...)
+		found = append(found, one(have[owner] != o.Platform, "%s: label %s is %q, want %q", where, owner, have[owner], o.Platform)...)
+	}
+	slices.Sort(found)
+	return found
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
+)
+
+// Bootstrap is what the machine needs that a cluster is installed from. Files
+// are named as the flags name them.
+type Bootstrap struct {
+	DestDir            string
+	InfrastructureFile string
+	ImagesFile         string
+	// CloudConfigFile is read only if the infrastructure names a configuration.
+	CloudConfigFile string
+	Bundles         bundle.Set
+	// Warn, if there is one, is told what is written and cannot work.
+	Warn func(message string)
+}
+
+// inputs are what was read.
+type inputs struct {
+	infra  *openshift.Infrastructure
+	images bundle.Images
+	config string
+}
+
+// Write writes DestDir/bootstrap/NAME-KIND.yaml for each object, and
+// DestDir/config/cloud.conf if there is a configuration. Both folders are made
+// in any case. Nothing is written unless all can be. It returns the files.
+func (b Bootstrap) Write() ([]string, error) {
+	if b.DestDir == "" {
+		return nil, errors.New("--dest-dir: missing")
+	}
+	in, err := b.read()
+	if err != nil {
+		return nil, err
+	}
+	values, platform, err := settings.Cluster{Infrastructure: in.infra, Images: in.images}.Values()
+	if err != nil {
+		return nil, err
+	}
+	values.NoCloudConfig = in.config == ""
+	var objects []client.Object
+	found := b.Bundles.Find(platform.Type, platform.CloudName, values.Flavor)
+	if found != nil {
+		if objects, err = found.BootstrapResources(values); err != nil {
+			return nil, err
+		}
+	}
+	if b.Warn != nil {
+		b.look(platform.Type, found, objects, in.config)
+	}
+	return b.write(objects, in.config)
+}
+
+// look warns where there are no Pods, and of Pods that cannot start.
+func (b Bootstrap) look(platform string, of *bundle.Bundle, pods []client.Object, config string) {
+	if len(pods) == 0 {
+		b.Warn(fmt.Sprintf("no bundle has static Pods for platform %s: none are written", platform))
+		return
+	}
+	if !cloudconfig.Known(of.Format()) {
+		return
+	}
+	switch err := cloudconfig.Validate(of.Format(), config); {
+	case err != nil && config == "":
+		b.Warn(fmt.Sprintf("the manager of %s does not start without a configuration: name one in spec.cloudConfig of the Infrastructure and give --cloud-config-file", of.Platform))
+	case err != nil:
+		b.Warn(fmt.Sprintf("the manager of %s may not take this configuration: %v", of.Platform, err))
+	}
+}
+
+// read tells all faults of all files at once.
+func (b Bootstrap) read() (in inputs, err error) {
+	var errs []error
+	fault := func(flag string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("error reading --%s: %w", flag, err))
+		}
+	}
+	text, err := read(b.InfrastructureFile)
+	if err == nil {
+		in.infra, err = Infrastructure(text)
+	}
+	fault("cluster-infrastructure-file", err)
+	if text, err = read(b.ImagesFile); err == nil {
+		in.images, err = Images(text)
+	}
+	fault("images-file", err)
+	if in.infra != nil && in.infra.Spec.CloudConfig.Name != "" {
+		if b.CloudConfigFile == "" {
+			err = fmt.Errorf("missing, and the Infrastructure names the ConfigMap %s in spec.cloudConfig", in.infra.Spec.CloudConfig.Name)
+		} else if text, err = read(b.CloudConfigFile); err == nil {
+			in.config, err = cloudConfig(text, in.infra.Spec.CloudConfig.Key)
+		}
+		fault("cloud-config-file", err)
+	}
+	return in, errors.Join(errs...)
+}
+
+func (b Bootstrap) write(objects []client.Object, config string) ([]string, error) {
+	pods, configs := filepath.Join(b.DestDir, "bootstrap"), filepath.Join(b.DestDir, "config")
+	files := map[string][]byte{}
+	var names []string
+	add := func(name string, text []byte) {
+		names = append(names, name)
+		files[name] = text
+	}
+	for _, o := range objects {
+		// The kubelet of that machine knows no other.
+		o.SetNamespace(bundle.SystemNamespace)
+		text, err := YAML(o)
+		if err != nil {
+			return nil, err
+		}
+		add(filepath.Join(pods, o.GetName()+"-"+strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind)+".yaml"), text)
+	}
+	if config != "" {
+		add(filepath.Join(configs, bundle.CloudConfigKey), []byte(config))
+	}
+	for _, folder := range []string{pods, configs} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return nil, fmt.Errorf("--dest-dir: %w", err)
+		}
+	}
+	for _, name := range names {
+		if err := replaceFile(name, files[name], mode(name)); err != nil {
+			return nil, fmt.Errorf("--dest-dir: %w", err)
+		}
+	}
+	return names, nil
+}
+
+// mode keeps a configuration, which may have a password in it, from others.
+func mode(name string) os.FileMode {
+	if filepath.Base(name) == bundle.CloudConfigKey {
+		return 0o600
+	}
+	return 0o644
+}
+
+// replaceFile writes a file that is never there by half: a kubelet watches the
+// folder.
+func replaceFile(name string, text []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".render-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(mode), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+)
+
+// ImagesKey is the key of a ConfigMap with images.
+const ImagesKey = "images.json"
+
+// read returns a file that is regular and has something in it.
+func read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%q is not a regular file", path)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%q is empty", path)
+	}
+	text, err := os.ReadFile(path)
+	if err == nil && documents(text) > 1 {
+		err = fmt.Errorf("%q has several manifests; want one", path)
+	}
+	return text, err
+}
+
+// documents is how many a YAML text has, without those that are empty.
+func documents(text []byte) (n int) {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		part, err := reader.Read()
+		if err != nil {
+			return n
+		}
+		var content any
+		if err := yaml.Unmarshal(part, &content); err != nil || content != nil {
+			n++
+		}
+	}
+}
+
+// Infrastructure reads a manifest of an Infrastructure. Keys that are there
+// twice are refused; fields that we do not read may be there.
+func Infrastructure(text []byte) (*openshift.Infrastructure, error) {
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, err
+	}
+	infra := &openshift.Infrastructure{}
+	if err := yaml.Unmarshal(raw, infra); err != nil {
+		return nil, err
+	}
+	want := metav1.TypeMeta{APIVersion: openshift.GroupVersion.String(), Kind: "Infrastructure"}
+	return infra, checkKind(infra.TypeMeta, want)
+}
+
+// configMap reads a manifest of a ConfigMap, strictly.
+func configMap(text []byte) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	if err := yaml.UnmarshalStrict(text, cm); err != nil {
+		return nil, err
+	}
+	return cm, checkKind(cm.TypeMeta, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"})
+}
+
+func checkKind(have, want metav1.TypeMeta) error {
+	if have != want {
+		return fmt.Errorf("it is the kind %q of %q; want %s of %s", have.Kind, have.APIVersion, want.Kind, want.APIVersion)
+	}
+	return nil
+}
+
+// Images reads a manifest of a ConfigMap with images.
+func Images(text []byte) (bundle.Images, error) {
+	cm, err := configMap(text)
+	if err != nil {
+		return nil, err
+	}
+	if cm.Data == nil {
+		return nil, errors.New("unable to find Data field in provided ConfigMap")
+	}
+	name := cm.Namespace + "/" + cm.Name
+	content, has := cm.Data[ImagesKey]
+	if !has {
+		return nil, fmt.Errorf("unable to find images key %q in ConfigMap %s", ImagesKey, name)
+	}
+	images, err := bundle.ParseImages([]byte(content))
+	if err != nil {
+		return nil, fmt.Errorf("unable to decode images content from ConfigMap %s: %w", name, err)
+	}
+	return images, nil
+}
+
+// cloudConfig returns the cloud's configuration out of a manifest of a
+// ConfigMap. It may be empty: then there is none.
+func cloudConfig(text []byte, key string) (string, error) {
+	cm, err := configMap(text)
+	if err != nil {
+		return "", err
+	}
+	if cm.Data == nil {
+		return "", errors.New("unable to find Data field in provided ConfigMap")
+	}
+	if content, has := cm.Data[bundle.CloudConfigKey]; has {
+		return content, nil
+	}
+	content, has := cm.Data[key]
+	if !has && key != "" {
+		return "", fmt.Errorf("key %s specified in infra resource does not exist in source configmap %s/%s", key, cm.Namespace, cm.Name)
+	}
+	return content, nil
+}

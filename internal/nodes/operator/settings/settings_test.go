@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package settings
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
+)
+
+func infrastructure(platform openshift.PlatformType) *openshift.Infrastructure {
+	i := &openshift.Infrastructure{}
+	i.Status.PlatformStatus = &openshift.PlatformStatus{Type: platform}
+	i.Status.InfrastructureName = "cluster-x"
+	return i
+}
+
+// TestR6ClustersThatDoNotSayWhatTheyAre is an error with its known text, and no
+// panic, Azure without its own part included.
+func TestR6ClustersThatDoNotSayWhatTheyAre(t *testing.T) {
+	for _, test := range []struct {
+		infra *openshift.Infrastructure
+		want  error
+	}{
+		{nil, ErrNoInfrastructure}, {&openshift.Infrastructure{}, ErrNoStatus}, {infrastructure(""), ErrNoPlatform}, {infrastructure("Azure"), nil},
+	} {
+		if _, _, err := (Cluster{Infrastructure: test.infra}).Values(); !errors.Is(err, test.want) {
+			t.Errorf("the error is %v, want %v", err, test.want)
+		}
+	}
+	for err, want := range map[error]string{
+		ErrNoStatus: "platform status is not populated on infrastructure", ErrNoPlatform: "no platform provider found on infrastructure",
+	} {
+		if err.Error() != want {
+			t.Error(err)
+		}
+	}
+}
+
+func TestValuesAreWhatTheClusterSays(t *testing.T) {
+	i := infrastructure(openshift.VSphere)
+	i.Status.ControlPlaneTopology = openshift.SingleReplica
+	proxy := &openshift.Proxy{Status: openshift.ProxyStatus{HTTPProxy: "a", HTTPSProxy: "b", NoProxy: "c"}}
+	got, platform, err := Cluster{
+		Infrastructure: i, Proxy: proxy, Namespace: "ns", Images: bundle.Images{"a": "b"}, TLS: tlsprofile.Settings{MinVersion: "VersionTLS12", CipherSuites: "X"},
+		Gates: map[string]bool{
+			"VSphereMixedNodeEnv": true, "ControllerManagerReleaseLeaderElectionLockOnExit": true, "CloudControllerManagerWebhook": true,
+			"CloudControllerManagerWatchBasedRoutesReconciliation": false, "Other": true,
+		},
+	}.Values()
+	want := bundle.Values{
+		Flavor: bundle.OpenShift, Namespace: "ns", Images: bundle.Images{"a": "b"}, InfrastructureName: "cluster-x", SingleReplica: true,
+		Proxy: &bundle.Proxy{HTTP: "a", HTTPS: "b", None: "c"}, TLSMinVersion: "VersionTLS12", TLSCipherSuites: "X",
+		FeatureGates:     "CloudControllerManagerWebhook=true,ControllerManagerReleaseLeaderElectionLockOnExit=true",
+		AdditionalLabels: "node.openshift.io/platform-type=vsphere",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil || platform != (Platform{Type: "VSphere"}) {
+		t.Error(diff, err, platform)
+	}
+}
+
+func TestGatesOfOtherPlatformsMeanNothing(t *testing.T) {
+	for _, i := range []*openshift.Infrastructure{infrastructure(openshift.AWS), infrastructure(openshift.VSphere)} {
+		gates := map[string]bool{"VSphereMixedNodeEnv": i.Status.PlatformStatus.Type == openshift.AWS}
+		if v, _, err := (Cluster{Infrastructure: i, Gates: gates}).Values(); err != nil || v.AdditionalLabels != "" || v.Proxy != nil {
+			t.Error(v, err)
+		}
+	}
+}
+
+func TestAzureStackHubIsACloudOfAzure(t *testing.T) {
+	i := infrastructure(openshift.Azure)
+	i.Status.PlatformStatus.Azure = &openshift.AzurePlatformStatus{CloudName: openshift.AzureStackCloud}
+	if p, err := PlatformOf(i); err != nil || p != (Platform{"Azure", "AzureStackCloud"}) {
+		t.Error(p, err)
+	}
+}

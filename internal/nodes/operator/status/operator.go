@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+)
+
+// Reasons of conditions.
+const (
+	ReasonAsExpected = "AsExpected"
+	ReasonSyncing    = "SyncingResources"
+	ReasonFailed     = "SyncingFailed"
+)
+
+// Reasons of events.
+const (
+	eventUpgrade  = "Status upgrade"
+	eventDegraded = "Status degraded"
+)
+
+// OwnerCondition is what installers once said with who cares for nodes. It is
+// removed when that is settled.
+const OwnerCondition openshift.ConditionType = "CloudControllerOwner"
+
+// warning is the condition that names what somebody has to see to: the others
+// tell of a failure only when it has lasted.
+const warning openshift.ConditionType = "CloudControllerManagerWarning"
+
+// versionName is what the operator's version is called among the versions.
+const versionName = "operator"
+
+// Operator writes the conditions that every operator has, and the version.
+type Operator struct {
+	writer  Writer
+	events  events.EventRecorder
+	version string
+}
+
+// NewOperator returns the writer of a release's operator. Events may be nil.
+func NewOperator(c client.Client, reader client.Reader, version string, recorder events.EventRecorder) *Operator {
+	return &Operator{
+		writer: Writer{
+			Client: c, Reader: reader, Owner: "ccm-operator", Now: time.Now, OwnsVersions: true,
+			Owns: []openshift.ConditionType{openshift.Available, openshift.Progressing, openshift.Degraded, openshift.Upgradeable, warning},
+		},
+		events: recorder, version: version,
+	}
+}
+
+// Get returns the ClusterOperator, which it makes when there is none.
+func (o *Operator) Get(ctx context.Context) (*openshift.ClusterOperator, error) {
+	return o.writer.Get(ctx)
+}
+
+func (o *Operator) versions() []openshift.OperandVersion {
+	return []openshift.OperandVersion{{Name: versionName, Version: o.version}}
+}
+
+// text is the versions as they stand in messages.
+func (o *Operator) text() string { return versionName + ": " + o.version }
+
+// Available says that all is done. Related are the objects that belong to the
+// operator.
+func (o *Operator) Available(ctx context.Context, related []openshift.ObjectReference) error {
+	is, err := o.Get(ctx)
+	if err != nil {
+		return err
+	}
+	err = o.writer.ApplyTo(ctx, is, Change{
+		Conditions: []openshift.ClusterOperatorCondition{
+			condition(openshift.Available, true, ReasonAsExpected, "Cluster Cloud Controller Manager Operator is available at "+o.version),
+			condition(openshift.Progressing, false, ReasonAsExpected, ""),
+			condition(openshift.Degraded, false, ReasonAsExpected, ""),
+			condition(openshift.Upgradeable, true, ReasonAsExpected, ""),
+		},
+		Versions: o.versions(),
+		Related:  related,
+	})
+	if err != nil || find(is.Status.Conditions, OwnerCondition) == nil {
+		return err
+	}
+	if is, err = o.Get(ctx); err != nil {
+		return err
+	}
+	return o.writer.Drop(ctx, is, OwnerCondition)
+}
+
+// Progressing says that something is on its way. Whether the operator is
+// available or degraded stays as it was.
+func (o *Operator) Progressing(ctx context.Context) error {
+	is, err := o.Get(ctx)
+	if err != nil {
+		return err
+	}
+	reason, message := ReasonAsExpected, ""
+	if !slices.Equal(is.Status.Versions, o.versions()) {
+		reason, message = ReasonSyncing, "Progressing towards "+o.text()
+		if old := find(is.Status.Conditions, openshift.Progressing); old == nil || old.Message != message {
+			o.event(is, corev1.EventTypeNormal, eventUpgrade, message)
+		}
+	}
+	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{
+		condition(openshift.Progressing, true, reason, message),
+		condition(openshift.Upgradeable, true, ReasonAsExpected, ""),
+	}})
+}
+
+// Degraded returns what goes wrong. Whether the operator is available or
+// progressing stays as it was.
+func (o *Operator) Degraded(ctx context.Context, cause error) error {
+	is, err := o.Get(ctx)
+	if err != nil {
+		return err
+	}
+	message := fmt.Sprintf("Failed to resync for %s because %v", o.text(), cause)
+	if !slices.Equal(is.Status.Versions, o.versions()) {
+		message = fmt.Sprintf("Failed when progressing towards %s because %v", o.text(), cause)
+	}
+	if old := find(is.Status.Conditions, openshift.Degraded); old == nil || old.Message != message {
+		o.event(is, corev1.EventTypeWarning, eventDegraded, message)
+	}
+	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{
+		condition(openshift.Degraded, true, ReasonFailed, message),
+		condition(openshift.Upgradeable, false, ReasonAsExpected, ""),
+	}})
+}
+
+// Warn names what is wrong and has not lasted yet, or has not failed. An empty
+// message is that nothing is.
+func (o *Operator) Warn(ctx context.Context, reason, message string) error {
+	is, err := o.Get(ctx)
+	if err != nil || message == "" && find(is.Status.Conditions, warning) == nil {
+		return err
+	}
+	c := condition(warning, false, ReasonAsExpected, "")
+	if message != "" {
+		c = condition(warning, true, reason, message)
+	}
+	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{c}})
+}
+
+// event cuts what is longer than the note of an Event may be (1024 bytes).
+func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message string) {
+	if len(message) > 1000 {
+		message = strings.ToValidUTF8(message[:1000], "") + " ..."
+	}
+	if o.events != nil {
+		o.events.Eventf(about, nil, kind, reason, "Sync", "%s", message)
+	}
+}
+
+// Provisioning reports whether what the operator needs is in place: all of its
+// sync controllers say so. The error is that one of them is degraded; waiting
+// says, where nothing is wrong yet, what has not been said.
+func Provisioning(o *openshift.ClusterOperator) (waiting string, err error) {
+	var failed, missing []string
+	for _, s := range []Sync{CloudConfig, TrustedCA} {
+		if c := find(o.Status.Conditions, s.degraded()); c != nil && c.Status == corev1.ConditionTrue {
+			failed = append(failed, fmt.Sprintf("failed to apply resources because %s condition is set to True: %s", c.Type, c.Message))
+		}
+		if c := find(o.Status.Conditions, s.available()); c == nil {
+			missing = append(missing, fmt.Sprintf("condition %s is missing", s.available()))
+		} else if c.Status != corev1.ConditionTrue {
+			missing = append(missing, fmt.Sprintf("condition %s is %s: %s", s.available(), c.Status, c.Message))
+		}
+	}
+	slices.Sort(failed)
+	if len(failed) > 0 {
+		return "", fmt.Errorf("failed to check if provisioning is allowed: %s", strings.Join(failed, "; "))
+	}
+	if len(missing) > 0 {
+		return "waiting for ccm-operator config-sync (is it running, and may it write the status of ClusterOperators?): " + strings.Join(missing, "; "), nil
+	}
+	return "", nil
+}

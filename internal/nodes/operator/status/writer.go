@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status writes how the operator is, into its ClusterOperator. Several
+// programs do, so that each is the owner of its own conditions and of nothing
+// else: the API server merges what they apply, and none undoes what another
+// has written.
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+)
+
+// Name is that of the ClusterOperator.
+const Name = "cloud-controller-manager"
+
+// Writer writes the conditions of one owner.
+type Writer struct {
+	// Client writes; Reader reads from the API server itself, since what is
+	// written depends on what was written before.
+	Client client.Client
+	Reader client.Reader
+	// Owner is under what name the API server notes who has applied what. Owns
+	// are the conditions that are applied under it.
+	Owner string
+	Owns  []openshift.ConditionType
+	// OwnsVersions says whether versions and relatedObjects are this owner's
+	// too.
+	OwnsVersions bool
+	Now          func() time.Time
+}
+
+// Change is what is to be different. What it does not name stays.
+type Change struct {
+	// Conditions have no time: that is when their status became another.
+	Conditions []openshift.ClusterOperatorCondition
+	// Versions and Related are left alone when nil.
+	Versions []openshift.OperandVersion
+	Related  []openshift.ObjectReference
+}
+
+// Get returns the ClusterOperator, which it makes when there is none.
+func (w *Writer) Get(ctx context.Context) (*openshift.ClusterOperator, error) {
+	var o openshift.ClusterOperator
+	err := w.Reader.Get(ctx, types.NamespacedName{Name: Name}, &o)
+	if !apierrors.IsNotFound(err) {
+		return &o, wrap("read", err)
+	}
+	o = openshift.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: Name}}
+	err = w.Client.Create(ctx, &o, client.FieldOwner(w.Owner))
+	if apierrors.IsAlreadyExists(err) { // another of us was faster
+		err = w.Reader.Get(ctx, types.NamespacedName{Name: Name}, &o)
+	}
+	return &o, wrap("create", err)
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("failed to %s ClusterOperator %s: %w", what, Name, err)
+}
+
+// Apply makes the ClusterOperator be as the change says. Nothing is written
+// when it is.
+func (w *Writer) Apply(ctx context.Context, c Change) error {
+	o, err := w.Get(ctx)
+	if err != nil {
+		return err
+	}
+	return w.ApplyTo(ctx, o, c)
+}
+
+// ApplyTo is Apply for one who has read the ClusterOperator just now.
+func (w *Writer) ApplyTo(ctx context.Context, o *openshift.ClusterOperator, c Change) error {
+	wanted, changed := w.merge(o.Status, c)
+	if !changed {
+		return nil
+	}
+	status, err := statusOf(wanted)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": Name}, "status": status}}
+	u.SetGroupVersionKind(openshift.GroupVersion.WithKind("ClusterOperator"))
+	return wrap("write the status of", w.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(w.Owner), client.ForceOwnership))
+}
+
+// statusOf returns what is applied. Empty texts are in it, too: left out, they
+// would stay what somebody else has written.
+func statusOf(s openshift.ClusterOperatorStatus) (map[string]any, error) {
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
+	if err != nil {
+		return nil, err
+	}
+	conditions := make([]any, len(s.Conditions))
+	for i, c := range s.Conditions {
+		conditions[i] = map[string]any{
+			"type": string(c.Type), "status": string(c.Status), "reason": c.Reason, "message": c.Message,
+			"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+		}
+	}
+	u["conditions"] = conditions
+	return u, nil
+}
+
+// merge returns all that this owner applies, since what is left out of it would
+// be removed, and whether anything of it is new.
+func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.ClusterOperatorStatus, bool) {
+	var s openshift.ClusterOperatorStatus
+	changed := false
+	for _, t := range w.Owns {
+		old, new := find(is.Conditions, t), find(c.Conditions, t)
+		switch {
+		case new == nil && old == nil:
+		case new == nil:
+			s.Conditions = append(s.Conditions, *old)
+		default:
+			merged := w.stamp(*new, old)
+			changed = changed || old == nil || merged != *old
+			s.Conditions = append(s.Conditions, merged)
+		}
+	}
+	if w.OwnsVersions {
+		s.Versions, s.RelatedObjects = is.Versions, is.RelatedObjects
+		if c.Versions != nil && !slices.Equal(c.Versions, is.Versions) {
+			s.Versions, changed = c.Versions, true
+		}
+		if c.Related != nil && !slices.Equal(c.Related, is.RelatedObjects) {
+			s.RelatedObjects, changed = c.Related, true
+		}
+	}
+	return s, changed
+}
+
+// stamp gives a condition the time at which its status became what it is.
+func (w *Writer) stamp(c openshift.ClusterOperatorCondition, old *openshift.ClusterOperatorCondition) openshift.ClusterOperatorCondition {
+	c.LastTransitionTime = metav1.NewTime(w.Now().Truncate(time.Second))
+	if old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	return c
+}
+
+// Drop removes a condition that nobody writes any more, whoever wrote it.
+func (w *Writer) Drop(ctx context.Context, o *openshift.ClusterOperator, t openshift.ConditionType) error {
+	at := slices.IndexFunc(o.Status.Conditions, func(c openshift.ClusterOperatorCondition) bool { return c.Type == t })
+	if at < 0 {
+		return nil
+	}
+	path := fmt.Sprintf("/status/conditions/%d", at)
+	patch, err := json.Marshal([]map[string]any{
+		// Conditions may have moved since they were read.
+		{"op": "test", "path": path + "/type", "value": t},
+		{"op": "remove", "path": path},
+	})
+	if err != nil {
+		return err
+	}
+	return wrap("write the status of", w.Client.Status().Patch(ctx, o.DeepCopy(), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(w.Owner)))
+}
+
+func find(conditions []openshift.ClusterOperatorCondition, t openshift.ConditionType) *openshift.ClusterOperatorCondition {
+	at := slices.IndexFunc(conditions, func(c openshift.ClusterOperatorCondition) bool { return c.Type == t })
+	if at < 0 {
+		return nil
+	}
+	return &conditions[at]
+}
+
+func condition(t openshift.ConditionType, status bool, reason, message string) openshift.ClusterOperatorCondition {
+	c := openshift.ClusterOperatorCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason, Message: message}
+	if status {
+		c.Status = corev1.ConditionTrue
+	}
+	return c
+}

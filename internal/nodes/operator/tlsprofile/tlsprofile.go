@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tlsprofile is which versions and ciphers of TLS the operator and what
+// it deploys serve: what flags say, else what the cluster's profile says.
+package tlsprofile
+
+import (
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+)
+
+// Settings are what --tls-min-version and --tls-cipher-suites take.
+type Settings struct {
+	// MinVersion is one of VersionTLS10 to VersionTLS13.
+	MinVersion string
+	// CipherSuites are IANA's names with commas; empty with TLS 1.3, of which they
+	// cannot be chosen.
+	CipherSuites string
+}
+
+// FromFlags are settings that win over every profile. Both empty: no flags were
+// given.
+func FromFlags(minVersion, cipherSuites string) (Settings, error) {
+	if minVersion != "" {
+		if _, err := cliflag.TLSVersion(minVersion); err != nil {
+			return Settings{}, fmt.Errorf("--tls-min-version: %w; there are %s", err, strings.Join(cliflag.TLSPossibleVersions(), ", "))
+		}
+	}
+	var names []string
+	if cipherSuites != "" {
+		names = strings.Split(cipherSuites, ",")
+	}
+	if _, err := cliflag.TLSCipherSuites(names); err != nil {
+		return Settings{}, fmt.Errorf("--tls-cipher-suites: %w", err)
+	}
+	return Settings{minVersion, cipherSuites}.without13(), nil
+}
+
+// FromAPIServer are those of the cluster's profile, if all components are to
+// obey it, and of the profile Intermediate otherwise. Nil is a cluster that has
+// none.
+func FromAPIServer(a *openshift.APIServer) (Settings, error) {
+	if a == nil || a.Spec.TLSAdherence == openshift.TLSAdherenceNoOpinion || a.Spec.TLSAdherence == openshift.TLSAdherenceLegacy {
+		return profiles[openshift.TLSProfileIntermediate], nil
+	}
+	p := a.Spec.TLSSecurityProfile
+	if p == nil || p.Type == "" {
+		return profiles[openshift.TLSProfileIntermediate], nil
+	}
+	if p.Type == openshift.TLSProfileCustom {
+		return custom(p.Custom)
+	}
+	s, known := profiles[p.Type]
+	if !known {
+		return s, fmt.Errorf("apiserver %s: spec.tlsSecurityProfile.type %q is not known", openshift.ClusterName, p.Type)
+	}
+	return s, nil
+}
+
+// Or returns the settings, with those that are empty from others.
+func (s Settings) Or(other Settings) Settings {
+	if s.MinVersion == "" {
+		s.MinVersion = other.MinVersion
+	}
+	if s.CipherSuites == "" {
+		s.CipherSuites = other.CipherSuites
+	}
+	return s.without13()
+}
+
+func (s Settings) without13() Settings {
+	if s.MinVersion == "VersionTLS13" {
+		s.CipherSuites = ""
+	}
+	return s
+}
+
+// Apply sets a server's configuration.
+func (s Settings) Apply(c *tls.Config) {
+	if v, err := cliflag.TLSVersion(s.MinVersion); err == nil {
+		c.MinVersion = v
+	}
+	if s.CipherSuites != "" {
+		c.CipherSuites, _ = cliflag.TLSCipherSuites(strings.Split(s.CipherSuites, ","))
+	}
+}
+
+// The profiles are Mozilla's, version 5.0, as OpenShift has them
+// (https://wiki.mozilla.org/Security/Server_Side_TLS), less the ciphers that Go
+// does not have.
+var profiles = map[openshift.TLSProfileType]Settings{
+	openshift.TLSProfileModern:       {MinVersion: "VersionTLS13"},
+	openshift.TLSProfileIntermediate: {"VersionTLS12", strings.Join(intermediate, ",")},
+	openshift.TLSProfileOld:          {"VersionTLS10", strings.Join(slices.Concat(intermediate, older), ",")},
+}
+
+var intermediate = []string{
+	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+}
+
+var older = []string{
+	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+	"TLS_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_256_GCM_SHA384", "TLS_RSA_WITH_AES_128_CBC_SHA256",
+	"TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+}
+
+// custom ignores ciphers that Go does not have, as the API server does; that none
+// is left is an error.
+func custom(p *openshift.CustomTLSProfile) (Settings, error) {
+	const at = "apiserver " + openshift.ClusterName + ": spec.tlsSecurityProfile.custom"
+	if p == nil {
+		return Settings{}, fmt.Errorf("%s: missing", at)
+	}
+	if _, err := cliflag.TLSVersion(p.MinTLSVersion); err != nil {
+		return Settings{}, fmt.Errorf("%s.minTLSVersion: %w", at, err)
+	}
+	known := cliflag.TLSCipherPossibleValues()
+	var names []string
+	for _, c := range p.Ciphers {
+		if name := iana(c); slices.Contains(known, name) && !strings.HasPrefix(name, "TLS_AES_") && !strings.HasPrefix(name, "TLS_CHACHA20_") {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 && p.MinTLSVersion != "VersionTLS13" {
+		return Settings{}, fmt.Errorf("%s.ciphers: none of %q is one that can be served with %s", at, p.Ciphers, p.MinTLSVersion)
+	}
+	return Settings{p.MinTLSVersion, strings.Join(names, ",")}.without13(), nil
+}
+
+// iana is IANA's name of a cipher that has OpenSSL's, such as
+// ECDHE-RSA-AES128-GCM-SHA256.
+func iana(name string) string {
+	if strings.HasPrefix(name, "TLS_") {
+		return name
+	}
+	exchange, rest := "RSA", name
+	for _, e := range []string{"ECDHE-ECDSA-", "ECDHE-RSA-"} {
+		if after, has := strings.CutPrefix(name, e); has {
+			exchange, rest = strings.ReplaceAll(strings.TrimSuffix(e, "-"), "-", "_"), after
+		}
+	}
+	switch rest {
+	case "CHACHA20-POLY1305":
+		rest = "CHACHA20_POLY1305_SHA256"
+	case "DES-CBC3-SHA":
+		rest = "3DES_EDE_CBC_SHA"
+	default:
+		rest = strings.NewReplacer("AES128-GCM", "AES_128_GCM", "AES256-GCM", "AES_256_GCM", "AES128-", "AES_128_CBC_", "AES256-", "AES_256_CBC_", "-", "_").Replace(rest)
+	}
+	return "TLS_" + exchange + "_WITH_" + rest
+}

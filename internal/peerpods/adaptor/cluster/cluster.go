@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+)
+
+// Options is all that a Cluster needs. Zero values marked so have defaults.
+type Options struct {
+	// Config reaches the API server as the adaptor.
+	Config *rest.Config
+	// NodeConfig, if any, reaches it as the node, for Secrets of its pods.
+	NodeConfig *rest.Config
+	// NodeName is the node's object; Owner is this adaptor's pod (its UID).
+	NodeName, Owner string
+	// Provider and ClusterID stand in PeerPods.
+	Provider, ClusterID string
+	// Limit is how many pod VMs the node advertises; negative: it does not.
+	Limit int
+	// ClaimWait bounds how long a sandbox waits for the API server. Default 2 s.
+	ClaimWait time.Duration
+	// AwayWait is that bound for as long as the last request was in vain.
+	// Default 200 ms.
+	AwayWait time.Duration
+	// MinRetry and MaxRetry bound the pauses between tries, which double.
+	// Defaults 200 ms and 15 s.
+	MinRetry, MaxRetry time.Duration
+	// Resync is the pause between two looks at the node and at its PeerPods.
+	// Default 1 min.
+	Resync time.Duration
+	// Log defaults to slog.Default(), Now to time.Now.
+	Log *slog.Logger
+	Now func() time.Time
+}
+
+func (o *Options) complete() error {
+	if o.Config == nil || o.NodeName == "" {
+		return errors.New("cluster: the API server and the node's name are required")
+	}
+	for field, value := range map[*time.Duration]time.Duration{
+		&o.ClaimWait: 2 * time.Second, &o.AwayWait: 200 * time.Millisecond,
+		&o.MinRetry: 200 * time.Millisecond, &o.MaxRetry: 15 * time.Second, &o.Resync: time.Minute,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return nil
+}
+
+// Cluster is an [adaptor.Cluster]. Make it with New, Run it beside the service
+// and Close it after the service.
+type Cluster struct {
+	opts    Options
+	api     *api
+	secrets []reader
+	claims  *tracker
+	events  *recorder
+	node    *nodeResource
+
+	// failing is set while the API server does not answer.
+	failing atomic.Bool
+	work    sync.WaitGroup
+}
+
+var _ adaptor.Cluster = (*Cluster)(nil)
+
+// New connects nothing yet: the API server may be away.
+func New(opts Options) (*Cluster, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	c := &Cluster{opts: opts}
+	var err error
+	if c.api, err = newAPI(opts.Config); err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	peerPods, err := claims.NewREST(bounded(opts.Config))
+	if err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	if opts.NodeConfig != nil {
+		asNode, err := newAPI(opts.NodeConfig)
+		if err != nil {
+			return nil, fmt.Errorf("API server as the node: %w", err)
+		}
+		c.secrets = append(c.secrets, reader{"the node", asNode})
+	}
+	c.secrets = append(c.secrets, reader{"the adaptor's service account", c.api})
+	c.events = newRecorder(c)
+	c.claims = newClaims(c, &claims.Claims{API: peerPods}, peerPods)
+	c.node = &nodeResource{cluster: c}
+	return c, nil
+}
+
+// Run works in the background until ctx ends. When it returns the node's
+// resource is withdrawn, if it is still this adaptor's.
+func (c *Cluster) Run(ctx context.Context) {
+	c.work.Go(func() { c.events.run(ctx) })
+	c.work.Go(func() { c.claims.run(ctx) })
+	c.work.Go(func() { c.claims.resync(ctx) })
+	c.node.run(ctx)
+	c.work.Wait()
+}
+
+// Observe implements [adaptor.Observer].
+func (c *Cluster) Observe(change adaptor.Change) {
+	c.claims.observe(change)
+	c.events.observe(change)
+}
+
+// Pod implements [adaptor.Cluster].
+func (c *Cluster) Pod(ctx context.Context, namespace, name string) (adaptor.Pod, error) {
+	found, err := c.pod(ctx, namespace, name)
+	if err != nil {
+		return adaptor.Pod{}, err
+	}
+	return adaptor.Pod{UID: string(found.Metadata.UID), Initdata: found.Metadata.Annotations[initdataAnnotation]}, nil
+}
+
+// initdataAnnotation is the one that a user sets on the Pod.
+const initdataAnnotation = "io.katacontainers.config.hypervisor.cc_init_data"
+
+// errElsewhere: a pod of that name runs on another node, so it is not this
+// sandbox's.
+var errElsewhere = errors.New("the pod of that name is on another node")
+
+func (c *Cluster) pod(ctx context.Context, namespace, name string) (*pod, error) {
+	ctx, cancel := c.patience(ctx)
+	defer cancel()
+	return c.lookup(ctx, namespace, name)
+}
+
+func (c *Cluster) lookup(ctx context.Context, namespace, name string) (*pod, error) {
+	found := new(pod)
+	err := c.heard(c.api.get(ctx, namespace, "pods", name, found))
+	if err == nil && found.Spec.NodeName != "" && found.Spec.NodeName != c.opts.NodeName {
+		return nil, fmt.Errorf("%w (%s)", errElsewhere, found.Spec.NodeName)
+	}
+	return found, err
+}
+
+// noSuchPod says that nothing of the cluster is this sandbox's pod.
+func noSuchPod(err error) bool {
+	return apierrors.IsNotFound(err) || errors.Is(err, errElsewhere)
+}
+
+// patience bounds what a sandbox waits for: while the API server is away each
+// of its pods would else wait anew.
+func (c *Cluster) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	wait := c.opts.ClaimWait
+	if c.failing.Load() {
+		wait = c.opts.AwayWait
+	}
+	return context.WithTimeout(ctx, wait)
+}
+
+// heard notes whether the API server answered, and returns err.
+func (c *Cluster) heard(err error) error {
+	failing := away(err) && !errors.Is(err, context.Canceled)
+	if was := c.failing.Swap(failing); was != failing {
+		if failing {
+			c.opts.Log.Warn("the API server does not answer; pods start and stop without it and PeerPods and Events are made up for later", "error", err)
+		} else {
+			c.opts.Log.Info("the API server answers")
+		}
+	}
+	return err
+}
+
+// Away reports whether the API server did not answer the last request.
+func (c *Cluster) Away() bool { return c.failing.Load() }
+
+// Backlog is how many PeerPods are not as they should be.
+func (c *Cluster) Backlog() int { return c.claims.backlog() }
+
+// DroppedEvents is how many Events were never written.
+func (c *Cluster) DroppedEvents() int64 { return c.events.dropped.Load() }

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+// component is the source of our Events.
+const component = "cloud-api-adaptor"
+
+// Types of Events.
+const (
+	normal  = "Normal"
+	warning = "Warning"
+)
+
+// Reasons that belong to no provider.
+const (
+	reasonClaimFailed   = "ClaimFailed"
+	reasonSecretMissing = "PullSecretMissing"
+	reasonSecretDenied  = "PullSecretForbidden"
+	reasonSecretInvalid = "PullSecretInvalid"
+	reasonSecretTooBig  = "PullSecretsTooLarge"
+)
+
+const (
+	// maxMessage is what the API server takes (core/v1 Event validation).
+	maxMessage = 1024
+	// maxWaiting Events wait while the API server is away.
+	maxWaiting = 256
+	// maxEventAge is how old an Event may be and still be news.
+	maxEventAge = 10 * time.Minute
+	// sameWithin is how long Events of one pod and reason are one Event.
+	sameWithin = time.Hour
+	// maxSeries bounds the memory of the recorder.
+	maxSeries = 1024
+	// quotedLines is how much of a console stands in an Event.
+	quotedLines = 3
+)
+
+// A pod that fails again and again writes podBurst Events at once and then one
+// each podInterval; all pods of the node together eventRate a second.
+const (
+	podBurst    = 10
+	podInterval = 20 * time.Second
+	eventRate   = 10
+	eventBurst  = 50
+)
+
+// happening is what an Event is made of.
+type happening struct {
+	rec                   adaptor.Record
+	kind, reason, message string
+	at                    time.Time
+}
+
+// series is one Event object, which counts what is alike.
+type series struct {
+	namespace, name string
+	count           int
+	first, last     time.Time
+}
+
+// recorder writes Events, one after the other and never for a sandbox to wait
+// for.
+type recorder struct {
+	cluster *Cluster
+	waiting chan happening
+	dropped atomic.Int64
+	all     *rate.Limiter
+
+	// These belong to run.
+	series map[string]*series
+	pods   map[string]*rate.Limiter
+}
+
+func newRecorder(c *Cluster) *recorder {
+	return &recorder{
+		cluster: c, waiting: make(chan happening, maxWaiting),
+		all:    rate.NewLimiter(eventRate, eventBurst),
+		series: map[string]*series{}, pods: map[string]*rate.Limiter{},
+	}
+}
+
+// about is what the provider tells of an instance beside its name.
+func about(rec *adaptor.Record) string {
+	text := rec.InstanceID
+	for _, more := range []string{rec.InstanceType, rec.Zone} {
+		if more != "" {
+			text += ", " + more
+		}
+	}
+	return text
+}
+
+// observe says what the pod's owner should know.
+func (r *recorder) observe(change adaptor.Change) {
+	rec := change.Sandbox
+	switch change.Kind {
+	case adaptor.ChangeDone:
+		if change.Step == "create-instance" {
+			r.emit(&rec, normal, claims.ReasonInstanceCreated, fmt.Sprintf("%s made instance %s (%s) in %s", r.cluster.opts.Provider, rec.InstanceName, about(&rec), rounded(change.Took)))
+		}
+	case adaptor.ChangeStarted:
+		if change.Err == nil {
+			r.emit(&rec, normal, claims.ReasonReady, fmt.Sprintf("the pod's VM is ready, %s after it was asked for", rounded(change.Took)))
+		}
+	case adaptor.ChangeFailed:
+		if !interrupted(change.Err) {
+			r.warn(&rec, claims.Reason(change.Err), describe(change.Err))
+		}
+	case adaptor.ChangeStuck:
+		if !errors.Is(change.Err, errRelease) {
+			r.warn(&rec, "Removal"+claims.Reason(change.Err), "the pod's VM is not removed yet, it is tried again: "+describe(change.Err))
+		}
+	}
+}
+
+func rounded(d time.Duration) time.Duration {
+	if d > time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
+}
+
+// describe returns what failed, why, and what to do, within what an Event holds.
+func describe(err error) string {
+	text, end := err.Error(), ""
+	var step *adaptor.StepError
+	if errors.As(err, &step) {
+		text = fmt.Sprintf("step %s: %v", step.Step, step.Err)
+		end = quote(step.Console)
+	}
+	if hint := claims.Hint(err); hint != "" {
+		end = "; " + cut(hint, 300) + end
+	}
+	return cut(text, maxMessage-100-len(end)) + end
+}
+
+func quote(console string) string {
+	if console == "" {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(console), "\n")
+	lines = lines[max(0, len(lines)-quotedLines):]
+	return "; the VM's console ends with: " + cut(strings.Join(lines, " | "), 300)
+}
+
+func cut(text string, most int) string {
+	if text = strings.ToValidUTF8(text, "?"); len(text) <= most {
+		return text
+	}
+	text = text[:most-len("…")]
+	for !utf8.ValidString(text) {
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}
+
+func (r *recorder) warn(rec *adaptor.Record, reason, message string) {
+	r.emit(rec, warning, reason, message)
+}
+
+// emit hands an Event to run.
+func (r *recorder) emit(rec *adaptor.Record, kind, reason, message string) {
+	if rec.PodName == "" || rec.PodNamespace == "" {
+		return
+	}
+	select {
+	case r.waiting <- happening{*rec, kind, reason, cut(message, maxMessage), r.cluster.opts.Now()}:
+	default:
+		r.dropped.Add(1)
+	}
+}
+
+// run writes Events until ctx ends.
+func (r *recorder) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case h := <-r.waiting:
+			r.deliver(ctx, h)
+		}
+	}
+}
+
+// deliver writes one Event, again and again while the API server is away.
+func (r *recorder) deliver(ctx context.Context, h happening) {
+	for wait := r.cluster.opts.MinRetry; ; wait = min(2*wait, r.cluster.opts.MaxRetry) {
+		err := r.cluster.heard(r.try(ctx, h))
+		switch {
+		case err == nil:
+			return
+		case !away(err), r.cluster.opts.Now().Sub(h.at) > maxEventAge:
+			r.dropped.Add(1)
+			r.cluster.opts.Log.Warn("an Event is lost", "pod", h.rec.PodName, "namespace", h.rec.PodNamespace, "reason", h.reason, "error", err)
+			return
+		}
+		if poll.Sleep(ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+func (r *recorder) try(ctx context.Context, h happening) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	uid, err := r.cluster.podUID(ctx, &h.rec)
+	if err != nil || uid == "" {
+		return err // a sandbox without a pod has nobody to tell
+	}
+	key := uid + " " + h.kind + " " + h.reason
+	known := r.series[key]
+	if known != nil && h.at.Sub(known.last) < sameWithin {
+		return r.again(ctx, key, known, h)
+	}
+	if !r.allowed(uid) {
+		r.dropped.Add(1)
+		return nil
+	}
+	return r.write(ctx, key, uid, h)
+}
+
+// again counts what was said already.
+func (r *recorder) again(ctx context.Context, key string, known *series, h happening) error {
+	if known.last != h.at {
+		known.count++
+		known.last = h.at
+	}
+	if !r.allowed(strings.Fields(key)[0]) {
+		return nil // the next one that is written has the count
+	}
+	patch := map[string]any{"count": known.count, "lastTimestamp": metav1.NewTime(h.at), "message": h.message}
+	err := r.cluster.api.patch(ctx, known.namespace, "events", known.name, "", patch)
+	if apierrors.IsNotFound(err) { // Events live for an hour
+		delete(r.series, key)
+		return r.write(ctx, key, strings.Fields(key)[0], h)
+	}
+	return err
+}
+
+func (r *recorder) allowed(uid string) bool {
+	if len(r.pods) > maxSeries {
+		clear(r.pods)
+	}
+	if r.pods[uid] == nil {
+		r.pods[uid] = rate.NewLimiter(rate.Every(podInterval), podBurst)
+	}
+	return r.pods[uid].Allow() && r.all.Allow()
+}
+
+func (r *recorder) write(ctx context.Context, key, uid string, h happening) error {
+	ev := r.event(uid, h)
+	err := r.cluster.api.create(ctx, h.rec.PodNamespace, "events", ev, nil)
+	if err != nil && !apierrors.IsAlreadyExists(err) { // it exists when the answer to an earlier try was lost
+		return err
+	}
+	if len(r.series) > maxSeries {
+		clear(r.series)
+	}
+	r.series[key] = &series{h.rec.PodNamespace, ev.Metadata.Name, 1, h.at, h.at}
+	return nil
+}
+
+func (r *recorder) event(uid string, h happening) *event {
+	node := r.cluster.opts.NodeName
+	return &event{
+		APIVersion: "v1", Kind: "Event",
+		Metadata:       metav1.ObjectMeta{Namespace: h.rec.PodNamespace, Name: eventName(h)},
+		InvolvedObject: objectReference{"v1", "Pod", h.rec.PodNamespace, h.rec.PodName, uid},
+		Reason:         h.reason, Message: h.message, Type: h.kind,
+		Source:         eventSource{component, node},
+		FirstTimestamp: metav1.NewTime(h.at), LastTimestamp: metav1.NewTime(h.at), Count: 1,
+		ReportingComponent: component, ReportingInstance: node,
+	}
+}
+
+// eventName is the same for each try to write one Event, and other Events have
+// others.
+func eventName(h happening) string {
+	return fmt.Sprintf("%s.%x", cut(h.rec.PodName, 200), h.at.UnixNano())
+}

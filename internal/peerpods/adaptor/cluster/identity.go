@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+// identityNamespace exists in each cluster from its first minute to its last,
+// so its UID names the cluster.
+const identityNamespace = "kube-system"
+
+// Identity returns the UID of namespace kube-system. With insist it tries until
+// ctx ends while the API server is away.
+func Identity(ctx context.Context, config *rest.Config, insist bool) (string, error) {
+	found, err := metadata(ctx, config, "namespaces", identityNamespace, insist)
+	return string(found.UID), err
+}
+
+// NodeLabels returns the labels of a node; see [Identity] for insist.
+func NodeLabels(ctx context.Context, config *rest.Config, name string, insist bool) (map[string]string, error) {
+	found, err := metadata(ctx, config, "nodes", name, insist)
+	return found.Labels, err
+}
+
+func metadata(ctx context.Context, config *rest.Config, resource, name string, insist bool) (metav1.ObjectMeta, error) {
+	api, err := newAPI(config)
+	if err != nil {
+		return metav1.ObjectMeta{}, err
+	}
+	for {
+		var object struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+		}
+		err := api.get(ctx, "", resource, name, &object)
+		if err == nil || !insist || !away(err) || poll.Sleep(ctx, time.Second) != nil {
+			return object.Metadata, err
+		}
+	}
+}

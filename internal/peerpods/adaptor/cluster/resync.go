@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+// resyncFactor is how many looks at the node there are for one at PeerPods.
+const resyncFactor = 10
+
+// resync looks now and then whether PeerPods are still as they were written:
+// they can be edited by hand, restored from a backup, or lost.
+func (c *tracker) resync(ctx context.Context) {
+	for poll.Sleep(ctx, c.cluster.opts.Resync*resyncFactor) == nil {
+		c.resyncOnce(ctx)
+	}
+}
+
+func (c *tracker) resyncOnce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	began := time.Now()
+	list, err := c.lister.OfNode(ctx, c.cluster.opts.NodeName)
+	if c.cluster.heard(err) != nil {
+		return
+	}
+	there := map[string]*v1alpha1.PeerPod{}
+	for i := range list {
+		there[list[i].Spec.SandboxID] = &list[i]
+	}
+	for id, one := range c.tracked() {
+		c.compare(ctx, id, one, there[id], began)
+	}
+}
+
+func (c *tracker) tracked() map[string]*claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]*claim{}
+	for id, one := range c.known {
+		if !one.released && !one.behind {
+			all[id] = one
+		}
+	}
+	return all
+}
+
+// compare has a PeerPod written again that is not the one last seen. One that
+// is being deleted stays so: the controller removes its instance.
+func (c *tracker) compare(ctx context.Context, id string, one *claim, now *v1alpha1.PeerPod, listed time.Time) {
+	done, err := one.work(ctx)
+	if err != nil {
+		return
+	}
+	defer done()
+	switch {
+	case one.pp == nil:
+		return
+	case now == nil && one.pp.CreationTimestamp.Add(requestTimeout).After(listed):
+		return // the list may be of before it was made
+	case now == nil:
+		one.pp = nil
+	case now.ResourceVersion == one.pp.ResourceVersion || now.DeletionTimestamp != nil:
+		return
+	default:
+		one.pp = now
+	}
+	c.queue.Add(id)
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/ttrpc"
+
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor/metrics"
+	"github.com/outrigger/outrigger/internal/peerpods/adaptor/tracing"
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/internal/peerpods/relay"
+	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+)
+
+// shutdownGrace is how long running calls and removals may take to end when
+// the adaptor shuts down; what is left then is finished by the next process.
+const shutdownGrace = 5 * time.Second
+
+// daemon is the running adaptor.
+type daemon struct {
+	cfg      *config
+	name     string
+	provider provider.Provider
+	log      *slog.Logger
+	getenv   func(string) string
+	hook     func(adaptor.Point)
+	metrics  *metrics.Metrics
+}
+
+// run serves until ctx ends.
+func (d *daemon) run(ctx context.Context) error {
+	d.metrics = metrics.New(d.name)
+	d.provider = d.metrics.Provider(d.provider)
+	opts, err := d.options()
+	if err != nil {
+		return err
+	}
+	if err := d.verify(); err != nil {
+		return err
+	}
+	d.logConfig()
+	probe, err := startProbe(d.cfg.probeAddress, d.cfg.probePort, d.metrics.Handler())
+	if err != nil {
+		return err
+	}
+	defer probe.close(context.Background())
+	socket, err := listen(d.cfg.socket)
+	if err != nil {
+		return err
+	}
+	defer socket.remove()
+	link, err := d.relayLink(ctx)
+	if err != nil {
+		return err
+	}
+	defer link.close()
+	opts.Relay = link
+	sendTraces, err := d.traces(ctx, &opts)
+	if err != nil {
+		return err
+	}
+	defer sendTraces()
+	kube, err := d.joinCluster(ctx, &opts)
+	if err != nil {
+		return err
+	}
+	if kube == nil && opts.ClusterID == "" {
+		d.log.Warn("without -cluster-id (CLUSTER_ID) instances that are not on record here are never deleted")
+	}
+	service, err := d.recover(ctx, opts)
+	if err != nil {
+		return err
+	}
+	d.metrics.Watch(service)
+	defer kube.run()()
+	return errors.Join(d.serve(ctx, service, socket, probe), d.close(service))
+}
+
+// recover makes the service and takes over what earlier processes left.
+func (d *daemon) recover(ctx context.Context, opts adaptor.Options) (*adaptor.Service, error) {
+	service, err := adaptor.New(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := service.Recover(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("take over what an earlier run left: %w", err), d.close(service))
+	}
+	return service, nil
+}
+
+// serve returns shims until ctx ends. Running calls are ended by the service,
+// so that each of them gets an answer.
+func (d *daemon) serve(ctx context.Context, service *adaptor.Service, socket net.Listener, probe *probe) error {
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	service.Register(server)
+	go service.Run(ctx)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(context.Background(), socket) }()
+	probe.set(true)
+	d.tell("READY=1")
+	d.log.Info("server started", "socket", d.cfg.socket)
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve %s: %w", d.cfg.socket, err)
+	case <-ctx.Done():
+	}
+	probe.set(false)
+	d.tell("STOPPING=1")
+	d.log.Info("shutting down; sandboxes and the agent relay stay")
+	err = errors.Join(socket.Close(), d.close(service))
+	answering, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	server.Shutdown(answering) // its error is that some client never read its answer
+	return err
+}
+
+// traces has the life of sandboxes traced, if the environment names a
+// collector. The answer sends what is left.
+func (d *daemon) traces(ctx context.Context, opts *adaptor.Options) (send func(), err error) {
+	if !tracing.Wanted(d.getenv) {
+		return func() {}, nil
+	}
+	tracer, err := tracing.New(ctx, d.cfg.nodeName, d.log)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	opts.Observers = append(opts.Observers, tracer)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+		defer cancel()
+		if err := tracer.Close(ctx); err != nil {
+			d.log.Warn("the last traces are lost", "error", err)
+		}
+	}, nil
+}
+
+func (d *daemon) tell(state string) {
+	if err := notify(d.getenv("NOTIFY_SOCKET"), state); err != nil {
+		d.log.Warn("the service manager cannot be told", "state", state, "error", err)
+	}
+}
+
+func (d *daemon) close(service *adaptor.Service) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	return service.Close(ctx)
+}
+
+func (d *daemon) verify() error {
+	if !d.cfg.verifyCloud {
+		return nil
+	}
+	if err := d.provider.ConfigVerifier(); err != nil {
+		return fmt.Errorf("-cloud-config-verify: provider %s: %w", d.name, err)
+	}
+	d.log.Info("the provider's configuration is right", "provider", d.name)
+	return nil
+}
+
+// options checks the configuration as a whole.
+func (d *daemon) options() (adaptor.Options, error) {
+	cfg := d.cfg
+	subnets, err := parseSubnets(cfg.podSubnets)
+	if err != nil {
+		return adaptor.Options{}, usageError{err}
+	}
+	initdata, err := normalInitdata(cfg.initdata)
+	if err != nil {
+		return adaptor.Options{}, usagef("-initdata (INITDATA): %w", err)
+	}
+	tls, err := d.tls()
+	if err != nil {
+		return adaptor.Options{}, usageError{err}
+	}
+	vnis, err := podnetwork.NewVNIPool(uint32(cfg.vxlanMinID))
+	if err != nil {
+		return adaptor.Options{}, err
+	}
+	opts := adaptor.Options{
+		Provider:           d.provider,
+		ProviderName:       d.name,
+		Network:            &nodeNetwork{hostInterface: cfg.hostInterface, subnets: subnets, external: cfg.externalNet, metadata: cfg.podMetadata, sourceCheck: cfg.checksSources()},
+		VNIs:               vnis,
+		MinVNI:             cfg.vxlanMinID,
+		TLS:                tls,
+		PodsDir:            cfg.podsDir,
+		ForwarderPort:      cfg.forwarder,
+		ProxyTimeout:       cfg.proxyTimeout,
+		VXLANPort:          cfg.vxlanPort,
+		ExternalViaPodVM:   cfg.externalNet,
+		Initdata:           initdata,
+		PodImages:          cfg.podImages,
+		InsecureRegistries: cfg.plain,
+		AuthFile:           cfg.authFile,
+		ScratchSpace:       cfg.scratch,
+		ClusterID:          cfg.clusterID,
+		NodeName:           cfg.nodeName,
+		OrphanTimeout:      cfg.orphans,
+		Observers:          []adaptor.Observer{d.metrics},
+		Log:                d.log.With("provider", d.name),
+		Hook:               d.hook,
+	}
+	if err := opts.Check(); err != nil {
+		return opts, usageError{err}
+	}
+	return opts, nil
+}
+
+func normalInitdata(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	data, err := cloudinit.DecodeInitData(text)
+	if err != nil {
+		return "", err
+	}
+	return data.Encode()
+}
+
+func (d *daemon) tls() (adaptor.TLS, error) {
+	cfg := d.cfg
+	tls := adaptor.TLS{
+		Disabled:     cfg.disableTLS,
+		Issue:        issue,
+		SkipVerify:   cfg.skipVerify,
+		MinVersion:   cfg.tlsMin,
+		CipherSuites: cfg.tlsSuites,
+	}
+	given := 0
+	for _, file := range []string{cfg.caFile, cfg.certFile, cfg.keyFile} {
+		if file != "" {
+			given++
+		}
+	}
+	switch {
+	case given != 0 && given != 3:
+		return tls, errors.New("-ca-cert-file, -cert-file and -cert-key (CACERT_FILE, CERT_FILE, CERT_KEY) belong together: give all three or none")
+	case given == 3:
+		tls.OwnCA = &adaptor.OwnCA{CAFile: cfg.caFile, CertFile: cfg.certFile, KeyFile: cfg.keyFile}
+	}
+	return tls, checkTLSProfile(cfg.tlsMin, cfg.tlsSuites)
+}
+
+func checkTLSProfile(minVersion string, names []string) error {
+	version, err := podtls.ParseVersion(minVersion)
+	if err != nil {
+		return fmt.Errorf("-tls-min-version (TLS_MIN_VERSION): %w", err)
+	}
+	suites, err := podtls.ParseCipherSuites(names)
+	if err == nil {
+		err = podtls.CheckCipherSuites(version, suites)
+	}
+	if err != nil {
+		return fmt.Errorf("-tls-cipher-suites (TLS_CIPHER_SUITES): %w", err)
+	}
+	return nil
+}
+
+func (d *daemon) relayLink(ctx context.Context) (*relayLink, error) {
+	if d.cfg.relayOutside {
+		link := &relayLink{log: d.log, external: true, opts: relay.EnsureOptions{Socket: d.cfg.relaySocket}}
+		return link, link.await(ctx)
+	}
+	program, err := relayProgram(d.cfg.relayPath)
+	if err != nil {
+		return nil, err
+	}
+	return &relayLink{log: d.log, opts: relay.EnsureOptions{
+		Socket:  d.cfg.relaySocket,
+		Binary:  program,
+		LogFile: filepath.Join(filepath.Dir(d.cfg.relaySocket), "relay.log"),
+	}}, nil
+}
+
+// logConfig writes down what the adaptor runs with; none of it is secret.
+func (d *daemon) logConfig() {
+	d.log.Info("server config", append([]any{"version", version.Version, "provider", d.name}, describe(d.cfg.all)...)...)
+	if d.cfg.disableTLS || d.cfg.skipVerify {
+		d.log.Warn("the channel to pod VMs is insecure: -disable-tls or -tls-skip-verify is set")
+	}
+	for _, warning := range withoutEffect(d.cfg.all) {
+		d.log.Warn(warning)
+	}
+}

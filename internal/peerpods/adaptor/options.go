@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
+	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Network is the node's half of pod networks.
+type Network interface {
+	// Inspect reads the pod's namespace; it changes nothing. node is the
+	// address at which VMs reach this node; invalid means that of the node's
+	// default route.
+	Inspect(ctx context.Context, netns string, node netip.Addr) (*podnetwork.Config, error)
+	// Setup makes the tunnel to the VM. Making it again is success.
+	Setup(ctx context.Context, netns string, cfg *podnetwork.Config, vm netip.Addr) error
+	// Teardown removes it. It is success when there is none, also when the
+	// namespace is gone. vm is invalid when the VM never had an address.
+	Teardown(ctx context.Context, netns string, cfg *podnetwork.Config, vm netip.Addr) error
+}
+
+// VNIs hands out the tunnel ids of this node; *podnetwork.VNIPool is one. All
+// methods are safe for concurrent use.
+type VNIs interface {
+	// Acquire takes a free one.
+	Acquire() (uint32, error)
+	// Reserve takes that one; it is an error if it is taken.
+	Reserve(vni uint32) error
+	// Release gives one back; of a free one it does nothing.
+	Release(vni uint32)
+}
+
+// Relay steers the agent relay of this node, which outlives the adaptor.
+type Relay interface {
+	Serve(ctx context.Context, req *relaypb.ServeRequest) error
+	Stop(ctx context.Context, id string) error
+	List(ctx context.Context) ([]*relaypb.Served, error)
+}
+
+// Identity is what both ends of one sandbox's agent channel prove themselves
+// with, PEM. The VM's key is kept in memory only, and only until it boots.
+type Identity struct {
+	NodeIdentity
+	ServerCert string
+	ServerKey  string
+}
+
+// OwnCA names the files of an operator who issues certificates: the node's,
+// and those built into the VM image, whose server name is OwnCAServerName.
+// They are read each time, so they may be renewed.
+type OwnCA struct {
+	CAFile, CertFile, KeyFile string
+}
+
+// OwnCAServerName is what the VM's certificate must be for with an own CA.
+const OwnCAServerName = "podvm-server"
+
+// TLS is how the agent channel is secured.
+type TLS struct {
+	// Disabled means plain TCP.
+	Disabled bool
+	// Issue makes the identity of one sandbox; needed unless Disabled or OwnCA.
+	Issue func(serverName string, now time.Time) (*Identity, error)
+	// OwnCA replaces Issue.
+	OwnCA *OwnCA
+	// SkipVerify accepts any certificate of the VM.
+	SkipVerify bool
+	// MinVersion is VersionTLS12 or VersionTLS13; empty means VersionTLS12.
+	MinVersion string
+	// CipherSuites are IANA names; empty means the library's choice.
+	CipherSuites []string
+}
+
+// Options is all that a Service needs. The zero value of a field marked so is
+// replaced by its default.
+type Options struct {
+	// Provider makes the VMs; ProviderName is its name in the table.
+	Provider     provider.Provider
+	ProviderName string
+	Network      Network
+	VNIs         VNIs
+	// MinVNI is what pod-network's index counts from.
+	MinVNI int
+	Relay  Relay
+	TLS    TLS
+
+	// PodsDir holds one folder for each sandbox. Absolute, without ':'.
+	PodsDir string
+	// ForwarderPort is the TCP port of agent-protocol-forwarder. Default 15150.
+	ForwarderPort int
+	// ProxyTimeout is the longest wait for the VM's agent. Default 5 min.
+	ProxyTimeout time.Duration
+	// VXLANPort is the UDP port of the tunnels. Default 4789 (RFC 7348).
+	VXLANPort int
+	// ExternalViaPodVM gives pods the VM's own way to the outside.
+	ExternalViaPodVM bool
+	// Initdata is for pods without their own: base64 of gzip of TOML.
+	Initdata string
+	// PodImages are the VM images that a pod may name: NAME, NAME* or *. None
+	// by default.
+	PodImages []string
+	// InsecureRegistries are those with which VMs speak plain HTTP: HOST, with any
+	// port, HOST:PORT, or NodeItself. None by default.
+	InsecureRegistries []string
+	// AuthFile is a registry auth file for the guest, read for each VM.
+	AuthFile string
+	// ScratchSpace tells the guest to use an encrypted scratch disk.
+	ScratchSpace bool
+
+	// Cluster is the orchestrator of the pods; nil without one.
+	Cluster Cluster
+	// Observers are told what happens.
+	Observers []Observer
+
+	// ClusterID and NodeName own the instances made here. Without ClusterID
+	// no instance is ever deleted that the journal does not know.
+	ClusterID string
+	NodeName  string
+
+	// OrphanTimeout is how long a sandbox lives without a client. 0: for ever.
+	OrphanTimeout time.Duration
+	// SweepInterval is the pause between two looks for orphans. Default: a
+	// quarter of OrphanTimeout, at least 1 s and at most 1 min.
+	SweepInterval time.Duration
+	// SweepGrace is the age below which an unknown instance is left alone,
+	// since the cloud may be telling of a moment ago. Default 10 min.
+	SweepGrace time.Duration
+	// ListSettle is how long after a request whose reply was lost the cloud's
+	// list must stay without the instance to be believed. Default 10 s.
+	ListSettle time.Duration
+	// StopGrace is how long StopVM waits for the removal before it leaves it
+	// to the background. Default 800 ms: runtime-rs gives StopVM 1 s.
+	StopGrace time.Duration
+	// WatchInterval is the pause between two looks at a VM that does not
+	// answer yet: whether it still runs. Default 5 s.
+	WatchInterval time.Duration
+	// EndedInterval is the pause between two looks whether VMs of this node have
+	// ended. Default 1 s.
+	EndedInterval time.Duration
+	// DeleteTimeout bounds one DeleteInstance. Default 10 min.
+	DeleteTimeout time.Duration
+	// MinBackoff and MaxBackoff bound the pauses between two tries to remove
+	// a sandbox, which double. Defaults 250 ms and 30 s.
+	MinBackoff, MaxBackoff time.Duration
+
+	// Log defaults to slog.Default().
+	Log *slog.Logger
+	// Now defaults to time.Now.
+	Now func() time.Time
+	// Hook, for crash tests, is called at every Point. Default: nothing.
+	Hook func(Point)
+}
+
+func (o *Options) setDefaults() {
+	setDefault(&o.ForwarderPort, 15150)
+	setDefault(&o.ProxyTimeout, 5*time.Minute)
+	setDefault(&o.VXLANPort, 4789)
+	setDefault(&o.SweepInterval, min(max(o.OrphanTimeout/4, time.Second), time.Minute))
+	setDefault(&o.SweepGrace, 10*time.Minute)
+	setDefault(&o.ListSettle, 10*time.Second)
+	setDefault(&o.WatchInterval, 5*time.Second)
+	setDefault(&o.EndedInterval, time.Second)
+	setDefault(&o.StopGrace, 800*time.Millisecond)
+	setDefault(&o.DeleteTimeout, 10*time.Minute)
+	setDefault(&o.MinBackoff, 250*time.Millisecond)
+	setDefault(&o.MaxBackoff, 30*time.Second)
+	setDefault(&o.Log, slog.Default())
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Hook == nil {
+		o.Hook = func(Point) {}
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Check reports everything that is wrong at once, but for the parts that may
+// still be missing: provider, network, VNIs and relay.
+func (o *Options) Check() error {
+	o.setDefaults()
+	var problems []error
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	wrong(!filepath.IsAbs(o.PodsDir), "-pods-dir %q is not an absolute path", o.PodsDir)
+	wrong(strings.Contains(o.PodsDir, ":"), "-pods-dir %q contains ':', which shims refuse in a socket path", o.PodsDir)
+	wrong(o.ForwarderPort < 1 || o.ForwarderPort > 65535, "-forwarder-port %d is not between 1 and 65535", o.ForwarderPort)
+	wrong(o.VXLANPort < 1 || o.VXLANPort > 65535, "-vxlan-port %d is not between 1 and 65535", o.VXLANPort)
+	wrong(o.ProxyTimeout <= 0, "-proxy-timeout %s is not positive", o.ProxyTimeout)
+	wrong(o.OrphanTimeout < 0, "-orphan-timeout %s is negative", o.OrphanTimeout)
+	wrong(!o.TLS.Disabled && o.TLS.OwnCA == nil && o.TLS.Issue == nil, "adaptor: no issuer of certificates")
+	for _, err := range []error{checkPatterns(o.PodImages), checkRegistries(o.InsecureRegistries)} {
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if o.AuthFile != "" {
+		_, err := readAuthFile(o.AuthFile)
+		wrong(err != nil, "-auth-file: %v", err)
+	}
+	if ca := o.TLS.OwnCA; ca != nil {
+		_, err := ca.read()
+		wrong(err != nil, "own CA: %v", err)
+	}
+	return errors.Join(problems...)
+}

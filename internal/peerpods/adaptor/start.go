@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/outrigger/outrigger/internal/redact"
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+const (
+	// createAttempts bounds how often one StartVM asks for its instance when
+	// the cloud is unavailable; the key makes asking again safe.
+	createAttempts = 4
+	// consoleTail and consoleLines bound what an error quotes of a console.
+	consoleTail  = 4096
+	consoleLines = 20
+	// consoleTimeout bounds the wait for it.
+	consoleTimeout = 2 * time.Second
+)
+
+func (s *Service) prepareInstance(sb *sandbox) error {
+	if err := s.ensureIdentity(sb); err != nil {
+		return err
+	}
+	sb.update(func(rec *Record) { rec.Asked = s.opts.Now() })
+	return nil
+}
+
+func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	data, err := s.userData(ctx, &rec, sb.identity, s.pullSecrets(ctx, &rec)...)
+	if err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		instance, err := s.ask(ctx, &rec, data)
+		s.noteInstance(sb, instance)
+		switch {
+		case err == nil && instance == nil:
+			return fmt.Errorf("%w: the provider answered neither instance nor error", provider.ErrUnknown)
+		case err == nil:
+			err = usable(instance)
+			if err == nil {
+				s.logger(sb).Info(fmt.Sprintf("created an instance %s for sandbox %s", instance.Name, sb.id), "instance", instance.ID)
+			}
+			return err
+		case instance == nil && attempt == 1 && refused(err) && ctx.Err() == nil:
+			sb.update(func(rec *Record) { rec.NoInstance = true })
+			return err
+		case attempt == createAttempts || !errors.Is(err, provider.ErrUnavailable) || ctx.Err() != nil:
+			return err
+		}
+		s.logger(sb).Warn("the cloud is unavailable, asking again with the same key", "attempt", attempt, "error", err)
+		if poll.Sleep(ctx, s.backoff(attempt)) != nil {
+			return err
+		}
+	}
+}
+
+// ask asks for the sandbox's instance. Clouds quote what they refuse, and the
+// user-data holds the VM's private key and its credentials.
+func (s *Service) ask(ctx context.Context, rec *Record, data cloudinit.CloudConfig) (*provider.Instance, error) {
+	instance, err := s.opts.Provider.CreateInstance(ctx, rec.PodName, rec.ID, data, rec.Spec)
+	if err == nil {
+		return instance, nil
+	}
+	text, _ := data.Generate()
+	secrets := []string{text}
+	for _, file := range data.WriteFiles {
+		secrets = append(secrets, file.Content)
+		secrets = append(secrets, redact.Find(file.Content)...)
+	}
+	return instance, redact.Error(err, redact.Known(secrets...))
+}
+
+// noteInstance keeps what the provider tells, also beside an error.
+func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
+	if instance == nil || instance.ID == "" || provider.CheckID(instance.ID) != nil { // its deletion looks for it by its tags
+		return
+	}
+	sb.update(func(rec *Record) {
+		rec.InstanceID = instance.ID
+		rec.Addresses = instance.IPs
+		rec.InstanceType, rec.Zone = instance.Type, cmp.Or(instance.Zone, instance.Region)
+		rec.NoInstance = false
+	})
+	s.announce()
+}
+
+// usable looks at what the provider tells as at what a stranger tells.
+func usable(instance *provider.Instance) error {
+	if err := instance.Check(); err != nil {
+		return fmt.Errorf("%w: the provider made an instance that cannot be used: %w", provider.ErrUnknown, err)
+	}
+	if len(instance.IPs) == 0 {
+		return fmt.Errorf("%w: instance %s has no address", provider.ErrUnknown, instance.ID)
+	}
+	return nil
+}
+
+// refused says that the cloud has certainly made nothing.
+func refused(err error) bool {
+	switch provider.Class(err) {
+	case provider.ErrInvalidArgument, provider.ErrNotFound, provider.ErrCapacity, provider.ErrQuota,
+		provider.ErrUnauthenticated, provider.ErrPermissionDenied, provider.ErrUnimplemented:
+		return true
+	}
+	return false
+}
+
+func (s *Service) deleteInstance(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	ids := []string{rec.InstanceID}
+	if rec.InstanceID == "" {
+		var err error
+		if ids, err = s.findInstances(ctx, &rec); err != nil {
+			return fmt.Errorf("look for an instance with key %s: %w", rec.ID, err)
+		}
+	}
+	var problems []error
+	for _, id := range ids {
+		if err := s.deleteOne(ctx, id); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		s.logger(sb).Info("deleted the instance", "instance", id)
+	}
+	return errors.Join(problems...)
+}
+
+func (s *Service) deleteOne(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.DeleteTimeout)
+	defer cancel()
+	// What does not exist is nil (provider.Provider). ErrNotFound is about something
+	// else, such as the account, and the instance may run on.
+	if err := s.opts.Provider.DeleteInstance(ctx, id); err != nil {
+		return fmt.Errorf("delete instance %s: %w", id, redact.Error(err, nil))
+	}
+	return nil
+}
+
+// findInstances looks for what was made by a request whose reply was lost.
+func (s *Service) findInstances(ctx context.Context, rec *Record) ([]string, error) {
+	if rec.NoInstance {
+		return nil, nil
+	}
+	lister, ok := provider.As[provider.Lister](s.opts.Provider)
+	if !ok {
+		return s.findByAskingAgain(ctx, rec)
+	}
+	match := map[string]string{provider.TagKey: provider.TagValue(rec.ID)}
+	for key := range s.owner {
+		if value := rec.Spec.Tags[key]; value != "" {
+			match[key] = value
+		}
+	}
+	instances, err := lister.ListInstances(ctx, match)
+	if err != nil {
+		return nil, redact.Error(err, nil)
+	}
+	var ids []string
+	for _, instance := range instances {
+		if instance.Key == rec.ID || instance.Tags[provider.TagKey] == rec.ID {
+			ids = append(ids, instance.ID)
+		}
+	}
+	if age := s.opts.Now().Sub(rec.Asked); len(ids) == 0 && age >= 0 && age < s.opts.ListSettle {
+		return nil, fmt.Errorf("%w: it was asked for %s ago and may not be listed yet", provider.ErrUnavailable, age.Round(time.Millisecond))
+	}
+	return ids, nil
+}
+
+// findByAskingAgain is the way to the instance of a cloud that cannot list:
+// the same key gives the same instance, or a new one that goes at once.
+func (s *Service) findByAskingAgain(ctx context.Context, rec *Record) ([]string, error) {
+	data, err := s.userData(ctx, rec, nil)
+	if err != nil {
+		return nil, err
+	}
+	instance, err := s.ask(ctx, rec, data)
+	switch {
+	case instance != nil && instance.ID != "":
+		return []string{instance.ID}, nil
+	case err != nil && refused(err) && !locked(err):
+		return nil, nil
+	}
+	return nil, err
+}
+
+// locked says that the cloud was not reached with these credentials: an earlier
+// request may have made something.
+func locked(err error) bool {
+	class := provider.Class(err)
+	return class == provider.ErrUnauthenticated || class == provider.ErrPermissionDenied
+}
+
+func (s *Service) setupTunnel(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	if rec.Network == nil {
+		return nil
+	}
+	vm, err := rec.tunnelAddress()
+	if err != nil {
+		return err
+	}
+	if err := s.opts.Network.Setup(ctx, rec.Netns, rec.Network, vm); err != nil {
+		return fmt.Errorf("tunnel from network namespace %s to %s: %w", rec.Netns, vm, err)
+	}
+	return nil
+}
+
+func (s *Service) teardownTunnel(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	if rec.Network == nil {
+		return nil
+	}
+	vm, err := rec.tunnelAddress()
+	if err != nil {
+		vm = netip.Addr{}
+	}
+	if err := s.opts.Network.Teardown(ctx, rec.Netns, rec.Network, vm); err != nil {
+		return fmt.Errorf("remove the tunnel of network namespace %s: %w", rec.Netns, err)
+	}
+	return nil
+}
+
+func (s *Service) connect(ctx context.Context, sb *sandbox) error {
+	rec := sb.snapshot()
+	req, err := s.serveRequest(&rec)
+	if err != nil {
+		return err
+	}
+	log := s.logger(sb)
+	log.Info("Trying to establish agent proxy connection to " + req.Address)
+	running, stop := s.whileRunning(ctx, rec.InstanceID)
+	defer stop()
+	if err := s.opts.Relay.Serve(running, req); err != nil {
+		if ctx.Err() == nil && context.Cause(running) != nil {
+			return context.Cause(running)
+		}
+		return fmt.Errorf("the VM's agent at %s: %w", req.Address, redact.Error(err, nil)) // the VM has a word in it
+	}
+	log.Info("agent proxy is ready")
+	return nil
+}
+
+func (s *Service) disconnect(ctx context.Context, sb *sandbox) error {
+	if err := s.opts.Relay.Stop(ctx, sb.id); err != nil {
+		return fmt.Errorf("stop the agent relay: %w", err)
+	}
+	return nil
+}
+
+// markReady makes the sandbox one that survives restarts.
+func (s *Service) markReady(_ context.Context, sb *sandbox) error {
+	if err := sb.advance(StateReady); err != nil {
+		return err
+	}
+	sb.update(func(rec *Record) { rec.Initdata, rec.LastError = "", "" })
+	sb.identity = nil
+	if err := s.persist(sb); err != nil {
+		return fmt.Errorf("record that the sandbox is ready: %w", err)
+	}
+	return nil
+}
+
+// explain turns the failure of a step into what the caller should read.
+func (s *Service) explain(ctx context.Context, sb *sandbox, step string, err error) error {
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+	case errors.Is(cause, context.Canceled):
+		err = fmt.Errorf("%w: %w", errGone, err)
+	case !errors.Is(err, cause):
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	failure := &StepError{Step: step, Err: err}
+	if step == stepConnect && !errors.Is(err, errStopped) {
+		failure.Console = s.lastConsoleLines(sb.snapshot().InstanceID)
+	}
+	return failure
+}
+
+func (s *Service) lastConsoleLines(instance string) string {
+	reader, ok := provider.As[provider.ConsoleReader](s.opts.Provider)
+	if !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, consoleTimeout)
+	defer cancel()
+	data, err := reader.Console(ctx, instance, consoleTail)
+	if err != nil {
+		return "(the console cannot be read: " + redact.Foreign(err.Error()) + ")"
+	}
+	return consoleText(data)
+}
+
+// consoleText makes the end of a console fit for an error message.
+func consoleText(data []byte) string {
+	text := strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return r
+		}
+		return -1
+	}, string(data))
+	lines := strings.Split(strings.TrimSpace(redact.Text(text)), "\n")
+	if len(lines) > consoleLines {
+		lines = lines[len(lines)-consoleLines:]
+	}
+	text = strings.Join(lines, "\n")
+	if text == "" {
+		return "(nothing: the VM wrote nothing to its console)"
+	}
+	return text
+}
+
+// backoff is the pause after that many failures, doubling within the bounds.
+func (s *Service) backoff(failures int) time.Duration {
+	pause := s.opts.MinBackoff
+	for range failures - 1 {
+		if pause *= 2; pause >= s.opts.MaxBackoff {
+			return s.opts.MaxBackoff
+		}
+	}
+	return pause
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adaptor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/internal/redact"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Run looks for orphans until ctx ends or the service is closed: sandboxes without a client and, with a
+// cluster id, instances without a sandbox.
+func (s *Service) Run(ctx context.Context) {
+	if s.enter() != nil {
+		return
+	}
+	defer s.work.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.calls, cancel)()
+	orphans := time.NewTicker(s.opts.SweepInterval)
+	defer orphans.Stop()
+	unknown := time.NewTicker(s.opts.SweepGrace / 2)
+	defer unknown.Stop()
+	watch := make(chan struct{})
+	go func() {
+		defer close(watch)
+		s.watchEnded(ctx)
+	}()
+	defer func() { cancel(); <-watch }()
+	s.sweepInstances(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-orphans.C:
+			s.sweepSandboxes(ctx)
+		case <-unknown.C:
+			s.sweepInstances(ctx)
+		}
+	}
+}
+
+// sweepSandboxes stops sandboxes that nobody will ever use or stop.
+func (s *Service) sweepSandboxes(ctx context.Context) {
+	served, err := s.served(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.opts.Log.Warn("the agent relay does not answer", "error", err)
+		}
+		return
+	}
+	for _, sb := range s.all() {
+		rec := sb.snapshot()
+		reason := ""
+		switch rec.State {
+		case StateCreated:
+			reason = s.orphanedBeforeStart(&rec)
+		case StateReady:
+			reason = s.orphaned(sb, &rec, served[rec.ID])
+		}
+		if reason != "" {
+			s.logger(sb).Warn("stopping an orphaned sandbox", "reason", reason)
+			s.beginStop(sb, errStopped)
+		}
+	}
+}
+
+// orphanedBeforeStart returns why no StartVM will come; empty when one may. A
+// failing or crashing CreateVM is not followed by StopVM.
+func (s *Service) orphanedBeforeStart(rec *Record) string {
+	if rec.Netns == "" {
+		if s.opts.OrphanTimeout > 0 && s.opts.Now().Sub(rec.Created) > s.opts.OrphanTimeout {
+			return "it was created but not started within -orphan-timeout"
+		}
+		return ""
+	}
+	if _, err := os.Stat(rec.Netns); errors.Is(err, fs.ErrNotExist) {
+		return "its network namespace is gone"
+	}
+	return ""
+}
+
+// orphaned returns why a ready sandbox has lost its pod; empty when it has not.
+func (s *Service) orphaned(sb *sandbox, rec *Record, served *relaypb.Served) string {
+	now := s.opts.Now()
+	if served == nil {
+		if sb.unserved.IsZero() {
+			sb.unserved = now
+		}
+		if s.tooLong(rec, sb.unserved, now) {
+			return "the agent relay could not serve it for longer than -orphan-timeout"
+		}
+		if !sb.ended.Load() {
+			s.serveAgain(sb)
+		}
+		return ""
+	}
+	sb.unserved = time.Time{}
+	if served.GetClients() > 0 || served.GetIdleSinceUnixNano() == 0 {
+		return ""
+	}
+	if s.tooLong(rec, time.Unix(0, served.GetIdleSinceUnixNano()), now) {
+		return "it had no client for longer than -orphan-timeout"
+	}
+	return ""
+}
+
+func (s *Service) tooLong(rec *Record, since, now time.Time) bool {
+	return s.opts.OrphanTimeout > 0 && !rec.KeepIdle && now.Sub(since) > s.opts.OrphanTimeout
+}
+
+// unknownSince remembers since when an instance of unknown age is known.
+type unknownSince map[string]time.Time
+
+// sweepInstances deletes this node's instances that no sandbox knows.
+func (s *Service) sweepInstances(ctx context.Context) {
+	lister, ok := provider.As[provider.Lister](s.opts.Provider)
+	if !ok || s.opts.ClusterID == "" || s.opts.NodeName == "" {
+		return
+	}
+	instances, err := lister.ListInstances(ctx, s.owner)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.opts.Log.Warn("cannot look for instances without a sandbox", "error", redact.Error(err, nil))
+		}
+		return
+	}
+	seen := unknownSince{}
+	for _, instance := range instances {
+		if !s.ours(&instance) || s.find(instance.Key) != nil {
+			continue
+		}
+		since := s.firstSeen(&instance)
+		seen[instance.ID] = since
+		if s.opts.Now().Sub(since) > s.opts.SweepGrace {
+			s.deleteStranger(ctx, &instance)
+		}
+	}
+	s.unknownSince = seen
+}
+
+// ours distrusts the list: an instance that does not carry our tags is never
+// touched.
+func (s *Service) ours(instance *provider.Instance) bool {
+	for key, value := range s.owner {
+		if instance.Tags[key] != value {
+			return false
+		}
+	}
+	return instance.Key != ""
+}
+
+// firstSeen is when the instance was made, as far as anybody can tell. One that
+// is being deleted has the whole grace to go away, however old it is; then it is
+// what a deletion has left, which only another removes.
+func (s *Service) firstSeen(instance *provider.Instance) time.Time {
+	deleting := instance.State == provider.StateDeleting
+	if !deleting && !instance.Created.IsZero() {
+		return instance.Created
+	}
+	if created, err := time.Parse(time.RFC3339, instance.Tags[provider.TagCreated]); !deleting && err == nil {
+		return created
+	}
+	if since, ok := s.unknownSince[instance.ID]; ok {
+		return since
+	}
+	return s.opts.Now()
+}
+
+func (s *Service) deleteStranger(ctx context.Context, instance *provider.Instance) {
+	log := s.opts.Log.With("sandbox", instance.Key, "instance", instance.ID)
+	log.Warn("deleting an instance of this node that no sandbox knows", "name", instance.Name)
+	if err := s.deleteOne(ctx, instance.ID); err != nil {
+		log.Warn("the instance is not deleted yet", "error", err)
+	}
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+)
+
+// Claim says for whom an instance is about to be made.
+type Claim struct {
+	Provider  string
+	SandboxID string
+	Cluster   string
+	Node      string
+	Namespace string
+	PodName   string
+	// PodUID makes the Pod the owner; without it only adaptor and controller
+	// remove the PeerPod.
+	PodUID types.UID
+	// Created is when the sandbox was asked for.
+	Created time.Time
+	// InitdataDigest is algorithm:hex of the guest's initdata; empty without.
+	InitdataDigest string
+}
+
+// AnnotationInitdata holds the digest of the guest's initdata.
+const AnnotationInitdata = "confidentialcontainers.org/initdata-digest"
+
+// New returns the PeerPod of a claim, to be created before the instance.
+// Status does not survive a creation: see [Claims.Claim].
+func New(c Claim) *v1alpha1.PeerPod {
+	pp := &v1alpha1.PeerPod{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PeerPod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  c.Namespace,
+			Name:       Name(c.PodName, c.SandboxID),
+			Finalizers: []string{Finalizer},
+		},
+		Spec: v1alpha1.PeerPodSpec{
+			CloudProvider: c.Provider,
+			SandboxID:     c.SandboxID,
+			NodeName:      c.Node,
+			PodName:       c.PodName,
+			PodUID:        string(c.PodUID),
+			ClusterID:     c.Cluster,
+		},
+	}
+	if c.PodUID != "" && c.PodName != "" {
+		pp.OwnerReferences = []metav1.OwnerReference{ownedBy(c)}
+	}
+	if c.InitdataDigest != "" {
+		pp.Annotations = map[string]string{AnnotationInitdata: c.InitdataDigest}
+	}
+	return pp
+}
+
+func ownedBy(c Claim) metav1.OwnerReference {
+	yes := true
+	return metav1.OwnerReference{
+		APIVersion: "v1", Kind: "Pod", Name: c.PodName, UID: c.PodUID,
+		Controller: &yes, BlockOwnerDeletion: &yes,
+	}
+}
+
+// PodUID returns the UID of the pod that pp is of; empty when nobody noted it.
+// PeerPods of earlier versions have it as their owner only.
+func PodUID(pp *v1alpha1.PeerPod) types.UID {
+	if pp.Spec.PodUID != "" {
+		return types.UID(pp.Spec.PodUID)
+	}
+	for _, owner := range pp.OwnerReferences {
+		if owner.Kind == "Pod" {
+			return owner.UID
+		}
+	}
+	return ""
+}
+
+// PodName returns the name of the pod that pp is of; empty when unknown.
+func PodName(pp *v1alpha1.PeerPod) string {
+	if pp.Spec.PodName != "" {
+		return pp.Spec.PodName
+	}
+	for _, owner := range pp.OwnerReferences {
+		if owner.Kind == "Pod" {
+			return owner.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+)
+
+// REST is an [API] over plain HTTP: no caches, no discovery, little memory.
+type REST struct {
+	client rest.Interface
+	params runtime.ParameterCodec
+}
+
+var _ API = (*REST)(nil)
+
+// NewREST connects nothing yet.
+func NewREST(config *rest.Config) (*REST, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.GroupVersion = &v1alpha1.GroupVersion
+	config.APIPath = "/apis"
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return &REST{client, runtime.NewParameterCodec(scheme)}, nil
+}
+
+// Get implements [API].
+func (r *REST) Get(ctx context.Context, namespace, name string) (*v1alpha1.PeerPod, error) {
+	return into(ctx, r.client.Get().Namespace(namespace).Resource(v1alpha1.Resource).Name(name))
+}
+
+// Create implements [API].
+func (r *REST) Create(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PeerPod, error) {
+	return into(ctx, r.client.Post().Namespace(pp.Namespace).Resource(v1alpha1.Resource).Body(pp))
+}
+
+// Patch implements [API].
+func (r *REST) Patch(ctx context.Context, namespace, name, subresource string, patch []byte) (*v1alpha1.PeerPod, error) {
+	request := r.client.Patch(types.MergePatchType).Namespace(namespace).Resource(v1alpha1.Resource).Name(name).Body(patch)
+	if subresource != "" {
+		request = request.SubResource(subresource)
+	}
+	return into(ctx, request)
+}
+
+// Delete implements [API].
+func (r *REST) Delete(ctx context.Context, namespace, name string, uid types.UID) error {
+	return r.client.Delete().Namespace(namespace).Resource(v1alpha1.Resource).Name(name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}).Do(ctx).Error()
+}
+
+// OfNode lists the PeerPods of one node in all namespaces.
+func (r *REST) OfNode(ctx context.Context, node string) ([]v1alpha1.PeerPod, error) {
+	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+	var list v1alpha1.PeerPodList
+	err := r.client.Get().Resource(v1alpha1.Resource).VersionedParams(&options, r.params).Do(ctx).Into(&list)
+	return list.Items, err
+}
+
+func into(ctx context.Context, request *rest.Request) (*v1alpha1.PeerPod, error) {
+	pp := &v1alpha1.PeerPod{}
+	return pp, request.Do(ctx).Into(pp)
+}
+
+// ClusterID returns the identity that a cluster has when nobody gave it one:
+// the UID of its oldest namespace, which lives as long as the cluster.
+func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = "/api", &schema.GroupVersion{Version: "v1"}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return "", err
+	}
+	data, err := client.Get().Resource("namespaces").Name(metav1.NamespaceSystem).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read namespace %s, whose UID is the cluster's identity unless CLUSTER_ID gives one: %w", metav1.NamespaceSystem, err)
+	}
+	var namespace metav1.PartialObjectMetadata
+	if err := json.Unmarshal(data, &namespace); err != nil {
+		return "", err
+	}
+	return string(namespace.UID), nil
+}

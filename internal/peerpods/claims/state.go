@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package claims
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// A Change brings a PeerPod up to date with what has happened. Applied twice
+// it changes nothing more, so that writes can be repeated.
+type Change func(pp *v1alpha1.PeerPod)
+
+// Step notes that a step was done. A step done again keeps its first time.
+func Step(name string, at time.Time) Change {
+	return func(pp *v1alpha1.PeerPod) {
+		known := slices.ContainsFunc(pp.Status.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
+		if !known {
+			pp.Status.Steps = append(pp.Status.Steps, v1alpha1.Step{Name: name, Time: metav1.NewMicroTime(at.UTC())})
+		}
+	}
+}
+
+// Guarded puts our finalizer on again where somebody took it off. An object
+// that is being deleted takes no finalizer any more.
+func Guarded(pp *v1alpha1.PeerPod) {
+	if pp.DeletionTimestamp == nil && !slices.Contains(pp.Finalizers, Finalizer) {
+		pp.Finalizers = append(pp.Finalizers, Finalizer)
+	}
+}
+
+// Claimed is the state before the cloud is asked.
+func Claimed(pp *v1alpha1.PeerPod) {
+	set(pp, v1alpha1.ConditionInstanceCreated, metav1.ConditionFalse, ReasonClaimed, "the cloud is being asked for the instance")
+	set(pp, v1alpha1.ConditionReady, metav1.ConditionFalse, ReasonNotReady, "")
+	settle(pp)
+}
+
+// Created notes the instance that the provider answered.
+func Created(instance v1alpha1.Instance) Change {
+	return func(pp *v1alpha1.PeerPod) {
+		pp.Spec.InstanceID = instance.ID
+		pp.Status.Instance = &instance
+		pp.Status.LastError = nil
+		set(pp, v1alpha1.ConditionInstanceCreated, metav1.ConditionTrue, ReasonInstanceCreated, "instance "+instance.ID)
+		if meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionConnected) == nil {
+			set(pp, v1alpha1.ConditionConnected, metav1.ConditionFalse, ReasonConnecting, "the agent in the instance is waited for")
+		}
+		settle(pp)
+	}
+}
+
+// Connected notes that the node reaches the agent.
+func Connected(pp *v1alpha1.PeerPod) {
+	set(pp, v1alpha1.ConditionConnected, metav1.ConditionTrue, ReasonConnected, "the node reaches the agent in the instance")
+	settle(pp)
+}
+
+// Ready notes that the sandbox can be used. It includes [Connected], which
+// need not be written before.
+func Ready(pp *v1alpha1.PeerPod) {
+	pp.Status.LastError = nil
+	Connected(pp)
+	set(pp, v1alpha1.ConditionReady, metav1.ConditionTrue, ReasonReady, "")
+	settle(pp)
+}
+
+// Failed notes why a step failed. hint may be empty: see [Hint].
+func Failed(step string, err error, hint string, at time.Time) Change {
+	return func(pp *v1alpha1.PeerPod) {
+		pp.Status.LastError = Error(step, err, hint, at)
+		reason := Reason(err)
+		for _, kind := range []string{v1alpha1.ConditionInstanceCreated, v1alpha1.ConditionConnected} {
+			if c := meta.FindStatusCondition(pp.Status.Conditions, kind); c != nil && c.Status != metav1.ConditionTrue {
+				set(pp, kind, metav1.ConditionFalse, reason, pp.Status.LastError.Message)
+				break // what comes after it was not tried
+			}
+		}
+		set(pp, v1alpha1.ConditionReady, metav1.ConditionFalse, reason, pp.Status.LastError.Message)
+		settle(pp)
+	}
+}
+
+// Deleting notes how far the removal is.
+func Deleting(reason, message string) Change {
+	return func(pp *v1alpha1.PeerPod) {
+		set(pp, v1alpha1.ConditionDeleting, metav1.ConditionTrue, reason, message)
+		settle(pp)
+	}
+}
+
+// DeletionFailed notes why the removal does not go on.
+func DeletionFailed(err error, at time.Time) Change {
+	return func(pp *v1alpha1.PeerPod) {
+		last := Error("delete-instance", err, "", at)
+		if old := pp.Status.LastError; old != nil && old.Message == last.Message && old.Step == last.Step {
+			last.Time = old.Time // the same again is no news, and no write
+		}
+		pp.Status.LastError = last
+		Deleting(Reason(err), last.Message+"; "+last.Hint)(pp)
+	}
+}
+
+// Listed notes whether leaked instances of the provider would be found.
+func Listed(can bool, providerName string) Change {
+	return func(pp *v1alpha1.PeerPod) {
+		if can {
+			meta.RemoveStatusCondition(&pp.Status.Conditions, v1alpha1.ConditionListed)
+			return
+		}
+		set(pp, v1alpha1.ConditionListed, metav1.ConditionFalse, ReasonProviderCannotList,
+			"provider "+providerName+" cannot list its instances: one that loses its PeerPod is not found, and removals are believed without proof")
+	}
+}
+
+// Lost notes that the cloud does not show the instance any more.
+func Lost(pp *v1alpha1.PeerPod) {
+	set(pp, v1alpha1.ConditionReady, metav1.ConditionFalse, ReasonInstanceLost,
+		"the cloud does not show instance "+pp.Spec.InstanceID+" any more: it was removed by somebody else or taken back by the cloud")
+	settle(pp)
+}
+
+// Error puts an error into a status. An empty hint is that of the class.
+func Error(step string, err error, hint string, at time.Time) *v1alpha1.Error {
+	return &v1alpha1.Error{
+		Class:   provider.Class(err).Error(),
+		Step:    step,
+		Message: cut(err.Error(), 4096),
+		Hint:    cut(cmp.Or(hint, Hint(err)), 1024),
+		Time:    metav1.NewTime(at.UTC()),
+	}
+}
+
+// cut keeps the beginning, in whole characters, within what the API takes.
+func cut(text string, most int) string {
+	if text = strings.ToValidUTF8(text, "?"); len(text) <= most {
+		return text
+	}
+	text = text[:most-len("…")]
+	for !utf8.ValidString(text) {
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}
+
+func set(pp *v1alpha1.PeerPod, kind string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&pp.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: cut(message, 8192), ObservedGeneration: pp.Generation,
+	})
+}
+
+// settle derives the phase from the conditions, so that the two never differ.
+func settle(pp *v1alpha1.PeerPod) { pp.Status.Phase = PhaseOf(pp) }
+
+// PhaseOf returns the phase that the conditions amount to.
+func PhaseOf(pp *v1alpha1.PeerPod) v1alpha1.Phase {
+	is := func(kind string) bool { return meta.IsStatusConditionTrue(pp.Status.Conditions, kind) }
+	lost := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case pp.DeletionTimestamp != nil, is(v1alpha1.ConditionDeleting):
+		return v1alpha1.PhaseDeleting
+	case is(v1alpha1.ConditionReady):
+		return v1alpha1.PhaseReady
+	case pp.Status.LastError != nil, lost != nil && lost.Reason == ReasonInstanceLost:
+		return v1alpha1.PhaseFailed
+	case is(v1alpha1.ConditionInstanceCreated):
+		return v1alpha1.PhaseConnecting
+	}
+	return v1alpha1.PhasePending
+}

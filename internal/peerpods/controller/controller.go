@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Indexes of PeerPods in the cache.
+const (
+	indexPod  = "spec.podUID"
+	indexNode = "spec.nodeName"
+)
+
+// Scheme has the types that the controller reads and writes, and no others.
+func Scheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err) // a type registered twice: seen by every test
+		}
+	}
+	return scheme
+}
+
+// CacheOptions keep in memory what is needed: PeerPods, nodes by their
+// metadata, one ConfigMap and one Secret.
+func CacheOptions(namespace string) cache.Options {
+	only := func(name string) cache.ByObject {
+		return cache.ByObject{Namespaces: map[string]cache.Config{
+			namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", name)},
+		}}
+	}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: only(ConfigMapName),
+			&corev1.Secret{}:    only(SecretName),
+		},
+	}
+}
+
+// ErrNoCRD says that the resource is not installed.
+type ErrNoCRD struct{ error }
+
+func (e ErrNoCRD) Unwrap() error { return e.error }
+
+// CheckCRD says clearly when the cluster has no PeerPods. Waiting for them
+// silently would look like a controller that works.
+func CheckCRD(mapper meta.RESTMapper) error {
+	kind := v1alpha1.GroupVersion.WithKind("PeerPod").GroupKind()
+	_, err := mapper.RESTMapping(kind, v1alpha1.GroupVersion.Version)
+	if meta.IsNoMatchError(err) {
+		return ErrNoCRD{fmt.Errorf("the cluster has no resource %s.%s/%s: install it with kubectl apply -k deploy/base/crd, then start this again",
+			v1alpha1.Resource, v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version)}
+	}
+	return err
+}
+
+// Add makes the three loops part of the manager. The answer's Close ends what
+// they started outside of it and is called after the manager has stopped.
+func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
+	o.complete()
+	if o.Cluster == "" {
+		return nil, fmt.Errorf("%w: the cluster's identity is empty: it tells own instances from those of others", provider.ErrInvalidArgument)
+	}
+	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("peerpod-ctrl"), o)
+	if err := index(mgr.GetFieldIndexer()); err != nil {
+		return nil, err
+	}
+	for _, add := range []func(manager.Manager, *Reconciler) error{addPeerPods, addSettings} {
+		if err := add(mgr, r); err != nil {
+			return nil, err
+		}
+	}
+	return r.clouds, mgr.Add(&Sweeper{Reconciler: r})
+}
+
+// newReconciler returns one whose client reads from a cache and live does not.
+func newReconciler(cached client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
+	api := claimsAPI{cached, live}
+	r := &Reconciler{
+		cached: cached, live: live,
+		claims: &claims.Claims{API: api}, api: api,
+		events: reporter{recorder}, metrics: newMeters(o.Registry),
+		options: o, log: o.Log, now: o.Cloud.Now,
+	}
+	if r.now == nil {
+		r.now = time.Now
+	}
+	o.Cloud.Owner = map[string]string{provider.TagCluster: provider.TagValue(o.Cluster)}
+	o.Cloud.Listed = r.waiters.wake
+	o.Cloud.Observe = r.metrics.observe
+	o.Cloud.Log = o.Log
+	r.clouds = cloud.New(o.Cloud)
+	return r
+}
+
+func index(indexer client.FieldIndexer) error {
+	for name, of := range map[string]func(*v1alpha1.PeerPod) string{
+		indexPod:  func(pp *v1alpha1.PeerPod) string { return string(claims.PodUID(pp)) },
+		indexNode: func(pp *v1alpha1.PeerPod) string { return pp.Spec.NodeName },
+	} {
+		err := indexer.IndexField(context.Background(), &v1alpha1.PeerPod{}, name, func(object client.Object) []string {
+			if value := of(object.(*v1alpha1.PeerPod)); value != "" {
+				return []string{value}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Failed reconciliations are tried again after twice the time each.
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 2 * time.Minute
+)
+
+func addPeerPods(mgr manager.Manager, r *Reconciler) error {
+	c, err := controller.New("peerpod", mgr, controller.Options{
+		Reconciler: r, MaxConcurrentReconciles: r.options.Workers,
+		RateLimiter:    workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		LogConstructor: logConstructor(mgr.GetLogger()),
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.Watch(source.Func(func(_ context.Context, q queue) error { r.waiters.start(q); return nil })); err != nil {
+		return err
+	}
+	if err := c.Watch(source.Kind(mgr.GetCache(), &v1alpha1.PeerPod{}, &handler.TypedEnqueueRequestForObject[*v1alpha1.PeerPod]{})); err != nil {
+		return err
+	}
+	gone := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	}
+	return c.Watch(source.Kind[client.Object](mgr.GetCache(), nodeMetadata(), handler.EnqueueRequestsFromMapFunc(r.ofNode), gone))
+}
+
+// logConstructor names the PeerPod with the keys of all our logs.
+func logConstructor(log logr.Logger) func(*reconcile.Request) logr.Logger {
+	return func(request *reconcile.Request) logr.Logger {
+		if request == nil {
+			return log
+		}
+		return log.WithValues("namespace", request.Namespace, "peerpod", request.Name)
+	}
+}
+
+// ofNode returns the PeerPods of a node.
+func (r *Reconciler) ofNode(ctx context.Context, node client.Object) []reconcile.Request {
+	var all v1alpha1.PeerPodList
+	if err := r.cached.List(ctx, &all, client.MatchingFields{indexNode: node.GetName()}); err != nil {
+		return nil // the sweep finds them
+	}
+	var requests []reconcile.Request
+	for i := range all.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+	}
+	return requests
+}
+
+func addSettings(mgr manager.Manager, r *Reconciler) error {
+	c, err := controller.New("settings", mgr, controller.Options{Reconciler: &Settings{r}, LogConstructor: logConstructor(mgr.GetLogger())})
+	if err != nil {
+		return err
+	}
+	one := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.options.Namespace, Name: ConfigMapName}}
+	always := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{one} })
+	for _, object := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}} {
+		if err := c.Watch(source.Kind(mgr.GetCache(), object, always)); err != nil {
+			return err
+		}
+	}
+	// Without either object there is no event, but the providers are to know.
+	return c.Watch(source.Func(func(_ context.Context, q queue) error { q.Add(one); return nil }))
+}

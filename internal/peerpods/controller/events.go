@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+)
+
+// maxNote is the longest note of an Event that the API takes.
+const maxNote = 1024
+
+// reporter writes Events. The library joins those that repeat themselves.
+type reporter struct{ recorder events.EventRecorder }
+
+// warn tells of something wrong on the PeerPod and its Pod.
+func (r reporter) warn(pp *v1alpha1.PeerPod, reason, action, note string) {
+	r.both(pp, corev1.EventTypeWarning, reason, action, note)
+}
+
+// tell tells of something done on the PeerPod and its Pod.
+func (r reporter) tell(pp *v1alpha1.PeerPod, reason, action, note string) {
+	r.both(pp, corev1.EventTypeNormal, reason, action, note)
+}
+
+func (r reporter) both(pp *v1alpha1.PeerPod, kind, reason, action, note string) {
+	own := &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "PeerPod",
+		Namespace: pp.Namespace, Name: pp.Name, UID: pp.UID, ResourceVersion: pp.ResourceVersion,
+	}
+	pod := podReference(pp)
+	r.write(own, pod, kind, reason, action, note)
+	if pod != nil {
+		r.write(pod, own, kind, reason, action, note)
+	}
+}
+
+func (r reporter) write(about, related *corev1.ObjectReference, kind, reason, action, note string) {
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
+	}
+	var other runtime.Object
+	if related != nil {
+		other = related
+	}
+	r.recorder.Eventf(about, other, kind, reason, action, "%s", note)
+}
+
+// podReference returns the pod as far as the PeerPod knows it.
+func podReference(pp *v1alpha1.PeerPod) *corev1.ObjectReference {
+	if claims.PodName(pp) == "" || claims.PodUID(pp) == "" {
+		return nil
+	}
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pp.Namespace, Name: claims.PodName(pp), UID: claims.PodUID(pp)}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// Reconciler brings the cloud in line with one PeerPod at a time.
+type Reconciler struct {
+	cached  client.Reader
+	live    client.Reader // past the cache
+	claims  *claims.Claims
+	api     claimsAPI
+	clouds  *cloud.Clouds
+	events  reporter
+	metrics *meters
+	options Options
+	log     *slog.Logger
+	now     func() time.Time
+
+	removals removals
+	waiters  waiters
+}
+
+// operatorPause is how long nothing is tried again that only an operator can
+// set right; new settings are tried at once.
+const operatorPause = 5 * time.Minute
+
+// Reconcile implements reconcile.Reconciler.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	select {
+	case <-r.clouds.Ready():
+	case <-ctx.Done():
+		return reconcile.Result{}, ctx.Err()
+	}
+	pp := &v1alpha1.PeerPod{}
+	err := r.cached.Get(ctx, request.NamespacedName, pp)
+	switch {
+	case errors.IsNotFound(err):
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	case pp.DeletionTimestamp != nil:
+		return settled(r.remove(ctx, pp))
+	}
+	return settled(r.keep(ctx, pp))
+}
+
+// settled passes over what only says that the object has changed meanwhile:
+// its new state is in the queue already.
+func settled(result reconcile.Result, err error) (reconcile.Result, error) {
+	if errors.IsConflict(err) || errors.IsNotFound(err) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	return result, err
+}
+
+// keep looks after a PeerPod that is in use.
+func (r *Reconciler) keep(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(pp, claims.Finalizer) {
+		return reconcile.Result{}, r.guard(ctx, pp)
+	}
+	if err := r.supersede(ctx, pp); err != nil {
+		return reconcile.Result{}, err
+	}
+	gone, err := r.abandoned(ctx, pp)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if gone {
+		r.events.warn(pp, claims.ReasonNodeLost, "Delete", fmt.Sprintf("node %s and the pod are gone: the instance is removed", pp.Spec.NodeName))
+		return reconcile.Result{}, r.claims.API.Delete(ctx, pp.Namespace, pp.Name, pp.UID)
+	}
+	if err := r.mention(ctx, pp); err != nil {
+		return reconcile.Result{}, err
+	}
+	return r.adopt(ctx, pp)
+}
+
+// guard puts the finalizer on again that somebody took off.
+func (r *Reconciler) guard(ctx context.Context, pp *v1alpha1.PeerPod) error {
+	_, err := r.claims.Update(ctx, pp, claims.Guarded)
+	return err
+}
+
+// supersede deletes the older PeerPods of a pod whose present sandbox is
+// ready: their node lost them, and nobody will stop them any more.
+func (r *Reconciler) supersede(ctx context.Context, pp *v1alpha1.PeerPod) error {
+	uid := claims.PodUID(pp)
+	if uid == "" || claims.PhaseOf(pp) != v1alpha1.PhaseReady {
+		return nil
+	}
+	var all v1alpha1.PeerPodList
+	if err := r.cached.List(ctx, &all, client.InNamespace(pp.Namespace), client.MatchingFields{indexPod: string(uid)}); err != nil {
+		return err
+	}
+	for i := range all.Items {
+		old := &all.Items[i]
+		if old.DeletionTimestamp != nil || !old.CreationTimestamp.Before(&pp.CreationTimestamp) {
+			continue
+		}
+		r.events.tell(old, claims.ReasonSuperseded, "Delete", "sandbox "+pp.Spec.SandboxID+" of the same pod replaced this one")
+		if err := r.claims.API.Delete(ctx, old.Namespace, old.Name, old.UID); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandoned reports whether node and pod are gone. The cache is asked first, the
+// API server has the last word.
+func (r *Reconciler) abandoned(ctx context.Context, pp *v1alpha1.PeerPod) (bool, error) {
+	if pp.Spec.NodeName == "" {
+		return false, nil
+	}
+	for _, reader := range []client.Reader{r.cached, r.live} {
+		err := reader.Get(ctx, types.NamespacedName{Name: pp.Spec.NodeName}, nodeMetadata())
+		if !errors.IsNotFound(err) {
+			return false, err
+		}
+	}
+	pod := &metav1.PartialObjectMetadata{}
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	err := r.live.Get(ctx, types.NamespacedName{Namespace: pp.Namespace, Name: claims.PodName(pp)}, pod)
+	if errors.IsNotFound(err) || claims.PodName(pp) == "" {
+		return true, nil
+	}
+	return err == nil && pod.UID != claims.PodUID(pp), err
+}
+
+func nodeMetadata() *metav1.PartialObjectMetadata {
+	node := &metav1.PartialObjectMetadata{}
+	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	return node
+}
+
+// mention says on the PeerPod when its provider cannot list. What is wrong
+// with a provider is told where it is needed, not here.
+func (r *Reconciler) mention(ctx context.Context, pp *v1alpha1.PeerPod) error {
+	c, err := r.clouds.Get(pp.Spec.CloudProvider)
+	if err != nil {
+		return nil
+	}
+	_, err = r.claims.Update(ctx, pp, claims.Listed(c.CanList(), c.Name))
+	return err
+}
+
+// adopt notes the instance of a PeerPod whose node made it and never said so.
+func (r *Reconciler) adopt(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
+	if pp.Spec.InstanceID != "" || pp.Spec.SandboxID == "" || !r.ourCluster(pp) {
+		return reconcile.Result{}, nil
+	}
+	if wait := r.options.Adopt - r.now().Sub(pp.CreationTimestamp.Time); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	c, err := r.clouds.Get(pp.Spec.CloudProvider)
+	if err != nil {
+		return reconcile.Result{}, nil
+	}
+	snapshot, _, _ := c.Latest()
+	instance := eldest(r.claimed(snapshot, pp))
+	if instance == nil {
+		return reconcile.Result{}, nil // the sweep comes back with it
+	}
+	r.events.tell(pp, claims.ReasonAdopted, "Adopt", fmt.Sprintf("instance %s was made for this sandbox and not noted by node %s", instance.ID, pp.Spec.NodeName))
+	_, err = r.claims.Update(ctx, pp, func(now *v1alpha1.PeerPod) {
+		if now.Spec.InstanceID == "" || now.Spec.InstanceID == instance.ID {
+			claims.Created(describe(instance))(now)
+		}
+	})
+	return reconcile.Result{}, err
+}
+
+// ourCluster: a PeerPod that was restored from another cluster's backup names
+// instances of that one.
+func (r *Reconciler) ourCluster(pp *v1alpha1.PeerPod) bool {
+	return pp.Spec.ClusterID == "" || pp.Spec.ClusterID == r.options.Cluster
+}
+
+// eldest returns the oldest instance that is not being deleted; nil if none.
+func eldest(instances []*provider.Instance) *provider.Instance {
+	var first *provider.Instance
+	for _, instance := range instances {
+		if instance.State != provider.StateDeleting && (first == nil || instance.Created.Before(first.Created)) {
+			first = instance
+		}
+	}
+	return first
+}
+
+// describe returns what a status says of an instance.
+func describe(i *provider.Instance) v1alpha1.Instance {
+	about := v1alpha1.Instance{ID: i.ID, Name: i.Name, Type: i.Type, Zone: cmp.Or(i.Zone, i.Region)}
+	for _, addr := range i.IPs {
+		about.Addresses = append(about.Addresses, addr.String())
+	}
+	return about
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
+	"github.com/outrigger/outrigger/internal/peerpods/claims"
+	"github.com/outrigger/outrigger/internal/peerpods/controller/cloud"
+	"github.com/outrigger/outrigger/provider"
+)
+
+// statusAfter is how long a removal may take before its status is written:
+// most are over before anybody could look.
+const statusAfter = 5 * time.Second
+
+// repeatAfter is how long what is being deleted may stay in the list until it is
+// deleted again: what a deletion has left is listed so too.
+const repeatAfter = 2 * time.Minute
+
+// fallback is when a PeerPod looks again for the list that it waits for, in
+// case the wake-up was lost with a former settings' list.
+const fallback = 30 * time.Second
+
+// remove takes away what a PeerPod in deletion claims, and lets the PeerPod go
+// when the cloud shows nothing of it.
+func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
+	switch {
+	case !controllerutil.ContainsFinalizer(pp, claims.Finalizer):
+		r.removals.gone(pp.UID)
+		return reconcile.Result{}, nil
+	case !r.ourCluster(pp):
+		return r.refuseCluster(ctx, pp)
+	case pp.Spec.InstanceID == "" && pp.Spec.SandboxID == "":
+		return reconcile.Result{}, r.letGo(ctx, pp)
+	}
+	c, err := r.clouds.Get(pp.Spec.CloudProvider)
+	if err != nil {
+		return r.failed(ctx, pp, missing(err))
+	}
+	done, result, err := r.clear(ctx, pp, c)
+	if err != nil {
+		return r.failed(ctx, pp, err)
+	}
+	if !done {
+		return result, r.progress(ctx, pp)
+	}
+	if !c.CanList() && !c.CanGet() {
+		r.events.tell(pp, claims.ReasonRemovedUnverified, "Delete",
+			fmt.Sprintf("provider %s says that instance %s is deleted; it has no means to show it", c.Name, pp.Spec.InstanceID))
+	}
+	return reconcile.Result{}, r.letGo(ctx, pp)
+}
+
+// clear deletes and reports whether nothing is left. When something may be, the
+// result says when to look again.
+func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud) (bool, reconcile.Result, error) {
+	deleted := r.removals.of(pp.UID)
+	snapshot, began, listErr := c.Latest()
+	doomed := alive(r.claimed(snapshot, pp))
+	if !deleted.IsZero() && r.now().Sub(deleted) >= repeatAfter {
+		doomed = r.claimed(snapshot, pp)
+	}
+	if deleted.IsZero() || newer(snapshot, deleted) && len(doomed) > 0 {
+		if err := r.deleteAll(ctx, pp, c, snapshot, doomed); err != nil {
+			return false, reconcile.Result{}, err
+		}
+		deleted = r.now()
+		r.removals.set(pp.UID, deleted)
+	}
+	if wait := r.unsettled(pp); wait > 0 {
+		return false, reconcile.Result{RequeueAfter: wait}, nil
+	}
+	if !c.CanList() {
+		return r.confirmByGet(ctx, pp, c)
+	}
+	if newer(snapshot, deleted) {
+		if len(r.claimed(snapshot, pp)) == 0 {
+			return true, reconcile.Result{}, nil
+		}
+		deleted = snapshot.Began // seen going away: ask for a later list
+	}
+	r.waiters.add(c.Name, pp)
+	if listErr != nil && began.After(deleted) {
+		c.Want(began)
+		return false, reconcile.Result{}, listErr
+	}
+	c.Want(deleted)
+	return false, reconcile.Result{RequeueAfter: fallback}, nil
+}
+
+func newer(s *cloud.Snapshot, t time.Time) bool { return s != nil && s.Began.After(t) }
+
+// claimed returns what the list shows of the PeerPod's own: instances made
+// with its key for its pod, in any state.
+func (r *Reconciler) claimed(s *cloud.Snapshot, pp *v1alpha1.PeerPod) []*provider.Instance {
+	return slices.DeleteFunc(slices.Clone(s.OfKey(provider.TagValue(pp.Spec.SandboxID))), func(i *provider.Instance) bool { return !madeFor(pp, i) })
+}
+
+// madeFor reports whether an instance was made for the PeerPod's pod. Whoever may
+// write PeerPods in one namespace could otherwise claim the instance of another
+// namespace's pod, whose sandbox he names. An instance of another maker may not
+// say for whom it is.
+func madeFor(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
+	says := func(key, want string) bool {
+		have, tagged := i.Tags[key]
+		return !tagged || have == provider.TagValue(want)
+	}
+	pod := claims.PodName(pp)
+	return says(provider.TagNamespace, pp.Namespace) && (pod == "" || says(provider.TagPod, pod))
+}
+
+func alive(instances []*provider.Instance) []*provider.Instance {
+	var list []*provider.Instance
+	for _, instance := range instances {
+		if instance.State != provider.StateDeleting {
+			list = append(list, instance)
+		}
+	}
+	return list
+}
+
+// deleteAll deletes doomed, which were made with the PeerPod's key, and the
+// instance it names, if that is its own.
+func (r *Reconciler) deleteAll(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot, doomed []*provider.Instance) error {
+	ids := map[string]bool{}
+	for _, instance := range doomed {
+		ids[instance.ID] = true
+	}
+	named, err := r.named(ctx, pp, c, snapshot)
+	if err != nil {
+		return err
+	}
+	if named != "" {
+		ids[named] = true
+	}
+	for id := range ids {
+		if err := c.Delete(ctx, id); err != nil {
+			return err
+		}
+		r.metrics.deleted.WithLabelValues(c.Name, causePeerPod).Inc()
+		r.log.Info("deleted the instance of a PeerPod in deletion", "namespace", pp.Namespace, "pod", claims.PodName(pp), "sandbox", pp.Spec.SandboxID, "instance", id, "provider", c.Name)
+	}
+	return nil
+}
+
+// named returns the instance that the PeerPod names, or nothing when there is
+// none or it is somebody else's: whoever may edit a PeerPod must not be able
+// to delete any VM of the account.
+func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot) (string, error) {
+	id := pp.Spec.InstanceID
+	if id == "" {
+		return "", nil
+	}
+	instance := snapshot.OfID(id)
+	if instance == nil && c.CanGet() {
+		found, err := c.Get(ctx, id)
+		if errors.Is(err, provider.ErrNotFound) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		instance = found
+	}
+	if instance != nil && r.owns(pp, instance) || instance == nil && believed(pp) {
+		return id, nil
+	}
+	r.events.warn(pp, claims.ReasonForeignInstance, "Delete",
+		fmt.Sprintf("spec.instanceID %s is not the instance of sandbox %q of this cluster: it is left alone", id, pp.Spec.SandboxID))
+	return "", nil
+}
+
+// owns reports whether the instance carries this cluster's tag and the key, and is
+// the pod's.
+func (r *Reconciler) owns(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
+	return i.Tags[provider.TagCluster] == provider.TagValue(r.options.Cluster) &&
+		i.Key != "" && i.Key == provider.TagValue(pp.Spec.SandboxID) && madeFor(pp, i)
+}
+
+// believed: a provider that cannot show one instance leaves only the word of
+// the node, which wrote the id to the status too, where users may not write.
+func believed(pp *v1alpha1.PeerPod) bool {
+	return pp.Status.Instance != nil && pp.Status.Instance.ID == pp.Spec.InstanceID
+}
+
+// unsettled returns for how long the PeerPod must stay since its instance may
+// still be in the making. The deletion's own time is by another clock: one that is
+// ahead would keep the PeerPod for as long, one that is behind would let it go early.
+func (r *Reconciler) unsettled(pp *v1alpha1.PeerPod) time.Duration {
+	if pp.Spec.InstanceID != "" {
+		return 0
+	}
+	now := r.now()
+	return r.options.Settle - now.Sub(r.removals.since(pp.UID, now))
+}
+
+// confirmByGet is the proof of providers that cannot list.
+func (r *Reconciler) confirmByGet(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud) (bool, reconcile.Result, error) {
+	if pp.Spec.InstanceID == "" || !c.CanGet() {
+		return true, reconcile.Result{}, nil
+	}
+	instance, err := c.Get(ctx, pp.Spec.InstanceID)
+	switch {
+	case errors.Is(err, provider.ErrNotFound), err == nil && !r.owns(pp, instance):
+		return true, reconcile.Result{}, nil
+	case err != nil:
+		return false, reconcile.Result{}, err
+	}
+	if instance.State != provider.StateDeleting {
+		r.removals.forget(pp.UID) // not even going: delete again
+	}
+	return false, reconcile.Result{RequeueAfter: 2 * time.Second}, nil
+}
+
+// letGo drops the finalizer.
+func (r *Reconciler) letGo(ctx context.Context, pp *v1alpha1.PeerPod) error {
+	patch, err := claims.WithoutFinalizer(pp)
+	if err != nil {
+		return err
+	}
+	if _, err := r.api.Patch(ctx, pp.Namespace, pp.Name, "", patch); err != nil {
+		return err
+	}
+	r.removals.gone(pp.UID)
+	return nil
+}
+
+// progress writes the status of a removal that takes long.
+func (r *Reconciler) progress(ctx context.Context, pp *v1alpha1.PeerPod) error {
+	if r.now().Sub(pp.DeletionTimestamp.Time) < statusAfter {
+		return nil
+	}
+	_, err := r.claims.Update(ctx, pp, claims.Deleting(claims.ReasonWaitingForCloud, "the instance was deleted; the cloud still shows it or has not been asked yet"))
+	return err
+}
+
+// failed returns why the removal does not go on, and when it is tried again:
+// with back-off, or not before an operator has changed something.
+func (r *Reconciler) failed(ctx context.Context, pp *v1alpha1.PeerPod, err error) (reconcile.Result, error) {
+	if ctx.Err() != nil {
+		return reconcile.Result{}, err
+	}
+	r.events.warn(pp, claims.Reason(err), "Delete", err.Error()+"; "+claims.Hint(err))
+	_, writeErr := r.claims.Update(ctx, pp, claims.DeletionFailed(err, r.now()))
+	if provider.Retryable(err) || writeErr != nil {
+		return reconcile.Result{}, errors.Join(err, writeErr)
+	}
+	r.log.Warn("a PeerPod cannot be removed", "namespace", pp.Namespace, "pod", claims.PodName(pp), "sandbox", pp.Spec.SandboxID, "instance", pp.Spec.InstanceID, "provider", pp.Spec.CloudProvider, "error", err)
+	return reconcile.Result{RequeueAfter: operatorPause}, nil
+}
+
+// missingProvider is an error of the controller's own configuration.
+type missingProvider struct{ error }
+
+func missing(err error) error { return missingProvider{err} }
+
+func (e missingProvider) Unwrap() error { return e.error }
+
+// Hint implements claims.Hinter.
+func (e missingProvider) Hint() string {
+	return "set what the message names in ConfigMap " + ConfigMapName + " or Secret " + SecretName + "; it is read again at once"
+}
+
+// Reason implements claims.Reasoner.
+func (e missingProvider) Reason() string { return claims.ReasonProviderMissing }
+
+// refuseCluster leaves alone what another cluster made.
+func (r *Reconciler) refuseCluster(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
+	note := fmt.Sprintf("the instance is tagged for cluster %q and this is %q: remove it there, then take the finalizer %s off, or set CLUSTER_ID in ConfigMap %s back",
+		pp.Spec.ClusterID, r.options.Cluster, claims.Finalizer, ConfigMapName)
+	r.events.warn(pp, claims.ReasonForeignCluster, "Delete", note)
+	_, err := r.claims.Update(ctx, pp, claims.Deleting(claims.ReasonForeignCluster, note))
+	return reconcile.Result{RequeueAfter: operatorPause}, err
+}

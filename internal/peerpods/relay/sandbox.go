@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
+	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+)
+
+const (
+	// clientDial bounds the wait of a client for its connection to the VM.
+	// Shims give a health check 30 s, so the reason still reaches them.
+	clientDial = 20 * time.Second
+	// refuseFor is how long a client without a VM is told so.
+	refuseFor = time.Second
+	// warmFor is how long the spare connection is worth more than a new one.
+	warmFor = 20 * time.Second
+)
+
+// sandbox is one agent socket and its connections.
+type sandbox struct {
+	request *pb.ServeRequest
+	target  *target
+	log     *slog.Logger
+	clock   clockPace
+	calls   atomic.Int64
+	// decoding is held while a container's specification, which a user has
+	// written a good part of, is decoded: the node's pods share the memory.
+	decoding *sync.Mutex
+
+	// ctx ends with the sandbox, and with it all that runs for it.
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu        sync.Mutex
+	listener  net.Listener
+	warm      net.Conn
+	warmSince time.Time
+	clients   int32
+	idleSince time.Time
+}
+
+func newSandbox(request *pb.ServeRequest, target *target, decoding *sync.Mutex, log *slog.Logger) *sandbox {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &sandbox{request: request, target: target, decoding: decoding, clock: usualClockPace, log: log.With("sandbox", request.Id), ctx: ctx, cancel: cancel}
+}
+
+// open waits for the agent and then listens. It ends early with ctx, with the
+// sandbox, or after the time-out, if that is not 0.
+func (s *sandbox) open(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	if timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	s.log.Info("Trying to establish agent proxy connection to " + s.request.Address)
+	if err := s.target.await(ctx); err != nil {
+		if s.ctx.Err() != nil {
+			return status.Error(codes.Canceled, "the sandbox was stopped while its VM was dialled")
+		}
+		return err
+	}
+	s.log.Info("established agent proxy connection to " + s.request.Address)
+	if err := s.listen(); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	s.log.Info("agent proxy is ready")
+	return nil
+}
+
+func (s *sandbox) listen() error {
+	// What lies there is of an earlier life: nobody else serves this sandbox.
+	if err := os.Remove(s.request.SocketPath); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("replace the agent socket: %w", err)
+	}
+	listener, err := net.Listen("unix", s.request.SocketPath)
+	if err != nil {
+		return fmt.Errorf("agent socket: %w", err)
+	}
+	if err := os.Chmod(s.request.SocketPath, 0o600); err != nil {
+		listener.Close()
+		return fmt.Errorf("agent socket: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		listener.Close()
+		return errors.New("the sandbox was stopped")
+	}
+	s.listener, s.idleSince = listener, time.Now()
+	s.log.Info("Listening on " + s.request.SocketPath)
+	s.work.Go(func() { s.accept(listener) })
+	s.work.Go(s.keepWarm)
+	s.work.Go(func() { s.keepClock(s.clock.first()) })
+	return nil
+}
+
+// keepWarm dials once, so that the first client need not wait for that.
+func (s *sandbox) keepWarm() {
+	conn, err := s.target.connect(s.ctx)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		conn.Close()
+		return
+	}
+	s.warm, s.warmSince = conn, time.Now()
+}
+
+func (s *sandbox) takeWarm() net.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	conn := s.warm
+	s.warm = nil
+	if conn != nil && (time.Since(s.warmSince) > warmFor || hungUp(conn)) {
+		conn.Close()
+		return nil
+	}
+	return conn
+}
+
+func (s *sandbox) accept(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			if s.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			s.log.Error("accept on the agent socket", "error", err)
+			select {
+			case <-s.ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			continue
+		}
+		s.work.Go(func() { s.handle(conn) })
+	}
+}
+
+func (s *sandbox) handle(client net.Conn) {
+	defer client.Close()
+	s.count(1)
+	defer s.count(-1)
+	vm := s.takeWarm()
+	if vm == nil {
+		ctx, cancel := context.WithTimeout(s.ctx, clientDial)
+		defer cancel()
+		var err error
+		if vm, err = s.target.dial(ctx); err != nil {
+			s.log.Error("no connection to the VM for a client", "error", err)
+			s.refuse(client, err)
+			return
+		}
+	}
+	proxy := ttrpcframe.Proxy{Wants: wants, Intercept: s.intercept, Calls: &s.calls}
+	if err := proxy.Run(s.ctx, ttrpcframe.RawIO(client), vm); err != nil && s.ctx.Err() == nil {
+		s.log.Warn("a client's connection ended", "error", err)
+	}
+}
+
+// refuse tells a client why its calls come to nothing. Stop does not wait for it.
+func (s *sandbox) refuse(client net.Conn, cause error) {
+	defer context.AfterFunc(s.ctx, func() { client.Close() })()
+	cause = status.Errorf(codes.Unavailable, "the pod VM at %s cannot be reached: %v; %s", s.request.Address, cause, advice(cause))
+	ttrpcframe.Refuse(client, cause, refuseFor)
+}
+
+func (s *sandbox) count(change int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients += change; s.clients == 0 {
+		s.idleSince = time.Now()
+	}
+}
+
+func (s *sandbox) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listener != nil
+}
+
+func (s *sandbox) describe() *pb.Served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := &pb.Served{Id: s.request.Id, SocketPath: s.request.SocketPath, Address: s.request.Address, Clients: s.clients, Calls: s.calls.Load()}
+	if s.clients == 0 {
+		d.IdleSinceUnixNano = s.idleSince.UnixNano()
+	}
+	return d
+}
+
+// close ends everything and returns when it has ended.
+func (s *sandbox) close() {
+	s.cancel()
+	s.mu.Lock()
+	if s.listener != nil {
+		s.listener.Close() // removes the socket as well
+	}
+	if s.warm != nil {
+		s.warm.Close()
+		s.warm = nil
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+)
+
+const (
+	// A VM that boots does not answer at first: short attempts notice soon that
+	// it does, longer ones later spare a slow network.
+	firstAttempt = 100 * time.Millisecond
+	lastAttempt  = 5 * time.Second
+	// pause after a refused attempt: the VM is up, its forwarder not yet.
+	firstPause = 10 * time.Millisecond
+	lastPause  = time.Second
+	// handshake and healthCheck bound what follows the connect.
+	handshake   = 10 * time.Second
+	healthCheck = 10 * time.Second
+	// maxRefused is how often a certificate may be refused before waiting any
+	// longer is pointless.
+	maxRefused = 3
+	// A VM that is gone is noticed within about a minute, and a network that is
+	// away for half of that kills no pod (tcp(7)).
+	userTimeout = 60 * time.Second
+	keepAlive   = 15 * time.Second
+	// retransmitMax bounds the pause between retransmissions, which else
+	// doubles: after a break of 27 s the network would be used again only after
+	// 51 s, and a shim's health check gives up after 30. Since Linux 6.15.
+	retransmitMax = time.Second
+)
+
+// target is the VM's end of one sandbox.
+type target struct {
+	address string
+	tls     *tls.Config // nil: plain TCP
+}
+
+func newTarget(request *pb.ServeRequest) (*target, error) {
+	t := &target{address: request.Address}
+	if request.Tls == nil {
+		return t, nil
+	}
+	minimum, err := podtls.ParseVersion(request.Tls.MinVersion)
+	if err != nil {
+		return nil, err
+	}
+	suites, err := podtls.ParseCipherSuites(request.Tls.CipherSuites)
+	if err != nil {
+		return nil, err
+	}
+	t.tls, err = podtls.ClientConfig(podtls.ClientOptions{
+		ServerName: request.Tls.ServerName, CAPEM: request.Tls.CaPem,
+		CertPEM: request.Tls.CertPem, KeyPEM: request.Tls.KeyPem,
+		SkipVerify: request.Tls.SkipVerify, MinVersion: minimum, CipherSuites: suites,
+	})
+	return t, err
+}
+
+// await returns when the agent says that it is serving. Its errors carry the
+// last thing that went wrong and what to look at.
+func (t *target) await(ctx context.Context) error {
+	attempt, pause, refused := firstAttempt, firstPause, 0
+	var last error
+	for {
+		err := t.check(ctx, attempt)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		if isCertificate(err) {
+			if refused++; refused >= maxRefused {
+				return status.Errorf(codes.Unauthenticated, "%s: %v; the VM at this address is not the one that was booted, or its certificate was changed", t.address, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return status.Errorf(codes.DeadlineExceeded, "the pod VM at %s did not answer: %v; %s", t.address, last, advice(last))
+		case <-time.After(pause):
+		}
+		attempt, pause = min(attempt*11/10, lastAttempt), min(pause*11/10, lastPause)
+	}
+}
+
+// check connects, with that long for the TCP handshake, and asks the agent.
+func (t *target) check(ctx context.Context, connect time.Duration) error {
+	conn, err := t.connectWithin(ctx, connect)
+	if err != nil {
+		return err
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, healthCheck)
+	defer cancel()
+	response, err := agent.NewHealthClient(client).Check(ctx, &agent.CheckRequest{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("agent health: %w", t.explain(conn, err))
+	case response.Status != agent.HealthCheckResponse_SERVING:
+		return fmt.Errorf("agent health is %v", response.Status)
+	}
+	return nil
+}
+
+// explain finds out whether a connection ended because the VM refused our
+// certificate: with TLS 1.3 that shows at the first read, and the ttrpc client
+// says only that the connection is closed.
+func (t *target) explain(conn net.Conn, err error) error {
+	if t.tls == nil {
+		return err
+	}
+	conn.SetReadDeadline(time.Now().Add(time.Second))
+	if _, rerr := conn.Read(make([]byte, 1)); isCertificate(rerr) {
+		return rerr
+	}
+	return err
+}
+
+// dial is for a client: the VM has answered before, so it is tried again only
+// until ctx ends.
+func (t *target) dial(ctx context.Context) (net.Conn, error) {
+	pause := firstPause
+	for {
+		conn, err := t.connect(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+		pause = min(pause*2, lastPause)
+	}
+}
+
+func (t *target) connect(ctx context.Context) (net.Conn, error) {
+	return t.connectWithin(ctx, lastAttempt)
+}
+
+func (t *target) connectWithin(ctx context.Context, timeout time.Duration) (net.Conn, error) {
+	dialer := net.Dialer{
+		Timeout:         timeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive, Count: 4},
+		Control:         setTimeouts,
+	}
+	conn, err := dialer.DialContext(ctx, "tcp", t.address)
+	if err != nil {
+		return nil, err
+	}
+	conn = ttrpcframe.RawIO(conn)
+	if t.tls == nil {
+		return conn, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshake)
+	defer cancel()
+	secure := tls.Client(conn, t.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	return secure, nil
+}
+
+// hungUp says that the VM has closed a connection, also when what it sent
+// before that is unread.
+func hungUp(conn net.Conn) bool {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return true
+	}
+	state := []unix.PollFd{{Events: unix.POLLRDHUP}}
+	err = raw.Control(func(fd uintptr) {
+		state[0].Fd = int32(fd)
+		unix.Poll(state, 0)
+	})
+	return err != nil || state[0].Revents != 0
+}
+
+func setTimeouts(_, _ string, raw syscall.RawConn) error {
+	var err error
+	return errors.Join(raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+		// Older kernels do without.
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(retransmitMax.Milliseconds()))
+	}), err)
+}
+
+// isCertificate says that the ends do not trust each other.
+func isCertificate(err error) bool {
+	var verification *tls.CertificateVerificationError
+	if errors.As(err, &verification) {
+		return true
+	}
+	var remote *net.OpError
+	return errors.As(err, &remote) && remote.Op == "remote error"
+}
+
+func advice(err error) string {
+	var network net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the VM is up but agent-protocol-forwarder is not: look at the VM's console"
+	case errors.As(err, &network) && network.Timeout(), errors.Is(err, syscall.EHOSTUNREACH):
+		return "nothing answers there: look at the VM's console, at its address, and at firewalls or security groups between node and VM"
+	}
+	return "look at the VM's console"
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+)
+
+// deleteTimeout bounds StopVM of `delete`: containerd gives the command 5 s.
+// The hypervisor service goes on by itself once it has the call.
+const deleteTimeout = 4 * time.Second
+
+// delete cleans up after a shim that crashed or does not answer: its VM, its
+// process, its socket. Containers beside the sandbox's have nothing to clean.
+func (a *arguments) delete(ctx context.Context) (*taskapi.DeleteResponse, error) {
+	folder, err := a.folder()
+	if err != nil {
+		return nil, err
+	}
+	resp := &taskapi.DeleteResponse{ExitStatus: 128 + uint32(syscall.SIGKILL), ExitedAt: timestamppb.Now()}
+	r, err := readRecord(folder)
+	if err != nil {
+		return nil, fmt.Errorf("what is known of sandbox %s: %w", a.id, err)
+	}
+	if r == nil && !isFirst(folder) {
+		return resp, nil
+	}
+	killShim(folder, a.id)
+	os.Remove(socketPath(a.address, a.namespace, a.id))
+	if r == nil {
+		return resp, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	defer cancel()
+	return resp, podclient.New(r.Socket).StopVM(ctx, r.Sandbox)
+}
+
+// isFirst reports whether the bundle is that of the container whose start started
+// the shim.
+func isFirst(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, pidFile))
+	return err == nil
+}
+
+// killShim kills the bundle's shim if the process is that still.
+func killShim(folder, id string) {
+	data, err := os.ReadFile(filepath.Join(folder, pidFile))
+	if err != nil {
+		return
+	}
+	pid, err := strconv.Atoi(string(data))
+	if err != nil || pid <= 1 {
+		return
+	}
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args := strings.Split(string(line), "\x00")
+	if len(args) > 4 && args[0] == Name && args[4] == id {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+// directVolumes is where CSI drivers leave word of volumes that the guest
+// mounts itself.
+const directVolumes = "/run/kata-containers/shared/direct-volumes"
+
+// placed is what CreateContainer says of a container's mounts.
+type placed struct {
+	mounts   []*agent.Mount
+	storages []*agent.Storage
+	volumes  []volume   // those that the kubelet changes
+	words    *lastWords // what the kubelet wants back
+}
+
+// placeMounts brings the content of the container's mounts into the guest.
+func (c *Config) placeMounts(ctx context.Context, pod *podclient.Pod, b *bundle) (*placed, error) {
+	out := &placed{}
+	for _, m := range b.spec.Mounts {
+		if err := c.placeMount(ctx, pod, b.id, m, out); err != nil {
+			return nil, fmt.Errorf("mount %s: %w", m.Destination, err)
+		}
+	}
+	return out, nil
+}
+
+func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, m oci.Mount, out *placed) error {
+	if !isBind(m) {
+		out.mounts = append(out.mounts, guestMount(m, m.Type, m.Source))
+		return nil
+	}
+	if m.Destination == "/dev/shm" {
+		out.mounts = append(out.mounts, &agent.Mount{Destination: m.Destination, Type: "bind", Source: podclient.GuestShm, Options: []string{"rbind"}})
+		return nil
+	}
+	kind, err := c.classify(m.Source)
+	if err != nil {
+		return err
+	}
+	if kind == sourceDirect {
+		out.mounts = append(out.mounts, guestMount(m, m.Type, m.Source))
+		return nil
+	}
+	seen := newVolume(m.Source)
+	mount, storage, err := pod.PlaceMount(ctx, id, podMount(m, kind))
+	if err != nil {
+		return err
+	}
+	out.mounts = append(out.mounts, guestMount(m, mount.Type, mount.Source))
+	if storage != nil {
+		storage.FsGroup = fsGroup(m.Source)
+		out.storages = append(out.storages, storage)
+	}
+	switch {
+	case kind == sourceWatched:
+		seen.guest = mount.Source
+		out.volumes = append(out.volumes, seen)
+	case kind == sourceCopied && isLastWords(m.Source):
+		out.words = &lastWords{host: m.Source, guest: mount.Source}
+	}
+	return nil
+}
+
+func isBind(m oci.Mount) bool {
+	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+}
+
+// guestMount keeps the options that containerd chose.
+func guestMount(m oci.Mount, kind, source string) *agent.Mount {
+	return &agent.Mount{Destination: m.Destination, Type: kind, Source: source, Options: m.Options}
+}
+
+func podMount(m oci.Mount, kind sourceKind) podclient.Mount {
+	out := podclient.Mount{Type: podclient.MountBind, Source: m.Source, Destination: m.Destination}
+	switch kind {
+	case sourceEmptyDir:
+		out.Type = podclient.MountVolume
+	case sourceMemory:
+		out.Type, out.SizeBytes = podclient.MountEphemeral, tmpfsSize(m.Source)
+	}
+	return out
+}
+
+// sourceKind is what a bind mount's source is to a pod VM.
+type sourceKind int
+
+const (
+	sourceCopied   sourceKind = iota // a file or folder, copied once
+	sourceWatched                    // the kubelet changes it; copied again then
+	sourceEmptyDir                   // made anew on the guest's disk
+	sourceMemory                     // made anew in the guest's memory
+	sourceDirect                     // a volume that the guest mounts itself
+)
+
+// copiedPlugins are the kubelet's volume plugins whose volumes are small and
+// read-only.
+var copiedPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
+
+// classify returns what to do with a source, or why it cannot be in a pod VM.
+func (c *Config) classify(source string) (sourceKind, error) {
+	if direct(source) {
+		return sourceDirect, nil
+	}
+	switch plugin := volumePlugin(source); {
+	case slices.Contains(copiedPlugins, plugin):
+		return sourceWatched, nil
+	case plugin == "kubernetes.io~empty-dir":
+		if inMemory(source) {
+			return sourceMemory, nil
+		}
+		return sourceEmptyDir, nil
+	case plugin != "":
+		return 0, fmt.Errorf("%s is a volume of plugin %s on the node: a pod in a VM cannot use it, since the VM shares no file system with the node; "+
+			"use a CSI driver that attaches volumes to pod VMs", source, plugin)
+	}
+	return sourceCopied, c.copyable(source)
+}
+
+// volumePlugin is that of a kubelet's volume, <root>/pods/<uid>/volumes/<plugin>/<name>;
+// empty for other paths.
+func volumePlugin(source string) string {
+	parts := strings.Split(filepath.Clean(source), "/")
+	if len(parts) < 5 || parts[len(parts)-3] != "volumes" || parts[len(parts)-5] != "pods" {
+		// CSI volumes have their mount point one folder deeper.
+		if len(parts) < 6 || parts[len(parts)-4] != "volumes" || parts[len(parts)-6] != "pods" {
+			return ""
+		}
+		return parts[len(parts)-3]
+	}
+	return parts[len(parts)-2]
+}
+
+func direct(source string) bool {
+	name := base64.URLEncoding.EncodeToString([]byte(source))
+	_, err := os.Stat(filepath.Join(directVolumes, name, "mountInfo.json"))
+	return err == nil
+}
+
+// copyable refuses what a copy cannot stand for.
+func (c *Config) copyable(source string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	switch mode := info.Mode(); {
+	case mode.IsRegular(), mode.IsDir():
+		return c.fits(source)
+	case mode&fs.ModeDevice != 0:
+		return fmt.Errorf("%s is a device of the node, which a pod in a VM cannot use", source)
+	case mode&fs.ModeSocket != 0:
+		return fmt.Errorf("%s is a socket of the node, which a pod in a VM cannot reach", source)
+	}
+	return fmt.Errorf("%s is neither a file nor a folder (%v): a pod in a VM cannot use it", source, info.Mode().Type())
+}
+
+// fits keeps a hostPath of, say, / from filling the guest's memory.
+func (c *Config) fits(source string) error {
+	limit := c.Outrigger.CopyLimitMiB << 20
+	var sum int64
+	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			sum += info.Size()
+		}
+		if sum > limit {
+			return fmt.Errorf("%s holds more than %d MiB: mounts of the node are copied into the pod's VM; "+
+				"use an emptyDir or a CSI volume, or raise copy_limit_mib in the shim's configuration", source, c.Outrigger.CopyLimitMiB)
+		}
+		return nil
+	})
+}
+
+// inMemory reports whether an emptyDir has medium Memory: a tmpfs of its own.
+func inMemory(path string) bool {
+	var here, above unix.Stat_t
+	if unix.Stat(path, &here) != nil || unix.Stat(filepath.Dir(path), &above) != nil || here.Dev == above.Dev {
+		return false
+	}
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Type == unix.TMPFS_MAGIC
+}
+
+// tmpfsSize is in bytes; 0 when path is no tmpfs or has no limit.
+func tmpfsSize(path string) int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(path, &st) != nil || st.Type != unix.TMPFS_MAGIC {
+		return 0
+	}
+	return int64(st.Blocks) * st.Bsize
+}
+
+// fsGroup is what the kubelet made of the pod's fsGroup: the folder's group.
+func fsGroup(source string) *agent.FSGroup {
+	var st unix.Stat_t
+	if unix.Stat(source, &st) != nil || st.Gid == 0 {
+		return nil
+	}
+	return &agent.FSGroup{GroupId: st.Gid}
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/google/go-cmp/cmp"
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/outrigger/outrigger/internal/protocol/agent"
+)
+
+func TestVolumePlugin(t *testing.T) {
+	for path, want := range map[string]string{
+		"/var/lib/kubelet/pods/u/volumes/kubernetes.io~configmap/cm":     "kubernetes.io~configmap",
+		"/var/lib/kubelet/pods/u/volumes/kubernetes.io~projected/token/": "kubernetes.io~projected",
+		"/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount":  "kubernetes.io~csi",
+		"/var/lib/kubelet/pods/u/volume-subpaths/cm/app/0":               "",
+		"/var/lib/kubelet/pods/u/etc-hosts":                              "",
+		"/var/lib/kubelet/pods/u/containers/app/1a2b3c4d":                "",
+		"/srv/volumes/kubernetes.io~configmap/cm":                        "",
+		"/": "",
+		"/var/lib/kubelet/plugins/kubernetes.io/csi/pods/volumes/x/file/y": "",
+	} {
+		if got := volumePlugin(path); got != want {
+			t.Errorf("%s: plugin %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	dir := t.TempDir()
+	big := filepath.Join(dir, "big")
+	if err := os.WriteFile(big, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(big, 2<<20); err != nil {
+		t.Fatal(err)
+	}
+	c := defaultConfig()
+	c.Outrigger.CopyLimitMiB = 1
+	for source, want := range map[string]string{
+		big:                                     "copy_limit_mib",
+		dir:                                     "copy_limit_mib",
+		"/dev/null":                             "device of the node",
+		dir + "/none":                           "no such file",
+		"/k/pods/u/volumes/kubernetes.io~nfs/v": "volume of plugin kubernetes.io~nfs",
+		"/k/pods/u/volumes/kubernetes.io~csi/v/mount": "volume of plugin kubernetes.io~csi",
+	} {
+		if _, err := c.classify(source); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", source, err, want)
+		}
+	}
+	for source, want := range map[string]sourceKind{
+		"/k/pods/u/volumes/kubernetes.io~secret/s":    sourceWatched,
+		"/k/pods/u/volumes/kubernetes.io~empty-dir/e": sourceEmptyDir,
+		"/etc/hostname": sourceCopied,
+	} {
+		if got, err := c.classify(source); err != nil || got != want {
+			t.Errorf("%s: %v, %v", source, got, err)
+		}
+	}
+}
+
+// For the container of the recording the agent gets what the Kata shim sent.
+func TestRequestIsKatas(t *testing.T) {
+	data, err := os.ReadFile("../../../test/contract/testdata/createcontainer-example.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &agent.CreateContainerRequest{}
+	if err := protojson.Unmarshal(data, want); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	const sandbox = "3f3e5880399e98c91b725ae746f00c77491ba9cb26c2a15caefd51dab878055f"
+	if err := r.create(&taskapi.CreateTaskRequest{ID: sandbox}, podSpecOf("sandbox", "sleep", "infinity")); err != nil {
+		t.Fatal(err)
+	}
+	r.start(sandbox, "")
+	if err := r.create(&taskapi.CreateTaskRequest{ID: want.ContainerId}, r.recordedSpec(want)); err != nil {
+		t.Fatal(err)
+	}
+	got := r.node.Agent(sandbox).Created()[want.ContainerId]
+	if diff := cmp.Diff(normal(t, want), normal(t, got), protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// recordedSpec is what containerd made of the recorded container.
+func (r *rig) recordedSpec(want *agent.CreateContainerRequest) *oci.Spec {
+	r.t.Helper()
+	volumes := r.dir + "/pods/u1/volumes/"
+	sources := map[string]string{
+		"/cfg": volumes + "kubernetes.io~configmap/cfg", "/ed": volumes + "kubernetes.io~empty-dir/ed",
+		"/etc/hostname": r.dir + "/x/hostname", "/etc/hosts": r.dir + "/x/hosts", "/etc/resolv.conf": r.dir + "/x/resolv.conf", "/dev/shm": r.dir + "/x/shm",
+	}
+	for _, path := range sources {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	p, limit, quota, period, score := want.OCI.Process, int64(256<<20), int64(50000), uint64(100000), 985
+	spec := &oci.Spec{
+		Version: want.OCI.Version, Root: &oci.Root{Path: "rootfs"}, Annotations: map[string]string{}, Hostname: "ignored",
+		Process: &oci.Process{
+			Args: p.Args, Env: p.Env, Cwd: p.Cwd, User: oci.User{AdditionalGids: p.User.AdditionalGids}, OOMScoreAdj: &score,
+			Capabilities: &oci.LinuxCapabilities{Bounding: p.Capabilities.Bounding, Effective: p.Capabilities.Effective, Permitted: p.Capabilities.Permitted},
+		},
+		Linux: &oci.Linux{
+			CgroupsPath: want.OCI.Linux.CgroupsPath,
+			Namespaces: []oci.LinuxNamespace{
+				{Type: "pid"}, {Type: "ipc", Path: "/proc/1/ns/ipc"}, {Type: "uts", Path: "/proc/1/ns/uts"}, {Type: "mount"}, {Type: "network", Path: "/x"},
+			},
+			Resources: &oci.LinuxResources{
+				Devices: []oci.LinuxDeviceCgroup{{Access: "rwm"}}, Pids: &oci.LinuxPids{Limit: new(int64)},
+				Memory: &oci.LinuxMemory{Limit: &limit, Swap: &limit}, CPU: &oci.LinuxCPU{Quota: &quota, Period: &period, Cpus: "0-1"},
+			},
+		},
+		Hooks: &oci.Hooks{CreateRuntime: []oci.Hook{{Path: "/bin/true"}}},
+	}
+	for key, value := range want.OCI.Annotations {
+		if !strings.HasPrefix(key, "io.katacontainers.pkg.") {
+			spec.Annotations[key] = value
+		}
+	}
+	for _, m := range want.OCI.Mounts {
+		mount := oci.Mount{Destination: m.Destination, Source: m.Source, Type: m.Type, Options: m.Options}
+		if source := sources[m.Destination]; source != "" {
+			mount.Source, mount.Type = source, "bind"
+		}
+		spec.Mounts = append(spec.Mounts, mount)
+	}
+	return spec
+}
+
+// The webhook takes limits out of pods; the guest applies them all the same.
+func TestLimitsOfTheWebhook(t *testing.T) {
+	r := newRig(t)
+	sandbox := podSpecOf("sandbox", "sleep", "infinity")
+	sandbox.Annotations["outrigger.dev/resources"] = `{"containers":{"app":{"requests":{"cpu":"250m"},"limits":{"cpu":"500m","memory":"64Mi"}}}}`
+	if err := r.create(&taskapi.CreateTaskRequest{ID: "sb"}, sandbox); err != nil {
+		t.Fatal(err)
+	}
+	r.start("sb", "")
+	spec, shares := podSpecOf("container", "true"), uint64(2)
+	spec.Annotations[keyContainerName] = "app"
+	spec.Linux.Resources = &oci.LinuxResources{CPU: &oci.LinuxCPU{Shares: &shares}}
+	if err := r.create(&taskapi.CreateTaskRequest{ID: "app"}, spec); err != nil {
+		t.Fatal(err)
+	}
+	want := &agent.LinuxResources{
+		Memory: &agent.LinuxMemory{Limit: 64 << 20, Swap: 64 << 20}, CPU: &agent.LinuxCPU{Shares: 256, Quota: 50000, Period: 100000},
+	}
+	got := r.node.Agent("sb").Created()["app"].OCI.Linux.Resources
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+var random = regexp.MustCompile(`-[0-9a-f]{16}-`)
+
+// normal takes out what differs from run to run.
+func normal(t *testing.T, req *agent.CreateContainerRequest) *agent.CreateContainerRequest {
+	t.Helper()
+	const key = "io.katacontainers.pkg.oci.bundle_path"
+	req.OCI.Annotations[key] = "BUNDLE"
+	for _, m := range req.OCI.Mounts {
+		m.Source = random.ReplaceAllString(m.Source, "-X-")
+	}
+	pull := map[string]map[string]string{}
+	option, _ := strings.CutPrefix(req.Storages[0].DriverOptions[0], "image_guest_pull=")
+	if err := json.Unmarshal([]byte(option), &pull); err != nil {
+		t.Fatal(err)
+	}
+	pull["metadata"][key] = "BUNDLE"
+	data, err := json.Marshal(pull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Storages[0].DriverOptions[0] = string(data)
+	return req
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/outrigger/outrigger/internal/peerpods/podclient"
+)
+
+// Options of a service.
+type Options struct {
+	Log    *slog.Logger
+	Events *Publisher
+	// Getenv returns the variables that LoadConfig reads.
+	Getenv func(string) string
+	// Exit is called, once, when containerd has no use for the shim any more.
+	Exit func()
+}
+
+// Service is the task service of one pod.
+type Service struct {
+	opts Options
+	log  *slog.Logger
+	exit sync.Once
+
+	mu  sync.Mutex
+	vm  *sandbox // nil before the sandbox container and after its end
+	all map[string]*container
+	// coming are containers being created.
+	coming map[string]bool
+}
+
+var _ taskapi.TTRPCTaskService = (*Service)(nil)
+
+// container is a task: its first process and execs.
+type container struct {
+	*bundle
+	init    *process
+	vm      *sandbox
+	guest   *podclient.Container
+	volumes *refresher
+	words   *lastWords // nil if nobody asks for them
+
+	mu    sync.Mutex
+	execs map[string]*process
+}
+
+// New returns a service without tasks.
+func New(o Options) *Service {
+	return &Service{opts: o, log: o.Log, all: map[string]*container{}, coming: map[string]bool{}}
+}
+
+// pid stands for every process: theirs are the guest's. It lives as long as
+// the pod, which is what containerd wants to know.
+func pid() uint32 { return uint32(os.Getpid()) }
+
+func (s *Service) container(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.all[id]; c != nil {
+		return c, nil
+	}
+	return nil, notFound("container %s is not of this shim", id)
+}
+
+// process finds a container's first process or, with an exec id, an exec.
+func (s *Service) process(id, exec string) (*container, *process, error) {
+	c, err := s.container(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := c.process(exec)
+	return c, p, err
+}
+
+func (c *container) process(exec string) (*process, error) {
+	if exec == "" {
+		return c.init, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.execs[exec]; p != nil {
+		return p, nil
+	}
+	return nil, notFound("container %s has no exec %s", c.id, exec)
+}
+
+func (c *container) processes() []*process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := []*process{c.init}
+	for _, p := range c.execs {
+		list = append(list, p)
+	}
+	return list
+}
+
+func (s *Service) containers() []*container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*container
+	for _, c := range s.all {
+		list = append(list, c)
+	}
+	return list
+}
+
+func (s *Service) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, id)
+}
+
+// Shutdown ends the shim if it has no containers any more; containerd asks for
+// that after each Delete.
+func (s *Service) Shutdown(context.Context, *taskapi.ShutdownRequest) (*emptypb.Empty, error) {
+	s.mu.Lock()
+	idle := len(s.all) == 0 && len(s.coming) == 0
+	s.mu.Unlock()
+	if idle {
+		s.exit.Do(s.opts.Exit)
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// Checkpoint is not possible.
+func (s *Service) Checkpoint(context.Context, *taskapi.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	return nil, unimplemented("Checkpoint")
+}

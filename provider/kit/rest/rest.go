@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rest sends requests to the REST API of a cloud for which there is no
+// small client: JSON both ways, a token with each request, and again what may be
+// sent again.
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+// attempts is how often a request is sent that may be sent again.
+const attempts = 5
+
+// Client sends requests to one API.
+type Client struct {
+	HTTP *http.Client
+	// UserAgent is the header by which the cloud knows the program, such as
+	// mycloud-provider/1.2.
+	UserAgent string
+	// Pace is how the pauses between attempts grow.
+	Pace poll.Pace
+	// MaxReply bounds a reply, in bytes.
+	MaxReply int64
+	// Authorize puts the credentials of the moment into a request. What it
+	// answers is called when the cloud has refused them with status 401.
+	Authorize func(ctx context.Context, request *http.Request) (refused func(), err error)
+	// ReadError makes an error of a reply with a status from 300 on.
+	ReadError func(*http.Response) error
+	// Again reports whether a request may be sent once more after its n-th
+	// attempt, and after which pause; pause is what Pace says.
+	Again func(method string, err error, n int, pause time.Duration) (time.Duration, bool)
+	// Classify gives an error the class of package provider.
+	Classify func(error) error
+}
+
+// Send sends in, if there is something, and reads the reply into out, if it is
+// wanted. Errors have their class.
+func (c *Client) Send(ctx context.Context, method, url string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	for n, pause := 1, c.Pace.First; ; n, pause = n+1, min(2*pause, c.Pace.Max) {
+		err := c.once(ctx, method, url, body, out)
+		if err == nil {
+			return nil
+		}
+		wait, again := c.Again(method, err, n, pause)
+		if n >= attempts || !again || poll.Sleep(ctx, jitter(wait)) != nil {
+			return c.Classify(err)
+		}
+	}
+}
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+func (c *Client) once(ctx context.Context, method, url string, body []byte, out any) error {
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
+	}
+	refused, err := c.Authorize(ctx, request)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("User-Agent", c.UserAgent)
+	request.Header.Set("Accept", "application/json")
+	if len(body) > 0 {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	reply, err := c.HTTP.Do(request)
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode >= http.StatusMultipleChoices {
+		if reply.StatusCode == http.StatusUnauthorized {
+			refused()
+		}
+		return c.ReadError(reply)
+	}
+	from := io.LimitReader(reply.Body, c.MaxReply)
+	if out == nil {
+		_, err = io.Copy(io.Discard, from)
+		return err
+	}
+	if err := json.NewDecoder(from).Decode(out); err != nil {
+		return fmt.Errorf("%w: read the reply: %w", provider.ErrUnavailable, err)
+	}
+	return nil
+}

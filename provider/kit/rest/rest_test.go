@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+)
+
+// serve returns a client of a server that answers the statuses one after the
+// other, the last for ever, and counts the requests. Status 0 is no answer.
+func serve(t *testing.T, statuses ...int) (c *Client, url string, asked *int) {
+	asked = new(int)
+	s := httptest.NewTLSServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		status := statuses[min(*asked, len(statuses)-1)]
+		*asked++
+		if status == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		if status == http.StatusFound {
+			out.Header().Set("Location", "/elsewhere")
+		}
+		out.WriteHeader(status)
+		fmt.Fprintf(out, `{"token": %q}`, r.Header.Get("Authorization"))
+	}))
+	t.Cleanup(s.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	transport, err := Transport(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := 1
+	return &Client{
+		HTTP: HTTP(transport, time.Minute), Pace: poll.Pace{First: time.Millisecond, Max: time.Millisecond}, MaxReply: 1 << 10,
+		Authorize: func(_ context.Context, r *http.Request) (func(), error) {
+			r.Header.Set("Authorization", fmt.Sprint("token ", token))
+			return func() { token++ }, nil
+		},
+		ReadError: func(r *http.Response) error { return fmt.Errorf("status %d", r.StatusCode) },
+		Again:     func(_ string, _ error, _ int, pause time.Duration) (time.Duration, bool) { return pause, true },
+		Classify:  func(err error) error { return fmt.Errorf("%w: %w", provider.ErrUnavailable, err) },
+	}, s.URL, asked
+}
+
+func TestSend(t *testing.T) {
+	for name, row := range map[string]struct {
+		statuses []int
+		asked    int
+		token    string // none is an error
+	}{
+		"at once":          {[]int{200}, 1, "token 1"},
+		"with a new token": {[]int{401, 200}, 2, "token 2"},
+		"after failures":   {[]int{500, 0, 503, 200}, 4, "token 1"},
+		"never":            {[]int{500}, attempts, ""},
+		"no redirect":      {[]int{302}, attempts, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, url, asked := serve(t, row.statuses...)
+			var answer struct{ Token string }
+			err := c.Send(t.Context(), http.MethodPost, url, map[string]int{"a": 1}, &answer)
+			if (err == nil) != (row.token != "") || answer.Token != row.token || *asked != row.asked {
+				t.Errorf("%q after %d requests, %v", answer.Token, *asked, err)
+			}
+			if err != nil && !errors.Is(err, provider.ErrUnavailable) {
+				t.Errorf("without its class: %v", err)
+			}
+		})
+	}
+}
+
+func TestSendEndsWithItsContext(t *testing.T) {
+	c, url, _ := serve(t, 500)
+	c.Pace = poll.Pace{First: time.Hour, Max: time.Hour}
+	ctx, cancel := context.WithCancel(t.Context())
+	again := c.Again
+	c.Again = func(method string, err error, n int, pause time.Duration) (time.Duration, bool) {
+		cancel()
+		return again(method, err, n, pause)
+	}
+	if err := c.Send(ctx, http.MethodGet, url, nil, nil); !errors.Is(err, provider.ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+func TestUntrusted(t *testing.T) {
+	c, url, _ := serve(t, 200)
+	c.HTTP = HTTP(http.DefaultTransport, 0)
+	c.Again = func(string, error, int, time.Duration) (time.Duration, bool) { return 0, false }
+	if err := c.Send(t.Context(), http.MethodGet, url, nil, nil); !Untrusted(err) || !NoReply(err) {
+		t.Error(err)
+	}
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{empty, "/does/not/exist"} {
+		if _, err := Transport(file); err == nil {
+			t.Errorf("%s is taken", file)
+		}
+	}
+}
