@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -292,6 +293,32 @@ func TestDeleteDuringCreate(t *testing.T) {
 		if err := p.DeleteInstance(t.Context(), i.ID); err != nil {
 			t.Error(err)
 		}
+	}
+	s.awaitNothing(t)
+}
+
+// TestDeleteAtTheEndOfABuild: the cloud refuses since the VM is being built, and
+// when one looks why it is no longer.
+func TestDeleteAtTheEndOfABuild(t *testing.T) {
+	s := newStand(t)
+	p := s.mustOpen(t)
+	made := func(key string) string {
+		i, err := p.CreateInstance(t.Context(), "pod", key, userData, spec(key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.ID
+	}
+	once, always := made("once"), made("always")
+	refused := cloudsim.Refused("powervs:pvm-instances.delete", http.StatusBadRequest, "is in state BUILD")
+	s.World.Script(refused)
+	if err := p.DeleteInstance(t.Context(), once); err != nil {
+		t.Errorf("refused once: %v", err)
+	}
+	s.World.Script(refused.Repeated(2))
+	wantError(t, p.DeleteInstance(t.Context(), always), provider.ErrInvalidArgument, "is in state BUILD")
+	if err := p.DeleteInstance(t.Context(), always); err != nil {
+		t.Error(err)
 	}
 	s.awaitNothing(t)
 }

@@ -40,6 +40,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 // remove deletes until the cloud has accepted it: it refuses while a VM is
 // being built.
 func (p *Provider) remove(ctx context.Context, id string) error {
+	ended := false // whether the build had ended at the last refusal
 	return p.wait.Until(ctx, func() (bool, error) {
 		err := p.api.send(ctx, http.MethodDelete, "/pvm-instances/"+id, nil, nil)
 		switch {
@@ -49,7 +50,11 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 			return false, nil
 		case isStatus(err, http.StatusBadRequest):
 			found, lookErr := p.look(ctx, id)
-			if lookErr == nil && found != nil && found.status() == statusBuild {
+			switch {
+			case lookErr == nil && found == nil:
+				return true, nil
+			case lookErr == nil && !ended:
+				ended = found.status() != statusBuild // perhaps since the refusal: once more
 				return false, nil
 			}
 		}
