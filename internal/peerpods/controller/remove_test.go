@@ -25,7 +25,9 @@ type without struct {
 	capabilities []provider.Capability
 }
 
-func (w without) HasCapability(c provider.Capability) bool { return !slices.Contains(w.capabilities, c) }
+func (w without) HasCapability(c provider.Capability) bool {
+	return !slices.Contains(w.capabilities, c)
+}
 
 func hide(capabilities ...provider.Capability) func(*fake.Cloud) provider.Provider {
 	return func(c *fake.Cloud) provider.Provider { return without{c, capabilities} }

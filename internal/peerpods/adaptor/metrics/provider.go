@@ -35,7 +35,9 @@ var (
 )
 
 // HasCapability implements provider.Limited.
-func (p *measured) HasCapability(c provider.Capability) bool { return slices.Contains(p.capabilities, c) }
+func (p *measured) HasCapability(c provider.Capability) bool {
+	return slices.Contains(p.capabilities, c)
+}
 
 func (p *measured) took(call string, began time.Time, err *error) {
 	p.metrics.calls.WithLabelValues(p.metrics.provider, call, classOf(*err)).Observe(time.Since(began).Seconds())
