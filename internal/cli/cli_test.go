@@ -427,6 +427,55 @@ func TestSignalWhileBootingRemovesEverything(t *testing.T) {
 	}
 }
 
+// TestSignalWhileADetachedPodBoots: the exit code is the signal's, as without --detach.
+func TestSignalWhileADetachedPodBoots(t *testing.T) {
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		t.Run(sig.String(), func(t *testing.T) {
+			s := newStand(t)
+			s.node.StartBlocks = true
+			done := make(chan int, 1)
+			errs := &buffer{}
+			args := append([]string{"--root", s.root, "--socket", s.node.Socket}, s.sh("true", "--detach", "--network", "none")...)
+			go func() { done <- s.app(nil, io.Discard, errs).Run(args) }()
+			eventually(t, "StartVM is under way", func() bool { return strings.Contains(strings.Join(s.node.Calls(), ","), "StartVM") })
+			syscall.Kill(os.Getpid(), sig)
+			if got := <-done; got != want {
+				t.Errorf("code %d, want %d: %s", got, want, errs.String())
+			}
+		})
+	}
+}
+
+// TestDetachedImageByRelativePath: the process that keeps the pod has another
+// working directory.
+func TestDetachedImageByRelativePath(t *testing.T) {
+	s := newStand(t)
+	path := strings.TrimPrefix(s.image, "oci:")
+	t.Chdir(filepath.Dir(path))
+	s.image = "oci:" + filepath.Base(path)
+	s.detached("p1", "echo there; exit 3", "--rm=false")
+	eventually(t, "its output", func() bool {
+		_, stdout, _ := s.run("logs", "p1")
+		return stdout == "there\n"
+	})
+}
+
+// TestListThatCannotBeRead: nobody is shown an empty table of pods that are there.
+func TestListThatCannotBeRead(t *testing.T) {
+	folder, err := os.MkdirTemp("/tmp", "or")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	if err := os.WriteFile(filepath.Join(folder, "pods.d"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs buffer
+	if code := (&App{Stdout: &out, Stderr: &errs}).Run([]string{"--root", folder, "ps"}); code == 0 || !strings.Contains(errs.String(), "list pods: ") {
+		t.Errorf("code %d, %q, %q", code, out.String(), errs.String())
+	}
+}
+
 func TestVMThatDoesNotStart(t *testing.T) {
 	s := newStand(t)
 	s.node.StartErr = errors.New("no capacity left")

@@ -341,6 +341,20 @@ func TestForeignFilterThatDrops(t *testing.T) {
 	}
 }
 
+// TestNamedNamespacesOfOthers: the first `ip netns add` of a machine mounts its folder
+// over itself, and what was mounted in it before cannot be removed any more.
+func TestNamedNamespacesOfOthers(t *testing.T) {
+	network := newNetwork(t)
+	mustNetns(t, network, "pod")
+	for _, args := range [][]string{{"add", "foreign"}, {"delete", "foreign"}} {
+		if out, err := exec.Command("ip", append([]string{"netns"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip netns %v: %v: %s", args, err, out)
+		}
+	}
+	t.Cleanup(func() { unix.Unmount("/run/netns", unix.MNT_DETACH) })
+	detachAll(t, network)
+}
+
 func mustNetns(t *testing.T, network *Network, id string) (*Port, string) {
 	t.Helper()
 	port, path, err := network.AttachNetns(id)
