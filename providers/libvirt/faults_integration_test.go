@@ -16,6 +16,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/test/libvirtd"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestDaemonGoneAndBack(t *testing.T) {
@@ -76,9 +77,9 @@ func TestConnectionBreaksMidCall(t *testing.T) {
 	cfg := testConfig(d, func(c *Config) { c.URI = proxy.URI })
 	creation, deletion := replyBytes(t, cfg, proxy)
 	t.Logf("replies: %d bytes for a creation, %d for a deletion", creation, deletion)
-	const points = 9
+	points := int64(tier.Rounds(t, 3, 9))
 	failed := 0
-	for n := range int64(points) {
+	for n := range points {
 		p := connect(t, cfg)
 		key := fmt.Sprint("cut-", n)
 		proxy.CutAfter(creation * n / points)
@@ -126,7 +127,7 @@ func replyBytes(t *testing.T, cfg Config, proxy *libvirtd.Proxy) (creation, dele
 func TestDaemonKilledMidCall(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	p := connect(t, testConfig(d))
-	for round := range 4 {
+	for round := range tier.Rounds(t, 2, 4) {
 		key := fmt.Sprint("killed-", round)
 		done := make(chan error, 1)
 		go func() {
@@ -314,7 +315,7 @@ func TestForeignDomainIsNotTouched(t *testing.T) {
 func TestCallerGivesUp(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	p := connect(t, testConfig(d))
-	for round := range 6 {
+	for round := range tier.Rounds(t, 3, 6) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(round*40+1)*time.Millisecond)
 		i, err := tryCreate(ctx, p, "sandbox-1")
 		cancel()

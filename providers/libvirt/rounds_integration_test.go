@@ -133,7 +133,7 @@ func verifyAsNobody(c Config) int {
 func TestMakerKilledAtAnyInstant(t *testing.T) {
 	d := start(t, libvirtd.Options{})
 	p := connect(t, testConfig(d))
-	for round := range 8 {
+	for round := range tier.Rounds(t, 3, 8) {
 		killAfter(t, other(d, asVictim, d.URI), time.Duration(round)*75*time.Millisecond)
 		i := create(t, p, "sandbox-1")
 		if again := create(t, p, "sandbox-1"); again.ID != i.ID {

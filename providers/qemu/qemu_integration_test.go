@@ -528,6 +528,7 @@ func TestPowerOnAfterAStarterWasKilled(t *testing.T) {
 }
 
 func TestDiskBoot(t *testing.T) {
+	tier.OnlyAll(t) // providers/libvirt boots this disk, and its arguments are compared in unit tests
 	disk := filepath.Join(guest(t), "podvm.qcow2")
 	if err := errors.Join(readable(disk), readable(DefaultConfig().Firmware)); err != nil {
 		t.Skipf("%v; run: make podvm, and apt-get install ovmf", err)

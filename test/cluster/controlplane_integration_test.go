@@ -16,11 +16,13 @@ import (
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }
 
 func TestControlPlane(t *testing.T) {
+	tier.OnlyAll(t) // whatever starts a cluster sees it fail
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
 	if info, err := os.Stat(c.Kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%s: %v, %v; want mode 0600", c.Kubeconfig, info, err)
@@ -88,6 +90,7 @@ func outages(t *testing.T, c *cluster.ControlPlane) {
 }
 
 func TestControlPlanesSideBySide(t *testing.T) {
+	tier.OnlyAll(t) // whatever starts a cluster sees it fail
 	a := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
 	b := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{APIServer: []string{"--event-ttl=5m"}})
 	a.Kubectl(t, "create", "namespace", "only-in-a")

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/test/cluster"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // shim stands for one of another runtime: a RuntimeClass leads to it.
@@ -83,6 +84,7 @@ spec:
 `
 
 func TestNode(t *testing.T) {
+	tier.OnlyAll(t) // whatever starts a cluster sees it fail
 	started := time.Now()
 	c := cluster.StartControlPlane(t, cluster.ControlPlaneOptions{})
 	var dir string

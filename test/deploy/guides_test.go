@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // fenced returns the blocks of a page that are set as code.
@@ -93,6 +95,7 @@ func linkedBy(t *testing.T, program, tag string) (providers []string) {
 // names, and the overlay is the provider's. An image that was made without
 // CLOUD_PROVIDER answered "Unsupported cloud provider".
 func TestMakeLinesOfGuides(t *testing.T) {
+	tier.OnlyAll(t) // make itself costs 8 s of processor time here
 	pages, err := filepath.Glob(filepath.Join(root, "docs/providers/*.md"))
 	if err != nil || len(pages) < 12 {
 		t.Fatal(pages, err)

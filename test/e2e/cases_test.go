@@ -12,7 +12,7 @@ type scenario struct {
 	name string
 	// vms is how many of its VMs run at a time.
 	vms int
-	// variant: another case has the same promise, so that `make test` leaves it to
+	// variant: another case has the same promise, or test/recovery and test/run, so that `make test` leaves it to
 	// `make test-all` and `make test-e2e`.
 	variant bool
 	// alone: it replaces daemons, which would disturb others.

@@ -11,8 +11,8 @@ import (
 )
 
 var lifecycle = []scenario{
-	{name: "CaaDaemonsetRollingUpdate", vms: 2, alone: true, play: rollingUpdate},
-	{name: "SandboxPersistence", vms: 1, alone: true, play: adaptorKilled},
+	{name: "CaaDaemonsetRollingUpdate", vms: 2, alone: true, variant: true, play: rollingUpdate},
+	{name: "SandboxPersistence", vms: 1, alone: true, variant: true, play: adaptorKilled},
 	{name: "DeletePodWhileItStarts", vms: 1, variant: true, play: deletedEarly},
 	{name: "WebhookMutatesPeerPods", play: mutated},
 }

@@ -5,7 +5,7 @@ package e2e
 import "testing"
 
 var storage = []scenario{
-	{name: "PodWithEmptyDir", vms: 1, play: emptyDirs},
+	{name: "PodWithEmptyDir", vms: 1, variant: true, play: emptyDirs},
 	{name: "PodWithVolumeOfTheNode", vms: 1, play: nodeVolume},
 }
 

@@ -29,12 +29,17 @@ import (
 
 // own are what our shim promises and Kata's does not keep, or not always.
 var own = []testCase{
-	{"InputThatEndsEarly", inputThatEndsEarly},
-	{"ClearErrors", clearErrors},
 	{"Ctr", ctr},
 	{"ContainerdRestarts", containerdRestarts},
 	{"VMDies", vmDies},
 	{"ShimKilled", shimKilled},
+}
+
+// ownLong are those of them that another test has for each part: relay and agent for
+// input, the shim for its errors.
+var ownLong = []testCase{
+	{"InputThatEndsEarly", inputThatEndsEarly},
+	{"ClearErrors", clearErrors},
 }
 
 // shimProcesses returns the process ids of shims whose command line contains id.

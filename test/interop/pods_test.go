@@ -45,15 +45,13 @@ var containers = []struct {
 // pods are what any shim has to do for pods.
 var pods = []testCase{
 	{"LifeOfAPod", lifeOfAPod},
-	{"Sysctls", sysctls},
-	{"SharedProcessNamespace", sharedProcessNamespace},
 	{"ManyAtOnce", manyAtOnce},
 	{"ManyInARow", manyInARow},
 }
 
 // TestPods is about our own shim.
 func TestPods(t *testing.T) {
-	runCases(t, ourShim, slices.Concat(pods, onlyAll(long), own))
+	runCases(t, ourShim, slices.Concat(pods, onlyAll(long), own, onlyAll(ownLong)))
 }
 
 // onlyAll are cases that run in `make test-all` alone.

@@ -31,6 +31,8 @@ import (
 // long are cases that take time: with our shim they run in `make test-all`, with Kata's
 // wherever it is.
 var long = []testCase{
+	{"Sysctls", sysctls},
+	{"SharedProcessNamespace", sharedProcessNamespace},
 	{"FSGroup", fsGroup},
 	{"PolicyIsRefused", policyIsRefused},
 	{"ManyExecs", manyExecs},

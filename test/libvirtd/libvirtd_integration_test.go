@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 func TestMain(m *testing.M) { testns.Main(m) }
@@ -75,6 +76,7 @@ func TestAddressesAreSeen(t *testing.T) {
 }
 
 func TestTwoDaemons(t *testing.T) {
+	tier.OnlyAll(t) // tests have one each
 	t.Run("Both", func(t *testing.T) {
 		first, second := Start(t, Options{}), Start(t, Options{PoolSize: 64 << 20})
 		addGuest(t, second, "guest")

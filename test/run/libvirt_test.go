@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/libvirtd"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // onLibvirt starts a libvirt daemon and lets programs of this test find it, as
@@ -30,6 +31,7 @@ func onLibvirt(t *testing.T, more ...string) *libvirtd.Daemon {
 
 // TestRunOnLibvirt boots the base volume by UEFI, as a cluster would.
 func TestRunOnLibvirt(t *testing.T) {
+	tier.OnlyAll(t) // TestDetachedPodOnLibvirt has a pod there, and providers/libvirt a VM that boots its disk
 	c := newCLI(t)
 	t.Run("ExitCode", func(t *testing.T) {
 		d := onLibvirt(t)

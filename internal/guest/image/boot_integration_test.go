@@ -369,6 +369,7 @@ func qmp(t *testing.T, socket, command string) {
 }
 
 func TestBrokenImageSaysSoAndEnds(t *testing.T) {
+	tier.OnlyAll(t) // nothing is promised of it
 	t.Parallel()
 	image := testImage(t, FormatInitramfs)
 	// A later archive replaces files of an earlier one.
@@ -453,6 +454,7 @@ func TestDebugImageHasAShell(t *testing.T) {
 }
 
 func TestTerminationDuringTheBootIsOrderly(t *testing.T) {
+	tier.OnlyAll(t) // TestPowerButtonEndsTheVM ends one later
 	t.Parallel()
 	needTools(t, "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-system-x86_64", "qemu-system-x86")
 	v := startVM(t, directBoot(buildOwnImage(t, true), "")...)

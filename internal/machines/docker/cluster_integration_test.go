@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/test/dockerd"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // TestClusterLife: one machine of a control plane and two workers behind a load
@@ -142,6 +143,7 @@ func TestTwoManagers(t *testing.T) {
 
 // TestSameNames: clusters of the same name in two namespaces share nothing.
 func TestSameNames(t *testing.T) {
+	tier.OnlyAll(t) // TestNames has the names, and TestClusterLife a real cluster
 	d := dockerd.StartDaemon(t, dockerd.Options{})
 	importImages(t, d.Engine)
 	b := open(t, testConfig(d.Engine))
@@ -248,6 +250,7 @@ func balancerOf(t *testing.T, b *Backend, w *world) string {
 
 // TestWithoutBalancer: the endpoint is that of the first machine.
 func TestWithoutBalancer(t *testing.T) {
+	tier.OnlyAll(t) // nothing is promised of it
 	d := dockerd.StartDaemon(t, dockerd.Options{})
 	importImages(t, d.Engine)
 	b := open(t, testConfig(d.Engine))

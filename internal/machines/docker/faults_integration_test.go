@@ -211,6 +211,7 @@ func TestFaults(t *testing.T) {
 
 // TestDiskFull is where the engine has its data.
 func TestDiskFull(t *testing.T) {
+	tier.OnlyAll(t) // nothing is promised of it
 	data := t.TempDir()
 	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size=160m"); err != nil {
 		t.Skipf("cannot mount a small file system, which needs root: %v; run: sudo make test", err)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // state is what the node and the pod's namespace look like.
@@ -158,6 +160,7 @@ func TestKilledBeforeTheTunnelHasItsName(t *testing.T) {
 
 // TestFailedStepUndoes: an error after any number of steps leaves nothing.
 func TestFailedStepUndoes(t *testing.T) {
+	tier.OnlyAll(t) // TestKilledBetweenSteps ends at each of these steps too
 	forEachAttachment(t, func(t *testing.T, o podOptions) {
 		pod := newLab(t).addPod(o)
 		before := pod.state()

@@ -100,7 +100,6 @@ func TestOutrigger(t *testing.T) {
 		wantGreen(t, k.alone(t, names(t)), skipped...)
 	} else {
 		wantGreen(t, k.atOnce(t, names(t)), slices.Concat(skipped, needy)...)
-		wantGreen(t, k.alone(t, needy))
 	}
 	t.Run("BesideCore", func(t *testing.T) { besideCore(t, m, k) })
 }
