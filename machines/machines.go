@@ -11,7 +11,7 @@
 // that was made in the moment a manager ended is found by its tags.
 //
 // The tutorial is docs/capi-tutorial.md. What a provider needs of Cluster API
-// is this function; the reconciler behind it is no library
+// is this function; the reconciler behind it is not a library
 // (docs/adr/0012-the-reconciler-of-machines-is-no-library.md).
 package machines
 

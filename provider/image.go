@@ -24,9 +24,9 @@ type ImageImporter interface {
 	// names what is left.
 	//
 	// Errors: ErrAlreadyExists (there is an image of that name),
-	// ErrInvalidArgument (a location, format or name the cloud does not take;
-	// a file that is no image), ErrNotFound (no such file or object), and those
-	// of CreateInstance.
+	// ErrInvalidArgument (a location, format or name the cloud does not take; a
+	// file that is not an image), ErrNotFound (no such file or object), and
+	// those of CreateInstance.
 	ImportImage(ctx context.Context, source ImageSource, progress func(ImageProgress)) (imageID string, err error)
 }
 
@@ -122,7 +122,7 @@ func (s ImageSource) CheckFile() error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: %s is no regular file", ErrInvalidArgument, s.Location)
+		return fmt.Errorf("%w: %s is not a regular file", ErrInvalidArgument, s.Location)
 	case info.Size() == 0:
 		return fmt.Errorf("%w: %s is empty", ErrInvalidArgument, s.Location)
 	}
@@ -148,11 +148,11 @@ func (s ImageSource) checkContent(file io.ReaderAt, size int64) error {
 	case !marked && s.Format != FormatRaw:
 		return nil // a provider's own
 	case is != s.Format && is == FormatRaw:
-		return fmt.Errorf("%w: %s is no %s file: it lacks the mark of the format", ErrInvalidArgument, s.Location, s.Format)
+		return fmt.Errorf("%w: %s is not a %s file: it lacks the mark of the format", ErrInvalidArgument, s.Location, s.Format)
 	case is != s.Format:
 		return fmt.Errorf("%w: %s is a %s file, not %s", ErrInvalidArgument, s.Location, is, s.Format)
 	case is == FormatRaw && size%sectorSize != 0:
-		return fmt.Errorf("%w: %s is no raw disk: its %d bytes are no multiple of %d", ErrInvalidArgument, s.Location, size, sectorSize)
+		return fmt.Errorf("%w: %s is not a raw disk: its %d bytes are not a multiple of %d", ErrInvalidArgument, s.Location, size, sectorSize)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ type Provider interface {
 	ConfigVerifier() error
 }
 
-// Instance is what a provider tells of one VM.
+// Instance is what a provider reports one VM.
 type Instance struct {
 	// ID is the provider's own, unique while the instance exists.
 	ID string

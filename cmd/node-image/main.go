@@ -84,7 +84,7 @@ the time of the files that are made.`,
 				return usageError{fmt.Errorf("-o %q: want text or json", format)}
 			}
 			if _, err := name.NewRepository(o.Repository); err != nil {
-				return usageError{fmt.Errorf("--repository %q is no image without a tag: %w", o.Repository, err)}
+				return usageError{fmt.Errorf("--repository %q is not an image without a tag: %w", o.Repository, err)}
 			}
 			return nil
 		},

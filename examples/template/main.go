@@ -99,7 +99,7 @@ func (c *cloud) ListInstances(ctx context.Context, match map[string]string) (lis
 	entries, err := os.ReadDir(c.Dir)
 	for _, entry := range entries {
 		i, err := read(ctx, filepath.Join(c.Dir, entry.Name()))
-		switch { // what is being written is no instance yet, what is gone none any more
+		switch { // what is being written is not an instance yet, what is gone none any more
 		case filepath.Ext(entry.Name()) != ".json", errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return nil, classify("list instances", err)

@@ -156,7 +156,7 @@ func withoutProtocol(text string) string {
 	return strings.ReplaceAll(rpcWords.ReplaceAllString(text, ""), "context deadline exceeded", "the time for it was over")
 }
 
-// explain adds what to do to errors that a user meets.
+// explain adds advice to errors that users see.
 func explain(err error) string {
 	text := withoutProtocol(err.Error())
 	switch {

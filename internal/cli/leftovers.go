@@ -114,7 +114,7 @@ func (s surroundings) since(before surroundings, kind string) []string {
 // settleTime is how long processes that are ending may take.
 const settleTime = 10 * time.Second
 
-// checkClean tells of each kind whether anything stayed.
+// checkClean reports each kind whether anything stayed.
 func (d *demo) checkClean(before surroundings) {
 	d.say("\n3. What is left on this machine?\n")
 	after := before

@@ -135,7 +135,7 @@ func (a *App) awaitMonitor(events io.Reader, cmd *exec.Cmd, p progress, req *run
 	}
 }
 
-// reporter sends events to the parent; a parent that went away is no error.
+// reporter sends events to the parent; a parent that went away is not an error.
 type reporter struct {
 	mu  sync.Mutex
 	out *os.File

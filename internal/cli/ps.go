@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 )
 
-// listed is one pod as ps tells of it.
+// listed is one pod as ps reports it.
 type listed struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`

@@ -63,8 +63,8 @@ func (a *App) remove(ctx context.Context, names []string, all, force bool) error
 	return errors.Join(append(errs, n.StopIfUnused(ctx))...)
 }
 
-// chosen returns the pods to remove. With force a pod that is gone is no error:
-// that is how it is wanted.
+// chosen returns the pods to remove. With force a pod that is gone is not an
+// error: that is how it is wanted.
 func (a *App) chosen(n *node.Node, names []string, all, force bool) ([]*record.Pod, error) {
 	if all {
 		return n.Pods().List()

@@ -191,7 +191,8 @@ func (b *builder) addDebian(d *sbom.Document, in sbom.ID, p debianPackage) {
 	}
 }
 
-// trustBundle is made of a package when it is installed, so it is no package's.
+// trustBundle is made of a package when it is installed, so it is not a
+// package's.
 const trustBundle = "/etc/ssl/certs/ca-certificates.crt"
 
 // addHostFiles adds the packages of this machine that files come from.

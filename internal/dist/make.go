@@ -204,7 +204,7 @@ func (b *builder) checkSpace(folders ...string) error {
 	return nil
 }
 
-// explain adds what to do to errors that a user meets.
+// explain adds advice to errors that users see.
 func explain(err error) string {
 	text := err.Error()
 	if errors.Is(err, context.Canceled) {

@@ -29,7 +29,7 @@ type Config struct {
 // Backend is a server of the API.
 type Backend struct {
 	// Name is that of the machine. Host is its address, which it keeps: the
-	// engine's DNS would not answer while the engine is away.
+	// engine's DNS would not answer while the engine is unreachable.
 	Name, Host string
 	Port       int
 }

@@ -6,8 +6,8 @@
 //
 // Nothing exists before the first port is attached, and nothing is left when
 // the last one is detached: no interface, no nft table, no changed sysctl.
-// Several processes may use one network at a time and any of them may be
-// killed at any instant; the next call of any of them mends what is half-made.
+// Several processes may use one network at a time and any of them may be killed
+// at any instant; the next call of any of them mends what is partly created.
 package localnet
 
 import (

@@ -17,8 +17,8 @@ import (
 func (n *Network) tableName() string { return "outrigger_" + n.cfg.Bridge }
 
 // ensureNAT makes the network's table if it is not there, in one transaction:
-// no table is ever half-made. Whoever flushes the ruleset of the machine loses
-// it until the next port is attached.
+// no table is ever partly created. Whoever flushes the ruleset of the machine
+// loses it until the next port is attached.
 func (n *Network) ensureNAT() error {
 	conn, err := nftables.New()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 const podInterface = "eth0"
 
 // ensureNetns makes namespace and veth pair. A pair that is there is complete
-// but for its configuration, since both ends are made by one request.
+// except for its configuration, since both ends are made by one request.
 func (n *Network) ensureNetns(st *state, bridge netlink.Link, l *lease) error {
 	path := filepath.Join(netnsDir, l.Netns)
 	if err := createNetns(path); err != nil {

@@ -20,9 +20,9 @@ import (
 
 // Errors of this package that callers tell apart.
 var (
-	// ErrFull says that no address is free.
+	// ErrFull means that no address is free.
 	ErrFull = errors.New("network is full")
-	// ErrClash says that the network's addresses or names are somebody else's.
+	// ErrClash means that the network's addresses or names are somebody else's.
 	ErrClash = errors.New("network clash")
 )
 

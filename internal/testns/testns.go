@@ -25,8 +25,8 @@ func Main(m *testing.M) { os.Exit(Run(m.Run)) }
 
 // Run starts this program again as pid 1 of new network, mount, pid, uts and
 // ipc namespaces with an empty /run; that process reaps orphans and starts the
-// program once more as its child, where Run calls f. Without root f runs where
-// it is, so that each test can say what it needs.
+// program again as its child, where Run calls f. Without root f runs where it
+// is, so that each test can say what it needs.
 func Run(f func() int) int {
 	switch os.Getenv(stageVar) {
 	case "":

@@ -5,8 +5,8 @@
 // that travels in it.
 //
 // The document is YAML that cloud-init accepts (its module "write_files") and
-// that guests which know only path and content read as well: every text
-// travels as plain text, and only bytes that are no UTF-8 travel as base64.
+// that guests which know only path and content read as well: every text travels
+// as plain text, and only bytes that are not UTF-8 travel as base64.
 package cloudinit
 
 import (

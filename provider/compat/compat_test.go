@@ -90,7 +90,8 @@ func TestWithoutAny(t *testing.T) {
 	}
 }
 
-// TestMistakesAreRefused: a variable that cannot be read is no default in silence.
+// TestMistakesAreRefused: a variable that cannot be read is not a default in
+// silence.
 func TestMistakesAreRefused(t *testing.T) {
 	_, err := parse(t, map[string]string{"COMPAT_NUMBER": "four", "COMPAT_SPAN": "5", "COMPAT_ON": "perhaps", "COMPAT_TAGS": "x"})
 	for _, want := range []string{"-number (COMPAT_NUMBER)", `"four"`, "COMPAT_SPAN", "COMPAT_ON", "COMPAT_TAGS", "KEY=VALUE"} {

@@ -152,7 +152,7 @@ func sortedKeys[V any](m map[string]V) []string {
 func (f Field) Check(text string) error {
 	err := f.check(text)
 	if err != nil && f.Secret {
-		return fmt.Errorf("the value is no %s", f.Type)
+		return fmt.Errorf("the value is not a %s", f.Type)
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func (f Field) check(text string) error {
 		return f.checkInt(text)
 	case Duration:
 		if _, err := time.ParseDuration(text); err != nil {
-			return fmt.Errorf("%q is no duration with its unit, such as 90s or 5m", text)
+			return fmt.Errorf("%q is not a duration with its unit, such as 90s or 5m", text)
 		}
 	case Map:
 		_, err := parseMap(text)
@@ -182,7 +182,7 @@ func (f Field) checkInt(text string) error {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is no whole number", text)
+		return fmt.Errorf("%q is not a whole number", text)
 	case f.Min != nil && n < *f.Min:
 		return fmt.Errorf("%d is less than %d", n, *f.Min)
 	case f.Max != nil && n > *f.Max:

@@ -16,7 +16,7 @@ import (
 func fieldsOf(ptr any) ([]Field, error) {
 	structType := reflect.TypeOf(ptr).Elem()
 	if structType.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("%s is no struct", structType)
+		return nil, fmt.Errorf("%s is not a struct", structType)
 	}
 	var fields []Field
 	for _, member := range reflect.VisibleFields(structType) {

@@ -33,7 +33,7 @@ type Result struct {
 	Left []string
 }
 
-// Options tell of a run while it goes on. The zero value tells nothing.
+// Options report a run while it goes on. The zero value tells nothing.
 type Options struct {
 	// Started is called before each check, with its place among all, from 1.
 	Started func(check Check, number, of int)

@@ -105,7 +105,7 @@ var listMutants = []mutant{
 	{name: "lists share tags", breaks: sharedTags, fails: map[string]string{"list-own": "changed what an earlier list"}},
 }
 
-// comeBack shows a deleted instance once more in the third list after that.
+// comeBack shows a deleted instance again in the third list after that.
 func comeBack(b *broken) {
 	var last provider.Instance
 	lists := 0

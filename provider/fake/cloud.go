@@ -29,7 +29,7 @@ type Options struct {
 	// default there is one, "podvm".
 	Images []string
 	// Capacity is how many instances fit, after which creating one gives
-	// ErrCapacity; 0 is no limit.
+	// ErrCapacity; 0 means no limit.
 	Capacity int
 	// DedicatedNIC gives every instance a second address for the tunnel.
 	DedicatedNIC bool

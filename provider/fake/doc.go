@@ -4,10 +4,10 @@
 //
 // It keeps the contract of package provider to the letter and misbehaves only
 // where it is told to: [Options.Faults] and [Cloud.Inject] script errors, lost
-// replies, slowness and half-made instances call by call, and
-// [Options.Eventual] makes lists lag behind. A ledger holds every resource
-// ever made, network interfaces, disks and addresses included, so that a test
-// can end with [Cloud.Leaks].
+// replies, slowness and partly created instances call by call, and
+// [Options.Eventual] makes lists lag behind. A ledger holds every resource ever
+// made, network interfaces, disks and addresses included, so that a test can
+// end with [Cloud.Leaks].
 //
 // With [Options.Dir] the cloud lives in a file that several processes share:
 // a process killed at any instant leaves the cloud as it was, and the next one

@@ -66,12 +66,12 @@ type Fault struct {
 // Fail returns err and does nothing.
 func Fail(op Op, err error) Fault { return Fault{Op: op, Err: err} }
 
-// Throttled answers as a cloud that limits the rate of calls.
+// Throttled returns as a cloud that limits the rate of calls.
 func Throttled(op Op) Fault {
 	return Fail(op, fmt.Errorf("%w: rate of requests exceeded", provider.ErrUnavailable))
 }
 
-// Unauthenticated answers as if the credentials had expired.
+// Unauthenticated returns as if the credentials had expired.
 func Unauthenticated(op Op) Fault {
 	return Fail(op, fmt.Errorf("%w: credentials have expired", provider.ErrUnauthenticated))
 }

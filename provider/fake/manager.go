@@ -96,7 +96,7 @@ func (m *Manager) NewProvider() (provider.Provider, error) {
 	}
 	cloud, err := New(options)
 	if err != nil {
-		return nil, err // not the nil *Cloud, which is no nil Provider
+		return nil, err // not the nil *Cloud, which is not a nil Provider
 	}
 	return cloud, nil
 }

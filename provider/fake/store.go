@@ -181,7 +181,7 @@ func (f *folder) lockKey(ctx context.Context, key string) (func(), error) {
 }
 
 // lockByte tries an open file description lock (fcntl(2)), which also holds
-// between goroutines since each opens the file anew.
+// between goroutines since each opens the file again.
 func lockByte(file *os.File, key string) error {
 	hash := fnv.New64a()
 	hash.Write([]byte(key))

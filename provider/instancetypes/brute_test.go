@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// TestAgainstBruteForce compares with the package's documentation, written
-// down once more as plainly as it goes, over random catalogues and requests.
+// TestAgainstBruteForce compares with the package's documentation, written down
+// again as plainly as it goes, over random catalogues and requests.
 func TestAgainstBruteForce(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -81,7 +81,7 @@ func (o Options) inZones(t provider.InstanceType) bool {
 
 func (o Options) allows(name string) bool { return name == o.Default || o.Allow.match(name) }
 
-// modelFits compares words, not letters: l4 is no l40s.
+// modelFits compares words, not letters: l4 is not a l40s.
 func modelFits(asked, has string) bool {
 	there := words(has)
 	for _, word := range words(asked) {

@@ -57,7 +57,7 @@ func (b *processBackend) Conn(ctx context.Context) (grpc.ClientConnInterface, fu
 // socket notes a provider that somebody else runs.
 func (l *loader) socket(path string) error {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%w: %s: %q is no absolute path: write unix:///path", provider.ErrInvalidArgument, PathVariable, path)
+		return fmt.Errorf("%w: %s: %q is not an absolute path: write unix:///path", provider.ErrInvalidArgument, PathVariable, path)
 	}
 	if l.Getenv(HashVariable) != "" {
 		l.Log.Warn(HashVariable + " is not used: a socket has no file to verify")

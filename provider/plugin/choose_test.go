@@ -84,7 +84,7 @@ func TestOneFile(t *testing.T) {
 		"folder open":    {map[string]string{plugin.PathVariable: folder(0o777)}, provider.ErrPermissionDenied, []string{"writable for everybody", "chmod o-w"}},
 		"no socket":      {map[string]string{plugin.PathVariable: "unix:///does/not/exist"}, provider.ErrUnavailable, []string{"there is no socket"}},
 		"relative":       {map[string]string{plugin.PathVariable: "unix://x.sock"}, provider.ErrInvalidArgument, []string{"unix:///path"}},
-		"file as socket": {map[string]string{plugin.PathVariable: "unix://" + good}, provider.ErrInvalidArgument, []string{"is no unix socket"}},
+		"file as socket": {map[string]string{plugin.PathVariable: "unix://" + good}, provider.ErrInvalidArgument, []string{"is not a unix socket"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env := verified(t, good)

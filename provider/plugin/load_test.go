@@ -181,7 +181,7 @@ func TestCrashInACall(t *testing.T) {
 	for range 3 {
 		_, err = create(t.Context(), p, "crash")
 		mustFail(t, err, provider.ErrUnavailable, "ended during the call", "exit status 7", "ouch", path)
-		mustCreate(t, p, "size 1 token hush") // by the next process, configured anew
+		mustCreate(t, p, "size 1 token hush") // by the next process, configured again
 	}
 	_, err = create(t.Context(), p, "panic")
 	mustFail(t, err, provider.ErrUnavailable, "exit status 2", "panic: out of luck")

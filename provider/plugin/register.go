@@ -23,7 +23,7 @@ func snapshot() table {
 	return t
 }
 
-// since returns what was registered, or registered anew, after before.
+// since returns what was registered, or registered again, after before.
 func (t table) since(before table) table {
 	added := table{}
 	for name, cloud := range t {

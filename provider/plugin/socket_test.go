@@ -65,7 +65,7 @@ func TestSocketComesBack(t *testing.T) {
 		if _, err := create(t.Context(), p, "web"); err != nil {
 			mustFail(t, err, provider.ErrUnavailable, path)
 		}
-		mustCreate(t, p, "size 3 token ") // the new server was configured anew
+		mustCreate(t, p, "size 3 token ") // the new server was configured again
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 func socketPath(address string) (string, error) {
 	path, ok := strings.CutPrefix(address, "unix://")
 	if !ok {
-		return "", usagef("--listen %q is no unix:///path", address)
+		return "", usagef("--listen %q is not a unix:///path", address)
 	}
 	if err := checkPath(path); err != nil {
 		return "", fmt.Errorf("--listen: %w", err)
@@ -75,7 +75,7 @@ func removeStale(path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return usagef("%s is there and is no socket: remove it or choose another path", path)
+		return usagef("%s is there and is not a socket: remove it or choose another path", path)
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

@@ -159,7 +159,7 @@ func (c *command) serveSocket() error {
 }
 
 // open makes the provider of our flags and environment. NewProvider has no
-// context, but a signal must end the program all the same.
+// context, but a signal must end the program anyway.
 func (c *command) open(ctx context.Context, open func() (provider.Provider, error)) (provider.Provider, error) {
 	type result struct {
 		provider provider.Provider

@@ -77,7 +77,7 @@ func TestWrongUsage(t *testing.T) {
 		`--listen "tcp://0.0.0.0:1" is no`:             {"--listen", "tcp://0.0.0.0:1", dir},
 		`"run/p.sock" of the socket is not absolute`:   {"--listen", "unix://run/p.sock", dir},
 		"bytes and may have 107":                       {"--listen", "unix:///" + strings.Repeat("a", 120), dir},
-		"is there and is no socket":                    {"--listen", "unix://" + file, dir},
+		"is there and is not a socket":                 {"--listen", "unix://" + file, dir},
 		"-modern-dir (MODERN_DIR): it is required":     {"--listen", "unix:///tmp/never.sock"},
 		"-modern-size":                                 {"--listen", "unix:///tmp/never.sock", dir, "--modern-size=0"},
 		"--run and --junit go with --check":            {"--run", "key", "--listen", "unix:///tmp/never.sock"},

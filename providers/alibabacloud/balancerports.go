@@ -84,7 +84,7 @@ func (p *Provider) until(ctx context.Context, step func() (done bool, err error)
 	}
 }
 
-// errAgain says that what was looked at has changed meanwhile.
+// errAgain means that what was looked at has changed meanwhile.
 var errAgain = fmt.Errorf("%w: the load balancer is being changed", provider.ErrUnavailable)
 
 // changed is for changes that are made already, or of what is gone.
@@ -160,8 +160,8 @@ func (p *Provider) servers(ctx context.Context, id string) ([]string, error) {
 	return ids, nil
 }
 
-// serve makes the servers those of the backends. Machines that are no instances
-// of the cloud cannot be, and instances that do not run are not.
+// serve makes the servers those of the backends. Machines that are not
+// instances of the cloud cannot be, and instances that do not run are not.
 func (p *Provider) serve(ctx context.Context, b *clb, backends []provider.LoadBalancerBackend) error {
 	wanted, err := p.instancesOf(backends)
 	if err != nil {

@@ -72,7 +72,7 @@ func (p *Provider) balancerSettings(annotations map[string]string) (balancerSett
 	if text, ok := given["bandwidth"]; ok {
 		var err error
 		if s.bandwidth, err = strconv.Atoi(text); err != nil || s.bandwidth < 1 || s.bandwidth > maxBalancerSpeed {
-			return s, wrongAnnotation("bandwidth", "%q is no number from 1 to %d (Mbit/s)", text, maxBalancerSpeed)
+			return s, wrongAnnotation("bandwidth", "%q is not a number from 1 to %d (Mbit/s)", text, maxBalancerSpeed)
 		}
 	}
 	return s, p.completeSettings(&s)

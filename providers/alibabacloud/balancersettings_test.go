@@ -65,7 +65,7 @@ func TestBalancerAnnotationsRefused(t *testing.T) {
 		{"spec", []string{"spec", "slb.s9.huge"}, "is none of slb.s1.small"},
 		{"spec", []string{"spec", "slb.s1.small", "instance-charge-type", "PayByCLCU"}, "no effect with"},
 		{"id", []string{"id", "lb-2zexisting"}, "not used"},
-		{"bandwidth", []string{"bandwidth", "lots", "charge-type", "paybybandwidth", "spec", "slb.s1.small"}, `"lots" is no number from 1 to 5120`},
+		{"bandwidth", []string{"bandwidth", "lots", "charge-type", "paybybandwidth", "spec", "slb.s1.small"}, `"lots" is not a number from 1 to 5120`},
 		{"bandwidth", []string{"bandwidth", "5121", "charge-type", "paybybandwidth", "spec", "slb.s1.small"}, "5121"},
 		{"bandwidth", []string{"bandwidth", "10"}, "no effect without"},
 		{"bandwidth", []string{"bandwidth", "10", "address-type", "intranet"}, "it is for"},

@@ -100,7 +100,7 @@ func (p *Provider) discard(ctx context.Context, m, instead *machine) (*machine, 
 	return instead, nil
 }
 
-// errGone says that somebody has deleted the instance while it was made.
+// errGone means that somebody has deleted the instance while it was made.
 var errGone = fmt.Errorf("%w: the instance was deleted while it was made", provider.ErrUnavailable)
 
 // appear waits until the cloud shows an instance that was just made. If there is

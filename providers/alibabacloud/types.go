@@ -227,7 +227,7 @@ func (p *Provider) stock(ctx context.Context, kind string, statuses ...string) (
 }
 
 // prices returns what types cost per hour; what the cloud does not tell is
-// missing, which is no reason to make no instance.
+// missing, which is not a reason to make no instance.
 func (p *Provider) prices(ctx context.Context, rows []provider.InstanceType) map[string]float64 {
 	c := &p.types
 	c.mu.Lock()

@@ -98,7 +98,7 @@ func resource(name, prefix string, ids ...string) error {
 	for _, id := range ids {
 		rest, ok := strings.CutPrefix(id, prefix)
 		if id != "" && (!ok || rest == "" || strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "") {
-			return bad(name, "%q is no id such as %s2ze1w9aj2aonwckv64cw", id, prefix)
+			return bad(name, "%q is not an id such as %s2ze1w9aj2aonwckv64cw", id, prefix)
 		}
 	}
 	if len(slices.Compact(slices.Sorted(slices.Values(ids)))) != len(ids) {

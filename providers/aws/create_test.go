@@ -60,7 +60,7 @@ func TestOneCallMakesAll(t *testing.T) {
 }
 
 // TestTemplate: what the template says holds where nothing is configured, its
-// disks go with the instance, and the instance is confidential all the same.
+// disks go with the instance, and the instance is confidential anyway.
 func TestTemplate(t *testing.T) {
 	s := newStand(t, lively)
 	p := s.open(t, variants["template"])
@@ -367,7 +367,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// TestConsoleOfOldTypes: those that are no Nitro have no latest output.
+// TestConsoleOfOldTypes: those that are not Nitro have no latest output.
 func TestConsoleOfOldTypes(t *testing.T) {
 	s := newStand(t, lively)
 	p := s.open(t, func(c *Config) { c.InstanceType, c.DisableCVM = "m5.large", true })

@@ -99,7 +99,7 @@ func TestWrongWebIdentity(t *testing.T) {
 }
 
 // TestTokenIsReadAgain: the kubelet renews the file, and no process starts
-// anew for that.
+// again for that.
 func TestTokenIsReadAgain(t *testing.T) {
 	s, write := withIdentity(t)
 	write(subject, audience, -time.Hour)

@@ -30,7 +30,7 @@ const imdsDisabled = imds.ClientDisabled
 const discoveryLimit = 5 * time.Second
 
 // discover completes the place from the metadata service. Keys and groups that
-// it does not have are no error.
+// it does not have are not error.
 func (p *Provider) discover(ctx context.Context, client *awshttp.BuildableClient, region string) (place, error) {
 	here := place{region: region, keyName: p.cfg.KeyName, subnets: p.cfg.Subnets, groups: p.cfg.SecurityGroups}
 	if p.cfg.UseTemplate && region != "" || region != "" && len(here.subnets) > 0 && len(here.groups) > 0 && here.keyName != "" {

@@ -85,7 +85,7 @@ var classes = map[string]error{
 	"NoSuchResource":       provider.ErrNotFound,
 
 	"InvalidAMIName.Duplicate":  provider.ErrAlreadyExists,
-	"Unsupported":               provider.ErrInvalidArgument, // but for zones, see classOfError
+	"Unsupported":               provider.ErrInvalidArgument, // except for zones, see classOfError
 	"UnsupportedOperation":      provider.ErrInvalidArgument,
 	"MissingParameter":          provider.ErrInvalidArgument,
 	"UnknownParameter":          provider.ErrInvalidArgument,

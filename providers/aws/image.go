@@ -31,7 +31,7 @@ var archNames = map[string]string{
 
 func (p *Provider) image(ctx context.Context, s *session, id string) (image, error) {
 	if !imageSyntax.MatchString(id) {
-		return image{}, fmt.Errorf("%w: %q is no id of an AMI, such as ami-0123456789abcdef0", provider.ErrInvalidArgument, id)
+		return image{}, fmt.Errorf("%w: %q is not an id of an AMI, such as ami-0123456789abcdef0", provider.ErrInvalidArgument, id)
 	}
 	return p.images.get(ctx, id, p.timing.fresh, func(ctx context.Context, id string) (image, error) {
 		out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})

@@ -196,7 +196,7 @@ func noCredentials(err error) error {
 	return fmt.Errorf("%w: no credentials: set AWS_ROLE_ARN and AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or -aws-profile (AWS_PROFILE): %w", provider.ErrUnauthenticated, err)
 }
 
-// tokenFile is read anew each time, since the kubelet renews it.
+// tokenFile is read again each time, since the kubelet renews it.
 type tokenFile string
 
 // GetIdentityToken implements stscreds.IdentityTokenRetriever.

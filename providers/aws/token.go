@@ -17,7 +17,7 @@ const maxGenerations = 1000
 
 // token returns the client token of the nth instance of a key. Clusters may
 // share an account, and keys with each other. All 64 characters that EC2 takes
-// are used; the form never changes, lest an instance be made twice.
+// are used; the form never changes, so that nobody an instance be made twice.
 func token(owner map[string]string, key string, generation int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", owner[provider.TagCluster], key, generation))
 	return hex.EncodeToString(sum[:])

@@ -82,7 +82,7 @@ func (c Config) validateNetwork() error {
 	}
 	for _, id := range c.Subnets {
 		if !subnetSyntax.MatchString(id) {
-			errs = append(errs, bad("subnetid", "%q is no id of a subnet, such as subnet-0123456789abcdef0", id))
+			errs = append(errs, bad("subnetid", "%q is not an id of a subnet, such as subnet-0123456789abcdef0", id))
 		}
 	}
 	if len(c.Subnets) == 0 && !c.UseTemplate && c.MetadataDisabled {
@@ -90,7 +90,7 @@ func (c Config) validateNetwork() error {
 	}
 	for _, id := range c.SecurityGroups {
 		if !groupSyntax.MatchString(id) {
-			errs = append(errs, bad("securitygroupids", "%q is no id of a security group, such as sg-0123456789abcdef0", id))
+			errs = append(errs, bad("securitygroupids", "%q is not an id of a security group, such as sg-0123456789abcdef0", id))
 		}
 	}
 	if c.ElasticIP && !c.UsePublicIP {
@@ -105,7 +105,7 @@ func (c Config) validateLaunch() error {
 	case c.Image == "" && !c.UseTemplate:
 		errs = append(errs, bad("imageid", "it is required unless a launch template has it (-use-lt)"))
 	case c.Image != "" && !imageSyntax.MatchString(c.Image):
-		errs = append(errs, bad("imageid", "%q is no id of an AMI, such as ami-0123456789abcdef0", c.Image))
+		errs = append(errs, bad("imageid", "%q is not an id of an AMI, such as ami-0123456789abcdef0", c.Image))
 	}
 	if c.UseTemplate && c.TemplateName == "" {
 		errs = append(errs, bad("aws-lt-name", "it is empty"))

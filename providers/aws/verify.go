@@ -185,8 +185,8 @@ func (v *verifier) types(ctx context.Context, t template) {
 	}
 }
 
-// quota compares what EC2's own API tells of quotas: that of elastic
-// addresses. For the one of virtual CPUs see vcpus.
+// quota compares what EC2's own API reports quotas: that of elastic addresses.
+// For the one of virtual CPUs see vcpus.
 func (v *verifier) quota(ctx context.Context) {
 	if !v.p.cfg.ElasticIP {
 		return

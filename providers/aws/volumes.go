@@ -14,9 +14,9 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Volumes go with their instance. Those that have stayed all the same, since
-// the instance's launch failed half way, a launch template had changed since it
-// was read, or somebody had detached them, are listed as instances by their own
+// Volumes go with their instance. Those that have stayed anyway, since the
+// instance's launch failed half way, a launch template had changed since it was
+// read, or somebody had detached them, are listed as instances by their own
 // ids, and deleted by them.
 
 // strayVolumes returns volumes with these tags that belong to no instance. A

@@ -228,7 +228,7 @@ func matchQuietly(flag, value string, syntax *regexp.Regexp) error {
 	if value == "" || syntax.MatchString(value) {
 		return nil
 	}
-	return wrong(flag, "the value is no id of that kind")
+	return wrong(flag, "the value is not an id of that kind")
 }
 
 func logger() *slog.Logger { return slog.With("provider", Name) }

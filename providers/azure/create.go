@@ -119,8 +119,7 @@ func (c *creation) build(ctx context.Context, pl *plan) (*provider.Instance, err
 	return nil, errors.Join(errs...)
 }
 
-// lookForRemains is for a PUT that was refused and has left a failed VM all the
-// same.
+// lookForRemains is for a PUT that was refused and has left a failed VM anyway.
 func (c *creation) lookForRemains(ctx context.Context, pl *plan) {
 	vm, err := c.look(ctx, c.ref)
 	c.exists = err != nil || vm != nil

@@ -106,8 +106,8 @@ func (p *Provider) sweep(ctx context.Context, r ref) error {
 	return nil
 }
 
-// finish waits for the end of an operation. That there is no such thing is no
-// error.
+// finish waits for the end of an operation. That there is no such thing is not
+// an error.
 func finish[T any](ctx context.Context, pace poll.Pace, poller *runtime.Poller[T], err error) error {
 	if err != nil {
 		return unlessAbsent(err)

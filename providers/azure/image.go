@@ -59,7 +59,7 @@ func parseImage(id string) (image, error) {
 			return image{id: id, kind: s.kind, names: found[1:]}, nil
 		}
 	}
-	return image{}, fmt.Errorf("%w: image %.200q: it is no resource id of an image or of a gallery's image, nor /CommunityGalleries/GALLERY/Images/IMAGE, nor /SharedGalleries/GALLERY/Images/IMAGE",
+	return image{}, fmt.Errorf("%w: image %.200q: it is not a resource id of an image or of a gallery's image, nor /CommunityGalleries/GALLERY/Images/IMAGE, nor /SharedGalleries/GALLERY/Images/IMAGE",
 		provider.ErrInvalidArgument, id)
 }
 

@@ -61,7 +61,7 @@ func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cl
 	}
 	for _, volume := range spec.Volumes {
 		if !diskIDs.MatchString(volume.DiskID) {
-			return nil, fmt.Errorf("%w: volume %.200q is no resource id of a managed disk", provider.ErrInvalidArgument, volume.DiskID)
+			return nil, fmt.Errorf("%w: volume %.200q is not a resource id of a managed disk", provider.ErrInvalidArgument, volume.DiskID)
 		}
 		pl.volumes = append(pl.volumes, volume.DiskID)
 	}

@@ -158,7 +158,7 @@ func TestCalls(t *testing.T) {
 }
 
 // summary leaves out the permissions that a PUT needs besides its own, which are
-// no calls, and how often the VM was looked at.
+// not calls, and how often the VM was looked at.
 func summary(calls map[string]int, what string) string {
 	var parts []string
 	for _, action := range slices.Sorted(maps.Keys(onlyMicrosoft(calls))) {

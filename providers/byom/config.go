@@ -113,7 +113,7 @@ func parseRange(text string, maxRange int64) ([]netip.Addr, error) {
 	}
 	last, err := netip.ParseAddr(strings.TrimSpace(to))
 	if err != nil || last.Is4() != first.Is4() || last.Less(first) {
-		return nil, fmt.Errorf("%q is no range such as 10.0.0.5-10.0.0.20", text)
+		return nil, fmt.Errorf("%q is not a range such as 10.0.0.5-10.0.0.20", text)
 	}
 	var list []netip.Addr
 	for addr := first; !last.Less(addr); addr = addr.Next() {

@@ -5,7 +5,7 @@
 //
 // Who has which machine is in one ConfigMap, which all nodes share. Every
 // change is made by compare-and-swap on its resourceVersion: who decided from
-// an older version decides anew, so no machine is given away twice.
+// an older version decides again, so no machine is given away twice.
 //
 // A machine is claimed, gets its user-data by SFTP, and is the pod's until its
 // instance is deleted. Then it is told to reboot, and is free again only when it

@@ -111,7 +111,8 @@ func freePort(t *testing.T) int64 {
 	return int64(l.Addr().(*net.TCPAddr).Port)
 }
 
-// boot is what the guest does when it starts: /media is empty but for the id.
+// boot is what the guest does when it starts: /media is empty except for the
+// id.
 func (s *sshd) boot(t *testing.T, n int) {
 	t.Helper()
 	folder := filepath.Join(s.media, "cidata")

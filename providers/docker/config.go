@@ -53,7 +53,7 @@ var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 func (c Config) validate() error {
 	errs := []error{config.Check(c)}
 	if where, err := client.ParseHostURL(c.Host); err != nil || where.Scheme != "unix" && where.Scheme != "tcp" {
-		errs = append(errs, bad("docker-host", "DOCKER_HOST", "%q is no unix:///PATH or tcp://HOST:PORT", c.Host))
+		errs = append(errs, bad("docker-host", "DOCKER_HOST", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
 	}
 	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {
 		errs = append(errs, bad("docker-api-version", "DOCKER_API_VERSION", "%q is no version such as 1.41", c.APIVersion))

@@ -70,8 +70,8 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	return made, err
 }
 
-// lost looks whether a creation whose answer was lost has made a container all
-// the same, so that the caller can delete it.
+// lost looks whether a creation whose answer was lost has made a container
+// anyway, so that the caller can delete it.
 func (p *Provider) lost(ctx context.Context, r request, cause error) (*provider.Instance, error) {
 	if !errors.Is(classify(cause), provider.ErrUnavailable) {
 		return nil, cause

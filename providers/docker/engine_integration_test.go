@@ -139,7 +139,7 @@ func TestHalfMade(t *testing.T) {
 	}
 }
 
-// TestGuestThatEnds at once is no instance that anybody can reach.
+// TestGuestThatEnds at once is not an instance that anybody can reach.
 func TestGuestThatEnds(t *testing.T) {
 	e := dockerd.Start(t)
 	p := mustOpen(t, engineConfig(e))

@@ -25,7 +25,7 @@ import (
 
 var _ provider.LoadBalancerController = (*Provider)(nil)
 
-// Labels of load balancers. They are no instances, so they lack labelOurs.
+// Labels of load balancers. They are not instances, so they lack labelOurs.
 const (
 	labelBalancer = "outrigger.loadbalancer"
 	// labelPorts tells what the container was made for: other ports or another

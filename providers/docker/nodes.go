@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Containers that are machines of Cluster API's kind DockerMachine are no
+// Containers that are machines of Cluster API's kind DockerMachine are not
 // instances of this provider: it neither makes nor deletes them. With NodeCluster
 // it shows those of one cluster, so that a cloud controller manager knows their
 // Nodes, whose providerID is docker:////<name>. Their id is what follows docker://.
@@ -49,7 +49,7 @@ func (p *Provider) nodeByName(ctx context.Context, id string) (*provider.Instanc
 	case p.cfg.NodeCluster == "":
 		return nil, fmt.Errorf("%w: containers are not looked up by name: -docker-node-cluster (DOCKER_NODE_CLUSTER) is not set", provider.ErrUnimplemented)
 	case !containerName.MatchString(name):
-		return nil, fmt.Errorf("%w: %q is no container's name", provider.ErrNotFound, name)
+		return nil, fmt.Errorf("%w: %q is not a container's name", provider.ErrNotFound, name)
 	}
 	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ var (
 	_ provider.ConsoleReader = (*Provider)(nil)
 )
 
-// New checks cfg. An engine that is away must not keep this process from
+// New checks cfg. An engine that is unreachable must not keep this process from
 // starting; ConfigVerifier asks it.
 func New(cfg Config) (*Provider, error) {
 	if err := cfg.validate(); err != nil {

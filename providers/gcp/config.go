@@ -91,7 +91,7 @@ func (c Config) validate() error {
 	}
 	for flagName, value := range map[string]string{"machine-type": c.MachineType, "disk-type": c.DiskType} {
 		if !resourceName.MatchString(value) {
-			errs = append(errs, bad(flagName, "%q is no name", value))
+			errs = append(errs, bad(flagName, "%q is not a name", value))
 		}
 	}
 	for flagName, value := range map[string]string{"gcp-endpoint": c.Endpoint, "gcp-resource-manager-endpoint": c.ManagerEndpoint} {

@@ -192,7 +192,7 @@ type failedInsert struct{ cause error }
 func (f *failedInsert) Error() string { return f.cause.Error() }
 func (f *failedInsert) Unwrap() error { return f.cause }
 
-// errTwice says that an insert has found another instance of its name.
+// errTwice means that an insert has found another instance of its name.
 var errTwice = fmt.Errorf("%w: the instance is there already", provider.ErrAlreadyExists)
 
 // outcome sorts how an attempt has ended.
@@ -209,7 +209,7 @@ func (p *Provider) outcome(made, left *instance, err error) (*instance, error) {
 	return left, err
 }
 
-// errForeign says that the name is that of an instance which is not ours.
+// errForeign means that the name is that of an instance which is not ours.
 var errForeign = fmt.Errorf("%w: it is somebody else's", provider.ErrAlreadyExists)
 
 // mayHaveHappened reports whether an insert that failed can have been accepted.

@@ -48,7 +48,7 @@ func FuzzInstanceName(f *testing.F) {
 			t.Errorf("%q", name)
 		}
 		if at, ok := parseID("us-central1-a/" + name); !ok || at.name != name {
-			t.Errorf("%q is no id", at)
+			t.Errorf("%q is not an id", at)
 		}
 	})
 }

@@ -79,7 +79,7 @@ func (c *client) sendTo(ctx context.Context, method, target string, in, out any)
 	return c.rest.Send(ctx, method, target, in, out)
 }
 
-// again reports whether and when to send a request once more.
+// again reports whether and when to send a request again.
 func again(_ string, err error, n int, pause time.Duration) (time.Duration, bool) {
 	var refused *apiError
 	switch {

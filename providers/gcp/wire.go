@@ -175,7 +175,7 @@ func (i *instance) addresses(public bool) []netip.Addr {
 	return []netip.Addr{addr}
 }
 
-// answer is what the contract tells of the instance.
+// answer is what the contract reports the instance.
 func (i *instance) answer(public bool) *provider.Instance {
 	tags := tagsOf(i.Description)
 	at := i.place()

@@ -73,7 +73,7 @@ type tokenFailure struct{ error }
 
 func (t *tokenFailure) Unwrap() error { return t.error }
 
-// again is the SDK's policy, but for the lack of a token.
+// again is the SDK's policy, except for the lack of a token.
 func again(ctx context.Context, reply *http.Response, err error) (bool, error) {
 	var failure *tokenFailure
 	if errors.As(err, &failure) {

@@ -106,7 +106,7 @@ func (c Config) checkCredentials() error {
 	case c.ProfileID == "":
 		return bad("api-key", "neither it nor -iam-profile-id (IBMCLOUD_IAM_PROFILE_ID) is set")
 	case !profileID.MatchString(c.ProfileID):
-		return bad("iam-profile-id", "%q is no id of a trusted profile", c.ProfileID)
+		return bad("iam-profile-id", "%q is not an id of a trusted profile", c.ProfileID)
 	}
 	text, err := os.ReadFile(c.TokenFile)
 	switch {
@@ -158,7 +158,7 @@ func (c Config) checkIDs() error {
 	check := func(flagName string, ids ...string) {
 		for _, id := range ids {
 			if id != "" && !identifier.MatchString(id) {
-				errs = append(errs, bad(flagName, "%q is no id", id))
+				errs = append(errs, bad(flagName, "%q is not an id", id))
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloud
 		case err != nil && !errors.Is(err, errFailed):
 			return &provider.Instance{ID: id, Name: r.name}, err
 		}
-		// Gone, or failed for good: made anew, once the name is free.
+		// Gone, or failed for good: made again, once the name is free.
 	}
 	places, err := p.plan(ctx, r)
 	if err != nil {

@@ -45,7 +45,7 @@ func (r *request) refuse() error {
 	case len(r.spec.Volumes) > 0:
 		return fmt.Errorf("%w: volumes: this provider attaches none", provider.ErrInvalidArgument)
 	case r.spec.Image != "" && !identifier.MatchString(r.spec.Image):
-		return fmt.Errorf("%w: image %q is no id", provider.ErrInvalidArgument, r.spec.Image)
+		return fmt.Errorf("%w: image %q is not an id", provider.ErrInvalidArgument, r.spec.Image)
 	}
 	return nil
 }

@@ -78,8 +78,8 @@ func TestSettingsThatAreMalformed(t *testing.T) {
 		"POWERVS_IMAGE_ID":            {"a?b", "other characters"},
 		"POWERVS_SYSTEM_TYPE":         {"s 922", "other characters"},
 		"POWERVS_PROCESSOR_TYPE":      {"fast", "dedicated"},
-		"POWERVS_MEMORY":              {"0", "no number above 0"},
-		"POWERVS_PROCESSORS":          {"half", "no number above 0"},
+		"POWERVS_MEMORY":              {"0", "not a number above 0"},
+		"POWERVS_PROCESSORS":          {"half", "not a number above 0"},
 		"POWERVS_BUILD_TIMEOUT":       {"0s", "not more than nothing"},
 		"POWERVS_ENDPOINT":            {"http://power.test", "no https URL"},
 		"IBMCLOUD_IAM_ENDPOINT":       {"iam", "no https URL"},
@@ -130,7 +130,7 @@ func TestCredentials(t *testing.T) {
 	wantError(t, err, provider.ErrPermissionDenied, "CRN")
 }
 
-// TestTokenIsRenewed: a token that the cloud has forgotten is no failure.
+// TestTokenIsRenewed: a token that the cloud has forgotten is not a failure.
 func TestTokenIsRenewed(t *testing.T) {
 	s := newStand(t)
 	p := s.mustOpen(t)

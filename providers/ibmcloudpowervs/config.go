@@ -56,7 +56,7 @@ type Amount float64
 func (a *Amount) UnmarshalText(text []byte) error {
 	v, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || !(v > 0) || math.IsInf(v, 0) {
-		return fmt.Errorf("%q is no number above 0", text)
+		return fmt.Errorf("%q is not a number above 0", text)
 	}
 	*a = Amount(v)
 	return nil
@@ -205,7 +205,7 @@ func parseType(name string) (size, error) {
 	processors, err1 := strconv.ParseFloat(parts[2], 64)
 	memory, err2 := strconv.ParseFloat(parts[3], 64)
 	if err := errors.Join(err1, err2); err != nil || processors == 0 || memory == 0 {
-		return size{}, fmt.Errorf("%w: instance type %q has a size that is no number above 0", provider.ErrInvalidArgument, name)
+		return size{}, fmt.Errorf("%w: instance type %q has a size that is not a number above 0", provider.ErrInvalidArgument, name)
 	}
 	return size{parts[1], processors, memory}, nil
 }

@@ -192,7 +192,7 @@ func (p *Provider) accepted(body *newVM, made []vm, err error) (*vm, error) {
 	return nil, err
 }
 
-// errGone says that an instance went away while it was being made.
+// errGone means that an instance went away while it was being made.
 var errGone = fmt.Errorf("%w: it was deleted while it was being made", provider.ErrUnavailable)
 
 // settle waits for the address. A VM that failed, or has no address in time, is
@@ -224,7 +224,7 @@ func (p *Provider) settle(ctx context.Context, id string) (*provider.Instance, e
 	return nil, err
 }
 
-// errFailed says that the cloud gave up on a VM.
+// errFailed means that the cloud gave up on a VM.
 var errFailed = errors.New("the VM failed")
 
 // progress returns the instance once it has its address.

@@ -54,7 +54,7 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 			case lookErr == nil && found == nil:
 				return true, nil
 			case lookErr == nil && !ended:
-				ended = found.status() != statusBuild // perhaps since the refusal: once more
+				ended = found.status() != statusBuild // perhaps since the refusal: again
 				return false, nil
 			}
 		}

@@ -113,7 +113,7 @@ func accountOf(token string) (string, error) {
 	}
 	if len(parts) == 3 {
 		if text, err := base64.RawURLEncoding.DecodeString(parts[1]); err == nil {
-			_ = json.Unmarshal(text, &claims) // what cannot be read is no account
+			_ = json.Unmarshal(text, &claims) // what cannot be read is not an account
 		}
 	}
 	if claims.Account.BSS == "" {

@@ -92,7 +92,7 @@ func (c *client) path(below string) string {
 	return "/pcloud/v1/cloud-instances/" + c.cfg.ServiceInstance + below
 }
 
-// again reports whether a request may be sent once more: a creation only when the
+// again reports whether a request may be sent again: a creation only when the
 // cloud has said that it did nothing.
 func again(method string, err error, n int, pause time.Duration) (time.Duration, bool) {
 	var refused *apiError

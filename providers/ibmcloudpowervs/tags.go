@@ -58,7 +58,7 @@ func encodePair(name, value string) []string {
 var encodedTag = regexp.MustCompile(`^` + regexp.QuoteMeta(encodedPrefix) + `-([0-9a-f]{12})-([0-9]+)-([0-9]+):([a-z2-7]*)$`)
 
 // decodeTags returns the pairs in user tags, whose order is not kept. What is
-// no pair is left out.
+// not a pair is left out.
 func decodeTags(list []string) map[string]string {
 	tags := map[string]string{}
 	encoded := map[string]map[string]string{} // hash, part number, text

@@ -76,7 +76,7 @@ func FuzzTags(f *testing.F) {
 	f.Add("Ä", strings.Repeat("b", 400))
 	f.Fuzz(func(t *testing.T, name, value string) {
 		if strings.Contains(name, "\x00") {
-			t.Skip("a name with NUL is no name")
+			t.Skip("a name with NUL is not a name")
 		}
 		tags := map[string]string{name: value}
 		if diff := cmp.Diff(tags, decodeTags(asKept(t, encodeTags(tags)))); diff != "" {

@@ -56,7 +56,7 @@ const (
 	typeQEMU = "qemu" // emulation
 )
 
-// Values of -firmware that are no path.
+// Values of -firmware that are not path.
 const (
 	firmwareBIOS = "bios"
 	firmwareEFI  = "efi"
@@ -87,7 +87,7 @@ func (c Config) validate() error {
 		}
 	}
 	if c.CPUSet != "" && !cpusetSyntax.MatchString(c.CPUSet) {
-		errs = append(errs, bad("cpuset", "LIBVIRT_CPUSET", "%q is no list of CPUs such as 0-3,8", c.CPUSet))
+		errs = append(errs, bad("cpuset", "LIBVIRT_CPUSET", "%q is not a list of CPUs such as 0-3,8", c.CPUSet))
 	}
 	if c.Firmware != firmwareBIOS && c.Firmware != firmwareEFI {
 		errs = append(errs, absolute("firmware", "LIBVIRT_EFI_FIRMWARE", c.Firmware))
@@ -115,7 +115,7 @@ func notEmpty(flagName, env, value string) error {
 
 func absolute(flagName, env, value string) error {
 	if value != "" && (!path.IsAbs(value) || strings.ContainsAny(value, "\n\x00")) {
-		return bad(flagName, env, "%q is no absolute path", value)
+		return bad(flagName, env, "%q is not an absolute path", value)
 	}
 	return nil
 }

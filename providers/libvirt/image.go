@@ -35,7 +35,7 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: %s is no regular file", provider.ErrInvalidArgument, source.Location)
+		return "", fmt.Errorf("%w: %s is not a regular file", provider.ErrInvalidArgument, source.Location)
 	}
 	pool, err := p.poolNamed(ctx, p.cfg.Pool)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // link is a connection that says when it has broken, and lets nothing through
-// that is no packet of the protocol: package go-libvirt allocates whatever a
+// that is not a packet of the protocol: package go-libvirt allocates whatever a
 // length says.
 type link struct {
 	net.Conn
@@ -87,7 +87,7 @@ func (f *framing) check(p []byte) error {
 		}
 		length := binary.BigEndian.Uint32(f.head[:])
 		if length < packetLeast || length > packetMost {
-			return fmt.Errorf("%w: a packet of %d bytes: that is no libvirt daemon", errBroken, length)
+			return fmt.Errorf("%w: a packet of %d bytes: that is not a libvirt daemon", errBroken, length)
 		}
 		f.have, f.left = 0, int(length)-len(f.head)
 	}

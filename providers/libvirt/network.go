@@ -176,8 +176,8 @@ func (p *Provider) reserve(ctx context.Context, name, mac string) (*reservation,
 	return nil, fmt.Errorf("%w: network %s: others took every address that was about to be reserved", provider.ErrUnavailable, name)
 }
 
-// hostElement asks for a short lease, for guests that use DHCP all the same:
-// what is left of it after the VM blocks its address.
+// hostElement asks for a short lease, for guests that use DHCP anyway: what is
+// left of it after the VM blocks its address.
 func hostElement(mac string, addr netip.Addr) string {
 	return fmt.Sprintf("<host mac='%s' ip='%s'><lease expiry='2' unit='minutes'/></host>", mac, addr)
 }

@@ -85,7 +85,7 @@ func TestSilentDaemon(t *testing.T) {
 	})
 }
 
-// TestGarbage: what is no libvirt daemon is an error, not a crash.
+// TestGarbage: what is not a libvirt daemon is an error, not a crash.
 func TestGarbage(t *testing.T) {
 	for name, answer := range map[string]string{
 		"hung up": "",

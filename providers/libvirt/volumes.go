@@ -65,7 +65,7 @@ func (p *Provider) baseVolume(ctx context.Context, pool *pool, image string) (*b
 		name, what = image, "image"
 		// A pod must not get to see other pods' disks and seeds.
 		if isOwnVolume(image) || strings.ContainsAny(image, "/\x00") {
-			return nil, fmt.Errorf("%w: image %q: want the name of a volume in pool %s that is no instance's", provider.ErrInvalidArgument, image, pool.name)
+			return nil, fmt.Errorf("%w: image %q: want the name of a volume in pool %s that is not an instance's", provider.ErrInvalidArgument, image, pool.name)
 		}
 	}
 	text, err := p.hv.volume(ctx, pool.name, name)

@@ -51,7 +51,7 @@ func (p *Provider) discard(ctx context.Context, id string) error {
 
 // remove takes everything away. The port goes last: until then the instance is
 // listed. A server that was accepted while there was none to be seen is looked
-// for once more when the port is gone and no other can follow.
+// for again when the port is gone and no other can follow.
 func (p *Provider) remove(ctx context.Context, c *clients, f *found) error {
 	if f.nothing() {
 		return nil

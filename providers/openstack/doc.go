@@ -12,6 +12,6 @@
 //
 // A port without a server is either being made into an instance now or the rest
 // of a crash. Who finds one waits a while, deletes it, which makes the server
-// call of a maker that is only slow fail, looks for a server once more, and
-// begins anew.
+// call of a maker that is only slow fail, looks for a server again, and begins
+// again.
 package openstack

@@ -56,7 +56,7 @@ func classOf(err error) error {
 
 // loginClass is the class of an error of Keystone's when it is asked for a token.
 // Of a refusal the status says nothing: an application credential that was
-// revoked is a 404, and would else be taken for an instance that is gone.
+// revoked is a 404, and would otherwise be taken for an instance that is gone.
 func loginClass(err error) error {
 	var said gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &said) && said.Actual < http.StatusInternalServerError &&

@@ -68,7 +68,7 @@ func importable(source provider.ImageSource) error {
 const maxImageName = 255
 
 // nobodyIsCalled refuses a name that an image of the project has: Glance would
-// take it once more.
+// take it again.
 func nobodyIsCalled(ctx context.Context, c *clients, name string) error {
 	pages, err := allPages(ctx, images.List(c.image, images.ListOpts{Name: name, Owner: c.project}))
 	if err != nil {

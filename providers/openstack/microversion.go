@@ -50,7 +50,7 @@ func (c *clients) negotiate(ctx context.Context) error {
 	return nil
 }
 
-// minorOf returns 0 for what is no microversion of 2.
+// minorOf returns 0 for what is not a microversion of 2.
 func minorOf(version string) int {
 	rest, ok := strings.CutPrefix(version, "2.")
 	minor, err := strconv.Atoi(rest)

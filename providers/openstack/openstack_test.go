@@ -204,7 +204,7 @@ func TestCapacityFallsBack(t *testing.T) {
 }
 
 // TestServerLost: what is left of an instance whose server somebody has deleted
-// is listed, and goes with its deletion; a creation makes it anew.
+// is listed, and goes with its deletion; a creation makes it again.
 func TestServerLost(t *testing.T) {
 	c := sim.Start(t)
 	p := mustOpen(t, simConfig(c, everything))

@@ -45,7 +45,7 @@ func portName(id string) string { return namePrefix + id }
 // short is the part of an id that ends the name of a server.
 func short(id string) string { return id[:8] }
 
-// serverName is for humans, but for its end; it is also the host name.
+// serverName is for humans, except for its end; it is also the host name.
 func serverName(name, id string) string {
 	const room = 63 - 9 // a DNS label (RFC 1035) with room for the end
 	return strings.TrimRight(name[:min(len(name), room)], "-") + "-" + short(id)

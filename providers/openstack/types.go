@@ -48,7 +48,7 @@ func (p *Provider) catalogue(ctx context.Context, c *clients) (*catalogue, error
 	return read, nil
 }
 
-// readCatalogue leaves GPUs out: Nova tells of them in the words of each
+// readCatalogue leaves GPUs out: Nova reports them in the words of each
 // operator only. A flavor with GPUs is asked for by its name.
 func readCatalogue(ctx context.Context, c *clients, arch string) (*catalogue, error) {
 	pages, err := flavors.ListDetail(c.compute, flavors.ListOpts{AccessType: flavors.AllAccess}).AllPages(ctx)

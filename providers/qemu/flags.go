@@ -17,7 +17,7 @@ func Manager() *config.Manager[Config] {
 	return config.New(Name, func(cfg Config) (provider.Provider, error) {
 		p, err := New(cfg)
 		if err != nil {
-			return nil, err // not p: a nil *Provider is no nil Provider
+			return nil, err // not p: a nil *Provider is not a nil Provider
 		}
 		return p, nil
 	})

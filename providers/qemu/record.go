@@ -78,7 +78,7 @@ func (r *record) mac() net.HardwareAddr {
 	return mac
 }
 
-// instance is what the provider tells of a record.
+// instance is what the provider reports a record.
 func (r *record) instance() *provider.Instance {
 	i := &provider.Instance{
 		ID: r.ID, Name: r.ID, Key: r.Key, Tags: r.Tags, Created: r.Created, State: provider.StatePending,
@@ -104,7 +104,7 @@ type store struct{ dir string }
 
 const recordName = "instance.json"
 
-// Folders that begin with a dot are no instances: one is on its way in, the
+// Folders that begin with a dot are not instances: one is on its way in, the
 // other on its way out.
 const (
 	newPrefix  = ".new-"

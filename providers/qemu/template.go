@@ -475,7 +475,8 @@ func load(ctx context.Context, folder string) error {
 	return m.execute("cont")
 }
 
-// discardTemplate removes a template that is broken, unless somebody has made it anew.
+// discardTemplate removes a template that is broken, unless somebody has made it
+// again.
 func discardTemplate(dir string, broken os.FileInfo) {
 	lock, err := statefile.TryAcquire(dir + lockSuffix)
 	if lock == nil || err != nil {

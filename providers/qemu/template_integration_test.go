@@ -110,7 +110,7 @@ func TestRestoredVMs(t *testing.T) {
 	awaitTCP(t, p, vms[0])
 }
 
-// TestTemplateThatCannotBeRestored: the pod gets its VM all the same, and the next one a good template.
+// TestTemplateThatCannotBeRestored: the pod gets its VM anyway, and the next one a good template.
 func TestTemplateThatCannotBeRestored(t *testing.T) {
 	cfg := withTemplates(t)
 	p := open(t, cfg)

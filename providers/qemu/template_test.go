@@ -178,7 +178,7 @@ func TestWhatCouldNotBeMadeIsNotTriedAgainAtOnce(t *testing.T) {
 	lock.ReleaseAndRemove()
 }
 
-// A damaged template is removed, one that was made anew meanwhile is not.
+// A damaged template is removed, one that was made again meanwhile is not.
 func TestDiscardTemplate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "key")
 	make := func() os.FileInfo {

@@ -96,7 +96,7 @@ func (c content) machine() (*machine, error) {
 	return machineOf(c.Obj, p)
 }
 
-// pageSize is how many VMs vCenter tells of in one reply.
+// pageSize is how many VMs vCenter reports in one reply.
 const pageSize = 500
 
 // retrieve reads the properties of VMs.

@@ -68,7 +68,7 @@ var (
 func TestMain(m *testing.M) { testns.Main(m) }
 
 // TestMeasure has a subtest for each measurement: when one fails, the others
-// are measured all the same.
+// are measured anyway.
 func TestMeasure(t *testing.T) {
 	testns.RequireRoot(t)
 	asked, wanted := asked(t)

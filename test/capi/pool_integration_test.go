@@ -262,7 +262,7 @@ func (p *pool) scale(t *testing.T, n int) {
 }
 
 // upgrade: the version is that of the MachinePool, and the machines are made
-// anew.
+// again.
 func (p *pool) upgrade(t *testing.T) {
 	p.m.Kubectl(t, "patch", "machinepool", "workers", "--type=merge", "-p", `{"spec":{"template":{"spec":{"version":"`+newer+`"}}}}`)
 	p.settled(t, 1, newer)

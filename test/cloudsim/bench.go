@@ -112,8 +112,8 @@ func middle(values []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
-// tape has a cloud's replies, by requests but for what is in headers, such as
-// signatures and times.
+// tape has a cloud's replies, by requests except for what is in headers, such
+// as signatures and times.
 type tape struct {
 	mu      sync.Mutex
 	order   []*http.Request
@@ -167,7 +167,7 @@ func (t *tape) serve(out http.ResponseWriter, r *http.Request, next http.Handler
 func (t *tape) keep(key string, r *http.Request, body []byte, reply *httptest.ResponseRecorder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.playing { // asked anew each time, such as for a token
+	if t.playing { // asked again each time, such as for a token
 		return
 	}
 	request, err := http.NewRequest(r.Method, "https://"+r.Host+r.RequestURI, bytes.NewReader(body))

@@ -31,7 +31,7 @@ type Fault struct {
 	Code    string
 	Status  int
 	Message string
-	// After says that the work is done all the same, before the error.
+	// After says that the work is done anyway, before the error.
 	After bool
 	// Drop closes the connection in place of an answer. With After it is a
 	// lost reply.

@@ -24,7 +24,7 @@ type Server struct {
 func Serve(t testing.TB, handler http.Handler) *Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
-	// Faults abort connections on purpose, which is no news.
+	// Faults abort connections on purpose, which is not news.
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)

@@ -29,7 +29,7 @@ type Resource struct {
 	Tags map[string]string
 	// Foreign resources are somebody else's: who deletes one is wrong.
 	Foreign bool
-	// Deleting ones are on their way out: another with the key is no double.
+	// Deleting ones are on their way out: another with the key is not a double.
 	Deleting bool
 }
 

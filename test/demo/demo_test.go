@@ -23,7 +23,7 @@ type machine struct {
 }
 
 // programs that the machine's own PATH has, without Go, Debian's package
-// manager, and what tells of the machine.
+// manager, and what reports the machine.
 var programs = []string{
 	"bash", "env", "awk", "sed", "sort", "head", "tail", "cut", "grep", "date", "mktemp", "mkdir", "rm", "touch",
 	"find", "dirname", "cat", "printf", "chmod", "sleep", "git",

@@ -91,8 +91,8 @@ func TestOrderOnOpenShift(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreAskedFor: of each Secret that a bundle needs on OpenShift, but
-// for our own, which the cluster's credential operator knows nothing of.
+// TestCredentialsAreAskedFor: of each Secret that a bundle needs on OpenShift,
+// except for our own, which the cluster's credential operator knows nothing of.
 func TestCredentialsAreAskedFor(t *testing.T) {
 	asked := map[string]bool{}
 	for _, o := range parse(t, onOpenShift.render(t)) {

@@ -353,8 +353,8 @@ func (s *site) samePolicies(t *testing.T, name string) {
 	}
 }
 
-// nothingOfOurs looks at all objects of all kinds, whatever they have but for who wrote
-// which field.
+// nothingOfOurs looks at all objects of all kinds, whatever they have except for who
+// wrote which field.
 func (s *site) nothingOfOurs(t *testing.T) {
 	t.Helper()
 	resources := strings.Fields(s.Kubectl(t, "api-resources", "--verbs=list", "--output=name"))
@@ -378,7 +378,7 @@ func (s *site) nothingOfOurs(t *testing.T) {
 	}
 }
 
-// clear removes what the next platform makes anew.
+// clear removes what the next platform makes again.
 func (s *site) clear(t *testing.T, name string) {
 	t.Helper()
 	b := bundleNamed(t, name)

@@ -90,9 +90,9 @@ func dryRun(c *cluster.ControlPlane, manifests string) error {
 	return nil
 }
 
-// TestOverlayRuns applies the overlay qemu, but for a few folders, to a cluster whose node
-// has the images of `make image` and `make image-qemu`: every container starts
-// and gets ready with the permissions, mounts and settings of the manifests.
+// TestOverlayRuns applies the overlay qemu, except for a few folders, to a cluster whose
+// node has the images of `make image` and `make image-qemu`: every container starts and
+// gets ready with the permissions, mounts and settings of the manifests.
 func TestOverlayRuns(t *testing.T) {
 	deployed.RequirePodVM(t)
 	render := overlay(t, "qemu")

@@ -83,7 +83,7 @@ func check(schema config.Schema, open, secret map[string]string) error {
 	}
 	for key := range secret {
 		if _, known := byEnv[key]; !known {
-			bad("%s is no setting of provider %s", key, schema.Provider)
+			bad("%s is not a setting of provider %s", key, schema.Provider)
 		}
 	}
 	return errors.Join(errs...)

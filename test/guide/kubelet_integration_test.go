@@ -54,7 +54,7 @@ func startKubelet(t testing.TB, api *cluster.ControlPlane) {
 		defer close(ended)
 		for ctx.Err() == nil {
 			if err := k.look(ctx); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				t.Logf("the test's kubelet tries again: %v", err) // the guide waits in vain if that goes on
+				t.Logf("the test's kubelet tries again: %v", err) // the guide waits without result if that goes on
 			}
 			select {
 			case <-ctx.Done():

@@ -163,7 +163,7 @@ func ctr(t *testing.T, c *client) {
 }
 
 // containerdRestarts has one container live through the restart, and one end
-// while containerd is away.
+// while containerd is down.
 func containerdRestarts(t *testing.T, c *client) {
 	p := c.runPod(t, "restart", nil)
 	stays := p.start(t, "stays", nil, "sh", "-c", "while :; do echo tick; sleep 0.5; done")
@@ -204,7 +204,7 @@ func containerdRestarts(t *testing.T, c *client) {
 	}
 }
 
-// waitStopped asks the shim itself, as containerd is away.
+// waitStopped asks the shim itself, as containerd is down.
 func waitStopped(t *testing.T, s *node, p *pod, container string) {
 	t.Helper()
 	address, err := os.ReadFile(filepath.Join(s.dir, "containerd/state/io.containerd.runtime.v2.task/k8s.io", p.id, "address"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kube is every Kubernetes program that the tests need in one file, so
-// that the code they share is built and kept once, but for kubectl, which is called
+// Command kube is every Kubernetes program that the tests need in one file, so that
+// the code they share is built and kept once, except for kubectl, which is called
 // often. It is the program it is called as, by a link to it or by its first argument.
 package main
 

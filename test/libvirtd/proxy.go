@@ -18,7 +18,7 @@ type Proxy struct {
 	target   string
 	listener net.Listener
 	// budget is how many bytes of replies pass before everything is cut;
-	// negative is no limit.
+	// negative means no limit.
 	budget atomic.Int64
 	asked  atomic.Int64
 	told   atomic.Int64

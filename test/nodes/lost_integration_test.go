@@ -45,7 +45,8 @@ func survivesSilence(l *lab) {
 	l.daemon.Restart(l)
 }
 
-// removes has the inventory again, but for the instance of the Node that is lost.
+// removes has the inventory again, except for the instance of the Node that is
+// lost.
 func removes(l *lab) {
 	for name, xml := range l.domains {
 		if name != "node2" {

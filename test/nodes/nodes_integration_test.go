@@ -176,7 +176,7 @@ func foreign(l *lab) {
 	l.initialized("node2")
 }
 
-// rejoin deletes the second Node and starts its kubelet anew.
+// rejoin deletes the second Node and starts its kubelet again.
 func (l *lab) rejoin(kubelet ...string) {
 	l.Helper()
 	l.api.Kubectl(l, "delete", "node", "node2")

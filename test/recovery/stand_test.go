@@ -232,8 +232,8 @@ func (s *site) event(t testing.TB, pod, reason string) corev1.Event {
 	return found
 }
 
-// nothingIsLeft waits until neither PeerPods nor instances are there, but for
-// those of the keys given.
+// nothingIsLeft waits until neither PeerPods nor instances are there, except
+// for those of the keys given.
 func (s *site) nothingIsLeft(t testing.TB, but ...string) {
 	t.Helper()
 	s.eventually(t, func(ctx context.Context) string {

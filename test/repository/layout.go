@@ -75,8 +75,8 @@ func below(folder, parent string) bool {
 	return folder == parent || strings.HasPrefix(folder, parent+"/")
 }
 
-// ForbiddenImports returns the imports below root, but for those of tests and of
-// modules within, that Rooms does not allow: "FILE imports PACKAGE".
+// ForbiddenImports returns the imports below root, except for those of tests and
+// of modules within, that Rooms does not allow: "FILE imports PACKAGE".
 func ForbiddenImports(root string) ([]string, error) {
 	var forbidden []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -86,7 +86,7 @@ func (s *suite) of(name string) *timing {
 	return s.packages[name]
 }
 
-// lines calls f with each line of a file; no name is no file.
+// lines calls f with each line of a file; no name is not a file.
 func lines(file string, f func(line []byte) error) error {
 	if file == "" {
 		return nil

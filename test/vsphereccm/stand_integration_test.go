@@ -82,7 +82,8 @@ func mount(t *testing.T, folder string, data map[string]string) {
 }
 
 // operator runs the built program with the rights and the arguments of its
-// installation, but for those that the change takes away. It returns its end.
+// installation, except for those that the change takes away. It returns its
+// end.
 func (s *stand) operator(t *testing.T, change ...func(args []string) []string) (stop func()) {
 	t.Helper()
 	dir := teststand.Dir(t)

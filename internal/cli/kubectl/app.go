@@ -90,7 +90,7 @@ func (a *App) complete() {
 	}
 }
 
-// explain adds what to do to errors that a user meets.
+// explain adds advice to errors that users see.
 func explain(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):

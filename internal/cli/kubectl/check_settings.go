@@ -84,7 +84,7 @@ func oddSettings(s *settings, schema config.Schema) []string {
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.config)) {
 		if family, _, _ := strings.Cut(key, "_"); families[family] && !known[key] {
-			odd = append(odd, fmt.Sprintf("%s is no setting of provider %s", key, schema.Provider))
+			odd = append(odd, fmt.Sprintf("%s is not a setting of provider %s", key, schema.Provider))
 		}
 	}
 	return odd

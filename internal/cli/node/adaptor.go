@@ -213,7 +213,7 @@ func (n *Node) StopIfUnused(ctx context.Context) error {
 func (n *Node) stopDaemons(ctx context.Context) error {
 	n.NoteRelay(ctx)
 	d := n.loadDaemons()
-	// The adaptor first: it would start the relay anew.
+	// The adaptor first: it would start the relay again.
 	if err := errors.Join(d.Adaptor.Stop(15*time.Second), d.Relay.Stop(15*time.Second)); err != nil {
 		return err
 	}

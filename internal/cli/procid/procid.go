@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// ID is one process of one boot. The zero ID is no process.
+// ID is one process of one boot. The zero ID is not a process.
 type ID struct {
 	PID int `json:"pid,omitempty"`
 	// Start is the time of its start in clock ticks since boot (proc(5), stat

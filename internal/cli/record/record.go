@@ -76,7 +76,7 @@ func (p *Pod) Live() bool { return p.Status != Exited }
 // Store is the folder of records.
 type Store struct{ Dir string }
 
-// ErrNotFound says that no pod has that name or id.
+// ErrNotFound means that no pod has that name or id.
 var ErrNotFound = errors.New("no such pod")
 
 // LogPath is the file with a detached pod's output.
@@ -135,7 +135,7 @@ func (s Store) Delete(id string) error {
 	return errors.Join(errs...)
 }
 
-// List returns all records, oldest first. Files that are no records are left
+// List returns all records, oldest first. Files that are not records are left
 // out: a record is never half-written.
 func (s Store) List() ([]*Pod, error) {
 	entries, err := os.ReadDir(s.Dir)

@@ -40,7 +40,7 @@ func Absolute(reference string) (string, error) {
 	return reference, nil
 }
 
-// ErrBadReference says that the text is no image reference.
+// ErrBadReference means that the text is not an image reference.
 var ErrBadReference = errors.New("invalid image reference")
 
 // Image is one image for one platform, resolved to its digest.

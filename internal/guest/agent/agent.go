@@ -6,11 +6,11 @@
 // # What survives the agent
 //
 // Containers run on when the agent is killed. Its successor finds them by the
-// state folder: it can signal, exec into, measure and remove them. What the
-// old one alone held is lost: their output and input pipes (a process that
-// writes gets SIGPIPE, readers get the end of the stream) and the status of
-// those that end afterwards (reported as 255). Whoever holds the connection
-// sees it break, which the Kata shim takes for the end of the pod.
+// state folder: it can signal, exec into, measure and remove them. What only
+// the old one had is lost: their output and input pipes (a process that writes
+// gets SIGPIPE, readers get the end of the stream) and the status of those that
+// end afterwards (reported as 255). Its clients lose their connection, which
+// the Kata shim takes for the end of the pod.
 package agent
 
 import (

@@ -16,11 +16,11 @@ import (
 // DefaultProvisioned is where process-user-data leaves what the node sent.
 const DefaultProvisioned = "/run/peerpod"
 
-// beyond is what a node or a pod may ask of a VM by a file there, and this agent
-// cannot give. Whoever asks relies on it, so that the pod does not start.
+// beyond lists the files with which a node or a pod asks for something that this
+// agent does not have. Since the pod relies on it, it does not start.
 var beyond = []struct {
 	file  string
-	empty bool // the file alone asks, whatever is in it
+	empty bool // the file's existence counts, not its content
 	what  string
 }{
 	{"policy.rego", false, "initdata has a policy.rego, and this VM image enforces no policy: exec and all else would be allowed. Use an image with a policy engine, or leave the policy out"},
@@ -29,7 +29,8 @@ var beyond = []struct {
 	{"scratch-space.marker", true, "the node asks for an encrypted scratch disk (-enable-scratch-space, ENABLE_SCRATCH_SPACE), and this VM image mounts scratch disks as they are. Use an image that encrypts, or unset it"},
 }
 
-// checkAsked refuses to begin a sandbox without what was asked for.
+// checkAsked returns an error if the node asked for something that this agent
+// does not have.
 func (a *Agent) checkAsked() error {
 	for _, b := range beyond {
 		data, err := os.ReadFile(filepath.Join(a.cfg.Provisioned, b.file))
@@ -37,7 +38,7 @@ func (a *Agent) checkAsked() error {
 			continue
 		}
 		if err != nil {
-			return status.Errorf(codes.FailedPrecondition, "what the node asks of this VM cannot be read: %v", err)
+			return status.Errorf(codes.FailedPrecondition, "cannot read what the node asks of this VM: %v", err)
 		}
 		if b.empty || len(bytes.TrimSpace(data)) > 0 {
 			return status.Error(codes.FailedPrecondition, b.what)

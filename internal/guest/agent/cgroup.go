@@ -24,7 +24,7 @@ type cgroup struct {
 	v1      map[string]string
 }
 
-// unifiedCgroups is whether the machine has v2 only, as pod VMs do.
+// unifiedCgroups reports whether the machine has v2 only, as pod VMs do.
 func (a *Agent) unifiedCgroups() bool { return unifiedAt(cgroupRoot) }
 
 func unifiedAt(root string) bool {
@@ -154,7 +154,8 @@ func readPids(file string) []int {
 	return pids
 }
 
-// thaw lets frozen processes go on, for instance to die of a signal.
+// thaw lets frozen processes continue, for instance so that a signal can kill
+// them.
 func (c cgroup) thaw() error {
 	file, value := filepath.Join(c.v1["freezer"], "freezer.state"), "THAWED"
 	if c.unified != "" {

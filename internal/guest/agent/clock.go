@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// clockNoise is the least difference that is set right: a call takes a part of
-	// it.
+	// clockNoise is the smallest difference that is corrected: the call itself
+	// takes a part of it.
 	clockNoise = 20 * time.Millisecond
-	// clockStep is the least difference that is set right at once. Smaller ones
-	// the kernel makes up for by and by, up to half a second (adjtimex(2)), so
-	// that time does not go backwards.
+	// clockStep is the smallest difference that is corrected at once. The
+	// kernel corrects smaller ones gradually, up to half a second
+	// (adjtimex(2)), so that time does not go backwards.
 	clockStep = 400 * time.Millisecond
 )
 

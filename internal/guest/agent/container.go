@@ -76,7 +76,7 @@ func (c *container) reserve(execID string) bool {
 	return true
 }
 
-// settle records what became of a reserved exec; nil gives the id back.
+// settle stores the process of a reserved exec; nil releases the id.
 func (c *container) settle(execID string, p *process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,7 @@ func (c *container) settle(execID string, p *process) {
 	c.finished = append(c.finished, execID)
 }
 
-// forgetFinished drops the oldest execs that nobody needs any more.
+// forgetFinished drops the oldest finished execs.
 func (c *container) forgetFinished() {
 	spare := len(c.finished) - keptExecs
 	kept := c.finished[:0]

@@ -84,7 +84,7 @@ func (c *copier) copy(rel string, req *agent.CopyFileRequest) error {
 	case unix.S_IFREG, 0:
 		return c.writeFile(target, rel, req)
 	}
-	return status.Errorf(codes.InvalidArgument, "mode %#o is of no file, folder or symbolic link", req.GetFileMode())
+	return status.Errorf(codes.InvalidArgument, "mode %#o is not that of a file, folder or symbolic link", req.GetFileMode())
 }
 
 // place is a name in an open folder.
@@ -166,7 +166,7 @@ func (c *copier) writeFile(target place, rel string, req *agent.CopyFileRequest)
 	}
 	if err := appendPart(part, req, end == size); err != nil {
 		if errors.Is(err, unix.ENOSPC) {
-			c.drop(rel) // room for something else
+			c.drop(rel) // leaves space for other parts
 		}
 		return err
 	}
@@ -254,7 +254,7 @@ func readEnd(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, status.Errorf(codes.InvalidArgument, "%s is no file, but %v", filepath.Base(path), info.Mode().Type())
+		return nil, status.Errorf(codes.InvalidArgument, "%s is not a file, but %v", filepath.Base(path), info.Mode().Type())
 	}
 	return io.ReadAll(io.NewSectionReader(file, max(0, info.Size()-lastWords), lastWords))
 }

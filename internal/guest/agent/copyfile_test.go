@@ -65,7 +65,7 @@ func TestCopyFileInPieces(t *testing.T) {
 	if unix.Stat(filepath.Join(dir, "c/sub"), &st); st.Mode&0o7777 != 0o750 {
 		t.Errorf("folder on the way has mode %o", st.Mode)
 	}
-	// A new first piece starts anew; an empty file is one call.
+	// A new first piece starts again; an empty file is one call.
 	mustCopy(t, a, piece(0, "xyz"))
 	mustCopy(t, a, &agent.CopyFileRequest{Path: "c/sub/f", FileMode: 0o100600})
 	if got, _ := os.ReadFile(filepath.Join(dir, "c/sub/f")); len(got) != 0 {

@@ -17,8 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// cleanUpTime is what undoing something may take when the call that wanted it
-// is over already.
+// cleanUpTime bounds cleaning up after a call whose context has ended.
 const cleanUpTime = time.Minute
 
 // Kata's annotation for what a container is to its pod.
@@ -156,9 +155,8 @@ func (a *Agent) setPull(id string, progress *pull.Progress) {
 	a.pulls[id] = progress
 }
 
-// awaitEnd makes the exit status known once the container is over: an OOM
-// kill is reported before it, and whatever shares the container with a first
-// process that has gone goes too.
+// awaitEnd publishes the exit status once the container has ended. An OOM kill
+// is reported before that, and processes left in the container are killed.
 func (a *Agent) awaitEnd(c *container) {
 	<-c.init.child.done
 	c.checkOOM(a.oom)

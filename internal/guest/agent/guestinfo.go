@@ -135,17 +135,17 @@ func (a *Agent) SetPolicy(context.Context, *agent.SetPolicyRequest) (*emptypb.Em
 	return nil, status.Error(codes.Unimplemented, "policy enforcement is not available in this agent")
 }
 
-// ResizeVolume is not there: the VM's volumes belong to its provider.
+// ResizeVolume is not implemented: the VM's volumes belong to its provider.
 func (a *Agent) ResizeVolume(context.Context, *agent.ResizeVolumeRequest) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "volumes cannot be resized in this VM")
 }
 
-// GetIPTables is not there: the image has no iptables.
+// GetIPTables is not implemented: the image has no iptables.
 func (a *Agent) GetIPTables(context.Context, *agent.GetIPTablesRequest) (*agent.GetIPTablesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "this VM has no iptables")
 }
 
-// SetIPTables is not there: the image has no iptables.
+// SetIPTables is not implemented: the image has no iptables.
 func (a *Agent) SetIPTables(context.Context, *agent.SetIPTablesRequest) (*agent.SetIPTablesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "this VM has no iptables")
 }

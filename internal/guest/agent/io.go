@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
@@ -32,7 +33,7 @@ func (a *Agent) readStream(ctx context.Context, req *agent.ReadStreamRequest, of
 	}
 	data, err := of(p).read(ctx, int(req.GetLen()))
 	switch {
-	case errors.Is(err, errEOF):
+	case errors.Is(err, io.EOF):
 		return nil, status.Error(codes.InvalidArgument, "eof")
 	case err != nil:
 		return nil, fail(codes.Internal, err)
@@ -40,7 +41,7 @@ func (a *Agent) readStream(ctx context.Context, req *agent.ReadStreamRequest, of
 	return &agent.ReadStreamResponse{Data: data}, nil
 }
 
-// WriteStdin blocks while the process does not read. Its answer is how much
+// WriteStdin blocks while the process does not read. The response says how much
 // was written, also when the deadline cut it short.
 func (a *Agent) WriteStdin(ctx context.Context, req *agent.WriteStreamRequest) (*agent.WriteStreamResponse, error) {
 	p, err := a.findProcess(req.GetContainerId(), req.GetExecId())

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// WaitProcess returns the exit status, until RemoveContainer and to all who
-// ask.
+// WaitProcess returns the exit status, to any number of callers, until
+// RemoveContainer.
 func (a *Agent) WaitProcess(ctx context.Context, req *agent.WaitProcessRequest) (*agent.WaitProcessResponse, error) {
 	p, err := a.findProcess(req.GetContainerId(), req.GetExecId())
 	if err != nil {

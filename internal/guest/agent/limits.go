@@ -37,7 +37,8 @@ func ownLimits() limits {
 
 func (l limits) has(capability int) bool { return l.bounding&(1<<capability) != 0 }
 
-// apply takes what cannot be had out of a process's configuration.
+// apply removes from a process's configuration what this machine does not
+// allow.
 func (l limits) apply(p *oci.Process) {
 	if !l.has(unix.CAP_SYS_RESOURCE) {
 		p.Rlimits, p.OOMScoreAdj = nil, nil

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// oomQueue holds the containers in which the kernel killed something for want
-// of memory, until somebody asks.
+// oomQueue holds the containers in which the kernel killed a process for want
+// of memory, until GetOOMEvent delivers them.
 type oomQueue struct {
 	mu    sync.Mutex
 	ids   []string
@@ -108,7 +108,7 @@ func (c *container) checkOOM(queue *oomQueue) {
 	queue.saw(c.id, readTable(file)["oom_kill"])
 }
 
-// watchOOM watches for kills until the answered function is called.
+// watchOOM watches for kills until the returned function is called.
 func (a *Agent) watchOOM(c *container) (stop func()) {
 	events, err := oomEvents(c.cgroup)
 	if err != nil {
@@ -130,8 +130,8 @@ func (a *Agent) watchOOM(c *container) (stop func()) {
 	}
 }
 
-// oomEvents returns a file that becomes readable when something may have
-// happened: inotify on memory.events with v2, an eventfd with v1.
+// oomEvents returns a file that becomes readable when there may be an event:
+// inotify on memory.events with v2, an eventfd with v1.
 func oomEvents(c cgroup) (*os.File, error) {
 	if c.unified != "" {
 		fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)

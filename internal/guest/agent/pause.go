@@ -16,16 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PauseName is the agent's argv[0] when it is to be the pause process.
+// PauseName is the argv[0] with which the agent becomes the pause process.
 const PauseName = "pause"
 
-// pauseID is whom the pause process becomes, the one of Kubernetes' pause image.
+// pauseID is the user and group of the pause process, as in Kubernetes' pause
+// image.
 const pauseID = 65535
 
 // startPause starts the process that holds a sandbox's ipc, uts and pid
-// namespaces. It is also all there is of the pod's pause container: running
-// that through the runtime would cost a second and more in an emulated VM and give
-// nothing, since its namespaces are these.
+// namespaces. It also stands for the pod's pause container: running that through
+// the runtime would take more than a second in an emulated VM and add nothing,
+// since its namespaces are these.
 func (a *Agent) startPause(hostname string) (*child, error) {
 	root := filepath.Join(a.cfg.StateDir, "pause")
 	if err := os.MkdirAll(root, 0o755); err != nil {

@@ -19,7 +19,7 @@ type process struct {
 	// exited is closed after child.done, when all that has to be known
 	// before the exit status is.
 	exited chan struct{}
-	asked  atomic.Bool // somebody was told the exit status
+	asked  atomic.Bool // the exit status was returned to a caller
 }
 
 // launcher starts a process whose streams are stdio, or the terminal that it
@@ -90,7 +90,7 @@ func closeAll(files ...*os.File) {
 	}
 }
 
-// wait returns the exit status, as often as it is asked for.
+// wait returns the exit status, to any number of callers.
 func (p *process) wait(ctx context.Context) (int, error) {
 	select {
 	case <-p.exited:
@@ -112,7 +112,7 @@ func (p *process) close() {
 	p.stderr.close()
 }
 
-// finished is whether nobody needs anything but the status any more.
+// finished reports whether nothing but the status is needed any more.
 func (p *process) finished() bool {
 	return p.asked.Load() && p.child.ended() && p.stdout.over() && p.stderr.over()
 }

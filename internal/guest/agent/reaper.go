@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper is the only one in this process that waits for children: for the runtime
-// itself and, since the agent is a child subreaper, for every process that
-// the runtime leaves behind. No exit status is lost, however early a process ends.
+// reaper alone waits for children in this process: for the runtime itself and,
+// since the agent is a child subreaper, for every process that the runtime leaves
+// behind. No exit status is lost, however early a process ends.
 type reaper struct {
 	mu      sync.Mutex
 	waiting map[int]*child

@@ -12,11 +12,12 @@ import (
 	"strings"
 )
 
-// lostStatus is answered for a process whose end nobody here could see.
+// lostStatus is the exit status of a process whose end this agent could not
+// observe.
 const lostStatus = 255
 
-// remembered is what a later agent needs to know about a process, to find it
-// and to know it from another that got its pid.
+// remembered is what a later agent needs to find a process, and to distinguish
+// it from another with the same pid.
 type remembered struct {
 	PID   int    `json:"pid"`
 	Since string `json:"since"` // its start time, as in /proc/PID/stat
@@ -100,7 +101,7 @@ func (a *Agent) recover() error {
 	for _, bundle := range bundles {
 		a.recoverContainer(bundle.Name())
 	}
-	a.log.Warn("took over from an earlier agent: output that was on its way is lost", "sandbox", sb.id, "containers", len(a.containers))
+	a.log.Warn("took over from an earlier agent: output in transit is lost", "sandbox", sb.id, "containers", len(a.containers))
 	return nil
 }
 
@@ -108,7 +109,7 @@ func (a *Agent) recoverContainer(id string) {
 	c := newContainer(id, a.cfg.StateDir)
 	var memo rememberedContainer
 	if err := readJSON(filepath.Join(c.bundle, memoName), &memo); err != nil {
-		a.log.Warn("container was half made and is left to DestroySandbox", "container", id, "err", err)
+		a.log.Warn("container was partly created; DestroySandbox will remove it", "container", id, "err", err)
 	}
 	c.rootfs, c.scratch, c.sharedPID, c.noNewPrivileges = memo.RootFS, memo.Scratch, memo.SharedPID, memo.NoNewPriv
 	c.state.Store(int32(started))

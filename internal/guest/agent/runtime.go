@@ -116,9 +116,9 @@ func loggedError(log string, code int) string {
 	return text
 }
 
-// notRun gives the error about a command that cannot be run the words that runc has
-// for it, by which clients know it. Those of crun 1.8 are "executable file `x` not
-// found in $PATH" for names and paths, and "open executable" without a name.
+// notRun words the error about a command that cannot be run as runc does, since
+// clients match on that. Those of crun 1.8 are "executable file `x` not found in
+// $PATH" for names and paths, and "open executable" without a name.
 func notRun(args []string, err error) error {
 	if err == nil || len(args) == 0 {
 		return err

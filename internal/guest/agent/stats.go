@@ -28,7 +28,7 @@ func (a *Agent) StatsContainer(_ context.Context, req *agent.StatsContainerReque
 	case c.cgroup.unified != "":
 		stats = statsV2(c.cgroup.unified)
 	}
-	// A limit of zero would be taken for one: consumers subtract usage from it.
+	// Zero would be taken for a real limit: consumers subtract usage from it.
 	memory := stats.MemoryStats.Usage
 	if total := memTotal(); memory.Limit == 0 || memory.Limit > total {
 		memory.Limit = total

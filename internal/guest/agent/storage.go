@@ -70,8 +70,8 @@ func (a *Agent) addStorage(sb *sandbox, s *agent.Storage) error {
 	return nil
 }
 
-// withFSGroup takes the option fsgid=N, which is how Kata's shim says fsGroup for
-// an emptyDir, for the field that the protocol has for it.
+// withFSGroup moves the option fsgid=N, with which Kata's shim sends fsGroup for
+// an emptyDir, to the protocol's field for it.
 func withFSGroup(s *agent.Storage) (*agent.Storage, error) {
 	i := slices.IndexFunc(s.GetOptions(), func(option string) bool { return strings.HasPrefix(option, "fsgid=") })
 	if i < 0 {
@@ -90,8 +90,8 @@ func withFSGroup(s *agent.Storage) (*agent.Storage, error) {
 	return out, nil
 }
 
-// makeLocal makes a folder, with option mode=OCTAL, once: a later container
-// must not undo what the pod has changed.
+// makeLocal creates a folder, with option mode=OCTAL, unless it exists: a later
+// container must not undo what the pod has changed.
 func makeLocal(target string, s *agent.Storage) error {
 	mode := uint64(0o755)
 	for _, option := range s.GetOptions() {
@@ -165,7 +165,7 @@ func makeMountPoint(target string, dir bool) error {
 	return file.Close()
 }
 
-// mountOptions parts flags of mount(2) from options of the file system.
+// mountOptions separates flags of mount(2) from options of the file system.
 func mountOptions(options []string) (flags uintptr, data string) {
 	known := map[string]uintptr{
 		"ro": unix.MS_RDONLY, "rw": 0, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
@@ -254,7 +254,7 @@ func applyFSGroup(target string, group *agent.FSGroup) error {
 	if group.GetGroupChangePolicy() == agent.FSGroupChangePolicy_OnRootMismatch && groupOwns(target, gid) {
 		return nil
 	}
-	// The pod may be at work in the volume: no link may lead out of it.
+	// The pod may change the volume meanwhile: no link may lead out of it.
 	root, err := os.OpenRoot(target)
 	if err != nil {
 		return err

@@ -13,17 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRead bounds one answer, whatever the caller asks for; a ttrpc frame holds
-// 4 MiB.
+// maxRead bounds one response, whatever the caller asks for; a ttrpc frame
+// holds 4 MiB.
 const maxRead = 1 << 20
 
 // pipeSize is what the kernel buffers of a stream, in bytes: enough for a
 // process and its reader not to wait for each other all the time. Memory is
 // taken only for what is in it.
 const pipeSize = 256 << 10
-
-// errEOF is the end of an output stream.
-var errEOF = io.EOF
 
 // source is the agent's end of a process's output: a pipe or a terminal. The
 // kernel's buffer is the only one, so a process that nobody reads from is
@@ -36,8 +33,7 @@ type source struct {
 	back []byte
 }
 
-// turn lets one caller after the other through, with respect to their
-// contexts.
+// turn is a lock that callers can stop waiting for when their context ends.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
@@ -55,8 +51,8 @@ func (t turn) give() { <-t }
 
 func newSource(file *os.File) *source { return &source{turn: newTurn(), file: file} }
 
-// read blocks until there is something to answer, 1 to limit bytes; errEOF at
-// the end. Nothing is lost when ctx is over: the next read gets it.
+// read blocks until there are 1 to limit bytes; io.EOF at the end. Nothing is
+// lost when ctx ends: the next read returns it.
 func (s *source) read(ctx context.Context, limit int) ([]byte, error) {
 	if err := s.turn.take(ctx); err != nil {
 		return nil, err
@@ -101,7 +97,7 @@ func (s *source) readFile(ctx context.Context, limit int) ([]byte, error) {
 	file := s.file
 	s.mu.Unlock()
 	if file == nil {
-		return nil, errEOF
+		return nil, io.EOF
 	}
 	release := interrupt(ctx, file.SetReadDeadline)
 	buf := make([]byte, limit)
@@ -115,10 +111,10 @@ func (s *source) readFile(ctx context.Context, limit int) ([]byte, error) {
 	}
 	// A pipe ends with EOF, a terminal whose last user is gone with EIO.
 	s.close()
-	return nil, errEOF
+	return nil, io.EOF
 }
 
-// close ends the stream; a reader that waits gets errEOF.
+// close ends the stream; a waiting reader gets io.EOF.
 func (s *source) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,22 +124,22 @@ func (s *source) close() {
 	s.file = nil
 }
 
-// closed is whether its end was reached.
+// closed reports whether its end was reached.
 func (s *source) closed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.file == nil
 }
 
-// over is whether all has been read.
+// over reports whether all has been read.
 func (s *source) over() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.file == nil && len(s.back) == 0
 }
 
-// interrupt makes a blocked call return when ctx is over. The answered
-// function ends that, and clears the deadline for the next call.
+// interrupt makes a blocked call return when ctx is over. The returned function
+// ends that, and clears the deadline for the next call.
 func interrupt(ctx context.Context, setDeadline func(time.Time) error) (release func()) {
 	fired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -168,8 +164,8 @@ type sink struct {
 
 func newSink(file *os.File, tty bool) *sink { return &sink{turn: newTurn(), file: file, tty: tty} }
 
-// write blocks until the process has room for all of data, or ctx is over; it
-// answers how much was taken.
+// write blocks until the process has taken all of data, or ctx is done; it
+// returns how much was taken.
 func (s *sink) write(ctx context.Context, data []byte) (int, error) {
 	if err := s.turn.take(ctx); err != nil {
 		return 0, err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -46,7 +47,7 @@ func TestSourceBlocksLimitsAndEnds(t *testing.T) {
 		t.Errorf("second read: %q, %v", data, err)
 	}
 	for range 2 {
-		if data, err := s.read(t.Context(), 100); len(data) != 0 || !errors.Is(err, errEOF) {
+		if data, err := s.read(t.Context(), 100); len(data) != 0 || !errors.Is(err, io.EOF) {
 			t.Errorf("at the end: %q, %v", data, err)
 		}
 	}
@@ -79,7 +80,7 @@ func TestCancelledReadsLoseNothing(t *testing.T) {
 		data, err := s.read(ctx, 50+i%100)
 		cancel()
 		got.Write(data)
-		if errors.Is(err, errEOF) {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -121,7 +122,7 @@ func TestCloseWakesAReader(t *testing.T) {
 	}()
 	time.Sleep(10 * time.Millisecond)
 	s.close()
-	if err := <-done; !errors.Is(err, errEOF) {
+	if err := <-done; !errors.Is(err, io.EOF) {
 		t.Errorf("reader got %v", err)
 	}
 }

@@ -62,7 +62,8 @@ func enter(path string) error {
 	return nil
 }
 
-// setSysctl writes one of proc_sys(5), in the namespaces of the calling thread.
+// setSysctl writes one sysctl of proc_sys(5), in the namespaces of the calling
+// thread.
 func (a *Agent) setSysctl(name, value string) error {
 	file := filepath.Join(a.cfg.ProcSys, sysctlPath(name))
 	if err := os.WriteFile(file, []byte(value), 0); err != nil {
@@ -99,7 +100,8 @@ func (a *Agent) fixSysctls(spec *oci.Spec) error {
 
 func isNet(sysctl string) bool { return strings.HasPrefix(sysctlPath(sysctl), "/net/") }
 
-// namespaced is what the runtime sets inside the container: namespaces(7), ipc_namespaces(7).
+// namespaced reports whether the runtime sets the sysctl inside the container: namespaces(7),
+// ipc_namespaces(7).
 func namespaced(sysctl string) bool {
 	path := sysctlPath(sysctl)
 	for _, prefix := range []string{"/net/", "/fs/mqueue/", "/kernel/msg", "/kernel/shm"} {

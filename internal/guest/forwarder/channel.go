@@ -27,7 +27,7 @@ const (
 	refusalPause = 10 * time.Second
 )
 
-// door lets connections in.
+// door limits how many connections are in their handshake.
 type door struct {
 	node         netip.Addr
 	nodes, other chan struct{}
@@ -41,8 +41,8 @@ func newDoor(node netip.Addr) *door {
 	return &door{node: node.Unmap(), nodes: make(chan struct{}, nodeClients), other: make(chan struct{}, otherClients)}
 }
 
-// enter returns nil when too many are in the door; else what has to be called
-// when the client has been let in.
+// enter returns nil when too many connections are in their handshake, else a
+// function to call when this one has finished it.
 func (d *door) enter(peer net.Addr) (leave func()) {
 	places := d.other
 	if from, err := netip.ParseAddrPort(peer.String()); err == nil && d.node.IsValid() && from.Addr().Unmap() == d.node {
@@ -56,7 +56,7 @@ func (d *door) enter(peer net.Addr) (leave func()) {
 	}
 }
 
-// tell logs a refusal, and those since the last line as a number.
+// tell logs a refusal, with the number of those since the last line.
 func (d *door) tell(log *slog.Logger, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -32,7 +32,7 @@ const (
 )
 
 const (
-	// agentWait bounds the wait for the agent's first answer.
+	// agentWait bounds the wait for the agent's first reply.
 	agentWait = 150 * time.Second
 	// agentPause is between two tries; the agent starts beside the forwarder.
 	agentPause = 20 * time.Millisecond
@@ -138,7 +138,7 @@ func (f *Forwarder) setupNetwork(ctx context.Context) error {
 	return nil
 }
 
-// awaitAgent returns when the agent says that it is serving.
+// awaitAgent returns when the agent reports that it is serving.
 func (f *Forwarder) awaitAgent(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, agentWait)
 	defer cancel()
@@ -215,7 +215,7 @@ func (f *Forwarder) serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// temporary says that accepting may work again: a client went away, or
+// temporary reports whether accepting may work again: a client disconnected, or
 // descriptors ran out (accept(2)).
 func temporary(err error) bool {
 	var syscallError *os.SyscallError

@@ -12,8 +12,9 @@ import (
 // allocated.
 const gatherLimit = 64 << 10
 
-// gather is the connection under a TLS connection. While it is held it
-// collects records, so that all of a large write go out with one system call.
+// gather is the connection under a TLS connection. Between hold and release it
+// collects records, so that all records of a large write go out with one system
+// call.
 type gather struct {
 	net.Conn
 	mu   sync.Mutex

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// coldplugPasses bounds how often devices are looked for: the driver of a bus
-// brings devices to light that need drivers of their own.
+// coldplugPasses bounds how often devices are enumerated: the driver of a bus
+// may reveal devices that need drivers of their own.
 const coldplugPasses = 3
 
 // coldplug loads the drivers of devices that are there if no NIC has one yet:

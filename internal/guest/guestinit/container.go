@@ -19,17 +19,17 @@ import (
 // ContainerArg makes this program the first process of a container.
 const ContainerArg = "--container"
 
-// InContainer reports whether PID 1 is that of a container. Whoever runs one tells
-// so in the variable "container" (systemd's "Container Interface"); an image can
-// tell so by [ContainerArg].
+// InContainer reports whether PID 1 is that of a container. Container managers set
+// the variable "container" (systemd's "Container Interface"); an image can pass
+// [ContainerArg] instead.
 func InContainer(args []string, getenv func(string) string) bool {
 	return slices.Contains(args, ContainerArg) || getenv("container") != ""
 }
 
 // RunInContainer is PID 1 of a pod VM that is a container. Mounts, devices,
-// network and name are there, made by whoever runs the container; kernel,
-// modules, sysctls and power are the machine's, and none of its business. It
-// does not return.
+// network and name were set up by the container manager; kernel, modules,
+// sysctls and power belong to the machine and are left alone. It does not
+// return.
 func RunInContainer() {
 	g := &guest{con: &console{w: os.Stdout}, reaper: newReaper()}
 	go g.reaper.run()
@@ -58,9 +58,9 @@ func (g *guest) bootContainer() {
 	}
 }
 
-// ownCgroups makes the container's own part of the cgroup tree writable, below
-// which its containers are to be. It refuses to where that part is not a tree of
-// its own: all of the machine's would become writable.
+// ownCgroups makes the container's own part of the cgroup tree writable, so that
+// its containers get cgroups below it. It refuses where the container shares the
+// machine's cgroup namespace: all of the machine's tree would become writable.
 func ownCgroups() error {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -57,8 +57,8 @@ func listDisks(sysBlock, dev string) []disk {
 	return list
 }
 
-// probeLabel reads the file system's label; an unreadable or unknown disk has
-// none.
+// probeLabel reads the file system's label; it is empty for an unreadable or
+// unknown disk.
 func probeLabel(dev string) (fstype, label string) {
 	f, err := os.Open(dev)
 	if err != nil {

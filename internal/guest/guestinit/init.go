@@ -36,18 +36,17 @@ type guest struct {
 	reaper  *reaper
 	disks   []disk
 	hasSeed bool
-	// held are the programs that a template started before its seed was there, by path.
+	// held are the programs that a template started before it had its seed, by path.
 	held map[string]*process
-	// seeded is whether a template has got a seed.
+	// seeded reports whether a template has its seed.
 	seeded bool
 }
 
 // debugArg on the kernel command line shows how long each step takes.
 const debugArg = "outrigger.debug"
 
-// step is one part of the boot. An error of a required step ends the VM;
-// others are only reported, since the pod may still work and its log is then
-// the better place to look.
+// step is one part of the boot. An error of a required step ends the VM; other
+// errors are only logged, since the pod may still work.
 type step struct {
 	name     string
 	required bool
@@ -139,8 +138,8 @@ func (g *guest) loadModules(stage string) error {
 	return err
 }
 
-// findSeed looks at virtio disks first; the drivers of other storage are only
-// loaded when the seed is not there.
+// findSeed checks virtio disks first; the drivers of other storage are only
+// loaded if none of them has the seed.
 func (g *guest) findSeed() error {
 	g.disks = listDisks("/sys/block", "/dev")
 	dir, err := mountSeed(g.disks)
@@ -318,7 +317,7 @@ func (g *guest) startServices() error {
 	return nil
 }
 
-// afterReady does what the agent's start need not wait for.
+// afterReady runs the steps that the agent's start need not wait for.
 func (g *guest) afterReady() {
 	g.tryModules(stageStart)
 	if g.awaitAgent() {
@@ -370,8 +369,8 @@ func forwarderListens() bool {
 	return false
 }
 
-// startDebugShell keeps a shell on the console of a debug image; it comes
-// early, to look at a boot that does not go on.
+// startDebugShell keeps a shell on the console of a debug image; it starts
+// early, to debug a boot that hangs.
 func (g *guest) startDebugShell() error {
 	if _, err := os.Stat(debugShell); err != nil {
 		return nil

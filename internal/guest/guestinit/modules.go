@@ -75,7 +75,8 @@ func (m *modules) load(stage string) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// loadDemand loads what the kernel would ask for one by one, each time by starting a program.
+// loadDemand loads the modules that the kernel would otherwise request one by one, each time
+// by starting a program.
 func (m *modules) loadDemand() error {
 	var errs []error
 	for _, f := range m.order {

@@ -104,9 +104,9 @@ func enableControllers() error {
 }
 
 // sysctls let the guest start without duplicate address detection (1 s), and end
-// rather than hang on a panic. It is no router: the tunnel and a second NIC are in
-// the pod's namespace, which inherits this, and a neighbour would get from one of
-// the VM's networks to the other, past the policies of both.
+// rather than hang on a panic. It is not a router: the tunnel and a second NIC are
+// in the pod's namespace, which inherits this, and a neighbour would get from one
+// of the VM's networks to the other, past the policies of both.
 var sysctls = map[string]string{
 	"net/ipv4/ip_forward":              "0",
 	"net/ipv6/conf/all/accept_dad":     "0",

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nicConfig is what one interface shall have.
+// nicConfig is the wanted configuration of one interface.
 type nicConfig struct {
 	mac       net.HardwareAddr // empty: match by name
 	name      string           // interface name to look for if mac is empty

@@ -75,8 +75,8 @@ func (r *reaper) collect() {
 	}
 }
 
-// start runs a program and registers its waiter before it can be collected. One that is
-// held waits until it is let go.
+// start starts a program and registers its waiter before it can be reaped. A held
+// program waits until it is released.
 func (r *reaper) start(argv []string, stderr, held *os.File) (pid int, done <-chan syscall.WaitStatus, err error) {
 	env, files := childEnv, []uintptr{0, stderr.Fd(), stderr.Fd()}
 	if held != nil {
@@ -104,15 +104,15 @@ func (r *reaper) start(argv []string, stderr, held *os.File) (pid int, done <-ch
 	return pid, c, nil
 }
 
-// process is a program that was started.
+// process is a started program.
 type process struct {
 	pid  int
 	done <-chan syscall.WaitStatus
-	// letGo lets a held program go; it may be called again.
+	// letGo releases a held program; it may be called again.
 	letGo func()
 }
 
-// ended reports whether a program that is held has ended, and takes its status.
+// ended reports whether a held program has ended, and takes its status.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -127,7 +127,7 @@ func (r *reaper) spawn(con *console, argv []string) (*process, error) {
 	return r.spawnHeld(con, argv, nil)
 }
 
-// hold starts a program and returns when it waits to be let go.
+// hold starts a program and returns when it waits to be released.
 func (r *reaper) hold(con *console, argv []string) (*process, error) {
 	held, err := hold.New()
 	if err != nil {
@@ -194,7 +194,7 @@ type service struct {
 	oomScore string
 }
 
-// supervise keeps a service running for ever. It takes over one that is held, if any.
+// supervise keeps a service running. It takes over the held program, if any.
 func (r *reaper) supervise(con *console, s service, held *process) {
 	backoff := minBackoff
 	for {

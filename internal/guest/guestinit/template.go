@@ -20,22 +20,22 @@ import (
 	"github.com/outrigger/outrigger/internal/nocloud"
 )
 
-// A VM that shall be saved, and restored for many pods, has nocloud.TemplateArg on
-// its kernel's command line and an empty disk for its seed. It boots as far as VMs do
-// that have no identity yet and waits. A restored
-// one finds a seed on the disk and becomes an instance of its own:
-// random numbers, clock and MAC address come from the seed, and nothing that
-// depends on them exists before.
+// A template, a VM that is saved and restored for many pods, has nocloud.TemplateArg
+// on its kernel's command line and an empty disk for its seed. It boots as far as a
+// VM without an identity can, and waits. A restored one finds a seed on the disk and
+// becomes an instance of its own: random numbers, clock and MAC address come from the
+// seed, and nothing that depends on them exists before.
 
-// seedPoll is how often a template looks for its seed: each tick of its kernel.
+// seedPoll is how often a template checks for its seed: each tick of its
+// kernel.
 const seedPoll = 4 * time.Millisecond
 
-// isTemplate reports whether this VM was booted to be saved, also after it
+// isTemplate reports whether this VM was booted as a template, also after it
 // was restored.
 func (g *guest) isTemplate() bool { return g.args.has(nocloud.TemplateArg) }
 
-// awaitSeed returns at once in a VM that is not a template. Others load what
-// would be loaded later, and wait for as long as nobody restores them.
+// awaitSeed returns at once in a VM that is not a template. A template first
+// loads what would be loaded later, and waits until it is restored.
 func (g *guest) awaitSeed() error {
 	if !g.isTemplate() {
 		return nil
@@ -64,9 +64,9 @@ func (g *guest) awaitSeed() error {
 	return nil
 }
 
-// holdPrograms starts what every pod needs as far as it does not depend on the pod. Not the agent:
-// Go seeds the random numbers of a process once, from what the kernel gives it at its start, and
-// names are looked up with them.
+// holdPrograms starts and holds the programs that every pod needs, as far as they do not depend on
+// the pod. Not the agent: Go seeds the random numbers of a process once, from what the kernel
+// gives it at its start, and names are looked up with them.
 func (g *guest) holdPrograms() error {
 	g.held = map[string]*process{}
 	for _, argv := range [][]string{provisionCommand, {forwarderProgram}} {
@@ -79,7 +79,7 @@ func (g *guest) holdPrograms() error {
 	return nil
 }
 
-// seedDisk returns the disk that is meant for the seed, which is still empty.
+// seedDisk returns the still empty disk that is to hold the seed.
 func seedDisk(sysBlock, dev string) (string, error) {
 	entries, err := os.ReadDir(sysBlock)
 	if err != nil {
@@ -91,11 +91,11 @@ func seedDisk(sysBlock, dev string) (string, error) {
 			return filepath.Join(dev, e.Name()), nil
 		}
 	}
-	return "", errors.New("a VM that shall be saved needs a disk with the serial number cidata")
+	return "", errors.New("a template needs a disk with the serial number cidata")
 }
 
 // takeIdentity makes a restored VM different from all others of its template,
-// before anything draws a random number or looks at the clock.
+// before anything draws a random number or reads the clock.
 func (g *guest) takeIdentity() error {
 	if !g.isTemplate() {
 		return nil

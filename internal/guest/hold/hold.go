@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hold lets PID 1 of a VM that is to be saved start programs before
-// they may do anything: a program's own start, most of which is Go's
-// packages initializing themselves, is then in what was saved.
+// Package hold lets PID 1 of a template start programs that then wait until
+// they are released: a program's start-up, most of which is the initialization
+// of Go packages, is then part of the saved VM.
 package hold
 
 import (
@@ -12,22 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// variable is in the environment of a program that is held.
+// variable is set in the environment of a held program.
 const variable = "OUTRIGGER_HELD"
 
-// fd is the descriptor of the socket that holds it.
+// fd is the descriptor of the socket on which it waits.
 const fd = 3
 
-// Program is what holds a program: it has to be given Env and, as its descriptor 3, Child.
+// Program holds one program, which has to be started with Env and, as descriptor 3, Child.
 type Program struct {
 	Child *os.File
 	own   *os.File
 }
 
-// Env is one more variable of a held program's environment.
+// Env is the variable to add to a held program's environment.
 func Env() string { return variable + "=1" }
 
-// New makes the means to hold one program. The caller closes Child once it has been started.
+// New prepares to hold one program. The caller closes Child once the program has been
+// started.
 func New() (*Program, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -36,17 +37,17 @@ func New() (*Program, error) {
 	return &Program{Child: os.NewFile(uintptr(pair[0]), "held"), own: os.NewFile(uintptr(pair[1]), "hold")}, nil
 }
 
-// Await returns when the program waits, with an error if it has ended.
+// Await returns when the program waits, or with an error if it has ended.
 func (p *Program) Await() error {
 	_, err := io.ReadFull(p.own, make([]byte, 1))
 	return err
 }
 
-// LetGo lets the program go on. Another call does nothing.
+// LetGo releases the program. Another call does nothing.
 func (p *Program) LetGo() { p.own.Close() }
 
-// Wait returns at once in a program that is not held, else when it is let go, or whoever
-// holds it has ended.
+// Wait returns at once in a program that is not held, else when it is released or its
+// holder has ended.
 func Wait() {
 	if os.Getenv(variable) == "" {
 		return

@@ -109,7 +109,7 @@ func moduleFolder(ctx context.Context, checkout string) (string, error) {
 	return dir, nil
 }
 
-// checkBinaries names what a --binaries folder lacks.
+// checkBinaries returns an error that names what a --binaries folder lacks.
 func checkBinaries(dir string) error {
 	var missing []string
 	for _, p := range guestPrograms() {

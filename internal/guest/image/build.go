@@ -66,8 +66,8 @@ type Options struct {
 	// Date is that of every file in the image; zero is SOURCE_DATE_EPOCH, or
 	// else the first day of 2025.
 	Date time.Time
-	// Version is what the guest's programs call themselves when Build builds
-	// them; empty lets them say "devel".
+	// Version is the version of the guest's programs that Build builds; empty
+	// means "devel".
 	Version string
 	// Cmdline is the kernel command line in the disk image.
 	Cmdline string

@@ -24,7 +24,7 @@ const (
 	ovaFile     = "podvm.ova"
 )
 
-// cloudFormats are the disk once more, each packed as a cloud takes it.
+// cloudFormats are the same disk, packed as each cloud imports it.
 func (b *builder) cloudFormats(ctx context.Context, disk []byte) error {
 	for _, f := range []struct {
 		format, file string

@@ -21,7 +21,7 @@ import (
 	"github.com/vmware/govmomi/ovf/importer"
 )
 
-// testDisk is a disk that is no multiple of anything.
+// testDisk is a disk that is not a multiple of anything.
 func testDisk() []byte {
 	return append(bytes.Repeat([]byte("disk"), 1<<18), make([]byte, 3<<20+512)...)
 }

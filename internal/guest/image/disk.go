@@ -78,8 +78,8 @@ func (b *builder) unifiedKernel(ctx context.Context) ([]byte, error) {
 	})
 }
 
-// compressedInitrd trades start time for a smaller disk, which is uploaded and
-// copied. zstd unpacks several times faster than gzip.
+// compressedInitrd trades start time for a smaller disk: it is uploaded and
+// copied often. zstd unpacks several times faster than gzip.
 func (b *builder) compressedInitrd() ([]byte, error) {
 	var out bytes.Buffer
 	z, err := b.initrdCompressor(&out)

@@ -121,7 +121,7 @@ func (c *packageCache) aptDepends(ctx context.Context, names ...string) (map[str
 
 // lists is apt's setting of the file that it keeps its parsed lists in. Debian's
 // container images have none, so that each call would parse for two seconds; apt makes
-// it anew when its lists have changed.
+// it again when its lists have changed.
 func (c *packageCache) lists() string {
 	dir, err := filepath.Abs(c.dir)
 	if err != nil { // the working directory is gone
@@ -226,7 +226,7 @@ func (c *packageCache) unpack(ctx context.Context, name, deb string) (*debPackag
 	if _, err := runTool(ctx, "", "dpkg", "dpkg-deb", "-x", deb, tmp); err != nil {
 		return nil, err
 	}
-	// Another build may have been faster; its tree is the same.
+	// Another build may have finished first; its tree is the same.
 	if err := os.Rename(tmp, p.root); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("package cache: %w", err)
 	}

@@ -14,14 +14,13 @@ import (
 	"github.com/outrigger/outrigger/internal/guestinfo"
 )
 
-// announceLimit is how long the network may take, of which DHCP has had its
-// turn already; see podvm-init.
+// announceLimit bounds the wait for an address. DHCP has been tried before; see
+// podvm-init.
 const announceLimit = time.Minute
 
-// Announce tells the platform's management of this VM what it does not know by itself:
-// vSphere its addresses, which it learns from VMware's tools, Azure that it is ready, which
-// it learns from its agent, neither of which the pod VM has. On other platforms it does
-// nothing.
+// Announce reports to the platform what an agent of the platform, which the pod VM lacks,
+// would report: to vSphere the VM's addresses, to Azure that the VM is ready. On other
+// platforms it does nothing.
 func Announce(ctx context.Context, p Platform) error {
 	ctx, cancel := context.WithTimeout(ctx, announceLimit)
 	defer cancel()

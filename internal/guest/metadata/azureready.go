@@ -13,7 +13,7 @@ import (
 )
 
 // wireServer is Azure's virtual public address (Azure's page "What is IP address
-// 168.63.129.16?"): what the host's agent answers, for the VM alone.
+// 168.63.129.16?"): where the host's agent listens, for this VM alone.
 const wireServer = "http://168.63.129.16"
 
 // The protocol's versions that this code speaks, the newest first, and the headers of
@@ -26,7 +26,7 @@ const (
 	wireAgent         = "outrigger"
 )
 
-// goalState says who this VM is to the host.
+// goalState holds the host's identifiers for this VM.
 type goalState struct {
 	XMLName     xml.Name `xml:"GoalState"`
 	Incarnation string   `xml:"Incarnation"`
@@ -34,7 +34,7 @@ type goalState struct {
 	Instance    string   `xml:"Container>RoleInstanceList>RoleInstance>InstanceId"`
 }
 
-// healthReport is what the host waits for.
+// healthReport is the report that the host waits for.
 type healthReport struct {
 	XMLName     xml.Name `xml:"Health"`
 	Incarnation string   `xml:"GoalStateIncarnation"`
@@ -43,8 +43,8 @@ type healthReport struct {
 	State       string   `xml:"Container>RoleInstanceList>Role>Health>State"`
 }
 
-// reportReady tells Azure that this VM has been provisioned. A VM that nobody tells of
-// fails with OSProvisioningTimedOut after 20 minutes, and is then not to be had.
+// reportReady reports to Azure that this VM has been provisioned. Without the report
+// the VM fails with OSProvisioningTimedOut after 20 minutes.
 func reportReady(ctx context.Context, client *http.Client, host string, pause time.Duration) error {
 	for {
 		err := reportOnce(ctx, client, host)
@@ -55,7 +55,7 @@ func reportReady(ctx context.Context, client *http.Client, host string, pause ti
 		case <-time.After(pause):
 			pause = min(2*pause, retryReport)
 		case <-ctx.Done():
-			return fmt.Errorf("azure does not know that this VM is ready: %w", err)
+			return fmt.Errorf("cannot report to Azure that this VM is ready: %w", err)
 		}
 	}
 }

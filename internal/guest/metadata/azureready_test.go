@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// fakeWireServer answers as Azure's does, after some failures, and keeps what it is told.
+// fakeWireServer returns as Azure's does, after some failures, and keeps what it is told.
 type fakeWireServer struct {
 	fail     int
 	versions string
@@ -54,7 +54,7 @@ func want(out http.ResponseWriter, ok bool, text string) {
 	io.WriteString(out, text)
 }
 
-// TestAzureIsToldReady: a VM that nobody tells of ends as OSProvisioningTimedOut.
+// TestAzureIsToldReady: a VM that nobody reports ends as OSProvisioningTimedOut.
 func TestAzureIsToldReady(t *testing.T) {
 	f := &fakeWireServer{fail: 2, versions: "2012-11-30"}
 	server := httptest.NewServer(f)
@@ -83,7 +83,7 @@ func TestAzureThatIsNotThere(t *testing.T) {
 	for name, handler := range map[string]http.Handler{"another version": &fakeWireServer{versions: "1999-01-01"}, "nobody": http.NotFoundHandler()} {
 		server := httptest.NewServer(handler)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := reportReady(ctx, newClient(), server.URL, time.Millisecond); err == nil || !strings.Contains(err.Error(), "azure does not know that this VM is ready") {
+		if err := reportReady(ctx, newClient(), server.URL, time.Millisecond); err == nil || !strings.Contains(err.Error(), "cannot report to Azure that this VM is ready") {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()

@@ -27,7 +27,7 @@ const (
 	ibmHost     = "https://api.metadata.cloud.ibm.com"
 )
 
-// maxBody bounds an answer: user-data in base64 and some JSON around it.
+// maxBody bounds a response: user-data in base64 and some JSON around it.
 const maxBody = 2*cloudinit.MaxSize + 64<<10
 
 // newClient returns a client that talks to the given address and no other.
@@ -47,7 +47,7 @@ type call struct {
 	headers           []string
 }
 
-// statusError is an answer other than 200.
+// statusError is a response with a status other than 200.
 type statusError struct {
 	call   string
 	status int
@@ -82,7 +82,7 @@ func send(ctx context.Context, client *http.Client, c call) (string, http.Header
 	return string(body), answer.Header, err
 }
 
-// isStatus reports whether err is an answer of that status.
+// isStatus reports whether err is a response with that status.
 func isStatus(err error, statuses ...int) bool {
 	var status statusError
 	if !errors.As(err, &status) {

@@ -14,5 +14,5 @@
 //	vsphere    DMI vendor "VMware, Inc."      guestinfo.userdata
 //
 // Everything that is read is bounded, and nothing follows a redirect or a
-// proxy: what answers at these addresses decides what the VM becomes.
+// proxy: the server at these addresses decides what the VM becomes.
 package metadata

@@ -41,7 +41,7 @@ func (s gcpService) attribute(ctx context.Context, name string) (string, error) 
 		method: http.MethodGet, url: googleHost + "/computeMetadata/v1/instance/attributes/" + name, headers: flavor,
 	})
 	if err == nil && headers.Get(flavor[0]) != flavor[1] {
-		err = errors.New("what answered is not the metadata service: no header Metadata-Flavor: Google")
+		err = errors.New("the server that answered is not the metadata service: no header Metadata-Flavor: Google")
 	}
 	return data, err
 }

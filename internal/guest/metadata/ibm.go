@@ -47,7 +47,7 @@ func (s ibmService) fetch(ctx context.Context, base string) ([]byte, error) {
 		return nil, err
 	}
 	if token.AccessToken == "" {
-		return nil, errors.New("what answered is not the metadata service: no access_token")
+		return nil, errors.New("the server that answered is not the metadata service: no access_token")
 	}
 	var initialization struct {
 		UserData string `json:"user_data"`

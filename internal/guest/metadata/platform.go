@@ -15,7 +15,7 @@ import (
 // Platform is a cloud, by the name of its provider.
 type Platform string
 
-// Platforms. Unknown ones are asked for what only a certain cloud answers.
+// Platforms. On an unknown one, requests that only one cloud answers decide.
 const (
 	AWS       Platform = "aws"
 	Azure     Platform = "azure"
@@ -28,8 +28,8 @@ const (
 
 var platforms = []Platform{AWS, Azure, GCP, Alibaba, OpenStack, VSphere, Unknown}
 
-// Choose returns the platform of that name, or without a name what the
-// hardware tells.
+// Choose returns the platform of that name, or without a name the one that the
+// hardware identifies.
 func Choose(name string, h Hardware) (Platform, error) {
 	switch {
 	case name == "":
@@ -40,7 +40,7 @@ func Choose(name string, h Hardware) (Platform, error) {
 	return "", fmt.Errorf("%q is none of %v", name, platforms)
 }
 
-// Hardware is what a VM can tell of where it runs.
+// Hardware is what a VM can report where it runs.
 type Hardware struct {
 	// DMI fields, as in /sys/class/dmi/id.
 	Vendor, Product, Serial, UUID, AssetTag string

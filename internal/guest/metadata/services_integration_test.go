@@ -40,7 +40,7 @@ var document = func() string {
 	return text
 }()
 
-// serve answers at an address of the namespace until the test ends.
+// serve returns at an address of the namespace until the test ends.
 func serve(t *testing.T, address string, handler http.HandlerFunc) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)

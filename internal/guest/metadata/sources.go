@@ -25,8 +25,8 @@ type Options struct {
 }
 
 // Sources returns where user-data can be on a platform, in the order to ask.
-// Disks come first: they are there or not, and a hypervisor that attaches one
-// means it.
+// Disks come first: looking for one takes no time, and a hypervisor attaches
+// one only on purpose.
 func Sources(p Platform, o Options) []Source {
 	client := newClient()
 	sources := []Source{
@@ -47,8 +47,8 @@ func Sources(p Platform, o Options) []Source {
 	case VSphere:
 		return append(sources, vmwareSource{backdoor{}})
 	}
-	// Nobody else answers IBM's token request; only then Nova's plain path,
-	// which tells nothing of who answers.
+	// Only IBM's service answers its token request; so Nova's plain path, which
+	// identifies no service, comes after it.
 	return append(sources, ibmService{client}, openstackService{client})
 }
 

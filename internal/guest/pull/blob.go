@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// stalled is how long a download may stand still before it is begun anew
-// where it stopped.
+// stalled is how long a download may make no progress before it is resumed on a
+// new connection.
 const stalled = 30 * time.Second
 
 // blob reads one blob. A broken connection is replaced by one for the rest of
@@ -116,7 +116,7 @@ func (b *blob) again(err error) error {
 		return fmt.Errorf("layer %s at byte %d of %d: %w", b.desc.Digest, b.offset, b.desc.Size, explain(err))
 	}
 	pause := b.cfg.Backoff << (b.tries - 1)
-	b.cfg.Log.Warn("download broke off, resuming", "layer", b.desc.Digest.String(), "offset", b.offset, "pause", pause, "err", err)
+	b.cfg.Log.Warn("download was interrupted, resuming", "layer", b.desc.Digest.String(), "offset", b.offset, "pause", pause, "err", err)
 	if poll.Sleep(b.ctx, pause) != nil {
 		return fmt.Errorf("layer %s: %w", b.desc.Digest, err)
 	}

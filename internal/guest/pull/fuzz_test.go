@@ -69,7 +69,7 @@ func FuzzLayer(f *testing.F) {
 		defer u.close()
 		u.room, u.entries = fuzzed, 1000
 		layer := scripted(script)
-		for _, data := range [][]byte{layer, raw, layer} { // once more, over itself
+		for _, data := range [][]byte{layer, raw, layer} { // again, over itself
 			if r, err := decompressor(bytes.NewReader(data)); err == nil {
 				u.layer(io.LimitReader(r, fuzzed))
 				r.Close()

@@ -129,7 +129,7 @@ func (s *stream) decompress() error {
 }
 
 // fill reads until buf is full or there is an error. Unlike io.ReadFull it
-// keeps an orderly end apart from a broken archive.
+// distinguishes a regular end from a broken archive.
 func fill(r io.Reader, buf []byte) (int, error) {
 	sum := 0
 	for sum < len(buf) {

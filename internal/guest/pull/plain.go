@@ -17,7 +17,8 @@ import (
 // registries without TLS.
 const DefaultInsecureFile = "/run/peerpod/insecure-registries"
 
-// errPlainHTTP is a request that whoever is on the way reads and answers.
+// errPlainHTTP refuses requests that others on the network path could read and
+// answer.
 var errPlainHTTP = errors.New("plain HTTP is refused")
 
 // plainHTTP lets requests without TLS pass only to hosts that the operator has
@@ -60,8 +61,9 @@ func (p *Puller) insecureRegistries() []string {
 	return append(slices.Clip(p.cfg.InsecureRegistries), strings.Fields(string(data))...)
 }
 
-// refusedPlain tells that TLS is missing for good. Where HTTPS was tried as well,
-// its error comes first, and may be one that passes.
+// refusedPlain returns an error that no retry can fix: the registry lacks TLS.
+// Where HTTPS was tried as well, its error comes first, and may be one that
+// passes.
 func refusedPlain(err error) bool {
 	var request *url.Error
 	return errors.As(err, &request) && errors.Is(request.Err, errPlainHTTP) ||

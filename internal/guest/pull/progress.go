@@ -37,7 +37,7 @@ type Status struct {
 // NewProgress is for one call of Pull.
 func NewProgress() *Progress { return &Progress{changed: make(chan struct{})} }
 
-// Status answers at once.
+// Status returns at once.
 func (p *Progress) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()

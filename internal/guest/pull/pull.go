@@ -36,14 +36,14 @@ type Config struct {
 	// AuthFile is a Docker config.json; it is read at each pull. A file that
 	// does not exist means anonymous.
 	AuthFile string
-	// InsecureRegistries ("host", with any port, or "host:port") are spoken to
-	// over plain HTTP where they do not answer HTTPS; no others are, whatever
-	// their address.
+	// InsecureRegistries ("host", with any port, or "host:port") are reached
+	// over plain HTTP if they do not serve HTTPS; no others are, whatever their
+	// address.
 	InsecureRegistries []string
 	// InsecureFile has more of them, separated by white space. It is read at
 	// each use; one that does not exist has none.
 	InsecureFile string
-	// Mirrors maps a registry to the ones that are asked before it.
+	// Mirrors maps a registry to its mirrors, which are tried first.
 	Mirrors map[string][]string
 	// Platform is what images must run on; the default is this machine.
 	Platform v1.Platform
@@ -56,8 +56,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Puller pulls images and keeps them until it is told to forget. Its methods
-// may be called from many goroutines; the same image is pulled only once.
+// Puller pulls images and keeps them until Forget. Its methods may be called
+// from many goroutines; the same image is pulled only once.
 type Puller struct {
 	cfg       Config
 	transport http.RoundTripper
@@ -145,8 +145,8 @@ func (p *Puller) Pull(ctx context.Context, ref string, progress *Progress) (*Ima
 	return img, nil
 }
 
-// leaveTime ends work a little before the caller stops to listen, so that the
-// cause reaches it instead of a bare "deadline exceeded".
+// leaveTime ends work a little before the caller's deadline, so that the cause
+// reaches it instead of a bare "deadline exceeded".
 func leaveTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -183,7 +183,7 @@ func (p *Puller) pull(ctx context.Context, ref name.Reference, progress *Progres
 	}
 	defer done()
 	if _, err := os.Stat(img.RootFS); err == nil {
-		p.cfg.Log.Info("image is here already", "image", img.Name, "digest", img.Digest.String())
+		p.cfg.Log.Info("image is already present", "image", img.Name, "digest", img.Digest.String())
 		return img, nil
 	}
 	return img, p.download(ctx, src, img, progress)

@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// errDigest is an answer that is not what was asked for; asking again for the
-// same bytes does not help.
+// errDigest means that the content is not what was asked for; asking again for
+// the same bytes does not help.
 var errDigest = errors.New("digest does not match")
 
 // maxTries without a step forward; with the default back-off about 8 s.
@@ -41,7 +41,7 @@ func retry[T any](ctx context.Context, cfg Config, what string, fn func() (T, er
 	}
 }
 
-// temporary is whether another try may go better: the network or the server
+// temporary reports whether a retry may succeed: the network or the server
 // failed, rather than the request.
 func temporary(err error) bool {
 	var status *transport.Error
@@ -76,7 +76,7 @@ func explain(err error) error {
 	case !errors.As(err, &status):
 		return err
 	case status.StatusCode == 401 || status.StatusCode == 403:
-		return fmt.Errorf("%w; the registry wants other credentials (it says so for images that do not exist as well)", err)
+		return fmt.Errorf("%w; the registry refused the credentials (registries also do that for images that do not exist)", err)
 	case status.StatusCode == 404:
 		return fmt.Errorf("%w; there is no such image", err)
 	}

@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whiteouts are what an upper layer says about files of lower ones: OCI image
-// specification, layer.md.
+// Whiteouts delete files of lower layers: OCI image specification, layer.md.
 const (
 	whiteoutPrefix = ".wh."
 	whiteoutMeta   = ".wh..wh."
@@ -80,7 +79,8 @@ const (
 	hole = 4 << 10
 )
 
-// errNoRoom says that an image does not fit, which is known before the disk is full.
+// errNoRoom means that an image does not fit, which is known before the disk is
+// full.
 var errNoRoom = fmt.Errorf("the image does not fit: %w", unix.ENOSPC)
 
 func (u *unpacker) close() {

@@ -20,7 +20,7 @@ func (u *unpacker) whiteout(parent int, rel, base string) error {
 	case base == opaqueMarker:
 		return u.hideChildren(parent, ".", path.Dir(rel))
 	case strings.HasPrefix(base, whiteoutMeta):
-		return nil // AUFS's own bookkeeping
+		return nil // AUFS's own files
 	}
 	name := strings.TrimPrefix(base, whiteoutPrefix)
 	if name == "" || name == "." || name == ".." {

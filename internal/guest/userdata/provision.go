@@ -51,7 +51,7 @@ const (
 
 // Options says where user-data comes from and where its files go.
 type Options struct {
-	// Sources are asked in this order; the first that answers wins.
+	// Sources are tried in this order; the first that succeeds wins.
 	Sources []Source
 	// Dir is where files go; empty means DefaultDir.
 	Dir string
@@ -158,7 +158,7 @@ func (o Options) write(f cloudinit.WriteFile) error {
 	return o.replace(name, []byte(f.Content), mode)
 }
 
-// replace puts a file in its place whole, so that nobody sees half of it.
+// replace writes a file atomically.
 func (o Options) replace(name string, content []byte, mode os.FileMode) error {
 	file, err := os.CreateTemp(o.Dir, "."+name+"-*")
 	if err != nil {
@@ -182,8 +182,9 @@ func (o Options) exists(name string) bool {
 	return err == nil
 }
 
-// initData returns what user-data brought, else the empty one, which it writes: an
-// attester reads the file, and its digest is always there to be measured.
+// initData returns the initdata of user-data, else empty initdata, which it
+// writes: an attester reads the file, and its digest must always exist to be
+// measured.
 func (o Options) initData() (data *cloudinit.InitData, none bool, err error) {
 	empty := cloudinit.EmptyInitData()
 	text, err := os.ReadFile(filepath.Join(o.Dir, initDataFile))
@@ -213,7 +214,7 @@ func (o Options) unpackInitData() error {
 			continue
 		}
 		if none && o.exists(name) {
-			continue // user-data brought it by itself
+			continue // user-data has it, too
 		}
 		if err := o.replace(name, []byte(content), 0o644); err != nil {
 			return err

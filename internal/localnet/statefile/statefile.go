@@ -87,7 +87,8 @@ func stillThere(file *os.File, path string) bool {
 // Release lets the next one in.
 func (l *Lock) Release() { l.file.Close() }
 
-// ReleaseAndRemove also removes the file. Who waits for the lock makes it anew.
+// ReleaseAndRemove also removes the file. Who waits for the lock makes it
+// again.
 func (l *Lock) ReleaseAndRemove() {
 	os.Remove(l.file.Name())
 	l.file.Close()

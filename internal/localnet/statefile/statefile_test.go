@@ -38,7 +38,7 @@ func TestLockExcludesOthersUntilReleased(t *testing.T) {
 }
 
 // Every holder removes file and folder, so that each of the others finds the
-// lock anew; still only one at a time may be inside.
+// lock again; still only one at a time may be inside.
 func TestRemovedLockStillExcludes(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "sub")
 	path := filepath.Join(folder, "lock")

@@ -108,7 +108,7 @@ func (c *Command) serve(ctx context.Context, s *settings, cluster *rest.Config, 
 	return errors.Join(mgr.Start(ctx), closeKinds())
 }
 
-// addChecks adds webhooks and what probes ask.
+// addChecks adds webhooks and health checks.
 func addChecks(mgr manager.Manager, s *settings) error {
 	ready := healthz.Ping
 	if s.webhookPort != 0 {
@@ -120,8 +120,8 @@ func addChecks(mgr manager.Manager, s *settings) error {
 	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("started", ready))
 }
 
-// checkKinds says clearly what is not installed. Waiting for it silently would
-// look like a manager that works.
+// checkKinds returns an error that names the kinds that are not installed.
+// Waiting for them silently would look like a manager that works.
 func checkKinds(mapper apimeta.RESTMapper) error {
 	for _, kind := range []string{"Cluster", "Machine"} {
 		if _, err := mapper.RESTMapping(clusterv1.GroupVersion.WithKind(kind).GroupKind(), clusterv1.GroupVersion.Version); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// family is a pair of kinds with what is behind them.
+// family is a pair of kinds with their backend.
 type family struct {
 	cluster, machine string // as in the names of flags
 	newClusters      func() client.ObjectList
@@ -33,8 +33,8 @@ type family struct {
 	clusterEnqueuer, enqueuer *reconciler.Enqueuer
 }
 
-// addKinds makes the controllers of all kinds a part of the manager. close ends
-// what is behind them and is called after the manager has stopped.
+// addKinds adds the controllers of all kinds to the manager. Call close, which
+// ends their backends, after the manager has stopped.
 func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slog.Logger) (closeAll func() error, err error) {
 	var closers []func() error
 	closeAll = func() error {

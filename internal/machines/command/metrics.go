@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// meters are the manager's own; controller-runtime adds reconciliations, queues
-// and requests to the API server.
+// meters are the manager's own metrics; controller-runtime adds those of
+// reconciliations, queues and requests to the API server.
 type meters struct {
 	calls  *prometheus.HistogramVec
 	errors *prometheus.CounterVec

@@ -36,7 +36,8 @@ type cloud struct {
 	name string
 	// source is the flag, and the file or Secret, that its settings are from.
 	source string
-	// settings has the values that are of no failure domain, by their variables.
+	// settings has the values that apply to no particular failure domain, by
+	// variable.
 	settings func(string) string
 	loaded   *plugin.Loaded
 	any      provider.Provider
@@ -123,7 +124,7 @@ func (o opener) own(ctx context.Context, c *cloud) (own map[string]string, err e
 }
 
 // apart returns the variables of one of --more-providers: its settings, and of the
-// process those that are no provider's own.
+// process those that are not provider's own.
 func apart(own map[string]string, getenv func(string) string) func(string) string {
 	return func(name string) string {
 		if value, ok := own[name]; ok {
@@ -169,9 +170,9 @@ func (c *cloud) configureDomains(s *settings) error {
 	return nil
 }
 
-// fresh makes a provider of settings by their variables; what they do not say is as in
-// those that are of no failure domain. Other variables than its settings and others are
-// refused.
+// fresh makes a provider of settings by their variables; missing ones are taken from
+// those that apply to no particular failure domain. Variables that are not settings of
+// the provider, and not in others, are refused.
 func (c *cloud) fresh(own map[string]string, others ...string) (provider.Provider, error) {
 	configurable, ok := c.loaded.Cloud.(config.Configurable)
 	if !ok {

@@ -139,7 +139,7 @@ func (s *settings) setGates(text string) error {
 			return fmt.Errorf("%q: want %s=true or %s=false", pair, name, name)
 		}
 		if !slices.Contains(gates, name) {
-			return fmt.Errorf("%q is no feature gate; known are %s", name, strings.Join(gates, ", "))
+			return fmt.Errorf("%q is not a feature gate; known are %s", name, strings.Join(gates, ", "))
 		}
 		s.gates[name] = on
 	}
@@ -192,7 +192,7 @@ func (s *settings) domainPrefix(name string) string {
 	return ""
 }
 
-// sortDomains returns which provider each failure domain is of.
+// sortDomains assigns each failure domain to its provider.
 func (s *settings) sortDomains() error {
 	s.domains = map[string]map[string]string{}
 	for name, file := range s.domainFiles {

@@ -22,13 +22,13 @@ func checkClusterProvisioned(r *run) {
 	p.wantForEver(h)
 }
 
-// wantForEver: core never looks again, others do.
+// wantForEver: core never reads it again, others do.
 func (p *place) wantForEver(h *history) {
 	p.Helper()
 	was := false
 	for _, u := range h.all() {
 		if was && !provisioned(u) {
-			p.Errorf("status.initialization.provisioned of %s was true and then no more: what ails it later is for the conditions", named(u))
+			p.Errorf("status.initialization.provisioned of %s was true and then no more: report later failures in conditions", named(u))
 			return
 		}
 		was = was || provisioned(u)
@@ -52,9 +52,9 @@ func checkClusterOwner(r *run) {
 	p.wantUntouched("without an owner", p.addInfra(p.Objects.Cluster, p.cluster, nil))
 }
 
-// wantUntouched looks on that nothing has been written into an object since it
-// was as given. Give what the API server answered to its creation: what is read
-// afterwards may have been written already.
+// wantUntouched fails if anything is written into an object after the given
+// state. Pass what the API server returned at its creation: a later read may be
+// of a changed object.
 func (p *place) wantUntouched(when string, before *unstructured.Unstructured) {
 	p.Helper()
 	if before == nil {
@@ -99,7 +99,7 @@ func checkClusterDomains(r *run) {
 	p.untilClusterProvisioned()
 	domains, ok, err := unstructured.NestedSlice(p.infraCluster().Object, "status", "failureDomains")
 	if err != nil {
-		r.Fatalf("status.failureDomains is no list: %v", err)
+		r.Fatalf("status.failureDomains is not a list: %v", err)
 	}
 	if !ok {
 		r.Skipf("not checked: the InfraCluster has no status.failureDomains")
@@ -140,8 +140,8 @@ func checkClusterQuiet(r *run) {
 	p.wantQuiet("InfraCluster", p.infraCluster)
 }
 
-// checkAllQuiet: objects that are read for each other must not have each other
-// written for ever.
+// checkAllQuiet: objects that depend on each other must not cause endless
+// writes.
 func checkAllQuiet(r *run) {
 	p := r.place()
 	p.addCluster(nil)
@@ -159,7 +159,7 @@ func checkAllQuiet(r *run) {
 	}
 }
 
-// settle gives a provider time to come to rest.
+// settle gives a provider time to stop writing.
 func (p *place) settle(read func() *unstructured.Unstructured) {
 	p.Helper()
 	for range 3 {
@@ -169,8 +169,8 @@ func (p *place) settle(read func() *unstructured.Unstructured) {
 	}
 }
 
-// wantQuiet waits until nothing is written into an object for a while. What
-// never settles is a hot loop.
+// wantQuiet waits until nothing is written into an object for a while. Endless
+// writes are a hot loop.
 func (p *place) wantQuiet(what string, read func() *unstructured.Unstructured) {
 	p.Helper()
 	for range 3 {
@@ -242,7 +242,7 @@ func checkClusterMetadataKept(r *run) {
 	p.wantMetadata(p.infraCluster())
 }
 
-// wantMetadata: what others have written is theirs.
+// wantMetadata: labels, annotations and owners of others must stay.
 func (p *place) wantMetadata(u *unstructured.Unstructured) {
 	p.Helper()
 	switch {
@@ -253,7 +253,7 @@ func (p *place) wantMetadata(u *unstructured.Unstructured) {
 	case u.GetLabels()["example.com/kept"] != "l":
 		p.Errorf("%s has lost a label of somebody else: %v", named(u), u.GetLabels())
 	case len(u.GetOwnerReferences()) == 0:
-		p.Errorf("%s has lost its owner: clusterctl move and the garbage collector go by it", named(u))
+		p.Errorf("%s has lost its owner: clusterctl move and the garbage collector rely on it", named(u))
 	}
 }
 
@@ -264,7 +264,7 @@ func (p *place) wantOwners(h *history) {
 	for _, u := range h.all() {
 		has := len(u.GetOwnerReferences()) > 0
 		if had && !has {
-			p.Errorf("%s has lost its owner: clusterctl move and the garbage collector go by it", named(u))
+			p.Errorf("%s has lost its owner: clusterctl move and the garbage collector rely on it", named(u))
 			return
 		}
 		had = has

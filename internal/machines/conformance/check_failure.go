@@ -14,7 +14,8 @@ func needsFailing(s *Subject) string {
 	return ""
 }
 
-// failing makes a machine that cannot be made, and waits until that is said.
+// failing makes a machine that cannot be provisioned, and waits until its
+// conditions say so.
 func (r *run) failing() (p *place, name string) {
 	r.Helper()
 	p, name = r.place(), "m-"+unique()
@@ -28,7 +29,7 @@ func (r *run) failing() (p *place, name string) {
 }
 
 // checkFailureShown: the reason of a wait before the attempt does not count,
-// nor does a message that comes and goes: it has to be there for a while.
+// nor does a message that comes and goes: it has to stay for a while.
 func checkFailureShown(r *run) {
 	p, name := r.failing()
 	p.until(p.Limits.Provision, "the condition Ready of an InfraMachine that cannot be made says why", func() string {
@@ -51,12 +52,12 @@ func checkFailureShown(r *run) {
 
 func checkFailureQuiet(r *run) {
 	p, name := r.failing()
-	for range 6 { // pauses that grow are no loop
+	for range 6 { // growing pauses are not a loop
 		if !p.writtenWithin(p.infra(name), p.machineReader(name)) {
 			return
 		}
 	}
-	r.Errorf("an InfraMachine that cannot be made is written again and again: within %s each its resourceVersion changed six times. Who asks the cloud that often is throttled, or blocked", r.Limits.Quiet)
+	r.Errorf("an InfraMachine that cannot be made is written again and again: within %s each its resourceVersion changed six times. A cloud throttles or blocks clients that ask that often", r.Limits.Quiet)
 }
 
 func checkFailureDelete(r *run) {

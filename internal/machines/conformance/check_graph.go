@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// checkOwnerGraph: what has no way to the Cluster stays behind when clusterctl
-// moves that, and when it is deleted.
+// checkOwnerGraph: objects whose owners do not lead to the Cluster stay behind
+// when clusterctl moves the Cluster, and when it is deleted.
 func checkOwnerGraph(r *run) {
 	p, name, _ := r.machine()
 	p.settle(p.machineReader(name))

@@ -120,7 +120,7 @@ func checkMachineOwner(r *run) {
 	p.wantNoMachine("without an owner", name)
 }
 
-// wantNoMachine looks on that a machine does not come.
+// wantNoMachine fails if a machine appears.
 func (p *place) wantNoMachine(when, name string) {
 	p.Helper()
 	p.while("a machine was made "+when, func() string {

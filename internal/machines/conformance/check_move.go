@@ -127,7 +127,7 @@ func checkMoveThenDelete(r *run) {
 	p.wantNothingOutside()
 }
 
-// checkStatusLost: a status is what can be found again.
+// checkStatusLost: a provider must be able to rebuild a lost status.
 func checkStatusLost(r *run) {
 	p, name, before := r.machine()
 	p.settle(p.machineReader(name))

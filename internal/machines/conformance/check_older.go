@@ -88,7 +88,7 @@ func checkOlderDomains(r *run) {
 	want := p.lastDomain()
 	domains, _, err := unstructured.NestedMap(p.older(p.Objects.Cluster, p.cluster).Object, "status", "failureDomains")
 	if _, there := domains[want]; err != nil || !there {
-		r.Errorf("status.failureDomains of the InfraCluster in contract v1beta1 is no map with %q: %v", want, domains)
+		r.Errorf("status.failureDomains of the InfraCluster in contract v1beta1 is not a map with %q: %v", want, domains)
 	}
 	p.addSecret(name)
 	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })

@@ -48,7 +48,7 @@ func checkTemplateAnnotation(r *run) {
 	now := p.changed(u)
 	annotated(clusterv1.TopologyDryRunAnnotation, "")(now)
 	if err := r.Client.Update(r.Context(), now); err == nil {
-		r.Errorf("a template can be changed in place with the annotation %s, though the request is no dry run", clusterv1.TopologyDryRunAnnotation)
+		r.Errorf("a template can be changed in place with the annotation %s, though the request is not a dry run", clusterv1.TopologyDryRunAnnotation)
 	}
 }
 

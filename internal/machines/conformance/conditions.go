@@ -83,8 +83,8 @@ func malformed(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// touched returns what somebody has written into an object beside owners and
-// the condition Paused.
+// touched returns what was written into an object except owners and the
+// condition Paused.
 func touched(before, after *unstructured.Unstructured) string {
 	if after == nil {
 		return "the object is gone"
@@ -112,7 +112,7 @@ func statusOf(u *unstructured.Unstructured) map[string]any {
 	kept := map[string]any{}
 	status, _, _ := unstructured.NestedMap(u.Object, "status")
 	for key, value := range status {
-		nothing := value == nil || reflect.ValueOf(value).IsZero() // it says no more than a field that is missing
+		nothing := value == nil || reflect.ValueOf(value).IsZero() // it means the same as a missing field
 		if key != "observedGeneration" && key != "conditions" && !nothing {
 			kept[key] = value
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // play does once what Cluster API's core does in the place: it owns, it copies,
-// it deletes in order. Errors are those of conflicts: the next time will do.
+// it deletes in order. Errors are conflicts: the next attempt will succeed.
 func (p *place) play(ctx context.Context) {
 	cluster := &clusterv1.Cluster{}
 	there := p.Client.Get(ctx, p.key(p.cluster), cluster) == nil
@@ -63,7 +63,8 @@ func (p *place) playCluster(ctx context.Context, cluster *clusterv1.Cluster) {
 	}
 }
 
-// endCluster: machines, then the infrastructure, then the Cluster itself.
+// endCluster deletes machines, then the infrastructure, then the Cluster
+// itself.
 func (p *place) endCluster(ctx context.Context, cluster *clusterv1.Cluster, infra client.Object, there bool) {
 	machines := 0
 	p.each(ctx, &clusterv1.MachineList{}, func(o client.Object) {

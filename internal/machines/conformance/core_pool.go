@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// playPool is core's part in a machine pool.
+// playPool plays core's part in a machine pool.
 func (p *place) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
 	infra := empty(p.Objects.Pool.GroupVersionKind())
 	there := p.Client.Get(ctx, p.key(mp.Name), infra) == nil

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger/outrigger/provider/conformance"
 )
 
-// Options tell of a run while it goes on. The zero value tells nothing.
+// Options report the progress of a run. The zero value reports nothing.
 type Options struct {
 	// Started is called before each check, with its place among all, from 1.
 	Started func(check Check, number, of int)

@@ -26,14 +26,14 @@ type Objects struct {
 	// Pool is the infrastructure of a MachinePool, PoolTemplate a template of it.
 	Pool, PoolTemplate *unstructured.Unstructured
 	// FailingMachine is the infrastructure of a machine that cannot be made, such
-	// as one of a size that there is not.
+	// as one of a size that does not exist.
 	FailingMachine *unstructured.Unstructured
 	// Others are made in each namespace before all else, such as a Secret with
 	// credentials.
 	Others []*unstructured.Unstructured
 }
 
-// RoleAnnotation tells what an object is for where its kind does not end with
+// RoleAnnotation says what an object is for if its kind does not end with
 // Cluster, Machine, MachinePool or Template of them: its value is one of
 // cluster, machine, cluster-template, machine-template, machine-pool,
 // machine-pool-template, failing-machine and other.

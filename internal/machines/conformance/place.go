@@ -25,7 +25,7 @@ type place struct {
 	namespace, cluster string
 	// alone keeps the kit from playing core here.
 	alone bool
-	// moveStrictly has the kit look on while objects are moved away.
+	// moveStrictly has the kit check objects while they are moved away.
 	moveStrictly bool
 }
 
@@ -58,8 +58,8 @@ func held(o client.Object) { o.SetFinalizers(append(o.GetFinalizers(), holdFinal
 
 const holdFinalizer = "capi-conformance.outrigger.dev/hold"
 
-// addCluster makes the Cluster and its infrastructure, changed as told, and
-// answers the latter as the API server did.
+// addCluster creates the Cluster and its infrastructure, with change applied,
+// and returns the latter as the API server did.
 func (p *place) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change) *unstructured.Unstructured {
 	p.Helper()
 	c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.cluster}}
@@ -310,7 +310,7 @@ func (p *place) untilInfraClusterGone() {
 	p.untilGone("the InfraCluster", p.cluster, p.infraCluster)
 }
 
-// describe says for messages how an object is.
+// describe returns the state of an object for messages.
 func describe(u *unstructured.Unstructured) string {
 	text := []string{"finalizers " + strings.Join(u.GetFinalizers(), ", ")}
 	if !u.GetDeletionTimestamp().IsZero() {
@@ -361,8 +361,8 @@ func (p *place) left(what string) {
 	p.Logf("left in namespace %s: %s", p.namespace, what)
 }
 
-// free takes away what keeps a provider from deleting: pauses, and the kit's
-// own finalizers.
+// free removes what keeps a provider from deleting: pauses, and the kit's own
+// finalizers.
 func (p *place) free(ctx context.Context) {
 	p.alone = true
 	c := &clusterv1.Cluster{}
@@ -389,7 +389,7 @@ func unheld(o client.Object) {
 	o.SetFinalizers(kept)
 }
 
-// remove deletes all objects of a kind and says which are still there.
+// remove deletes all objects of a kind and returns which still exist.
 func (p *place) remove(ctx context.Context, kind *unstructured.Unstructured) string {
 	list := listOf(kind)
 	switch err := p.Client.List(ctx, list, client.InNamespace(p.namespace)); {

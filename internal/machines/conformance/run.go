@@ -104,7 +104,7 @@ func (r *run) wantOutside(want int, when string) {
 	}
 }
 
-// until asks until the answer is that nothing is missing, or ends the check.
+// until polls until nothing is missing, or fails the check.
 func (r *run) until(limit time.Duration, what string, missing func() string) {
 	r.Helper()
 	if last := r.poll(r.Context(), limit, missing); last != "" {
@@ -126,8 +126,7 @@ func (r *run) poll(ctx context.Context, limit time.Duration, missing func() stri
 	}
 }
 
-// while looks on for a while and fails the check at the first thing that is
-// wrong.
+// while polls for a while and fails the check at the first error.
 func (r *run) while(what string, wrong func() string) {
 	r.Helper()
 	end := time.Now().Add(r.Limits.Quiet)

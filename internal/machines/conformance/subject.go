@@ -25,7 +25,7 @@ type Subject struct {
 	// CoreRuns says that Cluster API's core works on the same API server.
 	// Otherwise the kit plays its part.
 	CoreRuns bool
-	// Inventory, if any, answers an id for everything that exists outside: what
+	// Inventory, if any, returns an id for everything that exists outside: what
 	// a machine was made of. Others may have things there too.
 	Inventory func(context.Context) ([]string, error)
 	// Restart, if any, kills the provider's manager and starts it again; it
@@ -47,7 +47,7 @@ type Limits struct {
 	Provision time.Duration
 	// Delete is the longest until something is gone: 5 min.
 	Delete time.Duration
-	// Quiet is how long the kit looks on where nothing is to happen: 10 s.
+	// Quiet is how long the kit watches where nothing is to happen: 10 s.
 	Quiet time.Duration
 	// Poll is the longest pause between two looks: 500 ms.
 	Poll time.Duration
@@ -117,7 +117,7 @@ func (c Check) Run(t T, subject Subject) {
 	c.run(r)
 }
 
-// need answers what the subject lacks, or nothing.
+// need returns what the subject lacks, or nothing.
 type need func(*Subject) string
 
 func needsInventory(s *Subject) string {

@@ -2,7 +2,7 @@
 
 // Package conversion turns objects of api/infrastructure/v1alpha1 and v1beta1 into
 // those of v1beta2 and back, without loss: what the other version has no field for
-// travels in an annotation.
+// is kept in an annotation.
 package conversion
 
 import (
@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// HubAnnotation on an object of v1alpha1 holds the same in v1beta2. It is
-	// the name that Cluster API's topology controller knows not to look at.
+	// HubAnnotation on an object of v1alpha1 holds the same in v1beta2. It is a
+	// name that Cluster API's topology controller ignores.
 	HubAnnotation = "cluster.x-k8s.io/conversion-data"
 	// SpokeAnnotation on an object of v1beta2 holds the same as it was written
 	// in v1alpha1. Only objects that lose something have it.

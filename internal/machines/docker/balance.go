@@ -26,7 +26,7 @@ import (
 // defaultPort is that of API servers.
 const defaultPort = 6443
 
-// balancer is the load balancer that a cluster is to have.
+// balancer is the load balancer that a cluster should have.
 type balancer struct {
 	identity
 	image string
@@ -71,14 +71,14 @@ func (b *Backend) imageOf(spec infrav1.DockerClusterSpec) string {
 	return b.cfg.LoadBalancerImage
 }
 
-// wanted returns what load balancer leads to an endpoint, which is empty until
-// there was one: it is stored in the object, so that one that is made anew has
-// the same address and port.
+// wanted returns the load balancer for an endpoint, which is empty at first.
+// The endpoint is stored in the object, so that a new load balancer gets the
+// same address and port.
 //
-// Where nobody has said under which name others reach the engine's host, the endpoint
-// is a port of the host's own address in the cluster's network, its gateway. Engines
-// drop what goes from one of their networks to another, but not what goes to the host:
-// so the machines, the host, and a management cluster in other containers of the engine
+// If no name under which others reach the engine's host is configured, the endpoint is
+// a port of the host's own address in the cluster's network, its gateway. Engines drop
+// what goes from one of their networks to another, but not what goes to the host: so
+// the machines, the host, and a management cluster in other containers of the engine
 // (kind's) all reach it, and nobody else does.
 func (b *Backend) wanted(id identity, n *clusterNetwork, spec infrav1.DockerClusterSpec, target int) balancer {
 	id.role = roleLoadBalancer
@@ -111,8 +111,8 @@ func (b *Backend) endpoint(l balancer) clusterv1.APIEndpoint {
 	return clusterv1.APIEndpoint{Host: l.addr.String(), Port: int32(l.port)}
 }
 
-// ensureBalancer makes the load balancer, or starts it, or replaces one that is
-// not the one that is wanted. done is false while its image is fetched.
+// ensureBalancer makes the load balancer, starts it, or replaces one that
+// differs from the wanted one. done is false while its image is fetched.
 func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, err error) {
 	unlock, err := b.locks.Take(ctx, l.cluster)
 	if err != nil {
@@ -149,13 +149,13 @@ func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, e
 	return true, b.startBalancer(ctx, found.ID, found.State, l)
 }
 
-// going reports whether a container is being removed, or was and could not be:
-// then it has to be removed once more.
+// going reports whether a container is being removed, or its removal failed and
+// has to be repeated.
 func going(s *container.State) bool {
 	return s.Dead || s.Status == container.StateRemoving || s.Status == container.StateDead
 }
 
-// replaceBalancer makes the load balancer in the place of one that is gone.
+// replaceBalancer makes a new load balancer in place of one that is gone.
 func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, err error) {
 	if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
 		return false, err
@@ -256,8 +256,8 @@ func (n *clusterNetwork) endpoint(addr netip.Addr, aliases ...string) *network.N
 	}}}
 }
 
-// creation explains a conflict of names: somebody was faster, which the next
-// attempt sees, or the name is somebody else's.
+// creation explains a conflict of names: another process created it first,
+// which the next attempt sees, or the name belongs to somebody else.
 func (b *Backend) creation(ctx context.Context, name, cluster string, err error) error {
 	if !errdefs.IsConflict(err) {
 		return err
@@ -311,7 +311,7 @@ const (
 	labelTemplate = labelPrefix + "template"
 )
 
-// backends are the machines of a control plane, but for one.
+// backends are the machines of a control plane, except for one.
 func (b *Backend) backends(ctx context.Context, cluster, without string, target int) ([]loadbalancer.Backend, error) {
 	list, err := b.containers(ctx, labelCluster, cluster, labelRole, roleControlPlane)
 	if err != nil {
@@ -328,8 +328,8 @@ func (b *Backend) backends(ctx context.Context, cluster, without string, target 
 	return backends, nil
 }
 
-// rebalance tells a cluster's load balancer, if there is one, what machines there
-// are, but for one that is going.
+// rebalance updates the backends of a cluster's load balancer, if there is one,
+// to the cluster's machines except one that is being deleted.
 func (b *Backend) rebalance(ctx context.Context, cluster, without string) error {
 	unlock, err := b.locks.Take(ctx, cluster)
 	if err != nil {
@@ -363,12 +363,12 @@ func (b *Backend) balance(ctx context.Context, cluster, without string) error {
 	return b.configure(ctx, found.ID, text, found.State.Running)
 }
 
-// appliedPath tells what configuration the load balancer was told to read: it is
-// written after that, so that a crash in between is repaired.
+// appliedPath is a copy of the configuration that the load balancer last loaded.
+// It is written after loading, so that a crash in between is repaired.
 const appliedPath = loadbalancer.ConfigPath + ".applied"
 
 // configFolders are those of the configuration, which an image may not have. Its capacity
-// is its length: who appends has a copy.
+// is its length: append copies it.
 var configFolders = slices.Clip([]entry{{"usr/", nil, 0o755}, {"usr/local/", nil, 0o755}, {"usr/local/etc/", nil, 0o755}, {"usr/local/etc/haproxy/", nil, 0o755}})
 
 // hasTemplate is the label of a load balancer that has one.
@@ -379,7 +379,7 @@ func (l balancer) hasTemplate() string {
 	return "true"
 }
 
-// configure writes the configuration where it differs, and has it read.
+// configure writes the configuration if it differs, and reloads it.
 func (b *Backend) configure(ctx context.Context, id string, text []byte, running bool) error {
 	sum := sha256.Sum256(text)
 	mark := hex.EncodeToString(sum[:])
@@ -394,7 +394,7 @@ func (b *Backend) configure(ctx context.Context, id string, text []byte, running
 	}
 	if running {
 		if _, err := b.engine.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "HUP"}); err != nil && !errdefs.IsConflict(err) && !errdefs.IsNotFound(err) {
-			return fmt.Errorf("have the load balancer read its configuration: %w", err)
+			return fmt.Errorf("reload the load balancer's configuration: %w", err)
 		}
 	}
 	return b.copyIn(ctx, id, entry{appliedPath, []byte(mark), 0o644})

@@ -34,8 +34,9 @@ const (
 	ReasonContainerRemoved = "ContainerRemoved"
 )
 
-// How often the engine is looked at: something is going on, something is wrong,
-// all is well. What has an event, or ends in this process, is seen at once.
+// How often the engine is polled: while something is going on, while something
+// is wrong, and while all is well. What has an event, or ends in this process,
+// is seen at once.
 const (
 	soon    = time.Second
 	healing = 5 * time.Second
@@ -46,7 +47,7 @@ const (
 func (b *Backend) EnsureCluster(ctx context.Context, scope *reconciler.ClusterScope) (reconciler.ClusterState, error) {
 	infra, ok := scope.Infra.(*infrav1.DockerCluster)
 	if !ok {
-		return reconciler.ClusterState{}, fmt.Errorf("%w: %T is no DockerCluster", provider.ErrInvalidArgument, scope.Infra)
+		return reconciler.ClusterState{}, fmt.Errorf("%w: %T is not a DockerCluster", provider.ErrInvalidArgument, scope.Infra)
 	}
 	there := infra.Status.Initialization.Provisioned != nil && *infra.Status.Initialization.Provisioned
 	if err := checkFamily(scope.Cluster); err != nil && !there {
@@ -60,9 +61,9 @@ func (b *Backend) EnsureCluster(ctx context.Context, scope *reconciler.ClusterSc
 	return state, err
 }
 
-// balancerDown are the reasons for which a load balancer that there was is not
-// there now, so that the cluster is not healthy. Of an engine that is away
-// nothing is known.
+// balancerDown are the reasons that mean that an existing load balancer is
+// gone, so that the cluster is not healthy. With an unreachable engine nothing
+// is known.
 var balancerDown = []string{ReasonBalancerFails, ReasonPortTaken, ReasonAddressTaken, ReasonNameTaken, ReasonImageMissing, ReasonDiskFull}
 
 func withoutItsBalancer(state reconciler.ClusterState, err error) reconciler.ClusterState {
@@ -126,8 +127,8 @@ func withoutBalancer(n *clusterNetwork, given clusterv1.APIEndpoint, port int) c
 	return clusterv1.APIEndpoint{Host: n.reserved().String(), Port: int32(port)}
 }
 
-// DeleteCluster implements reconciler.ClusterBackend. What machines have left, whose
-// objects were removed by force, goes too: nothing else would ever remove it.
+// DeleteCluster implements reconciler.ClusterBackend. It also removes what is left
+// of machines whose objects were removed by force: nothing else would.
 func (b *Backend) DeleteCluster(ctx context.Context, scope *reconciler.ClusterScope) (gone bool, err error) {
 	gone, err = b.deleteCluster(ctx, scope.Key)
 	return gone, classify(err)
@@ -154,7 +155,7 @@ func (b *Backend) deleteCluster(ctx context.Context, key string) (gone bool, err
 	if containers+volumes+len(networks) == 0 {
 		return true, nil
 	}
-	// What was removed is gone when a look finds nothing.
+	// Removals count once nothing is found.
 	return b.nothingOf(ctx, key)
 }
 

@@ -21,7 +21,7 @@ import (
 
 // TestClusterLife: one machine of a control plane and two workers behind a load
 // balancer, which come back by themselves when the engine dies, at the same
-// addresses, with their bootstrap done once; a manager that starts anew knows
+// addresses, with their bootstrap done once; a manager that starts again knows
 // them; nothing is left of them in the end.
 func TestClusterLife(t *testing.T) {
 	d := dockerd.StartDaemon(t, dockerd.Options{})
@@ -55,7 +55,7 @@ func TestClusterLife(t *testing.T) {
 		answers(t, endpointOf(w), "one-control-plane")
 	}
 
-	b = open(t, testConfig(d.Engine)) // the manager has started anew
+	b = open(t, testConfig(d.Engine)) // the manager has started again
 	endpoint := w.infra.Spec.ControlPlaneEndpoint
 	if state := w.ensureCluster(t, b); state.Endpoint != endpoint {
 		t.Errorf("the endpoint was %v and is %v", endpoint, state.Endpoint)

@@ -71,7 +71,7 @@ var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 func (c Config) validate() error {
 	var errs []error
 	if _, err := client.ParseHostURL(c.Host); err != nil {
-		errs = append(errs, bad("docker-host", "%q is no unix:///PATH or tcp://HOST:PORT", c.Host))
+		errs = append(errs, bad("docker-host", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
 	}
 	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {
 		errs = append(errs, bad("docker-api-version", "%q is no version such as 1.41", c.APIVersion))
@@ -84,16 +84,16 @@ func (c Config) validate() error {
 	}
 	for name, image := range map[string]string{"docker-node-image": c.NodeImage, "docker-loadbalancer-image": c.LoadBalancerImage} {
 		if image == "" || strings.ContainsAny(image, " \t\n") {
-			errs = append(errs, bad(name, "%q is no image", image))
+			errs = append(errs, bad(name, "%q is not an image", image))
 		}
 	}
 	if strings.ContainsAny(c.AdvertiseHost, " /") {
-		errs = append(errs, bad("docker-advertise-host", "%q is no name or address", c.AdvertiseHost))
+		errs = append(errs, bad("docker-advertise-host", "%q is not a name or address", c.AdvertiseHost))
 	}
 	return errors.Join(errs...)
 }
 
-// warnings are what is allowed and unwise, or will not work.
+// warnings are about settings that are allowed but unwise, or will not work.
 func (c Config) warnings() (list []string) {
 	if u, err := client.ParseHostURL(c.Host); err == nil {
 		switch info, missing := os.Stat(u.Host); {
@@ -101,7 +101,7 @@ func (c Config) warnings() (list []string) {
 			list = append(list, "the Docker Engine at "+c.Host+" is spoken to without TLS: whoever reaches that port controls its host, and whoever is in between reads the secrets of clusters: "+
 				"have the engine ask for certificates, and set --docker-tls-verify (DOCKER_TLS_VERIFY) and --docker-cert-path (DOCKER_CERT_PATH)")
 		case u.Scheme == "unix" && missing == nil && info.Mode().Type() != os.ModeSocket:
-			list = append(list, u.Host+" is no socket, so the Docker kinds wait: where clusterctl has installed this, set OUTRIGGER_DOCKER_SOCKET to that of the node, "+
+			list = append(list, u.Host+" is not a socket, so the Docker kinds wait: where clusterctl has installed this, set OUTRIGGER_DOCKER_SOCKET to that of the node, "+
 				"or OUTRIGGER_DOCKER_HOST to an engine elsewhere; otherwise set --docker-host (DOCKER_HOST)")
 		}
 	}
@@ -123,8 +123,8 @@ func (c Config) advertised() string {
 	return u.Host
 }
 
-// options are those of Docker's client. The environment of this process has had
-// its say when flags were added.
+// options are those of Docker's client. The environment of this process was
+// used for the defaults of flags.
 func (c Config) options() []client.Opt {
 	list := []client.Opt{client.WithHost(c.Host), client.WithUserAgent("outrigger")}
 	if c.APIVersion != "" {

@@ -80,9 +80,9 @@ func TestWarnings(t *testing.T) {
 		"--docker-host=tcp://h:2375":                                               "DOCKER_TLS_VERIFY",
 		"--docker-host=tcp://[::1]:2375":                                           "DOCKER_CERT_PATH",
 		"--docker-host=unix:///dev/null":                                           "OUTRIGGER_DOCKER_SOCKET",
-		"--docker-host=unix://" + file:                                             "is no socket",
+		"--docker-host=unix://" + file:                                             "is not a socket",
 		"--docker-host=unix://" + socket:                                           "",
-		"--docker-host=unix:///not/there":                                          "", // an engine that is away must not keep the manager from starting
+		"--docker-host=unix:///not/there":                                          "", // an engine that is unreachable must not keep the manager from starting
 		"--docker-host=tcp://h:2376 --docker-tls-verify --docker-cert-path=" + tls: "",
 	} {
 		var log bytes.Buffer

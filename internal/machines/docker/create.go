@@ -89,8 +89,8 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 		return "", err
 	}
 	name := m.unique()
-	// One whose container is gone has the journal of a bootstrap whose other half
-	// went with that container.
+	// A volume whose container is gone has the journal of a bootstrap of which
+	// the other half was in that container.
 	if _, err := b.removeVolumes(ctx, labelKey, m.key); err != nil {
 		return "", err
 	}
@@ -122,7 +122,7 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 }
 
 // mounts are the volume and what is wanted of the host. A path of the host that
-// is missing is an error of the engine's: it makes none up.
+// is missing is an error of the engine's: it does not create it.
 func (m machine) mounts(volume string) []mount.Mount {
 	// The engine makes a volume that is missing, since another manager may have
 	// removed it a moment ago.
@@ -147,7 +147,7 @@ func (m machine) resources() (container.Resources, error) {
 	return r, nil
 }
 
-// seedAndStart hands a container that never ran what it is to become.
+// seedAndStart copies the seed into a container that never ran and starts it.
 func (b *Backend) seedAndStart(ctx context.Context, m machine, id string) error {
 	seed, err := json.Marshal(m.seed)
 	if err != nil {
@@ -197,7 +197,7 @@ func (m machine) age(c *container.InspectResponse, now time.Time) time.Duration 
 	return now.Sub(made)
 }
 
-// judge returns what a journal means.
+// judge turns a journal into a state.
 func (m machine) judge(s nodeagent.State, c *container.InspectResponse, now time.Time) (reason, message string) {
 	switch s.Phase {
 	case nodeagent.PhaseDone:

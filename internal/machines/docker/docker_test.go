@@ -107,7 +107,7 @@ func TestClassify(t *testing.T) {
 }
 
 // TestWarns: the reasons that the documentation tells what to do about are told
-// with Events, but for those about which there is nothing to do.
+// with Events, except for those about which there is nothing to do.
 func TestWarns(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/capi-docker.md")
 	if err != nil {
@@ -206,7 +206,7 @@ func TestJudge(t *testing.T) {
 		{machine{image: "i"}, nodeagent.State{}, time.Second, ReasonWaitingForAgent, "image i"},
 		{machine{image: "i"}, nodeagent.State{}, 6 * time.Minute, ReasonBootstrapTimeout, "5m0s"},
 		{machine{image: "i", began: now.Add(-time.Minute)}, nodeagent.State{}, time.Hour, ReasonWaitingForAgent, "image i"}, // by a clock that is behind
-		{machine{image: "i", began: now.Add(-time.Hour)}, nodeagent.State{}, time.Minute, ReasonWaitingForAgent, "image i"}, // begun anew
+		{machine{image: "i", began: now.Add(-time.Hour)}, nodeagent.State{}, time.Minute, ReasonWaitingForAgent, "image i"}, // begun again
 		{machine{image: "i", began: now.Add(-time.Hour)}, nodeagent.State{}, 6 * time.Minute, ReasonBootstrapTimeout, "5m0s"},
 		{machine{}, nodeagent.State{Phase: nodeagent.PhaseRunning, Step: "runcmd/0", Done: 1, Total: 3}, time.Minute, ReasonBootstrapRunning, "step runcmd/0, 2 of 3"},
 		{short, nodeagent.State{Phase: nodeagent.PhaseRunning, Step: "runcmd/0"}, 2 * time.Minute, ReasonBootstrapTimeout, "1m0s"},
@@ -264,7 +264,7 @@ func TestTasks(t *testing.T) {
 	if ended, err := begin("a"); !ended || err != failure {
 		t.Fatal(ended, err)
 	}
-	if ended, _ := begin("a"); ended { // anew
+	if ended, _ := begin("a"); ended { // again
 		t.Fatal("an end that was told before")
 	}
 	ts.forget("k")

@@ -37,8 +37,8 @@ type Backend struct {
 	clusters, machines reconciler.Enqueuer
 }
 
-// New checks cfg. An engine that is away must not keep the manager from
-// starting: conditions tell of it.
+// New checks cfg. An engine that is unreachable must not keep the manager from
+// starting: conditions report that.
 func New(cfg Config, log *slog.Logger) (*Backend, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err

@@ -14,12 +14,12 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// Wakers are told when there is news of a DockerCluster or a DockerMachine.
+// Wakers are called when there is news of a DockerCluster or a DockerMachine.
 func (b *Backend) Enqueuers() (clusters, machines *reconciler.Enqueuer) {
 	return &b.clusters, &b.machines
 }
 
-// requester is who is to look again. Its zero value is nobody.
+// requester is the object to reconcile again. Its zero value is none.
 type requester struct {
 	enqueuer *reconciler.Enqueuer
 	name     types.NamespacedName
@@ -31,7 +31,7 @@ func (w requester) enqueue() {
 	}
 }
 
-// of returns whose container has labels.
+// of returns the object whose container has the labels.
 func (b *Backend) of(labels map[string]string) requester {
 	w := requester{name: types.NamespacedName{Namespace: labels[labelNamespace], Name: labels[labelName]}}
 	switch {
@@ -46,11 +46,11 @@ func (b *Backend) of(labels map[string]string) requester {
 // Actions of containers that are news.
 var actions = []events.Action{events.ActionStart, events.ActionDie, events.ActionStop, events.ActionDestroy, events.ActionPause, events.ActionUnPause}
 
-// reconnect is how soon an engine that is away is asked for its events again.
+// reconnect is the pause before reconnecting to an unreachable engine's events.
 var reconnect = poll.Pace{First: time.Second, Max: 30 * time.Second}
 
-// Watch wakes the objects of a namespace, or of all, whose containers have news,
-// until ctx ends.
+// Watch enqueues the objects of a namespace, or of all, whose containers have
+// events, until ctx ends.
 func (b *Backend) Watch(ctx context.Context, namespace string) error {
 	for ctx.Err() == nil {
 		_ = reconnect.Until(ctx, func() (bool, error) { return b.follow(ctx, namespace), nil })
@@ -58,9 +58,9 @@ func (b *Backend) Watch(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// follow passes events on until there are no more, and reports whether that lasted
-// for a while. Of what happened before, those are told that have a container;
-// who has lost it looks by itself.
+// follow handles events until the stream ends, and reports whether that lasted for
+// a while. It first enqueues all objects with a container, as it may have missed
+// events; those without one poll.
 func (b *Backend) follow(ctx context.Context, namespace string) bool {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -87,8 +87,8 @@ func (b *Backend) follow(ctx context.Context, namespace string) bool {
 	}
 }
 
-// pass wakes for an event. A load balancer that has died is started again by the
-// engine: only later can be seen whether it was.
+// pass handles an event. The engine restarts a load balancer that has died:
+// whether it did can only be seen later.
 func (b *Backend) pass(namespace string, m events.Message) {
 	if m.Action == events.ActionDie && m.Actor.Attributes[labelRole] == roleLoadBalancer {
 		time.AfterFunc(healing, func() { b.wakeFor(namespace, m.Actor.Attributes) })
@@ -97,7 +97,7 @@ func (b *Backend) pass(namespace string, m events.Message) {
 	b.wakeFor(namespace, m.Actor.Attributes)
 }
 
-// wakeFor leaves other namespaces alone: they are another manager's.
+// wakeFor enqueues an object, unless it is in another manager's namespace.
 func (b *Backend) wakeFor(namespace string, labels map[string]string) {
 	if w := b.of(labels); namespace == "" || w.name.Namespace == namespace {
 		w.enqueue()

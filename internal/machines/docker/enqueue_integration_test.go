@@ -12,7 +12,7 @@ import (
 )
 
 // TestWakes: who has news at a real engine is told, also after it has started
-// anew.
+// again.
 func TestWakes(t *testing.T) {
 	d := dockerd.StartDaemon(t, dockerd.Options{})
 	importImages(t, d.Engine)

@@ -63,7 +63,7 @@ func because(reason string, class error, format string, args ...any) error {
 // noSubnet is what to do when the engine has no pool of addresses left.
 const noSubnet = "the engine has given all its pools of addresses to networks: set spec.subnet of the cluster, remove networks that nobody needs (docker network prune), or give the engine more pools (default-address-pools in its daemon.json)"
 
-// symptoms are sentences of engines that have no code of their own.
+// symptoms are messages of engines for errors without a code.
 var symptoms = []struct {
 	text, reason string
 	class        error
@@ -82,9 +82,9 @@ var symptoms = []struct {
 	{"No such image", ReasonImageMissing, provider.ErrNotFound, "load or pull it"},
 }
 
-// startInterrupted are sentences of an engine that died while it started a
-// container: its runtime has begun what the engine knows nothing of, and no other
-// start of that container will ever succeed.
+// startInterrupted are messages of an engine that died while it started a
+// container: its runtime has state that the engine does not know about, and no
+// later start of that container will succeed.
 var startInterrupted = regexp.MustCompile(`task \S+ already exists|container with (given )?ID already exists|\.task/\S+: file exists`)
 
 // classify puts an error of the engine into its class.

@@ -22,8 +22,8 @@ const (
 	labelDomain    = labelPrefix + "failure-domain"
 	labelAddress   = labelPrefix + "address"
 	labelPort      = labelPrefix + "port"
-	// labelSpec tells whether a load balancer is the one that is wanted, and
-	// labelPinned a network whose subnet is for good.
+	// labelSpec identifies the wanted configuration of a load balancer, and
+	// labelPinned a network whose subnet is final.
 	labelSpec   = labelPrefix + "spec"
 	labelPinned = labelPrefix + "pinned"
 	// labelPool is the range of the engine's that a network's subnet is a part of.
@@ -38,7 +38,7 @@ const (
 	roleNetwork      = "network"
 )
 
-// identity is whose a thing is.
+// identity is the owner of a container, volume or network.
 type identity struct {
 	key, cluster, namespace, name, role string
 }
@@ -72,7 +72,7 @@ func with(labels map[string]string, more ...string) map[string]string {
 }
 
 // has reports whether labels include pairs of a name and a value. The engine's own
-// filter takes a part of a value for the whole.
+// filter also matches a part of a value.
 func has(labels map[string]string, pairs ...string) bool {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if labels[pairs[i]] != pairs[i+1] {

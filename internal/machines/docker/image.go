@@ -51,8 +51,8 @@ func (b *Backend) pull(ctx context.Context, image string) error {
 // imagesDir is where the node agent looks for images.
 const imagesDir = nodeagent.Dir + "/" + nodeagent.ImagesDir
 
-// copyImages copies images of the engine into a machine, but for those that are
-// there. It takes as long as it takes.
+// copyImages copies images of the engine into a machine, except those that it
+// has. It has no time limit.
 func (b *Backend) copyImages(ctx context.Context, id string, images []string) error {
 	for i, image := range images {
 		base := path.Join(imagesDir, strconv.Itoa(i))
@@ -70,8 +70,8 @@ func (b *Backend) copyImages(ctx context.Context, id string, images []string) er
 	return nil
 }
 
-// copyImage brings an image in by way of a file of this machine's: an archive
-// has the size of a file before the file. The mark comes last.
+// copyImage copies an image by way of a temporary file, since a tar archive
+// needs the size before the content. The marker file comes last.
 func (b *Backend) copyImage(ctx context.Context, id, image, base string) error {
 	spool, err := os.CreateTemp("", "image-*")
 	if err != nil {
@@ -101,7 +101,7 @@ func (b *Backend) send(ctx context.Context, id, base string, content io.Reader, 
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(archiveImage(w, base, content, size)) }()
 	_, err := b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
-	r.CloseWithError(errors.New("the engine wants no more")) // ends the writer, however the request has ended
+	r.CloseWithError(errors.New("the engine closed the request")) // ends the writer, however the request has ended
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 
 // TestStartInterrupted: an engine that was killed while it started a container never
 // starts that container again. A machine and a load balancer in that state are made
-// anew, under another id and with the same name and address.
+// again, under another id and with the same name and address.
 func TestStartInterrupted(t *testing.T) {
 	e, b := newFakeEngine(t, Config{})
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "c"}

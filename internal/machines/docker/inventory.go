@@ -19,8 +19,8 @@ import (
 var _ reconciler.Inventory = (*Backend)(nil)
 
 // Owned implements [reconciler.Inventory]: containers and volumes of machines, the
-// containers first. An engine that was asked for one and was slow makes it also
-// when nobody waits any more, and then the machine may be gone.
+// containers first. A slow engine may create one after its caller has given up,
+// and then the machine may be gone.
 func (b *Backend) Owned(ctx context.Context, s *reconciler.ClusterScope) ([]reconciler.Owned, error) {
 	list, err := b.containers(ctx, labelCluster, s.Key)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Steps on the way to a machine, in their order. Each can be told from what is
-// at the engine, so that it does not matter when a manager dies.
+// Steps on the way to a machine, in their order. Each can be derived from the
+// engine's state, so a manager may die at any time.
 const (
 	stepCreate    = "CreateContainer"
 	stepStart     = "StartContainer"
@@ -52,7 +52,7 @@ const (
 // providerPrefix is the beginning of a providerID; a container's name follows.
 const providerPrefix = "docker:////"
 
-// machine is one that is to be there.
+// machine is a wanted machine.
 type machine struct {
 	identity
 	spec   infrav1.DockerMachineSpec
@@ -112,7 +112,7 @@ func hostname(name string) string {
 func (b *Backend) EnsureMachine(ctx context.Context, scope *reconciler.MachineScope) (reconciler.MachineState, error) {
 	infra, ok := scope.Infra.(*infrav1.DockerMachine)
 	if !ok {
-		return reconciler.MachineState{}, fmt.Errorf("%w: %T is no DockerMachine", provider.ErrInvalidArgument, scope.Infra)
+		return reconciler.MachineState{}, fmt.Errorf("%w: %T is not a DockerMachine", provider.ErrInvalidArgument, scope.Infra)
 	}
 	found, err := b.one(ctx, labelKey, scope.Key, labelCluster, scope.ClusterKey)
 	if err != nil {
@@ -160,14 +160,14 @@ func waiting(step, reason, message string) reconciler.MachineState {
 		Conditions: []metav1.Condition{isFalse(ContainerProvisionedCondition, reason, message)}}
 }
 
-// slowly is for what somebody is woken for, or is wrong.
+// slowly is the interval where an event will come, or something is wrong.
 func slowly(state reconciler.MachineState) reconciler.MachineState {
 	state.RequeueAfter = healing
 	return state
 }
 
-// pace is how soon to look for the end of a bootstrap, of which no event tells:
-// the longer it takes, the less does it matter.
+// pace returns how soon to check again for the end of a bootstrap, which has no
+// event: the longer it takes, the less often.
 func (m machine) pace(c *container.InspectResponse, now time.Time) time.Duration {
 	return min(max(m.age(c, now)/10, soon), healing)
 }
@@ -194,7 +194,7 @@ func (b *Backend) discard(ctx context.Context, id, key string) error {
 	return err
 }
 
-// bootstrap looks how far the node agent is. Images are copied meanwhile.
+// bootstrap reads how far the node agent is. Images are copied meanwhile.
 func (b *Backend) bootstrap(ctx context.Context, m machine, c *container.InspectResponse, state reconciler.MachineState) (reconciler.MachineState, error) {
 	state.Step, state.RequeueAfter = stepBootstrap, m.pace(c, time.Now())
 	if err := b.loadImages(ctx, m, c, &state); err != nil {
@@ -243,8 +243,8 @@ func (b *Backend) loadImages(ctx context.Context, m machine, c *container.Inspec
 	return nil
 }
 
-// observe returns how the container of a machine is, without doing anything to it. Its
-// own name cannot be that of another machine's.
+// observe returns the state of a machine's container without changing it. Its name is
+// unique to the machine.
 func observe(providerID, own string, c *container.InspectResponse) reconciler.MachineState {
 	state := reconciler.MachineState{ProviderID: providerID, Provisioned: true}
 	name := strings.TrimPrefix(providerID, providerPrefix)
@@ -267,8 +267,8 @@ func observe(providerID, own string, c *container.InspectResponse) reconciler.Ma
 	return state
 }
 
-// unhealthyReason returns why a container is not a machine that works; both are
-// empty when it is.
+// unhealthyReason returns why a container is not a working machine; both are
+// empty if it is.
 func unhealthyReason(s *container.State) (reason, message string) {
 	switch s.Status {
 	case container.StateRunning:

@@ -85,8 +85,8 @@ func (b *Backend) network(ctx context.Context, cluster string) (*clusterNetwork,
 	return nil, err
 }
 
-// ensureNetwork makes the network that is missing. Engines give fixed addresses only
-// in a subnet that they were told: see chooseSubnet.
+// ensureNetwork makes the network that is missing. Engines assign fixed addresses
+// only in a subnet that was given explicitly: see chooseSubnet.
 func (b *Backend) ensureNetwork(ctx context.Context, cluster identity, subnet string) (*clusterNetwork, error) {
 	found, err := b.network(ctx, cluster.key)
 	if err != nil || found != nil {
@@ -113,7 +113,8 @@ func (b *Backend) ensureNetwork(ctx context.Context, cluster identity, subnet st
 	return b.onlyNetwork(ctx, cluster.key)
 }
 
-// allNetworks is the lock of whoever makes a network; no cluster has that key.
+// allNetworks is the key of the lock for creating networks; no cluster has that
+// key.
 const allNetworks = "networks"
 
 // onlyNetwork returns the oldest network, and removes those that another manager

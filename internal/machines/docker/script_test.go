@@ -58,7 +58,7 @@ func scripted(t *testing.T, answer func(method, path string) (int, string)) (*Ba
 }
 
 // TestAddressRace: two managers have given two containers the same address. The
-// one that came second has never run and is made anew.
+// one that came second has never run and is made again.
 func TestAddressRace(t *testing.T) {
 	labels := `{"infrastructure.outrigger.dev/key": "k", "infrastructure.outrigger.dev/cluster-key": "c"}`
 	b, s := scripted(t, func(method, path string) (int, string) {
@@ -145,7 +145,7 @@ func TestMachineSize(t *testing.T) {
 }
 
 // TestCreateRace: another manager was faster with the container, whose name is
-// the same; that is no error of the user's.
+// the same; that is not an error of the user's.
 func TestCreateRace(t *testing.T) {
 	b, _ := scripted(t, func(method, path string) (int, string) {
 		switch {

@@ -24,7 +24,7 @@ var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "s3
 func (b *Backend) MachineSize(ctx context.Context, template reconciler.InfraTemplate, _ reconciler.InfraCluster) (s infrav1.MachineTemplateStatus, err error) {
 	t, ok := template.(*infrav1.DockerMachineTemplate)
 	if !ok {
-		return s, fmt.Errorf("%w: %T is no DockerMachineTemplate", provider.ErrInvalidArgument, template)
+		return s, fmt.Errorf("%w: %T is not a DockerMachineTemplate", provider.ErrInvalidArgument, template)
 	}
 	host, err := b.engine.Info(ctx, client.InfoOptions{})
 	if err != nil {

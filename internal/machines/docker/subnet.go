@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// clusterBits is the size of a cluster's subnet: 1022 addresses, which is more than
-// a bridge of Linux has ports.
+// clusterBits is the size of a cluster's subnet: 1022 addresses, more than a Linux
+// bridge has ports.
 const clusterBits = 22
 
 // chooseSubnet returns the subnet of a new network, and the pool that it is a part of
@@ -26,7 +26,7 @@ func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted str
 	if wanted != "" {
 		prefix, err := netip.ParsePrefix(wanted)
 		if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 28 {
-			return subnet, pool, fmt.Errorf("%w: spec.subnet %q is no IPv4 subnet of 16 addresses or more, such as 172.30.0.0/24", provider.ErrInvalidArgument, wanted)
+			return subnet, pool, fmt.Errorf("%w: spec.subnet %q is not an IPv4 subnet of 16 addresses or more, such as 172.30.0.0/24", provider.ErrInvalidArgument, wanted)
 		}
 		return prefix.Masked(), pool, nil
 	}
@@ -97,7 +97,8 @@ func after(p netip.Prefix) (netip.Prefix, bool) {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), p.Bits()), true
 }
 
-// askForPool has the engine choose by making a network, which is removed again.
+// askForPool lets the engine choose a pool by creating a network, which is
+// removed again.
 func (b *Backend) askForPool(ctx context.Context, cluster identity) (netip.Prefix, error) {
 	if err := b.makeNetwork(ctx, cluster, nil, cluster.labels()); err != nil {
 		return netip.Prefix{}, err

@@ -23,7 +23,7 @@ type task struct {
 	done chan struct{}
 	err  error
 	stop context.CancelFunc
-	// requesters are those who have asked.
+	// requesters are the objects that asked for it.
 	requesters map[requester]bool
 }
 
@@ -35,9 +35,9 @@ func newTasks() *tasks {
 	return &tasks{known: map[string]*task{}, slots: make(chan struct{}, taskSlots), ctx: ctx, stop: stop}
 }
 
-// do begins f unless it is going on, and reports whether it has ended. An end is
-// told once; whoever asks again begins again. All who have asked are woken at the
-// end.
+// do starts f unless it is running, and reports whether it has ended. An end is
+// reported once; the next call starts f again. All objects that asked are
+// enqueued at the end.
 func (t *tasks) do(key string, who requester, f func(context.Context) error) (ended bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *tasks) begin(key string, who requester, f func(context.Context) error) 
 		case <-ctx.Done():
 			k.err = ctx.Err()
 		}
-		t.mu.Lock() // whoever asks now is told
+		t.mu.Lock() // later calls get the result
 		defer t.mu.Unlock()
 		close(k.done)
 		for who := range k.requesters {
@@ -90,7 +90,7 @@ func (t *tasks) forget(key string) {
 	}
 }
 
-// drop takes away the end of a task that was seen in another way.
+// drop discards the result of a task that is known otherwise.
 func (t *tasks) drop(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +98,7 @@ func (t *tasks) drop(key string) {
 		select {
 		case <-k.done:
 			delete(t.known, key)
-		default: // who waits for it is woken
+		default: // objects that wait for it are enqueued
 		}
 	}
 }

@@ -22,8 +22,8 @@ type TemplateReader func(ctx context.Context, namespace, name string) (string, e
 // ReasonTemplate: the template of a load balancer's configuration is missing or wrong.
 const ReasonTemplate = "LoadBalancerTemplateInvalid"
 
-// templateOf reads a template and tries it, so that one that is wrong takes no load
-// balancer away.
+// templateOf reads a template and renders it once, so that a wrong one does not
+// break a running load balancer.
 func (b *Backend) templateOf(ctx context.Context, namespace, name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -71,7 +71,7 @@ func rendered(text string, c loadbalancer.Config, target int) ([]byte, error) {
 	return []byte(out.text.String()), nil
 }
 
-// bounded takes so much and no more.
+// bounded is a writer with a limit.
 type bounded struct {
 	text strings.Builder
 	left int
@@ -84,8 +84,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// templatePath is where a load balancer keeps its template: what machines there are
-// changes when nobody knows the cluster's object.
+// templatePath is where a load balancer keeps its template: machines come and go
+// when the cluster's object is not at hand.
 const templatePath = loadbalancer.ConfigPath + ".template"
 
 // configText is the configuration of a load balancer that has a template or none.

@@ -14,7 +14,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// checkFamily refuses a cluster that wants what its network does not have.
+// checkFamily refuses a cluster that needs an address family that its network
+// does not have.
 func checkFamily(cluster *clusterv1.Cluster) error {
 	if cluster == nil {
 		return nil
@@ -35,8 +36,8 @@ func checkFamily(cluster *clusterv1.Cluster) error {
 // kindsEntrypoint begins what kind's node images start with, in the place of a node agent.
 var kindsEntrypoint = []string{"/usr/local/bin/entrypoint", "/sbin/init"}
 
-// checkNodeImage refuses images of which it is known that no machine comes of them: a
-// container that waits for an agent until its time is over says less.
+// checkNodeImage refuses images that are known not to work as machines: this error
+// says more than a time-out of the bootstrap.
 func (b *Backend) checkNodeImage(ctx context.Context, image string) error {
 	found, err := b.engine.ImageInspect(ctx, image)
 	if err != nil {

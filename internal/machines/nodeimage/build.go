@@ -72,7 +72,7 @@ func Build(ctx context.Context, o Options) (*Summary, error) {
 	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("SOURCE_DATE_EPOCH %q is no number of seconds", text)
+			return nil, fmt.Errorf("SOURCE_DATE_EPOCH %q is not a number of seconds", text)
 		}
 		b.mtime = time.Unix(seconds, 0).UTC()
 	}
@@ -95,8 +95,8 @@ func Build(ctx context.Context, o Options) (*Summary, error) {
 	return b.build(ctx)
 }
 
-// alone waits until nobody else builds there, and takes away what a build that
-// was killed left.
+// alone waits until no other build runs there, and removes what a killed build
+// left.
 func (b *builder) alone(ctx context.Context) (*statefile.Lock, error) {
 	path := b.work + ".lock"
 	lock, err := statefile.TryAcquire(path)

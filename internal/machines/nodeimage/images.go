@@ -98,7 +98,7 @@ func (b *builder) podImages(ctx context.Context) error {
 const podArchive = "images.tar"
 
 // podImageKinds returns images by their names without registry and tag. Those of
-// Kubernetes' own programs are one and the same, but for kube-proxy's.
+// Kubernetes' own programs are one and the same, except for kube-proxy's.
 func (b *builder) podImageKinds(ctx context.Context) (map[string]v1.Image, error) {
 	tools, err := choose(ctx, strings.Fields(definition.ProxyPackages))
 	if err != nil {

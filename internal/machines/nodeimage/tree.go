@@ -30,7 +30,7 @@ type tree struct {
 // the old names.
 var merged = []string{"bin", "lib", "lib32", "lib64", "libx32", "sbin"}
 
-// useless is what no program reads.
+// useless matches files that no program reads.
 var useless = []string{
 	"usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr/share/lintian/", "usr/share/locale/", "usr/share/bug/",
 	"usr/share/bash-completion/", "usr/share/zsh/", "usr/share/perl5/", "usr/lib/systemd/", "usr/lib/udev/hwdb.d/", "usr/share/doc-base/",

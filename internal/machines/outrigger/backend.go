@@ -26,9 +26,9 @@ type Options struct {
 	// DomainPrefix is what --failure-domain has before the name of a domain of this
 	// provider.
 	DomainPrefix string
-	// Enqueuer is told when there is news of an OutriggerMachine.
+	// Enqueuer enqueues OutriggerMachines that have news.
 	Enqueuer *reconciler.Enqueuer
-	// Observe, if any, is told of every call.
+	// Observe, if any, is called after every call.
 	Observe func(Call)
 
 	// CreateTimeout bounds the creation of an instance: 15 minutes.
@@ -101,14 +101,14 @@ var (
 	_ reconciler.Inventory      = (*Backend)(nil)
 )
 
-// machine is what is remembered of one: nothing that cannot be found again.
+// machine is the state of one machine in memory, all of which can be rebuilt.
 type machine struct {
 	name   types.NamespacedName
 	create *task
 	remove *task
-	// seen is when this process had to do with the machine first, and asked when with
-	// its deletion, both by [Options.Elapsed]. Processes before this one, which may
-	// have asked for instances, had ended by then.
+	// seen is when this process first handled the machine, and asked when it first
+	// handled its deletion, both by [Options.Elapsed]. Processes before this one,
+	// which may have asked for instances, had ended by then.
 	seen  time.Duration
 	asked *time.Duration
 }
@@ -137,8 +137,8 @@ func (b *Backend) Close() {
 	b.work.Wait()
 }
 
-// Forget ends what is being made for an object that is gone. What was made
-// stays: it may be that of the same object in another management cluster.
+// Forget cancels a creation for an object that is gone. Existing instances
+// stay: the same object may live in another management cluster.
 func (b *Backend) Forget(name types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,14 +152,14 @@ func (b *Backend) Forget(name types.NamespacedName) {
 	}
 }
 
-// remember notes since when this process has had to do with a machine.
+// remember records when this process first handled a machine.
 func (b *Backend) remember(s *reconciler.MachineScope) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.machine(s)
 }
 
-// machine returns what is remembered; the lock is held.
+// machine returns the state of a machine; the lock is held.
 func (b *Backend) machine(s *reconciler.MachineScope) *machine {
 	m := b.machines[s.Key]
 	if m == nil {

@@ -15,8 +15,8 @@ import (
 )
 
 // Clouds are the providers of one manager. A cluster is at the one that it names, another
-// at the default, and a machine stays at the one where it was begun. None is asked about
-// what is at another.
+// at the default, and a machine stays at the one where it was begun. A provider is never
+// asked about a cluster or machine of another.
 type Clouds struct {
 	byName map[string]*Backend
 	// standard is the name of the default; empty: there is none.
@@ -104,8 +104,8 @@ func (c *Clouds) EnsureCluster(ctx context.Context, s *reconciler.ClusterScope) 
 	return b.EnsureCluster(ctx, s)
 }
 
-// DeleteCluster implements [reconciler.ClusterBackend]. A cluster itself is nothing outside:
-// where nothing can have been made nobody is asked.
+// DeleteCluster implements [reconciler.ClusterBackend]. A cluster itself has no resources:
+// if nothing can have been made no provider is asked.
 func (c *Clouds) DeleteCluster(ctx context.Context, s *reconciler.ClusterScope) (bool, error) {
 	name := c.Place(s.Infra)
 	b, err := c.named(name)

@@ -13,11 +13,11 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// EnsureCluster has nothing to make: a provider makes instances only.
+// EnsureCluster creates nothing: a provider has instances only.
 func (b *Backend) EnsureCluster(_ context.Context, s *reconciler.ClusterScope) (reconciler.ClusterState, error) {
 	cluster, ok := s.Infra.(*infrav1.OutriggerCluster)
 	if !ok {
-		return reconciler.ClusterState{}, fmt.Errorf("%w: %T is no OutriggerCluster", provider.ErrInvalidArgument, s.Infra)
+		return reconciler.ClusterState{}, fmt.Errorf("%w: %T is not an OutriggerCluster", provider.ErrInvalidArgument, s.Infra)
 	}
 	for _, domain := range cluster.Spec.FailureDomains {
 		if _, err := b.fleet.in(domain.Name); err != nil {
@@ -53,7 +53,7 @@ func (b *Backend) Owned(ctx context.Context, s *reconciler.ClusterScope) ([]reco
 		return nil, err
 	}
 	var owned []reconciler.Owned
-	for _, i := range list { // also those that are being deleted: what that has left is listed so too
+	for _, i := range list { // also those that are being deleted: the remains of a failed deletion look the same
 		owned = append(owned, reconciler.Owned{ID: i.ID, Key: i.Key, Created: i.Created})
 	}
 	return owned, nil

@@ -33,7 +33,7 @@ func (b *Backend) DeleteMachine(_ context.Context, s *reconciler.MachineScope) (
 	if t.running() {
 		return false, nil
 	}
-	m.remove = nil // what follows is another attempt
+	m.remove = nil // the next creation is another attempt
 	if t.gone && t.err == nil {
 		delete(b.machines, s.Key)
 		return true, nil
@@ -54,12 +54,12 @@ func (b *Backend) remove(m *machine, s *reconciler.MachineScope) *task {
 	})
 }
 
-// removal is what is known of a machine that is to go.
+// removal is the deletion of one machine.
 type removal struct {
 	key string
 	// id is the instance in the providerID, if any; it may be somebody else's.
 	id string
-	// began says that a creation has begun at some time.
+	// began reports whether a creation was ever begun.
 	began bool
 	// seen and asked are those of the [machine].
 	seen, asked time.Duration
@@ -110,18 +110,18 @@ func (b *Backend) idsOf(ctx context.Context, r removal) (map[string]bool, error)
 	return ids, nil
 }
 
-// settled reports whether an instance that no list shows cannot be there either:
-// none was ever asked for, or it would be shown by now. Clocks have no say in that:
-// one that jumps ahead would have an instance forgotten, and one that jumps back would
-// keep a machine for as long. So what counts is the time that this process has seen
-// pass, and after a restart a deletion may take as long as [Options.Settle] more.
+// settled reports whether an instance that is not listed cannot exist: none was ever
+// asked for, or it would be listed by now. It does not use the wall clock: after a
+// jump forward an instance would be leaked, after a jump back a machine would stay too
+// long. It uses the time that this process has measured, so after a restart a deletion
+// may take up to [Options.Settle] longer.
 func (b *Backend) settled(r removal) bool {
 	if !r.began && r.made == nil {
 		return true
 	}
 	last := r.asked
 	if r.id != "" {
-		last = r.seen // its creation was answered: none came after it
+		last = r.seen // its creation got a reply: none came after it
 	}
 	if r.made != nil {
 		last = max(last, r.made.ended)

@@ -71,8 +71,8 @@ func (f fleet) create(ctx context.Context, p provider.Provider, name, key string
 	return instance, err
 }
 
-// remove deletes at every provider. Of several, those that cannot have given
-// the id are not asked again; at least one must have.
+// remove deletes at every provider. Providers that cannot have assigned the id
+// are skipped; at least one must have.
 func (f fleet) remove(ctx context.Context, id string) error {
 	var foreign, others []error
 	for _, p := range f.all {
@@ -98,7 +98,7 @@ func (f fleet) list(ctx context.Context, match map[string]string) ([]provider.In
 		err := f.call(ctx, "list", f.options.CallTimeout, func(ctx context.Context) error {
 			some, err := lister.ListInstances(ctx, match)
 			for _, i := range some {
-				// What does not carry the tags is nobody's to delete.
+				// Instances without the tags must not be deleted.
 				if provider.HasTags(i.Tags, match) {
 					byID[i.ID] = i
 				}

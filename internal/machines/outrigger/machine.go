@@ -35,11 +35,11 @@ const (
 	reasonStopped  = reconciler.ReasonInstanceStopped
 )
 
-// EnsureMachine creates the instance in the background, or looks at it.
+// EnsureMachine creates the instance in the background, or observes it.
 func (b *Backend) EnsureMachine(ctx context.Context, s *reconciler.MachineScope) (reconciler.MachineState, error) {
 	infra, ok := s.Infra.(*infrav1.OutriggerMachine)
 	if !ok {
-		return reconciler.MachineState{}, fmt.Errorf("%w: %T is no OutriggerMachine", provider.ErrInvalidArgument, s.Infra)
+		return reconciler.MachineState{}, fmt.Errorf("%w: %T is not an OutriggerMachine", provider.ErrInvalidArgument, s.Infra)
 	}
 	b.remember(s)
 	if infra.Spec.ProviderID != "" {
@@ -58,8 +58,8 @@ func (b *Backend) EnsureMachine(ctx context.Context, s *reconciler.MachineScope)
 	return b.state(s, *t.instance), nil
 }
 
-// creation returns the creation that is running or has ended. One that failed
-// is answered once, so that the next call begins another.
+// creation returns the creation that is running or has ended. A failed one is
+// returned once, so that the next call starts another.
 func (b *Backend) creation(s *reconciler.MachineScope, infra *infrav1.OutriggerMachine) (*task, error) {
 	p, err := b.fleet.in(s.FailureDomain)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *Backend) create(m *machine, p provider.Provider, s *reconciler.MachineS
 			// Asked for by a manager that had other bootstrap data.
 			t.instance, t.err = b.adopt(ctx, key, t.err)
 		case t.instance != nil && t.instance.ID != "" && !provider.Retryable(t.err):
-			// Nobody will finish it.
+			// Its bootstrap data is outdated, so it will never finish.
 			t.err = errors.Join(t.err, b.fleet.remove(ctx, t.instance.ID))
 		}
 	})
@@ -146,7 +146,7 @@ func ownerTags(s *reconciler.MachineScope) map[string]string {
 	}
 }
 
-// observe looks at the instance of a providerID.
+// observe returns the state of the instance of a providerID.
 func (b *Backend) observe(ctx context.Context, s *reconciler.MachineScope, providerID string) (reconciler.MachineState, error) {
 	id, ours := strings.CutPrefix(providerID, b.prefix())
 	if !ours || id == "" {
@@ -165,8 +165,8 @@ func (b *Backend) observe(ctx context.Context, s *reconciler.MachineScope, provi
 	return b.state(s, *instance), nil
 }
 
-// look returns the instance from what is known already, if that shows it to be
-// well, else from the cloud itself.
+// look returns the instance from the last list, if it is healthy there, else
+// from the cloud itself.
 func (b *Backend) look(ctx context.Context, s *reconciler.MachineScope, id string) (*provider.Instance, error) {
 	if made := b.justMade(s, id); made != nil {
 		return made, nil
@@ -181,7 +181,7 @@ func (b *Backend) look(ctx context.Context, s *reconciler.MachineScope, id strin
 	return b.fleet.get(ctx, id)
 }
 
-// justMade returns what a creation told a moment ago: lists may not show it yet.
+// justMade returns the result of a recent creation: lists may not show it yet.
 func (b *Backend) justMade(s *reconciler.MachineScope, id string) *provider.Instance {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -24,7 +24,7 @@ var _ reconciler.Sizer = (*Backend)(nil)
 func (b *Backend) MachineSize(ctx context.Context, template reconciler.InfraTemplate, _ reconciler.InfraCluster) (infrav1.MachineTemplateStatus, error) {
 	t, ok := template.(*infrav1.OutriggerMachineTemplate)
 	if !ok {
-		return infrav1.MachineTemplateStatus{}, fmt.Errorf("%w: %T is no OutriggerMachineTemplate", provider.ErrInvalidArgument, template)
+		return infrav1.MachineTemplateStatus{}, fmt.Errorf("%w: %T is not an OutriggerMachineTemplate", provider.ErrInvalidArgument, template)
 	}
 	spec := t.Spec.Template.Spec
 	if spec.InstanceType == "" {
@@ -60,7 +60,7 @@ func size(cpus, memory int64, arch string) (s infrav1.MachineTemplateStatus) {
 	return s
 }
 
-// catalogueAge is how long a catalogue is believed.
+// catalogueAge is how long a catalogue is cached.
 const catalogueAge = time.Hour
 
 // catalogue has the types of all failure domains.

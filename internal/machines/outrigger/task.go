@@ -11,8 +11,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// task is a call in the background. What it answers is read when done is
-// closed.
+// task is a call in the background. Its result may be read once done is closed.
 type task struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -38,7 +37,7 @@ func (b *Backend) start(name types.NamespacedName, timeout time.Duration, f func
 	return t
 }
 
-// running reports whether there is an answer to come.
+// running reports whether the call has not ended yet.
 func (t *task) running() bool {
 	if t == nil {
 		return false
@@ -51,7 +50,7 @@ func (t *task) running() bool {
 	}
 }
 
-// end has the call given up; it is not waited for.
+// end cancels the call and does not wait for it.
 func (t *task) end() {
 	if t != nil {
 		t.cancel()

@@ -29,14 +29,15 @@ type InfraMachine interface {
 	SetConditions([]metav1.Condition)
 }
 
-// ClusterBackend is what a family of kinds has for a cluster besides machines.
-// Its methods MUST be idempotent by the scope's key, MUST find what they made
-// by that key, never by a name, and MUST NOT block for long: what takes time
-// goes on in the background, and the [Enqueuer] tells when to look again. Errors
+// ClusterBackend provides what a cluster needs besides machines. Its methods
+// MUST be idempotent by the scope's key, MUST find what they made by that key,
+// never by a name, and MUST NOT block for long: long work runs in the
+// background, and the [Enqueuer] enqueues the object when there is news. Errors
 // have the classes of package provider; they decide when the call is repeated.
 type ClusterBackend interface {
-	// EnsureCluster makes what is missing, repairs what is broken, and says how
-	// far it is. It is called again and again, also when all is well.
+	// EnsureCluster creates what is missing, repairs what is broken, and
+	// returns the state. It is called in every reconciliation, also when all is
+	// well.
 	EnsureCluster(context.Context, *ClusterScope) (ClusterState, error)
 
 	// DeleteCluster removes everything that carries the key and reports whether
@@ -44,28 +45,28 @@ type ClusterBackend interface {
 	DeleteCluster(context.Context, *ClusterScope) (gone bool, err error)
 }
 
-// MachineBackend is what a family of kinds does for a machine. What is said of
-// [ClusterBackend] holds here too.
+// MachineBackend provides machines. The rules of [ClusterBackend] apply here,
+// too.
 type MachineBackend interface {
 	// EnsureMachine makes the machine, or observes the one there is.
 	//
 	// Once the object has a providerID it MUST NOT make another machine nor
 	// bootstrap one: the machine of that providerID is observed, Bootstrap and
-	// InfraCluster may be missing, and if it is gone the answer is a state that
-	// is not Ready. A providerID of a machine that does not carry the key is
-	// somebody else's: the state is not Ready, and nothing is done to it.
+	// InfraCluster may be missing, and if it is gone the returned state is not
+	// Ready. A providerID of a machine that does not carry the key is somebody
+	// else's: the state is not Ready, and nothing is done to it.
 	EnsureMachine(context.Context, *MachineScope) (MachineState, error)
 
 	// DeleteMachine removes everything that carries the key, also what is still
 	// being made, and reports whether nothing is left. It is called until then.
-	// It has nothing but Infra, Key, ClusterKey and Began for certain.
+	// Only Infra, Key, ClusterKey and Began are always set.
 	DeleteMachine(context.Context, *MachineScope) (gone bool, err error)
 }
 
 // Placer is implemented by backends that make the machines of different clusters at
 // different places. The place of a cluster is stored when it is provisioned, that of a
-// machine before it is made: what was begun is found again whatever the manager's default
-// is later.
+// machine before it is made, so that they are found again when the manager's default
+// changes.
 type Placer interface {
 	// Place returns the name of the place of a cluster's machines; of a cluster whose
 	// infrastructure is not ours, which is nil, it is the default. Empty: there is none.
@@ -83,7 +84,7 @@ type ClusterScope struct {
 	Key string
 }
 
-// ClusterState is what a backend knows of a cluster.
+// ClusterState is the state of a cluster as its backend sees it.
 type ClusterState struct {
 	// Provisioned is set when machines may be made.
 	Provisioned bool
@@ -133,7 +134,7 @@ const (
 	FormatIgnition    = "ignition"
 )
 
-// MachineState is what a backend knows of a machine.
+// MachineState is the state of a machine as its backend sees it.
 type MachineState struct {
 	// Step is the step that was begun last, in UpperCamelCase; it is stored in
 	// the status.

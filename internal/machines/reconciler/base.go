@@ -29,10 +29,10 @@ type Base struct {
 	// Filter is the value of the label cluster.x-k8s.io/watch-filter of the
 	// objects that are reconciled; empty: all.
 	Filter string
-	// Poll is how often to look for what no event tells of: 10 seconds.
+	// Poll is how often to look for what no event reports: 10 seconds.
 	Poll time.Duration
-	// DeletePoll is how often a deletion is looked at that no [Enqueuer] tells of:
-	// 5 seconds.
+	// DeletePoll is how often a deletion without an [Enqueuer] is checked: 5
+	// seconds.
 	DeletePoll time.Duration
 	// Now is the clock.
 	Now func() time.Time
@@ -56,20 +56,20 @@ func (b *Base) complete() {
 	}
 }
 
-// foreign says that an object is another manager's.
+// foreign reports whether an object is another manager's.
 func (b *Base) foreign(o client.Object) bool {
 	return b.Filter != "" && o.GetLabels()[clusterv1.WatchLabel] != b.Filter
 }
 
-// conflictPause is when an object is looked at again that somebody else wrote:
-// the cache has to see that first.
+// conflictPause is the requeue delay after a conflict: the cache has to see the
+// other write first.
 const conflictPause = 100 * time.Millisecond
 
-// errStale: the cache does not show what is there.
+// errStale means that the cache is behind the API server.
 var errStale = errors.New("the object was read from a cache that is behind")
 
-// ignoreExpected takes the errors away that are none: an object that somebody else has
-// changed or removed meanwhile.
+// ignoreExpected drops errors that only mean that the object was changed or removed
+// meanwhile.
 func (b *Base) ignoreExpected(result reconcile.Result, err error) (reconcile.Result, error) {
 	switch {
 	case apierrors.IsConflict(err), errors.Is(err, errStale):
@@ -88,7 +88,7 @@ func afterError(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// stays says of an object in deletion why it is still there.
+// stays records why an object in deletion still exists.
 func stays[T object](ctx context.Context, d *patcher[T], b Base, err error) (reconcile.Result, error) {
 	reason, message := clusterv1.DeletingReason, "what was made for it is being removed"
 	if err != nil {
@@ -104,9 +104,9 @@ func stays[T object](ctx context.Context, d *patcher[T], b Base, err error) (rec
 	return reconcile.Result{RequeueAfter: b.DeletePoll}, nil
 }
 
-// release takes our finalizer off an object in deletion of which nothing is
-// left outside. One that others still hold says so: Ready describes the whole
-// life.
+// release removes our finalizer from an object in deletion that has no
+// resources left. If other finalizers keep it, its conditions say so: Ready
+// describes the whole life.
 func release[T object](ctx context.Context, d *patcher[T], finalizer string) error {
 	if len(d.now.GetFinalizers()) > 1 {
 		setDeleting(d.now, clusterv1.DeletionCompletedReason, "what was made for it is gone")
@@ -118,15 +118,14 @@ func release[T object](ctx context.Context, d *patcher[T], finalizer string) err
 	return d.saveIdentity(ctx)
 }
 
-// hold gives an object our finalizer, in the place of the one that it has from an
-// earlier version.
+// hold adds our finalizer to an object, replacing that of an earlier version.
 func hold(o client.Object, finalizer string) {
 	controllerutil.AddFinalizer(o, finalizer)
 	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
 }
 
-// held reports whether an object has our finalizer under either name. One that is being
-// deleted keeps the name that it has: the API server lets it have no other.
+// held reports whether an object has our finalizer under either name. One in deletion
+// keeps its name: the API server refuses new finalizers then.
 func held(o client.Object, finalizer string) bool {
 	return controllerutil.ContainsFinalizer(o, finalizer) || controllerutil.ContainsFinalizer(o, infrav1.FormerFinalizer(finalizer))
 }

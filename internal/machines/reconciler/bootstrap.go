@@ -21,7 +21,7 @@ const (
 // waiting is what an object waits for.
 type waiting struct {
 	reason, message string
-	// poll is set where no event will tell that the wait is over.
+	// poll is set if no event will end the wait.
 	poll bool
 	// ofBootstrap is set where it is the bootstrap data that is missing.
 	ofBootstrap bool

@@ -31,8 +31,8 @@ type ClusterReconciler struct {
 	// Finalizer of the kind.
 	Finalizer string
 	Backend   ClusterBackend
-	// Live reads the machines before what is left of a cluster is removed. It
-	// must not be a cache; without it Client is taken for none.
+	// Live reads the machines before the rest of a cluster is removed. It must
+	// not be a cache; by default it is Client.
 	Live client.Reader
 }
 
@@ -68,7 +68,8 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 
 func (c *clusterRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 	deleting := !c.now.GetDeletionTimestamp().IsZero()
-	// What others provide is theirs, unless it was ours before.
+	// Externally managed infrastructure is left alone, unless it was ours
+	// before.
 	if left(c.now) || external(c.now) && !(deleting && held(c.now, c.Finalizer)) {
 		return reconcile.Result{}, nil
 	}
@@ -125,7 +126,7 @@ func (c *clusterRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: state.RequeueAfter}, saveAndTell(ctx, c.patcher, c.Base)
 }
 
-// apply puts what the backend says into the object.
+// apply copies the backend's state into the object.
 func (c *clusterRun) apply(state ClusterState) {
 	spec, status := c.now.ContractCluster()
 	if spec.ControlPlaneEndpoint.IsZero() && state.Endpoint.IsValid() {

@@ -32,10 +32,10 @@ type Owned struct {
 	Created time.Time
 }
 
-// Collector removes what lost its machine: what was made in the moment that
-// somebody took the finalizer away, or by a second manager. It looks at
-// clusters that are there and not paused only: during a move the machines come
-// after their cluster.
+// Collector removes orphans, whose machine is gone: those made at the moment
+// when somebody removed the finalizer, or by a second manager. It checks only
+// clusters that exist and are not paused: during a move the machines come after
+// their cluster.
 type Collector struct {
 	Base
 	// Reader must not be a cache.
@@ -43,15 +43,15 @@ type Collector struct {
 	NewClusters func() client.ObjectList
 	NewMachines func() client.ObjectList
 	Inventory   Inventory
-	// Namespace limits the clusters that are looked at; empty: all.
+	// Namespace limits the clusters that are checked; empty: all.
 	Namespace string
-	// Every is the time between two looks: 5 minutes. Grace is how long
-	// something must have been seen without a machine: 5 minutes.
+	// Every is the interval: 5 minutes. Grace is how long something must have
+	// been seen without a machine: 5 minutes.
 	Every, Grace time.Duration
 
 	seen map[string]time.Time // by id
-	// told has those whose removal an Event has told of: a cloud may list them
-	// for a long time, and then they are removed again.
+	// told has those whose removal was reported in an Event: a cloud may list
+	// them for a long time, and then they are removed again.
 	told map[string]bool
 }
 
@@ -72,13 +72,13 @@ func (c *Collector) Start(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 			if err := c.Collect(ctx); err != nil {
-				log.FromContext(ctx).Error(err, "look for what lost its machine")
+				log.FromContext(ctx).Error(err, "collect orphans")
 			}
 		}
 	}
 }
 
-// Collect looks once.
+// Collect makes one pass.
 func (c *Collector) Collect(ctx context.Context) error {
 	c.complete()
 	if c.Grace == 0 {
@@ -97,7 +97,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	})
 	err = errors.Join(append(errs, err)...)
 	if err != nil {
-		maps.Copy(c.told, told) // not everything was looked at
+		maps.Copy(c.told, told) // not everything was checked
 	}
 	return err
 }
@@ -107,8 +107,8 @@ func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[
 	if err != nil || cluster == nil || c.foreign(infra) || left(infra) || external(infra) || paused(cluster, infra) || !infra.GetDeletionTimestamp().IsZero() {
 		return err
 	}
-	// First what there is, then who it belongs to: an object is written before
-	// anything is made for it.
+	// List resources first, then objects: an object is written before anything
+	// is made for it.
 	scope := &ClusterScope{Cluster: cluster, Infra: infra, Key: keyOf(infra)}
 	owned, err := c.Inventory.Owned(ctx, scope)
 	if err != nil || len(owned) == 0 {
@@ -144,7 +144,8 @@ func (c *Collector) keys(ctx context.Context, namespace string) (map[string]bool
 	})
 }
 
-// orphan removes what has been without a machine for long enough.
+// orphan removes a resource that has been without a machine for the grace
+// period.
 func (c *Collector) orphan(ctx context.Context, of *ClusterScope, o Owned, before map[string]time.Time) error {
 	since, ok := before[o.ID]
 	if !ok {

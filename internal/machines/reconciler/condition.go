@@ -21,7 +21,7 @@ const (
 	HealthyCondition = "Healthy"
 )
 
-// Reasons of conditions that are no class of error and not Cluster API's.
+// Reasons of conditions that are not class of error and not Cluster API's.
 const (
 	ReasonHealthy                = "Healthy"
 	ReasonNotProvisionedYet      = "NotProvisionedYet"
@@ -65,13 +65,13 @@ func setFalse(o object, kind, reason, message string) {
 	set(o, kind, metav1.ConditionFalse, reason, message)
 }
 
-// setLife sets what an object says of its life: neither paused nor deleted.
+// setLife sets the conditions of an object that is neither paused nor deleted.
 func setLife(o object) {
 	setFalse(o, clusterv1.PausedCondition, clusterv1.NotPausedReason, "")
 	setFalse(o, clusterv1.DeletingCondition, clusterv1.NotDeletingReason, "")
 }
 
-// setDeleting sets what an object says of its end.
+// setDeleting sets the condition Deleting.
 func setDeleting(o object, reason, message string) {
 	setFalse(o, clusterv1.PausedCondition, clusterv1.NotPausedReason, "")
 	set(o, clusterv1.DeletingCondition, metav1.ConditionTrue, reason, message)

@@ -8,7 +8,7 @@ import (
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
-// observed stamps the status with the generation that it speaks of.
+// observed sets the status's observedGeneration.
 func observed(o object, generation int64) {
 	switch o := o.(type) {
 	case InfraCluster:

@@ -47,8 +47,8 @@ func older(a, b client.Object) bool {
 	return was.Equal(&is) && a.GetUID() < b.GetUID()
 }
 
-// asCopy does what happens with a copy: nothing is made for it, and with it
-// nothing is removed.
+// asCopy handles a copy: nothing is created for it, and nothing is removed with
+// it.
 func asCopy[T object](ctx context.Context, d *patcher[T], b Base, newList func() client.ObjectList, finalizer string) (is bool, result reconcile.Result, err error) {
 	name, err := original(ctx, d.client, newList, d.now)
 	if err != nil || name == "" {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reconciler is the contract of Cluster API for infrastructure, once for all
-// kinds: who owns an object, whether it is paused, what comes before what,
-// which conditions tell how it is, and how it is deleted. What is behind the
-// kinds is a [ClusterBackend] and a [MachineBackend].
+// Package reconciler implements Cluster API's contract for infrastructure, once for
+// all kinds: ownership, pausing, ordering, conditions and deletion. The kinds'
+// backends are a [ClusterBackend] and a [MachineBackend].
 //
 // The same steps happen in every reconciliation:
 //
 //  1. An object that is paused, or that clusterctl moves away, is left alone
-//     but for its condition Paused.
+//     except for its condition Paused.
 //  2. A finalizer and the identity of what will be made are stored in one
 //     patch, before anything is made. The identity is an annotation: it
 //     survives a move to another management cluster, which changes UIDs and

@@ -15,7 +15,7 @@ import (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Enqueuer is how a backend says that there is news of an object: one for each
+// Enqueuer lets a backend enqueue objects that have news; there is one for each
 // kind. Its zero value is ready for use and its methods never block.
 type Enqueuer struct {
 	mu      sync.Mutex
@@ -23,7 +23,8 @@ type Enqueuer struct {
 	pending []reconcile.Request
 }
 
-// Enqueue has the object reconciled soon. What was not started yet remembers it.
+// Enqueue enqueues the object. Before the controller has started, the request is
+// kept.
 func (w *Enqueuer) Enqueue(object types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,12 +15,13 @@ import (
 // [infrav1.KeyAnnotation]. clusterctl move carries them along; a status it does
 // not.
 const (
-	// ClusterKeyAnnotation is the identity of the cluster that a machine is of.
+	// ClusterKeyAnnotation is the identity of a machine's cluster.
 	ClusterKeyAnnotation = infrav1.ClusterKeyAnnotation
-	// BeganAnnotation is when the making of a machine began. A machine without
-	// it has nothing that would have to be removed.
+	// BeganAnnotation is when the creation of a machine began. A machine
+	// without it has nothing to remove.
 	BeganAnnotation = infrav1.BeganAnnotation
-	// ProviderAnnotation is where a machine is, or a cluster that does not say it.
+	// ProviderAnnotation is the provider of a machine, or of a cluster whose spec
+	// does not name one.
 	ProviderAnnotation = infrav1.ProviderAnnotation
 )
 
@@ -46,7 +47,7 @@ func beganOf(o metav1.Object) time.Time {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at
 	}
-	// Something began, nobody knows when: at the earliest when it was made.
+	// The start time is unknown: at the earliest when the object was created.
 	return o.GetCreationTimestamp().Time
 }
 
@@ -62,15 +63,15 @@ func annotate(o metav1.Object, key, value string) {
 	}
 }
 
-// left says that an object is not ours to touch, not even its conditions:
-// clusterctl has moved it to another management cluster.
+// left reports whether clusterctl has moved an object to another management
+// cluster: then not even its conditions may be changed.
 func left(o metav1.Object) bool {
 	_, moved := o.GetAnnotations()[deleteForMoveAnnotation]
 	return moved
 }
 
-// external says that somebody else provides a cluster's infrastructure. The
-// book has the mark as a label, the code as an annotation.
+// external reports whether a cluster's infrastructure is externally managed.
+// Cluster API's book has the mark as a label, its code as an annotation.
 func external(o metav1.Object) bool {
 	_, annotated := o.GetAnnotations()[clusterv1.ManagedByAnnotation]
 	_, labelled := o.GetLabels()[clusterv1.ManagedByAnnotation]

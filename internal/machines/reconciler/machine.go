@@ -44,8 +44,8 @@ type MachineReconciler struct {
 
 // Forgetter is a [MachineBackend] that keeps something in memory for objects.
 type Forgetter interface {
-	// Forget says that there is no such object any more. It MUST NOT remove
-	// anything that was made: the object may live on elsewhere.
+	// Forget is called when the object is gone. It MUST NOT remove anything
+	// that was made: the object may live on elsewhere.
 	Forget(types.NamespacedName)
 }
 
@@ -129,7 +129,7 @@ func (m *machineRun) owners(ctx context.Context) error {
 	return err
 }
 
-// ensure is what happens with a machine that is to be there.
+// ensure reconciles a machine that is not being deleted.
 func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	hold(m.now, m.Finalizer)
 	annotate(m.now, infrav1.KeyAnnotation, m.scope.Key)
@@ -162,9 +162,9 @@ func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: state.RequeueAfter}, m.saveAndTell(ctx)
 }
 
-// identify writes the identity. Before something may be made that was decided
-// on the newest object: either the write proved that, or the object is read
-// again, past a cache that may be older than the object's end.
+// identify writes the identity. Nothing may be created from an outdated object:
+// either the write proves that it is current, or the object is read again
+// without the cache.
 func (m *machineRun) identify(ctx context.Context, makes bool) error {
 	version := m.stored.GetResourceVersion()
 	if err := m.saveIdentity(ctx); err != nil {
@@ -184,9 +184,9 @@ func (m *machineRun) identify(ctx context.Context, makes bool) error {
 	return nil
 }
 
-// lateDeletion looks past the cache whether the cluster's infrastructure is being
-// deleted. The beginning is stored by now: either this sees the deletion, or the
-// deletion sees a machine that has begun and waits for it.
+// lateDeletion checks without the cache whether the cluster's infrastructure is
+// being deleted. The machine's beginning is stored by now: either this sees the
+// deletion, or the deletion sees the machine and waits for it.
 func (m *machineRun) lateDeletion(ctx context.Context) (*waiting, error) {
 	if spec, _ := m.now.ContractMachine(); spec.ProviderID != "" || m.scope.InfraCluster == nil {
 		return nil, nil
@@ -202,7 +202,7 @@ func (m *machineRun) lateDeletion(ctx context.Context) (*waiting, error) {
 	return m.clusterLeaves(infra), nil
 }
 
-// begin notes that from now on there may be something outside.
+// begin records that from now on the machine may have resources.
 func (m *machineRun) begin() {
 	if m.scope.ClusterKey == "" {
 		m.scope.ClusterKey = string(m.scope.Cluster.UID) // of infrastructure that is not ours
@@ -223,7 +223,7 @@ func (m *machineRun) prepare(ctx context.Context) (*waiting, error) {
 		return nil, err
 	}
 	if spec, _ := m.now.ContractMachine(); spec.ProviderID != "" {
-		return nil, nil // it is there: nothing that starts one is needed
+		return nil, nil // it exists: no bootstrap data is needed
 	}
 	if wait := m.infrastructureReady(); wait != nil {
 		return wait, nil
@@ -275,7 +275,7 @@ func (m *machineRun) infrastructureReady() *waiting {
 	return m.knownFailureDomain()
 }
 
-// clusterLeaves: what is made now would be in the way of what is removed.
+// clusterLeaves: a machine that is made now would block the cluster's deletion.
 func (m *machineRun) clusterLeaves(infra InfraCluster) *waiting {
 	if infra == nil || infra.GetDeletionTimestamp().IsZero() {
 		return nil
@@ -284,7 +284,8 @@ func (m *machineRun) clusterLeaves(infra InfraCluster) *waiting {
 		message: fmt.Sprintf("%s %s is being deleted: no machine is made in it any more", m.ClusterKind.Kind, infra.GetName())}
 }
 
-// knownFailureDomain: a machine is never made where it was not asked for.
+// knownFailureDomain: a machine is never made in another failure domain than
+// the requested one.
 func (m *machineRun) knownFailureDomain() *waiting {
 	if m.scope.FailureDomain == "" || m.scope.InfraCluster == nil {
 		return nil
@@ -299,7 +300,7 @@ func (m *machineRun) knownFailureDomain() *waiting {
 		message: fmt.Sprintf("the Machine's failure domain %q is none of %s %s: correct it, or add the domain there", m.scope.FailureDomain, m.ClusterKind.Kind, m.scope.InfraCluster.GetName())}
 }
 
-// delete is what happens with a machine that is to be gone.
+// delete reconciles a machine in deletion.
 func (m *machineRun) delete(ctx context.Context) (reconcile.Result, error) {
 	if !held(m.now, m.Finalizer) {
 		return reconcile.Result{}, nil

@@ -31,7 +31,7 @@ func (m *machineRun) await(ctx context.Context, wait *waiting) (reconcile.Result
 	return result, m.saveAndTell(ctx)
 }
 
-// apply puts what the backend says into the object.
+// apply copies the backend's state into the object.
 func (m *machineRun) apply(state MachineState) {
 	spec, status := m.now.ContractMachine()
 	setTrue(m.now, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)
@@ -93,8 +93,8 @@ func (m *machineRun) failed(ctx context.Context, err error) (reconcile.Result, e
 	return afterError(err)
 }
 
-// setFailure: what is provisioned and cannot be looked at for a while is
-// believed to be as it was.
+// setFailure keeps the conditions of a provisioned machine that cannot be
+// observed for a while.
 func setFailure(o object, there bool, err error) {
 	switch {
 	case !there:
@@ -104,7 +104,7 @@ func setFailure(o object, there bool, err error) {
 	}
 }
 
-// saveAndTell writes the object, and Events of what is new.
+// saveAndTell writes the object, and Events about changes.
 func (m *machineRun) saveAndTell(ctx context.Context) error {
 	return saveAndTell(ctx, m.patcher, m.Base)
 }

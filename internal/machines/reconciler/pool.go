@@ -54,7 +54,8 @@ type poolRun struct {
 	owner    *clusterv1.MachinePool
 	cluster  *clusterv1.Cluster
 	machines []poolMachine
-	// strays are the names of machines that are gone and whose Machines are not.
+	// strays are the names of machines that are gone while their Machines are
+	// not.
 	strays map[string]bool
 }
 
@@ -144,8 +145,7 @@ func (p *poolRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{}, saveAndTell(ctx, p.patcher, p.Base)
 }
 
-// work does what there is to do about the pool's machines, and returns what is still
-// missing.
+// work reconciles the pool's machines, and returns what is still missing.
 func (p *poolRun) work(ctx context.Context) (reason, message string, err error) {
 	if err := p.adopt(ctx); err != nil {
 		return "", "", err
@@ -160,8 +160,8 @@ func (p *poolRun) work(ctx context.Context) (reason, message string, err error) 
 // a machine beyond a ResourceQuota or against a policy.
 const ReasonRequestRefused = "RequestRefused"
 
-// failed says in the object what the API server has refused. What the next look
-// settles by itself is no news.
+// failed records in the object what the API server has refused. Errors that the
+// next reconciliation resolves are not reported.
 func (p *poolRun) failed(ctx context.Context, err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errStale) || ctx.Err() != nil {
 		return err
@@ -172,7 +172,7 @@ func (p *poolRun) failed(ctx context.Context, err error) error {
 	return errors.Join(err, saveAndTell(ctx, p.patcher, p.Base))
 }
 
-// report puts what there is into the object.
+// report copies the current state into the object.
 func (p *poolRun) report(reason, message string) {
 	spec, status := p.now.ContractPool()
 	status.InfrastructureMachineKind = p.MachineKind.Kind

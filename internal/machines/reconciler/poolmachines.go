@@ -40,7 +40,7 @@ type poolMachine struct {
 	machine *clusterv1.Machine
 }
 
-// going says that the machine is on its way out.
+// going reports whether the machine is being deleted.
 func (m poolMachine) going() bool {
 	return !m.infra.GetDeletionTimestamp().IsZero() || m.machine != nil && !m.machine.DeletionTimestamp.IsZero()
 }
@@ -79,8 +79,8 @@ func (p *poolRun) reference() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: p.now.GetName(), UID: p.now.GetUID()}
 }
 
-// converge does the next thing on the way to the machines that are wanted, and
-// answers what is still missing.
+// converge takes the next step towards the wanted machines, and returns what is
+// still missing.
 func (p *poolRun) converge(ctx context.Context) (reason, message string, err error) {
 	template, err := p.template()
 	if err != nil {
@@ -206,7 +206,7 @@ func (p *poolRun) exists(ctx context.Context, name string) error {
 	return err
 }
 
-// shrink removes machines: those that nobody misses first.
+// shrink removes machines, the least useful first.
 func (p *poolRun) shrink(ctx context.Context, machines []poolMachine, n int, template string) error {
 	missed := func(m poolMachine) int {
 		switch {
@@ -228,11 +228,11 @@ func (p *poolRun) shrink(ctx context.Context, machines []poolMachine, n int, tem
 	return nil
 }
 
-// replace removes a machine of an older template, one after the other, each
-// when those of the new one are there. What does not work anyhow goes first.
+// replace removes machines of an older template one by one, each when a new one
+// is ready. Machines that do not work go first.
 func (p *poolRun) replace(ctx context.Context, machines []poolMachine, template string) error {
 	if len(p.machines) > len(machines) {
-		return nil // the one before is still on its way out
+		return nil // the previous one is still being deleted
 	}
 	var old []poolMachine
 	for _, m := range machines {
@@ -270,8 +270,8 @@ func (p *poolRun) remove(ctx context.Context, m poolMachine) error {
 	return nil
 }
 
-// asPoolMember gives the Machine of a pool what only its MachinePool says:
-// bootstrap data and version.
+// asPoolMember copies bootstrap data and version from the MachinePool to a
+// Machine of a pool.
 func asPoolMember(ctx context.Context, c client.Reader, m *clusterv1.Machine) error {
 	pool, err := ownerPool(ctx, c, m)
 	if err != nil || pool == nil {

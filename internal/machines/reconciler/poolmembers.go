@@ -21,7 +21,7 @@ import (
 var numbered = regexp.MustCompile(`^(.+)-(0|[1-9][0-9]*)$`)
 
 // poolOf returns the name of the pool of a kind that a machine belongs to, empty if
-// there is none. Owner references alone do not tell: backups, moves by hand and
+// there is none. Owner references alone are not enough: backups, moves by hand and
 // `kubectl apply` of an edited manifest lose them, and a pool that does not know its
 // machines again makes others beside them. What we made says so by its annotation
 // and its name.
@@ -56,9 +56,9 @@ func (p *poolRun) memberLabels() client.MatchingLabels {
 	}
 }
 
-// adopt gives the pool's machines back what they have lost of their labels and of the
-// reference to the pool. A reference to an earlier UID of the pool is one that the
-// garbage collector takes for that of an owner that is gone.
+// adopt restores lost labels and owner references of the pool's machines. A reference
+// to an earlier UID of the pool is one that the garbage collector takes for that of
+// an owner that is gone.
 func (p *poolRun) adopt(ctx context.Context) error {
 	for i, m := range p.machines {
 		if !m.infra.GetDeletionTimestamp().IsZero() {

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Setup makes the reconciler a part of the manager; list is an empty one of
-// the kind, machine an empty object of the kind of its machines.
+// Setup adds the reconciler to the manager; list is an empty one of the kind,
+// machine an empty object of the kind of its machines.
 func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, machine client.Object, w Watching) error {
 	r.Complete()
 	scheme := mgr.GetScheme()
@@ -63,7 +63,7 @@ func (r *PoolReconciler) ofPoolMember(kind schema.GroupKind) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		pool, err := ownerPool(ctx, r.Client, o)
 		if err != nil || pool == nil {
-			return nil // what it has lost is looked for when something else happens
+			return nil // lost labels are restored when something else happens
 		}
 		return ofMachinePool(kind)(ctx, pool)
 	}
@@ -80,7 +80,7 @@ func ofPoolMachine(kind schema.GroupVersionKind) handler.MapFunc {
 	}
 }
 
-// comesOrGoes leaves out all that happens to an object in its life.
+// comesOrGoes lets only creations and deletions pass.
 func comesOrGoes() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }

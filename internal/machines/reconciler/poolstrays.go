@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// collectStrays deletes Machines of the pool whose machine is gone: somebody
-// has deleted that, or core has made the Machine while it went. Core leaves them
-// for ever, and their Nodes with them. Their names are not given again as long as
-// they are there: the end of such a Machine would be that of the new one.
+// collectStrays deletes Machines of the pool whose machine is gone: somebody has
+// deleted that, or core made the Machine while it was being deleted. Core leaves
+// them for ever, and their Nodes with them. Their names are not given again as
+// long as they are there: the end of such a Machine would be that of the new one.
 func (p *poolRun) collectStrays(ctx context.Context) error {
 	var list clusterv1.MachineList
 	err := p.Client.List(ctx, &list, client.InNamespace(p.now.GetNamespace()), p.memberLabels())

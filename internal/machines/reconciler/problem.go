@@ -17,8 +17,8 @@ type class struct {
 	pause        time.Duration
 }
 
-// An error that only a person can end is tried again too, slowly: what was
-// wrong may have been put right outside of the object.
+// Errors that only a person can fix are retried, too, slowly: the fix may be
+// outside of the object.
 var classes = map[error]class{
 	provider.ErrInvalidArgument:  {"InvalidArgument", "correct what the message names", 5 * time.Minute},
 	provider.ErrNotFound:         {"NotFound", "make what the message names, such as an image or network", time.Minute},

@@ -22,9 +22,8 @@ type object interface {
 	SetConditions([]metav1.Condition)
 }
 
-// patcher is an object on its way to what it is to be. What does not differ is
-// not written. Each write is refused if somebody else wrote since the object
-// was read: it was decided on what is there no more.
+// patcher holds an object and its changes. Only differences are written. A
+// write fails with a conflict if somebody else wrote since the object was read.
 type patcher[T object] struct {
 	client client.Client
 	stored T // as it is in the API server
@@ -126,7 +125,7 @@ func guarded(patch map[string]any, version string) client.Patch {
 	return client.RawPatch(types.MergePatchType, data)
 }
 
-// pause says that the object is paused, and leaves all else as it is.
+// pause records that the object is paused, and changes nothing else.
 func (d *patcher[T]) pause(ctx context.Context) error {
 	setCondition(d.now, metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,

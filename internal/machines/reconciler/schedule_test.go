@@ -244,8 +244,8 @@ func (s *schedule) ending() bool {
 	return !ok || !cluster.DeletionTimestamp.IsZero()
 }
 
-// move does what clusterctl does: it pauses the Cluster, makes all objects anew
-// in another API server without their status, and deletes them here.
+// move does what clusterctl does: it pauses the Cluster, makes all objects
+// again in another API server without their status, and deletes them here.
 func (s *schedule) move() {
 	if s.ending() || slices.ContainsFunc(s.machines(), func(m clusterv1.Machine) bool { return !m.DeletionTimestamp.IsZero() }) ||
 		slices.ContainsFunc(s.infras(), func(m infrav1.OutriggerMachine) bool { return !m.DeletionTimestamp.IsZero() }) {

@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Watching is what a controller looks at.
+// Watching configures a controller's watches.
 type Watching struct {
 	// Concurrency is how many objects are reconciled at the same time.
 	Concurrency int
@@ -37,7 +37,7 @@ type Watching struct {
 	Enqueuer *Enqueuer
 }
 
-// What failed is tried again after twice the time each.
+// Failures are retried with exponential backoff.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 2 * time.Minute
@@ -50,7 +50,7 @@ func (w Watching) options() controller.Options {
 	}
 }
 
-// Setup makes the reconciler a part of the manager.
+// Setup adds the reconciler to the manager.
 func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w Watching) error {
 	r.Complete()
 	gvk, err := apiutil.GVKForObject(r.New(), mgr.GetScheme())
@@ -70,7 +70,7 @@ func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w 
 	return nil
 }
 
-// Setup makes the reconciler a part of the manager.
+// Setup adds the reconciler to the manager.
 func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w Watching) error {
 	r.Complete()
 	scheme := mgr.GetScheme()
@@ -106,8 +106,8 @@ func kindName(gvk schema.GroupVersionKind) string {
 	return string(name)
 }
 
-// ofCluster returns the infrastructure that a Cluster names. What it is managed
-// by is for the reconciler to see.
+// ofCluster returns the infrastructure that a Cluster names. The reconciler
+// checks who manages it.
 func ofCluster(kind schema.GroupKind) handler.MapFunc {
 	return func(_ context.Context, o client.Object) []reconcile.Request {
 		cluster, ok := o.(*clusterv1.Cluster)
@@ -126,7 +126,8 @@ func (r *ClusterReconciler) ofMachine(ctx context.Context, machine client.Object
 		return nil // a cluster in deletion polls
 	}
 	name := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Spec.InfrastructureRef.Name}
-	// What is not seen as deleted yet looks at its machines when it is.
+	// A cluster that the cache does not show as deleted yet checks its machines
+	// later.
 	infra := r.New()
 	if err := r.Client.Get(ctx, name, infra); err != nil || infra.GetDeletionTimestamp().IsZero() {
 		return nil
@@ -134,8 +135,8 @@ func (r *ClusterReconciler) ofMachine(ctx context.Context, machine client.Object
 	return []reconcile.Request{{NamespacedName: name}}
 }
 
-// specChanges leaves out updates of a status: what is waited for of a Machine
-// is in its spec and metadata.
+// specChanges leaves out updates of a status: only spec and metadata of a
+// Machine matter here.
 func specChanges() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 }
@@ -164,10 +165,10 @@ func machineEnds() predicate.Predicate {
 	}
 }
 
-// ownChanges leaves out what the controller itself has written into a status:
-// that would have it look again at once, in the middle of the pause after an
-// error, and ask a cloud that refuses again and again. What somebody took out of
-// a status, and looks without any change, are let through.
+// ownChanges leaves out the controller's own writes of a status: they would
+// trigger a reconciliation at once, during the backoff after an error, and
+// hammer a cloud that refuses. Fields that somebody removed from a status, and
+// resyncs, pass.
 func ownChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(object)
@@ -181,7 +182,7 @@ func ownChanges() predicate.Predicate {
 	}}
 }
 
-// lacks says that a status has lost what no controller takes out of it.
+// lacks reports whether a status has lost fields that no controller removes.
 func lacks(was, is object) bool {
 	if initialized(was) && !initialized(is) {
 		return true

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Warner is a backend with reasons of its own for which somebody has to do
-// something: an Event tells of them.
+// Warner is a backend with reasons of its own that need somebody's attention:
+// they are reported in Events.
 type Warner interface{ Warns(reason string) bool }
 
 // saveAndTell writes an object, and Events of what is new with it.
@@ -34,15 +34,15 @@ func saveAndTell[T object](ctx context.Context, d *patcher[T], b Base) error {
 	return nil
 }
 
-// looked notes that an object could be looked at: if it is well, its warnings
-// have ended.
+// looked records that an object could be observed: if it is healthy, its
+// warnings have ended.
 func (b *Base) looked(o object) {
 	if ready(o).Reason == "" {
 		b.deduper.forget(client.ObjectKeyFromObject(o))
 	}
 }
 
-// ready returns what an object's Ready says.
+// ready returns an object's condition Ready.
 func ready(o object) (c struct{ Reason, Message string }) {
 	if r := condition(o, clusterv1.ReadyCondition); r != nil && r.Status != metav1.ConditionTrue {
 		c.Reason, c.Message = r.Reason, r.Message
@@ -59,7 +59,7 @@ func there(o object) bool {
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// warns reports whether somebody has to know of a reason.
+// warns reports whether a reason needs somebody's attention.
 func (b *Base) warns(reason string) bool {
 	for _, c := range classes {
 		if c.reason == reason {
@@ -77,7 +77,8 @@ func (b *Base) warns(reason string) bool {
 // ofBackend reports whether the reason is one of the backend's own.
 func (b *Base) ofBackend(reason string) bool { return b.warner != nil && b.warner.Warns(reason) }
 
-// warn makes an Event of what somebody has to do something about, unless there is one.
+// warn emits a Warning Event for a reason that needs somebody's attention, unless it
+// is a repetition.
 func (b *Base) warn(o client.Object, reason, message string) {
 	if b.deduper.isNew(o, reason, message, b.Now()) {
 		b.tell(o, corev1.EventTypeWarning, reason, "Reconcile", message)
@@ -91,16 +92,16 @@ func (b *Base) tell(o client.Object, kind, reason, action, note string) {
 }
 
 // An unchanged warning is repeated after an hour and one with another message
-// after ten minutes; a message may have a number in it that is another each time.
-// A warning of an object that was changed is not held back.
+// after ten minutes; a message may contain a changing number. A warning about a
+// changed object is emitted at once.
 const (
 	repeatUnchanged = time.Hour
 	repeatChanged   = 10 * time.Minute
 )
 
-// eventDeduper knows which warnings of the objects of one kind are Events
-// already. Conditions alone do not say it: an attempt that begins anew has
-// another one for a moment.
+// eventDeduper knows which warnings were emitted already for the objects of one
+// kind. Conditions alone are not enough: a new attempt changes them for a
+// moment.
 type eventDeduper struct {
 	mu      sync.Mutex
 	objects map[types.NamespacedName]*reported
@@ -118,7 +119,7 @@ type warning struct {
 	at         time.Time
 }
 
-// isNew reports whether a warning is to be an Event, and notes that it is one.
+// isNew reports whether a warning has to be emitted, and records it as emitted.
 func (d *eventDeduper) isNew(o client.Object, reason, message string, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,15 +139,15 @@ func (d *eventDeduper) isNew(o client.Object, reason, message string, now time.T
 	return true
 }
 
-// forget is for an object that is well, or gone.
+// forget drops the warnings of an object that is healthy, or gone.
 func (d *eventDeduper) forget(name types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.objects, name)
 }
 
-// warnOf tells of an error that no condition shows: what is provisioned is
-// believed to be as it was while it cannot be looked at.
+// warnOf reports an error that no condition shows: the conditions of a
+// provisioned object stay while it cannot be observed.
 func (b *Base) warnOf(o object, err error) {
 	if reason := reasonOf(err); there(o) && b.ofBackend(reason) && ready(o).Reason != reason {
 		b.warn(o, reason, messageOf(err))

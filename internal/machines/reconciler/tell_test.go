@@ -115,7 +115,7 @@ func TestEventsAreToldOnce(t *testing.T) {
 	b.err = nil
 	reconcile()
 	b.err = reasoned{provider.ErrUnavailable, "EngineAway"}
-	reconcile("Warning EngineAway") // once more
+	reconcile("Warning EngineAway") // again
 	b.err = provider.ErrUnavailable
 	reconcile() // nobody's to act on
 

@@ -68,7 +68,7 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, request reconcile.Re
 	}
 	cluster, err := clusterNamed(ctx, r.Client, template.GetNamespace(), ownerCluster(template))
 	if err != nil || paused(cluster, template) {
-		return reconcile.Result{}, err // the end of a pause of a Cluster is seen with the next look at everything
+		return reconcile.Result{}, err // the end of a Cluster's pause is seen at the next resync
 	}
 	infra, err := r.infraCluster(ctx, cluster)
 	if err != nil {
@@ -85,7 +85,7 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, request reconcile.Re
 	return r.ignoreExpected(reconcile.Result{}, r.write(ctx, template, size))
 }
 
-// write leaves what is not known as somebody else has set it.
+// write keeps values of others for what is not known.
 func (r *TemplateReconciler) write(ctx context.Context, template InfraTemplate, size infrav1.MachineTemplateStatus) error {
 	before := template.DeepCopyObject().(InfraTemplate)
 	status := template.ContractTemplate()
@@ -120,8 +120,8 @@ func (r *TemplateReconciler) infraCluster(ctx context.Context, cluster *clusterv
 	return infra, nil
 }
 
-// Setup makes the reconciler a part of the manager. Every object is looked at
-// again after the manager's sync period, since a catalogue may change.
+// Setup adds the reconciler to the manager. Every object is reconciled again
+// after the manager's sync period, since a catalogue may change.
 func (r *TemplateReconciler) Setup(mgr manager.Manager, w Watching) error {
 	r.Complete()
 	gvk, err := apiutil.GVKForObject(r.New(), mgr.GetScheme())
@@ -139,13 +139,13 @@ func (r *TemplateReconciler) Setup(mgr manager.Manager, w Watching) error {
 
 // templateChanges leaves out what was written into the status.
 func templateChanges() predicate.Predicate {
-	owners := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { // core makes a Cluster one a moment after the template
+	owners := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { // core makes a Cluster the owner a moment after creating the template
 		return ownerCluster(e.ObjectOld) != ownerCluster(e.ObjectNew)
 	}}
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, owners, resync())
 }
 
-// resync lets the looks at everything through.
+// resync lets periodic resyncs pass.
 func resync() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()

@@ -16,8 +16,8 @@ import (
 // contracts are those that the CRDs have to name a version for.
 var contracts = []string{clusterv1.GroupVersion.Group + "/v1beta1", clusterv1.GroupVersion.Group + "/v1beta2"}
 
-// check is what clusterctl and core want of components, before they say it to
-// somebody who installs them.
+// check returns what clusterctl and core would reject in components, before
+// users see it.
 func check(components []byte, provider string) error {
 	var errs []error
 	namespaces, deployments := 0, 0
@@ -55,8 +55,8 @@ func checkDeployment(o unstructured.Unstructured) error {
 	return fmt.Errorf("the Deployment %s has no container manager", o.GetName())
 }
 
-// checkCRD: core computes the name of a CRD, and finds the version of ours that
-// has the shape of a contract by label.
+// checkCRD: core computes the name of a CRD, and finds the version that has the
+// contract's shape by label.
 func checkCRD(o unstructured.Unstructured) error {
 	group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
@@ -73,7 +73,7 @@ func checkCRD(o unstructured.Unstructured) error {
 	for _, c := range contracts {
 		for v := range strings.SplitSeq(o.GetLabels()[c], "_") {
 			if !served[v] {
-				return fmt.Errorf("label %s of CRD %s says %q, which is no version that is served", c, o.GetName(), v)
+				return fmt.Errorf("label %s of CRD %s says %q, which is not a version that is served", c, o.GetName(), v)
 			}
 		}
 	}

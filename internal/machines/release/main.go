@@ -118,7 +118,7 @@ var name = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?$`)
 func (o *Options) validate() error {
 	var errs []error
 	if !name.MatchString(o.Name) {
-		errs = append(errs, fmt.Errorf("-name %q is none that clusterctl takes: want lower-case letters, digits and -, at most 48", o.Name))
+		errs = append(errs, fmt.Errorf("-name %q is not one that clusterctl takes: want lower-case letters, digits and -, at most 48", o.Name))
 	}
 	if !version.MatchString(o.Version) {
 		errs = append(errs, fmt.Errorf("-version %q is not vX.Y.Z: set VERSION, as in make release VERSION=v0.1.0", o.Version))

@@ -3,8 +3,8 @@
 // Package webhooks has the admission webhooks of the kinds in
 // api/infrastructure, and the conversion between their versions.
 //
-// Schemas say what one field may be. Here is what they cannot say: what depends
-// on who asks, and what needs a parser.
+// Schemas say what one field may be. These webhooks check the rest: what
+// depends on the user, and what needs a parser.
 package webhooks
 
 import (
@@ -28,7 +28,8 @@ type rules[T client.Object, S any] struct {
 	kind string
 	spec func(T) *S
 	path *field.Path
-	// valid returns what is wrong with a spec, and what is right and unwise.
+	// valid returns errors in a spec, and warnings about valid but unwise
+	// settings.
 	valid func(*S, *field.Path) (admission.Warnings, field.ErrorList)
 	// fixed returns what of a spec has changed and must not.
 	fixed func(before, after *S, path *field.Path) field.ErrorList
@@ -40,7 +41,7 @@ type rules[T client.Object, S any] struct {
 
 var _ admission.Validator[*infrav1.DockerMachine] = rules[*infrav1.DockerMachine, infrav1.DockerMachineSpec]{}
 
-// ValidateCreate is asked before an object is made.
+// ValidateCreate is called before an object is created.
 func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings, error) {
 	warnings, errs := r.valid(r.spec(o), r.path)
 	if r.meta != nil {
@@ -49,9 +50,9 @@ func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings,
 	return warnings, r.invalid(o, errs)
 }
 
-// ValidateUpdate is asked before an object changes. A spec that stays as it is
-// is never looked at: nothing may keep a finalizer from going, and an object
-// that is older than a rule stays usable.
+// ValidateUpdate is called before an object changes. An unchanged spec is not
+// validated: a finalizer can always be removed, and objects older than a rule
+// stay usable.
 func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warnings admission.Warnings, err error) {
 	var errs field.ErrorList
 	if !rehearsed(ctx, after) {
@@ -74,7 +75,7 @@ func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warni
 	return warnings, r.invalid(after, errs)
 }
 
-// ValidateDelete is not asked.
+// ValidateDelete is never called.
 func (r rules[T, S]) ValidateDelete(context.Context, T) (admission.Warnings, error) { return nil, nil }
 
 func (r rules[T, S]) invalid(o T, errs field.ErrorList) error {
@@ -84,17 +85,17 @@ func (r rules[T, S]) invalid(o T, errs field.ErrorList) error {
 	return apierrors.NewInvalid(infrav1.GroupVersion.WithKind(r.kind).GroupKind(), o.GetName(), errs)
 }
 
-// rehearsed is true when Cluster API's topology controller only asks what
-// would become of a template, to make another one if that is a change.
+// rehearsed reports whether the request is a dry run of Cluster API's topology
+// controller, which creates a new template if it would be a change.
 func rehearsed(ctx context.Context, o metav1.Object) bool {
 	req, err := admission.RequestFromContext(ctx)
 	return err == nil && topology.IsDryRunRequest(req, o)
 }
 
-// identityKept: an object without what its things outside are found by, or with
-// that of another, would leave them behind. `clusterctl move` alone drops it,
-// from objects that it is about to remove without touching what they have; where
-// they go to they are made with it.
+// identityKept: an object without its identity, or with that of another, would
+// leave its resources behind. `clusterctl move` alone drops it, from objects
+// that it is about to remove without touching what they have; where they go to
+// they are made with it.
 func identityKept(before, after metav1.Object) (errs field.ErrorList) {
 	_, moved := after.GetAnnotations()[clusterctlv1.DeleteForMoveAnnotation]
 	for _, name := range []string{infrav1.KeyAnnotation, infrav1.ClusterKeyAnnotation, infrav1.BeganAnnotation, infrav1.ProviderAnnotation} {

@@ -56,9 +56,9 @@ type Options struct {
 	// RepeatAfter is after what time the same Event is sent again: 5 minutes.
 	RepeatAfter time.Duration
 
-	// Observe, if any, is told of every call, Failed of every Node that could
-	// not be initialized, Held of every look that found no instance and was no
-	// proof.
+	// Observe, if any, is called after every call, Failed of every Node that
+	// could not be initialized, Held of every look that found no instance and
+	// was not proof.
 	Observe func(Call)
 	Failed  func(reason string)
 	Held    func(reason string)

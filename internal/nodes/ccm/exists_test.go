@@ -60,7 +60,7 @@ func TestGoneIsGoneAfterASecondLook(t *testing.T) {
 }
 
 // TestSlowCloud: Nodes that are looked at one after the other share lists, and looks
-// that are far apart since the cloud is slow are a row all the same.
+// that are far apart since the cloud is slow are a row anyway.
 func TestSlowCloud(t *testing.T) {
 	for name, c := range map[string]struct {
 		list, get time.Duration

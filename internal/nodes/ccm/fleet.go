@@ -126,7 +126,7 @@ func (f *fleet) matches() []map[string]string {
 var errNoTags = errors.New("it is not known by which tags the cluster's instances are listed: give --instance-tags, such as outrigger-cluster=NAME, or start kubelets with --provider-id")
 
 // recent returns a list that is there for no longer than ListAge. That its making took
-// long does not make it older: else each of many Nodes would ask a slow cloud anew.
+// long does not make it older: else each of many Nodes would ask a slow cloud again.
 func (f *fleet) recent(ctx context.Context) (*inventory, error) {
 	return f.unless(ctx, func(list *inventory) bool {
 		now := f.options.Now()

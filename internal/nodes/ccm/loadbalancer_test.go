@@ -107,7 +107,7 @@ func TestLoadBalancers(t *testing.T) {
 	if err := b.EnsureLoadBalancerDeleted(ctx, "k", service()); err != nil || len(s.made) > 0 {
 		t.Errorf("%v, %+v", err, s.made)
 	}
-	// The controller may still tell of Nodes for a Service that it just cleaned up after.
+	// The controller may still report Nodes for a Service that it just cleaned up after.
 	if err := b.UpdateLoadBalancer(ctx, "k", service(), nodes); !errors.Is(err, provider.ErrNotFound) || len(s.made) > 0 {
 		t.Errorf("an update after the deletion: %v, %+v", err, s.made)
 	}

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Observer is told what happens to sandboxes. Observe must not block: it is
+// Observer receives the changes of sandboxes. Observe must not block: it is
 // called between the steps of a sandbox, for each sandbox in order.
 type Observer interface {
 	Observe(Change)
 }
 
-// ChangeKind is what kind of thing has happened.
+// ChangeKind is the kind of a change.
 type ChangeKind string
 
 // Kinds of changes.
@@ -57,18 +57,18 @@ type Change struct {
 // seconds at most: pods start and stop without it.
 type Cluster interface {
 	Observer
-	// Pod returns the pod as the orchestrator knows it. An error means that it
-	// cannot be told; it is no reason not to run the pod.
+	// Pod returns the pod as the orchestrator knows it. An error means that
+	// this is unknown; the pod runs all the same.
 	Pod(ctx context.Context, namespace, name string) (Pod, error)
 	// Claim makes the instance that is about to be made known to the
-	// orchestrator. What fails is made up for in the background.
+	// orchestrator. Failures are retried in the background.
 	Claim(ctx context.Context, rec Record)
-	// Release takes the claim back; the instance is gone. It is repeated until
-	// it succeeds, which it does too when there is no claim.
+	// Release removes the claim once the instance is gone. It is retried until
+	// it succeeds; without a claim it succeeds, too.
 	Release(ctx context.Context, rec Record) error
 	// PullSecrets returns the registry credentials of the sandbox's pod, those
-	// that fit into room bytes of a Docker configuration. What is wrong with
-	// others it tells the pod's owner.
+	// that fit into room bytes of a Docker configuration. It reports problems
+	// with the others to the pod's owner.
 	PullSecrets(ctx context.Context, rec Record, room int) []RegistryAuth
 }
 
@@ -86,7 +86,7 @@ type RegistryAuth struct {
 	Auth string
 }
 
-// observe tells everybody who wants to know.
+// observe notifies all observers.
 func (s *Service) observe(sb *sandbox, change Change) {
 	if len(s.opts.Observers) == 0 && s.opts.Cluster == nil {
 		return
@@ -111,10 +111,10 @@ func (s *Service) tell(change Change) {
 // of its pod.
 const resolveWait = 2 * time.Second
 
-// resolve completes a record with what the orchestrator knows of the pod. The
-// shim passes the pod's initdata on only where its configuration lets it, so
-// the pod's annotation is looked at too: who asks for initdata must not run
-// without because of a line in a shim's configuration.
+// resolve completes a record with what the orchestrator knows about the pod. A
+// shim passes the pod's initdata on only if its configuration allows that, so
+// resolve reads the pod's annotation as well: a pod that asks for initdata must
+// not run without it because of a line in a shim's configuration.
 func (s *Service) resolve(ctx context.Context, rec *Record) error {
 	if s.opts.Cluster == nil {
 		return nil
@@ -123,7 +123,7 @@ func (s *Service) resolve(ctx context.Context, rec *Record) error {
 	defer cancel()
 	pod, err := s.opts.Cluster.Pod(ctx, rec.PodNamespace, rec.PodName)
 	if err != nil {
-		s.opts.Log.Warn("the sandbox's pod cannot be looked up; it is run all the same", "sandbox", rec.ID, "pod", rec.PodName, "namespace", rec.PodNamespace, "error", err)
+		s.opts.Log.Warn("the sandbox's pod cannot be looked up; it runs anyway", "sandbox", rec.ID, "pod", rec.PodName, "namespace", rec.PodNamespace, "error", err)
 		return nil
 	}
 	rec.PodUID = pod.UID
@@ -136,7 +136,7 @@ func (s *Service) resolve(ctx context.Context, rec *Record) error {
 	return nil
 }
 
-// claim tells the orchestrator of the instance before the cloud is asked.
+// claim records the instance in the orchestrator before the cloud is called.
 func (s *Service) claim(ctx context.Context, sb *sandbox) error {
 	if s.opts.Cluster != nil {
 		s.opts.Cluster.Claim(ctx, sb.snapshot())
@@ -149,7 +149,7 @@ func (s *Service) release(ctx context.Context, sb *sandbox) error {
 		return nil
 	}
 	if err := s.opts.Cluster.Release(ctx, sb.snapshot()); err != nil {
-		return fmt.Errorf("tell the cluster that the instance is gone: %w", err)
+		return fmt.Errorf("release the instance's claim in the cluster: %w", err)
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (s *Service) States() map[State]int {
 	return counts
 }
 
-// Carried is what the relay carries for all sandboxes of the node.
+// Carried counts what the relay has carried for all sandboxes of the node.
 type Carried struct {
 	Sandboxes, Clients, Calls int64
 }
@@ -179,7 +179,7 @@ func (s *Service) Carried(ctx context.Context) (Carried, error) {
 	return sum, err
 }
 
-// refusedPod tells of a CreateVM that was refused before there was a sandbox.
+// refusedPod reports a CreateVM that was refused before there was a sandbox.
 func (s *Service) refusedPod(id string, annotations map[string]string, err error) {
 	pod := podRequest{Name: annotations[annotationPodName], Namespace: annotations[annotationPodNamespace]}
 	pod.fromCRIO()

@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// inspectNetwork reads the pod's namespace; a sandbox without one has no pod
-// network, as with a plain `ctr run`.
+// inspectNetwork reads the pod's network namespace; a sandbox without one has
+// no pod network, as with a plain `ctr run`.
 func (s *Service) inspectNetwork(ctx context.Context, sb *sandbox) error {
 	netns := sb.snapshot().Netns
 	if netns == "" {
@@ -86,7 +86,8 @@ func (s *Service) unreserve(_ context.Context, sb *sandbox) error {
 	return nil
 }
 
-// recordIntent makes the sandbox known to whatever process comes after this.
+// recordIntent writes the sandbox to the journal, so that the next process
+// knows about it.
 func (s *Service) recordIntent(_ context.Context, sb *sandbox) error {
 	if err := s.journal.create(sb.id); err != nil {
 		return fmt.Errorf("record the sandbox: %w", err)

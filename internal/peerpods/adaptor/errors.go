@@ -47,7 +47,8 @@ func (e *StepError) Error() string {
 	return text
 }
 
-// Interrupted says that nothing went wrong: the step was ended on purpose.
+// Interrupted reports whether the step was ended on purpose, so that nothing
+// went wrong.
 func (e *StepError) Interrupted() bool {
 	return errors.Is(e.Err, errStopped) || errors.Is(e.Err, errShutdown) || errors.Is(e.Err, errGone)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/podvminfo"
 )
 
-// hypervisorVersion is what upstream's Version answers, to every question.
+// hypervisorVersion is what upstream's Version always returns.
 const hypervisorVersion = "0.0.0"
 
 // Register serves the hypervisor protocol, PodVMInfo and Adaptor on server.
@@ -167,7 +167,7 @@ func (s *Service) start(ctx context.Context, sb *sandbox) error {
 	return err
 }
 
-// lateError says that the caller's time is nearly over.
+// lateError means that the caller's deadline is near.
 type lateError struct{ given time.Duration }
 
 func (e lateError) Error() string {
@@ -176,8 +176,8 @@ func (e lateError) Error() string {
 
 func (lateError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// inTime ends work a little before the caller's deadline, so that the caller still gets
-// to read why, with the end of the console.
+// inTime ends work a little before the caller's deadline, so that the caller still
+// receives the reason, with the end of the console.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -18,9 +18,9 @@ func checkPatterns(patterns []string) error {
 	return nil
 }
 
-// allowImage is the operator's word on the VM image that a pod names. Whoever
-// chooses the image is root in a VM on the network of the nodes, without an
-// escape from a container, so by default nobody may.
+// allowImage checks the VM image that a pod names against the operator's list.
+// Whoever chooses the image is root in a VM on the nodes' network without
+// having to escape from a container, so by default no image may be named.
 func (o *Options) allowImage(image string) error {
 	if image == "" || slices.ContainsFunc(o.PodImages, func(p string) bool { return imageMatches(p, image) }) {
 		return nil

@@ -23,7 +23,7 @@ const (
 )
 
 // GetInfo returns the id of the instance that runs a pod. With Wait it waits
-// until there is one, also for a pod not heard of yet, or until ctx ends.
+// until there is one, also for a pod that is not known yet, or until ctx ends.
 func (s *Service) GetInfo(ctx context.Context, req *podvminfo.GetInfoRequest) (*podvminfo.GetInfoResponse, error) {
 	for {
 		changed := s.changes()
@@ -76,7 +76,7 @@ func (s *Service) Info(ctx context.Context, _ *adaptorpb.InfoRequest) (*adaptorp
 func (s *Service) ListSandboxes(ctx context.Context, _ *adaptorpb.ListSandboxesRequest) (*adaptorpb.ListSandboxesResponse, error) {
 	served, err := s.served(ctx)
 	if err != nil {
-		s.opts.Log.Warn("the agent relay does not answer; client counts are missing", "error", err)
+		s.opts.Log.Warn("the agent relay does not respond; client counts are missing", "error", err)
 	}
 	resp := new(adaptorpb.ListSandboxesResponse)
 	for _, sb := range s.all() {

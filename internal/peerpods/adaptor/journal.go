@@ -31,8 +31,8 @@ type journal struct {
 	lock *os.File
 }
 
-// openJournal makes the folder (0700) and locks it: two adaptors on one
-// journal would undo each other's sandboxes. The lock goes with the process.
+// openJournal makes the folder (0700) and locks it: two adaptors on one journal
+// would undo each other's sandboxes. The lock ends with the process.
 func openJournal(dir string) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("pods folder (-pods-dir, PODS_DIR): %w", err)
@@ -87,7 +87,7 @@ func (j *journal) write(rec *Record) error {
 	return syncDir(j.folder(rec.ID))
 }
 
-// remove forgets the sandbox. Forgetting an unknown one is success.
+// remove deletes the sandbox's record. Removing an unknown one succeeds.
 func (j *journal) remove(id string) error {
 	// The record goes first: a folder without it is nobody's.
 	if err := os.Remove(filepath.Join(j.folder(id), recordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {

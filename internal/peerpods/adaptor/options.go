@@ -41,7 +41,7 @@ type VNIs interface {
 	Release(vni uint32)
 }
 
-// Relay steers the agent relay of this node, which outlives the adaptor.
+// Relay controls the agent relay of this node, which outlives the adaptor.
 type Relay interface {
 	Serve(ctx context.Context, req *relaypb.ServeRequest) error
 	Stop(ctx context.Context, id string) error
@@ -120,11 +120,11 @@ type Options struct {
 
 	// Cluster is the orchestrator of the pods; nil without one.
 	Cluster Cluster
-	// Observers are told what happens.
+	// Observers receive all changes.
 	Observers []Observer
 
-	// ClusterID and NodeName own the instances made here. Without ClusterID
-	// no instance is ever deleted that the journal does not know.
+	// ClusterID and NodeName own the instances made here. Without ClusterID,
+	// only instances in the journal are ever deleted.
 	ClusterID string
 	NodeName  string
 
@@ -134,10 +134,11 @@ type Options struct {
 	// quarter of OrphanTimeout, at least 1 s and at most 1 min.
 	SweepInterval time.Duration
 	// SweepGrace is the age below which an unknown instance is left alone,
-	// since the cloud may be telling of a moment ago. Default 10 min.
+	// since the cloud's list may lag. Default 10 min.
 	SweepGrace time.Duration
-	// ListSettle is how long after a request whose reply was lost the cloud's
-	// list must stay without the instance to be believed. Default 10 s.
+	// ListSettle is how long after a request with a lost reply the instance
+	// must stay absent from the cloud's list before it counts as not created.
+	// Default 10 s.
 	ListSettle time.Duration
 	// StopGrace is how long StopVM waits for the removal before it leaves it
 	// to the background. Default 800 ms: runtime-rs gives StopVM 1 s.
@@ -145,8 +146,8 @@ type Options struct {
 	// WatchInterval is the pause between two looks at a VM that does not
 	// answer yet: whether it still runs. Default 5 s.
 	WatchInterval time.Duration
-	// EndedInterval is the pause between two looks whether VMs of this node have
-	// ended. Default 1 s.
+	// EndedInterval is how often VMs of this node are checked for having ended.
+	// Default 1 s.
 	EndedInterval time.Duration
 	// DeleteTimeout bounds one DeleteInstance. Default 10 min.
 	DeleteTimeout time.Duration
@@ -191,7 +192,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Check reports everything that is wrong at once, but for the parts that may
+// Check reports everything that is wrong at once, except for the parts that may
 // still be missing: provider, network, VNIs and relay.
 func (o *Options) Check() error {
 	o.setDefaults()

@@ -62,8 +62,8 @@ func (s *Service) authFileSize() int {
 	return int(info.Size())
 }
 
-// guestAuth returns the guest's auth file: the node's with the pod's own over
-// it; empty when there is neither.
+// guestAuth returns the guest's auth file, in which the pod's own entries
+// override the node's; empty when there is neither.
 func (s *Service) guestAuth(pod []RegistryAuth) (string, error) {
 	var file authFile
 	if s.opts.AuthFile != "" {

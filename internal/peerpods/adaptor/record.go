@@ -67,8 +67,8 @@ type Record struct {
 
 	// InstanceName is the name the VM is asked to have; also its server name.
 	InstanceName string `json:"instance-name"`
-	// InstanceID, Addresses, InstanceType and Zone are the provider's answer;
-	// of the last two it may say nothing.
+	// InstanceID, Addresses, InstanceType and Zone come from the provider; the
+	// last two may be empty.
 	InstanceID   string       `json:"instance-id,omitempty"`
 	Addresses    []netip.Addr `json:"addresses,omitempty"`
 	InstanceType string       `json:"instance-type,omitempty"`
@@ -77,8 +77,8 @@ type Record struct {
 	Done []StepTime `json:"done,omitempty"`
 	// Asked is when the provider was first asked for the instance.
 	Asked time.Time `json:"asked,omitzero"`
-	// NoInstance says that the provider refused for certain: there is nothing
-	// to look for.
+	// NoInstance is set when the provider certainly created nothing, so that
+	// there is nothing to look for.
 	NoInstance bool `json:"no-instance,omitempty"`
 	// LastError is the last failure, for humans.
 	LastError string `json:"last-error,omitempty"`

@@ -15,8 +15,8 @@ import (
 )
 
 // Recover takes over what earlier processes left. Sandboxes that are ready or
-// created are kept; all others are removed in the background, since no shim
-// asks twice. Call it once, before the first request.
+// created are kept; all others are removed in the background, since shims do
+// not retry. Call it once, before the first request.
 func (s *Service) Recover(ctx context.Context) error {
 	records, bad, err := s.journal.load()
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Service) adopt(sb *sandbox) {
 // only its key is known. Its tunnel ends inside the pod's own namespace and
 // goes away with that.
 func (s *Service) takeOverDamaged(damage damaged) {
-	s.opts.Log.Error("the record of a sandbox is damaged; it is kept aside and the sandbox's instance is looked for by its key and removed",
+	s.opts.Log.Error("the record of a sandbox is damaged; it is kept aside and the sandbox's instance is searched for by its key and removed",
 		"sandbox", damage.ID, "moved-to", damage.MovedTo, "error", damage.Err)
 	tags := maps.Clone(s.owner)
 	tags[provider.TagKey] = provider.TagValue(damage.ID)
@@ -165,7 +165,8 @@ func (sb *sandbox) interruptible(interrupt context.CancelCauseFunc) bool {
 	return sb.rec.State == StateReady
 }
 
-// stopServing ends what the relay serves of ours though nobody knows it.
+// stopServing stops the relay from serving sandboxes that the journal does not
+// have.
 func (s *Service) stopServing(ctx context.Context, unknown map[string]*relaypb.Served) error {
 	var problems []error
 	for id, served := range unknown {

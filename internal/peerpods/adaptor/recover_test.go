@@ -124,7 +124,7 @@ func TestDamagedRecordLosesNoInstance(t *testing.T) {
 			if kept, _ := filepath.Glob(s.opts.PodsDir + "/.damaged/c1-*.json"); len(kept) != 1 {
 				t.Errorf("the damaged record is not kept aside: %v", kept)
 			}
-			s.restart() // what is kept aside is no sandbox
+			s.restart() // what is kept aside is not a sandbox
 			if len(s.sandboxes()) != 0 {
 				t.Errorf("sandboxes %v", s.sandboxes())
 			}

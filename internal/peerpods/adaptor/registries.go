@@ -26,7 +26,7 @@ const (
 
 var registryHost = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$`)
 
-// checkRegistries wants hosts, and not addresses of the web.
+// checkRegistries refuses URLs: entries are hosts.
 func checkRegistries(list []string) error {
 	for _, one := range list {
 		if one == NodeItself {

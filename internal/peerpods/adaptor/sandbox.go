@@ -58,7 +58,7 @@ func (sb *sandbox) update(change func(*Record)) {
 	change(&sb.rec)
 }
 
-// note keeps when a step was done.
+// note records when a step was done.
 func (sb *sandbox) note(step string, at time.Time) {
 	sb.update(func(rec *Record) {
 		rec.Done = append(slices.Clip(rec.Done), StepTime{step, at.Round(0)})
@@ -83,7 +83,7 @@ func (sb *sandbox) acquireNew() func() {
 	return func() { <-sb.op }
 }
 
-// acquire takes op. The answer gives it back.
+// acquire acquires op and returns a function that releases it.
 func (sb *sandbox) acquire(ctx context.Context) (func(), error) {
 	select {
 	case sb.op <- struct{}{}:

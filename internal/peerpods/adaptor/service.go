@@ -38,8 +38,8 @@ type Service struct {
 	unknownSince unknownSince
 }
 
-// New checks the options and takes hold of the journal. It fails when another
-// process holds it.
+// New checks the options and locks the journal. It fails when another process
+// has locked it.
 func New(opts Options) (*Service, error) {
 	if err := opts.Check(); err != nil {
 		return nil, err
@@ -64,9 +64,9 @@ func New(opts Options) (*Service, error) {
 	return s, nil
 }
 
-// Close ends running calls and removals and gives up the journal. Sandboxes
-// that are ready stay as they are; removals that ctx does not leave time for
-// are finished by the next process. Only the first call does something.
+// Close ends running calls and removals and unlocks the journal. Sandboxes that
+// are ready stay as they are; removals that ctx does not leave time for are
+// finished by the next process. Only the first call does something.
 func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
 	again := s.closed
@@ -131,7 +131,7 @@ func (s *Service) drop(sb *sandbox) {
 	s.announce()
 }
 
-// announce wakes everybody who waits for an instance.
+// announce wakes all goroutines that wait for an instance.
 func (s *Service) announce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

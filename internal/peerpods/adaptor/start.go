@@ -48,7 +48,7 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 		s.noteInstance(sb, instance)
 		switch {
 		case err == nil && instance == nil:
-			return fmt.Errorf("%w: the provider answered neither instance nor error", provider.ErrUnknown)
+			return fmt.Errorf("%w: the provider returned neither an instance nor an error", provider.ErrUnknown)
 		case err == nil:
 			err = usable(instance)
 			if err == nil {
@@ -68,8 +68,8 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 	}
 }
 
-// ask asks for the sandbox's instance. Clouds quote what they refuse, and the
-// user-data holds the VM's private key and its credentials.
+// ask creates the sandbox's instance. It redacts errors: clouds quote what they
+// refuse, and the user-data holds the VM's private key and its credentials.
 func (s *Service) ask(ctx context.Context, rec *Record, data cloudinit.CloudConfig) (*provider.Instance, error) {
 	instance, err := s.opts.Provider.CreateInstance(ctx, rec.PodName, rec.ID, data, rec.Spec)
 	if err == nil {
@@ -84,7 +84,8 @@ func (s *Service) ask(ctx context.Context, rec *Record, data cloudinit.CloudConf
 	return instance, redact.Error(err, redact.Known(secrets...))
 }
 
-// noteInstance keeps what the provider tells, also beside an error.
+// noteInstance records the instance that the provider returned, also with an
+// error.
 func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
 	if instance == nil || instance.ID == "" || provider.CheckID(instance.ID) != nil { // its deletion looks for it by its tags
 		return
@@ -98,7 +99,8 @@ func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
 	s.announce()
 }
 
-// usable looks at what the provider tells as at what a stranger tells.
+// usable validates the instance that the provider returned, which is not
+// trusted.
 func usable(instance *provider.Instance) error {
 	if err := instance.Check(); err != nil {
 		return fmt.Errorf("%w: the provider made an instance that cannot be used: %w", provider.ErrUnknown, err)
@@ -109,7 +111,7 @@ func usable(instance *provider.Instance) error {
 	return nil
 }
 
-// refused says that the cloud has certainly made nothing.
+// refused reports whether the cloud has certainly created nothing.
 func refused(err error) bool {
 	switch provider.Class(err) {
 	case provider.ErrInvalidArgument, provider.ErrNotFound, provider.ErrCapacity, provider.ErrQuota,
@@ -181,8 +183,9 @@ func (s *Service) findInstances(ctx context.Context, rec *Record) ([]string, err
 	return ids, nil
 }
 
-// findByAskingAgain is the way to the instance of a cloud that cannot list:
-// the same key gives the same instance, or a new one that goes at once.
+// findByAskingAgain finds the instance at a cloud that cannot list: creating
+// with the same key returns the same instance, or a new one that is deleted at
+// once.
 func (s *Service) findByAskingAgain(ctx context.Context, rec *Record) ([]string, error) {
 	data, err := s.userData(ctx, rec, nil)
 	if err != nil {
@@ -198,8 +201,8 @@ func (s *Service) findByAskingAgain(ctx context.Context, rec *Record) ([]string,
 	return nil, err
 }
 
-// locked says that the cloud was not reached with these credentials: an earlier
-// request may have made something.
+// locked reports whether the cloud refused these credentials: an earlier
+// request may have created something.
 func locked(err error) bool {
 	class := provider.Class(err)
 	return class == provider.ErrUnauthenticated || class == provider.ErrPermissionDenied
@@ -249,7 +252,7 @@ func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 		if ctx.Err() == nil && context.Cause(running) != nil {
 			return context.Cause(running)
 		}
-		return fmt.Errorf("the VM's agent at %s: %w", req.Address, redact.Error(err, nil)) // the VM has a word in it
+		return fmt.Errorf("the VM's agent at %s: %w", req.Address, redact.Error(err, nil)) // the text may come from the VM
 	}
 	log.Info("agent proxy is ready")
 	return nil
@@ -324,7 +327,7 @@ func consoleText(data []byte) string {
 	return text
 }
 
-// backoff is the pause after that many failures, doubling within the bounds.
+// backoff is the pause after that many failures, doubling up to the maximum.
 func (s *Service) backoff(failures int) time.Duration {
 	pause := s.opts.MinBackoff
 	for range failures - 1 {

@@ -32,7 +32,7 @@ func (s *Service) beginStop(sb *sandbox, cause error) {
 	s.opts.Hook(Point{BeforeRecord, pointStopping})
 	if recorded {
 		if err := s.persist(sb); err != nil {
-			s.logger(sb).Warn("the removal could not be recorded; it goes on", "error", err)
+			s.logger(sb).Warn("the removal could not be recorded; it continues", "error", err)
 		}
 	}
 	s.opts.Hook(Point{AfterRecord, pointStopping})

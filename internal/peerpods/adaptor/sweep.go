@@ -47,7 +47,7 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// sweepSandboxes stops sandboxes that nobody will ever use or stop.
+// sweepSandboxes stops sandboxes that no client will ever use or stop.
 func (s *Service) sweepSandboxes(ctx context.Context) {
 	served, err := s.served(ctx)
 	if err != nil {
@@ -146,8 +146,8 @@ func (s *Service) sweepInstances(ctx context.Context) {
 	s.unknownSince = seen
 }
 
-// ours distrusts the list: an instance that does not carry our tags is never
-// touched.
+// ours reports whether an instance carries our tags. Others are never touched,
+// even if the cloud lists them.
 func (s *Service) ours(instance *provider.Instance) bool {
 	for key, value := range s.owner {
 		if instance.Tags[key] != value {
@@ -157,9 +157,10 @@ func (s *Service) ours(instance *provider.Instance) bool {
 	return instance.Key != ""
 }
 
-// firstSeen is when the instance was made, as far as anybody can tell. One that
-// is being deleted has the whole grace to go away, however old it is; then it is
-// what a deletion has left, which only another removes.
+// firstSeen returns when the instance was made, as far as that is known. One
+// that is being deleted gets the whole grace period, however old it is; after
+// that it is taken for the remains of a failed deletion, which only another
+// deletion removes.
 func (s *Service) firstSeen(instance *provider.Instance) time.Time {
 	deleting := instance.State == provider.StateDeleting
 	if !deleting && !instance.Created.IsZero() {

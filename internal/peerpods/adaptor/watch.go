@@ -11,12 +11,13 @@ import (
 )
 
 // errEnded is why waiting for an agent is over before its time.
-var errEnded = errors.New("the VM has ended, it will not answer any more")
+var errEnded = errors.New("the VM has ended and will not answer any more")
 
 // whileRunning derives a context that ends, with errEnded as its cause, when
-// the cloud says that the instance has stopped: a guest that panics would else
-// be waited for until ProxyTimeout. An instance that the cloud does not know
-// yet, and a cloud that does not answer, change nothing. Call stop in any case.
+// the cloud says that the instance has stopped: a guest that panics would
+// otherwise be waited for until ProxyTimeout. An instance that the cloud does
+// not know yet, and a cloud that does not answer, change nothing. Call stop in
+// any case.
 func (s *Service) whileRunning(ctx context.Context, instance string) (running context.Context, stop func()) {
 	running, end := context.WithCancelCause(ctx)
 	getter, ok := provider.As[provider.Getter](s.opts.Provider)
@@ -37,9 +38,8 @@ func (s *Service) whileRunning(ctx context.Context, instance string) (running co
 }
 
 // watchEnded closes the agent channel of ready sandboxes whose VM has ended, so that shims
-// learn at once what a channel without an answer would tell them after most of a minute.
-// It asks where asking is no call of a cloud: of providers whose VMs are on a bridge of
-// this node.
+// notice at once and not after most of a minute without a reply. It does so only where
+// that needs no call to a cloud: with providers whose VMs are on a bridge of this node.
 func (s *Service) watchEnded(ctx context.Context) {
 	getter, ok := provider.As[provider.Getter](s.opts.Provider)
 	if _, local := provider.As[provider.NodeAddresser](s.opts.Provider); !ok || !local {
@@ -52,7 +52,7 @@ func (s *Service) watchEnded(ctx context.Context) {
 				continue
 			}
 			sb.ended.Store(true)
-			s.logger(sb).Warn("the VM has ended; its pod is told so", "instance", rec.InstanceID)
+			s.logger(sb).Warn("the VM has ended; its pod's agent channel is closed", "instance", rec.InstanceID)
 			if err := s.opts.Relay.Stop(ctx, sb.id); err != nil {
 				sb.ended.Store(false) // next time
 			}

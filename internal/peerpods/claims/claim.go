@@ -67,7 +67,7 @@ func ownedBy(c Claim) metav1.OwnerReference {
 	}
 }
 
-// PodUID returns the UID of the pod that pp is of; empty when nobody noted it.
+// PodUID returns the UID of the PeerPod's pod; empty when it was not recorded.
 // PeerPods of earlier versions have it as their owner only.
 func PodUID(pp *v1alpha1.PeerPod) types.UID {
 	if pp.Spec.PodUID != "" {
@@ -81,7 +81,7 @@ func PodUID(pp *v1alpha1.PeerPod) types.UID {
 	return ""
 }
 
-// PodName returns the name of the pod that pp is of; empty when unknown.
+// PodName returns the name of the PeerPod's pod; empty when unknown.
 func PodName(pp *v1alpha1.PeerPod) string {
 	if pp.Spec.PodName != "" {
 		return pp.Spec.PodName

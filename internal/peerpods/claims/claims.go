@@ -29,9 +29,9 @@ type Claims struct{ API API }
 
 // Claim makes the PeerPod of a sandbox, or finds the one that an earlier try
 // made. It must have succeeded before the cloud is asked for the instance
-// (while the API server is away the caller may go on and claim later: the
-// controller's grace period covers that). A pod that is gone by now is
-// ErrNotFound of the API.
+// (while the API server is unreachable the caller may go on and claim later:
+// the controller's grace period covers that). If the pod is gone by now, the
+// error is NotFound of the API.
 func (c *Claims) Claim(ctx context.Context, claim Claim) (*v1alpha1.PeerPod, error) {
 	pp, err := c.API.Create(ctx, New(claim))
 	if errors.IsAlreadyExists(err) {
@@ -52,9 +52,9 @@ func (c *Claims) Claim(ctx context.Context, claim Claim) (*v1alpha1.PeerPod, err
 // conflictTries bounds the races with the controller, which writes rarely.
 const conflictTries = 5
 
-// Update writes what changes make of pp, at most once to the spec and once to
-// the status, and nothing when nothing changed. It returns the object as it is
-// then.
+// Update applies changes to pp and writes the result: at most once to the spec,
+// once to the status, and nothing when nothing changed. It returns the updated
+// object.
 func (c *Claims) Update(ctx context.Context, pp *v1alpha1.PeerPod, changes ...Change) (*v1alpha1.PeerPod, error) {
 	var err error
 	for range conflictTries {
@@ -72,7 +72,7 @@ func (c *Claims) Update(ctx context.Context, pp *v1alpha1.PeerPod, changes ...Ch
 	return nil, fmt.Errorf("update PeerPod %s/%s: %w", pp.Namespace, pp.Name, err)
 }
 
-// again reads the object that pp was; another one of its name is none.
+// again reads pp anew; another object with its name counts as absent.
 func (c *Claims) again(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PeerPod, error) {
 	now, err := c.API.Get(ctx, pp.Namespace, pp.Name)
 	if err == nil && now.UID != pp.UID {
@@ -120,7 +120,7 @@ func withGeneration(status v1alpha1.PeerPodStatus, old, now int64) v1alpha1.Peer
 
 // Release deletes the PeerPod of an instance that is gone, or was never made:
 // first the object, so that nobody puts the finalizer on again, then the
-// finalizer. What is not there is released.
+// finalizer. A missing object counts as released.
 func (c *Claims) Release(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	err := c.release(ctx, pp)
 	if err != nil && !errors.IsNotFound(err) {
@@ -150,5 +150,5 @@ func (c *Claims) release(ctx context.Context, pp *v1alpha1.PeerPod) error {
 			return err
 		}
 	}
-	return fmt.Errorf("its object changes all the time: %w", provider.ErrUnavailable)
+	return fmt.Errorf("too many conflicts with other writers: %w", provider.ErrUnavailable)
 }

@@ -4,8 +4,7 @@
 // to PeerPods: their names, finalizer, conditions, phases and patches.
 //
 // The node's adaptor uses [Claims]: Claim before it asks the cloud, Update as
-// steps are done, Release when the instance is gone. The controller, in the
-// packages below this one, cleans up after nodes that never come to the end of
-// that. This package links no controller machinery, so that the adaptor stays
-// small.
+// steps are done, Release when the instance is gone. The controller cleans up
+// after nodes that never finish. This package does not link controller-runtime,
+// so that the adaptor stays small.
 package claims

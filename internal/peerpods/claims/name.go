@@ -20,9 +20,9 @@ const maxName = 63
 // Name returns the name of a sandbox's PeerPod: the pod's, cut if need be, and
 // a hash of the sandbox id. The same sandbox always has the same name: an
 // adaptor that lost the answer to its claim, or was killed before it noted the
-// name, claims again and meets its own object in place of making a second one.
-// A random part, as earlier versions had, made two. The id itself is hashed
-// since its characters and length are not those of object names.
+// name, claims again and finds its own object instead of making a second one. A
+// random part, as earlier versions had, made two. The id itself is hashed since
+// its characters and length are not those of object names.
 func Name(podName, sandboxID string) string {
 	sum := sha256.Sum256([]byte(sandboxID))
 	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:nameHash]

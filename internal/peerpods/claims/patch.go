@@ -44,7 +44,7 @@ func Diff(pp *v1alpha1.PeerPod, changes ...Change) (Patches, error) {
 	return p, err
 }
 
-// statusPatch says null for what is gone: a merge patch keeps what it does not
+// statusPatch sets removed fields to null: a merge patch keeps what it does not
 // mention.
 func statusPatch(s *v1alpha1.PeerPodStatus) map[string]any {
 	return map[string]any{
@@ -61,7 +61,7 @@ func version(pp *v1alpha1.PeerPod) map[string]any {
 	return meta
 }
 
-// WithoutFinalizer returns the merge patch that takes our finalizer off.
+// WithoutFinalizer returns the merge patch that removes our finalizer.
 func WithoutFinalizer(pp *v1alpha1.PeerPod) ([]byte, error) {
 	list := []string{}
 	for _, name := range pp.Finalizers {

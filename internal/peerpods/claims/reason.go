@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Reasons of conditions and Events that are no class of a provider's error.
+// Reasons of conditions and Events that are not class of a provider's error.
 const (
 	ReasonClaimed         = "Claimed"
 	ReasonInstanceCreated = "InstanceCreated"
@@ -18,13 +18,14 @@ const (
 	ReasonReady           = "Ready"
 	ReasonNotReady        = "NotReady"
 
-	// ReasonRemoving: the provider was told to delete the instance.
+	// ReasonRemoving: the provider was asked to delete the instance.
 	ReasonRemoving = "Removing"
 	// ReasonWaitingForCloud: deleted; the cloud's list does not confirm it yet.
 	ReasonWaitingForCloud = "WaitingForCloud"
 	// ReasonRemoved: the cloud shows nothing of the instance.
 	ReasonRemoved = "Removed"
-	// ReasonRemovedUnverified: the provider said so and cannot show it.
+	// ReasonRemovedUnverified: the provider reported success, and cannot list
+	// or look up the instance.
 	ReasonRemovedUnverified = "RemovedUnverified"
 	// ReasonForeignInstance: spec.instanceID is somebody else's instance.
 	ReasonForeignInstance = "ForeignInstance"
@@ -44,7 +45,7 @@ const (
 	ReasonInstanceLost = "InstanceLost"
 )
 
-// classInfo is what a class of error is called where only words fit.
+// classInfo is the reason and the hint of a class of errors.
 type classInfo struct{ reason, hint string }
 
 var classTable = map[error]classInfo{
@@ -60,7 +61,7 @@ var classTable = map[error]classInfo{
 	provider.ErrUnknown:          {"ProviderError", "see the message; it is tried again"},
 }
 
-// Reasoner is implemented by errors that have a reason of their own.
+// Reasoner is implemented by errors with a reason of their own.
 type Reasoner interface{ Reason() string }
 
 // Reason returns the CamelCase reason of an error: its own, else that of its

@@ -20,7 +20,7 @@ import (
 // it changes nothing more, so that writes can be repeated.
 type Change func(pp *v1alpha1.PeerPod)
 
-// Step notes that a step was done. A step done again keeps its first time.
+// Step records that a step was done. Repeating it keeps the first time.
 func Step(name string, at time.Time) Change {
 	return func(pp *v1alpha1.PeerPod) {
 		known := slices.ContainsFunc(pp.Status.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
@@ -30,8 +30,8 @@ func Step(name string, at time.Time) Change {
 	}
 }
 
-// Guarded puts our finalizer on again where somebody took it off. An object
-// that is being deleted takes no finalizer any more.
+// Guarded adds our finalizer again if somebody removed it. An object that is
+// being deleted accepts no new finalizers.
 func Guarded(pp *v1alpha1.PeerPod) {
 	if pp.DeletionTimestamp == nil && !slices.Contains(pp.Finalizers, Finalizer) {
 		pp.Finalizers = append(pp.Finalizers, Finalizer)
@@ -45,7 +45,7 @@ func Claimed(pp *v1alpha1.PeerPod) {
 	settle(pp)
 }
 
-// Created notes the instance that the provider answered.
+// Created records the instance that the provider returned.
 func Created(instance v1alpha1.Instance) Change {
 	return func(pp *v1alpha1.PeerPod) {
 		pp.Spec.InstanceID = instance.ID
@@ -59,13 +59,13 @@ func Created(instance v1alpha1.Instance) Change {
 	}
 }
 
-// Connected notes that the node reaches the agent.
+// Connected records that the node reaches the agent.
 func Connected(pp *v1alpha1.PeerPod) {
 	set(pp, v1alpha1.ConditionConnected, metav1.ConditionTrue, ReasonConnected, "the node reaches the agent in the instance")
 	settle(pp)
 }
 
-// Ready notes that the sandbox can be used. It includes [Connected], which
+// Ready records that the sandbox can be used. It includes [Connected], which
 // need not be written before.
 func Ready(pp *v1alpha1.PeerPod) {
 	pp.Status.LastError = nil
@@ -74,7 +74,7 @@ func Ready(pp *v1alpha1.PeerPod) {
 	settle(pp)
 }
 
-// Failed notes why a step failed. hint may be empty: see [Hint].
+// Failed records why a step failed. hint may be empty: see [Hint].
 func Failed(step string, err error, hint string, at time.Time) Change {
 	return func(pp *v1alpha1.PeerPod) {
 		pp.Status.LastError = Error(step, err, hint, at)
@@ -90,7 +90,7 @@ func Failed(step string, err error, hint string, at time.Time) Change {
 	}
 }
 
-// Deleting notes how far the removal is.
+// Deleting records how far the removal is.
 func Deleting(reason, message string) Change {
 	return func(pp *v1alpha1.PeerPod) {
 		set(pp, v1alpha1.ConditionDeleting, metav1.ConditionTrue, reason, message)
@@ -98,19 +98,19 @@ func Deleting(reason, message string) Change {
 	}
 }
 
-// DeletionFailed notes why the removal does not go on.
+// DeletionFailed records why the removal makes no progress.
 func DeletionFailed(err error, at time.Time) Change {
 	return func(pp *v1alpha1.PeerPod) {
 		last := Error("delete-instance", err, "", at)
 		if old := pp.Status.LastError; old != nil && old.Message == last.Message && old.Step == last.Step {
-			last.Time = old.Time // the same again is no news, and no write
+			last.Time = old.Time // unchanged, so that there is no write
 		}
 		pp.Status.LastError = last
 		Deleting(Reason(err), last.Message+"; "+last.Hint)(pp)
 	}
 }
 
-// Listed notes whether leaked instances of the provider would be found.
+// Listed records whether leaked instances of the provider would be found.
 func Listed(can bool, providerName string) Change {
 	return func(pp *v1alpha1.PeerPod) {
 		if can {
@@ -122,7 +122,7 @@ func Listed(can bool, providerName string) Change {
 	}
 }
 
-// Lost notes that the cloud does not show the instance any more.
+// Lost records that the cloud does not list the instance any more.
 func Lost(pp *v1alpha1.PeerPod) {
 	set(pp, v1alpha1.ConditionReady, metav1.ConditionFalse, ReasonInstanceLost,
 		"the cloud does not show instance "+pp.Spec.InstanceID+" any more: it was removed by somebody else or taken back by the cloud")
@@ -140,7 +140,7 @@ func Error(step string, err error, hint string, at time.Time) *v1alpha1.Error {
 	}
 }
 
-// cut keeps the beginning, in whole characters, within what the API takes.
+// cut truncates a text, at a whole character, to what the API accepts.
 func cut(text string, most int) string {
 	if text = strings.ToValidUTF8(text, "?"); len(text) <= most {
 		return text
@@ -161,7 +161,7 @@ func set(pp *v1alpha1.PeerPod, kind string, status metav1.ConditionStatus, reaso
 // settle derives the phase from the conditions, so that the two never differ.
 func settle(pp *v1alpha1.PeerPod) { pp.Status.Phase = PhaseOf(pp) }
 
-// PhaseOf returns the phase that the conditions amount to.
+// PhaseOf derives the phase from the conditions.
 func PhaseOf(pp *v1alpha1.PeerPod) v1alpha1.Phase {
 	is := func(kind string) bool { return meta.IsStatusConditionTrue(pp.Status.Conditions, kind) }
 	lost := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionReady)

@@ -65,12 +65,12 @@ func CacheOptions(namespace string) cache.Options {
 	}
 }
 
-// ErrNoCRD says that the resource is not installed.
+// ErrNoCRD means that the resource is not installed.
 type ErrNoCRD struct{ error }
 
 func (e ErrNoCRD) Unwrap() error { return e.error }
 
-// CheckCRD says clearly when the cluster has no PeerPods. Waiting for them
+// CheckCRD returns an error when the cluster has no PeerPods. Waiting for them
 // silently would look like a controller that works.
 func CheckCRD(mapper meta.RESTMapper) error {
 	kind := v1alpha1.GroupVersion.WithKind("PeerPod").GroupKind()
@@ -82,8 +82,8 @@ func CheckCRD(mapper meta.RESTMapper) error {
 	return err
 }
 
-// Add makes the three loops part of the manager. The answer's Close ends what
-// they started outside of it and is called after the manager has stopped.
+// Add adds the three loops to the manager. Call Close of the returned value
+// after the manager has stopped; it ends what they started outside of it.
 func Add(mgr manager.Manager, o Options) (*cloud.Clouds, error) {
 	o.complete()
 	if o.Cluster == "" {
@@ -139,7 +139,7 @@ func index(indexer client.FieldIndexer) error {
 	return nil
 }
 
-// Failed reconciliations are tried again after twice the time each.
+// Failed reconciliations are retried with exponential backoff.
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 2 * time.Minute
@@ -202,6 +202,7 @@ func addSettings(mgr manager.Manager, r *Reconciler) error {
 			return err
 		}
 	}
-	// Without either object there is no event, but the providers are to know.
+	// If neither object exists there is no event, but the providers have to be
+	// configured.
 	return c.Watch(source.Func(func(_ context.Context, q queue) error { q.Add(one); return nil }))
 }

@@ -8,10 +8,10 @@
 //     and lets it go when the cloud shows nothing any more; it adopts the
 //     instance of one whose node never noted it; it deletes PeerPods that lost
 //     their node and pod or were replaced by a younger sandbox of the pod;
-//   - sweep looks at one provider's list: instances that no PeerPod claims, and
+//   - sweep checks one provider's list: instances that no PeerPod claims, and
 //     second instances of one sandbox, are removed after a grace period;
-//   - settings looks at the ConfigMap and the Secret.
+//   - settings watches the ConfigMap and the Secret.
 //
-// Everything is decided anew from what API and cloud show. What is kept in
-// memory only spares calls, so the controller can be killed at any time.
+// Every decision is made from the current state of API and cloud. State in
+// memory only saves calls, so the controller can be killed at any time.
 package controller

@@ -16,15 +16,15 @@ import (
 // maxNote is the longest note of an Event that the API takes.
 const maxNote = 1024
 
-// reporter writes Events. The library joins those that repeat themselves.
+// reporter writes Events. The library deduplicates them.
 type reporter struct{ recorder events.EventRecorder }
 
-// warn tells of something wrong on the PeerPod and its Pod.
+// warn emits a Warning Event on the PeerPod and its Pod.
 func (r reporter) warn(pp *v1alpha1.PeerPod, reason, action, note string) {
 	r.both(pp, corev1.EventTypeWarning, reason, action, note)
 }
 
-// tell tells of something done on the PeerPod and its Pod.
+// tell emits a Normal Event on the PeerPod and its Pod.
 func (r reporter) tell(pp *v1alpha1.PeerPod, reason, action, note string) {
 	r.both(pp, corev1.EventTypeNormal, reason, action, note)
 }

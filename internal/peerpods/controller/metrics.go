@@ -19,7 +19,8 @@ const (
 	causeDouble    = "double"
 )
 
-// meters are the controller's own; controller-runtime adds its queue's.
+// meters are the controller's own metrics; controller-runtime adds those of its
+// queue.
 type meters struct {
 	calls    *prometheus.HistogramVec
 	errors   *prometheus.CounterVec
@@ -59,7 +60,7 @@ func newMeters(registry prometheus.Registerer) *meters {
 	return m
 }
 
-// observe is told of every call to a provider.
+// observe records a call to a provider.
 func (m *meters) observe(c cloud.Call) {
 	m.calls.WithLabelValues(c.Provider, c.Operation).Observe(c.Took.Seconds())
 	if c.Err != nil {
@@ -73,7 +74,7 @@ func (m *meters) sweptAt(name string, at time.Time, claimed, unclaimed int) {
 	m.listed.WithLabelValues(name, "false").Set(float64(unclaimed))
 }
 
-// count sets the number of PeerPods anew.
+// count updates the number of PeerPods.
 func (m *meters) count(list []v1alpha1.PeerPod) {
 	m.peerpods.Reset()
 	for i := range list {

@@ -39,7 +39,7 @@ type Options struct {
 	// kept, for an instance that is still being made: 1 minute.
 	Settle time.Duration
 	// Adopt is how old a PeerPod without an instance must be before the
-	// controller does in its node's place: 2 minutes.
+	// controller adopts one for it: 2 minutes.
 	Adopt time.Duration
 }
 

@@ -40,8 +40,8 @@ type Reconciler struct {
 	waiters  waiters
 }
 
-// operatorPause is how long nothing is tried again that only an operator can
-// set right; new settings are tried at once.
+// operatorPause is the backoff after errors that only an operator can fix; new
+// settings are tried at once.
 const operatorPause = 5 * time.Minute
 
 // Reconcile implements reconcile.Reconciler.
@@ -64,8 +64,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return settled(r.keep(ctx, pp))
 }
 
-// settled passes over what only says that the object has changed meanwhile:
-// its new state is in the queue already.
+// settled ignores errors that only mean that the object has changed meanwhile:
+// it is in the queue again already.
 func settled(result reconcile.Result, err error) (reconcile.Result, error) {
 	if errors.IsConflict(err) || errors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
@@ -73,7 +73,7 @@ func settled(result reconcile.Result, err error) (reconcile.Result, error) {
 	return result, err
 }
 
-// keep looks after a PeerPod that is in use.
+// keep reconciles a PeerPod that is in use.
 func (r *Reconciler) keep(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(pp, claims.Finalizer) {
 		return reconcile.Result{}, r.guard(ctx, pp)
@@ -86,7 +86,7 @@ func (r *Reconciler) keep(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.
 		return reconcile.Result{}, err
 	}
 	if gone {
-		r.events.warn(pp, claims.ReasonNodeLost, "Delete", fmt.Sprintf("node %s and the pod are gone: the instance is removed", pp.Spec.NodeName))
+		r.events.warn(pp, claims.ReasonNodeLost, "Delete", fmt.Sprintf("node %s and the pod are gone: removing the instance", pp.Spec.NodeName))
 		return reconcile.Result{}, r.claims.API.Delete(ctx, pp.Namespace, pp.Name, pp.UID)
 	}
 	if err := r.mention(ctx, pp); err != nil {
@@ -95,14 +95,14 @@ func (r *Reconciler) keep(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.
 	return r.adopt(ctx, pp)
 }
 
-// guard puts the finalizer on again that somebody took off.
+// guard adds the finalizer again if somebody removed it.
 func (r *Reconciler) guard(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	_, err := r.claims.Update(ctx, pp, claims.Guarded)
 	return err
 }
 
-// supersede deletes the older PeerPods of a pod whose present sandbox is
-// ready: their node lost them, and nobody will stop them any more.
+// supersede deletes the older PeerPods of a pod whose present sandbox is ready:
+// their node lost track of them and will not delete them.
 func (r *Reconciler) supersede(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	uid := claims.PodUID(pp)
 	if uid == "" || claims.PhaseOf(pp) != v1alpha1.PhaseReady {
@@ -152,8 +152,8 @@ func nodeMetadata() *metav1.PartialObjectMetadata {
 	return node
 }
 
-// mention says on the PeerPod when its provider cannot list. What is wrong
-// with a provider is told where it is needed, not here.
+// mention records on the PeerPod when its provider cannot list. Other errors of
+// a provider are reported where they matter.
 func (r *Reconciler) mention(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	c, err := r.clouds.Get(pp.Spec.CloudProvider)
 	if err != nil {
@@ -163,7 +163,8 @@ func (r *Reconciler) mention(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	return err
 }
 
-// adopt notes the instance of a PeerPod whose node made it and never said so.
+// adopt records the instance of a PeerPod whose node created it and never
+// recorded it.
 func (r *Reconciler) adopt(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	if pp.Spec.InstanceID != "" || pp.Spec.SandboxID == "" || !r.ourCluster(pp) {
 		return reconcile.Result{}, nil
@@ -178,9 +179,9 @@ func (r *Reconciler) adopt(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile
 	snapshot, _, _ := c.Latest()
 	instance := eldest(r.claimed(snapshot, pp))
 	if instance == nil {
-		return reconcile.Result{}, nil // the sweep comes back with it
+		return reconcile.Result{}, nil // the sweep enqueues it again
 	}
-	r.events.tell(pp, claims.ReasonAdopted, "Adopt", fmt.Sprintf("instance %s was made for this sandbox and not noted by node %s", instance.ID, pp.Spec.NodeName))
+	r.events.tell(pp, claims.ReasonAdopted, "Adopt", fmt.Sprintf("instance %s was created for this sandbox and not recorded by node %s", instance.ID, pp.Spec.NodeName))
 	_, err = r.claims.Update(ctx, pp, func(now *v1alpha1.PeerPod) {
 		if now.Spec.InstanceID == "" || now.Spec.InstanceID == instance.ID {
 			claims.Created(describe(instance))(now)
@@ -189,8 +190,8 @@ func (r *Reconciler) adopt(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile
 	return reconcile.Result{}, err
 }
 
-// ourCluster: a PeerPod that was restored from another cluster's backup names
-// instances of that one.
+// ourCluster reports whether the PeerPod is of this cluster. One restored from
+// another cluster's backup names instances of that cluster.
 func (r *Reconciler) ourCluster(pp *v1alpha1.PeerPod) bool {
 	return pp.Spec.ClusterID == "" || pp.Spec.ClusterID == r.options.Cluster
 }
@@ -206,7 +207,7 @@ func eldest(instances []*provider.Instance) *provider.Instance {
 	return first
 }
 
-// describe returns what a status says of an instance.
+// describe returns an instance as a status records it.
 func describe(i *provider.Instance) v1alpha1.Instance {
 	about := v1alpha1.Instance{ID: i.ID, Name: i.Name, Type: i.Type, Zone: cmp.Or(i.Zone, i.Region)}
 	for _, addr := range i.IPs {

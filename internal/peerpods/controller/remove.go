@@ -22,16 +22,16 @@ import (
 // most are over before anybody could look.
 const statusAfter = 5 * time.Second
 
-// repeatAfter is how long what is being deleted may stay in the list until it is
-// deleted again: what a deletion has left is listed so too.
+// repeatAfter is how long an instance in deletion may stay in the list until it
+// is deleted again: the remains of a failed deletion look the same.
 const repeatAfter = 2 * time.Minute
 
-// fallback is when a PeerPod looks again for the list that it waits for, in
-// case the wake-up was lost with a former settings' list.
+// fallback is when a PeerPod that waits for a list is reconciled anyway, in
+// case the list was lost with a change of settings.
 const fallback = 30 * time.Second
 
-// remove takes away what a PeerPod in deletion claims, and lets the PeerPod go
-// when the cloud shows nothing of it.
+// remove deletes the instances of a PeerPod in deletion, and drops its
+// finalizer when the cloud lists none.
 func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	switch {
 	case !controllerutil.ContainsFinalizer(pp, claims.Finalizer):
@@ -55,13 +55,13 @@ func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcil
 	}
 	if !c.CanList() && !c.CanGet() {
 		r.events.tell(pp, claims.ReasonRemovedUnverified, "Delete",
-			fmt.Sprintf("provider %s says that instance %s is deleted; it has no means to show it", c.Name, pp.Spec.InstanceID))
+			fmt.Sprintf("provider %s reports that instance %s is deleted; it cannot list or look up instances to confirm that", c.Name, pp.Spec.InstanceID))
 	}
 	return reconcile.Result{}, r.letGo(ctx, pp)
 }
 
-// clear deletes and reports whether nothing is left. When something may be, the
-// result says when to look again.
+// clear deletes instances and reports whether none is left. If some may be, the
+// result says when to requeue.
 func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud) (bool, reconcile.Result, error) {
 	deleted := r.removals.of(pp.UID)
 	snapshot, began, listErr := c.Latest()
@@ -99,16 +99,16 @@ func (r *Reconciler) clear(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 
 func newer(s *cloud.Snapshot, t time.Time) bool { return s != nil && s.Began.After(t) }
 
-// claimed returns what the list shows of the PeerPod's own: instances made
-// with its key for its pod, in any state.
+// claimed returns the PeerPod's instances in the list: those made with its key
+// for its pod, in any state.
 func (r *Reconciler) claimed(s *cloud.Snapshot, pp *v1alpha1.PeerPod) []*provider.Instance {
 	return slices.DeleteFunc(slices.Clone(s.OfKey(provider.TagValue(pp.Spec.SandboxID))), func(i *provider.Instance) bool { return !madeFor(pp, i) })
 }
 
 // madeFor reports whether an instance was made for the PeerPod's pod. Whoever may
 // write PeerPods in one namespace could otherwise claim the instance of another
-// namespace's pod, whose sandbox he names. An instance of another maker may not
-// say for whom it is.
+// namespace's pod, by naming its sandbox. Instances that other programs made may
+// lack the tag.
 func madeFor(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
 	says := func(key, want string) bool {
 		have, tagged := i.Tags[key]
@@ -128,8 +128,8 @@ func alive(instances []*provider.Instance) []*provider.Instance {
 	return list
 }
 
-// deleteAll deletes doomed, which were made with the PeerPod's key, and the
-// instance it names, if that is its own.
+// deleteAll deletes the instances in doomed, which were made with the PeerPod's
+// key, and the instance that the PeerPod names, if it is its own.
 func (r *Reconciler) deleteAll(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot, doomed []*provider.Instance) error {
 	ids := map[string]bool{}
 	for _, instance := range doomed {
@@ -153,8 +153,8 @@ func (r *Reconciler) deleteAll(ctx context.Context, pp *v1alpha1.PeerPod, c *clo
 }
 
 // named returns the instance that the PeerPod names, or nothing when there is
-// none or it is somebody else's: whoever may edit a PeerPod must not be able
-// to delete any VM of the account.
+// none or it belongs to somebody else: permission to edit a PeerPod must not be
+// permission to delete any VM of the account.
 func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud, snapshot *cloud.Snapshot) (string, error) {
 	id := pp.Spec.InstanceID
 	if id == "" {
@@ -175,7 +175,7 @@ func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 		return id, nil
 	}
 	r.events.warn(pp, claims.ReasonForeignInstance, "Delete",
-		fmt.Sprintf("spec.instanceID %s is not the instance of sandbox %q of this cluster: it is left alone", id, pp.Spec.SandboxID))
+		fmt.Sprintf("spec.instanceID %s is not the instance of sandbox %q of this cluster: ignoring it", id, pp.Spec.SandboxID))
 	return "", nil
 }
 
@@ -186,15 +186,16 @@ func (r *Reconciler) owns(pp *v1alpha1.PeerPod, i *provider.Instance) bool {
 		i.Key != "" && i.Key == provider.TagValue(pp.Spec.SandboxID) && madeFor(pp, i)
 }
 
-// believed: a provider that cannot show one instance leaves only the word of
-// the node, which wrote the id to the status too, where users may not write.
+// believed reports whether the node recorded the same id in the status, where
+// users may not write. Without Get there is no other proof.
 func believed(pp *v1alpha1.PeerPod) bool {
 	return pp.Status.Instance != nil && pp.Status.Instance.ID == pp.Spec.InstanceID
 }
 
-// unsettled returns for how long the PeerPod must stay since its instance may
-// still be in the making. The deletion's own time is by another clock: one that is
-// ahead would keep the PeerPod for as long, one that is behind would let it go early.
+// unsettled returns for how long the PeerPod must stay since its instance may still
+// be being created. It does not use the deletion's timestamp, which is by another
+// clock: if that is ahead the PeerPod would stay too long, if it is behind it would
+// go too early.
 func (r *Reconciler) unsettled(pp *v1alpha1.PeerPod) time.Duration {
 	if pp.Spec.InstanceID != "" {
 		return 0
@@ -203,7 +204,7 @@ func (r *Reconciler) unsettled(pp *v1alpha1.PeerPod) time.Duration {
 	return r.options.Settle - now.Sub(r.removals.since(pp.UID, now))
 }
 
-// confirmByGet is the proof of providers that cannot list.
+// confirmByGet confirms the deletion with providers that cannot list.
 func (r *Reconciler) confirmByGet(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.Cloud) (bool, reconcile.Result, error) {
 	if pp.Spec.InstanceID == "" || !c.CanGet() {
 		return true, reconcile.Result{}, nil
@@ -216,12 +217,12 @@ func (r *Reconciler) confirmByGet(ctx context.Context, pp *v1alpha1.PeerPod, c *
 		return false, reconcile.Result{}, err
 	}
 	if instance.State != provider.StateDeleting {
-		r.removals.forget(pp.UID) // not even going: delete again
+		r.removals.forget(pp.UID) // not even being deleted: delete again
 	}
 	return false, reconcile.Result{RequeueAfter: 2 * time.Second}, nil
 }
 
-// letGo drops the finalizer.
+// letGo removes the finalizer.
 func (r *Reconciler) letGo(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	patch, err := claims.WithoutFinalizer(pp)
 	if err != nil {
@@ -243,8 +244,8 @@ func (r *Reconciler) progress(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	return err
 }
 
-// failed returns why the removal does not go on, and when it is tried again:
-// with back-off, or not before an operator has changed something.
+// failed records why the removal makes no progress and returns when to retry:
+// with backoff, or not before an operator has changed something.
 func (r *Reconciler) failed(ctx context.Context, pp *v1alpha1.PeerPod, err error) (reconcile.Result, error) {
 	if ctx.Err() != nil {
 		return reconcile.Result{}, err
@@ -273,7 +274,7 @@ func (e missingProvider) Hint() string {
 // Reason implements claims.Reasoner.
 func (e missingProvider) Reason() string { return claims.ReasonProviderMissing }
 
-// refuseCluster leaves alone what another cluster made.
+// refuseCluster refuses to touch instances of another cluster.
 func (r *Reconciler) refuseCluster(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	note := fmt.Sprintf("the instance is tagged for cluster %q and this is %q: remove it there, then take the finalizer %s off, or set CLUSTER_ID in ConfigMap %s back",
 		pp.Spec.ClusterID, r.options.Cluster, claims.Finalizer, ConfigMapName)

@@ -46,7 +46,7 @@ func TestRemoveDeletesAndLetsGo(t *testing.T) {
 			s.gone(pp)
 			s.wantInstances(other)
 			if name == "neither" {
-				s.events.want(t, "Pod/web Normal RemovedUnverified", "no means to show it")
+				s.events.want(t, "Pod/web Normal RemovedUnverified", "cannot list or look up instances")
 			}
 		})
 	}

@@ -20,10 +20,10 @@ import (
 )
 
 // settingsRetry is when settings that do not work are tried again though they
-// did not change: what was missing may be elsewhere.
+// did not change: the cause may be outside of them.
 const settingsRetry = time.Minute
 
-// Settings hands the ConfigMap and the Secret to the providers.
+// Settings configures the providers from the ConfigMap and the Secret.
 type Settings struct{ *Reconciler }
 
 // Reconcile implements reconcile.Reconciler; there is one request only.
@@ -71,14 +71,14 @@ func ReadSettings(ctx context.Context, reader client.Reader, namespace string) (
 	return config, cloud.NewSettings(source, config.Data, secrets), nil
 }
 
-// retry queues the PeerPods in deletion of providers that work anew.
+// retry enqueues the PeerPods in deletion of providers that work again.
 func (s *Settings) retry(ctx context.Context, changed []string) {
 	if len(changed) == 0 {
 		return
 	}
 	var all v1alpha1.PeerPodList
 	if err := s.cached.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return // they come back by themselves, later
+		return // they are requeued later anyway
 	}
 	for i := range all.Items {
 		if all.Items[i].DeletionTimestamp != nil {
@@ -88,7 +88,7 @@ func (s *Settings) retry(ctx context.Context, changed []string) {
 }
 
 func (s *Settings) complain(config *corev1.ConfigMap, err error) {
-	s.log.Error("a provider does not work with these settings; what worked before goes on", "error", err)
+	s.log.Error("a provider does not work with these settings; it keeps the former ones if those worked", "error", err)
 	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: config.Namespace, Name: config.Name, UID: config.UID}
 	s.events.write(about, nil, corev1.EventTypeWarning, claims.ReasonProviderMissing, "Configure", err.Error())
 }

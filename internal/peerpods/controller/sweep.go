@@ -23,8 +23,8 @@ import (
 // Sweeper compares what clouds list with what PeerPods claim.
 type Sweeper struct {
 	*Reconciler
-	// suspects are instances that should not be, with the time since when they
-	// were seen so without a break. Sweeps are not concurrent.
+	// suspects are instances that should not exist, with the time since when
+	// every sweep has seen them so. Sweeps are not concurrent.
 	suspects map[suspect]time.Time
 }
 
@@ -41,7 +41,7 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("the sweep is not complete; the next one tries again", "error", err)
+			s.log.Warn("the sweep is incomplete; the next one retries", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -51,8 +51,8 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	}
 }
 
-// Sweep looks at every provider in use once. Each is listed once, and the
-// PeerPods are gone through once for all of them.
+// Sweep checks every provider in use. Each is listed once, and the PeerPods are
+// read once for all of them.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	var all v1alpha1.PeerPodList
 	if err := s.cached.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
@@ -64,7 +64,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	for _, name := range s.providers(all.Items) {
 		c, err := s.clouds.Get(name)
 		if err != nil || !c.CanList() {
-			continue // told where settings are read, and on the PeerPods
+			continue // reported where settings are read, and on the PeerPods
 		}
 		if err := s.sweep(ctx, c, all.Items); err != nil {
 			wrong = fmt.Errorf("provider %s: %w", name, err) // one is enough: each failed call is counted
@@ -89,7 +89,8 @@ func (s *Sweeper) providers(all []v1alpha1.PeerPod) []string {
 	return slices.Compact(names)
 }
 
-// revisit queues the PeerPods whose node is gone: nothing else may tell.
+// revisit enqueues the PeerPods whose node is gone: there may be no other
+// event.
 func (s *Sweeper) revisit(ctx context.Context, all []v1alpha1.PeerPod) {
 	gone := map[string]bool{}
 	for i := range all {
@@ -122,8 +123,8 @@ func (s *Sweeper) sweep(ctx context.Context, c *cloud.Cloud, all []v1alpha1.Peer
 	return s.clearAway(ctx, c, snapshot, s.ripe(c.Name, found))
 }
 
-// reachable: while the API server is away nodes cannot claim what they make,
-// so the time does not count against the suspects.
+// reachable checks the API server. While that is unreachable nodes cannot claim
+// what they make, so the time does not count against the suspects.
 func (s *Sweeper) reachable(ctx context.Context, suspects []*provider.Instance) error {
 	if len(suspects) == 0 {
 		return nil
@@ -134,8 +135,9 @@ func (s *Sweeper) reachable(ctx context.Context, suspects []*provider.Instance) 
 	return nil
 }
 
-// claimants are PeerPods by key. All providers' count: two names may be the same
-// cloud. More than one of a key is somebody's attempt on another's instance.
+// claimants are PeerPods by key, those of all providers: two names may be the
+// same cloud. Several PeerPods with one key mean that somebody tries to claim
+// another pod's instance.
 type claimants map[string][]*v1alpha1.PeerPod
 
 func claimantsOf(all []v1alpha1.PeerPod) claimants {
@@ -149,7 +151,7 @@ func claimantsOf(all []v1alpha1.PeerPod) claimants {
 	return list
 }
 
-// of returns the PeerPod that an instance was made for; nil if there is none.
+// of returns the PeerPod that claims an instance; nil if there is none.
 func (c claimants) of(i *provider.Instance) *v1alpha1.PeerPod {
 	for _, pp := range c[i.Key] {
 		if madeFor(pp, i) {
@@ -159,10 +161,10 @@ func (c claimants) of(i *provider.Instance) *v1alpha1.PeerPod {
 	return nil
 }
 
-// compare returns the instances that should not be: without a claim, or beside
-// the one that the claim is satisfied with. Those that are leaving without a
-// claim are no mistake, unless they never go: what a deletion has left is listed
-// so too, and only another deletion removes it.
+// compare returns the instances that should not exist: those without a claim,
+// and those beside the one that the claim keeps. Instances in deletion without
+// a claim are fine unless they stay: the remains of a failed deletion look the
+// same, and only another deletion removes them.
 func compare(snapshot *cloud.Snapshot, claimants claimants) (found, leaving []*provider.Instance) {
 	for i := range snapshot.Instances {
 		instance := &snapshot.Instances[i]
@@ -170,7 +172,7 @@ func compare(snapshot *cloud.Snapshot, claimants claimants) (found, leaving []*p
 		switch {
 		case instance.State == provider.StateDeleting && pp == nil:
 			leaving = append(leaving, instance)
-		case instance.State == provider.StateDeleting: // the PeerPod's own removal looks after it
+		case instance.State == provider.StateDeleting: // the PeerPod's own removal handles it
 		case pp == nil || instance.ID != kept(pp, snapshot.OfKey(instance.Key)):
 			found = append(found, instance)
 		}
@@ -192,8 +194,8 @@ func kept(pp *v1alpha1.PeerPod, instances []*provider.Instance) string {
 	return ""
 }
 
-// ripe keeps the books on suspects and returns those whose grace is over: both
-// by their age and by how long this process has seen them so.
+// ripe updates the suspects and returns those whose grace period is over, both
+// by their age and by how long this process has suspected them.
 func (s *Sweeper) ripe(providerName string, found []*provider.Instance) []*provider.Instance {
 	now := s.now()
 	seen := make(map[suspect]time.Time, len(found))
@@ -216,8 +218,8 @@ func (s *Sweeper) ripe(providerName string, found []*provider.Instance) []*provi
 	return ripe
 }
 
-// pardon forgets the suspects of a provider: what was not seen for a while may
-// have been right meanwhile.
+// pardon clears the suspects of a provider: after a gap they may have been
+// claimed meanwhile.
 func (s *Sweeper) pardon(providerName string) {
 	if s.suspects == nil {
 		s.suspects = map[suspect]time.Time{}
@@ -229,8 +231,9 @@ func (s *Sweeper) pardon(providerName string) {
 	}
 }
 
-// young goes by the cloud's clock or the tag, which may be wrong; an instance
-// from the future has no age, and what this process has seen decides.
+// young judges by the cloud's clock or the tag, which may be wrong. An instance
+// from the future has no age; then the time for which this process has
+// suspected it decides.
 func young(i *provider.Instance, now time.Time, grace time.Duration) bool {
 	created := i.Created
 	if created.IsZero() {
@@ -240,8 +243,8 @@ func young(i *provider.Instance, now time.Time, grace time.Duration) bool {
 	return age >= 0 && age < grace
 }
 
-// clearAway deletes suspects, after asking the API server itself, past the
-// cache, whether PeerPods claim them.
+// clearAway deletes suspects after checking with the API server, without the
+// cache, that no PeerPod claims them.
 func (s *Sweeper) clearAway(ctx context.Context, c *cloud.Cloud, snapshot *cloud.Snapshot, ripe []*provider.Instance) error {
 	if len(ripe) == 0 {
 		return nil
@@ -269,7 +272,7 @@ func (s *Sweeper) clearAway(ctx context.Context, c *cloud.Cloud, snapshot *cloud
 	return wrong.err
 }
 
-// livePage is how many PeerPods one request to the API server answers.
+// livePage is how many PeerPods one request to the API server returns.
 const livePage = 500
 
 func (s *Sweeper) allLive(ctx context.Context) ([]v1alpha1.PeerPod, error) {
@@ -277,7 +280,7 @@ func (s *Sweeper) allLive(ctx context.Context) ([]v1alpha1.PeerPod, error) {
 	for next := ""; ; {
 		var page v1alpha1.PeerPodList
 		if err := s.live.List(ctx, &page, client.Limit(livePage), client.Continue(next)); err != nil {
-			return nil, fmt.Errorf("nothing is removed while PeerPods cannot be listed: %w", err)
+			return nil, fmt.Errorf("no instances are removed while PeerPods cannot be listed: %w", err)
 		}
 		all = append(all, page.Items...)
 		if next = page.Continue; next == "" {
@@ -286,7 +289,7 @@ func (s *Sweeper) allLive(ctx context.Context) ([]v1alpha1.PeerPod, error) {
 	}
 }
 
-// dispose deletes one instance that pp, which may be nil, does not keep.
+// dispose deletes one instance that is not kept by pp, which may be nil.
 func (s *Sweeper) dispose(ctx context.Context, c *cloud.Cloud, instance *provider.Instance, pp *v1alpha1.PeerPod, snapshot *cloud.Snapshot) error {
 	cause, log := causeUnclaimed, s.log.With("sandbox", instance.Key, "instance", instance.ID, "provider", c.Name,
 		"pod", instance.Tags[provider.TagPod], "namespace", instance.Tags[provider.TagNamespace])
@@ -305,12 +308,12 @@ func (s *Sweeper) dispose(ctx context.Context, c *cloud.Cloud, instance *provide
 	s.metrics.deleted.WithLabelValues(c.Name, cause).Inc()
 	log.Warn("deleted an instance that no PeerPod keeps", "cause", cause, "name", instance.Name, "created", instance.Created)
 	if pp != nil {
-		s.events.warn(pp, claims.ReasonDouble, "Delete", fmt.Sprintf("instance %s was a second one of this sandbox beside %s and is removed", instance.ID, kept(pp, snapshot.OfKey(instance.Key))))
+		s.events.warn(pp, claims.ReasonDouble, "Delete", fmt.Sprintf("instance %s was a second instance of this sandbox beside %s; removing it", instance.ID, kept(pp, snapshot.OfKey(instance.Key))))
 	}
 	return nil
 }
 
-// followUp hands PeerPods to reconcile that the list has news for.
+// followUp enqueues PeerPods for which the list has news.
 func (s *Sweeper) followUp(ctx context.Context, c *cloud.Cloud, snapshot *cloud.Snapshot, all []v1alpha1.PeerPod) {
 	for i := range all {
 		pp := &all[i]
@@ -327,8 +330,8 @@ func (s *Sweeper) followUp(ctx context.Context, c *cloud.Cloud, snapshot *cloud.
 	}
 }
 
-// tellLoss says on a PeerPod that was ready when its instance is no more in
-// the list, and takes it back when it is.
+// tellLoss records on a PeerPod that was ready when its instance is missing
+// from the list, and clears that when it reappears.
 func (s *Sweeper) tellLoss(ctx context.Context, pp *v1alpha1.PeerPod, there bool) {
 	ready := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || s.now().Sub(ready.LastTransitionTime.Time) < s.options.Grace {
@@ -346,7 +349,7 @@ func (s *Sweeper) tellLoss(ctx context.Context, pp *v1alpha1.PeerPod, there bool
 	}
 	now, err := s.claims.Update(ctx, pp.DeepCopy(), change)
 	if client.IgnoreNotFound(err) != nil {
-		s.log.Warn("the loss of an instance cannot be noted", "namespace", pp.Namespace, "pod", claims.PodName(pp), "error", err)
+		s.log.Warn("the loss of an instance cannot be recorded", "namespace", pp.Namespace, "pod", claims.PodName(pp), "error", err)
 	} else if err == nil && !there {
 		s.events.warn(now, claims.ReasonInstanceLost, "Observe", "the cloud does not show instance "+pp.Spec.InstanceID+" any more; delete the pod")
 	}

@@ -94,7 +94,7 @@ func TestSweepSparesWhatIsClaimedMeanwhile(t *testing.T) {
 	s.claim("late", "s1")
 	s.sweep(time.Hour)
 	s.wantInstances(late)
-	// The break starts the grace anew.
+	// The break starts the grace again.
 	s.sweeper.pardon("fake")
 	s.wantInstances(late)
 }

@@ -23,11 +23,12 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 type removals struct {
 	mu   sync.Mutex
 	done map[types.UID]time.Time
-	// asked is when this process saw first that a PeerPod is to go.
+	// asked is when this process first saw that a PeerPod is being deleted.
 	asked map[types.UID]time.Time
 }
 
-// since returns when this process saw first that a PeerPod is to go: now, if it did not.
+// since returns when this process first saw that a PeerPod is being deleted: now, if it
+// had not yet.
 func (r *removals) since(uid types.UID, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +62,7 @@ func (r *removals) forget(uid types.UID) {
 	delete(r.done, uid)
 }
 
-// gone is for a PeerPod that is let go.
+// gone drops the state of a PeerPod whose finalizer was removed.
 func (r *removals) gone(uid types.UID) {
 	r.forget(uid)
 	r.mu.Lock()
@@ -94,7 +95,7 @@ func (w *waiters) add(provider string, pp *v1alpha1.PeerPod) {
 	w.of[provider][client.ObjectKeyFromObject(pp)] = true
 }
 
-// wake queues all that wait for the provider.
+// wake enqueues all PeerPods that wait for the provider.
 func (w *waiters) wake(provider string) {
 	w.mu.Lock()
 	waiting := w.of[provider]

@@ -72,7 +72,7 @@ func (f *file) runtime(handler string) map[string]any {
 // check returns why a handler cannot be added to the file.
 func (f *file) check() error {
 	if f.text != "" && f.Version < 2 {
-		return fmt.Errorf("%s has no version, which is version 1: `containerd config migrate` writes it anew", f.path)
+		return fmt.Errorf("%s has no version, which is version 1: convert it with `containerd config migrate`", f.path)
 	}
 	for _, plugin := range f.Disabled {
 		if plugin == "cri" || plugin == criVersion2 || plugin == criVersion3 {

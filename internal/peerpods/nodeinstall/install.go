@@ -30,16 +30,16 @@ type Installer struct {
 	Config, Bin, ShimConfig string
 	// Shim is the program to install.
 	Shim string
-	// Restart restarts containerd; nil leaves that to somebody else.
+	// Restart restarts containerd; if nil, somebody else has to.
 	Restart func(context.Context) error
 	Log     *slog.Logger
 }
 
 func (i *Installer) path(path string) string { return filepath.Join(i.Root, path) }
 
-// Install puts the shim and its handler on the node. It restarts containerd
-// only when that has something new to read, and takes back what keeps it from
-// starting.
+// Install installs the shim and its handler on the node. It restarts containerd
+// only if its configuration changed, and rolls the change back if containerd
+// does not start with it.
 func (i *Installer) Install(ctx context.Context) error {
 	if err := i.installShim(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (i *Installer) Uninstall(ctx context.Context) error {
 	return gone(os.Remove(i.path(filepath.Join(i.Bin, shimName))))
 }
 
-// gone passes over that there is no such file.
+// gone ignores that a file does not exist.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -123,8 +123,8 @@ func (i *Installer) installShim() error {
 	return nil
 }
 
-// before is where a file is kept as it was, from before it changes until
-// containerd runs with it. Whoever finds it does not know how far it got.
+// before is the path of the backup of a file, kept until containerd runs with
+// the change. A backup that is found at start is of an interrupted attempt.
 func (i *Installer) before(f *file) string { return i.path(f.path) + ".before-outrigger" }
 
 func (i *Installer) underway(f *file) bool {
@@ -132,8 +132,8 @@ func (i *Installer) underway(f *file) bool {
 	return err == nil
 }
 
-// edit changes files and restarts containerd if there was anything to change,
-// or if an earlier attempt did not get to its end.
+// edit changes files and restarts containerd if anything changed, or if an
+// earlier attempt was interrupted.
 func (i *Installer) edit(ctx context.Context, files []*file, edited func(*file) (string, error)) error {
 	var changed []*file
 	for _, f := range files {
@@ -153,7 +153,7 @@ func (i *Installer) edit(ctx context.Context, files []*file, edited func(*file) 
 		return nil
 	}
 	if err := i.restart(ctx); err != nil {
-		return errors.Join(fmt.Errorf("containerd does not start with its changed configuration, which is taken back: %w", err), i.takeBack(ctx, changed))
+		return errors.Join(fmt.Errorf("containerd does not start with its changed configuration, which was rolled back: %w", err), i.takeBack(ctx, changed))
 	}
 	return i.settle(changed)
 }
@@ -161,7 +161,7 @@ func (i *Installer) edit(ctx context.Context, files []*file, edited func(*file) 
 // write keeps the file as it is and writes it; an empty text removes it.
 func (i *Installer) write(f *file, text string) error {
 	if info, err := os.Lstat(i.path(f.path)); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is a link or no file: name what it leads to with -config", f.path)
+		return fmt.Errorf("%s is a link or not a regular file: pass the target with -config", f.path)
 	}
 	if !i.underway(f) {
 		if err := os.MkdirAll(filepath.Dir(i.path(f.path)), 0o755); err != nil {
@@ -202,7 +202,7 @@ func (i *Installer) settle(changed []*file) error {
 
 func (i *Installer) restart(ctx context.Context) error {
 	if i.Restart == nil {
-		i.Log.Warn("containerd has to be restarted to know of it")
+		i.Log.Warn("containerd has to be restarted to use it")
 		return nil
 	}
 	i.Log.Info("restarting containerd; pods stay")

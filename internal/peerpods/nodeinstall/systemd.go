@@ -15,7 +15,7 @@ import (
 const (
 	systemd     = "org.freedesktop.systemd1"
 	systemdPath = dbus.ObjectPath("/org/freedesktop/systemd1")
-	// patience bounds a restart, poll how often it is looked at.
+	// patience bounds a restart; poll is how often its state is checked.
 	patience = time.Minute
 	poll     = 200 * time.Millisecond
 )
@@ -42,18 +42,18 @@ func RestartUnit(ctx context.Context, socket, unit string) error {
 		return fmt.Errorf("restart %s: %w", unit, err)
 	}
 	if err := manager.CallWithContext(ctx, systemd+".Manager.GetUnit", 0, unit).Store(&path); err != nil {
-		return fmt.Errorf("look at %s: %w", unit, err)
+		return fmt.Errorf("read the state of %s: %w", unit, err)
 	}
 	return await(ctx, conn.Object(systemd, path), unit)
 }
 
-// await looks at a unit until its job is done.
+// await polls a unit until its job is done.
 func await(ctx context.Context, object dbus.BusObject, unit string) error {
 	for {
 		state, busy, err := stateOf(ctx, object)
 		switch {
 		case err != nil:
-			return fmt.Errorf("look at %s: %w", unit, err)
+			return fmt.Errorf("read the state of %s: %w", unit, err)
 		case !busy && state == "active":
 			return nil
 		case !busy && state != "activating" && state != "deactivating" && state != "reloading":
@@ -61,7 +61,7 @@ func await(ctx context.Context, object dbus.BusObject, unit string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is %s, %s after it was to be restarted: %w", unit, state, patience, ctx.Err())
+			return fmt.Errorf("%s is %s, %s after the restart was requested: %w", unit, state, patience, ctx.Err())
 		case <-time.After(poll):
 		}
 	}

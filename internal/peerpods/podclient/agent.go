@@ -108,13 +108,12 @@ func (p *Pod) watchHealth(ctx context.Context) {
 	}
 }
 
-// oomPause is between two events: a guest can say as often as it likes that a
-// container ran out of memory.
+// oomPause is the least time between two events: a guest can report as often as
+// it likes that a container ran out of memory.
 const oomPause = 200 * time.Millisecond
 
 // watchOOM keeps one GetOOMEvent open, as the shim does from the first
-// container on. What the guest says of containers that it was not given is of
-// no interest.
+// container on. Reports about unknown containers are ignored.
 func (p *Pod) watchOOM() {
 	for {
 		ev, err := p.agent.GetOOMEvent(context.Background(), &agent.GetOOMEventRequest{})
@@ -147,7 +146,8 @@ func (p *Pod) markDead(err error) {
 	})
 }
 
-// fromAgent tells an answer of the agent from a broken connection.
+// fromAgent reports whether an error came from the agent, as opposed to a
+// broken connection.
 func fromAgent(err error) bool {
 	if errors.Is(err, ttrpc.ErrClosed) {
 		return false
@@ -156,7 +156,7 @@ func fromAgent(err error) bool {
 	return ok && s.Code() != codes.OK
 }
 
-// lost gives a call's error the reason why the connection broke.
+// lost adds to a call's error why the connection broke.
 func (p *Pod) lost(err error) error {
 	if err == nil || fromAgent(err) {
 		return err
@@ -170,7 +170,7 @@ func (p *Pod) lost(err error) error {
 	return err
 }
 
-// Close gives up the connection and leaves the pod as it is.
+// Close closes the connection and leaves the pod as it is.
 func (p *Pod) Close() {
 	if p.conn == nil {
 		return

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// mostAnswer bounds one answer of a guest: 32 KiB of output are asked for at a
+	// mostAnswer bounds one reply of a guest: 32 KiB of output are asked for at a
 	// time, and statistics of a container have a few kilobytes.
 	mostAnswer = 256 << 10
 	// mostWords is what Kubernetes takes of a termination message, in bytes.
 	mostWords = 4096
 )
 
-// bounded keeps a guest from filling this process, and what its users read: all
-// that it says has a size, and its errors are one line without control characters.
+// bounded limits the size of what a guest sends, and makes its errors one line
+// without control characters.
 func bounded(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, _ *ttrpc.UnaryClientInfo, call ttrpc.Invoker) error {
 	if err := call(ctx, req, resp); err != nil {
 		return err
@@ -34,6 +34,6 @@ func bounded(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, _ *t
 		return nil
 	}
 	resp.Payload = nil
-	// With a code it does not pass for a lost connection.
-	return status.Errorf(codes.ResourceExhausted, "the guest answered %s with %d bytes; at most %d are taken", req.Method, size, mostAnswer)
+	// With a code it is not mistaken for a lost connection.
+	return status.Errorf(codes.ResourceExhausted, "the guest answered %s with %d bytes; the limit is %d", req.Method, size, mostAnswer)
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
 )
 
-// Client speaks to the hypervisor service of a node. Like the Go shim it
-// dials anew for each call, so a restart of the service does not disturb it.
-// The zero Logger discards.
+// Client calls the hypervisor service of a node. Like the Go shim it dials for
+// each call, so a restart of the service does not disturb it. The zero Logger
+// discards.
 type Client struct {
 	Socket string
 	Logger *slog.Logger

@@ -52,7 +52,8 @@ type ContainerSpec struct {
 
 	// CreateTimeout is the deadline of CreateContainer; 0 means [PullTimeout].
 	CreateTimeout time.Duration
-	// OnEvent, if set, is told of pulled bytes and of the start.
+	// OnEvent, if set, is called with the progress of the pull and with the
+	// start.
 	OnEvent func(Event)
 
 	pause bool
@@ -150,8 +151,8 @@ func (c *Container) create(ctx context.Context, req *agent.CreateContainerReques
 	})
 }
 
-// watchPull asks for progress while CreateContainer is open. A stock
-// kata-agent does not know the call; nothing is told then.
+// watchPull asks for progress while CreateContainer is open. A stock kata-agent
+// does not have the call; then no progress is reported.
 func (c *Container) watchPull(ctx context.Context) {
 	if c.spec.pause {
 		return

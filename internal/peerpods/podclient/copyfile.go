@@ -41,7 +41,8 @@ func (p *Pod) CopyFile(ctx context.Context, host, guest string) error {
 	if info, err := os.Lstat(host); err == nil && info.IsDir() {
 		folder, top = host, "."
 	}
-	// Others may be at work in the folder: no link that they make leads out of it.
+	// Others may change the folder meanwhile: no link that they make leads out of
+	// it.
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return err
@@ -82,12 +83,12 @@ func (p *Pod) copyEntry(ctx context.Context, root *os.Root, name, guest string) 
 	case info.Mode().IsRegular():
 		return p.copyRegular(ctx, req, root, name, info)
 	}
-	p.client.logger().Warn("not copied into the pod: no file, folder or symlink", "path", filepath.Join(root.Name(), name))
+	p.client.logger().Warn("not copied into the pod: not a file, folder or symlink", "path", filepath.Join(root.Name(), name))
 	return nil
 }
 
 func (p *Pod) copyRegular(ctx context.Context, req *agent.CopyFileRequest, root *os.Root, name string, info fs.FileInfo) error {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe may have come in its place
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have been replaced by a pipe
 	if err != nil {
 		return err
 	}

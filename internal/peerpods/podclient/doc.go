@@ -76,7 +76,7 @@ const (
 	StageStarted   Stage = "started"   // StartContainer was answered
 )
 
-// Event tells of progress.
+// Event reports progress.
 type Event struct {
 	Stage Stage
 	// Elapsed is the time since Create or CreateContainer began.

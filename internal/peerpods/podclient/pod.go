@@ -56,19 +56,19 @@ type PodSpec struct {
 	// HealthInterval is the time between health checks; 0 means
 	// [HealthInterval], negative means none.
 	HealthInterval time.Duration
-	// OnEvent, if set, is told of progress. It must not block.
+	// OnEvent, if set, is called with each step of progress. It must not block.
 	OnEvent func(Event)
-	// OnOOM, if set, is told of a container that lost a process for want of
+	// OnOOM, if set, is called with a container that lost a process for want of
 	// memory. It must not block.
 	OnOOM func(containerID string)
 }
 
-// ErrAgentLost says that the connection to the pod's agent broke or its
-// health check failed: for a shim that is the death of the pod.
+// ErrAgentLost means that the connection to the pod's agent broke or its health
+// check failed: for a shim that is the death of the pod.
 var ErrAgentLost = errors.New("connection to the pod's agent is lost")
 
-// StartError is a VM that did not come up, with the end of its console, fit for a
-// terminal.
+// StartError reports a VM that did not come up, with the end of its console, made
+// safe for a terminal.
 type StartError struct {
 	Err     error
 	Console []byte

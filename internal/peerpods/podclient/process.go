@@ -133,8 +133,8 @@ func (p *Process) writeLoop(r io.Reader) {
 				return
 			}
 		}
-		// A reader that its owner has closed is no end of input: nobody cares
-		// any more, since the process has ended.
+		// A reader that its owner has closed is not an end of input: nobody
+		// cares any more, since the process has ended.
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}

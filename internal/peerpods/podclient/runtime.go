@@ -48,7 +48,7 @@ func (p *Pod) PlaceMount(ctx context.Context, containerID string, m Mount) (*age
 }
 
 // UpdateResources sets the limits. Of the resources only memory and CPU count
-// in the guest; they replace what was set, they are no difference.
+// in the guest; they replace what was set; they are not increments.
 func (c *Container) UpdateResources(ctx context.Context, res *agent.LinuxResources) error {
 	// The shim sends this entry; an agent that took it literally would deny
 	// all devices, none does.

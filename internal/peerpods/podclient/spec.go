@@ -129,7 +129,7 @@ func systemMounts() []*agent.Mount {
 }
 
 // maskedPaths and readonlyPaths are what container runtimes hide by default
-// because it tells of, or steers, the whole machine.
+// because it reports, or steers, the whole machine.
 func maskedPaths() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",

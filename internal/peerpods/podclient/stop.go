@@ -70,9 +70,9 @@ func (p *Pod) removeContainer(ctx context.Context, id string) error {
 	})
 }
 
-// Stop removes all containers, the sandbox and the VM. What the agent does not
-// answer any more is skipped: the VM goes away in any case, and only StopVM's
-// error is returned. Repeating Stop is harmless.
+// Stop removes all containers, the sandbox and the VM. Calls that the agent
+// does not answer any more are skipped: the VM is removed in any case, and only
+// StopVM's error is returned. Repeating Stop is harmless.
 func (p *Pod) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	again := p.stopped
@@ -82,7 +82,7 @@ func (p *Pod) Stop(ctx context.Context) error {
 		return nil
 	}
 	if err := p.stopGuest(ctx); err != nil {
-		p.client.logger().Warn("guest did not stop in order; removing its VM", "sandbox", p.spec.ID, "error", err)
+		p.client.logger().Warn("guest did not stop cleanly; removing its VM", "sandbox", p.spec.ID, "error", err)
 	}
 	p.Close()
 	return p.client.StopVM(ctx, p.spec.ID)

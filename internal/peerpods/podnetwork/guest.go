@@ -20,7 +20,7 @@ import (
 // clouds takes minutes.
 const underlayWait = 3 * time.Minute
 
-// underlayPoll is short since the pod waits for it, and a look is cheap.
+// underlayPoll is short since the pod waits for it, and a check is cheap.
 const underlayPoll = 20 * time.Millisecond
 
 // addrconfMetric is what Linux gives the IPv6 routes it makes for addresses
@@ -126,7 +126,7 @@ func (n *namespace) waitUnderlay(ctx context.Context, hostInterface string, cfg 
 	}
 }
 
-// underlay is the VM's way to the node.
+// underlay returns the VM's path to the node.
 func (n *namespace) underlay(hostInterface string, node netip.Addr) (*path, error) {
 	way, err := n.pathTo(node)
 	if err != nil {
@@ -148,12 +148,13 @@ func (n *namespace) underlay(hostInterface string, node netip.Addr) (*path, erro
 	return n.pathVia(link, node)
 }
 
-// usable is an error while a tunnel cannot begin at the way's source.
+// usable returns an error while the path's source address cannot be used for a
+// tunnel.
 func (p *path) usable(dst netip.Addr) error {
 	if reaches(p.source, dst) {
 		return nil
 	}
-	return fmt.Errorf("no address to reach %s from: the kernel would take %s; look whether an address of the interface is tentative or failed (ip -6 address)", dst, p.source)
+	return fmt.Errorf("no address to reach %s from: the kernel would take %s; check whether an address of the interface is tentative or failed (ip -6 address)", dst, p.source)
 }
 
 // pathVia uses the address of an interface that the route to dst does not
@@ -279,7 +280,7 @@ func (e *guestEnd) setRoutes() error {
 	return nil
 }
 
-// setRoute takes the gateway for on-link where no other route leads to it.
+// setRoute treats the gateway as on-link where no other route leads to it.
 func (e *guestEnd) setRoute(r Route) error {
 	dst, err := r.dst()
 	if err != nil {
@@ -310,7 +311,7 @@ func (e *guestEnd) setRoute(r Route) error {
 	return nil
 }
 
-// setNeighbors leaves out what the kernel finds by itself.
+// setNeighbors skips entries that the kernel creates by itself.
 func (e *guestEnd) setNeighbors() error {
 	for _, n := range e.cfg.Neighbors {
 		state := neighborStates[n.State]

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// external is the VM's second interface, with what is lost when it moves.
+// external is the VM's second interface, with the settings that are lost when
+// it moves.
 type external struct {
 	link    netlink.Link
 	addrs   []netlink.Addr
@@ -42,9 +43,10 @@ func (e *guestEnd) moveExternal(tunnelInterface int) {
 	slog.Info("the pod reaches the outside through the VM's interface", "interface", ext.link.Attrs().Name)
 }
 
-// metadata is where clouds tell a VM about itself, credentials of its role and its
-// user-data among it: link-local addresses (AWS, Azure, GCP, IBM, OpenStack), and
-// those of Azure's platform, Alibaba Cloud, and AWS and GCP on IPv6.
+// metadata is where a cloud's metadata service is, which returns the credentials
+// of the VM's role and its user-data among other things: link-local addresses
+// (AWS, Azure, GCP, IBM, OpenStack), and those of Azure's platform, Alibaba Cloud,
+// and AWS and GCP on IPv6.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("168.63.129.16/32"),
@@ -53,8 +55,9 @@ var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd20:ce::254/128"),
 }
 
-// blockMetadata is before the pod has its way: what is the VM's is not its
-// containers'. The pod's own link-local gateways have routes that are longer.
+// blockMetadata runs before the pod gets its route: containers must not read
+// what belongs to the VM. The pod's own link-local gateways have routes that
+// are longer.
 func (e *guestEnd) blockMetadata() error {
 	for _, prefix := range metadata {
 		if err := e.pod.RouteReplace(&netlink.Route{Dst: toIPNet(prefix), Type: unix.RTN_UNREACHABLE}); err != nil {

@@ -107,8 +107,8 @@ func destination(route netlink.Route, family int) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// nameOf is the word for a number; the empty word stands for a default when
-// files are read and is never written.
+// nameOf returns the name for a number. The empty name, which means a default
+// when a file is read, is never written.
 func nameOf[V comparable](names map[string]V, value V) (string, bool) {
 	for name, v := range names {
 		if v == value && name != "" {

@@ -107,7 +107,7 @@ func TestInspectIPv6OnlyNode(t *testing.T) {
 }
 
 // TestInspectBeforeTheInterface: a provider's bridge may come with its first
-// VM. Its address is known all the same, its MTU is not.
+// VM. Its address is known anyway, its MTU is not.
 func TestInspectBeforeTheInterface(t *testing.T) {
 	l := newLab(t)
 	pod := l.addPod(podOptions{attach: onBridge})

@@ -77,10 +77,10 @@ type path struct {
 	mtu int
 }
 
-// reaches reports whether dst can answer to source. While an interface's IPv6
-// address is tentative (RFC 4862, section 5.4) the kernel would send from
-// another one, that of the link or even ::1, and a tunnel from there carries
-// nothing, for ever.
+// reaches returns an error unless dst can answer to source. While an
+// interface's IPv6 address is tentative (RFC 4862, section 5.4) the kernel
+// would send from another one, that of the link or even ::1, and a tunnel from
+// there carries nothing, for ever.
 func reaches(source, dst netip.Addr) bool {
 	return source.IsValid() && !source.IsUnspecified() &&
 		(!source.IsLoopback() || dst.IsLoopback()) && (source.Is4() || !source.IsLinkLocalUnicast() || dst.IsLinkLocalUnicast())

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoNetns says that a path names no network namespace: the file is absent,
+// ErrNoNetns means that a path names no network namespace: the file is absent,
 // or its namespace was unmounted.
 var ErrNoNetns = errors.New("no such network namespace")
 

@@ -172,8 +172,8 @@ func (e *nodeEnd) ensureTunnel() (func() error, error) {
 	return func() error { return e.pod.deleteLink(nodeTunnelName, "vxlan") }, err
 }
 
-// releasePeer gives the peer its MTU back before a tunnel of an earlier set-up
-// is replaced, and with it the note of that MTU.
+// releasePeer restores the peer's MTU before a tunnel of an earlier set-up,
+// which stores that MTU, is replaced.
 func (e *nodeEnd) releasePeer(t *tunnel) error {
 	old, err := e.pod.link(nodeTunnelName)
 	if err != nil || old == nil || t.matches(old) {

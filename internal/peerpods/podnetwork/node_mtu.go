@@ -36,7 +36,7 @@ const formerMTU = "peer MTU was "
 // answers a packet that is too big for the tunnel's path with an ICMP error in
 // the name of its destination, which the redirect carries back to the sender.
 // The bridge has no other port, stays down and never sees a frame: the redirect
-// comes first. Kernels without bridges do without.
+// comes first. On kernels without bridges this is skipped.
 func (e *nodeEnd) ensureAnswers() (func() error, error) {
 	if e.tunnelLink.Attrs().MasterIndex != 0 {
 		return nil, nil
@@ -114,7 +114,7 @@ func restorePeerMTU(node, pod *namespace, podLink, tunnelLink netlink.Link) erro
 	return nil
 }
 
-// findPeer is nil when the pod's interface is no veth or its peer is not in
+// findPeer is nil when the pod's interface is not a veth or its peer is not in
 // the node's namespace.
 func findPeer(node, pod *namespace, podLink netlink.Link) (netlink.Link, error) {
 	if podLink.Type() != "veth" {

@@ -11,12 +11,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TeardownNode removes everything SetupNode makes and gives the pod's
-// interface and its peer back as CNI left them, however far SetupNode came and
-// whether or not the namespace still exists. It is called in the node's
-// network namespace. Removing what is not there is success; on an error the
-// rest is still removed and a repeated call finishes. It takes milliseconds and
-// does not stop when ctx ends: half a pod network helps nobody.
+// TeardownNode removes everything SetupNode makes and gives the pod's interface
+// and its peer back as CNI left them, however far SetupNode came and whether or
+// not the namespace still exists. It is called in the node's network namespace.
+// Removing what is not there is success; on an error the rest is still removed
+// and a repeated call finishes. It takes milliseconds and does not stop when
+// ctx ends: half a pod network is of no use.
 //
 // An ingress qdisc without any filter is taken for one that an interrupted
 // SetupNode left, and removed.

@@ -27,7 +27,7 @@ func TestPodTraffic(t *testing.T) {
 }
 
 // TestTentativeAddress: a VM whose IPv6 address is not yet known to be its own
-// sends from that address all the same.
+// sends from that address anyway.
 func TestTentativeAddress(t *testing.T) {
 	l := newLab(t)
 	pod := l.addPod(podOptions{attach: ptp, underlay6: true, slowAddress: true})
@@ -82,7 +82,7 @@ func trafficOutside(t *testing.T, l *lab, pod *labPod, inside *testNS, size int)
 		{pod.ip6, netip.MustParseAddr(outside6)},
 	} {
 		if t.Failed() {
-			return // what follows would only wait in vain, once for each size
+			return // what follows would only wait without result, once for each size
 		}
 		mustExchange(t, "pod to outside", inside, l.outside, c.outside, size)
 		mustExchange(t, "outside to pod", l.outside, inside, c.pod, size)

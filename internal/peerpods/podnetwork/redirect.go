@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrForeignFilter says that somebody else filters what enters the pod's
-// interface. Their verdict could end a packet's way before our redirect or our
-// redirect theirs, so nothing is set up.
+// ErrForeignFilter means that somebody else filters what enters the pod's
+// interface. Their verdict could stop a packet before our redirect, or our
+// redirect could bypass their filter, so nothing is set up.
 var ErrForeignFilter = errors.New("tc filters of another program")
 
 // redirectPriority marks our filters.
@@ -160,7 +160,7 @@ func redirectsTo(filters []netlink.Filter, to netlink.Link) bool {
 	return false
 }
 
-// gone tells that what was to be removed is not there.
+// gone reports whether err means that what was to be removed does not exist.
 func gone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) ||
 		errors.Is(err, unix.EADDRNOTAVAIL) || errors.As(err, &netlink.LinkNotFoundError{})

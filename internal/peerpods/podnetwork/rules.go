@@ -30,8 +30,9 @@ import (
 // do) or masquerade what leaves the node break the tunnel.
 //
 // A tunnel takes packets from its other end alone. The kernel's VXLAN receiver
-// does not look at the outer source: without this any host that reaches the UDP
-// port speaks as the pod, and to the pod past its network policy.
+// does not look at the outer source: without this check any host that reaches
+// the UDP port could send packets in the pod's name, and to the pod past its
+// network policy.
 const rulesTable = "outrigger_podnetwork"
 
 // rulesMu keeps the removal of an empty table apart from an addition. One
@@ -68,11 +69,11 @@ func (f farEnd) entries(table *nftables.Table) []entry {
 	return list
 }
 
-// errNoNftables says that this kernel cannot have the table at all.
+// errNoNftables means that this kernel cannot have the table at all.
 var errNoNftables = errors.New("the kernel has no nf_tables")
 
-// addRules reports whether it added the tunnel. Without the guard it goes on
-// when it cannot: only some firewalls need the exemption.
+// addRules reports whether it added the tunnel. Without the guard a failure is
+// not an error: only some firewalls need the exemption.
 func addRules(ns netns.NsHandle, far farEnd) (bool, error) {
 	rulesMu.Lock()
 	defer rulesMu.Unlock()
@@ -81,7 +82,7 @@ func addRules(ns netns.NsHandle, far farEnd) (bool, error) {
 	case err == nil:
 		return changed, nil
 	case far.guard:
-		return false, fmt.Errorf("%w; what others than node and VM send into the tunnel would not be dropped: load the module nf_tables, or set -tunnel-source-check=false on the node", err)
+		return false, fmt.Errorf("%w; packets from others than node and VM would not be dropped: load the module nf_tables, or set -tunnel-source-check=false on the node", err)
 	}
 	warnNoRules.Do(func() {
 		slog.Warn("cannot exempt pod tunnels from connection tracking; a firewall that drops untracked or invalid UDP may stop them", "error", err)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrVNIInUse says that the node already has a tunnel with this VNI and port,
+// ErrVNIInUse means that the node already has a tunnel with this VNI and port,
 // possibly in a namespace that has no name.
 var ErrVNIInUse = errors.New("the VXLAN network identifier is in use on this machine")
 
@@ -60,13 +60,13 @@ func (t *tunnel) ensure(underlay, dest *namespace) (link netlink.Link, created b
 	return link, true, nil
 }
 
-// passingName is what a tunnel is called until it has its own name.
+// passingName is the temporary name of a tunnel.
 func passingName(vni int) string { return fmt.Sprintf("ppvx%x", vni) }
 
 func (n *namespace) rename(from, to string) (netlink.Link, error) {
 	link, err := n.LinkByName(from)
 	if err != nil {
-		return nil, fmt.Errorf("tunnel %s is not where it was made: %w", from, err)
+		return nil, fmt.Errorf("tunnel %s is missing after it was created: %w", from, err)
 	}
 	if err := n.LinkSetName(link, to); err != nil {
 		return nil, fmt.Errorf("rename tunnel %s to %s: %w", from, to, err)

@@ -20,7 +20,7 @@ const maxVNI = 1<<24 - 1
 // namedNetnsDir is where ip-netns and CNI runtimes mount namespaces.
 const namedNetnsDir = "/run/netns"
 
-// ErrVNIsExhausted says that every VNI from the pool's minimum up is in use.
+// ErrVNIsExhausted means that every VNI from the pool's minimum up is in use.
 var ErrVNIsExhausted = errors.New("no VXLAN network identifier is free")
 
 // VNIPool hands out VXLAN network identifiers that no other tunnel of this
@@ -33,7 +33,7 @@ type VNIPool struct {
 	held map[uint32]bool
 	// seen are those of tunnels found on the node when the pool was made.
 	seen map[uint32]bool
-	// released were held; others are taken first.
+	// released have been used before; others are taken first.
 	released map[uint32]bool
 }
 
@@ -132,8 +132,8 @@ func currentVNIs() (map[uint32]bool, error) {
 	return vnis, nil
 }
 
-// addVNIs leaves out what cannot be entered: the kernel refuses a tunnel whose
-// VNI is taken in any case, this look only makes it unlikely.
+// addVNIs skips namespaces that cannot be entered: the kernel refuses a tunnel
+// whose VNI is taken in any case, this check only makes that unlikely.
 func addVNIs(vnis map[uint32]bool, path string) {
 	if info, err := os.Stat(path); err != nil || info.IsDir() {
 		return

@@ -96,7 +96,7 @@ func ServerConfig(o ServerOptions) (*tls.Config, error) {
 		return cfg, nil
 	}
 	if len(o.ClientCAPEM) == 0 {
-		return nil, errors.New("no client CA: the VM could not tell its node from a stranger")
+		return nil, errors.New("no client CA: the VM could not authenticate its node")
 	}
 	roots, certs, err := pool(o.ClientCAPEM)
 	if err != nil {
@@ -162,7 +162,7 @@ func ParseVersion(name string) (uint16, error) {
 	return 0, fmt.Errorf("TLS version %q: use VersionTLS12 or VersionTLS13", name)
 }
 
-// ParseCipherSuites reads IANA names. Suites that Go's library holds for
+// ParseCipherSuites reads IANA names. Suites that Go's library considers
 // insecure are refused.
 func ParseCipherSuites(names []string) ([]uint16, error) {
 	known := map[string]uint16{}

@@ -36,7 +36,7 @@ import (
 
 const serverName = "podvm-test-01234567"
 
-// fakeAgent answers a few calls and remembers what it got.
+// fakeAgent returns a few calls and remembers what it got.
 type fakeAgent struct {
 	agent.AgentServiceService
 	mu      sync.Mutex

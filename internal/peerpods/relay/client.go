@@ -21,7 +21,7 @@ import (
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
 )
 
-// Client steers a relay. Its methods are those of the control service.
+// Client controls a relay. Its methods are those of the control service.
 type Client struct {
 	pb.RelayService
 	conn *ttrpc.Client

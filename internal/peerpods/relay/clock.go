@@ -14,22 +14,22 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
-// clockPace is how often a VM is told the time.
+// clockPace says how often a VM's clock is set.
 type clockPace struct {
 	// period is how long the clock of a VM may be wrong after a stop that nobody
 	// noticed.
 	period time.Duration
 	// again is the pause after a call that failed or was late: the VM may have been
-	// stopped meanwhile, and goes on with the time of then.
+	// paused meanwhile, so its clock may be behind.
 	again time.Duration
-	// late is how long no call takes that a running VM answers, and attempt bounds one.
+	// late is longer than any call to a running VM takes; attempt bounds one call.
 	late, attempt time.Duration
 }
 
 var usualClockPace = clockPace{period: 10 * time.Second, again: time.Second, late: time.Second, attempt: 5 * time.Second}
 
-// keepClock tells the VM the node's time, with any shim: some VMs have no source
-// of time that goes on while they are stopped.
+// keepClock sets the VM's clock to the node's time, with any shim: some VMs have
+// no clock that runs while they are paused.
 func (s *sandbox) keepClock(first time.Duration) {
 	wait := time.NewTimer(first)
 	defer wait.Stop()
@@ -46,17 +46,18 @@ func (s *sandbox) keepClock(first time.Duration) {
 			return
 		}
 		if err != nil && s.ctx.Err() == nil {
-			s.log.Debug("could not tell the VM the time", "error", err)
+			s.log.Debug("could not set the VM's clock", "error", err)
 		}
 		wait.Reset(s.clock.next(err, time.Since(began)))
 	}
 }
 
-// first is when a VM that has just booted, and knows the time, is told it: not all
-// VMs of a node at once.
+// first returns when the clock of a VM that has just booted, and so is right, is
+// set for the first time: spread out, so that not all VMs of a node are called at
+// once.
 func (p clockPace) first() time.Duration { return time.Duration(rand.Int64N(int64(p.period))) }
 
-// next is how long to wait after a call that took that long.
+// next returns how long to wait after a call that took that long.
 func (p clockPace) next(err error, took time.Duration) time.Duration {
 	if err != nil || took > p.late {
 		return p.again

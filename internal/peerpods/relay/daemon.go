@@ -62,7 +62,7 @@ func Run(ctx context.Context, o DaemonOptions) error {
 // private keys.
 func allow(peer *unix.Ucred) error {
 	if int(peer.Uid) != os.Geteuid() && peer.Uid != 0 {
-		return fmt.Errorf("user %d may not steer this relay", peer.Uid)
+		return fmt.Errorf("user %d may not control this relay", peer.Uid)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ const (
 	guestPull = "image_guest_pull"
 )
 
-// wants names the calls that intercept changes or logs.
+// wants lists the calls that intercept changes or logs.
 func wants(service, method []byte) bool {
 	if string(service) != agentService {
 		return false

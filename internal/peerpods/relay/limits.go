@@ -11,10 +11,10 @@ import (
 var containerNames = []string{"io.kubernetes.cri.container-name", "io.kubernetes.container.name"}
 
 // limit gives a container the limits that the webhook took out of its pod: the
-// VM as a whole keeps to them, containers among each other would not. A shim
-// passes the webhook's record on, whether it knows it or not, if the runtime
-// handler lets the annotation through. Limits that the spec has win. It reports
-// whether anything changed.
+// VM as a whole enforces them, but not between its containers. A shim passes
+// the webhook's record on, whether it knows it or not, if the runtime handler
+// lets the annotation through. Limits that the spec has win. It reports whether
+// anything changed.
 func limit(spec *agent.Spec) (bool, error) {
 	limits, err := guestlimits.Of(spec.GetAnnotations(), containerName(spec))
 	if err != nil || limits == (guestlimits.Limits{}) {

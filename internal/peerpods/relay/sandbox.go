@@ -24,9 +24,10 @@ const (
 	// clientDial bounds the wait of a client for its connection to the VM.
 	// Shims give a health check 30 s, so the reason still reaches them.
 	clientDial = 20 * time.Second
-	// refuseFor is how long a client without a VM is told so.
+	// refuseFor is how long calls of a client whose VM is unreachable are
+	// refused.
 	refuseFor = time.Second
-	// warmFor is how long the spare connection is worth more than a new one.
+	// warmFor is how long the spare connection is kept.
 	warmFor = 20 * time.Second
 )
 
@@ -85,7 +86,7 @@ func (s *sandbox) open(ctx context.Context, timeout time.Duration) error {
 }
 
 func (s *sandbox) listen() error {
-	// What lies there is of an earlier life: nobody else serves this sandbox.
+	// A file there is left over: nobody else serves this sandbox.
 	if err := os.Remove(s.request.SocketPath); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("replace the agent socket: %w", err)
 	}
@@ -178,7 +179,7 @@ func (s *sandbox) handle(client net.Conn) {
 	}
 }
 
-// refuse tells a client why its calls come to nothing. Stop does not wait for it.
+// refuse fails a client's calls with the reason. Stop does not wait for it.
 func (s *sandbox) refuse(client net.Conn, cause error) {
 	defer context.AfterFunc(s.ctx, func() { client.Close() })()
 	cause = status.Errorf(codes.Unavailable, "the pod VM at %s cannot be reached: %v; %s", s.request.Address, cause, advice(cause))

@@ -37,10 +37,10 @@ const (
 	// longer is pointless.
 	maxRefused = 3
 	// A VM that is gone is noticed within about a minute, and a network that is
-	// away for half of that kills no pod (tcp(7)).
+	// down for half of that kills no pod (tcp(7)).
 	userTimeout = 60 * time.Second
 	keepAlive   = 15 * time.Second
-	// retransmitMax bounds the pause between retransmissions, which else
+	// retransmitMax bounds the pause between retransmissions, which otherwise
 	// doubles: after a break of 27 s the network would be used again only after
 	// 51 s, and a shim's health check gives up after 30. Since Linux 6.15.
 	retransmitMax = time.Second
@@ -73,8 +73,8 @@ func newTarget(request *pb.ServeRequest) (*target, error) {
 	return t, err
 }
 
-// await returns when the agent says that it is serving. Its errors carry the
-// last thing that went wrong and what to look at.
+// await returns when the agent reports that it is serving. Its errors have the
+// last failure and what to check.
 func (t *target) await(ctx context.Context) error {
 	attempt, pause, refused := firstAttempt, firstPause, 0
 	var last error
@@ -180,7 +180,7 @@ func (t *target) connectWithin(ctx context.Context, timeout time.Duration) (net.
 	return secure, nil
 }
 
-// hungUp says that the VM has closed a connection, also when what it sent
+// hungUp reports whether the VM has closed a connection, also when what it sent
 // before that is unread.
 func hungUp(conn net.Conn) bool {
 	if secure, ok := conn.(*tls.Conn); ok {
@@ -206,12 +206,12 @@ func setTimeouts(_, _ string, raw syscall.RawConn) error {
 	var err error
 	return errors.Join(raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
-		// Older kernels do without.
+		// Older kernels lack it.
 		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(retransmitMax.Milliseconds()))
 	}), err)
 }
 
-// isCertificate says that the ends do not trust each other.
+// isCertificate reports whether one end rejected the other's certificate.
 func isCertificate(err error) bool {
 	var verification *tls.CertificateVerificationError
 	if errors.As(err, &verification) {

@@ -20,7 +20,7 @@ import (
 
 // Where the configuration comes from, first wins: ConfigPath in the runtime's
 // options of containerd's configuration, the variable ConfigVar, the default
-// file if it is there. SocketVar replaces the file's socket.
+// file if it exists. SocketVar replaces the file's socket.
 const (
 	ConfigVar     = "OUTRIGGER_SHIM_CONFIG"
 	SocketVar     = "OUTRIGGER_HYPERVISOR_SOCKET"
@@ -154,7 +154,7 @@ func (c *Config) parse(data []byte) error {
 		for _, e := range missing.Errors {
 			c.Ignored = append(c.Ignored, strings.Join(e.Key(), "."))
 		}
-		// That error hides others, which the plain decoder tells.
+		// That error hides others, which the lenient decoder returns.
 		err = toml.Unmarshal(data, c)
 	}
 	var bad *toml.DecodeError
@@ -169,7 +169,7 @@ func (c *Config) check() error {
 	remote := c.Hypervisor.Remote
 	switch {
 	case !filepath.IsAbs(remote.Socket):
-		return fmt.Errorf("remote_hypervisor_socket %q is no absolute path", remote.Socket)
+		return fmt.Errorf("remote_hypervisor_socket %q is not an absolute path", remote.Socket)
 	case remote.Timeout <= 0:
 		return fmt.Errorf("remote_hypervisor_timeout %d: must be seconds above 0", remote.Timeout)
 	case remote.VCPUs < 0:

@@ -66,7 +66,7 @@ func (s *Service) ResizePty(ctx context.Context, req *taskapi.ResizePtyRequest) 
 	return &emptypb.Empty{}, wire(run.Resize(ctx, req.Height, req.Width))
 }
 
-// CloseIO says that no more input will come. It does not wait for what is
+// CloseIO closes the process's standard input. It does not wait for what is
 // still in the FIFO.
 func (s *Service) CloseIO(_ context.Context, req *taskapi.CloseIORequest) (*emptypb.Empty, error) {
 	_, p, err := s.process(req.ID, req.ExecID)

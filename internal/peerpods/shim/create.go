@@ -177,7 +177,7 @@ func (c *container) agentAnnotations() map[string]string {
 	return ann
 }
 
-// check refuses what the VM has not got.
+// check refuses devices and settings that a VM cannot have.
 func (c *container) check() error {
 	if c.spec.Process == nil {
 		return errors.New("the OCI spec has no process")

@@ -54,7 +54,8 @@ func isFirst(folder string) bool {
 	return err == nil
 }
 
-// killShim kills the bundle's shim if the process is that still.
+// killShim kills the bundle's shim, if the process with its id still is that
+// shim.
 func killShim(folder, id string) {
 	data, err := os.ReadFile(filepath.Join(folder, pidFile))
 	if err != nil {

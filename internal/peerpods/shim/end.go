@@ -94,7 +94,7 @@ func (s *Service) Wait(ctx context.Context, req *taskapi.WaitRequest) (*taskapi.
 	return &taskapi.WaitResponse{ExitStatus: code, ExitedAt: at}, nil
 }
 
-// Terminate removes the VM, for a shim that is told to end itself.
+// Terminate removes the VM, for a shim that gets SIGTERM.
 func (s *Service) Terminate() {
 	s.mu.Lock()
 	vm := s.vm

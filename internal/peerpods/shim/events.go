@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// How events are repeated while containerd is away. One that is older than
+// How events are repeated while containerd is down. One that is older than
 // eventPatience is dropped: a containerd that has been gone that long asks for
 // the state of all tasks when it comes back.
 const (
@@ -61,7 +61,7 @@ func (p *Publisher) Publish(event proto.Message) {
 	select {
 	case p.queue <- envelope:
 	default:
-		p.log.Error("an event was dropped, since containerd takes none", "topic", envelope.Topic)
+		p.log.Error("an event was dropped, since containerd does not accept events", "topic", envelope.Topic)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // container's is a copy in the guest.
 type lastWords struct{ host, guest string }
 
-// isLastWords tells the kubelet's files for that, which are
+// isLastWords reports whether a path is one of the kubelet's files for that:
 // <root>/pods/<uid>/containers/<name>/<hash>.
 func isLastWords(source string) bool {
 	parts := strings.Split(filepath.Clean(source), "/")
@@ -41,7 +41,7 @@ func (s *Service) fetchLastWords(ctx context.Context, c *container) {
 	case err != nil && c.vm.pod.Err() == nil:
 		s.log.Warn("the container's termination message stays in the VM", "container", c.id, "error", err)
 	case !known && err == nil:
-		s.log.Debug("the guest's agent cannot tell termination messages", "container", c.id)
+		s.log.Debug("the guest's agent cannot return termination messages", "container", c.id)
 	}
 }
 

@@ -25,7 +25,7 @@ func (f fifo) Write(data []byte) (int, error) {
 }
 
 // openLog opens containerd's FIFO for both directions, so that writes do not
-// fail while containerd is away. A panic's trace goes there as well.
+// fail while containerd is down. A panic's trace goes there as well.
 func openLog(debug bool) (*slog.Logger, error) {
 	fd, err := unix.Open(logFIFO, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

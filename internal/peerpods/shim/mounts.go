@@ -19,16 +19,16 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
-// directVolumes is where CSI drivers leave word of volumes that the guest
-// mounts itself.
+// directVolumes is where CSI drivers describe volumes that the guest mounts
+// itself.
 const directVolumes = "/run/kata-containers/shared/direct-volumes"
 
-// placed is what CreateContainer says of a container's mounts.
+// placed is what CreateContainer gets for a container's mounts.
 type placed struct {
 	mounts   []*agent.Mount
 	storages []*agent.Storage
 	volumes  []volume   // those that the kubelet changes
-	words    *lastWords // what the kubelet wants back
+	words    *lastWords // what the kubelet reads back
 }
 
 // placeMounts brings the content of the container's mounts into the guest.
@@ -105,8 +105,8 @@ type sourceKind int
 const (
 	sourceCopied   sourceKind = iota // a file or folder, copied once
 	sourceWatched                    // the kubelet changes it; copied again then
-	sourceEmptyDir                   // made anew on the guest's disk
-	sourceMemory                     // made anew in the guest's memory
+	sourceEmptyDir                   // created on the guest's disk
+	sourceMemory                     // created in the guest's memory
 	sourceDirect                     // a volume that the guest mounts itself
 )
 
@@ -154,7 +154,7 @@ func direct(source string) bool {
 	return err == nil
 }
 
-// copyable refuses what a copy cannot stand for.
+// copyable refuses what a copy cannot replace.
 func (c *Config) copyable(source string) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -200,7 +200,7 @@ func inMemory(path string) bool {
 	return unix.Statfs(path, &st) == nil && st.Type == unix.TMPFS_MAGIC
 }
 
-// tmpfsSize is in bytes; 0 when path is no tmpfs or has no limit.
+// tmpfsSize is in bytes; 0 when path is not a tmpfs or has no limit.
 func tmpfsSize(path string) int64 {
 	var st unix.Statfs_t
 	if unix.Statfs(path, &st) != nil || st.Type != unix.TMPFS_MAGIC {

@@ -143,7 +143,7 @@ func (r *rig) recordedSpec(want *agent.CreateContainerRequest) *oci.Spec {
 	return spec
 }
 
-// The webhook takes limits out of pods; the guest applies them all the same.
+// The webhook takes limits out of pods; the guest applies them anyway.
 func TestLimitsOfTheWebhook(t *testing.T) {
 	r := newRig(t)
 	sandbox := podSpecOf("sandbox", "sleep", "infinity")

@@ -127,8 +127,8 @@ func (p *process) kill(sig syscall.Signal) {
 	p.abandon(outputPatience)
 }
 
-// exit records the end, once, and tells of it before anybody who waits for it
-// can go on: so the event of a later Delete comes after.
+// exit records the end, once, and publishes its event before it wakes any
+// waiter, so that the event of a later Delete comes after.
 func (p *process) exit(code uint32, tell func(at *timestamppb.Timestamp)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *process) exit(code uint32, tell func(at *timestamppb.Timestamp)) {
 	close(p.exited)
 }
 
-// forget lets go of what the process held.
+// forget releases the process's resources.
 func (p *process) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -32,7 +32,7 @@ func (r record) write(bundle string) error {
 	return nil
 }
 
-// readRecord returns nil when the bundle is no sandbox's.
+// readRecord returns nil when the bundle is not a sandbox's.
 func readRecord(bundle string) (*record, error) {
 	data, err := os.ReadFile(filepath.Join(bundle, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {

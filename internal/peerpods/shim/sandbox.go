@@ -81,7 +81,7 @@ func (s *Service) forwardPorts(netns string) *portforward.Forwarder {
 	return f
 }
 
-// explain logs what a VM that failed to start has said.
+// explain logs the end of the console of a VM that failed to start.
 func (s *Service) explain(err error) error {
 	var failed *podclient.StartError
 	if errors.As(err, &failed) && len(failed.Console) > 0 {
@@ -90,8 +90,8 @@ func (s *Service) explain(err error) error {
 	return err
 }
 
-// stop removes the VM, once; while the hypervisor service is away it is tried
-// again, since a VM that nobody stops costs money.
+// stop removes the VM, once; it retries while the hypervisor service is
+// unreachable, since a VM that nobody stops costs money.
 func (v *sandbox) stop(ctx context.Context) error {
 	v.once.Do(func() {
 		v.ports.Close()
@@ -111,7 +111,8 @@ func (v *sandbox) stop(ctx context.Context) error {
 	return nil
 }
 
-// unreachable tells a service that is away from one that says no.
+// unreachable reports whether the service could not be reached, as opposed to
+// having refused.
 func unreachable(err error) bool {
 	if err == nil {
 		return false

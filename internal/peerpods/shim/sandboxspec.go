@@ -79,7 +79,7 @@ func (c *Config) fillSize(b *bundle, spec *podclient.PodSpec) error {
 	return nil
 }
 
-// podLimits are in CPUs and MiB; 0 is no limit.
+// podLimits are in CPUs and MiB; 0 means no limit.
 func podLimits(ann map[string]string) (cpus, mib float64, err error) {
 	quota, err := number(ann, keyCPUQuota, 0)
 	if err != nil {
@@ -103,7 +103,7 @@ func number(ann map[string]string, key string, otherwise float64) (float64, erro
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(n) || math.Abs(n) > 1<<53 {
-		return 0, fmt.Errorf("annotation %s: %q is no number", key, text)
+		return 0, fmt.Errorf("annotation %s: %q is not a number", key, text)
 	}
 	return n, nil
 }

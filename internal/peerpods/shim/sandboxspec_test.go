@@ -52,8 +52,8 @@ func TestPodSpec(t *testing.T) {
 func TestPodSpecErrors(t *testing.T) {
 	for key, tc := range map[string]struct{ value, want string }{
 		hypervisorPrefix + "kernel":        {"/x", "enable_annotations"},
-		hypervisorPrefix + "default_vcpus": {"two", "is no number"},
-		keyMemory:                          {"1e99", "is no number"},
+		hypervisorPrefix + "default_vcpus": {"two", "is not a number"},
+		keyMemory:                          {"1e99", "is not a number"},
 		keyPolicy:                          {"%%%", keyPolicy},
 	} {
 		spec := podSpecOf("sandbox", "/pause")

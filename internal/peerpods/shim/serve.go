@@ -42,7 +42,7 @@ func (a *arguments) serve() error {
 func (a *arguments) serveTasks(log *slog.Logger) error {
 	listener, err := net.FileListener(os.NewFile(socketFD, "socket"))
 	if err != nil {
-		return fmt.Errorf("descriptor %d is no socket: use the command start: %w", socketFD, err)
+		return fmt.Errorf("descriptor %d is not a socket: use the command start: %w", socketFD, err)
 	}
 	address := os.Getenv(ttrpcVar)
 	if address == "" {
@@ -68,7 +68,7 @@ func (a *arguments) serveTasks(log *slog.Logger) error {
 	return a.end(log, server, events)
 }
 
-// end lets the answer of Shutdown and the last events out.
+// end waits until the reply to Shutdown and the last events have been sent.
 func (a *arguments) end(log *slog.Logger, server *ttrpc.Server, events *Publisher) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -82,12 +82,12 @@ func (a *arguments) end(log *slog.Logger, server *ttrpc.Server, events *Publishe
 	return err
 }
 
-// terminateOnSignal removes the VM before the shim ends. containerd's own end
-// and a terminal's hang-up are none of its business.
+// terminateOnSignal removes the VM before the shim ends. The end of containerd
+// and SIGHUP are ignored.
 func terminateOnSignal(log *slog.Logger, s *Service) {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	log.Warn("told to end: the pod's VM is removed", "signal", (<-signals).String())
+	log.Warn("received a signal: removing the pod's VM", "signal", (<-signals).String())
 	s.Terminate()
 }

@@ -57,8 +57,8 @@ func New(o Options) *Service {
 	return &Service{opts: o, log: o.Log, all: map[string]*container{}, coming: map[string]bool{}}
 }
 
-// pid stands for every process: theirs are the guest's. It lives as long as
-// the pod, which is what containerd wants to know.
+// pid is returned for every process: their own ids are the guest's. It lives as
+// long as the pod, which is what containerd wants to know.
 func pid() uint32 { return uint32(os.Getpid()) }
 
 func (s *Service) container(id string) (*container, error) {

@@ -149,7 +149,8 @@ func TestCloseIOBeforeTheStart(t *testing.T) {
 	}
 }
 
-// A client that goes away, as containerd does in a restart, is no end of input.
+// A client that goes away, as containerd does in a restart, is not an end of
+// input.
 func TestInputSurvivesItsWriter(t *testing.T) {
 	r := newRig(t)
 	r.sandbox()

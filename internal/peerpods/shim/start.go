@@ -56,7 +56,7 @@ func (c *container) start(ctx context.Context, p *process) error {
 	p.started(run, streams)
 	run.Stream(streams.streams())
 	if streams.stdin == nil && !p.paths.terminal && c.role != roleSandbox {
-		// Nobody will ever write: it reads /dev/null, so to say.
+		// Nobody will ever write, so this acts like /dev/null.
 		run.CloseStdin(ctx)
 	}
 	return nil
@@ -69,11 +69,11 @@ func (c *container) startInGuest(ctx context.Context, p *process) (*podclient.Pr
 	return c.guest.ExecProcess(ctx, p.exec, p.spec)
 }
 
-// follow waits for the end of a process and tells of it.
+// follow waits for the end of a process and reports it.
 func (s *Service) follow(c *container, p *process) {
 	code, err := p.run.Wait(context.Background())
 	if err != nil {
-		s.log.Warn("the guest did not say how a process ended", "container", c.id, "exec", p.exec, "error", err)
+		s.log.Warn("the guest did not return a process's exit status", "container", c.id, "exec", p.exec, "error", err)
 	}
 	s.ended(c, p, p.statusOf(code, err))
 }

@@ -69,7 +69,7 @@ func openFIFO(path string, flags int) (*os.File, error) {
 		return nil, fmt.Errorf("stdio: %w", err)
 	}
 	if info.Mode()&os.ModeNamedPipe == 0 {
-		return nil, fmt.Errorf("stdio: %s is no FIFO (%v)", path, info.Mode().Type())
+		return nil, fmt.Errorf("stdio: %s is not a FIFO (%v)", path, info.Mode().Type())
 	}
 	f, err := os.OpenFile(path, flags|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -78,7 +78,8 @@ func openFIFO(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// streams leaves out what is not wanted: a nil file is no nil writer.
+// streams leaves out what is not wanted: an interface that holds a nil *os.File
+// is not nil.
 func (s *stdio) streams() podclient.IO {
 	var out podclient.IO
 	if s.stdin != nil {

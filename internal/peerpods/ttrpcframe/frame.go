@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ttrpcframe passes ttrpc connections on, frame by frame, as bytes. It
-// decodes no call; by name it can have the few changed that must be.
+// decodes no call; by name it can change selected calls, chosen by name.
 package ttrpcframe
 
 import (

@@ -21,13 +21,13 @@ type Interceptor func(ctx context.Context, service, method string, argument []by
 
 // Proxy joins a client's connection with a server's.
 type Proxy struct {
-	// Wants returns which methods Intercept is asked about; others pass without
-	// being decoded. Nil means none.
+	// Wants returns the methods for which Intercept is called; others pass
+	// without being decoded. Nil means none.
 	Wants     func(service, method []byte) bool
 	Intercept Interceptor
 	// Calls, if not nil, counts requests.
 	Calls *atomic.Int64
-	// Linger is how long answers may still come after the client has closed
+	// Linger is how long replies may still arrive after the client has closed
 	// its side: a killed client looks the same, and a server that hangs would
 	// keep its connection for ever. 0 means 10 s.
 	Linger time.Duration
@@ -42,10 +42,10 @@ const (
 	defaultLinger = 10 * time.Second
 )
 
-// Run passes frames both ways until one side ends, then closes both and
-// answers why: nil when a side closed between two frames or ctx ended.
-// Requests of one connection are forwarded in their order, and a slow reader
-// holds its writer back.
+// Run passes frames both ways until one side ends, then closes both and returns
+// why: nil when a side closed between two frames or ctx ended. Requests of one
+// connection are forwarded in their order, and a slow reader holds its writer
+// back.
 func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,7 +115,7 @@ func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
 	}
 	service, method, err := PeekRequest(frame.Payload())
 	if err != nil || !p.Wants(service, method) {
-		// What we cannot read is the server's to refuse.
+		// The server refuses what cannot be parsed here.
 		return frame, nil
 	}
 	payload, err := RewriteRequest(frame.Payload(), func(argument []byte) ([]byte, error) {

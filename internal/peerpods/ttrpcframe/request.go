@@ -20,7 +20,7 @@ const (
 	responseStatus = 1
 )
 
-// ErrMalformed says that a request's envelope is not what the protocol says.
+// ErrMalformed means that a request's envelope is not what the protocol says.
 var ErrMalformed = errors.New("malformed request")
 
 // PeekRequest returns which method a request's payload calls, without copying.

@@ -21,7 +21,7 @@ import (
 // Path is where the webhook answers.
 const Path = "/mutate-v1-pod"
 
-// Mutator answers admission requests for pods. It keeps no state.
+// Mutator returns admission requests for pods. It keeps no state.
 type Mutator struct {
 	// RuntimeClass is the class whose pods run in VMs; all others pass as they are.
 	RuntimeClass string
@@ -91,7 +91,7 @@ func badRequest(err error) admission.Response {
 	return refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err)
 }
 
-// refuse says no with a reason that `kubectl` shows.
+// refuse rejects the request with a reason that `kubectl` shows.
 func refuse(code int32, reason metav1.StatusReason, err error) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Result: &metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: err.Error()},

@@ -105,7 +105,7 @@ func (r sentResources) typed() (corev1.ResourceRequirements, error) {
 	return out, nil
 }
 
-// with returns the resources as sent but for requests and limits.
+// with returns the resources as sent except for requests and limits.
 func (r sentResources) with(now corev1.ResourceRequirements) map[string]any {
 	out := map[string]any{}
 	for key, value := range r {

@@ -37,8 +37,8 @@ type Client struct {
 	Authorize func(ctx context.Context, request *http.Request) (refused func(), err error)
 	// ReadError makes an error of a reply with a status from 300 on.
 	ReadError func(*http.Response) error
-	// Again reports whether a request may be sent once more after its n-th
-	// attempt, and after which pause; pause is what Pace says.
+	// Again reports whether a request may be sent again after its n-th attempt,
+	// and after which pause; pause is what Pace says.
 	Again func(method string, err error, n int, pause time.Duration) (time.Duration, bool)
 	// Classify gives an error the class of package provider.
 	Classify func(error) error

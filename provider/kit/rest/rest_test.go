@@ -19,7 +19,7 @@ import (
 )
 
 // serve returns a client of a server that answers the statuses one after the
-// other, the last for ever, and counts the requests. Status 0 is no answer.
+// other, the last for ever, and counts the requests. Status 0 is not an answer.
 func serve(t *testing.T, statuses ...int) (c *Client, url string, asked *int) {
 	asked = new(int)
 	s := httptest.NewTLSServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {

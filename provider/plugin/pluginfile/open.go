@@ -72,7 +72,7 @@ func CheckFolder(dir string) error {
 	case err != nil:
 		return explain(dir, err)
 	case !info.IsDir():
-		return fmt.Errorf("%w: %s is no folder", provider.ErrInvalidArgument, dir)
+		return fmt.Errorf("%w: %s is not a folder", provider.ErrInvalidArgument, dir)
 	case info.Mode()&0o100 == 0:
 		return fmt.Errorf("%w: The parent directory of the external plugin %s lacks execute permissions: its mode is %#o; run chmod u+x %[2]s",
 			provider.ErrPermissionDenied, dir, info.Mode().Perm())
@@ -110,7 +110,7 @@ func checkFile(f *os.File) error {
 	case info.IsDir():
 		return fmt.Errorf("%w: %s is a folder; name the plugin's file", provider.ErrInvalidArgument, f.Name())
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: %s is no regular file (%s)", provider.ErrInvalidArgument, f.Name(), info.Mode())
+		return fmt.Errorf("%w: %s is not a regular file (%s)", provider.ErrInvalidArgument, f.Name(), info.Mode())
 	}
 	return checkOwner(info, f.Name(), f.Name())
 }

@@ -136,7 +136,7 @@ func TestSpecialFiles(t *testing.T) {
 	if err := os.Symlink("/does/not/exist", dangling); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{pipe: "is no regular file", dangling: "there is no", "/dev/null/x": "is no folder"} {
+	for path, want := range map[string]string{pipe: "is not a regular file", dangling: "there is no", "/dev/null/x": "is not a folder"} {
 		if _, err := pluginfile.Open(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)
 		}

@@ -335,8 +335,8 @@ func TestCloseKillsTheGroup(t *testing.T) {
 	}
 }
 
-// running reports whether the process exists and is no zombie, which an orphan
-// stays where nobody reaps.
+// running reports whether the process exists and is not a zombie, which an
+// orphan stays where nobody reaps.
 func running(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -64,7 +64,7 @@ func NewLink(backend Backend, title, prefix string) *Link {
 }
 
 // Invoke implements grpc.ClientConnInterface. A call to a configuration that
-// the other side has lost configures it anew and is made again.
+// the other side has lost configures it again and is made again.
 func (l *Link) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
 	name := configurationOf(args)
 	if method == pluginpb.Provider_Teardown_FullMethodName && !l.release(name) {
@@ -132,7 +132,7 @@ func toStatus(err error) error {
 	}
 	reason := strings.ReplaceAll(strings.ToUpper(provider.Class(err).Error()), " ", "_")
 	full, detailed := status.New(codes.Unavailable, err.Error()).WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: wire.ErrorDomain})
-	if detailed != nil { // text that is no UTF-8
+	if detailed != nil { // text that is not a UTF-8
 		return status.Error(codes.Unavailable, strings.ToValidUTF8(err.Error(), "\uFFFD"))
 	}
 	return full.Err()

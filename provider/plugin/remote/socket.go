@@ -72,7 +72,7 @@ func (s *Socket) greet(ctx context.Context, ready time.Duration) (wire.About, er
 
 var errSilent = errors.New("the server is silent; is it a provider, made with package serve?")
 
-// CheckSocket returns why the path is no socket that can be trusted.
+// CheckSocket returns why the path is not a socket that can be trusted.
 func CheckSocket(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -81,7 +81,7 @@ func CheckSocket(path string) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", provider.ErrPermissionDenied, err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%w: %s is no unix socket (%s)", provider.ErrInvalidArgument, path, info.Mode())
+		return fmt.Errorf("%w: %s is not a unix socket (%s)", provider.ErrInvalidArgument, path, info.Mode())
 	case info.Mode()&0o002 != 0:
 		return fmt.Errorf("%w: the socket %s is writable for everybody (mode %#o): run chmod o-w %[2]s", provider.ErrPermissionDenied, path, info.Mode().Perm())
 	}

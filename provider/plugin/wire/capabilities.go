@@ -16,7 +16,7 @@ func withCapability[Capability any](ctx context.Context, s *Server, method strin
 	return statusOf(ctx, s.with(method, request, func(session *session) error {
 		capability, ok := provider.As[Capability](session.provider)
 		if !ok {
-			return fmt.Errorf("%w: provider %s is no provider.%s", provider.ErrUnimplemented, s.info.Name, reflect.TypeFor[Capability]().Name())
+			return fmt.Errorf("%w: provider %s is not a provider.%s", provider.ErrUnimplemented, s.info.Name, reflect.TypeFor[Capability]().Name())
 		}
 		return f(capability)
 	}))

@@ -49,7 +49,7 @@ func instanceFromWire(m *pluginpb.Instance) (*provider.Instance, error) {
 	for _, text := range m.Ips {
 		ip, err := netip.ParseAddr(text)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("instance %s: %.40q is no address", m.Id, text))
+			errs = append(errs, fmt.Errorf("instance %s: %.40q is not an address", m.Id, text))
 			continue
 		}
 		if err := provider.CheckAddress(ip); err != nil {

@@ -129,7 +129,7 @@ func balancerFromWire(m *pluginpb.LoadBalancer) (*provider.LoadBalancer, error) 
 	for _, text := range m.Addresses {
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
-			return nil, fmt.Errorf("load balancer %s: %q is no address", m.Key, text)
+			return nil, fmt.Errorf("load balancer %s: %q is not an address", m.Key, text)
 		}
 		b.Addrs = append(b.Addrs, addr)
 	}
@@ -184,7 +184,7 @@ func backendsFromWire(list []*pluginpb.LoadBalancerBackend) ([]provider.LoadBala
 		if m.Address != "" {
 			addr, err := netip.ParseAddr(m.Address)
 			if err != nil {
-				return nil, fmt.Errorf("backend %s: %q is no address", m.Name, m.Address)
+				return nil, fmt.Errorf("backend %s: %q is not an address", m.Name, m.Address)
 			}
 			b.Addr = addr
 		}

@@ -124,8 +124,8 @@ func (c *olderConn) Invoke(ctx context.Context, method string, request, answer a
 	return c.ClientConn.Invoke(ctx, method, request, answer, options...)
 }
 
-// TestLoadBalancersWronglyAsked: what is no port or address is refused by the
-// half that reads it.
+// TestLoadBalancersWronglyAsked: what is not a port or address is refused by
+// the half that reads it.
 func TestLoadBalancersWronglyAsked(t *testing.T) {
 	b := &balancing{stub: &stub{}, answer: &provider.LoadBalancer{Key: "a1"}}
 	client := pluginpb.NewProviderClient(start(t, wire.Options{Name: "stub", Cloud: fake.NewManager(), Configured: b}).dial(t))

@@ -81,7 +81,7 @@ func (r *remote) CreateInstance(ctx context.Context, podName, sandboxID string, 
 	return r.instance("CreateInstance", answer.Instance)
 }
 
-// instanceDetail finds the instance that was made all the same.
+// instanceDetail finds the instance that was made anyway.
 func instanceDetail(err error) *pluginpb.Instance {
 	for _, detail := range status.Convert(err).Details() {
 		if instance, ok := detail.(*pluginpb.Instance); ok {
@@ -186,7 +186,7 @@ func (r *remote) NodeAddress(ctx context.Context) (netip.Addr, error) {
 	}
 	addr, err := netip.ParseAddr(answer.Address)
 	if err != nil {
-		return addr, fmt.Errorf("%w: plugin %s answered NodeAddress wrongly: %q is no address", provider.ErrUnknown, r.name, answer.Address)
+		return addr, fmt.Errorf("%w: plugin %s answered NodeAddress wrongly: %q is not an address", provider.ErrUnknown, r.name, answer.Address)
 	}
 	return addr, nil
 }

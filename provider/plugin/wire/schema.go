@@ -44,9 +44,9 @@ func schemaFromWire(m *pluginpb.GetInfoResponse) (config.Schema, error) {
 		case f.Name == "" || f.Flag == "" && f.Env == "":
 			return schema, fmt.Errorf("the setting %q has no name, or neither flag nor variable", f.Name)
 		case f.Flag != "" && !flagPattern.MatchString(f.Flag):
-			return schema, fmt.Errorf("the setting %q: %q is no name of a flag", f.Name, f.Flag)
+			return schema, fmt.Errorf("the setting %q: %q is not a name of a flag", f.Name, f.Flag)
 		case f.Env != "" && !envPattern.MatchString(f.Env):
-			return schema, fmt.Errorf("the setting %q: %q is no name of a variable", f.Name, f.Env)
+			return schema, fmt.Errorf("the setting %q: %q is not a name of a variable", f.Name, f.Env)
 		case f.Default != "" && f.Check(f.Default) != nil:
 			return schema, fmt.Errorf("the setting %q: its default is wrong: %w", f.Name, f.Check(f.Default))
 		}

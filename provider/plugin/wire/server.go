@@ -24,7 +24,7 @@ type Options struct {
 	// Version is the plugin's, for humans.
 	Version string
 	// Cloud makes the providers of the configurations that clients name. One
-	// that is no config.Configurable can have but one configuration.
+	// that is not a config.Configurable can have but one configuration.
 	Cloud provider.CloudProvider
 	// Schema is that of Cloud; [SchemaOf] by default, which makes a manager
 	// without package config forget its flags.

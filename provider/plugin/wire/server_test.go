@@ -33,7 +33,7 @@ func TestCapabilities(t *testing.T) {
 	if _, ok := provider.As[provider.NodeAddresser](remote); ok {
 		t.Error("a power that is not there")
 	}
-	if _, err := remote.(provider.NodeAddresser).NodeAddress(t.Context()); !errors.Is(err, provider.ErrUnimplemented) || !strings.Contains(err.Error(), "fake is no provider.NodeAddresser") {
+	if _, err := remote.(provider.NodeAddresser).NodeAddress(t.Context()); !errors.Is(err, provider.ErrUnimplemented) || !strings.Contains(err.Error(), "fake is not a provider.NodeAddresser") {
 		t.Errorf("called all the same: %v", err)
 	}
 	bare := start(t, wire.Options{Name: "stub", Cloud: stubCloud(nil), Configured: &stub{}}).provider(t, "", nil)

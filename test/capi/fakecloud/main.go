@@ -26,7 +26,7 @@ var images = []string{"podvm", "node-v1.36.3", "node-v1.36.2"}
 func open(s settings) (provider.Provider, error) {
 	cloud, err := fake.New(fake.Options{Dir: s.Dir, Latency: s.Latency, Images: images})
 	if err != nil {
-		return nil, err // not the nil *Cloud, which is no nil Provider
+		return nil, err // not the nil *Cloud, which is not a nil Provider
 	}
 	return cloud, nil
 }

@@ -26,8 +26,8 @@ var products = map[string]struct{ name, module string }{
 	"2014-05-15": {"slb", Definitions},
 }
 
-// Definitions is the module of load balancers, which is no dependency: build/setup.sh
-// fetches it, for tests that have no network.
+// Definitions is the module of load balancers, which is not a dependency:
+// build/setup.sh fetches it, for tests that have no network.
 const Definitions = "github.com/alibabacloud-go/slb-20140515/v4@v4.0.9"
 
 // oneFile is where older modules have all their models.
@@ -199,7 +199,7 @@ func checkOne(structures map[string]*structure, in, name, value string) error {
 				return refuse("InvalidParameter", "The parameter %s is a list and has no number.", name)
 			}
 			if n, err := strconv.Atoi(parts[i]); err != nil || n < 1 {
-				return refuse("InvalidParameter", "The parameter %s: %q is no number from 1 on.", name, parts[i])
+				return refuse("InvalidParameter", "The parameter %s: %q is not a number from 1 on.", name, parts[i])
 			}
 		}
 		if structures[f.kind] != nil {
@@ -230,7 +230,7 @@ func checkType(name, kind, value string) error {
 		return refuse("NotSimulated", "The parameter %s has the type %s.", name, kind)
 	}
 	if err != nil {
-		return refuse("InvalidParameter", "The parameter %s: %q is no %s.", name, value, kind)
+		return refuse("InvalidParameter", "The parameter %s: %q is not a %s.", name, value, kind)
 	}
 	return nil
 }

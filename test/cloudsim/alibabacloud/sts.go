@@ -73,7 +73,7 @@ func verify(token string) (Claims, error) {
 	for n, part := range parts {
 		data, err := base64.RawURLEncoding.Strict().DecodeString(part)
 		if err != nil || strings.ContainsAny(part, "\r\n") {
-			return claims, fmt.Errorf("part %d is no base64url", n+1)
+			return claims, fmt.Errorf("part %d is not base64url", n+1)
 		}
 		decoded[n] = data
 	}

@@ -50,7 +50,7 @@ type Options struct {
 	FailSnapshots bool
 	// Denied are actions that the credentials lack, such as ec2:RunInstances.
 	Denied map[string]bool
-	// MaxFreeAddresses bounds the instances in each subnet; 0 is no bound.
+	// MaxFreeAddresses bounds the instances in each subnet; 0 means no bound.
 	MaxFreeAddresses int
 	// Issuer verifies the tokens of AssumeRoleWithWebIdentity.
 	Issuer *Issuer

@@ -337,7 +337,7 @@ func (c *Cloud) getConsoleOutput(r request) (obj, *failure) {
 	if f != nil {
 		return nil, f
 	}
-	if r.flag("Latest") && strings.HasPrefix(i.kind, "m5.") { // stands for a type that is no Nitro
+	if r.flag("Latest") && strings.HasPrefix(i.kind, "m5.") { // stands for a type that is not a Nitro
 		return nil, fail("UnsupportedOperation", "This instance type does not support retrieving the latest console logs.")
 	}
 	text := fmt.Sprintf("[    0.000000] Linux version 6.1.0 (%s)\n%s login: ", i.id, i.tags["Name"])

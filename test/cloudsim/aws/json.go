@@ -128,7 +128,7 @@ func (d *definition) read(r *http.Request, body []byte, op *operation) (input, *
 		if kind := d.shape(m).Type; kind == "integer" || kind == "long" {
 			n, err := strconv.ParseFloat(text, 64)
 			if err != nil {
-				return in, fail("ValidationException", "%s: %q is no number", name, text)
+				return in, fail("ValidationException", "%s: %q is not a number", name, text)
 			}
 			in.members[name] = n
 		}

@@ -147,7 +147,7 @@ func (c *checker) value(m *member, at string) *failure {
 		return c.list(s, at)
 	}
 	if !c.form.Has(at) {
-		return fail("InvalidParameterValue", "The parameter %s is no structure", at)
+		return fail("InvalidParameterValue", "The parameter %s is not a structure", at)
 	}
 	c.used[at] = true
 	return s.scalar(at, c.form.Get(at))
@@ -185,7 +185,7 @@ func (s *shape) scalar(at, text string) *failure {
 		_, err = base64.StdEncoding.DecodeString(text)
 	}
 	if err != nil {
-		return fail("InvalidParameterValue", "Value (%s) for parameter %s is invalid: it is no %s", text, at, s.Type)
+		return fail("InvalidParameterValue", "Value (%s) for parameter %s is invalid: it is not a %s", text, at, s.Type)
 	}
 	return s.bounds(at, text)
 }

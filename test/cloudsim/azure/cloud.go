@@ -213,7 +213,7 @@ func reply(w http.ResponseWriter, status int, body any) {
 	json.NewEncoder(w).Encode(body) // the caller may have gone
 }
 
-// refuse answers a scripted fault.
+// refuse returns a scripted fault.
 func refuse(w http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
 	if strings.HasSuffix(r.URL.Path, "/oauth2/v2.0/token") {
 		reply(w, f.Status, map[string]any{"error": f.Code, "error_description": f.Message})

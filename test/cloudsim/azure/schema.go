@@ -192,7 +192,7 @@ func (s *schema) check(kind string, value any, at string) []string {
 	}
 	object, ok := value.(map[string]any)
 	if !ok {
-		return []string{fmt.Sprintf("%s is no object (%s)", at, kind)}
+		return []string{fmt.Sprintf("%s is not an object (%s)", at, kind)}
 	}
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(object)) {
@@ -218,10 +218,10 @@ func (s *schema) check(kind string, value any, at string) []string {
 func (s *schema) checkEnum(kind string, value any, at string) []string {
 	text, ok := value.(string)
 	if !ok {
-		return []string{fmt.Sprintf("%s is no text (%s)", at, kind)}
+		return []string{fmt.Sprintf("%s is not a text (%s)", at, kind)}
 	}
 	if values := s.enums[kind]; len(values) > 0 && !slices.Contains(values, text) && !slices.Contains(openEnums, kind) {
-		return []string{fmt.Sprintf("%s is %q, which is no %s", at, text, kind)}
+		return []string{fmt.Sprintf("%s is %q, which is not a %s", at, text, kind)}
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func (s *schema) checkExpr(kind ast.Expr, value any, at string) []string {
 func (s *schema) checkList(kind *ast.ArrayType, value any, at string) []string {
 	list, ok := value.([]any)
 	if !ok {
-		return []string{at + " is no list"}
+		return []string{at + " is not a list"}
 	}
 	var wrong []string
 	for i, item := range list {
@@ -265,7 +265,7 @@ func (s *schema) checkList(kind *ast.ArrayType, value any, at string) []string {
 func (s *schema) checkMap(kind *ast.MapType, value any, at string) []string {
 	object, ok := value.(map[string]any)
 	if !ok {
-		return []string{at + " is no object"}
+		return []string{at + " is not an object"}
 	}
 	var wrong []string
 	for name, item := range object {
@@ -293,5 +293,5 @@ func checkBasic(kind reflect.Kind, name string, value any, at string) []string {
 	if ok {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s is %v, which is no %s", at, value, name)}
+	return []string{fmt.Sprintf("%s is %v, which is not a %s", at, value, name)}
 }

@@ -70,7 +70,7 @@ func (p *Pool) KubeconfigOf(t testing.TB, token string) string {
 	return file
 }
 
-// refuse answers as the API server does, with a Status.
+// refuse returns as the API server does, with a Status.
 func refuse(out http.ResponseWriter, status int, reason, message string) {
 	answer(out, status, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,

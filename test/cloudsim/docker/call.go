@@ -151,7 +151,7 @@ func (k *call) answer(status int, value any) {
 	_, _ = k.out.Write(text)
 }
 
-// fail answers an error of the engine, of a status that the definition has.
+// fail returns a error of the engine, of a status that the definition has.
 func (k *call) fail(status int, format string, args ...any) {
 	if k.op.Responses[strconv.Itoa(status)] == nil {
 		k.engine.isWrong("%s: status %d is not in the definition", k.op.ID, status)

@@ -77,7 +77,7 @@ func Start(t testing.TB, version string) *Engine {
 	server := httptest.NewUnstartedServer(e.World.Handler(e, e.action, refuse))
 	server.Listener.Close()
 	server.Listener = listener
-	// Faults abort connections on purpose, which is no news.
+	// Faults abort connections on purpose, which is not news.
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
 	t.Cleanup(server.Close)

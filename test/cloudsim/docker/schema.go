@@ -53,11 +53,11 @@ func (s *schema) checkText(text string) error {
 		// The engine takes these for false, and all else for true
 		// (httputils.BoolValue); its client writes 0, 1, false and true.
 		if !slices.Contains([]string{"", "0", "1", "false", "true"}, text) {
-			return fmt.Errorf("%q is no boolean", text)
+			return fmt.Errorf("%q is not a boolean", text)
 		}
 	case "integer":
 		if _, err := strconv.ParseInt(text, 10, 64); err != nil {
-			return fmt.Errorf("%q is no whole number", text)
+			return fmt.Errorf("%q is not a whole number", text)
 		}
 	default:
 		return s.checkString(text)
@@ -100,7 +100,7 @@ func (d *definition) checkJSON(s *schema, text []byte) error {
 	return d.check(s, value, "body")
 }
 
-// check compares a value with a schema. null is no value.
+// check compares a value with a schema. null is not a value.
 func (d *definition) check(s *schema, value any, at string) error {
 	if s = d.resolve(s); s == nil || value == nil {
 		return nil

@@ -139,7 +139,7 @@ func (s *Sim) checkTimes(claims map[string]any) error {
 	return nil
 }
 
-// oauthError answers as RFC 6749, section 5.2 says.
+// oauthError returns as RFC 6749, section 5.2 says.
 func oauthError(w http.ResponseWriter, code, description string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusBadRequest)

@@ -296,7 +296,7 @@ func (d *definition) checkObject(s *schema, object map[string]any, path, method 
 			return fmt.Errorf("invalid JSON payload received. Unknown name %q at '%s': Cannot find field", name, path)
 		}
 		// Google overlooks what is only for answers. A client that sends it is
-		// mistaken, but for kind, with which many mark their objects.
+		// mistaken, except for kind, with which many mark their objects.
 		if inner.ReadOnly && name != "kind" {
 			return fmt.Errorf("field '%s.%s' is output only", path, name)
 		}

@@ -157,7 +157,7 @@ func (s *Sim) action(r *http.Request) string {
 	return ""
 }
 
-// strike answers a fault as the cloud would.
+// strike returns a fault as the cloud would.
 func (s *Sim) strike(w http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
 	if r.URL.Path == "/token" || r.URL.Path == "/v1/token" {
 		oauthError(w, f.Code, f.Message)
@@ -166,7 +166,7 @@ func (s *Sim) strike(w http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
 	s.refuse(w, f.Status, f.Code, f.Message)
 }
 
-// refuse answers an error in the form of Google's APIs.
+// refuse returns a error in the form of Google's APIs.
 func (s *Sim) refuse(w http.ResponseWriter, status int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))

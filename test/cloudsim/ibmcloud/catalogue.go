@@ -80,7 +80,7 @@ func (s *Sim) getImage(c *call) (any, error) {
 	if own := s.imported[c.id]; own != nil {
 		status = own.status
 		if status == "failed" {
-			reasons = append(reasons, map[string]any{"code": "image_data_corrupted", "message": "the data is no image"})
+			reasons = append(reasons, map[string]any{"code": "image_data_corrupted", "message": "the data is not an image"})
 		}
 	}
 	return map[string]any{

@@ -63,7 +63,7 @@ type Sim struct {
 	tokens    map[string]time.Time
 	lacking   map[string]bool // actions that nobody may do
 	used      map[string]bool
-	quota     int // instances; below 0 is no limit
+	quota     int // instances; below 0 means no limit
 	instances map[string]*vm
 	volumes   map[string]*volume
 	imported  map[string]*image

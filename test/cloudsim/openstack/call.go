@@ -92,7 +92,7 @@ func fail(out http.ResponseWriter, r *http.Request, status int, code, message st
 	_ = json.NewEncoder(out).Encode(body)
 }
 
-// refuse answers a fault of the script.
+// refuse returns a fault of the script.
 func (c *Cloud) refuse(out http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
 	late, ok := strings.CutPrefix(f.Code, "late:")
 	if !ok {

@@ -89,7 +89,7 @@ func Start(t testing.TB) *Cloud {
 	return c
 }
 
-// handle is one call of an API, with a token but for Keystone's own.
+// handle is one call of an API, with a token except for Keystone's own.
 func (c *Cloud) handle(pattern, action string, query []string, do func(*call)) {
 	c.actions[pattern] = action
 	c.mux.HandleFunc(pattern, func(out http.ResponseWriter, r *http.Request) {

@@ -131,7 +131,7 @@ func (c *Cloud) addImage(k *call) {
 	k.answer(http.StatusCreated, made.json())
 }
 
-// uploadImage is "Upload binary image data": the format is believed, but for
+// uploadImage is "Upload binary image data": the format is believed, except for
 // qcow2, whose header Glance inspects.
 func (c *Cloud) uploadImage(k *call) {
 	i := c.imageOf(k)

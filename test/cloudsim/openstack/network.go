@@ -89,7 +89,7 @@ func (c *Cloud) show(path, action, title string, things map[string]map[string]an
 	})
 }
 
-// page answers a part of a list and the link to the next.
+// page returns a part of a list and the link to the next.
 func page[T any](k *call, title string, list []T, id func(T) string, show func(T) map[string]any) {
 	query := k.r.URL.Query()
 	if marker := query.Get("marker"); marker != "" {

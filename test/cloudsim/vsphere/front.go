@@ -132,7 +132,7 @@ func action(r *http.Request) string {
 const envelope = `<?xml version="1.0" encoding="UTF-8"?>
 <soapenv:Envelope xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:vim25="urn:vim25"><soapenv:Body>%s</soapenv:Body></soapenv:Envelope>`
 
-// refuse answers as vCenter does: a SOAP fault, a task that fails, or, with the
+// refuse returns as vCenter does: a SOAP fault, a task that fails, or, with the
 // code "http", whatever stands before it.
 func (s *Site) refuse(out http.ResponseWriter, r *http.Request, f cloudsim.Fault) {
 	if f.Code == "http" {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { testns.Main(m) }
 // pods by way of both plugins and both schemes, without any network but
 // libvirt's. Then the plugins that it built are loaded as by a controller.
 func TestLibvirtExtGuide(t *testing.T) {
-	tier.OnlyAll(t) // the daemon and all SDKs are compiled once more, with cgo
+	tier.OnlyAll(t) // the daemon and all SDKs are compiled again, with cgo
 	testns.RequireRoot(t)
 	for _, tool := range []string{"bash", "gcc", "git", "go", "make", "virsh"} {
 		if _, err := exec.LookPath(tool); err != nil {

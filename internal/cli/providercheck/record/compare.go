@@ -105,7 +105,7 @@ func shapes(all []Exchange) map[string]map[int]shape {
 // Compare returns where a simulator differs from what a cloud has answered, in the
 // operations that both have: statuses that the cloud never answered, and members
 // that it has not or that are of another kind. That a simulator has fewer members
-// is no difference: nobody reads them all.
+// is not a difference: nobody reads them all.
 func Compare(cloud, simulator []Exchange) (differences []string) {
 	truth, simulated := shapes(cloud), shapes(simulator)
 	for _, name := range slices.Sorted(maps.Keys(truth)) {

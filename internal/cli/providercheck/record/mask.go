@@ -16,7 +16,7 @@ import (
 // masked is what is written in place of a secret.
 const masked = "***"
 
-// plainHeaders are written as they are, but for what masks find in them.
+// plainHeaders are written as they are, except for what masks find in them.
 var plainHeaders = []string{
 	"Content-Type", "Content-Length", "Date", "Location", "Retry-After", "Link", "Allow",
 	"Openstack-Api-Version", "X-Openstack-Nova-Api-Version", "X-Openstack-Request-Id", "X-Compute-Request-Id",

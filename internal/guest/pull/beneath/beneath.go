@@ -37,8 +37,8 @@ type Dir struct {
 	fd    int
 	links Links
 	path  string
-	// walks counts look-ups that began at the folder, for tests: where links lead
-	// to long paths of links each is dear.
+	// walks counts look-ups that began at the folder, for tests: paths of links
+	// that lead to links can be expensive.
 	walks atomic.Int64
 }
 

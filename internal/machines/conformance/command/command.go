@@ -35,7 +35,7 @@ type app struct {
 
 // Main runs capi-conformance and returns its exit code.
 func Main() int {
-	log.SetLogger(logr.Discard()) // what an API server warns of is no news for users
+	log.SetLogger(logr.Discard()) // warnings of the API server are not for users
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal does not wait for the clean-up
@@ -209,7 +209,7 @@ func (a *app) writeList(w io.Writer, checks []conformance.Check) error {
 	return checkreport.WriteList(w, a.format, rows)
 }
 
-// tellCore says in text how the results came about.
+// tellCore prints whether Cluster API's core ran.
 func (a *app) tellCore(w io.Writer) error {
 	if a.format == checkreport.JSON {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger/outrigger/internal/machines/conformance"
 )
 
-// open reads the file and looks whether the API server answers.
+// open reads the file and checks that the API server answers.
 func (a *app) open(ctx context.Context) (s conformance.Subject, err error) {
 	data, err := os.ReadFile(a.file)
 	if err != nil {

@@ -25,14 +25,14 @@ import (
 type Agent struct {
 	Root string
 	Log  *slog.Logger
-	// Output is where services write, and Commands where those of the bootstrap
-	// do; nil is Output.
+	// Output receives the output of services, and Commands that of the
+	// bootstrap's commands; nil is Output.
 	Output, Commands io.Writer
-	// Secrets, if any, learn what the bootstrap data have.
+	// Secrets, if any, collects the secrets in the bootstrap data.
 	Secrets *Secrets
 	// Run runs a command; nil starts a program.
 	Run func(ctx context.Context, argv []string) error
-	// Wait is how often it looks for what comes from elsewhere.
+	// Wait is how often it polls for files from elsewhere.
 	Wait poll.Pace
 	// ImportLimit is how long the import of an image may fail; 0 is 3 minutes.
 	ImportLimit time.Duration
@@ -47,9 +47,9 @@ type step struct {
 	resumable bool
 }
 
-// Bootstrap waits for the machine's seed and does what it says, from where an
-// earlier attempt was interrupted. A failure is stored: an error means that not
-// even that was possible, or that ctx has ended.
+// Bootstrap waits for the machine's seed and runs the bootstrap, resuming an
+// interrupted attempt. A failure is recorded in the journal: an error means
+// that the journal could not be written, or that ctx has ended.
 func (a *Agent) Bootstrap(ctx context.Context) (State, error) {
 	seed, data, state, err := a.awaitSeed(ctx)
 	if err == nil && state.Phase == PhaseDone {
@@ -79,7 +79,7 @@ func (a *Agent) Bootstrap(ctx context.Context) (State, error) {
 	return a.run(ctx, state, steps)
 }
 
-// awaitNeeds waits for what the image wants to be there before a bootstrap.
+// awaitNeeds waits for the files that the image requires before a bootstrap.
 func (a *Agent) awaitNeeds(ctx context.Context) error {
 	settings, err := a.settings()
 	if err != nil {
@@ -88,8 +88,8 @@ func (a *Agent) awaitNeeds(ctx context.Context) error {
 	return a.Wait.Until(ctx, func() (bool, error) { return a.has(settings.Needs), nil })
 }
 
-// awaitSeed returns what the manager has left. Of a machine that is done or has
-// failed the bootstrap data may be gone.
+// awaitSeed returns the seed and bootstrap data that the manager copied in. If
+// the machine is done or has failed the bootstrap data may be gone.
 func (a *Agent) awaitSeed(ctx context.Context) (seed Seed, data []byte, state State, err error) {
 	err = a.Wait.Until(ctx, func() (bool, error) {
 		state, err = Load(a.Root)
@@ -116,7 +116,7 @@ func (a *Agent) awaitSeed(ctx context.Context) (seed Seed, data []byte, state St
 	return seed, data, state, err
 }
 
-// recover decides what to do about a step that was begun and has no end.
+// recover decides how to continue after a step that was begun and not finished.
 func (a *Agent) recover(ctx context.Context, state State, steps []step) (State, error) {
 	if state.Step == "" || state.Done >= len(steps) || steps[state.Done].name != state.Step || steps[state.Done].resumable {
 		return state, nil
@@ -125,7 +125,7 @@ func (a *Agent) recover(ctx context.Context, state State, steps []step) (State, 
 	if err != nil || len(settings.Reset) == 0 {
 		return state, err
 	}
-	a.Log.Warn("a step was interrupted; everything begins anew", "step", state.Step)
+	a.Log.Warn("a step was interrupted; starting over", "step", state.Step)
 	if err := a.command(ctx, settings.Reset); err != nil {
 		return state, fmt.Errorf("reset after an interruption: %w", err)
 	}
@@ -143,10 +143,10 @@ func (a *Agent) run(ctx context.Context, state State, steps []step) (State, erro
 		a.Log.Info("step", "step", next.name, "of", len(steps))
 		err := next.do(ctx)
 		if ctx.Err() != nil {
-			return state, context.Cause(ctx) // interrupted, which is no failure
+			return state, context.Cause(ctx) // interrupted, which is not a failure
 		}
 		if err != nil {
-			// An error may name the program, and be a whole line that was taken for one.
+			// An error may quote the program's name, which may be a whole line.
 			state.Phase, state.Message = PhaseFailed, a.Secrets.hide(fmt.Sprintf("%s: %v", next.name, err), true)
 			a.Log.Error("bootstrap has failed", "reason", state.Message)
 			return state, a.store(state)
@@ -229,7 +229,7 @@ func (a *Agent) importImage(ctx context.Context, i int) error {
 	return os.Remove(base + ".tar")
 }
 
-// insist runs a command until it succeeds, or has failed for so long.
+// insist repeats a command until it succeeds, or has failed for that long.
 func (a *Agent) insist(ctx context.Context, limit time.Duration, argv []string) error {
 	deadline := time.Now().Add(limit)
 	return a.Wait.Until(ctx, func() (bool, error) {

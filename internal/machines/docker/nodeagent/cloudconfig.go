@@ -71,7 +71,7 @@ func (p *Plan) cloudKey(key string, value yaml.Node) (err error) {
 	return err
 }
 
-// variable is a place where cloud-init puts in what it knows of the instance.
+// variable is a placeholder that cloud-init replaces by data of the instance.
 var variable = regexp.MustCompile(`\{\{-?\s*(?:ds\.meta_data|v1)(?:\.([a-z_]+)|\[['"]([a-z_]+)['"]\])\s*-?\}\}`)
 
 // render does what bootstrap providers need of Jinja: the instance's names.
@@ -118,7 +118,7 @@ func (c cloudFile) file() (File, error) {
 	if c.Permissions != "" {
 		mode, err := strconv.ParseUint(strings.TrimPrefix(c.Permissions, "0o"), 8, 12)
 		if err != nil {
-			return f, fmt.Errorf("permissions of %s are no octal number", c.Path)
+			return f, fmt.Errorf("permissions of %s are not an octal number", c.Path)
 		}
 		f.Mode = modeOf(mode)
 	}

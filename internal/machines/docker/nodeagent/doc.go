@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeagent is what runs in a container that is a machine of a cluster:
-// its first process, which starts the machine's services and brings up
-// Kubernetes as the bootstrap data say. It understands of cloud-config what
-// bootstrap providers write (write_files, bootcmd, runcmd), and Ignition 2 and 3
-// (files, directories, links, units).
+// Package nodeagent is the first process of a container that is a machine of a
+// cluster: it starts the machine's services and runs the bootstrap data. It
+// understands of cloud-config what bootstrap providers write (write_files,
+// bootcmd, runcmd), and Ignition 2 and 3 (files, directories, links, units).
 //
-// The manager of clusters only leaves files in [Dir] and reads [State]: what was
-// begun goes on without it, and after a restart of the container where it was.
+// The manager only writes files to [Dir] and reads [State]: a bootstrap
+// continues without it, and after a restart of the container where it stopped.
 package nodeagent
 
 import "path/filepath"
@@ -29,7 +28,7 @@ const (
 	ImagesDir = "images"
 )
 
-// ConfigDir has what the image wants of the agent: services/*.json, each a
+// ConfigDir has the image's configuration of the agent: services/*.json, each a
 // [Service], and settings.json, a [Settings].
 const ConfigDir = "/etc/node-agent"
 
@@ -43,7 +42,7 @@ const (
 	FormatIgnition    = "ignition"
 )
 
-// Seed says what a machine is to become.
+// Seed describes the machine.
 type Seed struct {
 	// Format of the bootstrap data.
 	Format string `json:"format"`
@@ -69,8 +68,8 @@ type Settings struct {
 	// a while, since the runtime may still be starting.
 	ImportImage []string `json:"importImage,omitempty"`
 	// Reset is the command that makes a bootstrap that was interrupted
-	// repeatable, such as kubeadm reset. Everything begins anew after it.
-	// Without one the command that was interrupted is run once more.
+	// repeatable, such as kubeadm reset. After it all steps run again. Without
+	// one the interrupted command is run again.
 	Reset []string `json:"reset,omitempty"`
 }
 

@@ -98,7 +98,7 @@ func parseIgnition(data []byte) (*Plan, error) {
 	for _, entry := range c.Storage.Links {
 		f := File{Path: entry.Path, Target: entry.Target}
 		if err := f.check(); err != nil || entry.Hard || entry.Target == "" {
-			return nil, fmt.Errorf("links: %q is no symbolic link from a path to another", entry.Path)
+			return nil, fmt.Errorf("links: %q is not a symbolic link from a path to another", entry.Path)
 		}
 		p.Files = append(p.Files, f)
 	}
@@ -178,7 +178,7 @@ func (c ignitionContents) read() ([]byte, error) {
 	rest, ok := strings.CutPrefix(c.Source, "data:")
 	kind, text, comma := strings.Cut(rest, ",")
 	if !ok || !comma {
-		return nil, errors.New("the source is no data URL: nothing is fetched from elsewhere")
+		return nil, errors.New("the source is not a data URL: nothing is fetched from elsewhere")
 	}
 	text, err := url.PathUnescape(text)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 )
 
 // Main is the program node-agent; it returns the exit code. As the first
-// process of a container it starts itself once more: the first process collects
-// whatever processes have lost their parent, which would take from the other
-// one the ends of its own.
+// process of a container it starts itself again as a child: the first process
+// reaps all orphans, and would otherwise reap children that the agent waits
+// for.
 func Main(args []string) int {
 	log := newLog(os.Stderr)
 	mode := ""
@@ -40,8 +40,8 @@ func Main(args []string) int {
 	return 2
 }
 
-// newAgent returns an agent of this machine, that prints nothing secret, and what
-// has to be called in the end.
+// newAgent returns an agent of this machine that redacts its output, and a
+// function to call at the end.
 func newAgent() (a *Agent, end func(), err error) {
 	secrets := &Secrets{}
 	services, endServices, err := (&mask{Secrets: secrets, out: os.Stdout}).pipe()
@@ -91,7 +91,7 @@ func work(mode string, log *slog.Logger) int {
 		log.Error("bootstrap cannot go on", "error", err)
 		return 1 // the engine starts the container again
 	}
-	// A machine whose bootstrap has failed stays for people to look at it.
+	// A machine whose bootstrap has failed stays, so that people can debug it.
 	<-ctx.Done()
 	<-services
 	return 0

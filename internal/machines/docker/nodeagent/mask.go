@@ -15,12 +15,12 @@ import (
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
-// hidden is what is shown in the place of a secret.
+// hidden replaces a secret in output.
 const hidden = redact.Hidden
 
 var (
 	// certificateKey opens the private keys that kubeadm has uploaded. A digest
-	// looks the same but for what is in front of it.
+	// looks the same except for what is in front of it.
 	certificateKey = regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`)
 	// namedKey and lonelyKey are certificate keys as kubeadm prints them, where
 	// other things have 64 digits too, such as containers.
@@ -35,7 +35,7 @@ type Secrets struct {
 	known func(string) string
 }
 
-// learn takes the secrets of bootstrap data.
+// learn collects the secrets of bootstrap data.
 func (s *Secrets) learn(p *Plan) {
 	var secrets []string
 	for _, text := range p.texts() {
@@ -87,7 +87,7 @@ func (s *Secrets) hide(text string, ofCommand bool) string {
 // maxLine is how long a line may be to be shown: it is looked at as a whole.
 const maxLine = 64 << 10
 
-// mask is a writer for one source of lines, which passes them on without secrets.
+// mask is a writer for one source of lines, which it redacts.
 type mask struct {
 	*Secrets
 	ofCommand bool
@@ -98,7 +98,7 @@ type mask struct {
 	long bool   // it was too long already
 }
 
-// Write keeps what is no whole line for later.
+// Write keeps what is not a whole line for later.
 func (m *mask) Write(data []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +160,7 @@ func (m *mask) pipe() (*os.File, func(), error) {
 	go func() {
 		defer close(done)
 		_, _ = io.Copy(m, r)
-		_, _ = io.Copy(io.Discard, r) // where nobody reads any more, nobody has to wait
+		_, _ = io.Copy(io.Discard, r) // nothing reads any more, so do not wait
 		m.flush()
 	}()
 	return w, func() {

@@ -66,7 +66,7 @@ func TestMask(t *testing.T) {
 }
 
 // TestSecretsOfTheData: what the bootstrap data have is known wherever it comes
-// out, and what is in them and is no secret stays readable.
+// out, and what is in them and is not a secret stays readable.
 func TestSecretsOfTheData(t *testing.T) {
 	m := newMachine(t)
 	m.Secrets = &Secrets{}

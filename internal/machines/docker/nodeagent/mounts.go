@@ -15,7 +15,7 @@ import (
 // prepareMounts makes of a container's file systems those of a machine, as far
 // as its capabilities allow: kubelet and containerd write to their own part of
 // the cgroups and hand mounts on to containers. In a container without
-// SYS_ADMIN nobody needs that, and it is no error.
+// SYS_ADMIN nobody needs that, and it is not an error.
 func prepareMounts() []error {
 	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {

@@ -27,9 +27,8 @@ type Service struct {
 	Once bool `json:"once,omitempty"`
 }
 
-// Services starts what is in the folder of services, also what comes there
-// later, and starts again what ends. It answers when ctx has ended and with it
-// all services.
+// Services starts the services in their folder, also those added later, and
+// restarts those that end. It returns when ctx and all services have ended.
 func (a *Agent) Services(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()

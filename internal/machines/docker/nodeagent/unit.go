@@ -16,7 +16,7 @@ const unitDir = "/etc/systemd/system"
 // serves belongs into the image.
 func (p *Plan) unit(u ignitionUnit) error {
 	if u.Name == "" || strings.Contains(u.Name, "/") {
-		return errors.New("this is no name")
+		return errors.New("this is not a name")
 	}
 	if u.Contents != "" {
 		p.Files = append(p.Files, File{Path: path.Join(unitDir, u.Name), Content: []byte(u.Contents), Mode: 0o644})
@@ -64,7 +64,7 @@ func readUnit(text string) (kind string, starts []string) {
 }
 
 // command is a line of Exec… without its prefixes; "-" means that its failure
-// is none.
+// is ignored.
 func command(line string) string {
 	rest := strings.TrimLeft(line, "-@:+!")
 	if strings.Contains(line[:len(line)-len(rest)], "-") {

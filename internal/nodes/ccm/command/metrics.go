@@ -21,7 +21,7 @@ type meters struct {
 	holds    *metrics.CounterVec
 }
 
-// registerMetrics answers the process's meters: /metrics has only one registry.
+// registerMetrics returns the process's meters: /metrics has only one registry.
 var registerMetrics = sync.OnceValue(func() *meters {
 	counter := func(name, help string, labels ...string) *metrics.CounterVec {
 		return metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)

@@ -40,7 +40,7 @@ type settings struct {
 	balancer               string
 	version                bool
 
-	// file is what --cloud-config says, but for the own flags.
+	// file is what --cloud-config says, except for the own flags.
 	file map[string]string
 }
 

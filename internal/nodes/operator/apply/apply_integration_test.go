@@ -244,7 +244,7 @@ func prune(p *place) {
 	}
 }
 
-// pruneForeign: somebody made the object anew after it was applied.
+// pruneForeign: somebody made the object again after it was applied.
 func pruneForeign(p *place) {
 	p.sync([]client.Object{p.configMap("a")}, "ConfigMap prune-foreign/a")
 	p.must(p.Client.Delete(p.Context(), p.configMap("a")))
@@ -273,7 +273,7 @@ func pruneAfterCrash(p *place) {
 	}
 }
 
-// pruneUnseen: what a cache does not know yet is removed all the same.
+// pruneUnseen: what a cache does not know yet is removed anyway.
 func pruneUnseen(p *place) {
 	p.sync([]client.Object{p.configMap("a")}, "ConfigMap prune-unseen/a")
 	p.unseen = map[string]bool{"a": true}

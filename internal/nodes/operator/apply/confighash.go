@@ -58,7 +58,8 @@ func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructure
 }
 
 // keepConfigHash leaves the sum that is there: pods that run do not end because
-// somebody removes what new ones could not start without, maybe to make it anew.
+// somebody removes what new ones could not start without, maybe to make it
+// again.
 func (a *Applier) keepConfigHash(ctx context.Context, o *unstructured.Unstructured) error {
 	is := &unstructured.Unstructured{}
 	is.SetGroupVersionKind(o.GroupVersionKind())

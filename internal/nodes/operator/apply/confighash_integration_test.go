@@ -70,7 +70,7 @@ func missingConfig(p *place) {
 	if hash, has := d.Spec.Template.Annotations[ConfigHashAnnotation]; has {
 		p.Errorf("it has the hash %q", hash)
 	}
-	// Removed, and made anew: the pods that run do not end meanwhile.
+	// Removed, and made again: the pods that run do not end meanwhile.
 	secret := func() *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: p.meta("absent"), StringData: map[string]string{"k": "1"}}
 	}

@@ -115,7 +115,7 @@ func foreignUnseen(p *place) {
 	p.refused([]client.Object{p.configMap("a")}, "ConfigMap foreign-unseen/a")
 }
 
-// disowned: kubectl replace drops annotations, and what we made is ours all the same.
+// disowned: kubectl replace drops annotations, and what we made is ours anyway.
 func disowned(p *place) {
 	p.sync([]client.Object{p.configMap("a", "key", "x")}, "ConfigMap disowned/a")
 	a := p.configMap("a")
@@ -169,7 +169,7 @@ func contestedBySomebody(p *place) {
 	if r := p.sync(objects()); len(r.Contested) > 0 || r.Again != 0 {
 		p.Errorf("after all is calm: %q, again in %s", r.Contested, r.Again)
 	}
-	// Something else that is wanted is no contest.
+	// Something else that is wanted is not a contest.
 	r, _ = p.rounds(objects, undo)
 	if len(r.Contested) != 1 {
 		p.Errorf("it began again: %q", r.Contested)

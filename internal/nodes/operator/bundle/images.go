@@ -80,7 +80,7 @@ func (r *renderer) setImage(c *corev1.Container) error {
 	case has && image == "":
 		r.missing[known.Image] = true
 	case has && strings.ContainsFunc(image, unicode.IsSpace):
-		return fmt.Errorf("image %s: %q is no image: it has spaces or ends of lines", known.Image, image)
+		return fmt.Errorf("image %s: %q is not an image: it has spaces or ends of lines", known.Image, image)
 	case has:
 		c.Image = image
 	case c.Image == "":

@@ -45,7 +45,7 @@ type Metadata struct {
 	// written, and which is asked whether one is valid: see [Metadata.Format].
 	ConfigFormat string `json:"configFormat,omitempty"`
 	// Optional says that a cluster of OpenShift whose images.json lacks the bundle's
-	// images is deployed nothing, and that this is no failure.
+	// images is deployed nothing, and that this is not a failure.
 	Optional bool `json:"optional,omitempty"`
 	// Containers are those, by name, whose image comes from images.json.
 	Containers map[string]Container `json:"containers"`
@@ -82,8 +82,9 @@ type Container struct {
 
 // Script is how a program is started there.
 type Script struct {
-	// Flags are all of the program's: as Container.Flags, but for "leader election"
-	// and "TLS", templates that are several. They stand in the script as they are.
+	// Flags are all of the program's: as Container.Flags, except for "leader
+	// election" and "TLS", templates that are several. They stand in the script as
+	// they are.
 	Flags []string `json:"flags,omitempty"`
 	// Indent is how far each is from the line's beginning.
 	Indent int `json:"indent,omitempty"`

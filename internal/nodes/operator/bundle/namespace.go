@@ -42,8 +42,8 @@ func whole(text string, at, end int) bool {
 }
 
 // setNamespace puts an object into the namespace of the installation, whichever
-// its manifest names, but for kube-system. What a RoleBinding names of its own
-// namespace goes with it.
+// its manifest names, except for kube-system. What a RoleBinding names of its
+// own namespace goes with it.
 func (r *renderer) setNamespace(o client.Object) error {
 	if slices.Contains(clusterKinds, o.GetObjectKind().GroupVersionKind().Kind) {
 		if o.GetNamespace() != "" {

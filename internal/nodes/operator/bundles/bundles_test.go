@@ -88,7 +88,7 @@ func TestR1ObjectsOfEachPlatform(t *testing.T) {
 	}
 }
 
-// told are objects as want tells of them: with the name where that has one.
+// told are objects as want reports them: with the name where that has one.
 func told(want []string, objects []client.Object) (all []string) {
 	for _, o := range objects {
 		kind := o.GetObjectKind().GroupVersionKind().Kind

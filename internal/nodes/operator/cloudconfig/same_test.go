@@ -4,7 +4,7 @@ package cloudconfig
 
 import "testing"
 
-// TestSame: a form is no difference, a value is.
+// TestSame: a form is not a difference, a value is.
 func TestSame(t *testing.T) {
 	for _, test := range []struct {
 		p    Platform

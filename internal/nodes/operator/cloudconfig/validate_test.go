@@ -92,7 +92,7 @@ func TestInvalid(t *testing.T) {
 		{VSphere, "global: {}\n", `key "vcenter": at least one vCenter is expected`},
 		{VSphere, "vcenter:\n  a:\n    port: x\n", "line 3: key \"vcenter.a.port\": a number of 0 or more is expected\nline 3: key \"vcenter.a.server\" is missing"},
 		{VSphere, "global:\n  server: x\n  datacenters: DC1\n  insecureFlag: \"true\"\n  ipFamily: [ipv5]\n", "line 3: key \"global.datacenters\": a list is expected\nline 4: key \"global.insecureFlag\": true or false is expected\nline 5: key \"global.ipFamily\": ipv4 or ipv6 is expected"},
-		{VSphere, "global: {server: x}\nnodes:\n  externalNetworkSubnetCidr: 192.0.2.0/24, nowhere\n", `line 3: key "nodes.externalNetworkSubnetCidr": "nowhere" is no range`},
+		{VSphere, "global: {server: x}\nnodes:\n  externalNetworkSubnetCidr: 192.0.2.0/24, nowhere\n", `line 3: key "nodes.externalNetworkSubnetCidr": "nowhere" is not a range`},
 		{Nutanix, "[Global]\n", "line 1: "},
 		{Nutanix, "{}", `key "prismCentral": an object is expected`},
 		{Nutanix, `{"prismCentral":{"address":1}}`, `key "prismCentral.address": a string is expected`},

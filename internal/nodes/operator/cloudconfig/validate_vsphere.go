@@ -83,7 +83,7 @@ func checkRanges(nodes *document) []error {
 		}
 		for _, r := range splitList(value.Value) {
 			if _, err := netip.ParsePrefix(r); err != nil {
-				errs = append(errs, fmt.Errorf("line %d: key %q: %q is no range of addresses such as 192.0.2.0/24", value.Line, "nodes."+name, r))
+				errs = append(errs, fmt.Errorf("line %d: key %q: %q is not a range of addresses such as 192.0.2.0/24", value.Line, "nodes."+name, r))
 			}
 		}
 	}

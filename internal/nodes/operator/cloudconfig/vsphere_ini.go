@@ -102,7 +102,7 @@ func yamlName(name string) string {
 	return strings.Join(words, "")
 }
 
-// Keys whose values are no texts.
+// Keys whose values are not texts.
 var vsphereKinds = map[string]kind{
 	"insecureFlag": isBool, "apiDisable": isBool,
 	"port": isNumber, "soapRoundtripCount": isNumber,

@@ -28,7 +28,7 @@ and manifests. The built-in ones are read and verified as your own are.`,
 	return cmd
 }
 
-// listed is a bundle as list tells of it.
+// listed is a bundle as list reports it.
 type listed struct {
 	Name      string          `json:"name"`
 	Platform  string          `json:"platform"`

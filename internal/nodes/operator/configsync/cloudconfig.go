@@ -90,7 +90,7 @@ func (r *cloudConfig) write(ctx context.Context, p cloudconfig.Platform, managed
 		}
 	}
 	// The copy comes first: after a crash in between, it is never older than what is
-	// mounted. Without it there is a configuration all the same.
+	// mounted. Without it there is a configuration anyway.
 	kept := r.good.write(ctx, p, made)
 	mounted := r.target
 	mounted.asGood = func(is *corev1.ConfigMap, c content) bool { return contentOf(is).means(p, c) }

@@ -53,7 +53,7 @@ func TestWhatWakes(t *testing.T) {
 }
 
 // TestTheCopyIsNeverOlder than what is mounted, wherever config-sync ends: else that
-// would be taken back to an older one. One that cannot be made is no obstacle.
+// would be taken back to an older one. One that cannot be made is not an obstacle.
 func TestTheCopyIsNeverOlder(t *testing.T) {
 	for _, refused := range []string{goodName, targetName} {
 		api := fakeclient.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{

@@ -59,7 +59,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 }
 
 // controlPlane returns the control plane's topology, and says clearly when this
-// is no cluster of OpenShift: waiting for its kinds would look like work.
+// is not a cluster of OpenShift: waiting for its kinds would look like work.
 func controlPlane(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (openshift.TopologyMode, error) {
 	c, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {

@@ -59,7 +59,7 @@ func t1(t *testing.T, w *world) {
 	w.wantBundle(t, "b", "system")
 	w.configMap(t, userNamespace, "user-ca", map[string]string{caKey: w.cas["a"]})
 	w.wantBundle(t, "a", "system")
-	// A blank line, a comment and lines ended as on Windows are no faults.
+	// A blank line, a comment and lines ended as on Windows are not faults.
 	odd := strings.ReplaceAll(w.cas["b"], "\n", "\r\n") + "\n# a comment\n\n"
 	w.configMap(t, userNamespace, "user-ca", map[string]string{caKey: odd})
 	w.wantKey(t, namespace, caName, caKey, odd+"\n"+w.cas["system"])

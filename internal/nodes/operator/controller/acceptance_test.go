@@ -150,7 +150,7 @@ func TestPageOfExpectations(t *testing.T) {
 	}
 }
 
-// testsOf are the texts of a folder's tests but for this file's.
+// testsOf are the texts of a folder's tests except for this file's.
 func testsOf(t *testing.T, folder string) (all []byte) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))

@@ -30,7 +30,7 @@ type Deployer struct {
 // Outcome is how far that is.
 type Outcome struct {
 	apply.Result
-	// Waits are workloads that are not yet brought out, and why.
+	// Waits are workloads that are not yet rolled out, and why.
 	Waits []string
 	// Unread are Secrets that managers read through the API and that are not there.
 	Unread []string

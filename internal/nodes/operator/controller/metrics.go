@@ -22,7 +22,7 @@ var conditionMetric = prometheus.NewDesc("outrigger_ccm_condition",
 	[]string{"kind", "name", "condition", "reason"}, nil)
 
 // conditions makes metrics of what is said in conditions, whoever says it: they are
-// read anew each time that somebody scrapes.
+// read again each time that somebody scrapes.
 type conditions struct {
 	client client.Reader
 	is     found

@@ -167,7 +167,7 @@ func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerMana
 	return slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp != nil }), err
 }
 
-// active is the CloudControllerManager that is brought out, or was until all of it is
+// active is the CloudControllerManager that is rolled out, or was until all of it is
 // removed: the oldest, unless the platform of OpenShift says what runs. Others wait,
 // and what they say does not count yet.
 func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager, error) {
@@ -188,7 +188,7 @@ func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager
 	return &oldest, nil
 }
 
-// limits are those of the manager that is brought out.
+// limits are those of the manager that is rolled out.
 func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 	l := guard.Defaults()
 	c, err := n.active(ctx)

@@ -36,7 +36,7 @@ type openShift struct {
 	deployer *Deployer
 	status   *status.Operator
 	window   *failure.Window
-	// pause is how soon a rollout is looked at again that nothing tells of.
+	// pause is how soon a rollout is checked again without an event.
 	pause     time.Duration
 	namespace string
 	operator  string
@@ -153,8 +153,9 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 	return s, err
 }
 
-// unserved warns that Nodes wait and nobody comes. It is no failure: installers
-// wait until the operator is available, and so may whoever deploys the manager.
+// unserved warns that Nodes wait and nobody comes. It is not a failure:
+// installers wait until the operator is available, and so may whoever deploys
+// the manager.
 func unserved(p *openshift.PlatformStatus, known bundle.Set) (reason string, warnings []string) {
 	if !p.AwaitsManager() {
 		return "", nil

@@ -280,7 +280,7 @@ func operandDrift(t *testing.T, w *world) {
 
 func transient(t *testing.T, w *world) {
 	p := up(t, w, func(o *Options) { o.DegradedAfter = 2 * time.Second })
-	// Nobody may write Deployments any more but for those of another image.
+	// Nobody may write Deployments any more except for those of another image.
 	w.Kubectl(t, "apply", "--filename="+writePolicy(t))
 	t.Cleanup(func() { w.Kubectl(t, "delete", "--ignore-not-found", "--filename="+writePolicy(t)) })
 	w.awaitPolicy(t)

@@ -65,7 +65,7 @@ var platforms = []struct {
 
 // eachPlatform takes one operator through all platforms, with two replicas and
 // with one: what belongs to the platform is there and nothing else, the operator
-// is available once that is brought out and not before, and then writes nothing.
+// is available once that is rolled out and not before, and then writes nothing.
 func eachPlatform(t *testing.T, w *world) {
 	w.synced(t)
 	w.configured(t)

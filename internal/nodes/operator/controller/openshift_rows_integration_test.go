@@ -94,8 +94,8 @@ func daemonSets(t *testing.T, w *world) {
 	w.want(t, settled)
 }
 
-// statusKept: an operator that was told no release has a version all the same;
-// what was there stays; what installers once said goes; times say when a status
+// statusKept: an operator that was told no release has a version anyway; what
+// was there stays; what installers once said goes; times say when a status
 // became what it is.
 func statusKept(t *testing.T, w *world) {
 	w.platform(t, "BareMetal")

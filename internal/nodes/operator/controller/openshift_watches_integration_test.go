@@ -298,8 +298,8 @@ func labelsEdited(t *testing.T, w *world) {
 	p.idle(t)
 }
 
-// heldBack: an object that has to be made anew and that a finalizer holds is an
-// error that is told, and ends when the finalizer does.
+// heldBack: an object that has to be made again and that a finalizer holds is
+// an error that is told, and ends when the finalizer does.
 func heldBack(t *testing.T, w *world) {
 	w.platform(t, "AWS")
 	w.synced(t)

@@ -69,7 +69,7 @@ type pass struct {
 	moved   bool
 	// warning is what somebody has to see to though nothing has failed.
 	warning string
-	// waits is what is not yet brought out, and why.
+	// waits is what is not yet rolled out, and why.
 	waits string
 	// stalled is the rollout that was given up, as an error, once the last good
 	// one is out again.
@@ -235,7 +235,7 @@ func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.R
 	return wanted, nil
 }
 
-// noted tells those who look at Nodes what keeps the manager from being brought
+// noted tells those who look at Nodes what keeps the manager from being rolled
 // out for the first time, and returns err; one that runs needs it no more.
 func (r *plain) noted(c *ccmv1alpha1.CloudControllerManager, err error) error {
 	var a absent

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 )
 
-// keptPrefix begins the name of the ConfigMap that has what was brought out last for
+// keptPrefix begins the name of the ConfigMap that has what was rolled out last for
 // a CloudControllerManager, before its name.
 const keptPrefix = "ccm-operator-last-good-of-"
 
@@ -33,7 +33,7 @@ func (r *plain) keptKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: r.o.Namespace, Name: keptPrefix + name}
 }
 
-// keep writes down what was brought out, unless it is there already.
+// keep writes down what was rolled out, unless it is there already.
 func (r *plain) keep(ctx context.Context, d *Deployer, name, sum string, objects []client.Object) error {
 	is, err := r.readKept(ctx, name)
 	if err != nil || is.Data[keptSum] == sum {
@@ -75,7 +75,7 @@ func (r *plain) readKept(ctx context.Context, name string) (*corev1.ConfigMap, e
 	return cm, err
 }
 
-// former are the objects that were brought out last. If they are not there any more,
+// former are the objects that were rolled out last. If they are not there any more,
 // they are made of the images that they had.
 func (r *plain) former(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) ([]client.Object, []string, error) {
 	is, err := r.readKept(ctx, c.Name)

@@ -23,14 +23,14 @@ type attempt struct {
 	deployer *Deployer
 	wanted   ccmv1alpha1.Rollout
 	// objects are those that are wanted or, if given is an error, those that were
-	// brought out last: what is wanted has stalled.
+	// rolled out last: what is wanted has stalled.
 	objects  []client.Object
 	warnings []string
 	given    error
 }
 
 // bringOut deploys what is wanted; what has stalled is not tried again, and all that
-// was brought out last takes its place. Each step is in the status before the next
+// was rolled out last takes its place. Each step is in the status before the next
 // one, so that another operator goes on with it.
 func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
 	a := &attempt{deployer: r.deployer(c.Name), wanted: wanted}

@@ -31,7 +31,7 @@ type servers struct {
 }
 
 // lowest returns the version that all API servers have reached, given the one
-// that was known before, and when to ask again; 0 is no need.
+// that was known before, and when to ask again; 0 is not a need.
 func (s *servers) lowest(ctx context.Context, known string) (string, time.Duration, error) {
 	is, err := s.version(ctx)
 	if err != nil {

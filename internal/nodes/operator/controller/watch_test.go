@@ -70,7 +70,7 @@ func TestRegressionOwnStatusWakesNobody(t *testing.T) {
 }
 
 // TestRegressionWatchErrorsAreTold: why a watch failed was lost, and what passes by
-// itself is no reason.
+// itself is not a reason.
 func TestRegressionWatchErrorsAreTold(t *testing.T) {
 	slow := errors.New("it took too long")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "", errors.New("no"))

@@ -12,8 +12,8 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// TestCertificate: the server's own, until a Secret is mounted; a broken one is no
-// reason to show another.
+// TestCertificate: the server's own, until a Secret is mounted; a broken one is
+// not a reason to show another.
 func TestCertificate(t *testing.T) {
 	c := &Certificate{Dir: t.TempDir()}
 	own, err := c.Get(nil)

@@ -17,7 +17,7 @@ type Allowances map[string]time.Time
 // back, has not let it go for ever.
 type lapse struct {
 	// Allowed are those that a Node still has. What has ended stays among them until
-	// it is taken from the Node: forgotten before, it would begin anew.
+	// it is taken from the Node: forgotten before, it would begin again.
 	Allowed Allowances
 	// Ended are the Nodes, by name, whose allowance has ended, with the reason.
 	Ended map[string]string

@@ -12,7 +12,7 @@ import (
 
 // TestAllowancesEnd after their time, or when the Node is Ready again; not because the
 // Node is Ready when it is allowed to go. One that has ended is known until it is taken
-// from the Node: else it would begin anew if that failed, or after a crash in between.
+// from the Node: else it would begin again if that failed, or after a crash in between.
 func TestAllowancesEnd(t *testing.T) {
 	node := func(ready bool, lasting time.Duration) corev1.Node {
 		n := aNode("n", ready, lasting)

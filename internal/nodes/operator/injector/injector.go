@@ -48,7 +48,7 @@ type Options struct {
 // credentials are the keys of the Secret; those that are missing are empty.
 type credentials struct{ client, secret, tokenFile, tenant string }
 
-// Run writes the output file. It is written anew as a whole, or left as it is.
+// Run writes the output file. It is written again as a whole, or left as it is.
 func (o Options) Run() error {
 	if _, err := os.Stat(o.ConfigFile); err != nil {
 		return fmt.Errorf("--cloud-config-file-path: %w", err)
@@ -90,7 +90,7 @@ func (o Options) readCredentials() (c credentials, err error) {
 }
 
 // read returns a key of the Secret. The newline that editors put at the end of
-// a file is no part of it.
+// a file is not part of it.
 func (o Options) read(name string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(o.Credentials, name))
 	return strings.TrimRight(string(data), "\r\n"), err
@@ -149,11 +149,11 @@ func (o Options) inject(config jsonobject.Object, c credentials) error {
 	return nil
 }
 
-// write puts the file in place when it is whole. What is there and is no file, such
-// as a device, is not replaced.
+// write puts the file in place when it is whole. What is there and is not a file,
+// such as a device, is not replaced.
 func (o Options) write(text string) error {
 	if there, err := os.Lstat(o.OutputFile); err == nil && !there.Mode().IsRegular() {
-		return fmt.Errorf("--output-file-path %s is no regular file: name one that is, or none that is there", o.OutputFile)
+		return fmt.Errorf("--output-file-path %s is not a regular file: name one that is, or none that is there", o.OutputFile)
 	}
 	f, err := os.CreateTemp(filepath.Dir(o.OutputFile), ".cloud.conf-*") // for its user alone
 	if err != nil {

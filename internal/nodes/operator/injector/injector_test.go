@@ -120,7 +120,7 @@ func TestErrors(t *testing.T) {
 		"readable by all":       {`{}`, keys("client_secret", "x"), []string{"--output-file-mode=0644"}, "want a mode such as 0640"},
 		"an argument":           {`{}`, keys("client_secret", "x"), []string{"x"}, "unknown command"},
 		"no folder":             {`{}`, keys("client_secret", "x"), []string{"--output-file-path=/nowhere/at/all"}, "couldn't write prepared cloud config to file: "},
-		"a folder as result":    {`{}`, keys("client_secret", "x"), []string{"--output-file-path=" + os.TempDir()}, "is no regular file"},
+		"a folder as result":    {`{}`, keys("client_secret", "x"), []string{"--output-file-path=" + os.TempDir()}, "is not a regular file"},
 		"a key twice":           {`{"useManagedIdentityExtension":true,"usemanagedidentityextension":true}`, keys("client_secret", "x"), nil, "are the same to the cloud provider"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -170,7 +170,7 @@ func TestB1NoFlagForNoConfiguration(t *testing.T) {
 	}
 }
 
-// TestB1Warnings: what is written and of no use is said; it is no error.
+// TestB1Warnings: what is written and of no use is said; it is not an error.
 func TestB1Warnings(t *testing.T) {
 	for platform, want := range map[string]string{
 		"AWS": "", "Azure": "the manager of Azure may not take this configuration", "Moon": "no bundle has static Pods for platform Moon",
@@ -186,7 +186,7 @@ func TestB1Warnings(t *testing.T) {
 	}
 }
 
-// TestB1WhatIsNotThereIsNotWritten: both folders are made all the same.
+// TestB1WhatIsNotThereIsNotWritten: both folders are made anyway.
 func TestB1WhatIsNotThereIsNotWritten(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *stand)
@@ -250,7 +250,7 @@ func TestB1BadInput(t *testing.T) {
 		"images broken":        {func(s *stand) { s.ImagesFile = s.file(strings.Replace(images, "'{", "'", 1)) }, []string{"unable to decode images content from ConfigMap ns/images: "}},
 		"images unknown field": {func(s *stand) { s.ImagesFile = s.file(images + "spec: {}\n") }, []string{`json: unknown field "spec"`}},
 		"two manifests":        {func(s *stand) { s.ImagesFile = s.file(images + "---\n" + images) }, []string{"error reading --images-file: ", "has several manifests; want one"}},
-		"image with a newline": {func(s *stand) { s.ImagesFile = s.file(strings.Replace(images, "r/aws:1", `r/aws:1\n`, 1)) }, []string{`cloudControllerManagerAWS: "r/aws:1\n" is no image`}},
+		"image with a newline": {func(s *stand) { s.ImagesFile = s.file(strings.Replace(images, "r/aws:1", `r/aws:1\n`, 1)) }, []string{`cloudControllerManagerAWS: "r/aws:1\n" is not an image`}},
 		"image missing":        {func(s *stand) { s.ImagesFile = s.file(strings.Replace(images, "cloudControllerManagerAWS", "x", 1)) }, []string{"aws: missed images in config: cloudControllerManagerAWS"}},
 		"config without data":  {func(s *stand) { s.CloudConfigFile = s.file(config[:strings.Index(config, "\ndata:")]) }, []string{"--cloud-config-file: unable to find Data field in provided ConfigMap"}},
 		"config without key":   {func(s *stand) { s.CloudConfigFile = s.file(strings.Replace(config, "{config:", "{x:", 1)) }, []string{"key config specified in infra resource does not exist in source configmap openshift-config/cloud-provider-config"}},

@@ -30,7 +30,7 @@ const (
 // ErrStalled is what a rollout ends with that its controller gave up on.
 var ErrStalled = errors.New("rollout stalled")
 
-// Waits names each workload among the objects that is not yet brought out, and
+// Waits names each workload among the objects that is not yet rolled out, and
 // why. Rollouts that stalled are joined into the error, which is ErrStalled.
 func Waits(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, objects []client.Object) (waits []string, err error) {
 	var failed []error
@@ -82,7 +82,7 @@ func read(ctx context.Context, reader client.Reader, gvk schema.GroupVersionKind
 	return "", runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
 
-// Deployment is why a Deployment is not yet brought out; empty when it is.
+// Deployment is why a Deployment is not yet rolled out; empty when it is.
 func Deployment(d *appsv1.Deployment) (wait string, err error) {
 	if d.Status.ObservedGeneration < d.Generation {
 		return fmt.Sprintf("Deployment %s: its controller has seen generation %d of %d", d.Name, d.Status.ObservedGeneration, d.Generation), nil
@@ -111,7 +111,7 @@ func replaced(d *appsv1.Deployment) bool {
 	return d.Status.Replicas == d.Status.UpdatedReplicas && (d.Status.UpdatedReplicas > 0 || none)
 }
 
-// DaemonSet is why a DaemonSet is not yet brought out; empty when it is. Pods
+// DaemonSet is why a DaemonSet is not yet rolled out; empty when it is. Pods
 // that are unavailable, on the wrong node or still to come on a new node do not
 // count: nodes come and go all the time.
 func DaemonSet(d *appsv1.DaemonSet) (wait string) {

@@ -36,7 +36,8 @@ type Cluster struct {
 	Namespace string
 }
 
-// Platform is the cloud that a cluster runs on. CloudName is empty but for Azure.
+// Platform is the cloud that a cluster runs on. CloudName is empty except for
+// Azure.
 type Platform struct{ Type, CloudName string }
 
 // PlatformOf returns the cloud, or why it cannot be known.

@@ -34,7 +34,7 @@ const (
 const OwnerCondition openshift.ConditionType = "CloudControllerOwner"
 
 // warning is the condition that names what somebody has to see to: the others
-// tell of a failure only when it has lasted.
+// report a failure only when it has lasted.
 const warning openshift.ConditionType = "CloudControllerManagerWarning"
 
 // versionName is what the operator's version is called among the versions.

@@ -178,7 +178,7 @@ func messages(t *testing.T, w *world) {
 			t.Errorf("%s is so since %d s; want %d", of, got, want)
 		}
 	}
-	// Another message is no transition, another status is.
+	// Another message is not a transition, another status is.
 	w.now = w.now.Add(time.Minute)
 	must(t, o.Degraded(t.Context(), errors.New("bang")))
 	if got := w.since(t, "Degraded") - start; got != 120 {

@@ -56,10 +56,10 @@ func (b block) parse() (*x509.Certificate, error) {
 	}
 	p, _ := pem.Decode([]byte(b.text))
 	if p == nil {
-		return nil, errors.New("it is not PEM: its lines are no base64, or BEGIN and END differ")
+		return nil, errors.New("it is not PEM: its lines are not base64, or BEGIN and END differ")
 	}
 	if p.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("it is no certificate but a block of type %q", p.Type)
+		return nil, fmt.Errorf("it is not a certificate but a block of type %q", p.Type)
 	}
 	c, err := x509.ParseCertificate(p.Bytes)
 	if err != nil {

@@ -43,9 +43,9 @@ func (d Dropped) String() string {
 	return fmt.Sprintf("%s: certificate %d%s in line %d: %s", d.Source, d.Number, subject, d.Line, d.Why)
 }
 
-// Merge puts the sources before the system's bundle, in order, but for one that
-// has the same certificates as another. An error is about the system's bundle:
-// without it there is nothing to trust.
+// Merge puts the sources before the system's bundle, in order, except for one
+// that has the same certificates as another. An error is about the system's
+// bundle: without it there is nothing to trust.
 func Merge(sources []Source, system string, now time.Time) (string, []Dropped, error) {
 	if err := checkSystem(system); err != nil {
 		return "", nil, err

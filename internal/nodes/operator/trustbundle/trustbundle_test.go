@@ -62,10 +62,10 @@ func TestMerge(t *testing.T) {
 		"a bad cloud":          {"", b, b + "\n" + system, []string{"cloud: there is no certificate in it"}},
 		"both bad":             {"x", " ", system, []string{"cloud: there is no certificate in it", "proxy: there is no certificate in it"}},
 		"expired":              {old + b, b, b + "\n" + system, []string{"cloud: certificate 1 (CN=old) in line 1: it expired on 2026-05-31T00:00:00Z"}},
-		"not base64":           {future + "\n# next\n" + broken + b, a, future + b + "\n" + a + "\n" + system, []string{fmt.Sprintf("cloud: certificate 2 in line %d", strings.Count(future, "\n")+3) + ": it is not PEM: its lines are no base64, or BEGIN and END differ"}},
+		"not base64":           {future + "\n# next\n" + broken + b, a, future + b + "\n" + a + "\n" + system, []string{fmt.Sprintf("cloud: certificate 2 in line %d", strings.Count(future, "\n")+3) + ": it is not PEM: its lines are not base64, or BEGIN and END differ"}},
 		"broken":               {flipped, b, b + "\n" + system, []string{"cloud: certificate 1 in line 1: it is broken: "}},
 		"no END":               {strings.Split(a, "-----END")[0] + b, "x", b + "\n" + system, []string{"cloud: certificate 1 in line 1: its END line is missing", "proxy: there is no certificate in it"}},
-		"a key":                {key + a, b, a + "\n" + b + "\n" + system, []string{`cloud: certificate 1 in line 1: it is no certificate but a block of type "PRIVATE KEY"`}},
+		"a key":                {key + a, b, a + "\n" + b + "\n" + system, []string{`cloud: certificate 1 in line 1: it is not a certificate but a block of type "PRIVATE KEY"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, dropped, err := Merge([]Source{{"cloud", c.cloud}, {"proxy", c.proxy}}, system, now)
@@ -90,7 +90,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// corrupted has base64 of something that is no certificate.
+// corrupted has base64 of something that is not a certificate.
 func corrupted(t *testing.T, text string) string {
 	t.Helper()
 	p, _ := pem.Decode([]byte(text))

@@ -163,8 +163,8 @@ func skew(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
 	return VersionSkew, f.Skew
 }
 
-// said is the newest warning about the Node of something that is no kubelet or
-// controller of Kubernetes.
+// said is the newest warning about the Node of something that is not a kubelet
+// or controller of Kubernetes.
 func said(n *corev1.Node, f Facts, _ time.Time) (Cause, string) {
 	var newest *corev1.Event
 	for i := range f.Events {

@@ -58,7 +58,7 @@ type Watchdog struct {
 	told map[string]told
 }
 
-// told is a cause of one Node; another of that name is told anew.
+// told is a cause of one Node; another of that name is told again.
 type told struct {
 	uid   types.UID
 	cause Cause

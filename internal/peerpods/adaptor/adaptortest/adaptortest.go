@@ -26,7 +26,7 @@ import (
 // Network records tunnels as files in Dir.
 type Network struct {
 	Dir string
-	// SetupErr, when set, answers every Setup's error.
+	// SetupErr, when set, is the error that every Setup returns.
 	SetupErr func() error
 }
 
@@ -77,10 +77,10 @@ func (n *Network) path(cfg *podnetwork.Config) string {
 // sandbox is an empty file.
 type Relay struct {
 	Dir string
-	// ServeErr, when set, is asked before each Serve.
+	// ServeErr, when set, is called before each Serve.
 	ServeErr func(context.Context, *relaypb.ServeRequest) error
-	// Idle, when set, answers since when a sandbox has no client; a zero time
-	// means that it has one.
+	// Idle, when set, returns since when a sandbox has had no client; a zero
+	// time means that it has one.
 	Idle func(id string) time.Time
 }
 

@@ -26,7 +26,7 @@ import (
 // requestTimeout bounds one request of the background.
 const requestTimeout = 15 * time.Second
 
-// ErrNone says that there is no cluster to be a part of.
+// ErrNone means that there is no cluster to be a part of.
 var ErrNone = errors.New("neither a kubeconfig nor a service account is here")
 
 // Config returns how to reach the API server: by the kubeconfig that
@@ -75,12 +75,12 @@ func fromFile(path string) (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", path)
 }
 
-// api speaks to the core group.
+// api is a client of the API server's core group.
 type api struct{ client rest.Interface }
 
-// bounded keeps a node that goes wild from flooding the API server, which has
-// bounds of its own. The library's default of 5 requests a second is for
-// tools.
+// bounded limits the requests of a misbehaving node; the API server has limits
+// of its own as well. The library's default of 5 requests a second is meant for
+// command-line tools.
 func bounded(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	if config.QPS == 0 {
@@ -153,7 +153,7 @@ func pointer(parts ...string) string {
 
 func decode(ctx context.Context, request *rest.Request, into any) error {
 	result := request.Do(ctx)
-	if err := result.Error(); err != nil { // Raw's has not what the server says
+	if err := result.Error(); err != nil { // Raw's error lacks the server's message
 		return err
 	}
 	body, err := result.Raw()
@@ -166,14 +166,15 @@ func decode(ctx context.Context, request *rest.Request, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// away says that the API server was not reached, not that it refused.
-func away(err error) bool {
+// unreachable reports whether the API server could not be reached, as opposed
+// to having refused.
+func unreachable(err error) bool {
 	if err == nil {
 		return false
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		// An error with a class was decided here, from an answer.
+		// An error with a class was made here, from a reply.
 		return provider.Class(err) == provider.ErrUnknown && !errors.Is(err, errElsewhere)
 	}
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||

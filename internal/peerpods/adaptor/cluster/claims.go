@@ -69,7 +69,7 @@ func newClaims(c *Cluster, peerPods *claims.Claims, lister nodeLister) *tracker 
 	}
 }
 
-// observe takes down what has changed and has it written.
+// observe notes a change and enqueues the write of the PeerPod.
 func (c *tracker) observe(change adaptor.Change) {
 	id := change.Sandbox.ID
 	switch change.Kind {
@@ -93,8 +93,8 @@ func (c *tracker) observe(change adaptor.Change) {
 }
 
 // worthWriting are the steps after which a PeerPod is written at once. The
-// others take no time and are written with the next of these: the writes for
-// one pod are counted.
+// others take no time and are written together with the next of these, which
+// limits the writes per pod.
 var worthWriting = map[string]bool{"create-instance": true, "ready": true}
 
 func interrupted(err error) bool {
@@ -102,7 +102,7 @@ func interrupted(err error) bool {
 	return errors.As(err, &step) && step.Interrupted()
 }
 
-// track has a sandbox's PeerPod made.
+// track enqueues the creation of a sandbox's PeerPod.
 func (c *tracker) track(rec adaptor.Record) *claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +189,7 @@ func (c *tracker) sync(ctx context.Context, id string) error {
 	return err
 }
 
-// work takes the right to write; done gives it back.
+// work acquires the right to write; done releases it.
 func (one *claim) work(ctx context.Context) (done func(), err error) {
 	select {
 	case one.working <- struct{}{}:
@@ -214,7 +214,7 @@ func (c *tracker) write(ctx context.Context, one *claim) error {
 	}
 	pp, err := c.peerPods.Update(ctx, one.pp, changes(&rec, failed, stuck)...)
 	if apierrors.IsNotFound(err) {
-		one.pp = nil // somebody removed it; it is made again
+		one.pp = nil // somebody deleted it; it is created again
 	}
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func (c *tracker) write(ctx context.Context, one *claim) error {
 	return nil
 }
 
-// settled notes that what was known then is written.
+// settled records that this state has been written.
 func (c *tracker) settled(one *claim, rec *adaptor.Record, failed, stuck *adaptor.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,19 +245,19 @@ func (c *tracker) make(ctx context.Context, one *claim, rec adaptor.Record) erro
 	return nil
 }
 
-// complain tells of an error once: while the API server is away, and when it
-// refuses for days, the same would be said every few seconds.
+// complain logs a repeated error once: otherwise it would be logged every few
+// seconds while the API server is unreachable or keeps refusing.
 func (c *tracker) complain(one *claim, err error) {
 	if err == nil {
 		one.complaint = ""
 		return
 	}
-	if away(err) || one.complaint == err.Error() {
+	if unreachable(err) || one.complaint == err.Error() {
 		return
 	}
 	one.complaint = err.Error()
 	rec := one.snapshot(&c.mu)
-	c.cluster.opts.Log.Warn("the sandbox's PeerPod cannot be written; it is tried again", "sandbox", rec.ID, "pod", rec.PodName, "namespace", rec.PodNamespace, "error", err)
+	c.cluster.opts.Log.Warn("the sandbox's PeerPod cannot be written; retrying", "sandbox", rec.ID, "pod", rec.PodName, "namespace", rec.PodNamespace, "error", err)
 	c.cluster.events.warn(&rec, reasonClaimFailed, "the instance could not be noted in a PeerPod: "+err.Error()+"; see whether the CRD peerpods.confidentialcontainers.org is installed and the adaptor's ClusterRole bound")
 }
 
@@ -300,7 +300,7 @@ func changes(rec *adaptor.Record, failed, stuck *adaptor.Change) []claims.Change
 	case rec.InstanceID != "":
 		list = append(list, claims.Created(instanceOf(rec)))
 	case failed == nil && stuck == nil:
-		return list // that it exists says all there is to say
+		return list // its existence is the whole message
 	default:
 		list = append(list, claims.Claimed)
 	}
@@ -335,7 +335,7 @@ func (c *Cluster) Claim(ctx context.Context, rec adaptor.Record) {
 	select {
 	case <-one.made:
 	case <-ctx.Done():
-		c.opts.Log.Warn("the sandbox's instance is made before its PeerPod, which follows as soon as the API server takes it", logAttrs(&rec)...)
+		c.opts.Log.Warn("the sandbox's instance is created before its PeerPod, which follows as soon as the API server accepts it", logAttrs(&rec)...)
 	}
 }
 
@@ -343,7 +343,7 @@ func logAttrs(rec *adaptor.Record) []any {
 	return []any{slog.String("sandbox", rec.ID), slog.String("pod", rec.PodName), slog.String("namespace", rec.PodNamespace)}
 }
 
-// errRelease marks what is not the user's affair.
+// errRelease marks errors that the pod's owner can do nothing about.
 var errRelease = errors.New("release of the PeerPod")
 
 // Release implements [adaptor.Cluster].

@@ -32,10 +32,10 @@ type Options struct {
 	Limit int
 	// ClaimWait bounds how long a sandbox waits for the API server. Default 2 s.
 	ClaimWait time.Duration
-	// AwayWait is that bound for as long as the last request was in vain.
-	// Default 200 ms.
+	// AwayWait replaces ClaimWait while the API server is unreachable. Default
+	// 200 ms.
 	AwayWait time.Duration
-	// MinRetry and MaxRetry bound the pauses between tries, which double.
+	// MinRetry and MaxRetry bound the backoff between attempts, which doubles.
 	// Defaults 200 ms and 15 s.
 	MinRetry, MaxRetry time.Duration
 	// Resync is the pause between two looks at the node and at its PeerPods.
@@ -77,14 +77,14 @@ type Cluster struct {
 	events  *recorder
 	node    *nodeResource
 
-	// failing is set while the API server does not answer.
+	// failing is set while the API server is unreachable.
 	failing atomic.Bool
 	work    sync.WaitGroup
 }
 
 var _ adaptor.Cluster = (*Cluster)(nil)
 
-// New connects nothing yet: the API server may be away.
+// New connects nothing yet: the API server may be unreachable.
 func New(opts Options) (*Cluster, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func (c *Cluster) Pod(ctx context.Context, namespace, name string) (adaptor.Pod,
 // initdataAnnotation is the one that a user sets on the Pod.
 const initdataAnnotation = "io.katacontainers.config.hypervisor.cc_init_data"
 
-// errElsewhere: a pod of that name runs on another node, so it is not this
-// sandbox's.
+// errElsewhere means that a pod of that name runs on another node, so it is not
+// this sandbox's.
 var errElsewhere = errors.New("the pod of that name is on another node")
 
 func (c *Cluster) pod(ctx context.Context, namespace, name string) (*pod, error) {
@@ -159,13 +159,15 @@ func (c *Cluster) lookup(ctx context.Context, namespace, name string) (*pod, err
 	return found, err
 }
 
-// noSuchPod says that nothing of the cluster is this sandbox's pod.
+// noSuchPod reports whether err means that the cluster has no pod for this
+// sandbox.
 func noSuchPod(err error) bool {
 	return apierrors.IsNotFound(err) || errors.Is(err, errElsewhere)
 }
 
-// patience bounds what a sandbox waits for: while the API server is away each
-// of its pods would else wait anew.
+// patience returns how long a sandbox waits for the API server. While that is
+// unreachable the wait is short, as otherwise each pod would wait for the full
+// time.
 func (c *Cluster) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	wait := c.opts.ClaimWait
 	if c.failing.Load() {
@@ -176,12 +178,12 @@ func (c *Cluster) patience(ctx context.Context) (context.Context, context.Cancel
 
 // heard notes whether the API server answered, and returns err.
 func (c *Cluster) heard(err error) error {
-	failing := away(err) && !errors.Is(err, context.Canceled)
+	failing := unreachable(err) && !errors.Is(err, context.Canceled)
 	if was := c.failing.Swap(failing); was != failing {
 		if failing {
-			c.opts.Log.Warn("the API server does not answer; pods start and stop without it and PeerPods and Events are made up for later", "error", err)
+			c.opts.Log.Warn("the API server is unreachable; pods start and stop without it, and PeerPods and Events are written later", "error", err)
 		} else {
-			c.opts.Log.Info("the API server answers")
+			c.opts.Log.Info("the API server is reachable again")
 		}
 	}
 	return err
@@ -190,8 +192,8 @@ func (c *Cluster) heard(err error) error {
 // Away reports whether the API server did not answer the last request.
 func (c *Cluster) Away() bool { return c.failing.Load() }
 
-// Backlog is how many PeerPods are not as they should be.
+// Backlog returns how many PeerPods are still to be written.
 func (c *Cluster) Backlog() int { return c.claims.backlog() }
 
-// DroppedEvents is how many Events were never written.
+// DroppedEvents returns how many Events were never written.
 func (c *Cluster) DroppedEvents() int64 { return c.events.dropped.Load() }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster is the adaptor's part in a Kubernetes cluster: it claims
-// instances by PeerPods, tells a Pod's owner by Events what happens to the
-// Pod's VM, advertises how many VMs the node may have, and fetches what a pod's
-// VM needs to pull images.
+// instances with PeerPods, reports what happens to a Pod's VM in Events,
+// advertises how many VMs the node may have, and fetches what a pod's VM needs
+// to pull images.
 //
 // Pods start and stop without the API server. What could not be written is
-// made up for from the journal: the record of a sandbox stays until its
+// written later, from the journal: the record of a sandbox stays until its
 // PeerPod is released.
 //
-// It speaks to the API server by plain requests for the few fields it needs.
-// Kubernetes' Go types of pods, secrets and nodes would add 7 MB to a daemon
-// that runs on every node.
+// It uses plain HTTP requests for the few fields it needs. Kubernetes' Go types
+// of pods, secrets and nodes would add 7 MB to a daemon that runs on every
+// node.
 package cluster

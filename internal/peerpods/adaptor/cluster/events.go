@@ -42,11 +42,12 @@ const (
 const (
 	// maxMessage is what the API server takes (core/v1 Event validation).
 	maxMessage = 1024
-	// maxWaiting Events wait while the API server is away.
+	// maxWaiting Events wait while the API server is unreachable.
 	maxWaiting = 256
 	// maxEventAge is how old an Event may be and still be news.
 	maxEventAge = 10 * time.Minute
-	// sameWithin is how long Events of one pod and reason are one Event.
+	// sameWithin is the time within which Events of one pod and reason are
+	// deduplicated.
 	sameWithin = time.Hour
 	// maxSeries bounds the memory of the recorder.
 	maxSeries = 1024
@@ -63,22 +64,22 @@ const (
 	eventBurst  = 50
 )
 
-// happening is what an Event is made of.
+// happening is an Event to be written.
 type happening struct {
 	rec                   adaptor.Record
 	kind, reason, message string
 	at                    time.Time
 }
 
-// series is one Event object, which counts what is alike.
+// series is one Event object, which counts its repetitions.
 type series struct {
 	namespace, name string
 	count           int
 	first, last     time.Time
 }
 
-// recorder writes Events, one after the other and never for a sandbox to wait
-// for.
+// recorder writes Events one by one in the background, so that no sandbox waits
+// for them.
 type recorder struct {
 	cluster *Cluster
 	waiting chan happening
@@ -98,7 +99,7 @@ func newRecorder(c *Cluster) *recorder {
 	}
 }
 
-// about is what the provider tells of an instance beside its name.
+// about is what the provider reports an instance beside its name.
 func about(rec *adaptor.Record) string {
 	text := rec.InstanceID
 	for _, more := range []string{rec.InstanceType, rec.Zone} {
@@ -109,7 +110,7 @@ func about(rec *adaptor.Record) string {
 	return text
 }
 
-// observe says what the pod's owner should know.
+// observe emits the Events that the pod's owner should see.
 func (r *recorder) observe(change adaptor.Change) {
 	rec := change.Sandbox
 	switch change.Kind {
@@ -201,14 +202,15 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
-// deliver writes one Event, again and again while the API server is away.
+// deliver writes one Event, again and again while the API server is
+// unreachable.
 func (r *recorder) deliver(ctx context.Context, h happening) {
 	for wait := r.cluster.opts.MinRetry; ; wait = min(2*wait, r.cluster.opts.MaxRetry) {
 		err := r.cluster.heard(r.try(ctx, h))
 		switch {
 		case err == nil:
 			return
-		case !away(err), r.cluster.opts.Now().Sub(h.at) > maxEventAge:
+		case !unreachable(err), r.cluster.opts.Now().Sub(h.at) > maxEventAge:
 			r.dropped.Add(1)
 			r.cluster.opts.Log.Warn("an Event is lost", "pod", h.rec.PodName, "namespace", h.rec.PodNamespace, "reason", h.reason, "error", err)
 			return
@@ -224,7 +226,7 @@ func (r *recorder) try(ctx context.Context, h happening) error {
 	defer cancel()
 	uid, err := r.cluster.podUID(ctx, &h.rec)
 	if err != nil || uid == "" {
-		return err // a sandbox without a pod has nobody to tell
+		return err // without a pod there is no object for the Event
 	}
 	key := uid + " " + h.kind + " " + h.reason
 	known := r.series[key]
@@ -238,7 +240,7 @@ func (r *recorder) try(ctx context.Context, h happening) error {
 	return r.write(ctx, key, uid, h)
 }
 
-// again counts what was said already.
+// again counts a repetition of an earlier Event and reports whether it is one.
 func (r *recorder) again(ctx context.Context, key string, known *series, h happening) error {
 	if known.last != h.at {
 		known.count++

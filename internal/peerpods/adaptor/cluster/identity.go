@@ -17,7 +17,7 @@ import (
 const identityNamespace = "kube-system"
 
 // Identity returns the UID of namespace kube-system. With insist it tries until
-// ctx ends while the API server is away.
+// ctx ends while the API server is unreachable.
 func Identity(ctx context.Context, config *rest.Config, insist bool) (string, error) {
 	found, err := metadata(ctx, config, "namespaces", identityNamespace, insist)
 	return string(found.UID), err
@@ -39,7 +39,7 @@ func metadata(ctx context.Context, config *rest.Config, resource, name string, i
 			Metadata metav1.ObjectMeta `json:"metadata"`
 		}
 		err := api.get(ctx, "", resource, name, &object)
-		if err == nil || !insist || !away(err) || poll.Sleep(ctx, time.Second) != nil {
+		if err == nil || !insist || !unreachable(err) || poll.Sleep(ctx, time.Second) != nil {
 			return object.Metadata, err
 		}
 	}

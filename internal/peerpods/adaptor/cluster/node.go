@@ -31,7 +31,7 @@ type nodeResource struct {
 }
 
 // run keeps the resource on the node until ctx ends. A kubelet that registers
-// its node anew drops it, so it is looked at again.
+// its node again drops it, so it is checked periodically.
 func (n *nodeResource) run(ctx context.Context) {
 	if n.cluster.opts.Limit < 0 {
 		<-ctx.Done()
@@ -56,21 +56,21 @@ func (n *nodeResource) run(ctx context.Context) {
 }
 
 func (n *nodeResource) complain(err error) {
-	if away(err) || err.Error() == n.complaint {
+	if unreachable(err) || err.Error() == n.complaint {
 		return
 	}
 	n.complaint = err.Error()
 	n.cluster.opts.Log.Warn("the node does not advertise "+resourceName+"; it is tried again", "node", n.cluster.opts.NodeName, "error", err)
 }
 
-// advertise writes only what is not so yet.
+// advertise patches the node only if it differs.
 func (n *nodeResource) advertise(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	o := &n.cluster.opts
 	var now node
 	if err := n.cluster.heard(n.cluster.api.get(ctx, "", "nodes", o.NodeName, &now)); err != nil {
-		return fmt.Errorf("look at the node: %w", err)
+		return fmt.Errorf("read the node: %w", err)
 	}
 	limit := strconv.Itoa(o.Limit)
 	if now.Status.Capacity[resourceName] == limit && now.Metadata.Annotations[ownerAnnotation] == o.Owner {

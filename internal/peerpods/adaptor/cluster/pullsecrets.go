@@ -23,8 +23,8 @@ type reader struct {
 }
 
 // PullSecrets implements [adaptor.Cluster]. As the kubelet does, it goes by the
-// pod's own list, into which the API server copied that of the service
-// account, and a Secret that is not there keeps no pod from starting.
+// pod's own list, into which the API server copied that of the service account,
+// and a missing Secret does not keep a pod from starting.
 func (c *Cluster) PullSecrets(ctx context.Context, rec adaptor.Record, room int) []adaptor.RegistryAuth {
 	found, err := c.pod(ctx, rec.PodNamespace, rec.PodName)
 	if err != nil {
@@ -73,10 +73,10 @@ func (c *Cluster) readSecret(ctx context.Context, namespace, name string) (*secr
 	return nil, errDenied{refused}
 }
 
-// errDenied is that nobody here may read a Secret.
+// errDenied means that no identity of this node may read a Secret.
 type errDenied struct{ error }
 
-// errFormat is that a Secret is not what it should be.
+// errFormat means that a Secret is not an image pull secret.
 var errFormat = errors.New("not an image pull secret")
 
 func (c *Cluster) secretProblem(rec *adaptor.Record, name string, err error) {
@@ -94,7 +94,7 @@ func (c *Cluster) secretProblem(rec *adaptor.Record, name string, err error) {
 	c.events.warn(rec, reason, text)
 }
 
-// fit keeps what fits into room bytes, in the pod's order, and tells of the
+// fit keeps what fits into room bytes, in the pod's order, and warns about the
 // rest.
 func (c *Cluster) fit(rec *adaptor.Record, all []adaptor.RegistryAuth, room int) []adaptor.RegistryAuth {
 	const frame, each = len(`{"auths":{}}`), len(`"":{"auth":""},`)

@@ -10,11 +10,12 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// resyncFactor is how many looks at the node there are for one at PeerPods.
+// resyncFactor is how many times the node is checked for each check of the
+// PeerPods.
 const resyncFactor = 10
 
-// resync looks now and then whether PeerPods are still as they were written:
-// they can be edited by hand, restored from a backup, or lost.
+// resync periodically checks that PeerPods are still as they were written: they
+// can be edited by hand, restored from a backup, or lost.
 func (c *tracker) resync(ctx context.Context) {
 	for poll.Sleep(ctx, c.cluster.opts.Resync*resyncFactor) == nil {
 		c.resyncOnce(ctx)
@@ -50,8 +51,8 @@ func (c *tracker) tracked() map[string]*claim {
 	return all
 }
 
-// compare has a PeerPod written again that is not the one last seen. One that
-// is being deleted stays so: the controller removes its instance.
+// compare enqueues a PeerPod that differs from the one last seen. One that is
+// being deleted stays so: the controller removes its instance.
 func (c *tracker) compare(ctx context.Context, id string, one *claim, now *v1alpha1.PeerPod, listed time.Time) {
 	done, err := one.work(ctx)
 	if err != nil {
@@ -62,7 +63,7 @@ func (c *tracker) compare(ctx context.Context, id string, one *claim, now *v1alp
 	case one.pp == nil:
 		return
 	case now == nil && one.pp.CreationTimestamp.Add(requestTimeout).After(listed):
-		return // the list may be of before it was made
+		return // the list may be older than the PeerPod
 	case now == nil:
 		one.pp = nil
 	case now.ResourceVersion == one.pp.ResourceVersion || now.DeletionTimestamp != nil:

@@ -287,7 +287,7 @@ func scenarioNodeResource(t *testing.T, w who) {
 	}
 	first := newStand(t, w, advertises("first", 10))
 	first.eventually("first advertises", is("10", "first"))
-	// A kubelet that registers anew drops what it does not know.
+	// A kubelet that registers again drops what it does not know.
 	err = admin.patch(t.Context(), "", "nodes", "advertiser", "status", map[string]any{"status": map[string]any{"capacity": map[string]any{resourceName: nil}}})
 	if err != nil {
 		t.Fatal(err)

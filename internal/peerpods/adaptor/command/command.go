@@ -217,8 +217,8 @@ func lookAhead(args []string, name, def string) string {
 	return value
 }
 
-// logger takes what it does not understand for the default: the flags are
-// checked when they are parsed.
+// logger falls back to the default for values that it does not know: flags are
+// validated when they are parsed.
 func (c *Command) logger(args []string) *slog.Logger {
 	var level slog.Level
 	if level.UnmarshalText([]byte(lookAhead(args, "log-level", "info"))) != nil {

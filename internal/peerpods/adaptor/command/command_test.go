@@ -75,7 +75,7 @@ func TestBadCommandLines(t *testing.T) {
 		"provider's own":      {nil, "fake -fake-capacity some", 2, []string{"provider fake", "-fake-capacity"}},
 		"cloud is wrong":      {nil, "fake -cloud-config-verify -fake-faults verify:unauthenticated", 1, []string{"-cloud-config-verify", "credentials have expired"}},
 		"flag taken":          {nil, "clash", 1, []string{"-socket"}},
-		"socket is a file":    {map[string]string{"PROBE_PORT": "0"}, "fake -pods-dir " + dir + "/pods -socket " + regular, 1, []string{"no socket"}},
+		"socket is a file":    {map[string]string{"PROBE_PORT": "0"}, "fake -pods-dir " + dir + "/pods -socket " + regular, 1, []string{"not a socket"}},
 		"no relay program":    {map[string]string{"PROBE_PORT": "0"}, "fake -pods-dir " + dir + "/pods -socket " + dir + "/h.sock -relay-path /no/agent-relay", 1, []string{"-relay-path"}},
 	} {
 		t.Run(what, func(t *testing.T) {

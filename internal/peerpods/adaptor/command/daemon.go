@@ -100,8 +100,8 @@ func (d *daemon) recover(ctx context.Context, opts adaptor.Options) (*adaptor.Se
 	return service, nil
 }
 
-// serve returns shims until ctx ends. Running calls are ended by the service,
-// so that each of them gets an answer.
+// serve serves shims until ctx ends. Running calls are ended by the service, so
+// that each of them gets an answer.
 func (d *daemon) serve(ctx context.Context, service *adaptor.Service, socket net.Listener, probe *probe) error {
 	server, err := ttrpc.NewServer()
 	if err != nil {
@@ -126,12 +126,12 @@ func (d *daemon) serve(ctx context.Context, service *adaptor.Service, socket net
 	err = errors.Join(socket.Close(), d.close(service))
 	answering, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	server.Shutdown(answering) // its error is that some client never read its answer
+	server.Shutdown(answering) // it fails only if a client never read its reply
 	return err
 }
 
-// traces has the life of sandboxes traced, if the environment names a
-// collector. The answer sends what is left.
+// traces turns on tracing of sandboxes if the environment names a collector.
+// The returned function sends what is left.
 func (d *daemon) traces(ctx context.Context, opts *adaptor.Options) (send func(), err error) {
 	if !tracing.Wanted(d.getenv) {
 		return func() {}, nil
@@ -152,7 +152,7 @@ func (d *daemon) traces(ctx context.Context, opts *adaptor.Options) (send func()
 
 func (d *daemon) tell(state string) {
 	if err := notify(d.getenv("NOTIFY_SOCKET"), state); err != nil {
-		d.log.Warn("the service manager cannot be told", "state", state, "error", err)
+		d.log.Warn("the service manager cannot be notified", "state", state, "error", err)
 	}
 }
 
@@ -288,7 +288,7 @@ func (d *daemon) relayLink(ctx context.Context) (*relayLink, error) {
 	}}, nil
 }
 
-// logConfig writes down what the adaptor runs with; none of it is secret.
+// logConfig logs the settings in effect; none of them is secret.
 func (d *daemon) logConfig() {
 	d.log.Info("server config", append([]any{"version", version.Version, "provider", d.name}, describe(d.cfg.all)...)...)
 	if d.cfg.disableTLS || d.cfg.skipVerify {

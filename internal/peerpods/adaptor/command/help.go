@@ -49,7 +49,7 @@ func printExternal(w io.Writer) {
 	}
 }
 
-// printHelp teaches all flags, and those of a provider if one was named.
+// printHelp prints all flags, and those of a provider if one was named.
 func printHelp(w io.Writer, settings []setting, chosen *chosen) {
 	io.WriteString(w, intro+"\n")
 	printProviders(w)

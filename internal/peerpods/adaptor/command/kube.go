@@ -37,7 +37,7 @@ func (d *daemon) joinCluster(ctx context.Context, opts *adaptor.Options) (*kube,
 	}
 	config, err := cluster.Config(d.getenv)
 	if errors.Is(err, cluster.ErrNone) {
-		d.log.Info("NODE_NAME is set, but this is no part of a cluster: there is neither KUBECONFIG nor a service account")
+		d.log.Info("NODE_NAME is set, but this is not part of a cluster: there is neither KUBECONFIG nor a service account")
 		return nil, nil
 	}
 	if err != nil {
@@ -66,8 +66,8 @@ func (d *daemon) joinCluster(ctx context.Context, opts *adaptor.Options) (*kube,
 	return &kube{Cluster: c, ctx: ctx}, nil
 }
 
-// run starts the background; the answer waits for its end, which comes with
-// the daemon's context.
+// run starts the background work and returns a function that waits for its end,
+// which comes with the daemon's context.
 func (k *kube) run() (wait func()) {
 	if k == nil {
 		return func() {}
@@ -78,7 +78,8 @@ func (k *kube) run() (wait func()) {
 	return func() { cancel(); <-done }
 }
 
-// owner tells this adaptor from the one that an update puts in its place.
+// owner identifies this adaptor, as opposed to the one that replaces it in an
+// update.
 func (d *daemon) owner() string {
 	if uid := d.getenv("POD_UID"); uid != "" {
 		return uid
@@ -86,7 +87,7 @@ func (d *daemon) owner() string {
 	return fmt.Sprintf("pid-%d-%d", os.Getpid(), time.Now().UnixNano())
 }
 
-// clusterID asks the cluster who it is.
+// clusterID reads the cluster's identity.
 func (d *daemon) clusterID(ctx context.Context, co *cluster.Options) string {
 	id, err := d.remembered(ctx, ".cluster-id", func(ctx context.Context, insist bool) ([]byte, error) {
 		id, err := cluster.Identity(ctx, co.Config, insist)
@@ -98,9 +99,9 @@ func (d *daemon) clusterID(ctx context.Context, co *cluster.Options) string {
 	return strings.TrimSpace(string(id))
 }
 
-// remembered asks the API server and keeps the answer beside the records, for
-// starts while the API server is away: then it returns that of before, if any, and
-// the error.
+// remembered asks the API server and saves the reply beside the records. While
+// the API server is unreachable it returns the saved reply, if any, and the
+// error.
 func (d *daemon) remembered(ctx context.Context, name string, ask func(ctx context.Context, insist bool) ([]byte, error)) ([]byte, error) {
 	file := filepath.Join(d.cfg.podsDir, name)
 	known, _ := os.ReadFile(file)
@@ -111,7 +112,7 @@ func (d *daemon) remembered(ctx context.Context, name string, ask func(ctx conte
 		return known, err
 	}
 	if err := errors.Join(os.MkdirAll(d.cfg.podsDir, 0o700), os.WriteFile(file, answer, 0o600)); err != nil {
-		d.log.Warn("what the API server said cannot be kept for starts while it is away", "file", file, "error", err)
+		d.log.Warn("the API server's reply cannot be saved for a start while it is unreachable", "file", file, "error", err)
 	}
 	return answer, nil
 }

@@ -40,7 +40,7 @@ func (c *Command) nodeIdentity(args []string) error {
 		fmt.Fprintf(c.Stdout, "the node's identity is that of %s\n", path)
 		return nil
 	}
-	fmt.Fprintf(c.Stdout, "there is none of %s: pull secrets are read as the service account\n", args[0])
+	fmt.Fprintf(c.Stdout, "none of %s exists: pull secrets are read as the service account\n", args[0])
 	return nil
 }
 

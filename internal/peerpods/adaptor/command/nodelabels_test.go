@@ -16,7 +16,7 @@ import (
 )
 
 // TestSettingsFromTheNode: a provider's setting that is not set comes from a label
-// of the node, also at a start while the API server is away.
+// of the node, also at a start while the API server is unreachable.
 func TestSettingsFromTheNode(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

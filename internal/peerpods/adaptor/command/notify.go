@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// notify tells the service manager the state, as sd_notify(3); without
+// notify sends the state to the service manager, as sd_notify(3); without
 // NOTIFY_SOCKET it does nothing.
 func notify(socket, state string) error {
 	if socket == "" {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// probe tells over HTTP how the adaptor itself is. It says nothing
-// of pods: a pod that is not ready must not restart the adaptor.
+// probe serves the adaptor's own health over HTTP. It does not report on pods:
+// a pod that is not ready must not restart the adaptor.
 type probe struct {
 	server *http.Server
 	// serving is set while shims can connect, started once they could.

@@ -34,7 +34,8 @@ type relayLink struct {
 	client relaypb.RelayService
 }
 
-// answerWithin bounds what the relay does at once. Serve has its own bound.
+// answerWithin bounds calls that the relay handles at once. Serve has its own
+// bound.
 const answerWithin = 10 * time.Second
 
 func (l *relayLink) Serve(ctx context.Context, req *relaypb.ServeRequest) error {
@@ -60,8 +61,8 @@ func (l *relayLink) List(ctx context.Context) ([]*relaypb.Served, error) {
 	return resp.GetServed(), err
 }
 
-// ask calls the relay; when that is gone, once more on a new connection, since
-// all calls are idempotent.
+// ask calls the relay. If the connection has broken it calls once more on a new
+// one, since all calls are idempotent.
 func ask[T any](ctx context.Context, l *relayLink, call func(relaypb.RelayService) (T, error)) (T, error) {
 	client, err := l.connect(ctx, nil)
 	if err != nil {
@@ -78,7 +79,7 @@ func ask[T any](ctx context.Context, l *relayLink, call func(relaypb.RelayServic
 	return resp, plain(err)
 }
 
-// refusal is an answer of the relay without the wire's words around it.
+// refusal is an error of the relay without the prefix that gRPC adds.
 type refusal struct{ *status.Status }
 
 func (r refusal) Error() string              { return r.Message() }
@@ -110,7 +111,7 @@ func (l *relayLink) connect(ctx context.Context, brokenOne relaypb.RelayService)
 	return client, nil
 }
 
-// reach dials the relay. One that is not ours to start may be about to come.
+// reach dials the relay. One that somebody else starts may not be up yet.
 func (l *relayLink) reach(ctx context.Context) (*relay.Client, error) {
 	if !l.external {
 		return relay.Ensure(ctx, l.opts)
@@ -162,15 +163,15 @@ func (l *relayLink) close() {
 	l.client = nil
 }
 
-// broken says that the relay or the connection to it is gone, not that the
-// relay refused.
+// broken reports whether the relay or the connection to it is gone, as opposed
+// to the relay having refused.
 func broken(err error) bool {
 	return status.Code(err) == codes.Unavailable || errors.Is(err, ttrpc.ErrClosed) || errors.Is(err, syscall.ECONNREFUSED) ||
 		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// relayProgram finds agent-relay: as told, else beside this program, else in
-// PATH.
+// relayProgram finds agent-relay: at the configured path, else beside this
+// program, else in PATH.
 func relayProgram(told string) (string, error) {
 	if told != "" {
 		if _, err := exec.LookPath(told); err != nil {

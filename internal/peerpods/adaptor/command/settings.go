@@ -256,8 +256,8 @@ func (*config) ignored(env, why string) setting {
 	return setting{groupLater, "", env, why, text(new(string), "")}
 }
 
-// withoutEffect says, for each setting that was given and does nothing, what to do.
-// What is off is nothing to speak of.
+// withoutEffect returns advice for each setting that was given and has no effect. A
+// setting that is off needs none.
 func withoutEffect(settings []setting) (warnings []string) {
 	for _, s := range settings {
 		if given := s.value.String(); s.group == groupLater && given != "" && !strings.EqualFold(given, "false") {
@@ -328,7 +328,8 @@ func (c *config) finish(getenv func(string) string) {
 	}
 }
 
-// checksSources is what -tunnel-source-check comes to with this provider.
+// checksSources returns the effective value of -tunnel-source-check with this
+// provider.
 func (c *config) checksSources() bool {
 	if c.sourceCheck == "auto" {
 		return c.providerFlag == nil || c.providerFlag("use-public-ip") != "true" && c.providerFlag("floating-network-id") == ""

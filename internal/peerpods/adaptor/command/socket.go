@@ -91,7 +91,7 @@ func removeStale(path string) error {
 	case err != nil:
 		return fmt.Errorf("-socket: %w", err)
 	case file.Mode()&fs.ModeSocket == 0:
-		return fmt.Errorf("-socket %s: there is something that is no socket; remove it or choose another path", path)
+		return fmt.Errorf("-socket %s: the file there is not a socket; remove it or choose another path", path)
 	}
 	conn, err := net.DialTimeout("unix", path, 5*time.Second)
 	if err == nil {
@@ -101,7 +101,7 @@ func removeStale(path string) error {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 		return os.Remove(path)
 	}
-	return fmt.Errorf("-socket %s: it cannot be told whether it is served: %w", path, err)
+	return fmt.Errorf("-socket %s: cannot determine whether it is served: %w", path, err)
 }
 
 // peer names the process that listens at the other end.

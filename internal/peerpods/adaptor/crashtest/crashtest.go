@@ -21,7 +21,8 @@ import (
 	hypervisorpb "github.com/outrigger/outrigger/internal/protocol/hypervisor"
 )
 
-// World is what an adaptor works in; all of it outlives the adaptor's process.
+// World is the environment of an adaptor; all of it outlives the adaptor's
+// process.
 type World interface {
 	// Command is a new process of the adaptor, which must hook HookFromEnv.
 	// The failpoint is added to its Env.
@@ -44,8 +45,8 @@ const Sandbox = "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00c0ffee0
 const patience = 2 * time.Minute
 
 // Run kills an adaptor at the boundaries of CreateVM, StartVM and StopVM that are
-// wanted, and once more at those of the clean-up after that, each in a world of
-// its own.
+// wanted, and again at those of the clean-up after that, each in a world of its
+// own.
 func Run(t *testing.T, newWorld func(*testing.T) World, wanted func(adaptor.Point) bool) {
 	for _, point := range points() {
 		if !wanted(point) {

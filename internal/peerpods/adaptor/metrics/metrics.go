@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics tells Prometheus what the adaptor does. Names begin with
+// Package metrics exports the adaptor's Prometheus metrics. Names begin with
 // outrigger_adaptor_; labels have few values, none of them a pod's.
 package metrics
 
@@ -61,7 +61,7 @@ func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "outrigger_adaptor_" + name, Help: help, Buckets: latencies}, labels)
 }
 
-// Handler returns scrapes.
+// Handler serves scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Timeout: 2 * scrapeWait})
 }
@@ -89,7 +89,8 @@ func result(err error) string {
 	return "ok"
 }
 
-// classOf is the class of a provider's error, or that nothing went wrong.
+// classOf returns the class of a provider's error as a label value, also for
+// success.
 func classOf(err error) string {
 	var step *adaptor.StepError
 	switch {
@@ -101,25 +102,25 @@ func classOf(err error) string {
 	return provider.Class(err).Error()
 }
 
-// Service is what is asked at each scrape.
+// Service is the part of the adaptor's service that each scrape reads.
 type Service interface {
 	States() map[adaptor.State]int
 	Carried(ctx context.Context) (adaptor.Carried, error)
 }
 
-// Watch adds what service knows.
+// Watch adds the metrics of service.
 func (m *Metrics) Watch(service Service) {
 	m.registry.MustRegister(&serviceCollector{service})
 }
 
-// Cluster is what is asked at each scrape of the part in a cluster.
+// Cluster is the part of the adaptor's cluster client that each scrape reads.
 type Cluster interface {
 	Away() bool
 	Backlog() int
 	DroppedEvents() int64
 }
 
-// WatchCluster adds what the part in a cluster knows.
+// WatchCluster adds the metrics of the cluster client.
 func (m *Metrics) WatchCluster(cluster Cluster) {
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -42,8 +42,8 @@ func has[T any](c *Cloud) bool {
 	return ok
 }
 
-// Delete removes an instance. An id that the cloud can never have given is
-// gone too.
+// Delete removes an instance. An id that the cloud can never have assigned
+// counts as deleted.
 func (c *Cloud) Delete(ctx context.Context, id string) error {
 	err := c.call(ctx, "delete", func(ctx context.Context, p provider.Provider) error {
 		return p.DeleteInstance(ctx, id)
@@ -58,7 +58,7 @@ func (c *Cloud) Delete(ctx context.Context, id string) error {
 }
 
 // Get looks up one instance; ErrNotFound also for an id that the cloud can
-// never have given.
+// never have assigned.
 func (c *Cloud) Get(ctx context.Context, id string) (*provider.Instance, error) {
 	var instance *provider.Instance
 	err := c.call(ctx, "get", func(ctx context.Context, p provider.Provider) (err error) {

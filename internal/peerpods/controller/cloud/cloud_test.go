@@ -115,7 +115,7 @@ func TestOldSettingsGoOnUntilNewOnesAreRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, wrong := range []struct{ keys, want string }{
-		{"SIZE=much TOKEN=b", "SIZE"}, {"SIZE=2", "TOKEN"}, {"TOKEN=expired", "goes on with its former settings"},
+		{"SIZE=much TOKEN=b", "SIZE"}, {"SIZE=2", "TOKEN"}, {"TOKEN=expired", "keeps its former settings"},
 	} {
 		changed, err := s.set(strings.Fields(wrong.keys)...)
 		if err == nil || !strings.Contains(err.Error(), wrong.want) || !strings.Contains(err.Error(), "the ConfigMap") || len(changed) > 0 {

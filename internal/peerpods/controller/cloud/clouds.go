@@ -25,7 +25,7 @@ type Options struct {
 	Owner map[string]string
 	// Load finds a provider; plugin.Load by default.
 	Load func(context.Context, plugin.Options) (*plugin.Loaded, error)
-	// Getenv is asked where plugins are, and for nothing else.
+	// Getenv is read for the location of plugins only.
 	Getenv func(string) string
 	Log    *slog.Logger
 	// NodeLabels reads the labels of the node that this program runs on, for
@@ -36,12 +36,12 @@ type Options struct {
 	// ListInterval is the least time between the beginnings of two lists of
 	// one provider: 1 second.
 	ListInterval time.Duration
-	// Retry is how long an error of loading or configuring is believed before
-	// it is tried again: 30 seconds.
+	// Retry is the pause before a failed load or configuration is retried: 30
+	// seconds.
 	Retry time.Duration
 	// Listed is called, not concurrently for one provider, after each list.
 	Listed func(name string)
-	// Observe is told of every call; see [Call].
+	// Observe is called after every call; see [Call].
 	Observe func(Call)
 	Now     func() time.Time
 }
@@ -86,7 +86,7 @@ func (o *Options) complete() {
 	}
 }
 
-// Clouds are the providers by name. It loads one when it is first asked for.
+// Clouds are the providers by name. Each is loaded when it is first used.
 type Clouds struct {
 	options Options
 	ctx     context.Context

@@ -25,7 +25,7 @@ type Snapshot struct {
 func newSnapshot(began time.Time, list []provider.Instance, owner map[string]string) *Snapshot {
 	s := &Snapshot{Began: began, byKey: make(map[string][]*provider.Instance, len(list)), byID: make(map[string]*provider.Instance, len(list))}
 	for i := range list {
-		// The list is distrusted: what does not carry our tags is not ours.
+		// The list is not trusted: instances without our tags are dropped.
 		if list[i].Key != "" && provider.HasTags(list[i].Tags, owner) {
 			s.Instances = append(s.Instances, list[i])
 		}
@@ -38,7 +38,7 @@ func newSnapshot(began time.Time, list []provider.Instance, owner map[string]str
 	return s
 }
 
-// OfKey returns the instances made with a key, in the cloud's order.
+// OfKey returns the instances created with a key, in the cloud's order.
 func (s *Snapshot) OfKey(key string) []*provider.Instance {
 	if s == nil || key == "" {
 		return nil
@@ -57,8 +57,8 @@ func (s *Snapshot) OfID(id string) *provider.Instance {
 // maxListPause is the longest pause after lists that failed.
 const maxListPause = time.Minute
 
-// lister makes one list serve all who want one. It runs only while somebody
-// wants a list that begins later than the last one did.
+// lister shares each list among all callers. It lists only while a caller needs
+// a list that began later than the last one did.
 type lister struct {
 	cloud *Cloud
 
@@ -75,15 +75,15 @@ type lister struct {
 func newLister(c *Cloud) *lister { return &lister{cloud: c, ended: make(chan struct{})} }
 
 // Latest returns the newest list, nil if there was none yet. The error is that
-// of the last attempt, which began at the time answered.
+// of the last attempt, which began at the returned time.
 func (c *Cloud) Latest() (*Snapshot, time.Time, error) {
 	c.lists.mu.Lock()
 	defer c.lists.mu.Unlock()
 	return c.lists.latest, c.lists.began, c.lists.err
 }
 
-// Want asks for a list that begins after t. Options.Listed tells when it, or
-// its failure, is there.
+// Want requests a list that begins after t. Options.Listed is called when it
+// has ended, also if it failed.
 func (c *Cloud) Want(t time.Time) {
 	c.lists.mu.Lock()
 	defer c.lists.mu.Unlock()
@@ -120,7 +120,7 @@ func (l *lister) after(t time.Time) (*Snapshot, <-chan struct{}, error) {
 	return nil, l.ended, nil
 }
 
-// want needs the lock.
+// want requires the lock.
 func (l *lister) want(t time.Time) {
 	if t.After(l.wanted) {
 		l.wanted = t
@@ -131,7 +131,7 @@ func (l *lister) want(t time.Time) {
 	}
 }
 
-// run lists until nobody wants a later list.
+// run lists until no later list is needed.
 func (l *lister) run() {
 	for more := true; more; {
 		if !l.sleep() {
@@ -153,7 +153,7 @@ func (l *lister) sleep() bool {
 	return poll.Sleep(l.cloud.owner.ctx, max(wait, 0)) == nil
 }
 
-// store keeps the answer and reports whether somebody wants another.
+// store saves the result and reports whether another list is needed.
 func (l *lister) store(began time.Time, list []provider.Instance, err error) bool {
 	o := &l.cloud.owner.options
 	l.mu.Lock()

@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin"
 )
 
-// slot is the place of one provider: what loaded it, and the connection that
-// calls go through at the moment.
+// slot holds one provider: how it was loaded, and the connection that calls
+// currently use.
 type slot struct {
 	name    string
 	loaded  *plugin.Loaded
@@ -55,7 +55,8 @@ func load(ctx context.Context, name string, s Settings, o *Options) (*slot, erro
 	return &slot{name: name, loaded: loaded, manager: manager}, nil
 }
 
-// onlyFor hides the one external plugin from the providers that it is not.
+// onlyFor hides the external plugin from all providers but the one it
+// implements.
 func onlyFor(name, def string, getenv func(string) string) func(string) string {
 	return func(variable string) string {
 		path := getenv(plugin.PathVariable)
@@ -85,7 +86,7 @@ func (s *slot) configure(ctx context.Context, settings Settings, o *Options) (ch
 	}
 	if s.connected() {
 		if err := probe(ctx, p, o); err != nil {
-			return false, errors.Join(fmt.Errorf("provider %s goes on with its former settings since those in %s do not work: %w", s.name, settings.Source, err), p.Teardown())
+			return false, errors.Join(fmt.Errorf("provider %s keeps its former settings since those in %s do not work: %w", s.name, settings.Source, err), p.Teardown())
 		}
 	}
 	s.values = values
@@ -104,8 +105,8 @@ func open(ctx context.Context, manager config.Configurable, o *Options) (provide
 	return manager.NewProvider()
 }
 
-// probe asks what the controller lives on: the list. Only an answer that the
-// credentials are to blame for counts against the new settings.
+// probe tries the call that the controller depends on: the list. Only an error
+// about credentials counts against the new settings.
 func probe(ctx context.Context, p provider.Provider, o *Options) error {
 	lister, ok := provider.As[provider.Lister](p)
 	if !ok {
@@ -143,7 +144,8 @@ func (s *slot) replace(p provider.Provider) {
 	}
 }
 
-// settle ends a retired connection without users; the slot's lock is held.
+// settle tears down a retired connection without users; the slot's lock is
+// held.
 func (s *slot) settle(c *connection) {
 	if c.retired && c.users == 0 {
 		go func() {

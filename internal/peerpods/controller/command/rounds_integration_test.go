@@ -83,7 +83,7 @@ func TestNothingLeaks(t *testing.T) {
 }
 
 // live is a node with one pod. What the API server does not take while it is
-// away is tried again, as an adaptor does.
+// unreachable is tried again, as an adaptor does.
 func (w *world) live(n, fate int) {
 	ctx, t := w.t.Context(), w.t
 	name := fmt.Sprintf("pod%d", n)
@@ -160,7 +160,7 @@ func (w *world) killAtRandom(random *rand.Rand) (stop func() *process, kills fun
 			case <-ctx.Done():
 				last <- p
 				return
-			case <-p.done: // the API server was away when it started
+			case <-p.done: // the API server was unreachable when it started
 			case <-time.After(200*time.Millisecond + time.Duration(random.Int64N(int64(1500*time.Millisecond)))):
 				p.kill()
 				n++

@@ -92,7 +92,7 @@ func (a *Agent) close() {
 	os.Remove(a.socket)
 }
 
-// Sicken makes health checks answer NOT_SERVING.
+// Sicken makes health checks return NOT_SERVING.
 func (a *Agent) Sicken() { a.sick.Store(true) }
 
 // OOM answers the pending GetOOMEvent.

@@ -24,21 +24,21 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/hypervisor"
 )
 
-// Node is the fake node. Set its knobs before the calls they are meant for.
+// Node is the fake node. Set its fields before the calls that they affect.
 type Node struct {
 	// Socket serves hypervisor.Hypervisor and the adaptor service.
 	Socket string
-	// CreateErr and StartErr are answered to CreateVM and StartVM.
+	// CreateErr and StartErr are the errors of CreateVM and StartVM.
 	CreateErr, StartErr error
-	// StopErr is answered to the first StopVM, which does nothing then.
+	// StopErr is the error of the first StopVM, which then does nothing.
 	StopErr error
 	// StartBlocks holds StartVM until its deadline or caller ends.
 	StartBlocks bool
 	// ConsoleText is every VM's console.
 	ConsoleText string
-	// ExecErr is what the agents say to ExecProcess.
+	// ExecErr is the error of ExecProcess.
 	ExecErr error
-	// StatsInterfaces is how many network interfaces StatsContainer tells of.
+	// StatsInterfaces is how many network interfaces StatsContainer returns.
 	StatsInterfaces int
 	// ShortWrites makes the agent take at most this many bytes of WriteStdin.
 	ShortWrites int

@@ -112,7 +112,7 @@ func (g generation) check(now time.Time, hosts []string) (*tls.Certificate, erro
 	return &pair, nil
 }
 
-// due says that a certificate is in the last third of its life.
+// due reports whether a certificate is in the last third of its life.
 func due(now time.Time, cert *tls.Certificate) bool {
 	return now.After(cert.Leaf.NotAfter.Add(-lifetime / 3))
 }

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Keeper keeps certificate and registration as they must be, level-triggered.
+// Keeper reconciles the certificate and the registration.
 type Keeper struct {
 	// Client must not read from a cache.
 	Client client.Client
@@ -44,7 +44,7 @@ type Keeper struct {
 // retry is the time after a first failure.
 const retry = time.Second
 
-// Start looks after certificate and registration until ctx ends.
+// Start reconciles certificate and registration until ctx ends.
 func (k *Keeper) Start(ctx context.Context) error {
 	period := k.Period
 	if period == 0 {
@@ -54,7 +54,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	for {
 		next := period
 		if err := k.Sync(ctx); err != nil && ctx.Err() == nil {
-			k.Log.Warn("certificate or registration of the webhook is not as it must be; trying again", "err", err, "after", pause)
+			k.Log.Warn("the webhook's certificate or registration is not up to date; retrying", "err", err, "after", pause)
 			next, pause = pause, min(2*pause, period)
 		} else {
 			pause = min(retry, period)
@@ -70,7 +70,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 // NeedLeaderElection is false: each replica has to read the certificate.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
-// Sync does what is to be done now.
+// Sync reconciles once.
 func (k *Keeper) Sync(ctx context.Context) error {
 	reg, err := readRegistration(ctx, k.Client, k.Config)
 	if err != nil {
@@ -93,7 +93,7 @@ func (k *Keeper) Sync(ctx context.Context) error {
 	return nil
 }
 
-// attempts bounds how often other replicas may be first with the Secret.
+// attempts bounds how many conflicts with other replicas are tolerated.
 const attempts = 5
 
 // syncSecret returns what the API server must trust.
@@ -172,7 +172,8 @@ func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, errNoCertificate
 }
 
-// Ready is a health check: the API server was told all it needs.
+// Ready is a health check: it fails until the webhook is registered at the API
+// server.
 func (k *Keeper) Ready(*http.Request) error {
 	if !k.synced.Load() {
 		return errors.New("the webhook is not registered yet; its log says why")

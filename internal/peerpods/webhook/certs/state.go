@@ -85,7 +85,8 @@ func (s state) step(m moment) (state, *tls.Certificate, error) {
 	return s, cert, nil
 }
 
-// replace is for a certificate that serves no more: waiting would help nobody.
+// replace replaces a certificate that is not valid any more at once: there is
+// nothing to wait for.
 func (s state) replace(m moment) (state, *tls.Certificate, error) {
 	fresh, err := issue(m.now, m.hosts)
 	if err != nil {

@@ -211,7 +211,7 @@ func namespace(fromEnv string) (string, error) {
 	if fromEnv == "" {
 		b, err := os.ReadFile(serviceAccountNamespace)
 		if err != nil {
-			return "", fmt.Errorf("it is not set, and this is no pod with a service account: %w", err)
+			return "", fmt.Errorf("it is not set, and this is not a pod with a service account: %w", err)
 		}
 		fromEnv = strings.TrimSpace(string(b))
 	}

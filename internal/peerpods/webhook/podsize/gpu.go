@@ -43,8 +43,8 @@ func requiredNodes(spec *corev1.PodSpec) *corev1.NodeSelector {
 	return spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// dropGPUModel removes the model from what the pod's node must have: the GPU
-// is the VM's, and a node that only starts VMs has none.
+// dropGPUModel removes the model from what the pod's node must have: the GPU is
+// in the VM, and a node that only starts VMs has none.
 func dropGPUModel(spec *corev1.PodSpec) {
 	delete(spec.NodeSelector, LabelGPUProduct)
 	required := requiredNodes(spec)

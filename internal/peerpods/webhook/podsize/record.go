@@ -45,7 +45,7 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 		return r, err
 	}
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return Record{}, fmt.Errorf("annotation %s: %w; it is written by the webhook: remove it to have the pod sized anew", AnnotationRecord, err)
+		return Record{}, fmt.Errorf("annotation %s: %w; it is written by the webhook: remove it to have the pod sized again", AnnotationRecord, err)
 	}
 	return r, nil
 }

@@ -79,7 +79,7 @@ func writtenFiles(userData string) (map[string]string, error) {
 		WriteFiles []struct{ Path, Content string } `json:"write_files"`
 	}
 	if err := yaml.Unmarshal([]byte(userData), &config); err != nil {
-		return nil, fmt.Errorf("user-data is no cloud-config: %w", err)
+		return nil, fmt.Errorf("user-data is not a cloud-config: %w", err)
 	}
 	files := map[string]string{}
 	for _, f := range config.WriteFiles {

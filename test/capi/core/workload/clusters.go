@@ -93,7 +93,7 @@ func (c *clusters) begin(ctx context.Context, b *boot) error {
 	}
 	port, err := strconv.Atoi(text)
 	if err != nil || host != "127.0.0.1" {
-		return fmt.Errorf("endpoint of the control plane %q is no port of 127.0.0.1", b.endpoint)
+		return fmt.Errorf("endpoint of the control plane %q is not a port of 127.0.0.1", b.endpoint)
 	}
 	c.manager.AddResourceGroup(b.endpoint)
 	if _, err := c.mux.InitWorkloadClusterListener(b.endpoint, int32(port)); err != nil {

@@ -5,7 +5,7 @@
 // it is, then obeys lines of its standard input, each answered by "ok" or an
 // error, until that ends:
 //
-//	guest VM HOSTNAME ADDRESS   what VMware's tools tell of a VM
+//	guest VM HOSTNAME ADDRESS   what VMware's tools report a VM
 //	destroy VM                  as somebody does in the vCenter
 package main
 
@@ -161,7 +161,7 @@ func (c *center) obey(ctx context.Context, orders io.Reader) error {
 
 func (c *center) do(ctx context.Context, words []string) error {
 	if len(words) < 2 {
-		return fmt.Errorf("%q is no order", words)
+		return fmt.Errorf("%q is not an order", words)
 	}
 	vm, err := c.finder.VirtualMachine(ctx, words[1])
 	if err != nil {
@@ -173,7 +173,7 @@ func (c *center) do(ctx context.Context, words []string) error {
 	case words[0] == "destroy" && len(words) == 2:
 		return c.destroy(ctx, vm)
 	}
-	return fmt.Errorf("%q is no order", words)
+	return fmt.Errorf("%q is not an order", words)
 }
 
 // guest is nothing that a client can do: the guest itself tells it.

@@ -211,8 +211,8 @@ func (p *parser) parseKey() error {
 	return nil
 }
 
-// value reads up to a comment or the line's end. Space at the end is no part of
-// it unless quoted.
+// value reads up to a comment or the line's end. Space at the end is not part
+// of it unless quoted.
 func (p *parser) value(key string) (string, error) {
 	v := valueReader{parser: p, key: key}
 	for v.at < len(p.rest) {
