@@ -49,8 +49,8 @@ pure_packages() {
 mapfile -t list < <(comm -23 <(go list -tags integration ./... | sort) <(passed))
 # The longest come first, those that boot VMs beside those that mostly wait, so
 # that the short ones fill what is left at the end.
-long=(test/e2e providers/libvirt test/capi test/run test/recovery test/guide test/interop test/deploy test/nodes
-  test/carriers internal/nodes/operator/controller test/capi/conformance internal/machines/docker internal/peerpods/podnetwork test/dist providers/qemu)
+long=(test/capi test/recovery test/e2e providers/libvirt test/deploy test/guide test/run test/nodes test/interop
+  internal/nodes/operator/controller test/carriers internal/machines/docker internal/peerpods/podnetwork providers/qemu test/capi/conformance test/dist)
 pure=() first=() others=()
 [ "$tier" = all ] || mapfile -t pure < <(comm -12 <(pure_packages) <(printf '%s\n' "${list[@]}"))
 for p in "${long[@]}"; do
