@@ -43,7 +43,7 @@ func FuzzInstanceName(f *testing.F) {
 	label := regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	f.Fuzz(func(t *testing.T, pod, id string) {
 		if got := provider.InstanceName(pod, id); !label.MatchString(got) {
-			t.Errorf("InstanceName(%q, %q) = %q, which is no DNS label", pod, id, got)
+			t.Errorf("InstanceName(%q, %q) = %q, which is not a DNS label", pod, id, got)
 		}
 	})
 }

@@ -120,7 +120,7 @@ func provisionFiles(ctx context.Context, args []string, stdout io.Writer) error 
 	// Other programs of the image may tell it too: it is not for this
 	// one to keep the VM from starting.
 	if err := metadata.Announce(ctx, chosen); err != nil {
-		logger.Error("the platform is not told of this VM", "error", err)
+		logger.Error("cannot report this VM to the platform", "error", err)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestImageImportUsage(t *testing.T) {
 		"no program provider-nosuch":          {"--provider", "nosuch", "--name", "n", "a.raw"},
 		"there is no file":                    {"--provider", "nosuch", "--plugin", "/bin/true", "--name", "n", "gone.raw"},
 		"say it with --format":                {"--plugin", "/bin/true", "--name", "n", "a.vmdk"},
-		"is no qcow2 file":                    {"--plugin", "/bin/true", "--name", "n", "--format", "qcow2", "/etc/passwd"},
+		"is not a qcow2 file":                 {"--plugin", "/bin/true", "--name", "n", "--format", "qcow2", "/etc/passwd"},
 		`architecture "mips" is none`:         {"--plugin", "/bin/true", "--name", "n", "--arch", "mips", "a.raw"},
 		`required flag(s) "name"`:             {"--provider", "nosuch", "a.raw"},
 		"requires at least 1 arg":             {"--provider", "nosuch", "--name", "n"},

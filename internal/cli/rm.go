@@ -24,7 +24,7 @@ func (a *App) rmCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm [flags] POD... | --all", Short: "Remove pods",
 		Long: `Remove pods that have ended, with -f also running ones: their containers are
-killed, and names of pods that are gone are no error. Pods whose outrigger was
+killed, and pods that are gone already are not an error. Pods whose outrigger was
 killed are removed without -f. When nothing is left, the adaptor that was started
 for them goes too.`,
 		ValidArgsFunction: a.podNames,

@@ -80,7 +80,7 @@ func (f *runFlags) register(a *App, cmd *cobra.Command) {
 	flags.BoolVarP(&f.interactive, "interactive", "i", false, "pass stdin to the container")
 	flags.BoolVarP(&f.tty, "tty", "t", false, "give the container a terminal")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "run in the background and print the pod's id")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "do not tell of progress")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no progress")
 	flags.BoolVar(&f.rm, "rm", true, "remove the record of the pod when it ends; --rm=false keeps log and exit code until `outrigger rm`")
 	flags.StringVar(&f.name, "name", "", "name of the pod (default: made of the image's)")
 	flags.StringVar(&f.cpus, "cpus", "", "CPU limit of the container, such as 2 or 0.5; the VM gets as many, rounded up")

@@ -131,7 +131,7 @@ func TestTapIsAttachedOnceAndComplete(t *testing.T) {
 	}
 	bridge, tap := mustLink(t, "ortest0"), mustLink(t, port.Interface)
 	if tap.Attrs().MasterIndex != bridge.Attrs().Index || tap.Attrs().Flags&net.FlagUp == 0 {
-		t.Errorf("tap is no active port of the bridge: %+v", tap.Attrs())
+		t.Errorf("tap is not an active port of the bridge: %+v", tap.Attrs())
 	}
 	if readSysctl(forward4) != "1" || readSysctl(forward6) != "1" {
 		t.Error("forwarding is off")

@@ -116,7 +116,7 @@ func (f WriteFile) checkEncoding() error {
 		return nil
 	case EncodingText:
 		if !utf8.ValidString(f.Content) {
-			return fmt.Errorf("content of %s is no UTF-8: use encoding %s", f.Path, EncodingBase64)
+			return fmt.Errorf("content of %s is not UTF-8: use encoding %s", f.Path, EncodingBase64)
 		}
 		return nil
 	}

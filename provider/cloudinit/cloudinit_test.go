@@ -118,7 +118,7 @@ func TestGenerateRefuses(t *testing.T) {
 		"not user or":          {Path: "/a", Owner: "a b"},
 		"not octal":            {Path: "/a", Permissions: "rwx"},
 		"encoding \"gzip\"":    {Path: "/a", Encoding: "gzip"},
-		"is no UTF-8":          {Path: "/a", Content: "\xff", Encoding: EncodingText},
+		"is not UTF-8":         {Path: "/a", Content: "\xff", Encoding: EncodingText},
 		"bytes, limit 1048576": {Path: "/a", Content: strings.Repeat("x", MaxSize)},
 	} {
 		_, err := CloudConfig{WriteFiles: []WriteFile{file}}.Generate()

@@ -231,7 +231,8 @@ func changedGet(change func(*provider.Instance)) breakage {
 	}
 }
 
-// changedEverywhere breaks what is told of an instance, always in one way.
+// changedEverywhere breaks what the provider reports about an instance, always
+// in one way.
 func changedEverywhere(change func(*provider.Instance)) breakage {
 	return all(changedInstance(change), changedGet(change), changedList(func(_ *broken, i *provider.Instance) { change(i) }))
 }

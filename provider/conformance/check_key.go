@@ -41,8 +41,8 @@ func checkKeyConcurrent(r *run) {
 	r.race(newKey(), r.provider)
 }
 
-// race makes the same creation at once over all providers and answers the one
-// instance it gives.
+// race makes the same creation at once over all providers and returns its one
+// instance.
 func (r *run) race(key string, providers ...provider.Provider) {
 	r.Helper()
 	ctx, cancel := r.callContext()

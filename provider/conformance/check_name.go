@@ -26,7 +26,7 @@ func (r *run) checkPodName(pod string) {
 	c := r.creation(newKey())
 	c.pod = pod
 	if made := r.mustDo(c); !dnsLabel.MatchString(made.Name) {
-		r.Errorf("instance %s has the name %q, which is no DNS label", made.ID, made.Name)
+		r.Errorf("instance %s has the name %q, which is not a DNS label", made.ID, made.Name)
 	}
 }
 

@@ -89,7 +89,7 @@ func checkSizeNegative(r *run) {
 }
 
 // checkRefused makes a creation that must fail with one of the classes, and
-// answers how.
+// returns the error.
 func (r *run) checkRefused(c creation, classes ...error) error {
 	r.Helper()
 	instance, err := r.attempt(c)

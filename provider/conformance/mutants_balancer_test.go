@@ -71,7 +71,7 @@ var balancerMutants = []mutant{
 		"balancer-repeated", "balancer-reopened", "balancer-lost-reply", "balancer-ports", "balancer-backends", "balancer-list", "balancer-list-others",
 		"balancer-delete", "balancer-delete-instance", "balancer-delete-absent", "balancer-delete-no-access", "balancer-after-delete",
 	}},
-	{name: "the tenth call makes it anew", breaks: aroundEnsure(func(b *broken, ctx context.Context, spec provider.LoadBalancerSpec, ensure ensurer) (*provider.LoadBalancer, error) {
+	{name: "the tenth call makes it again", breaks: aroundEnsure(func(b *broken, ctx context.Context, spec provider.LoadBalancerSpec, ensure ensurer) (*provider.LoadBalancer, error) {
 		made, err := ensure(ctx, spec)
 		if err == nil && b.count("ensured in a row "+spec.Key, 1) == 10 && b.count("at once "+spec.Key, 0) == 0 {
 			made.Addrs = elsewhere

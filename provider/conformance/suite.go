@@ -132,7 +132,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	}
 }
 
-// need answers what the subject lacks, or nothing.
+// need returns what the subject lacks, or nothing.
 type need func(Subject) string
 
 func needs[Power any](name string) need {

@@ -41,7 +41,7 @@ var settings = []struct {
 		o.Latency, err = time.ParseDuration(v)
 		return err
 	}},
-	{"fake-capacity", "how many instances fit; 0 is no limit", func(o *Options, v string) (err error) {
+	{"fake-capacity", "how many instances fit; 0 means no limit", func(o *Options, v string) (err error) {
 		o.Capacity, err = strconv.Atoi(v)
 		return err
 	}},

@@ -49,7 +49,7 @@ func (l *loader) folder() error {
 // passed over.
 func (l *loader) entry(path string) error {
 	if !strings.HasSuffix(path, ".so") && !l.named(path) {
-		l.ignore(path, "it is no Go plugin (*.so) and not named as the provider asked for, "+l.Name)
+		l.ignore(path, "it is not a Go plugin (*.so) and not named as the provider asked for, "+l.Name)
 		return nil
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {

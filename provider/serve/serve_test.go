@@ -148,7 +148,7 @@ func checkLog(t *testing.T, p *program, texts ...string) {
 	t.Helper()
 	for _, line := range p.stderr.lines() {
 		if !json.Valid([]byte(line)) {
-			t.Errorf("a log line is no JSON: %s", line)
+			t.Errorf("a log line is not JSON: %s", line)
 		}
 	}
 	log := p.stderr.String()

@@ -34,7 +34,7 @@ type api struct {
 	pace   pace
 }
 
-// ecs and vpc answer a client for one caller: the SDK's clients write to
+// ecs and vpc return a client for one caller: the SDK's clients write to
 // themselves in each call (GetRpcHeaders of darabonba-openapi v2.1.13), so that
 // no two goroutines can share one. They are in no structure of ours either: the
 // linker would take them for reachable by reflection and keep their thousands

@@ -100,7 +100,7 @@ func TestBalancer(t *testing.T) {
 		change()
 		mustEnsure(t, p, spec)
 		if now := wantBalancer(t, c, spec); now.ID != first.ID {
-			t.Errorf("it was made anew: %s, then %s", first.ID, now.ID)
+			t.Errorf("it was made again: %s, then %s", first.ID, now.ID)
 		}
 	}
 	c.ResetCalls()

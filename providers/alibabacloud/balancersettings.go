@@ -142,7 +142,7 @@ func (p *Provider) completeIntranet(s *balancerSettings) error {
 	}
 	s.vswitch = orElse(s.vswitch, p.cfg.VSwitchIDs[0])
 	if !strings.HasPrefix(s.vswitch, "vsw-") {
-		return wrongAnnotation("vswitch-id", "%q is no vSwitch such as vsw-2ze1w9aj2aonw", s.vswitch)
+		return wrongAnnotation("vswitch-id", "%q is not a vSwitch such as vsw-2ze1w9aj2aonw", s.vswitch)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (p *Provider) fitBalancer(ctx context.Context, b *clb, pl *balancerPlan) er
 		"vswitch-id": {b.VSwitchId, pl.want.vswitch},
 	} {
 		if pair[0] != pair[1] && (name != "vswitch-id" || pl.want.vswitch != "") {
-			return wrongAnnotation(name, "%s was made with %q and cannot get %q: delete the Service and make it anew", b.LoadBalancerId, pair[0], pair[1])
+			return wrongAnnotation(name, "%s was made with %q and cannot get %q: delete the Service and make it again", b.LoadBalancerId, pair[0], pair[1])
 		}
 	}
 	if pl.want.spec != "" && b.LoadBalancerSpec != pl.want.spec {

@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 				reopen := func() provider.Provider { return openAs() }
 				balancers := ""
 				if name != "Plain" {
-					balancers = "addresses of instances are no matter of theirs"
+					balancers = "addresses of instances are not matter of theirs"
 				}
 				return conformance.Subject{
 					NoLoadBalancers: balancers,

@@ -90,7 +90,7 @@ func (p *Provider) images(ctx context.Context, request *ecs.DescribeImagesReques
 	return response.Body.Images.Image, nil
 }
 
-// awaitImage tells the percentage that the cloud tells.
+// awaitImage reports the percentage that the cloud reports.
 func (p *Provider) awaitImage(ctx context.Context, id string, progress func(provider.ImageProgress)) error {
 	for t := p.api.ticker(); ; {
 		rows, err := p.images(ctx, &ecs.DescribeImagesRequest{ImageId: new(id)})

@@ -104,7 +104,7 @@ func (p *Provider) address(m *machine) (netip.Addr, bool) {
 	return addr, addr.IsValid()
 }
 
-// answer reports an instance in the contract's words.
+// answer converts an instance to the contract's type.
 func (p *Provider) answer(m *machine) *provider.Instance {
 	i := &provider.Instance{
 		ID: m.id, Name: m.name, Key: m.key(), Tags: shown(m.tags), Created: m.created, State: p.state(m),

@@ -63,7 +63,7 @@ func (s *stsClient) assumeRole(ctx context.Context) (keys, error) {
 	target := url.URL{Scheme: "https", Host: s.endpoint, Path: "/", RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), strings.NewReader(form.Encode()))
 	if err != nil {
-		return keys{}, bad("alibabacloud-sts-endpoint", "%q is no host", s.endpoint)
+		return keys{}, bad("alibabacloud-sts-endpoint", "%q is not a host", s.endpoint)
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	request.Header.Set("Accept", "application/json")

@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger/outrigger/provider/instancetypes"
 )
 
-// typeCache holds what the cloud told of instance types. One caller asks while
-// the others wait.
+// typeCache caches the cloud's instance types. One caller asks while the others
+// wait.
 type typeCache struct {
 	mu     sync.Mutex
 	rows   []provider.InstanceType

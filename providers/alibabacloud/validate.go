@@ -42,7 +42,7 @@ func (c *Config) validate() error {
 		endpoint("alibabacloud-sts-endpoint", c.STSEndpoint), endpoint("alibabacloud-slb-endpoint", c.SLBEndpoint),
 	}
 	if !regionSyntax.MatchString(c.Region) {
-		errs = append(errs, bad("region", "%q is no region such as cn-beijing", c.Region))
+		errs = append(errs, bad("region", "%q is not a region such as cn-beijing", c.Region))
 	}
 	return errors.Join(errs...)
 }
@@ -56,7 +56,7 @@ func (c *Config) mergeInstanceType() error {
 		c.InstanceType = earlier
 	}
 	if !typeSyntax.MatchString(c.InstanceType) {
-		return bad("instance-type", "%q is no instance type such as ecs.g8i.xlarge (INSTANCE_TYPE is read too)", c.InstanceType)
+		return bad("instance-type", "%q is not an instance type such as ecs.g8i.xlarge (INSTANCE_TYPE is read too)", c.InstanceType)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (c *Config) validateSpot() error {
 		return nil
 	}
 	if limit, err := strconv.ParseFloat(c.SpotLimit, 32); err != nil || !(limit > 0) {
-		return bad("alibabacloud-spot-price-limit", "%q is no price per hour such as 0.97", c.SpotLimit)
+		return bad("alibabacloud-spot-price-limit", "%q is not a price per hour such as 0.97", c.SpotLimit)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func resource(name, prefix string, ids ...string) error {
 
 func endpoint(name, host string) error {
 	if strings.ContainsAny(host, "/@?# ") {
-		return bad(name, "%q is no host or host:port; the scheme is always https", host)
+		return bad(name, "%q is not a host or host:port; the scheme is always https", host)
 	}
 	if _, port, err := net.SplitHostPort(host); err == nil {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

@@ -64,7 +64,7 @@ func (c Config) validateKeys() error {
 	case c.RoleARN == "" && c.TokenFile != "":
 		errs = append(errs, bad("AWS_ROLE_ARN", "it is not set, but AWS_WEB_IDENTITY_TOKEN_FILE is"))
 	case c.RoleARN != "" && !roleSyntax.MatchString(c.RoleARN):
-		errs = append(errs, bad("AWS_ROLE_ARN", "%q is no ARN of a role, such as arn:aws:iam::123456789012:role/name", c.RoleARN))
+		errs = append(errs, bad("AWS_ROLE_ARN", "%q is not an ARN of a role, such as arn:aws:iam::123456789012:role/name", c.RoleARN))
 	}
 	if c.RoleARN != "" && !sessionSyntax.MatchString(c.SessionName) {
 		errs = append(errs, bad("AWS_ROLE_SESSION_NAME", "%q: want 2 to 64 letters, digits and _+=,.@-", c.SessionName))
@@ -76,7 +76,7 @@ func (c Config) validateNetwork() error {
 	var errs []error
 	switch {
 	case c.Region != "" && !regionSyntax.MatchString(c.Region):
-		errs = append(errs, bad("aws-region", "%q is no region, such as eu-central-1", c.Region))
+		errs = append(errs, bad("aws-region", "%q is not a region, such as eu-central-1", c.Region))
 	case c.Region == "" && c.Profile == "" && c.MetadataDisabled:
 		errs = append(errs, bad("aws-region", "it is not set, and the metadata service must not be asked (AWS_EC2_METADATA_DISABLED)"))
 	}
@@ -118,7 +118,7 @@ func (c Config) validateLaunch() error {
 	}
 	if c.SpotMaxPrice != "" {
 		if price, err := strconv.ParseFloat(c.SpotMaxPrice, 64); err != nil || !(price > 0) {
-			errs = append(errs, bad("aws-spot-max-price", "%q is no price, such as 0.05", c.SpotMaxPrice))
+			errs = append(errs, bad("aws-spot-max-price", "%q is not a price, such as 0.05", c.SpotMaxPrice))
 		}
 		if !c.Spot {
 			errs = append(errs, bad("aws-spot-max-price", "it needs -aws-spot"))
@@ -133,7 +133,7 @@ func validURL(name, text string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return bad(name, "%q is no URL, such as https://ec2.eu-central-1.amazonaws.com", text)
+		return bad(name, "%q is not a URL, such as https://ec2.eu-central-1.amazonaws.com", text)
 	}
 	return nil
 }

@@ -198,7 +198,7 @@ func (c Config) validateURLs() error {
 	for flag, text := range map[string]string{"azure-authority-host": c.AuthorityHost, "azure-endpoint": c.Endpoint} {
 		u, err := url.Parse(text)
 		if text != "" && (err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil) {
-			errs = append(errs, wrong(flag, "%q is no URL https://host", text))
+			errs = append(errs, wrong(flag, "%q is not a URL https://host", text))
 		}
 	}
 	return errors.Join(errs...)

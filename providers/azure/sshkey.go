@@ -38,7 +38,7 @@ func loadKey(file string) (string, error) {
 		return "", wrong("ssh-key-path", "%v", err)
 	}
 	if _, _, _, _, err := ssh.ParseAuthorizedKey(data); err != nil {
-		return "", wrong("ssh-key-path", "%s is no public key: %v", file, err)
+		return "", wrong("ssh-key-path", "%s is not a public key: %v", file, err)
 	}
 	return strings.TrimSpace(string(data)), nil
 }

@@ -83,7 +83,7 @@ func (m mistake) check(t *testing.T, err error, cfg Config) {
 	}
 	for _, text := range m.want {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("it does not tell of %s: %v", text, err)
+			t.Errorf("it does not mention %s: %v", text, err)
 		}
 	}
 	if secret := cfg.ClientSecret.Reveal(); secret != "" && strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "----------") {

@@ -104,7 +104,7 @@ func stateOf(vm *armcompute.VirtualMachine) provider.InstanceState {
 	return ""
 }
 
-// describe reports a VM in our words, without its addresses.
+// describe converts a VM to the contract's type, without its addresses.
 func (p *Provider) describe(r ref, vm *armcompute.VirtualMachine) *provider.Instance {
 	tags := values(vm.Tags)
 	i := &provider.Instance{ID: p.id(r), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, State: stateOf(vm), Region: deref(vm.Location)}

@@ -131,7 +131,7 @@ func readKey(privateFile, publicFile string) (ssh.Signer, error) {
 	}
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {
-		return nil, bad("ssh-priv-key", "%s is no private key without passphrase", privateFile)
+		return nil, bad("ssh-priv-key", "%s is not a private key without passphrase", privateFile)
 	}
 	text, err := os.ReadFile(publicFile)
 	if errors.Is(err, os.ErrNotExist) {
@@ -170,7 +170,7 @@ func readHostKeys(folder string) ([]ssh.PublicKey, error) {
 			}
 			key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 			if err != nil {
-				return nil, bad("ssh-host-key-allowlist-dir", "%s: a line is no public key", file.Name())
+				return nil, bad("ssh-host-key-allowlist-dir", "%s: a line is not a public key", file.Name())
 			}
 			keys = append(keys, key)
 		}

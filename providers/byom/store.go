@@ -39,7 +39,7 @@ func newStore(cfg Config) (*store, error) {
 	if ns == "" {
 		data, err := os.ReadFile(namespaceFile)
 		if err != nil {
-			return nil, bad("pool-namespace", "it is not set, and this is no pod, which would have one")
+			return nil, bad("pool-namespace", "it is not set, and this is not a pod, which would have one")
 		}
 		ns = strings.TrimSpace(string(data))
 	}
@@ -56,7 +56,7 @@ func restConfig(file string) (*rest.Config, error) {
 	if file == "" {
 		rc, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, bad("byom-kubeconfig", "it is not set, and this is no pod of a cluster: %v", err)
+			return nil, bad("byom-kubeconfig", "it is not set, and this is not a pod of a cluster: %v", err)
 		}
 		return rc, nil
 	}

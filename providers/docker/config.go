@@ -35,8 +35,8 @@ type Config struct {
 
 	NodeCluster string `flag:"docker-node-cluster" env:"DOCKER_NODE_CLUSTER" usage:"show the containers of a cluster of Cluster API or kind as instances too, by its name there, or by its key where this project's manager made it; for a cloud controller manager"`
 
-	CPUs   int64 `flag:"docker-cpus" env:"DOCKER_CPUS" default:"0" min:"0" max:"512" usage:"CPUs of a pod that asks for none; 0 is no limit"`
-	Memory int64 `flag:"docker-memory" env:"DOCKER_MEMORY" default:"0" unit:"MiB" min:"0" usage:"memory of a pod that asks for none; 0 is no limit"`
+	CPUs   int64 `flag:"docker-cpus" env:"DOCKER_CPUS" default:"0" min:"0" max:"512" usage:"CPUs of a pod that asks for none; 0 means no limit"`
+	Memory int64 `flag:"docker-memory" env:"DOCKER_MEMORY" default:"0" unit:"MiB" min:"0" usage:"memory of a pod that asks for none; 0 means no limit"`
 }
 
 // NewManager returns a manager with nothing set.
@@ -56,7 +56,7 @@ func (c Config) validate() error {
 		errs = append(errs, bad("docker-host", "DOCKER_HOST", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
 	}
 	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {
-		errs = append(errs, bad("docker-api-version", "DOCKER_API_VERSION", "%q is no version such as 1.41", c.APIVersion))
+		errs = append(errs, bad("docker-api-version", "DOCKER_API_VERSION", "%q is not a version such as 1.41", c.APIVersion))
 	}
 	switch {
 	case c.TLSVerify && c.CertPath == "":

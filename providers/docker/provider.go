@@ -24,7 +24,7 @@ type Provider struct {
 	cfg    Config
 	engine *client.Client
 	locks  keylock.Locks
-	// met says that the engine has told the version of its API.
+	// met is set once the engine has reported the version of its API.
 	met atomic.Bool
 	// wait is how often it looks whether something is done.
 	wait poll.Pace

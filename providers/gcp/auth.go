@@ -84,7 +84,7 @@ func (c Config) credentials() (data []byte, flagName string, err error) {
 func checkCredentials(data []byte, flagName string) (google.CredentialsType, error) {
 	var key keyFile
 	if err := json.Unmarshal(data, &key); err != nil {
-		return "", bad(flagName, "it is no JSON of credentials") // err may show a secret
+		return "", bad(flagName, "it is not JSON of credentials") // err may show a secret
 	}
 	switch google.CredentialsType(key.Type) {
 	case google.ServiceAccount:

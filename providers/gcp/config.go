@@ -96,12 +96,12 @@ func (c Config) validate() error {
 	}
 	for flagName, value := range map[string]string{"gcp-endpoint": c.Endpoint, "gcp-resource-manager-endpoint": c.ManagerEndpoint} {
 		if u, err := url.Parse(value); err != nil || u.Scheme != "https" || u.Host == "" {
-			errs = append(errs, bad(flagName, "%q is no https URL: tokens go there", value))
+			errs = append(errs, bad(flagName, "%q is not an https URL: tokens go there", value))
 		}
 	}
 	for name, price := range c.Prices {
 		if n, err := strconv.ParseFloat(price, 64); err != nil || !(n > 0) {
-			errs = append(errs, bad("gcp-machine-prices", "%q of %s is no price", price, name))
+			errs = append(errs, bad("gcp-machine-prices", "%q of %s is not a price", price, name))
 		}
 	}
 	return errors.Join(errs...)
@@ -110,7 +110,7 @@ func (c Config) validate() error {
 func (c Config) checkPlace() error {
 	var errs []error
 	if !projectName.MatchString(c.Project) {
-		errs = append(errs, bad("gcp-project-id", "%q is no project id", c.Project))
+		errs = append(errs, bad("gcp-project-id", "%q is not a project id", c.Project))
 	}
 	if len(c.Zones) == 0 {
 		errs = append(errs, bad("zone", "it is required and not set"))
@@ -118,7 +118,7 @@ func (c Config) checkPlace() error {
 	for i, zone := range c.Zones {
 		switch {
 		case !zoneName.MatchString(zone):
-			errs = append(errs, bad("zone", "%q is no zone such as us-central1-a", zone))
+			errs = append(errs, bad("zone", "%q is not a zone such as us-central1-a", zone))
 		case slices.Contains(c.Zones[:i], zone):
 			errs = append(errs, bad("zone", "%s is there twice", zone))
 		}
@@ -143,7 +143,7 @@ func (c Config) checkNetwork() error {
 	}
 	for _, tag := range c.NetworkTags {
 		if !resourceName.MatchString(tag) {
-			errs = append(errs, bad("gcp-network-tags", "%q is no tag: lower case, digits and dashes", tag))
+			errs = append(errs, bad("gcp-network-tags", "%q is not a tag: lower case, digits and dashes", tag))
 		}
 	}
 	return errors.Join(errs...)
@@ -171,11 +171,11 @@ func (c Config) checkLabels() error {
 	for key, value := range c.Labels {
 		switch {
 		case !labelKey.MatchString(key):
-			errs = append(errs, bad("gcp-labels", "%q is no key of a label: a lower case letter, then at most 62 of a-z, 0-9, - and _", key))
+			errs = append(errs, bad("gcp-labels", "%q is not a key of a label: a lower case letter, then at most 62 of a-z, 0-9, - and _", key))
 		case strings.HasPrefix(key, "outrigger-"):
 			errs = append(errs, bad("gcp-labels", "%q: such labels are the provider's own", key))
 		case !labelValue.MatchString(value):
-			errs = append(errs, bad("gcp-labels", "%q of %s is no value of a label: at most 63 of a-z, 0-9, - and _", value, key))
+			errs = append(errs, bad("gcp-labels", "%q of %s is not a value of a label: at most 63 of a-z, 0-9, - and _", value, key))
 		}
 	}
 	if len(c.Labels) > maxLabels-ownerLabels {

@@ -88,7 +88,7 @@ func (c Config) validate() error {
 	}
 	for name, price := range c.Prices {
 		if n, err := strconv.ParseFloat(price, 64); err != nil || !(n > 0) {
-			errs = append(errs, bad("ibmcloud-profile-prices", "%q of %s is no price", price, name))
+			errs = append(errs, bad("ibmcloud-profile-prices", "%q of %s is not a price", price, name))
 		}
 	}
 	return errors.Join(errs...)
@@ -125,7 +125,7 @@ func (c Config) checkZones() error {
 	}
 	for _, zone := range c.Zones {
 		if !zoneName.MatchString(zone) {
-			errs = append(errs, bad("zone-name", "%q is no zone such as us-south-1", zone))
+			errs = append(errs, bad("zone-name", "%q is not a zone such as us-south-1", zone))
 		} else if regionOf(zone) != regionOf(c.Zones[0]) {
 			errs = append(errs, bad("zone-name", "%s is in another region than %s", zone, c.Zones[0]))
 		}
@@ -180,7 +180,7 @@ func (c Config) checkIDs() error {
 
 func (c Config) checkURL(flagName, value string) error {
 	if u, err := url.Parse(value); err != nil || u.Scheme != "https" || u.Host == "" {
-		return bad(flagName, "%q is no https URL: credentials go there", value)
+		return bad(flagName, "%q is not an https URL: credentials go there", value)
 	}
 	return nil
 }

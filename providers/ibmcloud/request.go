@@ -59,7 +59,7 @@ func (r *request) read(cloudConfig cloudinit.CloudConfigGenerator) error {
 	case len(text) > maxUserData:
 		return fmt.Errorf("%w: the user-data has %d bytes, and IBM Cloud takes %d", provider.ErrInvalidArgument, len(text), maxUserData)
 	case !utf8.ValidString(text):
-		return fmt.Errorf("%w: the user-data is no UTF-8 text, and IBM Cloud takes no other", provider.ErrInvalidArgument)
+		return fmt.Errorf("%w: the user-data is not UTF-8 text, and IBM Cloud takes no other", provider.ErrInvalidArgument)
 	}
 	r.userData = text
 	return nil
@@ -112,7 +112,7 @@ func (p *Provider) confide(proto *vpcv1.InstancePrototypeInstanceByImage, c cand
 	proto.EnableSecureBoot = core.BoolPtr(true)
 }
 
-// lodge says on whose hosts the VM runs, and gives it its second interface.
+// lodge sets the dedicated host of the VM and its second interface.
 func (p *Provider) lodge(proto *vpcv1.InstancePrototypeInstanceByImage, c candidate) {
 	if len(p.cfg.DedicatedHosts) > 0 {
 		proto.PlacementTarget = &vpcv1.InstancePlacementTargetPrototypeDedicatedHostIdentityDedicatedHostIdentityByID{ID: &p.cfg.DedicatedHosts[c.at]}

@@ -86,7 +86,7 @@ var (
 func (c Config) validate() error {
 	var errs []error
 	if !zoneName.MatchString(c.Zone) {
-		errs = append(errs, bad("zone", "POWERVS_ZONE", "%q is no zone such as dal10", c.Zone))
+		errs = append(errs, bad("zone", "POWERVS_ZONE", "%q is not a zone such as dal10", c.Zone))
 	}
 	for _, id := range []struct{ flag, env, value string }{
 		{"service-instance-id", "POWERVS_SERVICE_INSTANCE_ID", c.ServiceInstance},
@@ -112,7 +112,7 @@ func (c Config) checkURLs() error {
 		{"powervs-endpoint", "POWERVS_ENDPOINT", c.endpoint()}, {"iam-service-url", "IBMCLOUD_IAM_ENDPOINT", c.IAMEndpoint},
 	} {
 		if u, err := url.Parse(at.value); err != nil || u.Scheme != "https" || u.Host == "" {
-			errs = append(errs, bad(at.flag, at.env, "%q is no https URL: secrets go there", at.value))
+			errs = append(errs, bad(at.flag, at.env, "%q is not an https URL: secrets go there", at.value))
 		}
 	}
 	return errors.Join(errs...)

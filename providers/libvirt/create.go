@@ -97,9 +97,9 @@ func (p *Provider) awaitOther(ctx context.Context, r *record) (*record, error) {
 			return found, err
 		}
 	}
-	logger().Info("removing a half-made instance", "instance", r.id, "sandbox", r.Key)
+	logger().Info("removing a partly created instance", "instance", r.id, "sandbox", r.Key)
 	if err := p.discard(ctx, r); err != nil {
-		return r, fmt.Errorf("remove the half-made instance: %w", err)
+		return r, fmt.Errorf("remove the partly created instance: %w", err)
 	}
 	return nil, nil
 }

@@ -85,7 +85,7 @@ func (p *Provider) upload(ctx context.Context, pool, name string, from *counted)
 	return errors.Join(poolError(pool, err), whileBusy(cleaning, func() error { return p.hv.deleteVolume(cleaning, pool, name) }))
 }
 
-// counted tells how much of a file has been read.
+// counted counts how much of a file has been read.
 type counted struct {
 	from        io.Reader
 	done, total int64

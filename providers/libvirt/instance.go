@@ -152,7 +152,7 @@ func (p *Provider) load(ctx context.Context, id string) (*record, error) {
 	return parseRecord(id, element)
 }
 
-// instance reports a record in the daemon's words and ours.
+// instance converts a record to the contract's type.
 func (p *Provider) instance(ctx context.Context, r *record) (*provider.Instance, error) {
 	state, err := p.hv.state(ctx, r.id)
 	if err != nil {

@@ -266,8 +266,8 @@ func (p *Provider) release(ctx context.Context, name, mac string) error {
 	return err
 }
 
-// networkConfig tells a guest its addresses. Where one is reserved it needs no
-// DHCP.
+// networkConfig returns a guest's network configuration. Where one is reserved
+// it needs no DHCP.
 func networkConfig(id string, held []*reservation) nocloud.Network {
 	config := nocloud.Network{Version: 2, Ethernets: map[string]nocloud.Ethernet{}}
 	for i, r := range held {

@@ -57,7 +57,7 @@ var defaultPorts = map[string]string{overSSH: "22", overTLS: "16514", overTCP: "
 func parseURI(c Config) (*target, error) {
 	u, err := url.Parse(c.URI)
 	if err != nil || u.Scheme == "" {
-		return nil, badURI("%q is no URI such as qemu:///system or qemu+ssh://root@host/system", c.URI)
+		return nil, badURI("%q is not a URI such as qemu:///system or qemu+ssh://root@host/system", c.URI)
 	}
 	driver, transport, given := strings.Cut(u.Scheme, "+")
 	switch {

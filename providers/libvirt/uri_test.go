@@ -45,8 +45,8 @@ func TestParseURI(t *testing.T) {
 
 func TestWrongURINamesTheSetting(t *testing.T) {
 	for uri, word := range map[string]string{
-		"":                                       "is no URI",
-		"/var/run/libvirt/libvirt-sock":          "is no URI",
+		"":                                       "is not a URI",
+		"/var/run/libvirt/libvirt-sock":          "is not a URI",
 		"xen:///system":                          "driver",
 		"qemu+smoke://h/system":                  "transport",
 		"qemu+unix://h/system":                   "no host",

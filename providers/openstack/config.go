@@ -129,7 +129,7 @@ func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return bad("os-auth-url", "%q is no URL such as https://keystone.example:5000/v3", text)
+		return bad("os-auth-url", "%q is not a URL such as https://keystone.example:5000/v3", text)
 	case u.User != nil:
 		return bad("os-auth-url", "user and password belong in -os-username (OS_USERNAME) and OS_PASSWORD")
 	}

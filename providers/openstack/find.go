@@ -152,7 +152,7 @@ func (f *found) tags() map[string]string {
 	return tags
 }
 
-// instance reports what there is, in the contract's words.
+// instance converts a server to the contract's type.
 func (p *Provider) instance(f *found) *provider.Instance {
 	tags := f.tags()
 	i := &provider.Instance{

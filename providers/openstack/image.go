@@ -156,7 +156,7 @@ func removeImage(ctx context.Context, c *clients, id string) error {
 	return classify(fmt.Errorf("image %s is left and must be deleted: %w", id, err))
 }
 
-// counted tells how much of a file has been read.
+// counted counts how much of a file has been read.
 type counted struct {
 	from        io.ReadSeeker
 	done, total int64

@@ -51,9 +51,9 @@ func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudCon
 	}
 	if found != nil {
 		// Its maker was killed, else it would hold the lock.
-		p.cfg.log().Info("removing a half-made instance", "instance", found.ID, "sandbox", key)
+		p.cfg.log().Info("removing a partly created instance", "instance", found.ID, "sandbox", key)
 		if err := p.discard(ctx, found); err != nil {
-			return found, fmt.Errorf("remove half-made instance %s: %w", found.ID, err)
+			return found, fmt.Errorf("remove partly created instance %s: %w", found.ID, err)
 		}
 	}
 	r, err := p.plan(ctx, podName, key, spec)

@@ -363,7 +363,7 @@ func TestClaimTakesTheNextNameWhenOneIsTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !instanceID.MatchString(r.ID) {
-			t.Errorf("id %q is no DNS label", r.ID)
+			t.Errorf("id %q is not a DNS label", r.ID)
 		}
 		ids = append(ids, r.ID)
 		got, err := s.byKey(r.Key)

@@ -18,8 +18,8 @@ import (
 // guestInterface is the name of the VM's interface.
 const guestInterface = "eth0"
 
-// networkOf tells a guest its addresses. With DHCP it asks for the IPv4 part
-// of them; there is no DHCPv6.
+// networkOf returns a guest's network configuration. With DHCP it asks for the
+// IPv4 part of them; there is no DHCPv6.
 func networkOf(r *record, dhcp bool, dns []netip.Addr) nocloud.Network {
 	eth := nocloud.Ethernet{Match: nocloud.Match{MACAddress: r.MAC}, SetName: guestInterface, MTU: r.MTU, DHCP4: dhcp}
 	for i, addr := range r.Addrs {

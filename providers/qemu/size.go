@@ -89,7 +89,7 @@ func sizeOf(name string) (cpus, memory int64, err error) {
 func leastMemory(from boot) int64 {
 	info, err := os.Stat(from.Initrd)
 	if err != nil {
-		return 0 // a disk has it inside; a file that is missing is told of elsewhere
+		return 0 // a disk has it inside; a missing file is reported elsewhere
 	}
 	const mib = 1 << 20
 	return kernelMemory + (3*info.Size()+mib-1)/mib

@@ -167,7 +167,7 @@ func TestTemplateMakerKilled(t *testing.T) {
 	await(t, "the end of its VM", func() bool { return countQEMU(t) == 0 })
 	p := open(t, cfg)
 	if from := restoredFrom(t, p, create(t, p, "a")); from == "" {
-		t.Error("no template was made after one was half made")
+		t.Error("no template was made after one was partly created")
 	}
 	if left := entriesOf(t, cfg.TemplateDir); len(left) != 1 {
 		t.Errorf("%v, want one template and nothing else", left)

@@ -93,7 +93,7 @@ func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, bad("vcenter-url", "it is no URL") // the error would show it all
+		return nil, bad("vcenter-url", "it is not a URL") // the error would show it all
 	case u.User != nil:
 		return nil, bad("vcenter-url", "user and password belong in -user-name (GOVC_USERNAME) and GOVC_PASSWORD")
 	case u.Scheme != "https":
@@ -111,7 +111,7 @@ func parseURL(text string) (*url.URL, error) {
 func checkThumbprint(text string) error {
 	digest, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if text != "" && (err != nil || len(digest) != 20 && len(digest) != 32) {
-		return bad("thumbprint", "%q is no SHA-1 or SHA-256 fingerprint in hex digits", text)
+		return bad("thumbprint", "%q is not a SHA-1 or SHA-256 fingerprint in hex digits", text)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func readDescription(file string) (string, error) {
 		_, err = ovf.Unmarshal(bytes.NewReader(text))
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: %s is no OVA: %w", provider.ErrInvalidArgument, file, err)
+		return "", fmt.Errorf("%w: %s is not an OVA: %w", provider.ErrInvalidArgument, file, err)
 	}
 	return string(text), nil
 }

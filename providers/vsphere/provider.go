@@ -85,7 +85,7 @@ func (p *Provider) read(ctx context.Context, c *vim25.Client, ref types.ManagedO
 	return contents[0].machine()
 }
 
-// content is what vCenter told of one object.
+// content is vCenter's data of one object.
 type content types.ObjectContent
 
 func (c content) machine() (*machine, error) {

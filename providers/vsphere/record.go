@@ -70,7 +70,7 @@ func (r record) option() (types.BaseOptionValue, error) {
 var vmPaths = []string{"name", recordPath, "runtime.powerState", "guest.net", "guest.ipAddress", addressPath}
 
 // watchedPaths are where a VM's addresses appear. Changes of a single entry of
-// extraConfig are not told of, only those of all.
+// extraConfig are not reported, only those of all.
 var watchedPaths = []string{"guest.net", "guest.ipAddress", extraConfigPath}
 
 const extraConfigPath = "config.extraConfig"

@@ -51,7 +51,7 @@ func (i *imageImport) upload(ctx context.Context, item nfc.FileItem) error {
 	})
 }
 
-// counted tells how much of a file has been read.
+// counted counts how much of a file has been read.
 type counted struct {
 	from        io.Reader
 	done, total int64

@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger/outrigger/test/tier"
 )
 
-// TestBYOM: a provider in a process of its own is told of a pool of machines as
-// a user would tell it.
+// TestBYOM: a provider in a process of its own is configured with a pool of
+// machines as a user would do it.
 func TestBYOM(t *testing.T) {
 	overCarriers(t, "byom", tier.Checks(), func(t *testing.T) []string {
 		// As many that no check waits for a machine to reboot.

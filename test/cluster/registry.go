@@ -44,8 +44,8 @@ func (r *Registry) Start(t testing.TB, c *ControlPlane) {
 	r.Host = l.Addr().String()
 }
 
-// URL is for [NodeOptions].Mirrors: containerd uses no registry without TLS
-// that it is not told of, not even by its own name.
+// URL is for [NodeOptions].Mirrors: containerd uses only those registries
+// without TLS that are configured, even by their own name.
 func (r *Registry) URL() string { return "http://" + r.Host }
 
 // Push stores an image by a name within the registry, and returns its full

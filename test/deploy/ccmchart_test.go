@@ -134,7 +134,7 @@ func TestEveryValueOfTheOperatorChartIsUsed(t *testing.T) {
 	}
 	for leaf := range ccmChanges {
 		if !slices.Contains(all, leaf) {
-			t.Errorf("%s is no value of the chart", leaf)
+			t.Errorf("%s is not a value of the chart", leaf)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestWrongKeysAreFound(t *testing.T) {
 		{m("ZONE", "a", "SIZES", "1"), nil, "SIZES is a setting of neither"},
 		{m("ZONE", "a", "SIZE", "much"), nil, "SIZE"},
 		{m("ZONE", "a", "KEY", "k"), nil, "KEY is secret"},
-		{m("ZONE", "a"), m("KEYS", "k"), "KEYS is no setting"},
+		{m("ZONE", "a"), m("KEYS", "k"), "KEYS is not a setting"},
 	} {
 		err := check(schema, c.open, c.secret)
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {

@@ -71,7 +71,7 @@ var uses = map[string]use{
 	"peerpod-ctrl: patch peerpods.confidential":        {ctrlAPI, "a.writer.Patch(", "finalizer, adoption"},
 	"peerpod-ctrl: delete peerpods.confidential":       {ctrlAPI, "a.writer.Delete(", "PeerPods whose pod is gone, doubles"},
 	"peerpod-ctrl: patch peerpods/status.confidential": {ctrlAPI, "a.writer.SubResource(", ""},
-	"peerpod-ctrl: get configmaps peer-pods-cm":        {ctrlSettings, "ConfigMapName", "the settings of the provider, anew when they change"},
+	"peerpod-ctrl: get configmaps peer-pods-cm":        {ctrlSettings, "ConfigMapName", "the settings of the provider, again when they change"},
 	"peerpod-ctrl: list configmaps peer-pods-cm":       {controller, "only(ConfigMapName)", ""},
 	"peerpod-ctrl: watch configmaps peer-pods-cm":      {controller, "only(ConfigMapName)", ""},
 	"peerpod-ctrl: get secrets peer-pods-secret":       {ctrlSettings, "SecretName", "the secret ones"},

@@ -117,7 +117,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 	}
 	for leaf := range changes {
 		if !slices.Contains(all, leaf) {
-			t.Errorf("%s is no value of the chart", leaf)
+			t.Errorf("%s is not a value of the chart", leaf)
 		}
 	}
 }

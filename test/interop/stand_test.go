@@ -53,7 +53,7 @@ func findKata(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv(kataVariable); path != "" {
 		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			t.Fatalf("%s=%s is no program (%v): give the path of a containerd-shim-kata-v2", kataVariable, path, err)
+			t.Fatalf("%s=%s is not a program (%v): give the path of a containerd-shim-kata-v2", kataVariable, path, err)
 		}
 		return path
 	}

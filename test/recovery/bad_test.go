@@ -111,7 +111,7 @@ func (s *site) credentialsExpire(t *testing.T) {
 }
 
 // deletedWhileBooting: the kubelet ends what it has begun, then removes it, and
-// nobody is told of a failure.
+// no failure is reported.
 func (s *site) deletedWhileBooting(t *testing.T) {
 	asked, gate := fake.Block(fake.OpCreate)
 	s.cloud.Inject(asked)

@@ -74,8 +74,8 @@ func checkCount(t *testing.T, text string) {
 	t.Logf("%d lines, none lost, none doubled", len(lines))
 }
 
-// TestAdaptorKilledWhileVMBoots leaves a partly created sandbox: the shim is
-// told of the lost connection, and the restarted adaptor undoes all of it.
+// TestAdaptorKilledWhileVMBoots leaves a partly created sandbox: the shim
+// notices the lost connection, and the restarted adaptor undoes all of it.
 func TestAdaptorKilledWhileVMBoots(t *testing.T) {
 	n := newNode(t)
 	failed := make(chan error, 1)

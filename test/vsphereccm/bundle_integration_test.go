@@ -70,7 +70,7 @@ func fromAFolder(t *testing.T, s *stand) {
 	s.rolls(t, before)
 }
 
-// badConfiguration is said and not brought out.
+// badConfiguration is said and not rolled out.
 func badConfiguration(t *testing.T, s *stand) {
 	before, hash := s.deployed(t), s.configHash(t)
 	s.Apply(t, cloud(t, "ConfigMap", "port: 443", "port: many"))

@@ -8,9 +8,9 @@ import (
 
 // Conditions of a CloudControllerManager.
 const (
-	// AvailableCondition: it has been brought out, and is as wanted.
+	// AvailableCondition: it has been rolled out, and is as wanted.
 	AvailableCondition = "Available"
-	// ProgressingCondition: something is being brought out.
+	// ProgressingCondition: something is being rolled out.
 	ProgressingCondition = "Progressing"
 	// DegradedCondition: it cannot be made as wanted, for longer than failures last
 	// that go by themselves.
@@ -66,7 +66,7 @@ type CloudControllerManagerSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Versions []VersionRule `json:"versions,omitempty"`
 
-	// cloudConfig is the ConfigMap, in the operator's namespace, with the configuration of the cloud provider. It is looked at before it is brought out.
+	// cloudConfig is the ConfigMap, in the operator's namespace, with the configuration of the cloud provider. It is looked at before it is rolled out.
 	// +optional
 	CloudConfig *ConfigMapKey `json:"cloudConfig,omitempty"`
 
@@ -237,18 +237,18 @@ type NodeDeletions struct {
 }
 
 // CloudControllerManagerStatus is what is there. It can be made again from
-// nothing but for lastGood.
+// nothing except for lastGood.
 type CloudControllerManagerStatus struct {
 	// observedGeneration is the generation that this is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// version is that of the manager which was brought out.
+	// version is that of the manager which was rolled out.
 	// +optional
 	Version string `json:"version,omitempty"`
 	// kubernetesVersion is the lowest of the API servers.
 	// +optional
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
-	// lastGood is what was brought out last, and to which a rollout that stalls goes back.
+	// lastGood is what was rolled out last, and to which a rollout that stalls goes back.
 	// +optional
 	LastGood *Rollout `json:"lastGood,omitempty"`
 	// stalled is what was given up. It is tried again when the spec, a ConfigMap or Secret that it reads, or the version of Kubernetes changes.
@@ -264,7 +264,7 @@ type CloudControllerManagerStatus struct {
 	RelatedObjects []ObjectReference `json:"relatedObjects,omitempty"`
 }
 
-// Rollout is what was brought out, or was to be.
+// Rollout is what was rolled out, or was to be.
 type Rollout struct {
 	// generation is the one of the spec.
 	// +optional

@@ -89,7 +89,7 @@ func TestBadInput(t *testing.T) {
 	keep := filepath.Join(dir, "precious")
 	os.WriteFile(keep, nil, 0o600)
 	if err := demoimage.Build(dir, demoimage.Options{}); err == nil {
-		t.Error("a folder that is no OCI layout was replaced")
+		t.Error("a folder that is not an OCI layout was replaced")
 	}
 	if _, err := os.Stat(keep); err != nil {
 		t.Error(err)

@@ -91,7 +91,7 @@ func TestBundleHasNoSecret(t *testing.T) {
 	for name, text := range files {
 		wantsNot(t, name+"\n"+text, secrets...)
 		if strings.HasSuffix(name, ".json") && !json.Valid([]byte(text)) {
-			t.Errorf("%s is no JSON any more:\n%s", name, text)
+			t.Errorf("%s is not JSON any more:\n%s", name, text)
 		}
 	}
 	for name, want := range map[string]string{

@@ -19,8 +19,8 @@ import (
 	"github.com/outrigger/outrigger/api/peerpod/v1alpha1"
 )
 
-// requestTimeout bounds one request, so that a cluster that is unreachable is
-// told of and not waited for.
+// requestTimeout bounds one request, so that an unreachable cluster is an error
+// and not a long wait.
 const requestTimeout = 30 * time.Second
 
 // pageSize is how many objects one answer has.

@@ -352,7 +352,7 @@ func TestHelpIsTrue(t *testing.T) {
 	for _, word := range strings.Fields(examples) {
 		name, isFlag := strings.CutPrefix(word, "--")
 		if isFlag && cmd.Flags().Lookup(name) == nil {
-			t.Errorf("the examples use --%s, which is no flag", name)
+			t.Errorf("the examples use --%s, which is not a flag", name)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func controllerPage(w io.Writer) {
-	fmt.Fprint(w, generated, "# peerpod-ctrl\n\nRemoves the instances of deleted PeerPods, and those that lost their PeerPod. The\nprovider's own settings it reads from ConfigMap `peer-pods-cm` and Secret\n`peer-pods-secret`, anew when they change.\n")
+	fmt.Fprint(w, generated, "# peerpod-ctrl\n\nRemoves the instances of deleted PeerPods, and those that lost their PeerPod. The\nprovider's own settings it reads from ConfigMap `peer-pods-cm` and Secret\n`peer-pods-secret`, again when they change.\n")
 	writeFlags(w, controller.Flags())
 	writeVariables(w, controller.Variables())
 }

@@ -23,14 +23,14 @@ func openLayout(text string, platform v1.Platform) (v1.Image, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, "index.json")); err != nil {
-		return nil, fmt.Errorf("%s is no OCI layout: %w", dir, err)
+		return nil, fmt.Errorf("%s is not an OCI layout: %w", dir, err)
 	}
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no OCI layout: %w", dir, err)
+		return nil, fmt.Errorf("%s is not an OCI layout: %w", dir, err)
 	}
 	if _, err := index.IndexManifest(); err != nil {
-		return nil, fmt.Errorf("%s is no OCI layout: index.json: %w", dir, err)
+		return nil, fmt.Errorf("%s is not an OCI layout: index.json: %w", dir, err)
 	}
 	return pick(index, want, platform)
 }

@@ -56,7 +56,7 @@ func TestGuestInfoEncodings(t *testing.T) {
 		"nothing":      {},
 		"cleared":      {keyUserData: cleared},
 		"rot13":        {keyUserData: doc, keyEncoding: "rot13"},
-		"no base64":    {keyUserData: "%", keyEncoding: "base64"},
+		"not base64":   {keyUserData: "%", keyEncoding: "base64"},
 		"no gzip":      {keyUserData: plain, keyEncoding: "gz+b64"},
 		"gzip bomb":    {keyUserData: gzipped(t, strings.Repeat("a", cloudinit.MaxSize+1)), keyEncoding: "gz+b64"},
 		"empty inside": {keyUserData: gzipped(t, ""), keyEncoding: "gz+b64"},

@@ -236,9 +236,9 @@ func (s *managed) wantLeft(atFirst, atOther int) {
 func (s *managed) life() {
 	infra := s.provisionedCluster("c1", "")
 	m := s.addMachine("c1", "m1")
-	s.until("the missing Secret is told of", func() bool { return s.event("BootstrapSecretNotFound") })
+	s.until("the missing Secret is reported", func() bool { return s.event("BootstrapSecretNotFound") })
 	s.provision("c1", m)
-	s.until("its provisioning is told of", func() bool { return s.event("Provisioned") })
+	s.until("its provisioning is reported", func() bool { return s.event("Provisioned") })
 	s.idle(m)
 	s.remove(m, infra)
 	s.wantLeft(0, 0)
@@ -267,7 +267,7 @@ func (s *managed) twoProviders() {
 	}
 
 	_, nowhere := s.addCluster("c4", "third")
-	s.until("what is not loaded is told of", func() bool {
+	s.until("the missing provider is reported", func() bool {
 		s.must(s.Get(ctx, client.ObjectKeyFromObject(nowhere), nowhere))
 		ready := apimeta.FindStatusCondition(nowhere.Status.Conditions, clusterv1.ReadyCondition)
 		return ready != nil && ready.Reason == "ProviderNotLoaded" && strings.Contains(ready.Message, "it has memory, other: start it with --more-providers=third")

@@ -99,7 +99,7 @@ var olderMutants = []mutant{
 	}), seenBy("older-contract-failure", "gives it up for ever")},
 	{"domains as a list for an older core", reads("OutriggerCluster", func(u *unstructured.Unstructured) {
 		unstructured.SetNestedSlice(u.Object, []any{map[string]any{"name": "b"}}, "status", "failureDomains")
-	}), seenBy("older-contract-domains", "is no map")},
+	}), seenBy("older-contract-domains", "is not a map")},
 	{"an older core does not see the domain", reads("OutriggerMachine", func(u *unstructured.Unstructured) {
 		unstructured.RemoveNestedField(u.Object, "spec", "failureDomain")
 	}), seenBy("older-contract-domains", "spec.failureDomain of the InfraMachine")},

@@ -549,7 +549,7 @@ var restartMutants = []mutant{
 	{"forgets who waits", ignoringMachine(func(b *broken, _ request, m *infrav1.OutriggerMachine) bool {
 		return b.number > 1 && !unfinalized(m) && m.Annotations[reconciler.BeganAnnotation] == "" && !deleting(m)
 	}), seenBy("restart-waiting", "not provisioned")},
-	{"begins anew", creates(func(b *broken, ctx context.Context, pod, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec, create creator) (*provider.Instance, error) {
+	{"begins again", creates(func(b *broken, ctx context.Context, pod, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec, create creator) (*provider.Instance, error) {
 		if list, _ := b.world.cloud.ListInstances(ctx, map[string]string{provider.TagKey: key}); b.number > 1 && len(list) > 0 {
 			instance, err := create(ctx, pod, key+"-2", config, spec)
 			if instance != nil {

@@ -74,7 +74,7 @@ func (c Config) validate() error {
 		errs = append(errs, bad("docker-host", "%q is not a unix:///PATH or tcp://HOST:PORT", c.Host))
 	}
 	if c.APIVersion != "" && !apiVersion.MatchString(c.APIVersion) {
-		errs = append(errs, bad("docker-api-version", "%q is no version such as 1.41", c.APIVersion))
+		errs = append(errs, bad("docker-api-version", "%q is not a version such as 1.41", c.APIVersion))
 	}
 	switch {
 	case c.TLSVerify && c.CertPath == "":

@@ -233,7 +233,8 @@ func TestNodeImage(t *testing.T) {
 	}
 }
 
-// TestTasks are told of their end once, and end with their owner.
+// TestTasks: the end of a task is reported once, and tasks end with their
+// owner.
 func TestTasks(t *testing.T) {
 	ts := newTasks()
 	defer ts.close()

@@ -26,8 +26,8 @@ type Options struct {
 	// tag [provider.TagCluster] of the instances of Nodes that have a providerID
 	// is used.
 	Tags map[string]string
-	// Labels are what every Node gets in addition, and LabelsFromTags names for
-	// a tag the label that its value is put into.
+	// Labels are added to every Node; LabelsFromTags maps a tag to the label
+	// that gets its value.
 	Labels, LabelsFromTags map[string]string
 	// Format is how providerIDs are written: [FormatAuto] by default.
 	Format Format
@@ -40,25 +40,25 @@ type Options struct {
 	// ListAge is how old a list of instances may be: 10 seconds. A list is never
 	// the proof that an instance is gone unless it was made for that.
 	ListAge time.Duration
-	// GoneAfter is how far apart the first and the last look must be that did
-	// not find an instance: 15 seconds.
+	// GoneAfter is how far apart the first and the last check that did not find
+	// an instance must be: 15 seconds.
 	GoneAfter time.Duration
-	// EmptyAfter is after what time an inventory without any instance of the
-	// cluster's Nodes is believed; 0 is never.
+	// EmptyAfter is how long an inventory without any instance of the cluster's
+	// Nodes must last before it is trusted; 0 means never.
 	EmptyAfter time.Duration
-	// LeftAfter is after what time a load balancer whose Service is gone is
-	// deleted; 0 is never.
+	// LeftAfter is how long a load balancer stays after its Service is gone; 0
+	// means for ever.
 	LeftAfter time.Duration
-	// Pass is the time between two looks at the Nodes that are not Ready, as
-	// --node-monitor-period says. Looks that are much further apart do not count
-	// as two looks in a row.
+	// Pass is the time between two checks of the Nodes that are not Ready, as
+	// --node-monitor-period says. Checks that are much further apart do not
+	// count as consecutive.
 	Pass time.Duration
-	// RepeatAfter is after what time the same Event is sent again: 5 minutes.
+	// RepeatAfter is the pause before the same Event is sent again: 5 minutes.
 	RepeatAfter time.Duration
 
-	// Observe, if any, is called after every call, Failed of every Node that
-	// could not be initialized, Held of every look that found no instance and
-	// was not proof.
+	// Observe, if any, is called after every call, Failed for every Node that
+	// could not be initialized, Held for every check that found no instance but
+	// proves nothing.
 	Observe func(Call)
 	Failed  func(reason string)
 	Held    func(reason string)
@@ -97,7 +97,7 @@ type Cloud struct {
 	fleet   *fleet
 	events  record.EventRecorder // nil: Events go nowhere
 	nodes   corelisters.NodeLister
-	// balancing is held by who updates or deletes the load balancer of a key.
+	// balancing locks the load balancer of a key.
 	balancing keylock.Locks
 
 	mu     sync.Mutex
@@ -126,7 +126,7 @@ func New(o Options) (*Cloud, error) {
 	return c, nil
 }
 
-// SetEvents says where the Events of Nodes go; before that they go nowhere.
+// SetEvents sets the recorder of Nodes' Events; before that they are dropped.
 func (c *Cloud) SetEvents(events record.EventRecorder) { c.events = events }
 
 // SetInformers implements [cloudprovider.InformerUser].
@@ -134,7 +134,7 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.nodes = factory.Core().V1().Nodes().Lister()
 }
 
-// Initialize has nothing to do: what there is was there before.
+// Initialize does nothing: everything was set up before.
 func (c *Cloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan struct{}) {}
 
 // Instances returns false: InstancesV2 replaces it.
@@ -143,7 +143,7 @@ func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false 
 // InstancesV2 returns the cloud itself.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
 
-// Zones returns false: InstancesV2 tells zones too.
+// Zones returns false: InstancesV2 has zones, too.
 func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
 // Clusters returns false.
@@ -168,12 +168,12 @@ func uninitialized(node *v1.Node) bool {
 	return false
 }
 
-// checkCapabilities says clearly what a provider lacks.
+// checkCapabilities returns an error that names what a provider lacks.
 func checkCapabilities(o *Options) (provider.Lister, provider.Getter, error) {
 	lister, lists := provider.As[provider.Lister](o.Provider)
 	getter, gets := provider.As[provider.Getter](o.Provider)
 	if !lists || !gets {
-		return nil, nil, fmt.Errorf("%w: provider %s cannot list and look up instances (capabilities Lister and Getter; it has %q), without which Nodes cannot be told from each other: a cloud controller manager needs both", provider.ErrUnimplemented, o.Name, provider.Capabilities(o.Provider))
+		return nil, nil, fmt.Errorf("%w: provider %s cannot list and look up instances (capabilities Lister and Getter; it has %q), without which instances of Nodes cannot be found: a cloud controller manager needs both", provider.ErrUnimplemented, o.Name, provider.Capabilities(o.Provider))
 	}
 	return lister, getter, nil
 }

@@ -15,7 +15,7 @@ import (
 
 // Reasons why a Node whose instance was not found is not deleted.
 const (
-	// HeldSecondLook: there was one look only, so far.
+	// HeldSecondLook: only one check so far.
 	HeldSecondLook = "SecondLookDue"
 	// HeldContradiction: the list has the instance.
 	HeldContradiction = "CloudContradictsItself"
@@ -49,7 +49,7 @@ func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error)
 	if errors.Is(err, provider.ErrNotFound) {
 		return c.missing(ctx, node, ref, err)
 	}
-	c.present(ref.id) // or unknown: looks begin again
+	c.present(ref.id) // or unknown: the series begins again
 	if err != nil && ctx.Err() == nil {
 		err = c.refuseDeletion(node, HeldNoList, err)
 	}
@@ -76,8 +76,8 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 	return instance.State == provider.StateStopped || instance.State == provider.StateDeleting, nil
 }
 
-// missing looks a second time at an instance of which the cloud says that there
-// is none, and returns false if that is proof.
+// missing checks an instance again that the cloud does not find, and returns
+// false if that is proof.
 func (c *Cloud) missing(ctx context.Context, node *v1.Node, ref reference, cause error) (exists bool, err error) {
 	now := c.options.Now()
 	list, err := c.second(ctx)
@@ -95,7 +95,7 @@ func (c *Cloud) missing(ctx context.Context, node *v1.Node, ref reference, cause
 	case !c.witnessed(node, ref, list) && (c.options.EmptyAfter == 0 || age < c.options.EmptyAfter):
 		return true, c.refuseDeletion(node, HeldEmpty, fmt.Errorf("%w, but of its %d instances none is that of another Node, so that the inventory may be empty or another's: check the provider's settings; delete the Node by hand if it is gone, or see --trust-empty-inventory-after", cause, len(list.byID)))
 	case age < c.options.GoneAfter || list.at.Before(since):
-		return true, c.refuseDeletion(node, HeldSecondLook, fmt.Errorf("%w; it is looked for again", cause))
+		return true, c.refuseDeletion(node, HeldSecondLook, fmt.Errorf("%w; it will be checked again", cause))
 	}
 	c.forget(node)
 	return false, nil
@@ -124,12 +124,12 @@ func (c *Cloud) witnessed(node *v1.Node, ref reference, list *inventory) bool {
 	return false
 }
 
-// absence is a row of looks that did not find an instance.
+// absence is a series of checks that did not find an instance.
 type absence struct{ since, last time.Time }
 
-// absentSince notes that an instance was not found and returns since when. A row
-// ends also when nobody looks for long: the Node was Ready meanwhile, or is gone. A
-// pass over all absent Nodes takes as long as the cloud does.
+// absentSince records that an instance was not found and returns since when. A
+// series also ends after a long time without checks: the Node was Ready meanwhile,
+// or is gone. A pass over all absent Nodes takes as long as the cloud does.
 func (c *Cloud) absentSince(id string, now time.Time) time.Time {
 	list, get := c.fleet.slowness()
 	c.mu.Lock()
@@ -150,7 +150,7 @@ func (c *Cloud) absentSince(id string, now time.Time) time.Time {
 	return a.since
 }
 
-// present ends a row of looks that did not find an instance.
+// present ends a series of checks that did not find an instance.
 func (c *Cloud) present(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -83,8 +83,8 @@ func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, er
 	return instance, nil
 }
 
-// unknown reports whether the provider does not look up ids of that kind at all: then
-// the Node is somebody else's.
+// unknown reports whether the provider rejects ids of that form: then the Node
+// belongs to another cloud.
 func unknown(err error) bool { return errors.Is(err, provider.ErrUnimplemented) }
 
 // byName looks in the list for the instance that a Node without providerID is.
@@ -131,8 +131,8 @@ func named(list *inventory, node *v1.Node) []*provider.Instance {
 	return byName
 }
 
-// is reports whether a Node is called so: by its own name or that of its host,
-// whose domain does not count.
+// is reports whether a Node has that name: its own or its host's, without the
+// domain.
 func is(node *v1.Node, name string) bool {
 	if name == "" {
 		return false
@@ -151,8 +151,8 @@ func is(node *v1.Node, name string) bool {
 	return false
 }
 
-// free refuses an instance that is another Node's already: a kubelet may call
-// itself what it wants.
+// free refuses an instance that belongs to another Node already: a kubelet may
+// claim any name.
 func (c *Cloud) free(i *provider.Instance, node *v1.Node) error {
 	for _, other := range c.others(node) {
 		if ref, ours := parse(c.options.Name, other.Spec.ProviderID); ours && ref.id == i.ID {
@@ -171,8 +171,8 @@ func (c *Cloud) others(node *v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(all), func(n *v1.Node) bool { return n.Name == node.Name })
 }
 
-// learnClusterTags learns by what tags instances are listed, if nobody has said, from a few
-// Nodes that have a providerID.
+// learnClusterTags learns from a few Nodes with a providerID by which tags instances are
+// listed, unless that is configured.
 func (c *Cloud) learnClusterTags(ctx context.Context) error {
 	if len(c.fleet.matches()) > 0 {
 		return nil

@@ -28,7 +28,7 @@ type fleet struct {
 	lister  provider.Lister
 	getter  provider.Getter
 
-	// listing is held by who lists, so that all who need a list share it.
+	// listing is locked while listing, so that all callers share one list.
 	listing chan struct{}
 	mu      sync.Mutex
 	last    *inventory
@@ -98,7 +98,7 @@ func (f *fleet) get(ctx context.Context, id string) (*provider.Instance, error) 
 	return instance, nil
 }
 
-// learn notes what tag the cluster's instances carry.
+// learn records the tag of the cluster's instances.
 func (f *fleet) learn(i *provider.Instance) {
 	if cluster := i.Tags[provider.TagCluster]; cluster != "" {
 		f.mu.Lock()
@@ -107,8 +107,8 @@ func (f *fleet) learn(i *provider.Instance) {
 	}
 }
 
-// matches answers by what tags the cluster's instances are listed; none when
-// nobody has said and no Node has told.
+// matches returns the tags by which the cluster's instances are listed; none if
+// they are neither configured nor learned.
 func (f *fleet) matches() []map[string]string {
 	if len(f.options.Tags) > 0 {
 		return []map[string]string{f.options.Tags}
@@ -125,8 +125,8 @@ func (f *fleet) matches() []map[string]string {
 // errNoTags is that instances cannot be listed.
 var errNoTags = errors.New("it is not known by which tags the cluster's instances are listed: give --instance-tags, such as outrigger-cluster=NAME, or start kubelets with --provider-id")
 
-// recent returns a list that is there for no longer than ListAge. That its making took
-// long does not make it older: else each of many Nodes would ask a slow cloud again.
+// recent returns a list that ended no longer than ListAge ago. The time that listing
+// took does not count: otherwise each of many Nodes would ask a slow cloud again.
 func (f *fleet) recent(ctx context.Context) (*inventory, error) {
 	return f.unless(ctx, func(list *inventory) bool {
 		now := f.options.Now()
@@ -139,7 +139,7 @@ func (f *fleet) since(ctx context.Context, at time.Time) (*inventory, error) {
 	return f.unless(ctx, func(list *inventory) bool { return !list.at.Before(at) })
 }
 
-// unless makes a list if the last one will not do.
+// unless lists again if the last list is too old.
 func (f *fleet) unless(ctx context.Context, will func(*inventory) bool) (*inventory, error) {
 	select {
 	case f.listing <- struct{}{}:

@@ -41,7 +41,7 @@ func (c *Cloud) Leftovers(services func(context.Context) ([]v1.Service, error), 
 	return &Leftovers{c.fleet, b.(*balancers).capability, services, log, map[string]time.Time{}}
 }
 
-// Run looks until ctx ends, and at least twice before it deletes one.
+// Run checks until ctx ends, and at least twice before it deletes one.
 func (l *Leftovers) Run(ctx context.Context) {
 	ticker := time.NewTicker(max(l.fleet.options.LeftAfter/3, time.Millisecond))
 	defer ticker.Stop()
@@ -57,9 +57,9 @@ func (l *Leftovers) Run(ctx context.Context) {
 	}
 }
 
-// look deletes those that have been without a Service for long enough. The list
-// of load balancers comes first: whatever it shows was made for a Service that
-// was there before, so that one that is not there afterwards is gone.
+// look deletes load balancers that have been without a Service for long enough.
+// It lists load balancers before Services: each was made for a Service that
+// existed before, so a missing Service is gone.
 func (l *Leftovers) look(ctx context.Context) error {
 	var list []provider.LoadBalancer
 	err := l.fleet.call(ctx, "list-load-balancers", func(ctx context.Context) (err error) {

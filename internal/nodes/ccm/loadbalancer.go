@@ -41,7 +41,7 @@ func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	return &balancers{c.fleet, capability, &c.balancing}, true
 }
 
-// GetLoadBalancerName returns the key: a UID is nobody else's in any cluster.
+// GetLoadBalancerName returns the key: a UID is unique across clusters.
 func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
@@ -62,7 +62,7 @@ func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, service
 	return statusOf(there), true, nil
 }
 
-// EnsureLoadBalancer makes it, or makes it as it is to be.
+// EnsureLoadBalancer creates the load balancer or updates it.
 func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	spec, err := b.specOf(service, nodes)
 	if err != nil {
@@ -83,8 +83,8 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, serv
 	return statusOf(made), nil
 }
 
-// UpdateLoadBalancer tells it what Nodes there are. It makes none: when Nodes
-// change the controller asks for all the Services that it knew, some of whose load
+// UpdateLoadBalancer updates the backends. It creates no load balancer: when Nodes
+// change the controller calls it for all Services that it knew, some of whose load
 // balancers it may have deleted since.
 func (b *balancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	unlock, err := b.locks.Take(ctx, b.GetLoadBalancerName(ctx, cluster, service))
@@ -114,8 +114,8 @@ func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster strin
 	})
 }
 
-// specOf refuses what could not be kept. A promise about who may connect is
-// never dropped silently.
+// specOf refuses settings that cannot be honoured. A restriction of who may
+// connect is never dropped silently.
 func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.LoadBalancerSpec, error) {
 	spec := provider.LoadBalancerSpec{
 		Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}, Annotations: annotationsOf(service),
@@ -135,7 +135,7 @@ func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.Load
 		if port.NodePort == 0 {
 			return spec, fmt.Errorf("%w: port %d has no node port: leave spec.allocateLoadBalancerNodePorts true", provider.ErrInvalidArgument, port.Port)
 		}
-		// What protocols there are is the provider's affair.
+		// The provider checks the protocol.
 		spec.Ports = append(spec.Ports, provider.LoadBalancerPort{Port: uint16(port.Port), Target: uint16(port.NodePort), Protocol: string(port.Protocol)})
 	}
 	for _, node := range nodes {

@@ -93,7 +93,7 @@ func (c *Cloud) labels(i *provider.Instance) map[string]string {
 var noLabel = regexp.MustCompile(`[^A-Za-z0-9_.-]`)
 
 // labelValue returns a text as the value of a label. The API server would refuse
-// the whole Node for one that is none.
+// the whole Node for an invalid one.
 func labelValue(text string) string {
 	text = noLabel.ReplaceAllString(text, "-")
 	if len(text) > validation.LabelValueMaxLength {
@@ -103,7 +103,7 @@ func labelValue(text string) string {
 }
 
 // checkLabels refuses labels that the API server would, and those that the
-// controllers throw away without a word.
+// controllers drop silently.
 func checkLabels(o Options) error {
 	for key, value := range o.Labels {
 		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {

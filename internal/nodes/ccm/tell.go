@@ -14,7 +14,7 @@ type telling struct {
 	at     time.Time
 }
 
-// failed tells why a Node could not be initialized.
+// failed emits an Event about a Node that could not be initialized.
 func (c *Cloud) failed(node *v1.Node, err error) {
 	reason := reasonOf(err)
 	c.options.Failed(reason)
@@ -25,7 +25,8 @@ func (c *Cloud) failed(node *v1.Node, err error) {
 	c.tell(node, kind, reason, "the Node is not initialized: "+err.Error())
 }
 
-// refuseDeletion says why a Node is not deleted, and returns err.
+// refuseDeletion emits an Event about why a Node is not deleted, and returns
+// err.
 func (c *Cloud) refuseDeletion(node *v1.Node, reason string, err error) error {
 	c.options.Held(reason)
 	if reason != HeldSecondLook {
@@ -34,8 +35,8 @@ func (c *Cloud) refuseDeletion(node *v1.Node, reason string, err error) error {
 	return err
 }
 
-// tell sends an Event unless it said the same a while ago: controllers try
-// again many times a minute.
+// tell sends an Event unless it is a recent repetition: controllers retry many
+// times a minute.
 func (c *Cloud) tell(node *v1.Node, kind, reason, text string) {
 	now, key := c.options.Now(), string(node.UID)
 	c.mu.Lock()
@@ -55,7 +56,7 @@ func (c *Cloud) tell(node *v1.Node, kind, reason, text string) {
 	}
 }
 
-// forget drops what was said about a Node.
+// forget drops the last Event about a Node.
 func (c *Cloud) forget(node *v1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

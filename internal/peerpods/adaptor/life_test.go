@@ -197,7 +197,7 @@ func TestFailuresOfTheCloud(t *testing.T) {
 		"unauthenticated": {fake.Unauthenticated(fake.OpCreate), codes.Unauthenticated, "credentials"},
 		"throttled":       {fake.Throttled(fake.OpCreate).Repeated(-1), codes.Unavailable, "rate of requests"},
 		"lost replies":    {fake.LostReply(fake.OpCreate).Repeated(-1), codes.Unavailable, "connection reset"},
-		"half made":       {fake.PartialCreate().Repeated(-1), codes.Unavailable, "address not assigned"},
+		"partly created":  {fake.PartialCreate().Repeated(-1), codes.Unavailable, "address not assigned"},
 		"unknown":         {fake.Fail(fake.OpCreate, errors.New("teapot")), codes.Unknown, "teapot"},
 	}
 	for name, c := range classes {

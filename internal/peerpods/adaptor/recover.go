@@ -49,7 +49,7 @@ func (s *Service) checkProvider(records []*Record) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(others)) {
-		return fmt.Errorf("%s holds %d sandbox(es) of provider %s: start the adaptor with %s once more and remove them, or choose another -pods-dir", s.opts.PodsDir, others[name], name, name)
+		return fmt.Errorf("%s holds %d sandbox(es) of provider %s: start the adaptor with %s again and remove them, or choose another -pods-dir", s.opts.PodsDir, others[name], name, name)
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (c *Claims) Update(ctx context.Context, pp *v1alpha1.PeerPod, changes ...Ch
 	return nil, fmt.Errorf("update PeerPod %s/%s: %w", pp.Namespace, pp.Name, err)
 }
 
-// again reads pp anew; another object with its name counts as absent.
+// again reads pp again; another object with its name counts as absent.
 func (c *Claims) again(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PeerPod, error) {
 	now, err := c.API.Get(ctx, pp.Namespace, pp.Name)
 	if err == nil && now.UID != pp.UID {

@@ -185,7 +185,7 @@ func TestBundleContents(t *testing.T) {
 	for _, key := range [][]byte{b.ServerKeyPEM, b.ClientKeyPEM} {
 		block, _ := pem.Decode(key)
 		if _, err := x509.ParsePKCS8PrivateKey(block.Bytes); err != nil {
-			t.Errorf("key is no PKCS#8: %v", err)
+			t.Errorf("key is not PKCS#8: %v", err)
 		}
 	}
 	if _, err := NewBundle("", now); err == nil {

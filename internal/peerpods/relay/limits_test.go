@@ -82,6 +82,6 @@ func TestNoLimitsForOthers(t *testing.T) {
 		}
 	}
 	if _, err := limit(&agent.Spec{Annotations: map[string]string{guestlimits.Annotation: "x"}}); err == nil {
-		t.Error("a broken record is no error")
+		t.Error("a broken record is not an error")
 	}
 }

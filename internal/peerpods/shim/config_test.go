@@ -64,7 +64,7 @@ func TestConfigDefaults(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"[hypervisor.remote]\nremote_hypervisor_socket = \"rel.sock\"": "no absolute path",
+		"[hypervisor.remote]\nremote_hypervisor_socket = \"rel.sock\"": "not an absolute path",
 		"[hypervisor.remote]\nremote_hypervisor_timeout = 0":           "remote_hypervisor_timeout",
 		"[hypervisor.remote]\nremote_hypervisor_timeout = \"x\"":       "remote_hypervisor_timeout",
 		"[hypervisor.remote]\ndefault_vcpus = -1":                      "default_vcpus",

@@ -45,7 +45,7 @@ func ask(t testing.TB, body string) *admissionv1.AdmissionResponse {
 	handler().ServeHTTP(rec, req)
 	var review admissionv1.AdmissionReview
 	if err := json.Unmarshal(rec.Body.Bytes(), &review); err != nil || review.Response == nil {
-		t.Fatalf("answer %q is no review: %v", rec.Body, err)
+		t.Fatalf("answer %q is not a review: %v", rec.Body, err)
 	}
 	return review.Response
 }

@@ -141,7 +141,7 @@ func TestNoGoBinary(t *testing.T) {
 	if err := os.WriteFile(path, []byte("\x7fELF"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gobinary.Read(path); err == nil || !strings.Contains(err.Error(), "it is no Go plugin") {
+	if _, err := gobinary.Read(path); err == nil || !strings.Contains(err.Error(), "it is not a Go plugin") {
 		t.Error(err)
 	}
 }

@@ -52,7 +52,7 @@ func Read(path string) (Side, error) {
 	}
 	info, err := buildinfo.Read(bytes.NewReader(data))
 	if err != nil {
-		return Side{}, fmt.Errorf("it is no Go plugin (%w): build one with go build -buildmode=plugin", err)
+		return Side{}, fmt.Errorf("it is not a Go plugin (%w): build one with go build -buildmode=plugin", err)
 	}
 	return Side{info, sources(data)}, nil
 }

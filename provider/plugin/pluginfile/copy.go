@@ -28,7 +28,7 @@ func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 func ParseSum(text string) (Sum, error) {
 	data, err := hex.DecodeString(strings.TrimSpace(text))
 	if err != nil || len(data) != sha256.Size {
-		return Sum{}, fmt.Errorf("%w: %.80q is no SHA-256: it must be 64 hexadecimal digits, as the first column of sha256sum", provider.ErrInvalidArgument, text)
+		return Sum{}, fmt.Errorf("%w: %.80q is not a SHA-256: it must be 64 hexadecimal digits, as the first column of sha256sum", provider.ErrInvalidArgument, text)
 	}
 	return Sum(data), nil
 }

@@ -215,7 +215,7 @@ func (p *plugin) until(t *testing.T, done func() bool) {
 	deadline := time.Now().Add(time.Minute)
 	for !done() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain; log:\n%s", p.log)
+			t.Fatalf("waited without result; log:\n%s", p.log)
 		}
 		time.Sleep(time.Millisecond)
 	}

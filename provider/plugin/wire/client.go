@@ -96,7 +96,7 @@ func call[Request proto.Message, Answer any](ctx context.Context, c client, name
 	}
 	var none Answer
 	if _, wrong := proto.Marshal(request); wrong != nil {
-		return none, fmt.Errorf("%w: %s: the request holds text that is no UTF-8", provider.ErrInvalidArgument, name)
+		return none, fmt.Errorf("%w: %s: the request holds text that is not UTF-8", provider.ErrInvalidArgument, name)
 	}
 	return none, c.fromStatus(ctx, name, err)
 }
@@ -119,7 +119,7 @@ func (c client) fromStatus(ctx context.Context, method string, err error) error 
 		return fmt.Errorf("%w: plugin %s is gone or does not answer (%s: %s): see whether it runs and what it logged last",
 			provider.ErrUnavailable, c.name, method, s.Message())
 	case s.Code() == codes.Unimplemented:
-		return fmt.Errorf("%w: plugin %s does not know %s: it is older than this program or no provider: build it anew",
+		return fmt.Errorf("%w: plugin %s does not know %s: it is older than this program or no provider: build it again",
 			provider.ErrUnimplemented, c.name, method)
 	case strings.HasPrefix(s.Message(), "grpc: "): // said by the transport, not by the provider
 		return fmt.Errorf("%w: plugin %s: %s: %s", provider.ErrUnknown, c.name, method, s.Message())

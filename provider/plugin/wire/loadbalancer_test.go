@@ -139,7 +139,7 @@ func TestLoadBalancersWronglyAsked(t *testing.T) {
 	}
 }
 
-// TestLoadBalancersWronglyAnswered: a plugin that answers nonsense is told of.
+// TestLoadBalancersWronglyAnswered: a plugin that answers nonsense is reported.
 func TestLoadBalancersWronglyAnswered(t *testing.T) {
 	b := &balancing{stub: &stub{}}
 	remote := start(t, wire.Options{Name: "stub", Cloud: fake.NewManager(), Configured: b}).provider(t, "", nil)

@@ -41,7 +41,7 @@ func (all *sessions) enter(name string) (*session, error) {
 		return nil, all.stopping()
 	}
 	if s == nil || !s.enter() {
-		return nil, fmt.Errorf("%w: %w: provider %s has no configuration %q here: the process was started anew, or Configure was never called",
+		return nil, fmt.Errorf("%w: %w: provider %s has no configuration %q here: the process was started again, or Configure was never called",
 			provider.ErrUnavailable, ErrNotConfigured, all.opener.name, name)
 	}
 	return s, nil

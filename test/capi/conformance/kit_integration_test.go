@@ -47,7 +47,7 @@ func all(t *testing.T) bool {
 	return false
 }
 
-// kit is capi-conformance with what it is told of a provider.
+// kit is capi-conformance with its settings for a provider.
 type kit struct {
 	kubeconfig, file string
 	// flags are always given, outside only where the kit is alone: they show

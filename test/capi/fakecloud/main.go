@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger/outrigger/provider/serve"
 )
 
-// settings are what a manager is told of the cloud.
+// settings are a manager's settings of the cloud.
 type settings struct {
 	Dir     string        `flag:"fake-dir" env:"FAKE_DIR" required:"true" usage:"folder of the cloud"`
 	Latency time.Duration `flag:"fake-latency" env:"FAKE_LATENCY" usage:"how long every call takes at least"`

@@ -82,7 +82,7 @@ func (c *Cloud) matcher(p *parameters) (func(*instance) bool, error) {
 	var ids []string
 	if text := p.text("InstanceIds"); text != "" {
 		if err := json.Unmarshal([]byte(text), &ids); err != nil || len(ids) > 100 {
-			return nil, refuse("InvalidInstanceIds.Malformed", "InstanceIds is no JSON list of 100 at most.")
+			return nil, refuse("InvalidInstanceIds.Malformed", "InstanceIds is not JSON list of 100 at most.")
 		}
 	}
 	name := p.text("InstanceName")
@@ -236,7 +236,7 @@ func (c *Cloud) describeSecurityGroups(p *parameters) (map[string]any, error) {
 	p.number("MaxResults", 10)
 	var ids []string
 	if err := json.Unmarshal([]byte(p.text("SecurityGroupIds")), &ids); err != nil {
-		return nil, refuse("InvalidParameter", "SecurityGroupIds is no JSON list.")
+		return nil, refuse("InvalidParameter", "SecurityGroupIds is not JSON list.")
 	}
 	var list []object
 	for _, id := range ids {

@@ -104,7 +104,7 @@ func (c *Cloud) checkSize(i *instance, p *parameters) error {
 	text, err := base64.StdEncoding.DecodeString(i.userData)
 	switch {
 	case err != nil:
-		return refuse("InvalidUserData.Base64FormatInvalid", "The user data is no base64.")
+		return refuse("InvalidUserData.Base64FormatInvalid", "The user data is not base64.")
 	case len(text) > 32<<10:
 		return refuse("InvalidUserData.SizeExceeded", "The user data has %d bytes, and 32 KB at most.", len(text))
 	}

@@ -112,7 +112,7 @@ type server struct {
 func serversOf(p *parameters) ([]server, error) {
 	var list []server
 	if err := json.Unmarshal([]byte(p.text("BackendServers")), &list); err != nil || len(list) == 0 {
-		return nil, refuse("InvalidParameter", "BackendServers is no JSON list.")
+		return nil, refuse("InvalidParameter", "BackendServers is not JSON list.")
 	}
 	if len(list) > maxBackends {
 		return nil, refuse("InvalidParameter", "BackendServers: at most %d.", maxBackends)

@@ -211,7 +211,7 @@ func checkOne(structures map[string]*structure, in, name, value string) error {
 		}
 		return checkType(name, f.kind, value)
 	}
-	return refuse("InvalidParameter", "The parameter %s is no value.", name)
+	return refuse("InvalidParameter", "The parameter %s is not a value.", name)
 }
 
 func checkType(name, kind, value string) error {

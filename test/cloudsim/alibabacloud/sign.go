@@ -134,7 +134,7 @@ func (c *Cloud) timely(who *account, date, nonce, token string) error {
 	now := c.now()
 	at, err := time.Parse("2006-01-02T15:04:05Z", date)
 	if err != nil {
-		return refuse("InvalidTimeStamp.Format", "%q is no time.", date)
+		return refuse("InvalidTimeStamp.Format", "%q is not a time.", date)
 	}
 	if skew := now.Sub(at); skew > maxSkew || skew < -maxSkew {
 		return refuse("InvalidTimeStamp.Expired", "The time of the request is %v off.", skew.Round(time.Second))

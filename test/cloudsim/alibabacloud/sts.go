@@ -114,7 +114,7 @@ func (c *Cloud) assumeRole(r *http.Request) (map[string]any, error) {
 	}
 	at, err := time.Parse("2006-01-02T15:04:05Z", query.Get("Timestamp"))
 	if err != nil {
-		return nil, refuse("InvalidTimeStamp.Format", "Timestamp is no time.")
+		return nil, refuse("InvalidTimeStamp.Format", "Timestamp is not a time.")
 	}
 	if skew := c.now().Sub(at); skew > maxSkew || skew < -maxSkew {
 		return nil, refuse("InvalidTimeStamp.Expired", "The time of the request is %v off.", skew.Round(time.Second))

@@ -105,7 +105,7 @@ func (d *definition) read(r *http.Request, body []byte, op *operation) (input, *
 		in.blob, in.members[s.Payload] = body, string(body)
 	} else if len(body) > 0 {
 		if err := json.Unmarshal(body, &in.members); err != nil {
-			return in, fail("ValidationException", "the body is no JSON: %v", err)
+			return in, fail("ValidationException", "the body is not JSON: %v", err)
 		}
 	}
 	inPath := op.match(r.URL.Path)

@@ -175,7 +175,7 @@ func (c *Cloud) resourceManager(w http.ResponseWriter, r *http.Request) *failure
 	if route == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.violate("%s %s is no operation", r.Method, r.URL.Path)
+		c.violate("%s %s is not an operation", r.Method, r.URL.Path)
 		return fail(http.StatusNotFound, "InvalidResourceType", "The resource type could not be found for %s %s.", r.Method, r.URL.Path)
 	}
 	k := &call{w: w, r: r, route: route, group: group, names: names}

@@ -240,7 +240,7 @@ func (s *schema) checkExpr(kind ast.Expr, value any, at string) []string {
 				return nil
 			}
 		}
-		return []string{at + " is no time"}
+		return []string{at + " is not a time"}
 	case *ast.Ident:
 		if basic, ok := basicKinds[k.Name]; ok {
 			return checkBasic(basic, k.Name, value, at)

@@ -70,7 +70,7 @@ func TestWhatTheSDKForbids(t *testing.T) {
 				t.Errorf("%d %s, want %d and %q", status, text, tc.status, tc.word)
 			}
 			if status >= 300 && !json.Valid([]byte(text)) {
-				t.Errorf("%q is no JSON", text)
+				t.Errorf("%q is not JSON", text)
 			}
 		})
 	}

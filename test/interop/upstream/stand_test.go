@@ -37,7 +37,7 @@ func program(t *testing.T, variable, what string) string {
 		t.Skipf("%s is not set: build %s of Confidential Containers' cloud-api-adaptor and name it there", variable, what)
 	}
 	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-		t.Fatalf("%s=%s is no program (%v): give the absolute path of %s", variable, path, err, what)
+		t.Fatalf("%s=%s is not a program (%v): give the absolute path of %s", variable, path, err, what)
 	}
 	return path
 }

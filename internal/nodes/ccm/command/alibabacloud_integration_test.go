@@ -177,7 +177,7 @@ func balancesAtAlibaba(l *lab) {
 
 	c.Script(cloudsim.Unreachable("slb:CreateLoadBalancerUDPListener").Repeated(1 << 30))
 	s.service("half", nil)
-	l.until("it is half made", func() bool {
+	l.until("it is partly created", func() bool {
 		half := s.balancersOf("half")
 		return len(half) == 1 && len(half[0].Listeners) > 0
 	})
@@ -187,7 +187,7 @@ func balancesAtAlibaba(l *lab) {
 	kill = s.manager()
 	s.wantBalancer("half", b)
 	if now := s.balancersOf("half")[0].ID; now != first {
-		l.Errorf("%s was made anew as %s", first, now)
+		l.Errorf("%s was made again as %s", first, now)
 	}
 
 	kill()

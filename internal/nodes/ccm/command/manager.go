@@ -31,13 +31,13 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/ccm"
 )
 
-// resync is how often Nodes are looked at though they did not change: the queue
-// of Nodes that could not be initialized waits up to 16 minutes by itself, and
-// clouds come back earlier.
+// resync is how often unchanged Nodes are reconciled: the queue's own backoff
+// for Nodes that could not be initialized grows to 16 minutes, and clouds
+// recover earlier.
 const resync = 30 * time.Second
 
-// manager serves, elects and runs controllers. It stands in for the library's
-// app.Run, which cannot end: that one never gives its lease back.
+// manager serves, elects and runs controllers. It replaces the library's
+// app.Run, which never releases its lease.
 type manager struct {
 	config *ccmconfig.CompletedConfig
 	cloud  *ccm.Cloud
@@ -93,7 +93,7 @@ func (m *manager) serve(ctx context.Context) error {
 	return err
 }
 
-// elect runs the controllers while this process has the lease, and gives it back.
+// elect runs the controllers while this process has the lease, and releases it.
 func (m *manager) elect(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -175,14 +175,14 @@ func (m *manager) controllers(ctx context.Context) error {
 	return nil
 }
 
-// worker runs until ctx ends; the answer waits for it.
+// worker runs until ctx ends; the returned function waits for it.
 func worker(ctx context.Context, run func(context.Context)) (wait func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); run(ctx) }()
 	return func() { <-done }
 }
 
-// services asks the API server itself: a cache may be of an earlier time.
+// services asks the API server itself: a cache may be behind.
 func (m *manager) services(ctx context.Context) ([]corev1.Service, error) {
 	list, err := m.config.Client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {

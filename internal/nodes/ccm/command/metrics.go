@@ -33,7 +33,7 @@ var registerMetrics = sync.OnceValue(func() *meters {
 		}, []string{"provider", "operation"}),
 		calls:    counter("outrigger_ccm_provider_calls_total", "Calls to the provider by result: ok, or the class of the error.", "provider", "operation", "result"),
 		failures: counter("outrigger_ccm_node_initialization_failures_total", "Attempts to initialize a Node that failed, by the reason of the Node's Event.", "reason"),
-		holds:    counter("outrigger_ccm_node_deletions_held_total", "Looks that did not find a Node's instance and were no proof that it is gone, by reason.", "reason"),
+		holds:    counter("outrigger_ccm_node_deletions_held_total", "Looks that did not find a Node's instance and were not proof that it is gone, by reason.", "reason"),
 	}
 	legacyregistry.MustRegister(m.took, m.calls, m.failures, m.holds)
 	return m

@@ -90,7 +90,7 @@ func (s *settings) ownFlags() {
 	f.StringToStringVar(&s.fromTags, "node-labels-from-tags", nil, "labels, as TAG=LABEL,…, that a Node gets from the tags of its instance when it is initialized")
 	f.StringVar(&s.format, "provider-id-format", string(ccm.FormatAuto), "how providerIDs are written: provider (<provider>://<id>), outrigger (outrigger://<provider>/<id>), or auto: outrigger for machines of Cluster API, else provider; all of them are read")
 	f.DurationVar(&s.callTimeout, "provider-call-timeout", time.Minute, "how long a call to the provider may take")
-	f.DurationVar(&s.listAge, "inventory-max-age", 10*time.Second, "how old a list of the instances may be from which Nodes that are well are told of; it is one call for all of them")
+	f.DurationVar(&s.listAge, "inventory-max-age", 10*time.Second, "how old a list of the instances may be that answers for healthy Nodes; it is one call for all of them")
 	f.DurationVar(&s.goneAfter, "gone-after", 15*time.Second, "how far apart the first and the last look must be that did not find an instance, before its Node is deleted")
 	f.DurationVar(&s.emptyAfter, "trust-empty-inventory-after", 0, "after what time of not finding it an instance is gone though the inventory has the instance of no other Node either; 0: never, such Nodes are deleted by hand")
 	f.DurationVar(&s.leftAfter, "load-balancer-left-after", 10*time.Minute, "after what time without its Service a load balancer that carries --instance-tags is deleted; 0: never, and never without --instance-tags")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package localbalancer has the load balancers of a provider that has none of its
-// own: this process takes the connections, at one address of its machine. What is
-// made lives as long as the process; a cloud controller manager makes all again
-// when it begins to lead.
+// own: this process takes the connections, at one address of its machine. Load
+// balancers live as long as the process; a cloud controller manager makes all
+// again when it begins to lead.
 package localbalancer
 
 import (

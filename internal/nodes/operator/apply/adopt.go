@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// admit returns the objects that are ours to write, and an error for each other one.
-// Ours are those that are not there yet, that are listed, that name the inventory, and
-// that may be adopted. An account that is there already does what it is for, so that
-// it is left alone without an error, unless it lacks an annotation that is wanted:
-// clouds know accounts by those.
+// admit returns the objects that this applier may write, and an error for each other
+// one. Ours are those that are not there yet, that are listed, that name the
+// inventory, and that may be adopted. An account that is there already does what it is
+// for, so that it is left alone without an error, unless it lacks an annotation that
+// is wanted: clouds know accounts by those.
 func (a *Applier) admit(ctx context.Context, listed []Ref, desired []item) (own []item, failed []error) {
 	for _, d := range desired {
 		var foreign foreignError
@@ -65,7 +65,7 @@ func lacking(wanted, has map[string]string) string {
 	return ""
 }
 
-// foreignError is an object that others have made.
+// foreignError is the error about an object that others have created.
 type foreignError struct {
 	ref   Ref
 	owner string
@@ -85,8 +85,8 @@ func (e foreignError) Error() string {
 		whose, strings.ToLower(e.ref.Kind), e.ref.Name, where, AdoptAnnotation, Allow)
 }
 
-// unlist forgets an object that somebody else made a moment before we did: listed, it
-// would be taken for ours.
+// unlist removes an object from the inventory that somebody else created just before
+// us: listed, it would be taken for ours.
 func (a *Applier) unlist(ctx context.Context, i *inventory, made Ref) error {
 	err := a.note(ctx, i, slices.DeleteFunc(slices.Clone(i.list), made.same))
 	if apierrors.IsConflict(err) {

@@ -80,11 +80,11 @@ type Applier struct {
 	own map[client.ObjectKey]map[string]string
 	// conflicts are the objects that were written again and again.
 	conflicts map[Ref]*conflict
-	// said are the warnings that Events have told, and that still hold.
+	// said are the warnings that were emitted as Events and still hold.
 	said map[Ref]map[string]string
 }
 
-// Result is what a pass found and did.
+// Result is the outcome of a pass.
 type Result struct {
 	// Objects are those of the bundle, in its order.
 	Objects []Ref
@@ -93,8 +93,8 @@ type Result struct {
 	// Missing are ConfigMaps and Secrets that pods need and that are not there,
 	// such as "Secret openshift-x/credentials, wanted by Deployment y".
 	Missing []string
-	// Contested are objects that somebody changes back each time they are written,
-	// with what and who, if that is known. They are written less and less often.
+	// Contested are objects that another manager keeps changing back, with the
+	// field and the manager, if known. They are written with growing backoff.
 	Contested []string
 	// Again is when one of them is written again; 0: there is none.
 	Again time.Duration
@@ -189,7 +189,7 @@ func (a *Applier) one(ctx context.Context, d item, r *Result) error {
 	return err
 }
 
-// lacks notes what pods need and is not there.
+// lacks collects ConfigMaps and Secrets that pods need and that do not exist.
 func (a *Applier) lacks(o *unstructured.Unstructured, missing []string, r *Result) {
 	if len(missing) == 0 {
 		a.unsay(o, ReasonConfigMissing)
@@ -241,7 +241,8 @@ func within(part, whole map[string]string) bool {
 	return true
 }
 
-// create asks the API server first what it would make of the object, for its sum.
+// create first makes a dry run, for the sum of what the API server makes of the
+// object.
 func (a *Applier) create(ctx context.Context, d item) (bool, error) {
 	next := d.object.DeepCopy()
 	trial := next.DeepCopy()
@@ -279,7 +280,7 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 	return next.GetResourceVersion() != existing.GetResourceVersion(), nil
 }
 
-// stamp writes down what the API server made of an object when it was tried.
+// stamp records the sum of what the API server made of an object in a dry run.
 func (a *Applier) stamp(next, trial *unstructured.Unstructured, d item) {
 	annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
 	if a.Generations && d.kind.pods {

@@ -179,7 +179,7 @@ func selector(p *place) {
 	p.sync([]client.Object{other}, "Deployment selector/d")
 	p.get(&after, "d")
 	if after.UID == before.UID || after.Spec.Selector.MatchLabels["app"] != "other" {
-		p.Errorf("not made anew: %v", after.Spec.Selector)
+		p.Errorf("not made again: %v", after.Spec.Selector)
 	}
 	if !slices.Contains(p.events.reasons, ReasonRecreating) || !slices.Contains(p.events.reasons, ReasonRecreated) {
 		p.Errorf("events %q", p.events.reasons)

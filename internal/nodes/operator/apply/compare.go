@@ -81,8 +81,7 @@ func (a *Applier) compareRemoved(ctx context.Context, desired []item) (all []Dif
 	return all, nil
 }
 
-// trial lets the API server make an object without keeping it. Before is nil if
-// there is none.
+// trial makes a dry run of a write. Before is nil if there is none.
 func (a *Applier) trial(ctx context.Context, d item) (before, after *unstructured.Unstructured, err error) {
 	if d.kind.pods {
 		if _, err := a.addConfigHash(ctx, d.object); err != nil {
@@ -110,7 +109,7 @@ func (a *Applier) trial(ctx context.Context, d item) (before, after *unstructure
 	return existing, after, a.Client.Update(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
 }
 
-// shown is what of an object tells something beside another one.
+// shown returns the parts of an object that matter in a comparison.
 func shown(o, other *unstructured.Unstructured) map[string]any {
 	if o == nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 
 // An object that is written the same way this often has a conflicting manager: another
 // controller, or an admission webhook that makes something else of it each time. It is
-// then left alone for a while, which doubles, and is forgotten when it has been as
-// wanted for calm. A person who tries what becomes of an edit, or a few, is none.
+// then written with exponential backoff, and the conflict is forgotten when the object
+// has been as wanted for calm. A few edits by a person are not a conflict.
 const (
 	oftenWritten = 20
 	firstRest    = time.Minute
@@ -27,7 +27,7 @@ const (
 	calm         = 10 * time.Minute
 )
 
-// conflict is what is known of an object that was written.
+// conflict is the history of writes of one object.
 type conflict struct {
 	// wanted is the sum of what was to be there.
 	wanted string
@@ -93,7 +93,7 @@ func (a *Applier) contested(desired []item) (all []string, again time.Duration) 
 		if c.times < oftenWritten || c.what == "" {
 			continue
 		}
-		all = append(all, fmt.Sprintf("%s: %s; it is written less and less often: stop one of the two", ref, c.what))
+		all = append(all, fmt.Sprintf("%s: %s; it is written with growing backoff: stop one of the two", ref, c.what))
 		left := c.rest() - now.Sub(c.last)
 		if left <= 0 {
 			left += calm // nobody changed it back: then it is forgotten
@@ -106,7 +106,8 @@ func (a *Applier) contested(desired []item) (all []string, again time.Duration) 
 	return all, again
 }
 
-// conflictingManager returns which field is changed back, and by whom, if the API server knows.
+// conflictingManager returns which field is changed back, and by which manager, if the API
+// server knows.
 func (a *Applier) conflictingManager(ctx context.Context, d item, existing, left *unstructured.Unstructured) string {
 	path := difference(content(left), content(existing))
 	for field, lists := range map[string][2]map[string]string{
@@ -166,7 +167,8 @@ func differs(a, b any, path string) string {
 	return path
 }
 
-// lastManager is who but us has written a field last. Lists are looked at as a whole.
+// lastManager returns the last other manager that wrote a field. Lists are compared
+// as a whole.
 func lastManager(all []metav1.ManagedFieldsEntry, path, us string) string {
 	path, _, _ = strings.Cut(path, "[")
 	name, newest := "", time.Time{}

@@ -149,7 +149,7 @@ func contestedBySomebody(p *place) {
 		p.must(p.Client.Patch(p.Context(), p.deployment("d"), patch, client.FieldOwner("autoscaler")))
 	}
 	r, wrote := p.rounds(objects, undo)
-	want := "Deployment contested/d: spec.replicas is changed back each time it is written, by autoscaler; it is written less and less often: stop one of the two"
+	want := "Deployment contested/d: spec.replicas is changed back each time it is written, by autoscaler; it is written with growing backoff: stop one of the two"
 	if wrote != oftenWritten || !slices.Equal(r.Contested, []string{want}) || r.Again != firstRest {
 		t := fmt.Sprintf("wrote %d times, again in %s: %q", wrote, r.Again, r.Contested)
 		p.Fatalf("%s\nwant %d, %s: %q", t, oftenWritten, firstRest, want)

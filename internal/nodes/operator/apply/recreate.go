@@ -14,15 +14,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// recreate replaces an object of which a field cannot be changed. What the API
-// server would not take is found before the old one goes. After a crash between
-// the two, the next pass makes the new one, because there is none.
+// recreate replaces an object with an immutable field that changed. A dry run
+// finds what the API server would refuse before the old object is deleted.
+// After a crash between the two, the next pass makes the new one, because there
+// is none.
 func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.Unstructured) (bool, error) {
 	trial := d.object.DeepCopy()
 	trial.SetName(trialName(d.object.GetName()))
 	if err := a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager)); err != nil {
 		a.warn(existing, ReasonCreateFailed, err.Error())
-		return false, fmt.Errorf("it has to be made anew, and would be refused: %w", err)
+		return false, fmt.Errorf("it has to be recreated, and that would be refused: %w", err)
 	}
 	a.tell(existing, ReasonRecreating, strings.Join(d.kind.immutable, ".")+" changed, which cannot be changed in place")
 	if err := a.remove(ctx, existing); err != nil {
@@ -34,7 +35,7 @@ func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.U
 	if _, err := a.create(ctx, d); err != nil {
 		return true, err
 	}
-	a.tell(d.object, ReasonRecreated, "made anew")
+	a.tell(d.object, ReasonRecreated, "made again")
 	return true, nil
 }
 
@@ -60,7 +61,7 @@ func (a *Applier) live(ctx context.Context, o client.Object) error {
 	return a.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll)
 }
 
-// gone is an error while a finalizer holds an object that was deleted.
+// gone returns an error while finalizers keep a deleted object.
 func (a *Applier) gone(ctx context.Context, o *unstructured.Unstructured) error {
 	left := o.DeepCopy()
 	err := a.live(ctx, left)

@@ -14,8 +14,8 @@ func (a *Applier) tell(o runtime.Object, reason, note string) {
 	a.Events.Eventf(o, nil, corev1.EventTypeNormal, reason, actionApply, "%s", note)
 }
 
-// warn tells once, until something else is to be told or it was good in between. It
-// cuts what is longer than the note of an Event may be (1024 bytes).
+// warn emits a Warning Event unless it repeats the last one. It truncates the note
+// to an Event's limit (1024 bytes).
 func (a *Applier) warn(o *unstructured.Unstructured, reason, note string) {
 	ref := refOf(o)
 	if a.said[ref][reason] == note {

@@ -38,5 +38,5 @@
 //     a Service, and on plain Kubernetes accounts and their rights,
 //  7. on a single replica sets replicas to 1 and leaves the PodDisruptionBudget out.
 //
-// It reads nothing but its arguments, and answers new objects each time.
+// It reads nothing but its arguments, and returns new objects each time.
 package bundle

@@ -19,12 +19,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Identity is how managers say to their cloud who they are without a Secret.
+// Identity is how managers authenticate at their cloud without a Secret.
 type Identity struct {
 	// Annotations are of the managers' ServiceAccounts, PodLabels of their pods:
 	// what a cloud's webhook looks for.
 	Annotations, PodLabels map[string]string
-	// Audience, if not empty, is for whom IdentityToken is.
+	// Audience, if not empty, is the audience of IdentityToken.
 	Audience string
 	// Seconds are how long a token is good; an hour if 0. The kubelet gets a new one
 	// in time.

@@ -33,7 +33,7 @@ func ParseImages(text []byte) (Images, error) {
 	return images, nil
 }
 
-// ErrMissedImages is that keys of images.json are needed that it does not have.
+// ErrMissedImages means that images.json lacks keys that are needed.
 var ErrMissedImages = errors.New("missed images in config")
 
 // missedImages returns which images the containers needed and did not get.

@@ -49,8 +49,8 @@ func (f file) source() string {
 // ours reports whether the file is one of this package.
 func (f file) ours() bool { return strings.HasPrefix(f.folder, "added") }
 
-// Load reads a bundle and looks whether it can be understood as far as that is
-// known without a cluster's values.
+// Load reads a bundle and validates it as far as possible without a cluster's
+// values.
 func Load(name string, from fs.FS) (*Bundle, error) {
 	b := &Bundle{Name: name}
 	if err := b.load(from); err != nil {

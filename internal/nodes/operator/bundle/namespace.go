@@ -65,8 +65,8 @@ func (r *renderer) setNamespace(o client.Object) error {
 	return r.checkSubjects(o)
 }
 
-// checkSubjects refuses accounts of other namespaces: who is given rights is not
-// guessed.
+// checkSubjects refuses accounts of other namespaces: subjects of rights are
+// never guessed.
 func (r *renderer) checkSubjects(o client.Object) error {
 	var subjects []rbacv1.Subject
 	switch o := o.(type) {

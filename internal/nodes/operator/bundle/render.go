@@ -56,7 +56,7 @@ func (b *Bundle) BootstrapResources(v Values) ([]client.Object, error) {
 }
 
 // Render makes the objects for a cluster, accounts and rights before the pods
-// that need them. All faults are told at once.
+// that need them. All errors are returned at once.
 func (b *Bundle) Render(v Values) (*Rendered, error) { return b.render(v, true, true) }
 
 func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {

@@ -95,7 +95,7 @@ type Values struct {
 	AdditionalLabels string
 }
 
-// Proxy is what programs are told of a proxy. What is empty is not set.
+// Proxy is the proxy configuration of programs. Empty values are not set.
 type Proxy struct{ HTTP, HTTPS, None string }
 
 // complete returns the values with their defaults.

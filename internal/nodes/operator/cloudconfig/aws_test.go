@@ -54,7 +54,7 @@ func TestAWS(t *testing.T) {
 				t.Errorf("-want +got:\n%s", d)
 			}
 			if again, err := Transform(AWS, got, Cluster{Gates: c.gates}); err != nil || again != got {
-				t.Errorf("once more: %v\n%s", err, cmp.Diff(got, again))
+				t.Errorf("again: %v\n%s", err, cmp.Diff(got, again))
 			}
 		})
 	}

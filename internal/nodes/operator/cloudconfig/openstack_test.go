@@ -49,7 +49,7 @@ func TestOpenStack(t *testing.T) {
 				t.Errorf("-want +got:\n%s", d)
 			}
 			if again, err := Transform(OpenStack, got, on(openshift.OpenStack)); err != nil || again != got {
-				t.Errorf("once more: %v\n%s", err, cmp.Diff(got, again))
+				t.Errorf("again: %v\n%s", err, cmp.Diff(got, again))
 			}
 		})
 	}

@@ -162,7 +162,7 @@ func TestVSphere(t *testing.T) {
 				t.Errorf("-want +got:\n%s\n%s", d, got)
 			}
 			if again, err := Transform(VSphere, got, c.cluster); err != nil || again != got {
-				t.Errorf("once more: %v\n%s", err, cmp.Diff(got, again))
+				t.Errorf("again: %v\n%s", err, cmp.Diff(got, again))
 			}
 		})
 	}

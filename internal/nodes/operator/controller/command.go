@@ -74,7 +74,7 @@ func (o *flags) register(c *cobra.Command) {
 	f.StringVar(&o.tlsMinVersion, "tls-min-version", "", "lowest TLS version of the operator's and the operands' servers, such as VersionTLS12; else the cluster's profile")
 	f.StringVar(&o.tlsCipherSuites, "tls-cipher-suites", "", "cipher suites of these servers, with commas; else the cluster's profile")
 	f.DurationVar(&o.DegradedAfter, "degraded-after", 150*time.Second, "how long deploying may fail before the operator is degraded")
-	f.DurationVar(&o.Requeue, "requeue", 30*time.Second, "how soon a rollout is looked at again that nothing tells of")
+	f.DurationVar(&o.Requeue, "requeue", 30*time.Second, "how soon a rollout is checked again without an event")
 	f.DurationVar(&o.Resync, "resync", 10*time.Minute, "after what time all is looked at though nothing changed")
 	f.DurationVar(&o.GatesAfter, "feature-gates-after", time.Minute, "how long to wait for the feature gates of a release before going on without")
 	f.DurationVar(&o.Settle, "version-settle", 5*time.Minute, "how long no older API server must have answered before the cloud controller manager is upgraded")

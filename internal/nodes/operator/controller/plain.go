@@ -173,7 +173,7 @@ func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager)
 	if err != nil {
 		return pass{again: again}, failure.Terminal(err)
 	}
-	p, err := r.bringOut(ctx, c, b, wanted)
+	p, err := r.deploy(ctx, c, b, wanted)
 	if again > 0 && (p.again == 0 || again < p.again) {
 		p.again = again
 	}
@@ -182,7 +182,7 @@ func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager)
 
 // errNotAlone is that something else says what runs. Two would take ConfigMaps and
 // accounts away from each other for ever.
-var errNotAlone = errors.New("it is not brought out")
+var errNotAlone = errors.New("it is not rolled out")
 
 // alone refuses all CloudControllerManagers but the oldest, and each where OpenShift's
 // platform says what runs.
@@ -282,7 +282,7 @@ func (r *plain) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err error) 
 	if p.settled {
 		set(c, ccmv1alpha1.AvailableCondition, true, reasonAsExpected, "")
 	} else if apimeta.FindStatusCondition(c.Status.Conditions, ccmv1alpha1.AvailableCondition) == nil {
-		set(c, ccmv1alpha1.AvailableCondition, false, reasonSyncing, "it has not been brought out yet")
+		set(c, ccmv1alpha1.AvailableCondition, false, reasonSyncing, "it has not been rolled out yet")
 	}
 	return counts
 }

@@ -50,7 +50,7 @@ func TestConflictsAreTold(t *testing.T) {
 	}
 	now = now.Add(time.Minute)
 	if _, err := r.Reconcile(t.Context(), request); err == nil {
-		t.Error("it has lasted, and is no error")
+		t.Error("it has lasted, and is not an error")
 	}
 	if err := api.Get(t.Context(), request.NamespacedName, c); err != nil {
 		t.Fatal(err)

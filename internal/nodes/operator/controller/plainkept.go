@@ -33,7 +33,7 @@ func (r *plain) keptKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: r.o.Namespace, Name: keptPrefix + name}
 }
 
-// keep writes down what was rolled out, unless it is there already.
+// keep records what was rolled out, unless it is recorded already.
 func (r *plain) keep(ctx context.Context, d *Deployer, name, sum string, objects []client.Object) error {
 	is, err := r.readKept(ctx, name)
 	if err != nil || is.Data[keptSum] == sum {
@@ -59,7 +59,7 @@ func (r *plain) keep(ctx context.Context, d *Deployer, name, sum string, objects
 		err = r.client.Update(ctx, next)
 	}
 	if err != nil {
-		return fmt.Errorf("keep what was brought out, for when a rollout stalls: ConfigMap %s: %w", r.keptKey(name), err)
+		return fmt.Errorf("keep what was rolled out, for when a rollout stalls: ConfigMap %s: %w", r.keptKey(name), err)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (r *plain) former(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 	}
 	objects, err := unpack(is.BinaryData[keptObjects])
 	if err != nil {
-		return nil, nil, fmt.Errorf("what was brought out last cannot be read, ConfigMap %s, key %s: %w: delete the ConfigMap, and its images alone go back", r.keptKey(c.Name), keptObjects, err)
+		return nil, nil, fmt.Errorf("what was rolled out last cannot be read, ConfigMap %s, key %s: %w: delete the ConfigMap, and its images alone go back", r.keptKey(c.Name), keptObjects, err)
 	}
 	return objects, nil, nil
 }

@@ -29,10 +29,10 @@ type attempt struct {
 	given    error
 }
 
-// bringOut deploys what is wanted; what has stalled is not tried again, and all that
-// was rolled out last takes its place. Each step is in the status before the next
-// one, so that another operator goes on with it.
-func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
+// deploy rolls out what is wanted. A rollout that has stalled is not retried, but
+// rolled back to the last good one. Each step is in the status before the next one,
+// so that another process can continue.
+func (r *plain) deploy(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
 	a := &attempt{deployer: r.deployer(c.Name), wanted: wanted}
 	a.deployer.Reads = b.Secrets
 	if err := r.prepare(ctx, c, b, a); err != nil {
@@ -48,7 +48,7 @@ func (r *plain) bringOut(ctx context.Context, c *ccmv1alpha1.CloudControllerMana
 	if err != nil {
 		return pass{}, err
 	}
-	return r.broughtOut(ctx, c, a, out)
+	return r.progress(ctx, c, a, out)
 }
 
 // prepare returns what is to be deployed.
@@ -69,9 +69,9 @@ func (r *plain) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManag
 	return err
 }
 
-// broughtOut returns how far it is. What is out, and not in the place of something else,
+// progress returns how far the rollout is. A finished rollout, unless it is a rollback,
 // is what the next one that stalls goes back to.
-func (r *plain) broughtOut(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, a *attempt, out Outcome) (pass, error) {
+func (r *plain) progress(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, a *attempt, out Outcome) (pass, error) {
 	p := pass{
 		settled: !out.Moved() && len(out.Waits) == 0, moved: out.Moved(), stalled: a.given, again: out.Again,
 		warning: strings.Join(append(a.warnings, out.Warnings()...), "; "), waits: strings.Join(out.Waits, "; "),
@@ -90,7 +90,7 @@ func (r *plain) broughtOut(ctx context.Context, c *ccmv1alpha1.CloudControllerMa
 	return p, nil
 }
 
-// differs reports whether going back to what was good brings anything.
+// differs reports whether a rollback would change anything.
 func differs(good, wanted ccmv1alpha1.Rollout) bool {
 	if good.Sum == "" {
 		return !maps.Equal(good.Images, wanted.Images)

@@ -34,7 +34,7 @@ import (
 // operatorName is the name of the operator wherever one is asked for.
 const operatorName = "ccm-operator"
 
-// found is what kinds a cluster has.
+// found says which kinds a cluster has.
 type found struct {
 	openShift, plain, kubeControllerManager bool
 	topology                                openshift.TopologyMode
@@ -90,7 +90,8 @@ func (o *Options) addControllers(mgr manager.Manager, is found, own *inputs, log
 	return errors.Join(append(errs, o.addNodes(mgr, is, noted))...)
 }
 
-// look finds out which of the kinds there are that say what to deploy.
+// look finds out which of the kinds that configure the operator the cluster
+// has.
 func look(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (is found, err error) {
 	c, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {
@@ -129,7 +130,7 @@ func (o *Options) cacheOptions(unseen *unseen) cache.Options {
 		DefaultNamespaces: map[string]cache.Config{
 			o.Namespace: {}, o.OperatorNamespace: {}, metav1.NamespaceSystem: {},
 		},
-		// Secrets of others are none of its concern.
+		// Secrets of others are not cached.
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},
 			&corev1.Pod{}:    {Namespaces: map[string]cache.Config{o.Namespace: {}}},
@@ -150,7 +151,7 @@ func (o *Options) metricsOptions(own *inputs) metricsserver.Options {
 	}
 }
 
-// serve makes a server keep to the settings that were read last.
+// serve makes a server use the settings that were read last.
 func (r *inputs) serve(c *tls.Config) {
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := c.Clone()

@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 )
 
-// servers knows the version of the API servers. Behind one address there may be
-// several, of which some are upgraded already.
+// servers tracks the version of the API servers. Behind one address there may
+// be several, of which some are upgraded already.
 type servers struct {
 	// version asks one of them, any.
 	version func(context.Context) (string, error)

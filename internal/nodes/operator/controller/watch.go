@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 )
 
-// watchOperands wakes whoever an applied object is of, by its inventory.
+// watchOperands enqueues the owner of an applied object, by its inventory.
 func watchOperands(b *builder.Builder, requests func(owner string) []reconcile.Request) {
 	wake := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return requests(o.GetAnnotations()[apply.OwnerAnnotation])
@@ -34,17 +34,17 @@ func watchOperands(b *builder.Builder, requests func(owner string) []reconcile.R
 	}
 }
 
-// changed lets through what is more than a new version of the same: somebody
-// wrote an object as it was, or only managedFields became others.
+// changed drops updates without a change: an object written as it was, or only
+// with other managedFields.
 func changed() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return !reflect.DeepEqual(plainCopy(e.ObjectOld), plainCopy(e.ObjectNew))
 	}}
 }
 
-// asked lets through what somebody else does with a CloudControllerManager. Woken by
-// what it says itself, the operator would never rest where that differs each time:
-// with API servers of two patches that answer in turn, or errors with a time in them.
+// asked drops the operator's own status updates of a CloudControllerManager.
+// Otherwise it would never rest when they differ each time: with API servers of two
+// patches that answer in turn, or errors with a time in them.
 func asked() predicate.Predicate {
 	unsaid := func(o client.Object) client.Object {
 		c := plainCopy(o)
@@ -65,8 +65,8 @@ func plainCopy(o client.Object) client.Object {
 	return c
 }
 
-// unseen keeps why a watch fails. The library tries for ever, and says in the end
-// that it took too long.
+// unseen records why a watch fails. The library retries for ever, and at last
+// only reports a time-out.
 type unseen struct{ last atomic.Pointer[error] }
 
 func (u *unseen) note(ctx context.Context, r *toolscache.Reflector, err error) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon has what the operator and config-sync do alike, as programs:
-// they find the cluster, log, answer probes, and work on one thing, which is all
-// there is, whatever woke them.
+// Package daemon has what the programs operator and config-sync share: they find
+// the cluster, log, answer probes, and reconcile one singleton request, whatever
+// enqueued it.
 package daemon
 
 import (
@@ -59,8 +59,8 @@ func Log(to io.Writer) *slog.Logger {
 	return l
 }
 
-// AddChecks adds what probes ask: alive is who answers, ready is who has seen
-// the cluster.
+// AddChecks adds health checks: live is a process that answers, ready one whose
+// caches have synced.
 func AddChecks(mgr manager.Manager) error {
 	return errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)

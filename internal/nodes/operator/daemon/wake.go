@@ -21,22 +21,21 @@ import (
 // cache has not seen our own write yet.
 const Again = 200 * time.Millisecond
 
-// All is the name of all work where there is one thing to work on: that of
-// OpenShift's objects.
+// All is the name of the singleton request: that of OpenShift's objects.
 var All = types.NamespacedName{Name: openshift.ClusterName}
 
-// Everything asks for all work, whatever changed.
+// Everything maps any event to the singleton request.
 func Everything(context.Context, client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: All}}
 }
 
-// RateLimiter repeats what failed, after longer and longer times up to the longest.
+// RateLimiter is an exponential backoff up to the longest time.
 func RateLimiter(longest time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Again/2, longest)
 }
 
-// Always wakes a controller at its start, though there may be no object at all,
-// from time to time, and when the file, if one is named, was replaced, as mounted
+// Always enqueues the singleton at the start, though there may be no object at
+// all, periodically, and when the file, if one is named, was replaced, as mounted
 // ConfigMaps are.
 func Always(every time.Duration, file string) source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -47,7 +46,7 @@ func Always(every time.Duration, file string) source.Source {
 	})
 }
 
-// Periodically asks from time to time for what there is.
+// Periodically enqueues all objects at intervals.
 func Periodically(every time.Duration, what handler.MapFunc) source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go tick(ctx, every, func() {

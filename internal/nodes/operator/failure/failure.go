@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failure says when a failure is worth telling: at once if trying again
-// cannot help, else only when it has lasted.
+// Package failure decides when a failure is reported: at once if a retry cannot
+// help, else only when it has lasted.
 package failure
 
 import (
@@ -33,7 +33,7 @@ type Window struct {
 	conflicts   int
 }
 
-// Observe notes a failure and reports whether it counts.
+// Observe records a failure and reports whether it counts.
 func (w *Window) Observe(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,7 +44,7 @@ func (w *Window) Observe(now time.Time) bool {
 	return now.Sub(w.since) >= w.Threshold
 }
 
-// Clear notes a success.
+// Clear records a success.
 func (w *Window) Clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,9 +55,8 @@ func (w *Window) Clear() {
 // cache has not seen our own write yet.
 const firstAgain = 200 * time.Millisecond
 
-// Conflict notes that somebody else has written at the same time, and says how soon
-// to try again, later each time, and whether that has lasted for so long that it
-// counts as a failure.
+// Conflict records a conflicting write, and returns a growing backoff and whether
+// it has lasted so long that it counts as a failure.
 func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
 	counts = w.Observe(now)
 	w.mu.Lock()

@@ -32,7 +32,7 @@ func TestWindow(t *testing.T) {
 	never := &Window{Threshold: time.Second}
 	never.Observe(at(0))
 	if !never.Observe(at(1e6)) {
-		t.Error("a window that never is stale began anew")
+		t.Error("a window that never is stale began again")
 	}
 	if !(&Window{}).Observe(at(0)) {
 		t.Error("without a threshold a failure counts at once")

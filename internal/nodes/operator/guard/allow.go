@@ -13,11 +13,11 @@ import (
 // "name/uid" of the Node.
 type Allowances map[string]time.Time
 
-// lapse is what has become of allowances: a person who was wrong, or whose Node came
-// back, has not let it go for ever.
+// lapse has the allowances that hold and those that have expired: an allowance does
+// not last for ever, in case it was wrong or the Node came back.
 type lapse struct {
-	// Allowed are those that a Node still has. What has ended stays among them until
-	// it is taken from the Node: forgotten before, it would begin again.
+	// Allowed are those that a Node still has. Expired ones stay until they are
+	// removed from the Node: otherwise they would start again.
 	Allowed Allowances
 	// Ended are the Nodes, by name, whose allowance has ended, with the reason.
 	Ended map[string]string

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guard stops a cloud controller manager that is wrong about its cloud,
-// by a weak token or another account's credentials, from deleting the Nodes of a
-// cluster.
+// Package guard keeps a cloud controller manager with a wrong view of its cloud,
+// because of a token with too few rights or another account's credentials, from
+// deleting the Nodes of a cluster.
 //
 // A ValidatingAdmissionPolicy refuses every deletion of a Node by such a manager
 // unless the Node has a ticket, an annotation. The guard gives tickets: to a Node

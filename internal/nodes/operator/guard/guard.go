@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Component is who the Events are of.
+// Component is the source of the Events.
 const Component = "node-deletion-guard"
 
 // Keys of the ConfigMap: the JSON of the times at which tickets were given, and at
@@ -40,13 +40,13 @@ type Guard struct {
 	Client    client.Client
 	Events    events.EventRecorder
 	Namespace string
-	// Limits returns what is let pass now; false while there is nothing to guard.
+	// Limits returns the current limits; false while there is nothing to guard.
 	Limits func(context.Context) (Limits, bool, error)
 	// LimitedBy are kinds whose objects change the limits.
 	LimitedBy []client.Object
 	Now       func() time.Time
 
-	// said are the reasons that Events have told, by the Node's name.
+	// said are the reasons that were emitted as Events, by the Node's name.
 	said map[string]string
 }
 
@@ -77,8 +77,8 @@ func (g *Guard) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: g.Namespace, Name: Name}
 }
 
-// Reconcile looks at all Nodes. Tickets are noted before they are given: after a
-// crash they count.
+// Reconcile checks all Nodes. Tickets are recorded before they are given, so
+// that they count after a crash.
 func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	limits, wanted, err := g.Limits(ctx)
 	if err != nil {
@@ -122,8 +122,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// off takes all tickets back: where nothing is guarded, nobody would. What a person
-// allows stays.
+// off removes all tickets: without the guard nobody would. Allowances of persons
+// stay.
 func (g *Guard) off(ctx context.Context, nodes []corev1.Node) error {
 	var failed []error
 	for i := range nodes {
@@ -213,18 +213,18 @@ func (g *Guard) mark(ctx context.Context, n *corev1.Node, wanted bool) error {
 	return client.IgnoreNotFound(g.Client.Patch(ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
 }
 
-// tellEnds makes an Event of each Node that may not be deleted any more.
+// tellEnds emits an Event for each Node whose allowance has expired.
 func (g *Guard) tellEnds(nodes []corev1.Node, ended map[string]string) {
 	for i := range nodes {
 		if why := ended[nodes[i].Name]; why != "" {
 			g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionAllowanceEnded", "Guard",
-				"that a cloud controller manager may delete this Node counts no more: %s; to let it again: kubectl annotate node %s %s=%s", why, nodes[i].Name, Annotation, Allow)
+				"the permission to delete this Node has expired: %s; to allow the deletion again: kubectl annotate node %s %s=%s", why, nodes[i].Name, Annotation, Allow)
 		}
 	}
 }
 
-// tell makes metrics of all that is refused and an Event of each Node whose
-// reason was not said yet.
+// tell updates the metrics of refusals and emits an Event for each Node with a
+// new reason.
 func (g *Guard) tell(nodes []corev1.Node, d Decision) {
 	refused.Set(float64(len(d.Refused)))
 	open.Set(float64(len(d.Open)))
@@ -236,6 +236,6 @@ func (g *Guard) tell(nodes []corev1.Node, d Decision) {
 		}
 		i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
 		g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionGuarded", "Guard",
-			"a cloud controller manager may not delete this Node: %s; to let it: kubectl annotate node %s %s=%s", d.Refused[name], name, Annotation, Allow)
+			"a cloud controller manager may not delete this Node: %s; to allow the deletion: kubectl annotate node %s %s=%s", d.Refused[name], name, Annotation, Allow)
 	}
 }

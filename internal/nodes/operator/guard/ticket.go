@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Limits are what the guard lets pass.
+// Limits are the limits of the guard.
 type Limits struct {
 	// Prefixes are those of this cloud's providerIDs, such as "aws://"; with none
 	// every Node is of this cloud.
@@ -58,7 +58,7 @@ func (l Limits) Verify() error {
 // also afterwards, so that others come first: who deletes did not want it.
 type Tickets map[string]time.Time
 
-// Decision is what a look at all Nodes brings.
+// Decision is the result of a check of all Nodes.
 type Decision struct {
 	// Tickets are the former ones that still count and the new ones.
 	Tickets Tickets

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/jsonobject"
 )
 
-// Identity says whether workload identity may be used.
+// Identity selects whether workload identity may be used.
 type Identity string
 
 const (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leader is how the operator's programs take turns.
+// Package leader has the leader election of the operator's programs.
 package leader
 
 import (
@@ -70,8 +70,8 @@ func (o *Options) durations(t openshift.TopologyMode) (lease, renew, retry time.
 	return lease, renew, retry
 }
 
-// Check says at once what the library would try for ever: that the account may not
-// take part.
+// Check fails at once if the account lacks the rights for leader election, which
+// the library would retry for ever.
 func (o *Options) Check(ctx context.Context, api *rest.Config) error {
 	if !o.Elect {
 		return nil
@@ -87,8 +87,9 @@ func (o *Options) Check(ctx context.Context, api *rest.Config) error {
 	return fmt.Errorf("take part in the election of a leader: %w: the installation's rights are missing, apply its rbac.yaml; --leader-elect=false is for one process alone", err)
 }
 
-// Apply makes a manager take part, on a control plane of this topology. The
-// lease is given back at the end: the process has to end then, too.
+// Apply turns on leader election for a manager, on a control plane of this
+// topology. The lease is given back at the end: the process has to end then,
+// too.
 func (o *Options) Apply(m *manager.Options, t openshift.TopologyMode) {
 	lease, renew, retry := o.durations(t)
 	m.LeaderElection, m.LeaderElectionReleaseOnCancel = o.Elect, true

@@ -35,7 +35,7 @@ type Finding struct {
 	SingleReplica bool          `json:"singleReplica"`
 }
 
-// Context is what a rule has to know of the rendering.
+// Context is what a rule needs to know about the rendering.
 type Context struct {
 	Platform      string
 	Namespace     string

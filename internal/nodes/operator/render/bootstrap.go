@@ -26,7 +26,7 @@ type Bootstrap struct {
 	// CloudConfigFile is read only if the infrastructure names a configuration.
 	CloudConfigFile string
 	Bundles         bundle.Set
-	// Warn, if there is one, is told what is written and cannot work.
+	// Warn, if set, is called with problems of what is written.
 	Warn func(message string)
 }
 
@@ -66,7 +66,7 @@ func (b Bootstrap) Write() ([]string, error) {
 	return b.write(objects, in.config)
 }
 
-// look warns where there are no Pods, and of Pods that cannot start.
+// look warns if there are no Pods, or Pods that cannot start.
 func (b Bootstrap) look(platform string, of *bundle.Bundle, pods []client.Object, config string) {
 	if len(pods) == 0 {
 		b.Warn(fmt.Sprintf("no bundle has static Pods for platform %s: none are written", platform))
@@ -83,7 +83,7 @@ func (b Bootstrap) look(platform string, of *bundle.Bundle, pods []client.Object
 	}
 }
 
-// read tells all faults of all files at once.
+// read returns all errors of all files at once.
 func (b Bootstrap) read() (in inputs, err error) {
 	var errs []error
 	fault := func(flag string, err error) {
@@ -152,8 +152,7 @@ func mode(name string) os.FileMode {
 	return 0o644
 }
 
-// replaceFile writes a file that is never there by half: a kubelet watches the
-// folder.
+// replaceFile writes a file atomically: a kubelet watches the folder.
 func replaceFile(name string, text []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".render-*")
 	if err != nil {

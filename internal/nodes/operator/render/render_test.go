@@ -149,8 +149,8 @@ func checkPod(t *testing.T, p *corev1.Pod, image, provider string) {
 	}
 }
 
-// TestB1NoFlagForNoConfiguration: a manager that is told of a file which is not
-// there does not start.
+// TestB1NoFlagForNoConfiguration: a manager does not start with a flag for a
+// missing file.
 func TestB1NoFlagForNoConfiguration(t *testing.T) {
 	for _, platform := range []string{"AWS", "Azure"} {
 		s := newStand(t)

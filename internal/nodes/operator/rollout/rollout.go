@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout tells how far Deployments and DaemonSets are with bringing
-// out what was applied. It looks at what their controllers report, never at
-// versions of objects: a changed label does not make a rollout.
+// Package rollout reports how far the rollouts of Deployments and DaemonSets
+// are. It reads what their controllers report, never versions of objects: a
+// changed label is not a rollout.
 package rollout
 
 import (
@@ -27,11 +27,12 @@ const (
 	progressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
-// ErrStalled is what a rollout ends with that its controller gave up on.
+// ErrStalled means that the controller gave up on a rollout.
 var ErrStalled = errors.New("rollout stalled")
 
-// Waits names each workload among the objects that is not yet rolled out, and
-// why. Rollouts that stalled are joined into the error, which is ErrStalled.
+// Waits returns each workload among the objects that is not yet rolled out,
+// with the reason. Rollouts that stalled are joined into the error, which is
+// ErrStalled.
 func Waits(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, objects []client.Object) (waits []string, err error) {
 	var failed []error
 	for _, o := range objects {
@@ -82,7 +83,7 @@ func read(ctx context.Context, reader client.Reader, gvk schema.GroupVersionKind
 	return "", runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
 
-// Deployment is why a Deployment is not yet rolled out; empty when it is.
+// Deployment returns why a Deployment is not yet rolled out; empty when it is.
 func Deployment(d *appsv1.Deployment) (wait string, err error) {
 	if d.Status.ObservedGeneration < d.Generation {
 		return fmt.Sprintf("Deployment %s: its controller has seen generation %d of %d", d.Name, d.Status.ObservedGeneration, d.Generation), nil
@@ -111,9 +112,9 @@ func replaced(d *appsv1.Deployment) bool {
 	return d.Status.Replicas == d.Status.UpdatedReplicas && (d.Status.UpdatedReplicas > 0 || none)
 }
 
-// DaemonSet is why a DaemonSet is not yet rolled out; empty when it is. Pods
-// that are unavailable, on the wrong node or still to come on a new node do not
-// count: nodes come and go all the time.
+// DaemonSet returns why a DaemonSet is not yet rolled out; empty when it is.
+// Pods that are unavailable, on the wrong node or still to come on a new node
+// do not count: nodes come and go all the time.
 func DaemonSet(d *appsv1.DaemonSet) (wait string) {
 	s := d.Status
 	switch {

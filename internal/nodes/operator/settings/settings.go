@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings makes the values of a bundle out of what an OpenShift cluster
-// says of itself.
+// Package settings derives the values of a bundle from an OpenShift cluster's
+// configuration.
 package settings
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 )
 
-// Errors of a cluster that does not say what it is. Their texts are those that
-// users know.
+// Errors of a cluster whose configuration is incomplete. Their texts are those
+// that users know.
 var (
 	ErrNoInfrastructure = errors.New("infrastructure is not given")
 	ErrNoStatus         = errors.New("platform status is not populated on infrastructure")

@@ -289,7 +289,7 @@ func provisioning(t *testing.T, w *world) {
 	if waiting, err := Provisioning(w.get(t)); err != nil || !strings.HasSuffix(waiting, ": condition TrustedCABundleControllerControllerAvailable is missing") {
 		t.Errorf("%q, %v", waiting, err)
 	}
-	must(t, ca.Available(t.Context(), "something left out is no obstacle"))
+	must(t, ca.Available(t.Context(), "something left out is not an obstacle"))
 	if waiting, err := Provisioning(w.get(t)); err != nil || waiting != "" {
 		t.Errorf("%q, %v", waiting, err)
 	}

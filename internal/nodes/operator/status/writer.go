@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status writes how the operator is, into its ClusterOperator. Several
-// programs do, so that each is the owner of its own conditions and of nothing
-// else: the API server merges what they apply, and none undoes what another
-// has written.
+// Package status writes the operator's status into its ClusterOperator. Several
+// programs do, so each owns its own conditions and nothing else: the API server
+// merges what they apply, and none undoes what another has written.
 package status
 
 import (
@@ -61,7 +60,7 @@ func (w *Writer) Get(ctx context.Context) (*openshift.ClusterOperator, error) {
 	}
 	o = openshift.ClusterOperator{ObjectMeta: metav1.ObjectMeta{Name: Name}}
 	err = w.Client.Create(ctx, &o, client.FieldOwner(w.Owner))
-	if apierrors.IsAlreadyExists(err) { // another of us was faster
+	if apierrors.IsAlreadyExists(err) { // another process created it first
 		err = w.Reader.Get(ctx, types.NamespacedName{Name: Name}, &o)
 	}
 	return &o, wrap("create", err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tlsprofile is which versions and ciphers of TLS the operator and what
-// it deploys serve: what flags say, else what the cluster's profile says.
+// Package tlsprofile chooses the versions and ciphers of TLS for the operator
+// and its operands: from flags, else from the cluster's profile.
 package tlsprofile
 
 import (

@@ -51,21 +51,21 @@ func TestMerge(t *testing.T) {
 		want         string
 		dropped      []string
 	}{
-		"cloud, proxy, system": {a, b, a + "\n" + b + "\n" + system, nil},
-		"equal":                {a, a, a + "\n" + system, nil},
-		"equal but for text":   {"# cloud\r\n" + strings.ReplaceAll(a, "\n", "\r\n") + "\n\n", a, a + "\n" + system, nil},
-		"a part is not equal":  {a, a + b, a + "\n" + a + b + "\n" + system, nil},
-		"a comment at the end": {a + "# end", b + "\n\n", a + "# end\n" + b + "\n\n\n" + system, nil},
-		"lines of Windows":     {strings.ReplaceAll(a, "\n", "\r\n"), b, strings.ReplaceAll(a, "\n", "\r\n") + "\n" + b + "\n" + system, nil},
-		"BOM":                  {"\ufeff" + a, b, a + "\n" + b + "\n" + system, nil},
-		"a bad proxy":          {a, "rubbish", a + "\n" + system, []string{"proxy: there is no certificate in it"}},
-		"a bad cloud":          {"", b, b + "\n" + system, []string{"cloud: there is no certificate in it"}},
-		"both bad":             {"x", " ", system, []string{"cloud: there is no certificate in it", "proxy: there is no certificate in it"}},
-		"expired":              {old + b, b, b + "\n" + system, []string{"cloud: certificate 1 (CN=old) in line 1: it expired on 2026-05-31T00:00:00Z"}},
-		"not base64":           {future + "\n# next\n" + broken + b, a, future + b + "\n" + a + "\n" + system, []string{fmt.Sprintf("cloud: certificate 2 in line %d", strings.Count(future, "\n")+3) + ": it is not PEM: its lines are not base64, or BEGIN and END differ"}},
-		"broken":               {flipped, b, b + "\n" + system, []string{"cloud: certificate 1 in line 1: it is broken: "}},
-		"no END":               {strings.Split(a, "-----END")[0] + b, "x", b + "\n" + system, []string{"cloud: certificate 1 in line 1: its END line is missing", "proxy: there is no certificate in it"}},
-		"a key":                {key + a, b, a + "\n" + b + "\n" + system, []string{`cloud: certificate 1 in line 1: it is not a certificate but a block of type "PRIVATE KEY"`}},
+		"cloud, proxy, system":  {a, b, a + "\n" + b + "\n" + system, nil},
+		"equal":                 {a, a, a + "\n" + system, nil},
+		"equal except for text": {"# cloud\r\n" + strings.ReplaceAll(a, "\n", "\r\n") + "\n\n", a, a + "\n" + system, nil},
+		"a part is not equal":   {a, a + b, a + "\n" + a + b + "\n" + system, nil},
+		"a comment at the end":  {a + "# end", b + "\n\n", a + "# end\n" + b + "\n\n\n" + system, nil},
+		"lines of Windows":      {strings.ReplaceAll(a, "\n", "\r\n"), b, strings.ReplaceAll(a, "\n", "\r\n") + "\n" + b + "\n" + system, nil},
+		"BOM":                   {"\ufeff" + a, b, a + "\n" + b + "\n" + system, nil},
+		"a bad proxy":           {a, "rubbish", a + "\n" + system, []string{"proxy: there is no certificate in it"}},
+		"a bad cloud":           {"", b, b + "\n" + system, []string{"cloud: there is no certificate in it"}},
+		"both bad":              {"x", " ", system, []string{"cloud: there is no certificate in it", "proxy: there is no certificate in it"}},
+		"expired":               {old + b, b, b + "\n" + system, []string{"cloud: certificate 1 (CN=old) in line 1: it expired on 2026-05-31T00:00:00Z"}},
+		"not base64":            {future + "\n# next\n" + broken + b, a, future + b + "\n" + a + "\n" + system, []string{fmt.Sprintf("cloud: certificate 2 in line %d", strings.Count(future, "\n")+3) + ": it is not PEM: its lines are not base64, or BEGIN and END differ"}},
+		"broken":                {flipped, b, b + "\n" + system, []string{"cloud: certificate 1 in line 1: it is broken: "}},
+		"no END":                {strings.Split(a, "-----END")[0] + b, "x", b + "\n" + system, []string{"cloud: certificate 1 in line 1: its END line is missing", "proxy: there is no certificate in it"}},
+		"a key":                 {key + a, b, a + "\n" + b + "\n" + system, []string{`cloud: certificate 1 in line 1: it is not a certificate but a block of type "PRIVATE KEY"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, dropped, err := Merge([]Source{{"cloud", c.cloud}, {"proxy", c.proxy}}, system, now)

@@ -45,7 +45,7 @@ const (
 	Silent Cause = "CloudControllerManagerSilent"
 )
 
-// Facts are what a diagnosis rests upon, beside the Node.
+// Facts are the inputs of a diagnosis, beside the Node.
 type Facts struct {
 	// Provider is the name of the cloud, for messages.
 	Provider string

@@ -50,7 +50,7 @@ func crashed(s *corev1.ContainerStatus, first bool, now time.Time) *corev1.Conta
 	case s.State.Terminated != nil:
 		last = s.State.Terminated
 	case s.State.Waiting != nil && s.State.Waiting.Reason != "CrashLoopBackOff":
-		return nil // what it waits for now says more
+		return nil // what it waits for now is more specific
 	case s.State.Running != nil && last != nil && over(s.State.Running, last, now):
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Component is who the Events are of.
+// Component is the source of the Events.
 const Component = "cloud-init-watchdog"
 
 // Condition is the type of the Node's condition. It is set once a Node has been
@@ -39,7 +39,7 @@ type Owner struct {
 	Pods          labels.Selector
 }
 
-// Watchdog looks at every Node.
+// Watchdog checks every Node.
 type Watchdog struct {
 	// Client reads Nodes, Pods and Leases from a cache; Live reads Events.
 	Client client.Client
@@ -53,12 +53,13 @@ type Watchdog struct {
 	Now                func() time.Time
 
 	said warnings
-	// told is what Events have told last, by the Node's name: a cache may not know yet
-	// that the condition has it.
+	// told is the last cause emitted as an Event, by the Node's name: a cache may not
+	// know yet that the condition has it.
 	told map[string]told
 }
 
-// told is a cause of one Node; another of that name is told again.
+// told is a cause of one Node; another Node with the same name gets a new
+// Event.
 type told struct {
 	uid   types.UID
 	cause Cause
@@ -138,7 +139,7 @@ func (w *Watchdog) facts(ctx context.Context, n *corev1.Node, o Owner) (Facts, e
 	return f, err
 }
 
-// say writes the condition if it is another, and an Event when the cause is.
+// say writes the condition if it changed, and an Event if the cause changed.
 func (w *Watchdog) say(ctx context.Context, n *corev1.Node, cause Cause, message string) error {
 	status := corev1.ConditionFalse
 	if cause == None {

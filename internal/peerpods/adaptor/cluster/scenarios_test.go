@@ -120,7 +120,7 @@ func scenarioAway(t *testing.T, w who) {
 		t.Errorf("away %t, backlog %d", s.cluster.Away(), s.cluster.Backlog())
 	}
 	s.network.cut.Store(false)
-	s.eventually("the PeerPod is made up for", func() bool {
+	s.eventually("the PeerPod is written later", func() bool {
 		pp := s.peerPod("stays1", "stays")
 		return pp != nil && pp.Status.Phase == v1alpha1.PhaseReady && ownedByPod(pp, uid) == nil
 	})
@@ -471,7 +471,7 @@ func scenarioPodDeleted(t *testing.T, w who) {
 	s.wantNoInstances()
 	for _, e := range s.events("deleted") {
 		if e.Type == warning {
-			t.Errorf("a pod that was deleted is told of a failure: %+v", e)
+			t.Errorf("a deleted pod has an Event about a failure: %+v", e)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (l *relayLink) List(ctx context.Context) ([]*relaypb.Served, error) {
 	return resp.GetServed(), err
 }
 
-// ask calls the relay. If the connection has broken it calls once more on a new
+// ask calls the relay. If the connection has broken it calls again on a new
 // one, since all calls are idempotent.
 func ask[T any](ctx context.Context, l *relayLink, call func(relaypb.RelayService) (T, error)) (T, error) {
 	client, err := l.connect(ctx, nil)

@@ -52,7 +52,7 @@ func TestNoRecord(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := guestlimits.Of(map[string]string{guestlimits.Annotation: "x"}, "a"); err == nil {
-		t.Error("want an error for what is no record")
+		t.Error("want an error for what is not a record")
 	}
 }
 

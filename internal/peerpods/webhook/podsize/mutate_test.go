@@ -115,7 +115,7 @@ func TestSizes(t *testing.T) {
 		want want
 	}{
 		"nothing asked":                   {pod(container("a", "", "")), want{}},
-		"overhead alone is no size":       {with(pod(container("a", "", "")), overhead("cpu=250m memory=128Mi")), want{}},
+		"overhead alone is not a size":    {with(pod(container("a", "", "")), overhead("cpu=250m memory=128Mi")), want{}},
 		"request":                         {pod(container("a", "cpu=2 memory=4Gi", "")), want{"vcpus": "2", "memory": "4096"}},
 		"limit above request":             {pod(container("a", "cpu=1 memory=1Gi", "cpu=4 memory=2Gi")), want{"vcpus": "4", "memory": "2048"}},
 		"limit alone is the request":      {pod(container("a", "", "cpu=3 memory=1Gi")), want{"vcpus": "3", "memory": "1024"}},
@@ -290,7 +290,7 @@ func TestRefusals(t *testing.T) {
 		"memory with a unit":     {with(pod(), annotated(AnnotationMemory, "4Gi")), "without a unit"},
 		"negative GPUs":          {with(pod(), annotated(AnnotationGPUs, "-1")), AnnotationGPUs},
 		"record is not JSON":     {with(pod(), annotated(AnnotationRecord, "x")), AnnotationRecord},
-		"record is no record":    {with(pod(), annotated(AnnotationRecord, `{"containers":{"a":{"requests":{"cpu":"x"}}}}`)), AnnotationRecord},
+		"record is not a record": {with(pod(), annotated(AnnotationRecord, `{"containers":{"a":{"requests":{"cpu":"x"}}}}`)), AnnotationRecord},
 		"record with a negative": {with(pod(container("a", "", "")), annotated(AnnotationRecord, `{"containers":{"a":{"requests":{"cpu":"-1"}}}}`)), "negative"},
 	} {
 		t.Run(name, func(t *testing.T) {

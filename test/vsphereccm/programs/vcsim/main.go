@@ -181,7 +181,7 @@ func (c *center) guest(ctx context.Context, ref types.ManagedObjectReference, ho
 	in := &simulator.Context{Context: ctx, Map: c.model.Map()}
 	vm, is := in.Map.Get(ref).(*simulator.VirtualMachine)
 	if !is {
-		return fmt.Errorf("%s is no VM", ref)
+		return fmt.Errorf("%s is not a VM", ref)
 	}
 	in.Map.WithLock(in, vm, func() {
 		in.Map.Update(in, vm, []types.PropertyChange{
