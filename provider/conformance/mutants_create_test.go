@@ -28,10 +28,10 @@ var createMutants = []mutant{
 		if strings.Contains(i.Name, "conformance") {
 			i.Name = strings.ToUpper(i.Name)
 		}
-	}), fails: map[string]string{"create-name": "no DNS label"}},
+	}), fails: map[string]string{"create-name": "not a DNS label"}},
 	{name: "no name", breaks: changedEverywhere(func(i *provider.Instance) { i.Name = "" }), fails: map[string]string{"create": "has no name",
-		"create-name": "no DNS label", "create-names-differ": `both have the name ""`, "create-pod-name-long": "no DNS label",
-		"create-pod-name-odd": "no DNS label", "create-pod-name-empty": "no DNS label"}},
+		"create-name": "not a DNS label", "create-names-differ": `both have the name ""`, "create-pod-name-long": "no DNS label",
+		"create-pod-name-odd": "not a DNS label", "create-pod-name-empty": "no DNS label"}},
 	{name: "name of the pod", breaks: changedEverywhere(func(i *provider.Instance) {
 		if strings.Contains(i.Name, "conformance") {
 			i.Name = "podvm-conformance"
@@ -47,7 +47,7 @@ var createMutants = []mutant{
 			instance.Name = "podvm-" + q.pod
 		}
 		return instance, err
-	}), fails: map[string]string{"create-pod-name-odd": "no DNS label"}},
+	}), fails: map[string]string{"create-pod-name-odd": "not a DNS label"}},
 	{name: "empty name refused", breaks: refused(provider.ErrInvalidArgument, func(q request) bool { return q.pod == "" }), fails: map[string]string{"create-pod-name-empty": "refused"}},
 	{name: "writes into the tags", breaks: changedRequest(func(q *request) { q.spec.Tags["provider"] = "mine" }),
 		fails: map[string]string{"create-arguments": "changed the tags"}},

@@ -74,7 +74,7 @@ func TestBalancerAnnotationsRefused(t *testing.T) {
 		{"charge-type", []string{"charge-type", "paybytraffic", "address-type", "intranet"}, "it is for"},
 		{"instance-charge-type", []string{"instance-charge-type", "PayBySpec"}, "needs the annotation " + annotation("spec")},
 		{"vswitch-id", []string{"vswitch-id", "vsw-1"}, "it is for"},
-		{"vswitch-id", []string{"vswitch-id", "vpc-1", "address-type", "intranet"}, "no vSwitch such as"},
+		{"vswitch-id", []string{"vswitch-id", "vpc-1", "address-type", "intranet"}, "not a vSwitch such as"},
 		{"cert-id", []string{"cert-id", "1"}, "not supported; those that are: address-type, bandwidth"},
 	} {
 		_, err := p.EnsureLoadBalancer(t.Context(), annotated(balancerSpec("a1"), test.pairs...))

@@ -72,7 +72,7 @@ func TestEarlierNameOfTheTimeout(t *testing.T) {
 
 func TestSettingsThatAreMalformed(t *testing.T) {
 	for env, c := range map[string]struct{ value, want string }{
-		"POWERVS_ZONE":                {"Dallas 10", "no zone such as dal10"},
+		"POWERVS_ZONE":                {"Dallas 10", "not a zone such as dal10"},
 		"POWERVS_SERVICE_INSTANCE_ID": {"../x", "other characters"},
 		"POWERVS_NETWORK_ID":          {"a/b", "other characters"},
 		"POWERVS_IMAGE_ID":            {"a?b", "other characters"},
@@ -81,8 +81,8 @@ func TestSettingsThatAreMalformed(t *testing.T) {
 		"POWERVS_MEMORY":              {"0", "not a number above 0"},
 		"POWERVS_PROCESSORS":          {"half", "not a number above 0"},
 		"POWERVS_BUILD_TIMEOUT":       {"0s", "not more than nothing"},
-		"POWERVS_ENDPOINT":            {"http://power.test", "no https URL"},
-		"IBMCLOUD_IAM_ENDPOINT":       {"iam", "no https URL"},
+		"POWERVS_ENDPOINT":            {"http://power.test", "not an https URL"},
+		"IBMCLOUD_IAM_ENDPOINT":       {"iam", "not an https URL"},
 		"POWERVS_CA_FILE":             {"/nonexistent", "no such file"},
 		"TAGS":                        {"outrigger-key=x", "those of the owner"},
 	} {
