@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // changes has another value for every value of the chart, with what else it
@@ -110,7 +112,8 @@ func TestEveryValueIsUsed(t *testing.T) {
 			if !known {
 				t.Fatal("changes has no other value for it")
 			}
-			if bytes.Equal(before, chart(t, "libvirt", flags(set)...)) {
+			// Helm runs once for each value.
+			if tier.All() && bytes.Equal(before, chart(t, "libvirt", flags(set)...)) {
 				t.Errorf("another value changes nothing")
 			}
 		})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/test/stand"
+	"github.com/outrigger/outrigger/test/tier"
 )
 
 // cli runs outrigger with all that it makes in folders of the test.
@@ -160,6 +161,7 @@ func TestRunOnATerminal(t *testing.T) {
 // TestDetachedPod lives through the death of the adaptor, and is listed,
 // entered, read and removed afterwards.
 func TestDetachedPod(t *testing.T) {
+	tier.OnlyAll(t) // TestDetachedPodOnLibvirt has the same life
 	c := newCLI(t)
 	_, stderr, code := c.run(t, "", "run", "--detach", "--name", "web", c.image, "--", "sh", "-c", "echo first; sleep 1000000")
 	if code != 0 {

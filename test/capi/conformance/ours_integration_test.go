@@ -81,6 +81,7 @@ var quick = []string{"--observe-interval=1s", "--settle-after=1s", filter}
 
 // TestOutrigger: the Outrigger kinds keep the contract, on a simulated cloud.
 func TestOutrigger(t *testing.T) {
+	tier.OnlyAll(t) // internal/machines/conformance has these reconcilers in the kit, test/capi this manager beside core
 	t.Parallel()
 	cloud := capi.StartCloud(t)
 	m, release := ours(t)
@@ -100,6 +101,7 @@ func TestOutrigger(t *testing.T) {
 		wantGreen(t, k.alone(t, names(t)), skipped...)
 	} else {
 		wantGreen(t, k.atOnce(t, names(t)), slices.Concat(skipped, needy)...)
+		wantGreen(t, k.alone(t, needy))
 	}
 	t.Run("BesideCore", func(t *testing.T) { besideCore(t, m, k) })
 }
