@@ -87,7 +87,7 @@ func (a *App) demo(ctx context.Context, image string) (err error) {
 	err = d.play()
 	d.checkClean(before)
 	if err != nil {
-		return fmt.Errorf("demo: %w; `outrigger doctor` tells what this machine lacks", err)
+		return fmt.Errorf("demo: %w; `outrigger doctor` lists what this machine lacks", err)
 	}
 	if d.fails > 0 {
 		return fmt.Errorf("demo: %d checks failed", d.fails)

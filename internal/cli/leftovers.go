@@ -20,7 +20,7 @@ import (
 // surroundings are what a pod may leave on this machine, by kind.
 type surroundings map[string]map[string]bool
 
-// kinds in the order in which they are told.
+// kinds in the order in which they are listed.
 var kinds = []string{"process", "network interface", "network namespace", "nftables table", "forwarding setting", "file or socket"}
 
 // lookAround lists them. root is where our state lies.

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
-// progress tells the user how far a pod is.
+// progress shows the user how far a pod is.
 type progress interface {
 	// say is a lasting line.
 	say(format string, args ...any)

@@ -160,7 +160,8 @@ func (f *runFlags) checkModes() error {
 	return errors.Join(errs...)
 }
 
-// checkAdaptor refuses what only an adaptor that is started here can be told.
+// checkAdaptor refuses settings that only an adaptor started by this command
+// can have.
 func (f *runFlags) checkAdaptor(a *App) error {
 	switch {
 	case f.noTemplate && a.provider != defaultProvider:

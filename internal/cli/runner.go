@@ -60,7 +60,7 @@ type runner struct {
 	term     *terminal
 	// streams are those of the container.
 	streams podclient.IO
-	// started is told when the container runs.
+	// started is called when the container runs.
 	started func()
 
 	image     *registry.Image
@@ -243,7 +243,7 @@ func (r *runner) attachNetwork(spec *podclient.PodSpec) (err error) {
 	}
 	netns, addrs, err := r.network.Attach(r.req.ID)
 	if err != nil {
-		return fmt.Errorf("network of pod %s: %w; `outrigger doctor` tells what is missing, --network none does without", r.req.Name, err)
+		return fmt.Errorf("network of pod %s: %w; `outrigger doctor` lists what is missing, --network none does without", r.req.Name, err)
 	}
 	spec.Netns = netns
 	for _, a := range addrs {
@@ -253,7 +253,7 @@ func (r *runner) attachNetwork(spec *podclient.PodSpec) (err error) {
 	return nil
 }
 
-// describeStart tells the end of the console, where a guest says what ails it.
+// describeStart adds the end of the console, where a guest logs its errors.
 func describeStart(name string, err error) error {
 	var start *podclient.StartError
 	if !errors.As(err, &start) || len(start.Console) == 0 || strings.Contains(err.Error(), "console ends with") {

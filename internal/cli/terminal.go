@@ -102,7 +102,7 @@ func catchSignals() (signals <-chan os.Signal, stop func()) {
 	return c, func() { signal.Stop(c); signal.Stop(pipe) }
 }
 
-// ends says that a signal asks this program to end, if nobody forwards it.
+// ends reports whether a signal ends this program if it is not forwarded.
 func ends(sig os.Signal) bool {
 	switch sig {
 	case unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT:

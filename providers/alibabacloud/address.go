@@ -56,9 +56,8 @@ func (p *Provider) giveAddress(ctx context.Context, m *machine) error {
 	return p.confirm(ctx, m, a, kind)
 }
 
-// confirm looks whether the instance is still there: whoever deleted it
-// meanwhile may not have seen the address. It waits until the cloud shows the
-// address where others look for it.
+// confirm checks that the instance still exists: a concurrent deletion may not
+// have seen the address. It waits until the cloud lists the address.
 func (p *Provider) confirm(ctx context.Context, m *machine, a *elastic, kind string) error {
 	deadline := time.Now().Add(p.pace.visible)
 	for t := p.api.ticker(); ; {

@@ -84,7 +84,7 @@ func (p *Provider) until(ctx context.Context, step func() (done bool, err error)
 	}
 }
 
-// errAgain means that what was looked at has changed meanwhile.
+// errAgain means that the state that was read has changed meanwhile.
 var errAgain = fmt.Errorf("%w: the load balancer is being changed", provider.ErrUnavailable)
 
 // changed is for changes that are made already, or of what is gone.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// memory is what this process knows of instances and the cloud may not show
-// yet. It only saves calls and waiting: nothing depends on it.
+// memory caches what this process knows about instances and the cloud may not
+// list yet. It only saves calls and waiting: nothing depends on it.
 type memory struct {
 	mu      sync.Mutex
 	made    map[string]made      // by instance id
@@ -21,14 +21,14 @@ type memory struct {
 // made is an instance that this process has made.
 type made struct {
 	at time.Time
-	// seen says that the cloud has shown it, so that it is gone when the cloud
-	// does not know it.
+	// seen is set once the cloud has listed it; if it is missing after that it
+	// is gone.
 	seen bool
-	// hasAddress says that it may have an address of its own.
+	// hasAddress is set if it may have an address of its own.
 	hasAddress bool
 }
 
-// spent says that the instances of so many client tokens are gone.
+// spent is how many client tokens were used by instances that are gone.
 type spent struct {
 	at         time.Time
 	generation int

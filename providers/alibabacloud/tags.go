@@ -20,8 +20,8 @@ const (
 	// tagAttempt differs with each call that makes an instance, so that no two
 	// calls have the same parameters.
 	tagAttempt = ownPrefix + "attempt"
-	// tagAddress says that an address of its own belongs to the instance, and
-	// what it is for.
+	// tagAddress is on an instance with an address of its own, with its
+	// purpose.
 	tagAddress = ownPrefix + "address"
 	// tagInstance is on such an address: the instance it belongs to.
 	tagInstance = ownPrefix + "instance"

@@ -146,8 +146,8 @@ func (p *Provider) verifyRights(ctx context.Context, _ []place) error {
 	return errors.Join(dryRun(err), addressErr)
 }
 
-// verifyRun lets the cloud go through everything but the making. It stops at
-// the first thing that is wrong, which the other checks may have told.
+// verifyRun makes a dry run of a creation. It stops at the first error, which
+// the other checks may have reported already.
 func (p *Provider) verifyRun(ctx context.Context, _ []place) error {
 	pl := &plan{key: "verify", name: "podvm-verify", image: p.cfg.ImageID, tags: map[string]string{}, owner: map[string]string{}}
 	to := target{kind: p.cfg.InstanceType, vswitch: p.cfg.VSwitchIDs[0]}

@@ -94,7 +94,7 @@ var classes = map[string]error{
 	"InvalidUserData.Malformed": provider.ErrInvalidArgument,
 }
 
-// classOfError tells a zone that has not got a type, where another zone may have it, from
+// classOfError distinguishes a zone that lacks a type, which another zone may have, from
 // a configuration that the type supports nowhere: the code is the same.
 func classOfError(api smithy.APIError) error {
 	if api.ErrorCode() == "Unsupported" && strings.Contains(api.ErrorMessage(), "Availability Zone") {

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// image is what there is to know of an AMI.
+// image is the data of an AMI.
 type image struct {
 	id string
 	// arch is a GOARCH name.
@@ -62,8 +62,7 @@ func imageOf(i types.Image) (image, error) {
 	return made, nil
 }
 
-// template is what a launch template says that matters here. The rest of it
-// holds as it is.
+// template has the fields of a launch template that matter here.
 type template struct {
 	image, instanceType, keyName string
 	subnet                       string

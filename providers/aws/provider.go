@@ -120,8 +120,8 @@ type patience struct {
 	asked      int
 }
 
-// leastAsked is how often a question is asked whatever time has passed: on a
-// slow machine, or with a slow network, one may take all of it.
+// leastAsked is how many times a call is tried even after its time-out: on a
+// slow machine or network the first may take all of it.
 const leastAsked = 5
 
 // patience of zero has no end but the context's.

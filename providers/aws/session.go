@@ -26,7 +26,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// session is a way to EC2 and what this machine knows of itself.
+// session is a client of EC2 with this machine's own metadata.
 type session struct {
 	ec2    calls
 	blocks blockCalls
@@ -170,7 +170,8 @@ func (p *Provider) credentials(base sdk.Config) sdk.CredentialsProvider {
 // explained gives errors about credentials their class.
 type explained struct {
 	sdk.CredentialsProvider
-	// searched says that nothing is configured: the SDK looks in all its places.
+	// searched reports whether nothing is configured, so that the SDK searches
+	// its default sources.
 	searched bool
 }
 

@@ -112,7 +112,7 @@ func (v *verifier) image(ctx context.Context, t template) {
 	}
 }
 
-// network looks at subnets and groups, which must be of one VPC.
+// network checks subnets and groups, which must be in one VPC.
 func (v *verifier) network(ctx context.Context, t template) {
 	subnets := v.s.place.subnets
 	if len(subnets) == 0 && t.subnet != "" {

@@ -24,14 +24,14 @@ import (
 
 // tempo is how long things may take; tests have their own.
 type tempo struct {
-	// ask is between two looks at a VM that is being made or removed.
+	// ask is the interval of polling a VM that is being created or deleted.
 	ask poll.Pace
 	// retry is the SDK's.
 	retry policy.RetryOptions
 	// lag is how long a VM that Azure has accepted may not be shown.
 	lag time.Duration
-	// grace is how long a PUT goes on when its caller has gone, so that its
-	// outcome is known.
+	// grace is how long a PUT continues after its caller's context ended, so
+	// that its outcome is known.
 	grace time.Duration
 	// undo is how long the removal of what a failed creation left may take.
 	undo time.Duration

@@ -54,8 +54,8 @@ type creation struct {
 	ref
 	key, cluster string
 
-	// exists says that there may be a VM; mine that this call made it; unsure
-	// that it may come to be later on.
+	// exists is set if there may be a VM; mine if this call created it; unsure
+	// if it may still appear later.
 	exists, mine, unsure bool
 }
 

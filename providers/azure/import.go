@@ -182,7 +182,7 @@ func (i *imageImport) clear(ctx context.Context, failed bool) error {
 	return errors.Join(errs...)
 }
 
-// wait is finish for what must be there at the end; it tells that time passes.
+// wait is finish for resources that must exist at the end; it reports progress.
 func wait[T any](ctx context.Context, i *imageImport, step string, poller *runtime.Poller[T], err error) (T, error) {
 	var none T
 	if err != nil {

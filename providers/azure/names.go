@@ -42,8 +42,8 @@ func owner(name string) string {
 	return name[:length]
 }
 
-// randomSuffix tells the parts of a VM from those of one that had its name
-// before, which may still be on their way out.
+// randomSuffix distinguishes the parts of a VM from those of an earlier one
+// with its name, which may still be being deleted.
 func randomSuffix() string {
 	id := make([]byte, 4)
 	rand.Read(id) // never fails

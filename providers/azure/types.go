@@ -25,9 +25,10 @@ type vmSize struct {
 	family string
 	// confidential is the kind of confidential VM (SNP, TDX), or nothing.
 	confidential string
-	// trusted says that trusted launch works, spot that spot VMs may have it.
+	// trusted reports whether trusted launch works, spot whether spot VMs may
+	// have it.
 	trusted, spot bool
-	// refused is why nobody may have it here, or nothing.
+	// refused is why it is not available here; empty if it is.
 	refused string
 	nics    int64
 }

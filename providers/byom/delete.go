@@ -45,8 +45,8 @@ func (p *Provider) discard(ctx context.Context, id string) error {
 	return p.release(ctx, m, id)
 }
 
-// beginRelease takes the machine from whoever may be making the instance, and
-// answers it, or none when there is no such instance.
+// beginRelease takes the machine from a creation that may be running, and
+// returns it, or none when there is no such instance.
 func (p *Provider) beginRelease(ctx context.Context, id string) (addr netip.Addr, err error) {
 	err = p.store.change(ctx, func(st state) (bool, error) {
 		var e *entry
@@ -59,7 +59,7 @@ func (p *Provider) beginRelease(ctx context.Context, id string) (addr netip.Addr
 	return addr, err
 }
 
-// release tells the machine to reboot, unless it has, and makes it nobody's. The
+// release reboots the machine, unless it has rebooted, and frees it. The
 // instance is listed until the machine is certain to reboot.
 func (p *Provider) release(ctx context.Context, m *machine, id string) error {
 	if _, err := p.beginRelease(ctx, id); err != nil {

@@ -157,7 +157,7 @@ func (m *machine) boot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(text), err
 }
 
-// errThere means that a file that was to be made is there.
+// errThere means that the file exists already.
 var errThere = errors.New("the file is there")
 
 // put makes a file that is not there, with all of its content at once: the

@@ -25,7 +25,7 @@ type Provider struct {
 	store    *store
 	dial     dialer
 	locks    keylock.Locks
-	// pace is how often machines that reboot are asked.
+	// pace is how often rebooting machines are polled.
 	pace poll.Pace
 	// makerWait is how long a machine that is being made may be another
 	// process's that is at it now.

@@ -68,8 +68,8 @@ func restConfig(file string) (*rest.Config, error) {
 }
 
 // change makes a change to the state by compare-and-swap: decide is called
-// again with the newer state whenever somebody else was faster. It must not
-// have effects. When it says that nothing changes nothing is written.
+// again with the newer state after a conflict. It must not have effects. When
+// it says that nothing changes nothing is written.
 func (s *store) change(ctx context.Context, decide func(state) (changed bool, err error)) error {
 	for {
 		found, err := s.get(ctx)

@@ -28,8 +28,8 @@ var _ provider.LoadBalancerController = (*Provider)(nil)
 // Labels of load balancers. They are not instances, so they lack labelOurs.
 const (
 	labelBalancer = "outrigger.loadbalancer"
-	// labelPorts tells what the container was made for: other ports or another
-	// image need another container.
+	// labelPorts identifies the container's ports and image: others need
+	// another container.
 	labelPorts = "outrigger.loadbalancer/for"
 )
 
@@ -119,7 +119,7 @@ func (p *Provider) balancer(ctx context.Context, key string) (*container.Inspect
 	return found, err
 }
 
-// balancerFor tells containers apart that cannot take each other's place.
+// balancerFor is a key of containers that are interchangeable.
 func (p *Provider) balancerFor(spec provider.LoadBalancerSpec) string {
 	sum := sha256.Sum256([]byte(fmt.Sprint(p.cfg.BalancerImage, p.cfg.Network, balancerPorts(spec))))
 	return hex.EncodeToString(sum[:8])

@@ -45,8 +45,8 @@ func (p *Provider) ConfigVerifier() error {
 	return nil
 }
 
-// knock looks whether anybody listens where the engine shall be: Docker's client
-// does not always tell why it cannot connect.
+// knock checks whether anything listens at the engine's address: Docker's client
+// does not always report why it cannot connect.
 func (p *Provider) knock(ctx context.Context) error {
 	where, err := client.ParseHostURL(p.cfg.Host)
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 const (
 	// fetchLimit bounds the wait for a token, which no caller's context does.
 	fetchLimit = 30 * time.Second
-	// renewBefore is how long before its end a token is given up: Google's
+	// renewBefore is how long before its expiry a token is renewed: Google's
 	// metadata server hands out another from five minutes on.
 	renewBefore = 3 * time.Minute
 	// clockLimit is how far off Google takes a signed time.

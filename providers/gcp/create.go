@@ -80,7 +80,7 @@ func (p *Provider) find(ctx context.Context, r *request) (*instance, error) {
 	return &list[mine], nil
 }
 
-// tryPlaces goes on to the next type or zone where the cloud has no capacity.
+// tryPlaces tries the next type or zone while the cloud has no capacity.
 func (p *Provider) tryPlaces(ctx context.Context, r *request, places []candidate) (*provider.Instance, error) {
 	var refusals []error
 	for _, c := range places {
@@ -269,8 +269,8 @@ func (p *Provider) settle(ctx context.Context, at place, op *operation) (*instan
 	return answer, err
 }
 
-// follow looks at the insert while its instance has no resources. Once it is
-// done the cloud shows what there is.
+// follow polls the insert while its instance has no resources. Once it is done
+// the cloud lists them.
 func (p *Provider) follow(ctx context.Context, at place, op *operation, answer **instance) (bool, error) {
 	if op.Status != operationDone {
 		if err := p.refresh(ctx, at.zone, op); err != nil {

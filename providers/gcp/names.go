@@ -16,11 +16,10 @@ import (
 // discovery document).
 const maxName = 63
 
-// idHash is what of a name tells instances apart: 48 bits.
+// idHash is the part of a name that identifies the instance: 48 bits.
 const idHash = 12
 
-// identity tells the instances of a project apart. Two clusters may use one
-// key.
+// identity identifies an instance of a project. Two clusters may use one key.
 func identity(cluster, key string) string { return cluster + "/" + key }
 
 // instanceName is the common name for people, and a hash of the identity.

@@ -80,8 +80,8 @@ func (p *Provider) find(ctx context.Context, r *request) (string, error) {
 	return id, err
 }
 
-// tryPlaces goes on to the next zone or profile where the cloud has no
-// capacity. The name keeps two processes from making the instance in two.
+// tryPlaces tries the next zone or profile while the cloud has no capacity. The
+// name keeps two processes from making the instance in two.
 func (p *Provider) tryPlaces(ctx context.Context, r *request, places []candidate) (*provider.Instance, error) {
 	var refusals []error
 	for _, c := range places {
@@ -141,8 +141,8 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.
 	return unknown, fmt.Errorf("%w: the name is taken, and no instance has it", provider.ErrUnavailable)
 }
 
-// ask asks for the instance, or looks for the one that has its name; fresh
-// says which. It returns nil where the name is taken and nobody shows by whom.
+// ask creates the instance, or finds the one with its name; fresh reports
+// which. It returns nil if the name is taken by something that is not listed.
 func (p *Provider) ask(ctx context.Context, r *request, proto *vpcv1.InstancePrototypeInstanceByImage) (made *vpcv1.Instance, fresh bool, err error) {
 	made, reply, err := p.api.CreateInstanceWithContext(ctx, &vpcv1.CreateInstanceOptions{InstancePrototype: proto})
 	if err = refused(reply, err); err == nil {

@@ -128,7 +128,7 @@ func (e *apiError) class() error {
 	return provider.ErrUnknown
 }
 
-// untrusted is all that the SDK says of a certificate that nobody vouches for.
+// untrusted is the SDK's error about a certificate without a trusted issuer.
 const untrusted = "SSL certificate is not valid"
 
 // isStatus reports whether the cloud has answered with that status.

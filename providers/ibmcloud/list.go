@@ -17,8 +17,8 @@ import (
 // pageSize is the most that the API gives at a time.
 const pageSize int64 = 100
 
-// few is up to how many instances are asked for one by one, instead of all that
-// the VPC has.
+// few is up to how many instances are looked up one by one, instead of listing
+// the VPC.
 const few = 10
 
 // ListInstances implements provider.Lister: the volumes with the tags, then

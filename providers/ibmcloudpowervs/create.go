@@ -30,7 +30,7 @@ const (
 	maxName = 47
 )
 
-// suffixOf tells the instances of a key from all others by their name.
+// suffixOf is the end of the names of a key's instances, and of no others.
 func suffixOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "-" + hex.EncodeToString(sum[:8])

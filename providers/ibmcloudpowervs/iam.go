@@ -25,7 +25,7 @@ const early = time.Minute
 type iamToken struct {
 	text, account string
 	until         time.Time
-	// refused says that the cloud does not take it any more.
+	// refused reports whether the cloud rejects it.
 	refused atomic.Bool
 }
 

@@ -25,7 +25,7 @@ type network struct {
 	active bool
 	// routed networks lead to the outside.
 	routed bool
-	// resolves says that the gateway is a name server.
+	// resolves reports whether the gateway is a name server.
 	resolves bool
 	mtu      int
 	// subnets are those with IPv4 and DHCP.

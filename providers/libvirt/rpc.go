@@ -39,8 +39,8 @@ func (c *client) domains(ctx context.Context) ([]string, error) {
 	})
 }
 
-// answered is what a call on another goroutine answers: it may be written when
-// nobody waits for it any more.
+// answered is the result of a call on another goroutine: it may be written
+// after its caller stopped waiting.
 func answered[T any](ctx context.Context, c *client, what string, call func(*lv.Libvirt) (T, error)) (T, error) {
 	result := make(chan T, 1)
 	err := c.ask(ctx, what, func(l *lv.Libvirt) error {

@@ -101,7 +101,7 @@ func (t *tunnel) use(ctx context.Context, open func(context.Context) (*ssh.Clien
 	return client, func() { t.leave(client) }, nil
 }
 
-// forget lets nobody else use a connection that may have broken.
+// forget drops a connection that may have broken.
 func (t *tunnel) forget(client *ssh.Client) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -49,9 +49,9 @@ func (p *Provider) discard(ctx context.Context, id string) error {
 	})
 }
 
-// remove takes everything away. The port goes last: until then the instance is
-// listed. A server that was accepted while there was none to be seen is looked
-// for again when the port is gone and no other can follow.
+// remove deletes everything, the port last: until then the instance is listed.
+// A server that was accepted while there was none to be seen is looked for
+// again when the port is gone and no other can follow.
 func (p *Provider) remove(ctx context.Context, c *clients, f *found) error {
 	if f.nothing() {
 		return nil

@@ -221,8 +221,8 @@ func consoleTail(bytes int64, ask func(lines int) (string, error)) (string, erro
 	}
 }
 
-// stillThere tells a server without a console, which is a 404 too, from one
-// that is gone.
+// stillThere distinguishes a server without a console, which is a 404 too, from
+// one that is gone.
 func (p *Provider) stillThere(ctx context.Context, c *clients, f *found) bool {
 	return servers.Get(ctx, c.compute, f.server.ID).Err == nil
 }

@@ -73,7 +73,7 @@ func trimConsole(path string) error {
 	return err
 }
 
-// upkeep is what a provider does while nobody calls it.
+// upkeep is the background work of a provider.
 type upkeep struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup

@@ -23,7 +23,7 @@ func Manager() *config.Manager[Config] {
 	})
 }
 
-// none is how a user says that there shall be no such prefix.
+// none is the value with which a user turns such a prefix off.
 const none = "none"
 
 // Prefix is a network, or none.

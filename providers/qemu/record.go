@@ -234,7 +234,7 @@ func numbered(name string, n int) string {
 	return name + suffix
 }
 
-// remove takes an instance away in one step and then its files.
+// remove removes an instance in one step and then its files.
 func (s store) remove(id string) error {
 	gone := filepath.Join(s.instances(), gonePrefix+id)
 	if err := os.RemoveAll(gone); err != nil {

@@ -44,7 +44,7 @@ const (
 	// templateWait bounds what a pod waits for a template, its own or that of another pod: 2 s
 	// on an idle machine. After it the VM boots.
 	templateWait = 45 * time.Second
-	// failedFor is how long nobody tries to make a template that could not be made.
+	// failedFor is the pause before the creation of a template is retried.
 	failedFor = 10 * time.Minute
 	// pollTemplate is how often its console and its progress are looked at.
 	pollTemplate = 5 * time.Millisecond

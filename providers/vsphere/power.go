@@ -14,7 +14,7 @@ import (
 
 // PowerOff ends the VM as if its plug was pulled, and keeps its disks: to the
 // pod's containers it makes no difference. Its addresses are written down
-// first, since a VM that is off tells none.
+// first, since a VM that is off reports none.
 func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
 	return p.whileLocked(ctx, "power off", instanceID, func(w *watcher, m *machine) error {
 		if !m.on() {

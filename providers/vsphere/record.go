@@ -38,11 +38,11 @@ const (
 	recordPath = `config.extraConfig["` + recordKey + `"]`
 )
 
-// addressPath is where a guest without VMware's tools tells its addresses.
+// addressPath is where a guest without VMware's tools publishes its addresses.
 const addressPath = `config.extraConfig["` + guestinfo.Address + `"]`
 
-// forgotten takes away what a guest has told: a clone has another address than
-// its template, and a VM that is started may get another.
+// forgotten removes what a guest has published: a clone has another address
+// than its template, and a VM that is started may get another.
 func forgotten() types.BaseOptionValue {
 	return &types.OptionValue{Key: guestinfo.Address, Value: ""}
 }
@@ -54,7 +54,7 @@ type record struct {
 	Tags    map[string]string `json:"tags,omitempty"`
 	Created time.Time         `json:"created"`
 	// Addrs are those that the VM had when it was powered off by us; a VM that
-	// is off tells none.
+	// is off reports none.
 	Addrs []netip.Addr `json:"addresses,omitempty"`
 }
 

@@ -24,7 +24,7 @@ type Options struct {
 	// Follow goes on until Ended reports true and all is shown, or the context
 	// ends.
 	Follow bool
-	// Ended says that nothing more will be written.
+	// Ended reports whether nothing more will be written.
 	Ended func() bool
 }
 
@@ -86,7 +86,7 @@ func tail(data []byte, n int) []byte {
 	return data
 }
 
-// full says that a log line ends a line of output.
+// full reports whether a log line ends a line of output.
 func full(line []byte) bool {
 	_, tag, _, ok := split(line)
 	return ok && tag == 'F'

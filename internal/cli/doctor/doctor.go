@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor looks whether this machine can run pods in VMs and says how
-// to mend what cannot work. It changes nothing.
+// Package doctor checks whether this machine can run pods in VMs and says how
+// to fix what is missing. It changes nothing.
 package doctor
 
 import (
@@ -30,7 +30,7 @@ type Result struct {
 	Fix string `json:"fix,omitempty"`
 }
 
-// Check looks at one thing. Checks must be quick and may not change anything.
+// Check checks one thing. Checks must be quick and may not change anything.
 type Check struct {
 	Name string
 	Run  func(context.Context) Result
@@ -70,7 +70,7 @@ func (r Report) Print(w io.Writer) {
 	case Warning:
 		fmt.Fprintln(w, "This machine can run pods in VMs, with the warnings above.")
 	case Error:
-		fmt.Fprintln(w, "This machine cannot run pods in VMs yet: mend what FAIL says.")
+		fmt.Fprintln(w, "This machine cannot run pods in VMs yet: fix what FAIL says.")
 	}
 }
 

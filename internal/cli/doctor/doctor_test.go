@@ -87,7 +87,7 @@ func TestReport(t *testing.T) {
 	}
 	var text bytes.Buffer
 	report.Print(&text)
-	wantText := "ok    qemu         7.2\nFAIL  image        none\n                   -> make podvm\nThis machine cannot run pods in VMs yet: mend what FAIL says.\n"
+	wantText := "ok    qemu         7.2\nFAIL  image        none\n                   -> make podvm\nThis machine cannot run pods in VMs yet: fix what FAIL says.\n"
 	if diff := cmp.Diff(wantText, text.String()); diff != "" {
 		t.Error(diff)
 	}

@@ -73,7 +73,7 @@ func printReport(w io.Writer, report doctor.Report, pre bool) {
 	case doctor.Warning:
 		fmt.Fprintf(w, "%s %s, with the warnings above.\n", subject, does)
 	default:
-		fmt.Fprintf(w, "Not yet: mend what FAIL says, then %s %s.\n", lower(subject), does)
+		fmt.Fprintf(w, "Not yet: fix what FAIL says, then %s %s.\n", lower(subject), does)
 	}
 }
 
@@ -137,8 +137,8 @@ func fail(fix, format string, args ...any) doctor.Result {
 	return doctor.Result{Status: doctor.Error, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
 
-// unread is the result when an object cannot be read: what is missing is an
-// error of the installation, what is forbidden only hides something.
+// unread is the result when an object cannot be read: a missing object is an
+// error of the installation, a forbidden one leaves the check undecided.
 func unread(err error, what string) doctor.Result {
 	switch {
 	case apierrors.IsNotFound(err):

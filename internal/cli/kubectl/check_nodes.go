@@ -43,8 +43,8 @@ func (k *checker) workers(ctx context.Context) doctor.Result {
 	return ok("%d for pod VMs", len(nodes))
 }
 
-// handler looks whether the container runtimes know the class. Kubelets tell
-// since Kubernetes 1.31, and only where their runtime does.
+// handler checks whether the container runtimes have the handler. Kubelets
+// report it since Kubernetes 1.31, and only if their runtime does.
 func (k *checker) handler(ctx context.Context) doctor.Result {
 	nodes, err := k.workerNodes(ctx)
 	if err != nil {

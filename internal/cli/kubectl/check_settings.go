@@ -68,8 +68,8 @@ func wrongSettings(s *settings, schema config.Schema, hidden bool) []string {
 	return wrong
 }
 
-// oddSettings work, and are hardly meant: secrets that everybody can read, and
-// keys that look like the provider's and are not.
+// oddSettings are settings that work and are probably mistakes: secrets that
+// everybody can read, and keys that look like the provider's and are not.
 func oddSettings(s *settings, schema config.Schema) []string {
 	known, families := map[string]bool{}, map[string]bool{}
 	var odd []string

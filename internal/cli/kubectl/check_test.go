@@ -162,7 +162,7 @@ func TestCheckBeforeInstalling(t *testing.T) {
 	if code != 2 {
 		t.Errorf("exit code %d", code)
 	}
-	wants(t, out, "you may not create customresourcedefinitions", "with handler kata", "mutating-peer-pods may size the same pods", "mend what FAIL says")
+	wants(t, out, "you may not create customresourcedefinitions", "with handler kata", "mutating-peer-pods may size the same pods", "fix what FAIL says")
 }
 
 // TestCheckThatCannotRun: 1 would be read as "warnings".

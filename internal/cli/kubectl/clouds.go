@@ -23,14 +23,14 @@ import (
 const cloudTimeout = 2 * time.Minute
 
 // onNodes reports whether the instances are processes of the nodes: asked from
-// here the provider would show what runs on this machine.
+// here the provider would list what runs on this machine.
 func (s *settings) onNodes(name string) bool {
 	text := s.get("LIBVIRT_URI")
 	uri, err := url.Parse(text)
 	return name == "qemu" || name == "libvirt" && text != "" && err == nil && uri.Host == ""
 }
 
-// onNodesError says so of a provider; the sentence alone is for people, the
+// onNodesError is the error for such a provider; the text is for people, the
 // class for code.
 type onNodesError string
 
