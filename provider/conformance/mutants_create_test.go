@@ -30,8 +30,8 @@ var createMutants = []mutant{
 		}
 	}), fails: map[string]string{"create-name": "not a DNS label"}},
 	{name: "no name", breaks: changedEverywhere(func(i *provider.Instance) { i.Name = "" }), fails: map[string]string{"create": "has no name",
-		"create-name": "not a DNS label", "create-names-differ": `both have the name ""`, "create-pod-name-long": "no DNS label",
-		"create-pod-name-odd": "not a DNS label", "create-pod-name-empty": "no DNS label"}},
+		"create-name": "not a DNS label", "create-names-differ": `both have the name ""`, "create-pod-name-long": "not a DNS label",
+		"create-pod-name-odd": "not a DNS label", "create-pod-name-empty": "not a DNS label"}},
 	{name: "name of the pod", breaks: changedEverywhere(func(i *provider.Instance) {
 		if strings.Contains(i.Name, "conformance") {
 			i.Name = "podvm-conformance"

@@ -109,7 +109,7 @@ func TestOpenLayout(t *testing.T) {
 		"oci:" + both + ":z":                     "nothing for linux/" + runtime.GOARCH,
 		"oci:" + filepath.Join(single, "absent"): "no such file",
 		"oci:":                                   "path is missing",
-		"oci:" + t.TempDir():                     "no OCI layout",
+		"oci:" + t.TempDir():                     "not an OCI layout",
 		"docker-archive:/dev/null":               "no usable archive",
 		"UPPER CASE":                             "invalid image reference",
 	} {

@@ -605,5 +605,5 @@ var templateMutants = []mutant{
 	{"the annotation is enough", admits(func(before, after *unstructured.Unstructured, dryRun bool) error {
 		_, annotated := after.GetAnnotations()[clusterv1.TopologyDryRunAnnotation]
 		return admitted(before, after, dryRun || annotated)
-	}), seenBy("template-dry-run-only", "no dry run")},
+	}), seenBy("template-dry-run-only", "not a dry run")},
 }

@@ -132,7 +132,7 @@ func toStatus(err error) error {
 	}
 	reason := strings.ReplaceAll(strings.ToUpper(provider.Class(err).Error()), " ", "_")
 	full, detailed := status.New(codes.Unavailable, err.Error()).WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: wire.ErrorDomain})
-	if detailed != nil { // text that is not a UTF-8
+	if detailed != nil { // text that is not UTF-8
 		return status.Error(codes.Unavailable, strings.ToValidUTF8(err.Error(), "\uFFFD"))
 	}
 	return full.Err()

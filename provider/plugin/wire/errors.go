@@ -78,7 +78,7 @@ func withDetails(s *status.Status, info *errdetails.ErrorInfo, partial *provider
 		details = append(details, protoadapt.MessageV1Of(instanceToWire(partial)))
 	}
 	full, err := s.WithDetails(details...)
-	if err != nil { // an instance that is not a UTF-8
+	if err != nil { // an instance that is not UTF-8
 		full, _ = s.WithDetails(info)
 	}
 	return full.Err()

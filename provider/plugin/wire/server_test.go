@@ -63,7 +63,7 @@ func TestPartialInstanceCrosses(t *testing.T) {
 	if got, err := p.CreateInstance(t.Context(), "pod", "key", cloudinit.Raw("\xff\x00user-data"), provider.InstanceTypeSpec{}); got != nil || err == nil {
 		t.Errorf("nothing made: %v, %v", got, err)
 	}
-	if _, err := p.CreateInstance(t.Context(), "\xff", "key", cloudinit.Raw(""), provider.InstanceTypeSpec{}); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), "no UTF-8") {
+	if _, err := p.CreateInstance(t.Context(), "\xff", "key", cloudinit.Raw(""), provider.InstanceTypeSpec{}); !errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), "not UTF-8") {
 		t.Errorf("a name that cannot travel: %v", err)
 	}
 }
