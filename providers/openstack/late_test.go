@@ -82,12 +82,11 @@ func TestServerAcceptedWhileItsPortGoes(t *testing.T) {
 // TestKilledInACreation: what a service makes for a process that is no more is listed
 // when it appears, for whoever looks for instances that nobody has on record.
 func TestKilledInACreation(t *testing.T) {
-	const delay = 100 * time.Millisecond
 	for _, action := range []string{"create_port", "os_compute_api:servers:create", "create_floatingip"} {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
-			c := sim.Start(t)
-			c.World.Script(cloudsim.GoesOn(action, delay))
+			c, hold := sim.Start(t), cloudsim.NewHold()
+			c.World.Script(cloudsim.Held(action, hold))
 			killed := mustOpen(t, simConfig(c, everything))
 			done := make(chan struct{})
 			go func() { defer close(done); create(t.Context(), killed, "key") }()
@@ -98,7 +97,7 @@ func TestKilledInACreation(t *testing.T) {
 			if err := p.DeleteInstance(t.Context(), instanceID("key")); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(2 * delay) // longer than the service goes on
+			hold.Release()
 			list, err := p.ListInstances(t.Context(), cloudsim.OwnerTags("key"))
 			if err != nil {
 				t.Fatal(err)

@@ -26,6 +26,8 @@ type Fault struct {
 	// GoesOn says that the server does not see that the caller goes away: it
 	// does the work when the delay is over.
 	GoesOn bool
+	// Hold, if any, is waited for in place of the delay, by one call.
+	Hold *Hold
 	// Code, Status and Message are the cloud's error. An empty Code is none:
 	// the fault is the delay or the lost reply.
 	Code    string
@@ -37,6 +39,21 @@ type Fault struct {
 	// lost reply.
 	Drop bool
 }
+
+// Hold keeps one call at the server, whether or not its caller goes away.
+type Hold struct{ begin, done chan struct{} }
+
+// NewHold returns a hold that nothing has released.
+func NewHold() *Hold { return &Hold{make(chan struct{}), make(chan struct{})} }
+
+// Release has the server do the work of the call, and waits until it has.
+func (h *Hold) Release() {
+	close(h.begin)
+	<-h.done
+}
+
+// Held keeps a call at the server: what it makes appears with [Hold.Release].
+func Held(action string, hold *Hold) Fault { return Fault{Action: action, GoesOn: true, Hold: hold} }
 
 // LostReply does what was asked and loses the answer.
 func LostReply(action string) Fault { return Fault{Action: action, After: true, Drop: true} }
@@ -137,6 +154,10 @@ func (w *World) Handler(next http.Handler, action func(*http.Request) string, re
 			later.Body = r.Body
 			time.AfterFunc(f.Delay, func() { next.ServeHTTP(httptest.NewRecorder(), later) })
 			panic(http.ErrAbortHandler)
+		}
+		if f.Hold != nil {
+			defer close(f.Hold.done)
+			<-f.Hold.begin
 		}
 		wait(r, *f)
 		if f.Code == "" && !f.Drop {
