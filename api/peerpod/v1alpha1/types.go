@@ -131,7 +131,8 @@ type PeerPodStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// instance is what the provider said of the instance. +optional
+	// instance is what the provider said of the instance.
+	// +optional
 	Instance *Instance `json:"instance,omitempty"`
 
 	// steps are the steps that were done, each with its time.
