@@ -97,7 +97,7 @@ func (w *world) options() Options {
 // rights returns a user with the rights that come with config-sync, and no
 // others.
 func (w *world) rights(t *testing.T) *stand.User {
-	rules, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "ccm-operator", "config-sync", "rbac.yaml"))
+	rules, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", "ccm-operator", "config-sync", "rbac.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
