@@ -12,9 +12,9 @@
 # Beside them come those whose results are mostly in the cache, one at a time; what they
 # say comes last and in one piece, since lines of two writers would get mixed up.
 set -euo pipefail
-tests() { go test -json -p 4 -tags integration -vet=off -ldflags=-s $OUTRIGGER_TEST_FLAGS "$@"; }
+tests=(go test -json -p 4 -tags integration -vet=off -ldflags=-s $OUTRIGGER_TEST_FLAGS)
 measured() {
-  tests -count=1 -shuffle=on -exec "env --unset=GOGC $OUTRIGGER_TIMES run $OUTRIGGER_PROCESSOR" "$@"
+  "${tests[@]}" -count=1 -shuffle=on -exec "env --unset=GOGC $OUTRIGGER_TIMES run $OUTRIGGER_PROCESSOR" "$@"
 }
 
 if [ $# -gt 0 ]; then
@@ -23,11 +23,14 @@ if [ $# -gt 0 ]; then
 fi
 status=0
 results=$(mktemp)
-trap 'rm -f "$results"' EXIT
+pure=
+# What runs in the background does not see ^C.
+trap 'rm -f "$results"; [ -z "$pure" ] || kill "$pure" 2>/dev/null || true' EXIT
 if [ -n "$OUTRIGGER_TEST_PURE" ]; then
-  (unset GOGC && tests -p 1 $OUTRIGGER_TEST_PURE) >"$results" &
+  (unset GOGC && exec "${tests[@]}" -p 1 $OUTRIGGER_TEST_PURE) >"$results" &
+  pure=$!
 fi
 [ -z "$OUTRIGGER_TEST_OTHERS" ] || measured -debug-actiongraph="$OUTRIGGER_TEST_ACTIONS" $OUTRIGGER_TEST_OTHERS || status=1
-[ -z "$OUTRIGGER_TEST_PURE" ] || wait $! || status=1
+[ -z "$OUTRIGGER_TEST_PURE" ] || wait "$pure" || status=1
 cat "$results"
 exit $status

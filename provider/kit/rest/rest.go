@@ -26,7 +26,7 @@ const attempts = 5
 type Client struct {
 	HTTP *http.Client
 	// UserAgent is the header by which the cloud knows the program, such as
-	// mycloud-provider/1.2.
+	// mycloud-provider/1.2; empty sends none.
 	UserAgent string
 	// Pace is how the pauses between attempts grow.
 	Pace poll.Pace

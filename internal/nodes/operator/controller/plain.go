@@ -235,8 +235,8 @@ func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.R
 	return wanted, nil
 }
 
-// noted tells those who look at Nodes what keeps the manager from being rolled
-// out for the first time, and returns err; one that runs needs it no more.
+// noted returns err. Until the manager has been rolled out once, it also records what
+// prevents that, for the watchdog to report on Nodes that wait.
 func (r *plain) noted(c *ccmv1alpha1.CloudControllerManager, err error) error {
 	var a absent
 	switch {
