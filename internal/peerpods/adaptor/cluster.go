@@ -92,10 +92,10 @@ func (s *Service) observe(sb *sandbox, change Change) {
 		return
 	}
 	change.Sandbox = sb.snapshot()
-	s.tell(change)
+	s.notify(change)
 }
 
-func (s *Service) tell(change Change) {
+func (s *Service) notify(change Change) {
 	if change.At.IsZero() {
 		change.At = s.opts.Now()
 	}
@@ -186,7 +186,7 @@ func (s *Service) refusedPod(id string, annotations map[string]string, err error
 	if pod.checkPod() != nil || errors.Is(err, errShutdown) {
 		return
 	}
-	s.tell(Change{
+	s.notify(Change{
 		Kind:    ChangeFailed,
 		Sandbox: Record{ID: strings.ToValidUTF8(shorten(id, 80), "?"), PodName: pod.Name, PodNamespace: pod.Namespace},
 		Step:    stepInspectNetwork,

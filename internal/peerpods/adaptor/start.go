@@ -22,10 +22,10 @@ const (
 	// createAttempts bounds how often one StartVM asks for its instance when
 	// the cloud is unavailable; the key makes asking again safe.
 	createAttempts = 4
-	// consoleTail and consoleLines bound what an error quotes of a console.
+	// consoleTail (bytes) and consoleLines bound what an error quotes of a console.
 	consoleTail  = 4096
 	consoleLines = 20
-	// consoleTimeout bounds the wait for it.
+	// consoleTimeout bounds the wait for the console.
 	consoleTimeout = 2 * time.Second
 )
 
@@ -44,13 +44,13 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		instance, err := s.ask(ctx, &rec, data)
+		instance, err := s.requestInstance(ctx, &rec, data)
 		s.noteInstance(sb, instance)
 		switch {
 		case err == nil && instance == nil:
 			return fmt.Errorf("%w: the provider returned neither an instance nor an error", provider.ErrUnknown)
 		case err == nil:
-			err = usable(instance)
+			err = checkUsable(instance)
 			if err == nil {
 				s.logger(sb).Info(fmt.Sprintf("created an instance %s for sandbox %s", instance.Name, sb.id), "instance", instance.ID)
 			}
@@ -68,9 +68,9 @@ func (s *Service) createInstance(ctx context.Context, sb *sandbox) error {
 	}
 }
 
-// ask creates the sandbox's instance. It redacts errors: clouds quote what they
+// requestInstance calls CreateInstance. It redacts errors: clouds quote what they
 // refuse, and the user-data holds the VM's private key and its credentials.
-func (s *Service) ask(ctx context.Context, rec *Record, data cloudinit.CloudConfig) (*provider.Instance, error) {
+func (s *Service) requestInstance(ctx context.Context, rec *Record, data cloudinit.CloudConfig) (*provider.Instance, error) {
 	instance, err := s.opts.Provider.CreateInstance(ctx, rec.PodName, rec.ID, data, rec.Spec)
 	if err == nil {
 		return instance, nil
@@ -87,7 +87,7 @@ func (s *Service) ask(ctx context.Context, rec *Record, data cloudinit.CloudConf
 // noteInstance records the instance that the provider returned, also with an
 // error.
 func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
-	if instance == nil || instance.ID == "" || provider.CheckID(instance.ID) != nil { // its deletion looks for it by its tags
+	if instance == nil || instance.ID == "" || provider.CheckID(instance.ID) != nil { // deleteInstance finds it by its tags
 		return
 	}
 	sb.update(func(rec *Record) {
@@ -99,9 +99,9 @@ func (s *Service) noteInstance(sb *sandbox, instance *provider.Instance) {
 	s.announce()
 }
 
-// usable validates the instance that the provider returned, which is not
-// trusted.
-func usable(instance *provider.Instance) error {
+// checkUsable validates the instance that the provider returned. Providers are
+// not trusted.
+func checkUsable(instance *provider.Instance) error {
 	if err := instance.Check(); err != nil {
 		return fmt.Errorf("%w: the provider made an instance that cannot be used: %w", provider.ErrUnknown, err)
 	}
@@ -144,15 +144,16 @@ func (s *Service) deleteInstance(ctx context.Context, sb *sandbox) error {
 func (s *Service) deleteOne(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.DeleteTimeout)
 	defer cancel()
-	// What does not exist is nil (provider.Provider). ErrNotFound is about something
-	// else, such as the account, and the instance may run on.
+	// DeleteInstance returns nil for an instance that does not exist. So ErrNotFound
+	// is about something else, such as the account, and the instance may still run.
 	if err := s.opts.Provider.DeleteInstance(ctx, id); err != nil {
 		return fmt.Errorf("delete instance %s: %w", id, redact.Error(err, nil))
 	}
 	return nil
 }
 
-// findInstances looks for what was made by a request whose reply was lost.
+// findInstances returns the ids of instances whose creation may have succeeded
+// although its reply was lost.
 func (s *Service) findInstances(ctx context.Context, rec *Record) ([]string, error) {
 	if rec.NoInstance {
 		return nil, nil
@@ -191,19 +192,19 @@ func (s *Service) findByAskingAgain(ctx context.Context, rec *Record) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	instance, err := s.ask(ctx, rec, data)
+	instance, err := s.requestInstance(ctx, rec, data)
 	switch {
 	case instance != nil && instance.ID != "":
 		return []string{instance.ID}, nil
-	case err != nil && refused(err) && !locked(err):
+	case err != nil && refused(err) && !credentialsRefused(err):
 		return nil, nil
 	}
 	return nil, err
 }
 
-// locked reports whether the cloud refused these credentials: an earlier
-// request may have created something.
-func locked(err error) bool {
+// credentialsRefused reports whether the cloud refused the credentials. An earlier
+// request, before that, may have created something.
+func credentialsRefused(err error) bool {
 	class := provider.Class(err)
 	return class == provider.ErrUnauthenticated || class == provider.ErrPermissionDenied
 }
@@ -265,7 +266,7 @@ func (s *Service) disconnect(ctx context.Context, sb *sandbox) error {
 	return nil
 }
 
-// markReady makes the sandbox one that survives restarts.
+// markReady records that the sandbox is ready; from then on it survives restarts.
 func (s *Service) markReady(_ context.Context, sb *sandbox) error {
 	if err := sb.advance(StateReady); err != nil {
 		return err
@@ -278,7 +279,8 @@ func (s *Service) markReady(_ context.Context, sb *sandbox) error {
 	return nil
 }
 
-// explain turns the failure of a step into what the caller should read.
+// explain returns the error of a failed step with its cause and, where it helps,
+// the end of the VM's console.
 func (s *Service) explain(ctx context.Context, sb *sandbox, step string, err error) error {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
@@ -308,7 +310,8 @@ func (s *Service) lastConsoleLines(instance string) string {
 	return consoleText(data)
 }
 
-// consoleText makes the end of a console fit for an error message.
+// consoleText returns the last lines of a console without secrets and control
+// characters.
 func consoleText(data []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) && r != unicode.ReplacementChar {
@@ -327,7 +330,8 @@ func consoleText(data []byte) string {
 	return text
 }
 
-// backoff is the pause after that many failures, doubling up to the maximum.
+// backoff returns the pause after the given number of failures. It doubles from
+// MinBackoff up to MaxBackoff.
 func (s *Service) backoff(failures int) time.Duration {
 	pause := s.opts.MinBackoff
 	for range failures - 1 {

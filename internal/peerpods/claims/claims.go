@@ -65,15 +65,15 @@ func (c *Claims) Update(ctx context.Context, pp *v1alpha1.PeerPod, changes ...Ch
 		if !errors.IsConflict(err) {
 			break
 		}
-		if pp, err = c.again(ctx, pp); err != nil {
+		if pp, err = c.reread(ctx, pp); err != nil {
 			break
 		}
 	}
 	return nil, fmt.Errorf("update PeerPod %s/%s: %w", pp.Namespace, pp.Name, err)
 }
 
-// again reads pp again; another object with its name counts as absent.
-func (c *Claims) again(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PeerPod, error) {
+// reread reads pp again; another object with its name counts as absent.
+func (c *Claims) reread(ctx context.Context, pp *v1alpha1.PeerPod) (*v1alpha1.PeerPod, error) {
 	now, err := c.API.Get(ctx, pp.Namespace, pp.Name)
 	if err == nil && now.UID != pp.UID {
 		return pp, errors.NewNotFound(v1alpha1.GroupVersion.WithResource(v1alpha1.Resource).GroupResource(), pp.Name)
@@ -138,7 +138,7 @@ func (c *Claims) release(ctx context.Context, pp *v1alpha1.PeerPod) error {
 		return err
 	}
 	for range conflictTries {
-		now, err := c.again(ctx, pp)
+		now, err := c.reread(ctx, pp)
 		if err != nil {
 			return err
 		}

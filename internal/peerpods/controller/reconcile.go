@@ -59,14 +59,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case err != nil:
 		return reconcile.Result{}, err
 	case pp.DeletionTimestamp != nil:
-		return settled(r.remove(ctx, pp))
+		return ignoreStale(r.remove(ctx, pp))
 	}
-	return settled(r.keep(ctx, pp))
+	return ignoreStale(r.keep(ctx, pp))
 }
 
-// settled ignores errors that only mean that the object has changed meanwhile:
+// ignoreStale ignores errors that only mean that the object has changed meanwhile:
 // it is in the queue again already.
-func settled(result reconcile.Result, err error) (reconcile.Result, error) {
+func ignoreStale(result reconcile.Result, err error) (reconcile.Result, error) {
 	if errors.IsConflict(err) || errors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}

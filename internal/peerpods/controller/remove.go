@@ -35,12 +35,12 @@ const fallback = 30 * time.Second
 func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcile.Result, error) {
 	switch {
 	case !controllerutil.ContainsFinalizer(pp, claims.Finalizer):
-		r.removals.gone(pp.UID)
+		r.removals.drop(pp.UID)
 		return reconcile.Result{}, nil
 	case !r.ourCluster(pp):
 		return r.refuseCluster(ctx, pp)
 	case pp.Spec.InstanceID == "" && pp.Spec.SandboxID == "":
-		return reconcile.Result{}, r.letGo(ctx, pp)
+		return reconcile.Result{}, r.removeFinalizer(ctx, pp)
 	}
 	c, err := r.clouds.Get(pp.Spec.CloudProvider)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *Reconciler) remove(ctx context.Context, pp *v1alpha1.PeerPod) (reconcil
 		r.events.tell(pp, claims.ReasonRemovedUnverified, "Delete",
 			fmt.Sprintf("provider %s reports that instance %s is deleted; it cannot list or look up instances to confirm that", c.Name, pp.Spec.InstanceID))
 	}
-	return reconcile.Result{}, r.letGo(ctx, pp)
+	return reconcile.Result{}, r.removeFinalizer(ctx, pp)
 }
 
 // clear deletes instances and reports whether none is left. If some may be, the
@@ -162,14 +162,14 @@ func (r *Reconciler) named(ctx context.Context, pp *v1alpha1.PeerPod, c *cloud.C
 	}
 	instance := snapshot.OfID(id)
 	if instance == nil && c.CanGet() {
-		found, err := c.Get(ctx, id)
+		got, err := c.Get(ctx, id)
 		if errors.Is(err, provider.ErrNotFound) {
 			return "", nil
 		}
 		if err != nil {
 			return "", err
 		}
-		instance = found
+		instance = got
 	}
 	if instance != nil && r.owns(pp, instance) || instance == nil && believed(pp) {
 		return id, nil
@@ -222,8 +222,8 @@ func (r *Reconciler) confirmByGet(ctx context.Context, pp *v1alpha1.PeerPod, c *
 	return false, reconcile.Result{RequeueAfter: 2 * time.Second}, nil
 }
 
-// letGo removes the finalizer.
-func (r *Reconciler) letGo(ctx context.Context, pp *v1alpha1.PeerPod) error {
+// removeFinalizer removes the finalizer.
+func (r *Reconciler) removeFinalizer(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	patch, err := claims.WithoutFinalizer(pp)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (r *Reconciler) letGo(ctx context.Context, pp *v1alpha1.PeerPod) error {
 	if _, err := r.api.Patch(ctx, pp.Namespace, pp.Name, "", patch); err != nil {
 		return err
 	}
-	r.removals.gone(pp.UID)
+	r.removals.drop(pp.UID)
 	return nil
 }
 

@@ -23,8 +23,8 @@ import (
 // Sweeper compares what clouds list with what PeerPods claim.
 type Sweeper struct {
 	*Reconciler
-	// suspects are instances that should not exist, with the time since when
-	// every sweep has seen them so. Sweeps are not concurrent.
+	// suspects are instances that should not exist, with the time of the first of
+	// the consecutive sweeps that found them. Sweeps are not concurrent.
 	suspects map[suspect]time.Time
 }
 
@@ -51,29 +51,30 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	}
 }
 
-// Sweep checks every provider in use. Each is listed once, and the PeerPods are
-// read once for all of them.
+// Sweep checks every provider in use. It reads the PeerPods once and lists the
+// instances of each provider once.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	var all v1alpha1.PeerPodList
 	if err := s.cached.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list PeerPods: %w", err)
 	}
 	s.metrics.count(all.Items)
-	s.revisit(ctx, all.Items)
-	var wrong error
+	s.enqueueNodeless(ctx, all.Items)
+	var failed error
 	for _, name := range s.providers(all.Items) {
 		c, err := s.clouds.Get(name)
 		if err != nil || !c.CanList() {
 			continue // reported where settings are read, and on the PeerPods
 		}
 		if err := s.sweep(ctx, c, all.Items); err != nil {
-			wrong = fmt.Errorf("provider %s: %w", name, err) // one is enough: each failed call is counted
+			failed = fmt.Errorf("provider %s: %w", name, err) // one is enough: each failed call is counted
 		}
 	}
-	return wrong
+	return failed
 }
 
-// providers are those of PeerPods, those asked for before, and the default.
+// providers returns the names of the providers that PeerPods name, those that have
+// been used before, and the default.
 func (s *Sweeper) providers(all []v1alpha1.PeerPod) []string {
 	names := s.clouds.Names()
 	if def := s.clouds.Default(); def != "" {
@@ -89,9 +90,9 @@ func (s *Sweeper) providers(all []v1alpha1.PeerPod) []string {
 	return slices.Compact(names)
 }
 
-// revisit enqueues the PeerPods whose node is gone: there may be no other
-// event.
-func (s *Sweeper) revisit(ctx context.Context, all []v1alpha1.PeerPod) {
+// enqueueNodeless enqueues the PeerPods whose node is gone: no other event may
+// report that.
+func (s *Sweeper) enqueueNodeless(ctx context.Context, all []v1alpha1.PeerPod) {
 	gone := map[string]bool{}
 	for i := range all {
 		name := all[i].Spec.NodeName
@@ -104,28 +105,29 @@ func (s *Sweeper) revisit(ctx context.Context, all []v1alpha1.PeerPod) {
 	}
 }
 
-// sweep looks at one provider.
+// sweep checks the instances of one provider.
 func (s *Sweeper) sweep(ctx context.Context, c *cloud.Cloud, all []v1alpha1.PeerPod) error {
 	snapshot, err := c.Fresh(ctx, s.now())
 	if err != nil {
-		s.pardon(c.Name)
+		s.clearSuspects(c.Name)
 		return err
 	}
 	claimants := claimantsOf(all)
-	found, leaving := compare(snapshot, claimants)
-	s.metrics.sweptAt(c.Name, snapshot.Began, len(snapshot.Instances)-len(found), len(found))
+	excess, deleting := compare(snapshot, claimants)
+	s.metrics.sweptAt(c.Name, snapshot.Began, len(snapshot.Instances)-len(excess), len(excess))
 	s.followUp(ctx, c, snapshot, all)
-	found = append(found, leaving...)
-	if err := s.reachable(ctx, found); err != nil {
-		s.pardon(c.Name)
+	excess = append(excess, deleting...)
+	if err := s.checkReachable(ctx, excess); err != nil {
+		s.clearSuspects(c.Name)
 		return err
 	}
-	return s.clearAway(ctx, c, snapshot, s.ripe(c.Name, found))
+	return s.deleteUnclaimed(ctx, c, snapshot, s.overdue(c.Name, excess))
 }
 
-// reachable checks the API server. While that is unreachable nodes cannot claim
-// what they make, so the time does not count against the suspects.
-func (s *Sweeper) reachable(ctx context.Context, suspects []*provider.Instance) error {
+// checkReachable returns an error if there are suspects and the API server is
+// unreachable. Nodes cannot claim their instances then, so the time does not count
+// against the suspects.
+func (s *Sweeper) checkReachable(ctx context.Context, suspects []*provider.Instance) error {
 	if len(suspects) == 0 {
 		return nil
 	}
@@ -135,8 +137,8 @@ func (s *Sweeper) reachable(ctx context.Context, suspects []*provider.Instance) 
 	return nil
 }
 
-// claimants are PeerPods by key, those of all providers: two names may be the
-// same cloud. Several PeerPods with one key mean that somebody tries to claim
+// claimants holds the PeerPods of all providers by key: two provider names may mean
+// the same cloud. Several PeerPods with one key mean that somebody tries to claim
 // another pod's instance.
 type claimants map[string][]*v1alpha1.PeerPod
 
@@ -161,27 +163,27 @@ func (c claimants) of(i *provider.Instance) *v1alpha1.PeerPod {
 	return nil
 }
 
-// compare returns the instances that should not exist: those without a claim,
-// and those beside the one that the claim keeps. Instances in deletion without
-// a claim are fine unless they stay: the remains of a failed deletion look the
-// same, and only another deletion removes them.
-func compare(snapshot *cloud.Snapshot, claimants claimants) (found, leaving []*provider.Instance) {
+// compare returns the instances that should not exist. excess are those without a
+// PeerPod, and further instances of a PeerPod that keeps another one. deleting are
+// those in deletion without a PeerPod: normally they vanish, but the remains of a
+// failed deletion look the same, and only another deletion removes them.
+func compare(snapshot *cloud.Snapshot, claimants claimants) (excess, deleting []*provider.Instance) {
 	for i := range snapshot.Instances {
 		instance := &snapshot.Instances[i]
 		pp := claimants.of(instance)
 		switch {
 		case instance.State == provider.StateDeleting && pp == nil:
-			leaving = append(leaving, instance)
+			deleting = append(deleting, instance)
 		case instance.State == provider.StateDeleting: // the PeerPod's own removal handles it
 		case pp == nil || instance.ID != kept(pp, snapshot.OfKey(instance.Key)):
-			found = append(found, instance)
+			excess = append(excess, instance)
 		}
 	}
-	return found, leaving
+	return excess, deleting
 }
 
-// kept returns which instance of its key a PeerPod keeps: the one it names if
-// that is there, else the oldest.
+// kept returns the id of the instance that a PeerPod keeps among those of its key:
+// the one that it names if that exists, else the oldest.
 func kept(pp *v1alpha1.PeerPod, instances []*provider.Instance) string {
 	for _, instance := range instances {
 		if instance.ID == pp.Spec.InstanceID && instance.State != provider.StateDeleting {
@@ -194,13 +196,13 @@ func kept(pp *v1alpha1.PeerPod, instances []*provider.Instance) string {
 	return ""
 }
 
-// ripe updates the suspects and returns those whose grace period is over, both
+// overdue updates the suspects and returns those whose grace period is over, both
 // by their age and by how long this process has suspected them.
-func (s *Sweeper) ripe(providerName string, found []*provider.Instance) []*provider.Instance {
+func (s *Sweeper) overdue(providerName string, candidates []*provider.Instance) []*provider.Instance {
 	now := s.now()
-	seen := make(map[suspect]time.Time, len(found))
-	var ripe []*provider.Instance
-	for _, instance := range found {
+	seen := make(map[suspect]time.Time, len(candidates))
+	var expired []*provider.Instance
+	for _, instance := range candidates {
 		key := suspect{providerName, instance.ID}
 		since, known := s.suspects[key]
 		if !known {
@@ -208,19 +210,19 @@ func (s *Sweeper) ripe(providerName string, found []*provider.Instance) []*provi
 		}
 		seen[key] = since
 		if now.Sub(since) >= s.options.Grace && !young(instance, now, s.options.Grace) {
-			ripe = append(ripe, instance)
+			expired = append(expired, instance)
 		}
 	}
-	s.pardon(providerName)
+	s.clearSuspects(providerName)
 	for key, since := range seen {
 		s.suspects[key] = since
 	}
-	return ripe
+	return expired
 }
 
-// pardon clears the suspects of a provider: after a gap they may have been
-// claimed meanwhile.
-func (s *Sweeper) pardon(providerName string) {
+// clearSuspects forgets the suspects of a provider. It is called when a sweep has
+// failed: they may have been claimed meanwhile.
+func (s *Sweeper) clearSuspects(providerName string) {
 	if s.suspects == nil {
 		s.suspects = map[suspect]time.Time{}
 	}
@@ -231,9 +233,10 @@ func (s *Sweeper) pardon(providerName string) {
 	}
 }
 
-// young judges by the cloud's clock or the tag, which may be wrong. An instance
-// from the future has no age; then the time for which this process has
-// suspected it decides.
+// young reports whether an instance is younger than the grace period, by the cloud's
+// clock or by its tag. Either may be wrong: an instance with a time in the future
+// does not count as young, and the time for which this process has suspected it
+// decides.
 func young(i *provider.Instance, now time.Time, grace time.Duration) bool {
 	created := i.Created
 	if created.IsZero() {
@@ -243,10 +246,10 @@ func young(i *provider.Instance, now time.Time, grace time.Duration) bool {
 	return age >= 0 && age < grace
 }
 
-// clearAway deletes suspects after checking with the API server, without the
+// deleteUnclaimed deletes suspects after checking with the API server, without the
 // cache, that no PeerPod claims them.
-func (s *Sweeper) clearAway(ctx context.Context, c *cloud.Cloud, snapshot *cloud.Snapshot, ripe []*provider.Instance) error {
-	if len(ripe) == 0 {
+func (s *Sweeper) deleteUnclaimed(ctx context.Context, c *cloud.Cloud, snapshot *cloud.Snapshot, expired []*provider.Instance) error {
+	if len(expired) == 0 {
 		return nil
 	}
 	all, err := s.allLive(ctx)
@@ -255,21 +258,21 @@ func (s *Sweeper) clearAway(ctx context.Context, c *cloud.Cloud, snapshot *cloud
 	}
 	claimants := claimantsOf(all)
 	work := make(chan *provider.Instance)
-	var wrong firstError
+	var failed firstError
 	var workers sync.WaitGroup
-	for range min(s.options.Sweepers, len(ripe)) {
+	for range min(s.options.Sweepers, len(expired)) {
 		workers.Go(func() {
 			for instance := range work {
-				wrong.note(s.dispose(ctx, c, instance, claimants.of(instance), snapshot))
+				failed.note(s.dispose(ctx, c, instance, claimants.of(instance), snapshot))
 			}
 		})
 	}
-	for _, instance := range ripe {
+	for _, instance := range expired {
 		work <- instance
 	}
 	close(work)
 	workers.Wait()
-	return wrong.err
+	return failed.err
 }
 
 // livePage is how many PeerPods one request to the API server returns.
@@ -289,7 +292,7 @@ func (s *Sweeper) allLive(ctx context.Context) ([]v1alpha1.PeerPod, error) {
 	}
 }
 
-// dispose deletes one instance that is not kept by pp, which may be nil.
+// dispose deletes one instance unless pp, which may be nil, keeps it.
 func (s *Sweeper) dispose(ctx context.Context, c *cloud.Cloud, instance *provider.Instance, pp *v1alpha1.PeerPod, snapshot *cloud.Snapshot) error {
 	cause, log := causeUnclaimed, s.log.With("sandbox", instance.Key, "instance", instance.ID, "provider", c.Name,
 		"pod", instance.Tags[provider.TagPod], "namespace", instance.Tags[provider.TagNamespace])
@@ -313,26 +316,27 @@ func (s *Sweeper) dispose(ctx context.Context, c *cloud.Cloud, instance *provide
 	return nil
 }
 
-// followUp enqueues PeerPods for which the list has news.
+// followUp enqueues PeerPods whose instance was found, and records which instances
+// are missing from the list.
 func (s *Sweeper) followUp(ctx context.Context, c *cloud.Cloud, snapshot *cloud.Snapshot, all []v1alpha1.PeerPod) {
 	for i := range all {
 		pp := &all[i]
 		if pp.DeletionTimestamp != nil || pp.Spec.SandboxID == "" || pp.Spec.CloudProvider != c.Name {
 			continue
 		}
-		there := eldest(s.claimed(snapshot, pp)) != nil
+		exists := eldest(s.claimed(snapshot, pp)) != nil
 		switch {
-		case pp.Spec.InstanceID == "" && there:
+		case pp.Spec.InstanceID == "" && exists:
 			s.waiters.enqueue(client.ObjectKeyFromObject(pp)) // to be adopted
 		case pp.Spec.InstanceID != "":
-			s.tellLoss(ctx, pp, there)
+			s.recordLoss(ctx, pp, exists)
 		}
 	}
 }
 
-// tellLoss records on a PeerPod that was ready when its instance is missing
-// from the list, and clears that when it reappears.
-func (s *Sweeper) tellLoss(ctx context.Context, pp *v1alpha1.PeerPod, there bool) {
+// recordLoss marks a PeerPod that was ready as lost when its instance is missing
+// from the list, and clears the mark when the instance reappears.
+func (s *Sweeper) recordLoss(ctx context.Context, pp *v1alpha1.PeerPod, exists bool) {
 	ready := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || s.now().Sub(ready.LastTransitionTime.Time) < s.options.Grace {
 		return
@@ -340,9 +344,9 @@ func (s *Sweeper) tellLoss(ctx context.Context, pp *v1alpha1.PeerPod, there bool
 	lost := ready.Reason == claims.ReasonInstanceLost
 	var change claims.Change
 	switch {
-	case there && lost:
+	case exists && lost:
 		change = claims.Ready
-	case !there && ready.Status == "True":
+	case !exists && ready.Status == "True":
 		change = claims.Lost
 	default:
 		return
@@ -350,12 +354,12 @@ func (s *Sweeper) tellLoss(ctx context.Context, pp *v1alpha1.PeerPod, there bool
 	now, err := s.claims.Update(ctx, pp.DeepCopy(), change)
 	if client.IgnoreNotFound(err) != nil {
 		s.log.Warn("the loss of an instance cannot be recorded", "namespace", pp.Namespace, "pod", claims.PodName(pp), "error", err)
-	} else if err == nil && !there {
+	} else if err == nil && !exists {
 		s.events.warn(now, claims.ReasonInstanceLost, "Observe", "the cloud does not show instance "+pp.Spec.InstanceID+" any more; delete the pod")
 	}
 }
 
-// firstError keeps the first of many.
+// firstError keeps the first of several errors. It is safe for concurrent use.
 type firstError struct {
 	mu  sync.Mutex
 	err error

@@ -95,7 +95,7 @@ func TestSweepSparesWhatIsClaimedMeanwhile(t *testing.T) {
 	s.sweep(time.Hour)
 	s.wantInstances(late)
 	// The break starts the grace again.
-	s.sweeper.pardon("fake")
+	s.sweeper.clearSuspects("fake")
 	s.wantInstances(late)
 }
 

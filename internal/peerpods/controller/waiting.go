@@ -62,8 +62,8 @@ func (r *removals) forget(uid types.UID) {
 	delete(r.done, uid)
 }
 
-// gone drops the state of a PeerPod whose finalizer was removed.
-func (r *removals) gone(uid types.UID) {
+// drop drops the state of a PeerPod whose finalizer was removed.
+func (r *removals) drop(uid types.UID) {
 	r.forget(uid)
 	r.mu.Lock()
 	defer r.mu.Unlock()

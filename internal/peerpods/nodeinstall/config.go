@@ -22,10 +22,10 @@ const (
 	criVersion3 = "io.containerd.cri.v1.runtime"
 )
 
-// file is one of containerd's configuration, as far as it matters here.
+// file is one of containerd's configuration files, as far as it matters here.
 type file struct {
 	path string // below the root
-	text string // empty: there is none
+	text string // empty if the file does not exist
 
 	Version  int            `toml:"version"`
 	Imports  []string       `toml:"imports"`
@@ -49,27 +49,27 @@ func (f *file) cri() string {
 	return criVersion2
 }
 
-// hasCRI reports whether the file says anything of the CRI plugin.
+// hasCRI reports whether the file configures the CRI plugin.
 func (f *file) hasCRI() bool {
 	return f.Plugins[criVersion2] != nil || f.Plugins[criVersion3] != nil
 }
 
 // runtimes returns the file's runtime handlers.
 func (f *file) runtimes() map[string]any {
-	at := f.Plugins
+	table := f.Plugins
 	for _, key := range []string{f.cri(), "containerd", "runtimes"} {
-		at, _ = at[key].(map[string]any)
+		table, _ = table[key].(map[string]any)
 	}
-	return at
+	return table
 }
 
-// runtime returns what the file says of a handler; nil if nothing.
+// runtime returns the file's table of a handler; nil if it has none.
 func (f *file) runtime(handler string) map[string]any {
-	one, _ := f.runtimes()[handler].(map[string]any)
-	return one
+	table, _ := f.runtimes()[handler].(map[string]any)
+	return table
 }
 
-// check returns why a handler cannot be added to the file.
+// check returns an error if a handler cannot be added to the file.
 func (f *file) check() error {
 	if f.text != "" && f.Version < 2 {
 		return fmt.Errorf("%s has no version, which is version 1: convert it with `containerd config migrate`", f.path)
@@ -89,9 +89,9 @@ func (i *Installer) files() ([]*file, error) {
 		return nil, err
 	}
 	all := []*file{main}
-	for _, pattern := range main.Imports { // containerd's default takes no effect without the file
+	for _, pattern := range main.Imports { // without the file, containerd's default imports take no effect
 		if !filepath.IsAbs(pattern) && strings.Contains(pattern, "*") {
-			continue // containerd 1 finds nothing by it, and 2 merges what it finds
+			continue // containerd 1 finds no file by such a pattern, and 2 merges the tables
 		}
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(filepath.Dir(i.Config), pattern)
@@ -101,33 +101,33 @@ func (i *Installer) files() ([]*file, error) {
 			return nil, fmt.Errorf("%s: imports %q: %w", i.Config, pattern, err)
 		}
 		for _, path := range paths {
-			one, err := i.read("/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(i.Root)), "/"))
+			file, err := i.read("/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(i.Root)), "/"))
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, one)
+			all = append(all, file)
 		}
 	}
 	return all, nil
 }
 
-// target returns the file to which a handler is added. A file that containerd 1
-// imports replaces the whole table of a plugin, so it is the last one that
-// says anything of the CRI plugin, and the main one if none does.
+// target returns the file to which a handler is added: the last imported file that
+// configures the CRI plugin, or else the main file. In containerd 1 an imported file
+// replaces the whole table of a plugin.
 func target(files []*file) (*file, error) {
 	target := files[0]
-	for _, one := range files[1:] {
-		if one.hasCRI() {
-			target = one
+	for _, file := range files[1:] {
+		if file.hasCRI() {
+			target = file
 		}
 	}
 	if target.text == "" {
-		target.Version = 2 // which containerd 1 and 2 read
+		target.Version = 2 // both containerd 1 and 2 read it
 	}
 	return target, errors.Join(files[0].check(), target.check())
 }
 
-// read returns a file of the node; one that is not there is empty.
+// read returns a file of the node; a missing file counts as empty.
 func (i *Installer) read(path string) (*file, error) {
 	text, err := os.ReadFile(i.path(path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -136,20 +136,21 @@ func (i *Installer) read(path string) (*file, error) {
 	return parse(path, string(text))
 }
 
-// The lines around what is ours. Everything else in the file is left alone.
+// begin and end return the lines around our part of the file. Everything else in it
+// is left alone.
 func (i *Installer) begin() string {
 	return "# BEGIN runtime handler " + i.Handler + ", kept by Outrigger's node-installer"
 }
 
 func (i *Installer) end() string { return "# END runtime handler " + i.Handler }
 
-// head begins a file that there was not.
+// head returns the beginning of a file that we create.
 func (i *Installer) head(f *file) string {
 	return fmt.Sprintf("# Made by Outrigger's node-installer.\nversion = %d\n", f.Version)
 }
 
-// block is what makes the handler. containerd 1 has one for runc as long as its
-// configuration names none.
+// block returns the lines that define the handler. runc adds the handler runc:
+// containerd 1 has it by default, but only while its configuration names none.
 func (i *Installer) block(cri string, runc bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", i.begin())
@@ -174,8 +175,8 @@ func (i *Installer) block(cri string, runc bool) string {
 // inPath are the folders in which a service finds programs by name.
 var inPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// without returns the text without what is ours.
-func (i *Installer) without(f *file) (string, error) {
+// withoutHandler returns the file's text without our part.
+func (i *Installer) withoutHandler(f *file) (string, error) {
 	before, rest, found := strings.Cut(f.text, i.begin()+"\n")
 	if !found {
 		return f.text, nil
@@ -185,14 +186,14 @@ func (i *Installer) without(f *file) (string, error) {
 		return "", fmt.Errorf("%s: the line %q is there and %q is not: remove what is between by hand", f.path, i.begin(), i.end())
 	}
 	if before == i.head(f)+"\n" && after == "" {
-		return "", nil // there was no such file
+		return "", nil // we created the file
 	}
 	return strings.TrimSuffix(before, "\n") + after, nil
 }
 
-// with returns the text with the handler in it.
-func (i *Installer) with(f *file) (string, error) {
-	rest, err := i.without(f)
+// withHandler returns the file's text with the handler in it.
+func (i *Installer) withHandler(f *file) (string, error) {
+	rest, err := i.withoutHandler(f)
 	if err != nil {
 		return "", err
 	}
@@ -205,11 +206,11 @@ func (i *Installer) with(f *file) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if there := other.runtime(i.Handler); there != nil {
-		if reflect.DeepEqual(there, wanted.runtime(i.Handler)) {
-			return rest, nil // somebody else put the same there
+	if existing := other.runtime(i.Handler); existing != nil {
+		if reflect.DeepEqual(existing, wanted.runtime(i.Handler)) {
+			return rest, nil // somebody else defined the same handler
 		}
-		return "", fmt.Errorf("%s has a runtime handler %s already, of type %v: remove it, or choose another name with -handler and in the RuntimeClass", f.path, i.Handler, there["runtime_type"])
+		return "", fmt.Errorf("%s has a runtime handler %s already, of type %v: remove it, or choose another name with -handler and in the RuntimeClass", f.path, i.Handler, existing["runtime_type"])
 	}
 	switch {
 	case rest == "":

@@ -54,9 +54,9 @@ func (i *Installer) Install(ctx context.Context) error {
 	}
 	return i.edit(ctx, files, func(f *file) (string, error) {
 		if f == to {
-			return i.with(f)
+			return i.withHandler(f)
 		}
-		return i.without(f)
+		return i.withoutHandler(f)
 	})
 }
 
@@ -66,14 +66,14 @@ func (i *Installer) Uninstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := i.edit(ctx, files, i.without); err != nil {
+	if err := i.edit(ctx, files, i.withoutHandler); err != nil {
 		return err
 	}
-	return gone(os.Remove(i.path(filepath.Join(i.Bin, shimName))))
+	return ignoreNotExist(os.Remove(i.path(filepath.Join(i.Bin, shimName))))
 }
 
-// gone ignores that a file does not exist.
-func gone(err error) error {
+// ignoreNotExist ignores that a file does not exist.
+func ignoreNotExist(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -213,7 +213,7 @@ func put(path, text string) error {
 	if text != "" {
 		return replace(path, []byte(text), 0o644)
 	}
-	return gone(os.Remove(path))
+	return ignoreNotExist(os.Remove(path))
 }
 
 // replace writes a file in one step, with the mode of the one before if there

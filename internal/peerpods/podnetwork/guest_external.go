@@ -92,7 +92,7 @@ func (n *namespace) describe(link netlink.Link) (*external, error) {
 			return nil, err
 		}
 		for _, addr := range addrs {
-			if usable(addr) {
+			if isUsable(addr) {
 				ext.addrs = append(ext.addrs, addr)
 			}
 		}
@@ -163,7 +163,7 @@ func (e *guestEnd) replaceDefault(link netlink.Link, family int, gw net.IP) erro
 	}
 	for _, route := range routes {
 		if isDefault(route) {
-			if err := e.pod.RouteDel(&route); err != nil && !gone(err) {
+			if err := e.pod.RouteDel(&route); err != nil && !isNotFound(err) {
 				return err
 			}
 		}

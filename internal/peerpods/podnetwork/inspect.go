@@ -131,7 +131,7 @@ func (n *namespace) globalAddresses(link netlink.Link) ([]netip.Prefix, error) {
 			return nil, fmt.Errorf("addresses of %s: %w", link.Attrs().Name, err)
 		}
 		for _, addr := range addrs {
-			if usable(addr) {
+			if isUsable(addr) {
 				out = append(out, toPrefix(addr.IPNet))
 			}
 		}
@@ -139,9 +139,9 @@ func (n *namespace) globalAddresses(link netlink.Link) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// usable leaves out link-local addresses and, of IPv6, those that the kernel
+// isUsable leaves out link-local addresses and, of IPv6, those that the kernel
 // made for a while or has found to be somebody else's.
-func usable(addr netlink.Addr) bool {
+func isUsable(addr netlink.Addr) bool {
 	const unusable = unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED
 	if toPrefix(addr.IPNet).Addr().Is6() && addr.Flags&(unusable|unix.IFA_F_TEMPORARY) != 0 {
 		return false

@@ -207,7 +207,7 @@ func (n *namespace) deleteLink(name, kind string) error {
 	if err != nil || link == nil || link.Type() != kind {
 		return err
 	}
-	if err := n.LinkDel(link); err != nil && !gone(err) {
+	if err := n.LinkDel(link); err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
 	return nil

@@ -128,7 +128,7 @@ func findPeer(node, pod *namespace, podLink netlink.Link) (netlink.Link, error) 
 		return nil, nil
 	}
 	peer, err := node.LinkByIndex(podLink.Attrs().ParentIndex)
-	if gone(err) {
+	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -204,7 +204,7 @@ func (n *namespace) removeHostRoutes(cfg *Config) error {
 		routes, err := n.hostRoutes(hostPrefix(ip.Addr().Unmap()))
 		errs = append(errs, err)
 		for _, route := range routes {
-			if err := n.RouteDel(&route); err != nil && !gone(err) {
+			if err := n.RouteDel(&route); err != nil && !isNotFound(err) {
 				errs = append(errs, fmt.Errorf("remove host route to %s: %w", ip.Addr(), err))
 			}
 		}

@@ -72,7 +72,7 @@ func (n *namespace) removeRedirect(from netlink.Link) error {
 }
 
 func (n *namespace) deleteQdisc(from netlink.Link) error {
-	if err := n.QdiscDel(newIngress(from)); err != nil && !gone(err) {
+	if err := n.QdiscDel(newIngress(from)); err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove ingress qdisc of %s: %w", from.Attrs().Name, err)
 	}
 	return nil
@@ -122,7 +122,7 @@ func (n *namespace) deleteFilters(link netlink.Link, ours []netlink.Filter) erro
 		return nil
 	}
 	err := n.FilterDel(&netlink.U32{FilterAttrs: filterAttrs(link)})
-	if err != nil && !gone(err) {
+	if err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove redirect of %s: %w", link.Attrs().Name, err)
 	}
 	return nil
@@ -160,8 +160,8 @@ func redirectsTo(filters []netlink.Filter, to netlink.Link) bool {
 	return false
 }
 
-// gone reports whether err means that what was to be removed does not exist.
-func gone(err error) bool {
+// isNotFound reports whether err means that what was to be removed does not exist.
+func isNotFound(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV) ||
 		errors.Is(err, unix.EADDRNOTAVAIL) || errors.As(err, &netlink.LinkNotFoundError{})
 }

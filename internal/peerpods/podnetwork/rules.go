@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// All tunnels of a network namespace share one table with sets of what they
-// consist of, so a packet costs one look-up for each purpose however many pods
-// there are. The table goes with the last tunnel. It has two purposes.
+// All tunnels of a network namespace share one table. Their addresses, ports and
+// VNIs are in sets, so a packet costs one look-up for each purpose, however many
+// pods there are. The table is removed with the last tunnel. It has two purposes.
 //
 // The tunnels' UDP packets are exempt from the node's connection tracking. A
 // VXLAN packet has a source port by its inner flow and the answer another one,
@@ -29,19 +29,20 @@ import (
 // pod that never helps, and firewalls that drop what is "invalid" (Calico's
 // do) or masquerade what leaves the node break the tunnel.
 //
-// A tunnel takes packets from its other end alone. The kernel's VXLAN receiver
+// A tunnel takes packets only from its other end. The kernel's VXLAN receiver
 // does not look at the outer source: without this check any host that reaches
 // the UDP port could send packets in the pod's name, and to the pod past its
 // network policy.
 const rulesTable = "outrigger_podnetwork"
 
-// rulesMu keeps the removal of an empty table apart from an addition. One
-// process per node sets up tunnels.
+// rulesMu prevents that an empty table is removed while a tunnel is added to it.
+// A mutex is enough: one process per node sets up tunnels.
 var rulesMu sync.Mutex
 
 var warnNoRules sync.Once
 
-// farEnd is the other end of one tunnel, and whether others are to be kept out.
+// farEnd is the other end of one tunnel. With guard, packets from anywhere else are
+// dropped.
 type farEnd struct {
 	addr      netip.Addr
 	port, vni int
@@ -54,8 +55,8 @@ type entry struct {
 	key []byte
 }
 
-// entries are what the table has of a tunnel. The last reports whether all are
-// there: they come and go together.
+// entries returns the table's elements for a tunnel. They are added and removed
+// together, so the last one is present only if all are.
 func (f farEnd) entries(table *nftables.Table) []entry {
 	port := append(binaryutil.BigEndian.PutUint16(uint16(f.port)), 0, 0)
 	vni := []byte{byte(f.vni >> 16), byte(f.vni >> 8), byte(f.vni), 0}
@@ -72,8 +73,9 @@ func (f farEnd) entries(table *nftables.Table) []entry {
 // errNoNftables means that this kernel cannot have the table at all.
 var errNoNftables = errors.New("the kernel has no nf_tables")
 
-// addRules reports whether it added the tunnel. Without the guard a failure is
-// not an error: only some firewalls need the exemption.
+// addRules adds a tunnel to the table and reports whether it did. Without the guard
+// a failure is only logged: only some firewalls need the exemption from connection
+// tracking.
 func addRules(ns netns.NsHandle, far farEnd) (bool, error) {
 	rulesMu.Lock()
 	defer rulesMu.Unlock()
@@ -131,7 +133,8 @@ func tryAddRules(ns netns.NsHandle, far farEnd) (bool, error) {
 	return true, nil
 }
 
-// removeRules removes the tunnel, guarded or not.
+// removeRules removes a tunnel from the table, guarded or not, and the table with
+// the last tunnel.
 func removeRules(ns netns.NsHandle, far farEnd) error {
 	if !far.addr.IsValid() {
 		return nil // the other end never had an address, so there was no set-up
@@ -142,7 +145,7 @@ func removeRules(ns netns.NsHandle, far farEnd) error {
 	if err != nil {
 		return nil // no nf_tables, so there is no table either
 	}
-	if err := tryRemoveRules(conn, far); err != nil && !gone(err) {
+	if err := tryRemoveRules(conn, far); err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove tunnel to %s from nftables table %s: %w", far.addr, rulesTable, err)
 	}
 	return nil
@@ -163,17 +166,17 @@ func tryRemoveRules(conn *nftables.Conn, far farEnd) error {
 		return err
 	}
 	far.guard = true
-	var there []entry
+	var existing []entry
 	for i, e := range far.entries(table) {
 		present, err := e.present(conn)
 		if err == nil && present && e.set.Name == vniSet(table).Name {
-			present, err = far.alone(conn, table)
+			present, err = far.onlyUserOfVNI(conn, table)
 		}
 		if err != nil {
 			return err
 		}
 		if present {
-			there = append(there, e)
+			existing = append(existing, e)
 		}
 		if present && i == 0 {
 			count--
@@ -183,7 +186,7 @@ func tryRemoveRules(conn *nftables.Conn, far farEnd) error {
 		conn.DelTable(table)
 		return conn.Flush()
 	}
-	for _, e := range there {
+	for _, e := range existing {
 		if err := conn.SetDeleteElements(e.set, []nftables.SetElement{{Key: e.key}}); err != nil {
 			return err
 		}
@@ -191,18 +194,19 @@ func tryRemoveRules(conn *nftables.Conn, far farEnd) error {
 	return conn.Flush()
 }
 
-// alone reports whether no other tunnel has the same VNI: what could not be set up
-// since another has it is undone without touching that one's guard.
-func (f farEnd) alone(conn *nftables.Conn, table *nftables.Table) (bool, error) {
+// onlyUserOfVNI reports whether no other tunnel has the same VNI. A set-up that
+// failed because another tunnel has the VNI is undone, too, and must not remove that
+// tunnel's guard.
+func (f farEnd) onlyUserOfVNI(conn *nftables.Conn, table *nftables.Table) (bool, error) {
 	entries := f.entries(table)
 	tail, own := entries[1].key, entries[2].key
 	for _, v4 := range []bool{true, false} {
 		elements, err := conn.GetSetElements(senderSet(table, v4))
-		if err != nil && !gone(err) {
+		if err != nil && !isNotFound(err) {
 			return false, fmt.Errorf("list senders in nftables: %w", err)
 		}
-		for _, one := range elements {
-			if bytes.HasSuffix(one.Key, tail) && !bytes.Equal(one.Key, own) {
+		for _, element := range elements {
+			if bytes.HasSuffix(element.Key, tail) && !bytes.Equal(element.Key, own) {
 				return false, nil
 			}
 		}
@@ -214,7 +218,8 @@ func newTable() *nftables.Table {
 	return &nftables.Table{Family: nftables.TableFamilyINet, Name: rulesTable}
 }
 
-// findTable is nil if there is none. [errNoNftables] where there can be none.
+// findTable returns nil if there is no table, and [errNoNftables] if the kernel
+// cannot have one.
 func findTable(conn *nftables.Conn) (*nftables.Table, error) {
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
@@ -232,7 +237,7 @@ func findTable(conn *nftables.Conn) (*nftables.Table, error) {
 }
 
 func unsupported(err error) bool {
-	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || gone(err)
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) || isNotFound(err)
 }
 
 // tunnelSet holds the other ends: (address, UDP port).
@@ -245,7 +250,8 @@ func senderSet(table *nftables.Table, v4 bool) *nftables.Set {
 	return concatSet(table, "senders", v4, nftables.TypeInetService, nftables.TypeMark)
 }
 
-// vniSet holds what is guarded: (UDP port, VNI). Others may use the same port.
+// vniSet holds the guarded tunnels: (UDP port, VNI). Programs other than ours may
+// use the same port.
 func vniSet(table *nftables.Table) *nftables.Set {
 	return &nftables.Set{
 		Table: table, Name: "vnis", Concatenation: true,
@@ -275,13 +281,13 @@ func concatSet(table *nftables.Table, name string, v4 bool, rest ...nftables.Set
 // lacks some sets.
 func (e entry) present(conn *nftables.Conn) (bool, error) {
 	elements, err := conn.GetSetElements(e.set)
-	if gone(err) {
+	if isNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("list %s in nftables: %w", e.set.Name, err)
 	}
-	return slices.ContainsFunc(elements, func(one nftables.SetElement) bool { return bytes.Equal(one.Key, e.key) }), nil
+	return slices.ContainsFunc(elements, func(element nftables.SetElement) bool { return bytes.Equal(element.Key, e.key) }), nil
 }
 
 func countTunnels(conn *nftables.Conn, table *nftables.Table) (int, error) {
@@ -319,9 +325,9 @@ func untrackedRules(table *nftables.Table, inbound bool) [][]expr.Any {
 	return rules
 }
 
-// guardRules drop what does not come from a tunnel's other end. They are on the
-// way to the receiver and not before, since there IPv4 fragments are whole
-// again; of IPv6 the first fragment is dropped, unless it can be judged.
+// guardRules drop packets that do not come from a tunnel's other end. They are in
+// the input hook, where IPv4 fragments have been reassembled. Of IPv6 packets the
+// first fragment is dropped unless it holds the VNI.
 func guardRules(table *nftables.Table) [][]expr.Any {
 	verdict := func(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
 	udp := []expr.Any{

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// A VM that boots does not answer at first: short attempts notice soon that
-	// it does, longer ones later spare a slow network.
+	// A VM that boots does not answer at first. Short attempts notice early when it
+	// does; later ones are longer, for slow networks.
 	firstAttempt = 100 * time.Millisecond
 	lastAttempt  = 5 * time.Second
 	// pause after a refused attempt: the VM is up, its forwarder not yet.
@@ -73,8 +73,8 @@ func newTarget(request *pb.ServeRequest) (*target, error) {
 	return t, err
 }
 
-// await returns when the agent reports that it is serving. Its errors have the
-// last failure and what to check.
+// await returns when the agent reports that it is serving. Its error holds the
+// last failure and says what to check.
 func (t *target) await(ctx context.Context) error {
 	attempt, pause, refused := firstAttempt, firstPause, 0
 	var last error
@@ -100,7 +100,7 @@ func (t *target) await(ctx context.Context) error {
 	}
 }
 
-// check connects, with that long for the TCP handshake, and asks the agent.
+// check connects and asks for the agent's health. connect limits the TCP handshake.
 func (t *target) check(ctx context.Context, connect time.Duration) error {
 	conn, err := t.connectWithin(ctx, connect)
 	if err != nil {
@@ -134,8 +134,8 @@ func (t *target) explain(conn net.Conn, err error) error {
 	return err
 }
 
-// dial is for a client: the VM has answered before, so it is tried again only
-// until ctx ends.
+// dial connects for a client. The VM has answered before, so a failure is temporary
+// and is retried until ctx ends.
 func (t *target) dial(ctx context.Context) (net.Conn, error) {
 	pause := firstPause
 	for {
@@ -180,8 +180,8 @@ func (t *target) connectWithin(ctx context.Context, timeout time.Duration) (net.
 	return secure, nil
 }
 
-// hungUp reports whether the VM has closed a connection, also when what it sent
-// before that is unread.
+// hungUp reports whether the VM has closed a connection, even if there is unread
+// data.
 func hungUp(conn net.Conn) bool {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -206,7 +206,7 @@ func setTimeouts(_, _ string, raw syscall.RawConn) error {
 	var err error
 	return errors.Join(raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
-		// Older kernels lack it.
+		// Kernels before 6.15 do not know TCP_RTO_MAX_MS.
 		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(retransmitMax.Milliseconds()))
 	}), err)
 }

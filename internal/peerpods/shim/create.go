@@ -129,7 +129,7 @@ func (c *container) createInGuest(ctx context.Context, s *Service) error {
 	if err != nil {
 		return err
 	}
-	c.words = mounts.words
+	c.termination = mounts.termination
 	if c.guest, err = c.vm.pod.CreateFrom(ctx, req, seconds(c.vm.config.Runtime.CreateTimeout)); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (c *container) createInGuest(ctx context.Context, s *Service) error {
 	return nil
 }
 
-func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest, *placed, error) {
+func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest, *containerMounts, error) {
 	if err := c.check(); err != nil {
 		return nil, nil, invalid(err)
 	}

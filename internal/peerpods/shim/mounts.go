@@ -23,17 +23,18 @@ import (
 // itself.
 const directVolumes = "/run/kata-containers/shared/direct-volumes"
 
-// placed is what CreateContainer gets for a container's mounts.
-type placed struct {
-	mounts   []*agent.Mount
-	storages []*agent.Storage
-	volumes  []volume   // those that the kubelet changes
-	words    *lastWords // what the kubelet reads back
+// containerMounts holds the arguments of CreateContainer that come from a
+// container's mounts.
+type containerMounts struct {
+	mounts      []*agent.Mount
+	storages    []*agent.Storage
+	volumes     []volume            // those that the kubelet changes
+	termination *terminationMessage // nil if the container has no termination message
 }
 
 // placeMounts brings the content of the container's mounts into the guest.
-func (c *Config) placeMounts(ctx context.Context, pod *podclient.Pod, b *bundle) (*placed, error) {
-	out := &placed{}
+func (c *Config) placeMounts(ctx context.Context, pod *podclient.Pod, b *bundle) (*containerMounts, error) {
+	out := &containerMounts{}
 	for _, m := range b.spec.Mounts {
 		if err := c.placeMount(ctx, pod, b.id, m, out); err != nil {
 			return nil, fmt.Errorf("mount %s: %w", m.Destination, err)
@@ -42,7 +43,7 @@ func (c *Config) placeMounts(ctx context.Context, pod *podclient.Pod, b *bundle)
 	return out, nil
 }
 
-func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, m oci.Mount, out *placed) error {
+func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, m oci.Mount, out *containerMounts) error {
 	if !isBind(m) {
 		out.mounts = append(out.mounts, guestMount(m, m.Type, m.Source))
 		return nil
@@ -59,7 +60,7 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 		out.mounts = append(out.mounts, guestMount(m, m.Type, m.Source))
 		return nil
 	}
-	seen := newVolume(m.Source)
+	vol := newVolume(m.Source)
 	mount, storage, err := pod.PlaceMount(ctx, id, podMount(m, kind))
 	if err != nil {
 		return err
@@ -71,10 +72,10 @@ func (c *Config) placeMount(ctx context.Context, pod *podclient.Pod, id string, 
 	}
 	switch {
 	case kind == sourceWatched:
-		seen.guest = mount.Source
-		out.volumes = append(out.volumes, seen)
-	case kind == sourceCopied && isLastWords(m.Source):
-		out.words = &lastWords{host: m.Source, guest: mount.Source}
+		vol.guest = mount.Source
+		out.volumes = append(out.volumes, vol)
+	case kind == sourceCopied && isTerminationMessage(m.Source):
+		out.termination = &terminationMessage{host: m.Source, guest: mount.Source}
 	}
 	return nil
 }
@@ -104,7 +105,7 @@ type sourceKind int
 
 const (
 	sourceCopied   sourceKind = iota // a file or folder, copied once
-	sourceWatched                    // the kubelet changes it; copied again then
+	sourceWatched                    // copied again whenever the kubelet changes it
 	sourceEmptyDir                   // created on the guest's disk
 	sourceMemory                     // created in the guest's memory
 	sourceDirect                     // a volume that the guest mounts itself
@@ -114,9 +115,9 @@ const (
 // read-only.
 var copiedPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
 
-// classify returns what to do with a source, or why it cannot be in a pod VM.
+// classify returns how a source gets into the pod VM, or an error if it cannot.
 func (c *Config) classify(source string) (sourceKind, error) {
-	if direct(source) {
+	if isDirectVolume(source) {
 		return sourceDirect, nil
 	}
 	switch plugin := volumePlugin(source); {
@@ -131,11 +132,11 @@ func (c *Config) classify(source string) (sourceKind, error) {
 		return 0, fmt.Errorf("%s is a volume of plugin %s on the node: a pod in a VM cannot use it, since the VM shares no file system with the node; "+
 			"use a CSI driver that attaches volumes to pod VMs", source, plugin)
 	}
-	return sourceCopied, c.copyable(source)
+	return sourceCopied, c.checkCopyable(source)
 }
 
-// volumePlugin is that of a kubelet's volume, <root>/pods/<uid>/volumes/<plugin>/<name>;
-// empty for other paths.
+// volumePlugin returns the plugin of a kubelet's volume,
+// <root>/pods/<uid>/volumes/<plugin>/<name>; empty for other paths.
 func volumePlugin(source string) string {
 	parts := strings.Split(filepath.Clean(source), "/")
 	if len(parts) < 5 || parts[len(parts)-3] != "volumes" || parts[len(parts)-5] != "pods" {
@@ -148,21 +149,22 @@ func volumePlugin(source string) string {
 	return parts[len(parts)-2]
 }
 
-func direct(source string) bool {
+func isDirectVolume(source string) bool {
 	name := base64.URLEncoding.EncodeToString([]byte(source))
 	_, err := os.Stat(filepath.Join(directVolumes, name, "mountInfo.json"))
 	return err == nil
 }
 
-// copyable refuses what a copy cannot replace.
-func (c *Config) copyable(source string) error {
+// checkCopyable returns an error for sources that are useless as a copy, such as
+// devices and sockets, or too large.
+func (c *Config) checkCopyable(source string) error {
 	info, err := os.Stat(source)
 	if err != nil {
 		return err
 	}
 	switch mode := info.Mode(); {
 	case mode.IsRegular(), mode.IsDir():
-		return c.fits(source)
+		return c.checkSize(source)
 	case mode&fs.ModeDevice != 0:
 		return fmt.Errorf("%s is a device of the node, which a pod in a VM cannot use", source)
 	case mode&fs.ModeSocket != 0:
@@ -171,8 +173,9 @@ func (c *Config) copyable(source string) error {
 	return fmt.Errorf("%s is neither a file nor a folder (%v): a pod in a VM cannot use it", source, info.Mode().Type())
 }
 
-// fits keeps a hostPath of, say, / from filling the guest's memory.
-func (c *Config) fits(source string) error {
+// checkSize limits a source to copy_limit_mib: a hostPath such as / would fill the
+// guest's memory.
+func (c *Config) checkSize(source string) error {
 	limit := c.Outrigger.CopyLimitMiB << 20
 	var sum int64
 	return filepath.WalkDir(source, func(path string, d fs.DirEntry, err error) error {
@@ -190,7 +193,7 @@ func (c *Config) fits(source string) error {
 	})
 }
 
-// inMemory reports whether an emptyDir has medium Memory: a tmpfs of its own.
+// inMemory reports whether an emptyDir has medium Memory: then it is a tmpfs.
 func inMemory(path string) bool {
 	var here, above unix.Stat_t
 	if unix.Stat(path, &here) != nil || unix.Stat(filepath.Dir(path), &above) != nil || here.Dev == above.Dev {
@@ -200,7 +203,7 @@ func inMemory(path string) bool {
 	return unix.Statfs(path, &st) == nil && st.Type == unix.TMPFS_MAGIC
 }
 
-// tmpfsSize is in bytes; 0 when path is not a tmpfs or has no limit.
+// tmpfsSize returns the size in bytes; 0 if path is not a tmpfs or has no limit.
 func tmpfsSize(path string) int64 {
 	var st unix.Statfs_t
 	if unix.Statfs(path, &st) != nil || st.Type != unix.TMPFS_MAGIC {
@@ -209,7 +212,8 @@ func tmpfsSize(path string) int64 {
 	return int64(st.Blocks) * st.Bsize
 }
 
-// fsGroup is what the kubelet made of the pod's fsGroup: the folder's group.
+// fsGroup returns the pod's fsGroup, which the kubelet has made the group of the
+// folder; nil if it has none.
 func fsGroup(source string) *agent.FSGroup {
 	var st unix.Stat_t
 	if unix.Stat(source, &st) != nil || st.Gid == 0 {

@@ -42,11 +42,11 @@ var _ taskapi.TTRPCTaskService = (*Service)(nil)
 // container is a task: its first process and execs.
 type container struct {
 	*bundle
-	init    *process
-	vm      *sandbox
-	guest   *podclient.Container
-	volumes *refresher
-	words   *lastWords // nil if nobody asks for them
+	init        *process
+	vm          *sandbox
+	guest       *podclient.Container
+	volumes     *refresher
+	termination *terminationMessage // nil if nobody asks for them
 
 	mu    sync.Mutex
 	execs map[string]*process

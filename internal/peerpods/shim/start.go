@@ -98,7 +98,7 @@ func (s *Service) endContainer(c *container) {
 	if c.vm.pod.Err() != nil {
 		return
 	}
-	s.fetchLastWords(context.Background(), c)
+	s.fetchTerminationMessage(context.Background(), c)
 	if err := c.guest.Remove(context.Background()); err != nil && c.vm.pod.Err() == nil {
 		s.log.Warn("an ended container stays in the VM", "container", c.id, "error", err)
 	}

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Interceptor may change the argument of a request. An error is answered to
-// the caller, with its gRPC status if it has one, and nothing is forwarded;
-// the connection goes on.
+// Interceptor may change the argument of a request. If it fails, the caller gets the
+// error, with its gRPC status if it has one, and nothing is forwarded; the
+// connection goes on.
 type Interceptor func(ctx context.Context, service, method string, argument []byte) ([]byte, error)
 
 // Proxy joins a client's connection with a server's.
@@ -34,11 +34,11 @@ type Proxy struct {
 }
 
 const (
-	// readAhead holds a TLS record. Longer frames are read past the buffer.
-	readAhead = 16 << 10
-	// answerAhead holds a frame with the 32 KiB of output that a shim asks
-	// for, to be read at once.
-	answerAhead   = 36 << 10
+	// requestBuffer holds a TLS record. Longer frames are read past the buffer.
+	requestBuffer = 16 << 10
+	// replyBuffer holds a frame with the 32 KiB of output that a shim asks for, so
+	// that one read gets it.
+	replyBuffer   = 36 << 10
 	defaultLinger = 10 * time.Second
 )
 
@@ -52,36 +52,36 @@ func (p *Proxy) Run(ctx context.Context, client, server net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { client.Close(); server.Close() })
 	defer stop()
 
-	back := &lockedWriter{w: client}
+	toClient := &lockedWriter{w: client}
 	var wg sync.WaitGroup
 	var downErr error
 	wg.Go(func() {
-		downErr = copyFrames(back, server)
-		// The server is gone: nothing that the client still sends is answered.
+		downErr = copyFrames(toClient, server)
+		// The server is gone: no further request gets a reply.
 		cancel()
 	})
-	upErr := p.requests(ctx, client, server, back)
+	upErr := p.requests(ctx, client, server, toClient)
 	if upErr == nil && closeWrite(server) {
-		// The client sends no more, but answers may be on their way to it.
+		// The client sends no more, but replies may be on their way to it.
 		p.linger(ctx)
 	}
 	cancel()
 	client.Close()
 	server.Close()
 	wg.Wait()
-	return errors.Join(ordinary(upErr), ordinary(downErr))
+	return errors.Join(ignoreClosed(upErr), ignoreClosed(downErr))
 }
 
-// linger returns when the server has ended, or when it had long enough.
+// linger waits until the server has ended, or for the time of Linger.
 func (p *Proxy) linger(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Linger, defaultLinger))
 	defer cancel()
 	<-ctx.Done()
 }
 
-// requests forwards what the client sends until its end; nil is end of file.
-func (p *Proxy) requests(ctx context.Context, client, server net.Conn, back *lockedWriter) error {
-	reader := NewReader(bufio.NewReaderSize(client, readAhead))
+// requests forwards what the client sends. It returns nil at end of file.
+func (p *Proxy) requests(ctx context.Context, client, server net.Conn, toClient *lockedWriter) error {
+	reader := NewReader(bufio.NewReaderSize(client, requestBuffer))
 	for {
 		frame, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -92,7 +92,7 @@ func (p *Proxy) requests(ctx context.Context, client, server net.Conn, back *loc
 		}
 		if frame.Type() == TypeRequest {
 			if frame, err = p.request(ctx, frame); err != nil {
-				if err = back.answer(frame.Stream(), err); err != nil {
+				if err = toClient.replyError(frame.Stream(), err); err != nil {
 					return err
 				}
 				continue
@@ -104,8 +104,8 @@ func (p *Proxy) requests(ctx context.Context, client, server net.Conn, back *loc
 	}
 }
 
-// request returns the frame to forward. With an error it returns the frame it
-// was given, so that the caller knows the stream.
+// request returns the frame to forward. With an error it returns the given frame, so
+// that the caller knows the stream.
 func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
 	if p.Calls != nil {
 		p.Calls.Add(1)
@@ -132,7 +132,7 @@ func (p *Proxy) request(ctx context.Context, frame Frame) (Frame, error) {
 }
 
 func copyFrames(w io.Writer, conn net.Conn) error {
-	reader := NewReader(bufio.NewReaderSize(conn, answerAhead))
+	reader := NewReader(bufio.NewReaderSize(conn, replyBuffer))
 	for {
 		frame, err := reader.Next()
 		if err != nil {
@@ -156,7 +156,7 @@ func (l *lockedWriter) Write(frame []byte) (int, error) {
 	return l.w.Write(frame)
 }
 
-func (l *lockedWriter) answer(stream uint32, cause error) error {
+func (l *lockedWriter) replyError(stream uint32, cause error) error {
 	frame, err := ErrorResponse(stream, cause)
 	if err != nil {
 		return err
@@ -165,14 +165,15 @@ func (l *lockedWriter) answer(stream uint32, cause error) error {
 	return err
 }
 
-// closeWrite tells the peer that no more comes; unix, TCP and TLS can do that.
+// closeWrite closes the sending side, so that the peer reads end of file. It returns
+// false if the connection cannot: unix, TCP and TLS can.
 func closeWrite(conn net.Conn) bool {
 	half, ok := conn.(interface{ CloseWrite() error })
 	return ok && half.CloseWrite() == nil
 }
 
-// ordinary ends are not errors.
-func ordinary(err error) error {
+// ignoreClosed returns nil for the ordinary ends of a connection.
+func ignoreClosed(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}

@@ -14,13 +14,13 @@ import (
 func Refuse(client net.Conn, cause error, grace time.Duration) {
 	defer client.Close()
 	client.SetDeadline(time.Now().Add(grace))
-	reader, back := NewReader(bufio.NewReaderSize(client, readAhead)), &lockedWriter{w: client}
+	reader, toClient := NewReader(bufio.NewReaderSize(client, requestBuffer)), &lockedWriter{w: client}
 	for {
 		frame, err := reader.Next()
 		if err != nil {
 			return
 		}
-		if frame.Type() == TypeRequest && back.answer(frame.Stream(), cause) != nil {
+		if frame.Type() == TypeRequest && toClient.replyError(frame.Stream(), cause) != nil {
 			return
 		}
 	}

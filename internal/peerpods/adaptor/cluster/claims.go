@@ -27,9 +27,9 @@ type nodeLister interface {
 	OfNode(ctx context.Context, node string) ([]v1alpha1.PeerPod, error)
 }
 
-// tracker keeps the PeerPods of the node's sandboxes as the sandboxes are. It
-// is level-triggered: a change says only that a PeerPod may be out of date, and
-// what is written is decided from the sandbox's record.
+// tracker keeps the PeerPod of each sandbox of this node up to date. It is
+// level-triggered: a change only says that a PeerPod may be out of date, and
+// what is written depends on the sandbox's record alone.
 type tracker struct {
 	cluster  *Cluster
 	peerPods *claims.Claims
@@ -40,24 +40,25 @@ type tracker struct {
 	known map[string]*claim // by sandbox id
 }
 
-// claim is one sandbox's. Fields below mu of tracker are guarded by that.
+// claim is the state of one sandbox's PeerPod.
 type claim struct {
-	// working is held by whoever writes the PeerPod. Capacity 1.
-	working chan struct{}
-	// pp is the PeerPod as last seen; nil while there is none. It belongs to
-	// the holder of working.
+	// writing is a lock, a channel of capacity 1. It guards pp and lastError.
+	writing chan struct{}
+	// pp is the PeerPod as last seen; nil while there is none.
 	pp *v1alpha1.PeerPod
-	// complaint is the last error that was logged; same owner.
-	complaint string
+	// lastError is the last error that was logged.
+	lastError string
+
+	// tracker.mu guards the fields from here to released.
 
 	rec      adaptor.Record
 	failed   *adaptor.Change // why the last step failed
 	stuck    *adaptor.Change // why the removal does not go on
-	behind   bool
+	outdated bool
 	released bool
-	// made is closed when the PeerPod is there.
-	made     chan struct{}
-	madeOnce sync.Once
+	// created is closed when the PeerPod exists.
+	created     chan struct{}
+	createdOnce sync.Once
 }
 
 func newClaims(c *Cluster, peerPods *claims.Claims, lister nodeLister) *tracker {
@@ -78,23 +79,23 @@ func (c *tracker) observe(change adaptor.Change) {
 			c.track(change.Sandbox)
 		}
 	case adaptor.ChangeDone:
-		if c.update(id, func(one *claim) { one.rec = change.Sandbox }) && worthWriting[change.Step] {
+		if c.update(id, func(cl *claim) { cl.rec = change.Sandbox }) && worthWriting[change.Step] {
 			c.queue.Add(id)
 		}
 	case adaptor.ChangeFailed:
-		if !interrupted(change.Err) && c.update(id, func(one *claim) { one.rec, one.failed = change.Sandbox, &change }) {
+		if !interrupted(change.Err) && c.update(id, func(cl *claim) { cl.rec, cl.failed = change.Sandbox, &change }) {
 			c.queue.Add(id)
 		}
 	case adaptor.ChangeStuck:
-		if !errors.Is(change.Err, errRelease) && c.update(id, func(one *claim) { one.rec, one.stuck = change.Sandbox, &change }) {
+		if !errors.Is(change.Err, errRelease) && c.update(id, func(cl *claim) { cl.rec, cl.stuck = change.Sandbox, &change }) {
 			c.queue.Add(id)
 		}
 	}
 }
 
-// worthWriting are the steps after which a PeerPod is written at once. The
-// others take no time and are written together with the next of these, which
-// limits the writes per pod.
+// worthWriting holds the steps after which a PeerPod is written at once. The other
+// steps are short and are written together with the next of these, which limits
+// the writes per pod.
 var worthWriting = map[string]bool{"create-instance": true, "ready": true}
 
 func interrupted(err error) bool {
@@ -106,26 +107,27 @@ func interrupted(err error) bool {
 func (c *tracker) track(rec adaptor.Record) *claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one := c.known[rec.ID]
-	if one == nil {
-		one = &claim{working: make(chan struct{}, 1), made: make(chan struct{})}
-		c.known[rec.ID] = one
+	cl := c.known[rec.ID]
+	if cl == nil {
+		cl = &claim{writing: make(chan struct{}, 1), created: make(chan struct{})}
+		c.known[rec.ID] = cl
 	}
-	one.rec, one.behind = rec, true
+	cl.rec, cl.outdated = rec, true
 	c.queue.Add(rec.ID)
-	return one
+	return cl
 }
 
-// update changes what is known of a sandbox; false when nothing is.
+// update changes the claim of a sandbox. It returns false if there is no claim,
+// or if it has been released.
 func (c *tracker) update(id string, change func(*claim)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one := c.known[id]
-	if one == nil || one.released {
+	cl := c.known[id]
+	if cl == nil || cl.released {
 		return false
 	}
-	change(one)
-	one.behind = true
+	change(cl)
+	cl.outdated = true
 	return true
 }
 
@@ -133,8 +135,8 @@ func (c *tracker) backlog() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
-	for _, one := range c.known {
-		if one.behind {
+	for _, cl := range c.known {
+		if cl.outdated {
 			n++
 		}
 	}
@@ -172,99 +174,100 @@ func (c *tracker) next(ctx context.Context) bool {
 // sync brings one PeerPod up to date.
 func (c *tracker) sync(ctx context.Context, id string) error {
 	c.mu.Lock()
-	one := c.known[id]
+	cl := c.known[id]
 	c.mu.Unlock()
-	if one == nil {
+	if cl == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	done, err := one.work(ctx)
+	unlock, err := cl.lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-	err = c.cluster.heard(c.write(ctx, one))
-	c.complain(one, err)
+	defer unlock()
+	err = c.cluster.noteReachable(c.write(ctx, cl))
+	c.logOnce(cl, err)
 	return err
 }
 
-// work acquires the right to write; done releases it.
-func (one *claim) work(ctx context.Context) (done func(), err error) {
+// lock waits for the right to write the PeerPod; unlock gives it back.
+func (cl *claim) lock(ctx context.Context) (unlock func(), err error) {
 	select {
-	case one.working <- struct{}{}:
-		return func() { <-one.working }, nil
+	case cl.writing <- struct{}{}:
+		return func() { <-cl.writing }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (c *tracker) write(ctx context.Context, one *claim) error {
+func (c *tracker) write(ctx context.Context, cl *claim) error {
 	c.mu.Lock()
-	rec, failed, stuck, released := one.rec, one.failed, one.stuck, one.released
-	one.behind = !released
+	rec, failed, stuck, released := cl.rec, cl.failed, cl.stuck, cl.released
+	cl.outdated = !released
 	c.mu.Unlock()
 	if released {
 		return nil
 	}
-	if one.pp == nil {
-		if err := c.make(ctx, one, rec); err != nil {
+	if cl.pp == nil {
+		if err := c.create(ctx, cl, rec); err != nil {
 			return err
 		}
 	}
-	pp, err := c.peerPods.Update(ctx, one.pp, changes(&rec, failed, stuck)...)
+	pp, err := c.peerPods.Update(ctx, cl.pp, changes(&rec, failed, stuck)...)
 	if apierrors.IsNotFound(err) {
-		one.pp = nil // somebody deleted it; it is created again
+		cl.pp = nil // somebody deleted it; it is created again
 	}
 	if err != nil {
 		return err
 	}
-	one.pp = pp
-	c.settled(one, &rec, failed, stuck)
+	cl.pp = pp
+	c.markWritten(cl, &rec, failed, stuck)
 	return nil
 }
 
-// settled records that this state has been written.
-func (c *tracker) settled(one *claim, rec *adaptor.Record, failed, stuck *adaptor.Change) {
+// markWritten records that this state has been written. The claim stays out of date
+// if it has changed since.
+func (c *tracker) markWritten(cl *claim, rec *adaptor.Record, failed, stuck *adaptor.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one.behind = one.rec.Step != rec.Step || one.failed != failed || one.stuck != stuck
+	cl.outdated = cl.rec.Step != rec.Step || cl.failed != failed || cl.stuck != stuck
 }
 
-func (c *tracker) make(ctx context.Context, one *claim, rec adaptor.Record) error {
+func (c *tracker) create(ctx context.Context, cl *claim, rec adaptor.Record) error {
 	uid, err := c.cluster.podUID(ctx, &rec)
 	if err != nil {
 		return err
 	}
-	one.pp, err = c.peerPods.Claim(ctx, c.cluster.claimOf(&rec, uid))
+	cl.pp, err = c.peerPods.Claim(ctx, c.cluster.claimOf(&rec, uid))
 	if err != nil {
-		one.pp = nil
+		cl.pp = nil
 		return err
 	}
-	one.madeOnce.Do(func() { close(one.made) })
+	cl.createdOnce.Do(func() { close(cl.created) })
 	return nil
 }
 
-// complain logs a repeated error once: otherwise it would be logged every few
+// logOnce logs a repeated error only once: otherwise it would be logged every few
 // seconds while the API server is unreachable or keeps refusing.
-func (c *tracker) complain(one *claim, err error) {
+func (c *tracker) logOnce(cl *claim, err error) {
 	if err == nil {
-		one.complaint = ""
+		cl.lastError = ""
 		return
 	}
-	if unreachable(err) || one.complaint == err.Error() {
+	if unreachable(err) || cl.lastError == err.Error() {
 		return
 	}
-	one.complaint = err.Error()
-	rec := one.snapshot(&c.mu)
+	cl.lastError = err.Error()
+	rec := cl.record(&c.mu)
 	c.cluster.opts.Log.Warn("the sandbox's PeerPod cannot be written; retrying", "sandbox", rec.ID, "pod", rec.PodName, "namespace", rec.PodNamespace, "error", err)
 	c.cluster.events.warn(&rec, reasonClaimFailed, "the instance could not be noted in a PeerPod: "+err.Error()+"; see whether the CRD peerpods.confidentialcontainers.org is installed and the adaptor's ClusterRole bound")
 }
 
-func (one *claim) snapshot(mu *sync.Mutex) adaptor.Record {
+func (cl *claim) record(mu *sync.Mutex) adaptor.Record {
 	mu.Lock()
 	defer mu.Unlock()
-	return one.rec
+	return cl.rec
 }
 
 // podUID returns the UID of a sandbox's pod; empty when the cluster has no
@@ -273,14 +276,14 @@ func (c *Cluster) podUID(ctx context.Context, rec *adaptor.Record) (string, erro
 	if rec.PodUID != "" {
 		return rec.PodUID, nil
 	}
-	found, err := c.lookup(ctx, rec.PodNamespace, rec.PodName)
+	p, err := c.lookup(ctx, rec.PodNamespace, rec.PodName)
 	if noSuchPod(err) {
 		return "", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("look up pod %s/%s: %w", rec.PodNamespace, rec.PodName, err)
 	}
-	return string(found.Metadata.UID), nil
+	return string(p.Metadata.UID), nil
 }
 
 func (c *Cluster) claimOf(rec *adaptor.Record, uid string) claims.Claim {
@@ -291,16 +294,15 @@ func (c *Cluster) claimOf(rec *adaptor.Record, uid string) claims.Claim {
 	}
 }
 
-// changes returns what a sandbox's PeerPod should hold. The finalizer is among it
-// each time: what is written may be a newer object than the one that was looked
-// at.
+// changes returns what a sandbox's PeerPod should hold. It always includes the
+// finalizer: the object may have been replaced since it was last read.
 func changes(rec *adaptor.Record, failed, stuck *adaptor.Change) []claims.Change {
 	list := []claims.Change{claims.Guarded}
 	switch {
 	case rec.InstanceID != "":
 		list = append(list, claims.Created(instanceOf(rec)))
 	case failed == nil && stuck == nil:
-		return list // its existence is the whole message
+		return list // so far the PeerPod only has to exist
 	default:
 		list = append(list, claims.Claimed)
 	}
@@ -329,11 +331,11 @@ func instanceOf(rec *adaptor.Record) v1alpha1.Instance {
 
 // Claim implements [adaptor.Cluster].
 func (c *Cluster) Claim(ctx context.Context, rec adaptor.Record) {
-	one := c.claims.track(rec)
-	ctx, cancel := c.patience(ctx)
+	cl := c.claims.track(rec)
+	ctx, cancel := c.withClaimTimeout(ctx)
 	defer cancel()
 	select {
-	case <-one.made:
+	case <-cl.created:
 	case <-ctx.Done():
 		c.opts.Log.Warn("the sandbox's instance is created before its PeerPod, which follows as soon as the API server accepts it", logAttrs(&rec)...)
 	}
@@ -350,7 +352,7 @@ var errRelease = errors.New("release of the PeerPod")
 func (c *Cluster) Release(ctx context.Context, rec adaptor.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if err := c.heard(c.claims.release(ctx, &rec)); err != nil {
+	if err := c.noteReachable(c.claims.release(ctx, &rec)); err != nil {
 		return fmt.Errorf("%w: %w", errRelease, err)
 	}
 	return nil
@@ -358,19 +360,19 @@ func (c *Cluster) Release(ctx context.Context, rec adaptor.Record) error {
 
 func (c *tracker) release(ctx context.Context, rec *adaptor.Record) error {
 	c.mu.Lock()
-	one := c.known[rec.ID]
-	if one == nil { // of an earlier process
-		one = &claim{working: make(chan struct{}, 1), made: make(chan struct{}), rec: *rec}
-		c.known[rec.ID] = one
+	cl := c.known[rec.ID]
+	if cl == nil { // of an earlier process
+		cl = &claim{writing: make(chan struct{}, 1), created: make(chan struct{}), rec: *rec}
+		c.known[rec.ID] = cl
 	}
-	one.released = true // from here on nobody makes it again
+	cl.released = true // from here on nobody creates the PeerPod again
 	c.mu.Unlock()
-	done, err := one.work(ctx)
+	unlock, err := cl.lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-	pp, err := c.find(ctx, one, rec)
+	defer unlock()
+	pp, err := c.find(ctx, cl, rec)
 	if err != nil {
 		return err
 	}
@@ -386,9 +388,9 @@ func (c *tracker) release(ctx context.Context, rec *adaptor.Record) error {
 }
 
 // find returns the sandbox's PeerPod; nil when there is none.
-func (c *tracker) find(ctx context.Context, one *claim, rec *adaptor.Record) (*v1alpha1.PeerPod, error) {
-	if one.pp != nil {
-		return one.pp, nil
+func (c *tracker) find(ctx context.Context, cl *claim, rec *adaptor.Record) (*v1alpha1.PeerPod, error) {
+	if cl.pp != nil {
+		return cl.pp, nil
 	}
 	pp, err := c.peerPods.API.Get(ctx, rec.PodNamespace, claims.Name(rec.PodName, rec.ID))
 	switch {
@@ -397,7 +399,7 @@ func (c *tracker) find(ctx context.Context, one *claim, rec *adaptor.Record) (*v
 	case err != nil:
 		return nil, err
 	case pp.Spec.SandboxID != rec.ID:
-		return nil, nil // another's
+		return nil, nil // it belongs to another sandbox
 	}
 	return pp, nil
 }

@@ -130,11 +130,11 @@ func (c *Cluster) Observe(change adaptor.Change) {
 
 // Pod implements [adaptor.Cluster].
 func (c *Cluster) Pod(ctx context.Context, namespace, name string) (adaptor.Pod, error) {
-	found, err := c.pod(ctx, namespace, name)
+	p, err := c.pod(ctx, namespace, name)
 	if err != nil {
 		return adaptor.Pod{}, err
 	}
-	return adaptor.Pod{UID: string(found.Metadata.UID), Initdata: found.Metadata.Annotations[initdataAnnotation]}, nil
+	return adaptor.Pod{UID: string(p.Metadata.UID), Initdata: p.Metadata.Annotations[initdataAnnotation]}, nil
 }
 
 // initdataAnnotation is the one that a user sets on the Pod.
@@ -145,18 +145,18 @@ const initdataAnnotation = "io.katacontainers.config.hypervisor.cc_init_data"
 var errElsewhere = errors.New("the pod of that name is on another node")
 
 func (c *Cluster) pod(ctx context.Context, namespace, name string) (*pod, error) {
-	ctx, cancel := c.patience(ctx)
+	ctx, cancel := c.withClaimTimeout(ctx)
 	defer cancel()
 	return c.lookup(ctx, namespace, name)
 }
 
 func (c *Cluster) lookup(ctx context.Context, namespace, name string) (*pod, error) {
-	found := new(pod)
-	err := c.heard(c.api.get(ctx, namespace, "pods", name, found))
-	if err == nil && found.Spec.NodeName != "" && found.Spec.NodeName != c.opts.NodeName {
-		return nil, fmt.Errorf("%w (%s)", errElsewhere, found.Spec.NodeName)
+	p := new(pod)
+	err := c.noteReachable(c.api.get(ctx, namespace, "pods", name, p))
+	if err == nil && p.Spec.NodeName != "" && p.Spec.NodeName != c.opts.NodeName {
+		return nil, fmt.Errorf("%w (%s)", errElsewhere, p.Spec.NodeName)
 	}
-	return found, err
+	return p, err
 }
 
 // noSuchPod reports whether err means that the cluster has no pod for this
@@ -165,10 +165,10 @@ func noSuchPod(err error) bool {
 	return apierrors.IsNotFound(err) || errors.Is(err, errElsewhere)
 }
 
-// patience returns how long a sandbox waits for the API server. While that is
-// unreachable the wait is short, as otherwise each pod would wait for the full
-// time.
-func (c *Cluster) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// withClaimTimeout limits how long a sandbox waits for the API server. While the
+// API server is unreachable the limit is short: otherwise each pod would wait for
+// the full time.
+func (c *Cluster) withClaimTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	wait := c.opts.ClaimWait
 	if c.failing.Load() {
 		wait = c.opts.AwayWait
@@ -176,8 +176,9 @@ func (c *Cluster) patience(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, wait)
 }
 
-// heard notes whether the API server answered, and returns err.
-func (c *Cluster) heard(err error) error {
+// noteReachable records, from the error of a request, whether the API server is
+// reachable. It returns err.
+func (c *Cluster) noteReachable(err error) error {
 	failing := unreachable(err) && !errors.Is(err, context.Canceled)
 	if was := c.failing.Swap(failing); was != failing {
 		if failing {

@@ -206,7 +206,7 @@ func (r *recorder) run(ctx context.Context) {
 // unreachable.
 func (r *recorder) deliver(ctx context.Context, h happening) {
 	for wait := r.cluster.opts.MinRetry; ; wait = min(2*wait, r.cluster.opts.MaxRetry) {
-		err := r.cluster.heard(r.try(ctx, h))
+		err := r.cluster.noteReachable(r.try(ctx, h))
 		switch {
 		case err == nil:
 			return
@@ -231,7 +231,7 @@ func (r *recorder) try(ctx context.Context, h happening) error {
 	key := uid + " " + h.kind + " " + h.reason
 	known := r.series[key]
 	if known != nil && h.at.Sub(known.last) < sameWithin {
-		return r.again(ctx, key, known, h)
+		return r.countRepetition(ctx, key, known, h)
 	}
 	if !r.allowed(uid) {
 		r.dropped.Add(1)
@@ -240,8 +240,8 @@ func (r *recorder) try(ctx context.Context, h happening) error {
 	return r.write(ctx, key, uid, h)
 }
 
-// again counts a repetition of an earlier Event and reports whether it is one.
-func (r *recorder) again(ctx context.Context, key string, known *series, h happening) error {
+// countRepetition counts a repetition of an earlier Event and reports whether it is one.
+func (r *recorder) countRepetition(ctx context.Context, key string, known *series, h happening) error {
 	if known.last != h.at {
 		known.count++
 		known.last = h.at

@@ -19,14 +19,14 @@ const identityNamespace = "kube-system"
 // Identity returns the UID of namespace kube-system. With insist it tries until
 // ctx ends while the API server is unreachable.
 func Identity(ctx context.Context, config *rest.Config, insist bool) (string, error) {
-	found, err := metadata(ctx, config, "namespaces", identityNamespace, insist)
-	return string(found.UID), err
+	p, err := metadata(ctx, config, "namespaces", identityNamespace, insist)
+	return string(p.UID), err
 }
 
 // NodeLabels returns the labels of a node; see [Identity] for insist.
 func NodeLabels(ctx context.Context, config *rest.Config, name string, insist bool) (map[string]string, error) {
-	found, err := metadata(ctx, config, "nodes", name, insist)
-	return found.Labels, err
+	p, err := metadata(ctx, config, "nodes", name, insist)
+	return p.Labels, err
 }
 
 func metadata(ctx context.Context, config *rest.Config, resource, name string, insist bool) (metav1.ObjectMeta, error) {

@@ -69,14 +69,14 @@ func (n *nodeResource) advertise(ctx context.Context) error {
 	defer cancel()
 	o := &n.cluster.opts
 	var now node
-	if err := n.cluster.heard(n.cluster.api.get(ctx, "", "nodes", o.NodeName, &now)); err != nil {
+	if err := n.cluster.noteReachable(n.cluster.api.get(ctx, "", "nodes", o.NodeName, &now)); err != nil {
 		return fmt.Errorf("read the node: %w", err)
 	}
 	limit := strconv.Itoa(o.Limit)
 	if now.Status.Capacity[resourceName] == limit && now.Metadata.Annotations[ownerAnnotation] == o.Owner {
 		return nil
 	}
-	err := n.cluster.heard(n.cluster.api.patch(ctx, "", "nodes", o.NodeName, "status", map[string]any{
+	err := n.cluster.noteReachable(n.cluster.api.patch(ctx, "", "nodes", o.NodeName, "status", map[string]any{
 		"metadata": map[string]any{"annotations": map[string]string{ownerAnnotation: o.Owner}},
 		"status":   map[string]any{"capacity": map[string]string{resourceName: limit}},
 	}))

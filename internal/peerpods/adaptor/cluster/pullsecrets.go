@@ -26,7 +26,7 @@ type reader struct {
 // pod's own list, into which the API server copied that of the service account,
 // and a missing Secret does not keep a pod from starting.
 func (c *Cluster) PullSecrets(ctx context.Context, rec adaptor.Record, room int) []adaptor.RegistryAuth {
-	found, err := c.pod(ctx, rec.PodNamespace, rec.PodName)
+	p, err := c.pod(ctx, rec.PodNamespace, rec.PodName)
 	if err != nil {
 		if !noSuchPod(err) {
 			c.opts.Log.Warn("the pod's list of image pull secrets cannot be read; its VM gets none", append(logAttrs(&rec), "error", err)...)
@@ -35,7 +35,7 @@ func (c *Cluster) PullSecrets(ctx context.Context, rec adaptor.Record, room int)
 		return nil
 	}
 	var all []adaptor.RegistryAuth
-	for _, ref := range found.Spec.ImagePullSecrets {
+	for _, ref := range p.Spec.ImagePullSecrets {
 		auths, err := c.pullSecret(ctx, rec.PodNamespace, ref.Name)
 		if err != nil {
 			c.secretProblem(&rec, ref.Name, err)
@@ -43,7 +43,7 @@ func (c *Cluster) PullSecrets(ctx context.Context, rec adaptor.Record, room int)
 		}
 		all = append(all, auths...)
 	}
-	return c.fit(&rec, all, room)
+	return c.limitSize(&rec, all, room)
 }
 
 func (c *Cluster) pullSecret(ctx context.Context, namespace, name string) ([]adaptor.RegistryAuth, error) {
@@ -59,7 +59,7 @@ func (c *Cluster) readSecret(ctx context.Context, namespace, name string) (*secr
 	var refused error
 	for _, reader := range c.secrets {
 		s := new(secret)
-		limited, cancel := c.patience(ctx)
+		limited, cancel := c.withClaimTimeout(ctx)
 		err := reader.api.get(limited, namespace, "secrets", name, s)
 		cancel()
 		if err == nil {
@@ -94,9 +94,9 @@ func (c *Cluster) secretProblem(rec *adaptor.Record, name string, err error) {
 	c.events.warn(rec, reason, text)
 }
 
-// fit keeps what fits into room bytes, in the pod's order, and warns about the
+// limitSize keeps what fits into room bytes, in the pod's order, and warns about the
 // rest.
-func (c *Cluster) fit(rec *adaptor.Record, all []adaptor.RegistryAuth, room int) []adaptor.RegistryAuth {
+func (c *Cluster) limitSize(rec *adaptor.Record, all []adaptor.RegistryAuth, room int) []adaptor.RegistryAuth {
 	const frame, each = len(`{"auths":{}}`), len(`"":{"auth":""},`)
 	room -= frame
 	var kept []adaptor.RegistryAuth

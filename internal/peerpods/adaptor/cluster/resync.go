@@ -27,7 +27,7 @@ func (c *tracker) resyncOnce(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	list, err := c.lister.OfNode(ctx, c.cluster.opts.NodeName)
-	if c.cluster.heard(err) != nil {
+	if c.cluster.noteReachable(err) != nil {
 		return
 	}
 	there := map[string]*v1alpha1.PeerPod{}
@@ -44,7 +44,7 @@ func (c *tracker) tracked() map[string]*claim {
 	defer c.mu.Unlock()
 	all := map[string]*claim{}
 	for id, one := range c.known {
-		if !one.released && !one.behind {
+		if !one.released && !one.outdated {
 			all[id] = one
 		}
 	}
@@ -54,7 +54,7 @@ func (c *tracker) tracked() map[string]*claim {
 // compare enqueues a PeerPod that differs from the one last seen. One that is
 // being deleted stays so: the controller removes its instance.
 func (c *tracker) compare(ctx context.Context, id string, one *claim, now *v1alpha1.PeerPod, listed time.Time) {
-	done, err := one.work(ctx)
+	done, err := one.lock(ctx)
 	if err != nil {
 		return
 	}

@@ -113,7 +113,7 @@ func (d *daemon) serve(ctx context.Context, service *adaptor.Service, socket net
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(context.Background(), socket) }()
 	probe.set(true)
-	d.tell("READY=1")
+	d.reportState("READY=1")
 	d.log.Info("server started", "socket", d.cfg.socket)
 	select {
 	case err := <-failed:
@@ -121,7 +121,7 @@ func (d *daemon) serve(ctx context.Context, service *adaptor.Service, socket net
 	case <-ctx.Done():
 	}
 	probe.set(false)
-	d.tell("STOPPING=1")
+	d.reportState("STOPPING=1")
 	d.log.Info("shutting down; sandboxes and the agent relay stay")
 	err = errors.Join(socket.Close(), d.close(service))
 	answering, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -150,7 +150,7 @@ func (d *daemon) traces(ctx context.Context, opts *adaptor.Options) (send func()
 	}, nil
 }
 
-func (d *daemon) tell(state string) {
+func (d *daemon) reportState(state string) {
 	if err := notify(d.getenv("NOTIFY_SOCKET"), state); err != nil {
 		d.log.Warn("the service manager cannot be notified", "state", state, "error", err)
 	}
@@ -206,7 +206,7 @@ func (d *daemon) options() (adaptor.Options, error) {
 		ExternalViaPodVM:   cfg.externalNet,
 		Initdata:           initdata,
 		PodImages:          cfg.podImages,
-		InsecureRegistries: cfg.plain,
+		InsecureRegistries: cfg.insecureRegistries,
 		AuthFile:           cfg.authFile,
 		ScratchSpace:       cfg.scratch,
 		ClusterID:          cfg.clusterID,

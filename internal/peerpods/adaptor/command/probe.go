@@ -32,8 +32,8 @@ func startProbe(address string, port int, metrics http.Handler) (*probe, error) 
 		return nil, fmt.Errorf("PROBE_PORT: %w; free that port or set PROBE_PORT to another (0: no probe), and PROBE_ADDRESS to an address of this node", err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /startup", answer(&p.started))
-	mux.HandleFunc("GET /readyz", answer(&p.serving))
+	mux.HandleFunc("GET /startup", healthHandler(&p.started))
+	mux.HandleFunc("GET /readyz", healthHandler(&p.serving))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.Handle("GET /metrics", metrics)
 	p.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
@@ -58,7 +58,7 @@ func (p *probe) close(ctx context.Context) error {
 	return nil
 }
 
-func answer(ok *atomic.Bool) http.HandlerFunc {
+func healthHandler(ok *atomic.Bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if !ok.Load() {
 			http.Error(w, "the hypervisor socket is not served", http.StatusInternalServerError)

@@ -76,7 +76,7 @@ func ask[T any](ctx context.Context, l *relayLink, call func(relaypb.RelayServic
 			resp, err = call(client)
 		}
 	}
-	return resp, plain(err)
+	return resp, keepStatus(err)
 }
 
 // refusal is an error of the relay without the prefix that gRPC adds.
@@ -85,7 +85,7 @@ type refusal struct{ *status.Status }
 func (r refusal) Error() string              { return r.Message() }
 func (r refusal) GRPCStatus() *status.Status { return r.Status }
 
-func plain(err error) error {
+func keepStatus(err error) error {
 	if st, ok := status.FromError(err); ok && err != nil {
 		return refusal{st}
 	}
@@ -172,12 +172,12 @@ func broken(err error) bool {
 
 // relayProgram finds agent-relay: at the configured path, else beside this
 // program, else in PATH.
-func relayProgram(told string) (string, error) {
-	if told != "" {
-		if _, err := exec.LookPath(told); err != nil {
+func relayProgram(configured string) (string, error) {
+	if configured != "" {
+		if _, err := exec.LookPath(configured); err != nil {
 			return "", fmt.Errorf("-relay-path: %w", err)
 		}
-		return told, nil
+		return configured, nil
 	}
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), "agent-relay")

@@ -16,29 +16,29 @@ import (
 type config struct {
 	all []setting
 
-	socket       string
-	podsDir      string
-	relaySocket  string
-	relayPath    string
-	relayOutside bool
-	probeAddress string
-	probePort    int
-	logLevel     string
-	logFormat    string
-	nodeName     string
-	clusterID    string
-	orphans      time.Duration
-	verifyCloud  bool
-	podsLimit    int
-	kubelet      string
-	pauseImage   string
-	forwarder    int
-	proxyTimeout time.Duration
-	initdata     string
-	podImages    []string
-	plain        []string
-	authFile     string
-	scratch      bool
+	socket             string
+	podsDir            string
+	relaySocket        string
+	relayPath          string
+	relayOutside       bool
+	probeAddress       string
+	probePort          int
+	logLevel           string
+	logFormat          string
+	nodeName           string
+	clusterID          string
+	orphans            time.Duration
+	verifyCloud        bool
+	podsLimit          int
+	kubelet            string
+	pauseImage         string
+	forwarder          int
+	proxyTimeout       time.Duration
+	initdata           string
+	podImages          []string
+	insecureRegistries []string
+	authFile           string
+	scratch            bool
 
 	caFile, certFile, keyFile string
 	skipVerify, disableTLS    bool
@@ -213,7 +213,7 @@ func (c *config) podSettings() []setting {
 		{groupVM, "proxy-timeout", "PROXY_TIMEOUT", "longest wait for the VM's agent", duration(&c.proxyTimeout, 5*time.Minute)},
 		{groupVM, "initdata", "INITDATA", "initdata of pods without their own: base64 of gzip of TOML", text(&c.initdata, "")},
 		{groupVM, "pod-images", "POD_IMAGES", "VM images that pods may name by annotation: NAME, NAME* or *; a pod that names another one is refused. Empty: no pod may name one, since whoever chooses the image is root in its VM, on the network of the nodes", list(&c.podImages)},
-		{groupVM, "insecure-registries", "INSECURE_REGISTRIES", "registries that VMs may speak plain HTTP to where they do not answer HTTPS: HOST (any port), HOST:PORT, or @node for this node as its VMs see it. Others need TLS, also at private addresses", list(&c.plain)},
+		{groupVM, "insecure-registries", "INSECURE_REGISTRIES", "registries that VMs may speak plain HTTP to where they do not answer HTTPS: HOST (any port), HOST:PORT, or @node for this node as its VMs see it. Others need TLS, also at private addresses", list(&c.insecureRegistries)},
 		{groupVM, "auth-file", "AUTH_FILE", "registry credentials for the VM, in the form of Docker's config.json; read for each VM, at most 12288 bytes", text(&c.authFile, "")},
 		{groupVM, "enable-scratch-space", "ENABLE_SCRATCH_SPACE", "let the VM encrypt a scratch disk for images", toggle(&c.scratch)},
 

@@ -84,11 +84,11 @@ func (f Folder) Instances() int {
 func (f Folder) Leftovers() []string {
 	var left []string
 	for _, pattern := range []string{"pods/*", "pods/.*", "network/*", "relay/*"} {
-		found, err := filepath.Glob(filepath.Join(f.Dir, pattern))
+		leftovers, err := filepath.Glob(filepath.Join(f.Dir, pattern))
 		if err != nil {
 			f.T.Fatal(err)
 		}
-		left = append(left, found...)
+		left = append(left, leftovers...)
 	}
 	return left
 }

@@ -138,7 +138,7 @@ func (f *Forwarder) drop(c net.Conn) {
 
 func (f *Forwarder) serve(client *net.TCPConn) {
 	defer f.drop(client)
-	port, err := wanted(client)
+	port, err := originalPort(client)
 	if err != nil {
 		return
 	}

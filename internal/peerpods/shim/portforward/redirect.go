@@ -42,8 +42,8 @@ func redirect(ns netns.NsHandle, port int) error {
 	return conn.Flush()
 }
 
-// wanted is the port that a redirected connection was for.
-func wanted(c *net.TCPConn) (int, error) {
+// originalPort is the port that a redirected connection was for.
+func originalPort(c *net.TCPConn) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, err

@@ -25,14 +25,14 @@ type Keeper struct {
 	Client client.Client
 	// Config is the name of the MutatingWebhookConfiguration.
 	Config string
-	// Secret holds the certificates. With an empty name the certificate is
-	// somebody else's, and only the registration's condition is kept.
+	// Secret holds the certificates. If its name is empty somebody else manages the
+	// certificate, and the keeper only sets the registration's match condition.
 	Secret client.ObjectKey
-	// RuntimeClass is that of the pods to be sent.
+	// RuntimeClass selects the pods that the API server sends to the webhook.
 	RuntimeClass string
-	// Elected is closed when this replica may renew. Nil is never.
+	// Elected is closed when this replica may renew; nil means never.
 	Elected <-chan struct{}
-	// Period is the time between two looks, 30 s if zero.
+	// Period is the time between two reconciliations; 0 means 30 s.
 	Period time.Duration
 	Now    func() time.Time
 	Log    *slog.Logger
@@ -41,7 +41,7 @@ type Keeper struct {
 	synced atomic.Bool
 }
 
-// retry is the time after a first failure.
+// retry is the pause after a first failure.
 const retry = time.Second
 
 // Start reconciles certificate and registration until ctx ends.
@@ -96,16 +96,17 @@ func (k *Keeper) Sync(ctx context.Context) error {
 // attempts bounds how many conflicts with other replicas are tolerated.
 const attempts = 5
 
-// syncSecret returns what the API server must trust.
+// syncSecret updates the Secret and returns the CA bundle that the API server must
+// trust.
 func (k *Keeper) syncSecret(ctx context.Context, reg registration) ([]byte, error) {
 	hosts, err := reg.hosts()
 	if err != nil {
 		return nil, err
 	}
-	m := moment{now: k.Now(), hosts: hosts, published: reg.webhook().ClientConfig.CABundle, lead: k.leads()}
+	in := inputs{now: k.Now(), hosts: hosts, published: reg.webhook().ClientConfig.CABundle, leader: k.leads()}
 	for range attempts {
 		var bundle []byte
-		bundle, err = k.stepSecret(ctx, m)
+		bundle, err = k.stepSecret(ctx, in)
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			return bundle, err
 		}
@@ -124,7 +125,7 @@ func (k *Keeper) leads() bool {
 
 // stepSecret reads the Secret, makes or renews what it must hold, and serves
 // it. A conflict means that another replica was first.
-func (k *Keeper) stepSecret(ctx context.Context, m moment) ([]byte, error) {
+func (k *Keeper) stepSecret(ctx context.Context, in inputs) ([]byte, error) {
 	secret := &corev1.Secret{}
 	err := k.Client.Get(ctx, k.Secret, secret)
 	if client.IgnoreNotFound(err) != nil {
@@ -132,15 +133,15 @@ func (k *Keeper) stepSecret(ctx context.Context, m moment) ([]byte, error) {
 	}
 	absent := err != nil
 	before := readState(secret.Data)
-	after, cert, err := before.step(m)
+	after, cert, err := before.step(in)
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate for %s: %w", m.hosts[0], err)
+		return nil, fmt.Errorf("make a certificate for %s: %w", in.hosts[0], err)
 	}
 	if !reflect.DeepEqual(before, after) {
 		if err := k.write(ctx, secret, absent, after); err != nil {
 			return nil, err
 		}
-		k.Log.Info("wrote the webhook's certificate", "secret", k.Secret, "hosts", m.hosts, "expires", cert.Leaf.NotAfter, "renewal_staged", after.next.cert != nil)
+		k.Log.Info("wrote the webhook's certificate", "secret", k.Secret, "hosts", in.hosts, "expires", cert.Leaf.NotAfter, "renewal_staged", after.next.cert != nil)
 	}
 	k.cert.Store(cert)
 	return after.bundle(), nil
@@ -164,7 +165,7 @@ func (k *Keeper) write(ctx context.Context, secret *corev1.Secret, absent bool, 
 
 var errNoCertificate = errors.New("the webhook has no certificate yet; its log says why")
 
-// GetCertificate is for a tls.Config.
+// GetCertificate implements the callback of tls.Config.
 func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if cert := k.cert.Load(); cert != nil {
 		return cert, nil

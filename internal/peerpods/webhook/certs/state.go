@@ -56,47 +56,47 @@ func (s state) bundle() []byte {
 	return all
 }
 
-// moment is what the next step of a state depends on.
-type moment struct {
+// inputs are what the next step of a state depends on.
+type inputs struct {
 	now       time.Time
 	hosts     []string
 	published []byte // the bundle that the API server has
-	// lead is false in a replica that leaves renewal to another.
-	lead bool
+	// leads is false in a replica that leaves renewal to another.
+	leader bool
 }
 
-// step returns the state to be in and the certificate to serve. It is the same
-// state if nothing is to do.
-func (s state) step(m moment) (state, *tls.Certificate, error) {
-	cert, err := s.current.check(m.now, m.hosts)
+// step returns the next state and the certificate to serve. The state is the same
+// if there is nothing to do.
+func (s state) step(in inputs) (state, *tls.Certificate, error) {
+	cert, err := s.current.check(in.now, in.hosts)
 	switch {
 	case err != nil:
-		return s.replace(m)
-	case !m.lead || !due(m.now, cert):
+		return s.replace(in)
+	case !in.leader || !due(in.now, cert):
 		return s, cert, nil
 	}
-	if _, err := s.next.check(m.now, m.hosts); err != nil {
-		next, err := issue(m.now, m.hosts)
+	if _, err := s.next.check(in.now, in.hosts); err != nil {
+		next, err := issue(in.now, in.hosts)
 		return state{current: s.current, next: next}, cert, err
 	}
-	if bytes.Contains(m.published, s.next.ca) {
-		return s.promote(m)
+	if bytes.Contains(in.published, s.next.ca) {
+		return s.promote(in)
 	}
 	return s, cert, nil
 }
 
 // replace replaces a certificate that is not valid any more at once: there is
 // nothing to wait for.
-func (s state) replace(m moment) (state, *tls.Certificate, error) {
-	fresh, err := issue(m.now, m.hosts)
+func (s state) replace(in inputs) (state, *tls.Certificate, error) {
+	fresh, err := issue(in.now, in.hosts)
 	if err != nil {
 		return s, nil, err
 	}
-	cert, err := fresh.check(m.now, m.hosts)
+	cert, err := fresh.check(in.now, in.hosts)
 	return state{current: fresh}, cert, err
 }
 
-func (s state) promote(m moment) (state, *tls.Certificate, error) {
-	cert, err := s.next.check(m.now, m.hosts)
+func (s state) promote(in inputs) (state, *tls.Certificate, error) {
+	cert, err := s.next.check(in.now, in.hosts)
 	return state{current: s.next, previousCA: s.current.ca}, cert, err
 }

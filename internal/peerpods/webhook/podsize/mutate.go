@@ -77,15 +77,15 @@ func annotateModel(pod *corev1.Pod, sized map[string]string, model string, befor
 	dropGPUModel(&pod.Spec)
 }
 
-// own reports whether an annotation is absent or was set by an earlier call.
-func own(pod *corev1.Pod, before map[string]string, key string) bool {
+// isOurs reports whether an annotation is absent or was set by an earlier call.
+func isOurs(pod *corev1.Pod, before map[string]string, key string) bool {
 	now, found := pod.Annotations[key]
 	was, ours := before[key]
 	return !found || ours && now == was
 }
 
 func setOwn(pod *corev1.Pod, sized, before map[string]string, key, value string) {
-	if !own(pod, before, key) {
+	if !isOurs(pod, before, key) {
 		return
 	}
 	if pod.Annotations == nil {
@@ -96,7 +96,7 @@ func setOwn(pod *corev1.Pod, sized, before map[string]string, key, value string)
 }
 
 func dropOwn(pod *corev1.Pod, before map[string]string, key string) {
-	if own(pod, before, key) {
+	if isOurs(pod, before, key) {
 		delete(pod.Annotations, key)
 	}
 }

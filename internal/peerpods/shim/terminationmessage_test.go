@@ -55,11 +55,11 @@ func TestIsLastWords(t *testing.T) {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := isLastWords(path); got != want {
+		if got := isTerminationMessage(path); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if isLastWords(filepath.Join(dir, "pods/u/containers/app/gone")) || isLastWords("/") {
+	if isTerminationMessage(filepath.Join(dir, "pods/u/containers/app/gone")) || isTerminationMessage("/") {
 		t.Error("what is not there is a termination message")
 	}
 }

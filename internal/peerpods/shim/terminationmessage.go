@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastWords is a container's termination message: a file that the kubelet makes,
-// the container writes, and the kubelet reads when the container has ended. The
-// container's is a copy in the guest.
-type lastWords struct{ host, guest string }
+// terminationMessage is the file of a container's termination message: the kubelet
+// makes it, the container writes it, and the kubelet reads it when the container has
+// ended. host is the kubelet's file, guest the copy that the container writes.
+type terminationMessage struct{ host, guest string }
 
-// isLastWords reports whether a path is one of the kubelet's files for that:
+// isTerminationMessage reports whether a path is one of the kubelet's files for
+// termination messages,
 // <root>/pods/<uid>/containers/<name>/<hash>.
-func isLastWords(source string) bool {
+func isTerminationMessage(source string) bool {
 	parts := strings.Split(filepath.Clean(source), "/")
 	n := len(parts)
 	if n < 5 || parts[n-3] != "containers" || parts[n-5] != "pods" {
@@ -28,14 +29,15 @@ func isLastWords(source string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// fetchLastWords brings them to the node before the exit is known there.
-func (s *Service) fetchLastWords(ctx context.Context, c *container) {
-	if c.words == nil {
+// fetchTerminationMessage copies the message to the node before the node learns of
+// the exit.
+func (s *Service) fetchTerminationMessage(ctx context.Context, c *container) {
+	if c.termination == nil {
 		return
 	}
-	data, known, err := c.vm.pod.ReadCopied(ctx, c.words.guest)
+	data, known, err := c.vm.pod.ReadCopied(ctx, c.termination.guest)
 	if err == nil && known {
-		err = c.words.write(data)
+		err = c.termination.write(data)
 	}
 	switch {
 	case err != nil && c.vm.pod.Err() == nil:
@@ -45,8 +47,8 @@ func (s *Service) fetchLastWords(ctx context.Context, c *container) {
 	}
 }
 
-// write replaces what is in the file, which stays the kubelet's.
-func (w *lastWords) write(data []byte) error {
+// write replaces the content of the kubelet's file, but not the file itself.
+func (w *terminationMessage) write(data []byte) error {
 	file, err := os.OpenFile(w.host, os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
