@@ -17,8 +17,8 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroup is where a container's processes are counted and limited: one folder
-// with cgroup v2, one per controller with v1.
+// cgroup holds the folders of a container's cgroup: one with cgroup v2, one per
+// controller with v1.
 type cgroup struct {
 	unified string // empty with v1
 	v1      map[string]string
@@ -32,32 +32,33 @@ func unifiedAt(root string) bool {
 	return unix.Statfs(root, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// cgroupOf finds the cgroup of a process. A cgroup that the agent itself is
-// in, or below, is not one: its processes are not only the container's.
+// cgroupOf returns the cgroup of a process. It leaves out cgroups that also hold
+// the agent: not all processes in them are the container's.
 func cgroupOf(pid int) cgroup {
 	return cgroupFrom(fmt.Sprintf("/proc/%d/cgroup", pid), "/proc/self/cgroup", cgroupRoot, unifiedAt(cgroupRoot))
 }
 
 func cgroupFrom(file, own, root string, unified bool) cgroup {
-	mine := parseCgroups(own)
-	found := cgroup{v1: make(map[string]string)}
+	ours := parseCgroups(own)
+	cg := cgroup{v1: make(map[string]string)}
 	for controllers, path := range parseCgroups(file) {
-		if strings.HasPrefix(mine[controllers]+"/", strings.TrimSuffix(path, "/")+"/") {
+		if strings.HasPrefix(ours[controllers]+"/", strings.TrimSuffix(path, "/")+"/") {
 			continue
 		}
 		switch {
 		case controllers == "" && unified:
-			found.unified = filepath.Join(root, path)
+			cg.unified = filepath.Join(root, path)
 		case controllers != "" && !unified:
 			for controller := range strings.SplitSeq(controllers, ",") {
-				found.v1[controller] = filepath.Join(root, controller, path)
+				cg.v1[controller] = filepath.Join(root, controller, path)
 			}
 		}
 	}
-	return found
+	return cg
 }
 
-// parseCgroups reads a /proc/PID/cgroup; v2's entry has the key "".
+// parseCgroups returns the paths in a /proc/PID/cgroup by controllers; v2's entry has
+// the key "".
 func parseCgroups(file string) map[string]string {
 	out := make(map[string]string)
 	data, _ := os.ReadFile(file)
@@ -77,7 +78,7 @@ func (c cgroup) folder(controller string) string {
 	return c.v1[controller]
 }
 
-// processes is a folder that lists all processes.
+// processes returns a folder whose cgroup.procs lists the processes.
 func (c cgroup) processes() string {
 	for _, controller := range []string{"devices", "freezer", "memory", "cpu", "pids"} {
 		if dir := c.folder(controller); dir != "" {
@@ -87,27 +88,28 @@ func (c cgroup) processes() string {
 	return ""
 }
 
-// signal sends sig to every process that there is at this moment.
+// signal sends sig to every process that exists now.
 func (c cgroup) signal(sig unix.Signal) error {
 	_, err := c.signalNew(sig, make(map[int]bool))
 	return err
 }
 
-// signalNew signals those not in seen, and adds them.
-func (c cgroup) signalNew(sig unix.Signal, seen map[int]bool) (some bool, err error) {
+// signalNew signals the processes that are not in seen and adds them to it. It
+// reports whether there were any.
+func (c cgroup) signalNew(sig unix.Signal, seen map[int]bool) (signaled bool, err error) {
 	for _, pid := range c.pids() {
 		if seen[pid] {
 			continue
 		}
-		seen[pid], some = true, true
+		seen[pid], signaled = true, true
 		if e := unix.Kill(pid, sig); e != nil && e != unix.ESRCH {
 			err = errors.Join(err, fmt.Errorf("signal %d to process %d: %w", sig, pid, e))
 		}
 	}
-	return some, err
+	return signaled, err
 }
 
-// killAll kills all processes, also those that are being forked meanwhile.
+// killAll kills all processes, also those that are forked meanwhile.
 func (c cgroup) killAll() error {
 	if c.unified != "" {
 		err := os.WriteFile(filepath.Join(c.unified, "cgroup.kill"), []byte("1"), 0)
@@ -116,8 +118,8 @@ func (c cgroup) killAll() error {
 		}
 	}
 	for seen := make(map[int]bool); ; {
-		some, err := c.signalNew(unix.SIGKILL, seen)
-		if err != nil || !some {
+		signaled, err := c.signalNew(unix.SIGKILL, seen)
+		if err != nil || !signaled {
 			return err
 		}
 	}
@@ -133,7 +135,7 @@ func (c cgroup) pids() []int {
 		if err == nil && entry.IsDir() {
 			pids = append(pids, readPids(filepath.Join(path, "cgroup.procs"))...)
 		}
-		return nil // a folder that has just gone is empty
+		return nil // a folder that vanished meanwhile has no processes
 	})
 	return pids
 }

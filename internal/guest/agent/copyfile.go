@@ -22,18 +22,19 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// sharedFolder is where callers copy files to; containers mount parts of it.
+// sharedFolder is the folder to which callers copy files. Containers mount parts of
+// it.
 const sharedFolder = requestRoot + "/shared/containers"
 
-// copier writes the files that CopyFile brings. A file comes in chunks and is
-// complete when it appears; until then it is in a folder that no container
-// sees, on the same file system.
+// copier writes the files that CopyFile receives. A file comes in several chunks and
+// appears only when it is complete. Until then it is in a folder that no container
+// mounts, on the same file system.
 type copier struct {
 	mu     sync.Mutex
 	root   string
 	shared string
 	parts  string
-	// pending are incomplete files by target: the name of the part.
+	// pending maps the path of an incomplete file to its temporary file in parts.
 	pending map[string]string
 	serial  int
 }
@@ -43,8 +44,8 @@ func (c *copier) init(root string) {
 	c.shared, c.parts = filepath.Join(root, "shared/containers"), filepath.Join(root, "shared/incomplete")
 }
 
-// CopyFile makes a folder, a symbolic link, or a file, of which each call
-// brings a piece. Nothing can be written outside the shared folder.
+// CopyFile makes a folder or a symbolic link, or writes a chunk of a file. Nothing can
+// be written outside the shared folder.
 func (a *Agent) CopyFile(_ context.Context, req *agent.CopyFileRequest) (*emptypb.Empty, error) {
 	rel, ok := strings.CutPrefix(req.GetPath(), sharedFolder+"/")
 	if !ok || rel == "" || path.Clean(req.GetPath()) != req.GetPath() {
@@ -69,13 +70,13 @@ func (c *copier) copy(rel string, req *agent.CopyFileRequest) error {
 		return err
 	}
 	defer shared.Close()
-	// dir_mode is Go's: bits above the permissions mean other things there.
+	// dir_mode is a Go fs.FileMode: bits above the permissions differ from Unix.
 	parent, err := shared.MkdirAll(path.Dir(rel), req.GetDirMode()&0o777)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(parent)
-	target := place{dir: parent, base: path.Base(rel)}
+	target := dirEntry{dir: parent, base: path.Base(rel)}
 	switch req.GetFileMode() & unix.S_IFMT {
 	case unix.S_IFDIR:
 		return target.makeDir(req)
@@ -87,14 +88,14 @@ func (c *copier) copy(rel string, req *agent.CopyFileRequest) error {
 	return status.Errorf(codes.InvalidArgument, "mode %#o is not that of a file, folder or symbolic link", req.GetFileMode())
 }
 
-// place is a name in an open folder.
-type place struct {
+// dirEntry is a name in an open folder.
+type dirEntry struct {
 	dir  int
 	base string
 }
 
-// makeDir keeps a folder that is there, with what is in it.
-func (p place) makeDir(req *agent.CopyFileRequest) error {
+// makeDir makes a folder, or keeps an existing one with its content.
+func (p dirEntry) makeDir(req *agent.CopyFileRequest) error {
 	err := unix.Mkdirat(p.dir, p.base, 0o700)
 	if err == unix.EEXIST && !p.isDir() {
 		if err = unix.Unlinkat(p.dir, p.base, 0); err == nil {
@@ -112,7 +113,7 @@ func (p place) makeDir(req *agent.CopyFileRequest) error {
 	return setOwner(fd, req)
 }
 
-func (p place) isDir() bool {
+func (p dirEntry) isDir() bool {
 	var st unix.Stat_t
 	return unix.Fstatat(p.dir, p.base, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
@@ -126,7 +127,7 @@ func setOwner(fd int, req *agent.CopyFileRequest) error {
 
 // makeLink replaces a link in one step, which is how Kubernetes switches a
 // volume to new content.
-func (c *copier) makeLink(target place, req *agent.CopyFileRequest) error {
+func (c *copier) makeLink(target dirEntry, req *agent.CopyFileRequest) error {
 	part := c.newPart()
 	if err := os.Symlink(string(req.GetData()), part); err != nil {
 		return err
@@ -142,8 +143,8 @@ func (c *copier) newPart() string {
 	return filepath.Join(c.parts, fmt.Sprint(c.serial))
 }
 
-// replace moves part to its place, over whatever is there.
-func (p place) replace(part string) error {
+// replace moves part to the entry, over whatever exists there.
+func (p dirEntry) replace(part string) error {
 	if p.isDir() {
 		if err := beneath.RemoveAll(p.dir, p.base); err != nil {
 			return err
@@ -155,7 +156,7 @@ func (p place) replace(part string) error {
 	return nil
 }
 
-func (c *copier) writeFile(target place, rel string, req *agent.CopyFileRequest) error {
+func (c *copier) writeFile(target dirEntry, rel string, req *agent.CopyFileRequest) error {
 	size, offset, end := req.GetFileSize(), req.GetOffset(), req.GetOffset()+int64(len(req.GetData()))
 	if size < 0 || offset < 0 || end > size || end < offset {
 		return status.Errorf(codes.InvalidArgument, "%d bytes at %d do not fit into a file of %d", len(req.GetData()), offset, size)
@@ -166,7 +167,7 @@ func (c *copier) writeFile(target place, rel string, req *agent.CopyFileRequest)
 	}
 	if err := appendPart(part, req, end == size); err != nil {
 		if errors.Is(err, unix.ENOSPC) {
-			c.drop(rel) // leaves space for other parts
+			c.drop(rel) // frees space for other files
 		}
 		return err
 	}
@@ -222,11 +223,11 @@ func appendPart(part string, req *agent.CopyFileRequest, last bool) error {
 	return file.Close()
 }
 
-// lastWords is the most that a kubelet takes of a termination message.
-const lastWords = 4096
+// maxTerminationMessage is how many bytes of a termination message the kubelet reads.
+const maxTerminationMessage = 4096
 
-// ReadCopied returns the end of a file right in the shared folder. What is
-// deeper, such as volumes and root file systems, stays in the VM.
+// ReadCopied returns the end of a file directly in the shared folder. Deeper files,
+// such as those of volumes and root file systems, stay in the VM.
 func (a *Agent) ReadCopied(_ context.Context, req *guest.ReadCopiedRequest) (*guest.ReadCopiedResponse, error) {
 	name, ok := strings.CutPrefix(req.GetPath(), sharedFolder+"/")
 	if !ok || name == "" || name == ".." || strings.Contains(name, "/") {
@@ -242,7 +243,7 @@ func (a *Agent) ReadCopied(_ context.Context, req *guest.ReadCopiedRequest) (*gu
 	return &guest.ReadCopiedResponse{Data: data}, nil
 }
 
-// readEnd takes regular files only: nothing else has an end.
+// readEnd returns the last maxTerminationMessage bytes of a regular file.
 func readEnd(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -256,5 +257,5 @@ func readEnd(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, status.Errorf(codes.InvalidArgument, "%s is not a file, but %v", filepath.Base(path), info.Mode().Type())
 	}
-	return io.ReadAll(io.NewSectionReader(file, max(0, info.Size()-lastWords), lastWords))
+	return io.ReadAll(io.NewSectionReader(file, max(0, info.Size()-maxTerminationMessage), maxTerminationMessage))
 }

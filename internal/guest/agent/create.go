@@ -20,7 +20,7 @@ import (
 // cleanUpTime bounds cleaning up after a call whose context has ended.
 const cleanUpTime = time.Minute
 
-// Kata's annotation for what a container is to its pod.
+// Kata's annotation with the kind of a container: the pod's sandbox or another.
 const (
 	annotationType = "io.katacontainers.pkg.oci.container_type"
 	typeSandbox    = "pod_sandbox"
@@ -118,7 +118,8 @@ func isPause(req *agent.CreateContainerRequest) bool {
 	return false
 }
 
-// prepareStorages returns the image, if one of them is.
+// prepareStorages makes the storages available in the guest. One of them may be an
+// image, which is pulled and returned.
 func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, storages []*agent.Storage) (*pull.Image, error) {
 	var image *agent.Storage
 	for _, storage := range storages {

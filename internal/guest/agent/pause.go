@@ -23,35 +23,34 @@ const PauseName = "pause"
 // image.
 const pauseID = 65535
 
-// startPause starts the process that holds a sandbox's ipc, uts and pid
-// namespaces. It also stands for the pod's pause container: running that through
-// the runtime would take more than a second in an emulated VM and add nothing,
-// since its namespaces are these.
+// startPause starts the process that holds a sandbox's ipc, uts and pid namespaces.
+// It also replaces the pod's pause container, which would have the same namespaces:
+// starting that through the runtime would take more than a second in an emulated VM.
 func (a *Agent) startPause(hostname string) (*child, error) {
 	root := filepath.Join(a.cfg.StateDir, "pause")
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, err
 	}
-	ready, told, err := os.Pipe()
+	readyRead, readyWrite, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer ready.Close()
+	defer readyRead.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{PauseName, hostname, root}, Env: []string{},
-		Stderr: os.Stderr, ExtraFiles: []*os.File{told},
+		Stderr: os.Stderr, ExtraFiles: []*os.File{readyWrite},
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID | unix.CLONE_NEWNS,
 			Setsid:     true,
 		},
 	}
 	c, err := a.reaper.start(cmd)
-	told.Close()
+	readyWrite.Close()
 	if err != nil {
 		return nil, fmt.Errorf("start the sandbox's pause process: %w", err)
 	}
-	ready.SetReadDeadline(time.Now().Add(time.Minute))
-	if _, err := ready.Read(make([]byte, 1)); err != nil {
+	readyRead.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := readyRead.Read(make([]byte, 1)); err != nil {
 		a.reaper.kill(c, runtimeGrace)
 		return nil, fmt.Errorf("the sandbox's pause process did not get ready: %w", err)
 	}
@@ -140,7 +139,8 @@ func dropPrivileges() error {
 	return os.NewSyscallError("setresuid", syscall.Setresuid(pauseID, pauseID, pauseID))
 }
 
-// namespace is the path by which others join the pause process's namespace.
+// namespace returns the path by which other processes join a namespace of the pause
+// process.
 func namespace(pause *child, kind string) string {
 	return filepath.Join("/proc", strconv.Itoa(pause.pid), "ns", kind)
 }

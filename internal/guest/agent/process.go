@@ -114,5 +114,5 @@ func (p *process) close() {
 
 // finished reports whether nothing but the status is needed any more.
 func (p *process) finished() bool {
-	return p.asked.Load() && p.child.ended() && p.stdout.over() && p.stderr.over()
+	return p.asked.Load() && p.child.ended() && p.stdout.exhausted() && p.stderr.exhausted()
 }

@@ -35,7 +35,7 @@ func TestReadCopied(t *testing.T) {
 		resp, err := a.ReadCopied(t.Context(), &guest.ReadCopiedRequest{Path: path})
 		return string(resp.GetData()), status.Code(err)
 	}
-	for name, want := range map[string]string{"message": "the butler", "empty": "", "long": long[len(long)-lastWords:]} {
+	for name, want := range map[string]string{"message": "the butler", "empty": "", "long": long[len(long)-maxTerminationMessage:]} {
 		if got, code := read(sharedFolder + "/" + name); got != want || code != codes.OK {
 			t.Errorf("%s: %d bytes, %v", name, len(got), code)
 		}

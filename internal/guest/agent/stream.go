@@ -131,8 +131,8 @@ func (s *source) closed() bool {
 	return s.file == nil
 }
 
-// over reports whether all has been read.
-func (s *source) over() bool {
+// exhausted reports whether all has been read.
+func (s *source) exhausted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.file == nil && len(s.back) == 0

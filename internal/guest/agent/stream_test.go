@@ -51,7 +51,7 @@ func TestSourceBlocksLimitsAndEnds(t *testing.T) {
 			t.Errorf("at the end: %q, %v", data, err)
 		}
 	}
-	if !s.over() {
+	if !s.exhausted() {
 		t.Error("not over")
 	}
 }

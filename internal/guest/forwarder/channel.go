@@ -27,8 +27,8 @@ const (
 	refusalPause = 10 * time.Second
 )
 
-// door limits how many connections are in their handshake.
-type door struct {
+// handshakeLimiter limits how many connections are in their handshake.
+type handshakeLimiter struct {
 	node         netip.Addr
 	nodes, other chan struct{}
 
@@ -37,27 +37,27 @@ type door struct {
 	refused int
 }
 
-func newDoor(node netip.Addr) *door {
-	return &door{node: node.Unmap(), nodes: make(chan struct{}, nodeClients), other: make(chan struct{}, otherClients)}
+func newHandshakeLimiter(node netip.Addr) *handshakeLimiter {
+	return &handshakeLimiter{node: node.Unmap(), nodes: make(chan struct{}, nodeClients), other: make(chan struct{}, otherClients)}
 }
 
 // enter returns nil when too many connections are in their handshake, else a
 // function to call when this one has finished it.
-func (d *door) enter(peer net.Addr) (leave func()) {
-	places := d.other
+func (d *handshakeLimiter) enter(peer net.Addr) (leave func()) {
+	slots := d.other
 	if from, err := netip.ParseAddrPort(peer.String()); err == nil && d.node.IsValid() && from.Addr().Unmap() == d.node {
-		places = d.nodes
+		slots = d.nodes
 	}
 	select {
-	case places <- struct{}{}:
-		return func() { <-places }
+	case slots <- struct{}{}:
+		return func() { <-slots }
 	default:
 		return nil
 	}
 }
 
-// tell logs a refusal, with the number of those since the last line.
-func (d *door) tell(log *slog.Logger, err error) {
+// logRefusal logs a refusal, with the number of those since the last line.
+func (d *handshakeLimiter) logRefusal(log *slog.Logger, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refused++
@@ -74,9 +74,9 @@ var errCrowded = errors.New("too many connections are in their handshake")
 func (f *Forwarder) handle(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	log := f.log.With("peer", conn.RemoteAddr())
-	leave := f.door.enter(conn.RemoteAddr())
+	leave := f.handshakes.enter(conn.RemoteAddr())
 	if leave == nil {
-		f.door.tell(log, errCrowded)
+		f.handshakes.logRefusal(log, errCrowded)
 		return
 	}
 	secure, err := f.handshake(ctx, ttrpcframe.RawIO(conn))
@@ -86,7 +86,7 @@ func (f *Forwarder) handle(ctx context.Context, conn net.Conn) {
 		leave()
 	}
 	if err != nil {
-		f.door.tell(log, err)
+		f.handshakes.logRefusal(log, err)
 		return
 	}
 	backend, err := f.dialAgent(ctx)

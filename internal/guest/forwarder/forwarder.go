@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package forwarder is the VM's end of the agent channel: it rebuilds the
-// pod's network, listens with TLS, and passes the node's calls to the agent,
-// changing only the few that need the VM's knowledge.
+// Package forwarder is the VM's end of the agent channel. It rebuilds the pod's
+// network, listens with TLS, and passes the node's calls to the agent. It changes
+// only the few calls that need something that only the VM knows.
 package forwarder
 
 import (
@@ -34,11 +34,12 @@ const (
 const (
 	// agentWait bounds the wait for the agent's first reply.
 	agentWait = 150 * time.Second
-	// agentPause is between two tries; the agent starts beside the forwarder.
+	// agentPause is the time between two attempts; the agent starts at the same time as
+	// the forwarder.
 	agentPause = 20 * time.Millisecond
 	// checkTimeout bounds one health check.
 	checkTimeout = 5 * time.Second
-	// keepAlive finds a node that is gone: after a minute or so (tcp(7)).
+	// keepAlive detects a node that is gone within about a minute (tcp(7)).
 	keepAlive = 15 * time.Second
 )
 
@@ -46,7 +47,7 @@ const (
 type Options struct {
 	// Config is what the node sent.
 	Config *apf.Config
-	// Listen is host:port.
+	// Listen is the address to listen on, host:port.
 	Listen string
 	// AgentSocket is the agent's unix socket.
 	AgentSocket string
@@ -55,15 +56,15 @@ type Options struct {
 	// HostInterface is the VM's interface that carries the tunnel; empty means
 	// the one with the default route.
 	HostInterface string
-	// DropDNS takes Dns out of CreateSandbox, for an agent that would write it
-	// over the VM's own resolv.conf.
+	// DropDNS removes Dns from CreateSandbox requests, for agents that would overwrite
+	// the VM's own resolv.conf with it.
 	DropDNS bool
 	// TLS is nil for plain TCP.
 	TLS *tls.Config
-	// SetupNetwork rebuilds the pod's interface; nil means with package
-	// podnetwork. Its configuration is nil for a sandbox without a network.
+	// SetupNetwork rebuilds the pod's interface; by default package podnetwork does.
+	// cfg is nil for a sandbox without a network.
 	SetupNetwork func(ctx context.Context, podNetns, hostInterface string, cfg *podnetwork.Config) error
-	// Ready, if set, is called with the listener's address when calls are taken.
+	// Ready, if set, is called with the listener's address when the port is open.
 	Ready func(net.Addr)
 	// Logger, if nil, is the default one.
 	Logger *slog.Logger
@@ -72,8 +73,8 @@ type Options struct {
 // Forwarder serves one VM.
 type Forwarder struct {
 	Options
-	log  *slog.Logger
-	door *door
+	log        *slog.Logger
+	handshakes *handshakeLimiter
 }
 
 // New checks the options.
@@ -97,7 +98,7 @@ func New(o Options) (*Forwarder, error) {
 	if o.Config.PodNetwork != nil {
 		node = o.Config.PodNetwork.WorkerNodeIP.Addr()
 	}
-	return &Forwarder{o, log, newDoor(node)}, nil
+	return &Forwarder{o, log, newHandshakeLimiter(node)}, nil
 }
 
 // Run serves until ctx ends. The port opens last, when the network is up and

@@ -35,9 +35,8 @@ const (
 	stableAfter = time.Minute
 )
 
-// reaper collects every dead child of PID 1, ours and adopted ones, and gives
-// the status of ours to whoever waits. Only the reaper calls wait4, so nobody
-// can steal a status.
+// reaper collects every dead child of PID 1, ours and adopted ones. It passes the
+// status of ours to their waiters. Nothing else calls wait4, so no status is lost.
 type reaper struct {
 	mu      sync.Mutex
 	waiters map[int]chan syscall.WaitStatus
@@ -47,7 +46,7 @@ func newReaper() *reaper {
 	return &reaper{waiters: map[int]chan syscall.WaitStatus{}}
 }
 
-// run collects until the program ends.
+// run collects children until the process ends.
 func (r *reaper) run() {
 	sig := make(chan os.Signal, 1)
 	signal.Notify(sig, syscall.SIGCHLD)
@@ -75,8 +74,8 @@ func (r *reaper) collect() {
 	}
 }
 
-// start starts a program and registers its waiter before it can be reaped. A held
-// program waits until it is released.
+// start starts a program and registers its waiter before it can be reaped. With held
+// the program waits until it is released (package hold).
 func (r *reaper) start(argv []string, stderr, held *os.File) (pid int, done <-chan syscall.WaitStatus, err error) {
 	env, files := childEnv, []uintptr{0, stderr.Fd(), stderr.Fd()}
 	if held != nil {
@@ -108,11 +107,11 @@ func (r *reaper) start(argv []string, stderr, held *os.File) (pid int, done <-ch
 type process struct {
 	pid  int
 	done <-chan syscall.WaitStatus
-	// letGo releases a held program; it may be called again.
+	// letGo releases a held program. Further calls do nothing.
 	letGo func()
 }
 
-// ended reports whether a held program has ended, and takes its status.
+// ended reports whether a program has ended. It consumes the status.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -127,7 +126,7 @@ func (r *reaper) spawn(con *console, argv []string) (*process, error) {
 	return r.spawnHeld(con, argv, nil)
 }
 
-// hold starts a program and returns when it waits to be released.
+// hold starts a program and returns when the program waits for its release.
 func (r *reaper) hold(con *console, argv []string) (*process, error) {
 	held, err := hold.New()
 	if err != nil {
@@ -194,7 +193,7 @@ type service struct {
 	oomScore string
 }
 
-// supervise keeps a service running. It takes over the held program, if any.
+// supervise keeps a service running. It first uses the held program, if any.
 func (r *reaper) supervise(con *console, s service, held *process) {
 	backoff := minBackoff
 	for {

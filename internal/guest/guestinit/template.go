@@ -20,22 +20,22 @@ import (
 	"github.com/outrigger/outrigger/internal/nocloud"
 )
 
-// A template, a VM that is saved and restored for many pods, has nocloud.TemplateArg
-// on its kernel's command line and an empty disk for its seed. It boots as far as a
-// VM without an identity can, and waits. A restored one finds a seed on the disk and
-// becomes an instance of its own: random numbers, clock and MAC address come from the
-// seed, and nothing that depends on them exists before.
+// A template is a VM that is saved and then restored for many pods. It has
+// nocloud.TemplateArg on its kernel's command line and an empty disk for its seed. It
+// boots as far as it can without an identity, and waits. A restored VM finds a seed
+// on the disk and takes its identity from it: random numbers, clock and MAC address.
+// Nothing that depends on them exists before.
 
-// seedPoll is how often a template checks for its seed: each tick of its
-// kernel.
+// seedPoll is how often a template checks for its seed: each tick of its kernel.
 const seedPoll = 4 * time.Millisecond
 
 // isTemplate reports whether this VM was booted as a template, also after it
 // was restored.
 func (g *guest) isTemplate() bool { return g.args.has(nocloud.TemplateArg) }
 
-// awaitSeed returns at once in a VM that is not a template. A template first
-// loads what would be loaded later, and waits until it is restored.
+// awaitSeed waits in a template until it is restored with a seed. Before that it
+// loads the modules and starts the programs that it would need later. In a VM that
+// is not a template it returns at once.
 func (g *guest) awaitSeed() error {
 	if !g.isTemplate() {
 		return nil
@@ -56,7 +56,7 @@ func (g *guest) awaitSeed() error {
 		return err
 	}
 	g.con.logf(nocloud.TemplateReady)
-	// A device that nobody has open has no cache: each look reads the disk.
+	// The kernel does not cache a device that nobody has open: each probe reads the disk.
 	for fstype := ""; fstype != "iso9660"; fstype, _ = probeLabel(dev) {
 		time.Sleep(seedPoll)
 	}
@@ -94,8 +94,8 @@ func seedDisk(sysBlock, dev string) (string, error) {
 	return "", errors.New("a template needs a disk with the serial number cidata")
 }
 
-// takeIdentity makes a restored VM different from all others of its template,
-// before anything draws a random number or reads the clock.
+// takeIdentity sets random numbers and clock of a restored VM from its seed, before
+// anything uses them.
 func (g *guest) takeIdentity() error {
 	if !g.isTemplate() {
 		return nil
@@ -111,18 +111,18 @@ func (g *guest) takeIdentity() error {
 	if err := reseed(random); err != nil {
 		return fmt.Errorf("reseed the kernel's random numbers: %w", err)
 	}
-	// The kernel draws it now, as the first number after the new key.
+	// The kernel makes the boot id when it is first read: with the new key.
 	if id, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
 		g.con.logf("restored, boot id %s", strings.TrimSpace(string(id)))
 	}
 	return setClock(now)
 }
 
-// leastSeed is how many random bytes make a restored VM different from every
-// other: as many as the kernel's own key has (drivers/char/random.c, CHACHA_KEY_SIZE).
+// leastSeed is the fewest random bytes a seed must hold: the size of the kernel's own
+// key (drivers/char/random.c, CHACHA_KEY_SIZE).
 const leastSeed = 32
 
-// parseIdentity reads what a seed has for restored VMs.
+// parseIdentity returns the random bytes and the time in a seed's meta-data.
 func parseIdentity(data []byte) (random []byte, now time.Time, err error) {
 	meta, err := parseMetaData(data)
 	if err != nil {
@@ -138,8 +138,8 @@ func parseIdentity(data []byte) (random []byte, now time.Time, err error) {
 	return random, now, nil
 }
 
-// reseed gives the kernel random bytes and has it make a new key of them at
-// once (random(4): RNDADDENTROPY, RNDRESEEDCRNG).
+// reseed gives the kernel random bytes, from which it makes a new key at once
+// (random(4): RNDADDENTROPY, RNDRESEEDCRNG).
 func reseed(random []byte) error {
 	file, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
 	if err != nil {
@@ -164,9 +164,9 @@ func reseed(random []byte) error {
 // rndReseedCRNG is RNDRESEEDCRNG of linux/random.h.
 const rndReseedCRNG = 0x5207
 
-// setClock sets the clock, which stood still while the VM was saved, to what the seed
-// says or the hardware clock does: neither is ahead of the time, so the later
-// one is closer to it.
+// setClock sets the clock, which stood still while the VM was saved. It uses the later
+// of now, from the seed, and the hardware clock: both are behind the real time, so the
+// later one is closer.
 func setClock(now time.Time) error {
 	if seconds, err := hardwareClock(); err == nil && seconds.After(now) {
 		now = seconds

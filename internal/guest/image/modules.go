@@ -17,10 +17,12 @@ import (
 	"strings"
 )
 
-// stages of modules.list and of /modules.order in the image, in load order.
+// stages returns the stages of modules.list and of the image's /modules.order, in
+// load order.
 func stages() []string { return []string{"early", "storage", "start", "late", "demand", stageCloud} }
 
-// stageCloud is loaded for devices that are there; see modules.list.
+// stageCloud is the stage of modules that are loaded only if the VM has their device;
+// see modules.list.
 const stageCloud = "cloud"
 
 // wantedModule is one line of modules.list.
@@ -54,8 +56,8 @@ type moduleTree struct {
 	aliases string // modules.alias: "alias PATTERN MODULE" lines
 }
 
-// openModules reads modules.dep and modules.builtin of root/lib/modules/version
-// and has depmod write the former if the package brings none.
+// openModules reads modules.dep, modules.builtin and modules.alias of
+// root/lib/modules/version. If there is no modules.dep it runs depmod first.
 func openModules(root, version string) (*moduleTree, error) {
 	dir := filepath.Join(root, "lib/modules", version)
 	if _, err := os.Stat(filepath.Join(dir, "modules.dep")); errors.Is(err, fs.ErrNotExist) {
@@ -90,8 +92,8 @@ func runDepmod(root, version string) error {
 	return nil
 }
 
-// moduleName is how the kernel calls the module in a file: no suffixes, and
-// - and _ are the same.
+// moduleName returns the kernel's name of the module in a file: without suffixes, and
+// with _ for -.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(path.Base(file), ".")
 	return strings.ReplaceAll(name, "-", "_")
@@ -148,8 +150,8 @@ func (t *moduleTree) closure(name string) ([]string, error) {
 	return list, nil
 }
 
-// loadOrder is the content of /modules.order, lines of "STAGE FILE
-// DEPENDENCY...", and the files it names, by the name they have in /modules.
+// loadOrder returns the content of /modules.order, lines of "STAGE FILE
+// DEPENDENCY...", and the files in it by their name in /modules.
 func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[string]string, err error) {
 	var b strings.Builder
 	files = map[string]string{}
@@ -174,8 +176,8 @@ func (t *moduleTree) loadOrder(wanted []wantedModule) (order string, files map[s
 	return b.String(), files, nil
 }
 
-// withDeps is a module's base name and those of what must be loaded before it,
-// in load order.
+// withDeps returns the base names of a module and then of its dependencies, these in
+// load order.
 func (t *moduleTree) withDeps(file string) []string {
 	list, _ := t.closure(moduleName(file))
 	names := []string{path.Base(file)}
@@ -185,10 +187,10 @@ func (t *moduleTree) withDeps(file string) []string {
 	return names
 }
 
-// aliasLines is the content of /modules.alias: "PATTERN NAME" for the modules
-// in the image. A device is driven by what the stages load; only the kernel's
-// own requests, which have no bus prefix, need an alias, and the devices of
-// clouds.
+// aliasLines returns the content of /modules.alias, lines of "PATTERN NAME" for the
+// modules in the image. The stages load the drivers of most devices. Aliases are
+// needed only for the kernel's own requests, which have no bus prefix, and for the
+// modules of stageCloud.
 func (t *moduleTree) aliasLines(files map[string]string, wanted []wantedModule) string {
 	have, cloud := map[string]bool{}, map[string]bool{}
 	for base := range files {
@@ -207,15 +209,16 @@ func (t *moduleTree) aliasLines(files map[string]string, wanted []wantedModule) 
 	return b.String()
 }
 
-// moduleSigMagic ends a signed module (scripts/sign-file.c); before it stands
-// struct module_signature, whose last four bytes are the signature's length.
+// moduleSigMagic ends a signed module (scripts/sign-file.c). It follows struct
+// module_signature, of moduleSigInfo bytes, whose last four are the length of the
+// signature.
 const (
 	moduleSigMagic = "~Module signature appended~\n"
 	moduleSigInfo  = 12
 )
 
-// stripSignature cuts the signature off a module: a kernel that does not
-// enforce signatures would only spend time on it.
+// stripSignature returns a module without its signature: checking it takes time, and
+// a kernel that does not enforce signatures does not need it.
 func stripSignature(module []byte) []byte {
 	body, ok := bytes.CutSuffix(module, []byte(moduleSigMagic))
 	if !ok || len(body) < moduleSigInfo {

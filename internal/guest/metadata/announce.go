@@ -69,11 +69,11 @@ func localAddresses() ([]netip.Addr, error) {
 		if link.Flags&net.FlagUp == 0 || link.Flags&net.FlagLoopback != 0 {
 			continue
 		}
-		found, err := link.Addrs()
+		addrs, err := link.Addrs()
 		if err != nil {
 			return nil, err
 		}
-		for _, addr := range found {
+		for _, addr := range addrs {
 			if prefix, err := netip.ParsePrefix(addr.String()); err == nil && prefix.Addr().IsGlobalUnicast() {
 				list = append(list, prefix.Addr())
 			}

@@ -57,7 +57,7 @@ func (b *blob) Read(p []byte) (int, error) {
 			b.tries = 0
 			return n, nil
 		}
-		if err := b.again(err); err != nil {
+		if err := b.nextAttempt(err); err != nil {
 			return 0, err
 		}
 	}
@@ -103,8 +103,8 @@ func (b *blob) connect() error {
 	return err
 }
 
-// again prepares another try after err, or returns why there is none.
-func (b *blob) again(err error) error {
+// nextAttempt prepares another try after err, or returns why there is none.
+func (b *blob) nextAttempt(err error) error {
 	if err == nil {
 		return nil
 	}

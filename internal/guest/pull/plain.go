@@ -25,13 +25,13 @@ var errPlainHTTP = errors.New("plain HTTP is refused")
 // named: those of a registry, of its token server, and of redirects. The library
 // below falls back to plain HTTP by itself where an address is private.
 type plainHTTP struct {
-	next  http.RoundTripper
-	named func(host string) bool
+	next    http.RoundTripper
+	allowed func(host string) bool
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t plainHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme == "https" || t.named(req.URL.Host) {
+	if req.URL.Scheme == "https" || t.allowed(req.URL.Host) {
 		return t.next.RoundTrip(req)
 	}
 	if req.Body != nil {
@@ -40,8 +40,8 @@ func (t plainHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, fmt.Errorf("%w: %s", errPlainHTTP, req.URL.Host)
 }
 
-// named reports whether a host, with its port if it has one, is on the list.
-func (p *Puller) named(host string) bool {
+// isInsecure reports whether a host, with its port if it has one, is on the list.
+func (p *Puller) isInsecure(host string) bool {
 	bare := host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		bare = name
@@ -51,8 +51,8 @@ func (p *Puller) named(host string) bool {
 	})
 }
 
-// insecureRegistries are those of the configuration and of the file, which comes
-// with the user-data.
+// insecureRegistries returns those of the configuration and those of the file, which
+// comes with the user-data.
 func (p *Puller) insecureRegistries() []string {
 	data, err := os.ReadFile(p.cfg.InsecureFile)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && p.cfg.InsecureFile != "" {
@@ -61,10 +61,10 @@ func (p *Puller) insecureRegistries() []string {
 	return append(slices.Clip(p.cfg.InsecureRegistries), strings.Fields(string(data))...)
 }
 
-// refusedPlain returns an error that no retry can fix: the registry lacks TLS.
-// Where HTTPS was tried as well, its error comes first, and may be one that
-// passes.
-func refusedPlain(err error) bool {
+// lacksTLS reports whether err means that the registry lacks TLS, which no retry
+// can fix. If HTTPS was tried as well its error comes first and decides: it may be
+// temporary.
+func lacksTLS(err error) bool {
 	var request *url.Error
 	return errors.As(err, &request) && errors.Is(request.Err, errPlainHTTP) ||
 		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")

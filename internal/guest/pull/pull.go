@@ -27,21 +27,21 @@ import (
 // DefaultAuthFile is where process-user-data puts registry credentials.
 const DefaultAuthFile = "/run/peerpod/auth.json"
 
-// Config says where images come from and where they go.
+// Config is the configuration of a [Puller].
 type Config struct {
-	// Dir is the folder of unpacked images and of containers' changes to
-	// them. It is made if missing. Overlays need a file system that can be
-	// the upper layer of one (ext4, tmpfs); on others images are copied.
+	// Dir is the folder of unpacked images and of containers' writable layers. It is
+	// made if missing. Overlays need a file system that can be an upper layer (ext4,
+	// tmpfs); on others images are copied.
 	Dir string
-	// AuthFile is a Docker config.json; it is read at each pull. A file that
-	// does not exist means anonymous.
+	// AuthFile is a Docker config.json, read at each pull. If it does not exist,
+	// pulls are anonymous.
 	AuthFile string
-	// InsecureRegistries ("host", with any port, or "host:port") are reached
-	// over plain HTTP if they do not serve HTTPS; no others are, whatever their
+	// InsecureRegistries ("host" for any port, or "host:port") may be reached over
+	// plain HTTP if they do not serve HTTPS. All others need HTTPS, whatever their
 	// address.
 	InsecureRegistries []string
-	// InsecureFile has more of them, separated by white space. It is read at
-	// each use; one that does not exist has none.
+	// InsecureFile lists more of them, separated by white space. It is read at each
+	// use and may be missing.
 	InsecureFile string
 	// Mirrors maps a registry to its mirrors, which are tried first.
 	Mirrors map[string][]string
@@ -63,19 +63,19 @@ type Puller struct {
 	transport http.RoundTripper
 
 	mu     sync.Mutex
-	busy   map[v1.Hash]chan struct{} // closed when nobody unpacks that image any more
+	busy   map[v1.Hash]chan struct{} // images being unpacked; closed when that has ended
 	copied sync.Once
 }
 
 // Image is an unpacked image.
 type Image struct {
-	// Name is what was asked for, in full.
+	// Name is the requested reference in full.
 	Name string
 	// Digest is the digest of the manifest for this platform.
 	Digest v1.Hash
 	// Config is the image's: user, command, environment.
 	Config v1.Config
-	// RootFS holds its files. They are shared: never write there.
+	// RootFS is the folder of its files. Containers share it: never write there.
 	RootFS string
 }
 
@@ -98,11 +98,11 @@ func New(cfg Config) (*Puller, error) {
 	}
 	removeHalfUnpacked(cfg.Dir)
 	p := &Puller{cfg: cfg, busy: make(map[v1.Hash]chan struct{})}
-	p.transport = plainHTTP{next: newTransport(cfg.Transport), named: p.named}
+	p.transport = plainHTTP{next: newTransport(cfg.Transport), allowed: p.isInsecure}
 	return p, nil
 }
 
-// removeHalfUnpacked clears what a killed process left.
+// removeHalfUnpacked removes the partial images of a killed process.
 func removeHalfUnpacked(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, "images", "*"+partSuffix))
 	for _, part := range left {
@@ -145,8 +145,8 @@ func (p *Puller) Pull(ctx context.Context, ref string, progress *Progress) (*Ima
 	return img, nil
 }
 
-// leaveTime ends work a little before the caller's deadline, so that the cause
-// reaches it instead of a bare "deadline exceeded".
+// leaveTime returns a context that ends a little before the caller's deadline, so
+// that the caller gets the cause instead of a bare "deadline exceeded".
 func leaveTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -165,7 +165,7 @@ func (p *Puller) parse(ref string) (name.Reference, error) {
 }
 
 func (p *Puller) insecure(ref name.Reference) (name.Reference, error) {
-	if p.named(ref.Context().RegistryStr()) {
+	if p.isInsecure(ref.Context().RegistryStr()) {
 		return name.ParseReference(ref.Name(), name.Insecure)
 	}
 	return ref, nil
@@ -195,7 +195,8 @@ func (p *Puller) imageDir(digest v1.Hash) string {
 	return filepath.Join(p.cfg.Dir, "images", digest.Hex)
 }
 
-// claim makes the caller the only one to work on an image.
+// claim waits until nobody else unpacks the image; the returned function ends the
+// claim.
 func (p *Puller) claim(ctx context.Context, digest v1.Hash) (func(), error) {
 	for {
 		p.mu.Lock()

@@ -48,7 +48,7 @@ func temporary(err error) bool {
 	if errors.As(err, &status) {
 		return status.StatusCode >= 500 || status.StatusCode == 429 || status.StatusCode == 408
 	}
-	if errors.Is(err, errDigest) || errors.Is(err, context.Canceled) || certificate(err) || refusedPlain(err) {
+	if errors.Is(err, errDigest) || errors.Is(err, context.Canceled) || certificate(err) || lacksTLS(err) {
 		return false
 	}
 	var netErr net.Error
@@ -71,7 +71,7 @@ func explain(err error) error {
 		return nil
 	case certificate(err):
 		return fmt.Errorf("%w; the VM does not trust the registry's certificate", err)
-	case refusedPlain(err):
+	case lacksTLS(err):
 		return fmt.Errorf("%w; the VM speaks plain HTTP only to registries that the operator names in the adaptor's -insecure-registries (INSECURE_REGISTRIES): give this one TLS, or name it there", err)
 	case !errors.As(err, &status):
 		return err

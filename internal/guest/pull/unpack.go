@@ -29,7 +29,7 @@ const (
 type unpacker struct {
 	root *beneath.Dir
 	buf  []byte
-	// dirTimes are set last: each new entry changes its folder's.
+	// dirTimes are set last: each new entry changes the time of its folder.
 	dirTimes map[string]unix.Timespec
 
 	// first is true for the lowest layer, which can hide nothing.
@@ -38,7 +38,7 @@ type unpacker struct {
 	// the way to them.
 	added map[string]struct{}
 
-	// room and entries are what the file system has left for the image.
+	// room (bytes) and entries are what the file system has left for the image.
 	room    int64
 	entries int64
 
@@ -70,16 +70,16 @@ func newUnpacker(dir string) (*unpacker, error) {
 }
 
 const (
-	// maxEntries is how many files an image may have where the file system knows
-	// no number; the largest images have a million.
+	// maxEntries limits the files of an image where the file system has no limit of its
+	// own. The largest images have a million.
 	maxEntries = 16 << 20
-	// maxFile is the size of the largest file, holes included, in bytes.
+	// maxFile limits the size of a file, holes included, in bytes.
 	maxFile = 1 << 40
-	// hole is the unit in which holes of files are left out, a page.
+	// hole is the unit of holes in files, in bytes: a page.
 	hole = 4 << 10
 )
 
-// errNoRoom means that an image does not fit, which is known before the disk is
+// errNoRoom means that an image does not fit. It is returned before the disk is
 // full.
 var errNoRoom = fmt.Errorf("the image does not fit: %w", unix.ENOSPC)
 
@@ -157,7 +157,7 @@ func (u *unpacker) entry(hdr *tar.Header, content io.Reader) error {
 	return u.create(parent, base, rel, hdr, content)
 }
 
-// rootEntry is "./", which some builders put first.
+// rootEntry applies the entry "./", which some builders put first.
 func (u *unpacker) rootEntry(hdr *tar.Header) error {
 	if hdr.Typeflag != tar.TypeDir {
 		return errors.New("is the root folder and not a folder")
@@ -170,8 +170,8 @@ func (u *unpacker) rootEntry(hdr *tar.Header) error {
 	return u.dirMeta(fd, ".", hdr)
 }
 
-// open returns the folder of an entry. Folders that the archive left out get
-// mode 0755.
+// open returns the folder of an entry. Folders that the archive does not contain are
+// made with mode 0755.
 func (u *unpacker) open(dir string) (int, error) {
 	if u.parent >= 0 && u.parentPath == dir {
 		return u.parent, nil
@@ -185,7 +185,7 @@ func (u *unpacker) open(dir string) (int, error) {
 	return fd, nil
 }
 
-// clear makes room for an entry. A folder over a folder merges.
+// clear removes what an entry replaces. A folder keeps an existing folder.
 func (u *unpacker) clear(parent int, base string, kind byte) error {
 	var st unix.Stat_t
 	switch err := unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); {
@@ -257,7 +257,7 @@ func (u *unpacker) createFile(parent int, base string, hdr *tar.Header, content 
 }
 
 // write leaves holes where the content has pages of zeros: an archive of a few
-// kilobytes can have a file of gigabytes that is nothing else.
+// kilobytes can hold a file of gigabytes of zeros.
 func (u *unpacker) write(file *os.File, size int64, content io.Reader) error {
 	if size > maxFile {
 		return fmt.Errorf("a file of %d bytes: %w", size, errNoRoom)
@@ -287,7 +287,8 @@ func (u *unpacker) write(file *os.File, size int64, content io.Reader) error {
 	}
 }
 
-// filled yields the beginning and the end of each part that is not pages of zeros.
+// filled yields the beginning and the end of each part of data between pages of
+// zeros.
 func filled(data []byte) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		from := -1
@@ -312,8 +313,8 @@ func filled(data []byte) iter.Seq2[int, int] {
 
 var zeros [hole]byte
 
-// createLink makes a hard link. Its target is a path from the root folder and
-// never taken through a final symbolic link.
+// createLink makes a hard link. Its target is a path from the root folder; if that is
+// a symbolic link, the link itself is linked.
 func (u *unpacker) createLink(parent int, base, target string) error {
 	rel := beneath.Clean(target)
 	dir, err := u.root.OpenDir(path.Dir(rel))
