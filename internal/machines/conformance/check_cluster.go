@@ -14,7 +14,7 @@ import (
 )
 
 func checkClusterProvisioned(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	h := p.record(p.Objects.Cluster)
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
@@ -23,7 +23,7 @@ func checkClusterProvisioned(r *run) {
 }
 
 // wantForEver: core never reads it again, others do.
-func (p *place) wantForEver(h *history) {
+func (p *fixture) wantForEver(h *history) {
 	p.Helper()
 	was := false
 	for _, u := range h.all() {
@@ -36,7 +36,7 @@ func (p *place) wantForEver(h *history) {
 }
 
 func checkClusterEndpoint(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	c := &clusterv1.Cluster{}
@@ -47,7 +47,7 @@ func checkClusterEndpoint(r *run) {
 }
 
 func checkClusterOwner(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.alone = true
 	p.wantUntouched("without an owner", p.addInfra(p.Objects.Cluster, p.cluster, nil))
 }
@@ -55,7 +55,7 @@ func checkClusterOwner(r *run) {
 // wantUntouched fails if anything is written into an object after the given
 // state. Pass what the API server returned at its creation: a later read may be
 // of a changed object.
-func (p *place) wantUntouched(when string, before *unstructured.Unstructured) {
+func (p *fixture) wantUntouched(when string, before *unstructured.Unstructured) {
 	p.Helper()
 	if before == nil {
 		p.Fatalf("%s the object is gone", when)
@@ -64,11 +64,11 @@ func (p *place) wantUntouched(when string, before *unstructured.Unstructured) {
 }
 
 // ownedByCluster makes the Cluster the owner at once, as core may have before.
-func (p *place) ownedByCluster(o client.Object) { p.ownedBy(&clusterv1.Cluster{}, p.cluster, o) }
+func (p *fixture) ownedByCluster(o client.Object) { p.ownedBy(&clusterv1.Cluster{}, p.cluster, o) }
 
-func (p *place) ownedByMachine(o client.Object) { p.ownedBy(&clusterv1.Machine{}, o.GetName(), o) }
+func (p *fixture) ownedByMachine(o client.Object) { p.ownedBy(&clusterv1.Machine{}, o.GetName(), o) }
 
-func (p *place) ownedBy(owner client.Object, name string, o client.Object) {
+func (p *fixture) ownedBy(owner client.Object, name string, o client.Object) {
 	p.Helper()
 	if !p.get(p.Context(), owner, name) {
 		p.Fatalf("there is no %s to own %s", named(owner), named(o))
@@ -79,7 +79,7 @@ func (p *place) ownedBy(owner client.Object, name string, o client.Object) {
 }
 
 func checkClusterFinalizer(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	h := p.record(p.Objects.Cluster)
 	p.addCluster(nil)
 	if u := p.untilSeen(h, "the InfraCluster is provisioned", provisioned); len(u.GetFinalizers()) == 0 {
@@ -88,13 +88,13 @@ func checkClusterFinalizer(r *run) {
 }
 
 func checkClusterManaged(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	made := p.addCluster(nil, annotated(clusterv1.ManagedByAnnotation, "conformance"), p.ownedByCluster)
 	p.wantUntouched("although somebody else manages it (annotation "+clusterv1.ManagedByAnnotation+")", made)
 }
 
 func checkClusterDomains(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	domains, ok, err := unstructured.NestedSlice(p.infraCluster().Object, "status", "failureDomains")
@@ -116,7 +116,7 @@ func checkClusterDomains(r *run) {
 }
 
 func checkClusterConditions(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	if wrong := malformed(p.infraCluster()); wrong != "" {
@@ -125,7 +125,7 @@ func checkClusterConditions(r *run) {
 }
 
 func checkClusterReady(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.until(p.Limits.Provision, "the condition Ready of the InfraCluster is True", func() string {
@@ -134,7 +134,7 @@ func checkClusterReady(r *run) {
 }
 
 func checkClusterQuiet(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.wantQuiet("InfraCluster", p.infraCluster)
@@ -143,7 +143,7 @@ func checkClusterQuiet(r *run) {
 // checkAllQuiet: objects that depend on each other must not cause endless
 // writes.
 func checkAllQuiet(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	names := []string{"m-" + unique(), "m-" + unique()}
 	for _, name := range names {
@@ -160,7 +160,7 @@ func checkAllQuiet(r *run) {
 }
 
 // settle gives a provider time to stop writing.
-func (p *place) settle(read func() *unstructured.Unstructured) {
+func (p *fixture) settle(read func() *unstructured.Unstructured) {
 	p.Helper()
 	for range 3 {
 		if !p.writtenWithin(read(), read) {
@@ -171,7 +171,7 @@ func (p *place) settle(read func() *unstructured.Unstructured) {
 
 // wantQuiet waits until nothing is written into an object for a while. Endless
 // writes are a hot loop.
-func (p *place) wantQuiet(what string, read func() *unstructured.Unstructured) {
+func (p *fixture) wantQuiet(what string, read func() *unstructured.Unstructured) {
 	p.Helper()
 	for range 3 {
 		before := read()
@@ -182,7 +182,7 @@ func (p *place) wantQuiet(what string, read func() *unstructured.Unstructured) {
 	p.Fatalf("the %s is written again and again though nothing changes: within %s each its resourceVersion changed three times", what, p.Limits.Quiet)
 }
 
-func (p *place) writtenWithin(before *unstructured.Unstructured, read func() *unstructured.Unstructured) bool {
+func (p *fixture) writtenWithin(before *unstructured.Unstructured, read func() *unstructured.Unstructured) bool {
 	p.Helper()
 	return p.poll(p.Context(), p.Limits.Quiet, func() string {
 		if now := read(); now == nil || before == nil || now.GetResourceVersion() == before.GetResourceVersion() {
@@ -193,7 +193,7 @@ func (p *place) writtenWithin(before *unstructured.Unstructured, read func() *un
 }
 
 func checkClusterDelete(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.deleteInfraCluster()
@@ -202,7 +202,7 @@ func checkClusterDelete(r *run) {
 
 // checkClusterDeleteWithoutOwner: everything else may be gone already.
 func checkClusterDeleteWithoutOwner(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.alone = true
@@ -212,7 +212,7 @@ func checkClusterDeleteWithoutOwner(r *run) {
 }
 
 func checkClusterDeleteAll(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.provisionedMachine("m-" + unique())
 	p.delete(&clusterv1.Cluster{}, p.cluster)
 	p.until(p.Limits.Delete, "the Cluster is gone with its machines", func() string {
@@ -226,24 +226,24 @@ func checkClusterDeleteAll(r *run) {
 }
 
 // stillThere names the infrastructure of the place.
-func (p *place) stillThere() string {
+func (p *fixture) stillThere() string {
 	return fmt.Sprintf("InfraMachines %s, InfraCluster %s", p.names(p.Objects.Machine), p.names(p.Objects.Cluster))
 }
 
-func (p *place) names(kind *unstructured.Unstructured) (names []string) {
+func (p *fixture) names(kind *unstructured.Unstructured) (names []string) {
 	p.each(p.Context(), listOf(kind), func(o client.Object) { names = append(names, o.GetName()) })
 	return names
 }
 
 func checkClusterMetadataKept(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"), p.ownedByCluster)
 	p.untilClusterProvisioned()
 	p.wantMetadata(p.infraCluster())
 }
 
 // wantMetadata: labels, annotations and owners of others must stay.
-func (p *place) wantMetadata(u *unstructured.Unstructured) {
+func (p *fixture) wantMetadata(u *unstructured.Unstructured) {
 	p.Helper()
 	switch {
 	case u == nil:
@@ -258,7 +258,7 @@ func (p *place) wantMetadata(u *unstructured.Unstructured) {
 }
 
 // wantOwners looks for a moment without an owner: core would give it again.
-func (p *place) wantOwners(h *history) {
+func (p *fixture) wantOwners(h *history) {
 	p.Helper()
 	had := false
 	for _, u := range h.all() {
@@ -272,7 +272,7 @@ func (p *place) wantOwners(h *history) {
 }
 
 // untilPaused waits for the condition.
-func (p *place) untilPaused(ctx context.Context, read func() *unstructured.Unstructured, status metav1.ConditionStatus) {
+func (p *fixture) untilPaused(ctx context.Context, read func() *unstructured.Unstructured, status metav1.ConditionStatus) {
 	p.Helper()
 	p.until(p.Limits.Provision, "the condition Paused is "+string(status), func() string {
 		return lacksCondition(read(), clusterv1.PausedCondition, status)

@@ -17,7 +17,7 @@ func checkMachineDelete(r *run) {
 
 // checkMachineDeleteEarly: no wait may keep a deletion.
 func checkMachineDeleteEarly(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil, waiting...)
 	p.addMachine(name, p.ownedByMachine)
 	p.while("the wait for the cluster", func() string { return "" })
@@ -27,7 +27,7 @@ func checkMachineDeleteEarly(r *run) {
 }
 
 func checkMachineDeleteWithoutBootstrap(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachineWith(name, nil, p.ownedByMachine)
@@ -40,7 +40,7 @@ func checkMachineDeleteWithoutBootstrap(r *run) {
 // checkMachineDeleteWhileMade deletes as soon as the provider has said, by its
 // finalizer, that it begins.
 func checkMachineDeleteWhileMade(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachine(name)
@@ -51,7 +51,7 @@ func checkMachineDeleteWhileMade(r *run) {
 }
 
 // untilBegun waits until the provider works on a machine.
-func (p *place) untilBegun(name string) {
+func (p *fixture) untilBegun(name string) {
 	p.Helper()
 	p.until(p.Limits.Provision, "the InfraMachine has a finalizer", func() string {
 		if infra := p.infra(name); infra != nil && len(infra.GetFinalizers()) == 0 && providerID(infra) == "" {
@@ -87,7 +87,7 @@ func checkDeleteClusterFirst(r *run) {
 }
 
 func checkMachineReadyInDeletion(r *run) {
-	p, name, _ := r.machine(held)
+	p, name, _ := r.machine(withHold)
 	h := p.record(p.Objects.Machine)
 	p.deleteMachine(name)
 	p.untilSeen(h, "an InfraMachine in deletion with a condition Ready that is not True", func(u *unstructured.Unstructured) bool {
@@ -97,7 +97,7 @@ func checkMachineReadyInDeletion(r *run) {
 }
 
 func checkMachineFinalizersOfOthers(r *run) {
-	p, name, _ := r.machine(held)
+	p, name, _ := r.machine(withHold)
 	p.deleteMachine(name)
 	p.until(p.Limits.Delete, "the InfraMachine has the finalizer of somebody else only", func() string {
 		infra := p.infra(name)
@@ -118,7 +118,7 @@ func checkMachineFinalizersOfOthers(r *run) {
 }
 
 func checkDeleteOneOfTwo(r *run) {
-	p, a, b := r.place(), "m-"+unique(), "m-"+unique()
+	p, a, b := r.newFixture(), "m-"+unique(), "m-"+unique()
 	p.addCluster(nil)
 	p.addMachine(a)
 	p.addMachine(b)

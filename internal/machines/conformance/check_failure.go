@@ -16,9 +16,9 @@ func needsFailing(s *Subject) string {
 
 // failing makes a machine that cannot be provisioned, and waits until its
 // conditions say so.
-func (r *run) failing() (p *place, name string) {
+func (r *run) failing() (p *fixture, name string) {
 	r.Helper()
-	p, name = r.place(), "m-"+unique()
+	p, name = r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addSecret(name)

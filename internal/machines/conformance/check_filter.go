@@ -35,13 +35,13 @@ func unfiltered(o client.Object) {
 
 func checkFilterCluster(r *run) {
 	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
-		p := r.place()
+		p := r.newFixture()
 		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.addCluster(nil, p.ownedByCluster, change))
 	}
 }
 
 func checkFilterMachine(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {

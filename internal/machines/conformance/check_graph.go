@@ -28,7 +28,7 @@ func checkOwnerGraph(r *run) {
 
 // everywhere reports whether an object is one that the cluster itself puts into each
 // namespace: bundles of authorities, and what belongs to accounts.
-func (p *place) everywhere(o client.Object) bool {
+func (p *fixture) everywhere(o client.Object) bool {
 	u, is := o.(*unstructured.Unstructured)
 	if !is {
 		return false
@@ -78,7 +78,7 @@ func servedVersion(crd *unstructured.Unstructured) (name string) {
 
 // leads reports whether the owners of an object, theirs and so on lead to the
 // Cluster.
-func (p *place) leads(o client.Object, steps int) bool {
+func (p *fixture) leads(o client.Object, steps int) bool {
 	for _, owner := range o.GetOwnerReferences() {
 		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
 		if gvk.Kind == "Cluster" && gvk.Group == clusterv1.GroupVersion.Group && owner.Name == p.cluster {

@@ -13,7 +13,7 @@ import (
 )
 
 func checkMachineProvisioned(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	h := p.record(p.Objects.Machine)
 	p.provisionedMachine(name)
 	p.settle(p.machineReader(name))
@@ -21,9 +21,9 @@ func checkMachineProvisioned(r *run) {
 }
 
 // machine makes a machine that is provisioned, and returns its infrastructure.
-func (r *run) machine(changes ...change) (p *place, name string, infra *unstructured.Unstructured) {
+func (r *run) machine(changes ...change) (p *fixture, name string, infra *unstructured.Unstructured) {
 	r.Helper()
-	p, name = r.place(), "m-"+unique()
+	p, name = r.newFixture(), "m-"+unique()
 	p.provisionedMachine(name, changes...)
 	return p, name, p.infra(name)
 }
@@ -39,7 +39,7 @@ func checkProviderIDFormat(r *run) {
 }
 
 func checkProviderIDUnique(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	names := []string{"m-" + unique(), "m-" + unique()}
 	for _, name := range names {
@@ -56,7 +56,7 @@ func checkProviderIDUnique(r *run) {
 // checkMachineAtOnce: core reads what there is once provisioned is set, and
 // never again.
 func checkMachineAtOnce(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	h := p.record(p.Objects.Machine)
 	p.addCluster(nil)
 	p.addMachine(name)
@@ -67,7 +67,7 @@ func checkMachineAtOnce(r *run) {
 }
 
 func checkMachineAddressesAtOnce(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	h := p.record(p.Objects.Machine)
 	p.addCluster(nil)
 	p.addMachine(name)
@@ -112,7 +112,7 @@ func checkMachineReady(r *run) {
 }
 
 func checkMachineOwner(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.alone = true
@@ -121,7 +121,7 @@ func checkMachineOwner(r *run) {
 }
 
 // wantNoMachine fails if a machine appears.
-func (p *place) wantNoMachine(when, name string) {
+func (p *fixture) wantNoMachine(when, name string) {
 	p.Helper()
 	p.while("a machine was made "+when, func() string {
 		infra := p.infra(name)
@@ -143,7 +143,7 @@ func (p *place) wantNoMachine(when, name string) {
 var waiting = []change{annotated(clusterv1.PausedAnnotation, ""), annotated(clusterv1.ManagedByAnnotation, "conformance")}
 
 func checkMachineWaitsForCluster(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil, waiting...)
 	p.addMachine(name, p.ownedByMachine)
 	p.wantNoMachine("before the infrastructure of its cluster is provisioned", name)
@@ -152,7 +152,7 @@ func checkMachineWaitsForCluster(r *run) {
 }
 
 func checkMachineWaitsForBootstrap(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachineWith(name, nil, p.ownedByMachine)
@@ -160,7 +160,7 @@ func checkMachineWaitsForBootstrap(r *run) {
 }
 
 func checkMachineBootstrapLate(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachineWith(name, nil, p.ownedByMachine)
@@ -172,7 +172,7 @@ func checkMachineBootstrapLate(r *run) {
 }
 
 func checkBootstrapSecretMissing(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, p.ownedByMachine)
@@ -180,7 +180,7 @@ func checkBootstrapSecretMissing(r *run) {
 }
 
 func checkBootstrapSecretLate(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, p.ownedByMachine)
@@ -190,7 +190,7 @@ func checkBootstrapSecretLate(r *run) {
 }
 
 func checkMachineWaitShown(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachineWith(name, nil, p.ownedByMachine)
@@ -206,7 +206,7 @@ func checkMachineWaitShown(r *run) {
 }
 
 func checkMachineFinalizer(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	h := p.record(p.Objects.Machine)
 	p.addCluster(nil)
 	p.addMachine(name)
@@ -230,7 +230,7 @@ func checkMachineFinalizer(r *run) {
 // checkFailureDomain asks for the last domain: the first may be where machines
 // go anyway.
 func checkFailureDomain(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	want := p.lastDomain()
@@ -244,7 +244,7 @@ func checkFailureDomain(r *run) {
 
 // lastDomain returns the name of the last failure domain; without one the check
 // is skipped.
-func (p *place) lastDomain() string {
+func (p *fixture) lastDomain() string {
 	p.Helper()
 	domains, _, _ := unstructured.NestedSlice(p.infraCluster().Object, "status", "failureDomains")
 	if len(domains) == 0 {
@@ -260,7 +260,7 @@ func checkMachineQuiet(r *run) {
 }
 
 func checkMachineMetadataKept(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	h := p.record(p.Objects.Machine)
 	p.provisionedMachine(name, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"))
 	p.settle(p.machineReader(name))
@@ -278,7 +278,7 @@ func checkMachineOnce(r *run) {
 
 func checkSameNames(r *run) {
 	cluster, name := "c-"+unique(), "m-"+unique()
-	a, b := r.placeNamed(cluster), r.placeNamed(cluster)
+	a, b := r.newFixtureNamed(cluster), r.newFixtureNamed(cluster)
 	a.provisionedMachine(name)
 	b.provisionedMachine(name)
 	if id, other := providerID(a.infra(name)), providerID(b.infra(name)); id == other {

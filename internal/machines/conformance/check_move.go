@@ -20,7 +20,7 @@ type moved struct {
 // take does what clusterctl move does in the management cluster that is left:
 // it pauses, keeps copies, and removes the objects, children first, without
 // anything being done to what they stand for.
-func (p *place) take(name string) moved {
+func (p *fixture) take(name string) moved {
 	p.Helper()
 	p.pause(true)
 	p.seePause(p.machineReader(name))
@@ -38,7 +38,7 @@ func (p *place) take(name string) moved {
 
 // leave removes one object as clusterctl does: the annotation takes the place of
 // all others, then comes the deletion, then finalizers are emptied.
-func (p *place) leave(o client.Object) {
+func (p *fixture) leave(o client.Object) {
 	p.Helper()
 	p.patch(o, o.GetName(), func() { o.SetAnnotations(map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}) })
 	u, ok := o.(*unstructured.Unstructured)
@@ -50,7 +50,7 @@ func (p *place) leave(o client.Object) {
 
 // bring does what clusterctl move does in the other management cluster: objects
 // have new UIDs and no status.
-func (p *place) bring(m moved) {
+func (p *fixture) bring(m moved) {
 	p.Helper()
 	cluster := m.cluster.DeepCopy()
 	cluster.Status = clusterv1.ClusterStatus{}
@@ -64,7 +64,7 @@ func (p *place) bring(m moved) {
 	p.pause(false)
 }
 
-func (p *place) createAgain(o, owner client.Object) {
+func (p *fixture) createAgain(o, owner client.Object) {
 	p.Helper()
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		delete(u.Object, "status")

@@ -31,7 +31,7 @@ func (r *run) olderVersion(kind *unstructured.Unstructured) string {
 }
 
 // older returns an object as core of the older contract reads it.
-func (p *place) older(kind *unstructured.Unstructured, name string) *unstructured.Unstructured {
+func (p *fixture) older(kind *unstructured.Unstructured, name string) *unstructured.Unstructured {
 	p.Helper()
 	gvk := kind.GroupVersionKind()
 	gvk.Version = p.olderVersion(kind)
@@ -44,7 +44,7 @@ func (p *place) older(kind *unstructured.Unstructured, name string) *unstructure
 
 // olderPair returns a cluster and a machine that are provisioned, in the older
 // contract.
-func (r *run) olderPair() (p *place, name string, cluster, machine *unstructured.Unstructured) {
+func (r *run) olderPair() (p *fixture, name string, cluster, machine *unstructured.Unstructured) {
 	r.Helper()
 	r.olderVersion(r.Objects.Cluster)
 	r.olderVersion(r.Objects.Machine)
@@ -82,7 +82,7 @@ func checkOlderFailure(r *run) {
 func checkOlderDomains(r *run) {
 	r.olderVersion(r.Objects.Cluster)
 	r.olderVersion(r.Objects.Machine)
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	want := p.lastDomain()

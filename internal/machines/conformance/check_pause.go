@@ -16,17 +16,17 @@ func paused(c *clusterv1.Cluster) {
 var pauseAnnotation = annotated(clusterv1.PausedAnnotation, "")
 
 func checkClusterPausedBySpec(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.wantUntouched("while the Cluster is paused (spec.paused)", p.addCluster(paused, p.ownedByCluster))
 }
 
 func checkClusterPausedByAnnotation(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.addCluster(nil, pauseAnnotation, p.ownedByCluster))
 }
 
 func checkClusterPausedCondition(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.pause(true)
@@ -34,7 +34,7 @@ func checkClusterPausedCondition(r *run) {
 }
 
 func checkClusterResumed(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(paused, p.ownedByCluster)
 	p.while("the pause", func() string { return "" })
 	p.pause(false)
@@ -42,7 +42,7 @@ func checkClusterResumed(r *run) {
 }
 
 func checkClusterDeletePaused(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	if len(p.infraCluster().GetFinalizers()) == 0 {
@@ -56,9 +56,9 @@ func checkClusterDeletePaused(r *run) {
 }
 
 // pausedCluster makes a cluster that is provisioned, and pauses it.
-func (r *run) pausedCluster() *place {
+func (r *run) pausedCluster() *fixture {
 	r.Helper()
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.pause(true)
@@ -68,7 +68,7 @@ func (r *run) pausedCluster() *place {
 
 // seePause gives a provider time to see a pause: what it does before that is
 // not against the contract. Whether it says so is for other checks.
-func (p *place) seePause(read func() *unstructured.Unstructured) {
+func (p *fixture) seePause(read func() *unstructured.Unstructured) {
 	p.Helper()
 	p.poll(p.Context(), 10*p.Limits.Quiet, func() string {
 		return lacksCondition(read(), clusterv1.PausedCondition, metav1.ConditionTrue)
@@ -80,12 +80,12 @@ func checkMachinePausedBySpec(r *run) {
 	p.wantUntouched("while the Cluster is paused (spec.paused)", p.addMachine("m-"+unique(), p.ownedByMachine))
 }
 
-func (p *place) machineReader(name string) func() *unstructured.Unstructured {
+func (p *fixture) machineReader(name string) func() *unstructured.Unstructured {
 	return func() *unstructured.Unstructured { return p.infra(name) }
 }
 
 func checkMachinePausedByAnnotation(r *run) {
-	p := r.place()
+	p := r.newFixture()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.addMachine("m-"+unique(), pauseAnnotation, p.ownedByMachine))

@@ -29,7 +29,7 @@ func checkPoolFields(r *run) {
 }
 
 // addPool makes a MachinePool, its infrastructure and its bootstrap data.
-func (p *place) addPool(name string, replicas int32, ofInfra ...change) *unstructured.Unstructured {
+func (p *fixture) addPool(name string, replicas int32, ofInfra ...change) *unstructured.Unstructured {
 	p.Helper()
 	p.addSecret(name)
 	mp := &clusterv1.MachinePool{}
@@ -44,12 +44,12 @@ func (p *place) addPool(name string, replicas int32, ofInfra ...change) *unstruc
 	return p.addInfra(p.Objects.Pool, name, ofInfra)
 }
 
-func (p *place) poolReader(name string) func() *unstructured.Unstructured {
+func (p *fixture) poolReader(name string) func() *unstructured.Unstructured {
 	return func() *unstructured.Unstructured { return p.read(p.Objects.Pool, name) }
 }
 
 // untilPool waits for a pool with so many machines.
-func (p *place) untilPool(name string, replicas int) {
+func (p *fixture) untilPool(name string, replicas int) {
 	p.Helper()
 	p.until(p.Limits.Provision, fmt.Sprintf("the InfraMachinePool has %d machines", replicas), func() string {
 		pool := p.poolReader(name)()
@@ -66,9 +66,9 @@ func (p *place) untilPool(name string, replicas int) {
 }
 
 // pool makes a cluster with a pool and waits for its machines.
-func (r *run) pool(replicas int32) (p *place, name string) {
+func (r *run) pool(replicas int32) (p *fixture, name string) {
 	r.Helper()
-	p, name = r.place(), "p-"+unique()
+	p, name = r.newFixture(), "p-"+unique()
 	p.addCluster(nil)
 	p.addPool(name, replicas)
 	p.untilPool(name, int(replicas))
@@ -76,7 +76,7 @@ func (r *run) pool(replicas int32) (p *place, name string) {
 }
 
 func checkPoolProvisioned(r *run) {
-	p, name := r.place(), "p-"+unique()
+	p, name := r.newFixture(), "p-"+unique()
 	h := p.record(p.Objects.Pool)
 	p.addCluster(nil)
 	p.addPool(name, 2)

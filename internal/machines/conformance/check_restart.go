@@ -13,7 +13,7 @@ func (r *run) restart() {
 }
 
 func checkRestartWaiting(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachineWith(name, nil, p.ownedByMachine)
@@ -27,7 +27,7 @@ func checkRestartWaiting(r *run) {
 }
 
 func checkRestartWhileMade(r *run) {
-	p, name := r.place(), "m-"+unique()
+	p, name := r.newFixture(), "m-"+unique()
 	p.addCluster(nil)
 	p.untilClusterProvisioned()
 	p.addMachine(name)

@@ -9,9 +9,9 @@ import (
 )
 
 // template makes a template of machines.
-func (r *run) template() (*place, *unstructured.Unstructured) {
+func (r *run) template() (*fixture, *unstructured.Unstructured) {
 	r.Helper()
-	p := r.place()
+	p := r.newFixture()
 	u := instance(r.Objects.MachineTemplate, p.namespace, p.cluster, "t-"+unique())
 	p.create(u)
 	p.Cleanup(func() { p.Client.Delete(p.Context(), u) })
@@ -19,7 +19,7 @@ func (r *run) template() (*place, *unstructured.Unstructured) {
 }
 
 // changed returns the template with the spec of the second one of the file.
-func (p *place) changed(u *unstructured.Unstructured) *unstructured.Unstructured {
+func (p *fixture) changed(u *unstructured.Unstructured) *unstructured.Unstructured {
 	p.Helper()
 	other := instance(p.Objects.ChangedTemplate, p.namespace, p.cluster, u.GetName())
 	now := p.read(u, u.GetName())

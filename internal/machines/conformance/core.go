@@ -15,7 +15,7 @@ import (
 
 // play does once what Cluster API's core does in the place: it owns, it copies,
 // it deletes in order. Errors are conflicts: the next attempt will succeed.
-func (p *place) play(ctx context.Context) {
+func (p *fixture) play(ctx context.Context) {
 	cluster := &clusterv1.Cluster{}
 	there := p.Client.Get(ctx, p.key(p.cluster), cluster) == nil
 	if there && cluster.Spec.Paused != nil && *cluster.Spec.Paused {
@@ -31,7 +31,7 @@ func (p *place) play(ctx context.Context) {
 }
 
 // each calls f for every object of the place.
-func (p *place) each(ctx context.Context, list client.ObjectList, f func(client.Object)) {
+func (p *fixture) each(ctx context.Context, list client.ObjectList, f func(client.Object)) {
 	if err := p.Client.List(ctx, list, client.InNamespace(p.namespace)); err != nil {
 		return
 	}
@@ -49,14 +49,14 @@ func listOf(kind *unstructured.Unstructured) client.ObjectList {
 	return list
 }
 
-func (p *place) playCluster(ctx context.Context, cluster *clusterv1.Cluster) {
+func (p *fixture) playCluster(ctx context.Context, cluster *clusterv1.Cluster) {
 	infra := empty(p.Objects.Cluster.GroupVersionKind())
 	there := p.Client.Get(ctx, p.key(p.cluster), infra) == nil
 	switch {
 	case !cluster.DeletionTimestamp.IsZero():
 		p.endCluster(ctx, cluster, infra, there)
 	case there:
-		p.own(ctx, cluster, infra)
+		p.setOwner(ctx, cluster, infra)
 		if provisioned(infra) {
 			p.copyCluster(ctx, cluster, infra)
 		}
@@ -65,7 +65,7 @@ func (p *place) playCluster(ctx context.Context, cluster *clusterv1.Cluster) {
 
 // endCluster deletes machines, then the infrastructure, then the Cluster
 // itself.
-func (p *place) endCluster(ctx context.Context, cluster *clusterv1.Cluster, infra client.Object, there bool) {
+func (p *fixture) endCluster(ctx context.Context, cluster *clusterv1.Cluster, infra client.Object, there bool) {
 	machines := 0
 	p.each(ctx, &clusterv1.MachineList{}, func(o client.Object) {
 		machines++
@@ -82,15 +82,15 @@ func (p *place) endCluster(ctx context.Context, cluster *clusterv1.Cluster, infr
 	}
 }
 
-func (p *place) release(ctx context.Context, o client.Object, finalizer string) {
+func (p *fixture) release(ctx context.Context, o client.Object, finalizer string) {
 	before := o.DeepCopyObject().(client.Object)
 	if controllerutil.RemoveFinalizer(o, finalizer) {
 		p.Client.Patch(ctx, o, client.MergeFrom(before))
 	}
 }
 
-// own makes an object the infrastructure of its owner.
-func (p *place) own(ctx context.Context, owner client.Object, infra *unstructured.Unstructured) {
+// setOwner makes an object the infrastructure of its owner.
+func (p *fixture) setOwner(ctx context.Context, owner client.Object, infra *unstructured.Unstructured) {
 	before := infra.DeepCopy()
 	if err := controllerutil.SetOwnerReference(owner, infra, p.Client.Scheme()); err != nil || len(before.GetOwnerReferences()) == len(infra.GetOwnerReferences()) {
 		return
@@ -98,7 +98,7 @@ func (p *place) own(ctx context.Context, owner client.Object, infra *unstructure
 	p.Client.Patch(ctx, infra, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-func (p *place) copyCluster(ctx context.Context, cluster *clusterv1.Cluster, infra *unstructured.Unstructured) {
+func (p *fixture) copyCluster(ctx context.Context, cluster *clusterv1.Cluster, infra *unstructured.Unstructured) {
 	if endpoint := endpointOf(infra); cluster.Spec.ControlPlaneEndpoint.IsZero() && endpoint.IsValid() {
 		before := cluster.DeepCopy()
 		cluster.Spec.ControlPlaneEndpoint = endpoint
@@ -120,7 +120,7 @@ func endpointOf(infra *unstructured.Unstructured) clusterv1.APIEndpoint {
 	return clusterv1.APIEndpoint{Host: host, Port: int32(port)}
 }
 
-func (p *place) playMachine(ctx context.Context, m *clusterv1.Machine) {
+func (p *fixture) playMachine(ctx context.Context, m *clusterv1.Machine) {
 	gvk := p.Objects.Machine.GroupVersionKind()
 	gvk.Kind = m.Spec.InfrastructureRef.Kind
 	infra := empty(gvk)
@@ -134,12 +134,12 @@ func (p *place) playMachine(ctx context.Context, m *clusterv1.Machine) {
 			p.Client.Delete(ctx, infra)
 		}
 	default:
-		p.own(ctx, m, infra)
+		p.setOwner(ctx, m, infra)
 		p.copyMachine(ctx, m, infra)
 	}
 }
 
-func (p *place) copyMachine(ctx context.Context, m *clusterv1.Machine, infra *unstructured.Unstructured) {
+func (p *fixture) copyMachine(ctx context.Context, m *clusterv1.Machine, infra *unstructured.Unstructured) {
 	id := providerID(infra)
 	if !provisioned(infra) || id == "" || m.Spec.ProviderID != "" {
 		return

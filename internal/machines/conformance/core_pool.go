@@ -12,7 +12,7 @@ import (
 )
 
 // playPool plays core's part in a machine pool.
-func (p *place) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
+func (p *fixture) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
 	infra := empty(p.Objects.Pool.GroupVersionKind())
 	there := p.Client.Get(ctx, p.key(mp.Name), infra) == nil
 	switch {
@@ -24,7 +24,7 @@ func (p *place) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
 			p.Client.Delete(ctx, infra)
 		}
 	default:
-		p.own(ctx, mp, infra)
+		p.setOwner(ctx, mp, infra)
 		if kind := text(infra, "status", "infrastructureMachineKind"); kind != "" {
 			gvk := infra.GroupVersionKind()
 			gvk.Kind = kind
@@ -34,7 +34,7 @@ func (p *place) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
 }
 
 // playMember makes the Machine of a pool's machine.
-func (p *place) playMember(ctx context.Context, mp *clusterv1.MachinePool, infra client.Object) {
+func (p *fixture) playMember(ctx context.Context, mp *clusterv1.MachinePool, infra client.Object) {
 	labels := infra.GetLabels()
 	if labels[clusterv1.MachinePoolNameLabel] != format.MustFormatValue(mp.Name) || labels[clusterv1.ClusterNameLabel] != mp.Spec.ClusterName || !infra.GetDeletionTimestamp().IsZero() {
 		return
@@ -54,7 +54,7 @@ func (p *place) playMember(ctx context.Context, mp *clusterv1.MachinePool, infra
 }
 
 // removePools deletes the pools, whose machines nobody drains any more.
-func (p *place) removePools(ctx context.Context) string {
+func (p *fixture) removePools(ctx context.Context) string {
 	for _, list := range []client.ObjectList{&clusterv1.MachineList{}, &clusterv1.MachinePoolList{}} {
 		p.each(ctx, list, func(o client.Object) { p.vanish(ctx, o, o.GetName()) })
 	}

@@ -68,7 +68,7 @@ func ParseObjects(data []byte) (Objects, error) {
 
 // take puts an object where it belongs.
 func (o *Objects) take(u *unstructured.Unstructured) error {
-	places := map[string]**unstructured.Unstructured{
+	fields := map[string]**unstructured.Unstructured{
 		"cluster": &o.Cluster, "machine": &o.Machine, "cluster-template": &o.ClusterTemplate, "machine-template": &o.MachineTemplate,
 		"machine-pool": &o.Pool, "machine-pool-template": &o.PoolTemplate, "failing-machine": &o.FailingMachine,
 	}
@@ -77,17 +77,17 @@ func (o *Objects) take(u *unstructured.Unstructured) error {
 		o.Others = append(o.Others, u)
 		return nil
 	}
-	place, ok := places[role]
+	field, ok := fields[role]
 	if !ok {
 		return fmt.Errorf("annotation %s: %q is none of cluster, machine, cluster-template, machine-template, machine-pool, machine-pool-template, failing-machine, other", RoleAnnotation, role)
 	}
-	if role == "machine-template" && *place != nil && o.ChangedTemplate == nil {
-		place = &o.ChangedTemplate
+	if role == "machine-template" && *field != nil && o.ChangedTemplate == nil {
+		field = &o.ChangedTemplate
 	}
-	if *place != nil {
+	if *field != nil {
 		return fmt.Errorf("%s %s: there is one for %s already", u.GetKind(), u.GetName(), role)
 	}
-	*place = u
+	*field = u
 	return nil
 }
 

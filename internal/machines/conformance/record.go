@@ -18,7 +18,7 @@ type history struct {
 
 // record keeps the states of all objects of a kind in the place until the check
 // ends.
-func (p *place) record(kind *unstructured.Unstructured) *history {
+func (p *fixture) record(kind *unstructured.Unstructured) *history {
 	p.Helper()
 	h := &history{}
 	w, err := p.Client.Watch(p.Context(), listOf(kind), client.InNamespace(p.namespace))
@@ -45,7 +45,7 @@ func (h *history) add(u *unstructured.Unstructured) {
 }
 
 // untilSeen waits for a state, and returns the first of that kind.
-func (p *place) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
+func (p *fixture) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
 	p.Helper()
 	var seen *unstructured.Unstructured
 	p.until(p.Limits.Provision, what, func() string {

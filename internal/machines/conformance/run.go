@@ -22,7 +22,7 @@ import (
 type run struct {
 	T
 	Subject
-	places []*place
+	fixtures []*fixture
 	// others existed outside before.
 	others []string
 	// made are the UIDs of what the kit has made.
@@ -38,14 +38,14 @@ func (r *run) begin() {
 // unique returns a short name that nobody else has.
 func unique() string { return strings.ToLower(rand.Text()[:8]) }
 
-// place makes a namespace with a Cluster's name in it.
-func (r *run) place() *place { return r.placeNamed("c-" + unique()) }
+// newFixture makes a namespace with a Cluster's name in it.
+func (r *run) newFixture() *fixture { return r.newFixtureNamed("c-" + unique()) }
 
-func (r *run) placeNamed(cluster string) *place {
+func (r *run) newFixtureNamed(cluster string) *fixture {
 	r.Helper()
-	p := &place{run: r, namespace: "capi-conformance-" + unique(), cluster: cluster}
+	p := &fixture{run: r, namespace: "capi-conformance-" + unique(), cluster: cluster}
 	r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}})
-	r.places = append(r.places, p)
+	r.fixtures = append(r.fixtures, p)
 	for _, other := range r.Objects.Others {
 		r.create(instance(other, p.namespace, cluster, other.GetName()))
 	}
@@ -144,7 +144,7 @@ func (r *run) play(ctx context.Context) {
 	if r.CoreRuns {
 		return
 	}
-	for _, p := range r.places {
+	for _, p := range r.fixtures {
 		if !p.alone {
 			p.play(ctx)
 		}
@@ -156,7 +156,7 @@ func (r *run) play(ctx context.Context) {
 func (r *run) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*r.Limits.Delete)
 	defer cancel()
-	for _, p := range r.places {
+	for _, p := range r.fixtures {
 		p.cleanUp(ctx)
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// defaultPort is that of API servers.
+// defaultPort is the default port of API servers.
 const defaultPort = 6443
 
 // balancer is the load balancer that a cluster should have.
@@ -32,20 +32,20 @@ type balancer struct {
 	image string
 	net   *clusterNetwork
 	addr  netip.Addr
-	// port is listened on in the network, and target is that of API servers.
+	// port is the load balancer's port in the network, target the API servers' port.
 	port, target int
-	// publish says that a port of the engine's host leads there; hostPort is
-	// that port, 0 until the engine has chosen. It is a port of hostIP alone, if
-	// that is valid.
+	// publish means that a port of the engine's host is forwarded to it. hostPort is
+	// that port, 0 until the engine has chosen one. If hostIP is valid, only that
+	// address of the host has the port.
 	publish  bool
 	hostPort int
 	hostIP   netip.Addr
-	// template is that of its configuration; empty: our own.
+	// template is the user's template of the configuration; empty means the built-in one.
 	template string
 }
 
-// spec reports whether a container is this load balancer.
-func (l balancer) spec() string {
+// specHash returns a hash of the settings. A container with another hash is replaced.
+func (l balancer) specHash() string {
 	text := fmt.Sprint(l.image, l.net.id, l.addr, l.port, l.target, l.publish, l.hostPort)
 	if l.hostIP.IsValid() {
 		text += l.hostIP.String()
@@ -55,7 +55,7 @@ func (l balancer) spec() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// imageOf is the image that a cluster asks for.
+// imageOf returns the image of a cluster's load balancer.
 func (b *Backend) imageOf(spec infrav1.DockerClusterSpec) string {
 	lb := spec.LoadBalancer
 	switch {
@@ -71,15 +71,15 @@ func (b *Backend) imageOf(spec infrav1.DockerClusterSpec) string {
 	return b.cfg.LoadBalancerImage
 }
 
-// wanted returns the load balancer for an endpoint, which is empty at first.
-// The endpoint is stored in the object, so that a new load balancer gets the
-// same address and port.
+// wanted returns the load balancer that a cluster should have. The cluster's endpoint
+// is empty at first and then stored in the object, so that a new load balancer gets
+// the same address and port.
 //
-// If no name under which others reach the engine's host is configured, the endpoint is
-// a port of the host's own address in the cluster's network, its gateway. Engines drop
-// what goes from one of their networks to another, but not what goes to the host: so
-// the machines, the host, and a management cluster in other containers of the engine
-// (kind's) all reach it, and nobody else does.
+// If no advertised name of the engine's host is configured, the endpoint is a port of
+// the host's own address in the cluster's network, its gateway. Engines drop packets
+// from one of their networks to another, but not packets to the host. So the machines,
+// the host, and a management cluster in other containers of the engine (kind's) can
+// reach the endpoint, and nobody else can.
 func (b *Backend) wanted(id identity, n *clusterNetwork, spec infrav1.DockerClusterSpec, target int) balancer {
 	id.role = roleLoadBalancer
 	l := balancer{identity: id, image: b.imageOf(spec), net: n, addr: n.reserved(), port: target, target: target}
@@ -100,7 +100,7 @@ func (b *Backend) wanted(id identity, n *clusterNetwork, spec infrav1.DockerClus
 	return l
 }
 
-// endpoint is where the load balancer is reached.
+// endpoint returns the address and port of the load balancer.
 func (b *Backend) endpoint(l balancer) clusterv1.APIEndpoint {
 	switch {
 	case l.publish && l.hostIP.IsValid():
@@ -111,53 +111,53 @@ func (b *Backend) endpoint(l balancer) clusterv1.APIEndpoint {
 	return clusterv1.APIEndpoint{Host: l.addr.String(), Port: int32(l.port)}
 }
 
-// ensureBalancer makes the load balancer, starts it, or replaces one that
-// differs from the wanted one. done is false while its image is fetched.
+// ensureBalancer makes the load balancer, starts it, or replaces one with other
+// settings. done is false while its image is pulled.
 func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, err error) {
 	unlock, err := b.locks.Take(ctx, l.cluster)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	found, err := b.one(ctx, labelCluster, l.cluster, labelRole, roleLoadBalancer)
+	existing, err := b.containerWith(ctx, labelCluster, l.cluster, labelRole, roleLoadBalancer)
 	if err != nil {
 		return false, err
 	}
-	if found != nil && going(found.State) {
-		if err := b.remove(ctx, found.ID); err != nil {
+	if existing != nil && isRemoving(existing.State) {
+		if err := b.remove(ctx, existing.ID); err != nil {
 			return false, err
 		}
 		return false, fmt.Errorf("%w: the engine is removing a load balancer", provider.ErrUnavailable)
 	}
 	if l.publish && l.hostPort == 0 { // the endpoint was not stored yet
-		if found, err = b.choosePort(ctx, l, found); err != nil || found == nil {
+		if existing, err = b.choosePort(ctx, l, existing); err != nil || existing == nil {
 			return false, err
 		}
 	}
-	if found != nil && found.Config.Labels[labelSpec] != l.spec() {
-		if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
+	if existing != nil && existing.Config.Labels[labelSpec] != l.specHash() {
+		if done, err := b.ensureImage(ctx, l.image, b.ownerOf(l.labels())); err != nil || !done {
 			return false, err // the old one serves until the new one can be had
 		}
-		if err := b.remove(ctx, found.ID); err != nil {
+		if err := b.remove(ctx, existing.ID); err != nil {
 			return false, err
 		}
-		found = nil
+		existing = nil
 	}
-	if found == nil {
+	if existing == nil {
 		return b.replaceBalancer(ctx, l)
 	}
-	return true, b.startBalancer(ctx, found.ID, found.State, l)
+	return true, b.startBalancer(ctx, existing.ID, existing.State, l)
 }
 
-// going reports whether a container is being removed, or its removal failed and
-// has to be repeated.
-func going(s *container.State) bool {
+// isRemoving reports whether a container is being removed, or its removal has failed
+// and must be repeated.
+func isRemoving(s *container.State) bool {
 	return s.Dead || s.Status == container.StateRemoving || s.Status == container.StateDead
 }
 
 // replaceBalancer makes a new load balancer in place of one that is gone.
 func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, err error) {
-	if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
+	if done, err := b.ensureImage(ctx, l.image, b.ownerOf(l.labels())); err != nil || !done {
 		return false, err
 	}
 	id, err := b.createBalancer(ctx, *l)
@@ -167,19 +167,19 @@ func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, 
 	return true, b.startBalancer(ctx, id, nil, l)
 }
 
-// choosePort has the engine choose the port of a load balancer. The one for
-// which it does is not the one that stays: an engine would choose again with
-// each start. It returns nil while the image is fetched.
-func (b *Backend) choosePort(ctx context.Context, l *balancer, found *container.InspectResponse) (*container.InspectResponse, error) {
-	if found != nil {
-		if l.hostPort = portIn(found.HostConfig.PortBindings); l.hostPort != 0 {
-			return found, nil
+// choosePort has the engine choose the host port, by starting a container without
+// one. The engine would choose again with each start of that container, so the caller
+// then replaces it by one with a fixed port. It returns nil while the image is pulled.
+func (b *Backend) choosePort(ctx context.Context, l *balancer, existing *container.InspectResponse) (*container.InspectResponse, error) {
+	if existing != nil {
+		if l.hostPort = portIn(existing.HostConfig.PortBindings); l.hostPort != 0 {
+			return existing, nil
 		}
 	}
 	id, state := "", (*container.State)(nil)
-	if found != nil {
-		id, state = found.ID, found.State
-	} else if done, err := b.ensureImage(ctx, l.image, b.of(l.labels())); err != nil || !done {
+	if existing != nil {
+		id, state = existing.ID, existing.State
+	} else if done, err := b.ensureImage(ctx, l.image, b.ownerOf(l.labels())); err != nil || !done {
 		return nil, err
 	} else if id, err = b.createBalancer(ctx, *l); err != nil {
 		return nil, err
@@ -187,21 +187,21 @@ func (b *Backend) choosePort(ctx context.Context, l *balancer, found *container.
 	if err := b.startBalancer(ctx, id, state, l); err != nil {
 		return nil, err
 	}
-	found, err := b.inspect(ctx, id)
+	existing, err := b.inspect(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if found != nil {
-		l.hostPort = portIn(found.NetworkSettings.Ports)
+	if existing != nil {
+		l.hostPort = portIn(existing.NetworkSettings.Ports)
 	}
 	if l.hostPort == 0 {
 		return nil, fmt.Errorf("%w: the load balancer was removed while the engine chose a port for it", provider.ErrUnavailable)
 	}
-	return found, nil
+	return existing, nil
 }
 
-// portIn is the host's port of the only one that is published, 0 if there is
-// none or the engine is still to choose.
+// portIn returns the host port of the published port; 0 if there is none or the engine
+// has not chosen yet.
 func portIn(ports network.PortMap) int {
 	for _, bindings := range ports {
 		for _, binding := range bindings {
@@ -212,7 +212,7 @@ func portIn(ports network.PortMap) int {
 	return 0
 }
 
-// createBalancer makes the container. It needs no capability at all.
+// createBalancer makes the container, without any capability.
 func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error) {
 	host := &container.HostConfig{
 		NetworkMode: container.NetworkMode(l.net.id), RestartPolicy: restart,
@@ -221,7 +221,7 @@ func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error
 	}
 	// Without a StopSignal any signal ends an engine's watch over a container.
 	config := &container.Config{Image: l.image, Hostname: l.unique(), StopSignal: "SIGTERM", Labels: with(l.labels(),
-		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.spec(), labelTarget, strconv.Itoa(l.target), labelTemplate, l.hasTemplate())}
+		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.specHash(), labelTarget, strconv.Itoa(l.target), labelTemplate, l.templateLabel())}
 	if port, ok := network.PortFrom(uint16(l.port), network.TCP); ok && l.publish {
 		binding := network.PortBinding{HostIP: l.hostIP}
 		if l.hostPort != 0 {
@@ -234,36 +234,36 @@ func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error
 		Name: l.unique() + "-lb", Config: config, HostConfig: host, NetworkingConfig: l.net.endpoint(l.addr),
 	})
 	if err != nil {
-		return "", b.creation(ctx, l.unique()+"-lb", l.cluster, fmt.Errorf("make the load balancer: %w", err))
+		return "", b.explainConflict(ctx, l.unique()+"-lb", l.cluster, fmt.Errorf("make the load balancer: %w", err))
 	}
 	return made.ID, nil
 }
 
-// restart brings containers back with the engine and its host. It is not
-// unless-stopped, which leaves some as they are: an engine takes one for stopped
-// by hand when it was ever asked to send it a signal, and also when it found it
-// running after it was killed itself.
+// restart makes the engine start containers again after it or its host restarts. The
+// policy is not unless-stopped: an engine regards a container as stopped by hand once
+// it was asked to send it a signal, and also if the engine itself was killed while the
+// container ran.
 var restart = container.RestartPolicy{Name: container.RestartPolicyAlways}
 
-// logConfig keeps what a container writes from filling the engine's disk.
+// logConfig limits the logs of a container on the engine's disk.
 var logConfig = container.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "4m", "max-file": "2"}}
 
-// endpoint connects a container at an address. Networks are told apart by their
-// ids: names need not be unique.
+// endpoint connects a container to the network with an address. It uses the network's
+// id: names need not be unique.
 func (n *clusterNetwork) endpoint(addr netip.Addr, aliases ...string) *network.NetworkingConfig {
 	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{n.id: {
 		NetworkID: n.id, IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr}, Aliases: aliases,
 	}}}
 }
 
-// creation explains a conflict of names: another process created it first,
-// which the next attempt sees, or the name belongs to somebody else.
-func (b *Backend) creation(ctx context.Context, name, cluster string, err error) error {
+// explainConflict explains a conflict of names: another process created the container
+// first, which the next attempt finds, or the name belongs to somebody else.
+func (b *Backend) explainConflict(ctx context.Context, name, cluster string, err error) error {
 	if !errdefs.IsConflict(err) {
 		return err
 	}
-	there, looking := b.inspect(ctx, name)
-	if looking == nil && there != nil && there.Config.Labels[labelCluster] != cluster {
+	other, looking := b.inspect(ctx, name)
+	if looking == nil && other != nil && other.Config.Labels[labelCluster] != cluster {
 		return because(ReasonNameTaken, provider.ErrAlreadyExists, "container %s is somebody else's: remove it", name)
 	}
 	return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
@@ -304,14 +304,14 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	return err
 }
 
-// labelTarget is the port of API servers, and labelTemplate says that the load balancer
-// keeps a template of its configuration.
+// labelTarget holds the port of API servers. labelTemplate is set if the load balancer
+// has a template of its configuration.
 const (
 	labelTarget   = labelPrefix + "target-port"
 	labelTemplate = labelPrefix + "template"
 )
 
-// backends are the machines of a control plane, except for one.
+// backends returns the machines of a control plane, except for one.
 func (b *Backend) backends(ctx context.Context, cluster, without string, target int) ([]loadbalancer.Backend, error) {
 	list, err := b.containers(ctx, labelCluster, cluster, labelRole, roleControlPlane)
 	if err != nil {
@@ -340,39 +340,39 @@ func (b *Backend) rebalance(ctx context.Context, cluster, without string) error 
 }
 
 func (b *Backend) balance(ctx context.Context, cluster, without string) error {
-	found, err := b.one(ctx, labelCluster, cluster, labelRole, roleLoadBalancer)
-	if err != nil || found == nil {
+	existing, err := b.containerWith(ctx, labelCluster, cluster, labelRole, roleLoadBalancer)
+	if err != nil || existing == nil {
 		return err
 	}
-	port, _ := strconv.Atoi(found.Config.Labels[labelPort])
-	target, _ := strconv.Atoi(found.Config.Labels[labelTarget])
+	port, _ := strconv.Atoi(existing.Config.Labels[labelPort])
+	target, _ := strconv.Atoi(existing.Config.Labels[labelTarget])
 	list, err := b.backends(ctx, cluster, without, target)
 	if err != nil {
 		return err
 	}
-	var own []byte
-	if found.Config.Labels[labelTemplate] != "" {
-		if own, err = b.read(ctx, found.ID, templatePath); err != nil {
+	var template []byte
+	if existing.Config.Labels[labelTemplate] != "" {
+		if template, err = b.read(ctx, existing.ID, templatePath); err != nil {
 			return err
 		}
 	}
-	text, err := configText(string(own), loadbalancer.Config{Port: port, Backends: list}, target)
+	text, err := configText(string(template), loadbalancer.Config{Port: port, Backends: list}, target)
 	if err != nil {
 		return err
 	}
-	return b.configure(ctx, found.ID, text, found.State.Running)
+	return b.configure(ctx, existing.ID, text, existing.State.Running)
 }
 
 // appliedPath is a copy of the configuration that the load balancer last loaded.
 // It is written after loading, so that a crash in between is repaired.
 const appliedPath = loadbalancer.ConfigPath + ".applied"
 
-// configFolders are those of the configuration, which an image may not have. Its capacity
-// is its length: append copies it.
+// configFolders are the folders of the configuration, which an image may lack. It is
+// clipped so that append copies it.
 var configFolders = slices.Clip([]entry{{"usr/", nil, 0o755}, {"usr/local/", nil, 0o755}, {"usr/local/etc/", nil, 0o755}, {"usr/local/etc/haproxy/", nil, 0o755}})
 
-// hasTemplate is the label of a load balancer that has one.
-func (l balancer) hasTemplate() string {
+// templateLabel returns the value of labelTemplate.
+func (l balancer) templateLabel() string {
 	if l.template == "" {
 		return ""
 	}

@@ -62,7 +62,7 @@ func TestBootstrap(t *testing.T) {
 			})
 		}
 		step("runcmd/1")
-		c, err := b.one(t.Context(), labelKey, s.Key)
+		c, err := b.containerWith(t.Context(), labelKey, s.Key)
 		if err != nil || c == nil {
 			t.Fatal(err)
 		}

@@ -241,7 +241,7 @@ func leaveHalfMade(t *testing.T, b *Backend, w *world) {
 
 func balancerOf(t *testing.T, b *Backend, w *world) string {
 	t.Helper()
-	found, err := b.one(t.Context(), labelCluster, w.key(), labelRole, roleLoadBalancer)
+	found, err := b.containerWith(t.Context(), labelCluster, w.key(), labelRole, roleLoadBalancer)
 	if err != nil || found == nil {
 		t.Fatal("no load balancer:", err)
 	}

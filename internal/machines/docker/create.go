@@ -34,16 +34,16 @@ var capabilities = []string{
 	"DAC_READ_SEARCH", // files of images by handle
 }
 
-// security lifts what would keep a container from running containers.
+// security turns off the profiles that keep a container from running containers.
 var security = []string{"seccomp=unconfined", "apparmor=unconfined"}
 
-// reasonIs reports whether a problem has one of some reasons.
+// reasonIs reports whether err is a problem with one of the reasons.
 func reasonIs(err error, reasons ...string) bool {
 	var p *problem
 	return errors.As(err, &p) && slices.Contains(reasons, p.reason)
 }
 
-// create makes the container, which does not run yet, and starts it.
+// create makes the container, copies the seed into it and starts it.
 func (b *Backend) create(ctx context.Context, m machine) (reconciler.MachineState, error) {
 	state := waiting(stepCreate, ReasonWaitingForContainer, "the container is made")
 	n, err := b.network(ctx, m.cluster)
@@ -53,7 +53,7 @@ func (b *Backend) create(ctx context.Context, m machine) (reconciler.MachineStat
 	if n == nil {
 		return slowly(waiting(stepCreate, ReasonNoNetwork, "the cluster has no network at this engine yet, or any more")), nil
 	}
-	done, err := b.ensureImage(ctx, m.image, b.of(m.labels()))
+	done, err := b.ensureImage(ctx, m.image, b.ownerOf(m.labels()))
 	if err != nil || !done {
 		return slowly(waiting(stepCreate, ReasonPullingImage, "the engine pulls "+m.image)), err
 	}
@@ -89,8 +89,8 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 		return "", err
 	}
 	name := m.unique()
-	// A volume whose container is gone has the journal of a bootstrap of which
-	// the other half was in that container.
+	// A volume without its container holds the journal of a bootstrap whose other
+	// results are gone with that container.
 	if _, err := b.removeVolumes(ctx, labelKey, m.key); err != nil {
 		return "", err
 	}
@@ -100,7 +100,7 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 	}
 	made, err := b.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: name,
-		// A terminal is /dev/console, whose output the engine keeps.
+		// With a terminal there is a /dev/console, and the engine logs its output.
 		Config: &container.Config{Image: m.image, Hostname: m.seed.Hostname, Tty: true, Env: []string{"container=docker"},
 			Labels: with(m.labels(), labelAddress, addr.String(), labelDomain, m.domain)},
 		HostConfig: &container.HostConfig{
@@ -116,13 +116,13 @@ func (b *Backend) make(ctx context.Context, m machine, n *clusterNetwork, addr n
 		NetworkingConfig: n.endpoint(addr, m.seed.Hostname),
 	})
 	if err != nil {
-		return "", b.creation(ctx, name, m.cluster, fmt.Errorf("make container %s: %w", name, err))
+		return "", b.explainConflict(ctx, name, m.cluster, fmt.Errorf("make container %s: %w", name, err))
 	}
 	return made.ID, nil
 }
 
-// mounts are the volume and what is wanted of the host. A path of the host that
-// is missing is an error of the engine's: it does not create it.
+// mounts returns the volume and the machine's extra mounts. If a path of the host is
+// missing the engine returns an error and does not create it.
 func (m machine) mounts(volume string) []mount.Mount {
 	// The engine makes a volume that is missing, since another manager may have
 	// removed it a moment ago.
@@ -168,7 +168,7 @@ func (b *Backend) seedAndStart(ctx context.Context, m machine, id string) error 
 	return nil
 }
 
-// journal is the node agent's, empty before it has begun.
+// journal returns the node agent's journal; it is empty before the agent has begun.
 func (b *Backend) journal(ctx context.Context, id string) (nodeagent.State, error) {
 	var s nodeagent.State
 	text, err := b.read(ctx, id, path.Join(nodeagent.Dir, nodeagent.StateFile))
@@ -184,8 +184,8 @@ func (b *Backend) journal(ctx context.Context, id string) (nodeagent.State, erro
 // defaultTimeout is how long a bootstrap may take.
 const defaultTimeout = 5 * time.Minute
 
-// age is how long ago a container was made. An engine elsewhere may have another
-// time, but then no more than since its making began here.
+// age returns how long ago a container was made. The clock of a remote engine may be
+// wrong, so the age is at most the time since its creation began by our clock.
 func (m machine) age(c *container.InspectResponse, now time.Time) time.Duration {
 	made, err := time.Parse(time.RFC3339Nano, c.Created)
 	if err != nil {
@@ -197,7 +197,7 @@ func (m machine) age(c *container.InspectResponse, now time.Time) time.Duration 
 	return now.Sub(made)
 }
 
-// judge turns a journal into a state.
+// judge returns the state of the bootstrap by its journal.
 func (m machine) judge(s nodeagent.State, c *container.InspectResponse, now time.Time) (reason, message string) {
 	switch s.Phase {
 	case nodeagent.PhaseDone:

@@ -243,7 +243,7 @@ func TestTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := func(name string) (bool, error) {
-		return ts.do("k", requester{enqueuer, types.NamespacedName{Name: name}}, func(ctx context.Context) error {
+		return ts.do("k", machineOwner{enqueuer, types.NamespacedName{Name: name}}, func(ctx context.Context) error {
 			select {
 			case err := <-let:
 				return err

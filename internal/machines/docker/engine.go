@@ -70,12 +70,12 @@ func filter(pairs ...string) client.Filters {
 
 // containers lists those with labels, also those that do not run.
 func (b *Backend) containers(ctx context.Context, pairs ...string) ([]container.Summary, error) {
-	found, err := b.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter(pairs...)})
+	result, err := b.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter(pairs...)})
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	var list []container.Summary
-	for _, c := range found.Items {
+	for _, c := range result.Items {
 		if has(c.Labels, pairs...) {
 			list = append(list, c)
 		}
@@ -83,8 +83,8 @@ func (b *Backend) containers(ctx context.Context, pairs ...string) ([]container.
 	return list, nil
 }
 
-// one returns the container with labels, or nil.
-func (b *Backend) one(ctx context.Context, pairs ...string) (*container.InspectResponse, error) {
+// containerWith returns the container with labels, or nil.
+func (b *Backend) containerWith(ctx context.Context, pairs ...string) (*container.InspectResponse, error) {
 	list, err := b.containers(ctx, pairs...)
 	if err != nil || len(list) == 0 {
 		return nil, err
@@ -94,14 +94,14 @@ func (b *Backend) one(ctx context.Context, pairs ...string) (*container.InspectR
 
 // inspect returns nil for what does not exist.
 func (b *Backend) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
-	found, err := b.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	result, err := b.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect a container: %w", err)
 	}
-	return &found.Container, nil
+	return &result.Container, nil
 }
 
 func nameOf(c *container.InspectResponse) string { return strings.TrimPrefix(c.Name, "/") }
@@ -117,12 +117,12 @@ func (b *Backend) remove(ctx context.Context, id string) error {
 
 // removeVolumes removes those with labels and returns how many there were.
 func (b *Backend) removeVolumes(ctx context.Context, pairs ...string) (int, error) {
-	found, err := b.engine.VolumeList(ctx, client.VolumeListOptions{Filters: filter(pairs...)})
+	volumes, err := b.engine.VolumeList(ctx, client.VolumeListOptions{Filters: filter(pairs...)})
 	if err != nil {
 		return 0, fmt.Errorf("list volumes: %w", err)
 	}
 	count := 0
-	for _, v := range found.Items {
+	for _, v := range volumes.Items {
 		if !has(v.Labels, pairs...) {
 			continue
 		}

@@ -19,21 +19,21 @@ func (b *Backend) Enqueuers() (clusters, machines *reconciler.Enqueuer) {
 	return &b.clusters, &b.machines
 }
 
-// requester is the object to reconcile again. Its zero value is none.
-type requester struct {
+// machineOwner is the object to reconcile again. Its zero value is none.
+type machineOwner struct {
 	enqueuer *reconciler.Enqueuer
 	name     types.NamespacedName
 }
 
-func (w requester) enqueue() {
+func (w machineOwner) enqueue() {
 	if w.enqueuer != nil {
 		w.enqueuer.Enqueue(w.name)
 	}
 }
 
-// of returns the object whose container has the labels.
-func (b *Backend) of(labels map[string]string) requester {
-	w := requester{name: types.NamespacedName{Namespace: labels[labelNamespace], Name: labels[labelName]}}
+// ownerOf returns the object whose container has the labels.
+func (b *Backend) ownerOf(labels map[string]string) machineOwner {
+	w := machineOwner{name: types.NamespacedName{Namespace: labels[labelNamespace], Name: labels[labelName]}}
 	switch {
 	case ofMachine(labels):
 		w.enqueuer = &b.machines
@@ -99,7 +99,7 @@ func (b *Backend) pass(namespace string, m events.Message) {
 
 // wakeFor enqueues an object, unless it is in another manager's namespace.
 func (b *Backend) wakeFor(namespace string, labels map[string]string) {
-	if w := b.of(labels); namespace == "" || w.name.Namespace == namespace {
+	if w := b.ownerOf(labels); namespace == "" || w.name.Namespace == namespace {
 		w.enqueue()
 	}
 }

@@ -91,7 +91,7 @@ func TestPulledForAll(t *testing.T) {
 	for _, labels := range []map[string]string{
 		{labelName: "m1", labelRole: roleWorker}, {labelName: "m2", labelRole: roleControlPlane}, {labelName: "c", labelRole: roleLoadBalancer},
 	} {
-		if done, err := b.ensureImage(t.Context(), "i", b.of(labels)); done || err != nil {
+		if done, err := b.ensureImage(t.Context(), "i", b.ownerOf(labels)); done || err != nil {
 			t.Fatal(done, err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestPulledAgain(t *testing.T) {
 	})
 	b.cfg.Pull = true
 	_, machines := queues(t, b)
-	who := b.of(map[string]string{labelName: "m", labelRole: roleWorker})
+	who := b.ownerOf(map[string]string{labelName: "m", labelRole: roleWorker})
 	for range 2 {
 		if done, err := b.ensureImage(t.Context(), "i", who); done || err != nil {
 			t.Fatalf("before the pull: %v, %v", done, err)

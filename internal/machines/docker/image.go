@@ -21,7 +21,7 @@ import (
 
 // ensureImage reports whether the engine has an image; if not, it is pulled in the
 // background, and who asked is woken.
-func (b *Backend) ensureImage(ctx context.Context, image string, who requester) (done bool, err error) {
+func (b *Backend) ensureImage(ctx context.Context, image string, who machineOwner) (done bool, err error) {
 	_, err = b.engine.ImageInspect(ctx, image)
 	switch {
 	case err == nil:

@@ -52,7 +52,7 @@ func TestStartInterrupted(t *testing.T) {
 			if err != nil || len(stuck) != 1 {
 				t.Fatalf("%v after the start of %d containers has failed", err, len(stuck))
 			}
-			found, err := b.one(t.Context(), row.labels...)
+			found, err := b.containerWith(t.Context(), row.labels...)
 			if err != nil || found == nil || stuck[found.ID] || !found.State.Running {
 				t.Errorf("%+v, %v: want another container that runs", found, err)
 			}

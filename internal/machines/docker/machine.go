@@ -114,19 +114,19 @@ func (b *Backend) EnsureMachine(ctx context.Context, scope *reconciler.MachineSc
 	if !ok {
 		return reconciler.MachineState{}, fmt.Errorf("%w: %T is not a DockerMachine", provider.ErrInvalidArgument, scope.Infra)
 	}
-	found, err := b.one(ctx, labelKey, scope.Key, labelCluster, scope.ClusterKey)
+	existing, err := b.containerWith(ctx, labelKey, scope.Key, labelCluster, scope.ClusterKey)
 	if err != nil {
 		return reconciler.MachineState{}, classify(err)
 	}
 	if infra.Spec.ProviderID != "" {
 		own := identity{key: scope.Key, name: infra.Name}.unique()
-		state := observe(infra.Spec.ProviderID, own, found)
+		state := observe(infra.Spec.ProviderID, own, existing)
 		if state.RequeueAfter = later; state.Reason != "" {
 			state.RequeueAfter = healing // an engine that has just started starts containers one by one
 		}
 		return state, nil
 	}
-	state, err := b.advance(ctx, b.machineOf(scope, infra), found)
+	state, err := b.advance(ctx, b.machineOf(scope, infra), existing)
 	return state, classify(err)
 }
 
@@ -135,7 +135,7 @@ func (b *Backend) advance(ctx context.Context, m machine, c *container.InspectRe
 	switch {
 	case c == nil:
 		return b.create(ctx, m)
-	case going(c.State):
+	case isRemoving(c.State):
 		return waiting(stepCreate, ReasonContainerRemoved, "the engine is removing the machine's container"), b.remove(ctx, c.ID)
 	case c.State.Status == container.StateCreated:
 		return b.start(ctx, m, c)
@@ -234,7 +234,7 @@ func (b *Backend) loadImages(ctx context.Context, m machine, c *container.Inspec
 		state.Conditions = append(state.Conditions, isTrue(PreLoadedImagesReadyCondition, ReasonImagesCopied))
 		return nil
 	}
-	_, err = b.tasks.do("images/"+m.key, b.of(m.labels()), func(ctx context.Context) error { return b.copyImages(ctx, c.ID, m.spec.PreLoadImages) })
+	_, err = b.tasks.do("images/"+m.key, b.ownerOf(m.labels()), func(ctx context.Context) error { return b.copyImages(ctx, c.ID, m.spec.PreLoadImages) })
 	if err != nil {
 		return err
 	}

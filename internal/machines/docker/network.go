@@ -53,13 +53,13 @@ func (n *clusterNetwork) free(taken map[netip.Addr]bool) (netip.Addr, error) {
 
 // networks are those of a cluster, the oldest first: two managers may make two.
 func (b *Backend) networks(ctx context.Context, cluster string) ([]*clusterNetwork, error) {
-	found, err := b.engine.NetworkList(ctx, client.NetworkListOptions{Filters: filter(labelCluster, cluster)})
+	result, err := b.engine.NetworkList(ctx, client.NetworkListOptions{Filters: filter(labelCluster, cluster)})
 	if err != nil {
 		return nil, fmt.Errorf("list networks: %w", err)
 	}
-	slices.SortFunc(found.Items, func(a, b network.Summary) int { return a.Created.Compare(b.Created) })
+	slices.SortFunc(result.Items, func(a, b network.Summary) int { return a.Created.Compare(b.Created) })
 	var list []*clusterNetwork
-	for _, n := range found.Items {
+	for _, n := range result.Items {
 		if !has(n.Labels, labelCluster, cluster) {
 			continue
 		}
@@ -88,9 +88,9 @@ func (b *Backend) network(ctx context.Context, cluster string) (*clusterNetwork,
 // ensureNetwork makes the network that is missing. Engines assign fixed addresses
 // only in a subnet that was given explicitly: see chooseSubnet.
 func (b *Backend) ensureNetwork(ctx context.Context, cluster identity, subnet string) (*clusterNetwork, error) {
-	found, err := b.network(ctx, cluster.key)
-	if err != nil || found != nil {
-		return found, err
+	existing, err := b.network(ctx, cluster.key)
+	if err != nil || existing != nil {
+		return existing, err
 	}
 	cluster.role = roleNetwork
 	unlock, err := b.locks.Take(ctx, allNetworks) // else two clusters choose one subnet

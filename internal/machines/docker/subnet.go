@@ -30,12 +30,12 @@ func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted str
 		}
 		return prefix.Masked(), pool, nil
 	}
-	found, err := b.engine.NetworkList(ctx, client.NetworkListOptions{})
+	networks, err := b.engine.NetworkList(ctx, client.NetworkListOptions{})
 	if err != nil {
 		return subnet, pool, fmt.Errorf("list networks: %w", err)
 	}
-	taken := subnetsOf(found.Items)
-	for _, n := range found.Items {
+	taken := subnetsOf(networks.Items)
+	for _, n := range networks.Items {
 		if pool := poolIn(n.Labels); pool.IsValid() {
 			if subnet, ok := partOf(pool, taken); ok {
 				return subnet, pool, nil

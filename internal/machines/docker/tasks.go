@@ -24,7 +24,7 @@ type task struct {
 	err  error
 	stop context.CancelFunc
 	// requesters are the objects that asked for it.
-	requesters map[requester]bool
+	requesters map[machineOwner]bool
 }
 
 // taskSlots is how many there are at once: they move whole images.
@@ -38,7 +38,7 @@ func newTasks() *tasks {
 // do starts f unless it is running, and reports whether it has ended. An end is
 // reported once; the next call starts f again. All objects that asked are
 // enqueued at the end.
-func (t *tasks) do(key string, who requester, f func(context.Context) error) (ended bool, err error) {
+func (t *tasks) do(key string, who machineOwner, f func(context.Context) error) (ended bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k := t.known[key]
@@ -56,9 +56,9 @@ func (t *tasks) do(key string, who requester, f func(context.Context) error) (en
 	}
 }
 
-func (t *tasks) begin(key string, who requester, f func(context.Context) error) {
+func (t *tasks) begin(key string, who machineOwner, f func(context.Context) error) {
 	ctx, stop := context.WithCancel(t.ctx)
-	k := &task{done: make(chan struct{}), stop: stop, requesters: map[requester]bool{who: true}}
+	k := &task{done: make(chan struct{}), stop: stop, requesters: map[machineOwner]bool{who: true}}
 	t.known[key] = k
 	t.running.Go(func() {
 		defer stop()

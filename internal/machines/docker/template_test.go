@@ -53,7 +53,7 @@ func TestTemplateOfTheLoadBalancer(t *testing.T) {
 	}
 	config := func() string {
 		t.Helper()
-		found, err := b.one(t.Context(), labelKey, "cluster")
+		found, err := b.containerWith(t.Context(), labelKey, "cluster")
 		if err != nil || found == nil {
 			t.Fatal("no load balancer", err)
 		}

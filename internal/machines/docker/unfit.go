@@ -39,14 +39,14 @@ var kindsEntrypoint = []string{"/usr/local/bin/entrypoint", "/sbin/init"}
 // checkNodeImage refuses images that are known not to work as machines: this error
 // says more than a time-out of the bootstrap.
 func (b *Backend) checkNodeImage(ctx context.Context, image string) error {
-	found, err := b.engine.ImageInspect(ctx, image)
+	result, err := b.engine.ImageInspect(ctx, image)
 	if err != nil {
 		return fmt.Errorf("look at image %s: %w", image, err)
 	}
-	if found.Config == nil {
+	if result.Config == nil {
 		return nil
 	}
-	start := slices.Concat(found.Config.Entrypoint, found.Config.Cmd)
+	start := slices.Concat(result.Config.Entrypoint, result.Config.Cmd)
 	if len(start) < len(kindsEntrypoint) || !slices.Equal(start[:len(kindsEntrypoint)], kindsEntrypoint) {
 		return nil
 	}

@@ -86,7 +86,7 @@ func Build(ctx context.Context, o Options) (*Summary, error) {
 	if b.work, err = filepath.Abs(filepath.Join(b.Output, ".work")); err != nil { // beside the result: there is a gigabyte of it
 		return nil, err
 	}
-	lock, err := b.alone(ctx)
+	lock, err := b.lockFolder(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +95,9 @@ func Build(ctx context.Context, o Options) (*Summary, error) {
 	return b.build(ctx)
 }
 
-// alone waits until no other build runs there, and removes what a killed build
+// lockFolder waits until no other build runs there, and removes what a killed build
 // left.
-func (b *builder) alone(ctx context.Context) (*statefile.Lock, error) {
+func (b *builder) lockFolder(ctx context.Context) (*statefile.Lock, error) {
 	path := b.work + ".lock"
 	lock, err := statefile.TryAcquire(path)
 	if lock == nil && err == nil {

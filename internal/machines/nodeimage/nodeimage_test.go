@@ -37,7 +37,7 @@ func TestPlace(t *testing.T) {
 		"./usr/share/docs":             "usr/share/docs",
 		"./../etc/passwd":              "etc/passwd",
 	} {
-		if got := place(name); got != want {
+		if got := installPath(name); got != want {
 			t.Errorf("%s goes to %q, want %q", name, got, want)
 		}
 	}
@@ -198,7 +198,7 @@ func TestWhatAKilledBuildLeftGoes(t *testing.T) {
 	output := t.TempDir()
 	b := &builder{Options: Options{Output: output, Log: t.Logf}, work: filepath.Join(output, ".work")}
 	for range 2 {
-		lock, err := b.alone(t.Context())
+		lock, err := b.lockFolder(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestWhatAKilledBuildLeftGoes(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		if _, err := b.alone(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := b.lockFolder(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("a second build went on: %v", err)
 		}
 		lock.Release()

@@ -104,8 +104,8 @@ func (t *tree) put(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// place is where a file of a package goes; empty when it goes nowhere.
-func place(name string) string {
+// installPath is where a file of a package goes; empty when it goes nowhere.
+func installPath(name string) string {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	top, rest, _ := strings.Cut(name, "/")
 	for _, dir := range merged {
@@ -160,7 +160,7 @@ func (t *tree) addAll(r *tar.Reader) error {
 		if err != nil {
 			return err
 		}
-		name := place(h.Name)
+		name := installPath(h.Name)
 		if name == "" {
 			continue
 		}
@@ -180,7 +180,7 @@ func (t *tree) add(name string, h *tar.Header, content io.Reader) error {
 	case h.Typeflag == tar.TypeDir:
 		fresh.Name += "/"
 	case h.Typeflag == tar.TypeLink:
-		if fresh.Linkname = place(h.Linkname); fresh.Linkname == "" {
+		if fresh.Linkname = installPath(h.Linkname); fresh.Linkname == "" {
 			return nil
 		}
 	case h.Typeflag == tar.TypeReg && strings.HasPrefix(name, certificateDir):

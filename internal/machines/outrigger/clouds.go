@@ -14,12 +14,12 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Clouds are the providers of one manager. A cluster is at the one that it names, another
-// at the default, and a machine stays at the one where it was begun. A provider is never
-// asked about a cluster or machine of another.
+// Clouds are the providers of one manager. A cluster uses the provider that it names, or
+// else the default. A machine stays at the provider where its creation began. A provider
+// is never asked about clusters or machines of another provider.
 type Clouds struct {
 	byName map[string]*Backend
-	// standard is the name of the default; empty: there is none.
+	// standard is the name of the default provider; empty if there is none.
 	standard string
 }
 
@@ -32,8 +32,8 @@ var (
 	_ reconciler.Sizer          = (*Clouds)(nil)
 )
 
-// NewClouds returns the providers of backends. standard is the name of the default, which
-// is one of them, or empty.
+// NewClouds returns the providers of backends. standard is the name of the default
+// provider, or empty.
 func NewClouds(standard string, backends ...*Backend) *Clouds {
 	c := &Clouds{byName: map[string]*Backend{}, standard: standard}
 	for _, b := range backends {
@@ -49,8 +49,8 @@ func (c *Clouds) Close() {
 	}
 }
 
-// Place implements [reconciler.Placer]: the cluster's spec comes first, then what was the
-// default when it was provisioned.
+// Place implements [reconciler.Placer]. The cluster's spec comes first, then the default
+// at the time when it was provisioned, then the current default.
 func (c *Clouds) Place(infra reconciler.InfraCluster) string {
 	cluster, ok := infra.(*infrav1.OutriggerCluster)
 	switch {
@@ -104,8 +104,8 @@ func (c *Clouds) EnsureCluster(ctx context.Context, s *reconciler.ClusterScope) 
 	return b.EnsureCluster(ctx, s)
 }
 
-// DeleteCluster implements [reconciler.ClusterBackend]. A cluster itself has no resources:
-// if nothing can have been made no provider is asked.
+// DeleteCluster implements [reconciler.ClusterBackend]. If the provider is not loaded,
+// only a cluster that is not ready can be deleted: it has no resources.
 func (c *Clouds) DeleteCluster(ctx context.Context, s *reconciler.ClusterScope) (bool, error) {
 	name := c.Place(s.Infra)
 	b, err := c.named(name)
@@ -127,8 +127,8 @@ func (c *Clouds) EnsureMachine(ctx context.Context, s *reconciler.MachineScope) 
 	return b.EnsureMachine(ctx, s)
 }
 
-// DeleteMachine implements [reconciler.MachineBackend]: what was begun at a provider can be
-// removed by a manager that has it.
+// DeleteMachine implements [reconciler.MachineBackend]. If the provider is not loaded, only
+// a machine whose creation never began can be deleted.
 func (c *Clouds) DeleteMachine(ctx context.Context, s *reconciler.MachineScope) (bool, error) {
 	b, err := c.named(c.ofMachine(s))
 	if err == nil {
@@ -165,14 +165,14 @@ func (c *Clouds) Remove(ctx context.Context, s *reconciler.ClusterScope, id stri
 	return b.Remove(ctx, s, id)
 }
 
-// MachineSize implements [reconciler.Sizer]. What a template's type is depends on the provider,
-// which is not known of one without a cluster where there are several.
+// MachineSize implements [reconciler.Sizer]. The size of an instance type depends on the
+// provider, which is unknown for a template without a cluster if there are several.
 func (c *Clouds) MachineSize(ctx context.Context, t reconciler.InfraTemplate, infra reconciler.InfraCluster) (infrav1.MachineTemplateStatus, error) {
 	if b := c.byName[c.Place(infra)]; b != nil && (infra != nil || len(c.byName) == 1) {
 		return b.MachineSize(ctx, t, infra)
 	}
 	if template, ok := t.(*infrav1.OutriggerMachineTemplate); ok && template.Spec.Template.Spec.InstanceType == "" {
-		return wanted(&template.Spec.Template.Spec), nil
+		return requestedSize(&template.Spec.Template.Spec), nil
 	}
 	return infrav1.MachineTemplateStatus{}, nil
 }

@@ -20,14 +20,13 @@ import (
 
 // Steps of a machine.
 const (
-	// StepCreate: the provider was asked for the instance.
+	// StepCreate means that the provider is creating the instance.
 	StepCreate = "CreateInstance"
-	// StepDone: the instance is there.
+	// StepDone means that the instance was created.
 	StepDone = "InstanceCreated"
 )
 
-// Reasons of conditions of a machine that is not, or not any more, what it
-// should be.
+// Reasons of conditions of a machine that is not as it should be.
 const (
 	reasonCreating = "CreatingInstance"
 	reasonForeign  = reconciler.ReasonInfrastructureOfAnother
@@ -58,8 +57,8 @@ func (b *Backend) EnsureMachine(ctx context.Context, s *reconciler.MachineScope)
 	return b.state(s, *t.instance), nil
 }
 
-// creation returns the creation that is running or has ended. A failed one is
-// returned once, so that the next call starts another.
+// creation returns the task that creates the instance, and starts it if there is
+// none. A failed task is returned only once, so that the next call starts another.
 func (b *Backend) creation(s *reconciler.MachineScope, infra *infrav1.OutriggerMachine) (*task, error) {
 	p, err := b.fleet.in(s.FailureDomain)
 	if err != nil {
@@ -78,8 +77,8 @@ func (b *Backend) creation(s *reconciler.MachineScope, infra *infrav1.OutriggerM
 	return t, nil
 }
 
-// create starts a creation. What it needs of the scope is copied: that lives no
-// longer than the reconciliation.
+// create starts the creation of an instance. It copies what it needs of the scope,
+// which may change after the reconciliation.
 func (b *Backend) create(m *machine, p provider.Provider, s *reconciler.MachineScope, infra *infrav1.OutriggerMachine) *task {
 	name, key, data, spec := infra.Name, s.Key, slices.Clone(s.Bootstrap), specOf(s, infra)
 	return b.start(m.name, b.options.CreateTimeout, func(ctx context.Context, t *task) {
@@ -96,7 +95,8 @@ func (b *Backend) create(m *machine, p provider.Provider, s *reconciler.MachineS
 	})
 }
 
-// adopt returns the one instance of a key.
+// adopt returns the only instance of a key; it is an error if there are none or
+// several.
 func (b *Backend) adopt(ctx context.Context, key string, cause error) (*provider.Instance, error) {
 	list, err := b.ofKey(ctx, key)
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *Backend) adopt(ctx context.Context, key string, cause error) (*provider
 	return &list[0], nil
 }
 
-// ofKey returns the instances of a key that are not on their way out.
+// ofKey returns the instances of a key that are not being deleted.
 func (b *Backend) ofKey(ctx context.Context, key string) ([]provider.Instance, error) {
 	list, err := b.fleet.list(ctx, map[string]string{provider.TagKey: key})
 	return slices.DeleteFunc(list, func(i provider.Instance) bool { return i.State == provider.StateDeleting }), err
@@ -132,8 +132,8 @@ func specOf(s *reconciler.MachineScope, infra *infrav1.OutriggerMachine) provide
 // TagRole says whether an instance is one of the control plane or a worker.
 const TagRole = "outrigger-role"
 
-// ownerTags are the same whenever they are asked for: some clouds compare them
-// when a request is repeated.
+// ownerTags returns the owner tags. They do not change: some clouds compare them when
+// a request is repeated.
 func ownerTags(s *reconciler.MachineScope) map[string]string {
 	role := "worker"
 	if s.ControlPlane {
@@ -150,24 +150,24 @@ func ownerTags(s *reconciler.MachineScope) map[string]string {
 func (b *Backend) observe(ctx context.Context, s *reconciler.MachineScope, providerID string) (reconciler.MachineState, error) {
 	id, ours := strings.CutPrefix(providerID, b.prefix())
 	if !ours || id == "" {
-		return b.wrong(reasonForeign, fmt.Sprintf("spec.providerID %s is none of provider %s, whose begin with %s", providerID, b.options.Name, b.prefix())), nil
+		return b.unusable(reasonForeign, fmt.Sprintf("spec.providerID %s is none of provider %s, whose begin with %s", providerID, b.options.Name, b.prefix())), nil
 	}
-	instance, err := b.look(ctx, s, id)
+	instance, err := b.lookUp(ctx, s, id)
 	if errors.Is(err, provider.ErrNotFound) {
-		return b.wrong(reasonGone, fmt.Sprintf("provider %s has no instance %s any more: delete the Machine", b.options.Name, id)), nil
+		return b.unusable(reasonGone, fmt.Sprintf("provider %s has no instance %s any more: delete the Machine", b.options.Name, id)), nil
 	}
 	if err != nil {
 		return reconciler.MachineState{}, err
 	}
 	if instance.Key != s.Key {
-		return b.wrong(reasonForeign, fmt.Sprintf("instance %s carries the key %q, not %q: it is that of another machine", id, instance.Key, s.Key)), nil
+		return b.unusable(reasonForeign, fmt.Sprintf("instance %s carries the key %q, not %q: it is that of another machine", id, instance.Key, s.Key)), nil
 	}
 	return b.state(s, *instance), nil
 }
 
-// look returns the instance from the last list, if it is healthy there, else
-// from the cloud itself.
-func (b *Backend) look(ctx context.Context, s *reconciler.MachineScope, id string) (*provider.Instance, error) {
+// lookUp returns the instance from the last list if it runs there, else it asks the
+// cloud.
+func (b *Backend) lookUp(ctx context.Context, s *reconciler.MachineScope, id string) (*provider.Instance, error) {
 	if made := b.justMade(s, id); made != nil {
 		return made, nil
 	}
@@ -181,7 +181,7 @@ func (b *Backend) look(ctx context.Context, s *reconciler.MachineScope, id strin
 	return b.fleet.get(ctx, id)
 }
 
-// justMade returns the result of a recent creation: lists may not show it yet.
+// justMade returns an instance that was created recently: lists may not show it yet.
 func (b *Backend) justMade(s *reconciler.MachineScope, id string) *provider.Instance {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,15 +200,15 @@ func (b *Backend) justMade(s *reconciler.MachineScope, id string) *provider.Inst
 
 func (b *Backend) prefix() string { return "outrigger://" + b.options.Name + "/" }
 
-func (b *Backend) wrong(reason, message string) reconciler.MachineState {
+func (b *Backend) unusable(reason, message string) reconciler.MachineState {
 	return reconciler.MachineState{Step: StepDone, Reason: reason, Message: message, RequeueAfter: b.options.Interval}
 }
 
-// state returns how an instance is.
+// state returns the machine's state for an instance.
 func (b *Backend) state(s *reconciler.MachineScope, i provider.Instance) reconciler.MachineState {
 	state := reconciler.MachineState{
 		Step: StepDone, ProviderID: b.prefix() + i.ID, Provisioned: true,
-		Addresses: addresses(i), FailureDomain: placed(s, i), RequeueAfter: b.options.Interval,
+		Addresses: addresses(i), FailureDomain: failureDomainOf(s, i), RequeueAfter: b.options.Interval,
 	}
 	switch i.State {
 	case provider.StateStopped:
@@ -234,9 +234,9 @@ func addresses(i provider.Instance) []clusterv1.MachineAddress {
 	return all
 }
 
-// placed returns the failure domain of an instance: the one it was asked for,
-// or its zone if the cluster has a failure domain of that name.
-func placed(s *reconciler.MachineScope, i provider.Instance) string {
+// failureDomainOf returns the failure domain of an instance: the requested one, or else
+// its zone if the cluster has a failure domain of that name.
+func failureDomainOf(s *reconciler.MachineScope, i provider.Instance) string {
 	if s.FailureDomain != "" || s.InfraCluster == nil {
 		return s.FailureDomain
 	}

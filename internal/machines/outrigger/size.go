@@ -28,7 +28,7 @@ func (b *Backend) MachineSize(ctx context.Context, template reconciler.InfraTemp
 	}
 	spec := t.Spec.Template.Spec
 	if spec.InstanceType == "" {
-		return wanted(&spec), nil
+		return requestedSize(&spec), nil
 	}
 	kind, known, err := b.instanceType(ctx, spec.InstanceType)
 	if err != nil || !known {
@@ -37,8 +37,8 @@ func (b *Backend) MachineSize(ctx context.Context, template reconciler.InfraTemp
 	return size(kind.VCPUs, kind.Memory<<20, kind.Arch), nil
 }
 
-// wanted is the size that a template asks for.
-func wanted(spec *infrav1.OutriggerMachineSpec) infrav1.MachineTemplateStatus {
+// requestedSize is the size that a template asks for.
+func requestedSize(spec *infrav1.OutriggerMachineSpec) infrav1.MachineTemplateStatus {
 	var memory int64
 	if spec.Memory != nil {
 		memory = spec.Memory.Value()

@@ -88,14 +88,14 @@ func afterError(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// stays records why an object in deletion still exists.
-func stays[T object](ctx context.Context, d *patcher[T], b Base, err error) (reconcile.Result, error) {
+// recordDeleting records why an object in deletion still exists.
+func recordDeleting[T object](ctx context.Context, d *patcher[T], b Base, err error) (reconcile.Result, error) {
 	reason, message := clusterv1.DeletingReason, "what was made for it is being removed"
 	if err != nil {
 		reason, message = reasonOf(err), messageOf(err)
 	}
-	setDeleting(d.now, reason, message)
-	if saved := saveAndTell(ctx, d, b); saved != nil {
+	setDeleting(d.desired, reason, message)
+	if saved := saveAndReport(ctx, d, b); saved != nil {
 		return reconcile.Result{}, saved
 	}
 	if err != nil {
@@ -104,33 +104,33 @@ func stays[T object](ctx context.Context, d *patcher[T], b Base, err error) (rec
 	return reconcile.Result{RequeueAfter: b.DeletePoll}, nil
 }
 
-// release removes our finalizer from an object in deletion that has no
-// resources left. If other finalizers keep it, its conditions say so: Ready
-// describes the whole life.
+// release removes our finalizer from an object in deletion that has no resources
+// left. If other finalizers keep the object, its conditions say that our part is
+// done.
 func release[T object](ctx context.Context, d *patcher[T], finalizer string) error {
-	if len(d.now.GetFinalizers()) > 1 {
-		setDeleting(d.now, clusterv1.DeletionCompletedReason, "what was made for it is gone")
+	if len(d.desired.GetFinalizers()) > 1 {
+		setDeleting(d.desired, clusterv1.DeletionCompletedReason, "what was made for it is gone")
 		if err := d.saveStatus(ctx); err != nil {
 			return err
 		}
 	}
-	letGo(d.now, finalizer)
+	removeFinalizer(d.desired, finalizer)
 	return d.saveIdentity(ctx)
 }
 
-// hold adds our finalizer to an object, replacing that of an earlier version.
-func hold(o client.Object, finalizer string) {
+// addFinalizer adds our finalizer to an object and removes that of an earlier version.
+func addFinalizer(o client.Object, finalizer string) {
 	controllerutil.AddFinalizer(o, finalizer)
 	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
 }
 
-// held reports whether an object has our finalizer under either name. One in deletion
-// keeps its name: the API server refuses new finalizers then.
-func held(o client.Object, finalizer string) bool {
+// hasFinalizer reports whether an object has our finalizer under either name. Objects
+// in deletion keep the old name: the API server refuses new finalizers then.
+func hasFinalizer(o client.Object, finalizer string) bool {
 	return controllerutil.ContainsFinalizer(o, finalizer) || controllerutil.ContainsFinalizer(o, infrav1.FormerFinalizer(finalizer))
 }
 
-func letGo(o client.Object, finalizer string) {
+func removeFinalizer(o client.Object, finalizer string) {
 	controllerutil.RemoveFinalizer(o, finalizer)
 	controllerutil.RemoveFinalizer(o, infrav1.FormerFinalizer(finalizer))
 }

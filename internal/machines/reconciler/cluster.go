@@ -67,22 +67,22 @@ func (r *ClusterReconciler) Reconcile(ctx context.Context, request reconcile.Req
 }
 
 func (c *clusterRun) reconcile(ctx context.Context) (reconcile.Result, error) {
-	deleting := !c.now.GetDeletionTimestamp().IsZero()
+	deleting := !c.desired.GetDeletionTimestamp().IsZero()
 	// Externally managed infrastructure is left alone, unless it was ours
 	// before.
-	if left(c.now) || external(c.now) && !(deleting && held(c.now, c.Finalizer)) {
+	if isMoved(c.desired) || external(c.desired) && !(deleting && hasFinalizer(c.desired, c.Finalizer)) {
 		return reconcile.Result{}, nil
 	}
-	c.scope = ClusterScope{Infra: c.now, Key: keyOf(c.now)}
+	c.scope = ClusterScope{Infra: c.desired, Key: keyOf(c.desired)}
 	var err error
-	name := ownerCluster(c.now)
+	name := ownerCluster(c.desired)
 	if name == "" && deleting { // the reference may be lost, and the Cluster paused
-		name = c.now.GetLabels()[clusterv1.ClusterNameLabel]
+		name = c.desired.GetLabels()[clusterv1.ClusterNameLabel]
 	}
-	if c.scope.Cluster, err = clusterNamed(ctx, c.Client, c.now.GetNamespace(), name); err != nil {
+	if c.scope.Cluster, err = clusterNamed(ctx, c.Client, c.desired.GetNamespace(), name); err != nil {
 		return reconcile.Result{}, err
 	}
-	if paused(c.scope.Cluster, c.now) {
+	if paused(c.scope.Cluster, c.desired) {
 		return reconcile.Result{}, c.pause(ctx)
 	}
 	if is, result, err := asCopy(ctx, c.patcher, c.Base, c.NewList, c.Finalizer); is || err != nil {
@@ -111,24 +111,24 @@ func ownerCluster(o metav1.Object) string {
 }
 
 func (c *clusterRun) ensure(ctx context.Context) (reconcile.Result, error) {
-	hold(c.now, c.Finalizer)
-	annotate(c.now, infrav1.KeyAnnotation, c.scope.Key)
+	addFinalizer(c.desired, c.Finalizer)
+	annotate(c.desired, infrav1.KeyAnnotation, c.scope.Key)
 	if err := c.saveIdentity(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	setLife(c.now)
+	setLife(c.desired)
 	state, err := c.Backend.EnsureCluster(ctx, &c.scope)
 	if err != nil {
 		return c.failed(ctx, err)
 	}
 	c.apply(state)
-	c.looked(c.now)
-	return reconcile.Result{RequeueAfter: state.RequeueAfter}, saveAndTell(ctx, c.patcher, c.Base)
+	c.clearWarnings(c.desired)
+	return reconcile.Result{RequeueAfter: state.RequeueAfter}, saveAndReport(ctx, c.patcher, c.Base)
 }
 
 // apply copies the backend's state into the object.
 func (c *clusterRun) apply(state ClusterState) {
-	spec, status := c.now.ContractCluster()
+	spec, status := c.desired.ContractCluster()
 	if spec.ControlPlaneEndpoint.IsZero() && state.Endpoint.IsValid() {
 		spec.ControlPlaneEndpoint = state.Endpoint
 	}
@@ -139,30 +139,30 @@ func (c *clusterRun) apply(state ClusterState) {
 	if state.Provisioned {
 		status.Ready, status.Initialization = true, yes()
 		if p, ok := c.Backend.(Placer); ok {
-			annotate(c.now, ProviderAnnotation, p.Place(c.now))
+			annotate(c.desired, ProviderAnnotation, p.Place(c.desired))
 		}
 	}
 	status.FailureDomains = state.FailureDomains
-	setStates(c.now, provisioned(status.Initialization), "", state.Reason, state.Message)
+	setStates(c.desired, provisioned(status.Initialization), "", state.Reason, state.Message)
 	for _, own := range state.Conditions {
-		setCondition(c.now, own)
+		setCondition(c.desired, own)
 	}
-	summarize(c.now, ProvisionedCondition, HealthyCondition)
+	summarize(c.desired, ProvisionedCondition, HealthyCondition)
 }
 
 func (c *clusterRun) failed(ctx context.Context, err error) (reconcile.Result, error) {
-	_, status := c.now.ContractCluster()
-	setFailure(c.now, provisioned(status.Initialization), err)
-	summarize(c.now, ProvisionedCondition, HealthyCondition)
-	c.warnOf(c.now, err)
-	if saved := saveAndTell(ctx, c.patcher, c.Base); saved != nil {
+	_, status := c.desired.ContractCluster()
+	setFailure(c.desired, provisioned(status.Initialization), err)
+	summarize(c.desired, ProvisionedCondition, HealthyCondition)
+	c.warnOf(c.desired, err)
+	if saved := saveAndReport(ctx, c.patcher, c.Base); saved != nil {
 		return reconcile.Result{}, saved
 	}
 	return afterError(err)
 }
 
 func (c *clusterRun) delete(ctx context.Context) (reconcile.Result, error) {
-	if !held(c.now, c.Finalizer) {
+	if !hasFinalizer(c.desired, c.Finalizer) {
 		return reconcile.Result{}, nil
 	}
 	n, err := c.machines(ctx, c.Client)
@@ -173,21 +173,21 @@ func (c *clusterRun) delete(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	if n > 0 {
-		setDeleting(c.now, ReasonWaitingForMachines, fmt.Sprintf("%d machines of it are still there", n))
+		setDeleting(c.desired, ReasonWaitingForMachines, fmt.Sprintf("%d machines of it are still there", n))
 		return reconcile.Result{RequeueAfter: c.Poll}, c.save(ctx)
 	}
 	gone, err := c.Backend.DeleteCluster(ctx, &c.scope)
 	if gone && err == nil {
 		return reconcile.Result{}, release(ctx, c.patcher, c.Finalizer)
 	}
-	return stays(ctx, c.patcher, c.Base, err)
+	return recordDeleting(ctx, c.patcher, c.Base, err)
 }
 
 // machines counts those that were begun in this cluster.
 func (c *clusterRun) machines(ctx context.Context, from client.Reader) (n int, err error) {
 	list := c.NewMachines()
-	if err := from.List(ctx, list, client.InNamespace(c.now.GetNamespace())); err != nil {
-		return 0, fmt.Errorf("list the machines of %s: %w", c.now.GetName(), err)
+	if err := from.List(ctx, list, client.InNamespace(c.desired.GetNamespace())); err != nil {
+		return 0, fmt.Errorf("list the machines of %s: %w", c.desired.GetName(), err)
 	}
 	return n, apimeta.EachListItem(list, func(o runtime.Object) error {
 		if o.(client.Object).GetAnnotations()[ClusterKeyAnnotation] == c.scope.Key {

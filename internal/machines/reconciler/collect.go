@@ -16,26 +16,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Inventory is a [MachineBackend] that can list what it made.
+// Inventory is a [MachineBackend] that can list its resources.
 type Inventory interface {
-	// Owned returns everything that carries the key of a cluster and is not on
-	// its way out.
+	// Owned returns all resources with the key of a cluster that are not being
+	// deleted.
 	Owned(context.Context, *ClusterScope) ([]Owned, error)
-	// Remove removes one of them.
+	// Remove removes one resource.
 	Remove(ctx context.Context, of *ClusterScope, id string) error
 }
 
-// Owned is something that was made for a machine.
+// Owned is a resource that was made for a machine.
 type Owned struct {
 	ID, Key string
 	// Created is when it was made; zero when unknown.
 	Created time.Time
 }
 
-// Collector removes orphans, whose machine is gone: those made at the moment
-// when somebody removed the finalizer, or by a second manager. It checks only
-// clusters that exist and are not paused: during a move the machines come after
-// their cluster.
+// Collector removes orphans, resources whose machine is gone. They occur when somebody
+// removes a finalizer while a resource is made, or when a second manager runs. It
+// checks only clusters that exist and are not paused: a move creates the cluster
+// before its machines.
 type Collector struct {
 	Base
 	// Reader must not be a cache.
@@ -43,19 +43,19 @@ type Collector struct {
 	NewClusters func() client.ObjectList
 	NewMachines func() client.ObjectList
 	Inventory   Inventory
-	// Namespace limits the clusters that are checked; empty: all.
+	// Namespace limits the check to clusters of one namespace; empty means all.
 	Namespace string
-	// Every is the interval: 5 minutes. Grace is how long something must have
-	// been seen without a machine: 5 minutes.
+	// Every is the interval. Grace is for how long a resource must have been without a
+	// machine. Both are 5 minutes by default.
 	Every, Grace time.Duration
 
-	seen map[string]time.Time // by id
-	// told has those whose removal was reported in an Event: a cloud may list
-	// them for a long time, and then they are removed again.
-	told map[string]bool
+	orphanSince map[string]time.Time // since when a resource is an orphan, by id
+	// reported holds the orphans whose removal was reported in an Event. A cloud may
+	// list them for a long time, and each pass removes them again.
+	reported map[string]bool
 }
 
-// NeedLeaderElection: of several managers one collects.
+// NeedLeaderElection returns true: only one of several managers collects.
 func (*Collector) NeedLeaderElection() bool { return true }
 
 // Start collects until ctx ends.
@@ -88,23 +88,23 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if err := c.Reader.List(ctx, clusters, client.InNamespace(c.Namespace)); err != nil {
 		return fmt.Errorf("list clusters: %w", err)
 	}
-	before, told := c.seen, c.told
-	c.seen, c.told = map[string]time.Time{}, map[string]bool{}
+	before, reportedBefore := c.orphanSince, c.reported
+	c.orphanSince, c.reported = map[string]time.Time{}, map[string]bool{}
 	var errs []error
 	err := apimeta.EachListItem(clusters, func(o runtime.Object) error {
-		errs = append(errs, c.collect(ctx, o.(InfraCluster), before, told))
+		errs = append(errs, c.collect(ctx, o.(InfraCluster), before, reportedBefore))
 		return nil
 	})
 	err = errors.Join(append(errs, err)...)
 	if err != nil {
-		maps.Copy(c.told, told) // not everything was checked
+		maps.Copy(c.reported, reportedBefore) // not everything was checked
 	}
 	return err
 }
 
-func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[string]time.Time, told map[string]bool) error {
+func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[string]time.Time, reportedBefore map[string]bool) error {
 	cluster, err := clusterNamed(ctx, c.Reader, infra.GetNamespace(), ownerCluster(infra))
-	if err != nil || cluster == nil || c.foreign(infra) || left(infra) || external(infra) || paused(cluster, infra) || !infra.GetDeletionTimestamp().IsZero() {
+	if err != nil || cluster == nil || c.foreign(infra) || isMoved(infra) || external(infra) || paused(cluster, infra) || !infra.GetDeletionTimestamp().IsZero() {
 		return err
 	}
 	// List resources first, then objects: an object is written before anything
@@ -123,15 +123,15 @@ func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[
 		if keys[o.Key] {
 			continue
 		}
-		if told[o.ID] {
-			c.told[o.ID] = true
+		if reportedBefore[o.ID] {
+			c.reported[o.ID] = true
 		}
 		errs = append(errs, c.orphan(ctx, scope, o, before))
 	}
 	return errors.Join(errs...)
 }
 
-// keys returns those of all machines of a namespace.
+// keys returns the keys of all machines of a namespace.
 func (c *Collector) keys(ctx context.Context, namespace string) (map[string]bool, error) {
 	list := c.NewMachines()
 	if err := c.Reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -151,18 +151,18 @@ func (c *Collector) orphan(ctx context.Context, of *ClusterScope, o Owned, befor
 	if !ok {
 		since = c.Now()
 	}
-	c.seen[o.ID] = since
+	c.orphanSince[o.ID] = since
 	if now := c.Now(); now.Sub(since) < c.Grace || now.Sub(o.Created) < c.Grace {
 		return nil
 	}
 	if err := c.Inventory.Remove(ctx, of, o.ID); err != nil {
 		return fmt.Errorf("remove %s, which lost its machine: %w", o.ID, err)
 	}
-	delete(c.seen, o.ID)
-	if c.told[o.ID] {
+	delete(c.orphanSince, o.ID)
+	if c.reported[o.ID] {
 		return nil
 	}
-	c.told[o.ID] = true
-	c.tell(of.Infra, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
+	c.reported[o.ID] = true
+	c.emit(of.Infra, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
 	return nil
 }

@@ -49,18 +49,18 @@ func older(a, b client.Object) bool {
 
 // asCopy handles a copy: nothing is created for it, and nothing is removed with
 // it.
-func asCopy[T object](ctx context.Context, d *patcher[T], b Base, newList func() client.ObjectList, finalizer string) (is bool, result reconcile.Result, err error) {
-	name, err := original(ctx, d.client, newList, d.now)
+func asCopy[T object](ctx context.Context, d *patcher[T], b Base, newList func() client.ObjectList, finalizer string) (isCopy bool, result reconcile.Result, err error) {
+	name, err := original(ctx, d.client, newList, d.desired)
 	if err != nil || name == "" {
 		return false, result, err
 	}
-	if !d.now.GetDeletionTimestamp().IsZero() {
-		letGo(d.now, finalizer)
+	if !d.desired.GetDeletionTimestamp().IsZero() {
+		removeFinalizer(d.desired, finalizer)
 		return true, result, d.saveIdentity(ctx)
 	}
-	setLife(d.now)
-	setFalse(d.now, ProvisionedCondition, ReasonIdentityTaken,
+	setLife(d.desired)
+	setFalse(d.desired, ProvisionedCondition, ReasonIdentityTaken,
 		fmt.Sprintf("this is a copy of %s: make it without the annotation %s", name, infrav1.KeyAnnotation))
-	summarize(d.now, ProvisionedCondition)
-	return true, reconcile.Result{RequeueAfter: b.Poll}, saveAndTell(ctx, d, b)
+	summarize(d.desired, ProvisionedCondition)
+	return true, reconcile.Result{RequeueAfter: b.Poll}, saveAndReport(ctx, d, b)
 }

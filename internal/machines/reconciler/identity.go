@@ -63,9 +63,9 @@ func annotate(o metav1.Object, key, value string) {
 	}
 }
 
-// left reports whether clusterctl has moved an object to another management
+// isMoved reports whether clusterctl has moved an object to another management
 // cluster: then not even its conditions may be changed.
-func left(o metav1.Object) bool {
+func isMoved(o metav1.Object) bool {
 	_, moved := o.GetAnnotations()[deleteForMoveAnnotation]
 	return moved
 }

@@ -28,24 +28,24 @@ type MachineReconciler struct {
 	New         func() InfraMachine
 	NewCluster  func() InfraCluster
 	ClusterKind schema.GroupKind
-	// NewList returns an empty list of the kind; without it copies of objects
-	// are not told from them.
+	// NewList returns an empty list of the kind. If it is nil, copies of an object are
+	// not detected.
 	NewList func() client.ObjectList
 	// Finalizer of the kind.
 	Finalizer string
 	Backend   MachineBackend
-	// Live reads bootstrap Secrets, and objects before a machine is made for
-	// them; it must not be a cache.
+	// Live reads bootstrap Secrets, and an object again before a machine is made for
+	// it. It must not be a cache.
 	Live client.Reader
-	// MaxBootstrap is how many bytes of bootstrap data are taken: 1 MiB, as
-	// much as a Secret can have.
+	// MaxBootstrap limits bootstrap data, in bytes. The default is 1 MiB, the limit of
+	// a Secret.
 	MaxBootstrap int
 }
 
 // Forgetter is a [MachineBackend] that keeps something in memory for objects.
 type Forgetter interface {
-	// Forget is called when the object is gone. It MUST NOT remove anything
-	// that was made: the object may live on elsewhere.
+	// Forget is called when the object is gone. It MUST NOT remove resources: the
+	// object may have been moved to another management cluster.
 	Forget(types.NamespacedName)
 }
 
@@ -85,19 +85,19 @@ func (r *MachineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 }
 
 func (m *machineRun) reconcile(ctx context.Context) (reconcile.Result, error) {
-	if left(m.now) {
+	if isMoved(m.desired) {
 		return reconcile.Result{}, nil
 	}
 	if err := m.owners(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if paused(m.scope.Cluster, m.now) {
+	if paused(m.scope.Cluster, m.desired) {
 		return reconcile.Result{}, m.pause(ctx)
 	}
-	if is, result, err := asCopy(ctx, m.patcher, m.Base, m.NewList, m.Finalizer); is || err != nil {
+	if isCopy, result, err := asCopy(ctx, m.patcher, m.Base, m.NewList, m.Finalizer); isCopy || err != nil {
 		return result, err
 	}
-	if !m.now.GetDeletionTimestamp().IsZero() {
+	if !m.desired.GetDeletionTimestamp().IsZero() {
 		return m.delete(ctx)
 	}
 	if m.scope.Machine == nil || m.scope.Cluster == nil {
@@ -107,9 +107,9 @@ func (m *machineRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 	return m.ensure(ctx)
 }
 
-// owners fills in Machine and Cluster as far as they are there.
+// owners fills in the Machine and the Cluster, if they exist.
 func (m *machineRun) owners(ctx context.Context) error {
-	infra := m.now
+	infra := m.desired
 	m.scope = MachineScope{Infra: infra, Key: keyOf(infra), ClusterKey: infra.GetAnnotations()[ClusterKeyAnnotation], Began: beganOf(infra)}
 	machine, err := util.GetOwnerMachine(ctx, m.Client, metav1.ObjectMeta{Namespace: infra.GetNamespace(), OwnerReferences: infra.GetOwnerReferences()})
 	if client.IgnoreNotFound(err) != nil {
@@ -131,8 +131,8 @@ func (m *machineRun) owners(ctx context.Context) error {
 
 // ensure reconciles a machine that is not being deleted.
 func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
-	hold(m.now, m.Finalizer)
-	annotate(m.now, infrav1.KeyAnnotation, m.scope.Key)
+	addFinalizer(m.desired, m.Finalizer)
+	annotate(m.desired, infrav1.KeyAnnotation, m.scope.Key)
 	wait, err := m.prepare(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -148,18 +148,18 @@ func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 			return reconcile.Result{}, err
 		}
 	}
-	setLife(m.now)
+	setLife(m.desired)
 	if wait != nil {
 		return m.await(ctx, wait)
 	}
-	m.scope.Began = beganOf(m.now)
+	m.scope.Began = beganOf(m.desired)
 	state, err := m.Backend.EnsureMachine(ctx, &m.scope)
 	if err != nil {
 		return m.failed(ctx, err)
 	}
 	m.apply(state)
-	m.looked(m.now)
-	return reconcile.Result{RequeueAfter: state.RequeueAfter}, m.saveAndTell(ctx)
+	m.clearWarnings(m.desired)
+	return reconcile.Result{RequeueAfter: state.RequeueAfter}, m.saveAndReport(ctx)
 }
 
 // identify writes the identity. Nothing may be created from an outdated object:
@@ -170,12 +170,12 @@ func (m *machineRun) identify(ctx context.Context, makes bool) error {
 	if err := m.saveIdentity(ctx); err != nil {
 		return err
 	}
-	spec, _ := m.now.ContractMachine()
+	spec, _ := m.desired.ContractMachine()
 	if !makes || spec.ProviderID != "" || m.stored.GetResourceVersion() != version {
 		return nil
 	}
 	live := m.New()
-	if err := m.Live.Get(ctx, client.ObjectKeyFromObject(m.now), live); err != nil {
+	if err := m.Live.Get(ctx, client.ObjectKeyFromObject(m.desired), live); err != nil {
 		return err
 	}
 	if live.GetResourceVersion() != version {
@@ -185,10 +185,10 @@ func (m *machineRun) identify(ctx context.Context, makes bool) error {
 }
 
 // lateDeletion checks without the cache whether the cluster's infrastructure is
-// being deleted. The machine's beginning is stored by now: either this sees the
+// being deleted. BeganAnnotation has been stored before: either this check sees the
 // deletion, or the deletion sees the machine and waits for it.
 func (m *machineRun) lateDeletion(ctx context.Context) (*waiting, error) {
-	if spec, _ := m.now.ContractMachine(); spec.ProviderID != "" || m.scope.InfraCluster == nil {
+	if spec, _ := m.desired.ContractMachine(); spec.ProviderID != "" || m.scope.InfraCluster == nil {
 		return nil, nil
 	}
 	infra := m.NewCluster()
@@ -199,22 +199,22 @@ func (m *machineRun) lateDeletion(ctx context.Context) (*waiting, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", m.ClusterKind.Kind, m.scope.InfraCluster.GetName(), err)
 	}
-	return m.clusterLeaves(infra), nil
+	return m.clusterDeleting(infra), nil
 }
 
-// begin records that from now on the machine may have resources.
+// begin annotates the machine: from now on it may have resources.
 func (m *machineRun) begin() {
 	if m.scope.ClusterKey == "" {
-		m.scope.ClusterKey = string(m.scope.Cluster.UID) // of infrastructure that is not ours
+		m.scope.ClusterKey = string(m.scope.Cluster.UID) // for infrastructure that is not ours
 		if m.scope.InfraCluster != nil && !external(m.scope.InfraCluster) {
 			m.scope.ClusterKey = keyOf(m.scope.InfraCluster)
 		}
-		annotate(m.now, ClusterKeyAnnotation, m.scope.ClusterKey)
+		annotate(m.desired, ClusterKeyAnnotation, m.scope.ClusterKey)
 	}
 	if p, ok := m.Backend.(Placer); ok {
-		annotate(m.now, ProviderAnnotation, p.Place(m.scope.InfraCluster))
+		annotate(m.desired, ProviderAnnotation, p.Place(m.scope.InfraCluster))
 	}
-	annotate(m.now, BeganAnnotation, m.Now().UTC().Format(time.RFC3339))
+	annotate(m.desired, BeganAnnotation, m.Now().UTC().Format(time.RFC3339))
 }
 
 // prepare fills in what the backend needs, and returns what is missing.
@@ -222,7 +222,7 @@ func (m *machineRun) prepare(ctx context.Context) (*waiting, error) {
 	if err := m.findInfraCluster(ctx); err != nil {
 		return nil, err
 	}
-	if spec, _ := m.now.ContractMachine(); spec.ProviderID != "" {
+	if spec, _ := m.desired.ContractMachine(); spec.ProviderID != "" {
 		return nil, nil // it exists: no bootstrap data is needed
 	}
 	if wait := m.infrastructureReady(); wait != nil {
@@ -239,7 +239,7 @@ func (m *machineRun) findInfraCluster(ctx context.Context) error {
 		return nil
 	}
 	infra := m.NewCluster()
-	err := m.Client.Get(ctx, types.NamespacedName{Namespace: m.now.GetNamespace(), Name: ref.Name}, infra)
+	err := m.Client.Get(ctx, types.NamespacedName{Namespace: m.desired.GetNamespace(), Name: ref.Name}, infra)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -250,8 +250,8 @@ func (m *machineRun) findInfraCluster(ctx context.Context) error {
 	return nil
 }
 
-// infrastructureReady returns what is missing of the cluster before a machine
-// can be made in it.
+// infrastructureReady returns what the cluster lacks before a machine can be made in
+// it; nil if nothing.
 func (m *machineRun) infrastructureReady() *waiting {
 	cluster := m.scope.Cluster
 	ready := cluster.Status.Initialization.InfrastructureProvisioned
@@ -265,7 +265,7 @@ func (m *machineRun) infrastructureReady() *waiting {
 	if !m.scope.Machine.DeletionTimestamp.IsZero() {
 		return &waiting{reason: clusterv1.DeletingReason, message: fmt.Sprintf("Machine %s is being deleted: nothing is made for it any more", m.scope.Machine.Name)}
 	}
-	if wait := m.clusterLeaves(m.scope.InfraCluster); wait != nil {
+	if wait := m.clusterDeleting(m.scope.InfraCluster); wait != nil {
 		return wait
 	}
 	if m.scope.InfraCluster == nil && cluster.Spec.InfrastructureRef.GroupKind() == m.ClusterKind {
@@ -275,8 +275,9 @@ func (m *machineRun) infrastructureReady() *waiting {
 	return m.knownFailureDomain()
 }
 
-// clusterLeaves: a machine that is made now would block the cluster's deletion.
-func (m *machineRun) clusterLeaves(infra InfraCluster) *waiting {
+// clusterDeleting returns a reason to wait if the cluster's infrastructure is being
+// deleted: a machine that is made now would block that.
+func (m *machineRun) clusterDeleting(infra InfraCluster) *waiting {
 	if infra == nil || infra.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
@@ -284,8 +285,8 @@ func (m *machineRun) clusterLeaves(infra InfraCluster) *waiting {
 		message: fmt.Sprintf("%s %s is being deleted: no machine is made in it any more", m.ClusterKind.Kind, infra.GetName())}
 }
 
-// knownFailureDomain: a machine is never made in another failure domain than
-// the requested one.
+// knownFailureDomain returns a reason to wait if the cluster does not have the
+// requested failure domain: a machine is never made in another one.
 func (m *machineRun) knownFailureDomain() *waiting {
 	if m.scope.FailureDomain == "" || m.scope.InfraCluster == nil {
 		return nil
@@ -302,7 +303,7 @@ func (m *machineRun) knownFailureDomain() *waiting {
 
 // delete reconciles a machine in deletion.
 func (m *machineRun) delete(ctx context.Context) (reconcile.Result, error) {
-	if !held(m.now, m.Finalizer) {
+	if !hasFinalizer(m.desired, m.Finalizer) {
 		return reconcile.Result{}, nil
 	}
 	if m.scope.Cluster != nil {
@@ -314,5 +315,5 @@ func (m *machineRun) delete(ctx context.Context) (reconcile.Result, error) {
 	if gone && err == nil {
 		return reconcile.Result{}, release(ctx, m.patcher, m.Finalizer)
 	}
-	return stays(ctx, m.patcher, m.Base, err)
+	return recordDeleting(ctx, m.patcher, m.Base, err)
 }

@@ -20,21 +20,21 @@ var machineOrder = []string{BootstrapDataReadyCondition, ProvisionedCondition, H
 // except where it has to poll.
 func (m *machineRun) await(ctx context.Context, wait *waiting) (reconcile.Result, error) {
 	if wait.ofBootstrap {
-		setFalse(m.now, BootstrapDataReadyCondition, wait.reason, wait.message)
+		setFalse(m.desired, BootstrapDataReadyCondition, wait.reason, wait.message)
 	}
-	setFalse(m.now, ProvisionedCondition, wait.reason, wait.message)
-	summarize(m.now, ProvisionedCondition)
+	setFalse(m.desired, ProvisionedCondition, wait.reason, wait.message)
+	summarize(m.desired, ProvisionedCondition)
 	result := reconcile.Result{}
 	if wait.poll {
 		result.RequeueAfter = m.Poll
 	}
-	return result, m.saveAndTell(ctx)
+	return result, m.saveAndReport(ctx)
 }
 
 // apply copies the backend's state into the object.
 func (m *machineRun) apply(state MachineState) {
-	spec, status := m.now.ContractMachine()
-	setTrue(m.now, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)
+	spec, status := m.desired.ContractMachine()
+	setTrue(m.desired, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)
 	if state.Step != "" {
 		status.Step = state.Step
 	}
@@ -52,11 +52,11 @@ func (m *machineRun) apply(state MachineState) {
 	if state.FailureDomain != "" {
 		status.FailureDomain = state.FailureDomain
 	}
-	setStates(m.now, provisioned(status.Initialization), state.Step, state.Reason, state.Message)
+	setStates(m.desired, provisioned(status.Initialization), state.Step, state.Reason, state.Message)
 	for _, c := range state.Conditions {
-		setCondition(m.now, c)
+		setCondition(m.desired, c)
 	}
-	summarize(m.now, machineOrder...)
+	summarize(m.desired, machineOrder...)
 }
 
 // setStates sets Provisioned, which stays once it is True, and Healthy, which
@@ -82,12 +82,12 @@ func setStates(o object, there bool, step, reason, message string) {
 
 // failed returns what the backend's error means.
 func (m *machineRun) failed(ctx context.Context, err error) (reconcile.Result, error) {
-	_, status := m.now.ContractMachine()
-	setTrue(m.now, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)
-	setFailure(m.now, provisioned(status.Initialization), err)
-	summarize(m.now, machineOrder...)
-	m.warnOf(m.now, err)
-	if saved := m.saveAndTell(ctx); saved != nil {
+	_, status := m.desired.ContractMachine()
+	setTrue(m.desired, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)
+	setFailure(m.desired, provisioned(status.Initialization), err)
+	summarize(m.desired, machineOrder...)
+	m.warnOf(m.desired, err)
+	if saved := m.saveAndReport(ctx); saved != nil {
 		return reconcile.Result{}, saved
 	}
 	return afterError(err)
@@ -104,7 +104,7 @@ func setFailure(o object, there bool, err error) {
 	}
 }
 
-// saveAndTell writes the object, and Events about changes.
-func (m *machineRun) saveAndTell(ctx context.Context) error {
-	return saveAndTell(ctx, m.patcher, m.Base)
+// saveAndReport writes the object, and Events about changes.
+func (m *machineRun) saveAndReport(ctx context.Context) error {
+	return saveAndReport(ctx, m.patcher, m.Base)
 }

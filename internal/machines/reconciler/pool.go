@@ -74,13 +74,13 @@ func (r *PoolReconciler) Reconcile(ctx context.Context, request reconcile.Reques
 }
 
 func (p *poolRun) reconcile(ctx context.Context) (reconcile.Result, error) {
-	if left(p.now) {
+	if isMoved(p.desired) {
 		return reconcile.Result{}, nil
 	}
 	if err := p.owners(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if paused(p.cluster, p.now) {
+	if paused(p.cluster, p.desired) {
 		return reconcile.Result{}, p.pause(ctx)
 	}
 	var err error
@@ -88,7 +88,7 @@ func (p *poolRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	switch {
-	case !p.now.GetDeletionTimestamp().IsZero():
+	case !p.desired.GetDeletionTimestamp().IsZero():
 		return p.delete(ctx)
 	case p.owner == nil || p.cluster == nil:
 		return reconcile.Result{}, nil // an event tells when they are there
@@ -98,14 +98,14 @@ func (p *poolRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 
 // owners fills in MachinePool and Cluster as far as they are there.
 func (p *poolRun) owners(ctx context.Context) (err error) {
-	name := p.now.GetLabels()[clusterv1.ClusterNameLabel]
-	if p.owner, err = ownerPool(ctx, p.Client, p.now); err != nil {
+	name := p.desired.GetLabels()[clusterv1.ClusterNameLabel]
+	if p.owner, err = ownerPool(ctx, p.Client, p.desired); err != nil {
 		return err
 	}
 	if p.owner != nil {
 		name = p.owner.Spec.ClusterName
 	}
-	p.cluster, err = clusterNamed(ctx, p.Client, p.now.GetNamespace(), name)
+	p.cluster, err = clusterNamed(ctx, p.Client, p.desired.GetNamespace(), name)
 	return err
 }
 
@@ -130,19 +130,19 @@ func ownerPool(ctx context.Context, c client.Reader, o client.Object) (*clusterv
 }
 
 func (p *poolRun) ensure(ctx context.Context) (reconcile.Result, error) {
-	hold(p.now, p.Finalizer)
-	annotate(p.now, infrav1.KeyAnnotation, keyOf(p.now))
+	addFinalizer(p.desired, p.Finalizer)
+	annotate(p.desired, infrav1.KeyAnnotation, keyOf(p.desired))
 	if err := p.saveIdentity(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	setLife(p.now)
+	setLife(p.desired)
 	reason, message, err := p.work(ctx)
 	if err != nil {
 		return reconcile.Result{}, p.failed(ctx, err)
 	}
 	p.report(reason, message)
-	p.looked(p.now)
-	return reconcile.Result{}, saveAndTell(ctx, p.patcher, p.Base)
+	p.clearWarnings(p.desired)
+	return reconcile.Result{}, saveAndReport(ctx, p.patcher, p.Base)
 }
 
 // work reconciles the pool's machines, and returns what is still missing.
@@ -166,20 +166,20 @@ func (p *poolRun) failed(ctx context.Context, err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errStale) || ctx.Err() != nil {
 		return err
 	}
-	_, status := p.now.ContractPool()
-	setStates(p.now, provisioned(status.Initialization), "", ReasonRequestRefused, err.Error())
-	summarize(p.now, ProvisionedCondition, HealthyCondition)
-	return errors.Join(err, saveAndTell(ctx, p.patcher, p.Base))
+	_, status := p.desired.ContractPool()
+	setStates(p.desired, provisioned(status.Initialization), "", ReasonRequestRefused, err.Error())
+	summarize(p.desired, ProvisionedCondition, HealthyCondition)
+	return errors.Join(err, saveAndReport(ctx, p.patcher, p.Base))
 }
 
 // report copies the current state into the object.
 func (p *poolRun) report(reason, message string) {
-	spec, status := p.now.ContractPool()
+	spec, status := p.desired.ContractPool()
 	status.InfrastructureMachineKind = p.MachineKind.Kind
 	status.Replicas, status.Instances, spec.ProviderIDList = 0, nil, nil
 	for _, m := range p.machines {
 		machineSpec, machineStatus := m.infra.ContractMachine()
-		if !m.going() {
+		if !m.deleting() {
 			status.Replicas++
 		}
 		if machineSpec.ProviderID != "" {
@@ -193,13 +193,13 @@ func (p *poolRun) report(reason, message string) {
 	if reason == "" {
 		status.Ready, status.Initialization = true, yes()
 	}
-	setStates(p.now, provisioned(status.Initialization), "", reason, message)
-	summarize(p.now, ProvisionedCondition, HealthyCondition)
+	setStates(p.desired, provisioned(status.Initialization), "", reason, message)
+	summarize(p.desired, ProvisionedCondition, HealthyCondition)
 }
 
 // delete removes the machines, and the pool when they are gone.
 func (p *poolRun) delete(ctx context.Context) (reconcile.Result, error) {
-	if !held(p.now, p.Finalizer) {
+	if !hasFinalizer(p.desired, p.Finalizer) {
 		return reconcile.Result{}, nil
 	}
 	if len(p.machines) == 0 {
@@ -210,6 +210,6 @@ func (p *poolRun) delete(ctx context.Context) (reconcile.Result, error) {
 			return reconcile.Result{}, err
 		}
 	}
-	setDeleting(p.now, ReasonWaitingForMachines, fmt.Sprintf("%d machines of it are still there", len(p.machines)))
+	setDeleting(p.desired, ReasonWaitingForMachines, fmt.Sprintf("%d machines of it are still there", len(p.machines)))
 	return reconcile.Result{RequeueAfter: p.Poll}, p.save(ctx)
 }

@@ -21,27 +21,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// PoolTemplateAnnotation on a machine of a pool says from which template and
-// version it was made.
+// PoolTemplateAnnotation holds, on a machine of a pool, a hash of the template and the
+// version from which it was made.
 const PoolTemplateAnnotation = "infrastructure.outrigger.dev/pool-template"
 
 // PoolVersionAnnotation on a machine of a pool is the version of Kubernetes that its
 // MachinePool had when it was made.
 const PoolVersionAnnotation = "infrastructure.outrigger.dev/pool-version"
 
-// ReasonScaling: a pool has not as many machines as it is to have, or not all
-// of its template.
+// ReasonScaling means that a pool has the wrong number of machines, or machines of an
+// older template.
 const ReasonScaling = "Scaling"
 
-// poolMachine is one machine of a pool; its Machine is nil until core has made
-// it.
+// poolMachine is one machine of a pool. machine is nil until Cluster API's core has
+// made the Machine.
 type poolMachine struct {
 	infra   InfraMachine
 	machine *clusterv1.Machine
 }
 
-// going reports whether the machine is being deleted.
-func (m poolMachine) going() bool {
+// deleting reports whether the machine is being deleted.
+func (m poolMachine) deleting() bool {
 	return !m.infra.GetDeletionTimestamp().IsZero() || m.machine != nil && !m.machine.DeletionTimestamp.IsZero()
 }
 
@@ -50,11 +50,11 @@ func (m poolMachine) provisioned() bool {
 	return provisioned(status.Initialization)
 }
 
-// list returns the machines of the pool in the order of their names.
+// list returns the machines of the pool, sorted by name.
 func (p *poolRun) list(ctx context.Context) (machines []poolMachine, err error) {
 	list := p.NewMachines()
-	if err := p.Client.List(ctx, list, client.InNamespace(p.now.GetNamespace())); err != nil {
-		return nil, fmt.Errorf("list the machines of pool %s: %w", p.now.GetName(), err)
+	if err := p.Client.List(ctx, list, client.InNamespace(p.desired.GetNamespace())); err != nil {
+		return nil, fmt.Errorf("list the machines of pool %s: %w", p.desired.GetName(), err)
 	}
 	err = apimeta.EachListItem(list, func(o runtime.Object) error {
 		infra := o.(InfraMachine)
@@ -72,15 +72,15 @@ func (p *poolRun) list(ctx context.Context) (machines []poolMachine, err error) 
 	return machines, err
 }
 
-// reference is what a machine has as owner. It controls nothing: core makes
-// the Machine the controller.
+// reference returns the owner reference of a machine. It is not the controller's: core
+// makes the Machine the controller.
 func (p *poolRun) reference() metav1.OwnerReference {
-	gvk, _ := apiutil.GVKForObject(p.now, p.Client.Scheme())
-	return metav1.OwnerReference{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: p.now.GetName(), UID: p.now.GetUID()}
+	gvk, _ := apiutil.GVKForObject(p.desired, p.Client.Scheme())
+	return metav1.OwnerReference{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: p.desired.GetName(), UID: p.desired.GetUID()}
 }
 
-// converge takes the next step towards the wanted machines, and returns what is
-// still missing.
+// converge takes the next step towards the wanted machines. It returns why the pool is
+// not done yet, or an empty reason.
 func (p *poolRun) converge(ctx context.Context) (reason, message string, err error) {
 	template, err := p.template()
 	if err != nil {
@@ -90,10 +90,10 @@ func (p *poolRun) converge(ctx context.Context) (reason, message string, err err
 	if p.owner.Spec.Replicas != nil {
 		want = *p.owner.Spec.Replicas
 	}
-	staying := slices.DeleteFunc(slices.Clone(p.machines), poolMachine.going)
+	staying := slices.DeleteFunc(slices.Clone(p.machines), poolMachine.deleting)
 	switch missing := int(want) - len(staying); {
 	case missing > 0:
-		if reason, message = p.awaited(); reason != "" {
+		if reason, message = p.blockedBy(); reason != "" {
 			return reason, message, nil
 		}
 		err = p.create(ctx, missing, template)
@@ -105,14 +105,14 @@ func (p *poolRun) converge(ctx context.Context) (reason, message string, err err
 	if err != nil {
 		return "", "", err
 	}
-	if there := count(staying, template); there < int(want) || len(p.machines) > int(want) {
-		return ReasonScaling, fmt.Sprintf("%d of %d machines are there as the template has them, %d others are", there, want, len(p.machines)-there), nil
+	if ready := count(staying, template); ready < int(want) || len(p.machines) > int(want) {
+		return ReasonScaling, fmt.Sprintf("%d of %d machines are there as the template has them, %d others are", ready, want, len(p.machines)-ready), nil
 	}
 	return "", "", nil
 }
 
-// awaited returns what has to be there before a machine can be made.
-func (p *poolRun) awaited() (reason, message string) {
+// blockedBy returns why no machine can be made yet, or an empty reason.
+func (p *poolRun) blockedBy() (reason, message string) {
 	switch name := p.owner.Spec.Template.Spec.Bootstrap.DataSecretName; {
 	case !infrastructureThere(p.cluster):
 		return clusterv1.WaitingForClusterInfrastructureReadyReason, fmt.Sprintf("the infrastructure of Cluster %s is not provisioned yet", p.cluster.Name)
@@ -122,11 +122,11 @@ func (p *poolRun) awaited() (reason, message string) {
 	return "", ""
 }
 
-// template is a short name of what a machine is made from now.
+// template returns a hash of what a machine is made from now.
 func (p *poolRun) template() (string, error) {
-	data, err := json.Marshal(p.NewMachine(p.now))
+	data, err := json.Marshal(p.NewMachine(p.desired))
 	if err != nil {
-		return "", fmt.Errorf("the template of pool %s: %w", p.now.GetName(), err)
+		return "", fmt.Errorf("the template of pool %s: %w", p.desired.GetName(), err)
 	}
 	data = append(data, p.owner.Spec.Template.Spec.Version...)
 	return fmt.Sprintf("%x", sha256.Sum256(data))[:16], nil
@@ -134,14 +134,14 @@ func (p *poolRun) template() (string, error) {
 
 func count(machines []poolMachine, template string) (n int) {
 	for _, m := range machines {
-		if m.provisioned() && m.of(template) {
+		if m.provisioned() && m.hasTemplate(template) {
 			n++
 		}
 	}
 	return n
 }
 
-func (m poolMachine) of(template string) bool {
+func (m poolMachine) hasTemplate(template string) bool {
 	return m.infra.GetAnnotations()[PoolTemplateAnnotation] == template
 }
 
@@ -154,38 +154,38 @@ func (p *poolRun) versionOf(m poolMachine) string {
 	return m.infra.GetAnnotations()[PoolVersionAnnotation]
 }
 
-// create makes machines. Their names are numbers, so that what a cache does not
-// show yet is not made twice.
+// create makes n machines. Their names are numbered, so that creating a machine again
+// that the cache does not show yet fails.
 func (p *poolRun) create(ctx context.Context, n int, template string) error {
 	taken := maps.Clone(p.strays)
 	for _, m := range p.machines {
 		taken[m.infra.GetName()] = true
 	}
 	for i := 0; n > 0; i++ {
-		m := p.NewMachine(p.now)
-		m.SetName(fmt.Sprintf("%s-%d", p.now.GetName(), i))
+		m := p.NewMachine(p.desired)
+		m.SetName(fmt.Sprintf("%s-%d", p.desired.GetName(), i))
 		if taken[m.GetName()] {
 			continue
 		}
-		p.describe(m, template)
+		p.setMetadata(m, template)
 		err := p.Client.Create(ctx, m)
 		if apierrors.IsAlreadyExists(err) {
-			if err := p.exists(ctx, m.GetName()); err != nil {
+			if err := p.checkForeign(ctx, m.GetName()); err != nil {
 				return err
 			}
-			continue // somebody else's
+			continue // a machine of somebody else has the name
 		}
 		if err != nil {
-			return fmt.Errorf("make machine %s of pool %s: %w", m.GetName(), p.now.GetName(), err)
+			return fmt.Errorf("make machine %s of pool %s: %w", m.GetName(), p.desired.GetName(), err)
 		}
 		n--
 	}
 	return nil
 }
 
-// describe gives a machine the metadata by which core and we find it.
-func (p *poolRun) describe(m InfraMachine, template string) {
-	m.SetNamespace(p.now.GetNamespace())
+// setMetadata gives a machine the metadata by which core and we find it.
+func (p *poolRun) setMetadata(m InfraMachine, template string) {
+	m.SetNamespace(p.desired.GetNamespace())
 	m.SetLabels(p.memberLabels())
 	if p.Filter != "" {
 		m.GetLabels()[clusterv1.WatchLabel] = p.Filter
@@ -195,12 +195,12 @@ func (p *poolRun) describe(m InfraMachine, template string) {
 	m.SetOwnerReferences([]metav1.OwnerReference{p.reference()})
 }
 
-// exists returns errStale if a machine that the cache did not list is this
-// pool's.
-func (p *poolRun) exists(ctx context.Context, name string) error {
-	there := p.NewMachine(p.now)
-	err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.now.GetNamespace(), Name: name}, there)
-	if apierrors.IsNotFound(err) || err == nil && p.owns(there) {
+// checkForeign returns errStale if a machine that the cache did not list belongs to
+// this pool.
+func (p *poolRun) checkForeign(ctx context.Context, name string) error {
+	existing := p.NewMachine(p.desired)
+	err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.desired.GetNamespace(), Name: name}, existing)
+	if apierrors.IsNotFound(err) || err == nil && p.owns(existing) {
 		return errStale
 	}
 	return err
@@ -208,18 +208,18 @@ func (p *poolRun) exists(ctx context.Context, name string) error {
 
 // shrink removes machines, the least useful first.
 func (p *poolRun) shrink(ctx context.Context, machines []poolMachine, n int, template string) error {
-	missed := func(m poolMachine) int {
+	usefulness := func(m poolMachine) int {
 		switch {
 		case m.machine != nil && m.machine.Annotations[clusterv1.DeleteMachineAnnotation] != "":
 			return 0
-		case !m.of(template):
+		case !m.hasTemplate(template):
 			return 1
 		case !m.provisioned():
 			return 2
 		}
 		return 3
 	}
-	slices.SortStableFunc(machines, func(a, b poolMachine) int { return cmp.Compare(missed(a), missed(b)) })
+	slices.SortStableFunc(machines, func(a, b poolMachine) int { return cmp.Compare(usefulness(a), usefulness(b)) })
 	for _, m := range machines[:n] {
 		if err := p.remove(ctx, m); err != nil {
 			return err
@@ -228,8 +228,8 @@ func (p *poolRun) shrink(ctx context.Context, machines []poolMachine, n int, tem
 	return nil
 }
 
-// replace removes machines of an older template one by one, each when a new one
-// is ready. Machines that do not work go first.
+// replace removes machines of an older template one by one, the next when the new
+// machine is ready. Machines that are not provisioned go first.
 func (p *poolRun) replace(ctx context.Context, machines []poolMachine, template string) error {
 	if len(p.machines) > len(machines) {
 		return nil // the previous one is still being deleted
@@ -237,7 +237,7 @@ func (p *poolRun) replace(ctx context.Context, machines []poolMachine, template 
 	var old []poolMachine
 	for _, m := range machines {
 		switch {
-		case !m.of(template):
+		case !m.hasTemplate(template):
 			old = append(old, m)
 		case !m.provisioned():
 			return nil
@@ -252,10 +252,10 @@ func (p *poolRun) replace(ctx context.Context, machines []poolMachine, template 
 	return p.remove(ctx, old[0])
 }
 
-// remove deletes the Machine, which drains the node and then deletes what is
-// behind it; without one it deletes that.
+// remove deletes the Machine, which drains the node and then deletes the
+// infrastructure. Without a Machine it deletes the infrastructure itself.
 func (p *poolRun) remove(ctx context.Context, m poolMachine) error {
-	if m.going() {
+	if m.deleting() {
 		return nil
 	}
 	var target client.Object = m.infra
@@ -265,12 +265,12 @@ func (p *poolRun) remove(ctx context.Context, m poolMachine) error {
 	uid := target.GetUID()
 	err := p.Client.Delete(ctx, target, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete machine %s of pool %s: %w", target.GetName(), p.now.GetName(), err)
+		return fmt.Errorf("delete machine %s of pool %s: %w", target.GetName(), p.desired.GetName(), err)
 	}
 	return nil
 }
 
-// asPoolMember copies bootstrap data and version from the MachinePool to a
+// asPoolMember copies bootstrap data and version from the MachinePool to m, if m is a
 // Machine of a pool.
 func asPoolMember(ctx context.Context, c client.Reader, m *clusterv1.Machine) error {
 	pool, err := ownerPool(ctx, c, m)

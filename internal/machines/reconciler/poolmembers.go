@@ -44,7 +44,7 @@ func poolOf(machine client.Object, kind schema.GroupVersionKind) string {
 // owns reports whether a machine is one of this pool's.
 func (p *poolRun) owns(machine client.Object) bool {
 	own := p.reference()
-	return poolOf(machine, schema.FromAPIVersionAndKind(own.APIVersion, own.Kind)) == p.now.GetName()
+	return poolOf(machine, schema.FromAPIVersionAndKind(own.APIVersion, own.Kind)) == p.desired.GetName()
 }
 
 // memberLabels are those by which core finds the machines of a MachinePool, and we
@@ -77,7 +77,7 @@ func (p *poolRun) adopt(ctx context.Context) error {
 		adopted.SetLabels(labels)
 		adopted.SetOwnerReferences(owners)
 		if err := p.Client.Patch(ctx, adopted, client.MergeFromWithOptions(m.infra, client.MergeFromWithOptimisticLock{})); err != nil {
-			return fmt.Errorf("adopt machine %s of pool %s: %w", m.infra.GetName(), p.now.GetName(), err)
+			return fmt.Errorf("adopt machine %s of pool %s: %w", m.infra.GetName(), p.desired.GetName(), err)
 		}
 		p.machines[i].infra = adopted
 	}

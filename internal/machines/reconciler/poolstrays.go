@@ -19,9 +19,9 @@ import (
 // long as they are there: the end of such a Machine would be that of the new one.
 func (p *poolRun) collectStrays(ctx context.Context) error {
 	var list clusterv1.MachineList
-	err := p.Client.List(ctx, &list, client.InNamespace(p.now.GetNamespace()), p.memberLabels())
+	err := p.Client.List(ctx, &list, client.InNamespace(p.desired.GetNamespace()), p.memberLabels())
 	if err != nil {
-		return fmt.Errorf("list the Machines of pool %s: %w", p.now.GetName(), err)
+		return fmt.Errorf("list the Machines of pool %s: %w", p.desired.GetName(), err)
 	}
 	p.strays = map[string]bool{}
 	for _, m := range list.Items {
@@ -47,7 +47,7 @@ func (p *poolRun) has(name string) bool {
 }
 
 func (p *poolRun) collectStray(ctx context.Context, m *clusterv1.Machine) error {
-	name, there := m.Spec.InfrastructureRef.Name, p.NewMachine(p.now)
+	name, there := m.Spec.InfrastructureRef.Name, p.NewMachine(p.desired)
 	err := p.Live.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, there)
 	switch {
 	case err == nil && p.owns(there):
@@ -55,7 +55,7 @@ func (p *poolRun) collectStray(ctx context.Context, m *clusterv1.Machine) error 
 	case err == nil:
 		return nil // it is not of this pool any more
 	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("look for machine %s of pool %s: %w", name, p.now.GetName(), err)
+		return fmt.Errorf("look for machine %s of pool %s: %w", name, p.desired.GetName(), err)
 	}
 	p.strays[name] = true
 	if !m.DeletionTimestamp.IsZero() {
@@ -63,7 +63,7 @@ func (p *poolRun) collectStray(ctx context.Context, m *clusterv1.Machine) error 
 	}
 	err = p.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID})
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete Machine %s of pool %s, whose machine is gone: %w", m.Name, p.now.GetName(), err)
+		return fmt.Errorf("delete Machine %s of pool %s, whose machine is gone: %w", m.Name, p.desired.GetName(), err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// object is what all kinds have in common.
+// object is a Kubernetes object with conditions, as all our kinds are.
 type object interface {
 	client.Object
 	GetConditions() []metav1.Condition
@@ -25,28 +25,28 @@ type object interface {
 // patcher holds an object and its changes. Only differences are written. A
 // write fails with a conflict if somebody else wrote since the object was read.
 type patcher[T object] struct {
-	client client.Client
-	stored T // as it is in the API server
-	now    T // as it is to be
+	client  client.Client
+	stored  T // as it is in the API server
+	desired T // with our changes
 }
 
 func newPatcher[T object](c client.Client, read T) *patcher[T] {
-	return &patcher[T]{client: c, stored: read.DeepCopyObject().(T), now: read}
+	return &patcher[T]{client: c, stored: read.DeepCopyObject().(T), desired: read}
 }
 
 // saveIdentity writes metadata and spec.
 func (d *patcher[T]) saveIdentity(ctx context.Context) error {
-	main, _, err := difference(d.stored, d.now)
+	main, _, err := difference(d.stored, d.desired)
 	if err != nil || len(main) == 0 {
 		return err
 	}
-	written := d.now.DeepCopyObject().(T)
+	written := d.desired.DeepCopyObject().(T)
 	if err := d.client.Patch(ctx, written, guarded(main, d.stored.GetResourceVersion())); err != nil {
-		return fmt.Errorf("write %T: %w", d.now, err)
+		return fmt.Errorf("write %T: %w", d.desired, err)
 	}
-	d.now.SetResourceVersion(written.GetResourceVersion())
-	d.now.SetGeneration(written.GetGeneration())
-	d.stored, err = withStatus(d.now, d.stored)
+	d.desired.SetResourceVersion(written.GetResourceVersion())
+	d.desired.SetGeneration(written.GetGeneration())
+	d.stored, err = withStatus(d.desired, d.stored)
 	return err
 }
 
@@ -71,40 +71,40 @@ func remarshal(from, to any) error {
 	return json.Unmarshal(data, to)
 }
 
-// save writes metadata and spec, then the status, which speaks of the
-// generation that the first write made.
+// save writes metadata and spec, then the status with the generation that the first
+// write made.
 func (d *patcher[T]) save(ctx context.Context) error {
 	if err := d.saveIdentity(ctx); err != nil {
 		return err
 	}
-	observed(d.now, d.now.GetGeneration())
+	observed(d.desired, d.desired.GetGeneration())
 	return d.saveStatus(ctx)
 }
 
 func (d *patcher[T]) saveStatus(ctx context.Context) error {
-	_, status, err := difference(d.stored, d.now)
+	_, status, err := difference(d.stored, d.desired)
 	if err != nil || status == nil {
 		return err
 	}
-	written := d.now.DeepCopyObject().(T)
+	written := d.desired.DeepCopyObject().(T)
 	patch := guarded(map[string]any{"status": status}, d.stored.GetResourceVersion())
 	if err := d.client.Status().Patch(ctx, written, patch); err != nil {
-		return fmt.Errorf("write the status of %T: %w", d.now, err)
+		return fmt.Errorf("write the status of %T: %w", d.desired, err)
 	}
-	d.now.SetResourceVersion(written.GetResourceVersion())
-	d.stored = d.now.DeepCopyObject().(T)
+	d.desired.SetResourceVersion(written.GetResourceVersion())
+	d.stored = d.desired.DeepCopyObject().(T)
 	return nil
 }
 
 // difference returns the merge patch from stored to now in two parts. status
 // is nil when there is nothing to write.
-func difference(stored, now client.Object) (main map[string]any, status any, err error) {
-	data, err := client.MergeFrom(stored).Data(now)
+func difference(stored, desired client.Object) (main map[string]any, status any, err error) {
+	data, err := client.MergeFrom(stored).Data(desired)
 	if err != nil {
-		return nil, nil, fmt.Errorf("compare %T: %w", now, err)
+		return nil, nil, fmt.Errorf("compare %T: %w", desired, err)
 	}
 	if err := json.Unmarshal(data, &main); err != nil {
-		return nil, nil, fmt.Errorf("compare %T: %w", now, err)
+		return nil, nil, fmt.Errorf("compare %T: %w", desired, err)
 	}
 	status = main["status"]
 	delete(main, "status")
@@ -127,9 +127,9 @@ func guarded(patch map[string]any, version string) client.Patch {
 
 // pause records that the object is paused, and changes nothing else.
 func (d *patcher[T]) pause(ctx context.Context) error {
-	setCondition(d.now, metav1.Condition{
+	setCondition(d.desired, metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
-		ObservedGeneration: d.now.GetGeneration(),
+		ObservedGeneration: d.desired.GetGeneration(),
 	})
 	return d.saveStatus(ctx)
 }

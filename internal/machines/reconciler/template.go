@@ -63,7 +63,7 @@ func (r *TemplateReconciler) Reconcile(ctx context.Context, request reconcile.Re
 		r.deduper.forget(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.foreign(template) || left(template) || !template.GetDeletionTimestamp().IsZero() {
+	if r.foreign(template) || isMoved(template) || !template.GetDeletionTimestamp().IsZero() {
 		return reconcile.Result{}, nil
 	}
 	cluster, err := clusterNamed(ctx, r.Client, template.GetNamespace(), ownerCluster(template))

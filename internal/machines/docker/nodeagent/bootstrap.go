@@ -38,12 +38,12 @@ type Agent struct {
 	ImportLimit time.Duration
 }
 
-// step is a part of the bootstrap. Its name is what people see of it.
+// step is a part of the bootstrap. Its name appears in conditions and logs.
 type step struct {
 	name string
 	do   func(context.Context) error
-	// resumable steps are run again when they were interrupted, whatever the
-	// image says.
+	// resumable steps are simply run again when they were interrupted; after others
+	// the image may need a reset.
 	resumable bool
 }
 
@@ -53,7 +53,7 @@ type step struct {
 func (a *Agent) Bootstrap(ctx context.Context) (State, error) {
 	seed, data, state, err := a.awaitSeed(ctx)
 	if err == nil && state.Phase == PhaseDone {
-		return state, a.forget() // if it was killed between the two
+		return state, a.forget() // it may have been killed before that
 	}
 	if err != nil || state.Phase == PhaseFailed {
 		return state, err
@@ -88,15 +88,15 @@ func (a *Agent) awaitNeeds(ctx context.Context) error {
 	return a.Wait.Until(ctx, func() (bool, error) { return a.has(settings.Needs), nil })
 }
 
-// awaitSeed returns the seed and bootstrap data that the manager copied in. If
-// the machine is done or has failed the bootstrap data may be gone.
+// awaitSeed waits for the seed and the bootstrap data that the manager copies in, and
+// reads the journal. It does not read them if the bootstrap is done or has failed.
 func (a *Agent) awaitSeed(ctx context.Context) (seed Seed, data []byte, state State, err error) {
 	err = a.Wait.Until(ctx, func() (bool, error) {
 		state, err = Load(a.Root)
 		if err != nil || state.Phase == PhaseDone || state.Phase == PhaseFailed {
 			return true, err
 		}
-		// The seed comes after the data: when it is there, all is.
+		// The manager copies the seed last.
 		text, err := os.ReadFile(inDir(a.Root, SeedFile))
 		if errors.Is(err, os.ErrNotExist) {
 			return false, nil
@@ -116,7 +116,8 @@ func (a *Agent) awaitSeed(ctx context.Context) (seed Seed, data []byte, state St
 	return seed, data, state, err
 }
 
-// recover decides how to continue after a step that was begun and not finished.
+// recover continues after a step was interrupted: with that step, or from the
+// beginning, after a reset, if the image has a reset command.
 func (a *Agent) recover(ctx context.Context, state State, steps []step) (State, error) {
 	if state.Step == "" || state.Done >= len(steps) || steps[state.Done].name != state.Step || steps[state.Done].resumable {
 		return state, nil
@@ -161,7 +162,7 @@ func (a *Agent) run(ctx context.Context, state State, steps []step) (State, erro
 	return state, a.forget()
 }
 
-// forget removes the bootstrap data: they have secrets.
+// forget removes the bootstrap data, which holds secrets.
 func (a *Agent) forget() error {
 	if err := os.Remove(inDir(a.Root, UserDataFile)); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -229,7 +230,7 @@ func (a *Agent) importImage(ctx context.Context, i int) error {
 	return os.Remove(base + ".tar")
 }
 
-// insist repeats a command until it succeeds, or has failed for that long.
+// insist repeats a command until it succeeds or the limit is over.
 func (a *Agent) insist(ctx context.Context, limit time.Duration, argv []string) error {
 	deadline := time.Now().Add(limit)
 	return a.Wait.Until(ctx, func() (bool, error) {
@@ -252,7 +253,7 @@ func (a *Agent) command(ctx context.Context, argv []string) error {
 		cmd.Stdout = a.Output
 	}
 	cmd.Stderr = cmd.Stdout
-	cmd.WaitDelay = time.Second // a program it left in the background may keep the output
+	cmd.WaitDelay = time.Second // a background process may keep the output open
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return err
 	}
@@ -274,7 +275,7 @@ func (a *Agent) settings() (Settings, error) {
 	return s, nil
 }
 
-// Load reads the journal; there is none before the first step.
+// Load reads the journal. Before the first step it is empty.
 func Load(root string) (State, error) {
 	var s State
 	text, err := os.ReadFile(inDir(root, StateFile))

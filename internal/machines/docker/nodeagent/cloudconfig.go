@@ -84,8 +84,8 @@ func render(text string, seed Seed) (string, error) {
 		"hostname": seed.Hostname, "local_hostname": seed.Hostname, "instance_id": seed.InstanceID, "provider_id": seed.ProviderID,
 	}
 	var unknown error
-	rest = variable.ReplaceAllStringFunc(rest, func(place string) string {
-		groups := variable.FindStringSubmatch(place)
+	rest = variable.ReplaceAllStringFunc(rest, func(expression string) string {
+		groups := variable.FindStringSubmatch(expression)
 		value, ok := known[groups[1]+groups[2]]
 		if !ok {
 			unknown = fmt.Errorf("the template of the bootstrap data asks for %s: known are hostname, local_hostname, instance_id, provider_id", groups[1]+groups[2])

@@ -76,9 +76,9 @@ func (s *Secrets) hide(text string, ofCommand bool) string {
 	if !ofCommand {
 		return lonelyKey.ReplaceAllString(namedKey.ReplaceAllString(text, "${1}"+hidden), hidden)
 	}
-	return certificateKey.ReplaceAllStringFunc(text, func(found string) string {
-		if strings.HasPrefix(found, "sha256:") {
-			return found
+	return certificateKey.ReplaceAllStringFunc(text, func(match string) string {
+		if strings.HasPrefix(match, "sha256:") {
+			return match
 		}
 		return hidden
 	})

@@ -143,12 +143,12 @@ func numbers(name, group string) (uid, gid int, err error) {
 		name = "0" // also where there is no /etc/passwd
 	}
 	if uid, err = strconv.Atoi(name); err != nil {
-		found, err := user.Lookup(name)
+		entry, err := user.Lookup(name)
 		if err != nil {
 			return 0, 0, err
 		}
-		uid, _ = strconv.Atoi(found.Uid)
-		gid, _ = strconv.Atoi(found.Gid)
+		uid, _ = strconv.Atoi(entry.Uid)
+		gid, _ = strconv.Atoi(entry.Gid)
 	}
 	switch {
 	case group == "":
@@ -159,10 +159,10 @@ func numbers(name, group string) (uid, gid int, err error) {
 	if gid, err = strconv.Atoi(group); err == nil {
 		return uid, gid, nil
 	}
-	found, err := user.LookupGroup(group)
+	entry, err := user.LookupGroup(group)
 	if err != nil {
 		return 0, 0, err
 	}
-	gid, err = strconv.Atoi(found.Gid)
+	gid, err = strconv.Atoi(entry.Gid)
 	return uid, gid, err
 }

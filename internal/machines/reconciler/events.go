@@ -14,35 +14,35 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Warner is a backend with reasons of its own that need somebody's attention:
-// they are reported in Events.
+// Warner is a backend with reasons of its own that need attention. They are reported
+// in Events.
 type Warner interface{ Warns(reason string) bool }
 
-// saveAndTell writes an object, and Events of what is new with it.
-func saveAndTell[T object](ctx context.Context, d *patcher[T], b Base) error {
+// saveAndReport writes an object and emits Events for what has changed.
+func saveAndReport[T object](ctx context.Context, d *patcher[T], b Base) error {
 	before := ready(d.stored)
-	wasThere := there(d.stored)
+	wasThere := isProvisioned(d.stored)
 	if err := d.save(ctx); err != nil {
 		return err
 	}
-	if !wasThere && there(d.now) {
-		b.tell(d.now, corev1.EventTypeNormal, ProvisionedCondition, "Provision", "what Cluster API waits for is there")
+	if !wasThere && isProvisioned(d.desired) {
+		b.emit(d.desired, corev1.EventTypeNormal, ProvisionedCondition, "Provision", "what Cluster API waits for is there")
 	}
-	if after := ready(d.now); after != before && b.warns(after.Reason) {
-		b.warn(d.now, after.Reason, after.Message)
+	if after := ready(d.desired); after != before && b.warns(after.Reason) {
+		b.warn(d.desired, after.Reason, after.Message)
 	}
 	return nil
 }
 
-// looked records that an object could be observed: if it is healthy, its
-// warnings have ended.
-func (b *Base) looked(o object) {
+// clearWarnings forgets the warnings of an object that was observed to be healthy.
+func (b *Base) clearWarnings(o object) {
 	if ready(o).Reason == "" {
 		b.deduper.forget(client.ObjectKeyFromObject(o))
 	}
 }
 
-// ready returns an object's condition Ready.
+// ready returns why an object is not ready: reason and message of its condition
+// Ready, or of Deleting. Both are empty if it is ready.
 func ready(o object) (c struct{ Reason, Message string }) {
 	if r := condition(o, clusterv1.ReadyCondition); r != nil && r.Status != metav1.ConditionTrue {
 		c.Reason, c.Message = r.Reason, r.Message
@@ -53,13 +53,13 @@ func ready(o object) (c struct{ Reason, Message string }) {
 	return c
 }
 
-// there reports whether an object is provisioned.
-func there(o object) bool {
+// isProvisioned reports whether an object has the condition Provisioned.
+func isProvisioned(o object) bool {
 	c := condition(o, ProvisionedCondition)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// warns reports whether a reason needs somebody's attention.
+// warns reports whether a reason needs attention.
 func (b *Base) warns(reason string) bool {
 	for _, c := range classes {
 		if c.reason == reason {
@@ -77,15 +77,14 @@ func (b *Base) warns(reason string) bool {
 // ofBackend reports whether the reason is one of the backend's own.
 func (b *Base) ofBackend(reason string) bool { return b.warner != nil && b.warner.Warns(reason) }
 
-// warn emits a Warning Event for a reason that needs somebody's attention, unless it
-// is a repetition.
+// warn emits a Warning Event unless it repeats an earlier one.
 func (b *Base) warn(o client.Object, reason, message string) {
 	if b.deduper.isNew(o, reason, message, b.Now()) {
-		b.tell(o, corev1.EventTypeWarning, reason, "Reconcile", message)
+		b.emit(o, corev1.EventTypeWarning, reason, "Reconcile", message)
 	}
 }
 
-func (b *Base) tell(o client.Object, kind, reason, action, note string) {
+func (b *Base) emit(o client.Object, kind, reason, action, note string) {
 	if b.Events != nil {
 		b.Events.Eventf(o, nil, kind, reason, action, "%s", clip(note))
 	}
@@ -99,15 +98,14 @@ const (
 	repeatChanged   = 10 * time.Minute
 )
 
-// eventDeduper knows which warnings were emitted already for the objects of one
-// kind. Conditions alone are not enough: a new attempt changes them for a
-// moment.
+// eventDeduper records which warnings were emitted for the objects of one kind.
+// Comparing conditions is not enough: each new attempt changes them for a moment.
 type eventDeduper struct {
 	mu      sync.Mutex
 	objects map[types.NamespacedName]*reported
 }
 
-// reported are the warnings of one object, by reason.
+// reported holds the warnings of one object by reason.
 type reported struct {
 	uid      types.UID
 	warnings map[string]warning
@@ -146,10 +144,10 @@ func (d *eventDeduper) forget(name types.NamespacedName) {
 	delete(d.objects, name)
 }
 
-// warnOf reports an error that no condition shows: the conditions of a
-// provisioned object stay while it cannot be observed.
+// warnOf emits a warning for an error that no condition shows: the conditions of a
+// provisioned object do not change while it cannot be observed.
 func (b *Base) warnOf(o object, err error) {
-	if reason := reasonOf(err); there(o) && b.ofBackend(reason) && ready(o).Reason != reason {
+	if reason := reasonOf(err); isProvisioned(o) && b.ofBackend(reason) && ready(o).Reason != reason {
 		b.warn(o, reason, messageOf(err))
 	}
 }

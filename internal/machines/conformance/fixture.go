@@ -19,11 +19,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// place is a namespace with one Cluster.
-type place struct {
+// fixture is a namespace with one Cluster, its infrastructure and its machines.
+type fixture struct {
 	*run
 	namespace, cluster string
-	// alone keeps the kit from playing core here.
+	// alone keeps the kit from acting as Cluster API's core here.
 	alone bool
 	// moveStrictly has the kit check objects while they are moved away.
 	moveStrictly bool
@@ -52,15 +52,15 @@ func labelled(key, value string) change {
 	}
 }
 
-// held has the kit's own finalizer on an object, so that it can be looked at
-// when the provider's is gone.
-func held(o client.Object) { o.SetFinalizers(append(o.GetFinalizers(), holdFinalizer)) }
+// withHold puts the kit's own finalizer on an object, so that the object can still be read
+// when the provider has removed its finalizer.
+func withHold(o client.Object) { o.SetFinalizers(append(o.GetFinalizers(), holdFinalizer)) }
 
 const holdFinalizer = "capi-conformance.outrigger.dev/hold"
 
-// addCluster creates the Cluster and its infrastructure, with change applied,
-// and returns the latter as the API server did.
-func (p *place) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change) *unstructured.Unstructured {
+// addCluster creates the Cluster and its infrastructure with the changes applied. It
+// returns the infrastructure as the API server returned it.
+func (p *fixture) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change) *unstructured.Unstructured {
 	p.Helper()
 	c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.cluster}}
 	c.Spec.InfrastructureRef = refTo(p.Objects.Cluster, p.cluster)
@@ -74,7 +74,7 @@ func (p *place) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change
 	return p.addInfra(p.Objects.Cluster, p.cluster, ofInfra)
 }
 
-func (p *place) addInfra(from *unstructured.Unstructured, name string, changes []change) *unstructured.Unstructured {
+func (p *fixture) addInfra(from *unstructured.Unstructured, name string, changes []change) *unstructured.Unstructured {
 	p.Helper()
 	infra := instance(from, p.namespace, p.cluster, name)
 	labelled(clusterv1.ClusterNameLabel, p.cluster)(infra)
@@ -92,13 +92,13 @@ func refTo(u *unstructured.Unstructured, name string) clusterv1.ContractVersione
 }
 
 // addMachine makes a Machine, its infrastructure and its bootstrap data.
-func (p *place) addMachine(name string, changes ...change) *unstructured.Unstructured {
+func (p *fixture) addMachine(name string, changes ...change) *unstructured.Unstructured {
 	p.Helper()
 	p.addSecret(name)
 	return p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, changes...)
 }
 
-func (p *place) addSecret(name string) {
+func (p *fixture) addSecret(name string) {
 	p.Helper()
 	p.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: p.cluster}},
@@ -107,14 +107,14 @@ func (p *place) addSecret(name string) {
 	})
 }
 
-func (p *place) addMachineWith(name string, ofMachine func(*clusterv1.Machine), ofInfra ...change) *unstructured.Unstructured {
+func (p *fixture) addMachineWith(name string, ofMachine func(*clusterv1.Machine), ofInfra ...change) *unstructured.Unstructured {
 	p.Helper()
 	p.addOwner(name, ofMachine)
 	return p.addInfra(p.Objects.Machine, name, ofInfra)
 }
 
-// addOwner makes a Machine alone.
-func (p *place) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
+// addOwner makes a Machine without infrastructure.
+func (p *fixture) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
 	p.Helper()
 	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: p.cluster}}}
 	m.Spec.ClusterName, m.Spec.Version = p.cluster, "v1.36.0"
@@ -126,26 +126,26 @@ func (p *place) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
 		ofMachine(m)
 	}
 	if m.Spec.Bootstrap.DataSecretName == nil {
-		// Core demands one or the other; nothing of that kind is looked for.
+		// Core requires a Secret's name or a reference; nothing reads the latter.
 		m.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: name}
 	}
 	p.create(m)
 }
 
 // provisionedMachine makes a cluster with a machine and waits for both.
-func (p *place) provisionedMachine(name string, changes ...change) {
+func (p *fixture) provisionedMachine(name string, changes ...change) {
 	p.Helper()
 	p.addCluster(nil)
 	p.addMachine(name, changes...)
 	p.untilProvisioned(name)
 }
 
-func (p *place) key(name string) types.NamespacedName {
+func (p *fixture) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.namespace, Name: name}
 }
 
 // get fills in o and reports whether it is there.
-func (p *place) get(ctx context.Context, o client.Object, name string) bool {
+func (p *fixture) get(ctx context.Context, o client.Object, name string) bool {
 	p.Helper()
 	err := p.Client.Get(ctx, p.key(name), o)
 	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
@@ -155,12 +155,14 @@ func (p *place) get(ctx context.Context, o client.Object, name string) bool {
 }
 
 // infra returns a machine's infrastructure, infraCluster the cluster's, or nil.
-func (p *place) infra(name string) *unstructured.Unstructured { return p.read(p.Objects.Machine, name) }
-func (p *place) infraCluster() *unstructured.Unstructured {
+func (p *fixture) infra(name string) *unstructured.Unstructured {
+	return p.read(p.Objects.Machine, name)
+}
+func (p *fixture) infraCluster() *unstructured.Unstructured {
 	return p.read(p.Objects.Cluster, p.cluster)
 }
 
-func (p *place) read(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
+func (p *fixture) read(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
 	p.Helper()
 	u := empty(like.GroupVersionKind())
 	if !p.get(p.Context(), u, name) {
@@ -175,15 +177,15 @@ func empty(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 	return u
 }
 
-// patch changes an object in the API server; one that is gone stays so.
-func (p *place) patch(o client.Object, name string, f func()) {
+// patch changes an object in the API server. It does nothing if the object is gone.
+func (p *fixture) patch(o client.Object, name string, f func()) {
 	p.Helper()
 	if err := p.tryPatch(p.Context(), o, name, f); client.IgnoreNotFound(err) != nil {
 		p.Fatalf("change %s: %v", named(o), err)
 	}
 }
 
-func (p *place) tryPatch(ctx context.Context, o client.Object, name string, f func()) error {
+func (p *fixture) tryPatch(ctx context.Context, o client.Object, name string, f func()) error {
 	if err := p.Client.Get(ctx, p.key(name), o); err != nil {
 		return err
 	}
@@ -192,7 +194,7 @@ func (p *place) tryPatch(ctx context.Context, o client.Object, name string, f fu
 	return p.Client.Patch(ctx, o, client.MergeFrom(before))
 }
 
-func (p *place) patchInfraCluster(changes ...change) {
+func (p *fixture) patchInfraCluster(changes ...change) {
 	p.Helper()
 	u := empty(p.Objects.Cluster.GroupVersionKind())
 	p.patch(u, p.cluster, func() { apply(u, changes) })
@@ -213,13 +215,13 @@ func unannotated(key string) change {
 }
 
 // pause sets spec.paused of the Cluster.
-func (p *place) pause(paused bool) {
+func (p *fixture) pause(paused bool) {
 	p.Helper()
 	c := &clusterv1.Cluster{}
 	p.patch(c, p.cluster, func() { c.Spec.Paused = &paused })
 }
 
-func (p *place) delete(o client.Object, name string) {
+func (p *fixture) delete(o client.Object, name string) {
 	p.Helper()
 	o.SetNamespace(p.namespace)
 	o.SetName(name)
@@ -228,23 +230,23 @@ func (p *place) delete(o client.Object, name string) {
 	}
 }
 
-func (p *place) deleteInfra(name string) {
+func (p *fixture) deleteInfra(name string) {
 	p.Helper()
 	p.delete(empty(p.Objects.Machine.GroupVersionKind()), name)
 }
 
-func (p *place) deleteInfraCluster() {
+func (p *fixture) deleteInfraCluster() {
 	p.Helper()
 	p.delete(empty(p.Objects.Cluster.GroupVersionKind()), p.cluster)
 }
 
-func (p *place) deleteMachine(name string) {
+func (p *fixture) deleteMachine(name string) {
 	p.Helper()
 	p.delete(&clusterv1.Machine{}, name)
 }
 
 // vanish removes an object with all its finalizers.
-func (p *place) vanish(ctx context.Context, o client.Object, name string) {
+func (p *fixture) vanish(ctx context.Context, o client.Object, name string) {
 	p.Helper()
 	o.SetNamespace(p.namespace)
 	o.SetName(name)
@@ -257,16 +259,14 @@ func (p *place) vanish(ctx context.Context, o client.Object, name string) {
 	}
 }
 
-// What until asks for.
-
-func (p *place) untilClusterProvisioned() {
+func (p *fixture) untilClusterProvisioned() {
 	p.Helper()
 	p.until(p.Limits.Provision, "status.initialization.provisioned of the InfraCluster", func() string {
 		return p.lacksProvisioned(p.infraCluster())
 	})
 }
 
-func (p *place) untilProvisioned(name string) {
+func (p *fixture) untilProvisioned(name string) {
 	p.Helper()
 	p.until(p.Limits.Provision, "status.initialization.provisioned and spec.providerID of the InfraMachine", func() string {
 		infra := p.infra(name)
@@ -280,7 +280,7 @@ func (p *place) untilProvisioned(name string) {
 	})
 }
 
-func (p *place) lacksProvisioned(u *unstructured.Unstructured) string {
+func (p *fixture) lacksProvisioned(u *unstructured.Unstructured) string {
 	switch {
 	case u == nil:
 		return "the object is gone"
@@ -290,7 +290,7 @@ func (p *place) lacksProvisioned(u *unstructured.Unstructured) string {
 	return ""
 }
 
-func (p *place) untilGone(what string, name string, read func() *unstructured.Unstructured) {
+func (p *fixture) untilGone(what string, name string, read func() *unstructured.Unstructured) {
 	p.Helper()
 	p.until(p.Limits.Delete, what+" "+name+" is gone", func() string {
 		if u := read(); u != nil {
@@ -300,12 +300,12 @@ func (p *place) untilGone(what string, name string, read func() *unstructured.Un
 	})
 }
 
-func (p *place) untilInfraGone(name string) {
+func (p *fixture) untilInfraGone(name string) {
 	p.Helper()
 	p.untilGone("the InfraMachine", name, func() *unstructured.Unstructured { return p.infra(name) })
 }
 
-func (p *place) untilInfraClusterGone() {
+func (p *fixture) untilInfraClusterGone() {
 	p.Helper()
 	p.untilGone("the InfraCluster", p.cluster, p.infraCluster)
 }
@@ -334,18 +334,19 @@ func text(u *unstructured.Unstructured, path ...string) string {
 	return s
 }
 
-// cleanUp is that of one namespace.
-func (p *place) cleanUp(ctx context.Context) {
-	p.free(ctx)
+// cleanUp deletes the objects of the namespace, waits for their end, and deletes the
+// namespace.
+func (p *fixture) cleanUp(ctx context.Context) {
+	p.unblock(ctx)
 	if p.Objects.Pool != nil {
 		if last := p.poll(ctx, p.Limits.Delete, func() string { return p.removePools(ctx) }); last != "" {
-			p.left(last)
+			p.reportLeft(last)
 		}
 	}
 	for _, kind := range []*unstructured.Unstructured{p.Objects.Machine, p.Objects.Cluster} {
 		last := p.poll(ctx, p.Limits.Delete, func() string { return p.remove(ctx, kind) })
 		if last != "" {
-			p.left(last)
+			p.reportLeft(last)
 		}
 	}
 	for _, list := range []client.ObjectList{&clusterv1.MachineList{}, &clusterv1.ClusterList{}} {
@@ -354,32 +355,31 @@ func (p *place) cleanUp(ctx context.Context) {
 	p.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}})
 }
 
-func (p *place) left(what string) {
+func (p *fixture) reportLeft(what string) {
 	if k, ok := p.T.(keeper); ok {
 		k.Left("namespace " + p.namespace + ": " + what)
 	}
 	p.Logf("left in namespace %s: %s", p.namespace, what)
 }
 
-// free removes what keeps a provider from deleting: pauses, and the kit's own
-// finalizers.
-func (p *place) free(ctx context.Context) {
+// unblock removes what blocks a deletion: pauses, and the kit's own finalizers.
+func (p *fixture) unblock(ctx context.Context) {
 	p.alone = true
 	c := &clusterv1.Cluster{}
 	no := false
 	p.tryPatch(ctx, c, p.cluster, func() { c.Spec.Paused = &no; c.SetAnnotations(nil) })
 	for _, kind := range []*unstructured.Unstructured{p.Objects.Machine, p.Objects.Cluster} {
-		p.each(ctx, listOf(kind), func(o client.Object) { p.freeOne(ctx, o) })
+		p.each(ctx, listOf(kind), func(o client.Object) { p.unblockOne(ctx, o) })
 	}
 }
 
-func (p *place) freeOne(ctx context.Context, o client.Object) {
+func (p *fixture) unblockOne(ctx context.Context, o client.Object) {
 	p.tryPatch(ctx, o, o.GetName(), func() {
-		apply(o, []change{unannotated(clusterv1.PausedAnnotation), unannotated(clusterv1.ManagedByAnnotation), unheld})
+		apply(o, []change{unannotated(clusterv1.PausedAnnotation), unannotated(clusterv1.ManagedByAnnotation), withoutHold})
 	})
 }
 
-func unheld(o client.Object) {
+func withoutHold(o client.Object) {
 	var kept []string
 	for _, f := range o.GetFinalizers() {
 		if f != holdFinalizer {
@@ -390,11 +390,11 @@ func unheld(o client.Object) {
 }
 
 // remove deletes all objects of a kind and returns which still exist.
-func (p *place) remove(ctx context.Context, kind *unstructured.Unstructured) string {
+func (p *fixture) remove(ctx context.Context, kind *unstructured.Unstructured) string {
 	list := listOf(kind)
 	switch err := p.Client.List(ctx, list, client.InNamespace(p.namespace)); {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		return "" // of a kind that is not defined there is nothing
+		return "" // the kind is not defined, so it has no objects
 	case err != nil:
 		return fmt.Sprintf("any %s, which cannot be listed: %v", kind.GetKind(), err)
 	}
