@@ -100,9 +100,9 @@ type Cloud struct {
 	// balancing locks the load balancer of a key.
 	balancing keylock.Locks
 
-	mu     sync.Mutex
-	absent map[string]absence // by id
-	told   map[string]telling // by the Node's UID
+	mu      sync.Mutex
+	absent  map[string]absence      // by id
+	emitted map[string]emittedEvent // by the Node's UID
 }
 
 var (
@@ -118,7 +118,7 @@ func New(o Options) (*Cloud, error) {
 	if err := checkLabels(o); err != nil {
 		return nil, err
 	}
-	c := &Cloud{options: o, absent: map[string]absence{}, told: map[string]telling{}}
+	c := &Cloud{options: o, absent: map[string]absence{}, emitted: map[string]emittedEvent{}}
 	var err error
 	if c.fleet, err = newFleet(&c.options); err != nil {
 		return nil, err

@@ -13,43 +13,43 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Reasons why a Node whose instance was not found is not deleted.
+// Reasons why a Node is kept although its instance was not found.
 const (
-	// HeldSecondLook: only one check so far.
+	// HeldSecondLook means that there was only one check so far.
 	HeldSecondLook = "SecondLookDue"
-	// HeldContradiction: the list has the instance.
+	// HeldContradiction means that the list has the instance.
 	HeldContradiction = "CloudContradictsItself"
-	// HeldNoList: instances cannot be listed or asked for.
+	// HeldNoList means that instances cannot be listed or looked up.
 	HeldNoList = "InventoryUnreadable"
-	// HeldEmpty: the list has no instance of any other Node either.
+	// HeldEmpty means that the list has no instance of any other Node either.
 	HeldEmpty = "InventoryShowsNoNode"
 )
 
-// InstanceExists returns false, upon which the Node is deleted, only when
+// InstanceExists returns false, after which the Node is deleted, only if
 //
-//   - the Node has a providerID, and it is of this provider;
-//   - the cloud has answered that there is no such instance in two looks, GoneAfter
-//     apart at least, with no other answer in between;
-//   - its list, asked for after the first of them, does not have it either;
-//   - the list has the instance of another Node of the cluster (in the region
-//     that the providerID names). An empty inventory, or one that is somebody
-//     else's, proves nothing, unless EmptyAfter says after what time it does.
+//   - the Node has a providerID of this provider;
+//   - the cloud has said in two checks, at least GoneAfter apart, that there is no such
+//     instance, and nothing else in between;
+//   - a list that was requested after the first of them does not have the instance;
+//   - the list has the instance of another Node of the cluster, in the region that the
+//     providerID names. An empty list, or that of another account, proves nothing
+//     until EmptyAfter is over, if that is set.
 //
-// What is not proven is an error. Nodes of other clouds, and those that never
-// had an instance, are never said to be gone.
+// If that is not proven it returns an error. Nodes of other clouds, and Nodes without
+// providerID, count as existing.
 func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	ref, ours := parse(c.options.Name, node.Spec.ProviderID)
 	if !ours {
 		return true, nil
 	}
-	instance, err := c.fleet.look(ctx, ref.id)
-	if unknown(err) {
+	instance, err := c.fleet.lookUp(ctx, ref.id)
+	if foreignID(err) {
 		return true, nil
 	}
 	if errors.Is(err, provider.ErrNotFound) {
-		return c.missing(ctx, node, ref, err)
+		return c.confirmMissing(ctx, node, ref, err)
 	}
-	c.present(ref.id) // or unknown: the series begins again
+	c.present(ref.id) // also after an error: only checks in a row count
 	if err != nil && ctx.Err() == nil {
 		err = c.refuseDeletion(node, HeldNoList, err)
 	}
@@ -66,8 +66,8 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 	if !ours {
 		return false, nil
 	}
-	instance, err := c.fleet.look(ctx, ref.id)
-	if unknown(err) {
+	instance, err := c.fleet.lookUp(ctx, ref.id)
+	if foreignID(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -76,11 +76,11 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 	return instance.State == provider.StateStopped || instance.State == provider.StateDeleting, nil
 }
 
-// missing checks an instance again that the cloud does not find, and returns
-// false if that is proof.
-func (c *Cloud) missing(ctx context.Context, node *v1.Node, ref reference, cause error) (exists bool, err error) {
+// confirmMissing decides about an instance that the cloud does not find. It returns false if
+// it is proven that the instance does not exist.
+func (c *Cloud) confirmMissing(ctx context.Context, node *v1.Node, ref reference, cause error) (exists bool, err error) {
 	now := c.options.Now()
-	list, err := c.second(ctx)
+	list, err := c.confirmation(ctx)
 	switch {
 	case err != nil:
 		c.present(ref.id)
@@ -92,7 +92,7 @@ func (c *Cloud) missing(ctx context.Context, node *v1.Node, ref reference, cause
 	since := c.absentSince(ref.id, now)
 	age := now.Sub(since)
 	switch {
-	case !c.witnessed(node, ref, list) && (c.options.EmptyAfter == 0 || age < c.options.EmptyAfter):
+	case !c.listsOther(node, ref, list) && (c.options.EmptyAfter == 0 || age < c.options.EmptyAfter):
 		return true, c.refuseDeletion(node, HeldEmpty, fmt.Errorf("%w, but of its %d instances none is that of another Node, so that the inventory may be empty or another's: check the provider's settings; delete the Node by hand if it is gone, or see --trust-empty-inventory-after", cause, len(list.byID)))
 	case age < c.options.GoneAfter || list.at.Before(since):
 		return true, c.refuseDeletion(node, HeldSecondLook, fmt.Errorf("%w; it will be checked again", cause))
@@ -101,16 +101,17 @@ func (c *Cloud) missing(ctx context.Context, node *v1.Node, ref reference, cause
 	return false, nil
 }
 
-// second returns a recent list.
-func (c *Cloud) second(ctx context.Context) (*inventory, error) {
+// confirmation returns a recent list of instances.
+func (c *Cloud) confirmation(ctx context.Context) (*inventory, error) {
 	if err := c.learnClusterTags(ctx); err != nil {
 		return nil, err
 	}
 	return c.fleet.recent(ctx)
 }
 
-// witnessed reports whether the list has the instance of another Node.
-func (c *Cloud) witnessed(node *v1.Node, ref reference, list *inventory) bool {
+// listsOther reports whether the list has the instance of another Node, which proves
+// that it is the list of this cluster.
+func (c *Cloud) listsOther(node *v1.Node, ref reference, list *inventory) bool {
 	for _, other := range c.others(node) {
 		known, ours := parse(c.options.Name, other.Spec.ProviderID)
 		if !ours || known.id == ref.id {
@@ -127,9 +128,10 @@ func (c *Cloud) witnessed(node *v1.Node, ref reference, list *inventory) bool {
 // absence is a series of checks that did not find an instance.
 type absence struct{ since, last time.Time }
 
-// absentSince records that an instance was not found and returns since when. A
-// series also ends after a long time without checks: the Node was Ready meanwhile,
-// or is gone. A pass over all absent Nodes takes as long as the cloud does.
+// absentSince records that an instance was not found, and returns the time of the
+// first check in a row that did not find it. A row also ends after a long time without
+// checks: the Node was Ready meanwhile, or is gone. How long is derived from the time
+// that a pass over all absent Nodes takes at this cloud.
 func (c *Cloud) absentSince(id string, now time.Time) time.Time {
 	list, get := c.fleet.slowness()
 	c.mu.Lock()
@@ -142,7 +144,7 @@ func (c *Cloud) absentSince(id string, now time.Time) time.Time {
 		}
 	}
 	a, ok := c.absent[id]
-	if !ok || a.last.After(now) { // or the clock was put back
+	if !ok || a.last.After(now) { // last is in the future if the clock was set back
 		a.since = now
 	}
 	a.last = now

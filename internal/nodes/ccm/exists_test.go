@@ -254,7 +254,7 @@ func TestCloudThatContradictsItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The list of a moment ago has what a look-up does not find.
-	if exists, err := s.missing(t.Context(), node, reference{id: "i-1"}, cause); !exists || err == nil {
+	if exists, err := s.confirmMissing(t.Context(), node, reference{id: "i-1"}, cause); !exists || err == nil {
 		t.Errorf("%v, %v", exists, err)
 	}
 	if e := s.event(); !strings.Contains(e, HeldContradiction) {

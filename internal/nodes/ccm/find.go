@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Reasons why a Node cannot be initialized: those of Events and metrics.
+// Reasons why a Node cannot be initialized, for Events and metrics.
 const (
 	ReasonInstanceNotFound  = "InstanceNotFound"
 	ReasonInstanceAmbiguous = "InstanceAmbiguous"
@@ -70,8 +70,8 @@ func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, er
 	if !ours {
 		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s is none of provider %s", node.Spec.ProviderID, c.options.Name)}
 	}
-	instance, err := c.fleet.look(ctx, ref.id)
-	if unknown(err) {
+	instance, err := c.fleet.lookUp(ctx, ref.id)
+	if foreignID(err) {
 		return nil, problem{ReasonForeign, fmt.Errorf("providerID %s: %w", node.Spec.ProviderID, err)}
 	}
 	if err != nil {
@@ -83,12 +83,12 @@ func (c *Cloud) find(ctx context.Context, node *v1.Node) (*provider.Instance, er
 	return instance, nil
 }
 
-// unknown reports whether the provider rejects ids of that form: then the Node
-// belongs to another cloud.
-func unknown(err error) bool { return errors.Is(err, provider.ErrUnimplemented) }
+// foreignID reports whether the provider rejects ids of that form. The Node belongs to
+// another cloud then.
+func foreignID(err error) bool { return errors.Is(err, provider.ErrUnimplemented) }
 
-// byName looks in the list for the instance that a Node without providerID is.
-// A list from before the Node may lack it.
+// byName finds the instance of a Node without providerID by the Node's name. If the
+// last list has none it lists again: the list may be older than the instance.
 func (c *Cloud) byName(ctx context.Context, node *v1.Node) (*provider.Instance, error) {
 	if err := c.learnClusterTags(ctx); err != nil {
 		return nil, err
@@ -100,25 +100,25 @@ func (c *Cloud) byName(ctx context.Context, node *v1.Node) (*provider.Instance, 
 		if err != nil {
 			return nil, err
 		}
-		found := named(list, node)
+		matches := named(list, node)
 		switch {
-		case len(found) == 1:
-			return found[0], c.free(found[0], node)
-		case len(found) > 1:
-			return nil, problem{ReasonInstanceAmbiguous, fmt.Errorf("%d instances are called %s, such as %s and %s: start the kubelet with --provider-id", len(found), node.Name, found[0].ID, found[1].ID)}
+		case len(matches) == 1:
+			return matches[0], c.checkFree(matches[0], node)
+		case len(matches) > 1:
+			return nil, problem{ReasonInstanceAmbiguous, fmt.Errorf("%d instances are called %s, such as %s and %s: start the kubelet with --provider-id", len(matches), node.Name, matches[0].ID, matches[1].ID)}
 		}
 	}
 	return nil, problem{ReasonInstanceNotFound, fmt.Errorf("%w: no instance of provider %s with the tags %v is called %s, and the Node has no providerID: check --instance-tags and the host's name, or start the kubelet with --provider-id", provider.ErrNotFound, c.options.Name, c.fleet.matches(), node.Name)}
 }
 
-// named returns the instances that can be the Node's: those of its name, or else
-// those whose machine, by its tag, has it.
+// named returns the instances that may be the Node's: those with its name, or else
+// those whose tag TagPod is its name.
 func named(list *inventory, node *v1.Node) []*provider.Instance {
 	var byName, byTag []*provider.Instance
 	for _, i := range list.byID {
 		switch {
 		case i.State == provider.StateDeleting:
-		case is(node, i.Name):
+		case hasName(node, i.Name):
 			byName = append(byName, i)
 		case node.Name == i.Tags[provider.TagPod]:
 			byTag = append(byTag, i)
@@ -131,9 +131,8 @@ func named(list *inventory, node *v1.Node) []*provider.Instance {
 	return byName
 }
 
-// is reports whether a Node has that name: its own or its host's, without the
-// domain.
-func is(node *v1.Node, name string) bool {
+// hasName reports whether a Node or its host has the name, with or without a domain.
+func hasName(node *v1.Node, name string) bool {
 	if name == "" {
 		return false
 	}
@@ -151,9 +150,9 @@ func is(node *v1.Node, name string) bool {
 	return false
 }
 
-// free refuses an instance that belongs to another Node already: a kubelet may
-// claim any name.
-func (c *Cloud) free(i *provider.Instance, node *v1.Node) error {
+// checkFree returns an error if the instance belongs to another Node already: a
+// kubelet may claim any name.
+func (c *Cloud) checkFree(i *provider.Instance, node *v1.Node) error {
 	for _, other := range c.others(node) {
 		if ref, ours := parse(c.options.Name, other.Spec.ProviderID); ours && ref.id == i.ID {
 			return problem{ReasonInstanceTaken, fmt.Errorf("instance %s, which is called like Node %s, is that of Node %s", i.ID, node.Name, other.Name)}
@@ -171,8 +170,8 @@ func (c *Cloud) others(node *v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(all), func(n *v1.Node) bool { return n.Name == node.Name })
 }
 
-// learnClusterTags learns from a few Nodes with a providerID by which tags instances are
-// listed, unless that is configured.
+// learnClusterTags looks up the instances of a few Nodes with a providerID to learn the
+// tags by which instances are listed. If tags are configured it does nothing.
 func (c *Cloud) learnClusterTags(ctx context.Context) error {
 	if len(c.fleet.matches()) > 0 {
 		return nil

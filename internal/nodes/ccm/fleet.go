@@ -22,13 +22,14 @@ type Call struct {
 	Err       error
 }
 
-// fleet is the provider. Its calls are bounded in time and observed.
+// fleet calls the provider, with a timeout and metrics.
 type fleet struct {
 	options *Options
 	lister  provider.Lister
 	getter  provider.Getter
 
-	// listing is locked while listing, so that all callers share one list.
+	// listing is a lock, a channel of capacity 1: callers wait for a list that is under
+	// way and share it.
 	listing chan struct{}
 	mu      sync.Mutex
 	last    *inventory
@@ -86,7 +87,7 @@ func (f *fleet) get(ctx context.Context, id string) (*provider.Instance, error) 
 	var instance *provider.Instance
 	err := f.call(ctx, "get", func(ctx context.Context) (err error) {
 		if instance, err = f.getter.GetInstance(ctx, id); err == nil && (instance == nil || instance.ID != id) {
-			// Neither says anything about the one that was asked for.
+			// Such a reply does not mean that the instance does not exist.
 			err = fmt.Errorf("%w: the answer to instance %q is %+v", provider.ErrUnknown, id, instance)
 		}
 		return err
@@ -107,8 +108,8 @@ func (f *fleet) learn(i *provider.Instance) {
 	}
 }
 
-// matches returns the tags by which the cluster's instances are listed; none if
-// they are neither configured nor learned.
+// matches returns the sets of tags by which the cluster's instances are listed. There
+// are none if tags are neither configured nor learned.
 func (f *fleet) matches() []map[string]string {
 	if len(f.options.Tags) > 0 {
 		return []map[string]string{f.options.Tags}
@@ -122,32 +123,32 @@ func (f *fleet) matches() []map[string]string {
 	return all
 }
 
-// errNoTags is that instances cannot be listed.
+// errNoTags means that instances cannot be listed.
 var errNoTags = errors.New("it is not known by which tags the cluster's instances are listed: give --instance-tags, such as outrigger-cluster=NAME, or start kubelets with --provider-id")
 
-// recent returns a list that ended no longer than ListAge ago. The time that listing
-// took does not count: otherwise each of many Nodes would ask a slow cloud again.
+// recent returns a list that was completed at most ListAge ago. Its age begins when it
+// is complete: otherwise each Node would have a slow cloud list again.
 func (f *fleet) recent(ctx context.Context) (*inventory, error) {
-	return f.unless(ctx, func(list *inventory) bool {
+	return f.listUnless(ctx, func(list *inventory) bool {
 		now := f.options.Now()
 		return !list.at.After(now) && now.Sub(list.at.Add(list.took)) <= f.options.ListAge
 	})
 }
 
-// since returns a list that was asked for at that time or later.
+// since returns a list that was requested at that time or later.
 func (f *fleet) since(ctx context.Context, at time.Time) (*inventory, error) {
-	return f.unless(ctx, func(list *inventory) bool { return !list.at.Before(at) })
+	return f.listUnless(ctx, func(list *inventory) bool { return !list.at.Before(at) })
 }
 
-// unless lists again if the last list is too old.
-func (f *fleet) unless(ctx context.Context, will func(*inventory) bool) (*inventory, error) {
+// listUnless returns the last list if usable accepts it, else it lists again.
+func (f *fleet) listUnless(ctx context.Context, usable func(*inventory) bool) (*inventory, error) {
 	select {
 	case f.listing <- struct{}{}:
 		defer func() { <-f.listing }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
 	}
-	if list := f.cached(); list != nil && will(list) {
+	if list := f.cached(); list != nil && usable(list) {
 		return list, nil
 	}
 	list, err := f.list(ctx)
@@ -194,9 +195,9 @@ func (f *fleet) list(ctx context.Context) (*inventory, error) {
 	return list, nil
 }
 
-// look returns an instance from a list that is not too old, which is one call for
-// all Nodes, or else from the cloud itself.
-func (f *fleet) look(ctx context.Context, id string) (*provider.Instance, error) {
+// lookUp returns an instance from a recent list, which is one call for all Nodes, or
+// else asks the cloud for it.
+func (f *fleet) lookUp(ctx context.Context, id string) (*provider.Instance, error) {
 	if len(f.matches()) > 0 {
 		list, err := f.recent(ctx)
 		if err != nil {

@@ -46,7 +46,7 @@ func (l *Leftovers) Run(ctx context.Context) {
 	ticker := time.NewTicker(max(l.fleet.options.LeftAfter/3, time.Millisecond))
 	defer ticker.Stop()
 	for {
-		if err := l.look(ctx); err != nil && ctx.Err() == nil {
+		if err := l.collect(ctx); err != nil && ctx.Err() == nil {
 			l.log.Error("cannot look for load balancers that are left", "error", err)
 		}
 		select {
@@ -57,10 +57,10 @@ func (l *Leftovers) Run(ctx context.Context) {
 	}
 }
 
-// look deletes load balancers that have been without a Service for long enough.
+// collect deletes load balancers that have been without a Service for long enough.
 // It lists load balancers before Services: each was made for a Service that
 // existed before, so a missing Service is gone.
-func (l *Leftovers) look(ctx context.Context) error {
+func (l *Leftovers) collect(ctx context.Context) error {
 	var list []provider.LoadBalancer
 	err := l.fleet.call(ctx, "list-load-balancers", func(ctx context.Context) (err error) {
 		list, err = l.capability.ListLoadBalancers(ctx, l.fleet.options.Tags)

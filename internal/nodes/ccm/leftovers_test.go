@@ -43,7 +43,7 @@ func TestLeftovers(t *testing.T) {
 	want := func(when string, minutes int, keys ...string) {
 		t.Helper()
 		for range minutes / 3 {
-			if err := l.look(t.Context()); !errors.Is(err, failing) {
+			if err := l.collect(t.Context()); !errors.Is(err, failing) {
 				t.Errorf("%s: %v", when, err)
 			}
 			now = now.Add(3 * time.Minute)

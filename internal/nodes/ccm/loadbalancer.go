@@ -176,7 +176,7 @@ func annotationsOf(service *v1.Service) map[string]string {
 }
 
 // backendAddress is the first internal address of a Node, else its first.
-func backendAddress(node *v1.Node) (found netip.Addr, ok bool) {
+func backendAddress(node *v1.Node) (first netip.Addr, ok bool) {
 	for _, a := range node.Status.Addresses {
 		addr, err := netip.ParseAddr(a.Address)
 		if err != nil {
@@ -186,10 +186,10 @@ func backendAddress(node *v1.Node) (found netip.Addr, ok bool) {
 			return addr, true
 		}
 		if !ok {
-			found, ok = addr, true
+			first, ok = addr, true
 		}
 	}
-	return found, ok
+	return first, ok
 }
 
 func statusOf(b *provider.LoadBalancer) *v1.LoadBalancerStatus {

@@ -27,7 +27,7 @@ func (a *Applier) admit(ctx context.Context, listed []Ref, desired []item) (own 
 		switch {
 		case err == nil:
 			own = append(own, d)
-			a.unsay(d.object, ReasonForeign)
+			a.clearWarnings(d.object, ReasonForeign)
 		case !errors.As(err, &foreign):
 			failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
 		case !d.kind.createOnly || foreign.lacks != "":
@@ -74,15 +74,15 @@ type foreignError struct {
 }
 
 func (e foreignError) Error() string {
-	whose, where := "something else has made it", ""
+	owner, where := "something else has made it", ""
 	if e.owner != "" {
-		whose = "it is of the inventory " + e.owner
+		owner = "it is of the inventory " + e.owner
 	}
 	if e.ref.Namespace != "" {
 		where = " --namespace " + e.ref.Namespace
 	}
 	return fmt.Sprintf("it is there already, and %s: it is left as it is; to have it replaced, and removed with the rest later: kubectl annotate %s %s%s %s=%s",
-		whose, strings.ToLower(e.ref.Kind), e.ref.Name, where, AdoptAnnotation, Allow)
+		owner, strings.ToLower(e.ref.Kind), e.ref.Name, where, AdoptAnnotation, Allow)
 }
 
 // unlist removes an object from the inventory that somebody else created just before

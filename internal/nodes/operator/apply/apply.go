@@ -20,21 +20,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Annotations of what is applied. The first two are those of OpenShift's
-// library, which its tools know.
+// Annotations of applied objects. The first two are those of OpenShift's library, which
+// its tools know.
 const (
 	ConfigHashAnnotation = "operator.openshift.io/config-hash"
 	SpecHashAnnotation   = "operator.openshift.io/spec-hash"
 	// GenerationAnnotation is the generation that the last write of a workload made, in
 	// hexadecimal digits.
 	GenerationAnnotation = "operator.openshift.io/generation"
-	// MadeHashAnnotation is the sum of what the API server made of it.
+	// MadeHashAnnotation is a hash of the object as the API server stores it.
 	MadeHashAnnotation = "ccm.outrigger.dev/made-hash"
 	// OwnerAnnotation names the inventory in which the object is listed. Nothing
 	// without it is ever removed.
 	OwnerAnnotation = "ccm.outrigger.dev/owner"
-	// AdoptAnnotation, with the value Allow, is on an object of others that may be
-	// taken over.
+	// AdoptAnnotation with the value Allow marks an object of others that may be taken
+	// over.
 	AdoptAnnotation = "ccm.outrigger.dev/adopt"
 	Allow           = "allow"
 )
@@ -58,52 +58,51 @@ const (
 // Applier applies the objects of one bundle at a time. It is not for use by
 // several goroutines at once.
 type Applier struct {
-	// Client reads, also from a cache, and writes. What it reads may be old: the
-	// write is then refused, and the next pass does it.
+	// Client may read from a cache. If it returns an old object the write fails with a
+	// conflict, and the next pass repeats it.
 	Client client.Client
 	Events events.EventRecorder
-	// Inventory is the ConfigMap that lists what was applied.
+	// Inventory is the ConfigMap that lists the applied objects.
 	Inventory client.ObjectKey
-	// Manager is the name of the field manager of what is written.
+	// Manager is the name of the field manager of our writes.
 	Manager string
-	// Adopts reports whether an object may be taken over that was made by others and
-	// does not allow it itself; nil: none may.
+	// Adopts reports whether an object of others may be taken over without
+	// AdoptAnnotation; nil means none.
 	Adopts func(existing client.Object) bool
-	// Generations writes GenerationAnnotation, by which OpenShift's own operator knows that
-	// nobody has changed a workload: it writes one of another generation for ever.
+	// Generations makes Sync write GenerationAnnotation. OpenShift's own operator compares it
+	// with the workload's generation and overwrites the workload for ever if they differ.
 	Generations bool
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
 
-	// own are the data of ConfigMaps that are applied in this pass, which a cache
-	// may not have seen yet.
+	// own holds the data of the ConfigMaps of this pass, which a cache may not have yet.
 	own map[client.ObjectKey]map[string]string
-	// conflicts are the objects that were written again and again.
+	// conflicts holds the history of writes of each object.
 	conflicts map[Ref]*conflict
-	// said are the warnings that were emitted as Events and still hold.
-	said map[Ref]map[string]string
+	// warned holds the warnings that were emitted as Events and still apply.
+	warned map[Ref]map[string]string
 }
 
 // Result is the outcome of a pass.
 type Result struct {
-	// Objects are those of the bundle, in its order.
+	// Objects are the objects of the bundle, in its order.
 	Objects []Ref
-	// Changed are those that were written, Pruned those that were removed.
+	// Changed are the objects that were written, Pruned those that were removed.
 	Changed, Pruned []Ref
-	// Missing are ConfigMaps and Secrets that pods need and that are not there,
+	// Missing are ConfigMaps and Secrets that pods need and that do not exist,
 	// such as "Secret openshift-x/credentials, wanted by Deployment y".
 	Missing []string
-	// Contested are objects that another manager keeps changing back, with the
-	// field and the manager, if known. They are written with growing backoff.
+	// Contested says which objects another manager keeps changing back, with the field
+	// and the manager, if known. They are written with growing backoff.
 	Contested []string
-	// Again is when one of them is written again; 0: there is none.
+	// Again is the time until the next of them is written again; 0 if there is none.
 	Again time.Duration
 }
 
-// Sync makes the cluster's objects equal to these and removes what an earlier
-// bundle had. All are tried; the errors of those that failed are joined, and
-// nothing is removed then. A Namespace is not made. What was made by others is left
-// as it is, which is an error unless it is an account: see [Applier.Adopts].
+// Sync makes the cluster's objects equal to objects and removes those of an earlier
+// bundle. It tries all of them and joins the errors; if there is any it removes
+// nothing. It does not make Namespaces. It does not change objects of others, which is
+// an error unless they are accounts: see [Applier.Adopts].
 func (a *Applier) Sync(ctx context.Context, objects []client.Object) (Result, error) {
 	desired, err := a.prepare(objects)
 	if err != nil {
@@ -120,7 +119,7 @@ func (a *Applier) Sync(ctx context.Context, objects []client.Object) (Result, er
 		return r, err
 	}
 	for _, d := range own {
-		err := a.one(ctx, d, &r)
+		err := a.applyOne(ctx, d, &r)
 		if err == nil {
 			continue
 		}
@@ -161,8 +160,8 @@ func (a *Applier) prepare(objects []client.Object) ([]item, error) {
 	return desired, errors.Join(failed...)
 }
 
-// one applies one object.
-func (a *Applier) one(ctx context.Context, d item, r *Result) error {
+// applyOne applies one object.
+func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
 	changed := false
 	if d.kind.pods {
 		missing, err := a.addConfigHash(ctx, d.object)
@@ -172,9 +171,9 @@ func (a *Applier) one(ctx context.Context, d item, r *Result) error {
 		if err != nil {
 			return err
 		}
-		a.lacks(d.object, missing, r)
+		a.reportMissing(d.object, missing, r)
 	}
-	annotate(d.object, SpecHashAnnotation, wanted(d.object))
+	annotate(d.object, SpecHashAnnotation, wantedHash(d.object))
 	// Controllers write status at any time, and a cache may be behind.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
 		changed, err = a.reconcile(ctx, d)
@@ -184,15 +183,16 @@ func (a *Applier) one(ctx context.Context, d item, r *Result) error {
 		r.Changed = append(r.Changed, refOf(d.object))
 	}
 	if err == nil {
-		a.unsay(d.object, ReasonApplyFailed, ReasonCreateFailed, ReasonUpdateFailed, ReasonDeleteFailed)
+		a.clearWarnings(d.object, ReasonApplyFailed, ReasonCreateFailed, ReasonUpdateFailed, ReasonDeleteFailed)
 	}
 	return err
 }
 
-// lacks collects ConfigMaps and Secrets that pods need and that do not exist.
-func (a *Applier) lacks(o *unstructured.Unstructured, missing []string, r *Result) {
+// reportMissing reports ConfigMaps and Secrets that pods need and that do not exist, in
+// the result and as a warning.
+func (a *Applier) reportMissing(o *unstructured.Unstructured, missing []string, r *Result) {
 	if len(missing) == 0 {
-		a.unsay(o, ReasonConfigMissing)
+		a.clearWarnings(o, ReasonConfigMissing)
 		return
 	}
 	a.warn(o, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
@@ -212,10 +212,10 @@ func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err erro
 		a.warn(d.object, ReasonApplyFailed, err.Error())
 		return false, err
 	case existing.GetDeletionTimestamp() != nil:
-		return false, held(existing)
+		return false, errFinalizers(existing)
 	case d.same(existing):
 		return false, nil
-	case a.rests(ctx, d, existing):
+	case a.backsOff(ctx, d, existing):
 		return false, nil
 	case d.kind.replaced(existing, d.object):
 		return a.recreate(ctx, d, existing)
@@ -224,7 +224,7 @@ func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err erro
 	}
 }
 
-// same reports whether an object is as wanted, by its sums.
+// same reports whether an object is as wanted, by its hashes.
 func (d item) same(existing *unstructured.Unstructured) bool {
 	if !within(d.object.GetLabels(), existing.GetLabels()) || !within(d.object.GetAnnotations(), existing.GetAnnotations()) {
 		return false
@@ -241,8 +241,8 @@ func within(part, whole map[string]string) bool {
 	return true
 }
 
-// create first makes a dry run, for the sum of what the API server makes of the
-// object.
+// create creates an object, after a dry run that shows how the API server will store
+// it.
 func (a *Applier) create(ctx context.Context, d item) (bool, error) {
 	next := d.object.DeepCopy()
 	trial := next.DeepCopy()
@@ -255,7 +255,7 @@ func (a *Applier) create(ctx context.Context, d item) (bool, error) {
 		a.warn(d.object, ReasonCreateFailed, err.Error())
 		return false, err
 	}
-	a.tell(next, ReasonCreated, "created")
+	a.emit(next, ReasonCreated, "created")
 	return true, nil
 }
 
@@ -268,7 +268,7 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))
 	}
 	if err == nil {
-		a.wrote(d, trial, next)
+		a.recordWrite(d, trial, next)
 	}
 	if err != nil {
 		if !apierrors.IsConflict(err) {
@@ -276,11 +276,11 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 		}
 		return false, err
 	}
-	a.tell(next, ReasonUpdated, "made equal to the bundle")
+	a.emit(next, ReasonUpdated, "made equal to the bundle")
 	return next.GetResourceVersion() != existing.GetResourceVersion(), nil
 }
 
-// stamp records the sum of what the API server made of an object in a dry run.
+// stamp annotates an object with the hash of what a dry run returned.
 func (a *Applier) stamp(next, trial *unstructured.Unstructured, d item) {
 	annotate(next, MadeHashAnnotation, d.kind.made(trial, d.object))
 	if a.Generations && d.kind.pods {
@@ -288,7 +288,7 @@ func (a *Applier) stamp(next, trial *unstructured.Unstructured, d item) {
 	}
 }
 
-// merge is the existing object with the wanted content.
+// merge returns the existing object with the wanted content.
 func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructured {
 	next := existing.DeepCopy()
 	next.SetLabels(merged(existing.GetLabels(), d.object.GetLabels()))

@@ -263,7 +263,7 @@ func pruneAfterCrash(p *place) {
 	p.must(err)
 	p.must(p.record(p.Context(), listed, refs(items)))
 	var r Result
-	p.must(p.one(p.Context(), items[0], &r))
+	p.must(p.applyOne(p.Context(), items[0], &r))
 	if r := p.sync(nil); len(r.Pruned) != 1 || r.Pruned[0].Name != "applied" {
 		p.Errorf("pruned %v", r.Pruned)
 	}

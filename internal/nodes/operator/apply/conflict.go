@@ -16,10 +16,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// An object that is written the same way this often has a conflicting manager: another
-// controller, or an admission webhook that makes something else of it each time. It is
-// then written with exponential backoff, and the conflict is forgotten when the object
-// has been as wanted for calm. A few edits by a person are not a conflict.
+// An object that is written oftenWritten times with the same content has a conflicting
+// manager: another controller, or an admission webhook that changes each write. From
+// then on it is written with exponential backoff. The conflict is forgotten when the
+// object has stayed as wanted for the time of calm. A few edits by a person are not a
+// conflict.
 const (
 	oftenWritten = 20
 	firstRest    = time.Minute
@@ -29,17 +30,17 @@ const (
 
 // conflict is the history of writes of one object.
 type conflict struct {
-	// wanted is the sum of what was to be there.
+	// wanted is the hash of the content that was written.
 	wanted string
-	// left is the object as the last write left it.
-	left  *unstructured.Unstructured
-	times int
-	last  time.Time
-	// what is said of it: the field, and who changes it.
+	// written is the object after the last write.
+	written *unstructured.Unstructured
+	times   int
+	last    time.Time
+	// what says which field is changed, and by whom.
 	what string
 }
 
-func (c *conflict) rest() time.Duration {
+func (c *conflict) backoff() time.Duration {
 	if c.times < oftenWritten {
 		return 0
 	}
@@ -53,14 +54,15 @@ func (a *Applier) now() time.Time {
 	return a.Now()
 }
 
-// wrote notes a write.
-func (a *Applier) wrote(d item, trial, is *unstructured.Unstructured) {
+// recordWrite adds a write to an object's history. trial is what the dry run returned,
+// is what the API server stored.
+func (a *Applier) recordWrite(d item, trial, is *unstructured.Unstructured) {
 	ref, sum := refOf(d.object), d.object.GetAnnotations()[SpecHashAnnotation]
 	c := a.conflicts[ref]
 	if c == nil || c.wanted != sum {
 		c = &conflict{wanted: sum}
 	}
-	c.times, c.last, c.left = c.times+1, a.now(), is
+	c.times, c.last, c.written = c.times+1, a.now(), is
 	if d.kind.made(trial, d.object) != d.kind.made(is, d.object) {
 		c.what = difference(content(trial), content(is)) + " is made something else each time, by an admission webhook"
 	}
@@ -70,46 +72,47 @@ func (a *Applier) wrote(d item, trial, is *unstructured.Unstructured) {
 	a.conflicts[ref] = c
 }
 
-// rests reports whether an object that is not as wanted is left alone for now.
-func (a *Applier) rests(ctx context.Context, d item, existing *unstructured.Unstructured) bool {
+// backsOff reports whether an object that is not as wanted is left alone for now.
+func (a *Applier) backsOff(ctx context.Context, d item, existing *unstructured.Unstructured) bool {
 	c := a.conflicts[refOf(d.object)]
 	if c == nil || c.wanted != d.object.GetAnnotations()[SpecHashAnnotation] || c.times < oftenWritten {
 		return false
 	}
 	if c.what == "" {
-		c.what = a.conflictingManager(ctx, d, existing, c.left)
+		c.what = a.conflictingManager(ctx, d, existing, c.written)
 	}
-	return a.now().Sub(c.last) < c.rest()
+	return a.now().Sub(c.last) < c.backoff()
 }
 
-// contested are the objects with a conflicting manager, and when one is written again. What has
-// been calm for long enough, or is not wanted any more, is forgotten.
+// contested describes the objects with a conflicting manager, and returns the time until
+// the next of them is written again. It forgets objects that have been calm for long
+// enough, or are not wanted any more.
 func (a *Applier) contested(desired []item) (all []string, again time.Duration) {
 	now := a.now()
 	maps.DeleteFunc(a.conflicts, func(ref Ref, c *conflict) bool {
-		return now.Sub(c.last) >= c.rest()+calm || !slices.ContainsFunc(desired, func(d item) bool { return refOf(d.object) == ref })
+		return now.Sub(c.last) >= c.backoff()+calm || !slices.ContainsFunc(desired, func(d item) bool { return refOf(d.object) == ref })
 	})
 	for ref, c := range a.conflicts {
 		if c.times < oftenWritten || c.what == "" {
 			continue
 		}
 		all = append(all, fmt.Sprintf("%s: %s; it is written with growing backoff: stop one of the two", ref, c.what))
-		left := c.rest() - now.Sub(c.last)
-		if left <= 0 {
-			left += calm // nobody changed it back: then it is forgotten
+		wait := c.backoff() - now.Sub(c.last)
+		if wait <= 0 {
+			wait += calm // nobody has changed it back; it is forgotten after that time
 		}
-		if left = max(left, time.Second); again == 0 || left < again {
-			again = left
+		if wait = max(wait, time.Second); again == 0 || wait < again {
+			again = wait
 		}
 	}
 	slices.Sort(all)
 	return all, again
 }
 
-// conflictingManager returns which field is changed back, and by which manager, if the API
-// server knows.
-func (a *Applier) conflictingManager(ctx context.Context, d item, existing, left *unstructured.Unstructured) string {
-	path := difference(content(left), content(existing))
+// conflictingManager describes which field is changed back, and by which manager if the
+// API server knows.
+func (a *Applier) conflictingManager(ctx context.Context, d item, existing, written *unstructured.Unstructured) string {
+	path := difference(content(written), content(existing))
 	for field, lists := range map[string][2]map[string]string{
 		"labels": {d.object.GetLabels(), existing.GetLabels()}, "annotations": {d.object.GetAnnotations(), existing.GetAnnotations()},
 	} {
@@ -123,7 +126,7 @@ func (a *Applier) conflictingManager(ctx context.Context, d item, existing, left
 		path = "it"
 	}
 	by := ""
-	// A cache does not keep who has written what.
+	// A cache drops managedFields.
 	if live := existing.DeepCopy(); a.live(ctx, live) == nil {
 		if name := lastManager(live.GetManagedFields(), path, a.Manager); name != "" {
 			by = ", by " + name
@@ -132,8 +135,8 @@ func (a *Applier) conflictingManager(ctx context.Context, d item, existing, left
 	return path + " is changed back each time it is written" + by
 }
 
-// difference is the path of the first field in which two values differ; empty if
-// there is none.
+// difference returns the path of the first field in which two values differ; empty if
+// they are equal.
 func difference(a, b any) string { return strings.TrimPrefix(differs(a, b, ""), ".") }
 
 func differs(a, b any, path string) string {
@@ -150,8 +153,8 @@ func differs(a, b any, path string) string {
 			}
 		}
 		for _, key := range keys {
-			if found := differs(x[key], y[key], path+"."+key); found != "" {
-				return found
+			if field := differs(x[key], y[key], path+"."+key); field != "" {
+				return field
 			}
 		}
 	}
@@ -159,16 +162,16 @@ func differs(a, b any, path string) string {
 	m, both := b.([]any)
 	if isList && both && len(l) == len(m) {
 		for i := range l {
-			if found := differs(l[i], m[i], fmt.Sprintf("%s[%d]", path, i)); found != "" {
-				return found
+			if field := differs(l[i], m[i], fmt.Sprintf("%s[%d]", path, i)); field != "" {
+				return field
 			}
 		}
 	}
 	return path
 }
 
-// lastManager returns the last other manager that wrote a field. Lists are compared
-// as a whole.
+// lastManager returns the last manager other than us that wrote a field. An index in
+// path is ignored: it returns the manager of the whole list.
 func lastManager(all []metav1.ManagedFieldsEntry, path, us string) string {
 	path, _, _ = strings.Cut(path, "[")
 	name, newest := "", time.Time{}

@@ -207,12 +207,12 @@ func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
 		return false, nil
 	}
 	if o.GetDeletionTimestamp() != nil {
-		return false, held(o)
+		return false, errFinalizers(o)
 	}
 	if err := a.remove(ctx, o); err != nil {
 		return false, err
 	}
-	if err := a.gone(ctx, o); err != nil {
+	if err := a.checkGone(ctx, o); err != nil {
 		return false, err
 	}
 	a.Events.Eventf(o, nil, corev1.EventTypeNormal, ReasonPruned, actPrune, "it left the bundle")

@@ -95,10 +95,10 @@ func content(o *unstructured.Unstructured) map[string]any {
 	return c
 }
 
-// wanted is the sum of what a bundle wants: of spec, where that is all. Where there
+// wantedHash is the sum of what a bundle wants: of spec, where that is all. Where there
 // are pods it is that of OpenShift's own operator, which writes nothing while the
 // annotation says the same: of the fields in the order of the Go type.
-func wanted(o *unstructured.Unstructured) string {
+func wantedHash(o *unstructured.Unstructured) string {
 	c := content(o)
 	switch o.GroupVersionKind().GroupKind() {
 	case schema.GroupKind{Group: "apps", Kind: "Deployment"}:

@@ -25,17 +25,17 @@ func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.U
 		a.warn(existing, ReasonCreateFailed, err.Error())
 		return false, fmt.Errorf("it has to be recreated, and that would be refused: %w", err)
 	}
-	a.tell(existing, ReasonRecreating, strings.Join(d.kind.immutable, ".")+" changed, which cannot be changed in place")
+	a.emit(existing, ReasonRecreating, strings.Join(d.kind.immutable, ".")+" changed, which cannot be changed in place")
 	if err := a.remove(ctx, existing); err != nil {
 		return false, err
 	}
-	if err := a.gone(ctx, existing); err != nil {
+	if err := a.checkGone(ctx, existing); err != nil {
 		return true, err
 	}
 	if _, err := a.create(ctx, d); err != nil {
 		return true, err
 	}
-	a.tell(d.object, ReasonRecreated, "made again")
+	a.emit(d.object, ReasonRecreated, "made again")
 	return true, nil
 }
 
@@ -61,8 +61,8 @@ func (a *Applier) live(ctx context.Context, o client.Object) error {
 	return a.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll)
 }
 
-// gone returns an error while finalizers keep a deleted object.
-func (a *Applier) gone(ctx context.Context, o *unstructured.Unstructured) error {
+// checkGone returns an error while finalizers keep a deleted object.
+func (a *Applier) checkGone(ctx context.Context, o *unstructured.Unstructured) error {
 	left := o.DeepCopy()
 	err := a.live(ctx, left)
 	if apierrors.IsNotFound(err) {
@@ -74,9 +74,9 @@ func (a *Applier) gone(ctx context.Context, o *unstructured.Unstructured) error 
 	if left.GetUID() != o.GetUID() {
 		return nil
 	}
-	return held(left)
+	return errFinalizers(left)
 }
 
-func held(o *unstructured.Unstructured) error {
+func errFinalizers(o *unstructured.Unstructured) error {
 	return fmt.Errorf("it is being deleted, held by the finalizers %v: what put them there has to remove them", o.GetFinalizers())
 }

@@ -152,5 +152,5 @@ func wantedOf(p *place, o client.Object) string {
 	o = o.DeepCopyObject().(client.Object)
 	u, _, err := toUnstructured(o, p.Client.Scheme())
 	p.must(err)
-	return wanted(u)
+	return wantedHash(u)
 }

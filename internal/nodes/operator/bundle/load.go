@@ -25,20 +25,20 @@ var folders = []string{assets, string(OpenShift), string(Kubernetes), bootstrap}
 // maxFile bounds a file, as etcd bounds an object.
 const maxFile = 1 << 20
 
-// Bundle is a bundle that has been read. It does not change.
+// Bundle is a bundle that has been read. It is immutable.
 type Bundle struct {
 	Metadata
-	// Name is what messages call it: the folder's name, or the ConfigMap's.
+	// Name is the name of the folder or the ConfigMap, for messages.
 	Name      string
 	manifests []file
 }
 
-// file is a manifest, or its template.
+// file is a manifest or a template of one.
 type file struct{ folder, name, text string }
 
 func (f file) path() string { return path.Join(f.folder, f.name) }
 
-// source is where an object of the file comes from, for messages.
+// source says, for messages, where an object of the file comes from.
 func (f file) source() string {
 	if f.ours() {
 		return "what each platform gets"
@@ -46,7 +46,7 @@ func (f file) source() string {
 	return f.path()
 }
 
-// ours reports whether the file is one of this package.
+// ours reports whether the file is one that this package adds to each bundle.
 func (f file) ours() bool { return strings.HasPrefix(f.folder, "added") }
 
 // Load reads a bundle and validates it as far as possible without a cluster's
@@ -94,8 +94,8 @@ func (b *Bundle) readFolders(from fs.FS) error {
 	return nil
 }
 
-// readEntry reads a folder, or a file that is named as a key of a ConfigMap is:
-// a ConfigMap that is mounted is a bundle, too.
+// readEntry reads a folder, or a file whose name has the form of a ConfigMap's key: a
+// mounted ConfigMap is a bundle, too.
 func (b *Bundle) readEntry(from fs.FS, name string) error {
 	if slices.Contains(folders, name) {
 		return b.readFolder(from, name)
@@ -124,7 +124,7 @@ func (b *Bundle) readFolder(from fs.FS, folder string) error {
 	for _, e := range entries {
 		f := file{folder: folder, name: e.Name()}
 		if strings.HasPrefix(f.name, ".") {
-			continue // of an editor, or of a mounted ConfigMap
+			continue // a file of an editor, or of the mount of a ConfigMap
 		}
 		if !manifest(f.name) {
 			return fmt.Errorf("%s: want a file that ends in .yaml, .yml or .json, or in .tmpl after that", f.path())
@@ -161,7 +161,7 @@ func readFile(from fs.FS, name string) (string, error) {
 	return string(text), err
 }
 
-// check finds what is wrong for any values.
+// check returns the errors that do not depend on a cluster's values.
 func (b *Bundle) check() error {
 	if !slices.ContainsFunc(b.manifests, func(f file) bool { return f.folder != bootstrap }) {
 		return fmt.Errorf("%s: no manifests; at least one Deployment or DaemonSet is wanted", assets)
@@ -225,7 +225,7 @@ func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
 	return b.check()
 }
 
-// Files are the names of the bundle's manifests.
+// Files returns the paths of the bundle's manifests.
 func (b *Bundle) Files() []string {
 	var names []string
 	for _, f := range b.manifests {

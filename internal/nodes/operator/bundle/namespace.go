@@ -24,7 +24,7 @@ func renamed(text, namespace string) string {
 			break
 		}
 		end := at + len(DefaultNamespace)
-		if whole(text, at, end) {
+		if isWholeName(text, at, end) {
 			out.WriteString(text[:at] + namespace)
 		} else {
 			out.WriteString(text[:end])
@@ -34,9 +34,9 @@ func renamed(text, namespace string) string {
 	return out.String() + text
 }
 
-// whole reports whether a name ends where it is said to: not so in the name of the
+// isWholeName reports whether a name ends where it is said to: not so in the name of the
 // operator's namespace, which begins with it.
-func whole(text string, at, end int) bool {
+func isWholeName(text string, at, end int) bool {
 	inName := func(c byte) bool { return c == '-' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 	return (at == 0 || !inName(text[at-1])) && (end == len(text) || !inName(text[end]))
 }

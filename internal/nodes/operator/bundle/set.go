@@ -56,15 +56,15 @@ func (s Set) check() error {
 // Find returns the bundle of a platform, or nil: the platform has no cloud
 // controller manager, or none in this flavor. Case does not matter.
 func (s Set) Find(platform, cloudName string, flavor Flavor) *Bundle {
-	var found *Bundle
+	var match *Bundle
 	for _, b := range s {
 		switch {
 		case !strings.EqualFold(b.Platform, platform) || !b.For(flavor):
-		case b.CloudName == "" && found == nil, b.CloudName != "" && strings.EqualFold(b.CloudName, cloudName):
-			found = b
+		case b.CloudName == "" && match == nil, b.CloudName != "" && strings.EqualFold(b.CloudName, cloudName):
+			match = b
 		}
 	}
-	return found
+	return match
 }
 
 // Named returns the bundle of that name, or else of a platform of that name.

@@ -63,9 +63,9 @@ func (v *verification) verify(out io.Writer, folders []string) error {
 	add := func(name string, b *bundle.Bundle, err error) {
 		r := verified{Bundle: name, Findings: []lint.Finding{}}
 		if err == nil {
-			var found []lint.Finding
-			found, err = lint.Bundle(b)
-			r.Findings = append(r.Findings, found...)
+			var findings []lint.Finding
+			findings, err = lint.Bundle(b)
+			r.Findings = append(r.Findings, findings...)
 		}
 		if err != nil {
 			r.Error = err.Error()
@@ -134,17 +134,17 @@ func (r verified) write(out io.Writer) {
 	default:
 		fmt.Fprintf(out, "%s: breaks rules\n", r.Bundle)
 	}
-	told := map[string]bool{}
+	printed := map[string]bool{}
 	for _, f := range r.Findings {
 		where := f.Object + " for " + string(f.Flavor)
 		if f.SingleReplica {
 			where += ", single replica"
 		}
 		key := fmt.Sprint(f.Rule.Number, f.Object, f.Problem)
-		if told[key] {
+		if printed[key] {
 			continue // in another rendering, too
 		}
-		told[key] = true
+		printed[key] = true
 		fmt.Fprintf(out, "  rule %d %s: %s: %s\n    why: %s\n    fix: %s\n", f.Rule.Number, f.Rule.Name, where, f.Problem, f.Rule.Sentence, f.Rule.Fix)
 	}
 }

@@ -38,16 +38,16 @@ func findSource(ctx context.Context, c client.Reader, p cloudconfig.Platform, na
 	user := types.NamespacedName{Namespace: userNamespace, Name: named.Name}
 	if p.PrefersManaged() {
 		managed := types.NamespacedName{Namespace: managedNamespace, Name: managedName}
-		if found, err := readConfigMap(ctx, c, managed); found != nil || err != nil {
-			return contentOf(found), managed, err
+		if cm, err := readConfigMap(ctx, c, managed); cm != nil || err != nil {
+			return contentOf(cm), managed, err
 		}
 	}
 	if named.Name == "" {
 		return contentOf(nil), user, nil
 	}
-	found, err := readConfigMap(ctx, c, user)
-	from := contentOf(found)
-	if found == nil && err == nil && p.Manages(gates) {
+	cm, err := readConfigMap(ctx, c, user)
+	from := contentOf(cm)
+	if cm == nil && err == nil && p.Manages(gates) {
 		from.data[configKey] = p.Minimal()
 	}
 	return from, user, err

@@ -102,12 +102,12 @@ func (r *trustedCA) adopt(ctx context.Context, asked string) (adopted bool, err 
 		return false, nil
 	}
 	sum := sha256.Sum256([]byte(asked + is.Data[caKey]))
-	switch noted := hex.EncodeToString(sum[:]); is.Annotations[askedAnnotation] {
-	case noted:
+	switch hash := hex.EncodeToString(sum[:]); is.Annotations[askedAnnotation] {
+	case hash:
 		return true, nil
 	case "":
 		m := is.DeepCopy()
-		m.Annotations[askedAnnotation] = noted
+		m.Annotations[askedAnnotation] = hash
 		return true, r.client.Update(ctx, m)
 	}
 	return false, nil

@@ -40,7 +40,7 @@ func limits(w *failure.Window) ctrl.Options {
 	return ctrl.Options{RateLimiter: daemon.RateLimiter(w.Retry())}
 }
 
-func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted *notes, log *slog.Logger) error {
+func (o *Options) addOpenShift(mgr manager.Manager, apis apis, in *inputs, nodeNotes *notes, log *slog.Logger) error {
 	warnOfRelease(log, o.Release)
 	window := &failure.Window{Threshold: o.DegradedAfter}
 	in.client, in.live, in.namespace, in.release, in.imagesFile = mgr.GetClient(), mgr.GetAPIReader(), o.Namespace, o.Release, o.ImagesFile
@@ -48,13 +48,13 @@ func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted 
 	r := &openShift{
 		client: mgr.GetClient(), inputs: in, bundles: o.Bundles, deployer: o.deployer(mgr, inventoryName), window: window,
 		status: status.NewOperator(mgr.GetClient(), mgr.GetAPIReader(), o.Release, mgr.GetEventRecorder(operatorName)),
-		pause:  o.Requeue, namespace: o.Namespace, operator: o.OperatorNamespace, notes: noted, now: time.Now, log: log,
+		pause:  o.Requeue, namespace: o.Namespace, operator: o.OperatorNamespace, notes: nodeNotes, now: time.Now, log: log,
 	}
 	// Names of a platform's objects are OpenShift's: what has one and is there
 	// already is its former operator's.
 	r.deployer.Adopts = func(client.Object) bool { return true }
 	r.deployer.Generations = true
-	looker := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
+	looker := &nodes{client: mgr.GetClient(), o: o, apis: apis, notes: nodeNotes}
 	r.instead = func(ctx context.Context) (bool, error) {
 		there, err := looker.managers(ctx)
 		return len(there) > 0, err
@@ -68,12 +68,12 @@ func (o *Options) addOpenShift(mgr manager.Manager, is found, in *inputs, noted 
 	for _, kind := range []client.Object{&openshift.Infrastructure{}, &openshift.FeatureGate{}, &openshift.Proxy{}, &openshift.APIServer{}} {
 		b.Watches(kind, all, builder.WithPredicates(changed(), named(openshift.ClusterName)))
 	}
-	if is.kubeControllerManager {
+	if apis.kubeControllerManager {
 		kcm := &metav1.PartialObjectMetadata{}
 		kcm.SetGroupVersionKind(openshift.KubeControllerManagerKind)
 		b.WatchesMetadata(kcm, all, builder.WithPredicates(changed(), named(openshift.ClusterName)))
 	}
-	if is.plain {
+	if apis.ccm {
 		b.Watches(&ccmv1alpha1.CloudControllerManager{}, all, builder.WithPredicates(changed()))
 	}
 	watchOperands(b, func(owner string) []reconcile.Request {

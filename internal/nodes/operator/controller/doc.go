@@ -4,6 +4,6 @@
 // keeps it as it should be.
 //
 // On OpenShift the cluster says what it runs on: see openShift. Elsewhere a
-// CloudControllerManager does: see plain. Both make objects of a bundle and
+// CloudControllerManager does: see ccmReconciler. Both make objects of a bundle and
 // give them to the same [Deployer].
 package controller

@@ -25,14 +25,14 @@ var conditionMetric = prometheus.NewDesc("outrigger_ccm_condition",
 // read again each time that somebody scrapes.
 type conditions struct {
 	client client.Reader
-	is     found
+	apis   apis
 	log    *slog.Logger
 }
 
 // addMetrics registers the metrics until the manager's context ends. Of several
 // operators in one process, as tests have, the first has them.
-func addMetrics(mgr manager.Manager, is found, log *slog.Logger) error {
-	c := &conditions{client: mgr.GetClient(), is: is, log: log}
+func addMetrics(mgr manager.Manager, apis apis, log *slog.Logger) error {
+	c := &conditions{client: mgr.GetClient(), apis: apis, log: log}
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		if metrics.Registry.Register(c) != nil {
 			return nil
@@ -50,15 +50,15 @@ func (c *conditions) Describe(to chan<- *prometheus.Desc) { to <- conditionMetri
 func (c *conditions) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	if c.is.plain {
-		c.plain(ctx, to)
+	if c.apis.ccm {
+		c.ofCCM(ctx, to)
 	}
-	if c.is.openShift {
+	if c.apis.openShift {
 		c.openShift(ctx, to)
 	}
 }
 
-func (c *conditions) plain(ctx context.Context, to chan<- prometheus.Metric) {
+func (c *conditions) ofCCM(ctx context.Context, to chan<- prometheus.Metric) {
 	var all ccmv1alpha1.CloudControllerManagerList
 	if err := c.client.List(ctx, &all); err != nil {
 		c.log.Error("metrics lack the conditions of CloudControllerManagers", "error", err)
@@ -80,9 +80,9 @@ func (c *conditions) openShift(ctx context.Context, to chan<- prometheus.Metric)
 	}
 }
 
-func conditionValue(kind, name, condition, is, reason string) prometheus.Metric {
+func conditionValue(kind, name, condition, status, reason string) prometheus.Metric {
 	value := 0.0
-	if is == "True" {
+	if status == "True" {
 		value = 1
 	}
 	return prometheus.MustNewConstMetric(conditionMetric, prometheus.GaugeValue, value, kind, name, condition, reason)

@@ -17,7 +17,7 @@ import (
 // CloudControllerManager is.
 type mirror struct{ status *status.Operator }
 
-func (m mirror) say(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, failed bool) error {
+func (m mirror) report(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, failed bool) error {
 	if m.status == nil {
 		return nil
 	}

@@ -33,18 +33,19 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/watchdog"
 )
 
-// guardInventory lists the policy that guards deletions of Nodes.
+// guardInventory is the ConfigMap that lists the objects of the policy that guards
+// deletions of Nodes.
 const guardInventory = "ccm-operator-guard-inventory"
 
 // operandLabel is what pods of a cloud controller manager carry, with the
 // platform as value.
 const operandLabel = "infrastructure.openshift.io/cloud-controller-manager"
 
-// notes are what those who deploy tell those who look at Nodes.
+// notes pass information from the deploying controllers to those that watch Nodes.
 type notes struct {
 	mu     sync.Mutex
 	absent map[string][]string
-	// removed are CloudControllerManagers of which nothing is left but themselves.
+	// removed are CloudControllerManagers whose applied objects are all gone.
 	removed map[types.UID]bool
 }
 
@@ -63,7 +64,7 @@ func (n *notes) gone(uid types.UID) bool {
 	return n.removed[uid]
 }
 
-// missing notes the ConfigMaps and Secrets that pods lack.
+// missing records the ConfigMaps and Secrets that pods lack.
 func (n *notes) missing(name string, what []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,17 +80,17 @@ func (n *notes) get(name string) []string {
 	return n.absent[name]
 }
 
-// nodes are the controllers that look after Nodes, whatever deploys the cloud
-// controller manager.
+// nodes sets up the controllers that watch Nodes: watchdog, guard and its policy. They
+// run whatever deploys the cloud controller manager.
 type nodes struct {
 	client client.Client
 	o      *Options
-	is     found
+	apis   apis
 	notes  *notes
 }
 
-func (o *Options) addNodes(mgr manager.Manager, is found, noted *notes) error {
-	n := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
+func (o *Options) addNodes(mgr manager.Manager, apis apis, nodeNotes *notes) error {
+	n := &nodes{client: mgr.GetClient(), o: o, apis: apis, notes: nodeNotes}
 	w := &watchdog.Watchdog{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(watchdog.Component),
 		Owner: n.owner, Patience: o.WatchdogAfter, Interval: o.Requeue, Now: time.Now,
@@ -98,10 +99,10 @@ func (o *Options) addNodes(mgr manager.Manager, is found, noted *notes) error {
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(guard.Component), Namespace: o.Namespace,
 		Limits: n.limits, Now: time.Now,
 	}
-	if is.plain {
+	if apis.ccm {
 		g.LimitedBy = append(g.LimitedBy, &ccmv1alpha1.CloudControllerManager{})
 	}
-	if is.openShift {
+	if apis.openShift {
 		g.LimitedBy = append(g.LimitedBy, &openshift.Infrastructure{})
 	}
 	errs := []error{g.SetupWithManager(mgr), n.addPolicy(mgr, o.deployer(mgr, guardInventory))}
@@ -111,17 +112,17 @@ func (o *Options) addNodes(mgr manager.Manager, is found, noted *notes) error {
 	return errors.Join(errs...)
 }
 
-// addPolicy keeps the policy where deletions are guarded, and removes it where
-// they are not any more.
+// addPolicy adds the controller that applies the policy while deletions are guarded and
+// removes it otherwise.
 func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 	all := handler.EnqueueRequestsFromMapFunc(daemon.Everything)
 	b := builder.ControllerManagedBy(mgr).Named("node-deletion-policy").
 		WithOptions(limits(&failure.Window{Threshold: n.o.DegradedAfter})).
 		WatchesRawSource(daemon.Always(n.o.Resync, ""))
-	if n.is.plain {
+	if n.apis.ccm {
 		b.Watches(&ccmv1alpha1.CloudControllerManager{}, all, builder.WithPredicates(changed()))
 	}
-	if n.is.openShift {
+	if n.apis.openShift {
 		b.Watches(&openshift.Infrastructure{}, all, builder.WithPredicates(changed()))
 	}
 	watchOperands(b, func(owner string) []reconcile.Request {
@@ -146,9 +147,9 @@ func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 	}))
 }
 
-// forgetGuard removes the list of what the guard had. Whether there is one is
-// asked of the cache, since this is asked at each look; what that does not know
-// yet goes at the next.
+// forgetGuard deletes the guard's inventory. It runs in each reconciliation, so it first
+// asks the cache whether there is one. An inventory that the cache does not know yet is
+// deleted by the next one.
 func forgetGuard(ctx context.Context, d *Deployer) error {
 	if err := d.Client.Get(ctx, d.Inventory, &corev1.ConfigMap{}); err != nil {
 		return client.IgnoreNotFound(err)
@@ -156,9 +157,10 @@ func forgetGuard(ctx context.Context, d *Deployer) error {
 	return d.Forget(ctx)
 }
 
-// managers are the CloudControllerManagers that are to stay, the oldest first.
+// managers returns the CloudControllerManagers that are not being deleted, the oldest
+// first.
 func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerManager, error) {
-	if !n.is.plain {
+	if !n.apis.ccm {
 		return nil, nil
 	}
 	var all ccmv1alpha1.CloudControllerManagerList
@@ -167,11 +169,11 @@ func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerMana
 	return slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp != nil }), err
 }
 
-// active is the CloudControllerManager that is rolled out, or was until all of it is
-// removed: the oldest, unless the platform of OpenShift says what runs. Others wait,
-// and what they say does not count yet.
+// active returns the oldest CloudControllerManager: it is rolled out, or being removed.
+// The settings of the others do not count yet. It returns nil if there is none, or if
+// OpenShift's platform decides what runs.
 func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager, error) {
-	if !n.is.plain {
+	if !n.apis.ccm {
 		return nil, nil
 	}
 	b, err := n.platform(ctx)
@@ -188,7 +190,8 @@ func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager
 	return &oldest, nil
 }
 
-// limits are those of the manager that is rolled out.
+// limits returns the limits of the manager that is rolled out; false if deletions are
+// not guarded.
 func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 	l := guard.Defaults()
 	c, err := n.active(ctx)
@@ -201,7 +204,7 @@ func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 		l = limitsOf(c.Spec.NodeDeletions)
 		l.Prefixes = n.prefixes(c)
 		return l, true, l.Verify()
-	case n.is.openShift && n.o.Guard:
+	case n.apis.openShift && n.o.Guard:
 		owner, expected, err := n.openShiftOwner(ctx)
 		l.Prefixes = owner.Prefixes
 		return l, expected, err
@@ -209,7 +212,7 @@ func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
 	return l, false, nil
 }
 
-// limitsOf are those of one CloudControllerManager, which may say nothing.
+// limitsOf returns the limits in a CloudControllerManager, with defaults.
 func limitsOf(d *ccmv1alpha1.NodeDeletions) guard.Limits {
 	l := guard.Defaults()
 	if d == nil {
@@ -218,9 +221,9 @@ func limitsOf(d *ccmv1alpha1.NodeDeletions) guard.Limits {
 	if d.Max != nil {
 		l.Deletions = int(*d.Max)
 	}
-	for is, given := range map[*time.Duration]*metav1.Duration{&l.Window: d.Window, &l.NotReadyFor: d.NotReadyFor, &l.YoungFor: d.MinAge} {
+	for limit, given := range map[*time.Duration]*metav1.Duration{&l.Window: d.Window, &l.NotReadyFor: d.NotReadyFor, &l.YoungFor: d.MinAge} {
 		if given != nil {
-			*is = given.Duration
+			*limit = given.Duration
 		}
 	}
 	return l
@@ -233,8 +236,8 @@ func (n *nodes) prefixes(c *ccmv1alpha1.CloudControllerManager) []string {
 	return prefixes(c.Spec.Provider)
 }
 
-// prefixes are those with which a provider's ids begin: its own and, for
-// machines that Cluster API made, Outrigger's.
+// prefixes returns the prefixes of a provider's providerIDs: its own and, for machines
+// that Cluster API made, Outrigger's.
 func prefixes(provider string) []string {
 	own := provider + "://"
 	switch provider {
@@ -246,7 +249,7 @@ func prefixes(provider string) []string {
 	return []string{own, "outrigger://" + provider + "/"}
 }
 
-// owner is who should initialize Nodes.
+// owner returns the manager that should initialize Nodes; false if there is none.
 func (n *nodes) owner(ctx context.Context) (watchdog.Owner, bool, error) {
 	c, err := n.active(ctx)
 	if err != nil {
@@ -278,7 +281,8 @@ func (n *nodes) ownerOf(provider, name string) watchdog.Owner {
 	return o
 }
 
-// openShiftOwner is the one that the cluster's platform has.
+// openShiftOwner returns the manager of the cluster's platform on OpenShift; false if
+// there is none.
 func (n *nodes) openShiftOwner(ctx context.Context) (watchdog.Owner, bool, error) {
 	b, err := n.platform(ctx)
 	if b == nil || err != nil {
@@ -287,10 +291,10 @@ func (n *nodes) openShiftOwner(ctx context.Context) (watchdog.Owner, bool, error
 	return n.ownerOf(strings.ToLower(b.Provider), inventoryName), true, nil
 }
 
-// platform is the bundle of OpenShift's platform; nil where there is none.
+// platform returns the bundle of OpenShift's platform; nil if there is none.
 func (n *nodes) platform(ctx context.Context) (*bundle.Bundle, error) {
 	var infra openshift.Infrastructure
-	if !n.is.openShift {
+	if !n.apis.openShift {
 		return nil, nil
 	}
 	if err := n.client.Get(ctx, cluster, &infra); err != nil {
@@ -298,7 +302,7 @@ func (n *nodes) platform(ctx context.Context) (*bundle.Bundle, error) {
 	}
 	platform, err := settings.PlatformOf(&infra)
 	if err != nil {
-		return nil, nil // the operator says so
+		return nil, nil // the operator reports it
 	}
 	return n.o.Bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift), nil
 }

@@ -68,7 +68,7 @@ func TestLimits(t *testing.T) {
 		}
 		n := &nodes{
 			client: fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(c.objects...).Build(),
-			o:      &Options{Bundles: set}, is: found{plain: true, openShift: c.openShift}, notes: &notes{},
+			o:      &Options{Bundles: set}, apis: apis{ccm: true, openShift: c.openShift}, notes: &notes{},
 		}
 		l, guarded, err := n.limits(t.Context())
 		if err != nil || guarded != c.guarded || guarded && (l.Deletions != c.deletions || l.Prefixes[0] != c.prefix || len(l.Prefixes) != 2) {

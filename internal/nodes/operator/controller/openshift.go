@@ -90,7 +90,7 @@ func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	if s.silent {
 		return reconcile.Result{}, nil
 	}
-	return r.say(ctx, s)
+	return r.report(ctx, s)
 }
 
 // failed names an error at once; whether the operator is degraded is another
@@ -113,7 +113,7 @@ func (r *openShift) wait(ctx context.Context, what string) (reconcile.Result, er
 	return again, nil
 }
 
-func (r *openShift) say(ctx context.Context, s state) (reconcile.Result, error) {
+func (r *openShift) report(ctx context.Context, s state) (reconcile.Result, error) {
 	if err := r.status.Warn(ctx, cmp.Or(s.reason, status.ReasonIncomplete), strings.Join(s.warnings, "; ")); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -133,11 +133,11 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 	} else if err != nil {
 		return state{}, fmt.Errorf("failed to get Infrastructure: %w", err)
 	}
-	is, err := r.status.Get(ctx)
+	existing, err := r.status.Get(ctx)
 	if err != nil {
 		return state{}, err
 	}
-	if waiting, err := status.Provisioning(is); err != nil || waiting != "" {
+	if waiting, err := status.Provisioning(existing); err != nil || waiting != "" {
 		return state{waits: waiting}, err
 	}
 	objects, left, err := r.objects(ctx, &infra)

@@ -34,10 +34,10 @@ import (
 // operatorName is the name of the operator wherever one is asked for.
 const operatorName = "ccm-operator"
 
-// found says which kinds a cluster has.
-type found struct {
-	openShift, plain, kubeControllerManager bool
-	topology                                openshift.TopologyMode
+// apis says which kinds a cluster has.
+type apis struct {
+	openShift, ccm, kubeControllerManager bool
+	topology                              openshift.TopologyMode
 }
 
 // Run works until the context ends.
@@ -49,7 +49,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err := errors.Join(clientscheme.AddToScheme(scheme), openshift.AddToScheme(scheme), ccmv1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	is, err := look(ctx, api, scheme)
+	apis, err := detectAPIs(ctx, api, scheme)
 	if err != nil {
 		return err
 	}
@@ -67,59 +67,59 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 		Metrics:                o.metricsOptions(own),
 		HealthProbeBindAddress: o.HealthAddress,
 	}
-	o.Leader.Apply(&options, is.topology)
+	o.Leader.Apply(&options, apis.topology)
 	mgr, err := manager.New(api, options)
 	if err != nil {
 		return fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
 	}
-	if err := errors.Join(o.addControllers(mgr, is, own, log), addMetrics(mgr, is, log), daemon.AddChecks(mgr)); err != nil {
+	if err := errors.Join(o.addControllers(mgr, apis, own, log), addMetrics(mgr, apis, log), daemon.AddChecks(mgr)); err != nil {
 		return err
 	}
 	return unseen.because(mgr.Start(ctx))
 }
 
-func (o *Options) addControllers(mgr manager.Manager, is found, own *inputs, log *slog.Logger) error {
-	noted := &notes{}
+func (o *Options) addControllers(mgr manager.Manager, apis apis, own *inputs, log *slog.Logger) error {
+	nodeNotes := &notes{}
 	var errs []error
-	if is.openShift {
-		errs = append(errs, o.addOpenShift(mgr, is, own, noted, log.With("controller", "cluster-operator")))
+	if apis.openShift {
+		errs = append(errs, o.addOpenShift(mgr, apis, own, nodeNotes, log.With("controller", "cluster-operator")))
 	}
-	if is.plain {
-		errs = append(errs, o.addPlain(mgr, is, noted, log.With("controller", "cloud-controller-manager")))
+	if apis.ccm {
+		errs = append(errs, o.addCCM(mgr, apis, nodeNotes, log.With("controller", "cloud-controller-manager")))
 	}
-	return errors.Join(append(errs, o.addNodes(mgr, is, noted))...)
+	return errors.Join(append(errs, o.addNodes(mgr, apis, nodeNotes))...)
 }
 
-// look finds out which of the kinds that configure the operator the cluster
+// detectAPIs finds out which of the kinds that configure the operator the cluster
 // has.
-func look(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (is found, err error) {
+func detectAPIs(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (apis apis, err error) {
 	c, err := client.New(api, client.Options{Scheme: scheme})
 	if err != nil {
-		return is, fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+		return apis, fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
 	}
 	for gvk, has := range map[schema.GroupVersionKind]*bool{
-		openshift.GroupVersion.WithKind("ClusterOperator"):          &is.openShift,
-		ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager"): &is.plain,
-		openshift.KubeControllerManagerKind:                         &is.kubeControllerManager,
+		openshift.GroupVersion.WithKind("ClusterOperator"):          &apis.openShift,
+		ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager"): &apis.ccm,
+		openshift.KubeControllerManagerKind:                         &apis.kubeControllerManager,
 	} {
 		_, err := c.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil && !apimeta.IsNoMatchError(err) {
-			return is, fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+			return apis, fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
 		}
 		*has = err == nil
 	}
-	if !is.openShift && !is.plain {
-		return is, fmt.Errorf("the cluster at %s has neither the kind CloudControllerManager of %s nor OpenShift's ClusterOperator: install the former, which is in deploy/ccm-operator/crd",
+	if !apis.openShift && !apis.ccm {
+		return apis, fmt.Errorf("the cluster at %s has neither the kind CloudControllerManager of %s nor OpenShift's ClusterOperator: install the former, which is in deploy/ccm-operator/crd",
 			api.Host, ccmv1alpha1.GroupVersion.Group)
 	}
-	if is.openShift {
+	if apis.openShift {
 		var infra openshift.Infrastructure
 		if err := c.Get(ctx, cluster, &infra); err != nil && !apierrors.IsNotFound(err) {
-			return is, fmt.Errorf("read Infrastructure %s: %w", cluster.Name, err)
+			return apis, fmt.Errorf("read Infrastructure %s: %w", cluster.Name, err)
 		}
-		is.topology = infra.Status.ControlPlaneTopology
+		apis.topology = infra.Status.ControlPlaneTopology
 	}
-	return is, nil
+	return apis, nil
 }
 
 // cacheOptions keep what is watched to where operands are.

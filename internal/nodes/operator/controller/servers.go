@@ -33,11 +33,11 @@ type servers struct {
 // lowest returns the version that all API servers have reached, given the one
 // that was known before, and when to ask again; 0 is not a need.
 func (s *servers) lowest(ctx context.Context, known string) (string, time.Duration, error) {
-	is, err := s.version(ctx)
+	version, err := s.version(ctx)
 	if err != nil {
 		return "", 0, fmt.Errorf("ask the API server for its version: %w", err)
 	}
-	now, err := versions.ParseMinor(is)
+	now, err := versions.ParseMinor(version)
 	if err != nil {
 		return "", 0, err
 	}
@@ -46,7 +46,7 @@ func (s *servers) lowest(ctx context.Context, known string) (string, time.Durati
 	defer s.mu.Unlock()
 	if err != nil || now <= was {
 		s.newer = time.Time{}
-		return is, 0, nil
+		return version, 0, nil
 	}
 	if s.newer.IsZero() {
 		s.newer = s.now()
@@ -55,7 +55,7 @@ func (s *servers) lowest(ctx context.Context, known string) (string, time.Durati
 		return known, min(left, max(s.settle/10, time.Second)), nil
 	}
 	s.newer = time.Time{}
-	return is, 0, nil
+	return version, 0, nil
 }
 
 // askOne asks on a connection of its own each time: one that is kept would

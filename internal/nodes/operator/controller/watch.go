@@ -38,27 +38,27 @@ func watchOperands(b *builder.Builder, requests func(owner string) []reconcile.R
 // with other managedFields.
 func changed() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return !reflect.DeepEqual(plainCopy(e.ObjectOld), plainCopy(e.ObjectNew))
+		return !reflect.DeepEqual(withoutVersion(e.ObjectOld), withoutVersion(e.ObjectNew))
 	}}
 }
 
-// asked drops the operator's own status updates of a CloudControllerManager.
+// userChanges drops the operator's own status updates of a CloudControllerManager.
 // Otherwise it would never rest when they differ each time: with API servers of two
 // patches that answer in turn, or errors with a time in them.
-func asked() predicate.Predicate {
-	unsaid := func(o client.Object) client.Object {
-		c := plainCopy(o)
-		if m, is := c.(*ccmv1alpha1.CloudControllerManager); is {
+func userChanges() predicate.Predicate {
+	withoutStatus := func(o client.Object) client.Object {
+		c := withoutVersion(o)
+		if m, ok := c.(*ccmv1alpha1.CloudControllerManager); ok {
 			m.Status = ccmv1alpha1.CloudControllerManagerStatus{}
 		}
 		return c
 	}
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return !reflect.DeepEqual(unsaid(e.ObjectOld), unsaid(e.ObjectNew))
+		return !reflect.DeepEqual(withoutStatus(e.ObjectOld), withoutStatus(e.ObjectNew))
 	}}
 }
 
-func plainCopy(o client.Object) client.Object {
+func withoutVersion(o client.Object) client.Object {
 	c := o.DeepCopyObject().(client.Object)
 	c.SetResourceVersion("")
 	c.SetManagedFields(nil)

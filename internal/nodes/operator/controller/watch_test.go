@@ -60,11 +60,11 @@ func TestRegressionOwnStatusWakesNobody(t *testing.T) {
 	} {
 		is := was.DeepCopy()
 		c.change(is)
-		if got := asked().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != c.want {
+		if got := userChanges().Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); got != c.want {
 			t.Errorf("%s wakes: %t, want %t", name, got, c.want)
 		}
 	}
-	if !asked().Create(event.CreateEvent{Object: was}) || !asked().Delete(event.DeleteEvent{Object: was}) {
+	if !userChanges().Create(event.CreateEvent{Object: was}) || !userChanges().Delete(event.DeleteEvent{Object: was}) {
 		t.Error("what comes or goes wakes nobody")
 	}
 }

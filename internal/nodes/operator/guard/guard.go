@@ -28,14 +28,14 @@ import (
 // Component is the source of the Events.
 const Component = "node-deletion-guard"
 
-// Keys of the ConfigMap: the JSON of the times at which tickets were given, and at
-// which what persons allow was seen first.
+// Keys of the ConfigMap. Their values are JSON: the times at which tickets were given,
+// and the times at which allowances of persons were first seen.
 const (
 	ticketsKey = "tickets"
 	allowedKey = "allowed"
 )
 
-// Guard gives tickets. One of it works in a cluster.
+// Guard gives tickets to Nodes. A cluster has one active guard.
 type Guard struct {
 	Client    client.Client
 	Events    events.EventRecorder
@@ -46,8 +46,8 @@ type Guard struct {
 	LimitedBy []client.Object
 	Now       func() time.Time
 
-	// said are the reasons that were emitted as Events, by the Node's name.
-	said map[string]string
+	// reported holds the reasons that were emitted as Events by the Node's name.
+	reported map[string]string
 }
 
 // SetupWithManager registers the guard.
@@ -65,7 +65,8 @@ func (g *Guard) SetupWithManager(mgr ctrl.Manager) error {
 	return b.Complete(g)
 }
 
-// readiness passes what changes a decision, which a kubelet's heartbeat does not.
+// readiness passes the updates of Nodes that may change a decision, which a kubelet's
+// heartbeat does not.
 func readiness() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
@@ -80,7 +81,7 @@ func (g *Guard) key() types.NamespacedName {
 // Reconcile checks all Nodes. Tickets are recorded before they are given, so
 // that they count after a crash.
 func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	limits, wanted, err := g.Limits(ctx)
+	limits, guarded, err := g.Limits(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -88,33 +89,33 @@ func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	if err := g.Client.List(ctx, &nodes); err != nil {
 		return ctrl.Result{}, err
 	}
-	if !wanted {
-		return ctrl.Result{}, g.off(ctx, nodes.Items)
+	if !guarded {
+		return ctrl.Result{}, g.disable(ctx, nodes.Items)
 	}
-	cm, had, err := g.read(ctx)
+	cm, before, err := g.read(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	d := limits.Decide(nodes.Items, had.tickets, g.Now())
-	over := limits.lapses(nodes.Items, had.allowed, g.Now())
-	if is := (noted{d.Tickets, over.Allowed}); !is.equal(had) {
-		if err := g.write(ctx, cm, is); err != nil {
+	d := limits.Decide(nodes.Items, before.tickets, g.Now())
+	expiry := limits.lapses(nodes.Items, before.allowed, g.Now())
+	if after := (saved{d.Tickets, expiry.Allowed}); !after.equal(before) {
+		if err := g.write(ctx, cm, after); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
 	var failed []error
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		if over.Ended[n.Name] != "" || n.Annotations[Annotation] != Allow {
+		if expiry.Ended[n.Name] != "" || n.Annotations[Annotation] != Allow {
 			failed = append(failed, g.mark(ctx, n, slices.Contains(d.Open, ticketOf(n))))
 		}
 	}
-	g.tell(nodes.Items, d)
-	g.tellEnds(nodes.Items, over.Ended)
-	return ctrl.Result{RequeueAfter: sooner(d.Again, over.Again)}, errors.Join(failed...)
+	g.report(nodes.Items, d)
+	g.reportExpired(nodes.Items, expiry.Ended)
+	return ctrl.Result{RequeueAfter: sooner(d.Again, expiry.Again)}, errors.Join(failed...)
 }
 
-// sooner is the shorter of two times, of which 0 is never.
+// sooner returns the shorter of two times, where 0 means never.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -122,9 +123,9 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// off removes all tickets: without the guard nobody would. Allowances of persons
-// stay.
-func (g *Guard) off(ctx context.Context, nodes []corev1.Node) error {
+// disable removes all tickets and the ConfigMap: nobody else would. Allowances of
+// persons stay.
+func (g *Guard) disable(ctx context.Context, nodes []corev1.Node) error {
 	var failed []error
 	for i := range nodes {
 		if nodes[i].Annotations[Annotation] == string(nodes[i].UID) {
@@ -133,7 +134,7 @@ func (g *Guard) off(ctx context.Context, nodes []corev1.Node) error {
 	}
 	refused.Set(0)
 	open.Set(0)
-	g.said = nil
+	g.reported = nil
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
@@ -144,40 +145,40 @@ func (g *Guard) off(ctx context.Context, nodes []corev1.Node) error {
 	return client.IgnoreNotFound(g.Client.Delete(ctx, cm))
 }
 
-// noted is what the ConfigMap has.
-type noted struct {
+// saved is the content of the ConfigMap.
+type saved struct {
 	tickets Tickets
 	allowed Allowances
 }
 
-func (n noted) equal(other noted) bool {
+func (n saved) equal(other saved) bool {
 	return maps.EqualFunc(n.tickets, other.tickets, time.Time.Equal) && maps.EqualFunc(n.allowed, other.allowed, time.Time.Equal)
 }
 
-// read returns the ConfigMap, which is empty where there is none. Tickets that
-// cannot be read are an error: without them too many could be given.
-func (g *Guard) read(ctx context.Context) (*corev1.ConfigMap, noted, error) {
+// read returns the ConfigMap and its content. If there is none, both are empty. Tickets
+// that cannot be parsed are an error: otherwise too many could be given.
+func (g *Guard) read(ctx context.Context) (*corev1.ConfigMap, saved, error) {
 	cm := &corev1.ConfigMap{}
-	had := noted{Tickets{}, Allowances{}}
+	content := saved{Tickets{}, Allowances{}}
 	err := g.Client.Get(ctx, g.key(), cm)
 	if apierrors.IsNotFound(err) {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: g.Namespace}}, had, nil
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: g.Namespace}}, content, nil
 	}
 	if err != nil {
-		return nil, had, err
+		return nil, content, err
 	}
-	for key, into := range map[string]any{ticketsKey: &had.tickets, allowedKey: &had.allowed} {
+	for key, into := range map[string]any{ticketsKey: &content.tickets, allowedKey: &content.allowed} {
 		if text := cm.Data[key]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {
-				return nil, had, fmt.Errorf("ConfigMap %s, key %q: %w: remove the key, and what it had for the last window is forgotten", g.key(), key, err)
+				return nil, content, fmt.Errorf("ConfigMap %s, key %q: %w: remove the key, and what it had for the last window is forgotten", g.key(), key, err)
 			}
 		}
 	}
-	return cm, had, nil
+	return cm, content, nil
 }
 
-// write does not write over a ConfigMap that changed meanwhile.
-func (g *Guard) write(ctx context.Context, cm *corev1.ConfigMap, all noted) error {
+// write creates or updates the ConfigMap. It fails if somebody changed it meanwhile.
+func (g *Guard) write(ctx context.Context, cm *corev1.ConfigMap, all saved) error {
 	next := cm.DeepCopy()
 	next.Data = map[string]string{}
 	for key, from := range map[string]map[string]time.Time{ticketsKey: all.tickets, allowedKey: all.allowed} {
@@ -193,7 +194,7 @@ func (g *Guard) write(ctx context.Context, cm *corev1.ConfigMap, all noted) erro
 	return g.Client.Update(ctx, next)
 }
 
-// mark gives a Node its ticket or takes away what it has.
+// mark gives a Node its ticket, or removes the ticket or allowance that it has.
 func (g *Guard) mark(ctx context.Context, n *corev1.Node, wanted bool) error {
 	value, has := n.Annotations[Annotation]
 	if has == wanted && (!has || value == string(n.UID)) {
@@ -204,7 +205,7 @@ func (g *Guard) mark(ctx context.Context, n *corev1.Node, wanted bool) error {
 		ticket = string(n.UID)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		// Another Node of that name does not get it.
+		// With the uid, another Node of that name does not get the ticket.
 		"uid": n.UID, "annotations": map[string]any{Annotation: ticket},
 	}})
 	if err != nil {
@@ -213,8 +214,8 @@ func (g *Guard) mark(ctx context.Context, n *corev1.Node, wanted bool) error {
 	return client.IgnoreNotFound(g.Client.Patch(ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
 }
 
-// tellEnds emits an Event for each Node whose allowance has expired.
-func (g *Guard) tellEnds(nodes []corev1.Node, ended map[string]string) {
+// reportExpired emits an Event for each Node whose allowance has expired.
+func (g *Guard) reportExpired(nodes []corev1.Node, ended map[string]string) {
 	for i := range nodes {
 		if why := ended[nodes[i].Name]; why != "" {
 			g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionAllowanceEnded", "Guard",
@@ -223,15 +224,15 @@ func (g *Guard) tellEnds(nodes []corev1.Node, ended map[string]string) {
 	}
 }
 
-// tell updates the metrics of refusals and emits an Event for each Node with a
+// report updates the metrics of refusals and emits an Event for each Node with a
 // new reason.
-func (g *Guard) tell(nodes []corev1.Node, d Decision) {
+func (g *Guard) report(nodes []corev1.Node, d Decision) {
 	refused.Set(float64(len(d.Refused)))
 	open.Set(float64(len(d.Open)))
-	said := g.said
-	g.said = maps.Clone(d.Refused)
+	before := g.reported
+	g.reported = maps.Clone(d.Refused)
 	for _, name := range slices.Sorted(maps.Keys(d.Refused)) {
-		if said[name] == d.Refused[name] {
+		if before[name] == d.Refused[name] {
 			continue
 		}
 		i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })

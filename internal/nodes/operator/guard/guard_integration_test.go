@@ -195,7 +195,7 @@ func TestTicketIsTakenBack(t *testing.T) {
 	s.annotate(n, Allow)
 	s.look()
 	another := *s.guard // after a restart
-	another.said, another.Now = nil, func() time.Time { return time.Now().Add(59 * time.Minute) }
+	another.reported, another.Now = nil, func() time.Time { return time.Now().Add(59 * time.Minute) }
 	s.guard = &another
 	s.look()
 	if is := s.ticket(n); is != Allow {

@@ -92,7 +92,7 @@ func (l Limits) Decide(nodes []corev1.Node, had Tickets, now time.Time) Decision
 	})
 	stopped := l.stop(len(lost), len(nodes))
 	for i := range lost {
-		l.one(&d, &lost[i], had, stopped, now)
+		l.decide(&d, &lost[i], had, stopped, now)
 	}
 	slices.Sort(d.Open)
 	return d
@@ -105,7 +105,7 @@ func (l Limits) stop(lost, all int) string {
 	return fmt.Sprintf("%d of %d Nodes are not Ready, more than %.0f %%: no Node is deleted until it is known that they are gone", lost, all, l.Unready*100)
 }
 
-func (l Limits) one(d *Decision, n *corev1.Node, had Tickets, stopped string, now time.Time) {
+func (l Limits) decide(d *Decision, n *corev1.Node, had Tickets, stopped string, now time.Time) {
 	who := ticketOf(n)
 	if !l.ours(n) && n.Spec.ProviderID == "" {
 		d.Refused[n.Name] = "it has no providerID, so that nobody knows whether it is of this cloud"

@@ -18,11 +18,11 @@ func Bundle(b *bundle.Bundle) ([]Finding, error) {
 	var findings []Finding
 	for _, flavor := range b.Flavors {
 		for _, single := range []bool{false, true} {
-			found, err := rendered(b, Context{Platform: b.Platform, Namespace: namespace, Flavor: flavor, SingleReplica: single})
+			more, err := rendered(b, Context{Platform: b.Platform, Namespace: namespace, Flavor: flavor, SingleReplica: single})
 			if err != nil {
 				return nil, err
 			}
-			findings = append(findings, found...)
+			findings = append(findings, more...)
 		}
 	}
 	return findings, nil

@@ -47,16 +47,16 @@ func shellWords(script string) []string {
 }
 
 // wantFlags looks at the manager only: node managers have no such flags.
-func wantFlags(o operand, wanted ...[2]string) (found []string) {
+func wantFlags(o operand, wanted ...[2]string) (problems []string) {
 	c := o.container(bundle.Manager)
 	if c == nil {
 		return nil
 	}
 	have := flags(c)
 	for _, flag := range wanted {
-		found = append(found, one(have[flag[0]] != flag[1], "container %s has --%s=%s, want %s", c.Name, flag[0], have[flag[0]], flag[1])...)
+		problems = append(problems, findingIf(have[flag[0]] != flag[1], "container %s has --%s=%s, want %s", c.Name, flag[0], have[flag[0]], flag[1])...)
 	}
-	return found
+	return problems
 }
 
 func leaderElection(o operand) []string {
@@ -74,27 +74,27 @@ func accountCredentials(o operand) []string {
 }
 
 // start looks at how each main container begins.
-func start(o operand) (found []string) {
+func start(o operand) (problems []string) {
 	for i := range o.pod.Containers {
 		c := &o.pod.Containers[i]
 		if o.openshift() {
-			found = append(found, startsByShell(c)...)
+			problems = append(problems, startsByShell(c)...)
 			continue
 		}
 		shell := len(c.Command) > 0 && slices.Contains([]string{"sh", "bash"}, c.Command[0][strings.LastIndex(c.Command[0], "/")+1:])
-		found = append(found, one(shell, "container %s starts %s", c.Name, strings.Join(c.Command[:min(1, len(c.Command))], " "))...)
+		problems = append(problems, findingIf(shell, "container %s starts %s", c.Name, strings.Join(c.Command[:min(1, len(c.Command))], " "))...)
 	}
-	return found
+	return problems
 }
 
 func startsByShell(c *corev1.Container) []string {
 	if len(c.Command) != 3 || c.Command[0] != "/bin/bash" || c.Command[1] != "-c" {
-		return one(true, "container %s: command is not [/bin/bash, -c, script]", c.Name)
+		return findingIf(true, "container %s: command is not [/bin/bash, -c, script]", c.Name)
 	}
-	found := one(len(c.Args) > 0, "container %s has args", c.Name)
+	problems := findingIf(len(c.Args) > 0, "container %s has args", c.Name)
 	script := strings.Join(shellWords(c.Command[2]), " ")
 	for _, part := range []string{"set -o allexport", "-f /etc/kubernetes/apiserver-url.env ", "source /etc/kubernetes/apiserver-url.env", "exec "} {
-		found = append(found, one(!strings.Contains(script, part), "container %s: the script lacks: %s", c.Name, strings.TrimSpace(part))...)
+		problems = append(problems, findingIf(!strings.Contains(script, part), "container %s: the script lacks: %s", c.Name, strings.TrimSpace(part))...)
 	}
-	return found
+	return problems
 }

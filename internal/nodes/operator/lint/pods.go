@@ -14,41 +14,41 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 )
 
-// one is a finding if something is wrong.
-func one(wrong bool, format string, args ...any) []string {
+// findingIf is a finding if something is wrong.
+func findingIf(wrong bool, format string, args ...any) []string {
 	if !wrong {
 		return nil
 	}
 	return []string{fmt.Sprintf(format, args...)}
 }
 
-func tolerations(o operand) (found []string) {
+func tolerations(o operand) (problems []string) {
 	for _, taint := range []string{"node.cloudprovider.kubernetes.io/uninitialized", "node.kubernetes.io/not-ready"} {
 		ok := slices.ContainsFunc(o.pod.Tolerations, func(t corev1.Toleration) bool {
 			return t.Operator == corev1.TolerationOpExists && (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == "")
 		})
-		found = append(found, one(!ok, "does not tolerate %s:NoSchedule", taint)...)
+		problems = append(problems, findingIf(!ok, "does not tolerate %s:NoSchedule", taint)...)
 	}
-	return found
+	return problems
 }
 
 func hostNetwork(o operand) []string {
-	return one(!o.pod.HostNetwork, "hostNetwork is not true")
+	return findingIf(!o.pod.HostNetwork, "hostNetwork is not true")
 }
 
 // reserved are the ports of containers.
 var reserved = map[string]int32{bundle.Manager: 10258, bundle.NodeManager: 10263}
 
-func ports(o operand) (found []string) {
+func ports(o operand) (problems []string) {
 	declared := 0
 	for _, c := range o.pod.Containers {
 		for _, p := range c.Ports {
 			declared++
 			want, known := reserved[c.Name]
-			found = append(found, one(!known || p.ContainerPort != want, "container %s declares port %d", c.Name, p.ContainerPort)...)
+			problems = append(problems, findingIf(!known || p.ContainerPort != want, "container %s declares port %d", c.Name, p.ContainerPort)...)
 		}
 	}
-	return append(found, one(declared == 0, "no container declares a port")...)
+	return append(problems, findingIf(declared == 0, "no container declares a port")...)
 }
 
 // mount returns where a container has a volume, or nil.
@@ -75,20 +75,20 @@ const etcKubernetes = "/etc/kubernetes"
 // mergedAt is where the merged configuration is, by container.
 var mergedAt = map[string]string{bundle.Manager: "/etc/kubernetes-cloud-config", bundle.NodeManager: etcKubernetes}
 
-func etcKube(o operand) (found []string) {
+func etcKube(o operand) (problems []string) {
 	if !o.openshift() {
 		for _, v := range o.pod.Volumes {
-			found = append(found, one(v.HostPath != nil && path.Clean(v.HostPath.Path) == etcKubernetes, "volume %s is the node's %s", v.Name, etcKubernetes)...)
+			problems = append(problems, findingIf(v.HostPath != nil && path.Clean(v.HostPath.Path) == etcKubernetes, "volume %s is the node's %s", v.Name, etcKubernetes)...)
 		}
-		return found
+		return problems
 	}
 	for i := range o.pod.Containers {
 		c := &o.pod.Containers[i]
 		if at, known := mergedAt[c.Name]; known && !o.hasHostEtcKube(c) && !o.hasMerged(c, at) {
-			found = append(found, fmt.Sprintf("container %s has neither volume host-etc-kube (hostPath %s, type Directory) read-only at %s, nor the emptyDir merged-cloud-config read-only at %s", c.Name, etcKubernetes, etcKubernetes, at))
+			problems = append(problems, fmt.Sprintf("container %s has neither volume host-etc-kube (hostPath %s, type Directory) read-only at %s, nor the emptyDir merged-cloud-config read-only at %s", c.Name, etcKubernetes, etcKubernetes, at))
 		}
 	}
-	return found
+	return problems
 }
 
 func (o operand) hasHostEtcKube(c *corev1.Container) bool {
@@ -104,36 +104,36 @@ func (o operand) hasMerged(c *corev1.Container, at string) bool {
 	return is && m != nil && m.ReadOnly
 }
 
-func terminationMessage(o operand) (found []string) {
+func terminationMessage(o operand) (problems []string) {
 	for _, c := range append(slices.Clone(o.pod.InitContainers), o.pod.Containers...) {
-		found = append(found, one(c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError,
+		problems = append(problems, findingIf(c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError,
 			"container %s has terminationMessagePolicy %q", c.Name, c.TerminationMessagePolicy)...)
 	}
-	return found
+	return problems
 }
 
 const openshiftCA = "/etc/pki/ca-trust/extracted/pem"
 
-func trustedCA(o operand) (found []string) {
+func trustedCA(o operand) (problems []string) {
 	v := o.volume("trusted-ca")
 	if v == nil || v.ConfigMap == nil || v.ConfigMap.Name != bundle.TrustedCA {
 		return []string{"there is no volume trusted-ca of ConfigMap " + bundle.TrustedCA}
 	}
 	wanted := corev1.KeyToPath{Key: "ca-bundle.crt", Path: "tls-ca-bundle.pem"}
-	found = one(o.openshift() && !slices.Contains(v.ConfigMap.Items, wanted), "volume trusted-ca does not have key ca-bundle.crt as tls-ca-bundle.pem")
+	problems = findingIf(o.openshift() && !slices.Contains(v.ConfigMap.Items, wanted), "volume trusted-ca does not have key ca-bundle.crt as tls-ca-bundle.pem")
 	for i := range o.pod.Containers {
 		c := &o.pod.Containers[i]
 		if _, ours := reserved[c.Name]; ours {
-			found = append(found, trusts(c, o.openshift())...)
+			problems = append(problems, trusts(c, o.openshift())...)
 		}
 	}
-	return found
+	return problems
 }
 
 func trusts(c *corev1.Container, openshift bool) []string {
 	if openshift {
 		m := mount(c, "trusted-ca", openshiftCA)
-		return one(m == nil || !m.ReadOnly, "container %s does not have volume trusted-ca read-only at %s", c.Name, openshiftCA)
+		return findingIf(m == nil || !m.ReadOnly, "container %s does not have volume trusted-ca read-only at %s", c.Name, openshiftCA)
 	}
 	m := mount(c, "trusted-ca", "")
 	if m == nil || !m.ReadOnly {
@@ -142,7 +142,7 @@ func trusts(c *corev1.Container, openshift bool) []string {
 	named := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
 		return e.Name == "SSL_CERT_DIR" && slices.Contains(strings.Split(e.Value, ":"), m.MountPath)
 	})
-	return one(!named, "container %s: the variable SSL_CERT_DIR does not name %s", c.Name, m.MountPath)
+	return findingIf(!named, "container %s: the variable SSL_CERT_DIR does not name %s", c.Name, m.MountPath)
 }
 
 func antiAffinity(o operand) []string {
@@ -157,13 +157,13 @@ func antiAffinity(o operand) []string {
 		return []string{fmt.Sprintf("there are %d required terms of podAntiAffinity", len(terms))}
 	}
 	t := terms[0]
-	found := one(t.TopologyKey != corev1.LabelHostname, "podAntiAffinity has topologyKey %q", t.TopologyKey)
+	problems := findingIf(t.TopologyKey != corev1.LabelHostname, "podAntiAffinity has topologyKey %q", t.TopologyKey)
 	same := t.LabelSelector != nil && maps.Equal(t.LabelSelector.MatchLabels, o.object.GetLabels())
-	return append(found, one(!same, "podAntiAffinity's matchLabels are not the Deployment's labels")...)
+	return append(problems, findingIf(!same, "podAntiAffinity's matchLabels are not the Deployment's labels")...)
 }
 
 func recreate(o operand) []string {
-	return one(o.kind == "Deployment" && o.strategy != "Recreate", "strategy is %q", o.strategy)
+	return findingIf(o.kind == "Deployment" && o.strategy != "Recreate", "strategy is %q", o.strategy)
 }
 
 func replicas(o operand) []string {
@@ -171,10 +171,10 @@ func replicas(o operand) []string {
 	if o.SingleReplica {
 		want = 1
 	}
-	return one(o.kind == "Deployment" && o.replicas != want, "replicas is %d, want %d", o.replicas, want)
+	return findingIf(o.kind == "Deployment" && o.replicas != want, "replicas is %d, want %d", o.replicas, want)
 }
 
-func labels(o operand) (found []string) {
+func labels(o operand) (problems []string) {
 	owner := "infrastructure.openshift.io/" + bundle.Manager
 	if o.kind == "DaemonSet" {
 		owner = "infrastructure.openshift.io/" + bundle.NodeManager
@@ -185,9 +185,9 @@ func labels(o operand) (found []string) {
 	}
 	app := o.object.GetLabels()["k8s-app"]
 	for where, have := range map[string]map[string]string{"the object": o.object.GetLabels(), "its pods": o.template.Labels, "its selector": selected} {
-		found = append(found, one(app == "" || have["k8s-app"] != app, "%s: label k8s-app is %q", where, have["k8s-app"])...)
-		found = append(found, one(have[owner] != o.Platform, "%s: label %s is %q, want %q", where, owner, have[owner], o.Platform)...)
+		problems = append(problems, findingIf(app == "" || have["k8s-app"] != app, "%s: label k8s-app is %q", where, have["k8s-app"])...)
+		problems = append(problems, findingIf(have[owner] != o.Platform, "%s: label %s is %q, want %q", where, owner, have[owner], o.Platform)...)
 	}
-	slices.Sort(found)
-	return found
+	slices.Sort(problems)
+	return problems
 }

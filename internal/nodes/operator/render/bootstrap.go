@@ -54,14 +54,14 @@ func (b Bootstrap) Write() ([]string, error) {
 	}
 	values.NoCloudConfig = in.config == ""
 	var objects []client.Object
-	found := b.Bundles.Find(platform.Type, platform.CloudName, values.Flavor)
-	if found != nil {
-		if objects, err = found.BootstrapResources(values); err != nil {
+	match := b.Bundles.Find(platform.Type, platform.CloudName, values.Flavor)
+	if match != nil {
+		if objects, err = match.BootstrapResources(values); err != nil {
 			return nil, err
 		}
 	}
 	if b.Warn != nil {
-		b.look(platform.Type, found, objects, in.config)
+		b.look(platform.Type, match, objects, in.config)
 	}
 	return b.write(objects, in.config)
 }

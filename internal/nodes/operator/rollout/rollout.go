@@ -36,7 +36,7 @@ var ErrStalled = errors.New("rollout stalled")
 func Waits(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, objects []client.Object) (waits []string, err error) {
 	var failed []error
 	for _, o := range objects {
-		wait, err := one(ctx, reader, scheme, o)
+		wait, err := waitsFor(ctx, reader, scheme, o)
 		if err != nil {
 			failed = append(failed, err)
 		} else if wait != "" {
@@ -46,7 +46,7 @@ func Waits(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, ob
 	return waits, errors.Join(failed...)
 }
 
-func one(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, o client.Object) (string, error) {
+func waitsFor(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, o client.Object) (string, error) {
 	gvk, err := apiutil.GVKForObject(o, scheme)
 	if err != nil {
 		return "", err

@@ -26,11 +26,11 @@ var like = regexp.MustCompile(`^v?1\.([0-9]{1,3})(?:\+|$|[.-].*)`)
 
 // ParseMinor reads versions such as v1.36.3, 1.36 and v1.35.0-eks-1.
 func ParseMinor(version string) (Minor, error) {
-	found := like.FindStringSubmatch(strings.TrimSpace(version))
-	if found == nil {
+	parts := like.FindStringSubmatch(strings.TrimSpace(version))
+	if parts == nil {
 		return 0, fmt.Errorf("version %q: want one such as v1.36.3", version)
 	}
-	n, err := strconv.Atoi(found[1])
+	n, err := strconv.Atoi(parts[1])
 	return Minor(n), err
 }
 

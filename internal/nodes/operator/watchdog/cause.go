@@ -16,32 +16,33 @@ import (
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
-// Cause is why a Node is not initialized. It is the reason of its condition.
+// Cause says why a Node is not initialized. It is the reason of the Node's condition.
 type Cause string
 
-// The causes, in the order in which they are looked for: what comes first
-// explains what comes after.
+// The causes, in the order in which they are checked: an earlier cause explains the later
+// ones.
 const (
-	// None: the Node is initialized.
+	// None means that the Node is initialized.
 	None Cause = "Initialized"
-	// KubeletNotExternal: the kubelet does not expect a cloud controller manager,
-	// so that none is asked for the Node.
+	// KubeletNotExternal means that the kubelet does not expect a cloud controller
+	// manager, so that none initializes the Node.
 	KubeletNotExternal Cause = "KubeletNotExternal"
-	// ForeignProviderID: the Node says that it is of another cloud.
+	// ForeignProviderID means that the Node belongs to another cloud by its providerID.
 	ForeignProviderID Cause = "ForeignProviderID"
-	// ConfigurationMissing: a ConfigMap or Secret that the manager's pods need is not there.
+	// ConfigurationMissing means that a ConfigMap or Secret that the manager's pods need
+	// does not exist.
 	ConfigurationMissing Cause = "ConfigurationMissing"
-	// NoControllerManager: nothing runs and nothing ever did.
+	// NoControllerManager means that there are no pods and no fresh lease.
 	NoControllerManager Cause = "NoCloudControllerManager"
-	// PodsNotRunning: there are pods, and none runs.
+	// PodsNotRunning means that there are pods but none runs.
 	PodsNotRunning Cause = "CloudControllerManagerNotRunning"
-	// LeaseStale: pods run, and none of them is the leader.
+	// LeaseStale means that pods run but none of them is the leader.
 	LeaseStale Cause = "CloudControllerManagerLeaseStale"
-	// VersionSkew: the manager's version does not fit the API server's.
+	// VersionSkew means that the manager's version does not fit the API server's.
 	VersionSkew Cause = "CloudControllerManagerVersionSkew"
-	// CloudError: the manager said what is wrong, in an Event of the Node.
+	// CloudError means that the manager reported an error in an Event of the Node.
 	CloudError Cause = "CloudError"
-	// Silent: a manager leads and says nothing.
+	// Silent means that a manager leads but has reported nothing.
 	Silent Cause = "CloudControllerManagerSilent"
 )
 
@@ -49,24 +50,23 @@ const (
 type Facts struct {
 	// Provider is the name of the cloud, for messages.
 	Provider string
-	// Prefixes are those of the providerIDs of that cloud, such as "aws://". With
-	// none, every providerID may be of the cloud.
+	// Prefixes are the prefixes of the cloud's providerIDs, such as "aws://". If there
+	// are none, every providerID may be of the cloud.
 	Prefixes []string
-	// Pods are those of the manager; none where it runs outside of the cluster.
+	// Pods are the manager's pods; none if it runs outside of the cluster.
 	Pods []corev1.Pod
-	// Lease is the manager's; nil where there is none.
+	// Lease is the manager's lease; nil if there is none.
 	Lease *coordinationv1.Lease
 	// Missing are ConfigMaps and Secrets that the pods need.
 	Missing []string
-	// Skew is what is wrong with the manager's version; empty when it fits.
+	// Skew says what is wrong with the manager's version; empty if it fits.
 	Skew string
-	// Events are those of the Node.
+	// Events are the Node's Events.
 	Events []corev1.Event
 }
 
-// Initialized reports whether a cloud controller manager has done its work: the
-// taint is gone, and the Node knows its instance. Without its providerID a Node
-// has not been seen by one.
+// Initialized reports whether a cloud controller manager has initialized the Node: the
+// taint is gone, and the Node has a providerID.
 func Initialized(n *corev1.Node) bool {
 	return !tainted(n) && n.Spec.ProviderID != ""
 }
@@ -77,13 +77,13 @@ func tainted(n *corev1.Node) bool {
 	})
 }
 
-// Diagnose names the cause, with a sentence that says what is wrong and what to do.
+// Diagnose returns the cause, and a sentence that says what is wrong and what to do.
 func Diagnose(n *corev1.Node, f Facts, now time.Time) (Cause, string) {
 	if Initialized(n) {
 		return None, "the cloud controller manager has initialized the Node"
 	}
 	for _, look := range []func(*corev1.Node, Facts, time.Time) (Cause, string){
-		kubelet, providerID, missing, absent, pods, lease, skew, said,
+		kubelet, providerID, missing, absent, pods, lease, skew, reported,
 	} {
 		if cause, message := look(n, f, now); cause != "" {
 			return cause, message
@@ -133,14 +133,15 @@ func lease(_ *corev1.Node, f Facts, now time.Time) (Cause, string) {
 	}
 	since := "never renewed"
 	if at := f.Lease.Spec.RenewTime; at != nil {
-		// The time, not the age: what is said changes only when something does.
+		// The time, not the age: the message must not change while nothing else does.
 		since = "last renewed at " + at.UTC().Format(time.RFC3339)
 	}
 	return LeaseStale, fmt.Sprintf("the lease %s/%s of %s was %s: its holder hangs or cannot reach the API server, and no other has taken over",
 		f.Lease.Namespace, f.Lease.Name, holder(f), since)
 }
 
-// fresh: a lease may be taken over when it has not been renewed for its duration.
+// fresh reports whether a lease is held. Another manager may take a lease over when it
+// was not renewed for its duration; twice the duration leaves time for that.
 func fresh(l *coordinationv1.Lease, now time.Time) bool {
 	s := l.Spec
 	if s.RenewTime == nil || s.HolderIdentity == nil || *s.HolderIdentity == "" || s.LeaseDurationSeconds == nil {
@@ -163,13 +164,12 @@ func skew(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
 	return VersionSkew, f.Skew
 }
 
-// said is the newest warning about the Node of something that is not a kubelet
-// or controller of Kubernetes.
-func said(n *corev1.Node, f Facts, _ time.Time) (Cause, string) {
+// reported returns the newest warning about the Node by a cloud controller manager.
+func reported(n *corev1.Node, f Facts, _ time.Time) (Cause, string) {
 	var newest *corev1.Event
 	for i := range f.Events {
 		e := &f.Events[i]
-		if e.Type == corev1.EventTypeWarning && e.InvolvedObject.UID == n.UID && ofManager(e) && (newest == nil || at(newest).Before(at(e))) {
+		if e.Type == corev1.EventTypeWarning && e.InvolvedObject.UID == n.UID && ofManager(e) && (newest == nil || timeOf(newest).Before(timeOf(e))) {
 			newest = e
 		}
 	}
@@ -184,7 +184,7 @@ func ofManager(e *corev1.Event) bool {
 	return strings.Contains(from, "cloud") && from != Component
 }
 
-func at(e *corev1.Event) time.Time {
+func timeOf(e *corev1.Event) time.Time {
 	switch {
 	case e.Series != nil:
 		return e.Series.LastObservedTime.Time

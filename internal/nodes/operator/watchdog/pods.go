@@ -51,7 +51,7 @@ func crashed(s *corev1.ContainerStatus, first bool, now time.Time) *corev1.Conta
 		last = s.State.Terminated
 	case s.State.Waiting != nil && s.State.Waiting.Reason != "CrashLoopBackOff":
 		return nil // what it waits for now is more specific
-	case s.State.Running != nil && last != nil && over(s.State.Running, last, now):
+	case s.State.Running != nil && last != nil && recovered(s.State.Running, last, now):
 		return nil
 	}
 	if last == nil || first && last.ExitCode == 0 {
@@ -60,8 +60,8 @@ func crashed(s *corev1.ContainerStatus, first bool, now time.Time) *corev1.Conta
 	return last
 }
 
-// over reports whether a container has run for long enough after a crash.
-func over(is *corev1.ContainerStateRunning, last *corev1.ContainerStateTerminated, now time.Time) bool {
+// recovered reports whether a container has run for long enough after a crash.
+func recovered(is *corev1.ContainerStateRunning, last *corev1.ContainerStateTerminated, now time.Time) bool {
 	before := last.FinishedAt.Sub(last.StartedAt.Time)
 	return now.Sub(is.StartedAt.Time) >= min(graceAfterCrash+2*before, settledAfterCrash)
 }

@@ -26,9 +26,9 @@ type warnings struct {
 	newest map[types.UID]corev1.Event
 }
 
-// saidOf is what a manager said of a Node; it may be half an interval old.
-func (w *Watchdog) saidOf(ctx context.Context, node types.UID) ([]corev1.Event, error) {
-	s := &w.said
+// warningsOf is what a manager said of a Node; it may be half an interval old.
+func (w *Watchdog) warningsOf(ctx context.Context, node types.UID) ([]corev1.Event, error) {
+	s := &w.warnings
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := w.Now(); s.newest == nil || now.Sub(s.at) >= w.Interval/2 {
@@ -58,7 +58,7 @@ func newestWarnings(ctx context.Context, reader client.Reader) (map[types.UID]co
 		}
 		for _, e := range all.Items {
 			had, has := newest[e.InvolvedObject.UID]
-			if ofManager(&e) && (!has || at(&had).Before(at(&e))) {
+			if ofManager(&e) && (!has || timeOf(&had).Before(timeOf(&e))) {
 				newest[e.InvolvedObject.UID] = e
 			}
 		}

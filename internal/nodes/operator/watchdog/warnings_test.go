@@ -51,7 +51,7 @@ func TestWarningsAreReadOnce(t *testing.T) {
 	w := &Watchdog{Live: p, Interval: 30 * time.Second, Now: func() time.Time { return at }}
 	for range 100 {
 		for uid, want := range map[types.UID]string{"a": "New", "b": "B", "c": ""} {
-			said, err := w.saidOf(t.Context(), uid)
+			said, err := w.warningsOf(t.Context(), uid)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func TestWarningsAreReadOnce(t *testing.T) {
 	}
 	at = at.Add(15 * time.Second)
 	p.events[0][1] = of("b", "Later", 0)
-	if said, err := w.saidOf(t.Context(), "b"); err != nil || said[0].Reason != "Later" {
+	if said, err := w.warningsOf(t.Context(), "b"); err != nil || said[0].Reason != "Later" {
 		t.Errorf("%v, %v", said, err)
 	}
 }

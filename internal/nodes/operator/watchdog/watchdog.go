@@ -52,15 +52,15 @@ type Watchdog struct {
 	Patience, Interval time.Duration
 	Now                func() time.Time
 
-	said warnings
-	// told is the last cause emitted as an Event, by the Node's name: a cache may not
+	warnings warnings
+	// emitted is the last cause emitted as an Event, by the Node's name: a cache may not
 	// know yet that the condition has it.
-	told map[string]told
+	emitted map[string]emittedCause
 }
 
-// told is a cause of one Node; another Node with the same name gets a new
+// emittedCause is a cause of one Node; another Node with the same name gets a new
 // Event.
-type told struct {
+type emittedCause struct {
 	uid   types.UID
 	cause Cause
 }
@@ -76,7 +76,7 @@ func (w *Watchdog) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, 
 	if err := w.Client.Get(ctx, r.NamespacedName, &n); err != nil {
 		if apierrors.IsNotFound(err) {
 			forget(r.Name)
-			delete(w.told, r.Name)
+			delete(w.emitted, r.Name)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -88,10 +88,10 @@ func (w *Watchdog) Reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, 
 	if !Initialized(&n) && waited < w.Patience {
 		return ctrl.Result{RequeueAfter: w.Patience - waited}, nil
 	}
-	return w.look(ctx, &n, waited)
+	return w.check(ctx, &n, waited)
 }
 
-func (w *Watchdog) look(ctx context.Context, n *corev1.Node, waited time.Duration) (ctrl.Result, error) {
+func (w *Watchdog) check(ctx context.Context, n *corev1.Node, waited time.Duration) (ctrl.Result, error) {
 	owner, expected, err := w.Owner(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -104,7 +104,7 @@ func (w *Watchdog) look(ctx context.Context, n *corev1.Node, waited time.Duratio
 		return ctrl.Result{}, err
 	}
 	cause, message := Diagnose(n, facts, w.Now())
-	if err := w.say(ctx, n, cause, message); err != nil {
+	if err := w.writeCondition(ctx, n, cause, message); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if cause == None {
@@ -134,13 +134,13 @@ func (w *Watchdog) facts(ctx context.Context, n *corev1.Node, o Owner) (Facts, e
 	} else if !apierrors.IsNotFound(err) {
 		return f, err
 	}
-	said, err := w.saidOf(ctx, n.UID)
-	f.Events = said
+	events, err := w.warningsOf(ctx, n.UID)
+	f.Events = events
 	return f, err
 }
 
-// say writes the condition if it changed, and an Event if the cause changed.
-func (w *Watchdog) say(ctx context.Context, n *corev1.Node, cause Cause, message string) error {
+// writeCondition writes the condition if it changed, and an Event if the cause changed.
+func (w *Watchdog) writeCondition(ctx context.Context, n *corev1.Node, cause Cause, message string) error {
 	status := corev1.ConditionFalse
 	if cause == None {
 		status = corev1.ConditionTrue
@@ -164,17 +164,17 @@ func (w *Watchdog) say(ctx context.Context, n *corev1.Node, cause Cause, message
 	if err := w.Client.Status().Patch(ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
 		return fmt.Errorf("condition %s of Node %s: %w", Condition, n.Name, err)
 	}
-	if (had == nil || had.Reason != string(cause)) && w.told[n.Name] != (told{n.UID, cause}) {
-		w.tell(n, cause, message)
+	if (had == nil || had.Reason != string(cause)) && w.emitted[n.Name] != (emittedCause{n.UID, cause}) {
+		w.emit(n, cause, message)
 	}
 	return nil
 }
 
-func (w *Watchdog) tell(n *corev1.Node, cause Cause, message string) {
-	if w.told == nil {
-		w.told = map[string]told{}
+func (w *Watchdog) emit(n *corev1.Node, cause Cause, message string) {
+	if w.emitted == nil {
+		w.emitted = map[string]emittedCause{}
 	}
-	w.told[n.Name] = told{n.UID, cause}
+	w.emitted[n.Name] = emittedCause{n.UID, cause}
 	kind := corev1.EventTypeWarning
 	if cause == None {
 		kind = corev1.EventTypeNormal

@@ -32,11 +32,11 @@ type attempt struct {
 // deploy rolls out what is wanted. A rollout that has stalled is not retried, but
 // rolled back to the last good one. Each step is in the status before the next one,
 // so that another process can continue.
-func (r *plain) deploy(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
+func (r *ccmReconciler) deploy(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
 	a := &attempt{deployer: r.deployer(c.Name), wanted: wanted}
 	a.deployer.Reads = b.Secrets
 	if err := r.prepare(ctx, c, b, a); err != nil {
-		return pass{}, r.noted(c, err)
+		return pass{}, r.noteMissing(c, err)
 	}
 	out, err := a.deployer.Deploy(ctx, a.objects)
 	c.Status.RelatedObjects = references(out.Objects)
@@ -52,7 +52,7 @@ func (r *plain) deploy(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 }
 
 // prepare returns what is to be deployed.
-func (r *plain) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, a *attempt) (err error) {
+func (r *ccmReconciler) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, a *attempt) (err error) {
 	if a.objects, a.warnings, err = r.inputs.objects(ctx, c, b, a.wanted); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *plain) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManag
 
 // progress returns how far the rollout is. A finished rollout, unless it is a rollback,
 // is what the next one that stalls goes back to.
-func (r *plain) progress(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, a *attempt, out Outcome) (pass, error) {
+func (r *ccmReconciler) progress(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, a *attempt, out Outcome) (pass, error) {
 	p := pass{
 		settled: !out.Moved() && len(out.Waits) == 0, moved: out.Moved(), stalled: a.given, again: out.Again,
 		warning: strings.Join(append(a.warnings, out.Warnings()...), "; "), waits: strings.Join(out.Waits, "; "),

@@ -29,14 +29,14 @@ const (
 	keptSum     = "sum"
 )
 
-func (r *plain) keptKey(name string) client.ObjectKey {
+func (r *ccmReconciler) keptKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: r.o.Namespace, Name: keptPrefix + name}
 }
 
 // keep records what was rolled out, unless it is recorded already.
-func (r *plain) keep(ctx context.Context, d *Deployer, name, sum string, objects []client.Object) error {
-	is, err := r.readKept(ctx, name)
-	if err != nil || is.Data[keptSum] == sum {
+func (r *ccmReconciler) keep(ctx context.Context, d *Deployer, name, sum string, objects []client.Object) error {
+	kept, err := r.readKept(ctx, name)
+	if err != nil || kept.Data[keptSum] == sum {
 		return err
 	}
 	text, err := d.Encode(objects)
@@ -51,9 +51,9 @@ func (r *plain) keep(ctx context.Context, d *Deployer, name, sum string, objects
 	if err := z.Close(); err != nil {
 		return err
 	}
-	next := is.DeepCopy()
+	next := kept.DeepCopy()
 	next.Data, next.BinaryData = map[string]string{keptSum: sum}, map[string][]byte{keptObjects: packed.Bytes()}
-	if is.ResourceVersion == "" {
+	if kept.ResourceVersion == "" {
 		err = r.client.Create(ctx, next)
 	} else {
 		err = r.client.Update(ctx, next)
@@ -65,7 +65,7 @@ func (r *plain) keep(ctx context.Context, d *Deployer, name, sum string, objects
 }
 
 // readKept returns an empty ConfigMap if there is none.
-func (r *plain) readKept(ctx context.Context, name string) (*corev1.ConfigMap, error) {
+func (r *ccmReconciler) readKept(ctx context.Context, name string) (*corev1.ConfigMap, error) {
 	key := r.keptKey(name)
 	cm := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, key, cm)
@@ -77,16 +77,16 @@ func (r *plain) readKept(ctx context.Context, name string) (*corev1.ConfigMap, e
 
 // former are the objects that were rolled out last. If they are not there any more,
 // they are made of the images that they had.
-func (r *plain) former(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) ([]client.Object, []string, error) {
-	is, err := r.readKept(ctx, c.Name)
+func (r *ccmReconciler) former(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) ([]client.Object, []string, error) {
+	kept, err := r.readKept(ctx, c.Name)
 	if err != nil {
 		return nil, nil, err
 	}
 	good := c.Status.LastGood
-	if good.Sum == "" || is.Data[keptSum] != good.Sum {
+	if good.Sum == "" || kept.Data[keptSum] != good.Sum {
 		return r.inputs.objects(ctx, c, b, ccmv1alpha1.Rollout{Images: good.Images})
 	}
-	objects, err := unpack(is.BinaryData[keptObjects])
+	objects, err := unpack(kept.BinaryData[keptObjects])
 	if err != nil {
 		return nil, nil, fmt.Errorf("what was rolled out last cannot be read, ConfigMap %s, key %s: %w: delete the ConfigMap, and its images alone go back", r.keptKey(c.Name), keptObjects, err)
 	}
@@ -105,7 +105,7 @@ func unpack(packed []byte) ([]client.Object, error) {
 	return apply.Decode(text)
 }
 
-func (r *plain) forgetKept(ctx context.Context, name string) error {
+func (r *ccmReconciler) forgetKept(ctx context.Context, name string) error {
 	key := r.keptKey(name)
 	return client.IgnoreNotFound(r.client.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
 }

@@ -38,22 +38,22 @@ func Inventory(manager string) string {
 // ManagerOf is the CloudControllerManager of which a ConfigMap of this name lists what
 // was applied; empty: of none.
 func ManagerOf(inventory string) string {
-	name, is := strings.CutPrefix(inventory, inventoryPrefix)
-	if !is {
+	name, ok := strings.CutPrefix(inventory, inventoryPrefix)
+	if !ok {
 		return ""
 	}
 	return name
 }
 
-func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slog.Logger) error {
-	r := &plain{
-		client: mgr.GetClient(), o: o, notes: noted, now: time.Now, log: log,
+func (o *Options) addCCM(mgr manager.Manager, apis apis, nodeNotes *notes, log *slog.Logger) error {
+	r := &ccmReconciler{
+		client: mgr.GetClient(), o: o, notes: nodeNotes, now: time.Now, log: log,
 		newDeployer: func(name string) *Deployer { return o.deployer(mgr, inventoryPrefix+name) },
-		inputs:      &plainInputs{client: mgr.GetClient(), o: o, synced: is.openShift, now: time.Now},
+		inputs:      &ccmInputs{client: mgr.GetClient(), o: o, synced: apis.openShift, now: time.Now},
 		servers:     &servers{version: askOne(mgr.GetConfig()), settle: o.Settle, now: time.Now},
 		windows:     map[string]*failure.Window{}, deployers: map[string]*Deployer{},
 	}
-	looker := &nodes{client: mgr.GetClient(), o: o, is: is, notes: noted}
+	looker := &nodes{client: mgr.GetClient(), o: o, apis: apis, notes: nodeNotes}
 	r.platform = looker.platform
 	r.unguard = func(ctx context.Context) error {
 		if _, guarded, err := looker.limits(ctx); guarded {
@@ -64,19 +64,19 @@ func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slo
 		_, err := o.deployer(mgr, guardInventory).Sync(ctx, nil)
 		return err
 	}
-	if is.openShift {
+	if apis.openShift {
 		r.mirror.status = status.NewOperator(mgr.GetClient(), mgr.GetAPIReader(), o.Release, mgr.GetEventRecorder(operatorName))
 	}
 	every := handler.EnqueueRequestsFromMapFunc(r.every)
 	b := builder.ControllerManagedBy(mgr).Named("cloud-controller-manager").
 		WithOptions(limits(&failure.Window{Threshold: o.DegradedAfter})).
-		For(&ccmv1alpha1.CloudControllerManager{}, builder.WithPredicates(asked())).
+		For(&ccmv1alpha1.CloudControllerManager{}, builder.WithPredicates(userChanges())).
 		WatchesRawSource(daemon.Periodically(o.Resync, r.every)).
 		Watches(&corev1.Secret{}, every, builder.WithPredicates(changed(), within(o.Namespace))).
 		Watches(&corev1.ConfigMap{}, every, builder.WithPredicates(changed()))
 	watchOperands(b, func(owner string) []reconcile.Request {
-		name, is := strings.CutPrefix(owner, o.Namespace+"/"+inventoryPrefix)
-		if !is {
+		name, ok := strings.CutPrefix(owner, o.Namespace+"/"+inventoryPrefix)
+		if !ok {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
@@ -85,7 +85,7 @@ func (o *Options) addPlain(mgr manager.Manager, is found, noted *notes, log *slo
 }
 
 // every is a request for each CloudControllerManager: they are few.
-func (r *plain) every(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r *ccmReconciler) every(ctx context.Context, _ client.Object) []reconcile.Request {
 	var all ccmv1alpha1.CloudControllerManagerList
 	if err := r.client.List(ctx, &all); err != nil {
 		r.log.Error("list CloudControllerManagers", "error", err)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-func (a *Applier) tell(o runtime.Object, reason, note string) {
+func (a *Applier) emit(o runtime.Object, reason, note string) {
 	a.Events.Eventf(o, nil, corev1.EventTypeNormal, reason, actionApply, "%s", note)
 }
 
@@ -18,24 +18,24 @@ func (a *Applier) tell(o runtime.Object, reason, note string) {
 // to an Event's limit (1024 bytes).
 func (a *Applier) warn(o *unstructured.Unstructured, reason, note string) {
 	ref := refOf(o)
-	if a.said[ref][reason] == note {
+	if a.warned[ref][reason] == note {
 		return
 	}
-	if a.said == nil {
-		a.said = map[Ref]map[string]string{}
+	if a.warned == nil {
+		a.warned = map[Ref]map[string]string{}
 	}
-	if a.said[ref] == nil {
-		a.said[ref] = map[string]string{}
+	if a.warned[ref] == nil {
+		a.warned[ref] = map[string]string{}
 	}
-	a.said[ref][reason] = note
+	a.warned[ref][reason] = note
 	if len(note) > 1000 {
 		note = strings.ToValidUTF8(note[:1000], "") + " ..."
 	}
 	a.Events.Eventf(o, nil, corev1.EventTypeWarning, reason, actionApply, "%s", note)
 }
 
-func (a *Applier) unsay(o *unstructured.Unstructured, reasons ...string) {
+func (a *Applier) clearWarnings(o *unstructured.Unstructured, reasons ...string) {
 	for _, r := range reasons {
-		delete(a.said[refOf(o)], r)
+		delete(a.warned[refOf(o)], r)
 	}
 }

@@ -27,8 +27,8 @@ import (
 // caKey is the key of certificates in ConfigMaps.
 const caKey = "ca-bundle.crt"
 
-// plainInputs reads what a CloudControllerManager refers to.
-type plainInputs struct {
+// ccmInputs reads what a CloudControllerManager refers to.
+type ccmInputs struct {
 	client client.Client
 	o      *Options
 	// synced: this is OpenShift, where config-sync makes ccm-trusted-ca.
@@ -36,7 +36,7 @@ type plainInputs struct {
 	now    func() time.Time
 }
 
-func (r *plainInputs) bundle(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*bundle.Bundle, error) {
+func (r *ccmInputs) bundle(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*bundle.Bundle, error) {
 	if c.Spec.Bundle == nil {
 		b, err := r.o.Bundles.Named(c.Spec.Provider)
 		if err != nil {
@@ -66,7 +66,7 @@ type absent struct {
 
 func (a absent) Error() string { return fmt.Sprintf("%s: there is no ConfigMap %s", a.field, a.key) }
 
-func (r *plainInputs) configMap(ctx context.Context, field, name string) (*corev1.ConfigMap, error) {
+func (r *ccmInputs) configMap(ctx context.Context, field, name string) (*corev1.ConfigMap, error) {
 	var cm corev1.ConfigMap
 	key := client.ObjectKey{Namespace: r.o.OperatorNamespace, Name: name}
 	err := r.client.Get(ctx, key, &cm)
@@ -81,7 +81,7 @@ func (r *plainInputs) configMap(ctx context.Context, field, name string) (*corev
 
 // objects are those of the bundle and what its pods mount, with what of it had
 // to be left out.
-func (r *plainInputs) objects(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, what ccmv1alpha1.Rollout) ([]client.Object, []string, error) {
+func (r *ccmInputs) objects(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, what ccmv1alpha1.Rollout) ([]client.Object, []string, error) {
 	config, err := r.cloudConfig(ctx, c, b)
 	if err != nil {
 		return nil, nil, err
@@ -102,7 +102,7 @@ func (r *plainInputs) objects(ctx context.Context, c *ccmv1alpha1.CloudControlle
 	return append(own, objects...), left, nil
 }
 
-func (r *plainInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1alpha1.Rollout) bundle.Values {
+func (r *ccmInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1alpha1.Rollout) bundle.Values {
 	v := bundle.Values{
 		Flavor: bundle.Kubernetes, Namespace: r.o.Namespace, Images: what.Images,
 		InfrastructureName: c.Spec.InfrastructureName, SingleReplica: c.Spec.Topology == ccmv1alpha1.SingleReplica,
@@ -126,7 +126,7 @@ func (r *plainInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1al
 
 // cloudConfig is what the manager mounts. One that its platform would not take
 // is refused here, and what is there stays.
-func (r *plainInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) (*corev1.ConfigMap, error) {
+func (r *ccmInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) (*corev1.ConfigMap, error) {
 	out := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: bundle.CloudConfig},
 		Data:       map[string]string{bundle.CloudConfigKey: ""},
@@ -154,7 +154,7 @@ func (r *plainInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudContr
 }
 
 // authorities are those that the manager trusts.
-func (r *plainInputs) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
+func (r *ccmInputs) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
 	path := trustbundle.SystemFile(r.o.SystemBundle)
 	system, err := os.ReadFile(path)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestConflictsAreTold(t *testing.T) {
 		},
 	}).Build()
 	now := time.Unix(1e9, 0)
-	r := &plain{
+	r := &ccmReconciler{
 		client: api, o: &Options{DegradedAfter: time.Minute}, notes: &notes{}, now: func() time.Time { return now },
 		log: slog.New(slog.DiscardHandler), windows: map[string]*failure.Window{},
 	}

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// telling is the last Event of a Node.
-type telling struct {
+// emittedEvent is the last Event of a Node.
+type emittedEvent struct {
 	reason string
 	at     time.Time
 }
@@ -22,7 +22,7 @@ func (c *Cloud) failed(node *v1.Node, err error) {
 	if reason == ReasonForeign {
 		kind = v1.EventTypeNormal
 	}
-	c.tell(node, kind, reason, "the Node is not initialized: "+err.Error())
+	c.emit(node, kind, reason, "the Node is not initialized: "+err.Error())
 }
 
 // refuseDeletion emits an Event about why a Node is not deleted, and returns
@@ -30,25 +30,25 @@ func (c *Cloud) failed(node *v1.Node, err error) {
 func (c *Cloud) refuseDeletion(node *v1.Node, reason string, err error) error {
 	c.options.Held(reason)
 	if reason != HeldSecondLook {
-		c.tell(node, v1.EventTypeWarning, reason, "the Node is not deleted: "+err.Error())
+		c.emit(node, v1.EventTypeWarning, reason, "the Node is not deleted: "+err.Error())
 	}
 	return err
 }
 
-// tell sends an Event unless it is a recent repetition: controllers retry many
+// emit sends an Event unless it is a recent repetition: controllers retry many
 // times a minute.
-func (c *Cloud) tell(node *v1.Node, kind, reason, text string) {
+func (c *Cloud) emit(node *v1.Node, kind, reason, text string) {
 	now, key := c.options.Now(), string(node.UID)
 	c.mu.Lock()
-	for other, t := range c.told { // also those of Nodes that are gone
+	for other, t := range c.emitted { // also those of Nodes that are gone
 		if now.Sub(t.at) >= c.options.RepeatAfter {
-			delete(c.told, other)
+			delete(c.emitted, other)
 		}
 	}
-	last, told := c.told[key]
-	again := !told || last.reason != reason
+	last, known := c.emitted[key]
+	again := !known || last.reason != reason
 	if again {
-		c.told[key] = telling{reason, now}
+		c.emitted[key] = emittedEvent{reason, now}
 	}
 	c.mu.Unlock()
 	if again && c.events != nil {
@@ -60,7 +60,7 @@ func (c *Cloud) tell(node *v1.Node, kind, reason, text string) {
 func (c *Cloud) forget(node *v1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.told, string(node.UID))
+	delete(c.emitted, string(node.UID))
 }
 
 // eventTarget names the Node as Events of the node controllers do.

@@ -28,7 +28,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 )
 
-// finalizer keeps a CloudControllerManager until what was applied for it is gone.
+// finalizer keeps a CloudControllerManager until the objects applied for it are gone.
 const finalizer = "ccm.outrigger.dev/operands"
 
 // Reasons of a CloudControllerManager's conditions.
@@ -40,54 +40,54 @@ const (
 	reasonIncomplete = "InputIncomplete"
 )
 
-// plain deploys what CloudControllerManagers ask for.
-type plain struct {
+// ccmReconciler deploys the cloud controller manager of a CloudControllerManager.
+type ccmReconciler struct {
 	client client.Client
 	o      *Options
-	// newDeployer is that of the CloudControllerManager of a name.
+	// newDeployer returns the deployer of the CloudControllerManager with that name.
 	newDeployer func(name string) *Deployer
-	inputs      *plainInputs
+	inputs      *ccmInputs
 	servers     *servers
 	mirror      mirror
 	notes       *notes
-	// platform is the bundle of OpenShift's platform; nil where there is none.
+	// platform returns the bundle of OpenShift's platform; nil if there is none.
 	platform func(context.Context) (*bundle.Bundle, error)
-	// unguard removes the policy that guards deletions, if nobody wants it any more.
+	// unguard removes the policy that guards deletions of Nodes unless it is still needed.
 	unguard func(context.Context) error
 	now     func() time.Time
 	log     *slog.Logger
 
 	mu      sync.Mutex
 	windows map[string]*failure.Window
-	// deployers remember what they have said, and what was changed back.
+	// deployers are kept: they remember their Events and conflicts with other managers.
 	deployers map[string]*Deployer
 }
 
-// pass is what one look at a CloudControllerManager finds.
+// pass is the result of one reconciliation of a CloudControllerManager.
 type pass struct {
 	settled bool
 	moved   bool
-	// warning is what somebody has to see to though nothing has failed.
+	// warning is what somebody should correct although nothing has failed.
 	warning string
-	// waits is what is not yet rolled out, and why.
+	// waits says what is not rolled out yet, and why.
 	waits string
-	// stalled is the rollout that was given up, as an error, once the last good
-	// one is out again.
+	// stalled is the error of a rollout that was given up, once the last good one is
+	// deployed again.
 	stalled error
-	// again is when time alone changes something; 0 is never.
+	// again is the time after which to reconcile without an event; 0 means never.
 	again time.Duration
 }
 
-// Reconcile makes the cluster have what a CloudControllerManager asks for, and
-// says how that went in its status.
-func (r *plain) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+// Reconcile deploys what a CloudControllerManager asks for and reports the result in
+// its status.
+func (r *ccmReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var c ccmv1alpha1.CloudControllerManager
 	if err := r.client.Get(ctx, req.NamespacedName, &c); err != nil {
 		r.forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if c.DeletionTimestamp != nil {
-		return reconcile.Result{}, r.removed(ctx, &c)
+		return reconcile.Result{}, r.removeAndReport(ctx, &c)
 	}
 	if !controllerutil.ContainsFinalizer(&c, finalizer) {
 		was := c.DeepCopy()
@@ -106,23 +106,24 @@ func (r *plain) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 		r.log.Error("not tried again until something changes", "ccm", c.Name, "error", err)
 		err = nil
 	}
-	err = errors.Join(err, r.write(ctx, was, &c))
+	err = errors.Join(err, r.writeStatus(ctx, was, &c))
 	if errors.Is(err, errNotAlone) {
-		return reconcile.Result{}, err // others say how the cluster is
+		return reconcile.Result{}, err // the manager that is rolled out reports the cluster's status
 	}
-	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror.say(ctx, &c, counts))
+	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror.report(ctx, &c, counts))
 }
 
-// write keeps a status that is another.
-func (r *plain) write(ctx context.Context, was, c *ccmv1alpha1.CloudControllerManager) error {
+// writeStatus writes the status if it has changed.
+func (r *ccmReconciler) writeStatus(ctx context.Context, was, c *ccmv1alpha1.CloudControllerManager) error {
 	if equality.Semantic.DeepEqual(was.Status, c.Status) {
 		return nil
 	}
 	return r.client.Status().Patch(ctx, c, client.MergeFrom(was))
 }
 
-// removed is remove for one whose user waits, and has to know for what.
-func (r *plain) removed(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
+// removeAndReport calls remove and reports an error in the status, for the user who
+// waits for the deletion.
+func (r *ccmReconciler) removeAndReport(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
 	was := c.DeepCopy()
 	err := r.remove(ctx, c)
 	if err == nil || apierrors.IsConflict(err) {
@@ -130,11 +131,11 @@ func (r *plain) removed(ctx context.Context, c *ccmv1alpha1.CloudControllerManag
 	}
 	c = was.DeepCopy()
 	r.judge(c, pass{}, err)
-	return errors.Join(err, r.write(ctx, was, c))
+	return errors.Join(err, r.writeStatus(ctx, was, c))
 }
 
-// remove takes all away that was applied, and then lets the object go.
-func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
+// remove deletes the objects that were applied, and then removes the finalizer.
+func (r *ccmReconciler) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
 	if !controllerutil.ContainsFinalizer(c, finalizer) {
 		return nil
 	}
@@ -143,7 +144,8 @@ func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 		return fmt.Errorf("remove what belongs to CloudControllerManager %s: %w", c.Name, err)
 	}
 	r.notes.remove(c.UID)
-	// Also the policy: whoever waits for the end may remove the operator then.
+	// The policy has to be removed here: after the object, the user may remove the
+	// operator.
 	if err := errors.Join(d.Forget(ctx), r.forgetKept(ctx, c.Name), r.unguard(ctx)); err != nil {
 		return err
 	}
@@ -152,8 +154,8 @@ func (r *plain) remove(ctx context.Context, c *ccmv1alpha1.CloudControllerManage
 	return client.IgnoreNotFound(r.client.Patch(ctx, c, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})))
 }
 
-func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (pass, error) {
-	if err := r.alone(ctx, c); err != nil {
+func (r *ccmReconciler) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (pass, error) {
+	if err := r.checkAlone(ctx, c); err != nil {
 		return pass{}, err
 	}
 	if err := limitsOf(c.Spec.NodeDeletions).Verify(); err != nil {
@@ -161,13 +163,13 @@ func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager)
 	}
 	b, err := r.inputs.bundle(ctx, c)
 	if err != nil {
-		return pass{}, r.noted(c, err)
+		return pass{}, r.noteMissing(c, err)
 	}
 	lowest, again, err := r.servers.lowest(ctx, c.Status.KubernetesVersion)
 	if err != nil {
 		return pass{}, err
 	}
-	// Also if nothing fits: else the version would be news again in each pass.
+	// It is set even if nothing fits: otherwise the version would seem new in each pass.
 	c.Status.KubernetesVersion = lowest
 	wanted, err := choose(c, lowest)
 	if err != nil {
@@ -180,13 +182,13 @@ func (r *plain) sync(ctx context.Context, c *ccmv1alpha1.CloudControllerManager)
 	return p, err
 }
 
-// errNotAlone is that something else says what runs. Two would take ConfigMaps and
-// accounts away from each other for ever.
+// errNotAlone means that another object decides what runs. Two would take ConfigMaps
+// and accounts from each other for ever.
 var errNotAlone = errors.New("it is not rolled out")
 
-// alone refuses all CloudControllerManagers but the oldest, and each where OpenShift's
-// platform says what runs.
-func (r *plain) alone(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
+// checkAlone returns an error for all CloudControllerManagers but the oldest, and for
+// each one if OpenShift's platform decides what runs.
+func (r *ccmReconciler) checkAlone(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
 	var all ccmv1alpha1.CloudControllerManagerList
 	if err := r.client.List(ctx, &all); err != nil {
 		return err
@@ -210,14 +212,14 @@ func byAge(a, b ccmv1alpha1.CloudControllerManager) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// choose returns what is to run beside API servers of that version.
+// choose returns the version and the images for API servers of that version.
 func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.Rollout, error) {
 	minor, err := versions.ParseMinor(lowest)
 	if err != nil {
 		return ccmv1alpha1.Rollout{}, err
 	}
-	// Without the patch, which differs between API servers that are being
-	// upgraded: what has stalled is not tried again because another answered.
+	// The patch version is left out. During an upgrade it differs between API servers,
+	// and a stalled rollout must not be repeated because another one answered.
 	wanted := ccmv1alpha1.Rollout{Generation: c.Generation, KubernetesVersion: minor.String(), Images: maps.Clone(c.Spec.Images)}
 	if len(c.Spec.Versions) == 0 {
 		return wanted, nil
@@ -235,9 +237,10 @@ func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.R
 	return wanted, nil
 }
 
-// noted returns err. Until the manager has been rolled out once, it also records what
-// prevents that, for the watchdog to report on Nodes that wait.
-func (r *plain) noted(c *ccmv1alpha1.CloudControllerManager, err error) error {
+// noteMissing records a missing ConfigMap, if err is about one, for the watchdog to
+// report on Nodes that wait. It does so until the manager was rolled out once. It
+// returns err.
+func (r *ccmReconciler) noteMissing(c *ccmv1alpha1.CloudControllerManager, err error) error {
 	var a absent
 	switch {
 	case c.Status.LastGood != nil:
@@ -257,8 +260,9 @@ func references(all []apply.Ref) []ccmv1alpha1.ObjectReference {
 	return refs
 }
 
-// judge makes conditions of what a pass found, and reports whether a failure counts.
-func (r *plain) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err error) (counts bool) {
+// judge sets the conditions by the result of a pass. It reports whether there is a
+// failure that counts: it has lasted, or retrying does not help.
+func (r *ccmReconciler) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err error) (counts bool) {
 	c.Status.ObservedGeneration = c.Generation
 	w := r.window(c.Name)
 	switch {
@@ -287,16 +291,16 @@ func (r *plain) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err error) 
 	return counts
 }
 
-func reasonOf(is bool, reason string) string {
-	if is {
+func reasonOf(holds bool, reason string) string {
+	if holds {
 		return reason
 	}
 	return reasonAsExpected
 }
 
-func set(c *ccmv1alpha1.CloudControllerManager, kind string, is bool, reason, message string) {
+func set(c *ccmv1alpha1.CloudControllerManager, kind string, holds bool, reason, message string) {
 	status := metav1.ConditionFalse
-	if is {
+	if holds {
 		status = metav1.ConditionTrue
 	}
 	// A condition's message has at most 32768 bytes.
@@ -308,7 +312,7 @@ func set(c *ccmv1alpha1.CloudControllerManager, kind string, is bool, reason, me
 	})
 }
 
-func (r *plain) window(name string) *failure.Window {
+func (r *ccmReconciler) window(name string) *failure.Window {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.windows[name] == nil {
@@ -317,7 +321,7 @@ func (r *plain) window(name string) *failure.Window {
 	return r.windows[name]
 }
 
-func (r *plain) deployer(name string) *Deployer {
+func (r *ccmReconciler) deployer(name string) *Deployer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.deployers[name] == nil {
@@ -326,7 +330,7 @@ func (r *plain) deployer(name string) *Deployer {
 	return r.deployers[name]
 }
 
-func (r *plain) forget(name string) {
+func (r *ccmReconciler) forget(name string) {
 	r.mu.Lock()
 	delete(r.windows, name)
 	delete(r.deployers, name)
