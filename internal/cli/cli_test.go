@@ -300,7 +300,7 @@ func TestDetachedPod(t *testing.T) {
 	if code, stdout, stderr := s.runIn("in", "exec", "-i", "-e", "X=1", "p1", "--", "sh", "-c", "cat; echo $X $FROM; exit 5"); code != 5 || stdout != "in1 image\n" {
 		t.Errorf("exec: code %d, stdout %q, stderr %q", code, stdout, stderr)
 	}
-	var pods []listed
+	var pods []listedPod
 	_, stdout, _ := s.run("ps", "-o", "json")
 	if err := json.Unmarshal([]byte(stdout), &pods); err != nil || len(pods) != 1 || pods[0].Status != "running" || pods[0].Name != "p1" {
 		t.Errorf("ps: %v %s", err, stdout)
@@ -622,7 +622,7 @@ func TestErrorsHaveNoWordsOfProtocols(t *testing.T) {
 func TestPodTable(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	seven := 7
-	pods := []listed{
+	pods := []listedPod{
 		{Name: "web", ID: strings.Repeat("a1", 32), Image: "docker.io/library/nginx", Status: "running", Created: now.Add(-90 * time.Second), IPs: []string{"10.127.0.2"}, Provider: "qemu", Instance: "podvm-web", VM: []string{"10.126.0.2"}, Command: []string{"nginx", "-g"}},
 		{Name: "job", ID: strings.Repeat("b2", 32), Image: "oci:x", Status: "exited", ExitCode: &seven, Created: now.Add(-3 * time.Hour)},
 	}

@@ -67,7 +67,7 @@ func (a *App) attach(ctx context.Context, name string) (*podclient.Pod, *record.
 	if p.Status != record.Running {
 		return nil, nil, fmt.Errorf("pod %s is %s, not running", p.Name, p.Status)
 	}
-	a.tend(ctx, n)
+	a.reviveOwn(ctx, n)
 	pod, err := podclient.New(p.Socket).Attach(ctx, podclient.PodSpec{ID: p.ID, Name: p.Name}, p.AgentSocket)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pod %s does not answer: %w; see `outrigger console %s`, or remove it with `outrigger rm -f %s`", p.Name, err, p.Name, p.Name)

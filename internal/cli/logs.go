@@ -62,7 +62,7 @@ func (a *App) logs(ctx context.Context, name string, opts containerlog.Options) 
 		return err != nil || !now.Live()
 	}
 	if opts.Follow {
-		a.tend(ctx, n)
+		a.reviveOwn(ctx, n)
 	}
 	if err := containerlog.Print(ctx, n.Pods().LogPath(p.ID), a.Stdout, a.Stderr, opts); err != nil && !errors.Is(err, unix.EPIPE) {
 		return fmt.Errorf("log of pod %s: %w", p.Name, err)

@@ -24,9 +24,9 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
-// A monitor is the process that owns a detached pod. It reads the request from
-// stdin, which keeps the environment out of its arguments, and tells its
-// parent of progress as JSON on descriptor 3 until the container runs.
+// A monitor is the process that owns a detached pod. It reads the request from stdin,
+// which keeps environment variables out of its arguments. Until the container runs it
+// reports progress to its parent, as JSON on descriptor 3.
 
 // monitorEvent is one message of a monitor.
 type monitorEvent struct {
@@ -103,7 +103,7 @@ func (a *App) startMonitor(ctx context.Context, req *runRequest, quiet bool) err
 	go func() {
 		for sig := range signals {
 			if ends(sig) {
-				cmd.Process.Signal(sig) // it undoes everything and tells us
+				cmd.Process.Signal(sig) // it undoes everything and reports the end
 			}
 		}
 	}()
@@ -135,7 +135,7 @@ func (a *App) awaitMonitor(events io.Reader, cmd *exec.Cmd, p progress, req *run
 	}
 }
 
-// reporter sends events to the parent; a parent that went away is not an error.
+// reporter sends events to the parent. It ignores errors: the parent may be gone.
 type reporter struct {
 	mu  sync.Mutex
 	out *os.File
@@ -202,7 +202,7 @@ func (a *App) runDetached(ctx context.Context, req *runRequest, report *reporter
 	r.streams = podclient.IO{Stdin: strings.NewReader(""), Stdout: log.Stream("stdout"), Stderr: log.Stream("stderr")}
 	r.started = func() { report.send(monitorEvent{Started: true}); report.close() }
 	code, err := r.run(ctx)
-	if err != nil && r.record == nil { // not even on record
+	if err != nil && r.record == nil { // it failed before there was a record
 		err = errors.Join(err, a.forget(context.WithoutCancel(ctx), n, &record.Pod{ID: req.ID}, nil))
 	}
 	return code, err
@@ -215,8 +215,8 @@ func openLog(n *node.Node, id string, limit int64) (*containerlog.Log, error) {
 	return containerlog.Create(n.Pods().LogPath(id), limit)
 }
 
-// spawnResume starts a monitor for a pod whose own was killed. The record gets
-// the new owner before anybody else looks; the caller holds the lock.
+// spawnResume starts a monitor for a pod whose monitor was killed, and makes it the
+// owner in the pod's record. The caller holds the lock, so nobody sees the old owner.
 func (a *App) spawnResume(n *node.Node, p *record.Pod) error {
 	cmd, err := spawnMonitor(nil, nil, "--root", n.Root, "--resume", p.ID)
 	if err != nil {
@@ -229,13 +229,13 @@ func (a *App) spawnResume(n *node.Node, p *record.Pod) error {
 	return n.Pods().Save(p)
 }
 
-// resume takes over a running pod's output and end.
+// resume becomes the monitor of a running pod.
 func (a *App) resume(ctx context.Context, id string) error {
 	n, err := a.node()
 	if err != nil {
 		return err
 	}
-	unlock, err := n.Lock(ctx) // until the record names this process
+	unlock, err := n.Lock(ctx) // waits until the record names this process
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (a *App) newProgress(quiet bool) progress {
 	case isTerminal(a.Stderr) && os.Getenv("TERM") != "dumb":
 		return &drawn{w: a.Stderr}
 	}
-	return &plain{w: a.Stderr}
+	return &plainProgress{w: a.Stderr}
 }
 
 type silent struct{}
@@ -39,21 +39,21 @@ func (silent) say(string, ...any)    {}
 func (silent) update(string, string) {}
 func (silent) done()                 {}
 
-// plain writes one line for each state.
-type plain struct {
+// plainProgress writes one line for each state.
+type plainProgress struct {
 	mu   sync.Mutex
 	w    io.Writer
 	last string
 }
 
-func (p *plain) say(format string, args ...any) {
+func (p *plainProgress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
 // update leaves out the numbers that would only flood a log.
-func (p *plain) update(key, text string) {
+func (p *plainProgress) update(key, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if key != p.last {
@@ -62,7 +62,7 @@ func (p *plain) update(key, text string) {
 	}
 }
 
-func (p *plain) done() {}
+func (p *plainProgress) done() {}
 
 // drawn keeps one line up to date.
 type drawn struct {

@@ -18,14 +18,14 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/adaptor"
 )
 
-// listed is one pod as ps reports it.
-type listed struct {
+// listedPod is one pod in the output of ps.
+type listedPod struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	ID        string `json:"id"`
 	Image     string `json:"image,omitempty"`
-	// Status is creating, running, exited, or orphaned: its owner was killed.
-	// For a pod of somebody else's it is the adaptor's state.
+	// Status is creating, running, exited, or orphaned if its owner was killed. For a
+	// pod that was not started with `outrigger run` it is the adaptor's state.
 	Status   string    `json:"status"`
 	ExitCode *int      `json:"exitCode,omitempty"`
 	Error    string    `json:"error,omitempty"`
@@ -62,16 +62,16 @@ func (a *App) psCommand() *cobra.Command {
 	return cmd
 }
 
-// hidden reports whether root has pods which somebody who looks into his own
-// root folder does not see.
+// hidden reports whether root may have pods that this user, whose folder is another,
+// does not see.
 func hidden(root string) bool {
 	_, err := os.Stat(node.DefaultRoot)
 	return err == nil && os.Geteuid() != 0 && root == defaultRoot() && root != node.DefaultRoot
 }
 
-// list joins our records with what the adaptors tell. An adaptor that died
-// while pods of ours run is started again.
-func (a *App) list(ctx context.Context, all bool) ([]listed, error) {
+// list returns our records, completed by the adaptors' lists, and the pods that only an
+// adaptor knows. If our adaptor has died while pods of ours run, it is started again.
+func (a *App) list(ctx context.Context, all bool) ([]listedPod, error) {
 	n, err := a.node()
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (a *App) list(ctx context.Context, all bool) ([]listed, error) {
 		return nil, err
 	}
 	if needAdaptor(records) {
-		a.tend(ctx, n)
+		a.reviveOwn(ctx, n)
 		if records, err = n.Pods().List(); err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func (a *App) list(ctx context.Context, all bool) ([]listed, error) {
 		return nil, err
 	}
 	sandboxes := a.sandboxes(ctx, n, records)
-	pods := []listed{}
+	pods := []listedPod{}
 	for _, p := range records {
 		if p.Live() || all {
 			pods = append(pods, describePod(p, sandboxes[p.ID]))
@@ -98,7 +98,7 @@ func (a *App) list(ctx context.Context, all bool) ([]listed, error) {
 		delete(sandboxes, p.ID)
 	}
 	for _, s := range sandboxes {
-		pods = append(pods, listed{
+		pods = append(pods, listedPod{
 			Name: s.PodName, Namespace: s.PodNamespace, ID: s.Id, Status: s.State, Error: s.LastError,
 			Created: time.Unix(0, s.CreatedUnixNano).UTC(), Instance: s.InstanceName, VM: s.Addresses,
 		})
@@ -106,8 +106,8 @@ func (a *App) list(ctx context.Context, all bool) ([]listed, error) {
 	return pods, nil
 }
 
-// checkSocket keeps a --socket that nobody serves from passing for an adaptor
-// without pods.
+// checkSocket returns an error if nobody serves --socket. Without it that would look
+// like an adaptor without pods.
 func (a *App) checkSocket() error {
 	if a.socket == "" || node.Served(a.socket) {
 		return nil
@@ -115,8 +115,9 @@ func (a *App) checkSocket() error {
 	return fmt.Errorf("nobody serves the hypervisor socket %s; start cloud-api-adaptor, or leave out --socket (REMOTE_HYPERVISOR_ENDPOINT)", a.socket)
 }
 
-// tend brings back what pods of ours need; errors show in the list.
-func (a *App) tend(ctx context.Context, n *node.Node) {
+// reviveOwn restarts the adaptor and the monitors of our pods if they have died. Pods
+// that stay without a monitor are shown as orphaned.
+func (a *App) reviveOwn(ctx context.Context, n *node.Node) {
 	if err := a.revive(ctx, n); err != nil {
 		fmt.Fprintf(a.Stderr, "outrigger: cloud-api-adaptor has died and does not start again: %v\n", err)
 	}
@@ -128,12 +129,12 @@ func (a *App) tend(ctx context.Context, n *node.Node) {
 	pods, _ := n.Pods().List()
 	for _, p := range pods {
 		if p.Detached && p.Status == record.Running && !p.Owner.Alive() {
-			a.adopt(ctx, n, p) // else it is shown as orphaned
+			a.adopt(ctx, n, p)
 		}
 	}
 }
 
-// sandboxes asks every adaptor that may know pods, by sandbox id.
+// sandboxes returns the sandboxes of all adaptors that may know pods, by sandbox id.
 func (a *App) sandboxes(ctx context.Context, n *node.Node, records []*record.Pod) map[string]*adaptor.Sandbox {
 	sockets := map[string]bool{n.Socket(): true}
 	if a.socket != "" {
@@ -157,8 +158,8 @@ func (a *App) sandboxes(ctx context.Context, n *node.Node, records []*record.Pod
 	return all
 }
 
-func describePod(p *record.Pod, s *adaptor.Sandbox) listed {
-	l := listed{
+func describePod(p *record.Pod, s *adaptor.Sandbox) listedPod {
+	l := listedPod{
 		Name: p.Name, Namespace: p.Namespace, ID: p.ID, Image: p.Image, Status: string(p.Status), Error: p.Error,
 		Created: p.Created, Command: p.Command, IPs: p.IPs, Provider: p.Provider,
 	}
@@ -174,7 +175,7 @@ func describePod(p *record.Pod, s *adaptor.Sandbox) listed {
 	return l
 }
 
-func (a *App) printPods(pods []listed, wide bool, now time.Time) error {
+func (a *App) printPods(pods []listedPod, wide bool, now time.Time) error {
 	w := tabwriter.NewWriter(a.Stdout, 0, 0, 3, ' ', 0)
 	head := "NAME\tID\tIMAGE\tSTATUS\tAGE"
 	if wide {

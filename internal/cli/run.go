@@ -18,14 +18,14 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 )
 
-// leastMemory is what the OCI runtime needs in the container's own group to start it, with room:
-// crun always starts with 256 KiB, sometimes with 128 and never with 64.
+// leastMemory is the smallest memory limit, in bytes. The OCI runtime starts the container
+// within it: crun always succeeds with 256 KiB, sometimes with 128 and never with 64.
 const leastMemory = 1 << 20
 
 // defaultProvider boots VMs on this machine.
 const defaultProvider = "qemu"
 
-// runFlags are the flags of run as they were written.
+// runFlags are the unparsed flags of run.
 type runFlags struct {
 	interactive, tty, detach, quiet, rm bool
 	noTemplate                          bool
@@ -160,8 +160,7 @@ func (f *runFlags) checkModes() error {
 	return errors.Join(errs...)
 }
 
-// checkAdaptor refuses settings that only an adaptor started by this command
-// can have.
+// checkAdaptor refuses settings of the adaptor that would have no effect.
 func (f *runFlags) checkAdaptor(a *App) error {
 	switch {
 	case f.noTemplate && a.provider != defaultProvider:
@@ -220,7 +219,7 @@ func wrapFlag(flag string, err error) error {
 	return fmt.Errorf("--%s: %w", flag, err)
 }
 
-// collectEnv lets --env win over --env-file.
+// collectEnv returns the variables of --env-file and then those of --env, which win.
 func collectEnv(files, vars []string) ([]string, error) {
 	var errs []error
 	var all []string
@@ -274,8 +273,8 @@ func contextOr(ctx context.Context) context.Context {
 	return ctx
 }
 
-// streams are this program's. Without -i stdin is at its end from the start,
-// as with docker; a terminal has no end.
+// streams returns this program's streams. Without -i the container reads end of file
+// from stdin at once, as with docker. A terminal never ends.
 func (a *App) streams(interactive, tty bool) podclient.IO {
 	streams := podclient.IO{Stdout: a.Stdout, Stderr: a.Stderr}
 	switch {

@@ -22,8 +22,8 @@ import (
 	"github.com/outrigger/outrigger/internal/redact"
 )
 
-// runRequest is what the user asks of `run`, checked. The monitor of a
-// detached pod gets it as JSON.
+// runRequest holds the checked arguments of `run`. The monitor of a detached pod gets
+// it as JSON.
 type runRequest struct {
 	Root, Socket, Provider string
 	AdaptorArgs            []string
@@ -43,8 +43,8 @@ type runRequest struct {
 	LogLimit                  int64
 }
 
-// guestMemory is what a VM has beyond the container's limit, in MiB: its
-// kernel, agent and the image, which lies in memory.
+// guestMemory is the memory of a VM beyond the container's limit, in MiB: for kernel
+// and agent, and for the image, which is in memory.
 const guestMemory = 256
 
 // teardownTimeout bounds the removal of one pod.
@@ -58,7 +58,7 @@ type runner struct {
 	progress progress
 	signals  <-chan os.Signal
 	term     *terminal
-	// streams are those of the container.
+	// streams are the container's stdin, stdout and stderr.
 	streams podclient.IO
 	// started is called when the container runs.
 	started func()
@@ -71,15 +71,15 @@ type runner struct {
 	container *podclient.Container
 }
 
-// run returns the container's exit code. Whatever happens, nothing of the pod
-// is left but, with Keep, its record.
+// run runs the pod and returns the container's exit code. Whatever happens, it removes
+// everything of the pod but, with Keep, its record.
 func (r *runner) run(ctx context.Context) (code int, err error) {
 	ctx, stopWatch := r.interruptible(ctx)
 	if r.image, err = registry.Open(ctx, r.req.Image, registry.Options{Platform: r.req.Platform}); err != nil {
-		return 0, r.reason(ctx, err)
+		return 0, r.orSignal(ctx, err)
 	}
 	if err := r.admit(ctx); err != nil {
-		return 0, r.reason(ctx, err)
+		return 0, r.orSignal(ctx, err)
 	}
 	err = r.bringUp(ctx)
 	stopWatch()
@@ -87,12 +87,12 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 		r.started()
 		code, err = r.watch()
 	}
-	err = r.reason(ctx, err)
+	err = r.orSignal(ctx, err)
 	return code, errors.Join(err, r.tearDown(code, err))
 }
 
-// interruptible makes signals end what is under way before the container
-// runs; from stopWatch on, signals are left to somebody else.
+// interruptible returns a context that a signal ends, for the time until the container
+// runs. The returned function stops watching signals, for others to handle them.
 func (r *runner) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -112,8 +112,8 @@ func (r *runner) interruptible(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { close(stop); <-stopped }
 }
 
-// reason puts the signal in place of the errors that it caused.
-func (r *runner) reason(ctx context.Context, err error) error {
+// orSignal returns err, or the signal that caused it by ending ctx.
+func (r *runner) orSignal(ctx context.Context, err error) error {
 	var interrupted signalError
 	if err != nil && errors.As(context.Cause(ctx), &interrupted) {
 		return exitError{128 + int(interrupted.sig), interrupted}
@@ -121,8 +121,8 @@ func (r *runner) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// admit puts the pod on record and sees to an adaptor, with other outrigger
-// processes shut out.
+// admit writes the pod's record and makes sure that an adaptor runs, under the lock of
+// the node.
 func (r *runner) admit(ctx context.Context) error {
 	unlock, err := r.node.Lock(ctx)
 	if err != nil {
@@ -257,14 +257,14 @@ func (r *runner) attachNetwork(spec *podclient.PodSpec) (err error) {
 func describeStart(name string, err error) error {
 	var start *podclient.StartError
 	if !errors.As(err, &start) || len(start.Console) == 0 || strings.Contains(err.Error(), "console ends with") {
-		return fmt.Errorf("VM of pod %s: %w", name, err) // there is none, or the adaptor has told it
+		return fmt.Errorf("VM of pod %s: %w", name, err) // no console, or the error quotes it already
 	}
 	lines := strings.Split(strings.TrimSpace(string(start.Console)), "\n")
 	return fmt.Errorf("VM of pod %s: %w\nlast lines of its console:\n  %s", name, err, strings.Join(lines[max(0, len(lines)-10):], "\n  "))
 }
 
-// offerImage returns the reference that the guest pulls. An image of this host
-// is served until done.
+// offerImage returns the reference for the guest to pull. It serves an image of this
+// host until done is called.
 func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err error) {
 	if r.image.Reference != "" {
 		return r.image.Reference, func() {}, nil
@@ -284,7 +284,8 @@ func (r *runner) offerImage(ctx context.Context) (ref string, done func(), err e
 	return server.Reference(), func() { server.Close() }, nil
 }
 
-// watch passes streams and signals until the container ends.
+// watch passes streams and signals until the container ends, and returns its exit
+// code.
 func (r *runner) watch() (int, error) {
 	ctx := context.Background()
 	r.progress.done()
@@ -320,7 +321,7 @@ func (r *runner) console() string {
 	return "the end of its console:\n" + strings.TrimSpace(string(redact.Terminal(data)))
 }
 
-// tearDown removes the pod and, with the last one, all that was started for it.
+// tearDown removes the pod, and with the last pod the daemons that were started here.
 func (r *runner) tearDown(code int, cause error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), teardownTimeout)
 	defer cancel()
@@ -354,9 +355,9 @@ func (r *runner) giveUpOnInterrupts(ctx context.Context, cancel context.CancelFu
 
 func (r *runner) removePod(ctx context.Context) error {
 	var errs []error
-	if r.client != nil { // also when Create failed: the adaptor may have died in the middle of it
+	if r.client != nil { // also after a failed Create, during which the adaptor may have died
 		err := r.stopPod(ctx)
-		if err != nil && r.record.OwnAdaptor { // it may have been killed
+		if err != nil && r.record.OwnAdaptor { // the adaptor may have been killed
 			err = r.app.stopVM(ctx, r.node, r.record)
 		}
 		errs = append(errs, err)

@@ -76,7 +76,7 @@ func tail(data []byte, n int) []byte {
 	end := len(data)
 	for i := end; i > 0; {
 		start := bytes.LastIndexByte(data[:i-1], '\n') + 1
-		if full(data[start:i]) && i != end {
+		if endsLine(data[start:i]) && i != end {
 			if n--; n == 0 {
 				return data[i:]
 			}
@@ -86,8 +86,8 @@ func tail(data []byte, n int) []byte {
 	return data
 }
 
-// full reports whether a log line ends a line of output.
-func full(line []byte) bool {
+// endsLine reports whether a log line ends a line of output.
+func endsLine(line []byte) bool {
 	_, tag, _, ok := split(line)
 	return ok && tag == 'F'
 }

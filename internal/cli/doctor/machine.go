@@ -19,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine checks what VMs need of this machine.
+// Machine checks whether VMs can run on this machine.
 type Machine struct {
-	// FS is the root of /proc, /sys and /dev; "/" but in tests.
+	// FS is the folder with /proc, /sys and /dev: "/", except in tests.
 	FS string
 	// QEMU is the program's name.
 	QEMU string
-	// Images are folders in which the guest image may lie, in the order in
-	// which the provider looks.
+	// Images are the folders that may hold the guest image, in the order in which the
+	// provider searches them.
 	Images []string
 	// Root is the folder for state; its disk must have room.
 	Root string
@@ -34,14 +34,15 @@ type Machine struct {
 	Instances string
 }
 
-// Needs of one VM: QEMU with a guest of 512 MiB, and what the image unpacks to.
+// What one VM needs, in bytes: memoryNeeded for QEMU with a guest of 512 MiB,
+// diskNeeded below Root, imagesNeeded for container images below Instances.
 const (
 	memoryNeeded = 700 << 20
 	diskNeeded   = 64 << 20
 	imagesNeeded = 1 << 30
 )
 
-// Checks are the machine's.
+// Checks returns all checks of the machine.
 func (m Machine) Checks() []Check {
 	return []Check{
 		{"root", m.root}, {"qemu", m.qemu}, {"kvm", m.kvm}, {"guest image", m.image}, {"tap", m.tun},
@@ -110,8 +111,8 @@ func parseVersion(line string) int {
 	return n
 }
 
-// kvm looks at what can be seen without starting a guest. A /dev/kvm that opens
-// proves nothing, so the provider probes with a guest of its own.
+// kvm checks what can be checked without starting a guest. That /dev/kvm can be opened
+// proves little, so the provider starts a probe guest later.
 func (m Machine) kvm(context.Context) Result {
 	const slow = "nothing: pods run in emulation (TCG), about ten times slower. For KVM use a machine with nested virtualization or bare metal"
 	if _, err := os.Stat(m.path("sys/module/kvm_pvm")); err == nil {
@@ -198,7 +199,7 @@ func (m Machine) disk(context.Context) Result {
 	return ok("%d MiB are free in %s", free>>20, dir)
 }
 
-// imageDisk is where VMs keep images and writable layers.
+// imageDisk checks the disk of container images and writable layers.
 func (m Machine) imageDisk(context.Context) Result {
 	dir, free, err := room(m.Instances)
 	const mend = "make room, or name a folder on another disk with QEMU_STATE_DIR"
@@ -211,8 +212,8 @@ func (m Machine) imageDisk(context.Context) Result {
 	return ok("%d MiB are free in %s", free>>20, dir)
 }
 
-// room returns the free bytes of the folder, or of the nearest one above it
-// that exists, and which that is.
+// room returns the free bytes at a folder, or at the nearest parent that exists, and
+// the folder that it used.
 func room(dir string) (string, int64, error) {
 	for {
 		var st unix.Statfs_t

@@ -122,17 +122,17 @@ func (b *bundle) lacks(what string, err error) {
 
 // addList puts the objects of a collection that keep wants into one file.
 func (b *bundle) addList(ctx context.Context, name, at string, keep func(map[string]any) bool) []map[string]any {
-	found, err := list[map[string]any](ctx, b.c, at, nil)
+	items, err := list[map[string]any](ctx, b.c, at, nil)
 	if err != nil {
 		b.lacks(name, err)
 		return nil
 	}
-	found = slices.DeleteFunc(found, func(o map[string]any) bool { return keep != nil && !keep(o) })
-	for _, o := range found {
+	items = slices.DeleteFunc(items, func(o map[string]any) bool { return keep != nil && !keep(o) })
+	for _, o := range items {
 		harmless(o)
 	}
-	b.addJSON(name, found)
-	return found
+	b.addJSON(name, items)
+	return items
 }
 
 func (b *bundle) addObject(ctx context.Context, name, at string) {
@@ -204,10 +204,10 @@ func (b *bundle) addLog(ctx context.Context, pod, container string) {
 		if previous == "true" {
 			name = path.Join("logs", pod, container+".previous.log")
 		}
-		said, err := b.c.raw(ctx, at, map[string]string{"container": container, "tailLines": logLines, "limitBytes": logBytes, "timestamps": "true", "previous": previous})
+		output, err := b.c.raw(ctx, at, map[string]string{"container": container, "tailLines": logLines, "limitBytes": logBytes, "timestamps": "true", "previous": previous})
 		switch {
 		case err == nil:
-			b.add(name, said)
+			b.add(name, output)
 		case previous == "false":
 			b.lacks(name, err)
 		}

@@ -108,14 +108,14 @@ func (k *checker) olderClass(ctx context.Context) doctor.Result {
 // olderWebhook looks for other webhooks that size pods of the class: two would
 // both change them.
 func (k *checker) olderWebhook(ctx context.Context) doctor.Result {
-	found, err := list[struct {
+	configs, err := list[struct {
 		object
 		webhookConfiguration
 	}](ctx, k.c, api(admission, "", "mutatingwebhookconfigurations"), nil)
 	if err != nil {
 		return unread(err, "the list of webhooks")
 	}
-	for _, w := range found {
+	for _, w := range configs {
 		if name := w.Metadata.Name; name != webhookName && strings.Contains(name, "peer-pods") || strings.Contains(name, "peerpods") && name != webhookName {
 			return warn("kubectl delete mutatingwebhookconfiguration "+name+", if it is of an earlier installation", "webhook %s may size the same pods", name)
 		}

@@ -159,12 +159,12 @@ func (c *cloud) instances(ctx context.Context, clusterID string) ([]provider.Ins
 	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
 	match := map[string]string{provider.TagCluster: clusterID}
-	found, err := lister.ListInstances(ctx, match)
+	instances, err := lister.ListInstances(ctx, match)
 	if err != nil {
 		return nil, fmt.Errorf("list the instances of cluster %s: %w", clusterID, err)
 	}
 	// The list is distrusted: what does not carry our tag is not ours.
-	return slices.DeleteFunc(found, func(i provider.Instance) bool { return !provider.HasTags(i.Tags, match) }), nil
+	return slices.DeleteFunc(instances, func(i provider.Instance) bool { return !provider.HasTags(i.Tags, match) }), nil
 }
 
 // names of the providers that the cluster uses or has used.

@@ -52,12 +52,12 @@ func (c *cluster) raw(ctx context.Context, at string, params map[string]string) 
 	for name, value := range params {
 		request = request.Param(name, value)
 	}
-	return answer(request.Do(ctx))
+	return bodyOf(request.Do(ctx))
 }
 
-// answer is the body. Only [rest.Result.Error] has what the server says about
+// bodyOf is the body. Only [rest.Result.Error] has what the server says about
 // a failure; Raw alone has the code.
-func answer(r rest.Result) ([]byte, error) {
+func bodyOf(r rest.Result) ([]byte, error) {
 	if err := r.Error(); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (c *cluster) ask(ctx context.Context, at string, review any) error {
 	if err != nil {
 		return err
 	}
-	got, err := answer(c.client.Post().AbsPath(at).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
+	got, err := bodyOf(c.client.Post().AbsPath(at).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
 	if err != nil {
 		return err
 	}
@@ -137,14 +137,14 @@ var peerPodGroup = "/apis/" + v1alpha1.GroupVersion.String()
 
 // peerPods lists them; without the definition the error says what to do.
 func (c *cluster) peerPods(ctx context.Context, namespace string) ([]v1alpha1.PeerPod, error) {
-	found, err := list[v1alpha1.PeerPod](ctx, c, api(peerPodGroup, namespace, v1alpha1.Resource), nil)
+	items, err := list[v1alpha1.PeerPod](ctx, c, api(peerPodGroup, namespace, v1alpha1.Resource), nil)
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("the cluster knows no PeerPods: install Outrigger, or see `kubectl outrigger check`: %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list PeerPods: %w", err)
 	}
-	return found, nil
+	return items, nil
 }
 
 // keys returns what is in a ConfigMap.

@@ -44,7 +44,7 @@ func (a *App) describeCommand() *cobra.Command {
 
 // Problem is something that keeps the pod from running, or may.
 type Problem struct {
-	// Where is the part of the tree that has it.
+	// Where is the part of the tree with the problem.
 	Where   string `json:"where"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message"`
@@ -61,7 +61,7 @@ type Part struct {
 	Parts  []*Part  `json:"parts,omitempty"`
 }
 
-// Description is all that is known of a pod.
+// Description is what describe shows of a pod.
 type Description struct {
 	Problems []Problem `json:"problems"`
 	Tree     *Part     `json:"tree"`
@@ -74,7 +74,7 @@ func (d *Description) problem(where, reason, message, hint string) {
 	d.Problems = append(d.Problems, Problem{where, reason, message, hint})
 }
 
-// describePod also knows pods that are gone and have left something.
+// describePod describes a pod, or one that is gone but has left a PeerPod.
 func (a *App) describePod(ctx context.Context, c *cluster, namespace, name string) (*Description, error) {
 	d, peerPods, err := a.claimsOf(ctx, c, namespace, name)
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *App) describePod(ctx context.Context, c *cluster, namespace, name strin
 		d.Tree.Parts = append(d.Tree.Parts, a.ofPeerPod(d, &peerPods[i]))
 	}
 	if d.Events, err = a.podEvents(ctx, c, namespace, name, d.uid); err == nil {
-		d.lastSaid()
+		d.explainByEvent()
 	}
 	return d, err
 }
@@ -102,7 +102,7 @@ func (a *App) claimsOf(ctx context.Context, c *cluster, namespace, name string) 
 	if listErr != nil && !apierrors.IsNotFound(listErr) {
 		return nil, nil, listErr
 	}
-	peerPods = slices.DeleteFunc(peerPods, func(pp v1alpha1.PeerPod) bool { return !isOf(&pp, &p, name) })
+	peerPods = slices.DeleteFunc(peerPods, func(pp v1alpha1.PeerPod) bool { return !belongsTo(&pp, &p, name) })
 	if gone && len(peerPods) == 0 {
 		return nil, nil, fmt.Errorf("there is no pod %s in namespace %s, and no PeerPod of one; choose the namespace with -n", name, namespace)
 	}
@@ -117,9 +117,9 @@ func (a *App) claimsOf(ctx context.Context, c *cluster, namespace, name string) 
 	return d, peerPods, nil
 }
 
-// isOf reports whether a PeerPod is of the pod, or of one of its name when the
-// pod is gone.
-func isOf(pp *v1alpha1.PeerPod, p *pod, name string) bool {
+// belongsTo reports whether a PeerPod belongs to the pod, by UID, or, if the pod is
+// gone, by name.
+func belongsTo(pp *v1alpha1.PeerPod, p *pod, name string) bool {
 	if uid := claims.PodUID(pp); uid != "" && p.Metadata.UID != "" {
 		return uid == p.Metadata.UID
 	}
@@ -144,7 +144,7 @@ func (d *Description) ofPod(p *pod, gone bool, namespace, name string, peerPods 
 	return part
 }
 
-// podProblems are those that Kubernetes itself knows.
+// podProblems adds the problems in the pod's own status.
 func (d *Description) podProblems(p *pod, where string) {
 	if c := conditionOf(p.Status.Conditions, "PodScheduled"); c != nil && c.Status == "False" {
 		d.problem(where, c.Reason, c.Message, scheduleHint(c.Message))
@@ -159,7 +159,7 @@ func (d *Description) podProblems(p *pod, where string) {
 	}
 }
 
-// unclaimed says why a pod without a PeerPod has none.
+// unclaimed adds a problem if the pod should have a PeerPod and has none.
 func (d *Description) unclaimed(p *pod, where string, peerPods int) {
 	ended := p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed"
 	switch {
@@ -171,10 +171,10 @@ func (d *Description) unclaimed(p *pod, where string, peerPods int) {
 	}
 }
 
-// lastSaid puts what an Event says about a pod without a PeerPod in place of the guess
-// that nobody was asked: the last of Outrigger's own, as the runtime's come after each of
-// them and quote it at best, else the last of all.
-func (d *Description) lastSaid() {
+// explainByEvent replaces the guess about a missing PeerPod by the last Warning Event of
+// the pod. Events of the adaptor win: the runtime emits another one after each of them,
+// which at best quotes it.
+func (d *Description) explainByEvent() {
 	at := slices.IndexFunc(d.Problems, func(p Problem) bool { return p.Reason == noPeerPod })
 	if at < 0 {
 		return
@@ -192,7 +192,7 @@ func (d *Description) lastSaid() {
 	p := &d.Problems[at]
 	p.Reason, p.Message = last.Reason, last.Message
 	if last.source == adaptorEvents {
-		p.Hint = "" // the Event has it
+		p.Hint = "" // the Event's message has one
 	}
 }
 

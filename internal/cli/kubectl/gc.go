@@ -51,14 +51,14 @@ Without -n all namespaces are looked at.`,
 	return cmd
 }
 
-// LeftPeerPod is a PeerPod that should be gone or has nobody to use it.
+// LeftPeerPod is a PeerPod that should be gone.
 type LeftPeerPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Pod       string `json:"pod,omitempty"`
 	Provider  string `json:"provider,omitempty"`
 	Instance  string `json:"instance,omitempty"`
-	// Since is when its removal began, or when it was made.
+	// Since is when its removal began, or else when it was created.
 	Since metav1.Time `json:"since"`
 	Why   string      `json:"why"`
 	age   string
@@ -79,7 +79,7 @@ type LeftInstance struct {
 type Leftovers struct {
 	PeerPods  []LeftPeerPod  `json:"peerPods"`
 	Instances []LeftInstance `json:"instances"`
-	// Unseen says, by provider, why its instances were not looked at.
+	// Unseen says, by provider, why its instances could not be listed.
 	Unseen map[string]string `json:"unseen,omitempty"`
 }
 
@@ -89,8 +89,8 @@ func (a *App) leftovers(ctx context.Context, c *cluster, older time.Duration) (*
 	if err != nil {
 		return nil, err
 	}
-	look := looker{app: a, older: older}
-	if err := look.around(ctx, c); err != nil {
+	look := leftoverCheck{app: a, older: older}
+	if err := look.load(ctx, c); err != nil {
 		return nil, err
 	}
 	report := &Leftovers{PeerPods: []LeftPeerPod{}, Instances: []LeftInstance{}, Unseen: map[string]string{}}
@@ -98,7 +98,7 @@ func (a *App) leftovers(ctx context.Context, c *cluster, older time.Duration) (*
 		if a.namespace != "" && peerPods[i].Namespace != a.namespace {
 			continue
 		}
-		if left, ok := look.at(&peerPods[i]); ok {
+		if left, ok := look.check(&peerPods[i]); ok {
 			report.PeerPods = append(report.PeerPods, left)
 		}
 	}
@@ -106,14 +106,14 @@ func (a *App) leftovers(ctx context.Context, c *cluster, older time.Duration) (*
 	return report, nil
 }
 
-// looker knows which pods and nodes there are.
-type looker struct {
+// leftoverCheck knows which pods and nodes exist.
+type leftoverCheck struct {
 	app         *App
 	older       time.Duration
 	pods, nodes map[string]bool
 }
 
-func (l *looker) around(ctx context.Context, c *cluster) error {
+func (l *leftoverCheck) load(ctx context.Context, c *cluster) error {
 	pods, err := list[object](ctx, c, core(l.app.namespace, "pods"), nil)
 	if err != nil {
 		return fmt.Errorf("list pods: %w", err)
@@ -133,13 +133,13 @@ func (l *looker) around(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// at reports whether and why a PeerPod is left over.
-func (l *looker) at(pp *v1alpha1.PeerPod) (LeftPeerPod, bool) {
+// check reports whether and why a PeerPod is left over.
+func (l *leftoverCheck) check(pp *v1alpha1.PeerPod) (LeftPeerPod, bool) {
 	since, why := pp.CreationTimestamp, ""
 	switch {
 	case pp.DeletionTimestamp != nil:
 		since = *pp.DeletionTimestamp
-		why = "its removal hangs" + held(pp)
+		why = "its removal hangs" + waitReason(pp)
 		if e := pp.Status.LastError; e != nil && e.Hint != "" {
 			why += "; " + e.Hint
 		}
@@ -155,7 +155,7 @@ func (l *looker) at(pp *v1alpha1.PeerPod) (LeftPeerPod, bool) {
 		Instance: pp.Spec.InstanceID, Since: since, Why: why, age: l.app.age(since.Time)}, true
 }
 
-// leftInstances asks each cloud that can be asked from here.
+// leftInstances adds the unclaimed instances of each provider that can be loaded here.
 func (a *App) leftInstances(ctx context.Context, c *cluster, peerPods []v1alpha1.PeerPod, older time.Duration, report *Leftovers) {
 	var providers []string
 	for _, pp := range peerPods {
@@ -169,12 +169,12 @@ func (a *App) leftInstances(ctx context.Context, c *cluster, peerPods []v1alpha1
 		return
 	}
 	for _, name := range s.names(providers...) {
-		found, err := a.listCloud(ctx, c, s, name)
+		instances, err := a.listCloud(ctx, c, s, name)
 		if err != nil {
 			report.Unseen[name] = err.Error()
 			continue
 		}
-		for _, i := range unclaimed(found, peerPods) {
+		for _, i := range unclaimed(instances, peerPods) {
 			if age := a.Now().Sub(i.Created); !i.Created.IsZero() && age < older {
 				continue
 			}
@@ -196,18 +196,18 @@ func (a *App) listCloud(ctx context.Context, c *cluster, s *settings, name strin
 		}
 		id = string(namespace.Metadata.UID)
 	}
-	found, err := cloud.instances(ctx, provider.TagValue(id))
-	return found, errors.Join(err, cloud.close())
+	instances, err := cloud.instances(ctx, provider.TagValue(id))
+	return instances, errors.Join(err, cloud.close())
 }
 
 // unclaimed returns the instances that no PeerPod has by id or sandbox.
-func unclaimed(found []provider.Instance, peerPods []v1alpha1.PeerPod) []provider.Instance {
+func unclaimed(instances []provider.Instance, peerPods []v1alpha1.PeerPod) []provider.Instance {
 	claimed := map[string]bool{}
 	for _, pp := range peerPods {
 		claimed["id "+pp.Spec.InstanceID], claimed["key "+pp.Spec.SandboxID] = true, true
 	}
 	var left []provider.Instance
-	for _, i := range found {
+	for _, i := range instances {
 		if !claimed["id "+i.ID] && (i.Key == "" || !claimed["key "+i.Key]) {
 			left = append(left, i)
 		}

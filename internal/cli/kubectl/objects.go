@@ -80,8 +80,8 @@ type event struct {
 	} `json:"source"`
 }
 
-// at is when it was last seen; newer reporters fill eventTime only.
-func (e *event) at() time.Time {
+// lastSeen is when it was last seen; newer reporters fill eventTime only.
+func (e *event) lastSeen() time.Time {
 	switch {
 	case !e.LastTimestamp.IsZero():
 		return e.LastTimestamp.Time

@@ -31,15 +31,15 @@ type Event struct {
 // earlier pod of the name are left out unless the pod is gone.
 func (a *App) podEvents(ctx context.Context, c *cluster, namespace, name, uid string) ([]Event, error) {
 	selector := "involvedObject.kind=Pod,involvedObject.name=" + name
-	found, err := list[event](ctx, c, core(namespace, "events"), map[string]string{"fieldSelector": selector})
+	events, err := list[event](ctx, c, core(namespace, "events"), map[string]string{"fieldSelector": selector})
 	if err != nil {
 		return nil, fmt.Errorf("list the Events of pod %s/%s: %w", namespace, name, err)
 	}
-	found = slices.DeleteFunc(found, func(e event) bool { return uid != "" && e.InvolvedObject.UID != uid })
-	slices.SortStableFunc(found, func(x, y event) int { return x.at().Compare(y.at()) })
+	events = slices.DeleteFunc(events, func(e event) bool { return uid != "" && e.InvolvedObject.UID != uid })
+	slices.SortStableFunc(events, func(x, y event) int { return x.lastSeen().Compare(y.lastSeen()) })
 	shown := []Event{}
-	for _, e := range found[max(0, len(found)-maxEvents):] {
-		shown = append(shown, Event{Time: e.at().UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: e.Message, Count: e.Count, age: a.age(e.at())})
+	for _, e := range events[max(0, len(events)-maxEvents):] {
+		shown = append(shown, Event{Time: e.lastSeen().UTC(), Type: e.Type, source: e.Source.Component, Reason: e.Reason, Message: e.Message, Count: e.Count, age: a.age(e.lastSeen())})
 	}
 	return shown, nil
 }

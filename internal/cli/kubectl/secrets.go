@@ -84,11 +84,11 @@ func (s *redactor) out(text []byte) []byte {
 
 // learnSecrets reads what must not be in the bundle, as far as it may.
 func (b *bundle) learnSecrets(ctx context.Context) {
-	found, err := list[struct {
+	secrets, err := list[struct {
 		Data map[string][]byte `json:"data"`
 	}](ctx, b.c, core(b.app.system, "secrets"), nil)
 	if err == nil {
-		for _, s := range found {
+		for _, s := range secrets {
 			for _, value := range s.Data {
 				b.strike.learn(string(value))
 			}

@@ -47,7 +47,7 @@ func (a *App) claimProblems(d *Description, pp *v1alpha1.PeerPod) {
 		d.problem(where, c.Reason, c.Message, "delete the pod: its controller makes another one, with another VM")
 	}
 	if since := pp.DeletionTimestamp; since != nil && a.Now().Sub(since.Time) > stuckAfter {
-		d.problem(where, "Deleting", "it is being removed since "+a.age(since.Time)+held(pp), "see that peerpod-ctrl runs and reaches the cloud: `kubectl outrigger check`")
+		d.problem(where, "Deleting", "it is being removed since "+a.age(since.Time)+waitReason(pp), "see that peerpod-ctrl runs and reaches the cloud: `kubectl outrigger check`")
 	}
 	if claims.PhaseOf(pp) == v1alpha1.PhaseConnecting && a.Now().Sub(connectingSince(pp)) > slowBoot {
 		d.problem(where, claims.ReasonConnecting, "the agent in the VM has not answered for "+a.age(connectingSince(pp)),
@@ -65,8 +65,8 @@ func connectingSince(pp *v1alpha1.PeerPod) time.Time {
 	return pp.CreationTimestamp.Time
 }
 
-// held returns what the removal waits for.
-func held(pp *v1alpha1.PeerPod) string {
+// waitReason returns what the removal waits for.
+func waitReason(pp *v1alpha1.PeerPod) string {
 	if c := meta.FindStatusCondition(pp.Status.Conditions, v1alpha1.ConditionDeleting); c != nil {
 		return ": " + strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
 	}

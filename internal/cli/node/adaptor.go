@@ -23,8 +23,8 @@ import (
 	relaypb "github.com/outrigger/outrigger/internal/protocol/relay"
 )
 
-// adaptorStart bounds the start of cloud-api-adaptor. The longest part is the
-// provider's look at the machine.
+// adaptorStart limits the start of cloud-api-adaptor. The provider's checks of the
+// machine take longest.
 const adaptorStart = 2 * time.Minute
 
 // FindAdaptor finds cloud-api-adaptor beside this program, then in PATH.
@@ -51,11 +51,11 @@ func (n *Node) EnsureAdaptor(ctx context.Context) error {
 	}
 	program := n.AdaptorPath
 	if program == "" {
-		found, err := FindAdaptor()
+		path, err := FindAdaptor()
 		if err != nil {
 			return err
 		}
-		program = found
+		program = path
 	}
 	d := n.loadDaemons()
 	if len(n.AdaptorArgs) == 0 && d.Provider == n.Provider {
@@ -78,7 +78,8 @@ func (n *Node) EnsureAdaptor(ctx context.Context) error {
 	return n.awaitAdaptor(ctx, cmd, ended, log)
 }
 
-// checkProvider keeps `--provider` and arguments for the adaptor from being ignored.
+// checkProvider returns an error if the running adaptor has another provider or other
+// arguments than the ones requested.
 func (n *Node) checkProvider(ctx context.Context) error {
 	if running := n.loadDaemons().Args; len(n.AdaptorArgs) > 0 && !slices.Equal(n.AdaptorArgs, running) {
 		return fmt.Errorf("an adaptor with arguments %q is running and this pod wants %q; remove its pods first (outrigger rm) or give --root another folder",
@@ -92,8 +93,8 @@ func (n *Node) checkProvider(ctx context.Context) error {
 		info.Provider, n.Provider)
 }
 
-// spawn starts the adaptor detached: its own session, output to its log. It
-// answers where in the log its output begins.
+// spawn starts the adaptor in a session of its own with its output in the log. It
+// returns the offset in the log at which that begins.
 func (n *Node) spawn(program string) (*exec.Cmd, int64, error) {
 	log, err := os.OpenFile(n.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -104,16 +105,16 @@ func (n *Node) spawn(program string) (*exec.Cmd, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	// How long a VM may take is said by each call, from --boot-timeout.
+	// The caller limits the start of a VM, with --boot-timeout; -proxy-timeout must not.
 	args := append([]string{n.Provider, "-socket", n.Socket(), "-pods-dir", n.podsDir(), "-orphan-timeout", "0", "-proxy-timeout", "24h"}, n.AdaptorArgs...)
 	cmd := exec.Command(program, args...)
 	// No probe: its port may be taken by the adaptor of a Kubernetes node.
 	cmd.Env = append(os.Environ(), "PROBE_PORT=0", "NOTIFY_SOCKET=")
-	// The image of this host that a pod is of is served to its VM by this node.
+	// @node: images of this host are served to VMs by this node, over plain HTTP.
 	registries := strings.TrimPrefix(os.Getenv("INSECURE_REGISTRIES")+",@node", ",")
 	cmd.Env = append(cmd.Env, "INSECURE_REGISTRIES="+registries)
 	if os.Getenv("POD_IMAGES") == "" {
-		cmd.Env = append(cmd.Env, "POD_IMAGES=*") // who asks for the pod here is the operator
+		cmd.Env = append(cmd.Env, "POD_IMAGES=*") // the user who starts the pod is the operator
 	}
 	cmd.Dir = n.Root
 	cmd.Stdout, cmd.Stderr = log, log
@@ -148,7 +149,7 @@ func errOr(err error, text string) error {
 	return err
 }
 
-// logTail is the end of what the adaptor wrote since start, for an error.
+// logTail returns the last lines of the log after the offset start, for an error.
 func (n *Node) logTail(start int64) string {
 	data, err := os.ReadFile(n.logPath())
 	if err != nil || int64(len(data)) < start {
@@ -158,8 +159,8 @@ func (n *Node) logTail(start int64) string {
 	return string(bytes.Join(lines[max(0, len(lines)-10):], []byte("\n")))
 }
 
-// NoteRelay records which relay serves our pods, so that it can be stopped even
-// if it does not answer any more. The caller holds the lock.
+// NoteRelay records the process of the relay, so that it can be stopped even if it does
+// not answer any more. The caller holds the lock.
 func (n *Node) NoteRelay(ctx context.Context) {
 	d := n.loadDaemons()
 	if d.Relay.Alive() {
@@ -188,9 +189,9 @@ func (n *Node) askRelay(ctx context.Context) (procid.ID, bool) {
 	return id, err == nil
 }
 
-// StopIfUnused stops the adaptor and the relay that were started here when no
-// pod needs them, and removes the root folder when no record is left either.
-// The caller holds the lock.
+// StopIfUnused stops the adaptor and the relay that were started here if no pod is
+// alive. If there are no records either it removes the root folder. The caller holds
+// the lock.
 func (n *Node) StopIfUnused(ctx context.Context) error {
 	pods, err := n.Pods().List()
 	if err != nil {
@@ -224,8 +225,8 @@ func (n *Node) stopDaemons(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeRoot removes what this package made and leaves what it does not know,
-// for instance the state of a provider whose VMs are not ours.
+// removeRoot removes the files that this package made. It leaves others, for instance
+// the state of a provider.
 func (n *Node) removeRoot() error {
 	var errs []error
 	for _, pattern := range []string{"adaptor.log*", "hypervisor.sock*", "relay.sock*", "relay.log*", "pods.d", "pods", "net", "lock"} {
@@ -249,8 +250,7 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// Daemons returns which processes were started here and still run, for doctor
-// and demo.
+// Daemons returns the recorded processes of adaptor and relay, for doctor and demo.
 func (n *Node) Daemons() (adaptor, relay procid.ID) {
 	d := n.loadDaemons()
 	return d.Adaptor, d.Relay

@@ -25,7 +25,8 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/remote"
 )
 
-// How long a socket's server may take until it answers, and may be away.
+// readyTimeout is how long a socket's server may take until it first answers,
+// awayTimeout how long it may be away later.
 const (
 	readyTimeout = 10 * time.Second
 	awayTimeout  = 5 * time.Second
@@ -35,10 +36,11 @@ const (
 type subjects struct {
 	name     string
 	template conformance.Subject
-	// Two hosts of the provider, so that what one process of ours made another
-	// can be asked for: two processes of a plugin, two clients of a socket.
+	// first and second are two hosts of the provider, two processes of a plugin or two
+	// clients of a socket: checks create an instance at one and read it at the other.
 	first, second *host
-	// noAccess have a setting with which the cloud lets nobody in, by name.
+	// noAccess are hosts with a setting that the cloud refuses, such as the id of a
+	// deleted credential, by name.
 	noAccess map[string]*host
 }
 
@@ -57,7 +59,7 @@ func (h *host) close() error {
 	return errors.Join(errs...)
 }
 
-// open loads the provider twice and proves its settings by opening it.
+// open loads the provider twice, and opens it to check the settings.
 func (a *app) open(ctx context.Context) (*subjects, error) {
 	first, err := a.load(ctx, "first", a.set)
 	if err != nil {
@@ -85,8 +87,8 @@ func (a *app) open(ctx context.Context) (*subjects, error) {
 	return s, nil
 }
 
-// tryBoth opens the second while the first is open. A server whose provider
-// can have but one configuration refuses that; then the first is both.
+// tryBoth opens the second host while the first is open. A server whose provider can
+// have only one configuration refuses that; then the first host is used for both.
 func (s *subjects) tryBoth() error {
 	p, err := s.second.cloud.NewProvider()
 	if err == nil {
@@ -138,7 +140,7 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 	if err != nil {
 		return nil, err
 	}
-	// The file was named by hand, so what it holds now is what is meant.
+	// The user named the file, so its current content is trusted.
 	overlay[plugin.FolderVariable] = ""
 	overlay[plugin.EnableVariable], overlay[plugin.PathVariable], overlay[plugin.HashVariable] = "true", path, sum
 	name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), ".so"), plugin.ProgramPrefix)
@@ -156,7 +158,7 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 	return &host{loaded.Name, cloud, []io.Closer{loaded}}, nil
 }
 
-// log shows what a plugin has to say, from warnings on.
+// log returns a logger that shows a plugin's warnings and errors.
 func (a *app) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -187,7 +189,7 @@ func (a *app) dial(ctx context.Context, client string, getenv func(string) strin
 	return &host{about.Name, remote.NewManager(link, about, getenv), []io.Closer{socket}}, nil
 }
 
-// secrets returns what a provider is given as such.
+// secrets returns the values of a provider's secret settings.
 func secrets(cloud provider.CloudProvider, getenv func(string) string) (list []string) {
 	c, ok := cloud.(config.Configurable)
 	if !ok {
@@ -218,8 +220,8 @@ func configure(cloud provider.CloudProvider, set []string, overlay map[string]st
 	return nil
 }
 
-// apply makes one --set a flag, or a variable where there is no flag. Its
-// errors do not hold the value, which may be a secret set by mistake.
+// apply applies one --set as a flag, or as a variable if the setting has no flag. Its
+// errors do not contain the value, which may be a secret by mistake.
 func apply(cloud provider.CloudProvider, flags *flag.FlagSet, setting string, overlay map[string]string) error {
 	name, value, ok := strings.Cut(setting, "=")
 	if !ok || name == "" {

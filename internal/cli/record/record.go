@@ -169,20 +169,20 @@ func (s Store) Find(what string) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []*Pod
+	var matches []*Pod
 	for _, p := range pods {
 		if p.Name == what || p.ID == what {
 			return p, nil
 		}
 		if strings.HasPrefix(p.ID, what) {
-			found = append(found, p)
+			matches = append(matches, p)
 		}
 	}
-	switch len(found) {
+	switch len(matches) {
 	case 1:
-		return found[0], nil
+		return matches[0], nil
 	case 0:
 		return nil, fmt.Errorf("%w: %q; `outrigger ps -a` lists them", ErrNotFound, what)
 	}
-	return nil, fmt.Errorf("%q is the beginning of %d pods' ids; give more of it", what, len(found))
+	return nil, fmt.Errorf("%q is the beginning of %d pods' ids; give more of it", what, len(matches))
 }

@@ -129,11 +129,11 @@ func openRemote(ctx context.Context, text string, platform v1.Platform, keys aut
 	if keys == nil {
 		keys = authn.DefaultKeychain
 	}
-	found, err := remote.Get(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keys))
+	descriptor, err := remote.Get(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keys))
 	if err != nil {
 		return nil, "", fmt.Errorf("asking its registry: %w", err)
 	}
-	img, err := imageOf(found, platform)
+	img, err := imageOf(descriptor, platform)
 	if err != nil {
 		return nil, "", fmt.Errorf("asking its registry: %w", err)
 	}
@@ -148,11 +148,11 @@ func openRemote(ctx context.Context, text string, platform v1.Platform, keys aut
 	return img, pinned, nil
 }
 
-func imageOf(found *remote.Descriptor, platform v1.Platform) (v1.Image, error) {
-	if !found.MediaType.IsIndex() {
-		return found.Image()
+func imageOf(descriptor *remote.Descriptor, platform v1.Platform) (v1.Image, error) {
+	if !descriptor.MediaType.IsIndex() {
+		return descriptor.Image()
 	}
-	index, err := found.ImageIndex()
+	index, err := descriptor.ImageIndex()
 	if err != nil {
 		return nil, err
 	}

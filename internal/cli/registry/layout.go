@@ -48,7 +48,7 @@ func pick(index v1.ImageIndex, want string, platform v1.Platform) (v1.Image, err
 	if len(entries) == 0 {
 		return nil, fmt.Errorf("no image %q in it; it has: %s", want, describe(manifest.Manifests))
 	}
-	fitting := slices.DeleteFunc(slices.Clone(entries), func(d v1.Descriptor) bool { return !fits(d, platform) })
+	fitting := slices.DeleteFunc(slices.Clone(entries), func(d v1.Descriptor) bool { return !isImageFor(d, platform) })
 	if len(fitting) == 0 {
 		return nil, fmt.Errorf("nothing for %s in it; it has: %s", platform, describe(entries))
 	}
@@ -83,8 +83,8 @@ func open(index v1.ImageIndex, d v1.Descriptor, platform v1.Platform) (v1.Image,
 	return pick(inner, "", platform)
 }
 
-// fits leaves out other platforms, and attestations, which are not images.
-func fits(d v1.Descriptor, want v1.Platform) bool {
+// isImageFor leaves out other platforms, and attestations, which are not images.
+func isImageFor(d v1.Descriptor, want v1.Platform) bool {
 	if !d.MediaType.IsIndex() && !d.MediaType.IsImage() {
 		return false
 	}

@@ -15,7 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// User is a user of an image, by number.
+// User is a user of an image, with its numeric ids.
 type User struct {
 	UID, GID   uint32
 	Additional []uint32
@@ -23,7 +23,7 @@ type User struct {
 	Home string
 }
 
-// maxAccountFile bounds what is read of /etc/passwd and /etc/group, in bytes.
+// maxAccountFile limits how many bytes of /etc/passwd and /etc/group are read.
 const maxAccountFile = 4 << 20
 
 // User resolves USER[:GROUP], by name or number, with the image's own
@@ -54,8 +54,8 @@ func lookup(text, passwd, group string) (User, error) {
 		return User{}, errors.New("want USER or USER:GROUP, by name or number")
 	}
 	var u User
-	account, found := findAccount(passwd, userPart)
-	if found {
+	account, contents := findAccount(passwd, userPart)
+	if contents {
 		uid, err1 := number(account[2])
 		gid, err2 := number(account[3])
 		if err := errors.Join(err1, err2); err != nil {
@@ -77,7 +77,8 @@ func lookup(text, passwd, group string) (User, error) {
 	return u, err
 }
 
-// findAccount finds a line of passwd(5) by name, then by number.
+// findAccount returns the fields of a line of passwd(5). It looks for the name first,
+// then for the number.
 func findAccount(passwd, want string) ([]string, bool) {
 	for _, field := range []int{0, 2} {
 		for line := range strings.Lines(passwd) {
@@ -136,16 +137,16 @@ func (i *Image) readFiles(names ...string) (map[string][]byte, error) {
 	for _, n := range names {
 		missing[n] = true
 	}
-	found := map[string][]byte{}
+	contents := map[string][]byte{}
 	for n := len(layers) - 1; n >= 0 && len(missing) > 0; n-- {
-		if err := readLayer(layers[n], missing, found); err != nil {
+		if err := readLayer(layers[n], missing, contents); err != nil {
 			return nil, err
 		}
 	}
-	return found, nil
+	return contents, nil
 }
 
-func readLayer(layer v1.Layer, missing map[string]bool, found map[string][]byte) error {
+func readLayer(layer v1.Layer, missing map[string]bool, contents map[string][]byte) error {
 	rc, err := layer.Uncompressed()
 	if err != nil {
 		return err
@@ -161,7 +162,7 @@ func readLayer(layer v1.Layer, missing map[string]bool, found map[string][]byte)
 		if err != nil {
 			return err
 		}
-		if err := readEntry(tr, h, missing, decided, found); err != nil {
+		if err := readEntry(tr, h, missing, decided, contents); err != nil {
 			return err
 		}
 	}
@@ -171,7 +172,7 @@ func readLayer(layer v1.Layer, missing map[string]bool, found map[string][]byte)
 	return nil
 }
 
-func readEntry(r io.Reader, h *tar.Header, missing, decided map[string]bool, found map[string][]byte) error {
+func readEntry(r io.Reader, h *tar.Header, missing, decided map[string]bool, contents map[string][]byte) error {
 	file := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
 	dir, base := path.Split(file)
 	for want := range missing {
@@ -187,6 +188,6 @@ func readEntry(r io.Reader, h *tar.Header, missing, decided map[string]bool, fou
 		return nil
 	}
 	data, err := io.ReadAll(io.LimitReader(r, maxAccountFile))
-	found[file], decided[file] = data, true
+	contents[file], decided[file] = data, true
 	return err
 }
