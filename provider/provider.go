@@ -42,10 +42,10 @@ type Provider interface {
 	// the guest to boot.
 	//
 	// sandboxID is the idempotency key: 1 to 64 letters, digits, '-', '_' and
-	// '.', all of which count. The empty one is ErrInvalidArgument. Two calls
-	// with the same key, also at the same time, also from another process, also
-	// after a lost reply, MUST give the same instance, running or stopped; they
-	// MUST NOT give two. When the second comes with another spec it gives that
+	// '.', all of which are significant. An empty key is ErrInvalidArgument. Two
+	// calls with the same key, also at the same time, from another process, or
+	// after a lost reply, MUST return the same instance, running or stopped; they
+	// MUST NOT make two. If the second call has another spec it returns that
 	// instance or ErrAlreadyExists. A key is free again when its instance is
 	// deleted or its creation has failed for good.
 	//
@@ -53,10 +53,10 @@ type Provider interface {
 	// SHOULD use it, with the first eight characters of the key, in the
 	// instance's name (see [InstanceName]).
 	//
-	// cloudConfig is generated once and handed over as user-data, byte by byte.
-	// A provider MUST take [MinUserData] bytes of it and MUST take none, also
-	// when cloudConfig is nil; what is more than the cloud takes, and a
-	// cloudConfig that fails, is ErrInvalidArgument. Nothing is ever cut.
+	// cloudConfig is generated once and passed on unchanged as user-data. A
+	// provider MUST accept up to [MinUserData] bytes of it, and MUST accept a nil
+	// or empty one. More than the cloud accepts, and a cloudConfig that fails,
+	// are ErrInvalidArgument. User-data is never truncated.
 	//
 	// The arguments stay the caller's: the provider MUST NOT change or keep
 	// spec.Tags. What a provider returns belongs to the caller too.
@@ -75,18 +75,21 @@ type Provider interface {
 
 	// DeleteInstance removes an instance and everything that belongs to it.
 	// It returns nil only when nothing billable is left or the cloud has
-	// accepted the removal of all of it. Deleting what does not exist, or is
-	// being deleted, MUST return nil, but only after the cloud has looked where
-	// the instance would be: that it refuses the credentials, or does not know
-	// the account, MUST be an error and MUST NOT be ErrNotFound. An id that the
-	// cloud can never have given MAY be ErrInvalidArgument, the empty one MUST
-	// be. It deletes nothing else. A deletion that was cut short can be repeated. The instance may be in any
+	// accepted the removal of all of it. It deletes nothing else.
+	//
+	// Deleting an instance that does not exist, or is being deleted, MUST return
+	// nil, but only after the cloud has looked for it: refused credentials or an
+	// unknown account MUST be an error and MUST NOT be ErrNotFound. An id that
+	// the cloud can never have given MAY be ErrInvalidArgument; an empty one MUST
+	// be.
+	//
+	// A deletion that was interrupted can be repeated. The instance may be in any
 	// state, stopped or still being made.
 	DeleteInstance(ctx context.Context, instanceID string) error
 
-	// Teardown releases what the provider itself holds (connections, helper
-	// goroutines). It MUST NOT delete instances. It is called once, last; calls
-	// that come after it all the same fail or not, but return soon.
+	// Teardown releases the provider's own resources (connections, goroutines).
+	// It MUST NOT delete instances. It is called once, last. Any later call
+	// returns soon, with or without an error.
 	Teardown() error
 
 	// ConfigVerifier checks against the cloud that instances can be made:
@@ -101,12 +104,13 @@ type Provider interface {
 type Instance struct {
 	// ID is the provider's own, unique while the instance exists.
 	ID string
-	// Name is for humans: a DNS label (RFC 1123) that tells the instance from
-	// others, also where they are of one pod name.
+	// Name is for humans: a DNS label (RFC 1123) that differs from those of other
+	// instances, also of the same pod name.
 	Name string
-	// IPs holds the addresses at which this node reaches the VM: IPs[0] is
-	// primary, IPs[1], if any, that of a dedicated tunnel interface. They are
-	// the instance's own, never loopback, and stay while it exists.
+	// IPs holds the addresses at which this node reaches the VM. IPs[0] is the
+	// primary one; IPs[1], if any, is that of a dedicated tunnel interface. They
+	// belong to this instance alone, are never loopback addresses, and do not
+	// change while it exists.
 	IPs []netip.Addr
 
 	// Key is the sandboxID the instance was made with. CreateInstance MAY
@@ -128,7 +132,7 @@ type Instance struct {
 // InstanceState is the life cycle of an instance as far as Outrigger cares.
 type InstanceState string
 
-// Instance states. A deleted instance has none: it is not there any more.
+// Instance states. There is none for deleted instances, which do not exist.
 const (
 	StatePending  InstanceState = "pending"
 	StateRunning  InstanceState = "running"
@@ -139,11 +143,11 @@ const (
 // InstanceTypeSpec says what kind of instance a pod wants. Zero values mean
 // "the provider's default".
 type InstanceTypeSpec struct {
-	// InstanceType is the cloud's name of a type; it wins over all sizes.
+	// InstanceType is the cloud's name of a type. If it is set, sizes are ignored.
 	InstanceType string
-	// VCPUs is the number of virtual CPUs; it can be asked for without Memory.
+	// VCPUs is the number of virtual CPUs; it may be set without Memory.
 	VCPUs int64
-	// Memory is in MiB; it can be asked for without VCPUs.
+	// Memory is in MiB; it may be set without VCPUs.
 	Memory int64
 	// Arch is a GOARCH name.
 	Arch string
@@ -173,7 +177,7 @@ type CloudVolume struct {
 const (
 	// TagCluster names the cluster that owns a resource.
 	TagCluster = "outrigger-cluster"
-	// TagNode names the node that asked for it.
+	// TagNode names the node that requested it.
 	TagNode = "outrigger-node"
 	// TagNamespace and TagPod name the pod.
 	TagNamespace = "outrigger-namespace"
@@ -186,48 +190,50 @@ const (
 
 // Lister lists instances by owner; garbage collection needs it.
 type Lister interface {
-	// ListInstances returns every instance whose tags include all of match,
-	// in any state in which it still costs money. What is left of one, such as
-	// a disk, is shown as an instance that is being deleted: callers delete
-	// again what stays in that state. It MUST NOT show instances of others.
-	// Pagination is the provider's affair. Without access to the account it is
-	// an error, never an empty list. An empty match, nil or without
-	// pairs, is ErrInvalidArgument: nobody may ask for other people's
-	// instances. A match that nothing has gives an empty list. Where the cloud
-	// is eventually consistent a list MAY lag behind.
+	// ListInstances returns every instance whose tags include all of match, in
+	// any state in which it still costs money. Remains of an instance, such as a
+	// disk, are listed as an instance in StateDeleting: callers delete again what
+	// stays in that state. It MUST NOT return other instances. The provider
+	// handles pagination.
 	//
-	// ID, Name and IPs are those that CreateInstance answered.
+	// Without access to the account it MUST fail; it MUST NOT return an empty
+	// list then. An empty match is ErrInvalidArgument: it would match instances
+	// of others. If nothing matches the list is empty. If the cloud is
+	// eventually consistent the list MAY lag behind.
+	//
+	// ID, Name and IPs are those that CreateInstance returned.
 	ListInstances(ctx context.Context, match map[string]string) ([]Instance, error)
 }
 
 // Getter looks up one instance; a cloud controller manager needs it.
 type Getter interface {
-	// GetInstance returns ErrNotFound only when the cloud has looked: callers
-	// delete what belongs to an instance that is gone. An id that the cloud
-	// can never have given is that or ErrInvalidArgument.
+	// GetInstance returns ErrNotFound only if the cloud has said that there is no
+	// such instance: callers then delete what belongs to it. For an id that the
+	// cloud can never have given it returns ErrNotFound or ErrInvalidArgument.
 	GetInstance(ctx context.Context, instanceID string) (*Instance, error)
 }
 
 // ConsoleReader reads what a VM wrote to its serial console.
 type ConsoleReader interface {
-	// Console returns the last tailBytes bytes; fewer if there are no more.
-	// ErrNotFound for an id that does not exist, ErrInvalidArgument for a
-	// negative number.
+	// Console returns the last tailBytes bytes; fewer if there are no more. It
+	// returns ErrNotFound for an id that does not exist and ErrInvalidArgument
+	// for a negative number.
 	Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error)
 }
 
 // PowerController stops and starts instances without losing their disks. A
 // stopped instance keeps its addresses, tags and key, and is listed.
 type PowerController interface {
-	// PowerOff and PowerOn succeed when the state is already the wanted one.
-	// ErrNotFound for an id that does not exist.
+	// PowerOff and PowerOn return nil if the instance is in that state already.
+	// They return ErrNotFound for an id that does not exist.
 	PowerOff(ctx context.Context, instanceID string) error
 	PowerOn(ctx context.Context, instanceID string) error
 }
 
 // InstanceTypeLister is the catalogue of instance types.
 type InstanceTypeLister interface {
-	// InstanceTypes returns every type once; the same until the cloud changes.
+	// InstanceTypes returns every type once. The result changes only when the cloud
+	// does.
 	InstanceTypes(ctx context.Context) ([]InstanceType, error)
 }
 
@@ -243,8 +249,8 @@ type InstanceType struct {
 	Price  float64 // per hour in the cloud's currency; 0 when unknown
 }
 
-// NodeAddresser knows how VMs reach this node when that is not the address of
-// the node's default route, as with a bridge of the provider's own.
+// NodeAddresser returns the address at which VMs reach this node, if it is not that of
+// the node's default route, for instance that of the provider's own bridge.
 type NodeAddresser interface {
 	// NodeAddress returns the same address while the provider lives.
 	NodeAddress(ctx context.Context) (netip.Addr, error)

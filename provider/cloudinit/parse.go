@@ -14,12 +14,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parse reads a document strictly: it begins with the line "#cloud-config",
-// is one mapping with the only key write_files, and each entry has path,
-// content and nothing but the keys of [WriteFile]. Anything else (unknown or
-// double keys, anchors, aliases, tags, a second document, more than [MaxSize]
-// bytes) is an error that names the line. Errors never quote content, which
-// holds secrets.
+// Parse reads a document strictly. It must begin with the line "#cloud-config" and be
+// one mapping whose only key is write_files. Each entry must have path and content,
+// and may have the other keys of [WriteFile]. Anything else (unknown or duplicate
+// keys, anchors, aliases, tags, a second document, more than [MaxSize] bytes) is an
+// error that names the line. Errors never quote content, which holds secrets.
 func Parse(data []byte) (*CloudConfig, error) {
 	if err := checkDocument(data); err != nil {
 		return nil, fmt.Errorf("user-data: %w", err)
@@ -49,8 +48,8 @@ func checkDocument(data []byte) error {
 	return nil
 }
 
-// parseYAML returns the root of the only document. The text of yaml's syntax
-// errors names a line and a production, never a value.
+// parseYAML returns the root of the only document. Package yaml's syntax errors name a
+// line and a grammar rule, never a value.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -170,7 +169,7 @@ func (f *WriteFile) decode() error {
 	return nil
 }
 
-// eachKey calls visit for every pair of a mapping and fails on double keys.
+// eachKey calls visit for every pair of a mapping and fails on duplicate keys.
 func eachKey(node *yaml.Node, visit func(key string, value *yaml.Node) error) error {
 	if err := expect(node, yaml.MappingNode, "a mapping"); err != nil {
 		return err
@@ -192,8 +191,8 @@ func eachKey(node *yaml.Node, visit func(key string, value *yaml.Node) error) er
 	return nil
 }
 
-// expect refuses other kinds, anchors and explicit tags: no writer needs them,
-// and they let two readers see different documents.
+// expect refuses nodes of another kind, and anchors and explicit tags: no writer needs
+// these, and two parsers may read them differently.
 func expect(node *yaml.Node, kind yaml.Kind, what string) error {
 	switch {
 	case node.Kind != kind:

@@ -18,10 +18,12 @@ import (
 // nothing but the schema, so it serves providers in other processes too.
 type Binder struct {
 	schema Schema
-	// given are the values by name, and where each came from, for errors.
-	given  Values
+	// given holds the values that were set, by name.
+	given Values
+	// origin says whether a value is of a flag or of the environment: flags win.
 	origin map[string]string
-	wrong  map[string]error
+	// wrong holds the errors of settings that do not parse, by name.
+	wrong map[string]error
 }
 
 // NewBinder returns a binder with nothing set.
@@ -29,11 +31,10 @@ func NewBinder(schema Schema) *Binder {
 	return &Binder{schema: schema, given: Values{}, origin: map[string]string{}, wrong: map[string]error{}}
 }
 
-// Schema returns what it binds.
+// Schema returns the schema whose settings it fills.
 func (b *Binder) Schema() Schema { return b.schema }
 
-// ParseCmd registers a flag for each setting that has one, and forgets what
-// was set before.
+// ParseCmd registers a flag for each setting that has one. It forgets earlier values.
 func (b *Binder) ParseCmd(flags *flag.FlagSet) {
 	*b = *NewBinder(b.schema)
 	for _, field := range b.schema.Fields {
@@ -75,8 +76,8 @@ func (v *flagValue) String() string {
 
 func (v *flagValue) IsBoolFlag() bool { return v.field.Type == Bool }
 
-// LoadEnv fills what no flag has set. Values that do not parse are reported by
-// [Binder.Values].
+// LoadEnv sets values from the environment unless a flag has set them. Values that do
+// not parse are reported by [Binder.Values].
 func (b *Binder) LoadEnv(getenv func(string) string) {
 	for _, field := range b.schema.Fields {
 		if field.Env == "" || b.origin[field.Name] == "flag" {
@@ -95,8 +96,8 @@ func (b *Binder) LoadEnv(getenv func(string) string) {
 	}
 }
 
-// Set replaces all settings. Names that the schema does not have, and values
-// that do not parse, are reported by [Binder.Values].
+// Set replaces all values. Unknown names, and values that do not parse, are reported
+// by [Binder.Values].
 func (b *Binder) Set(values Values) {
 	*b = *NewBinder(b.schema)
 	for name, text := range values {
@@ -113,11 +114,12 @@ func (b *Binder) Set(values Values) {
 	}
 }
 
-// Values returns what was set, without defaults. The error is
+// Values returns the values that were set, without defaults. The error is
 // [provider.ErrInvalidArgument] and names everything that is wrong or missing.
 func (b *Binder) Values() (Values, error) { return b.values(true) }
 
-// values returns what was set; what is missing is an error if complete.
+// values returns the values that were set. With complete, missing required settings
+// are an error.
 func (b *Binder) values(complete bool) (Values, error) {
 	var errs []error
 	for _, name := range sortedKeys(b.wrong) {
@@ -147,8 +149,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return names
 }
 
-// Check reports whether text is a value of the field. Its error never has the
-// text of a secret.
+// Check returns an error if text is not a value of the field. The error never contains
+// a secret.
 func (f Field) Check(text string) error {
 	err := f.check(text)
 	if err != nil && f.Secret {
@@ -191,7 +193,7 @@ func (f Field) checkInt(text string) error {
 	return nil
 }
 
-// parseBool takes what upstream's variables take, and refuses the rest.
+// parseBool accepts the values that upstream's variables accept, and no others.
 func parseBool(text string) (bool, error) {
 	switch strings.ToLower(text) {
 	case "1", "true":
@@ -227,7 +229,7 @@ func parseMap(text string) (map[string]string, error) {
 	return m, nil
 }
 
-// Title names the setting by its flag and its variable.
+// Title returns the setting's flag and variable, for messages.
 func (f Field) Title() string {
 	switch {
 	case f.Flag == "":
@@ -242,7 +244,7 @@ func (f Field) bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", provider.ErrInvalidArgument, f.Title(), fmt.Sprintf(format, args...))
 }
 
-// flagUsage is the usage line of the flag for programs that print a FlagSet.
+// flagUsage returns the usage text of the flag.
 func (f Field) flagUsage() string {
 	if f.Env == "" {
 		return f.meaning()

@@ -84,13 +84,13 @@ func (r *run) mustEnsureBy(p provider.Provider, spec provider.LoadBalancerSpec) 
 
 func (r *run) getBalancer(key string) (*provider.LoadBalancer, error) {
 	r.Helper()
-	found, err := call(r, "GetLoadBalancer", func(ctx context.Context) (*provider.LoadBalancer, error) {
+	balancer, err := call(r, "GetLoadBalancer", func(ctx context.Context) (*provider.LoadBalancer, error) {
 		return power[provider.LoadBalancerController](r).GetLoadBalancer(ctx, key)
 	})
-	if err == nil && found == nil {
+	if err == nil && balancer == nil {
 		err = errors.New("GetLoadBalancer answered neither a load balancer nor an error")
 	}
-	return found, err
+	return balancer, err
 }
 
 func (r *run) listBalancers(match map[string]string) ([]provider.LoadBalancer, error) {
@@ -125,12 +125,12 @@ func checkBalancer(r *run) {
 	spec := r.balancerSpec()
 	made := r.mustEnsure(spec)
 	r.eventually(func() error {
-		found, err := r.getBalancer(spec.Key)
+		balancer, err := r.getBalancer(spec.Key)
 		switch {
 		case err != nil:
 			return err
-		case found.Key != spec.Key || !slices.Equal(found.Addrs, made.Addrs) || !provider.HasTags(found.Tags, spec.Tags):
-			return fmt.Errorf("GetLoadBalancer answered %+v, want key %s, addresses %v, tags %v", found, spec.Key, made.Addrs, spec.Tags)
+		case balancer.Key != spec.Key || !slices.Equal(balancer.Addrs, made.Addrs) || !provider.HasTags(balancer.Tags, spec.Tags):
+			return fmt.Errorf("GetLoadBalancer answered %+v, want key %s, addresses %v, tags %v", balancer, spec.Key, made.Addrs, spec.Tags)
 		}
 		return nil
 	})
@@ -200,9 +200,9 @@ func checkBalancerPorts(r *run) {
 		spec.Ports = ports
 		r.mustEnsure(spec)
 		r.eventually(func() error {
-			found, err := r.getBalancer(spec.Key)
-			if err == nil && found.Ports != nil && !slices.Equal(sortedPorts(found.Ports), sortedPorts(ports)) {
-				err = fmt.Errorf("the load balancer has the ports %v, want %v", found.Ports, ports)
+			balancer, err := r.getBalancer(spec.Key)
+			if err == nil && balancer.Ports != nil && !slices.Equal(sortedPorts(balancer.Ports), sortedPorts(ports)) {
+				err = fmt.Errorf("the load balancer has the ports %v, want %v", balancer.Ports, ports)
 			}
 			return err
 		})
@@ -238,9 +238,9 @@ func checkBalancerBackends(r *run) {
 		spec.Backends = backends
 		r.mustEnsure(spec)
 		r.eventually(func() error {
-			found, err := r.getBalancer(spec.Key)
-			if err == nil && found.Backends != nil && !sameBackends(found.Backends, backends) {
-				err = fmt.Errorf("the load balancer has the backends %v, want %v", found.Backends, backends)
+			balancer, err := r.getBalancer(spec.Key)
+			if err == nil && balancer.Backends != nil && !sameBackends(balancer.Backends, backends) {
+				err = fmt.Errorf("the load balancer has the backends %v, want %v", balancer.Backends, backends)
 			}
 			return err
 		})
@@ -248,12 +248,12 @@ func checkBalancerBackends(r *run) {
 }
 
 // sameBackends compares what the cloud tells: instance or address.
-func sameBackends(told, wanted []provider.LoadBalancerBackend) bool {
-	if len(told) != len(wanted) {
+func sameBackends(reported, wanted []provider.LoadBalancerBackend) bool {
+	if len(reported) != len(wanted) {
 		return false
 	}
 	for _, w := range wanted {
-		if !slices.ContainsFunc(told, func(t provider.LoadBalancerBackend) bool {
+		if !slices.ContainsFunc(reported, func(t provider.LoadBalancerBackend) bool {
 			return t.InstanceID != "" && t.InstanceID == w.InstanceID || t.InstanceID == "" && t.Addr == w.Addr
 		}) {
 			return false

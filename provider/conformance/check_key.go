@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// repetitions is how often a call that must have no further effect is
-// repeated, racers how many goroutines make the same call at once.
+// repetitions is how often an idempotent call is made, racers how many goroutines make
+// the same call at once.
 const (
 	repetitions = 10
 	racers      = 8
@@ -41,8 +41,8 @@ func checkKeyConcurrent(r *run) {
 	r.race(newKey(), r.provider)
 }
 
-// race makes the same creation at once over all providers and returns its one
-// instance.
+// race creates the same instance in several goroutines at once, alternating between
+// the providers, and checks that all get the same instance.
 func (r *run) race(key string, providers ...provider.Provider) {
 	r.Helper()
 	ctx, cancel := r.callContext()
@@ -79,8 +79,8 @@ func checkKeyDifferent(r *run) {
 	r.checkDistinct([]*provider.Instance{r.mustCreate(newKey()), r.mustCreate(newKey())})
 }
 
-// checkKeyLostReply loses the reply on this side, by ending the context in the
-// middle, at several points in time.
+// checkKeyLostReply ends the context at several points during a creation, as if the
+// reply was lost, and creates again.
 func checkKeyLostReply(r *run) {
 	for _, after := range r.instants() {
 		key := newKey()
@@ -128,7 +128,7 @@ func checkKeyEmpty(r *run) {
 	r.checkRefused(r.creation(""), provider.ErrInvalidArgument)
 }
 
-// checkKeyUUID has 36 characters, as those of other callers.
+// checkKeyUUID uses a key in the form of a UUID: 36 characters.
 func checkKeyUUID(r *run) {
 	k := newKey()
 	r.checkKey(k[:8] + "-" + k[8:12] + "-" + k[12:16] + "-" + k[16:20] + "-" + k[20:32])
@@ -137,7 +137,7 @@ func checkKeyUUID(r *run) {
 // maxKey is the longest key.
 const maxKey = 64
 
-// checkKeyOdd has all kinds of characters, and as many as there may be.
+// checkKeyOdd uses a key of maximal length with all kinds of characters.
 func checkKeyOdd(r *run) {
 	r.checkKey(("k8s_POD.default-" + newKey())[:maxKey])
 }
@@ -149,15 +149,14 @@ func (r *run) checkKey(key string) {
 	r.checkListedOnce(key)
 }
 
-// checkKeySimilar has keys that differ in the last character only.
+// checkKeySimilar uses keys that differ only in the last character.
 func checkKeySimilar(r *run) {
 	key := newKey()
 	other := key[:maxKey-1] + "x"
 	r.checkDistinct([]*provider.Instance{r.mustCreate(key), r.mustCreate(other)})
 }
 
-// checkKeyOtherSpec asks for a size that may be that of the instance by
-// chance, and need not.
+// checkKeyOtherSpec repeats a creation with another size, pod name and user-data.
 func checkKeyOtherSpec(r *run) {
 	first := r.creation(newKey())
 	made := r.mustDo(first)

@@ -25,17 +25,17 @@ func (r *run) shownBy(p provider.Provider, id string) *provider.Instance {
 	if !ok {
 		r.Fatalf("the provider has lost a power: %T does not implement provider.Lister", p)
 	}
-	var found *provider.Instance
+	var instance *provider.Instance
 	r.eventually(func() error {
 		list, err := call(r, "ListInstances", func(ctx context.Context) ([]provider.Instance, error) {
 			return lister.ListInstances(ctx, r.owner)
 		})
-		if found = find(list, id); err == nil && found == nil {
+		if instance = find(list, id); err == nil && instance == nil {
 			err = fmt.Errorf("the list does not show %s", id)
 		}
 		return err
 	})
-	return found
+	return instance
 }
 
 // matching is the owner's tags and one more.

@@ -123,14 +123,14 @@ func WriteJUnit(w io.Writer, suite string, results []Result) error {
 
 func junitCaseOf(suite string, result Result) junitCase {
 	c := junitCase{Name: result.Name, Class: suite, Time: seconds(result.Took)}
-	said := strings.Join(result.Messages, "\n")
+	output := strings.Join(result.Messages, "\n")
 	switch result.Status {
 	case Failed:
-		c.Failure = &junitMessage{Message: "contract: " + result.Contract, Text: said}
+		c.Failure = &junitMessage{Message: "contract: " + result.Contract, Text: output}
 	case Skipped:
-		c.Skipped = &junitMessage{Message: said}
+		c.Skipped = &junitMessage{Message: output}
 	default:
-		c.Output = said
+		c.Output = output
 	}
 	return c
 }

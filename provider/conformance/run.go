@@ -16,10 +16,10 @@ import (
 	"github.com/outrigger/outrigger/provider/cloudinit"
 )
 
-// podName is the pod of an instance unless its check wants another.
+// podName is the pod name of instances, except in checks of names.
 const podName = "conformance"
 
-// absentID is an id that no cloud gives.
+// absentID is an id that no instance has.
 const absentID = "outrigger-no-such-instance"
 
 // run is one check that is running.
@@ -29,7 +29,7 @@ type run struct {
 	provider provider.Provider
 	// open are the providers that need a Teardown.
 	open []provider.Provider
-	// owner are tags that only the instances of this run carry.
+	// owner holds tags that only instances of this run have.
 	owner  map[string]string
 	ledger ledger
 }
@@ -56,7 +56,7 @@ func newKey() string {
 	return hex.EncodeToString(id)
 }
 
-// spec is the spec of an instance with that key and owner.
+// spec returns the spec of an instance with that key and owner.
 func (r *run) spec(key string, owner map[string]string) provider.InstanceTypeSpec {
 	spec := r.subject.Spec
 	tags := maps.Clone(spec.Tags)
@@ -78,7 +78,7 @@ type outcome struct {
 	err      error
 }
 
-// creation is a call of CreateInstance and may be changed before it is made.
+// creation holds the arguments of a call of CreateInstance, which a check may change.
 type creation struct {
 	provider provider.Provider
 	pod      string
@@ -91,8 +91,7 @@ func (r *run) creation(key string) creation {
 	return creation{r.provider, podName, key, r.spec(key, r.owner), cloudinit.Raw(r.subject.UserData)}
 }
 
-// start makes the call on a goroutine of its own and writes it into the
-// ledger.
+// start makes the call in a goroutine and records it in the ledger.
 func (r *run) start(ctx context.Context, c creation) <-chan outcome {
 	result := make(chan outcome, 1)
 	r.ledger.began(c)
@@ -108,7 +107,7 @@ func (r *run) start(ctx context.Context, c creation) <-chan outcome {
 	return result
 }
 
-// await makes the call and waits for its end.
+// await makes the call and waits for its result.
 func (r *run) await(ctx context.Context, c creation) outcome {
 	r.Helper()
 	result := r.start(ctx, c)
@@ -116,7 +115,7 @@ func (r *run) await(ctx context.Context, c creation) outcome {
 	return o
 }
 
-// recovered is deferred around calls to the provider.
+// recovered is deferred in goroutines that call the provider: a panic fails the check.
 func (r *run) recovered(what string, err *error) {
 	if reason := recover(); reason != nil {
 		*err = fmt.Errorf("%s: panic: %v", what, reason)
@@ -145,7 +144,7 @@ func (r *run) mustDo(c creation) *provider.Instance {
 	return instance
 }
 
-// attempt makes the call with the limit of a call.
+// attempt makes the call, with the time limit of a call.
 func (r *run) attempt(c creation) (*provider.Instance, error) {
 	r.Helper()
 	ctx, cancel := r.callContext()
@@ -154,13 +153,13 @@ func (r *run) attempt(c creation) (*provider.Instance, error) {
 	return o.instance, o.err
 }
 
-// callContext ends with the limit of a call.
+// callContext returns a context with the time limit of a call.
 func (r *run) callContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.Context()), r.subject.Limits.Call)
 }
 
-// call calls f with the limit of a call, and ends the check if f does not
-// return soon after.
+// call calls f with the time limit of a call. It ends the check if f does not return
+// soon after the limit.
 func call[R any](r *run, what string, f func(context.Context) (R, error)) (R, error) {
 	r.Helper()
 	ctx, cancel := r.callContext()
@@ -168,8 +167,8 @@ func call[R any](r *run, what string, f func(context.Context) (R, error)) (R, er
 	return callWith(ctx, r, what, f)
 }
 
-// callWith calls f with ctx, and ends the check if f does not return soon
-// after ctx has ended.
+// callWith calls f with ctx. It ends the check if f does not return soon after ctx has
+// ended.
 func callWith[R any](ctx context.Context, r *run, what string, f func(context.Context) (R, error)) (R, error) {
 	r.Helper()
 	type answer struct {
@@ -230,7 +229,8 @@ func (r *run) get(id string) (*provider.Instance, error) {
 	})
 }
 
-// power returns an optional capability, which a check's needs have looked for.
+// power returns an optional capability. The provider has it: the check lists it among
+// its needs.
 func power[P any](r *run) P {
 	r.Helper()
 	return capabilityOf[P](r, r.provider)
@@ -251,14 +251,14 @@ func has[P any](r *run) bool {
 	return ok
 }
 
-// do is call without a value.
+// do is call for functions that return only an error.
 func (r *run) do(what string, f func(context.Context) error) error {
 	r.Helper()
 	_, err := call(r, what, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
 	return err
 }
 
-// reopen returns another provider for the same cloud.
+// reopen opens another provider for the same cloud.
 func (r *run) reopen() provider.Provider {
 	r.Helper()
 	p := r.subject.Reopen()
@@ -269,7 +269,7 @@ func (r *run) reopen() provider.Provider {
 	return p
 }
 
-// teardown closes one of the providers that are open.
+// teardown closes an open provider.
 func (r *run) teardown(p provider.Provider) {
 	r.Helper()
 	r.open = slices.DeleteFunc(r.open, func(other provider.Provider) bool { return other == p })
@@ -278,8 +278,7 @@ func (r *run) teardown(p provider.Provider) {
 	}
 }
 
-// poll calls ask until it returns nil, and returns what it said last if it
-// does not within the limit for the cloud to settle.
+// poll calls ask until it returns nil. After Limits.Settle it returns the last error.
 func (r *run) poll(ask func() error) error {
 	r.Helper()
 	return r.pollFor(r.subject.Limits.Settle, ask)
@@ -298,7 +297,7 @@ func (r *run) pollFor(limit time.Duration, ask func() error) error {
 	}
 }
 
-// eventually is poll that ends the check.
+// eventually is like poll but ends the check on an error.
 func (r *run) eventually(ask func() error) {
 	r.Helper()
 	if err := r.poll(ask); err != nil {

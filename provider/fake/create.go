@@ -56,8 +56,8 @@ func (c *Cloud) CreateInstance(ctx context.Context, podName, sandboxID string, c
 	}
 }
 
-// unfinished is what goes with an error: enough to delete what is left, or
-// nil if nothing is.
+// unfinished returns the instance to return with an error: id and name, for the
+// caller to delete it, or nil if nothing is left.
 func unfinished(instance provider.Instance) *provider.Instance {
 	if instance.ID == "" {
 		return nil
@@ -81,8 +81,8 @@ func (c *Cloud) check(podName, key string, cloudConfig cloudinit.CloudConfigGene
 	return req, err
 }
 
-// create runs under the lock of the key. With an error it returns what is
-// left, if anything is.
+// create makes the instance under the lock of the key. With an error it returns the
+// instance that is left, if any.
 func (c *Cloud) create(ctx context.Context, req request, partial bool) (provider.Instance, error) {
 	r, err := c.reserve(req)
 	if err != nil || r.Ready || partial {
@@ -122,7 +122,7 @@ func (c *Cloud) reserve(req request) (record, error) {
 	return made, err
 }
 
-func (c *Cloud) lookup(req request) (found record, err error) {
+func (c *Cloud) lookup(req request) (existing record, err error) {
 	err = c.store.update(func(s *state) error {
 		r := s.byKey(req.key)
 		if r == nil {
@@ -132,11 +132,11 @@ func (c *Cloud) lookup(req request) (found record, err error) {
 			return fmt.Errorf("%w: instance %s of the same sandbox is a %s of image %s, not a %s of image %s",
 				provider.ErrAlreadyExists, r.ID, r.Type, r.Image, req.kind, req.image)
 		}
-		found = *r
-		found.Instance = r.snapshot()
+		existing = *r
+		existing.Instance = r.snapshot()
 		return nil
 	})
-	return found, err
+	return existing, err
 }
 
 func (c *Cloud) add(s *state, req request, userData string) (*record, error) {
@@ -207,8 +207,8 @@ func (c *Cloud) boot(ctx context.Context, r record) ([]netip.Addr, error) {
 	return nil, fmt.Errorf("boot: %w", err)
 }
 
-// finish makes a reserved instance run. One that was marked for deletion
-// meanwhile is an error: from the mark on, its guest is ours to end.
+// finish sets a reserved instance to running. If it was marked for deletion meanwhile
+// that is an error, and the caller ends its guest.
 func (c *Cloud) finish(id string, addrs []netip.Addr) (provider.Instance, error) {
 	var instance provider.Instance
 	err := c.store.update(func(s *state) error {
@@ -227,8 +227,8 @@ func (c *Cloud) finish(id string, addrs []netip.Addr) (provider.Instance, error)
 	return instance, err
 }
 
-// undo removes what a creation has made that failed with cause, also when ctx
-// has ended, and returns what it could not remove.
+// undo removes the instance of a creation that failed with cause, even if ctx has
+// ended. It returns the instance if it cannot be removed.
 func (c *Cloud) undo(ctx context.Context, instance provider.Instance, cause error) (provider.Instance, error) {
 	err := c.halt(context.WithoutCancel(ctx), instance)
 	if err == nil {

@@ -90,13 +90,13 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, key string) (*provider.Load
 	if err != nil {
 		return nil, err
 	}
-	var found provider.LoadBalancer
+	var balancer provider.LoadBalancer
 	err = c.store.update(func(s *state) error {
 		b := s.Balancers[key]
 		if b == nil {
 			return fmt.Errorf("fake: load balancer %q: %w", key, provider.ErrNotFound)
 		}
-		found = b.snapshot()
+		balancer = b.snapshot()
 		return nil
 	})
 	if reply := fault.reply(OpGetBalancer); reply != nil {
@@ -105,7 +105,7 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, key string) (*provider.Load
 	if err != nil {
 		return nil, err
 	}
-	return &found, nil
+	return &balancer, nil
 }
 
 // ListLoadBalancers lists by tags, in the order of their keys.

@@ -15,31 +15,30 @@
 //  4. The default; where it has another architecture than the request, the
 //     best type that has the one asked for.
 //
-// An architecture, zone list or GPU model that the catalogue leaves empty is
-// taken as right: it is unknown, and the cloud will tell. A GPU model is right
-// when the catalogue's has every word asked for, whatever the case: "l4" and
-// "NVIDIA L4" ask for nvidia-l4, and neither gets nvidia-l40s. So catalogues
+// An architecture, zone list or GPU model that is empty in the catalogue matches
+// every request: it is unknown, and the cloud will refuse the type if it is wrong. A
+// GPU model matches if the catalogue's model has every requested word, in upper or
+// lower case: "l4" and "NVIDIA L4" match nvidia-l4 and not nvidia-l40s. So catalogues
 // should give vendor and model.
 //
 // # Order
 //
-// The best is the first by price, number of GPUs, vCPUs, memory and name, in
-// this order, smaller first. A type whose price is unknown (0, negative or no
-// number) comes after all whose price is known, so that nobody pays an unknown
-// price while there is a known one; among themselves such types are compared
-// from the number of GPUs on. The order is total and looks at two types alone:
-// another type in the catalogue never changes which of the two is better.
+// Types are sorted by price, number of GPUs, vCPUs, memory and name, smaller first;
+// the first is the best. A type whose price is unknown (0, negative or not a number)
+// comes after all types with a known price. Types with unknown prices are sorted by
+// the number of GPUs and so on. The order is total, and which of two types is better
+// does not depend on the rest of the catalogue.
 //
 // # Refusals
 //
-// Every error is [provider.ErrInvalidArgument]. With a catalogue it shows the
-// three nearest types with their sizes and what is wrong with each. How far
-// away a type is is the sum of what it lacks, each from 0 to 1 in millionths: the missing
-// part of the vCPUs, memory and GPUs asked for, and 1 for each of another
-// architecture, not the GPU model, GPUs that nobody asked for, no zone in
-// common and not allowed. Equal distances are in the order above. Where a name
-// is unknown, near means the fewest letters to change; where it is not allowed,
-// near in size to what it names.
+// Every error is [provider.ErrInvalidArgument]. With a catalogue it shows the three
+// nearest types with their sizes and what is wrong with each. The distance of a type
+// is a sum: the missing fraction of the requested vCPUs, memory and GPUs, and 1 for
+// each of these: another architecture, another GPU model, GPUs that were not
+// requested, no zone in common, not allowed. It is computed in millionths. Equal
+// distances are in the order above. If the requested name is unknown, the nearest
+// types are those with the fewest letters to change. If it is not allowed, they are
+// those nearest to it in size.
 package instancetypes
 
 import (
@@ -49,17 +48,17 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// Options are the catalogue and what the operator allows of it.
+// Options are the catalogue and the operator's settings.
 type Options struct {
-	// Types is the catalogue. Without one sizes cannot be compared and give
-	// Default; GPUs are refused.
+	// Types is the catalogue. Without one, sizes are ignored in favour of Default, and
+	// GPUs are refused.
 	Types []provider.InstanceType
-	// Default is the type of a request that asks for nothing.
+	// Default is the type for a request without type and sizes.
 	Default string
-	// Allow are the types that may be chosen besides Default; none means only
-	// Default, "*" means all.
+	// Allow are the types that may be chosen besides Default. If it is empty only
+	// Default is allowed; "*" allows all.
 	Allow Patterns
-	// Zones, if any, leave out the types that are in none of them.
+	// Zones, if any, restrict the choice to types in at least one of them.
 	Zones []string
 }
 
@@ -84,15 +83,15 @@ func (o Options) Select(spec provider.InstanceTypeSpec) (provider.InstanceType, 
 	return ranked[0], nil
 }
 
-// Rank returns every type that [Options.Select] could give, the best first:
-// what to try next when the cloud has no capacity left. It is one where the
-// request names a type or the default is taken.
+// Rank returns every type that fits spec, the best first: the others are to be tried
+// when the cloud has no capacity. There is only one if the request names a type or
+// gets the default.
 func (o Options) Rank(spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
 	if err := o.Allow.check(); err != nil {
 		return nil, err
 	}
 	if spec.VCPUs < 0 || spec.Memory < 0 || spec.GPUs < 0 {
-		return nil, fmt.Errorf("%w: negative size: %s", provider.ErrInvalidArgument, asked(spec))
+		return nil, fmt.Errorf("%w: negative size: %s", provider.ErrInvalidArgument, describeSpec(spec))
 	}
 	if spec.GPU != "" {
 		if len(words(spec.GPU)) == 0 {
@@ -120,7 +119,7 @@ func (o Options) withoutCatalogue(spec provider.InstanceTypeSpec) ([]provider.In
 		return []provider.InstanceType{{Name: name}}, nil
 	case spec.GPUs > 0:
 		return nil, fmt.Errorf("%w: no instance type has %s: the list of instance types is empty; name an instance type instead",
-			provider.ErrInvalidArgument, asked(spec))
+			provider.ErrInvalidArgument, describeSpec(spec))
 	case o.Default == "":
 		return nil, errNoDefault()
 	}
@@ -131,8 +130,8 @@ func errNoDefault() error {
 	return fmt.Errorf("%w: no instance type was asked for and no default is set", provider.ErrInvalidArgument)
 }
 
-// named looks up a type by name. A catalogue may have several rows of a name,
-// such as one for each zone or architecture.
+// named returns the type that spec names. A catalogue may have several rows for a
+// name, such as one for each zone or architecture.
 func (o Options) named(spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
 	rows := o.rows(spec.InstanceType)
 	if len(rows) == 0 {
@@ -142,11 +141,11 @@ func (o Options) named(spec provider.InstanceTypeSpec) ([]provider.InstanceType,
 	if !o.allows(spec.InstanceType) {
 		return nil, o.notAllowed(spec.InstanceType)
 	}
-	place := func(t provider.InstanceType) []lack { return o.misplaced(spec.Arch, t) }
-	i := slices.IndexFunc(rows, func(t provider.InstanceType) bool { return len(place(t)) == 0 })
+	mismatches := func(t provider.InstanceType) []lack { return o.misplaced(spec.Arch, t) }
+	i := slices.IndexFunc(rows, func(t provider.InstanceType) bool { return len(mismatches(t)) == 0 })
 	if i < 0 {
 		return nil, fmt.Errorf("%w: instance type %q cannot be used for %s: %s",
-			provider.ErrInvalidArgument, spec.InstanceType, o.where(spec.Arch), nearest(rows, place))
+			provider.ErrInvalidArgument, spec.InstanceType, o.where(spec.Arch), nearest(rows, mismatches))
 	}
 	return rows[i : i+1], nil
 }
@@ -161,9 +160,8 @@ func (o Options) rows(name string) []provider.InstanceType {
 	return rows
 }
 
-// fallback is for a request without sizes. A default that is not there, or in
-// no zone of ours, is a mistake of the operator's and no reason to choose
-// something else.
+// fallback returns the type for a request without type and sizes. A default that is
+// not in the catalogue, or in none of the zones, is the operator's mistake and an error.
 func (o Options) fallback(spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
 	switch {
 	case o.Default == "" && spec.Arch == "":
@@ -182,7 +180,7 @@ func (o Options) fallback(spec provider.InstanceTypeSpec) ([]provider.InstanceTy
 	return rows[i : i+1], nil
 }
 
-// defaultRows returns the rows of the default that are in our zones.
+// defaultRows returns the rows of the default type that are in one of Zones.
 func (o Options) defaultRows() ([]provider.InstanceType, error) {
 	rows := o.rows(o.Default)
 	if len(rows) == 0 {
@@ -198,13 +196,13 @@ func (o Options) defaultRows() ([]provider.InstanceType, error) {
 	return inZones, nil
 }
 
-// fitting looks at every type: what fits is not monotone in any order of
-// types, so a search that skips some can miss the best or all.
+// fitting returns the types that fit spec. It checks every type: in no order of types
+// do those that fit follow each other.
 func (o Options) fitting(spec provider.InstanceTypeSpec) ([]provider.InstanceType, error) {
 	fit := slices.DeleteFunc(slices.Clone(o.Types), func(t provider.InstanceType) bool { return len(o.lacks(spec, t)) > 0 })
 	if len(fit) == 0 {
 		return nil, fmt.Errorf("%w: no instance type has %s; nearest of %d: %s",
-			provider.ErrInvalidArgument, asked(spec), len(o.Types), nearest(o.Types, func(t provider.InstanceType) []lack { return o.lacks(spec, t) }))
+			provider.ErrInvalidArgument, describeSpec(spec), len(o.Types), nearest(o.Types, func(t provider.InstanceType) []lack { return o.lacks(spec, t) }))
 	}
 	slices.SortStableFunc(fit, compare)
 	return fit, nil

@@ -30,8 +30,8 @@ const longestName = 64
 
 // nearestNames describes the types whose names are most like name.
 func (o Options) nearestNames(name string) string {
-	place := func(t provider.InstanceType) []lack { return o.misplaced("", t) }
-	return describe(o.Types, place, func(t provider.InstanceType) int64 {
+	mismatches := func(t provider.InstanceType) []lack { return o.misplaced("", t) }
+	return describe(o.Types, mismatches, func(t provider.InstanceType) int64 {
 		return int64(edits(cut(name), cut(t.Name)))
 	})
 }
@@ -114,7 +114,7 @@ func (o Options) where(arch string) string {
 	return strings.Join(parts, " in ")
 }
 
-func asked(spec provider.InstanceTypeSpec) string {
+func describeSpec(spec provider.InstanceTypeSpec) string {
 	return size(spec.VCPUs, spec.Memory, spec.GPUs, spec.GPU, spec.Arch)
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest sends requests to the REST API of a cloud for which there is no
-// small client: JSON both ways, a token with each request, and again what may be
-// sent again.
+// Package rest sends requests to the REST API of a cloud for which there is no small
+// client: with JSON bodies, a token with each request, and retries.
 package rest
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// attempts is how often a request is sent that may be sent again.
+// attempts limits how often a request is sent.
 const attempts = 5
 
 // Client sends requests to one API.
@@ -32,20 +31,20 @@ type Client struct {
 	Pace poll.Pace
 	// MaxReply bounds a reply, in bytes.
 	MaxReply int64
-	// Authorize puts the credentials of the moment into a request. What it
-	// answers is called when the cloud has refused them with status 401.
+	// Authorize adds the current credentials to a request. It returns a function that
+	// is called if the cloud refuses them with status 401.
 	Authorize func(ctx context.Context, request *http.Request) (refused func(), err error)
-	// ReadError makes an error of a reply with a status from 300 on.
+	// ReadError returns the error of a reply whose status is 300 or more.
 	ReadError func(*http.Response) error
-	// Again reports whether a request may be sent again after its n-th attempt,
-	// and after which pause; pause is what Pace says.
+	// Again reports whether a request may be sent again after its n-th attempt, and
+	// after how long; pause is the proposal by Pace.
 	Again func(method string, err error, n int, pause time.Duration) (time.Duration, bool)
 	// Classify gives an error the class of package provider.
 	Classify func(error) error
 }
 
-// Send sends in, if there is something, and reads the reply into out, if it is
-// wanted. Errors have their class.
+// Send sends in as JSON and decodes the reply into out; either may be nil. Its errors
+// have a class.
 func (c *Client) Send(ctx context.Context, method, url string, in, out any) error {
 	var body []byte
 	if in != nil {

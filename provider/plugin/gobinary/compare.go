@@ -244,16 +244,16 @@ func either(a, b *debug.Module) *debug.Module {
 
 // holder returns the module with the longest path that the package is below.
 func holder(s Side, name string) *debug.Module {
-	var found *debug.Module
+	var module *debug.Module
 	for _, m := range append(slices.Clone(s.Deps), &s.Main) {
 		if name != m.Path && !strings.HasPrefix(name, m.Path+"/") || m.Path == "" {
 			continue
 		}
-		if found == nil || len(m.Path) > len(found.Path) {
-			found = m
+		if module == nil || len(m.Path) > len(module.Path) {
+			module = m
 		}
 	}
-	return found
+	return module
 }
 
 func describe(m *debug.Module) string {

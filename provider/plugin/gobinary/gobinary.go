@@ -30,8 +30,8 @@ type Side struct {
 	Sources string
 }
 
-// witness is a file of package provider that every plugin is linked with.
-const witness = "/provider/registry.go"
+// probeFile is a file of package provider that every plugin is linked with.
+const probeFile = "/provider/registry.go"
 
 // Host returns what this program says about itself.
 func Host() (Side, error) {
@@ -57,19 +57,19 @@ func Read(path string) (Side, error) {
 	return Side{info, sources(data)}, nil
 }
 
-// sources finds the path of the witness in the table of files, whose entries
+// sources finds the path of probeFile in the table of files, whose entries
 // end in NUL. The table stays when a binary is stripped.
 func sources(data []byte) string {
 	for rest := data; ; {
-		at := bytes.Index(rest, []byte(witness+"\x00"))
+		at := bytes.Index(rest, []byte(probeFile+"\x00"))
 		if at < 0 {
 			return ""
 		}
 		start := bytes.LastIndexByte(rest[:at], 0) + 1
-		if path := rest[start : at+len(witness)]; printable(path) {
+		if path := rest[start : at+len(probeFile)]; printable(path) {
 			return string(path)
 		}
-		rest = rest[at+len(witness):]
+		rest = rest[at+len(probeFile):]
 	}
 }
 

@@ -135,19 +135,19 @@ type record struct {
 // parse understands the lines of slog's JSON handler; anything else is a
 // message.
 func parse(text string) record {
-	plain := record{level: slog.LevelInfo, message: text}
+	asText := record{level: slog.LevelInfo, message: text}
 	if !strings.HasPrefix(text, "{") {
-		return plain
+		return asText
 	}
 	var fields map[string]any
 	decoder := json.NewDecoder(bytes.NewReader([]byte(text)))
 	decoder.UseNumber()
 	if err := decoder.Decode(&fields); err != nil {
-		return plain
+		return asText
 	}
 	message, ok := fields[slog.MessageKey].(string)
 	if !ok {
-		return plain
+		return asText
 	}
 	r := record{level: levelOf(fields[slog.LevelKey]), message: message}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {

@@ -21,31 +21,30 @@ import (
 	"github.com/outrigger/outrigger/provider/plugin/wire"
 )
 
-// Options say what to run and how patient to be.
+// Options are the program to run and its timeouts.
 type Options struct {
-	// Name is the provider asked for; the plugin must have it.
+	// Name is the requested provider; the plugin must have it.
 	Name string
 	// Path is where the program came from, for messages.
 	Path string
 	// Program is executed; the supervisor closes it. See pluginfile.Seal.
 	Program *os.File
-	// Log gets what the plugin says.
+	// Log receives the plugin's output.
 	Log *slog.Logger
-	// Getenv returns PATH, HOME and TMPDIR; nothing else is asked.
+	// Getenv is only called for PATH, HOME and TMPDIR.
 	Getenv func(string) string
-	// Ready is how long the plugin may take from its start to its first
-	// answer, and to each question whether it is alive; 10 s.
+	// Ready limits the time from the plugin's start to its first reply, and that of each
+	// liveness check; 10 s by default.
 	Ready time.Duration
-	// Alive is how often it is asked; 30 s.
+	// Alive is the time between liveness checks; 30 s by default.
 	Alive time.Duration
-	// Grace is how long it has to end by itself; 3 s.
+	// Grace is how long the plugin may take to end by itself; 3 s by default.
 	Grace time.Duration
-	// Wait is how long a call waits for a restart; 5 s.
+	// Wait is how long a call waits for a restart; 5 s by default.
 	Wait time.Duration
-	// LogLines is how many lines a second reach the log; 200.
+	// LogLines limits the lines in the log per second; 200 by default.
 	LogLines int
-	// Restore is called with each new process but the first, before calls
-	// reach it.
+	// Restore is called with each new process, except the first, before it gets calls.
 	Restore func(context.Context, grpc.ClientConnInterface)
 }
 
@@ -71,17 +70,17 @@ type Supervisor struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
-	// release gives back what the supervisor itself holds.
+	// release removes the folder and closes Program.
 	release func() error
 
 	mu      sync.Mutex
-	current *child        // nil while there is none
-	why     error         // why there is none
+	current *child        // nil while no process runs
+	why     error         // why none runs
 	changed chan struct{} // closed when current or why change
 }
 
-// Start starts the plugin and waits until it has said what it is. A plugin
-// that fails now is not tried again.
+// Start starts the plugin and waits for its first reply. If that fails it does not try
+// again.
 func Start(ctx context.Context, o Options) (*Supervisor, wire.About, error) {
 	o = o.withDefaults()
 	dir, err := privateFolder(o.Getenv("TMPDIR"))
@@ -100,7 +99,7 @@ func Start(ctx context.Context, o Options) (*Supervisor, wire.About, error) {
 	return s, about, nil
 }
 
-// maxSocketPath is the room of sun_path without its NUL; see unix(7).
+// maxSocketPath is the size of sun_path without its NUL; see unix(7).
 const maxSocketPath = 107
 
 func privateFolder(temp string) (*pluginfile.Folder, error) {
@@ -118,14 +117,14 @@ const socketName = "plugin.sock"
 
 func (s *Supervisor) socket() string { return filepath.Join(s.dir.Path, socketName) }
 
-// Close ends the plugin and everything it started, and leaves nothing.
+// Close ends the plugin and everything that it started, and removes its files.
 func (s *Supervisor) Close() error {
 	s.cancel()
 	<-s.done
 	return s.release()
 }
 
-// run follows the plugin until Close.
+// run restarts the plugin whenever it ends, until Close.
 func (s *Supervisor) run(c *child) {
 	defer close(s.done)
 	var delay backoff
@@ -135,7 +134,7 @@ func (s *Supervisor) run(c *child) {
 			return
 		}
 		s.set(nil, why)
-		if c = s.again(&delay, time.Since(c.started), why); c == nil {
+		if c = s.restart(&delay, time.Since(c.started), why); c == nil {
 			return
 		}
 		s.Log.Info("provider plugin runs again", "plugin", s.Name, "pid", c.pid())
@@ -143,8 +142,8 @@ func (s *Supervisor) run(c *child) {
 	}
 }
 
-// again starts the plugin until that succeeds; nil after Close.
-func (s *Supervisor) again(delay *backoff, ran time.Duration, why error) *child {
+// restart starts the plugin until that succeeds. It returns nil after Close.
+func (s *Supervisor) restart(delay *backoff, ran time.Duration, why error) *child {
 	for {
 		wait := delay.next(ran)
 		s.Log.Warn("provider plugin ended; starting it again", "plugin", s.Name, "error", why, "after", wait)
@@ -168,7 +167,7 @@ func (s *Supervisor) again(delay *backoff, ran time.Duration, why error) *child 
 	}
 }
 
-// watch returns when the process is gone, and says why.
+// watch kills the process if it hangs. It returns when the process is gone, and why.
 func (s *Supervisor) watch(c *child) error {
 	tick := time.NewTicker(s.Alive)
 	defer tick.Stop()
@@ -188,8 +187,8 @@ func (s *Supervisor) watch(c *child) error {
 	}
 }
 
-// alive reports whether the process answers. One that has ended counts as alive:
-// watch sees that with its reason.
+// alive reports whether the process replies in time. A process that has ended counts
+// as alive: watch notices its end, with the reason.
 func (s *Supervisor) alive(c *child) bool {
 	ctx, cancel := context.WithTimeout(s.ctx, s.Ready)
 	defer cancel()
@@ -211,7 +210,7 @@ func (s *Supervisor) state() (c *child, changed <-chan struct{}, why error) {
 	return s.current, s.changed, s.why
 }
 
-// Pid returns the process id of now, 0 while there is none.
+// Pid returns the current process id, 0 if no process runs.
 func (s *Supervisor) Pid() int {
 	if c, _, _ := s.state(); c != nil {
 		return c.pid()
@@ -219,8 +218,8 @@ func (s *Supervisor) Pid() int {
 	return 0
 }
 
-// Conn returns the connection to the plugin, waiting for a restart, and a
-// function that explains the error of a call over it.
+// Conn returns the connection to the plugin. During a restart it waits. The returned
+// function explains the errors of calls over the connection.
 func (s *Supervisor) Conn(ctx context.Context) (grpc.ClientConnInterface, func(error) error, error) {
 	timeout := time.NewTimer(s.Wait)
 	defer timeout.Stop()
@@ -247,7 +246,7 @@ func (s *Supervisor) down(why error) error {
 
 var errEnded = errors.New("it ended")
 
-// explain turns the transport's words for a lost process into ours.
+// explain replaces a transport error by one that says that the process ended.
 func (s *Supervisor) explain(c *child, err error) error {
 	if !c.lost(err) {
 		return err
@@ -260,6 +259,6 @@ func (s *Supervisor) explain(c *child, err error) error {
 	return fmt.Errorf("%w: provider plugin %s (%s) ended during the call, which may have been carried out: %w", provider.ErrUnavailable, s.Name, s.Path, c.why())
 }
 
-// exitNotice is how long the kernel may take from closing the sockets of a
-// process that ends to saying so.
+// exitNotice is how long it may take from the closing of a process's sockets to the
+// notice of its end.
 const exitNotice = time.Second

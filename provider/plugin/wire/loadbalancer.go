@@ -34,8 +34,8 @@ func (s *Server) EnsureLoadBalancer(ctx context.Context, request *pluginpb.Ensur
 func (s *Server) GetLoadBalancer(ctx context.Context, request *pluginpb.GetLoadBalancerRequest) (*pluginpb.GetLoadBalancerResponse, error) {
 	answer := &pluginpb.GetLoadBalancerResponse{}
 	return answer, withCapability(ctx, s, "GetLoadBalancer", request, func(p provider.LoadBalancerController) error {
-		found, err := p.GetLoadBalancer(ctx, request.Key)
-		answer.LoadBalancer = balancerToWire(found)
+		balancer, err := p.GetLoadBalancer(ctx, request.Key)
+		answer.LoadBalancer = balancerToWire(balancer)
 		return err
 	})
 }
@@ -100,11 +100,11 @@ func (r *remote) DeleteLoadBalancer(ctx context.Context, key string) error {
 }
 
 func (r *remote) balancer(method string, m *pluginpb.LoadBalancer) (*provider.LoadBalancer, error) {
-	found, err := balancerFromWire(m)
+	balancer, err := balancerFromWire(m)
 	if err != nil {
 		return nil, fmt.Errorf("%w: plugin %s answered %s wrongly: %w", provider.ErrUnknown, r.name, method, err)
 	}
-	return found, nil
+	return balancer, nil
 }
 
 func balancerToWire(b *provider.LoadBalancer) *pluginpb.LoadBalancer {

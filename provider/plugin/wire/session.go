@@ -140,8 +140,8 @@ func (s *session) givenUp() []*creation {
 	return list
 }
 
-// over says that nobody needs to wait for the session.
-func (s *session) over() bool {
+// isReleased says that nobody needs to wait for the session.
+func (s *session) isReleased() bool {
 	select {
 	case <-s.released:
 		return true

@@ -18,18 +18,18 @@ import (
 type sessions struct {
 	panics
 	opener opener
-	// fixed, if any, is every configuration: whoever started the process has
-	// made it.
+	// fixed, if set, is used for all names: the process was configured when it was
+	// started.
 	fixed *session
 
 	mu      sync.Mutex
 	closed  bool
 	byName  map[string]*session
-	opening map[string]chan struct{} // closed when the opening has ended
+	opening map[string]chan struct{} // names being opened; closed when that has ended
 	retired []*session
 }
 
-// enter returns the session of a configuration; its leave must be called.
+// enter returns the session of a configuration. The caller must call its leave.
 func (all *sessions) enter(name string) (*session, error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -51,7 +51,8 @@ func (all *sessions) stopping() error {
 	return fmt.Errorf("%w: the process of provider %s is stopping", provider.ErrUnavailable, all.opener.name)
 }
 
-// configure makes the session of a configuration, or finds it unchanged.
+// configure returns the session of a configuration. It opens a new one unless there is
+// one with the same values.
 func (all *sessions) configure(ctx context.Context, name string, values config.Values) (*session, error) {
 	if all.fixed != nil {
 		return all.fixed, all.refuseValues(values)
@@ -95,8 +96,8 @@ func nameList(values config.Values) string {
 	return fmt.Sprintf("%q", names)
 }
 
-// claim waits until nobody else opens the configuration and returns what to
-// call when that is done.
+// claim waits until nobody else opens the configuration. The caller calls opened when
+// its own opening has ended.
 func (all *sessions) claim(ctx context.Context, name string) (opened func(), err error) {
 	for {
 		busy, err := all.tryClaim(name)
@@ -114,7 +115,8 @@ func (all *sessions) claim(ctx context.Context, name string) (opened func(), err
 	}
 }
 
-// tryClaim claims and returns nil, or returns what its holder closes.
+// tryClaim claims the configuration and returns nil, or returns a channel that is
+// closed when the current claim ends.
 func (all *sessions) tryClaim(name string) (busy chan struct{}, err error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -152,7 +154,7 @@ func (all *sessions) unclaim(name string) {
 	delete(all.opening, name)
 }
 
-// find returns the session if it has these values.
+// find returns the session of a configuration if it has these values, else nil.
 func (all *sessions) find(name string, values config.Values) *session {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -162,8 +164,8 @@ func (all *sessions) find(name string, values config.Values) *session {
 	return nil
 }
 
-// open makes a provider and puts it in the place of the earlier. One that
-// comes too late for its caller or after the end is torn down.
+// open makes a provider, and its session replaces the earlier one. If the caller has
+// given up meanwhile, or the process stops, it tears the provider down.
 func (all *sessions) open(ctx context.Context, name string, values config.Values) (s *session, err error) {
 	defer all.recovered("NewProvider", &err)
 	p, err := all.opener.open(values)
@@ -171,14 +173,14 @@ func (all *sessions) open(ctx context.Context, name string, values config.Values
 		return nil, err
 	}
 	s = newSession(p, values, all.panics)
-	if all.place(ctx, name, s) {
+	if all.install(ctx, name, s) {
 		return s, nil
 	}
 	s.retire()
 	return nil, all.stopping()
 }
 
-func (all *sessions) place(ctx context.Context, name string, s *session) bool {
+func (all *sessions) install(ctx context.Context, name string, s *session) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if all.closed || ctx.Err() != nil {
@@ -192,7 +194,7 @@ func (all *sessions) place(ctx context.Context, name string, s *session) bool {
 	return true
 }
 
-// report logs what nobody waits for.
+// report logs the error of a Teardown that nobody waits for.
 func (all *sessions) report(name string, old *session) {
 	<-old.released
 	if old.releaseErr != nil {
@@ -200,7 +202,7 @@ func (all *sessions) report(name string, old *session) {
 	}
 }
 
-// drop retires the session of a configuration, if there is one.
+// drop removes and retires the session of a configuration, if there is one. mu is held.
 func (all *sessions) drop(name string) *session {
 	s := all.byName[name]
 	if s == nil {
@@ -208,12 +210,12 @@ func (all *sessions) drop(name string) *session {
 	}
 	delete(all.byName, name)
 	s.retire()
-	all.retired = slices.DeleteFunc(append(all.retired, s), (*session).over)
+	all.retired = slices.DeleteFunc(append(all.retired, s), (*session).isReleased)
 	return s
 }
 
-// teardown releases one configuration; one that is not there is released. What
-// whoever started the process has configured stays for other callers.
+// teardown releases a configuration, if it exists. The fixed one is kept for other
+// callers.
 func (all *sessions) teardown(ctx context.Context, name string) error {
 	all.mu.Lock()
 	s := all.drop(name)
@@ -224,14 +226,14 @@ func (all *sessions) teardown(ctx context.Context, name string) error {
 	return s.teardown(ctx)
 }
 
-// close tears all down.
+// close tears down all sessions. Later calls fail.
 func (all *sessions) close(ctx context.Context) error {
 	all.mu.Lock()
 	all.closed = true
 	for name := range all.byName {
 		all.drop(name)
 	}
-	waiting := slices.DeleteFunc(all.retired, (*session).over)
+	waiting := slices.DeleteFunc(all.retired, (*session).isReleased)
 	if all.fixed != nil {
 		waiting = append(waiting, all.fixed)
 	}
