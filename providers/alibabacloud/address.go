@@ -269,7 +269,7 @@ func (p *Provider) addressesBy(ctx context.Context, match map[string]string) ([]
 func (p *Provider) describeAddresses(ctx context.Context, request *vpc.DescribeEipAddressesRequest) ([]*elastic, error) {
 	const size = 100
 	request.RegionId, request.PageSize = new(p.cfg.Region), new(int32(size))
-	found := map[string]*elastic{}
+	seen := map[string]*elastic{}
 	var list []*elastic
 	for page := int32(1); ; page++ {
 		request.PageNumber = new(page)
@@ -282,8 +282,8 @@ func (p *Provider) describeAddresses(ctx context.Context, request *vpc.DescribeE
 		}
 		rows := response.Body.EipAddresses.EipAddress
 		for _, row := range rows {
-			if a := elasticOf(row); found[a.id] == nil {
-				found[a.id] = a
+			if a := elasticOf(row); seen[a.id] == nil {
+				seen[a.id] = a
 				list = append(list, a)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// tagBalancer is on load balancers: the key. By it they are found.
+// tagBalancer is the tag of load balancers that holds the key.
 const tagBalancer = ownPrefix + "load-balancer"
 
 // maxBalancerTag is the longest key of a tag (CreateLoadBalancer, Tag.N.Key).
@@ -63,7 +63,7 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBal
 	return b.answer(), nil
 }
 
-// balancerPlan is what a load balancer is to be.
+// balancerPlan describes the load balancer to make.
 type balancerPlan struct {
 	key  string
 	tags map[string]string
@@ -99,14 +99,14 @@ func (p *Provider) planBalancer(spec provider.LoadBalancerSpec) (*balancerPlan, 
 	return &balancerPlan{spec.Key, tags, want}, nil
 }
 
-// token is the client token of a generation, as with instances.
+// token returns the client token of a generation, as for instances.
 func (pl *balancerPlan) token(generation int) string {
 	return clientToken("load-balancer", pl.key, strconv.Itoa(generation))
 }
 
-// findOrMakeBalancer returns the one of the key. As with instances no two calls
-// that make one are alike, so that a call that succeeds has made one, and one
-// that is refused for its token says that there is one, or was.
+// findOrMakeBalancer returns the load balancer of the key. Every call that makes one has
+// a different tag, as with instances. So a call that succeeds has made one, and a call
+// that is refused because of its token means that another call has made one.
 func (p *Provider) findOrMakeBalancer(ctx context.Context, pl *balancerPlan) (*clb, error) {
 	if b, err := p.onlyBalancer(ctx, pl.key); b != nil || err != nil {
 		return b, err
@@ -129,7 +129,7 @@ func (p *Provider) findOrMakeBalancer(ctx context.Context, pl *balancerPlan) (*c
 	return nil, fmt.Errorf("%w: key %s was made and deleted %d times; use another", provider.ErrAlreadyExists, pl.key, maxGenerations)
 }
 
-// makeBalancer returns the id, or an error with codeMismatch.
+// makeBalancer returns the id. The error has codeMismatch if another call used the token.
 func (p *Provider) makeBalancer(ctx context.Context, pl *balancerPlan, generation int) (string, error) {
 	tags := maps.Clone(pl.tags)
 	tags[tagAttempt] = rand.Text()
@@ -138,7 +138,7 @@ func (p *Provider) makeBalancer(ctx context.Context, pl *balancerPlan, generatio
 		"AddressType": pl.want.addressType, "DeleteProtection": "off",
 		"LoadBalancerSpec": pl.want.spec, "InternetChargeType": pl.want.internetCharge, "VSwitchId": pl.want.vswitch,
 	}
-	if pl.want.instanceCharge != payBySpec { // which is the default, and all that there is outside China
+	if pl.want.instanceCharge != payBySpec { // that is the default, and the only one outside China
 		request["InstanceChargeType"] = pl.want.instanceCharge
 	}
 	if pl.want.bandwidth > 0 {
@@ -155,7 +155,7 @@ func (p *Provider) makeBalancer(ctx context.Context, pl *balancerPlan, generatio
 	return made.LoadBalancerId, nil
 }
 
-// blameBalancer names what a refusal may be about.
+// blameBalancer adds to a refusal the setting that it may be about.
 func (p *Provider) blameBalancer(pl *balancerPlan, err error) error {
 	if pl.want.vswitch != "" && errors.Is(err, provider.ErrNotFound) {
 		return fmt.Errorf("vSwitch %s (annotation %s, or VSWITCH_ID): %w", pl.want.vswitch, annotation("vswitch-id"), err)
@@ -163,8 +163,8 @@ func (p *Provider) blameBalancer(pl *balancerPlan, err error) error {
 	return err
 }
 
-// awaitBalancer looks for the one of a key until the cloud must have shown it:
-// the one with the id, or any where that is empty. Nil is: there is none.
+// awaitBalancer waits until the list shows the load balancer of a key, with the id if
+// that is not empty. It returns nil if the list should show it by now and does not.
 func (p *Provider) awaitBalancer(ctx context.Context, key, id string) (*clb, error) {
 	deadline := time.Now().Add(p.pace.visible)
 	for t := p.api.ticker(); ; {
@@ -184,7 +184,7 @@ func (p *Provider) awaitBalancer(ctx context.Context, key, id string) (*clb, err
 	}
 }
 
-// onlyBalancer returns nil when the cloud shows none.
+// onlyBalancer returns the load balancer of a key; nil if the cloud lists none.
 func (p *Provider) onlyBalancer(ctx context.Context, key string) (*clb, error) {
 	list, err := p.balancersBy(ctx, map[string]string{tagBalancer: key})
 	if err != nil {
@@ -193,8 +193,8 @@ func (p *Provider) onlyBalancer(ctx context.Context, key string) (*clb, error) {
 	return p.oldestBalancer(ctx, list)
 }
 
-// oldestBalancer deletes all others: where the cloud has forgotten a client
-// token there may be two of a key.
+// oldestBalancer returns the oldest load balancer of a key and deletes the others: there
+// may be two if the cloud has forgotten a client token.
 func (p *Provider) oldestBalancer(ctx context.Context, list []*clb) (*clb, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -232,8 +232,8 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (*provider.L
 	return answer, nil
 }
 
-// lookUpBalancer waits where this process may just have made one that the cloud
-// does not show yet.
+// lookUpBalancer returns the load balancer of a key, or nil. If this process may just
+// have made one it waits until the list must show it.
 func (p *Provider) lookUpBalancer(ctx context.Context, key string) (*clb, error) {
 	until := p.memory.balancedAt(key).Add(p.pace.visible)
 	for t := p.api.ticker(); ; {
@@ -292,7 +292,8 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, key string) error {
 	}
 }
 
-// removeBalancer repeats while it is being configured.
+// removeBalancer deletes a load balancer. It repeats that while another change is under
+// way.
 func (p *Provider) removeBalancer(ctx context.Context, id string) error {
 	err := p.settled(ctx, func() error {
 		return p.slb(ctx, "DeleteLoadBalancer", query{"LoadBalancerId": id}, nil)
@@ -304,7 +305,7 @@ func (p *Provider) removeBalancer(ctx context.Context, id string) error {
 	return nil
 }
 
-// settled repeats a change while an earlier one is being made.
+// settled repeats a change while the cloud refuses it because of an earlier one.
 func (p *Provider) settled(ctx context.Context, change func() error) error {
 	for t := p.api.ticker(); ; {
 		err := change()

@@ -110,7 +110,7 @@ func (b *clb) tags() map[string]string {
 // here, the first made first.
 func (p *Provider) balancersBy(ctx context.Context, match map[string]string) ([]*clb, error) {
 	const size = 100 // DescribeLoadBalancers, PageSize
-	found := map[string]bool{}
+	seen := map[string]bool{}
 	var list []*clb
 	for page := 1; ; page++ {
 		q := query{"PageSize": strconv.Itoa(size), "PageNumber": strconv.Itoa(page)}
@@ -123,10 +123,10 @@ func (p *Provider) balancersBy(ctx context.Context, match map[string]string) ([]
 		}
 		rows := answer.LoadBalancers.LoadBalancer
 		for _, b := range rows {
-			if b.key() != "" && provider.HasTags(b.tags(), match) && !found[b.LoadBalancerId] && !p.memory.isDeleted(b.LoadBalancerId) {
+			if b.key() != "" && provider.HasTags(b.tags(), match) && !seen[b.LoadBalancerId] && !p.memory.isDeleted(b.LoadBalancerId) {
 				list = append(list, b)
 			}
-			found[b.LoadBalancerId] = true
+			seen[b.LoadBalancerId] = true
 		}
 		if len(rows) < size {
 			break

@@ -198,7 +198,7 @@ func TestForeign(t *testing.T) {
 // TestLongTags: values that the cloud would refuse are cut, and still differ.
 func TestLongTags(t *testing.T) {
 	long := strings.Repeat("n", 150)
-	if a, b := fit(long+"a"), fit(long+"b"); a == b || len(a) > maxTag || fit(a) != a {
+	if a, b := truncateTag(long+"a"), truncateTag(long+"b"); a == b || len(a) > maxTag || truncateTag(a) != a {
 		t.Errorf("%q and %q", a, b)
 	}
 	c := newCloud(t, sim.Options{})

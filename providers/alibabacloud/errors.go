@@ -103,11 +103,11 @@ func classify(action string, err error) error {
 	if err == nil || provider.Class(err) != provider.ErrUnknown {
 		return err
 	}
-	var said *tea.SDKError
+	var sdkErr *tea.SDKError
 	var lost *url.Error
 	switch {
-	case errors.As(err, &said):
-		return fromSDK(action, said)
+	case errors.As(err, &sdkErr):
+		return fromSDK(action, sdkErr)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: %w: %w", action, provider.ErrUnavailable, bare(err))
 	case errors.As(err, &lost):
@@ -145,8 +145,8 @@ func connectionHint(err error) string {
 	return ""
 }
 
-func fromSDK(action string, said *tea.SDKError) error {
-	e := &apiError{Action: action, Code: dara.StringValue(said.Code), Status: dara.IntValue(said.StatusCode), Message: dara.StringValue(said.Message)}
+func fromSDK(action string, sdkErr *tea.SDKError) error {
+	e := &apiError{Action: action, Code: dara.StringValue(sdkErr.Code), Status: dara.IntValue(sdkErr.StatusCode), Message: dara.StringValue(sdkErr.Message)}
 	if match := sdkText.FindStringSubmatch(e.Message); match != nil {
 		e.Message, e.RequestID = match[1], match[2]
 	}

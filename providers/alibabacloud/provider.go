@@ -12,12 +12,12 @@ import (
 // Provider makes ECS instances in the vSwitches of one VPC. Several processes
 // may have one with the same configuration.
 type Provider struct {
-	cfg    Config
-	api    *api
-	pace   pace
-	memory *memory
-	places placeCache
-	types  typeCache
+	cfg          Config
+	api          *api
+	pace         pace
+	memory       *memory
+	vswitchCache vswitchCache
+	types        typeCache
 	// balancing is held by who changes the load balancer of a key.
 	balancing keylock.Locks
 }

@@ -54,9 +54,9 @@ func checkTag(key, value string) error {
 	return nil
 }
 
-// fit cuts a value to what the cloud allows; a hash keeps values apart that
+// truncateTag cuts a value to what the cloud allows; a hash keeps values apart that
 // differ only behind the cut.
-func fit(value string) string {
+func truncateTag(value string) string {
 	if len(value) <= maxTag {
 		return value
 	}
@@ -68,7 +68,7 @@ func fit(value string) string {
 func fitAll(tags map[string]string) map[string]string {
 	fitting := make(map[string]string, len(tags))
 	for key, value := range tags {
-		fitting[key] = fit(value)
+		fitting[key] = truncateTag(value)
 	}
 	return fitting
 }

@@ -43,7 +43,7 @@ const (
 
 // targets returns where the instance may be made, the best first.
 func (p *Provider) targets(ctx context.Context, spec provider.InstanceTypeSpec) ([]target, error) {
-	places, err := p.allPlaces(ctx)
+	vswitches, err := p.vswitches(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func (p *Provider) targets(ctx context.Context, spec provider.InstanceTypeSpec) 
 	}
 	var list []target
 	for _, kind := range kinds {
-		for _, at := range places {
+		for _, at := range vswitches {
 			if len(kind.Zones) == 0 || at.zone == "" || slices.Contains(kind.Zones, at.zone) {
-				list = append(list, target{kind.Name, at.vswitch, at.zone})
+				list = append(list, target{kind.Name, at.id, at.zone})
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func (p *Provider) targets(ctx context.Context, spec provider.InstanceTypeSpec) 
 		list = list[:min(1, len(list))]
 	case fallbackZone:
 		order := func(t target) int {
-			return slices.IndexFunc(places, func(at place) bool { return at.vswitch == t.vswitch })
+			return slices.IndexFunc(vswitches, func(at vswitch) bool { return at.id == t.vswitch })
 		}
 		slices.SortStableFunc(list, func(a, b target) int { return order(a) - order(b) })
 	}

@@ -22,15 +22,15 @@ func (p *Provider) ConfigVerifier() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.pace.verify)
 	defer cancel()
 	var errs []error
-	places, err := p.lookUpPlaces(ctx)
+	vswitches, err := p.lookUpVSwitches(ctx)
 	if errors.Is(err, provider.ErrUnauthenticated) || errors.Is(err, provider.ErrUnavailable) {
 		return fmt.Errorf("verify: %w", err)
 	}
-	errs = append(errs, err, full(places))
-	for _, check := range []func(context.Context, []place) error{
+	errs = append(errs, err, checkFreeAddress(vswitches))
+	for _, check := range []func(context.Context, []vswitch) error{
 		p.verifyTypes, p.verifyImage, p.verifyGroups, p.verifyKeyPair, p.verifyRights, p.verifyRun,
 	} {
-		err := check(ctx, places)
+		err := check(ctx, vswitches)
 		if err != nil {
 			err = fmt.Errorf("verify: %w", err)
 		}
@@ -39,15 +39,15 @@ func (p *Provider) ConfigVerifier() error {
 	return errors.Join(errs...)
 }
 
-// full returns when no vSwitch has an address left.
-func full(places []place) error {
-	if len(places) == 0 || slices.ContainsFunc(places, func(at place) bool { return at.free > 0 }) {
+// checkFreeAddress returns when no vSwitch has an address left.
+func checkFreeAddress(vswitches []vswitch) error {
+	if len(vswitches) == 0 || slices.ContainsFunc(vswitches, func(at vswitch) bool { return at.free > 0 }) {
 		return nil
 	}
 	return fmt.Errorf("%w: verify: no vSwitch of -vswitch-id (VSWITCH_ID) has a free address", provider.ErrCapacity)
 }
 
-func (p *Provider) verifyTypes(ctx context.Context, places []place) error {
+func (p *Provider) verifyTypes(ctx context.Context, vswitches []vswitch) error {
 	rows, _, err := p.describeTypes(ctx, []string{p.cfg.InstanceType})
 	if err != nil && !errors.Is(err, provider.ErrNotFound) && !errors.Is(err, provider.ErrInvalidArgument) {
 		return err
@@ -59,7 +59,7 @@ func (p *Provider) verifyTypes(ctx context.Context, places []place) error {
 	if err != nil {
 		return err
 	}
-	zones := zonesOf(places)
+	zones := zonesOf(vswitches)
 	if len(zones) > 0 && !slices.ContainsFunc(zones, func(zone string) bool { return slices.Contains(stock[p.cfg.InstanceType], zone) }) {
 		return fmt.Errorf("%w: -instance-type (PODVM_INSTANCE_TYPE): %s is not to be had in %s, the zones of VSWITCH_ID; zones that have it: %s",
 			provider.ErrCapacity, p.cfg.InstanceType, strings.Join(zones, ", "), orNone(stock[p.cfg.InstanceType]))
@@ -74,7 +74,7 @@ func orNone(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-func (p *Provider) verifyImage(ctx context.Context, _ []place) error {
+func (p *Provider) verifyImage(ctx context.Context, _ []vswitch) error {
 	rows, err := p.images(ctx, &ecs.DescribeImagesRequest{ImageId: new(p.cfg.ImageID)})
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (p *Provider) verifyImage(ctx context.Context, _ []place) error {
 	return nil
 }
 
-func (p *Provider) verifyGroups(ctx context.Context, places []place) error {
+func (p *Provider) verifyGroups(ctx context.Context, vswitches []vswitch) error {
 	ids, err := json.Marshal(p.cfg.SecurityGroups)
 	if err != nil {
 		return fmt.Errorf("encode %v: %w", p.cfg.SecurityGroups, err)
@@ -115,14 +115,14 @@ func (p *Provider) verifyGroups(ctx context.Context, places []place) error {
 		switch {
 		case !there:
 			errs = append(errs, bad("security-group-ids", "there is no %s in %s", id, p.cfg.Region))
-		case len(places) > 0 && network != places[0].vpc:
-			errs = append(errs, bad("security-group-ids", "%s is in %s, but the vSwitch %s in %s", id, network, places[0].vswitch, places[0].vpc))
+		case len(vswitches) > 0 && network != vswitches[0].vpc:
+			errs = append(errs, bad("security-group-ids", "%s is in %s, but the vSwitch %s in %s", id, network, vswitches[0].id, vswitches[0].vpc))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (p *Provider) verifyKeyPair(ctx context.Context, _ []place) error {
+func (p *Provider) verifyKeyPair(ctx context.Context, _ []vswitch) error {
 	if p.cfg.KeyPair == "" {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (p *Provider) verifyKeyPair(ctx context.Context, _ []place) error {
 }
 
 // verifyRights asks for rights that no other check has used.
-func (p *Provider) verifyRights(ctx context.Context, _ []place) error {
+func (p *Provider) verifyRights(ctx context.Context, _ []vswitch) error {
 	_, err := call(ctx, p.api, "ecs:DescribeInstances", p.api.ecs().DescribeInstancesWithContext,
 		&ecs.DescribeInstancesRequest{RegionId: new(p.cfg.Region), DryRun: new(true)})
 	_, addressErr := p.addressesBy(ctx, map[string]string{tagInstance: "none"})
@@ -148,7 +148,7 @@ func (p *Provider) verifyRights(ctx context.Context, _ []place) error {
 
 // verifyRun makes a dry run of a creation. It stops at the first error, which
 // the other checks may have reported already.
-func (p *Provider) verifyRun(ctx context.Context, _ []place) error {
+func (p *Provider) verifyRun(ctx context.Context, _ []vswitch) error {
 	pl := &plan{key: "verify", name: "podvm-verify", image: p.cfg.ImageID, tags: map[string]string{}, owner: map[string]string{}}
 	to := target{kind: p.cfg.InstanceType, vswitch: p.cfg.VSwitchIDs[0]}
 	request := p.request(pl, to, 0)

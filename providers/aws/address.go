@@ -38,29 +38,29 @@ func (p *Provider) reachable(ctx context.Context, s *session, pl *plan, i *types
 			return stateName(i) != types.InstanceStateNamePending && len(i.NetworkInterfaces) > 0
 		}
 	}
-	found, err := p.await(ctx, s, i, ready)
+	addresses, err := p.await(ctx, s, i, ready)
 	if err != nil || want != reachElastic {
-		return found, err
+		return addresses, err
 	}
-	return p.elastic(ctx, s, pl, found)
+	return p.elastic(ctx, s, pl, addresses)
 }
 
 // await asks until the instance is as wanted. It returns what it knows last.
 func (p *Provider) await(ctx context.Context, s *session, i *types.Instance, ready func(*types.Instance) bool) (*types.Instance, error) {
-	for w := p.patience(0); ; {
-		found, err := p.find(ctx, s, id(i), p.timing.token) // it is there
+	for w := p.newBackoff(0); ; {
+		addresses, err := p.find(ctx, s, id(i), p.timing.token) // it is there
 		switch {
 		case err != nil:
 			return i, err
-		case found == nil:
+		case addresses == nil:
 			return i, fmt.Errorf("%w: instance %s is gone: somebody has terminated it", provider.ErrUnavailable, id(i))
-		case ending(found):
-			return found, endedBy(found)
-		case ready(found):
-			return found, nil
+		case ending(addresses):
+			return addresses, endedBy(addresses)
+		case ready(addresses):
+			return addresses, nil
 		}
-		if _, err := w.again(ctx); err != nil {
-			return found, err
+		if _, err := w.wait(ctx); err != nil {
+			return addresses, err
 		}
 	}
 }
@@ -129,25 +129,25 @@ func nicIndex(nic types.InstanceNetworkInterface) int32 {
 // has stays, and otherwise the first by id; everybody releases the rest.
 func (p *Provider) addressFor(ctx context.Context, s *session, pl *plan, i *types.Instance, nic types.InstanceNetworkInterface) (*types.Address, error) {
 	index := strconv.Itoa(int(nicIndex(nic)))
-	for w := p.patience(0); ; {
-		found, err := s.addressesOf(ctx, id(i), index)
+	for w := p.newBackoff(0); ; {
+		addresses, err := s.addressesOf(ctx, id(i), index)
 		if err != nil {
 			return nil, err
 		}
-		if len(found) == 0 {
-			if found, err = p.allocate(ctx, s, pl, id(i), index); err != nil {
+		if len(addresses) == 0 {
+			if addresses, err = p.allocate(ctx, s, pl, id(i), index); err != nil {
 				return nil, err
 			}
 		}
-		first := max(0, slices.IndexFunc(found, func(a types.Address) bool { return has(nic, a) }))
-		if len(found) == 1 && has(nic, found[first]) {
-			return &found[first], nil
+		first := max(0, slices.IndexFunc(addresses, func(a types.Address) bool { return has(nic, a) }))
+		if len(addresses) == 1 && has(nic, addresses[first]) {
+			return &addresses[first], nil
 		}
-		if err := s.settle(ctx, nic, found, first); err != nil {
+		if err := s.settle(ctx, nic, addresses, first); err != nil {
 			return nil, err
 		}
-		if len(found) > 1 {
-			if _, err := w.again(ctx); err != nil {
+		if len(addresses) > 1 {
+			if _, err := w.wait(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -161,8 +161,8 @@ func has(nic types.InstanceNetworkInterface, a types.Address) bool {
 // settle releases all addresses but the first, unless they have come into use
 // meanwhile, and gives that one to the interface. An interface that is gone
 // needs none.
-func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface, found []types.Address, first int) error {
-	for i, a := range found {
+func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface, addresses []types.Address, first int) error {
+	for i, a := range addresses {
 		if i == first {
 			continue
 		}
@@ -170,15 +170,15 @@ func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface
 			return err
 		}
 	}
-	if has(nic, found[first]) {
+	if has(nic, addresses[first]) {
 		return nil
 	}
-	_, err := s.ec2.AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: found[first].AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
+	_, err := s.ec2.AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: addresses[first].AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
 	switch {
 	case isCode(err, "InvalidAllocationID.NotFound"):
 		return nil // somebody else has decided otherwise
 	case err != nil && refused(err):
-		return errors.Join(err, s.release(ctx, found[first].AllocationId))
+		return errors.Join(err, s.release(ctx, addresses[first].AllocationId))
 	}
 	return err
 }
@@ -196,12 +196,12 @@ func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceI
 	if err != nil && refused(err) {
 		return nil, err
 	}
-	for w := p.patience(p.timing.settle); ; {
-		found, findErr := s.addressesOf(ctx, instanceID, index)
-		if findErr == nil && len(found) > 0 {
-			return found, nil
+	for w := p.newBackoff(p.timing.settle); ; {
+		addresses, findErr := s.addressesOf(ctx, instanceID, index)
+		if findErr == nil && len(addresses) > 0 {
+			return addresses, nil
 		}
-		if more, waitErr := w.again(ctx); more {
+		if more, waitErr := w.wait(ctx); more {
 			continue
 		} else if err = cmp.Or(err, waitErr); err != nil {
 			return nil, err
@@ -233,14 +233,14 @@ func (s *session) addressesOf(ctx context.Context, instanceID, index string) ([]
 // releaseAll releases the addresses of an instance. Whoever makes it may give it
 // one at this moment, from which that one is taken again.
 func (p *Provider) releaseAll(ctx context.Context, s *session, instanceID string) error {
-	for w := p.patience(p.timing.settle); ; {
-		found, err := s.addressesOf(ctx, instanceID, "")
+	for w := p.newBackoff(p.timing.settle); ; {
+		addresses, err := s.addressesOf(ctx, instanceID, "")
 		if err != nil {
 			return err
 		}
 		taken := false
 		var errs []error
-		for _, address := range found {
+		for _, address := range addresses {
 			err := s.free(ctx, address)
 			if isCode(err, addressInUse) {
 				taken, err = true, fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
@@ -250,7 +250,7 @@ func (p *Provider) releaseAll(ctx context.Context, s *session, instanceID string
 		if !taken {
 			return errors.Join(errs...)
 		}
-		if more, err := w.again(ctx); !more {
+		if more, err := w.wait(ctx); !more {
 			return errors.Join(append(errs, err)...)
 		}
 	}

@@ -62,9 +62,9 @@ func (p *Provider) create(ctx context.Context, podName, key, userData string, sp
 func (p *Provider) launch(ctx context.Context, s *session, pl *plan) (*types.Instance, error) {
 	generation := 0
 	if len(pl.subnets) > 1 { // a token counts in its zone only
-		found, next, err := p.lookUpPatiently(ctx, s, pl)
-		if found != nil || err != nil {
-			return found, err
+		existing, next, err := p.lookUpPatiently(ctx, s, pl)
+		if existing != nil || err != nil {
+			return existing, err
 		}
 		generation = next
 	}
@@ -76,16 +76,16 @@ func (p *Provider) launch(ctx context.Context, s *session, pl *plan) (*types.Ins
 		case err == nil && (!ending(made) || failedLaunch(made)):
 			return made, nil
 		case isCode(err, "IdempotentParameterMismatch"):
-			found, findErr := p.findByToken(ctx, s, t)
-			if found != nil || findErr != nil {
-				return found, findErr
+			existing, findErr := p.findByToken(ctx, s, t)
+			if existing != nil || findErr != nil {
+				return existing, findErr
 			}
 		case err != nil && !ended:
 			return nil, err
 		}
-		found, next, err := s.lookUp(ctx, pl)
-		if found != nil || err != nil {
-			return found, err
+		existing, next, err := s.lookUp(ctx, pl)
+		if existing != nil || err != nil {
+			return existing, err
 		}
 		generation = max(generation+1, next)
 	}
@@ -146,13 +146,13 @@ func (p *Provider) order(pl *plan) []string {
 // one may have made the instance in any of the zones, where EC2 does not show
 // it yet: until it must have shown it nothing is made in a zone before.
 func (p *Provider) lookUpPatiently(ctx context.Context, s *session, pl *plan) (*types.Instance, int, error) {
-	for w := p.patience(0); ; {
+	for w := p.newBackoff(0); ; {
 		late := time.Since(p.began) >= p.timing.settle
-		found, next, err := s.lookUp(ctx, pl)
-		if found != nil || err != nil || late {
-			return found, next, err
+		existing, next, err := s.lookUp(ctx, pl)
+		if existing != nil || err != nil || late {
+			return existing, next, err
 		}
-		if _, err := w.again(ctx); err != nil {
+		if _, err := w.wait(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -165,35 +165,35 @@ func (s *session) lookUp(ctx context.Context, pl *plan) (*types.Instance, int, e
 	if cluster, ok := pl.owned[provider.TagCluster]; ok {
 		match[provider.TagCluster] = cluster
 	}
-	found, err := s.describe(ctx, tagFilters(match))
+	instances, err := s.describe(ctx, tagFilters(match))
 	if err != nil {
 		return nil, 0, classify("look for the instance of the key", err)
 	}
-	for _, i := range found {
+	for _, i := range instances {
 		if !ending(&i) {
 			return &i, 0, nil
 		}
 	}
-	return nil, pl.after(found), nil
+	return nil, pl.after(instances), nil
 }
 
 // findByToken returns the instance that EC2 says there is, nil when it has
 // ended. One that is not shown after all that time ended long ago.
 func (p *Provider) findByToken(ctx context.Context, s *session, token string) (*types.Instance, error) {
-	for w := p.patience(p.timing.token); ; {
-		found, err := s.describe(ctx, []types.Filter{filter("client-token", token)})
+	for w := p.newBackoff(p.timing.token); ; {
+		instances, err := s.describe(ctx, []types.Filter{filter("client-token", token)})
 		if err != nil {
 			return nil, classify("look for the instance of the token", err)
 		}
-		for _, i := range found {
+		for _, i := range instances {
 			if !ending(&i) {
 				return &i, nil
 			}
 		}
-		if len(found) > 0 {
+		if len(instances) > 0 {
 			return nil, nil
 		}
-		if more, err := w.again(ctx); !more {
+		if more, err := w.wait(ctx); !more {
 			return nil, err
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// place is where instances go: what is configured, completed by what this
+// placement is where instances go: what is configured, completed by what this
 // machine, an instance itself, has.
-type place struct {
+type placement struct {
 	region, keyName string
 	subnets, groups []string
 }
@@ -31,8 +31,8 @@ const discoveryLimit = 5 * time.Second
 
 // discover completes the place from the metadata service. Keys and groups that
 // it does not have are not error.
-func (p *Provider) discover(ctx context.Context, client *awshttp.BuildableClient, region string) (place, error) {
-	here := place{region: region, keyName: p.cfg.KeyName, subnets: p.cfg.Subnets, groups: p.cfg.SecurityGroups}
+func (p *Provider) discover(ctx context.Context, client *awshttp.BuildableClient, region string) (placement, error) {
+	here := placement{region: region, keyName: p.cfg.KeyName, subnets: p.cfg.Subnets, groups: p.cfg.SecurityGroups}
 	if p.cfg.UseTemplate && region != "" || region != "" && len(here.subnets) > 0 && len(here.groups) > 0 && here.keyName != "" {
 		return here, nil // a template says the rest
 	}
@@ -54,7 +54,7 @@ func (p *Provider) discover(ctx context.Context, client *awshttp.BuildableClient
 
 // complete asks for what is missing. The error is that of the first question
 // that was not answered.
-func (h *place) complete(ctx context.Context, m metadata, regionOnly bool) error {
+func (h *placement) complete(ctx context.Context, m metadata, regionOnly bool) error {
 	if h.region == "" {
 		region, err := m.region(ctx)
 		if err != nil {
@@ -79,7 +79,7 @@ func (h *place) complete(ctx context.Context, m metadata, regionOnly bool) error
 // network takes subnet and groups from this machine's first interface. Its
 // groups are of use only in its own VPC, so not with a subnet that may be in
 // another.
-func (h *place) network(ctx context.Context, m metadata) error {
+func (h *placement) network(ctx context.Context, m metadata) error {
 	mac, err := m.get(ctx, "mac")
 	if err != nil {
 		return err

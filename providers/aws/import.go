@@ -157,7 +157,7 @@ func (p *Provider) importTags(name string) []types.Tag {
 }
 
 func (p *Provider) awaitSnapshot(ctx context.Context, s *session, id string, progress func(provider.ImageProgress)) error {
-	for w := p.patience(0); ; {
+	for w := p.newBackoff(0); ; {
 		progress(provider.ImageProgress{Step: "waiting for the snapshot"})
 		out, err := s.ec2.DescribeSnapshots(ctx, &ec2.DescribeSnapshotsInput{SnapshotIds: []string{id}})
 		switch {
@@ -169,7 +169,7 @@ func (p *Provider) awaitSnapshot(ctx context.Context, s *session, id string, pro
 		case len(out.Snapshots) == 1 && out.Snapshots[0].State == types.SnapshotStateError:
 			return fmt.Errorf("%w: snapshot %s has failed: %s", provider.ErrUnknown, id, sdk.ToString(out.Snapshots[0].StateMessage))
 		}
-		if _, err := w.again(ctx); err != nil {
+		if _, err := w.wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -192,17 +192,17 @@ func (p *Provider) register(ctx context.Context, s *session, source provider.Ima
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), importUndo)
 	defer cancel()
-	found, findErr := s.imagesNamed(ctx, source.Name)
-	for _, image := range found {
-		if of(image, snapshot) {
+	images, findErr := s.imagesNamed(ctx, source.Name)
+	for _, image := range images {
+		if isOfSnapshot(image, snapshot) {
 			return sdk.ToString(image.ImageId), nil
 		}
 	}
 	return "", errors.Join(err, findErr)
 }
 
-// of reports whether an image is one of the snapshot.
-func of(image types.Image, snapshot string) bool {
+// isOfSnapshot reports whether an image is one of the snapshot.
+func isOfSnapshot(image types.Image, snapshot string) bool {
 	for _, device := range image.BlockDeviceMappings {
 		if device.Ebs != nil && sdk.ToString(device.Ebs.SnapshotId) == snapshot {
 			return true
@@ -212,7 +212,7 @@ func of(image types.Image, snapshot string) bool {
 }
 
 func (p *Provider) awaitImage(ctx context.Context, s *session, id string) error {
-	for w := p.patience(0); ; {
+	for w := p.newBackoff(0); ; {
 		out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
 		switch {
 		case isCode(err, "InvalidAMIID.NotFound"): // not yet
@@ -223,7 +223,7 @@ func (p *Provider) awaitImage(ctx context.Context, s *session, id string) error 
 		case len(out.Images) == 1 && out.Images[0].State != types.ImageStatePending:
 			return fmt.Errorf("%w: AMI %s is %s", provider.ErrUnknown, id, out.Images[0].State)
 		}
-		if _, err := w.again(ctx); err != nil {
+		if _, err := w.wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -241,11 +241,11 @@ func (p *Provider) removeImport(ctx context.Context, s *session, image, snapshot
 	var errs []error
 	if image != "" {
 		_, err := s.ec2.DeregisterImage(ctx, &ec2.DeregisterImageInput{ImageId: &image})
-		errs = append(errs, left("AMI "+image, err))
+		errs = append(errs, ignoreMissing("AMI "+image, err))
 	}
 	if snapshot != "" {
 		_, err := s.ec2.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot})
-		errs = append(errs, left("snapshot "+snapshot, err))
+		errs = append(errs, ignoreMissing("snapshot "+snapshot, err))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%w; %v", classify("make it", cause), err)
@@ -253,7 +253,7 @@ func (p *Provider) removeImport(ctx context.Context, s *session, image, snapshot
 	return cause
 }
 
-func left(what string, err error) error {
+func ignoreMissing(what string, err error) error {
 	if err == nil || isCode(err, "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "InvalidSnapshot.NotFound") {
 		return nil
 	}

@@ -114,7 +114,7 @@ func (p *Provider) find(ctx context.Context, s *session, instanceID string, limi
 	if !instanceSyntax.MatchString(instanceID) {
 		return nil, nil
 	}
-	for w := p.patience(limit); ; {
+	for w := p.newBackoff(limit); ; {
 		out, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{instanceID}})
 		switch {
 		case err == nil && len(out.Reservations) == 1 && len(out.Reservations[0].Instances) == 1:
@@ -124,7 +124,7 @@ func (p *Provider) find(ctx context.Context, s *session, instanceID string, limi
 		case limit == once:
 			return nil, nil
 		}
-		if more, err := w.again(ctx); !more {
+		if more, err := w.wait(ctx); !more {
 			return nil, err
 		}
 	}
@@ -187,13 +187,13 @@ func (p *Provider) list(ctx context.Context, match map[string]string) ([]provide
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.describe(ctx, tagFilters(match))
+	instances, err := s.describe(ctx, tagFilters(match))
 	if err != nil {
 		return nil, err
 	}
 	var list []provider.Instance
 	alive, keys := map[string]bool{}, map[string]bool{}
-	for _, i := range found {
+	for _, i := range instances {
 		if !provider.HasTags(tagsOf(i.Tags), match) || !ours(&i) || stateName(&i) == types.InstanceStateNameTerminated {
 			continue
 		}

@@ -20,34 +20,33 @@ import (
 // Tags of ours besides the owner's.
 const (
 	tagName = "Name"
-	// tagReach says by which address an instance is reached, when that is not
-	// its private one.
+	// tagReach says which address of an instance is used, if not its private one.
 	tagReach = "outrigger-reach"
-	// tagInstance, on an elastic address, is the instance it was made for, and
-	// tagNIC the index of its interface.
+	// tagInstance on an elastic address is the instance for which it was made, tagNIC
+	// the index of the interface.
 	tagInstance = "outrigger-instance"
 	tagNIC      = "outrigger-nic"
 )
 
-// reach is by which address an instance is reached.
+// reach says at which address an instance is reached.
 type reach string
 
 const (
 	reachPrivate reach = ""
-	reachPublic  reach = "public"  // the cloud's, as long as the instance runs
-	reachElastic reach = "elastic" // ours, as long as the instance exists
+	reachPublic  reach = "public"  // assigned by the cloud while the instance runs
+	reachElastic reach = "elastic" // an elastic address that we make for the instance
 )
 
 // plan is everything about an instance, decided before anything of it exists.
 type plan struct {
 	key, name, userData string
-	// owned are the tags of everything that belongs to the instance, tags
-	// those of what RunInstances makes.
+	// owned are the tags of everything that belongs to the instance. tags are those of
+	// the resources that RunInstances makes.
 	owned, tags map[string]string
 	image       image
 	template    template
 	types       []string
-	subnets     []string // "" is that of the template
+	subnets     []string // "" means the subnet of the launch template
 	groups      []string
 	keyName     string
 	reach       reach
@@ -83,7 +82,8 @@ func (p *Provider) plan(ctx context.Context, s *session, podName, key, userData 
 	return pl, pl.label(p.cfg.Tags, spec.Tags)
 }
 
-// standardType is the template's where nothing else is configured.
+// standardType returns the default type: the launch template's, unless another one is
+// configured.
 func (p *Provider) standardType(t template) string {
 	if t.instanceType != "" && p.cfg.InstanceType == DefaultConfig().InstanceType {
 		return t.instanceType
@@ -91,11 +91,11 @@ func (p *Provider) standardType(t template) string {
 	return p.cfg.InstanceType
 }
 
-// connect decides about the network. EC2 gives no public address of its own to
-// instances with two interfaces.
+// connect sets the network of the plan. EC2 assigns no public address to instances with
+// two interfaces, so they get elastic addresses.
 func (p *Provider) connect(pl *plan, s *session, second bool) {
-	pl.keyName = cmp.Or(s.place.keyName, pl.template.keyName)
-	pl.subnets, pl.groups = s.place.subnets, s.place.groups
+	pl.keyName = cmp.Or(s.placement.keyName, pl.template.keyName)
+	pl.subnets, pl.groups = s.placement.subnets, s.placement.groups
 	if len(pl.subnets) == 0 {
 		pl.subnets = []string{pl.template.subnet}
 	}
@@ -113,7 +113,7 @@ func (p *Provider) connect(pl *plan, s *session, second bool) {
 	}
 }
 
-// label makes the tags. The owner's win over the configured ones.
+// label sets the tags. The owner's tags win over the configured ones.
 func (pl *plan) label(configured, owner map[string]string) error {
 	pl.owned = map[string]string{}
 	maps.Copy(pl.owned, configured)
@@ -135,8 +135,8 @@ func (pl *plan) label(configured, owner map[string]string) error {
 	return nil
 }
 
-// tagList is the tags as the API wants them, always in the same order: two
-// requests of one token must be equal.
+// tagList returns the tags for the API, always in the same order: requests with the same
+// client token must be equal.
 func tagList(tags map[string]string) []types.Tag {
 	var list []types.Tag
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
@@ -145,7 +145,7 @@ func tagList(tags map[string]string) []types.Tag {
 	return list
 }
 
-// request is the one call that makes everything but elastic addresses.
+// request returns the call that makes everything but elastic addresses.
 func (p *Provider) request(pl *plan, instanceType, subnet, token string) *ec2.RunInstancesInput {
 	in := &ec2.RunInstancesInput{
 		MinCount: sdk.Int32(1), MaxCount: sdk.Int32(1), ClientToken: &token,
@@ -208,7 +208,8 @@ func (pl *plan) interfaces(subnet string) []types.InstanceNetworkInterfaceSpecif
 	return list
 }
 
-// disks are the template's and the root volume. All go with the instance.
+// disks returns the root volume and the disks of the launch template. All are deleted
+// with the instance.
 func (p *Provider) disks(pl *plan) []types.BlockDeviceMapping {
 	root := types.BlockDeviceMapping{DeviceName: &pl.image.root, Ebs: &types.EbsBlockDevice{}}
 	list := []types.BlockDeviceMapping{}

@@ -36,7 +36,7 @@ func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 // states take none.
 func (p *Provider) power(ctx context.Context, what, instanceID string, wanted map[types.InstanceStateName]bool, request func(context.Context, *session) error) error {
 	return p.with(ctx, what, instanceID, p.timing.settle, func(ctx context.Context, s *session, i *types.Instance) error {
-		for w := p.patience(0); ; {
+		for w := p.newBackoff(0); ; {
 			if ending(i) {
 				return fmt.Errorf("%w: it is being deleted", provider.ErrNotFound)
 			}
@@ -47,7 +47,7 @@ func (p *Provider) power(ctx context.Context, what, instanceID string, wanted ma
 			if !isCode(err, "IncorrectInstanceState") {
 				return err
 			}
-			if _, err := w.again(ctx); err != nil {
+			if _, err := w.wait(ctx); err != nil {
 				return err
 			}
 			if i, err = p.await(ctx, s, i, func(*types.Instance) bool { return true }); err != nil && !ending(i) {

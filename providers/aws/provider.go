@@ -112,9 +112,9 @@ func (p *Provider) keepTransport(t *http.Transport) {
 	p.transits = append(p.transits, t)
 }
 
-// patience is for questions whose answer may lag behind: it lets time pass
+// backoff is for questions whose answer may lag behind: it lets time pass
 // before the next, twice as long each time, and says when it is enough.
-type patience struct {
+type backoff struct {
 	pause, max time.Duration
 	until      time.Time // zero is for ever
 	asked      int
@@ -124,18 +124,18 @@ type patience struct {
 // slow machine or network the first may take all of it.
 const leastAsked = 5
 
-// patience of zero has no end but the context's.
-func (p *Provider) patience(limit time.Duration) *patience {
-	w := &patience{pause: p.timing.pause, max: p.timing.pauseMax}
+// newBackoff of zero has no end but the context's.
+func (p *Provider) newBackoff(limit time.Duration) *backoff {
+	w := &backoff{pause: p.timing.pause, max: p.timing.pauseMax}
 	if limit > 0 {
 		w.until = time.Now().Add(limit)
 	}
 	return w
 }
 
-// again reports whether to ask again, after a pause. The error is that of the
+// wait reports whether to ask again, after a pause. The error is that of the
 // context.
-func (w *patience) again(ctx context.Context) (bool, error) {
+func (w *backoff) wait(ctx context.Context) (bool, error) {
 	w.asked++
 	if !w.until.IsZero() && w.asked >= leastAsked && time.Now().After(w.until) {
 		return false, nil

@@ -28,11 +28,11 @@ import (
 
 // session is a client of EC2 with this machine's own metadata.
 type session struct {
-	ec2    calls
-	blocks blockCalls
-	quota  quotaCall
-	region string
-	place  place
+	ec2       calls
+	blocks    blockCalls
+	quota     quotaCall
+	region    string
+	placement placement
 }
 
 // session returns the session, opening it when it is first needed: a metadata
@@ -76,7 +76,7 @@ func (p *Provider) open(ctx context.Context) (*session, error) {
 	base.Credentials = sdk.NewCredentialsCache(explained{base.Credentials, configured == nil})
 	return &session{
 		ec2:    callsOf(ec2.NewFromConfig(base, withEndpoint(cmp.Or(p.cfg.Endpoint, p.cfg.AnyEndpoint)))),
-		blocks: blockCallsOf(p.blockClient(base)), quota: p.quotaClient(base).GetServiceQuota, region: base.Region, place: here,
+		blocks: blockCallsOf(p.blockClient(base)), quota: p.quotaClient(base).GetServiceQuota, region: base.Region, placement: here,
 	}, nil
 }
 

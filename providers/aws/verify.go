@@ -67,9 +67,9 @@ type verifier struct {
 	p    *Provider
 	s    *session
 	errs []error
-	// found is the image, if it is right, and standard the type of a pod that
+	// ami is the image, if it is right, and standard the type of a pod that
 	// asks for none.
-	found    image
+	ami      image
 	standard provider.InstanceType
 }
 
@@ -79,8 +79,8 @@ func (v *verifier) add(err error) {
 	}
 }
 
-// wrong names a setting with the error of the call that looked at it.
-func wrong(name string, err error) error {
+// settingError names a setting with the error of the call that looked at it.
+func settingError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -98,23 +98,23 @@ func (v *verifier) image(ctx context.Context, t template) {
 		}
 		return
 	}
-	found, err := v.p.image(ctx, v.s, id)
+	ami, err := v.p.image(ctx, v.s, id)
 	if err != nil {
-		v.add(wrong("imageid", err))
+		v.add(settingError("imageid", err))
 		return
 	}
-	v.found = found
-	if !v.p.cfg.DisableCVM && !found.uefi {
+	v.ami = ami
+	if !v.p.cfg.DisableCVM && !ami.uefi {
 		v.add(bad("imageid", "AMI %s does not boot by UEFI (boot mode uefi or uefi-preferred), which confidential VMs need; or set -disable-cvm (DISABLECVM)", id))
 	}
-	if size := v.p.cfg.RootVolumeSize; size > 0 && size < found.rootSize {
-		v.add(bad("root-volume-size", "%d GiB: AMI %s has %d, which is used", size, id, found.rootSize))
+	if size := v.p.cfg.RootVolumeSize; size > 0 && size < ami.rootSize {
+		v.add(bad("root-volume-size", "%d GiB: AMI %s has %d, which is used", size, id, ami.rootSize))
 	}
 }
 
 // network checks subnets and groups, which must be in one VPC.
 func (v *verifier) network(ctx context.Context, t template) {
-	subnets := v.s.place.subnets
+	subnets := v.s.placement.subnets
 	if len(subnets) == 0 && t.subnet != "" {
 		subnets = []string{t.subnet}
 	}
@@ -122,7 +122,7 @@ func (v *verifier) network(ctx context.Context, t template) {
 	for _, id := range subnets {
 		out, err := v.s.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
 		if err != nil {
-			v.add(wrong("subnetid", err))
+			v.add(settingError("subnetid", err))
 			continue
 		}
 		for _, subnet := range out.Subnets {
@@ -132,10 +132,10 @@ func (v *verifier) network(ctx context.Context, t template) {
 			}
 		}
 	}
-	for _, id := range v.s.place.groups {
+	for _, id := range v.s.placement.groups {
 		out, err := v.s.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
 		if err != nil {
-			v.add(wrong("securitygroupids", err))
+			v.add(settingError("securitygroupids", err))
 			continue
 		}
 		for _, group := range out.SecurityGroups {
@@ -150,11 +150,11 @@ func (v *verifier) network(ctx context.Context, t template) {
 }
 
 func (v *verifier) key(ctx context.Context) {
-	if v.s.place.keyName == "" {
+	if v.s.placement.keyName == "" {
 		return
 	}
-	_, err := v.s.ec2.DescribeKeyPairs(ctx, &ec2.DescribeKeyPairsInput{KeyNames: []string{v.s.place.keyName}})
-	v.add(wrong("keyname", err))
+	_, err := v.s.ec2.DescribeKeyPairs(ctx, &ec2.DescribeKeyPairsInput{KeyNames: []string{v.s.placement.keyName}})
+	v.add(settingError("keyname", err))
 }
 
 // types looks whether the standard type is there, of the image's architecture
@@ -163,7 +163,7 @@ func (v *verifier) types(ctx context.Context, t template) {
 	standard := v.p.standardType(t)
 	list, err := v.p.types(ctx, v.s, standard)
 	if err != nil {
-		v.add(wrong("instance-type", err))
+		v.add(settingError("instance-type", err))
 		return
 	}
 	i := slices.IndexFunc(list, func(row provider.InstanceType) bool { return row.Name == standard })
@@ -172,8 +172,8 @@ func (v *verifier) types(ctx context.Context, t template) {
 		v.add(bad("instance-type", "%s is not to be had in %s, or cannot be confidential (AMD SEV-SNP); choose one of m6a, c6a, r6a or set -disable-cvm (DISABLECVM)", standard, v.s.region))
 	case i < 0:
 		v.add(bad("instance-type", "%s is not to be had in %s", standard, v.s.region))
-	case v.found.arch != "" && list[i].Arch != v.found.arch:
-		v.add(bad("instance-type", "%s is of architecture %s, AMI %s of %s", standard, list[i].Arch, v.found.id, v.found.arch))
+	case v.ami.arch != "" && list[i].Arch != v.ami.arch:
+		v.add(bad("instance-type", "%s is of architecture %s, AMI %s of %s", standard, list[i].Arch, v.ami.id, v.ami.arch))
 	}
 	if i >= 0 {
 		v.standard = list[i]
@@ -238,14 +238,14 @@ func (v *verifier) permissions(ctx context.Context, t template) {
 		_, err = s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{DryRun: dry, Domain: types.DomainTypeVpc})
 		v.dryRun("ec2:AllocateAddress", err)
 	}
-	if v.found.id != "" && len(v.errs) == 0 {
+	if v.ami.id != "" && len(v.errs) == 0 {
 		v.run(ctx, t)
 	}
 }
 
 // run is a dry run of a creation, if everything that it needs is right.
 func (v *verifier) run(ctx context.Context, t template) {
-	pl := &plan{key: "verify", name: "podvm-verify", template: t, image: v.found, types: []string{v.p.standardType(t)}}
+	pl := &plan{key: "verify", name: "podvm-verify", template: t, image: v.ami, types: []string{v.p.standardType(t)}}
 	v.p.connect(pl, v.s, false)
 	if err := pl.label(v.p.cfg.Tags, nil); err != nil {
 		v.add(err)

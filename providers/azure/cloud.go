@@ -102,8 +102,8 @@ var semantic = regexp.MustCompile(`^v\d+\.\d+\.\d+`)
 
 // release is our version as the SDK wants it, for the User-Agent.
 func release() string {
-	if found := semantic.FindString(version.Version); found != "" {
-		return found
+	if match := semantic.FindString(version.Version); match != "" {
+		return match
 	}
 	return "v0.0.0"
 }

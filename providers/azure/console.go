@@ -34,12 +34,12 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 }
 
 func (p *Provider) console(ctx context.Context, r ref, tail int64) ([]byte, error) {
-	found, err := p.cloud.vms.RetrieveBootDiagnosticsData(ctx, r.group, r.name,
+	data, err := p.cloud.vms.RetrieveBootDiagnosticsData(ctx, r.group, r.name,
 		&armcompute.VirtualMachinesClientRetrieveBootDiagnosticsDataOptions{SasURIExpirationTimeInMinutes: to.Ptr[int32](5)})
-	if err != nil || found.SerialConsoleLogBlobURI == nil {
+	if err != nil || data.SerialConsoleLogBlobURI == nil {
 		return nil, err // a VM that was never on has no console
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, *found.SerialConsoleLogBlobURI, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, *data.SerialConsoleLogBlobURI, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: Azure gives no URL for the console", provider.ErrUnknown) // the text of err has the signature
 	}

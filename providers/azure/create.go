@@ -86,8 +86,8 @@ func (c *creation) existingOrError(ctx context.Context, cause error) (*provider.
 	if !errors.Is(cause, provider.ErrInvalidArgument) {
 		return nil, cause
 	}
-	vm, err := c.look(ctx, c.ref)
-	if err != nil || vm == nil || !c.owns(vm) || !settled(vm) {
+	vm, err := c.getVM(ctx, c.ref)
+	if err != nil || vm == nil || !c.owns(vm) || !isPlaced(vm) {
 		return nil, cause
 	}
 	instance, err := c.answer(ctx, vm)
@@ -100,7 +100,7 @@ func (c *creation) existingOrError(ctx context.Context, cause error) (*provider.
 // build tries one place after the other as long as they have no room.
 func (c *creation) build(ctx context.Context, pl *plan) (*provider.Instance, error) {
 	var errs []error
-	for _, at := range pl.places {
+	for _, at := range pl.candidates {
 		instance, err := c.buildAt(ctx, pl, at)
 		if err == nil {
 			return instance, nil
@@ -121,7 +121,7 @@ func (c *creation) build(ctx context.Context, pl *plan) (*provider.Instance, err
 
 // lookForRemains is for a PUT that was refused and has left a failed VM anyway.
 func (c *creation) lookForRemains(ctx context.Context, pl *plan) {
-	vm, err := c.look(ctx, c.ref)
+	vm, err := c.getVM(ctx, c.ref)
 	c.exists = err != nil || vm != nil
 	c.mine = vm != nil && deref(vm.Tags[tagMaker]) == pl.maker
 }
@@ -133,7 +133,7 @@ func (c *creation) removeAndWait(ctx context.Context, maker string) error {
 		return err
 	}
 	return c.tempo.ask.Until(ctx, func() (bool, error) {
-		vm, err := c.look(ctx, c.ref)
+		vm, err := c.getVM(ctx, c.ref)
 		return err == nil && (vm == nil || deref(vm.Tags[tagMaker]) != maker), err
 	})
 }
@@ -143,7 +143,7 @@ func noRoom(err error) bool {
 }
 
 // buildAt makes the VM, or waits for the one that is there.
-func (c *creation) buildAt(ctx context.Context, pl *plan, at place) (*provider.Instance, error) {
+func (c *creation) buildAt(ctx context.Context, pl *plan, at candidate) (*provider.Instance, error) {
 	begin := time.Now()
 	for {
 		err := c.put(ctx, c.model(c.name, pl, at))
@@ -213,7 +213,7 @@ func (c *creation) await(ctx context.Context) (*provider.Instance, error) {
 	var instance *provider.Instance
 	begin, shown := time.Now(), false
 	err := c.tempo.ask.Until(ctx, func() (bool, error) {
-		vm, err := c.look(ctx, c.ref)
+		vm, err := c.getVM(ctx, c.ref)
 		switch {
 		case err != nil:
 			return false, err
@@ -228,7 +228,7 @@ func (c *creation) await(ctx context.Context) (*provider.Instance, error) {
 			return false, failure(vm)
 		}
 		shown = true
-		if settled(vm) {
+		if isPlaced(vm) {
 			instance, err = c.answer(ctx, vm)
 		}
 		return instance != nil, err
@@ -257,7 +257,7 @@ func (c *creation) owns(vm *armcompute.VirtualMachine) bool {
 func (c *creation) adopt(ctx context.Context, pl *plan) (instance *provider.Instance, seen bool, err error) {
 	begin := time.Now()
 	err = c.tempo.ask.Until(ctx, func() (bool, error) {
-		vm, err := c.look(ctx, c.ref)
+		vm, err := c.getVM(ctx, c.ref)
 		if err != nil || vm == nil {
 			return vm == nil, err
 		}
@@ -270,7 +270,7 @@ func (c *creation) adopt(ctx context.Context, pl *plan) (instance *provider.Inst
 			return false, nil
 		case failed(vm):
 			return false, c.clear(ctx, vm, pl, begin)
-		case settled(vm):
+		case isPlaced(vm):
 			instance, err = c.answer(ctx, vm)
 		}
 		c.mine = deref(vm.Tags[tagMaker]) == pl.maker

@@ -59,7 +59,7 @@ func TestDoesNotWaitForTheGuest(t *testing.T) {
 	if err != nil || got.State != provider.StateRunning {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if vm, err := s.look(t.Context(), s.ref(last(i.ID))); err != nil || provisioning(vm) != provisioningCreating {
+	if vm, err := s.getVM(t.Context(), s.ref(last(i.ID))); err != nil || provisioning(vm) != provisioningCreating {
 		t.Errorf("the VM is %s already, %v", provisioning(vm), err)
 	}
 }
@@ -293,7 +293,7 @@ func TestFailedVMOfSomebodyDead(t *testing.T) {
 	c := &creation{Provider: dead, ref: dead.ref(vmName("schedules", "key-1")), key: "key-1", cluster: "schedules"}
 	pl, err := dead.plan(t.Context(), "web", "key-1", cloudinit.Raw(""), spec("key-1"))
 	if err == nil {
-		err = c.put(t.Context(), dead.model(c.name, pl, pl.places[0]))
+		err = c.put(t.Context(), dead.model(c.name, pl, pl.candidates[0]))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +338,7 @@ func TestDeletionThatFailsLate(t *testing.T) {
 	made := s.mustCreate("key-1")
 	s.mustDelete(made.ID)
 	s.eventually(func() bool {
-		vm, err := s.look(t.Context(), s.ref(last(made.ID)))
+		vm, err := s.getVM(t.Context(), s.ref(last(made.ID)))
 		return err == nil && vm != nil && provisioning(vm) != provisioningDeleting
 	}, func() any { return "it is still being deleted" })
 	if list, err := s.ListInstances(t.Context(), map[string]string{provider.TagKey: "key-1"}); err != nil || len(list) != 1 {
@@ -376,7 +376,7 @@ func TestRetryAfter(t *testing.T) {
 	made := s.mustCreate("key-1")
 	begin := time.Now()
 	s.eventually(func() bool {
-		vm, err := s.look(t.Context(), s.ref(last(made.ID)))
+		vm, err := s.getVM(t.Context(), s.ref(last(made.ID)))
 		return err == nil && provisioning(vm) == provisioningSucceeded
 	}, func() any { return "the VM is not made" })
 	if err := s.PowerOff(t.Context(), made.ID); err != nil {

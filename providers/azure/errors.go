@@ -129,10 +129,10 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", known.class(), err)
 	case errors.As(err, &credential):
 		text, class := credentialError(credential)
-		return &told{class, shorter(err, credential, text), nil}
+		return &classified{class, shorter(err, credential, text), nil}
 	case errors.As(err, &refused):
 		a := answered(refused)
-		return &told{a.class(), shorter(err, refused, a.Error()), a}
+		return &classified{a.class(), shorter(err, refused, a.Error()), a}
 	case untrusted(err):
 		return fmt.Errorf("%w: %w; trust its certificate authority with -azure-ca-file (AZURE_CA_FILE) or look at -azure-endpoint (AZURE_RESOURCE_MANAGER_ENDPOINT) and -azure-authority-host (AZURE_AUTHORITY_HOST)", provider.ErrUnavailable, err)
 	}
@@ -140,16 +140,16 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 }
 
-// told is an error with its class whose text has the SDK's cut out.
-type told struct {
+// classified is an error with its class whose text has the SDK's cut out.
+type classified struct {
 	class  error
 	text   string
 	answer *answer // nil where the resource manager was not asked
 }
 
-func (t *told) Error() string { return t.class.Error() + ": " + t.text }
+func (t *classified) Error() string { return t.class.Error() + ": " + t.text }
 
-func (t *told) Unwrap() []error {
+func (t *classified) Unwrap() []error {
 	if t.answer == nil {
 		return []error{t.class}
 	}
@@ -221,8 +221,8 @@ func credentialError(failed *azidentity.AuthenticationFailedError) (text string,
 		response.StatusCode, body.Error, first), class
 }
 
-// said returns the status and code with which Azure refused, if it did.
-func said(err error) (status int, code string) {
+// statusAndCode returns the status and code with which Azure refused, if it did.
+func statusAndCode(err error) (status int, code string) {
 	var refused *azcore.ResponseError
 	var known *answer
 	switch {
@@ -235,13 +235,13 @@ func said(err error) (status int, code string) {
 }
 
 func codeOf(err error) string {
-	_, code := said(err)
+	_, code := statusAndCode(err)
 	return code
 }
 
 // isStatus reports whether Azure answered with one of these.
 func isStatus(err error, list ...int) bool {
-	status, _ := said(err)
+	status, _ := statusAndCode(err)
 	return status != 0 && slices.Contains(list, status)
 }
 
@@ -254,6 +254,6 @@ func absent(err error) bool {
 
 // refusedForGood reports whether Azure has refused a call and done nothing.
 func refusedForGood(err error) bool {
-	status, _ := said(err)
+	status, _ := statusAndCode(err)
 	return status >= 400 && status < 500 && status != http.StatusRequestTimeout
 }

@@ -55,8 +55,8 @@ func imageSyntax(pattern string) *regexp.Regexp {
 
 func parseImage(id string) (image, error) {
 	for _, s := range imageSyntaxes {
-		if found := s.syntax.FindStringSubmatch(id); found != nil {
-			return image{id: id, kind: s.kind, names: found[1:]}, nil
+		if match := s.syntax.FindStringSubmatch(id); match != nil {
+			return image{id: id, kind: s.kind, names: match[1:]}, nil
 		}
 	}
 	return image{}, fmt.Errorf("%w: image %.200q: it is not a resource id of an image or of a gallery's image, nor /CommunityGalleries/GALLERY/Images/IMAGE, nor /SharedGalleries/GALLERY/Images/IMAGE",
@@ -80,29 +80,29 @@ func (i image) check(ctx context.Context, c *clients, region, subscription strin
 	switch i.kind {
 	case managedImage:
 		images, err := armcompute.NewImagesClient(n[0], c.credential, c.options)
-		return found(err, func() error { _, err := images.Get(ctx, n[1], n[2], nil); return err })
+		return callClient(err, func() error { _, err := images.Get(ctx, n[1], n[2], nil); return err })
 	case galleryImage:
 		images, err := armcompute.NewGalleryImagesClient(n[0], c.credential, c.options)
-		return found(err, func() error { _, err := images.Get(ctx, n[1], n[2], n[3], nil); return err })
+		return callClient(err, func() error { _, err := images.Get(ctx, n[1], n[2], n[3], nil); return err })
 	case galleryVersion:
 		versions, err := armcompute.NewGalleryImageVersionsClient(n[0], c.credential, c.options)
-		return found(err, func() error { _, err := versions.Get(ctx, n[1], n[2], n[3], n[4], nil); return err })
+		return callClient(err, func() error { _, err := versions.Get(ctx, n[1], n[2], n[3], n[4], nil); return err })
 	case communityImage:
 		images, err := armcompute.NewCommunityGalleryImagesClient(subscription, c.credential, c.options)
-		return found(err, func() error { _, err := images.Get(ctx, region, n[0], n[1], nil); return err })
+		return callClient(err, func() error { _, err := images.Get(ctx, region, n[0], n[1], nil); return err })
 	case communityVersion:
 		versions, err := armcompute.NewCommunityGalleryImageVersionsClient(subscription, c.credential, c.options)
-		return found(err, func() error { _, err := versions.Get(ctx, region, n[0], n[1], n[2], nil); return err })
+		return callClient(err, func() error { _, err := versions.Get(ctx, region, n[0], n[1], n[2], nil); return err })
 	case sharedImage:
 		images, err := armcompute.NewSharedGalleryImagesClient(subscription, c.credential, c.options)
-		return found(err, func() error { _, err := images.Get(ctx, region, n[0], n[1], nil); return err })
+		return callClient(err, func() error { _, err := images.Get(ctx, region, n[0], n[1], nil); return err })
 	}
 	versions, err := armcompute.NewSharedGalleryImageVersionsClient(subscription, c.credential, c.options)
-	return found(err, func() error { _, err := versions.Get(ctx, region, n[0], n[1], n[2], nil); return err })
+	return callClient(err, func() error { _, err := versions.Get(ctx, region, n[0], n[1], n[2], nil); return err })
 }
 
-// found asks a client, if there is one.
-func found(err error, ask func() error) error {
+// callClient asks a client, if there is one.
+func callClient(err error, ask func() error) error {
 	if err != nil {
 		return err
 	}

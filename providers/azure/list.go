@@ -113,16 +113,16 @@ func (p *Provider) listed(name string, vm *armcompute.VirtualMachine, inv *inven
 
 // orphans are the VMs of pieces that have none.
 func (p *Provider) orphans(inv *inventory, known map[string]bool, match map[string]string) []provider.Instance {
-	found := map[string]map[string]string{}
+	orphans := map[string]map[string]string{}
 	for _, piece := range slices.Concat(inv.nics, inv.ips, inv.disks) {
 		name := owner(piece.name)
 		if !known[name] && provider.HasTags(piece.tags, match) {
-			found[name] = piece.tags
+			orphans[name] = piece.tags
 		}
 	}
 	var list []provider.Instance
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		tags := found[name]
+	for _, name := range slices.Sorted(maps.Keys(orphans)) {
+		tags := orphans[name]
 		list = append(list, provider.Instance{
 			ID: p.id(p.ref(name)), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, Region: p.cfg.Region, State: provider.StateStopped,
 		})

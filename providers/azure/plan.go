@@ -16,17 +16,17 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
-// maxUserData is what Azure takes, encoded ("User Data for Azure Virtual
-// Machine", learn.microsoft.com: 64 KB).
+// maxUserData limits encoded user-data, in bytes ("User Data for Azure Virtual Machine",
+// learn.microsoft.com: 64 KB).
 const maxUserData = 64<<10 - 1
 
-// maxTries bounds the sizes and zones that one creation tries.
+// maxTries limits how many pairs of size and zone one creation tries.
 const maxTries = 12
 
-// place is a VM size and a zone, which may be empty.
-type place struct{ size, zone string }
+// candidate is a VM size and a zone, which may be empty.
+type candidate struct{ size, zone string }
 
-func (at place) String() string {
+func (at candidate) String() string {
 	if at.zone == "" {
 		return "VM size " + at.size
 	}
@@ -35,15 +35,15 @@ func (at place) String() string {
 
 // plan is everything about an instance, decided before anything of it exists.
 type plan struct {
-	name     string // for humans
-	tags     map[string]string
-	maker    string
-	places   []place // to try, in this order
-	image    image
-	userData string // encoded
-	volumes  []string
-	multiNIC bool
-	sshKey   string
+	name       string // for humans
+	tags       map[string]string
+	maker      string
+	candidates []candidate // to try, in this order
+	image      image
+	userData   string // encoded
+	volumes    []string
+	multiNIC   bool
+	sshKey     string
 }
 
 func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*plan, error) {
@@ -65,7 +65,7 @@ func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cl
 		}
 		pl.volumes = append(pl.volumes, volume.DiskID)
 	}
-	if pl.places, err = p.places(ctx, spec); err != nil {
+	if pl.candidates, err = p.candidates(ctx, spec); err != nil {
 		return nil, err
 	}
 	if pl.sshKey, err = p.publicKey(); err != nil {
@@ -89,20 +89,20 @@ func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
 	return encoded, nil
 }
 
-// places returns the sizes that do, the cheapest first, in each zone.
-func (p *Provider) places(ctx context.Context, spec provider.InstanceTypeSpec) ([]place, error) {
+// candidates returns the sizes that fit, the cheapest first, in each zone.
+func (p *Provider) candidates(ctx context.Context, spec provider.InstanceTypeSpec) ([]candidate, error) {
 	types, err := p.rank(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	var list []place
+	var list []candidate
 	for _, t := range types {
 		if len(p.cfg.Zones) == 0 {
-			list = append(list, place{size: t.Name})
+			list = append(list, candidate{size: t.Name})
 		}
 		for _, zone := range p.cfg.Zones {
 			if len(t.Zones) == 0 || slices.Contains(t.Zones, zone) {
-				list = append(list, place{t.Name, zone})
+				list = append(list, candidate{t.Name, zone})
 			}
 		}
 	}
@@ -112,11 +112,11 @@ func (p *Provider) places(ctx context.Context, spec provider.InstanceTypeSpec) (
 	return list[:min(len(list), maxTries)], nil
 }
 
-// networkAPI is the version of the network service that makes interfaces.
+// networkAPI is the API version with which Azure makes the interfaces.
 const networkAPI = armcompute.NetworkAPIVersionTwoThousandTwenty1101
 
-// model is the VM as Azure takes it.
-func (p *Provider) model(name string, pl *plan, at place) armcompute.VirtualMachine {
+// model returns the VM for the API.
+func (p *Provider) model(name string, pl *plan, at candidate) armcompute.VirtualMachine {
 	prefix := name + "-" + randomSuffix()
 	tags := pointers(pl.tags)
 	tags[tagMaker] = to.Ptr(pl.maker)
@@ -183,13 +183,14 @@ func (p *Provider) storage(prefix string, pl *plan) *armcompute.StorageProfile {
 	return profile
 }
 
-// account is there because Azure wants one for images that are not specialised.
+// account returns the OS account, which Azure requires for images that are not
+// specialised.
 func (p *Provider) account(pl *plan) *armcompute.OSProfile {
 	file := "/home/" + p.cfg.SSHUser + "/.ssh/authorized_keys"
 	return &armcompute.OSProfile{
 		ComputerName:  to.Ptr(pl.name),
 		AdminUsername: to.Ptr(p.cfg.SSHUser),
-		// Azure wants both or neither of this and ProvisionVMAgent.
+		// Azure requires the same value as for ProvisionVMAgent.
 		AllowExtensionOperations: to.Ptr(false),
 		LinuxConfiguration: &armcompute.LinuxConfiguration{
 			DisablePasswordAuthentication: to.Ptr(true),

@@ -54,7 +54,7 @@ func (p *Provider) switchPower(ctx context.Context, what, id string, do func(ref
 
 // stays returns an error for a VM that is not there or on its way out.
 func (p *Provider) stays(ctx context.Context, r ref) error {
-	vm, err := p.look(ctx, r)
+	vm, err := p.getVM(ctx, r)
 	if err == nil && (vm == nil || provisioning(vm) == provisioningDeleting) {
 		err = fmt.Errorf("%w: the VM is deleted", provider.ErrNotFound)
 	}

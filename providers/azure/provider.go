@@ -86,7 +86,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 		}
 		return nil, errNoInstance(instanceID)
 	}
-	vm, err := p.look(ctx, r)
+	vm, err := p.getVM(ctx, r)
 	if err == nil && vm == nil {
 		return nil, errNoInstance(instanceID)
 	}

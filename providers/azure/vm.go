@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// look returns the VM with its state, or nil when there is none.
-func (p *Provider) look(ctx context.Context, r ref) (*armcompute.VirtualMachine, error) {
+// getVM returns the VM with its state, or nil when there is none.
+func (p *Provider) getVM(ctx context.Context, r ref) (*armcompute.VirtualMachine, error) {
 	answer, err := p.cloud.vms.Get(ctx, r.group, r.name, &armcompute.VirtualMachinesClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
 	if absent(err) {
 		return nil, nil
@@ -78,9 +78,9 @@ func failure(vm *armcompute.VirtualMachine) error {
 	return &answer{code: code, message: message}
 }
 
-// settled reports whether Azure has found a machine for the VM. The address alone
+// isPlaced reports whether Azure has found a machine for the VM. The address alone
 // does not tell: the interface is made before.
-func settled(vm *armcompute.VirtualMachine) bool {
+func isPlaced(vm *armcompute.VirtualMachine) bool {
 	switch power(vm) {
 	case "running", "stopped", "stopping", "deallocated", "deallocating":
 		return true

@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
-// instance whatever the other arguments say.
+// CreateInstance implements provider.Provider. For a key that has an instance it returns
+// that instance, whatever the other arguments are.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	if sandboxID == "" {
 		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
@@ -38,16 +38,16 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	return made, nil
 }
 
-// order is an instance that is to be.
+// order describes the instance to make.
 type order struct {
 	entry
 	userData string
 }
 
-// maxUserData is what a guest reads (package cloudinit).
+// maxUserData is what a guest accepts, in bytes (package cloudinit).
 const maxUserData = cloudinit.MaxSize
 
-// What no machine has, where nobody says what they have.
+// Limits of requests if the machines' size is not configured: no machine is larger.
 const (
 	maxCPUs   = 4096
 	maxMemory = 32 << 20 // MiB
@@ -68,7 +68,7 @@ func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConf
 	return o, nil
 }
 
-// refuse names what a machine of the pool has not got.
+// refuse returns an error if the machines of the pool cannot satisfy spec.
 func (p *Provider) refuse(spec provider.InstanceTypeSpec) error {
 	cpus, memory := p.cfg.CPUs, p.cfg.Memory
 	if cpus == 0 {
@@ -96,8 +96,8 @@ func (p *Provider) refuse(spec provider.InstanceTypeSpec) error {
 	return nil
 }
 
-// findOrMake returns an instance, also beside an error, when the caller may
-// have something to delete.
+// findOrMake returns the instance. With an error it also returns one if the caller may
+// have to delete it.
 func (p *Provider) findOrMake(ctx context.Context, o *order) (*provider.Instance, error) {
 	for {
 		c, err := p.claim(ctx, o)
@@ -107,7 +107,7 @@ func (p *Provider) findOrMake(ctx context.Context, o *order) (*provider.Instance
 		switch c.entry.Phase {
 		case phaseReady:
 			return c.entry.instance(c.addr), nil
-		case phaseReleasing: // a deletion that was cut short
+		case phaseReleasing: // a deletion was interrupted
 			if err := p.discard(ctx, o.ID); err != nil {
 				return c.entry.instance(c.addr), err
 			}
@@ -118,13 +118,13 @@ func (p *Provider) findOrMake(ctx context.Context, o *order) (*provider.Instance
 			return c.entry.instance(c.addr), err
 		}
 		if !again {
-			return p.marked(ctx, o.ID, c.addr, c.entry)
+			return p.markReady(ctx, o.ID, c.addr, c.entry)
 		}
 	}
 }
 
-// unsettled returns what the caller can delete when nobody knows whether a claim
-// was written.
+// unsettled returns an instance, for the caller to delete it, if it is unknown whether the
+// claim was written.
 func (o *order) unsettled(err error) *provider.Instance {
 	if class := provider.Class(classify(err)); class == provider.ErrUnavailable || class == provider.ErrUnknown {
 		return &provider.Instance{ID: o.ID, Name: o.Name, Key: o.Key}
@@ -132,8 +132,9 @@ func (o *order) unsettled(err error) *provider.Instance {
 	return nil
 }
 
-// tryMachine is build. A machine that was claimed just now and does not answer
-// is put aside until it does.
+// tryMachine connects to the claimed machine and calls build. If a machine that was
+// claimed just now does not answer, it is put aside until it does. again means that
+// another machine is needed.
 func (p *Provider) tryMachine(ctx context.Context, o *order, c *claimed) (again bool, err error) {
 	m, err := p.connect(ctx, c.addr)
 	if err != nil {
@@ -145,7 +146,7 @@ func (p *Provider) tryMachine(ctx context.Context, o *order, c *claimed) (again 
 			return false, errors.Join(err, asideErr)
 		}
 		if !errors.Is(err, provider.ErrUnavailable) {
-			return false, err // our keys: it will be no better with the next
+			return false, err // our SSH keys are wrong: the next machine would refuse them as well
 		}
 		return true, nil
 	}
@@ -153,8 +154,8 @@ func (p *Provider) tryMachine(ctx context.Context, o *order, c *claimed) (again 
 	return p.build(ctx, m, o, c.entry)
 }
 
-// marked makes the instance ready.
-func (p *Provider) marked(ctx context.Context, id string, addr netip.Addr, e *entry) (*provider.Instance, error) {
+// markReady sets the instance's phase to ready.
+func (p *Provider) markReady(ctx context.Context, id string, addr netip.Addr, e *entry) (*provider.Instance, error) {
 	var now *entry
 	err := p.store.change(ctx, func(st state) (bool, error) {
 		now = st[addr]
@@ -173,17 +174,16 @@ func (p *Provider) marked(ctx context.Context, id string, addr netip.Addr, e *en
 	return now.instance(addr), nil
 }
 
-// claimed is a machine that is an instance's; fresh says whether it has become
-// that just now.
+// claimed is the machine of an instance. fresh is set if it was claimed just now.
 type claimed struct {
 	addr  netip.Addr
 	entry *entry
 	fresh bool
 }
 
-// claim returns the instance's machine: the one it has, or the first that is
-// free, waiting for those that reboot if need be. Which of several processes
-// gets a machine the API server decides.
+// claim returns the instance's machine: the one that it has, or the first free one. If
+// all are in use it waits for those that reboot. The API server decides which of several
+// processes gets a machine.
 func (p *Provider) claim(ctx context.Context, o *order) (c *claimed, err error) {
 	full := fmt.Errorf("%w: all %d machines of -vm-pool-ips (VM_POOL_IPS) are in use, or do not answer, or have not rebooted within -byom-reset-wait (BYOM_RESET_WAIT) %v", provider.ErrCapacity, len(p.pool), p.cfg.ResetWait)
 	waiting, cancel := context.WithTimeoutCause(ctx, p.cfg.ResetWait, full)
@@ -205,8 +205,8 @@ func (p *Provider) claim(ctx context.Context, o *order) (c *claimed, err error) 
 	return c, err
 }
 
-// choose looks for the instance's machine, then for a free one. Where there is
-// none it returns those that reboot, with their old boot ids.
+// choose returns the instance's machine, or claims the first free one. If there is none
+// it returns the machines that reboot, with their old boot ids.
 func (p *Provider) choose(st state, o *order) (c *claimed, resetting map[netip.Addr]string) {
 	if addr, e := st.of(o.ID); e != nil {
 		return &claimed{addr, e, false}, nil
@@ -226,8 +226,7 @@ func (p *Provider) choose(st state, o *order) (c *claimed, resetting map[netip.A
 	return nil, resetting
 }
 
-// freeRebooted asks machines whether they have rebooted, and frees those that
-// prove it.
+// freeRebooted frees the machines that prove that they have rebooted.
 func (p *Provider) freeRebooted(ctx context.Context, resetting map[netip.Addr]string) error {
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -247,7 +246,7 @@ func (p *Provider) freeRebooted(ctx context.Context, resetting map[netip.Addr]st
 	}
 	return p.store.change(ctx, func(st state) (freed bool, err error) {
 		for _, addr := range proved {
-			// Another may have freed it, and have given it away since.
+			// Another process may have freed it, and another instance may have it since.
 			if e := st[addr]; e != nil && e.Phase == phaseResetting && e.Boot == resetting[addr] {
 				delete(st, addr)
 				freed = true
@@ -257,7 +256,8 @@ func (p *Provider) freeRebooted(ctx context.Context, resetting map[netip.Addr]st
 	})
 }
 
-// rebooted reports whether a machine proves it. One that does not answer has not.
+// rebooted reports whether a machine proves that it has rebooted since it had that boot
+// id. It is false if the machine does not answer.
 func (p *Provider) rebooted(ctx context.Context, addr netip.Addr, boot string) bool {
 	m, err := p.connect(ctx, addr)
 	if err != nil {
@@ -269,8 +269,8 @@ func (p *Provider) rebooted(ctx context.Context, addr netip.Addr, boot string) b
 	return clean && err == nil
 }
 
-// build hands a claimed machine its user-data. It answers again when the machine
-// could not be used, and has been told to reboot: another is needed.
+// build writes the user-data to a claimed machine. It returns again if the machine cannot
+// be used: it was told to reboot, and another one is needed.
 func (p *Provider) build(ctx context.Context, m *machine, o *order, e *entry) (again bool, err error) {
 	if err := p.noteBoot(ctx, m, o.ID, e); err != nil {
 		return false, err
@@ -281,7 +281,7 @@ func (p *Provider) build(ctx context.Context, m *machine, o *order, e *entry) (a
 	}
 	has, _, err := m.read(ctx, userDataFile)
 	if err != nil || has == o.userData {
-		return false, err // an earlier attempt's
+		return false, err // an earlier attempt has written it
 	}
 	// Another process may be making the instance. One that has died leaves a
 	// machine that nobody can use.
@@ -293,9 +293,9 @@ func (p *Provider) build(ctx context.Context, m *machine, o *order, e *entry) (a
 	return true, p.release(ctx, m, o.ID)
 }
 
-// noteBoot writes the boot id down before the machine is used: it has to change
-// before anybody else gets the machine. That it is still the instance's is
-// looked up on an open connection, which a reboot would end.
+// noteBoot stores the machine's boot id before the machine is used: it must change before
+// another instance gets the machine. It also checks that the machine still belongs to the
+// instance. The connection is open meanwhile, and a reboot would end it.
 func (p *Provider) noteBoot(ctx context.Context, m *machine, id string, e *entry) error {
 	boot, err := m.boot(ctx)
 	if err != nil {

@@ -85,16 +85,16 @@ func (p *Provider) release(ctx context.Context, m *machine, id string) error {
 	return p.endRelease(ctx, m.addr, id, e.Boot, now)
 }
 
-func (p *Provider) endRelease(ctx context.Context, addr netip.Addr, id, noted, now string) error {
-	if noted == "" {
-		noted = now // it was never made, and reboots now
+func (p *Provider) endRelease(ctx context.Context, addr netip.Addr, id, boot, now string) error {
+	if boot == "" {
+		boot = now // it was never made, and reboots now
 	}
 	return p.store.change(ctx, func(st state) (bool, error) {
 		e := st[addr]
 		if e == nil || e.ID != id {
 			return false, nil
 		}
-		st[addr] = &entry{Phase: phaseResetting, Since: time.Now().UTC(), Boot: noted}
+		st[addr] = &entry{Phase: phaseResetting, Since: time.Now().UTC(), Boot: boot}
 		return true, nil
 	})
 }

@@ -72,11 +72,11 @@ func restConfig(file string) (*rest.Config, error) {
 // it says that nothing changes nothing is written.
 func (s *store) change(ctx context.Context, decide func(state) (changed bool, err error)) error {
 	for {
-		found, err := s.get(ctx)
+		cm, err := s.get(ctx)
 		if err != nil {
 			return err
 		}
-		st, err := parseState(found.Data[stateKey])
+		st, err := parseState(cm.Data[stateKey])
 		if err != nil {
 			return err
 		}
@@ -88,42 +88,42 @@ func (s *store) change(ctx context.Context, decide func(state) (changed bool, er
 		if err != nil {
 			return err
 		}
-		found.Data = map[string]string{stateKey: text}
-		_, err = s.maps.Update(ctx, found, metav1.UpdateOptions{})
+		cm.Data = map[string]string{stateKey: text}
+		_, err = s.maps.Update(ctx, cm, metav1.UpdateOptions{})
 		if err == nil || !apierrors.IsConflict(err) {
-			return s.said("update", err)
+			return s.classifyKube("update", err)
 		}
 	}
 }
 
 // read returns the state, of a pool that nobody has used yet too.
 func (s *store) read(ctx context.Context) (state, error) {
-	found, err := s.maps.Get(ctx, s.name, metav1.GetOptions{})
+	cm, err := s.maps.Get(ctx, s.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return state{}, nil
 	}
 	if err != nil {
-		return nil, s.said("read", err)
+		return nil, s.classifyKube("read", err)
 	}
-	return parseState(found.Data[stateKey])
+	return parseState(cm.Data[stateKey])
 }
 
 // get makes the ConfigMap where there is none.
 func (s *store) get(ctx context.Context) (*corev1.ConfigMap, error) {
 	for {
-		found, err := s.maps.Get(ctx, s.name, metav1.GetOptions{})
+		cm, err := s.maps.Get(ctx, s.name, metav1.GetOptions{})
 		if err == nil || !apierrors.IsNotFound(err) {
-			return found, s.said("read", err)
+			return cm, s.classifyKube("read", err)
 		}
-		found, err = s.maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, metav1.CreateOptions{})
+		cm, err = s.maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, metav1.CreateOptions{})
 		if err == nil || !apierrors.IsAlreadyExists(err) {
-			return found, s.said("create", err)
+			return cm, s.classifyKube("create", err)
 		}
 	}
 }
 
-// said gives an error of the API server its class.
-func (s *store) said(verb string, err error) error {
+// classifyKube gives an error of the API server its class.
+func (s *store) classifyKube(verb string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -78,11 +78,11 @@ func (p *Provider) lost(ctx context.Context, r request, cause error) (*provider.
 	}
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lostLimit)
 	defer cancel()
-	found, err := p.inspect(looking, nameOf(r.key))
-	if err != nil || found == nil || !ours(found.Config.Labels) {
+	c, err := p.inspect(looking, nameOf(r.key))
+	if err != nil || c == nil || !ours(c.Config.Labels) {
 		return nil, cause // a list shows it, if there is one
 	}
-	return p.answer(found), cause
+	return p.answer(c), cause
 }
 
 // lostLimit bounds that look: the caller's time is up.
@@ -120,16 +120,16 @@ func (p *Provider) findOrMake(ctx context.Context, r request, cloudConfig cloudi
 // find returns the id of a key's container, or nothing; one that is being
 // removed is gone then.
 func (p *Provider) find(ctx context.Context, key string) (string, error) {
-	found, err := p.inspect(ctx, nameOf(key))
+	c, err := p.inspect(ctx, nameOf(key))
 	switch {
-	case err != nil || found == nil:
+	case err != nil || c == nil:
 		return "", err
-	case !ours(found.Config.Labels):
+	case !ours(c.Config.Labels):
 		return "", fmt.Errorf("%w: container %s is somebody else's", provider.ErrAlreadyExists, nameOf(key))
-	case stateOf(found.State.Status) == provider.StateDeleting:
-		return "", p.remove(ctx, found.ID)
+	case stateOf(c.State.Status) == provider.StateDeleting:
+		return "", p.remove(ctx, c.ID)
 	}
-	return found.ID, nil
+	return c.ID, nil
 }
 
 // make makes the container, which does not run yet.
@@ -211,11 +211,11 @@ func (p *Provider) limits(ctx context.Context, cpus, memory int64) (container.Re
 // start hands a container its user-data and starts it, also one that an earlier
 // attempt left. One that has ended is an error: it has no address.
 func (p *Provider) start(ctx context.Context, id string, r request, cloudConfig cloudinit.CloudConfigGenerator) (*provider.Instance, error) {
-	found, err := p.inspect(ctx, id)
-	if err == nil && found == nil {
+	c, err := p.inspect(ctx, id)
+	if err == nil && c == nil {
 		err = fmt.Errorf("%w: it was deleted while it was being made", provider.ErrUnavailable)
 	}
-	if err == nil && found.State.Status == container.StateCreated {
+	if err == nil && c.State.Status == container.StateCreated {
 		if err = p.seed(ctx, id, r, cloudConfig); err == nil {
 			_, err = p.engine.ContainerStart(ctx, id, client.ContainerStartOptions{})
 		}
@@ -225,16 +225,16 @@ func (p *Provider) start(ctx context.Context, id string, r request, cloudConfig 
 	}
 	var answer *provider.Instance
 	err = p.wait.Until(ctx, func() (bool, error) {
-		found, err := p.inspect(ctx, id)
-		if err == nil && found == nil {
+		c, err := p.inspect(ctx, id)
+		if err == nil && c == nil {
 			err = fmt.Errorf("%w: it was deleted while it was being made", provider.ErrUnavailable)
 		}
 		if err != nil {
 			return true, err
 		}
-		answer = p.answer(found)
+		answer = p.answer(c)
 		if answer.State == provider.StateStopped {
-			return true, fmt.Errorf("%w: the container has ended with code %d; docker logs %.12s says more", provider.ErrUnavailable, found.State.ExitCode, id)
+			return true, fmt.Errorf("%w: the container has ended with code %d; docker logs %.12s says more", provider.ErrUnavailable, c.State.ExitCode, id)
 		}
 		return len(answer.IPs) > 0, nil
 	})

@@ -25,13 +25,13 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	if err := p.negotiateVersion(ctx); err != nil {
 		return fmt.Errorf("delete instance %s: %w", instanceID, err)
 	}
-	found, err := p.inspect(ctx, instanceID)
+	c, err := p.inspect(ctx, instanceID)
 	switch {
 	case err != nil:
 		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
-	case found == nil:
+	case c == nil:
 		return nil
-	case !ours(found.Config.Labels):
+	case !ours(c.Config.Labels):
 		return fmt.Errorf("%w: delete instance %s: the container is somebody else's", provider.ErrPermissionDenied, instanceID)
 	}
 	if err := p.remove(ctx, instanceID); err != nil {

@@ -28,12 +28,12 @@ var _ provider.LoadBalancerController = (*Provider)(nil)
 // Labels of load balancers. They are not instances, so they lack labelOurs.
 const (
 	labelBalancer = "outrigger.loadbalancer"
-	// labelPorts identifies the container's ports and image: others need
-	// another container.
+	// labelPorts is a hash of ports, image and network: if they change the container is
+	// replaced.
 	labelPorts = "outrigger.loadbalancer/for"
 )
 
-// balancerFolder has a file for each port.
+// balancerFolder is the folder in the container with a configuration file per port.
 const balancerFolder = "/etc/cluster-loadbalancer"
 
 const balancerPrefix = "outrigger-lb-"
@@ -69,26 +69,26 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBal
 }
 
 func (p *Provider) ensureBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
-	found, err := p.balancer(ctx, spec.Key)
+	c, err := p.balancer(ctx, spec.Key)
 	if err != nil {
 		return nil, err
 	}
-	if found != nil && (found.Config.Labels[labelPorts] != p.balancerFor(spec) || stateOf(found.State.Status) == provider.StateDeleting) {
-		if err := p.remove(ctx, found.ID); err != nil {
+	if c != nil && (c.Config.Labels[labelPorts] != p.balancerFor(spec) || stateOf(c.State.Status) == provider.StateDeleting) {
+		if err := p.remove(ctx, c.ID); err != nil {
 			return nil, err
 		}
-		found = nil
+		c = nil
 	}
 	id := ""
-	if found != nil {
-		id = found.ID
+	if c != nil {
+		id = c.ID
 	} else if id, err = p.makeBalancer(ctx, spec); err != nil {
 		return nil, err
 	}
 	if err := p.balance(ctx, id, spec); err != nil {
 		return nil, err
 	}
-	if found == nil || !found.State.Running {
+	if c == nil || !c.State.Running {
 		if _, err := p.engine.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
 			return nil, p.discardUnstarted(ctx, id, err)
 		}
@@ -96,12 +96,12 @@ func (p *Provider) ensureBalancer(ctx context.Context, spec provider.LoadBalance
 	return p.awaitBalancer(ctx, spec.Key)
 }
 
-// discardUnstarted removes a load balancer that never ran and cannot be started: an
-// engine that dies in the middle of a start never starts that container again. The
-// next attempt makes another.
+// discardUnstarted removes a load balancer that never ran and cannot be started, so that
+// the next attempt makes another. An engine that died during a container's start never
+// starts it again.
 func (p *Provider) discardUnstarted(ctx context.Context, id string, cause error) error {
-	found, err := p.inspect(ctx, id)
-	if err == nil && found != nil && found.State.Status == container.StateCreated {
+	c, err := p.inspect(ctx, id)
+	if err == nil && c != nil && c.State.Status == container.StateCreated {
 		err = p.remove(ctx, id)
 	}
 	if err != nil {
@@ -110,16 +110,16 @@ func (p *Provider) discardUnstarted(ctx context.Context, id string, cause error)
 	return cause
 }
 
-// balancer returns the container of a key, nil if there is none.
+// balancer returns the container of a key; nil if there is none.
 func (p *Provider) balancer(ctx context.Context, key string) (*container.InspectResponse, error) {
-	found, err := p.inspect(ctx, balancerName(key))
-	if err == nil && found != nil && found.Config.Labels[labelBalancer] == "" {
+	c, err := p.inspect(ctx, balancerName(key))
+	if err == nil && c != nil && c.Config.Labels[labelBalancer] == "" {
 		return nil, fmt.Errorf("%w: container %s is somebody else's", provider.ErrAlreadyExists, balancerName(key))
 	}
-	return found, err
+	return c, err
 }
 
-// balancerFor is a key of containers that are interchangeable.
+// balancerFor returns the value of labelPorts.
 func (p *Provider) balancerFor(spec provider.LoadBalancerSpec) string {
 	sum := sha256.Sum256([]byte(fmt.Sprint(p.cfg.BalancerImage, p.cfg.Network, balancerPorts(spec))))
 	return hex.EncodeToString(sum[:8])
@@ -136,8 +136,8 @@ func balancerPorts(spec provider.LoadBalancerSpec) []int {
 
 func balancerFile(port int) string { return path.Join(balancerFolder, strconv.Itoa(port)+".cfg") }
 
-// makeBalancer makes the container, which needs no capability but that for ports
-// below 1024, and comes back with the engine.
+// makeBalancer makes the container. Its only capability is that for ports below 1024. The
+// engine starts it again when it restarts.
 func (p *Provider) makeBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (string, error) {
 	labels := map[string]string{labelBalancer: "1", labelPorts: p.balancerFor(spec)}
 	for tag, value := range spec.Tags {
@@ -163,7 +163,7 @@ func (p *Provider) makeBalancer(ctx context.Context, spec provider.LoadBalancerS
 	return made.ID, err
 }
 
-// balance writes the files, which the program follows.
+// balance writes the configuration files. The program in the container reloads them.
 func (p *Provider) balance(ctx context.Context, id string, spec provider.LoadBalancerSpec) error {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -194,16 +194,16 @@ func (p *Provider) balance(ctx context.Context, id string, spec provider.LoadBal
 // awaitBalancer waits for the address.
 func (p *Provider) awaitBalancer(ctx context.Context, key string) (answer *provider.LoadBalancer, err error) {
 	err = p.wait.Until(ctx, func() (bool, error) {
-		found, err := p.balancer(ctx, key)
+		c, err := p.balancer(ctx, key)
 		switch {
 		case err != nil:
 			return true, err
-		case found == nil:
+		case c == nil:
 			return true, fmt.Errorf("%w: it was removed while it was being made", provider.ErrUnavailable)
-		case found.State.Restarting || found.State.Status == container.StateExited:
-			return true, fmt.Errorf("%w: it ends with code %d; docker logs %s says more", provider.ErrUnavailable, found.State.ExitCode, balancerName(key))
+		case c.State.Restarting || c.State.Status == container.StateExited:
+			return true, fmt.Errorf("%w: it ends with code %d; docker logs %s says more", provider.ErrUnavailable, c.State.ExitCode, balancerName(key))
 		}
-		answer = p.balancerAnswer(found)
+		answer = p.balancerAnswer(c)
 		return len(answer.Addrs) > 0, nil
 	})
 	return answer, err
@@ -219,7 +219,8 @@ func (p *Provider) balancerAnswer(c *container.InspectResponse) *provider.LoadBa
 	return &b
 }
 
-// balancerOf returns what name and labels say. The engine puts a / before names.
+// balancerOf returns the load balancer of a container by name and labels. The engine puts
+// a / before names.
 func balancerOf(name string, labels map[string]string) provider.LoadBalancer {
 	key, _ := strings.CutPrefix(strings.TrimPrefix(name, "/"), balancerPrefix)
 	return provider.LoadBalancer{Key: key, Tags: tagsIn(labels)}
@@ -233,12 +234,12 @@ func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]strin
 	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, fmt.Errorf("list load balancers: %w", err)
 	}
-	found, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelBalancer)})
+	result, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("label", labelBalancer)})
 	if err != nil {
 		return nil, fmt.Errorf("list load balancers: %w", classify(err))
 	}
 	var list []provider.LoadBalancer
-	for _, c := range found.Items {
+	for _, c := range result.Items {
 		if c.Labels[labelBalancer] == "" || len(c.Names) == 0 || !provider.HasTags(tagsIn(c.Labels), match) {
 			continue
 		}
@@ -258,14 +259,14 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (*provider.L
 	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, fmt.Errorf("get load balancer: %w", err)
 	}
-	found, err := p.balancer(ctx, key)
-	if err == nil && found == nil {
+	c, err := p.balancer(ctx, key)
+	if err == nil && c == nil {
 		err = fmt.Errorf("%w: there is no container %s", provider.ErrNotFound, balancerName(key))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get load balancer: %w", classify(err))
 	}
-	return p.balancerAnswer(found), nil
+	return p.balancerAnswer(c), nil
 }
 
 // DeleteLoadBalancer implements provider.LoadBalancerController.
@@ -273,9 +274,9 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, key string) error {
 	if err := p.negotiateVersion(ctx); err != nil {
 		return fmt.Errorf("delete load balancer: %w", err)
 	}
-	found, err := p.balancer(ctx, key)
-	if err == nil && found != nil {
-		err = p.remove(ctx, found.ID)
+	c, err := p.balancer(ctx, key)
+	if err == nil && c != nil {
+		err = p.remove(ctx, c.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("delete load balancer %s: %w", balancerName(key), classify(err))

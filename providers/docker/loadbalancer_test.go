@@ -22,14 +22,14 @@ func balancerSpec(key string, ports ...provider.LoadBalancerPort) provider.LoadB
 // balancers are the containers of load balancers at an engine.
 func balancersAt(t *testing.T, p *Provider, key string) []string {
 	t.Helper()
-	found, err := p.balancer(t.Context(), key)
+	c, err := p.balancer(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found == nil {
+	if c == nil {
 		return nil
 	}
-	return []string{found.ID}
+	return []string{c.ID}
 }
 
 func TestBalancer(t *testing.T) {

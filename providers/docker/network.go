@@ -28,14 +28,14 @@ func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	found, err := p.engine.NetworkInspect(ctx, p.cfg.Network, client.NetworkInspectOptions{})
+	result, err := p.engine.NetworkInspect(ctx, p.cfg.Network, client.NetworkInspectOptions{})
 	if err != nil {
 		return netip.Addr{}, missing(err, "docker-network-name", "DOCKER_NETWORK_NAME", "network", p.cfg.Network)
 	}
-	for _, subnet := range found.Network.IPAM.Config {
+	for _, subnet := range result.Network.IPAM.Config {
 		switch {
 		case !subnet.Gateway.IsValid():
-		case found.Network.Driver == "bridge":
+		case result.Network.Driver == "bridge":
 			return subnet.Gateway, nil
 		default:
 			return localTowards(ctx, netip.AddrPortFrom(subnet.Gateway, discard).String())

@@ -54,15 +54,15 @@ func (p *Provider) nodeByName(ctx context.Context, id string) (*provider.Instanc
 	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, err
 	}
-	found, err := p.inspect(ctx, name)
+	c, err := p.inspect(ctx, name)
 	if err != nil {
 		return nil, classify(err)
 	}
 	// An id, or its beginning, finds a container too.
-	if found == nil || strings.TrimPrefix(found.Name, "/") != name || !p.isNode(found.Config.Labels) {
+	if c == nil || strings.TrimPrefix(c.Name, "/") != name || !p.isNode(c.Config.Labels) {
 		return nil, fmt.Errorf("%w: no machine %s of cluster %s (DOCKER_NODE_CLUSTER) on %s", provider.ErrNotFound, name, p.cfg.NodeCluster, p.cfg.Host)
 	}
-	answer := p.answer(found)
+	answer := p.answer(c)
 	return p.node(name, answer), nil
 }
 
@@ -81,11 +81,11 @@ func (p *Provider) nodes(ctx context.Context, match map[string]string) ([]provid
 	var list []provider.Instance
 	for _, l := range nodeLabels {
 		filter := client.Filters{}.Add("label", l.cluster+"="+p.cfg.NodeCluster)
-		found, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
+		result, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
 		if err != nil {
 			return nil, classify(err)
 		}
-		for _, c := range found.Items {
+		for _, c := range result.Items {
 			if c.Labels[l.cluster] == p.cfg.NodeCluster && p.isNode(c.Labels) && len(c.Names) > 0 {
 				i := p.summary(c)
 				list = append(list, *p.node(strings.TrimPrefix(c.Names[0], "/"), &i))

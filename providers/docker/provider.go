@@ -91,14 +91,14 @@ func tagsIn(labels map[string]string) map[string]string {
 
 // inspect returns nil for what does not exist.
 func (p *Provider) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
-	found, err := p.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	result, err := p.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &found.Container, nil
+	return &result.Container, nil
 }
 
 // existing returns a container of ours.
@@ -109,14 +109,14 @@ func (p *Provider) existing(ctx context.Context, id string) (*container.InspectR
 	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, err
 	}
-	found, err := p.inspect(ctx, id)
+	c, err := p.inspect(ctx, id)
 	if err != nil {
 		return nil, classify(err)
 	}
-	if found == nil || !ours(found.Config.Labels) {
+	if c == nil || !ours(c.Config.Labels) {
 		return nil, fmt.Errorf("%w: no instance %s on %s", provider.ErrNotFound, id, p.cfg.Host)
 	}
-	return found, nil
+	return c, nil
 }
 
 // isID reports whether the engine can have given an id: shorter ones and names
@@ -134,11 +134,11 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 		}
 		return node, nil
 	}
-	found, err := p.existing(ctx, instanceID)
+	c, err := p.existing(ctx, instanceID)
 	if err != nil {
 		return nil, fmt.Errorf("get instance: %w", err)
 	}
-	return p.answer(found), nil
+	return p.answer(c), nil
 }
 
 // ListInstances implements provider.Lister.
@@ -153,12 +153,12 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	for name, value := range match {
 		filter = filter.Add("label", tagPrefix+name+"="+value)
 	}
-	found, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
+	result, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filter})
 	if err != nil {
 		return nil, fmt.Errorf("list instances: %w", classify(err))
 	}
 	var list []provider.Instance
-	for _, c := range found.Items {
+	for _, c := range result.Items {
 		// The engine's filter takes a prefix of the value for the whole.
 		if !ours(c.Labels) || !provider.HasTags(tagsIn(c.Labels), match) {
 			continue

@@ -137,11 +137,11 @@ func (c Config) tokenSource(ctx context.Context) (oauth2.TokenSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := google.CredentialsFromJSONWithType(ctx, data, kind, computeScope, platformScope)
+	credentials, err := google.CredentialsFromJSONWithType(ctx, data, kind, computeScope, platformScope)
 	if err != nil {
 		return nil, bad(flagName, "%v", err)
 	}
-	return found.TokenSource, nil
+	return credentials.TokenSource, nil
 }
 
 // tokens has the token of the moment, fetched once for all callers.
@@ -212,7 +212,7 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	return f.token.AccessToken, nil
 }
 
-// forget is for a token that the cloud has refused.
+// forget drops a token that the cloud has refused.
 func (t *tokens) forget(token string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -224,12 +224,12 @@ func (t *tokens) forget(token string) {
 func (t *tokens) fetch(f *flight) {
 	ctx, cancel := context.WithTimeout(t.life.current(), fetchLimit)
 	defer cancel()
-	witness := &witness{next: t.transport}
-	source, err := t.source(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: witness}))
+	last := &lastReply{next: t.transport}
+	source, err := t.source(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: last}))
 	if err == nil {
 		f.token, err = source.Token()
 	}
-	f.err = witness.classify(err)
+	f.err = last.classify(err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.flight = nil
@@ -239,28 +239,29 @@ func (t *tokens) fetch(f *flight) {
 	close(f.done)
 }
 
-// witness sees how a fetch went: the library's errors are text.
-type witness struct {
-	next  http.RoundTripper
-	asked bool
-	last  *http.Response
+// lastReply records the last reply during a fetch, for its status: the library's errors
+// are only text.
+type lastReply struct {
+	next http.RoundTripper
+	sent bool
+	last *http.Response
 }
 
-func (w *witness) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *lastReply) RoundTrip(r *http.Request) (*http.Response, error) {
 	reply, err := w.next.RoundTrip(r)
-	w.asked, w.last = true, reply
+	w.sent, w.last = true, reply
 	return reply, err
 }
 
-// classify gives an error of a fetch its class. Whatever an endpoint has
-// answered is a refusal of the credentials, unless it is out of order.
-func (w *witness) classify(err error) error {
+// classify gives the error of a fetch its class. Any reply is a refusal of the
+// credentials, unless its status says that the endpoint does not work.
+func (w *lastReply) classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case provider.Class(err) != provider.ErrUnknown:
 		return err
-	case !w.asked:
+	case !w.sent:
 		return fmt.Errorf("get a token: %w: %w", provider.ErrUnauthenticated, err)
 	case w.last == nil, w.last.StatusCode >= 500, w.last.StatusCode == http.StatusTooManyRequests:
 		return fmt.Errorf("get a token: %w: %w", provider.ErrUnavailable, err)
@@ -268,7 +269,8 @@ func (w *witness) classify(err error) error {
 	return fmt.Errorf("get a token: %w: %w%s", provider.ErrUnauthenticated, err, clockHint(w.last))
 }
 
-// clockHint returns when a refusal comes from a clock that is wrong.
+// clockHint returns a hint if this machine's clock differs too much from that of the
+// reply, else nothing.
 func clockHint(r *http.Response) string {
 	theirs, err := http.ParseTime(r.Header.Get("Date"))
 	if err != nil {

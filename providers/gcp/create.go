@@ -18,11 +18,11 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
-// maxPlaces bounds how many pairs of type and zone one creation tries.
-const maxPlaces = 24
+// maxCandidates limits how many pairs of type and zone one creation tries.
+const maxCandidates = 24
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
-// instance whatever the other arguments say.
+// CreateInstance implements provider.Provider. For a key that has an instance it returns
+// that instance, whatever the other arguments are.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	if sandboxID == "" {
 		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
@@ -40,34 +40,33 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	return made, err
 }
 
-// findOrMake returns an instance, also beside an error, when the caller may
-// have something to delete.
+// findOrMake returns the instance. With an error it also returns one if the caller may
+// have to delete it.
 func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloudinit.CloudConfigGenerator) (*provider.Instance, error) {
-	found, err := p.find(ctx, r)
+	existing, err := p.find(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if found != nil {
-		settled, err := p.settle(ctx, found.place(), nil)
+	if existing != nil {
+		settled, err := p.settle(ctx, existing.location(), nil)
 		if err != nil {
-			return &provider.Instance{ID: found.place().String(), Name: found.Name}, err
+			return &provider.Instance{ID: existing.location().String(), Name: existing.Name}, err
 		}
 		if settled != nil {
 			return settled.answer(p.cfg.UsePublicIP), nil
 		}
 	}
-	places, err := p.plan(ctx, r)
+	candidates, err := p.plan(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if r.userData, err = userdata.Generate(cloudConfig); err != nil {
 		return nil, err
 	}
-	return p.tryPlaces(ctx, r, places)
+	return p.tryCandidates(ctx, r, candidates)
 }
 
-// find looks for the instance in all zones: an earlier attempt may have ended
-// up in another than the first.
+// find looks for the instance in all zones: an earlier attempt may have made it in any.
 func (p *Provider) find(ctx context.Context, r *request) (*instance, error) {
 	list, err := p.instances(ctx, map[string]string{provider.TagKey: r.key})
 	if err != nil {
@@ -80,16 +79,16 @@ func (p *Provider) find(ctx context.Context, r *request) (*instance, error) {
 	return &list[mine], nil
 }
 
-// tryPlaces tries the next type or zone while the cloud has no capacity.
-func (p *Provider) tryPlaces(ctx context.Context, r *request, places []candidate) (*provider.Instance, error) {
+// tryCandidates makes the instance with the first type and zone that has capacity.
+func (p *Provider) tryCandidates(ctx context.Context, r *request, candidates []candidate) (*provider.Instance, error) {
 	var refusals []error
-	for _, c := range places {
+	for _, c := range candidates {
 		made, err := p.makeIn(ctx, r, c)
 		if err == nil {
 			return made.answer(p.cfg.UsePublicIP), nil
 		}
 		err = fmt.Errorf("%s in %s: %w", c.kind.Name, c.zone, classify(err))
-		if !errors.Is(err, errNoRoom) {
+		if !errors.Is(err, errNoZoneCapacity) {
 			return r.remains(c, made), errors.Join(err, summary(refusals))
 		}
 		logger().Info("no capacity", "instance", r.name, "type", c.kind.Name, "zone", c.zone, "error", err)
@@ -105,38 +104,38 @@ func summary(refusals []error) error {
 	return fmt.Errorf("before that, no capacity in %d places", len(refusals))
 }
 
-// errNoRoom marks the one failure after which another place is tried. Only an
-// operation's error is one: the cloud remembers operations by their request
-// id, so every process that makes this instance gets the same answer and goes
-// the same way.
-var errNoRoom = fmt.Errorf("%w in this zone", provider.ErrCapacity)
+// errNoZoneCapacity marks the only failure after which the next candidate is tried. It must be
+// the error of an operation: the cloud remembers operations by their request id, so
+// every process that makes this instance gets the same reply and tries the same
+// candidates.
+var errNoZoneCapacity = fmt.Errorf("%w in this zone", provider.ErrCapacity)
 
-// maxRounds bounds how often an insert is sent again because what it answered
-// is over: the outcome of an operation that an earlier attempt began.
+// maxRounds limits how often an insert is sent again because the cloud returned an old
+// operation, which an earlier attempt began.
 const maxRounds = 64
 
-// makeIn makes the instance in one zone. With an error it returns an instance
-// where one may be left.
+// makeIn makes the instance in one zone. With an error it returns the instance if it may
+// exist.
 func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instance, error) {
 	body, err := p.body(r, c)
 	if err != nil {
 		return nil, err
 	}
-	at := place{c.zone, r.name}
+	at := location{c.zone, r.name}
 	left := &instance{Name: at.name, Zone: at.zone}
 	id := r.requestID(c)
 	for round := range maxRounds {
 		op, err := p.insert(ctx, c.zone, body, id)
 		switch {
-		case isStatus(err, http.StatusConflict): // somebody has just made it, or it is about to go
+		case isStatus(err, http.StatusConflict): // it has just been made, or is being deleted
 			op = nil
 		case err != nil && mayHaveHappened(err):
 			return left, err
 		case err != nil:
 			return nil, p.explain(err, body)
 		case op.stale(p.remembered):
-			// Whoever met that failure may have gone on to another zone, and
-			// the list may not show it yet.
+			// The process that got this failure may have continued in another zone,
+			// and the list may not show the instance yet.
 			if made, err := p.elsewhere(ctx, at); made != nil || err != nil {
 				return made, err
 			}
@@ -144,11 +143,11 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instan
 			continue
 		}
 		made, err := p.settle(ctx, at, op)
-		if made != nil || err != nil && !errors.Is(err, errTwice) {
+		if made != nil || err != nil && !errors.Is(err, errNameTaken) {
 			return p.outcome(made, left, err)
 		}
 		if op != nil {
-			id = follow(id, op) // made and deleted since
+			id = follow(id, op) // the instance was made and has been deleted since
 		} else if err := p.makeRoom(ctx, at, round); err != nil {
 			return left, err
 		}
@@ -157,26 +156,26 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instan
 }
 
 // elsewhere returns the instance if it is in another zone.
-func (p *Provider) elsewhere(ctx context.Context, at place) (*instance, error) {
+func (p *Provider) elsewhere(ctx context.Context, at location) (*instance, error) {
 	for _, zone := range p.cfg.Zones {
 		if zone == at.zone {
 			continue
 		}
-		other := place{zone, at.name}
-		found, err := p.look(ctx, other)
-		if err == nil && found != nil {
-			found, err = p.settle(ctx, other, nil)
+		other := location{zone, at.name}
+		inst, err := p.getInstance(ctx, other)
+		if err == nil && inst != nil {
+			inst, err = p.settle(ctx, other, nil)
 		}
-		if found != nil || err != nil {
-			return found, err
+		if inst != nil || err != nil {
+			return inst, err
 		}
 	}
 	return nil, nil
 }
 
-// makeRoom is for a name that is taken by no instance: one is just coming or
-// going, or a disk has lost its own.
-func (p *Provider) makeRoom(ctx context.Context, at place, round int) error {
+// makeRoom is called if the name is taken but no instance has it: one is being made or
+// deleted, or a disk is left. From the third round on it removes the disk.
+func (p *Provider) makeRoom(ctx context.Context, at location, round int) error {
 	if err := poll.Sleep(ctx, p.wait.First); err != nil {
 		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 	}
@@ -186,33 +185,34 @@ func (p *Provider) makeRoom(ctx context.Context, at place, round int) error {
 	return p.removeDisk(ctx, at)
 }
 
-// failedInsert is the error of an insert of which nothing is left.
+// failedInsert is the error of an insert that has left nothing.
 type failedInsert struct{ cause error }
 
 func (f *failedInsert) Error() string { return f.cause.Error() }
 func (f *failedInsert) Unwrap() error { return f.cause }
 
-// errTwice means that an insert has found another instance of its name.
-var errTwice = fmt.Errorf("%w: the instance is there already", provider.ErrAlreadyExists)
+// errNameTaken means that an insert failed because the name was taken.
+var errNameTaken = fmt.Errorf("%w: the instance is there already", provider.ErrAlreadyExists)
 
-// outcome sorts how an attempt has ended.
+// outcome returns the result of an attempt: with an error, left if it may exist.
 func (p *Provider) outcome(made, left *instance, err error) (*instance, error) {
 	var failed *failedInsert
 	switch {
 	case err == nil:
 		return made, nil
 	case errors.As(err, &failed) && errors.Is(err, provider.ErrCapacity):
-		return nil, fmt.Errorf("%w: %w", errNoRoom, err)
+		return nil, fmt.Errorf("%w: %w", errNoZoneCapacity, err)
 	case errors.As(err, &failed), errors.Is(err, errForeign):
 		return nil, err
 	}
 	return left, err
 }
 
-// errForeign means that the name is that of an instance which is not ours.
+// errForeign means that an instance that is not ours has the name.
 var errForeign = fmt.Errorf("%w: it is somebody else's", provider.ErrAlreadyExists)
 
-// mayHaveHappened reports whether an insert that failed can have been accepted.
+// mayHaveHappened reports whether the cloud may have accepted an insert although err was
+// returned.
 func mayHaveHappened(err error) bool {
 	var refused *apiError
 	return errors.Is(err, provider.ErrUnavailable) && (!errors.As(err, &refused) || refused.Status >= 500)
@@ -227,8 +227,8 @@ func (p *Provider) insert(ctx context.Context, zone string, body *instance, id u
 	return &op, nil
 }
 
-// explain names the setting that a refusal is about. The cloud says which field
-// it is.
+// explain adds to a refusal the settings that it may be about. The cloud names the
+// field.
 func (p *Provider) explain(err error, body *instance) error {
 	class := provider.Class(err)
 	if class != provider.ErrInvalidArgument && class != provider.ErrNotFound {
@@ -238,30 +238,30 @@ func (p *Provider) explain(err error, body *instance) error {
 		base(body.MachineType), base(body.Disks[0].Params.Image), base(body.Disks[0].Params.Type), err)
 }
 
-// settle waits until the instance has its resources and its address, or is
-// stopped. It returns nil when there is no such instance (any more), and an
-// error when its insert, op, has failed; then nothing is left of it.
-func (p *Provider) settle(ctx context.Context, at place, op *operation) (*instance, error) {
+// settle waits until the instance has its resources and its address, or is stopped. It
+// returns nil if the instance does not exist (any more). op is its insert, or nil. If
+// that has failed settle removes what it left and returns the error.
+func (p *Provider) settle(ctx context.Context, at location, op *operation) (*instance, error) {
 	var answer *instance
 	err := p.wait.Until(ctx, func() (bool, error) {
-		found, err := p.look(ctx, at)
+		existing, err := p.getInstance(ctx, at)
 		if err != nil {
 			return false, err
 		}
-		if found != nil && tagsOf(found.Description) == nil {
+		if existing != nil && tagsOf(existing.Description) == nil {
 			return false, fmt.Errorf("%s: %w", at, errForeign)
 		}
-		if found != nil && found.placed() && found.addresses(p.cfg.UsePublicIP) != nil {
-			answer = found
+		if existing != nil && existing.hasResources() && existing.addresses(p.cfg.UsePublicIP) != nil {
+			answer = existing
 			return true, nil
 		}
 		if op != nil {
 			return p.follow(ctx, at, op, &answer)
 		}
-		if found != nil && found.stopped() {
-			answer = found
+		if existing != nil && existing.stopped() {
+			answer = existing
 		}
-		return found == nil || found.stopped(), nil
+		return existing == nil || existing.stopped(), nil
 	})
 	if ctx.Err() != nil && err != nil {
 		err = fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
@@ -269,9 +269,9 @@ func (p *Provider) settle(ctx context.Context, at place, op *operation) (*instan
 	return answer, err
 }
 
-// follow polls the insert while its instance has no resources. Once it is done
-// the cloud lists them.
-func (p *Provider) follow(ctx context.Context, at place, op *operation, answer **instance) (bool, error) {
+// follow polls the insert while its instance has no resources. When it is done the
+// instance has them.
+func (p *Provider) follow(ctx context.Context, at location, op *operation, answer **instance) (bool, error) {
 	if op.Status != operationDone {
 		if err := p.refresh(ctx, at.zone, op); err != nil {
 			return false, err
@@ -283,25 +283,25 @@ func (p *Provider) follow(ctx context.Context, at place, op *operation, answer *
 	if failure := op.failure(); failure != nil {
 		return true, p.afterFailure(ctx, at.zone, op, failure)
 	}
-	found, err := p.look(ctx, at)
-	if err != nil || found == nil {
+	existing, err := p.getInstance(ctx, at)
+	if err != nil || existing == nil {
 		return true, err
 	}
-	if found.stopped() || found.placed() && found.addresses(p.cfg.UsePublicIP) != nil {
-		*answer = found
+	if existing.stopped() || existing.hasResources() && existing.addresses(p.cfg.UsePublicIP) != nil {
+		*answer = existing
 		return true, nil
 	}
-	return false, nil // on its way out
+	return false, nil // it is being deleted
 }
 
-// afterFailure removes what a failed insert may have left, by the number of
-// that one instance: another may have its name by now.
+// afterFailure removes what a failed insert may have left. It uses the instance's
+// numeric id: another instance may have the name by now.
 func (p *Provider) afterFailure(ctx context.Context, zone string, op *operation, failure error) error {
 	if errors.Is(failure, provider.ErrAlreadyExists) {
-		return errTwice
+		return errNameTaken
 	}
 	if op.TargetID != "" {
-		if _, err := p.remove(ctx, place{zone, op.TargetID}); err != nil {
+		if _, err := p.remove(ctx, location{zone, op.TargetID}); err != nil {
 			return fmt.Errorf("%w; and what it left cannot be removed: %v", failure, err)
 		}
 	}

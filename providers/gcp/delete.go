@@ -32,7 +32,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 
 // discard deletes an instance, also one whose insert is still under way, and
 // what is left of one that is gone.
-func (p *Provider) discard(ctx context.Context, at place) error {
+func (p *Provider) discard(ctx context.Context, at location) error {
 	for {
 		there, err := p.remove(ctx, at)
 		if err != nil || there {
@@ -55,7 +55,7 @@ func (p *Provider) discard(ctx context.Context, at place) error {
 
 // remove deletes an instance and reports whether there was one. One that is busy
 // is asked again.
-func (p *Provider) remove(ctx context.Context, at place) (there bool, err error) {
+func (p *Provider) remove(ctx context.Context, at location) (there bool, err error) {
 	err = p.wait.Until(ctx, func() (bool, error) {
 		err := p.api.send(ctx, http.MethodDelete, instancePath(at), requestID(), nil, nil)
 		switch {
@@ -72,7 +72,7 @@ func (p *Provider) remove(ctx context.Context, at place) (there bool, err error)
 
 // removeDisk deletes the root disk that is left of an instance, unless another
 // instance has it.
-func (p *Provider) removeDisk(ctx context.Context, at place) error {
+func (p *Provider) removeDisk(ctx context.Context, at location) error {
 	err := p.api.send(ctx, http.MethodDelete, "zones/"+at.zone+"/disks/"+at.name, requestID(), nil, nil)
 	if isStatus(err, http.StatusNotFound) || isReason(err, "resourceInUseByAnotherResource") {
 		return nil
@@ -84,8 +84,8 @@ func (p *Provider) removeDisk(ctx context.Context, at place) error {
 // never the same as another's.
 func requestID() url.Values { return url.Values{"requestId": {uuid.NewString()}} }
 
-// whole is the error of a power that failed half way.
-func whole(what, id string, err error) error {
+// explainPower is the error of a power that failed half way.
+func explainPower(what, id string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -22,13 +22,13 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	if len(match) == 0 {
 		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
 	}
-	found, err := p.instances(ctx, match)
+	instances, err := p.instances(ctx, match)
 	if err != nil {
 		return nil, fmt.Errorf("list instances: %w", classify(err))
 	}
 	var list []provider.Instance
-	for i := range found {
-		list = append(list, *found[i].answer(p.cfg.UsePublicIP))
+	for i := range instances {
+		list = append(list, *instances[i].answer(p.cfg.UsePublicIP))
 	}
 	orphans, err := p.orphans(ctx, match)
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *Provider) orphans(ctx context.Context, match map[string]string) ([]prov
 			if len(d.Users) > 0 || tags == nil || !ownName.MatchString(d.Name) || !provider.HasTags(tags, match) {
 				continue
 			}
-			at := place{base(d.Zone), d.Name}
+			at := location{base(d.Zone), d.Name}
 			list = append(list, provider.Instance{
 				ID: at.String(), Name: d.Name, Key: tags[provider.TagKey], Tags: tags,
 				Created: timeOf(d.CreationTimestamp), State: provider.StateDeleting, Zone: at.zone, Region: regionOf(at.zone),
@@ -111,11 +111,11 @@ func (p *Provider) everywhere(ctx context.Context, collection, fields string, ma
 // reached is an error when a zone of ours is missing from a list. Others may be
 // down without harm.
 func (p *Provider) reached(missing []string) error {
-	for _, place := range missing {
+	for _, scope := range missing {
 		if slices.ContainsFunc(p.cfg.Zones, func(zone string) bool {
-			return strings.HasSuffix(place, zone) || strings.HasSuffix(place, regionOf(zone))
+			return strings.HasSuffix(scope, zone) || strings.HasSuffix(scope, regionOf(zone))
 		}) {
-			return fmt.Errorf("%w: %s cannot be reached", provider.ErrUnavailable, place)
+			return fmt.Errorf("%w: %s cannot be reached", provider.ErrUnavailable, scope)
 		}
 	}
 	if len(missing) > 0 {

@@ -35,15 +35,15 @@ func instanceName(podName, cluster, key string) string {
 // ownName is what instanceName answers.
 var ownName = regexp.MustCompile(`^podvm[-a-z0-9]*-[0-9a-f]{12}$`)
 
-// place is where an instance is, which is its id.
-type place struct{ zone, name string }
+// location is where an instance is, which is its id.
+type location struct{ zone, name string }
 
-func (p place) String() string { return p.zone + "/" + p.name }
+func (p location) String() string { return p.zone + "/" + p.name }
 
 // parseID returns false for what no instance of ours can have as its id.
-func parseID(id string) (place, bool) {
+func parseID(id string) (location, bool) {
 	zone, name, ok := strings.Cut(id, "/")
-	return place{zone, name}, ok && zoneName.MatchString(zone) && len(name) <= maxName && ownName.MatchString(name)
+	return location{zone, name}, ok && zoneName.MatchString(zone) && len(name) <= maxName && ownName.MatchString(name)
 }
 
 // regionOf returns the region of a zone: the zone without its letter.

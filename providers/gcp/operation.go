@@ -65,7 +65,7 @@ func (p *Provider) finish(ctx context.Context, zone string, op *operation) error
 }
 
 // pending returns the inserts of an instance that are under way.
-func (p *Provider) pending(ctx context.Context, at place) ([]operation, error) {
+func (p *Provider) pending(ctx context.Context, at location) ([]operation, error) {
 	query := url.Values{
 		"filter": {fmt.Sprintf(`(operationType eq "insert") (status ne "DONE") (targetLink eq ".*/zones/%s/instances/%s")`, at.zone, at.name)},
 		"fields": {"items(" + operationFields + "),nextPageToken"},

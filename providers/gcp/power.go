@@ -13,31 +13,31 @@ import (
 
 // PowerOff stops the VM and waits until it is stopped.
 func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
-	return whole("power off", instanceID, p.power(ctx, instanceID, "stop", provider.StateStopped))
+	return explainPower("power off", instanceID, p.power(ctx, instanceID, "stop", provider.StateStopped))
 }
 
 // PowerOn starts the VM. It may be out of capacity then.
 func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
-	return whole("power on", instanceID, p.power(ctx, instanceID, "start", provider.StateRunning))
+	return explainPower("power on", instanceID, p.power(ctx, instanceID, "start", provider.StateRunning))
 }
 
 // power asks until the state is the wanted one. A VM that is on its way from
 // one state to the other refuses both.
 func (p *Provider) power(ctx context.Context, id, verb string, wanted provider.InstanceState) error {
 	return p.wait.Until(ctx, func() (bool, error) {
-		found, err := p.existing(ctx, id)
-		if err != nil || states[found.Status] == wanted {
+		existing, err := p.existing(ctx, id)
+		if err != nil || states[existing.Status] == wanted {
 			return true, err
 		}
 		var op operation
-		err = p.api.send(ctx, http.MethodPost, instancePath(found.place())+"/"+verb, requestID(), nil, &op)
+		err = p.api.send(ctx, http.MethodPost, instancePath(existing.location())+"/"+verb, requestID(), nil, &op)
 		if isReason(err, "resourceNotReady") || isReason(err, "operationInProgress") {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		return false, p.finish(ctx, found.place().zone, &op)
+		return false, p.finish(ctx, existing.location().zone, &op)
 	})
 }
 

@@ -73,11 +73,11 @@ func (p *Provider) Teardown() error {
 
 // GetInstance implements provider.Getter.
 func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
-	found, err := p.existing(ctx, instanceID)
+	existing, err := p.existing(ctx, instanceID)
 	if err != nil {
 		return nil, fmt.Errorf("get instance: %w", err)
 	}
-	return found.answer(p.cfg.UsePublicIP), nil
+	return existing.answer(p.cfg.UsePublicIP), nil
 }
 
 // existing returns an instance of ours.
@@ -86,35 +86,35 @@ func (p *Provider) existing(ctx context.Context, id string) (*instance, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: no instance %q: ids are ZONE/NAME", provider.ErrNotFound, id)
 	}
-	found, err := p.look(ctx, at)
+	existing, err := p.getInstance(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	if found == nil {
+	if existing == nil {
 		if _, err := p.pending(ctx, at); err != nil {
 			return nil, err // not even the project is there
 		}
 	}
-	if found == nil || tagsOf(found.Description) == nil {
+	if existing == nil || tagsOf(existing.Description) == nil {
 		return nil, fmt.Errorf("%w: no instance %s in project %s", provider.ErrNotFound, id, p.cfg.Project)
 	}
-	return found, nil
+	return existing, nil
 }
 
-// look returns nil for what does not exist.
-func (p *Provider) look(ctx context.Context, at place) (*instance, error) {
-	var found instance
-	err := p.api.get(ctx, instancePath(at), url.Values{"fields": {instanceFields}}, &found)
+// getInstance returns nil for what does not exist.
+func (p *Provider) getInstance(ctx context.Context, at location) (*instance, error) {
+	var result instance
+	err := p.api.get(ctx, instancePath(at), url.Values{"fields": {instanceFields}}, &result)
 	switch {
 	case isStatus(err, http.StatusNotFound):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	return &found, nil
+	return &result, nil
 }
 
 // instanceFields leaves out the metadata, which holds the user-data.
 const instanceFields = "name,id,description,zone,machineType,status,creationTimestamp,networkInterfaces(networkIP,accessConfigs(natIP))"
 
-func instancePath(at place) string { return "zones/" + at.zone + "/instances/" + at.name }
+func instancePath(at location) string { return "zones/" + at.zone + "/instances/" + at.name }

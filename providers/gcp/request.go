@@ -55,7 +55,7 @@ func (r *request) remains(c candidate, left *instance) *provider.Instance {
 	if left == nil {
 		return nil
 	}
-	return &provider.Instance{ID: place{c.zone, r.name}.String(), Name: r.name}
+	return &provider.Instance{ID: location{c.zone, r.name}.String(), Name: r.name}
 }
 
 // maxMetadata is the longest value in an instance's metadata (discovery
@@ -69,7 +69,7 @@ func userDataItems(text string) ([]metadataItem, error) {
 		return nil, nil
 	}
 	items := []metadataItem{{Key: "user-data", Value: text}}
-	if !plain(text) {
+	if !isText(text) {
 		items = []metadataItem{
 			{Key: "user-data", Value: base64.StdEncoding.EncodeToString([]byte(text))},
 			{Key: "user-data-encoding", Value: "base64"},
@@ -81,7 +81,7 @@ func userDataItems(text string) ([]metadataItem, error) {
 	return items, nil
 }
 
-func plain(text string) bool {
+func isText(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return unicode.IsControl(r) && r != '\n' && r != '\t'
 	})

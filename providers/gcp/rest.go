@@ -45,7 +45,7 @@ func newClient(c Config) (*client, error) {
 	}
 	made.rest = rest.Client{
 		HTTP: rest.HTTP(transport, 0), UserAgent: "outrigger/" + version.Version, Pace: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second}, MaxReply: maxReply,
-		Authorize: made.authorize, ReadError: func(r *http.Response) error { return readError(r) }, Again: again, Classify: classify,
+		Authorize: made.authorize, ReadError: func(r *http.Response) error { return readError(r) }, Again: retryPolicy, Classify: classify,
 	}
 	return made, nil
 }
@@ -79,8 +79,8 @@ func (c *client) sendTo(ctx context.Context, method, target string, in, out any)
 	return c.rest.Send(ctx, method, target, in, out)
 }
 
-// again reports whether and when to send a request again.
-func again(_ string, err error, n int, pause time.Duration) (time.Duration, bool) {
+// retryPolicy reports whether and when to send a request again.
+func retryPolicy(_ string, err error, n int, pause time.Duration) (time.Duration, bool) {
 	var refused *apiError
 	switch {
 	case !errors.As(err, &refused):

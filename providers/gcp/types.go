@@ -182,15 +182,15 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	var places []candidate
+	var candidates []candidate
 	for _, t := range ranked {
 		for _, zone := range p.cfg.Zones {
-			if slices.Contains(t.Zones, zone) && len(places) < maxPlaces {
-				places = append(places, candidate{t, zone})
+			if slices.Contains(t.Zones, zone) && len(candidates) < maxCandidates {
+				candidates = append(candidates, candidate{t, zone})
 			}
 		}
 	}
-	return places, nil
+	return candidates, nil
 }
 
 // refuse names what this provider has not got.

@@ -111,18 +111,18 @@ func (p *Provider) verifyImage(ctx context.Context) error {
 	if err != nil {
 		return bad("image-name", "%v", err)
 	}
-	var found image
-	if err := p.api.sendTo(ctx, http.MethodGet, p.api.root+path, nil, &found); err != nil {
+	var img image
+	if err := p.api.sendTo(ctx, http.MethodGet, p.api.root+path, nil, &img); err != nil {
 		return setting("image-name", path, err)
 	}
 	var errs []error
-	if found.Status != "READY" {
-		errs = append(errs, bad("image-name", "%s is %s and not READY", path, found.Status))
+	if img.Status != "READY" {
+		errs = append(errs, bad("image-name", "%s is %s and not READY", path, img.Status))
 	}
-	if found.SizeGB > p.cfg.RootDisk {
-		errs = append(errs, bad("root-volume-size", "image %s needs %d GiB, and the disk has %d", p.cfg.Image, found.SizeGB, p.cfg.RootDisk))
+	if img.SizeGB > p.cfg.RootDisk {
+		errs = append(errs, bad("root-volume-size", "image %s needs %d GiB, and the disk has %d", p.cfg.Image, img.SizeGB, p.cfg.RootDisk))
 	}
-	if feature := imageFeatures[p.cfg.confidential()]; feature != "" && !slices.Contains(found.Features, imageFeature{feature}) {
+	if feature := imageFeatures[p.cfg.confidential()]; feature != "" && !slices.Contains(img.Features, imageFeature{feature}) {
 		errs = append(errs, bad("image-name", "%s is not marked %s, which -confidential-type=%s needs", path, feature, p.cfg.confidential()))
 	}
 	return errors.Join(errs...)
@@ -179,13 +179,13 @@ func (p *Provider) verifySubnetwork(flagName, region, value string) func(context
 
 func (p *Provider) verifyZone(zone string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		var found struct {
+		var reply struct {
 			Status string `json:"status"`
 		}
-		if err := p.api.get(ctx, "zones/"+zone, nil, &found); err != nil {
+		if err := p.api.get(ctx, "zones/"+zone, nil, &reply); err != nil {
 			return setting("zone", zone, err)
 		}
-		if found.Status == "DOWN" {
+		if reply.Status == "DOWN" {
 			return fmt.Errorf("%w: zone %s (-zone) is down", provider.ErrUnavailable, zone)
 		}
 		return setting("disk-type", p.cfg.DiskType+" in "+zone, p.api.get(ctx, "zones/"+zone+"/diskTypes/"+p.cfg.DiskType, nil, nil))
@@ -195,14 +195,14 @@ func (p *Provider) verifyZone(zone string) func(context.Context) error {
 // verifyRegion looks whether one more instance is within the quota.
 func (p *Provider) verifyRegion(region string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		var found struct {
+		var reply struct {
 			Quotas []struct {
 				Metric string  `json:"metric"`
 				Limit  float64 `json:"limit"`
 				Usage  float64 `json:"usage"`
 			} `json:"quotas"`
 		}
-		if err := p.api.get(ctx, "regions/"+region, nil, &found); err != nil {
+		if err := p.api.get(ctx, "regions/"+region, nil, &reply); err != nil {
 			return setting("zone", region, err)
 		}
 		wanted := []string{"INSTANCES", "CPUS"}
@@ -210,7 +210,7 @@ func (p *Provider) verifyRegion(region string) func(context.Context) error {
 			wanted = append(wanted, "IN_USE_ADDRESSES")
 		}
 		var errs []error
-		for _, quota := range found.Quotas {
+		for _, quota := range reply.Quotas {
 			if slices.Contains(wanted, quota.Metric) && quota.Usage+1 > quota.Limit {
 				errs = append(errs, fmt.Errorf("%w: %s in region %s: %v of %v are in use", provider.ErrQuota, quota.Metric, region, quota.Usage, quota.Limit))
 			}

@@ -141,8 +141,8 @@ var states = map[string]provider.InstanceState{
 	"SUSPENDED":    provider.StateStopped,
 }
 
-// placed reports whether the cloud has given the instance its resources.
-func (i *instance) placed() bool {
+// hasResources reports whether the cloud has given the instance its resources.
+func (i *instance) hasResources() bool {
 	switch i.Status {
 	case "STAGING", "RUNNING", "REPAIRING":
 		return true
@@ -152,7 +152,7 @@ func (i *instance) placed() bool {
 
 func (i *instance) stopped() bool { return states[i.Status] == provider.StateStopped }
 
-func (i *instance) place() place { return place{base(i.Zone), i.Name} }
+func (i *instance) location() location { return location{base(i.Zone), i.Name} }
 
 // addresses returns the address by which a node reaches the VM, or none yet. A
 // second interface is the VM's way out and no address for the tunnel.
@@ -178,7 +178,7 @@ func (i *instance) addresses(public bool) []netip.Addr {
 // answer is what the contract reports the instance.
 func (i *instance) answer(public bool) *provider.Instance {
 	tags := tagsOf(i.Description)
-	at := i.place()
+	at := i.location()
 	return &provider.Instance{
 		ID: at.String(), Name: i.Name, IPs: i.addresses(public), Key: tags[provider.TagKey], Tags: tags,
 		Created: timeOf(i.CreationTimestamp), State: states[i.Status],

@@ -73,8 +73,8 @@ type tokenFailure struct{ error }
 
 func (t *tokenFailure) Unwrap() error { return t.error }
 
-// again is the SDK's policy, except for the lack of a token.
-func again(ctx context.Context, reply *http.Response, err error) (bool, error) {
+// retryPolicy is the SDK's policy, except for the lack of a token.
+func retryPolicy(ctx context.Context, reply *http.Response, err error) (bool, error) {
 	var failure *tokenFailure
 	if errors.As(err, &failure) {
 		return false, failure

@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// maxPlaces bounds how many pairs of profile and zone one creation tries.
-const maxPlaces = 24
+// maxCandidates bounds how many pairs of profile and zone one creation tries.
+const maxCandidates = 24
 
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
@@ -44,16 +44,16 @@ func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloud
 		return nil, err
 	}
 	if id != "" {
-		found, err := p.settle(ctx, id, false)
+		existing, err := p.settle(ctx, id, false)
 		switch {
-		case err == nil && found != nil:
-			return answer(found, r.tags), nil
+		case err == nil && existing != nil:
+			return instanceOf(existing, r.tags), nil
 		case err != nil && !errors.Is(err, errFailed):
 			return &provider.Instance{ID: id, Name: r.name}, err
 		}
 		// Gone, or failed for good: made again, once the name is free.
 	}
-	places, err := p.plan(ctx, r)
+	candidates, err := p.plan(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (p *Provider) findOrMake(ctx context.Context, r *request, cloudConfig cloud
 	if err := r.read(cloudConfig); err != nil {
 		return nil, err
 	}
-	return p.tryPlaces(ctx, r, places)
+	return p.tryCandidates(ctx, r, candidates)
 }
 
 // find returns the id of the key's instance, which an earlier attempt has made.
@@ -80,14 +80,14 @@ func (p *Provider) find(ctx context.Context, r *request) (string, error) {
 	return id, err
 }
 
-// tryPlaces tries the next zone or profile while the cloud has no capacity. The
+// tryCandidates tries the next zone or profile while the cloud has no capacity. The
 // name keeps two processes from making the instance in two.
-func (p *Provider) tryPlaces(ctx context.Context, r *request, places []candidate) (*provider.Instance, error) {
+func (p *Provider) tryCandidates(ctx context.Context, r *request, candidates []candidate) (*provider.Instance, error) {
 	var refusals []error
-	for _, c := range places {
+	for _, c := range candidates {
 		made, err := p.makeIn(ctx, r, c)
 		if err == nil {
-			return answer(made, r.tags), nil
+			return instanceOf(made, r.tags), nil
 		}
 		err = fmt.Errorf("profile %s in %s: %w", c.profile.Name, c.zone, classify(err))
 		if made != nil || !errors.Is(err, provider.ErrCapacity) {
@@ -116,7 +116,7 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.
 	proto := p.prototype(r, c)
 	unknown := &vpcv1.Instance{ID: ptr(byName + r.name), Name: &r.name}
 	for range maxRounds {
-		made, fresh, err := p.ask(ctx, r, proto)
+		made, fresh, err := p.createOrFind(ctx, r, proto)
 		switch {
 		case err != nil && mayHaveHappened(err):
 			return unknown, err
@@ -141,9 +141,9 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.
 	return unknown, fmt.Errorf("%w: the name is taken, and no instance has it", provider.ErrUnavailable)
 }
 
-// ask creates the instance, or finds the one with its name; fresh reports
+// createOrFind creates the instance, or finds the one with its name; fresh reports
 // which. It returns nil if the name is taken by something that is not listed.
-func (p *Provider) ask(ctx context.Context, r *request, proto *vpcv1.InstancePrototypeInstanceByImage) (made *vpcv1.Instance, fresh bool, err error) {
+func (p *Provider) createOrFind(ctx context.Context, r *request, proto *vpcv1.InstancePrototypeInstanceByImage) (made *vpcv1.Instance, fresh bool, err error) {
 	made, reply, err := p.api.CreateInstanceWithContext(ctx, &vpcv1.CreateInstanceOptions{InstancePrototype: proto})
 	if err = refused(reply, err); err == nil {
 		return made, true, nil
@@ -166,8 +166,8 @@ func (p *Provider) named(ctx context.Context, name string) (*vpcv1.Instance, err
 
 // mayHaveHappened reports whether a request that failed can have been carried out.
 func mayHaveHappened(err error) bool {
-	var said *apiError
-	return errors.Is(err, provider.ErrUnavailable) && (!errors.As(err, &said) || said.Status >= 500)
+	var apiErr *apiError
+	return errors.Is(err, provider.ErrUnavailable) && (!errors.As(err, &apiErr) || apiErr.Status >= 500)
 }
 
 // explain names the settings that a refusal may be about.
@@ -193,23 +193,23 @@ func (p *Provider) settle(ctx context.Context, id string, fresh bool) (*vpcv1.In
 	var settled *vpcv1.Instance
 	missing := 0
 	err := p.wait.Until(ctx, func() (bool, error) {
-		found, err := p.look(ctx, id)
+		existing, err := p.getInstance(ctx, id)
 		if err != nil {
 			return false, classify(err)
 		}
-		if found == nil {
+		if existing == nil {
 			missing++
 			return !fresh || missing > absences, nil
 		}
 		fresh = false
-		if reason := failure(found); reason != nil {
+		if reason := failure(existing); reason != nil {
 			if err := p.discard(ctx, id); err != nil {
 				return false, fmt.Errorf("%w; and it cannot be deleted: %w", reason, err)
 			}
 			return false, fmt.Errorf("%w: %w", errFailed, reason)
 		}
-		if ready(found) {
-			settled = found
+		if ready(existing) {
+			settled = existing
 		}
 		return settled != nil, nil
 	})

@@ -61,12 +61,12 @@ const looks = 5
 func (p *Provider) discardNamed(ctx context.Context, name string) error {
 	wait := p.wait.First
 	for n := range looks {
-		found, err := p.named(ctx, name)
+		existing, err := p.named(ctx, name)
 		if err != nil {
 			return err
 		}
-		if found != nil {
-			return p.discard(ctx, value(found.ID))
+		if existing != nil {
+			return p.discard(ctx, value(existing.ID))
 		}
 		if n == looks-1 {
 			break

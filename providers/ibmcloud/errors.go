@@ -101,12 +101,12 @@ func classify(err error) error {
 	if err == nil || provider.Class(err) != provider.ErrUnknown {
 		return err
 	}
-	var said *apiError
+	var apiErr *apiError
 	var request *url.Error
 	var network net.Error
 	switch {
-	case errors.As(err, &said):
-		return fmt.Errorf("%w: %w", said.class(), err)
+	case errors.As(err, &apiErr):
+		return fmt.Errorf("%w: %w", apiErr.class(), err)
 	case errors.As(err, &request), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		strings.Contains(err.Error(), untrusted):
@@ -133,14 +133,14 @@ const untrusted = "SSL certificate is not valid"
 
 // isStatus reports whether the cloud has answered with that status.
 func isStatus(err error, status int) bool {
-	var said *apiError
-	return errors.As(err, &said) && said.Status == status
+	var apiErr *apiError
+	return errors.As(err, &apiErr) && apiErr.Status == status
 }
 
 // isTaken reports whether the cloud has refused a second instance of a name.
 func isTaken(err error) bool {
-	var said *apiError
-	return errors.As(err, &said) && said.class() == provider.ErrAlreadyExists
+	var apiErr *apiError
+	return errors.As(err, &apiErr) && apiErr.class() == provider.ErrAlreadyExists
 }
 
 // body is a reply's that ends something when it is closed.

@@ -83,15 +83,15 @@ func (p *Provider) finishImage(ctx context.Context, id string, progress func(pro
 		if progress != nil {
 			progress(provider.ImageProgress{Step: "waiting for the cloud"})
 		}
-		found, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
+		img, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
 		if err := refused(reply, err); err != nil {
 			return false, err
 		}
-		switch value(found.Status) {
+		switch value(img.Status) {
 		case "available":
 			return true, nil
 		case "failed", "unusable", "deleting":
-			return false, imageFailure(found)
+			return false, imageFailure(img)
 		}
 		return false, nil
 	})

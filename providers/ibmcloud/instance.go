@@ -23,8 +23,8 @@ var states = map[string]provider.InstanceState{
 	"deleting":   provider.StateDeleting,
 }
 
-// answer is what the contract reports an instance.
-func answer(i *vpcv1.Instance, tags map[string]string) *provider.Instance {
+// instanceOf is what the contract reports an instance.
+func instanceOf(i *vpcv1.Instance, tags map[string]string) *provider.Instance {
 	a := &provider.Instance{
 		ID: value(i.ID), Name: value(i.Name), IPs: addresses(i), Key: tags[provider.TagKey], Tags: tags,
 		State: states[value(i.Status)],

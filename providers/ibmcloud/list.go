@@ -49,7 +49,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	}
 	err = p.each(ctx, slices.Collect(maps.Keys(owned)), func(i *vpcv1.Instance) {
 		if ownName.MatchString(value(i.Name)) {
-			list = append(list, *answer(i, owned[value(i.ID)]))
+			list = append(list, *instanceOf(i, owned[value(i.ID)]))
 		}
 	})
 	if err != nil {
@@ -126,12 +126,12 @@ func (p *Provider) each(ctx context.Context, ids []string, do func(*vpcv1.Instan
 		})
 	}
 	for _, id := range ids {
-		found, err := p.look(ctx, id)
+		instance, err := p.getInstance(ctx, id)
 		if err != nil {
 			return err
 		}
-		if found != nil {
-			do(found)
+		if instance != nil {
+			do(instance)
 		}
 	}
 	return nil

@@ -27,14 +27,14 @@ func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 func (p *Provider) power(ctx context.Context, what, id, verb string, wanted provider.InstanceState) error {
 	asked := false
 	err := p.wait.Until(ctx, func() (bool, error) {
-		found, err := p.existing(ctx, id)
+		existing, err := p.existing(ctx, id)
 		if err != nil {
 			return false, classify(err)
 		}
-		if reason := failure(found); reason != nil {
+		if reason := failure(existing); reason != nil {
 			return false, reason
 		}
-		if states[value(found.Status)] == wanted {
+		if states[value(existing.Status)] == wanted {
 			return true, nil
 		}
 		if asked {

@@ -124,7 +124,7 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	var places []candidate
+	var candidates []candidate
 	var lacking error
 	for _, kind := range ranked {
 		image, err := p.imageFor(ctx, r.spec.Image, kind.Arch)
@@ -133,15 +133,15 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 			continue
 		}
 		for at, zone := range p.cfg.Zones {
-			if (len(kind.Zones) == 0 || slices.Contains(kind.Zones, zone)) && len(places) < maxPlaces {
-				places = append(places, candidate{kind, at, zone, image, groups, home})
+			if (len(kind.Zones) == 0 || slices.Contains(kind.Zones, zone)) && len(candidates) < maxCandidates {
+				candidates = append(candidates, candidate{kind, at, zone, image, groups, home})
 			}
 		}
 	}
-	if len(places) == 0 && lacking != nil {
+	if len(candidates) == 0 && lacking != nil {
 		return nil, lacking
 	}
-	return places, nil
+	return candidates, nil
 }
 
 // rank returns the profiles that fit, the best first. Confidential VMs leave
@@ -184,7 +184,7 @@ func (p *Provider) imageArch(ctx context.Context, id string) (string, error) {
 	if arch, ok := p.memory.images.Load(id); ok {
 		return arch.(string), nil
 	}
-	found, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
+	img, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
 	err = refused(reply, err)
 	switch {
 	case isStatus(err, http.StatusNotFound):
@@ -193,8 +193,8 @@ func (p *Provider) imageArch(ctx context.Context, id string) (string, error) {
 		return "", fmt.Errorf("look at image %s (-image-id): %w", id, classify(err))
 	}
 	arch := ""
-	if found.OperatingSystem != nil {
-		arch = value(found.OperatingSystem.Architecture)
+	if img.OperatingSystem != nil {
+		arch = value(img.OperatingSystem.Architecture)
 	}
 	p.memory.images.Store(id, arch)
 	return arch, nil
@@ -222,9 +222,9 @@ func (p *Provider) groups(ctx context.Context) ([]string, error) {
 		}
 		for _, group := range page.SecurityGroups {
 			if value(group.Name) == name {
-				found := []string{value(group.ID)}
-				p.memory.groups.Store(p.cfg.ClusterID, found)
-				return found, nil
+				ids := []string{value(group.ID)}
+				p.memory.groups.Store(p.cfg.ClusterID, ids)
+				return ids, nil
 			}
 		}
 		next, err := page.GetNextStart()

@@ -80,7 +80,7 @@ func New(cfg Config) (*Provider, error) {
 	})
 	api.EnableRetries(retries, longestGap)
 	if retrying, ok := api.Service.Client.Transport.(*retryablehttp.RoundTripper); ok {
-		retrying.Client.CheckRetry = again
+		retrying.Client.CheckRetry = retryPolicy
 	}
 	return &Provider{
 		cfg: cfg, api: api, transport: transport, life: life, memory: memory{turn: make(chan struct{}, 1)},
@@ -97,18 +97,18 @@ func (p *Provider) Teardown() error {
 
 // GetInstance implements provider.Getter.
 func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
-	found, err := p.existing(ctx, instanceID)
+	existing, err := p.existing(ctx, instanceID)
 	if err != nil {
 		return nil, fmt.Errorf("get instance: %w", classify(err))
 	}
-	tags, err := p.tagsOf(ctx, found)
+	tags, err := p.tagsOf(ctx, existing)
 	if err != nil {
 		return nil, fmt.Errorf("get instance: its boot volume: %w", classify(err))
 	}
 	if tags == nil {
 		return nil, fmt.Errorf("get instance: %w", p.absent(instanceID))
 	}
-	return answer(found, tags), nil
+	return instanceOf(existing, tags), nil
 }
 
 func (p *Provider) absent(id string) error {
@@ -120,23 +120,23 @@ func (p *Provider) existing(ctx context.Context, id string) (*vpcv1.Instance, er
 	if !identifier.MatchString(id) {
 		return nil, p.absent(id)
 	}
-	found, err := p.look(ctx, id)
+	existing, err := p.getInstance(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if found == nil || !ownName.MatchString(value(found.Name)) {
+	if existing == nil || !ownName.MatchString(value(existing.Name)) {
 		return nil, p.absent(id)
 	}
-	return found, nil
+	return existing, nil
 }
 
-// look returns nil for what does not exist.
-func (p *Provider) look(ctx context.Context, id string) (*vpcv1.Instance, error) {
-	found, reply, err := p.api.GetInstanceWithContext(ctx, &vpcv1.GetInstanceOptions{ID: &id})
+// getInstance returns nil for what does not exist.
+func (p *Provider) getInstance(ctx context.Context, id string) (*vpcv1.Instance, error) {
+	instance, reply, err := p.api.GetInstanceWithContext(ctx, &vpcv1.GetInstanceOptions{ID: &id})
 	if err = refused(reply, err); isStatus(err, http.StatusNotFound) {
 		return nil, nil
 	}
-	return found, err
+	return instance, err
 }
 
 // tagsOf reads the owner tags at the boot volume; nil when it has none of ours.

@@ -129,36 +129,36 @@ func (p *Provider) getGroup(ctx context.Context, id string) (*core.DetailedRespo
 }
 
 func (p *Provider) verifyImage(ctx context.Context, id string) error {
-	found, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
+	img, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
 	if err := refused(reply, err); err != nil {
 		return setting("image-id", id, err)
 	}
-	if status := value(found.Status); status != "available" && status != "deprecated" {
+	if status := value(img.Status); status != "available" && status != "deprecated" {
 		return bad("image-id", "%s is %s and not available", id, status)
 	}
-	if size := value(found.MinimumProvisionedSize); p.cfg.RootDisk > 0 && size > p.cfg.RootDisk {
+	if size := value(img.MinimumProvisionedSize); p.cfg.RootDisk > 0 && size > p.cfg.RootDisk {
 		return bad("ibmcloud-root-volume-size", "image %s needs %d GB, and the volume has %d", id, size, p.cfg.RootDisk)
 	}
 	return nil
 }
 
 func (p *Provider) verifySubnet(ctx context.Context, flagName, id, zone string) error {
-	found, reply, err := p.api.GetSubnetWithContext(ctx, &vpcv1.GetSubnetOptions{ID: &id})
+	subnet, reply, err := p.api.GetSubnetWithContext(ctx, &vpcv1.GetSubnetOptions{ID: &id})
 	if err := refused(reply, err); err != nil {
 		return setting(flagName, id, err)
 	}
 	var wrong []string
-	if found.Zone != nil && value(found.Zone.Name) != zone {
-		wrong = append(wrong, "is in zone "+value(found.Zone.Name)+" and not "+zone)
+	if subnet.Zone != nil && value(subnet.Zone.Name) != zone {
+		wrong = append(wrong, "is in zone "+value(subnet.Zone.Name)+" and not "+zone)
 	}
 	home, err := p.home(ctx)
 	if err != nil {
 		return err
 	}
-	if found.VPC != nil && value(found.VPC.ID) != home.vpc {
-		wrong = append(wrong, "is in VPC "+value(found.VPC.ID)+" and not "+home.vpc)
+	if subnet.VPC != nil && value(subnet.VPC.ID) != home.vpc {
+		wrong = append(wrong, "is in VPC "+value(subnet.VPC.ID)+" and not "+home.vpc)
 	}
-	if found.AvailableIpv4AddressCount != nil && *found.AvailableIpv4AddressCount < 1 {
+	if subnet.AvailableIpv4AddressCount != nil && *subnet.AvailableIpv4AddressCount < 1 {
 		return fmt.Errorf("%w: -%s: subnet %s has no address left", provider.ErrCapacity, flagName, id)
 	}
 	if len(wrong) > 0 {

@@ -222,5 +222,5 @@ func bad(flagName, env, format string, args ...any) error {
 
 func logger() *slog.Logger { return slog.With("provider", Name) }
 
-// known reports whether a value is one of a list, or the list is not known.
-func known(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
+// allowed reports whether a value is one of a list, or the list is not known.
+func allowed(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }

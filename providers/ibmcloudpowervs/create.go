@@ -110,23 +110,23 @@ func (p *Provider) body(podName, key string, cloudConfig cloudinit.CloudConfigGe
 // have something to delete. It looks again after it has made one: another
 // process may have done so at the same time.
 func (p *Provider) findOrMake(ctx context.Context, key string, body *newVM, sending *sync.WaitGroup) (*provider.Instance, error) {
-	found, err := p.only(ctx, key)
+	existing, err := p.only(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if found == nil {
+	if existing == nil {
 		made, err := p.make(ctx, body, sending)
 		if err != nil {
 			return nil, err
 		}
-		if found, err = p.only(ctx, key); err != nil {
+		if existing, err = p.only(ctx, key); err != nil {
 			return &provider.Instance{ID: made.ID}, err
 		}
-		if found == nil {
-			found = made
+		if existing == nil {
+			existing = made
 		}
 	}
-	return p.settle(ctx, found.ID)
+	return p.settle(ctx, existing.ID)
 }
 
 // only returns the instance of a key. Had several processes made one each,
@@ -229,7 +229,7 @@ var errFailed = errors.New("the VM failed")
 
 // progress returns the instance once it has its address.
 func (p *Provider) progress(ctx context.Context, id string) (*provider.Instance, error) {
-	v, err := p.look(ctx, id)
+	v, err := p.getVM(ctx, id)
 	switch {
 	case err != nil:
 		return nil, err

@@ -22,13 +22,13 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	}
 	ctx, cancel := p.api.bound(ctx)
 	defer cancel()
-	found, err := p.look(ctx, instanceID)
+	existing, err := p.getVM(ctx, instanceID)
 	switch {
 	case err != nil:
 		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
-	case found == nil:
+	case existing == nil:
 		return nil
-	case !ours(found):
+	case !ours(existing):
 		return fmt.Errorf("%w: delete instance %s: it is somebody else's", provider.ErrPermissionDenied, instanceID)
 	}
 	if err := p.remove(ctx, instanceID); err != nil {
@@ -49,12 +49,12 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 		case isStatus(err, http.StatusConflict):
 			return false, nil
 		case isStatus(err, http.StatusBadRequest):
-			found, lookErr := p.look(ctx, id)
+			existing, lookErr := p.getVM(ctx, id)
 			switch {
-			case lookErr == nil && found == nil:
+			case lookErr == nil && existing == nil:
 				return true, nil
 			case lookErr == nil && !ended:
-				ended = found.status() != statusBuild // perhaps since the refusal: again
+				ended = existing.status() != statusBuild // perhaps since the refusal: again
 				return false, nil
 			}
 		}

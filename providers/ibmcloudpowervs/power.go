@@ -32,11 +32,11 @@ func (p *Provider) power(ctx context.Context, what, id, action, status string) e
 	}
 	asked := false
 	err := p.wait.Until(ctx, func() (bool, error) {
-		found, err := p.existing(ctx, id)
-		if err != nil || found.status() == status {
+		existing, err := p.existing(ctx, id)
+		if err != nil || existing.status() == status {
 			return true, err
 		}
-		if asked || found.status() == statusBuild {
+		if asked || existing.status() == statusBuild {
 			return false, nil
 		}
 		err = p.api.send(ctx, http.MethodPost, "/pvm-instances/"+id+"/action", map[string]string{"action": action}, nil)

@@ -72,11 +72,11 @@ func (p *Provider) began() *sync.WaitGroup {
 
 // GetInstance implements provider.Getter.
 func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
-	found, err := p.existing(ctx, instanceID)
+	existing, err := p.existing(ctx, instanceID)
 	if err != nil {
 		return nil, fmt.Errorf("get instance: %w", err)
 	}
-	return p.answer(ctx, found)
+	return p.answer(ctx, existing)
 }
 
 // existing returns an instance of ours.
@@ -84,14 +84,14 @@ func (p *Provider) existing(ctx context.Context, id string) (*vm, error) {
 	if !token.MatchString(id) {
 		return nil, fmt.Errorf("%w: no instance %q", provider.ErrNotFound, id)
 	}
-	found, err := p.look(ctx, id)
+	existing, err := p.getVM(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if found == nil || !ours(found) {
+	if existing == nil || !ours(existing) {
 		return nil, fmt.Errorf("%w: no instance %s in workspace %s", provider.ErrNotFound, id, p.cfg.ServiceInstance)
 	}
-	return found, nil
+	return existing, nil
 }
 
 // ours reports whether an instance was made by this provider for anybody.
@@ -99,19 +99,19 @@ func ours(v *vm) bool {
 	return strings.HasPrefix(v.Name, namePrefix) && decodeTags(v.UserTags)[provider.TagKey] != ""
 }
 
-// look returns nil for what does not exist.
-func (p *Provider) look(ctx context.Context, id string) (*vm, error) {
-	var found vm
-	err := p.api.send(ctx, http.MethodGet, "/pvm-instances/"+id, nil, &found)
+// getVM returns nil for what does not exist.
+func (p *Provider) getVM(ctx context.Context, id string) (*vm, error) {
+	var v vm
+	err := p.api.send(ctx, http.MethodGet, "/pvm-instances/"+id, nil, &v)
 	switch {
 	case isStatus(err, http.StatusNotFound):
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case found.status() == statusDeleted:
+	case v.status() == statusDeleted:
 		return nil, nil
 	}
-	return &found, nil
+	return &v, nil
 }
 
 // list returns the instances whose names pred likes, with their tags: a list
@@ -128,12 +128,12 @@ func (p *Provider) list(ctx context.Context, pred func(name string) bool) ([]*vm
 		if !pred(short.Name) {
 			continue
 		}
-		found, err := p.look(ctx, short.ID)
+		v, err := p.getVM(ctx, short.ID)
 		if err != nil {
 			return nil, err
 		}
-		if found != nil && ours(found) {
-			list = append(list, found)
+		if v != nil && ours(v) {
+			list = append(list, v)
 		}
 	}
 	return list, nil
@@ -151,12 +151,12 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 			return strings.HasPrefix(name, namePrefix) && strings.HasSuffix(name, suffixOf(key))
 		}
 	}
-	found, err := p.list(ctx, wanted)
+	vms, err := p.list(ctx, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("list instances: %w", err)
 	}
 	var list []provider.Instance
-	for _, v := range found {
+	for _, v := range vms {
 		if !provider.HasTags(decodeTags(v.UserTags), match) {
 			continue
 		}

@@ -44,7 +44,7 @@ func newClient(c Config) (*client, error) {
 	made := &client{tokens: &tokens{http: web, url: c.IAMEndpoint, key: c.APIKey, turn: make(chan struct{}, 1)}, cfg: c}
 	made.rest = rest.Client{
 		HTTP: web, UserAgent: "outrigger/" + version.Version, Pace: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second}, MaxReply: maxReply,
-		Authorize: made.authorize, ReadError: func(r *http.Response) error { return readError(r) }, Again: again, Classify: classify,
+		Authorize: made.authorize, ReadError: func(r *http.Response) error { return readError(r) }, Again: retryAfter, Classify: classify,
 	}
 	made.epoch, made.end = context.WithCancel(context.Background())
 	return made, nil
@@ -92,9 +92,9 @@ func (c *client) path(below string) string {
 	return "/pcloud/v1/cloud-instances/" + c.cfg.ServiceInstance + below
 }
 
-// again reports whether a request may be sent again: a creation only when the
+// retryAfter reports whether a request may be sent again: a creation only when the
 // cloud has said that it did nothing.
-func again(method string, err error, n int, pause time.Duration) (time.Duration, bool) {
+func retryAfter(method string, err error, n int, pause time.Duration) (time.Duration, bool) {
 	var refused *apiError
 	switch {
 	case !errors.As(err, &refused):

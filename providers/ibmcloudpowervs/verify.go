@@ -29,8 +29,8 @@ func (p *Provider) ConfigVerifier() error {
 		return fmt.Errorf("verify the configuration: %w", classify(err))
 	}
 	errs := []error{
-		p.there(ctx, "/images/"+p.cfg.Image, "image", "image-id", "POWERVS_IMAGE_ID", p.cfg.Image),
-		p.there(ctx, "/networks/"+p.cfg.Network, "network", "network-id", "POWERVS_NETWORK_ID", p.cfg.Network),
+		p.checkExists(ctx, "/images/"+p.cfg.Image, "image", "image-id", "POWERVS_IMAGE_ID", p.cfg.Image),
+		p.checkExists(ctx, "/networks/"+p.cfg.Network, "network", "network-id", "POWERVS_NETWORK_ID", p.cfg.Network),
 		p.verifySystem(ctx),
 		p.verifyList(ctx),
 	}
@@ -43,8 +43,8 @@ func (p *Provider) ConfigVerifier() error {
 	return nil
 }
 
-// there looks for what a setting names.
-func (p *Provider) there(ctx context.Context, path, what, flagName, env, value string) error {
+// checkExists looks for what a setting names.
+func (p *Provider) checkExists(ctx context.Context, path, what, flagName, env, value string) error {
 	err := p.api.send(ctx, http.MethodGet, path, nil, nil)
 	return missing(err, what, flagName, env, value)
 }
@@ -78,7 +78,7 @@ func (p *Provider) verifySystem(ctx context.Context) error {
 		types[pool.Type] = true
 	}
 	names := slices.Sorted(maps.Keys(types))
-	if !known(names, p.cfg.SystemType) {
+	if !allowed(names, p.cfg.SystemType) {
 		return fmt.Errorf("%w: -sys-type (POWERVS_SYSTEM_TYPE): the workspace has no %s, but %s", provider.ErrNotFound, p.cfg.SystemType, strings.Join(names, ", "))
 	}
 	return nil

@@ -52,9 +52,9 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 // findOrMake returns a record, also beside an error, when the caller has
 // something to delete.
 func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*record, error) {
-	found, err := p.load(ctx, instanceID(key))
-	if err != nil || found != nil && found.Phase == phaseReady {
-		return found, err
+	existing, err := p.load(ctx, instanceID(key))
+	if err != nil || existing != nil && existing.Phase == phaseReady {
+		return existing, err
 	}
 	pl, err := p.plan(ctx, podName, key, spec)
 	if err != nil {
@@ -64,15 +64,15 @@ func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudCon
 		return nil, err
 	}
 	pl.Seed = volumesOf(pl.id) + seedVolume(pl.userData)
-	if found != nil && found.Seed != pl.Seed {
-		if found, err = p.awaitOther(ctx, found); err != nil || found != nil {
-			return found, err
+	if existing != nil && existing.Seed != pl.Seed {
+		if existing, err = p.awaitOther(ctx, existing); err != nil || existing != nil {
+			return existing, err
 		}
 	}
-	if found != nil {
+	if existing != nil {
 		// An earlier attempt's, or another process's that is at it now. Every
 		// step can be taken twice.
-		pl.Name, pl.Created = found.Name, found.Created
+		pl.Name, pl.Created = existing.Name, existing.Created
 		return pl.record, p.build(ctx, pl)
 	}
 	err = p.claim(ctx, pl)
@@ -92,9 +92,9 @@ func (p *Provider) awaitOther(ctx context.Context, r *record) (*record, error) {
 		if err := poll.Sleep(ctx, otherPoll); err != nil {
 			return nil, err
 		}
-		found, err := p.load(ctx, r.id)
-		if err != nil || found == nil || found.Phase == phaseReady {
-			return found, err
+		existing, err := p.load(ctx, r.id)
+		if err != nil || existing == nil || existing.Phase == phaseReady {
+			return existing, err
 		}
 	}
 	logger().Info("removing a partly created instance", "instance", r.id, "sandbox", r.Key)

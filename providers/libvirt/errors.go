@@ -73,10 +73,10 @@ func classify(err error) error {
 	if err == nil || provider.Class(err) != provider.ErrUnknown {
 		return err
 	}
-	var said lv.Error
+	var lvErr lv.Error
 	switch {
-	case errors.As(err, &said):
-		return fmt.Errorf("%w: %w", classOf(said), err)
+	case errors.As(err, &lvErr):
+		return fmt.Errorf("%w: %w", classOf(lvErr), err)
 	case errors.Is(err, lv.ErrUnsupported):
 		return fmt.Errorf("%w: %w", provider.ErrUnimplemented, err)
 	case errors.Is(err, lv.ErrInterrupted), errors.Is(err, syscall.EINVAL), errors.Is(err, errBroken),
@@ -87,13 +87,13 @@ func classify(err error) error {
 	return err
 }
 
-func classOf(said lv.Error) error {
+func classOf(lvErr lv.Error) error {
 	for _, phrase := range phrases {
-		if strings.Contains(said.Message, phrase.text) {
+		if strings.Contains(lvErr.Message, phrase.text) {
 			return phrase.class
 		}
 	}
-	if class := classes[lv.ErrorNumber(said.Code)]; class != nil {
+	if class := classes[lv.ErrorNumber(lvErr.Code)]; class != nil {
 		return class
 	}
 	return provider.ErrUnknown
@@ -101,12 +101,12 @@ func classOf(said lv.Error) error {
 
 // isCode reports whether the daemon answered with one of these codes.
 func isCode(err error, codes ...lv.ErrorNumber) bool {
-	var said lv.Error
-	if !errors.As(err, &said) {
+	var lvErr lv.Error
+	if !errors.As(err, &lvErr) {
 		return false
 	}
 	for _, code := range codes {
-		if lv.ErrorNumber(said.Code) == code {
+		if lv.ErrorNumber(lvErr.Code) == code {
 			return true
 		}
 	}

@@ -44,15 +44,15 @@ func (p *Provider) machine(ctx context.Context) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := p.judge(text)
+	h, err := p.judge(text)
 	if err != nil {
 		return nil, err
 	}
 	p.hostMu.Lock()
 	defer p.hostMu.Unlock()
 	if p.host == nil {
-		p.host = found
-		p.tellType(found)
+		p.host = h
+		p.tellType(h)
 	}
 	return p.host, nil
 }

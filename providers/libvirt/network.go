@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// network is what matters of a libvirt network.
+// network describes a libvirt network.
 type network struct {
 	name   string
 	active bool
@@ -28,21 +28,21 @@ type network struct {
 	// resolves reports whether the gateway is a name server.
 	resolves bool
 	mtu      int
-	// subnets are those with IPv4 and DHCP.
+	// subnets are the subnets with IPv4 and DHCP.
 	subnets []subnet
 }
 
 type subnet struct {
-	// index is the place of the subnet among the <ip> elements.
+	// index is the position of the subnet among the <ip> elements.
 	index   int
 	prefix  netip.Prefix
 	gateway netip.Addr
 	ranges  [][2]netip.Addr
-	// hosts are the reservations, addresses by MAC.
+	// hosts holds the reserved addresses by MAC address.
 	hosts map[string]netip.Addr
 }
 
-// tunnelNetwork is the network of the interface that the tunnel uses.
+// tunnelNetwork returns the network of the interface that the tunnel uses.
 func (p *Provider) tunnelNetwork() string {
 	if p.cfg.TunnelNetwork != "" {
 		return p.cfg.TunnelNetwork
@@ -50,7 +50,7 @@ func (p *Provider) tunnelNetwork() string {
 	return p.cfg.Network
 }
 
-// networks are those of an instance's interfaces, in order.
+// networks returns the networks of an instance's interfaces, in order.
 func (p *Provider) networks() []string {
 	if p.cfg.TunnelNetwork != "" {
 		return []string{p.cfg.Network, p.cfg.TunnelNetwork}
@@ -58,7 +58,7 @@ func (p *Provider) networks() []string {
 	return []string{p.cfg.Network}
 }
 
-// networkTitle names the setting that a network comes from.
+// networkTitle returns the setting that names a network, for messages.
 func (p *Provider) networkTitle(name string) string {
 	if name == p.cfg.Network {
 		return "-network-name (LIBVIRT_NET)"
@@ -105,7 +105,7 @@ func parseNetwork(name string, info networkInfo) (*network, error) {
 	return n, nil
 }
 
-// parseSubnet passes over what is not IPv4 with DHCP.
+// parseSubnet returns false for a subnet without IPv4 or DHCP.
 func parseSubnet(ip libvirtxml.NetworkIP) (s subnet, ok bool) {
 	gateway, err := netip.ParseAddr(ip.Address)
 	if err != nil || !gateway.Is4() || ip.DHCP == nil {
@@ -134,22 +134,21 @@ func parseSubnet(ip libvirtxml.NetworkIP) (s subnet, ok bool) {
 	return s, len(s.ranges) > 0
 }
 
-// reservation is an address that a network keeps for an interface.
+// reservation is an address that a network reserves for an interface.
 type reservation struct {
 	addr    netip.Addr
 	network *network
 	subnet  subnet
 }
 
-// reserveTries is how often somebody else may take the address that was about
-// to be reserved.
+// reserveTries limits how often a reservation is tried with another address because
+// somebody else was faster.
 const reserveTries = 50
 
-// reserve keeps an address for a MAC. It is known then before the guest boots,
-// and dnsmasq hands it out at once, while it tries an address of no
-// reservation for three seconds first. The daemon refuses an address that is
-// taken, so this is safe against other processes. nil is a network that has no
-// reservations.
+// reserve reserves an address for a MAC address, so that it is known before the guest
+// boots. dnsmasq also hands out a reserved address at once, and others only after it has
+// pinged them for three seconds. The daemon refuses an address that is taken, so several
+// processes can do this at once. It returns nil if the network cannot have reservations.
 func (p *Provider) reserve(ctx context.Context, name, mac string) (*reservation, error) {
 	for range reserveTries {
 		n, err := p.activeNetwork(ctx, name)
@@ -176,8 +175,8 @@ func (p *Provider) reserve(ctx context.Context, name, mac string) (*reservation,
 	return nil, fmt.Errorf("%w: network %s: others took every address that was about to be reserved", provider.ErrUnavailable, name)
 }
 
-// hostElement asks for a short lease, for guests that use DHCP anyway: what is
-// left of it after the VM blocks its address.
+// hostElement returns the XML of a reservation. Its lease is short, for guests that use
+// DHCP all the same: after the VM, the address is blocked until the lease ends.
 func hostElement(mac string, addr netip.Addr) string {
 	return fmt.Sprintf("<host mac='%s' ip='%s'><lease expiry='2' unit='minutes'/></host>", mac, addr)
 }
@@ -191,8 +190,8 @@ func (n *network) reservation(mac string) *reservation {
 	return nil
 }
 
-// choose looks for an address that nobody has, beginning at one that depends
-// on the MAC, so that creations at the same time do not want the same one.
+// choose returns a free address. The search begins at one that depends on the MAC, so that
+// simultaneous creations do not choose the same address.
 func (p *Provider) choose(ctx context.Context, n *network, mac string) (*reservation, error) {
 	if len(n.subnets) == 0 {
 		return nil, nil
@@ -237,7 +236,7 @@ func (s subnet) free(taken map[netip.Addr]bool, seed uint64) (netip.Addr, bool) 
 	return netip.Addr{}, false
 }
 
-// release gives a reservation back, if there is one.
+// release removes the reservation of a MAC, if there is one.
 func (p *Provider) release(ctx context.Context, name, mac string) error {
 	info, err := p.hv.network(ctx, name)
 	if isCode(err, lv.ErrNoNetwork) {
@@ -256,7 +255,7 @@ func (p *Provider) release(ctx context.Context, name, mac string) error {
 	}
 	err = p.hv.updateHost(ctx, name, lv.NetworkUpdateCommandDelete, held.subnet.index, fmt.Sprintf("<host mac='%s' ip='%s'/>", mac, held.addr))
 	if isCode(err, lv.ErrOperationInvalid) {
-		// Somebody else may have been faster.
+		// Another process may have removed it.
 		if info, again := p.hv.network(ctx, name); again == nil {
 			if n, again := parseNetwork(name, info); again == nil && n.reservation(mac) == nil {
 				return nil
@@ -266,8 +265,7 @@ func (p *Provider) release(ctx context.Context, name, mac string) error {
 	return err
 }
 
-// networkConfig returns a guest's network configuration. Where one is reserved
-// it needs no DHCP.
+// networkConfig returns a guest's network configuration: its reserved addresses, or DHCP.
 func networkConfig(id string, held []*reservation) nocloud.Network {
 	config := nocloud.Network{Version: 2, Ethernets: map[string]nocloud.Ethernet{}}
 	for i, r := range held {
@@ -294,8 +292,8 @@ const (
 	pollLast  = time.Second
 )
 
-// awaitAddresses returns an address for each interface, as reserved, as leased
-// or as the guest's agent tells.
+// awaitAddresses returns an address for each interface: the reserved one, or the one of
+// the DHCP lease or of the guest's agent.
 func (p *Provider) awaitAddresses(ctx context.Context, id string, held []*reservation) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.AddressWait, fmt.Errorf("the VM got no address within %v (-libvirt-address-wait, LIBVIRT_ADDRESS_WAIT): does its network have DHCP, or its image the QEMU guest agent?", p.cfg.AddressWait))
 	defer cancel()
@@ -319,22 +317,22 @@ func (p *Provider) awaitAddresses(ctx context.Context, id string, held []*reserv
 var errNoAddress = fmt.Errorf("%w: no address yet", provider.ErrUnavailable)
 
 func (p *Provider) addresses(ctx context.Context, id string, held []*reservation) ([]netip.Addr, error) {
-	var found []netip.Addr
+	var addrs []netip.Addr
 	for i, r := range held {
 		if r != nil {
-			found = append(found, r.addr)
+			addrs = append(addrs, r.addr)
 			continue
 		}
 		addr, err := p.address(ctx, id, macOf(id, i))
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, addr)
+		addrs = append(addrs, addr)
 	}
-	return found, nil
+	return addrs, nil
 }
 
-// address asks the network's DHCP server, then the guest.
+// address asks the network's DHCP server and then the guest's agent.
 func (p *Provider) address(ctx context.Context, id, mac string) (netip.Addr, error) {
 	missing := errNoAddress
 	for _, source := range []lv.DomainInterfaceAddressesSource{lv.DomainInterfaceAddressesSrcLease, lv.DomainInterfaceAddressesSrcAgent} {

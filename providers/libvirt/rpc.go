@@ -215,8 +215,8 @@ func (c *client) leases(ctx context.Context, network string) ([]lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, _, err := l.NetworkGetDhcpLeases(n, nil, 1, 0)
-		for _, f := range found {
+		leases, _, err := l.NetworkGetDhcpLeases(n, nil, 1, 0)
+		for _, f := range leases {
 			list = append(list, lease{optional(f.Mac), f.Ipaddr})
 		}
 		return list, err

@@ -244,10 +244,10 @@ func decodeError(payload []byte) error {
 	if len(payload) < 12 {
 		return errBroken
 	}
-	said := lv.Error{Code: binary.BigEndian.Uint32(payload), Message: "no message"}
+	lvErr := lv.Error{Code: binary.BigEndian.Uint32(payload), Message: "no message"}
 	if rest := payload[12:]; binary.BigEndian.Uint32(payload[8:]) == 1 && len(rest) >= 4 {
 		length := binary.BigEndian.Uint32(rest)
-		said.Message = string(rest[4:min(uint64(len(rest)), 4+uint64(length))])
+		lvErr.Message = string(rest[4:min(uint64(len(rest)), 4+uint64(length))])
 	}
-	return said
+	return lvErr
 }

@@ -193,9 +193,9 @@ func projectOf(p *gophercloud.ProviderClient) string {
 	if !ok {
 		return ""
 	}
-	found, err := result.ExtractProject()
-	if err != nil || found == nil {
+	project, err := result.ExtractProject()
+	if err != nil || project == nil {
 		return ""
 	}
-	return found.ID
+	return project.ID
 }

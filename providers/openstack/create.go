@@ -21,12 +21,12 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
-// undoWait is how long the removal of what a failed creation left may take. The
-// caller's context may have ended already.
+// undoWait limits the removal of what a failed creation left. The caller's context may
+// have ended already.
 const undoWait = 30 * time.Second
 
-// CreateInstance implements provider.Provider. A key that is taken answers its
-// instance whatever the other arguments say.
+// CreateInstance implements provider.Provider. For a key that has an instance it returns
+// that instance, whatever the other arguments are.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
 	if sandboxID == "" {
 		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
@@ -40,7 +40,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 		return nil, classify(fmt.Errorf("create instance %s: %w", o.id, err))
 	}
 	type outcome struct {
-		found *found
+		found *resources
 		err   error
 	}
 	done := make(chan outcome, 1)
@@ -53,11 +53,11 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	case made := <-done:
 		return p.answer(o, sandboxID, made.found, made.err)
 	case <-ctx.Done():
-		return p.answer(o, sandboxID, &found{id: o.id}, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx)))
+		return p.answer(o, sandboxID, &resources{id: o.id}, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx)))
 	}
 }
 
-func (p *Provider) answer(o *order, key string, f *found, err error) (*provider.Instance, error) {
+func (p *Provider) answer(o *order, key string, f *resources, err error) (*provider.Instance, error) {
 	var made *provider.Instance
 	if f != nil {
 		made = p.instance(f)
@@ -69,7 +69,7 @@ func (p *Provider) answer(o *order, key string, f *found, err error) (*provider.
 	return made, nil
 }
 
-// order is everything about an instance that needs no cloud.
+// order describes the instance to make, as far as no call to the cloud is needed.
 type order struct {
 	id, name string
 	tags     map[string]string
@@ -107,8 +107,8 @@ func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConf
 	return o, err
 }
 
-// maxUserData is the most characters of user-data after encoding (Compute API,
-// "Create server", user_data).
+// maxUserData limits encoded user-data, in bytes (Compute API, "Create server",
+// user_data).
 const maxUserData = 65535
 
 func encodeUserData(cloudConfig cloudinit.CloudConfigGenerator) ([]byte, error) {
@@ -123,9 +123,9 @@ func encodeUserData(cloudConfig cloudinit.CloudConfigGenerator) ([]byte, error) 
 	return []byte(encoded), nil
 }
 
-// findOrMake returns what there is of an instance, also beside an error, when
-// the caller may have something to delete.
-func (p *Provider) findOrMake(ctx context.Context, o *order) (*found, error) {
+// findOrMake returns the resources of the instance. With an error it also returns them if
+// the caller may have to delete them.
+func (p *Provider) findOrMake(ctx context.Context, o *order) (*resources, error) {
 	c, err := p.conn.open(ctx)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (p *Provider) findOrMake(ctx context.Context, o *order) (*found, error) {
 		case f.nothing():
 			f, err = p.make(ctx, c, o)
 			if macTaken(err) {
-				continue // somebody was faster
+				continue // another process was faster
 			}
 			return f, err
 		case f.server != nil && stateOf(f.server) == provider.StateDeleting:
@@ -160,7 +160,7 @@ func (p *Provider) findOrMake(ctx context.Context, o *order) (*found, error) {
 	}
 }
 
-// awaitMaker waits for the process that may be about to make a server of a port.
+// awaitMaker waits for another process that may be about to make the server of a port.
 func (p *Provider) awaitMaker(ctx context.Context, c *clients, id string) (made bool, err error) {
 	end := time.Now().Add(p.makerWait)
 	err = p.pace.Until(ctx, func() (bool, error) {
@@ -171,8 +171,9 @@ func (p *Provider) awaitMaker(ctx context.Context, c *clients, id string) (made 
 	return made, err
 }
 
-// make begins with a port of its own.
-func (p *Provider) make(ctx context.Context, c *clients, o *order) (*found, error) {
+// make makes the instance, first its port: the port's MAC address is unique, so only one
+// process succeeds.
+func (p *Provider) make(ctx context.Context, c *clients, o *order) (*resources, error) {
 	choices, err := p.choices(ctx, c, o.spec)
 	if err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func (p *Provider) make(ctx context.Context, c *clients, o *order) (*found, erro
 	if err := c.checkVolumeType(p.cfg.VolumeType); err != nil {
 		return nil, err
 	}
-	f := &found{id: o.id}
+	f := &resources{id: o.id}
 	if f.port, err = p.makePort(ctx, c, o); err != nil {
 		return p.unsettled(f, err), err
 	}
@@ -191,16 +192,16 @@ func (p *Provider) make(ctx context.Context, c *clients, o *order) (*found, erro
 	return p.undo(ctx, c, f, err)
 }
 
-// unsettled returns what the caller can delete when nobody knows how a call has
-// ended.
-func (p *Provider) unsettled(f *found, err error) *found {
+// unsettled returns f, for the caller to delete it, if it is unknown whether the failed
+// call has made something.
+func (p *Provider) unsettled(f *resources, err error) *resources {
 	if class := provider.Class(classify(err)); !macTaken(err) && (class == provider.ErrUnavailable || class == provider.ErrUnknown) {
 		return f
 	}
 	return nil
 }
 
-func (p *Provider) undo(ctx context.Context, c *clients, f *found, cause error) (*found, error) {
+func (p *Provider) undo(ctx context.Context, c *clients, f *resources, cause error) (*resources, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 	defer cancel()
 	if err := p.remove(ctx, c, f); err != nil {
@@ -244,8 +245,8 @@ func (p *Provider) tagPort(ctx context.Context, c *clients, port *ports.Port, re
 	return nil
 }
 
-// build makes the server of a port, of one flavor and zone after the other.
-func (p *Provider) build(ctx context.Context, c *clients, o *order, f *found, choices []flavor) error {
+// build makes the server of a port with the first flavor and zone that has capacity.
+func (p *Provider) build(ctx context.Context, c *clients, o *order, f *resources, choices []flavor) error {
 	var errs []error
 	for _, choice := range choices {
 		err := p.makeServer(ctx, c, o, f, choice)
@@ -264,7 +265,7 @@ func (p *Provider) build(ctx context.Context, c *clients, o *order, f *found, ch
 	return errors.Join(errs...)
 }
 
-func (p *Provider) makeServer(ctx context.Context, c *clients, o *order, f *found, choice flavor) error {
+func (p *Provider) makeServer(ctx context.Context, c *clients, o *order, f *resources, choice flavor) error {
 	metadata := maps.Clone(o.tags)
 	metadata[metaID], metadata[metaName] = o.id, o.name
 	opts := servers.CreateOpts{
@@ -291,7 +292,7 @@ func (p *Provider) makeServer(ctx context.Context, c *clients, o *order, f *foun
 	return p.awaitPlaced(ctx, c, f)
 }
 
-// withKey adds the key pair, which is an extension's.
+// withKey adds the key pair, for which servers.CreateOpts has no field.
 func (p *Provider) withKey(opts servers.CreateOpts) servers.CreateOptsBuilder {
 	if p.cfg.KeyName == "" {
 		return opts
@@ -314,9 +315,9 @@ func (k keyed) ToServerCreateMap() (map[string]any, error) {
 	return body, nil
 }
 
-// awaitPlaced waits until Nova has found a host for the server, no longer: the
-// address is the port's and known. That is when it says it has no capacity.
-func (p *Provider) awaitPlaced(ctx context.Context, c *clients, f *found) error {
+// awaitPlaced waits until Nova has found a host for the server, or has no capacity. There
+// is no need to wait longer: the address is that of the port.
+func (p *Provider) awaitPlaced(ctx context.Context, c *clients, f *resources) error {
 	return p.pace.Until(ctx, func() (bool, error) {
 		s, err := servers.Get(ctx, c.compute, f.server.ID).Extract()
 		switch {
@@ -333,12 +334,12 @@ func (p *Provider) awaitPlaced(ctx context.Context, c *clients, f *found) error 
 	})
 }
 
-// placed are the tasks of a server in status BUILD that has a host (Nova's
+// placed holds the task states of a server in status BUILD that has a host (Nova's
 // compute/task_states.py).
 var placed = map[string]bool{"networking": true, "block_device_mapping": true, "spawning": true}
 
-// makeFloating gives the port its floating IP, where there is to be one.
-func (p *Provider) makeFloating(ctx context.Context, c *clients, o *order, f *found) error {
+// makeFloating gives the port a floating IP, if one is configured.
+func (p *Provider) makeFloating(ctx context.Context, c *clients, o *order, f *resources) error {
 	if p.cfg.FloatingNetwork == "" || f.floating != nil {
 		return nil
 	}
@@ -369,8 +370,8 @@ func (p *Provider) makeFloating(ctx context.Context, c *clients, o *order, f *fo
 	return nil
 }
 
-// finish brings a server that exists to where a creation ends.
-func (p *Provider) finish(ctx context.Context, c *clients, o *order, f *found) (*found, error) {
+// finish completes the creation of an instance whose server exists.
+func (p *Provider) finish(ctx context.Context, c *clients, o *order, f *resources) (*resources, error) {
 	if key := f.server.Metadata[provider.TagKey]; key != o.tags[provider.TagKey] {
 		return nil, fmt.Errorf("%w: server %s is of another sandbox", provider.ErrAlreadyExists, f.server.ID)
 	}

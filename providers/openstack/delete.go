@@ -52,7 +52,7 @@ func (p *Provider) discard(ctx context.Context, id string) error {
 // remove deletes everything, the port last: until then the instance is listed.
 // A server that was accepted while there was none to be seen is looked for
 // again when the port is gone and no other can follow.
-func (p *Provider) remove(ctx context.Context, c *clients, f *found) error {
+func (p *Provider) remove(ctx context.Context, c *clients, f *resources) error {
 	if f.nothing() {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (p *Provider) remove(ctx context.Context, c *clients, f *found) error {
 	return p.removeLate(ctx, c, f)
 }
 
-func (p *Provider) removeLate(ctx context.Context, c *clients, f *found) error {
+func (p *Provider) removeLate(ctx context.Context, c *clients, f *resources) error {
 	late, err := c.findServers(ctx, f.id)
 	if err != nil {
 		return err

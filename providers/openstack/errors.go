@@ -32,7 +32,7 @@ func classify(err error) error {
 }
 
 func classOf(err error) error {
-	var said gophercloud.ErrUnexpectedResponseCode
+	var response gophercloud.ErrUnexpectedResponseCode
 	var noToken gophercloud.ErrUnableToReauthenticate
 	var noEndpoint *gophercloud.ErrEndpointNotFound
 	var urlErr *url.Error
@@ -42,8 +42,8 @@ func classOf(err error) error {
 		return provider.ErrUnavailable
 	case errors.As(err, &noToken):
 		return loginClass(noToken.ErrReauth)
-	case errors.As(err, &said):
-		return statusClass(said)
+	case errors.As(err, &response):
+		return statusClass(response)
 	case errors.As(err, &noEndpoint):
 		return provider.ErrInvalidArgument
 	case untrusted(err):
@@ -58,9 +58,9 @@ func classOf(err error) error {
 // Of a refusal the status says nothing: an application credential that was
 // revoked is a 404, and would otherwise be taken for an instance that is gone.
 func loginClass(err error) error {
-	var said gophercloud.ErrUnexpectedResponseCode
-	if errors.As(err, &said) && said.Actual < http.StatusInternalServerError &&
-		said.Actual != http.StatusTooManyRequests && said.Actual != http.StatusRequestTimeout {
+	var response gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &response) && response.Actual < http.StatusInternalServerError &&
+		response.Actual != http.StatusTooManyRequests && response.Actual != http.StatusRequestTimeout {
 		return provider.ErrUnauthenticated
 	}
 	return classOf(err)
@@ -78,9 +78,9 @@ func untrusted(err error) bool {
 
 // statusClass knows the answers of Nova, Neutron, Glance and Keystone: a quota
 // is a 403 in Nova and a 409 in Neutron.
-func statusClass(said gophercloud.ErrUnexpectedResponseCode) error {
-	body := string(said.Body)
-	switch said.Actual {
+func statusClass(response gophercloud.ErrUnexpectedResponseCode) error {
+	body := string(response.Body)
+	switch response.Actual {
 	case http.StatusBadRequest:
 		return provider.ErrInvalidArgument
 	case http.StatusUnauthorized:
@@ -105,7 +105,7 @@ func statusClass(said gophercloud.ErrUnexpectedResponseCode) error {
 	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusPreconditionFailed:
 		return provider.ErrUnavailable
 	}
-	if said.Actual >= http.StatusInternalServerError {
+	if response.Actual >= http.StatusInternalServerError {
 		return provider.ErrUnavailable
 	}
 	return nil
@@ -121,18 +121,18 @@ func macTaken(err error) bool { return conflict(err, "MacAddressInUse") }
 func associated(err error) bool { return conflict(err, "FloatingIPPortAlreadyAssociated") }
 
 func conflict(err error, name string) bool {
-	var said gophercloud.ErrUnexpectedResponseCode
-	return errors.As(err, &said) && said.Actual == http.StatusConflict && strings.Contains(string(said.Body), name)
+	var response gophercloud.ErrUnexpectedResponseCode
+	return errors.As(err, &response) && response.Actual == http.StatusConflict && strings.Contains(string(response.Body), name)
 }
 
 // markerLost reports whether a list broke off since what its last page ended with
 // is gone. Neutron answers 404, as if one had asked for that thing.
 func markerLost(err error) bool {
-	var said gophercloud.ErrUnexpectedResponseCode
-	if !errors.As(err, &said) || !strings.Contains(said.URL, "marker=") {
+	var response gophercloud.ErrUnexpectedResponseCode
+	if !errors.As(err, &response) || !strings.Contains(response.URL, "marker=") {
 		return false
 	}
-	return said.Actual == http.StatusNotFound || said.Actual == http.StatusBadRequest && strings.Contains(strings.ToLower(string(said.Body)), "marker")
+	return response.Actual == http.StatusNotFound || response.Actual == http.StatusBadRequest && strings.Contains(strings.ToLower(string(response.Body)), "marker")
 }
 
 // faultClass is about a server that Nova could not make: the fault is a

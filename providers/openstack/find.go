@@ -16,15 +16,15 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// found is what the cloud has of an instance: any part may be missing.
-type found struct {
+// resources is what the cloud has of an instance: any part may be missing.
+type resources struct {
 	id       string
 	port     *ports.Port
 	server   *servers.Server
 	floating *floatingips.FloatingIP
 }
 
-func (f *found) nothing() bool { return f.port == nil && f.server == nil && f.floating == nil }
+func (f *resources) nothing() bool { return f.port == nil && f.server == nil && f.floating == nil }
 
 // listTries is how often a list is begun again.
 const listTries = 5
@@ -113,8 +113,8 @@ func floatingOwner(ip floatingips.FloatingIP) string {
 }
 
 // find looks for all parts.
-func (p *Provider) find(ctx context.Context, c *clients, id string) (*found, error) {
-	f := &found{id: id}
+func (p *Provider) find(ctx context.Context, c *clients, id string) (*resources, error) {
+	f := &resources{id: id}
 	var err error
 	if f.port, err = c.findPort(ctx, id); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (p *Provider) find(ctx context.Context, c *clients, id string) (*found, err
 }
 
 // tags are those of whichever part has them.
-func (f *found) tags() map[string]string {
+func (f *resources) tags() map[string]string {
 	tags := map[string]string{}
 	if f.floating != nil {
 		tags = tagsOf(f.floating.Description, f.floating.Tags)
@@ -153,7 +153,7 @@ func (f *found) tags() map[string]string {
 }
 
 // instance converts a server to the contract's type.
-func (p *Provider) instance(f *found) *provider.Instance {
+func (p *Provider) instance(f *resources) *provider.Instance {
 	tags := f.tags()
 	i := &provider.Instance{
 		ID: f.id, Name: portName(f.id), IPs: p.addresses(f), Key: tags[provider.TagKey], Tags: tags,
@@ -175,7 +175,7 @@ func (p *Provider) instance(f *found) *provider.Instance {
 
 // addresses are those at which nodes reach the VM: the floating IP, where there
 // is to be one, else those of the port.
-func (p *Provider) addresses(f *found) []netip.Addr {
+func (p *Provider) addresses(f *resources) []netip.Addr {
 	if p.cfg.FloatingNetwork != "" {
 		if f.floating == nil {
 			return nil

@@ -76,13 +76,13 @@ func (p *Provider) post(ctx context.Context, id string, call func(context.Contex
 
 // unanswered reports whether the service may go on with a call that has failed.
 func unanswered(err error) bool {
-	var said gophercloud.ErrUnexpectedResponseCode
+	var response gophercloud.ErrUnexpectedResponseCode
 	var dial *net.OpError
 	switch {
 	case err == nil:
 		return false
-	case errors.As(err, &said):
-		return said.Actual == http.StatusBadGateway || said.Actual == http.StatusGatewayTimeout
+	case errors.As(err, &response):
+		return response.Actual == http.StatusBadGateway || response.Actual == http.StatusGatewayTimeout
 	case errors.As(err, &dial) && dial.Op == "dial", untrusted(err):
 		return false // it was never sent
 	}

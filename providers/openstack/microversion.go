@@ -30,18 +30,18 @@ func (c *clients) negotiate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: compute endpoint %s: %w", provider.ErrInvalidArgument, c.compute.Endpoint, err)
 	}
-	var said struct {
+	var reply struct {
 		Version struct {
 			Newest string `json:"version"`
 			Oldest string `json:"min_version"`
 		} `json:"version"`
 	}
-	_, err = c.compute.ProviderClient.Request(ctx, "GET", root, &gophercloud.RequestOpts{JSONResponse: &said, OkCodes: []int{200}})
+	_, err = c.compute.ProviderClient.Request(ctx, "GET", root, &gophercloud.RequestOpts{JSONResponse: &reply, OkCodes: []int{200}})
 	if err != nil {
 		return fmt.Errorf("ask for the versions of the compute service: %w", err)
 	}
-	c.minor = min(minorOf(said.Version.Newest), wanted)
-	if oldest := minorOf(said.Version.Oldest); oldest > c.minor && oldest > 0 {
+	c.minor = min(minorOf(reply.Version.Newest), wanted)
+	if oldest := minorOf(reply.Version.Oldest); oldest > c.minor && oldest > 0 {
 		return fmt.Errorf("%w: the compute service at %s speaks microversions from 2.%d on, this provider up to 2.%d", provider.ErrInvalidArgument, root, oldest, wanted)
 	}
 	if c.minor > 0 {

@@ -79,7 +79,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 }
 
 // existing returns what there is of an instance, or ErrNotFound.
-func (p *Provider) existing(ctx context.Context, id string) (*clients, *found, error) {
+func (p *Provider) existing(ctx context.Context, id string) (*clients, *resources, error) {
 	if !isID(id) {
 		return nil, nil, fmt.Errorf("%w: no instance %q: ids are UUIDs", provider.ErrNotFound, id)
 	}
@@ -119,20 +119,20 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 
 // all are the parts of instances, in the order in which they were seen.
 type all struct {
-	byID  map[string]*found
-	order []*found
+	byID  map[string]*resources
+	order []*resources
 }
 
-func (a *all) at(id string) *found {
+func (a *all) at(id string) *resources {
 	if a.byID[id] == nil {
-		a.byID[id] = &found{id: id}
+		a.byID[id] = &resources{id: id}
 		a.order = append(a.order, a.byID[id])
 	}
 	return a.byID[id]
 }
 
-func (p *Provider) findAll(ctx context.Context, c *clients) ([]*found, error) {
-	a := &all{byID: map[string]*found{}}
+func (p *Provider) findAll(ctx context.Context, c *clients) ([]*resources, error) {
+	a := &all{byID: map[string]*resources{}}
 	pages, err := allPages(ctx, ports.List(c.network, ports.ListOpts{NetworkID: p.cfg.Network}))
 	if err != nil {
 		return nil, err
@@ -223,6 +223,6 @@ func consoleTail(bytes int64, ask func(lines int) (string, error)) (string, erro
 
 // stillThere distinguishes a server without a console, which is a 404 too, from
 // one that is gone.
-func (p *Provider) stillThere(ctx context.Context, c *clients, f *found) bool {
+func (p *Provider) stillThere(ctx context.Context, c *clients, f *resources) bool {
 	return servers.Get(ctx, c.compute, f.server.ID).Err == nil
 }

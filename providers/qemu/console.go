@@ -47,11 +47,11 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 	if err != nil || r.Process.alive() {
 		return text, classify(err)
 	}
-	said, err := tail(p.store.file(r.ID, outputName), 4096)
+	output, err := tail(p.store.file(r.ID, outputName), 4096)
 	if err != nil {
 		return text, nil
 	}
-	text = append(text, said...)
+	text = append(text, output...)
 	return text[max(0, int64(len(text))-tailBytes):], nil
 }
 

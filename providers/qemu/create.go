@@ -45,15 +45,15 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 
 // findOrMake returns a record, also beside an error, when one is on disk.
 func (p *Provider) findOrMake(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*record, error) {
-	found, err := p.store.byKey(key)
-	if err != nil || found != nil && found.Phase == phaseReady {
-		return found, err
+	existing, err := p.store.byKey(key)
+	if err != nil || existing != nil && existing.Phase == phaseReady {
+		return existing, err
 	}
-	if found != nil {
+	if existing != nil {
 		// Its maker was killed, else it would hold the lock.
-		p.cfg.log().Info("removing a partly created instance", "instance", found.ID, "sandbox", key)
-		if err := p.discard(ctx, found); err != nil {
-			return found, fmt.Errorf("remove partly created instance %s: %w", found.ID, err)
+		p.cfg.log().Info("removing a partly created instance", "instance", existing.ID, "sandbox", key)
+		if err := p.discard(ctx, existing); err != nil {
+			return existing, fmt.Errorf("remove partly created instance %s: %w", existing.ID, err)
 		}
 	}
 	r, err := p.plan(ctx, podName, key, spec)

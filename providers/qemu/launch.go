@@ -117,8 +117,8 @@ func (p *Provider) awaitMachine(ctx context.Context, folder string, ended <-chan
 
 // startFailure is what QEMU said before it ended.
 func (p *Provider) startFailure(folder string, err error) error {
-	said, readErr := tail(filepath.Join(folder, outputName), 2048)
-	text := strings.TrimSpace(string(said))
+	output, readErr := tail(filepath.Join(folder, outputName), 2048)
+	text := strings.TrimSpace(string(output))
 	switch {
 	case readErr != nil:
 		return fmt.Errorf("QEMU ended while it started, and its output is lost: %w", readErr)

@@ -20,15 +20,15 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// phase is how far an instance got.
+// phase says how far the creation or deletion of an instance is.
 type phase string
 
 const (
-	// phaseMaking: the record is there, the rest may be missing.
+	// phaseMaking means that only the record certainly exists.
 	phaseMaking phase = "making"
-	// phaseReady: everything is there. Whether it runs, the process tells.
+	// phaseReady means that the instance is complete. It runs if its process does.
 	phaseReady phase = "ready"
-	// phaseDeleting: some of it may be gone.
+	// phaseDeleting means that parts of it may be gone.
 	phaseDeleting phase = "deleting"
 )
 
@@ -49,16 +49,16 @@ type record struct {
 	Append  string `json:"append,omitempty"`
 	Scratch int64  `json:"scratchGiB"`
 
-	// Known once the network is attached.
+	// Set once the network is attached.
 	Interface string         `json:"interface,omitempty"`
 	MAC       string         `json:"mac,omitempty"`
 	Addrs     []netip.Prefix `json:"addrs,omitempty"`
 	Gateways  []netip.Addr   `json:"gateways,omitempty"`
 	MTU       int            `json:"mtu,omitempty"`
 
-	// Template is the folder of the saved state that it was restored from.
+	// Template is the folder of the template from which it was restored.
 	Template string `json:"template,omitempty"`
-	// saving is the record of a template that is being made, which is on no disk.
+	// saving is set in the record of a template that is being made. It is not stored.
 	saving bool
 
 	// Process is the QEMU that was started last.
@@ -78,13 +78,13 @@ func (r *record) mac() net.HardwareAddr {
 	return mac
 }
 
-// instance is what the provider reports a record.
+// instance returns the instance for a record.
 func (r *record) instance() *provider.Instance {
 	i := &provider.Instance{
 		ID: r.ID, Name: r.ID, Key: r.Key, Tags: r.Tags, Created: r.Created, State: provider.StatePending,
 	}
-	// IPs[1] would be a second interface, so an IPv6 address beside the IPv4
-	// one has no place here.
+	// IPs[1] would be that of a second interface, so an IPv6 address of the first one is
+	// left out.
 	if len(r.Addrs) > 0 {
 		i.IPs = []netip.Addr{r.Addrs[0].Addr()}
 	}
@@ -104,8 +104,7 @@ type store struct{ dir string }
 
 const recordName = "instance.json"
 
-// Folders that begin with a dot are not instances: one is on its way in, the
-// other on its way out.
+// Folders that begin with a dot are not instances: they are being made or removed.
 const (
 	newPrefix  = ".new-"
 	gonePrefix = ".gone-"
@@ -148,8 +147,7 @@ func (s store) save(r *record) error {
 	return statefile.Write(s.file(r.ID, recordName), r)
 }
 
-// list returns all records that can be read; a damaged one is an error beside
-// the others.
+// list returns all records that can be read, and an error for damaged ones.
 func (s store) list() ([]*record, error) {
 	entries, err := os.ReadDir(s.instances())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,9 +181,8 @@ func (s store) byKey(key string) (*record, error) {
 // maxSuffix bounds how many instances of one name there can be.
 const maxSuffix = 1000
 
-// claim writes r as a new instance and sets its ID: the name, or where another
-// instance has it, the name with a number. The record is complete before its
-// folder has its name.
+// claim stores r as a new instance and sets its ID: the name, or the name with a number
+// if another instance has it. The record is written before its folder gets its name.
 func (s store) claim(r *record, name string) error {
 	staged := filepath.Join(s.instances(), newPrefix+keyHash(r.Key))
 	if err := os.RemoveAll(staged); err != nil {
@@ -210,7 +207,7 @@ func (s store) claim(r *record, name string) error {
 	return fmt.Errorf("%w: %d instances are named %s", provider.ErrQuota, maxSuffix, name)
 }
 
-// makeFolder is MkdirAll beside others who remove empty parents.
+// makeFolder is MkdirAll while other processes may remove empty parents.
 func makeFolder(path string) error {
 	var err error
 	for range 100 {
@@ -222,7 +219,7 @@ func makeFolder(path string) error {
 	return err
 }
 
-// numbered keeps a name within one DNS label.
+// numbered appends a number, from 2 on, to a name and keeps it within one DNS label.
 func numbered(name string, n int) string {
 	if n == 0 {
 		return name
@@ -234,7 +231,7 @@ func numbered(name string, n int) string {
 	return name + suffix
 }
 
-// remove removes an instance in one step and then its files.
+// remove removes an instance by renaming its folder, and then its files.
 func (s store) remove(id string) error {
 	gone := filepath.Join(s.instances(), gonePrefix+id)
 	if err := os.RemoveAll(gone); err != nil {
@@ -249,7 +246,7 @@ func (s store) remove(id string) error {
 	return nil
 }
 
-// tidy removes what killed processes left and the folders that are empty.
+// tidy removes what killed processes left, and empty folders.
 func (s store) tidy() {
 	entries, _ := os.ReadDir(s.instances())
 	for _, entry := range entries {

@@ -73,15 +73,15 @@ func hostDNS() []netip.Addr {
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		if found := parseResolvers(string(data)); len(found) > 0 {
-			return found
+		if servers := parseResolvers(string(data)); len(servers) > 0 {
+			return servers
 		}
 	}
 	return nil
 }
 
 func parseResolvers(text string) []netip.Addr {
-	var found []netip.Addr
+	var servers []netip.Addr
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 || fields[0] != "nameserver" {
@@ -89,8 +89,8 @@ func parseResolvers(text string) []netip.Addr {
 		}
 		addr, err := netip.ParseAddr(fields[1])
 		if err == nil && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
-			found = append(found, addr)
+			servers = append(servers, addr)
 		}
 	}
-	return found
+	return servers
 }

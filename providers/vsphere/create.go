@@ -189,14 +189,14 @@ func (p *Provider) image(ctx context.Context, w *watcher, s *site, name string) 
 	if err != nil {
 		return nil, err
 	}
-	found, err := p.findTemplate(ctx, w.client, finder, name)
+	existing, err := p.findTemplate(ctx, w.client, finder, name)
 	if err != nil {
 		return nil, classify(fmt.Errorf("image %q: %w", name, err))
 	}
-	if s.network != nil && found.card() == nil {
+	if s.network != nil && existing.card() == nil {
 		return nil, fmt.Errorf("%w: image %q has no network card to put on -network (GOVC_NETWORK)", provider.ErrInvalidArgument, name)
 	}
-	return found, nil
+	return existing, nil
 }
 
 // makeIn clones and starts a VM. What is left of one that could not be started
@@ -282,7 +282,7 @@ func (p *Provider) clone(ctx context.Context, w *watcher, o *order, s *site, fro
 	}
 	if s.network != nil {
 		if err := onNetwork(ctx, spec, from, s.network); err != nil {
-			return types.ManagedObjectReference{}, named("network", "GOVC_NETWORK", err)
+			return types.ManagedObjectReference{}, settingError("network", "GOVC_NETWORK", err)
 		}
 	}
 	res, err := methods.CloneVM_Task(ctx, w.client, &types.CloneVM_Task{This: from.ref, Folder: s.folder, Name: vmName(o.id), Spec: *spec})

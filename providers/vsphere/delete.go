@@ -54,7 +54,7 @@ func (p *Provider) destroy(ctx context.Context, w *watcher, ref types.ManagedObj
 		}
 		return !busy(err), err
 	})
-	if gone(err, ref) {
+	if isGone(err, ref) {
 		return nil
 	}
 	return err

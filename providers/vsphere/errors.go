@@ -72,12 +72,12 @@ func untrusted(err error) bool {
 
 // faultOf returns what vCenter said, in a reply or as the end of a task.
 func faultOf(err error) types.BaseMethodFault {
-	var said interface {
+	var faulty interface {
 		error
 		Fault() types.BaseMethodFault
 	}
-	if errors.As(err, &said) {
-		return said.Fault()
+	if errors.As(err, &faulty) {
+		return faulty.Fault()
 	}
 	return nil
 }
@@ -116,8 +116,8 @@ func faultClass(f types.BaseMethodFault) error {
 	return nil
 }
 
-// gone reports whether vCenter has not got that object any more.
-func gone(err error, object types.ManagedObjectReference) bool {
+// isGone reports whether vCenter has not got that object any more.
+func isGone(err error, object types.ManagedObjectReference) bool {
 	f, ok := faultOf(err).(*types.ManagedObjectNotFound)
 	return ok && f.Obj == object
 }

@@ -190,7 +190,7 @@ func (i *imageImport) lookUp(ctx context.Context) error {
 		return nil
 	}
 	i.datastore, err = f.DatastoreOrDefault(ctx, "")
-	return named("data-store", "GOVC_DATASTORE", err)
+	return settingError("data-store", "GOVC_DATASTORE", err)
 }
 
 // begin makes the VM, whose disk is then to be written.

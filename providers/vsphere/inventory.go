@@ -20,8 +20,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// site is where VMs are put: what the configuration's names stand for. It is
-// looked up once, and again after a clone failed.
+// site holds the objects that the configuration names: where VMs are put and what they
+// are cloned from. It is looked up once, and again after a clone has failed.
 type site struct {
 	folder    types.ManagedObjectReference
 	pools     []pool
@@ -36,7 +36,7 @@ type pool struct {
 	ref  types.ManagedObjectReference
 }
 
-// template is what VMs are clones of.
+// template is the VM of which instances are clones.
 type template struct {
 	name     string
 	ref      types.ManagedObjectReference
@@ -44,7 +44,7 @@ type template struct {
 	devices  object.VirtualDeviceList
 }
 
-// sites keeps the site.
+// sites caches the site.
 type sites struct {
 	mu   sync.Mutex
 	last *site
@@ -62,7 +62,7 @@ func (s *sites) set(last *site) {
 	s.last = last
 }
 
-// site returns the site; several callers may look it up at a time at first.
+// site returns the site. At first several callers may look it up at the same time.
 func (p *Provider) site(ctx context.Context, c *vim25.Client) (*site, error) {
 	if s := p.sites.get(); s != nil {
 		return s, nil
@@ -75,7 +75,7 @@ func (p *Provider) site(ctx context.Context, c *vim25.Client) (*site, error) {
 	return s, nil
 }
 
-// folder is the site's; deletions and lists need no more of it.
+// folder returns the folder of VMs. Deletions and lists need nothing else of the site.
 func (p *Provider) folder(ctx context.Context, c *vim25.Client) (types.ManagedObjectReference, error) {
 	if s := p.sites.get(); s != nil {
 		return s.folder, nil
@@ -90,26 +90,26 @@ func (p *Provider) folder(ctx context.Context, c *vim25.Client) (types.ManagedOb
 	if err != nil {
 		return types.ManagedObjectReference{}, err
 	}
-	found, err := p.findFolder(ctx, finder)
+	folder, err := p.findFolder(ctx, finder)
 	if err == nil {
 		p.foldersMu.Lock()
-		p.folderRef = &found
+		p.folderRef = &folder
 		p.foldersMu.Unlock()
 	}
-	return found, err
+	return folder, err
 }
 
 func (p *Provider) finder(ctx context.Context, c *vim25.Client) (*finder, error) {
 	f := find.NewFinder(c, true)
 	dc, err := f.DatacenterOrDefault(ctx, p.cfg.Datacenter)
 	if err != nil {
-		return nil, place("data-center", "GOVC_DATACENTER", err)
+		return nil, lookupError("data-center", "GOVC_DATACENTER", err)
 	}
 	return &finder{f.SetDatacenter(dc), c, dc}, nil
 }
 
-// finder is the library's, which knows names and patterns of govc and asks for
-// whole folders, with a shorter way for what is an inventory path: one call.
+// finder finds objects by name. An inventory path takes one call. For other names and
+// patterns, as in govc, the library's Finder reads whole folders.
 type finder struct {
 	*find.Finder
 	client     *vim25.Client
@@ -124,63 +124,64 @@ const (
 	networkFolder   = "network"
 )
 
-// at returns what is at a path, also one below the datacenter's folder, or nil.
-func (f *finder) at(ctx context.Context, folder, name string) object.Reference {
+// byPath returns the object at an inventory path, absolute or below a folder of the
+// datacenter; nil if there is none.
+func (f *finder) byPath(ctx context.Context, folder, name string) object.Reference {
 	full := name
 	if !path.IsAbs(name) {
 		full = path.Join(f.datacenter.InventoryPath, folder, name)
 	}
-	found, err := object.NewSearchIndex(f.client).FindByInventoryPath(ctx, full)
+	ref, err := object.NewSearchIndex(f.client).FindByInventoryPath(ctx, full)
 	if err != nil {
-		return nil // the longer way reports it
+		return nil // the library's Finder reports the error
 	}
-	return found
+	return ref
 }
 
 func (f *finder) folder(ctx context.Context, name string) (object.Reference, error) {
-	if found, ok := f.at(ctx, vmFolder, name).(*object.Folder); ok {
-		return found, nil
+	if folder, ok := f.byPath(ctx, vmFolder, name).(*object.Folder); ok {
+		return folder, nil
 	}
 	return f.Finder.Folder(ctx, name)
 }
 
 func (f *finder) machine(ctx context.Context, name string) (object.Reference, error) {
-	if found, ok := f.at(ctx, vmFolder, name).(*object.VirtualMachine); ok {
-		return found, nil
+	if vm, ok := f.byPath(ctx, vmFolder, name).(*object.VirtualMachine); ok {
+		return vm, nil
 	}
 	return f.Finder.VirtualMachine(ctx, name)
 }
 
 func (f *finder) datastore(ctx context.Context, name string) (object.Reference, error) {
-	if found, ok := f.at(ctx, datastoreFolder, name).(*object.Datastore); ok {
-		return found, nil
+	if ds, ok := f.byPath(ctx, datastoreFolder, name).(*object.Datastore); ok {
+		return ds, nil
 	}
 	return f.Finder.Datastore(ctx, name)
 }
 
 func (f *finder) network(ctx context.Context, name string) (object.NetworkReference, error) {
-	if found, ok := f.at(ctx, networkFolder, name).(object.NetworkReference); ok {
-		return found, nil
+	if network, ok := f.byPath(ctx, networkFolder, name).(object.NetworkReference); ok {
+		return network, nil
 	}
 	return f.Finder.Network(ctx, name)
 }
 
-// pool also takes a cluster, for its root pool.
+// pool returns a resource pool; for a cluster its root pool.
 func (f *finder) pool(ctx context.Context, name string) (object.Reference, error) {
 	if name != "" {
-		switch found := f.at(ctx, hostFolder, name).(type) {
+		switch ref := f.byPath(ctx, hostFolder, name).(type) {
 		case *object.ResourcePool:
-			return found, nil
+			return ref, nil
 		case *object.ClusterComputeResource:
-			return found.ResourcePool(ctx)
+			return ref.ResourcePool(ctx)
 		case *object.ComputeResource:
-			return found.ResourcePool(ctx)
+			return ref.ResourcePool(ctx)
 		}
 	}
 	return f.Finder.ResourcePoolOrDefault(ctx, name)
 }
 
-// lookUp reports everything that is not there.
+// lookUp looks up the site. Its error names everything that is missing.
 func (p *Provider) lookUp(ctx context.Context, c *vim25.Client) (*site, error) {
 	finder, err := p.finder(ctx, c)
 	if err != nil {
@@ -190,7 +191,7 @@ func (p *Provider) lookUp(ctx context.Context, c *vim25.Client) (*site, error) {
 	var folderErr, templateErr error
 	s.folder, folderErr = p.findFolder(ctx, finder)
 	s.template, templateErr = p.findTemplate(ctx, c, finder, p.cfg.Template)
-	err = errors.Join(folderErr, named("template", "GOVC_TEMPLATE", templateErr), p.findPools(ctx, finder, s), p.findRest(ctx, finder, s))
+	err = errors.Join(folderErr, settingError("template", "GOVC_TEMPLATE", templateErr), p.findPools(ctx, finder, s), p.findRest(ctx, finder, s))
 	if err != nil {
 		return nil, err
 	}
@@ -204,13 +205,13 @@ func (p *Provider) findFolder(ctx context.Context, finder *finder) (types.Manage
 	if p.cfg.Folder == "" {
 		folders, err := finder.datacenter.Folders(ctx)
 		if err != nil {
-			return types.ManagedObjectReference{}, place("data-center", "GOVC_DATACENTER", err)
+			return types.ManagedObjectReference{}, lookupError("data-center", "GOVC_DATACENTER", err)
 		}
 		return folders.VmFolder.Reference(), nil
 	}
 	folder, err := finder.folder(ctx, p.cfg.Folder)
 	if err != nil {
-		return types.ManagedObjectReference{}, place("deploy-folder", "GOVC_FOLDER", err)
+		return types.ManagedObjectReference{}, lookupError("deploy-folder", "GOVC_FOLDER", err)
 	}
 	return folder.Reference(), nil
 }
@@ -261,7 +262,7 @@ func (t *template) card() types.BaseVirtualDevice {
 
 func (p *Provider) findPools(ctx context.Context, finder *finder, s *site) error {
 	if p.cfg.Host != "" && len(p.cfg.Pools) == 0 {
-		return nil // the host's own, by findRest
+		return nil // findRest sets the host's own pool
 	}
 	names := p.cfg.Pools
 	if len(names) == 0 {
@@ -269,12 +270,12 @@ func (p *Provider) findPools(ctx context.Context, finder *finder, s *site) error
 	}
 	var errs []error
 	for _, name := range names {
-		found, err := finder.pool(ctx, name)
+		ref, err := finder.pool(ctx, name)
 		if err != nil {
-			errs = append(errs, named("resource-pool", "GOVC_RESOURCE_POOL", err))
+			errs = append(errs, settingError("resource-pool", "GOVC_RESOURCE_POOL", err))
 			continue
 		}
-		s.pools = append(s.pools, pool{name, found.Reference()})
+		s.pools = append(s.pools, pool{name, ref.Reference()})
 	}
 	return errors.Join(errs...)
 }
@@ -287,15 +288,15 @@ func (p *Provider) findRest(ctx context.Context, finder *finder, s *site) error 
 			ref := ds.Reference()
 			s.datastore = &ref
 		}
-		errs = append(errs, named("data-store", "GOVC_DATASTORE", err))
+		errs = append(errs, settingError("data-store", "GOVC_DATASTORE", err))
 	}
 	if p.cfg.Network != "" {
 		network, err := finder.network(ctx, p.cfg.Network)
 		s.network = network
-		errs = append(errs, named("network", "GOVC_NETWORK", err))
+		errs = append(errs, settingError("network", "GOVC_NETWORK", err))
 	}
 	if p.cfg.Host != "" {
-		errs = append(errs, named("host", "GOVC_HOST", p.findHost(ctx, finder, s)))
+		errs = append(errs, settingError("host", "GOVC_HOST", p.findHost(ctx, finder, s)))
 	}
 	return errors.Join(errs...)
 }
@@ -318,17 +319,17 @@ func (p *Provider) findHost(ctx context.Context, finder *finder, s *site) error 
 	return nil
 }
 
-// place is named for where instances are looked for. It is never ErrNotFound:
-// without the place nobody has looked for the instance.
-func place(flag, env string, err error) error {
-	if err = named(flag, env, err); !errors.Is(err, provider.ErrNotFound) {
+// lookupError is like named for the folder and datacenter of instances. It is never
+// ErrNotFound: callers would take that for a missing instance.
+func lookupError(flag, env string, err error) error {
+	if err = settingError(flag, env, err); !errors.Is(err, provider.ErrNotFound) {
 		return err
 	}
 	return fmt.Errorf("%w: %s", provider.ErrInvalidArgument, strings.TrimPrefix(err.Error(), provider.ErrNotFound.Error()+": "))
 }
 
-// named returns which setting an error is about.
-func named(flag, env string, err error) error {
+// settingError adds to an error the setting that it is about.
+func settingError(flag, env string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -44,7 +44,7 @@ func (p *Provider) whileLocked(ctx context.Context, what, id string, do func(*wa
 			return err
 		}
 		err = do(w, m)
-		if gone(err, m.ref) {
+		if isGone(err, m.ref) {
 			return fmt.Errorf("%w: instance %s was deleted", provider.ErrNotFound, id)
 		}
 		return err

@@ -76,7 +76,7 @@ func (p *Provider) find(ctx context.Context, c *vim25.Client, id string) (*machi
 // read returns a VM as it is, or nil when it is gone.
 func (p *Provider) read(ctx context.Context, c *vim25.Client, ref types.ManagedObjectReference) (*machine, error) {
 	contents, err := retrieve(ctx, c, types.ObjectSpec{Obj: ref})
-	if gone(err, ref) || err == nil && len(contents) == 0 {
+	if isGone(err, ref) || err == nil && len(contents) == 0 {
 		return nil, nil
 	}
 	if err != nil {
@@ -209,8 +209,8 @@ func (p *Provider) list(ctx context.Context, match map[string]string) ([]provide
 		return nil, err
 	}
 	var list []provider.Instance
-	for _, found := range contents {
-		m, err := found.machine()
+	for _, vm := range contents {
+		m, err := vm.machine()
 		if err != nil {
 			logger().Warn("a VM's record does not parse; the VM is left alone", "error", err)
 			continue

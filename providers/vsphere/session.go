@@ -159,11 +159,11 @@ func (r *renewing) renew(ctx context.Context, before int) error {
 	if r.connection.count != before {
 		return nil
 	}
-	plain := *r.client
-	plain.RoundTripper = r.RoundTripper
+	unwrapped := *r.client
+	unwrapped.RoundTripper = r.RoundTripper
 	// A session that is there after all would refuse the log-in.
-	_, _ = methods.Logout(ctx, r.RoundTripper, &types.Logout{This: *plain.ServiceContent.SessionManager})
-	return r.connection.login(ctx, &plain)
+	_, _ = methods.Logout(ctx, r.RoundTripper, &types.Logout{This: *unwrapped.ServiceContent.SessionManager})
+	return r.connection.login(ctx, &unwrapped)
 }
 
 // closeWait is how long ending the session may take; vCenter ends it itself

@@ -134,8 +134,8 @@ func (w *watcher) await(ctx context.Context, ref types.ManagedObjectReference) (
 	return result, err
 }
 
-func taskError(said types.AnyType) error {
-	switch f := said.(type) {
+func taskError(fault types.AnyType) error {
+	switch f := fault.(type) {
 	case types.LocalizedMethodFault:
 		return task.Error{LocalizedMethodFault: &f}
 	case *types.LocalizedMethodFault:
