@@ -20,6 +20,7 @@ import (
 	"syscall"
 
 	"github.com/outrigger/outrigger/internal/guest/agent"
+	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/version"
 )
@@ -113,6 +114,7 @@ func serve(ctx context.Context, o *options) error {
 		debug.SetGCPercent(400)
 		debug.SetMemoryLimit(64 << 20)
 	}
+	hold.Wait()
 	a, err := agent.New(o.config)
 	if err != nil {
 		return err

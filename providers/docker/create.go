@@ -85,8 +85,16 @@ func (p *Provider) lost(ctx context.Context, r request, cause error) (*provider.
 	return p.answer(c), cause
 }
 
-// lostLimit bounds that look: the caller's time is up.
+// lostLimit bounds that look, and the wait for an answer on its way: the caller's time
+// is up.
 const lostLimit = 2 * time.Second
+
+// outlast returns a context that ends lostLimit after ctx does.
+func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lostLimit, cancel) })
+	return longer, func() { stop(); cancel() }
+}
 
 // request is what an instance is made of.
 type request struct {
@@ -132,7 +140,9 @@ func (p *Provider) find(ctx context.Context, key string) (string, error) {
 	return c.ID, nil
 }
 
-// make makes the container, which does not run yet.
+// make makes the container, which does not run yet. The engine finishes what it has been
+// asked for, so that a container that nobody would look for appears after the caller is gone
+// unless somebody waits for the answer.
 func (p *Provider) make(ctx context.Context, r request) (string, error) {
 	image := cmp.Or(r.spec.Image, p.cfg.Image)
 	resources, err := p.resources(ctx, r.spec, image)
@@ -145,6 +155,8 @@ func (p *Provider) make(ctx context.Context, r request) (string, error) {
 		labels[tagPrefix+tag] = value
 	}
 	labels[tagPrefix+provider.TagKey] = r.key
+	ctx, cancel := outlast(ctx)
+	defer cancel()
 	made, err := p.engine.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: nameOf(r.key),
 		// A terminal is /dev/console, whose output the engine keeps.

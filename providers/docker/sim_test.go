@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,42 @@ var faults = []cloudsim.Fault{
 	cloudsim.Refused("ContainerCreate", 500, "internal"), cloudsim.Refused("PutContainerArchive", 500, "no space left on device"),
 	cloudsim.Refused("ContainerStart", 500, "OCI runtime create failed"), cloudsim.Refused("ContainerDelete", 500, "driver failed to remove root filesystem"),
 	cloudsim.Refused("ContainerCreate", 409, "Conflict. The container name is already in use"), cloudsim.Refused("ContainerDelete", 409, "removal is already in progress"),
+}
+
+// TestCancelledCreation: the container that an engine is making when the caller's time is up
+// is in the answer, so that the caller can delete it.
+func TestCancelledCreation(t *testing.T) {
+	e, hold := sim.Start(t, sim.Versions[0]), cloudsim.NewHold()
+	p := mustOpen(t, simConfig(e))
+	e.World.Script(cloudsim.Held("ContainerCreate", hold))
+	ctx, cancel := context.WithCancel(t.Context())
+	type outcome struct {
+		left *provider.Instance
+		err  error
+	}
+	done := make(chan outcome)
+	go func() {
+		left, err := create(ctx, p, "key")
+		done <- outcome{left, err}
+	}()
+	for e.World.Calls()["ContainerCreate"] == 0 {
+		runtime.Gosched()
+	}
+	cancel()
+	select {
+	case o := <-done:
+		t.Fatalf("ended before the engine: %v, %v", o.left, o.err)
+	case <-time.After(50 * time.Millisecond): // most often enough to see one that does not wait
+	}
+	hold.Release()
+	o := <-done
+	if !errors.Is(o.err, provider.ErrUnavailable) || o.left == nil || o.left.ID == "" {
+		t.Fatalf("answer %v, %v; want the container and ErrUnavailable", o.left, o.err)
+	}
+	if err := p.DeleteInstance(t.Context(), o.left.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantNothing(t, e)
 }
 
 func TestSchedules(t *testing.T) {

@@ -193,8 +193,8 @@ func configuredImage(t *testing.T, s *suite) {
 	const variable = `env: [{name: ISPRODUCTION, value: "true"}]`
 	p := s.pod("configured", "").image(s.images.configured)
 	script := p.another("deployment", `echo "ISPRODUCTION=$ISPRODUCTION"`, variable)
-	script["image"] = s.images.tools
 	both := p.another("both", "", variable)
+	both["image"] = s.images.configured
 	delete(both, "command")
 	p.spec["containers"] = []any{p.main, script, both}
 	s.create(t, p)

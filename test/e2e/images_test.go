@@ -25,11 +25,19 @@ import (
 
 // images are the names of those that cases use.
 type images struct {
-	// tools has busybox and podtool, configured a user, a folder, variables and
-	// a command besides, and large a layer of many bytes.
-	tools, configured, large string
+	// busybox has that alone, tools podtool as well. configured has busybox and a user,
+	// a folder, variables and a command, large busybox and a layer of many bytes.
+	busybox, tools, configured, large string
 	// private is one that asks for credentials; not every run has it.
 	private private
+}
+
+// forScript returns the smallest image that has what a script runs.
+func (i images) forScript(script string) string {
+	if strings.Contains(script, "podtool") {
+		return i.tools
+	}
+	return i.busybox
 }
 
 type private struct{ ref, server, user, password string }
@@ -84,11 +92,12 @@ func writeTar(to io.Writer, name string, content io.Reader, size int64) error {
 // understand alike.
 func pushAll(t *testing.T, at string) images {
 	t.Helper()
-	tools := cluster.Tools(t).Image
+	busybox := cluster.Busybox(t)
 	return images{
-		tools:      push(t, at+"/tools:1", tools),
-		configured: push(t, at+"/configured:1", configure(t, tools)),
-		large:      push(t, at+"/large:1", enlarge(t, tools, largeSize)),
+		busybox:    push(t, at+"/busybox:1", busybox),
+		tools:      push(t, at+"/tools:1", cluster.Tools(t).Image),
+		configured: push(t, at+"/configured:1", configure(t, busybox)),
+		large:      push(t, at+"/large:1", enlarge(t, busybox, largeSize)),
 	}
 }
 

@@ -20,18 +20,20 @@ type object = map[string]any
 // pod is the manifest of a pod in a VM with one container, main, which a case
 // then completes.
 type pod struct {
+	images           images
 	name             string
 	meta, spec, main object
 }
 
-// pod returns one that runs a script with the image of tools, or what the image
-// says if there is no script.
+// pod returns one that runs a script with busybox, and podtool if the script does, or what
+// the image says if there is no script.
 func (s *suite) pod(name, script string) *pod {
 	p := &pod{
-		name: name,
-		meta: object{"name": name, "labels": object{"app": name}, "annotations": object{}},
-		main: object{"name": "main", "image": s.images.tools, "imagePullPolicy": "IfNotPresent"},
-		spec: object{"runtimeClassName": *runtimeClass, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1},
+		images: s.images,
+		name:   name,
+		meta:   object{"name": name, "labels": object{"app": name}, "annotations": object{}},
+		main:   object{"name": "main", "image": s.images.forScript(script), "imagePullPolicy": "IfNotPresent"},
+		spec:   object{"runtimeClassName": *runtimeClass, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1},
 	}
 	if script != "" {
 		p.main["command"] = []string{"sh", "-c", script}
@@ -76,7 +78,7 @@ func (p *pod) before(name, script, text string) *pod {
 }
 
 func (p *pod) another(name, script, text string) object {
-	c := object{"name": name, "image": p.main["image"], "imagePullPolicy": "IfNotPresent", "command": []string{"sh", "-c", script}}
+	c := object{"name": name, "image": p.images.forScript(script), "imagePullPolicy": "IfNotPresent", "command": []string{"sh", "-c", script}}
 	p.merge(c, text)
 	return c
 }

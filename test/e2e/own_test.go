@@ -43,10 +43,10 @@ func makeCluster(t *testing.T, c cloud) *suite {
 		User: control.User, cloud: c, outside: open.URL() + "/v2/", own: &ownCluster{control, node},
 	}
 	s.images = pushAll(t, open.Host)
-	// Another image than tools: of one that has two names containerd tells the
+	// Another image than busybox: of one that has two names containerd tells the
 	// shim either, and a pod without credentials would now and then ask for it
 	// where it needs some.
-	s.images.private = private{closed.Push(t, "private:1", enlarge(t, cluster.Tools(t).Image, 1)), closed.Host, closed.User, closed.Password}
+	s.images.private = private{closed.Push(t, "private:1", enlarge(t, cluster.Busybox(t), 1)), closed.Host, closed.User, closed.Password}
 	s.install(t)
 	return s
 }

@@ -34,7 +34,7 @@ func counting(pause string) string {
 // pods in guests.
 func TestAdaptorUpdateUnderTenPods(t *testing.T) {
 	s := newSite(t, cluster.OutriggerOptions{})
-	s.updateAdaptor(t, "0.2")
+	s.updateAdaptor(t, "0.5")
 	s.nothingIsLeft(t)
 	s.nodeIsClean(t)
 }

@@ -86,7 +86,8 @@ func TestManyPods(t *testing.T) {
 	relay := relayPid(t, n.dir)
 	before := [2]usage{usageOf(t, n.adaptor.Pid), usageOf(t, relay)}
 	disk := diskUsage(t, n.dir)
-	for i := range tier.Rounds(t, 4, 50) {
+	rounds := tier.Rounds(t, 4, 50)
+	for i := range rounds {
 		n.onePod(t, i)
 	}
 	n.wantNothingLeft(t)
@@ -99,8 +100,8 @@ func TestManyPods(t *testing.T) {
 		if after[i].threads > before[i].threads+8 {
 			t.Errorf("%s holds threads: %v, before %v", name, after[i], before[i])
 		}
-		// Of 50 pods a leak of 100 KiB for each would show; the collector's slack not.
-		if after[i].rssKiB > before[i].rssKiB+5000 {
+		// Of 50 pods a leak of 100 KiB for each shows; after a few only the collector's slack does.
+		if rounds >= 50 && after[i].rssKiB > before[i].rssKiB+5000 {
 			t.Errorf("%s holds memory: %v, before %v", name, after[i], before[i])
 		}
 	}

@@ -193,8 +193,9 @@ func TestPodNetwork(t *testing.T) {
 	n := newNode(t)
 	far := outside(t)
 	first, second := n.newPod(t, "first"), n.newPod(t, "second")
-	client, _, _ := first.container(t, "client", "sleep", "1000000")
-	peer, _, _ := second.container(t, "server", "sleep", "1000000")
+	sleeper := podclient.ContainerSpec{Name: "sleeper", Image: n.registry.WithNettool, Args: []string{"sleep", "1000000"}}
+	client, _, _ := first.containerWith(t, sleeper, nil)
+	peer, _, _ := second.containerWith(t, sleeper, nil)
 
 	t.Run("Interface", func(t *testing.T) { interfaceInGuest(t, first, client) })
 	for _, family := range []struct{ name, outside, pod string }{

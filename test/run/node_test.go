@@ -8,6 +8,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,7 +138,7 @@ func (p *pod) container(t *testing.T, name string, args ...string) (*podclient.C
 
 func (p *pod) containerWith(t *testing.T, spec podclient.ContainerSpec, stdin *bytes.Reader) (*podclient.Container, *output, *output) {
 	t.Helper()
-	spec.Image, spec.Env = p.node.registry.Ref, append(spec.Env, "PATH=/bin")
+	spec.Image, spec.Env = cmp.Or(spec.Image, p.node.registry.Ref), append(spec.Env, "PATH=/bin")
 	c, err := p.CreateContainer(t.Context(), spec)
 	if err != nil {
 		t.Fatalf("create container %s: %v", spec.Name, err)

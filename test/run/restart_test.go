@@ -22,7 +22,7 @@ import (
 func TestAdaptorKilledUnderAPod(t *testing.T) {
 	n := newNode(t)
 	p := n.newPod(t, "counter")
-	counter, stdout, _ := p.container(t, "counter", "sh", "-c", "trap 'exit 0' TERM; i=0; while :; do echo $i; i=$((i+1)); usleep 2000; done")
+	counter, stdout, _ := p.container(t, "counter", "sh", "-c", "trap 'exit 0' TERM; i=0; while :; do echo $i; i=$((i+1)); usleep 20000; done")
 	exec, err := counter.Exec(t.Context(), podclient.ExecSpec{Args: []string{"cat"}, Env: []string{"PATH=/bin"}})
 	if err != nil {
 		t.Fatal(err)
@@ -34,12 +34,12 @@ func TestAdaptorKilledUnderAPod(t *testing.T) {
 	for round := range 2 {
 		fmt.Fprintf(keyboard, "before kill %d\n", round)
 		echoed.wait(t, fmt.Sprintf("before kill %d\n", round))
-		stdout.wait(t, fmt.Sprintf("\n%d\n", 200*(round+1)))
+		stdout.wait(t, fmt.Sprintf("\n%d\n", 50*(round+1)))
 		n.adaptor.Stop(syscall.SIGKILL)
 		seen := strings.Count(stdout.String(), "\n")
 		fmt.Fprintf(keyboard, "while dead %d\n", round)
 		echoed.wait(t, fmt.Sprintf("while dead %d\n", round))
-		stdout.wait(t, fmt.Sprintf("\n%d\n", seen+100))
+		stdout.wait(t, fmt.Sprintf("\n%d\n", seen+30))
 		n.adaptor = n.adaptor.Restart(t)
 	}
 

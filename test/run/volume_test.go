@@ -54,7 +54,7 @@ func TestOutputIsByteExact(t *testing.T) {
 	p := n.newPod(t, "output")
 	size := outputBytes(t)
 	c, err := p.CreateContainer(t.Context(), podclient.ContainerSpec{
-		Name: "writer", Image: n.registry.Ref, Env: []string{"PATH=/bin"}, Args: []string{"nettool", "pattern", fmt.Sprint(size)}})
+		Name: "writer", Image: n.registry.WithNettool, Env: []string{"PATH=/bin"}, Args: []string{"nettool", "pattern", fmt.Sprint(size)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -27,13 +28,15 @@ import (
 // Gateway is the node as VMs of the qemu provider see it by default.
 const Gateway = "192.168.127.1"
 
-// Registry serves a busybox image to guests. containerd gets it as an archive,
-// since on the node only its configuration matters.
+// Registry serves images to guests. containerd gets them as an archive, since on the node
+// only their configuration matters.
 type Registry struct {
-	// Ref is the image's name as containerd and the guest know it.
-	Ref   string
-	Image v1.Image
-	dir   string
+	// Ref is the name, as containerd and the guest know it, of an image with busybox, and
+	// WithNettool that of one with test/nettool besides, which takes a guest without
+	// KVM twice as long to pull.
+	Ref, WithNettool string
+	images           map[string]v1.Image // by name
+	dir              string
 }
 
 // StartRegistry serves on all addresses of the test's network namespace.
@@ -47,27 +50,36 @@ func StartRegistry(t testing.TB) *Registry {
 	go server.Serve(listener)
 	t.Cleanup(func() { server.Close() })
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	r := &Registry{Ref: Gateway + ":" + port + "/busybox:1", Image: busyboxImage(t), dir: t.TempDir()}
-	local, err := name.NewTag("127.0.0.1:" + port + "/busybox:1")
-	if err != nil {
-		t.Fatal(err)
+	at := Gateway + ":" + port
+	r := &Registry{Ref: at + "/busybox:1", WithNettool: at + "/nettool:1", dir: t.TempDir()}
+	r.images = map[string]v1.Image{
+		r.Ref: busyboxImage(t, nil), r.WithNettool: busyboxImage(t, map[string]string{"nettool": Build(t, "./test/nettool")}),
 	}
-	if err := remote.Write(local, r.Image); err != nil {
-		t.Fatal(err)
+	for ref, image := range r.images {
+		local, err := name.NewTag(strings.Replace(ref, Gateway, "127.0.0.1", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remote.Write(local, image); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return r
 }
 
-// Archive returns a file that holds the image under the name guests pull, and as sandbox image.
+// Archive returns a file that holds the images under the names that guests pull, and the
+// first as sandbox image.
 func (r *Registry) Archive(t testing.TB) string {
 	t.Helper()
+	named := maps.Clone(r.images)
+	named["localhost/pause:1"] = r.images[r.Ref]
 	images := map[name.Tag]v1.Image{}
-	for _, ref := range []string{r.Ref, "localhost/pause:1"} {
+	for ref, image := range named {
 		tag, err := name.NewTag(ref)
 		if err != nil {
 			t.Fatal(err)
 		}
-		images[tag] = r.Image
+		images[tag] = image
 	}
 	path := filepath.Join(r.dir, "images.tar")
 	if err := tarball.MultiWriteToFile(path, images); err != nil {
@@ -76,7 +88,8 @@ func (r *Registry) Archive(t testing.TB) string {
 	return path
 }
 
-func busyboxImage(t testing.TB) v1.Image {
+// busyboxImage has programs besides, by name in /bin.
+func busyboxImage(t testing.TB, programs map[string]string) v1.Image {
 	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
 	if err != nil {
@@ -105,11 +118,13 @@ func busyboxImage(t testing.TB) v1.Image {
 			add(&tar.Header{Name: "bin/" + a, Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}, "")
 		}
 	}
-	tool, err := os.ReadFile(Build(t, "./test/nettool"))
-	if err != nil {
-		t.Fatal(err)
+	for name, path := range programs {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(&tar.Header{Name: "bin/" + name, Mode: 0o755}, string(content))
 	}
-	add(&tar.Header{Name: "bin/nettool", Mode: 0o755}, string(tool))
 	add(&tar.Header{Name: "etc/passwd", Mode: 0o644}, "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")
 	add(&tar.Header{Name: "etc/group", Mode: 0o644}, "root:x:0:\nnogroup:x:65534:\n")
 	if err := w.Close(); err != nil {

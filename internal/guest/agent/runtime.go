@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,8 @@ const runtimeGrace = 10 * time.Second
 
 // ociRuntime runs the OCI runtime, whose state is in root.
 type ociRuntime struct {
-	binary string
+	name   string
+	binary *os.File // a sealed copy
 	root   string
 	logs   string // folder for one log per run
 	reaper *reaper
@@ -35,7 +37,10 @@ func newRuntime(binary, state string, reaper *reaper) (*ociRuntime, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &ociRuntime{binary: path, root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper}
+	r := &ociRuntime{name: filepath.Base(path), root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper}
+	if r.binary, err = sealed(path); err != nil {
+		return nil, fmt.Errorf("copy of %s in memory: %w", path, err)
+	}
 	for _, dir := range []string{r.root, r.logs} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
@@ -63,6 +68,36 @@ func findRuntime(binary string) (string, error) {
 	return "", errors.New("neither runc nor crun is in PATH: install one, or name it with -runc")
 }
 
+// sealed copies a program into memory and seals the copy. Runtimes run a sealed copy of
+// themselves, since a container could write to their file (CVE-2019-5736): one that is
+// sealed already need not be copied, nor started twice, at each run.
+func sealed(program string) (*os.File, error) {
+	content, err := os.Open(program)
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(filepath.Base(program), flags|unix.MFD_EXEC)
+	if err == unix.EINVAL { // Linux before 6.3, where all can be executed
+		fd, err = unix.MemfdCreate(filepath.Base(program), flags)
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	file := os.NewFile(uintptr(fd), program)
+	if _, err = io.Copy(file, content); err == nil {
+		// Those that runc and crun look for, and no others.
+		const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
 // files are the standard streams of a run; nil is /dev/null.
 type files struct{ stdin, stdout, stderr *os.File }
 
@@ -71,18 +106,19 @@ type files struct{ stdin, stdout, stderr *os.File }
 func (r *ociRuntime) run(ctx context.Context, stdio files, args ...string) error {
 	log := filepath.Join(r.logs, strconv.FormatUint(r.runs.Add(1), 10))
 	defer os.Remove(log)
-	cmd := exec.Command(r.binary, append([]string{"--root", r.root, "--log", log, "--log-format", "json"}, args...)...)
+	cmd := exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.binary.Fd()), append([]string{"--root", r.root, "--log", log, "--log-format", "json"}, args...)...)
+	cmd.Args[0] = r.name
 	setStreams(cmd, stdio)
 	c, err := r.reaper.start(cmd)
 	if err != nil {
-		return fmt.Errorf("run %s: %w", r.binary, err)
+		return fmt.Errorf("run %s: %w", r.name, err)
 	}
 	code, err := c.wait(ctx)
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s %s: %w", filepath.Base(r.binary), args[0], err), r.reaper.kill(c, runtimeGrace))
+		return errors.Join(fmt.Errorf("%s %s: %w", r.name, args[0], err), r.reaper.kill(c, runtimeGrace))
 	}
 	if code != 0 {
-		return fmt.Errorf("%s %s: %s", filepath.Base(r.binary), args[0], loggedError(log, code))
+		return fmt.Errorf("%s %s: %s", r.name, args[0], loggedError(log, code))
 	}
 	return nil
 }

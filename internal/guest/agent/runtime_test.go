@@ -4,10 +4,14 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestNotRun: clients tell commands that cannot be run by runc's words, whatever
@@ -49,5 +53,27 @@ func TestFindRuntime(t *testing.T) {
 	}
 	if _, err := findRuntime("youki"); err == nil || !strings.Contains(err.Error(), "-runc=youki") {
 		t.Errorf("named: %v", err)
+	}
+}
+
+// TestRuntimeIsASealedCopy: the copy runs, nobody can write to it, and it has the seals by
+// which a runtime knows that it need not copy itself (crun 1.8.1, cloned_binary.c; runc 1.2,
+// libcontainer/dmz).
+func TestRuntimeIsASealedCopy(t *testing.T) {
+	file, err := sealed("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
+	if out, err := exec.Command(path).CombinedOutput(); err != nil {
+		t.Errorf("the copy does not run: %v %s", err, out)
+	}
+	seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
+	if want := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE; err != nil || seals != want {
+		t.Errorf("seals %#x, %v; want %#x", seals, err, want)
+	}
+	if err := os.WriteFile(path, []byte("other"), 0); err == nil {
+		t.Error("the copy can be written to")
 	}
 }

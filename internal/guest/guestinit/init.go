@@ -312,7 +312,7 @@ func (g *guest) startServices() error {
 			return err
 		}
 	}
-	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"}, nil)
+	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"}, g.held[agentProgram])
 	go g.reaper.supervise(g.con, service{argv: []string{forwarderProgram}, oomScore: "-999"}, g.held[forwarderProgram])
 	return nil
 }

@@ -65,11 +65,11 @@ func (g *guest) awaitSeed() error {
 }
 
 // holdPrograms starts and holds the programs that every pod needs, as far as they do not depend on
-// the pod. Not the agent: Go seeds the random numbers of a process once, from what the kernel
-// gives it at its start, and names are looked up with them.
+// the pod. Go seeds the random numbers of a process once, from what the kernel gives it at its
+// start, so that they may not draw secrets from them (see pull/resolver.go).
 func (g *guest) holdPrograms() error {
 	g.held = map[string]*process{}
-	for _, argv := range [][]string{provisionCommand, {forwarderProgram}} {
+	for _, argv := range [][]string{provisionCommand, {forwarderProgram}, {agentProgram}} {
 		p, err := g.reaper.hold(g.con, argv)
 		if err != nil {
 			return fmt.Errorf("start %s in advance: %w", argv[0], err)

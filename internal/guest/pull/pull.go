@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -117,6 +118,7 @@ func newTransport(given http.RoundTripper) http.RoundTripper {
 		return given
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Resolver: resolver}).DialContext
 	t.ResponseHeaderTimeout = 30 * time.Second
 	t.TLSHandshakeTimeout = 20 * time.Second
 	t.MaxIdleConnsPerHost = 4

@@ -29,7 +29,7 @@ func TestAdaptor(t *testing.T) {
 	theirs := program(t, "OUTRIGGER_TEST_UPSTREAM_ADAPTOR", "cloud-api-adaptor (with the build tag byom)")
 	dir := stand.Dir(t)
 	registry := stand.StartRegistry(t)
-	m := newMachine(t, dir, registry.Ref)
+	m := newMachine(t, dir, registry.WithNettool)
 	stand.Start(t, stand.Daemon{
 		Path: theirs,
 		// Flags, since older ones know few variables.
@@ -39,7 +39,7 @@ func TestAdaptor(t *testing.T) {
 		Env: append(m.pool.InCluster(t), "CLOUD_PROVIDER=byom"),
 		Log: dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
 	})
-	lifeOfAPod(t, dir, registry.Ref)
+	lifeOfAPod(t, dir, registry.WithNettool)
 	noQEMU(t, dir)
 }
 

@@ -25,7 +25,7 @@ func TestForwarder(t *testing.T) {
 	registry := stand.StartRegistry(t)
 	// Guests see the node at another address than VMs of the qemu provider do.
 	const node = "192.168.99.1"
-	image := strings.Replace(registry.Ref, stand.Gateway, node, 1)
+	image := strings.Replace(registry.WithNettool, stand.Gateway, node, 1)
 	stand.Start(t, stand.Daemon{
 		Path: stand.Binary(t, "cloud-api-adaptor"),
 		Args: []string{cluster.CloudName, "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods"},
