@@ -94,7 +94,7 @@ func uefiBoot(c *Config) {
 }
 
 func TestPodVMFromBirthToDeath(t *testing.T) {
-	d := start(t, libvirtd.Options{})
+	d := start(t, libvirtd.Options{NAT: true})
 	for _, tc := range []struct {
 		name string
 		how  func(*Config)

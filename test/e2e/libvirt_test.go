@@ -23,7 +23,7 @@ func init() {
 // firmware, which is faster.
 func startLibvirt(t *testing.T, own *ownCluster) map[string]string {
 	t.Helper()
-	d := libvirtd.Start(t, libvirtd.Options{Forward: "open"})
+	d := libvirtd.Start(t, libvirtd.Options{})
 	t.Cleanup(func() { d.WantNothing(t) })
 	l, err := net.Listen("tcp", net.JoinHostPort(own.control.Address, "0"))
 	if err != nil {

@@ -42,9 +42,9 @@ type Options struct {
 	// Image is the file to make the base volume from; by default podvm.qcow2
 	// in the folder OUTRIGGER_PODVM_DIR.
 	Image string
-	// Forward is the mode of the network, nat by default. Without firewall
-	// rules, open, VMs are reached from other networks.
-	Forward string
+	// NAT gives the network firewall rules, as libvirt's own default has: a hundred calls
+	// of iptables. Without, VMs are reached from other networks.
+	NAT bool
 	// TLS makes the daemon listen on TCP for clients with a certificate.
 	TLS bool
 	// Listen is the address for these, 127.0.0.1 by default.
@@ -88,7 +88,7 @@ func Start(t testing.TB, o Options) *Daemon {
 	d.configure(t, o)
 	stand.ShowOnFailure(t, dir+"/log/libvirtd.log")
 	d.start(t)
-	d.makeNetwork(t, cmp.Or(o.Forward, "nat"))
+	d.makeNetwork(t, o.NAT)
 	d.makePool(t, o.Image)
 	return d
 }

@@ -41,7 +41,7 @@ func addGuest(t *testing.T, d *Daemon, name string) {
 // and nothing of the stand stays when the test ends.
 func TestDaemon(t *testing.T) {
 	t.Run("Life", func(t *testing.T) {
-		d := Start(t, Options{})
+		d := Start(t, Options{NAT: true})
 		if left, err := d.Leftovers(); err != nil || len(left) > 0 {
 			t.Fatalf("a new daemon has %q, %v", left, err)
 		}
@@ -127,7 +127,7 @@ func TestTLS(t *testing.T) {
 
 func TestSSH(t *testing.T) {
 	t.Run("Life", func(t *testing.T) {
-		s := Start(t, Options{}).StartSSH(t)
+		s := Start(t, Options{NAT: true}).StartSSH(t)
 		if out, err := login(s, s.Key, s.KnownHosts); err != nil || out != Network {
 			t.Errorf("with the key: %q, %v", out, err)
 		}

@@ -26,8 +26,12 @@ const networkXML = `<network>
 
 func bridgeName(n int) string { return fmt.Sprint("podbr", n) }
 
-func (d *Daemon) makeNetwork(t testing.TB, forward string) {
+func (d *Daemon) makeNetwork(t testing.TB, nat bool) {
 	t.Helper()
+	forward := "open"
+	if nat {
+		forward = "nat"
+	}
 	n := 0
 	for ; ; n++ {
 		if _, err := netlink.LinkByName(bridgeName(n)); err != nil {

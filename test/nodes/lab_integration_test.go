@@ -110,7 +110,7 @@ func (l *lab) startLibvirt() {
 	l.Helper()
 	image := filepath.Join(l.TempDir(), "empty.qcow2")
 	stand.Run(l, "qemu-img", "create", "-q", "-f", "qcow2", image, "1M")
-	l.daemon = libvirtd.Start(l, libvirtd.Options{Image: image, Forward: "open", TLS: true, Listen: l.api.Address})
+	l.daemon = libvirtd.Start(l, libvirtd.Options{Image: image, TLS: true, Listen: l.api.Address})
 	c := libvirt.DefaultConfig()
 	c.URI, c.Pool, c.Network, c.Volume = l.daemon.URI, libvirtd.Pool, libvirtd.Network, libvirtd.Volume
 	c.Firmware, c.DomainType = "bios", "qemu" // the guests find nothing to boot

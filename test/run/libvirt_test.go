@@ -20,7 +20,7 @@ import (
 // a user does, by the environment.
 func onLibvirt(t *testing.T, more ...string) *libvirtd.Daemon {
 	t.Helper()
-	d := libvirtd.Start(t, libvirtd.Options{})
+	d := libvirtd.Start(t, libvirtd.Options{NAT: true})
 	t.Cleanup(func() { d.WantNothing(t) })
 	for _, setting := range append(d.Env(), append([]string{"LIBVIRT_MEMORY=512", "LIBVIRT_CPU=1", "LIBVIRT_ROOT_DISK_SIZE=1"}, more...)...) {
 		name, value, _ := strings.Cut(setting, "=")
