@@ -37,8 +37,8 @@ func (s *Service) inspectNetwork(ctx context.Context, sb *sandbox) error {
 	return nil
 }
 
-// nodeAddress is where VMs reach this node; invalid when only the node's own
-// routes tell.
+// nodeAddress returns the address at which VMs reach this node. It is invalid if only
+// the node's own routes determine it.
 func (s *Service) nodeAddress(ctx context.Context) (netip.Addr, error) {
 	addresser, ok := provider.As[provider.NodeAddresser](s.opts.Provider)
 	if !ok {
@@ -109,7 +109,7 @@ func (s *Service) forget(_ context.Context, sb *sandbox) error {
 	return nil
 }
 
-// ownerTags are those of everything this node makes.
+// ownerTags returns the tags of everything that this node makes.
 func ownerTags(cluster, node string) map[string]string {
 	tags := map[string]string{}
 	if cluster != "" {

@@ -73,7 +73,7 @@ var stepReasons = map[string]string{
 	stepConnect:        "AgentUnreachable",
 }
 
-// Hint is what the user can do about the error; empty when the error says all.
+// Hint returns what the user can do about the error; empty if the error says it.
 func (e *StepError) Hint() string {
 	switch class := provider.Class(e.Err); {
 	case e.Interrupted():
@@ -114,7 +114,7 @@ var classCodes = map[error]codes.Code{
 	provider.ErrUnimplemented:    codes.Unimplemented,
 }
 
-// code is the status code of an error on the wire.
+// code returns the gRPC status code of an error.
 func code(err error) codes.Code {
 	if errors.Is(err, errStopped) || errors.Is(err, errShutdown) {
 		return codes.Aborted

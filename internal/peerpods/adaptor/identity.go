@@ -47,7 +47,7 @@ func (s *Service) ensureIdentity(sb *sandbox) error {
 	return nil
 }
 
-// serveRequest is what the relay must know to reach the sandbox's agent.
+// serveRequest returns what the relay needs to reach the sandbox's agent.
 func (s *Service) serveRequest(rec *Record) (*relaypb.ServeRequest, error) {
 	if len(rec.Addresses) == 0 {
 		return nil, fmt.Errorf("instance %s has no address", rec.InstanceID)

@@ -57,7 +57,7 @@ func openJournal(dir string) (*journal, error) {
 
 func (j *journal) close() error { return j.lock.Close() }
 
-// folder is the sandbox's own; its name is the id.
+// folder returns the folder of a sandbox, which is named by the id.
 func (j *journal) folder(id string) string { return filepath.Join(j.dir, id) }
 
 // create makes the sandbox's folder (0700).

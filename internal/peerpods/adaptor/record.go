@@ -102,8 +102,8 @@ func (r *Record) begun(step string) bool {
 	return r.Step != "" && stepIndex(r.Step) >= stepIndex(step)
 }
 
-// tunnelAddress is the VM's end of the tunnel: its second interface where the
-// tunnel has one of its own.
+// tunnelAddress returns the VM's end of the tunnel: the second interface if the tunnel
+// has an interface of its own.
 func (r *Record) tunnelAddress() (netip.Addr, error) {
 	if len(r.Addresses) == 0 {
 		return netip.Addr{}, errors.New("the instance has no address")

@@ -44,7 +44,8 @@ func checkRegistries(list []string) error {
 	return nil
 }
 
-// insecureRegistries is the operator's list for the guest; nil without any.
+// insecureRegistries returns the file with the operator's list for the guest; nil
+// without any.
 func (s *Service) insecureRegistries(ctx context.Context, network *podnetwork.Config) ([]cloudinit.WriteFile, error) {
 	var list []string
 	for _, one := range s.opts.InsecureRegistries {

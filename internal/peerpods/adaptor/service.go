@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Service holds the sandboxes of one node. Make it with New, then Recover,
@@ -117,7 +120,7 @@ func (s *Service) add(sb *sandbox) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.sandboxes[sb.id]; old != nil {
-		return alreadyExists("sandbox %s exists already (%s); remove it with StopVM first", sb.id, old.snapshot().State)
+		return status.Errorf(codes.AlreadyExists, "sandbox %s exists already (%s); remove it with StopVM first", sb.id, old.snapshot().State)
 	}
 	s.sandboxes[sb.id] = sb
 	return nil
@@ -145,7 +148,8 @@ func (s *Service) changes() <-chan struct{} {
 	return s.changed
 }
 
-// agentSocket is where a shim finds the sandbox's agent.
+// agentSocket returns the path of the socket at which a shim reaches the sandbox's
+// agent.
 func (s *Service) agentSocket(id string) string {
 	return filepath.Join(s.journal.folder(id), "agent.ttrpc")
 }

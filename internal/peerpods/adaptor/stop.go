@@ -7,15 +7,8 @@ import (
 	"errors"
 	"slices"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
-
-func alreadyExists(format string, args ...any) error {
-	return status.Errorf(codes.AlreadyExists, format, args...)
-}
 
 // beginStop starts the sandbox's removal, once: it puts it on record, ends
 // what runs on the sandbox and undoes everything in the background.

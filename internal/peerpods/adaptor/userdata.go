@@ -46,7 +46,7 @@ func initdataDigest(text string) string {
 	return data.Algorithm + ":" + data.Digest()
 }
 
-// userData is what the sandbox's VM is booted with.
+// userData returns the user-data of the sandbox's VM.
 func (s *Service) userData(ctx context.Context, rec *Record, id *Identity, auths ...RegistryAuth) (cloudinit.CloudConfig, error) {
 	config, err := s.forwarderConfig(rec, id).Marshal()
 	if err != nil {

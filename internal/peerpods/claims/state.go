@@ -38,7 +38,7 @@ func Guarded(pp *v1alpha1.PeerPod) {
 	}
 }
 
-// Claimed is the state before the cloud is asked.
+// Claimed sets the state before the cloud is asked.
 func Claimed(pp *v1alpha1.PeerPod) {
 	set(pp, v1alpha1.ConditionInstanceCreated, metav1.ConditionFalse, ReasonClaimed, "the cloud is being asked for the instance")
 	set(pp, v1alpha1.ConditionReady, metav1.ConditionFalse, ReasonNotReady, "")

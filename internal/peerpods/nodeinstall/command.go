@@ -31,7 +31,7 @@ type settings struct {
 	version   bool
 }
 
-// Commands are what the program does, each with its meaning.
+// Commands returns the commands of the program, each with its meaning.
 func Commands() [][2]string {
 	return [][2]string{
 		{"install", "copy the shim, add the handler, restart containerd if that is new"},
@@ -52,8 +52,7 @@ func usage(w io.Writer) {
 // Flags returns the program's flags.
 func Flags() *flag.FlagSet { return new(settings).flags(io.Discard) }
 
-// Variables are what the program reads from its environment, each with its
-// meaning.
+// Variables returns the environment variables of the program, each with its meaning.
 func Variables() [][2]string {
 	return [][2]string{
 		{"DAEMONSET", "for run: name of the DaemonSet whose removal ends it"},
@@ -69,7 +68,7 @@ func (s *settings) flags(w io.Writer) *flag.FlagSet {
 	fs.StringVar(&s.Config, "config", "/etc/containerd/config.toml", "containerd's configuration `FILE`")
 	fs.StringVar(&s.Bin, "bin", "/usr/local/bin", "`FOLDER` for the shim")
 	fs.StringVar(&s.ShimConfig, "shim-config", "", "the shim's own configuration `FILE` on the node; empty: its default")
-	fs.StringVar(&s.Shim, "shim", beside(), "`FILE` to install as the shim")
+	fs.StringVar(&s.Shim, "shim", "/usr/local/bin/"+shimName, "`FILE` to install as the shim") // the images have it there
 	fs.StringVar(&s.unit, "unit", "containerd.service", "systemd `UNIT` to restart; empty: none")
 	fs.StringVar(&s.bus, "bus", "/run/dbus/system_bus_socket", "`SOCKET` of the system bus, below the root")
 	fs.BoolVar(&s.version, "version", false, "print the version")
@@ -79,9 +78,6 @@ func (s *settings) flags(w io.Writer) *flag.FlagSet {
 	}
 	return fs
 }
-
-// beside is where the images have the shim.
-func beside() string { return "/usr/local/bin/" + shimName }
 
 // Run does what args (without the program's name) say and returns the exit
 // code.

@@ -41,7 +41,7 @@ func parse(path, text string) (*file, error) {
 	return f, nil
 }
 
-// cri is the name of the table of the CRI plugin.
+// cri returns the name of the table of the CRI plugin.
 func (f *file) cri() string {
 	if f.Version >= 3 {
 		return criVersion3

@@ -123,8 +123,9 @@ func (i *Installer) installShim() error {
 	return nil
 }
 
-// before is the path of the backup of a file, kept until containerd runs with
-// the change. A backup that is found at start is of an interrupted attempt.
+// before returns the path of the backup of a file. It is kept until containerd runs
+// with the change. A backup that exists at the start is that of an interrupted
+// attempt.
 func (i *Installer) before(f *file) string { return i.path(f.path) + ".before-outrigger" }
 
 func (i *Installer) underway(f *file) bool {

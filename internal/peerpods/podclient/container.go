@@ -81,7 +81,7 @@ type Container struct {
 	removed bool
 }
 
-// Spec is the container's spec with its defaults filled in.
+// Spec returns the container's spec with its defaults filled in.
 func (c *Container) Spec() ContainerSpec { return c.spec }
 
 func (s ContainerSpec) withDefaults() (ContainerSpec, error) {

@@ -198,13 +198,13 @@ func (p *Pod) describeFailure(ctx context.Context, err error) error {
 	return &StartError{Err: err, Console: redact.Terminal(console[max(0, len(console)-consoleEnd):])}
 }
 
-// ID is the sandbox id.
+// ID returns the sandbox id.
 func (p *Pod) ID() string { return p.spec.ID }
 
-// Spec is the pod's spec with its defaults filled in.
+// Spec returns the pod's spec with its defaults filled in.
 func (p *Pod) Spec() PodSpec { return p.spec }
 
-// AgentSocket is the path that CreateVM returned.
+// AgentSocket returns the path that CreateVM returned.
 func (p *Pod) AgentSocket() string { return p.socket }
 
 // Agent gives the raw agent service; nil before Connect.
@@ -213,10 +213,10 @@ func (p *Pod) Agent() agent.AgentServiceService { return p.agent }
 // Health gives the raw health service; nil before Connect.
 func (p *Pod) Health() agent.HealthService { return p.health }
 
-// Dead is closed when the agent is lost; Err then says why.
+// Dead returns a channel that is closed when the agent is lost; Err then says why.
 func (p *Pod) Dead() <-chan struct{} { return p.dead }
 
-// Err is nil until Dead is closed.
+// Err returns nil until Dead is closed.
 func (p *Pod) Err() error {
 	select {
 	case <-p.dead:
@@ -240,7 +240,8 @@ func (p *Pod) CreateVM(ctx context.Context) (err error) {
 	return err
 }
 
-// vmAnnotations are the nine that a shim of Kata 3.11 or newer always sends.
+// vmAnnotations returns the nine annotations that a shim of Kata 3.11 or newer always
+// sends, and the pod's own.
 func (s PodSpec) vmAnnotations() map[string]string {
 	ann := map[string]string{
 		annSandboxName:                         s.Name,

@@ -49,7 +49,7 @@ func newProcess(p *Pod, containerID, execID string, tty bool) *Process {
 	}
 }
 
-// ID is the exec id; for a container's first process the container id.
+// ID returns the exec id, or for a container's first process the container id.
 func (p *Process) ID() string { return p.execID }
 
 // TTY reports whether the process has a terminal.
@@ -113,11 +113,11 @@ func (p *Process) failOutput(err error) {
 	}
 }
 
-// OutputFailed is closed when a writer given to Stream returns an error. The
-// stream is then drained and dropped, so the process does not hang.
+// OutputFailed returns a channel that is closed when a writer given to Stream returns
+// an error. The stream is then drained and dropped, so that the process does not hang.
 func (p *Process) OutputFailed() <-chan struct{} { return p.outFailed }
 
-// OutputErr is the first error of a writer.
+// OutputErr returns the first error of a writer.
 func (p *Process) OutputErr() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,7 +243,7 @@ func (c *Container) Exec(ctx context.Context, spec ExecSpec) (*Process, error) {
 	return c.ExecProcess(ctx, spec.ID, proc)
 }
 
-// ExecProcess is Exec with a process as it goes over the wire.
+// ExecProcess is like Exec but takes the process of the agent protocol.
 func (c *Container) ExecProcess(ctx context.Context, id string, proc *agent.Process) (*Process, error) {
 	err := within(ctx, CallTimeout, func(ctx context.Context) error {
 		_, err := c.pod.agent.ExecProcess(ctx, &agent.ExecProcessRequest{

@@ -17,8 +17,9 @@ const ociVersion = "1.0.2-dev"
 // cpuPeriod of a CPU limit in microseconds: the kernel's default.
 const cpuPeriod = 100000
 
-// createRequest is what a shim sends, see [agent.CreateContainerRequest]:
-// namespaces without paths, no hooks, cgroup limits of memory and CPU only.
+// createRequest returns the request as a shim sends it, see
+// [agent.CreateContainerRequest]: namespaces without paths, no hooks, and cgroup
+// limits only of memory and CPU.
 func (p *Pod) createRequest(spec ContainerSpec, mounts []*agent.Mount, storages []*agent.Storage) *agent.CreateContainerRequest {
 	ann := p.containerAnnotations(spec)
 	rootfs := GuestRootfs(spec.ID)
@@ -101,7 +102,7 @@ func limits(memoryBytes, milliCPU int64) *agent.LinuxResources {
 	return res
 }
 
-// defaultCapabilities are those of containerd's CRI plugin.
+// defaultCapabilities returns those of containerd's CRI plugin.
 func defaultCapabilities() *agent.LinuxCapabilities {
 	return capabilities([]string{
 		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
@@ -141,12 +142,12 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// GuestRootfs is where a container's root file system is in the guest.
+// GuestRootfs returns the path of a container's root file system in the guest.
 func GuestRootfs(containerID string) string {
 	return path.Join(guestContainers, containerID, "rootfs")
 }
 
-// GuestPath is a new place for a mount's source, as the shim names it.
+// GuestPath returns a new path for a mount's source, named as the shim does.
 func GuestPath(containerID, base string) string {
 	return fmt.Sprintf("%s/%s-%s-%s", guestShared, containerID, NewID()[:16], base)
 }

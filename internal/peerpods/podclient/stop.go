@@ -88,7 +88,7 @@ func (p *Pod) Stop(ctx context.Context) error {
 	return p.client.StopVM(ctx, p.spec.ID)
 }
 
-// stopGuest is the shim's StopPodSandbox up to DestroySandbox.
+// stopGuest does what the shim's StopPodSandbox does, up to DestroySandbox.
 func (p *Pod) stopGuest(ctx context.Context) error {
 	if p.agent == nil || p.Err() != nil {
 		return nil
@@ -107,7 +107,7 @@ func (p *Pod) stopGuest(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// others are all containers but pause.
+// others returns all containers but pause.
 func (p *Pod) others() []*Container {
 	p.mu.Lock()
 	defer p.mu.Unlock()

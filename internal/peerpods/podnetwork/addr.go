@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// toPrefix is the zero Prefix for a nil or malformed n.
+// toPrefix returns the zero Prefix for a nil or malformed n.
 func toPrefix(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}

@@ -67,7 +67,7 @@ func (e *guestEnd) blockMetadata() error {
 	return nil
 }
 
-// findExternal is the one other interface that has an address.
+// findExternal returns the only other interface that has an address.
 func (n *namespace) findExternal(tunnelInterface int) (*external, error) {
 	links, err := n.links()
 	if err != nil {

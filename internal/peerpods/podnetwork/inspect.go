@@ -149,8 +149,8 @@ func isUsable(addr netlink.Addr) bool {
 	return !addr.IP.IsLinkLocalUnicast() && addr.Scope < int(netlink.SCOPE_LINK)
 }
 
-// defaultLink is the interface of the default route, the lowest-numbered one
-// if there are several, IPv4 before IPv6.
+// defaultLink returns the interface of the default route. If there are several it
+// returns the lowest-numbered one, IPv4 before IPv6.
 func (n *namespace) defaultLink() (netlink.Link, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := n.routes(0, family)
@@ -164,7 +164,7 @@ func (n *namespace) defaultLink() (netlink.Link, error) {
 	return nil, errors.New("there is no default route")
 }
 
-// lowestDefault is 0 when no default route leaves by an interface.
+// lowestDefault returns 0 if no default route leaves by an interface.
 func lowestDefault(routes []netlink.Route) int {
 	var indexes []int
 	for _, route := range routes {

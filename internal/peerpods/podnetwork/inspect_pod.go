@@ -33,8 +33,8 @@ func (n *namespace) inspectPod(cfg *Config, subnets []netip.Prefix) error {
 	return err
 }
 
-// podLink is the interface of the default route, or the only one there is
-// besides loopback: a pod on an isolated network has no default route.
+// podLink returns the interface of the default route, or the only one besides
+// loopback: a pod on an isolated network has no default route.
 func (n *namespace) podLink() (netlink.Link, error) {
 	link, err := n.defaultLink()
 	if err == nil {

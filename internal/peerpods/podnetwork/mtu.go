@@ -24,10 +24,10 @@ const (
 	maxMTU  = 65535
 )
 
-// TunnelMTU is the largest IP packet, in bytes, that a pod may send through a
-// tunnel between addresses of underlay's family: no larger than the pod's own
-// MTU, and with the tunnel's headers no larger than the underlay's. An
-// underlayMTU of 0 is unknown and limits nothing.
+// TunnelMTU returns the largest IP packet, in bytes, that a pod may send through a
+// tunnel between addresses of underlay's family. It is no larger than the pod's own
+// MTU, and with the tunnel's headers no larger than the underlay's. An underlayMTU of
+// 0 is unknown and limits nothing.
 func TunnelMTU(podMTU, underlayMTU int, underlay netip.Addr) int {
 	if underlayMTU == 0 {
 		return podMTU
@@ -42,7 +42,7 @@ func overhead(underlay netip.Addr) int {
 	return overhead6
 }
 
-// tunnelMTU is [TunnelMTU] for the smaller of the underlay MTUs known at the
+// tunnelMTU returns [TunnelMTU] for the smaller of the underlay MTUs known at the
 // node's end and at this one.
 func (c *Config) tunnelMTU(underlayMTU int) (int, error) {
 	if c.UnderlayMTU != 0 {

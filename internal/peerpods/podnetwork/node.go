@@ -143,7 +143,7 @@ func (e *nodeEnd) ensureRules() (func() error, error) {
 	return func() error { return removeRules(e.node.ns, far) }, err
 }
 
-// farEnd is the end of the tunnel at addr.
+// farEnd returns the end of the tunnel at addr.
 func (c *Config) farEnd(addr netip.Addr) farEnd {
 	return farEnd{addr: addr.Unmap(), port: c.port(), vni: c.VXLANID, guard: c.SourceCheck}
 }

@@ -114,8 +114,8 @@ func restorePeerMTU(node, pod *namespace, podLink, tunnelLink netlink.Link) erro
 	return nil
 }
 
-// findPeer is nil when the pod's interface is not a veth or its peer is not in
-// the node's namespace.
+// findPeer returns nil if the pod's interface is not a veth or its peer is not in the
+// node's namespace.
 func findPeer(node, pod *namespace, podLink netlink.Link) (netlink.Link, error) {
 	if podLink.Type() != "veth" {
 		return nil, nil

@@ -78,7 +78,7 @@ func (n *namespace) deleteQdisc(from netlink.Link) error {
 	return nil
 }
 
-// ingressQdisc is nil when the interface has neither ingress nor clsact.
+// ingressQdisc returns nil if the interface has neither ingress nor clsact.
 func (n *namespace) ingressQdisc(link netlink.Link) (netlink.Qdisc, error) {
 	qdiscs, err := dump(func() ([]netlink.Qdisc, error) { return n.QdiscList(link) })
 	if err != nil {

@@ -107,7 +107,7 @@ func tryAddRules(ns netns.NsHandle, far farEnd) (bool, error) {
 			return false, err
 		}
 	}
-	table = conn.AddTable(newTable())
+	table = conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: rulesTable})
 	for _, set := range []*nftables.Set{
 		tunnelSet(table, true), tunnelSet(table, false), portSet(table), vniSet(table), senderSet(table, true), senderSet(table, false),
 	} {
@@ -212,10 +212,6 @@ func (f farEnd) onlyUserOfVNI(conn *nftables.Conn, table *nftables.Table) (bool,
 		}
 	}
 	return true, nil
-}
-
-func newTable() *nftables.Table {
-	return &nftables.Table{Family: nftables.TableFamilyINet, Name: rulesTable}
 }
 
 // findTable returns nil if there is no table, and [errNoNftables] if the kernel
@@ -375,7 +371,7 @@ func loadAddress(v4, source bool) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: unix.NFT_REG32_00, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}}
 }
 
-// portRegister is the register behind an address.
+// portRegister returns the register after an address.
 func portRegister(v4 bool) uint32 {
 	if v4 {
 		return unix.NFT_REG32_01

@@ -60,7 +60,7 @@ func (t *tunnel) ensure(underlay, dest *namespace) (link netlink.Link, created b
 	return link, true, nil
 }
 
-// passingName is the temporary name of a tunnel.
+// passingName returns the temporary name of a tunnel.
 func passingName(vni int) string { return fmt.Sprintf("ppvx%x", vni) }
 
 func (n *namespace) rename(from, to string) (netlink.Link, error) {

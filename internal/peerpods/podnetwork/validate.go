@@ -122,7 +122,7 @@ func check(ok bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// validInterface is the kernel's rule for names (dev_valid_name), lo excluded.
+// validInterface checks the kernel's rule for names (dev_valid_name), and excludes lo.
 func validInterface(name string) bool {
 	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." && name != "lo" &&
 		!strings.ContainsFunc(name, func(r rune) bool { return strings.ContainsRune("/: \t\n\v\f\r\x00\u00a0", r) }) &&
@@ -185,7 +185,7 @@ func (r *Route) validate() error {
 	return r.validateEnums()
 }
 
-// dst is the destination; the default route of IPv6 is written ::/0.
+// dst returns the destination; the default route of IPv6 is written ::/0.
 func (r *Route) dst() (netip.Prefix, error) {
 	if r.Dst == "" {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0), nil
@@ -200,7 +200,7 @@ func (r *Route) dst() (netip.Prefix, error) {
 	return dst.Masked(), nil
 }
 
-// gateway is not valid for a route without one.
+// gateway returns an invalid address for a route without a gateway.
 func (r *Route) gateway() (netip.Addr, error) {
 	if r.GW == "" {
 		return netip.Addr{}, nil

@@ -66,7 +66,7 @@ func readBundle(id, path string) (*bundle, error) {
 // ownsVM reports whether the VM comes and goes with this container.
 func (b *bundle) ownsVM() bool { return b.role != roleContainer }
 
-// annotation is the first of keys that is set.
+// annotation returns the value of the first of keys that is set.
 func (b *bundle) annotation(keys []string) string {
 	for _, key := range keys {
 		if value := b.spec.Annotations[key]; value != "" {
@@ -76,7 +76,8 @@ func (b *bundle) annotation(keys []string) string {
 	return ""
 }
 
-// image is what the guest pulls. The pause container's comes with the guest.
+// image returns the image that the guest pulls. The pause container's comes with the
+// guest.
 func (b *bundle) image() (string, error) {
 	if b.role == roleSandbox {
 		return "pause", nil
@@ -88,7 +89,7 @@ func (b *bundle) image() (string, error) {
 	return name, nil
 }
 
-// namespace is the namespace of a type; nil when the container shares the node's.
+// namespace returns the namespace of a type; nil if the container shares the node's.
 func (b *bundle) namespace(kind oci.LinuxNamespaceType) *oci.LinuxNamespace {
 	if b.spec.Linux == nil {
 		return nil

@@ -76,7 +76,7 @@ func parse(args []string, w io.Writer) (*arguments, error) {
 	return a, nil
 }
 
-// Main is the whole program and returns its exit status.
+// Main runs the program and returns its exit status.
 func Main(args []string, stdout, stderr io.Writer) int {
 	a, err := parse(args, stderr)
 	switch {
@@ -130,7 +130,7 @@ func write(w io.Writer, m proto.Message) error {
 	return err
 }
 
-// folder is the bundle; containerd makes it the working directory.
+// folder returns the bundle, which containerd makes the working directory.
 func (a *arguments) folder() (string, error) {
 	if a.bundle != "" {
 		return a.bundle, nil

@@ -103,8 +103,8 @@ func keys(table string, v reflect.Value) []Key {
 	return all
 }
 
-// Variables are what the program reads from containerd's environment, each with
-// its meaning.
+// Variables returns the variables that the program reads from containerd's
+// environment, each with its meaning.
 func Variables() [][2]string {
 	return [][2]string{
 		{ConfigVar, "configuration file, where the runtime's options in containerd's configuration name none (default " + DefaultConfig + ", if it is there)"},

@@ -81,7 +81,7 @@ func (p *Publisher) envelope(event proto.Message) (*types.Envelope, error) {
 	}, nil
 }
 
-// topic is containerd's for a type of event.
+// topic returns containerd's topic of an event.
 func topic(event proto.Message) string {
 	switch event.(type) {
 	case *events.TaskCreate:

@@ -43,7 +43,7 @@ func newProcess(container, exec string, p paths) *process {
 	return &process{container: container, exec: exec, paths: p, status: task.Status_CREATED, exited: make(chan struct{})}
 }
 
-// id is what events call it.
+// id returns the process's id in events.
 func (p *process) id() string {
 	if p.exec != "" {
 		return p.exec
@@ -152,7 +152,7 @@ func (p *process) forget() {
 	}
 }
 
-// result is zero before the exit.
+// result returns exit status and time; both are zero before the exit.
 func (p *process) result() (uint32, *timestamppb.Timestamp) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +174,7 @@ func (p *process) setPaused(paused bool) {
 	}
 }
 
-// statusOf is the exit status when the guest could not say.
+// statusOf returns the exit status if the guest did not report one.
 func (p *process) statusOf(code int, err error) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -79,7 +79,7 @@ func (c *Config) fillSize(b *bundle, spec *podclient.PodSpec) error {
 	return nil
 }
 
-// podLimits are in CPUs and MiB; 0 means no limit.
+// podLimits returns the limits in CPUs and MiB; 0 means no limit.
 func podLimits(ann map[string]string) (cpus, mib float64, err error) {
 	quota, err := number(ann, keyCPUQuota, 0)
 	if err != nil {

@@ -25,7 +25,7 @@ const socketFD = 3
 // ttrpcVar is where containerd says its ttrpc socket is, which takes events.
 const ttrpcVar = "TTRPC_ADDRESS"
 
-// serve is the shim itself.
+// serve runs the shim itself.
 func (a *arguments) serve() error {
 	log, err := openLog(a.debug)
 	if err != nil {

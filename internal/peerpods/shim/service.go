@@ -57,8 +57,8 @@ func New(o Options) *Service {
 	return &Service{opts: o, log: o.Log, all: map[string]*container{}, coming: map[string]bool{}}
 }
 
-// pid is returned for every process: their own ids are the guest's. It lives as
-// long as the pod, which is what containerd wants to know.
+// pid returns the shim's process id, which stands for every process: their own ids are
+// those in the guest. containerd only needs one that lives as long as the pod.
 func pid() uint32 { return uint32(os.Getpid()) }
 
 func (s *Service) container(id string) (*container, error) {
@@ -130,7 +130,7 @@ func (s *Service) Shutdown(context.Context, *taskapi.ShutdownRequest) (*emptypb.
 	return &emptypb.Empty{}, nil
 }
 
-// Checkpoint is not possible.
+// Checkpoint returns an error: it is not possible.
 func (s *Service) Checkpoint(context.Context, *taskapi.CheckpointTaskRequest) (*emptypb.Empty, error) {
 	return nil, unimplemented("Checkpoint")
 }

@@ -26,7 +26,8 @@ const (
 	pidFile     = "shim.pid"
 )
 
-// socketPath is the same for all containers of a pod, so that they find its shim.
+// socketPath returns the same path for all containers of a pod, so that they find its
+// shim.
 func socketPath(containerd, namespace, sandbox string) string {
 	sum := sha256.Sum256([]byte(filepath.Join(containerd, namespace, sandbox)))
 	return filepath.Join(socketDir, hex.EncodeToString(sum[:]))
@@ -105,8 +106,8 @@ func listen(path string) (*net.UnixListener, error) {
 	return listener, os.Chmod(path, 0o600)
 }
 
-// daemon is a process group of its own, so that signals to containerd's do not
-// reach it, with nothing on its standard streams.
+// daemon returns the command of the shim's daemon. It has a process group of its own,
+// so that signals to containerd's group do not reach it, and no standard streams.
 func (a *arguments) daemon(socket *os.File, folder string) *exec.Cmd {
 	args := []string{"-namespace", a.namespace, "-id", a.id, "-address", a.address}
 	if a.debug {

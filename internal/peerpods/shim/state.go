@@ -33,7 +33,7 @@ func (s *Service) Pids(_ context.Context, req *taskapi.PidsRequest) (*taskapi.Pi
 	return &taskapi.PidsResponse{Processes: []*task.ProcessInfo{{Pid: pid()}}}, nil
 }
 
-// Connect is containerd's first call after a restart.
+// Connect implements containerd's first call after a restart.
 func (s *Service) Connect(_ context.Context, req *taskapi.ConnectRequest) (*taskapi.ConnectResponse, error) {
 	resp := &taskapi.ConnectResponse{ShimPid: pid(), Version: version.Version}
 	if _, err := s.container(req.ID); err == nil {

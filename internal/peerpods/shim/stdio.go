@@ -149,7 +149,7 @@ func closeWhenRead(f *os.File) {
 	f.Close()
 }
 
-// unread is how many bytes lie in the pipe; 0 once f is closed.
+// unread returns how many bytes are in the pipe; 0 once f is closed.
 func unread(f *os.File) (n int) {
 	conn, err := f.SyscallConn()
 	if err != nil {

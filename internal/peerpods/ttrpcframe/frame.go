@@ -53,7 +53,7 @@ func (f Frame) Stream() uint32 { return binary.BigEndian.Uint32(f[4:8]) }
 // Flags of the frame.
 func (f Frame) Flags() byte { return f[9] }
 
-// Payload is what follows the header.
+// Payload returns the bytes after the header.
 func (f Frame) Payload() []byte { return f[headerSize:] }
 
 // NewFrame makes a frame. The payload must not exceed [MaxPayload].

@@ -85,8 +85,8 @@ func eachField(message []byte, visit func(number protowire.Number, value, whole 
 	return nil
 }
 
-// ErrorResponse is the frame that answers a request with an error: with its
-// status if it has one, else as Internal.
+// ErrorResponse returns the frame that replies to a request with an error: with the
+// error's status if it has one, else as Internal.
 func ErrorResponse(stream uint32, err error) (Frame, error) {
 	st, ok := status.FromError(err)
 	if !ok {

@@ -7,9 +7,8 @@ import (
 	"net"
 )
 
-// WholeFrames is a listener whose connections write each frame with one system
-// call. The ttrpc library writes a large frame in two, and its reader is woken
-// twice.
+// WholeFrames returns a listener whose connections write each frame with one system
+// call. The ttrpc library writes a large frame in two, and its reader is woken twice.
 func WholeFrames(listener net.Listener) net.Listener { return wholeListener{listener} }
 
 type wholeListener struct{ net.Listener }
@@ -44,7 +43,7 @@ func (c *wholeConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// endsWithFrame is whether data, which begins with a frame, ends with one.
+// endsWithFrame reports whether data, which begins with a frame, ends with one.
 func endsWithFrame(data []byte) bool {
 	for len(data) >= headerSize {
 		size := headerSize + int(binary.BigEndian.Uint32(data))

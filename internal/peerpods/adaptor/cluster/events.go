@@ -99,7 +99,7 @@ func newRecorder(c *Cluster) *recorder {
 	}
 }
 
-// about is what the provider reports an instance beside its name.
+// about returns what is known of an instance besides its name.
 func about(rec *adaptor.Record) string {
 	text := rec.InstanceID
 	for _, more := range []string{rec.InstanceType, rec.Zone} {
@@ -294,8 +294,8 @@ func (r *recorder) event(uid string, h happening) *event {
 	}
 }
 
-// eventName is the same for each try to write one Event, and other Events have
-// others.
+// eventName returns the name of an Event. It is the same for each attempt to write it
+// and differs from those of other Events.
 func eventName(h happening) string {
 	return fmt.Sprintf("%s.%x", cut(h.rec.PodName, 200), h.at.UnixNano())
 }

@@ -79,7 +79,7 @@ type value struct {
 func (v *value) Set(text string) error { return v.set(text) }
 func (v *value) IsBoolFlag() bool      { return v.bool }
 
-// String is called by package flag on a zero value too.
+// String implements flag.Value. Package flag also calls it on a zero value.
 func (v *value) String() string {
 	if v == nil || v.shown == nil {
 		return ""
@@ -182,8 +182,8 @@ const (
 	groupLater   = "Accepted without effect"
 )
 
-// settings is every flag and variable of the adaptor itself. Names and
-// defaults of those with an environment variable are upstream's.
+// settings returns every flag and variable of the adaptor itself. Names and defaults
+// of those with an environment variable are upstream's.
 func (c *config) settings() []setting {
 	return append(c.daemonSettings(), c.podSettings()...)
 }
@@ -251,7 +251,7 @@ func (c *config) podSettings() []setting {
 	}
 }
 
-// ignored is a variable of other versions that nothing here reads.
+// ignored returns a setting for a variable of other versions that nothing here reads.
 func (*config) ignored(env, why string) setting {
 	return setting{groupLater, "", env, why, text(new(string), "")}
 }
@@ -337,7 +337,7 @@ func (c *config) checksSources() bool {
 	return c.sourceCheck == "true"
 }
 
-// machineID is machine-id(5); empty where there is none.
+// machineID returns the machine-id(5); empty if there is none.
 func machineID() string {
 	data, _ := os.ReadFile("/etc/machine-id")
 	if id := strings.TrimSpace(string(data)); len(id) == 32 {

@@ -81,9 +81,9 @@ func points() []adaptor.Point {
 	return append(points, adaptor.StopPoints()...)
 }
 
-// after is the state in which the next process must keep the sandbox; empty
-// when it must remove it. Only what is on record counts: a sandbox is kept if
-// no StartVM or StopVM had come, as far as the record knows.
+// after returns the state in which the next process must keep the sandbox; empty if it
+// must remove it. Only the record counts: a sandbox is kept unless the record shows a
+// StartVM or StopVM that was interrupted.
 func after(p adaptor.Point) adaptor.State {
 	switch p {
 	case adaptor.Point{Phase: adaptor.AfterDo, Step: "record-intent"},

@@ -93,7 +93,7 @@ func (f Folder) Leftovers() []string {
 	return left
 }
 
-// Serve is an adaptor in a folder until SIGTERM. change, if any, completes its
+// Serve runs an adaptor in a folder until SIGTERM. change, if any, completes its
 // options and returns what runs beside it.
 func Serve(dir string, change func(*adaptor.Options) (beside func(context.Context), err error)) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -142,7 +142,7 @@ func (c *Clouds) Configure(settings Settings) (changed []string, wrong error) {
 	return changed, errors.Join(errs...)
 }
 
-// Ready is closed when there are settings.
+// Ready returns a channel that is closed when there are settings.
 func (c *Clouds) Ready() <-chan struct{} { return c.ready }
 
 // Names returns the providers that were asked for so far.

@@ -30,10 +30,11 @@ func NewSettings(source string, keys ...map[string]string) Settings {
 // Get returns one key; empty when it is not there.
 func (s Settings) Get(key string) string { return s.keys[key] }
 
-// provider is the one of PeerPods that name none.
+// provider returns the provider of PeerPods that name none.
 func (s Settings) provider() string { return provider.Canonical(s.Get(defaultProvider)) }
 
-// values are the settings that a provider has; the others are somebody else's.
+// values returns the settings that the provider's schema has; others belong to other
+// programs.
 func (s Settings) values(schema config.Schema) config.Values {
 	values := config.Values{}
 	for _, field := range schema.Fields {
@@ -44,8 +45,8 @@ func (s Settings) values(schema config.Schema) config.Values {
 	return values
 }
 
-// pluginEnv are the variables that say where a provider comes from. Only they
-// may come from the process's environment too, where the deployment puts them.
+// pluginEnv returns the variables that say where a provider comes from. Only they may
+// also come from the process's environment, where the deployment puts them.
 func (s Settings) pluginEnv(getenv func(string) string) func(string) string {
 	settable := map[string]bool{}
 	for _, v := range plugin.Env() {

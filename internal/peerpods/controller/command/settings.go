@@ -96,8 +96,7 @@ func (s *settings) apply(o *controller.Options) {
 // Flags returns the program's flags.
 func Flags() *flag.FlagSet { return newSettings().flags }
 
-// Variables are what the program reads from its environment, each with its
-// meaning.
+// Variables returns the environment variables of the program, each with its meaning.
 func Variables() [][2]string {
 	return [][2]string{
 		{"PEERPODS_NAMESPACE", "namespace of ConfigMap " + controller.ConfigMapName + " and Secret " + controller.SecretName + ", and of the lease (required)"},

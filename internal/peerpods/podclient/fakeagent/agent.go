@@ -98,10 +98,10 @@ func (a *Agent) Sicken() { a.sick.Store(true) }
 // OOM answers the pending GetOOMEvent.
 func (a *Agent) OOM(containerID string) { a.oom <- containerID }
 
-// VM is the request that made the sandbox.
+// VM returns the request that made the sandbox.
 func (a *Agent) VM() *hypervisor.CreateVMRequest { return a.req }
 
-// Sandbox is the CreateSandbox request.
+// Sandbox returns the CreateSandbox request.
 func (a *Agent) Sandbox() *agent.CreateSandboxRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,7 +146,7 @@ func (a *Agent) Write(path string, data []byte) {
 	a.files[path] = &changed
 }
 
-// Size is the terminal's size of a process as last set.
+// Size returns the size that was set last for the terminal of a process.
 func (a *Agent) Size(containerID, execID string) (rows, columns uint32) {
 	if p, err := a.proc(containerID, execID); err == nil && p.tty != nil {
 		return p.size()

@@ -115,8 +115,8 @@ func (n *Node) Close() error {
 	return errors.Join(n.server.Close(), os.RemoveAll(n.dir))
 }
 
-// Calls are the methods called so far, in order, reads of streams and pull
-// progress left out.
+// Calls returns the methods called so far, in order, without reads of streams and of
+// pull progress.
 func (n *Node) Calls() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -129,21 +129,21 @@ func (n *Node) record(call string) {
 	n.calls = append(n.calls, call)
 }
 
-// VMs is how many VMs exist.
+// VMs returns how many VMs exist.
 func (n *Node) VMs() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.pods)
 }
 
-// Agent is the agent of a sandbox; nil when there is none.
+// Agent returns the agent of a sandbox; nil if there is none.
 func (n *Node) Agent(id string) *Agent {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.pods[id]
 }
 
-// Agents are those of all sandboxes.
+// Agents returns the agents of all sandboxes.
 func (n *Node) Agents() []*Agent {
 	n.mu.Lock()
 	defer n.mu.Unlock()

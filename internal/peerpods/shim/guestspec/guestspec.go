@@ -46,7 +46,7 @@ func Mount(in oci.Mount) *agent.Mount {
 	return &agent.Mount{Destination: in.Destination, Type: in.Type, Source: in.Source, Options: in.Options}
 }
 
-// Process is a container's or an exec's; nil stays nil.
+// Process converts the process of a container or an exec; nil stays nil.
 func Process(in *oci.Process) *agent.Process {
 	if in == nil {
 		return nil

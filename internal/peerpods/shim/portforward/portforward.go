@@ -62,7 +62,7 @@ func Open(path string) (*Forwarder, error) {
 	return f, nil
 }
 
-// address is the pod's, on any interface but lo.
+// address returns the pod's address, on any interface but lo.
 func address(ns netns.NsHandle) (netip.Addr, error) {
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -42,7 +42,7 @@ func redirect(ns netns.NsHandle, port int) error {
 	return conn.Flush()
 }
 
-// originalPort is the port that a redirected connection was for.
+// originalPort returns the port of a connection before it was redirected.
 func originalPort(c *net.TCPConn) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -67,7 +67,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection is false: each replica has to read the certificate.
+// NeedLeaderElection returns false: each replica has to read the certificate.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
 // Sync reconciles once.

@@ -44,7 +44,7 @@ func (r registration) webhook() *admissionregistration.MutatingWebhook {
 	return &r.config.Webhooks[r.index]
 }
 
-// hosts are the names by which the API server calls.
+// hosts returns the names by which the API server calls the webhook.
 func (r registration) hosts() ([]string, error) {
 	c := r.webhook().ClientConfig
 	switch {

@@ -45,7 +45,7 @@ func (s state) data() map[string][]byte {
 	return all
 }
 
-// bundle is all that the API server must trust.
+// bundle returns all CA certificates that the API server must trust.
 func (s state) bundle() []byte {
 	var all []byte
 	for _, ca := range [][]byte{s.previousCA, s.current.ca, s.next.ca} {

@@ -124,7 +124,8 @@ func (s *settings) cluster(fromEnv string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// keeper is without a client until there is a manager.
+// keeper returns the keeper of the certificate. Its client is set when there is a
+// manager.
 func (s *settings) keeper(log *slog.Logger) *certs.Keeper {
 	k := &certs.Keeper{
 		Config: s.configuration, RuntimeClass: s.runtimeClass, Now: time.Now, Log: log,

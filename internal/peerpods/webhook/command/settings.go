@@ -72,8 +72,7 @@ func (s *settings) flags(out io.Writer) *flag.FlagSet {
 // Flags returns the program's flags.
 func Flags() *flag.FlagSet { return new(settings).flags(io.Discard) }
 
-// Variables are what the program reads from its environment, each with its
-// meaning.
+// Variables returns the environment variables of the program, each with its meaning.
 func Variables() [][2]string {
 	return [][2]string{
 		{"TARGET_RUNTIMECLASS", "runtime class of the pods to size (default kata-remote)"},

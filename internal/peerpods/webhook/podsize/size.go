@@ -50,7 +50,7 @@ func Of(pod *corev1.Pod) (Size, error) {
 	return size, nil
 }
 
-// choose is the rule for one resource.
+// choose computes the size for one resource.
 func choose(request, limit, overhead resource.Quantity) resource.Quantity {
 	if request.Sign() <= 0 {
 		return resource.Quantity{}
