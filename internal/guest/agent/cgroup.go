@@ -24,9 +24,7 @@ type cgroup struct {
 	v1      map[string]string
 }
 
-// unifiedCgroups reports whether the machine has v2 only, as pod VMs do.
-func (a *Agent) unifiedCgroups() bool { return unifiedAt(cgroupRoot) }
-
+// unifiedAt reports whether the machine has cgroup v2 only, as pod VMs do.
 func unifiedAt(root string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(root, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC

@@ -118,7 +118,7 @@ func (c *container) closeStreams() {
 	}
 }
 
-// validID is what runtimes take, and safe as a file name.
+// validID reports whether runtimes accept an id and it is safe as a file name.
 func validID(id string) bool {
 	if id == "" || len(id) > 255 || id[0] == '.' || id[0] == '-' {
 		return false

@@ -21,7 +21,7 @@ func (a *Agent) ReadStdout(ctx context.Context, req *agent.ReadStreamRequest) (*
 	return a.readStream(ctx, req, func(p *process) *source { return p.stdout })
 }
 
-// ReadStderr is ReadStdout for the other stream; with a terminal there is none.
+// ReadStderr is like ReadStdout. With a terminal there is no stderr.
 func (a *Agent) ReadStderr(ctx context.Context, req *agent.ReadStreamRequest) (*agent.ReadStreamResponse, error) {
 	return a.readStream(ctx, req, func(p *process) *source { return p.stderr })
 }

@@ -73,7 +73,7 @@ func (a *Agent) PauseContainer(ctx context.Context, req *agent.PauseContainerReq
 
 // ResumeContainer undoes PauseContainer.
 func (a *Agent) ResumeContainer(ctx context.Context, req *agent.ResumeContainerRequest) (*emptypb.Empty, error) {
-	return a.freeze(req.GetContainerId(), unix.SIGCONT, func(id string) error { return a.runtime.resume(ctx, id) })
+	return a.freeze(req.GetContainerId(), unix.SIGCONT, func(id string) error { return a.runtime.run(ctx, files{}, "resume", id) })
 }
 
 func (a *Agent) freeze(id string, sig unix.Signal, do func(id string) error) (*emptypb.Empty, error) {

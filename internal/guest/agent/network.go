@@ -34,8 +34,8 @@ func (a *Agent) inPodNetNS(fn func(*netlink.Handle) error) error {
 	return fail(codes.Internal, fn(handle))
 }
 
-// networkStats are those of the pod's interfaces; none without a network
-// namespace for it.
+// networkStats returns the statistics of the pod's interfaces; none if the pod has no
+// network namespace.
 func (a *Agent) networkStats() []*agent.NetworkStats {
 	var out []*agent.NetworkStats
 	a.inPodNetNS(func(h *netlink.Handle) error {

@@ -57,10 +57,9 @@ func (a *Agent) startPause(hostname string) (*child, error) {
 	return c, nil
 }
 
-// Pause is the pause process: args are a host name and an empty folder. As pid
-// 1 of the pod's namespaces it reaps orphans until SIGTERM or SIGINT. It has
-// no privileges and an empty root, since containers that share its pid
-// namespace can see it.
+// Pause runs the pause process; args are a host name and an empty folder. As pid 1 of
+// the pod's namespaces it reaps orphans until SIGTERM or SIGINT. It has no privileges
+// and an empty root, since containers that share its pid namespace can see it.
 func Pause(args []string) int {
 	ended := make(chan os.Signal, 4)
 	signal.Notify(ended, unix.SIGTERM, unix.SIGINT)

@@ -62,7 +62,7 @@ func (a *Agent) rememberContainer(c *container) error {
 
 func memoOf(c *child) remembered { return remembered{PID: c.pid, Since: startTime(c.pid)} }
 
-// startTime is field 22 of /proc/PID/stat (proc(5)), empty without a process.
+// startTime returns field 22 of /proc/PID/stat (proc(5)); empty without a process.
 func startTime(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -136,7 +136,7 @@ func setStreams(cmd *exec.Cmd, stdio files) {
 	}
 }
 
-// loggedError is the last error in a runtime's log.
+// loggedError returns the last error in a runtime's log.
 func loggedError(log string, code int) string {
 	data, _ := os.ReadFile(log)
 	text := ""
@@ -210,10 +210,6 @@ func (r *ociRuntime) start(ctx context.Context, id string) error {
 
 func (r *ociRuntime) pause(ctx context.Context, id string) error {
 	return r.run(ctx, files{}, "pause", id)
-}
-
-func (r *ociRuntime) resume(ctx context.Context, id string) error {
-	return r.run(ctx, files{}, "resume", id)
 }
 
 // delete removes a container, whose processes it kills. One that does not

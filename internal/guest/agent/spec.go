@@ -136,7 +136,7 @@ func (a *Agent) fixNamespaces(spec *oci.Spec, c *container, sb *sandbox) error {
 	if c.sharedPID {
 		paths[oci.PIDNamespace] = namespace(sb.pause, "pid")
 	}
-	if a.unifiedCgroups() {
+	if unifiedAt(cgroupRoot) {
 		paths[oci.CgroupNamespace] = ""
 	}
 	for _, ns := range spec.Linux.Namespaces {

@@ -65,8 +65,8 @@ func statsV2(dir string) *agent.CgroupStats {
 	}
 }
 
-// lowestLimit is the smallest memory.max on the way to the top, as the kernel
-// applies them; 0 is none.
+// lowestLimit returns the smallest memory.max of a cgroup and its parents, which is
+// the one that the kernel applies; 0 means none.
 func lowestLimit(dir string) uint64 {
 	var lowest uint64
 	for ; dir != cgroupRoot && dir != "/" && dir != "."; dir = filepath.Dir(dir) {
@@ -136,7 +136,7 @@ func hugetlbStats(dir, usage, limit string) map[string]*agent.HugetlbStats {
 	return out
 }
 
-// statsOfProcess is for the pause process, which has no cgroup.
+// statsOfProcess returns statistics of the pause process, which has no cgroup.
 func statsOfProcess(pid int) *agent.CgroupStats {
 	stats := statsV1(cgroup{})
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -154,7 +154,7 @@ func statsOfProcess(pid int) *agent.CgroupStats {
 	return stats
 }
 
-// memTotal is the VM's memory in bytes.
+// memTotal returns the VM's memory in bytes.
 func memTotal() uint64 {
 	data, _ := os.ReadFile("/proc/meminfo")
 	for line := range strings.Lines(string(data)) {

@@ -26,10 +26,9 @@ func InContainer(args []string, getenv func(string) string) bool {
 	return slices.Contains(args, ContainerArg) || getenv("container") != ""
 }
 
-// RunInContainer is PID 1 of a pod VM that is a container. Mounts, devices,
-// network and name were set up by the container manager; kernel, modules,
-// sysctls and power belong to the machine and are left alone. It does not
-// return.
+// RunInContainer runs PID 1 of a pod VM that is a container. The container manager has
+// set up mounts, devices, network and name. Kernel, modules, sysctls and power belong
+// to the machine and are left alone. It does not return.
 func RunInContainer() {
 	g := &guest{con: &console{w: os.Stdout}, reaper: newReaper()}
 	go g.reaper.run()

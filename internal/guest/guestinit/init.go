@@ -76,8 +76,8 @@ func Run() {
 	powerOff(con, (<-shutdown).String())
 }
 
-// powerOffOnPanic is deferred by a goroutine whose panic must read as one line
-// on the console instead of a trace and a kernel panic.
+// powerOffOnPanic is deferred in goroutines: a panic is written as one line to the
+// console, instead of a trace and a kernel panic.
 func powerOffOnPanic(con *console) {
 	if p := recover(); p != nil {
 		powerOff(con, fmt.Sprintf("FATAL: podvm-init panicked: %v", p))

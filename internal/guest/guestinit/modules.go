@@ -100,7 +100,7 @@ func loadModule(path string) error {
 	return nil
 }
 
-// moduleName is how the kernel calls the module in a file.
+// moduleName returns the kernel's name of the module in a file.
 func moduleName(file string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(file, ".ko"), "-", "_")
 }

@@ -31,7 +31,7 @@ type route struct {
 	via netip.Addr // invalid: directly reachable
 }
 
-// loopbackUp is needed by programs that talk to themselves.
+// loopbackUp starts the loopback interface, for programs that talk to themselves.
 func loopbackUp() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -40,7 +40,7 @@ func loopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// firstNIC is the hardware interface with the lowest index.
+// firstNIC returns the hardware interface with the lowest index.
 func firstNIC() (netlink.Link, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -151,7 +151,7 @@ func writeResolvConf(servers []netip.Addr, search []string) error {
 	return os.WriteFile("/etc/resolv.conf", []byte(b.String()), 0o644)
 }
 
-// cmdlineNIC is the static configuration on the kernel command line:
+// cmdlineNIC returns the static configuration on the kernel command line:
 // outrigger.ip=ADDR/LEN and outrigger.gw=ADDR.
 func cmdlineNIC(args cmdline) (*nicConfig, error) {
 	text := args["outrigger.ip"]

@@ -24,7 +24,7 @@ type Program struct {
 	own   *os.File
 }
 
-// Env is the variable to add to a held program's environment.
+// Env returns the variable to add to a held program's environment.
 func Env() string { return variable + "=1" }
 
 // New prepares to hold one program. The caller closes Child once the program has been

@@ -26,7 +26,7 @@ func guestPrograms() []string {
 	return []string{initProgram, "process-user-data", "agent-protocol-forwarder", agentProgram}
 }
 
-// imagePath is where a program is in the image.
+// imagePath returns the path of a program in the image.
 func imagePath(program string) string {
 	if program == initProgram {
 		return imageInit

@@ -24,7 +24,7 @@ const (
 	ovaFile     = "podvm.ova"
 )
 
-// cloudFormats are the same disk, packed as each cloud imports it.
+// cloudFormats writes the same disk in the format that each cloud imports.
 func (b *builder) cloudFormats(ctx context.Context, disk []byte) error {
 	for _, f := range []struct {
 		format, file string
@@ -44,7 +44,7 @@ func (b *builder) cloudFormats(ctx context.Context, disk []byte) error {
 	return nil
 }
 
-// streamResult is [builder.result] for what is too large to hold in memory.
+// streamResult is [builder.result] for results that are too large for memory.
 func (b *builder) streamResult(name string, write func(io.Writer) error) error {
 	file, err := os.CreateTemp(b.Output, "."+name+"-")
 	if err != nil {
@@ -72,7 +72,7 @@ const (
 	gcpDiskName = "disk.raw"
 )
 
-// writeTarball is what Compute Engine takes: a GNU tar archive of one raw disk.
+// writeTarball writes the format of Compute Engine: a GNU tar archive of one raw disk.
 func (b *builder) writeTarball(_ context.Context, disk []byte, out io.Writer) error {
 	packed, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // mostly zeros
 	if err != nil {
@@ -102,8 +102,8 @@ func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
 const vmdkFile = "podvm-disk1.vmdk"
 
-// writeOVA is what vSphere takes: a tar archive of a description, checksums
-// and a compressed disk, in this order (DMTF DSP0243, section 5.3).
+// writeOVA writes the format of vSphere: a tar archive of a description, checksums and
+// a compressed disk, in this order (DMTF DSP0243, section 5.3).
 func (b *builder) writeOVA(ctx context.Context, disk []byte, out io.Writer) error {
 	vmdk, err := b.vmdk(ctx, disk)
 	if err != nil {
@@ -144,7 +144,7 @@ const (
 	vmdkRoom       = 20 * sectorLength
 )
 
-// vmdk is the disk in the subformat for transport.
+// vmdk returns the disk in the subformat for transport.
 func (b *builder) vmdk(ctx context.Context, disk []byte) ([]byte, error) {
 	raw, out := filepath.Join(b.work, "vmdk.raw"), filepath.Join(b.work, vmdkFile)
 	if err := os.WriteFile(raw, disk, 0o600); err != nil {

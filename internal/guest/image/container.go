@@ -58,8 +58,8 @@ func (b *builder) containerImage(layer []byte) (v1.Image, error) {
 	return mutate.ConfigFile(image, b.containerConfig(image))
 }
 
-// containerConfig is the image's, whose first process leaves alone what is the
-// machine's.
+// containerConfig returns the configuration of the container image. Its first process
+// does not touch what belongs to the machine.
 func (b *builder) containerConfig(image v1.Image) *v1.ConfigFile {
 	made, err := image.ConfigFile()
 	if err != nil {
@@ -81,7 +81,7 @@ func onlyMachine(file string) bool {
 	return top == "modules" || file == "modules.order" || file == "modules.alias" || strings.HasPrefix(file, "dev/")
 }
 
-// containerLayer is the tree as an archive.
+// containerLayer returns the tree as an archive.
 func (b *builder) containerLayer() ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

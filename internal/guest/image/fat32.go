@@ -163,7 +163,7 @@ func fatInfoSector(free, next uint32) []byte {
 	return b
 }
 
-// shortName is the 11-byte form of an upper-case 8.3 name.
+// shortName returns the 11-byte form of an upper-case 8.3 name.
 func shortName(name string) (string, error) {
 	if name == "." || name == ".." {
 		return fmt.Sprintf("%-11s", name), nil
@@ -175,7 +175,8 @@ func shortName(name string) (string, error) {
 	return fmt.Sprintf("%-8s%-3s", base, ext), nil
 }
 
-// fatTime is time then date, two seconds precise, in UTC.
+// fatTime returns time and date in the format of FAT: in UTC, with a precision of two
+// seconds.
 func fatTime(t time.Time) [4]byte {
 	t = t.UTC()
 	var b [4]byte

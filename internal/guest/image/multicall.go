@@ -97,8 +97,8 @@ func (m *multicall) addFile(name string, src []byte) error {
 	return os.WriteFile(generated, src, 0o600)
 }
 
-// dispatcher is the generated main function. The agent is what every other
-// name gets, because it starts itself under names of its own.
+// dispatcher returns the generated main function. It runs the agent for every unknown
+// name, because the agent starts itself under names of its own.
 func dispatcher() []byte {
 	var imports, cases strings.Builder
 	for _, p := range guestPrograms() {

@@ -119,9 +119,9 @@ func (c *packageCache) aptDepends(ctx context.Context, names ...string) (map[str
 	return depends, nil
 }
 
-// lists is apt's setting of the file that it keeps its parsed lists in. Debian's
-// container images have none, so that each call would parse for two seconds; apt makes
-// it again when its lists have changed.
+// lists returns apt's setting of the file in which it caches its parsed lists.
+// Debian's container images have no such file, so that each call would parse for two
+// seconds. apt writes it again when its lists have changed.
 func (c *packageCache) lists() string {
 	dir, err := filepath.Abs(c.dir)
 	if err != nil { // the working directory is gone

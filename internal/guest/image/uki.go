@@ -88,7 +88,7 @@ func (p *pe) padTo(alignment int) {
 }
 func (p *pe) sectionHeader(i int) int { return p.table() + i*peSectionHeader }
 
-// memoryEnd is where the last section ends in memory.
+// memoryEnd returns where the last section ends in memory.
 func (p *pe) memoryEnd() int {
 	end := 0
 	for i := range p.sections() {

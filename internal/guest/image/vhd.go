@@ -45,7 +45,7 @@ const (
 	sectorLength = 512
 )
 
-// writeVHD is what Azure takes: the disk and a footer, of a fixed size.
+// writeVHD writes the format of Azure: the disk and a footer, of a fixed size.
 func (b *builder) writeVHD(_ context.Context, disk []byte, out io.Writer) error {
 	size := roundUp(int64(len(disk)), vhdUnit)
 	if _, err := io.Copy(out, io.MultiReader(bytes.NewReader(disk), io.LimitReader(zeros{}, size-int64(len(disk))))); err != nil {
@@ -74,8 +74,8 @@ func encodeVHD(f vhdFooter) []byte {
 	return out.Bytes()
 }
 
-// vhdChecksum is the one's complement of the sum of all bytes, the checksum's
-// own being zero.
+// vhdChecksum returns the one's complement of the sum of all bytes, with the checksum
+// itself as zero.
 func vhdChecksum(footer []byte) uint32 {
 	var sum uint32
 	for _, b := range footer {

@@ -104,7 +104,7 @@ func nothing(data, where string) ([]byte, error) {
 	return []byte(data), nil
 }
 
-// decode is base64 with or without line breaks.
+// decode decodes base64 with or without line breaks.
 func decode(text, where string) ([]byte, error) {
 	data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
 	if err != nil {

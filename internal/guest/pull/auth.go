@@ -58,8 +58,8 @@ func (c dockerConfig) find(repo name.Repository) authn.Authenticator {
 	}
 }
 
-// authPath is a key as "host[:port][/path]"; old files have URLs, and Docker
-// Hub under several names.
+// authPath returns a key of the file as "host[:port][/path]". Old files have URLs, and
+// Docker Hub under several names.
 func authPath(key string) string {
 	key = strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
 	key = strings.TrimSuffix(key, "/")

@@ -44,7 +44,7 @@ func wantedXattr(name string) bool {
 		name == "security.capability" || strings.HasPrefix(name, "system.posix_acl_")
 }
 
-// nodeMeta is fileMeta for what cannot be opened safely: links, devices, pipes.
+// nodeMeta is fileMeta for files that cannot be opened safely: links, devices, pipes.
 func nodeMeta(parent int, base string, hdr *tar.Header) error {
 	if err := unix.Fchownat(parent, base, hdr.Uid, hdr.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return os.NewSyscallError("fchownat", err)

@@ -87,8 +87,8 @@ func (p *Puller) runsHere(have v1.Platform) bool {
 	return have.OS == want.OS && have.Architecture == want.Architecture && (want.Variant == "" || have.Variant == want.Variant)
 }
 
-// checkPlatform is for an image without an index; an empty config (images
-// made by hand) passes.
+// checkPlatform checks an image without an index. An empty config (images made by
+// hand) passes.
 func (p *Puller) checkPlatform(ref name.Reference, cfg *v1.ConfigFile) error {
 	have := v1.Platform{OS: cfg.OS, Architecture: cfg.Architecture}
 	if have.OS == "" || have.Architecture == "" || p.runsHere(have) {

@@ -34,7 +34,7 @@ type Status struct {
 	Finished    bool
 }
 
-// NewProgress is for one call of Pull.
+// NewProgress returns the progress of one call of Pull.
 func NewProgress() *Progress { return &Progress{changed: make(chan struct{})} }
 
 // Status returns at once.

@@ -191,8 +191,8 @@ func (p *Puller) pull(ctx context.Context, ref name.Reference, progress *Progres
 	return img, p.download(ctx, src, img, progress)
 }
 
-// imageDir is keyed by the manifest's digest: unlike the config's it covers
-// the compressed layers, which are what is verified.
+// imageDir returns the folder of an image. It is named by the manifest's digest:
+// unlike the config's it covers the compressed layers, which are verified.
 func (p *Puller) imageDir(digest v1.Hash) string {
 	return filepath.Join(p.cfg.Dir, "images", digest.Hex)
 }

@@ -36,7 +36,7 @@ type source struct {
 	config   *v1.ConfigFile
 }
 
-// size is what will be downloaded, in bytes.
+// size returns how many bytes will be downloaded.
 func (s *source) size() int64 {
 	var sum int64
 	for _, layer := range s.manifest.Layers {
@@ -93,7 +93,7 @@ func (p *Puller) resolve(ctx context.Context, ref name.Reference) (*source, erro
 	return nil, errs[len(errs)-1]
 }
 
-// candidates are ref at each mirror of its registry, then ref itself.
+// candidates returns ref at each mirror of its registry, and last ref itself.
 func (p *Puller) candidates(ref name.Reference) []name.Reference {
 	var all []name.Reference
 	registry := ref.Context().RegistryStr()

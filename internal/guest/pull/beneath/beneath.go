@@ -54,7 +54,7 @@ func Open(path string, links Links) (*Dir, error) {
 // Close gives the descriptor back.
 func (d *Dir) Close() error { return unix.Close(d.fd) }
 
-// Path is the folder as it was given to Open.
+// Path returns the folder as it was given to Open.
 func (d *Dir) Path() string { return d.path }
 
 // Clean turns a name from outside into a path relative to the folder; "." is
@@ -133,7 +133,7 @@ func (d *Dir) mkdirAll(rel string, perm uint32, depth int) (int, error) {
 	return at, nil
 }
 
-// follow is where a link at rel leads, still unresolved.
+// follow returns the path to which a link at rel leads, still unresolved.
 func (d *Dir) follow(rel, target string) string {
 	if d.links == Refuse {
 		return Clean(path.Join(path.Dir(rel), target))
@@ -173,17 +173,13 @@ func RemoveAll(dirfd int, name string) error {
 	default:
 		return &os.PathError{Op: "remove", Path: name, Err: err}
 	}
-	if err := removeChildren(dirfd, name); err != nil {
+	if err := EachChild(dirfd, name, RemoveAll); err != nil {
 		return err
 	}
 	if err := unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
 		return &os.PathError{Op: "remove", Path: name, Err: err}
 	}
 	return nil
-}
-
-func removeChildren(dirfd int, name string) error {
-	return EachChild(dirfd, name, func(fd int, child string) error { return RemoveAll(fd, child) })
 }
 
 // EachChild calls fn for each entry of folder name in dirfd with the open
