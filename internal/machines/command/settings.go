@@ -176,7 +176,7 @@ func (s *settings) setMore(text string) error {
 	return nil
 }
 
-// names are those of all providers, the default first.
+// names returns the names of all providers, the default first.
 func (s *settings) names() (all []string) {
 	if s.provider != "" {
 		all = append(all, s.provider)
@@ -184,7 +184,7 @@ func (s *settings) names() (all []string) {
 	return append(all, slices.Sorted(maps.Keys(s.more))...)
 }
 
-// domainPrefix is what --failure-domain has before a domain of a provider.
+// domainPrefix returns the prefix of a provider's domains in --failure-domain.
 func (s *settings) domainPrefix(name string) string {
 	if _, more := s.more[name]; more {
 		return name + "/"

@@ -14,21 +14,21 @@ import (
 )
 
 func checkClusterProvisioned(r *run) {
-	p := r.newFixture()
-	h := p.record(p.Objects.Cluster)
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.settle(p.infraCluster)
-	p.wantForEver(h)
+	fx := r.newFixture()
+	h := fx.record(fx.Objects.Cluster)
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.settle(fx.infraCluster)
+	fx.wantForEver(h)
 }
 
 // wantForEver: core never reads it again, others do.
-func (p *fixture) wantForEver(h *history) {
-	p.Helper()
+func (fx *fixture) wantForEver(h *history) {
+	fx.Helper()
 	was := false
 	for _, u := range h.all() {
 		if was && !provisioned(u) {
-			p.Errorf("status.initialization.provisioned of %s was true and then no more: report later failures in conditions", named(u))
+			fx.Errorf("status.initialization.provisioned of %s was true and then no more: report later failures in conditions", named(u))
 			return
 		}
 		was = was || provisioned(u)
@@ -36,68 +36,68 @@ func (p *fixture) wantForEver(h *history) {
 }
 
 func checkClusterEndpoint(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
 	c := &clusterv1.Cluster{}
-	p.get(p.Context(), c, p.cluster)
-	if endpoint := endpointOf(p.infraCluster()); !endpoint.IsValid() && !c.Spec.ControlPlaneEndpoint.IsValid() {
+	fx.get(fx.Context(), c, fx.cluster)
+	if endpoint := endpointOf(fx.infraCluster()); !endpoint.IsValid() && !c.Spec.ControlPlaneEndpoint.IsValid() {
 		r.Errorf("the InfraCluster is provisioned, spec.controlPlaneEndpoint is %q, and the Cluster has none: nobody can reach the control plane", endpoint.String())
 	}
 }
 
 func checkClusterOwner(r *run) {
-	p := r.newFixture()
-	p.alone = true
-	p.wantUntouched("without an owner", p.addInfra(p.Objects.Cluster, p.cluster, nil))
+	fx := r.newFixture()
+	fx.alone = true
+	fx.wantUntouched("without an owner", fx.addInfra(fx.Objects.Cluster, fx.cluster, nil))
 }
 
 // wantUntouched fails if anything is written into an object after the given
 // state. Pass what the API server returned at its creation: a later read may be
 // of a changed object.
-func (p *fixture) wantUntouched(when string, before *unstructured.Unstructured) {
-	p.Helper()
+func (fx *fixture) wantUntouched(when string, before *unstructured.Unstructured) {
+	fx.Helper()
 	if before == nil {
-		p.Fatalf("%s the object is gone", when)
+		fx.Fatalf("%s the object is gone", when)
 	}
-	p.while("an object was written "+when, func() string { return touched(before, p.read(before, before.GetName())) })
+	fx.while("an object was written "+when, func() string { return touched(before, fx.read(before, before.GetName())) })
 }
 
 // ownedByCluster makes the Cluster the owner at once, as core may have before.
-func (p *fixture) ownedByCluster(o client.Object) { p.ownedBy(&clusterv1.Cluster{}, p.cluster, o) }
+func (fx *fixture) ownedByCluster(o client.Object) { fx.ownedBy(&clusterv1.Cluster{}, fx.cluster, o) }
 
-func (p *fixture) ownedByMachine(o client.Object) { p.ownedBy(&clusterv1.Machine{}, o.GetName(), o) }
+func (fx *fixture) ownedByMachine(o client.Object) { fx.ownedBy(&clusterv1.Machine{}, o.GetName(), o) }
 
-func (p *fixture) ownedBy(owner client.Object, name string, o client.Object) {
-	p.Helper()
-	if !p.get(p.Context(), owner, name) {
-		p.Fatalf("there is no %s to own %s", named(owner), named(o))
+func (fx *fixture) ownedBy(owner client.Object, name string, o client.Object) {
+	fx.Helper()
+	if !fx.get(fx.Context(), owner, name) {
+		fx.Fatalf("there is no %s to own %s", named(owner), named(o))
 	}
-	if err := controllerutil.SetOwnerReference(owner, o, p.Client.Scheme()); err != nil {
-		p.Fatalf("own %s: %v", named(o), err)
+	if err := controllerutil.SetOwnerReference(owner, o, fx.Client.Scheme()); err != nil {
+		fx.Fatalf("own %s: %v", named(o), err)
 	}
 }
 
 func checkClusterFinalizer(r *run) {
-	p := r.newFixture()
-	h := p.record(p.Objects.Cluster)
-	p.addCluster(nil)
-	if u := p.untilSeen(h, "the InfraCluster is provisioned", provisioned); len(u.GetFinalizers()) == 0 {
+	fx := r.newFixture()
+	h := fx.record(fx.Objects.Cluster)
+	fx.addCluster(nil)
+	if u := fx.untilSeen(h, "the InfraCluster is provisioned", provisioned); len(u.GetFinalizers()) == 0 {
 		r.Errorf("the InfraCluster was provisioned while it had no finalizer: deleted then, it would have left behind what there is")
 	}
 }
 
 func checkClusterManaged(r *run) {
-	p := r.newFixture()
-	made := p.addCluster(nil, annotated(clusterv1.ManagedByAnnotation, "conformance"), p.ownedByCluster)
-	p.wantUntouched("although somebody else manages it (annotation "+clusterv1.ManagedByAnnotation+")", made)
+	fx := r.newFixture()
+	made := fx.addCluster(nil, annotated(clusterv1.ManagedByAnnotation, "conformance"), fx.ownedByCluster)
+	fx.wantUntouched("although somebody else manages it (annotation "+clusterv1.ManagedByAnnotation+")", made)
 }
 
 func checkClusterDomains(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	domains, ok, err := unstructured.NestedSlice(p.infraCluster().Object, "status", "failureDomains")
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	domains, ok, err := unstructured.NestedSlice(fx.infraCluster().Object, "status", "failureDomains")
 	if err != nil {
 		r.Fatalf("status.failureDomains is not a list: %v", err)
 	}
@@ -116,54 +116,54 @@ func checkClusterDomains(r *run) {
 }
 
 func checkClusterConditions(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	if wrong := malformed(p.infraCluster()); wrong != "" {
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	if wrong := malformed(fx.infraCluster()); wrong != "" {
 		r.Errorf("%s", wrong)
 	}
 }
 
 func checkClusterReady(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.until(p.Limits.Provision, "the condition Ready of the InfraCluster is True", func() string {
-		return lacksCondition(p.infraCluster(), clusterv1.ReadyCondition, metav1.ConditionTrue)
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.until(fx.Limits.Provision, "the condition Ready of the InfraCluster is True", func() string {
+		return lacksCondition(fx.infraCluster(), clusterv1.ReadyCondition, metav1.ConditionTrue)
 	})
 }
 
 func checkClusterQuiet(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.wantQuiet("InfraCluster", p.infraCluster)
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.wantQuiet("InfraCluster", fx.infraCluster)
 }
 
 // checkAllQuiet: objects that depend on each other must not cause endless
 // writes.
 func checkAllQuiet(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
+	fx := r.newFixture()
+	fx.addCluster(nil)
 	names := []string{"m-" + unique(), "m-" + unique()}
 	for _, name := range names {
-		p.addMachine(name)
+		fx.addMachine(name)
 	}
 	for _, name := range names {
-		p.untilProvisioned(name)
-		p.settle(p.machineReader(name))
+		fx.untilProvisioned(name)
+		fx.settle(fx.machineReader(name))
 	}
-	p.wantQuiet("InfraCluster with machines", p.infraCluster)
+	fx.wantQuiet("InfraCluster with machines", fx.infraCluster)
 	for _, name := range names {
-		p.wantQuiet("InfraMachine beside another", p.machineReader(name))
+		fx.wantQuiet("InfraMachine beside another", fx.machineReader(name))
 	}
 }
 
 // settle gives a provider time to stop writing.
-func (p *fixture) settle(read func() *unstructured.Unstructured) {
-	p.Helper()
+func (fx *fixture) settle(read func() *unstructured.Unstructured) {
+	fx.Helper()
 	for range 3 {
-		if !p.writtenWithin(read(), read) {
+		if !fx.writtenWithin(read(), read) {
 			return
 		}
 	}
@@ -171,20 +171,20 @@ func (p *fixture) settle(read func() *unstructured.Unstructured) {
 
 // wantQuiet waits until nothing is written into an object for a while. Endless
 // writes are a hot loop.
-func (p *fixture) wantQuiet(what string, read func() *unstructured.Unstructured) {
-	p.Helper()
+func (fx *fixture) wantQuiet(what string, read func() *unstructured.Unstructured) {
+	fx.Helper()
 	for range 3 {
 		before := read()
-		if !p.writtenWithin(before, read) {
+		if !fx.writtenWithin(before, read) {
 			return
 		}
 	}
-	p.Fatalf("the %s is written again and again though nothing changes: within %s each its resourceVersion changed three times", what, p.Limits.Quiet)
+	fx.Fatalf("the %s is written again and again though nothing changes: within %s each its resourceVersion changed three times", what, fx.Limits.Quiet)
 }
 
-func (p *fixture) writtenWithin(before *unstructured.Unstructured, read func() *unstructured.Unstructured) bool {
-	p.Helper()
-	return p.poll(p.Context(), p.Limits.Quiet, func() string {
+func (fx *fixture) writtenWithin(before *unstructured.Unstructured, read func() *unstructured.Unstructured) bool {
+	fx.Helper()
+	return fx.poll(fx.Context(), fx.Limits.Quiet, func() string {
 		if now := read(); now == nil || before == nil || now.GetResourceVersion() == before.GetResourceVersion() {
 			return "not written"
 		}
@@ -193,78 +193,78 @@ func (p *fixture) writtenWithin(before *unstructured.Unstructured, read func() *
 }
 
 func checkClusterDelete(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.deleteInfraCluster()
-	p.untilInfraClusterGone()
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.deleteInfraCluster()
+	fx.untilInfraClusterGone()
 }
 
 // checkClusterDeleteWithoutOwner: everything else may be gone already.
 func checkClusterDeleteWithoutOwner(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.alone = true
-	p.vanish(p.Context(), &clusterv1.Cluster{}, p.cluster)
-	p.deleteInfraCluster()
-	p.untilInfraClusterGone()
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.alone = true
+	fx.vanish(fx.Context(), &clusterv1.Cluster{}, fx.cluster)
+	fx.deleteInfraCluster()
+	fx.untilInfraClusterGone()
 }
 
 func checkClusterDeleteAll(r *run) {
-	p := r.newFixture()
-	p.provisionedMachine("m-" + unique())
-	p.delete(&clusterv1.Cluster{}, p.cluster)
-	p.until(p.Limits.Delete, "the Cluster is gone with its machines", func() string {
+	fx := r.newFixture()
+	fx.provisionedMachine("m-" + unique())
+	fx.delete(&clusterv1.Cluster{}, fx.cluster)
+	fx.until(fx.Limits.Delete, "the Cluster is gone with its machines", func() string {
 		c := &clusterv1.Cluster{}
-		if !p.get(p.Context(), c, p.cluster) {
+		if !fx.get(fx.Context(), c, fx.cluster) {
 			return ""
 		}
-		return "the Cluster is still there, and " + p.stillThere()
+		return "the Cluster is still there, and " + fx.stillThere()
 	})
-	p.wantNothingOutside()
+	fx.wantNothingOutside()
 }
 
-// stillThere names the infrastructure of the place.
-func (p *fixture) stillThere() string {
-	return fmt.Sprintf("InfraMachines %s, InfraCluster %s", p.names(p.Objects.Machine), p.names(p.Objects.Cluster))
+// stillThere names the infrastructure that still exists.
+func (fx *fixture) stillThere() string {
+	return fmt.Sprintf("InfraMachines %s, InfraCluster %s", fx.names(fx.Objects.Machine), fx.names(fx.Objects.Cluster))
 }
 
-func (p *fixture) names(kind *unstructured.Unstructured) (names []string) {
-	p.each(p.Context(), listOf(kind), func(o client.Object) { names = append(names, o.GetName()) })
+func (fx *fixture) names(kind *unstructured.Unstructured) (names []string) {
+	fx.each(fx.Context(), listOf(kind), func(o client.Object) { names = append(names, o.GetName()) })
 	return names
 }
 
 func checkClusterMetadataKept(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"), p.ownedByCluster)
-	p.untilClusterProvisioned()
-	p.wantMetadata(p.infraCluster())
+	fx := r.newFixture()
+	fx.addCluster(nil, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"), fx.ownedByCluster)
+	fx.untilClusterProvisioned()
+	fx.wantMetadata(fx.infraCluster())
 }
 
 // wantMetadata: labels, annotations and owners of others must stay.
-func (p *fixture) wantMetadata(u *unstructured.Unstructured) {
-	p.Helper()
+func (fx *fixture) wantMetadata(u *unstructured.Unstructured) {
+	fx.Helper()
 	switch {
 	case u == nil:
-		p.Errorf("the object is gone")
+		fx.Errorf("the object is gone")
 	case u.GetAnnotations()["example.com/kept"] != "a":
-		p.Errorf("%s has lost an annotation of somebody else: %v", named(u), u.GetAnnotations())
+		fx.Errorf("%s has lost an annotation of somebody else: %v", named(u), u.GetAnnotations())
 	case u.GetLabels()["example.com/kept"] != "l":
-		p.Errorf("%s has lost a label of somebody else: %v", named(u), u.GetLabels())
+		fx.Errorf("%s has lost a label of somebody else: %v", named(u), u.GetLabels())
 	case len(u.GetOwnerReferences()) == 0:
-		p.Errorf("%s has lost its owner: clusterctl move and the garbage collector rely on it", named(u))
+		fx.Errorf("%s has lost its owner: clusterctl move and the garbage collector rely on it", named(u))
 	}
 }
 
 // wantOwners looks for a moment without an owner: core would give it again.
-func (p *fixture) wantOwners(h *history) {
-	p.Helper()
+func (fx *fixture) wantOwners(h *history) {
+	fx.Helper()
 	had := false
 	for _, u := range h.all() {
 		has := len(u.GetOwnerReferences()) > 0
 		if had && !has {
-			p.Errorf("%s has lost its owner: clusterctl move and the garbage collector rely on it", named(u))
+			fx.Errorf("%s has lost its owner: clusterctl move and the garbage collector rely on it", named(u))
 			return
 		}
 		had = has
@@ -272,9 +272,9 @@ func (p *fixture) wantOwners(h *history) {
 }
 
 // untilPaused waits for the condition.
-func (p *fixture) untilPaused(ctx context.Context, read func() *unstructured.Unstructured, status metav1.ConditionStatus) {
-	p.Helper()
-	p.until(p.Limits.Provision, "the condition Paused is "+string(status), func() string {
+func (fx *fixture) untilPaused(ctx context.Context, read func() *unstructured.Unstructured, status metav1.ConditionStatus) {
+	fx.Helper()
+	fx.until(fx.Limits.Provision, "the condition Paused is "+string(status), func() string {
 		return lacksCondition(read(), clusterv1.PausedCondition, status)
 	})
 }

@@ -9,52 +9,52 @@ import (
 )
 
 func checkMachineDelete(r *run) {
-	p, name, _ := r.machine()
-	p.deleteMachine(name)
-	p.untilInfraGone(name)
-	p.wantNothingOutside()
+	fx, name, _ := r.machine()
+	fx.deleteMachine(name)
+	fx.untilInfraGone(name)
+	fx.wantNothingOutside()
 }
 
 // checkMachineDeleteEarly: no wait may keep a deletion.
 func checkMachineDeleteEarly(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil, waiting...)
-	p.addMachine(name, p.ownedByMachine)
-	p.while("the wait for the cluster", func() string { return "" })
-	p.deleteMachine(name)
-	p.untilInfraGone(name)
-	p.wantNothingOutside()
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil, waiting...)
+	fx.addMachine(name, fx.ownedByMachine)
+	fx.while("the wait for the cluster", func() string { return "" })
+	fx.deleteMachine(name)
+	fx.untilInfraGone(name)
+	fx.wantNothingOutside()
 }
 
 func checkMachineDeleteWithoutBootstrap(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachineWith(name, nil, p.ownedByMachine)
-	p.while("the wait for bootstrap data", func() string { return "" })
-	p.deleteMachine(name)
-	p.untilInfraGone(name)
-	p.wantNothingOutside()
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachineWith(name, nil, fx.ownedByMachine)
+	fx.while("the wait for bootstrap data", func() string { return "" })
+	fx.deleteMachine(name)
+	fx.untilInfraGone(name)
+	fx.wantNothingOutside()
 }
 
 // checkMachineDeleteWhileMade deletes as soon as the provider has said, by its
 // finalizer, that it begins.
 func checkMachineDeleteWhileMade(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachine(name)
-	p.untilBegun(name)
-	p.deleteMachine(name)
-	p.untilInfraGone(name)
-	p.wantNothingOutside()
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachine(name)
+	fx.untilBegun(name)
+	fx.deleteMachine(name)
+	fx.untilInfraGone(name)
+	fx.wantNothingOutside()
 }
 
 // untilBegun waits until the provider works on a machine.
-func (p *fixture) untilBegun(name string) {
-	p.Helper()
-	p.until(p.Limits.Provision, "the InfraMachine has a finalizer", func() string {
-		if infra := p.infra(name); infra != nil && len(infra.GetFinalizers()) == 0 && providerID(infra) == "" {
+func (fx *fixture) untilBegun(name string) {
+	fx.Helper()
+	fx.until(fx.Limits.Provision, "the InfraMachine has a finalizer", func() string {
+		if infra := fx.infra(name); infra != nil && len(infra.GetFinalizers()) == 0 && providerID(infra) == "" {
 			return "it has none"
 		}
 		return ""
@@ -63,54 +63,54 @@ func (p *fixture) untilBegun(name string) {
 
 // checkMachineDeleteOrphan: the identity on the object has to be enough.
 func checkMachineDeleteOrphan(r *run) {
-	p, name, _ := r.machine()
-	p.alone = true
-	p.vanish(r.Context(), &clusterv1.Machine{}, name)
-	p.vanish(r.Context(), empty(p.Objects.Cluster.GroupVersionKind()), p.cluster)
-	p.vanish(r.Context(), &clusterv1.Cluster{}, p.cluster)
-	p.deleteInfra(name)
-	p.untilInfraGone(name)
-	p.wantNothingOutside()
+	fx, name, _ := r.machine()
+	fx.alone = true
+	fx.vanish(r.Context(), &clusterv1.Machine{}, name)
+	fx.vanish(r.Context(), empty(fx.Objects.Cluster.GroupVersionKind()), fx.cluster)
+	fx.vanish(r.Context(), &clusterv1.Cluster{}, fx.cluster)
+	fx.deleteInfra(name)
+	fx.untilInfraGone(name)
+	fx.wantNothingOutside()
 }
 
 // checkDeleteClusterFirst: whoever removes objects in any order, such as a
 // package manager, must not get stuck.
 func checkDeleteClusterFirst(r *run) {
-	p, name, _ := r.machine()
-	p.alone = true
-	p.deleteInfraCluster()
-	p.while("the deletion of the InfraCluster", func() string { return "" })
-	p.deleteInfra(name)
-	p.untilInfraGone(name)
-	p.untilInfraClusterGone()
-	p.wantNothingOutside()
+	fx, name, _ := r.machine()
+	fx.alone = true
+	fx.deleteInfraCluster()
+	fx.while("the deletion of the InfraCluster", func() string { return "" })
+	fx.deleteInfra(name)
+	fx.untilInfraGone(name)
+	fx.untilInfraClusterGone()
+	fx.wantNothingOutside()
 }
 
 func checkMachineReadyInDeletion(r *run) {
-	p, name, _ := r.machine(withHold)
-	h := p.record(p.Objects.Machine)
-	p.deleteMachine(name)
-	p.untilSeen(h, "an InfraMachine in deletion with a condition Ready that is not True", func(u *unstructured.Unstructured) bool {
+	fx, name, _ := r.machine(withHold)
+	h := fx.record(fx.Objects.Machine)
+	fx.deleteMachine(name)
+	fx.untilSeen(h, "an InfraMachine in deletion with a condition Ready that is not True", func(u *unstructured.Unstructured) bool {
 		c := condition(u, clusterv1.ReadyCondition)
 		return !u.GetDeletionTimestamp().IsZero() && c != nil && c.Status != metav1.ConditionTrue
 	})
 }
 
 func checkMachineFinalizersOfOthers(r *run) {
-	p, name, _ := r.machine(withHold)
-	p.deleteMachine(name)
-	p.until(p.Limits.Delete, "the InfraMachine has the finalizer of somebody else only", func() string {
-		infra := p.infra(name)
+	fx, name, _ := r.machine(withHold)
+	fx.deleteMachine(name)
+	fx.until(fx.Limits.Delete, "the InfraMachine has the finalizer of somebody else only", func() string {
+		infra := fx.infra(name)
 		if infra == nil {
-			p.Fatalf("the InfraMachine is gone although it had a finalizer of somebody else: the provider has removed that too")
+			fx.Fatalf("the InfraMachine is gone although it had a finalizer of somebody else: the provider has removed that too")
 		}
 		if len(infra.GetFinalizers()) > 1 {
 			return describe(infra)
 		}
 		return ""
 	})
-	p.while("the other finalizer", func() string {
-		if infra := p.infra(name); infra == nil || len(infra.GetFinalizers()) == 0 {
+	fx.while("the other finalizer", func() string {
+		if infra := fx.infra(name); infra == nil || len(infra.GetFinalizers()) == 0 {
 			return "the provider has removed it too"
 		}
 		return ""
@@ -118,14 +118,14 @@ func checkMachineFinalizersOfOthers(r *run) {
 }
 
 func checkDeleteOneOfTwo(r *run) {
-	p, a, b := r.newFixture(), "m-"+unique(), "m-"+unique()
-	p.addCluster(nil)
-	p.addMachine(a)
-	p.addMachine(b)
-	p.untilProvisioned(a)
-	p.untilProvisioned(b)
-	p.deleteMachine(a)
-	p.untilInfraGone(a)
-	p.settle(p.machineReader(b))
+	fx, a, b := r.newFixture(), "m-"+unique(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.addMachine(a)
+	fx.addMachine(b)
+	fx.untilProvisioned(a)
+	fx.untilProvisioned(b)
+	fx.deleteMachine(a)
+	fx.untilInfraGone(a)
+	fx.settle(fx.machineReader(b))
 	r.wantOutside(1, "after the deletion of one of two machines")
 }

@@ -16,31 +16,31 @@ func needsFailing(s *Subject) string {
 
 // failing makes a machine that cannot be provisioned, and waits until its
 // conditions say so.
-func (r *run) failing() (p *fixture, name string) {
+func (r *run) failing() (fx *fixture, name string) {
 	r.Helper()
-	p, name = r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addSecret(name)
-	p.addOwner(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name })
-	p.addInfra(p.Objects.FailingMachine, name, []change{p.ownedByMachine})
-	p.untilBegun(name)
-	return p, name
+	fx, name = r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addSecret(name)
+	fx.addOwner(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name })
+	fx.addInfra(fx.Objects.FailingMachine, name, []change{fx.ownedByMachine})
+	fx.untilBegun(name)
+	return fx, name
 }
 
 // checkFailureShown: the reason of a wait before the attempt does not count,
 // nor does a message that comes and goes: it has to stay for a while.
 func checkFailureShown(r *run) {
-	p, name := r.failing()
-	p.until(p.Limits.Provision, "the condition Ready of an InfraMachine that cannot be made says why", func() string {
-		infra := p.infra(name)
+	fx, name := r.failing()
+	fx.until(fx.Limits.Provision, "the condition Ready of an InfraMachine that cannot be made says why", func() string {
+		infra := fx.infra(name)
 		if infra == nil {
 			return "the InfraMachine is gone"
 		}
 		c := condition(infra, clusterv1.ReadyCondition)
 		switch {
 		case provisioned(infra):
-			p.Fatalf("the InfraMachine that is not to be possible is provisioned: is the file's one really refused?")
+			fx.Fatalf("the InfraMachine that is not to be possible is provisioned: is the file's one really refused?")
 		case c == nil || c.Status == metav1.ConditionTrue:
 			return "there is no condition Ready that is not True"
 		case c.Reason == "" || c.Message == "":
@@ -51,9 +51,9 @@ func checkFailureShown(r *run) {
 }
 
 func checkFailureQuiet(r *run) {
-	p, name := r.failing()
+	fx, name := r.failing()
 	for range 6 { // growing pauses are not a loop
-		if !p.writtenWithin(p.infra(name), p.machineReader(name)) {
+		if !fx.writtenWithin(fx.infra(name), fx.machineReader(name)) {
 			return
 		}
 	}
@@ -61,9 +61,9 @@ func checkFailureQuiet(r *run) {
 }
 
 func checkFailureDelete(r *run) {
-	p, name := r.failing()
-	p.while("the failure", func() string { return "" })
-	p.deleteMachine(name)
-	p.untilInfraGone(name)
-	p.wantNothingOutside()
+	fx, name := r.failing()
+	fx.while("the failure", func() string { return "" })
+	fx.deleteMachine(name)
+	fx.untilInfraGone(name)
+	fx.wantNothingOutside()
 }

@@ -35,16 +35,16 @@ func unfiltered(o client.Object) {
 
 func checkFilterCluster(r *run) {
 	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
-		p := r.newFixture()
-		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.addCluster(nil, p.ownedByCluster, change))
+		fx := r.newFixture()
+		fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addCluster(nil, fx.ownedByCluster, change))
 	}
 }
 
 func checkFilterMachine(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
 	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
-		p.wantUntouched(what+" "+clusterv1.WatchLabel, p.addMachine("m-"+unique(), p.ownedByMachine, change))
+		fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addMachine("m-"+unique(), fx.ownedByMachine, change))
 	}
 }

@@ -15,11 +15,11 @@ import (
 // checkOwnerGraph: objects whose owners do not lead to the Cluster stay behind
 // when clusterctl moves the Cluster, and when it is deleted.
 func checkOwnerGraph(r *run) {
-	p, name, _ := r.machine()
-	p.settle(p.machineReader(name))
+	fx, name, _ := r.machine()
+	fx.settle(fx.machineReader(name))
 	for _, kind := range r.kindsOfProvider() {
-		p.each(p.Context(), listOf(empty(kind)), func(o client.Object) {
-			if !r.made[o.GetUID()] && !p.everywhere(o) && !p.leads(o, 8) {
+		fx.each(fx.Context(), listOf(empty(kind)), func(o client.Object) {
+			if !r.made[o.GetUID()] && !fx.everywhere(o) && !fx.leads(o, 8) {
 				r.Errorf("%s, which the provider made, has no owners that lead to the Cluster: clusterctl move leaves it behind, and so does the deletion of the Cluster", named(o))
 			}
 		})
@@ -28,7 +28,7 @@ func checkOwnerGraph(r *run) {
 
 // everywhere reports whether an object is one that the cluster itself puts into each
 // namespace: bundles of authorities, and what belongs to accounts.
-func (p *fixture) everywhere(o client.Object) bool {
+func (fx *fixture) everywhere(o client.Object) bool {
 	u, is := o.(*unstructured.Unstructured)
 	if !is {
 		return false
@@ -36,14 +36,14 @@ func (p *fixture) everywhere(o client.Object) bool {
 	switch u.GetKind() {
 	case "ConfigMap":
 		twin := empty(u.GroupVersionKind())
-		return p.Client.Get(p.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: u.GetName()}, twin) == nil
+		return fx.Client.Get(fx.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: u.GetName()}, twin) == nil
 	case "Secret":
 		return slices.Contains([]string{"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}, text(u, "type"))
 	}
 	return false
 }
 
-// kindsOfProvider are those in which a provider may keep something: its own
+// kindsOfProvider returns the kinds of objects that a provider may store: its own
 // group's, Secrets and ConfigMaps.
 func (r *run) kindsOfProvider() []schema.GroupVersionKind {
 	r.Helper()
@@ -78,15 +78,15 @@ func servedVersion(crd *unstructured.Unstructured) (name string) {
 
 // leads reports whether the owners of an object, theirs and so on lead to the
 // Cluster.
-func (p *fixture) leads(o client.Object, steps int) bool {
+func (fx *fixture) leads(o client.Object, steps int) bool {
 	for _, owner := range o.GetOwnerReferences() {
 		gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
-		if gvk.Kind == "Cluster" && gvk.Group == clusterv1.GroupVersion.Group && owner.Name == p.cluster {
+		if gvk.Kind == "Cluster" && gvk.Group == clusterv1.GroupVersion.Group && owner.Name == fx.cluster {
 			return true
 		}
 		if steps > 0 {
 			above := empty(gvk)
-			if p.Client.Get(p.Context(), p.key(owner.Name), above) == nil && p.leads(above, steps-1) {
+			if fx.Client.Get(fx.Context(), fx.key(owner.Name), above) == nil && fx.leads(above, steps-1) {
 				return true
 			}
 		}

@@ -13,19 +13,19 @@ import (
 )
 
 func checkMachineProvisioned(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	h := p.record(p.Objects.Machine)
-	p.provisionedMachine(name)
-	p.settle(p.machineReader(name))
-	p.wantForEver(h)
+	fx, name := r.newFixture(), "m-"+unique()
+	h := fx.record(fx.Objects.Machine)
+	fx.provisionedMachine(name)
+	fx.settle(fx.machineReader(name))
+	fx.wantForEver(h)
 }
 
 // machine makes a machine that is provisioned, and returns its infrastructure.
-func (r *run) machine(changes ...change) (p *fixture, name string, infra *unstructured.Unstructured) {
+func (r *run) machine(changes ...change) (fx *fixture, name string, infra *unstructured.Unstructured) {
 	r.Helper()
-	p, name = r.newFixture(), "m-"+unique()
-	p.provisionedMachine(name, changes...)
-	return p, name, p.infra(name)
+	fx, name = r.newFixture(), "m-"+unique()
+	fx.provisionedMachine(name, changes...)
+	return fx, name, fx.infra(name)
 }
 
 // As core's providerID parser wants them: a scheme, and something at the end.
@@ -39,16 +39,16 @@ func checkProviderIDFormat(r *run) {
 }
 
 func checkProviderIDUnique(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
+	fx := r.newFixture()
+	fx.addCluster(nil)
 	names := []string{"m-" + unique(), "m-" + unique()}
 	for _, name := range names {
-		p.addMachine(name)
+		fx.addMachine(name)
 	}
 	for _, name := range names {
-		p.untilProvisioned(name)
+		fx.untilProvisioned(name)
 	}
-	if a, b := providerID(p.infra(names[0])), providerID(p.infra(names[1])); a == b {
+	if a, b := providerID(fx.infra(names[0])), providerID(fx.infra(names[1])); a == b {
 		r.Errorf("two InfraMachines have the providerID %s", a)
 	}
 }
@@ -56,25 +56,25 @@ func checkProviderIDUnique(r *run) {
 // checkMachineAtOnce: core reads what there is once provisioned is set, and
 // never again.
 func checkMachineAtOnce(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	h := p.record(p.Objects.Machine)
-	p.addCluster(nil)
-	p.addMachine(name)
-	first := p.untilSeen(h, "the InfraMachine is provisioned", provisioned)
+	fx, name := r.newFixture(), "m-"+unique()
+	h := fx.record(fx.Objects.Machine)
+	fx.addCluster(nil)
+	fx.addMachine(name)
+	first := fx.untilSeen(h, "the InfraMachine is provisioned", provisioned)
 	if providerID(first) == "" {
 		r.Errorf("status.initialization.provisioned was set before spec.providerID")
 	}
 }
 
 func checkMachineAddressesAtOnce(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	h := p.record(p.Objects.Machine)
-	p.addCluster(nil)
-	p.addMachine(name)
-	first := p.untilSeen(h, "the InfraMachine is provisioned", provisioned)
-	p.untilProvisioned(name)
-	p.settle(p.machineReader(name))
-	if last := p.infra(name); len(addresses(first)) == 0 && len(addresses(last)) > 0 {
+	fx, name := r.newFixture(), "m-"+unique()
+	h := fx.record(fx.Objects.Machine)
+	fx.addCluster(nil)
+	fx.addMachine(name)
+	first := fx.untilSeen(h, "the InfraMachine is provisioned", provisioned)
+	fx.untilProvisioned(name)
+	fx.settle(fx.machineReader(name))
+	if last := fx.infra(name); len(addresses(first)) == 0 && len(addresses(last)) > 0 {
 		r.Errorf("status.addresses came after status.initialization.provisioned")
 	}
 }
@@ -105,33 +105,33 @@ func checkMachineConditions(r *run) {
 }
 
 func checkMachineReady(r *run) {
-	p, name, _ := r.machine()
-	p.until(p.Limits.Provision, "the condition Ready of the InfraMachine is True", func() string {
-		return lacksCondition(p.infra(name), clusterv1.ReadyCondition, metav1.ConditionTrue)
+	fx, name, _ := r.machine()
+	fx.until(fx.Limits.Provision, "the condition Ready of the InfraMachine is True", func() string {
+		return lacksCondition(fx.infra(name), clusterv1.ReadyCondition, metav1.ConditionTrue)
 	})
 }
 
 func checkMachineOwner(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.alone = true
-	p.addInfra(p.Objects.Machine, name, nil)
-	p.wantNoMachine("without an owner", name)
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.alone = true
+	fx.addInfra(fx.Objects.Machine, name, nil)
+	fx.wantNoMachine("without an owner", name)
 }
 
 // wantNoMachine fails if a machine appears.
-func (p *fixture) wantNoMachine(when, name string) {
-	p.Helper()
-	p.while("a machine was made "+when, func() string {
-		infra := p.infra(name)
+func (fx *fixture) wantNoMachine(when, name string) {
+	fx.Helper()
+	fx.while("a machine was made "+when, func() string {
+		infra := fx.infra(name)
 		switch {
 		case infra == nil:
 			return "the InfraMachine is gone"
 		case providerID(infra) != "" || provisioned(infra):
 			return "it has the providerID " + providerID(infra)
-		case p.Inventory != nil:
-			if ids := p.inventory(); len(ids) > 0 {
+		case fx.Inventory != nil:
+			if ids := fx.inventory(); len(ids) > 0 {
 				return fmt.Sprintf("there are %v outside", ids)
 			}
 		}
@@ -143,59 +143,59 @@ func (p *fixture) wantNoMachine(when, name string) {
 var waiting = []change{annotated(clusterv1.PausedAnnotation, ""), annotated(clusterv1.ManagedByAnnotation, "conformance")}
 
 func checkMachineWaitsForCluster(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil, waiting...)
-	p.addMachine(name, p.ownedByMachine)
-	p.wantNoMachine("before the infrastructure of its cluster is provisioned", name)
-	p.patchInfraCluster(unannotated(clusterv1.PausedAnnotation), unannotated(clusterv1.ManagedByAnnotation))
-	p.untilProvisioned(name)
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil, waiting...)
+	fx.addMachine(name, fx.ownedByMachine)
+	fx.wantNoMachine("before the infrastructure of its cluster is provisioned", name)
+	fx.patchInfraCluster(unannotated(clusterv1.PausedAnnotation), unannotated(clusterv1.ManagedByAnnotation))
+	fx.untilProvisioned(name)
 }
 
 func checkMachineWaitsForBootstrap(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachineWith(name, nil, p.ownedByMachine)
-	p.wantNoMachine("before its Machine names bootstrap data", name)
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachineWith(name, nil, fx.ownedByMachine)
+	fx.wantNoMachine("before its Machine names bootstrap data", name)
 }
 
 func checkMachineBootstrapLate(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachineWith(name, nil, p.ownedByMachine)
-	p.while("the wait for bootstrap data", func() string { return "" })
-	p.addSecret(name)
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachineWith(name, nil, fx.ownedByMachine)
+	fx.while("the wait for bootstrap data", func() string { return "" })
+	fx.addSecret(name)
 	m := &clusterv1.Machine{}
-	p.patch(m, name, func() { m.Spec.Bootstrap.DataSecretName = &name })
-	p.untilProvisioned(name)
+	fx.patch(m, name, func() { m.Spec.Bootstrap.DataSecretName = &name })
+	fx.untilProvisioned(name)
 }
 
 func checkBootstrapSecretMissing(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, p.ownedByMachine)
-	p.wantNoMachine("without the Secret with its bootstrap data", name)
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, fx.ownedByMachine)
+	fx.wantNoMachine("without the Secret with its bootstrap data", name)
 }
 
 func checkBootstrapSecretLate(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, p.ownedByMachine)
-	p.while("the wait for the Secret", func() string { return "" })
-	p.addSecret(name)
-	p.untilProvisioned(name)
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, fx.ownedByMachine)
+	fx.while("the wait for the Secret", func() string { return "" })
+	fx.addSecret(name)
+	fx.untilProvisioned(name)
 }
 
 func checkMachineWaitShown(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachineWith(name, nil, p.ownedByMachine)
-	p.until(p.Limits.Provision, "the condition Ready of an InfraMachine that waits for bootstrap data says so", func() string {
-		infra := p.infra(name)
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachineWith(name, nil, fx.ownedByMachine)
+	fx.until(fx.Limits.Provision, "the condition Ready of an InfraMachine that waits for bootstrap data says so", func() string {
+		infra := fx.infra(name)
 		if c := condition(infra, clusterv1.ReadyCondition); c != nil && c.Status == metav1.ConditionTrue {
 			return "condition Ready is True"
 		} else if c == nil || c.Reason == "" {
@@ -206,22 +206,22 @@ func checkMachineWaitShown(r *run) {
 }
 
 func checkMachineFinalizer(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	h := p.record(p.Objects.Machine)
-	p.addCluster(nil)
-	p.addMachine(name)
+	fx, name := r.newFixture(), "m-"+unique()
+	h := fx.record(fx.Objects.Machine)
+	fx.addCluster(nil)
+	fx.addMachine(name)
 	if r.Inventory != nil {
-		p.until(p.Limits.Provision, "something exists outside", func() string {
-			if len(p.inventory()) == 0 {
+		fx.until(fx.Limits.Provision, "something exists outside", func() string {
+			if len(fx.inventory()) == 0 {
 				return "nothing does"
 			}
 			return ""
 		})
-		if infra := p.infra(name); len(infra.GetFinalizers()) == 0 {
+		if infra := fx.infra(name); len(infra.GetFinalizers()) == 0 {
 			r.Errorf("something exists outside while the InfraMachine has no finalizer: deleted now, it would leave that behind")
 		}
 	}
-	first := p.untilSeen(h, "the InfraMachine has a providerID", func(u *unstructured.Unstructured) bool { return providerID(u) != "" })
+	first := fx.untilSeen(h, "the InfraMachine has a providerID", func(u *unstructured.Unstructured) bool { return providerID(u) != "" })
 	if len(first.GetFinalizers()) == 0 {
 		r.Errorf("the InfraMachine had a providerID before it had a finalizer: deleted then, it would have left the machine behind")
 	}
@@ -230,47 +230,47 @@ func checkMachineFinalizer(r *run) {
 // checkFailureDomain asks for the last domain: the first may be where machines
 // go anyway.
 func checkFailureDomain(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	want := p.lastDomain()
-	p.addSecret(name)
-	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })
-	p.untilProvisioned(name)
-	if got := text(p.infra(name), "status", "failureDomain"); got != want {
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	want := fx.lastDomain()
+	fx.addSecret(name)
+	fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })
+	fx.untilProvisioned(name)
+	if got := text(fx.infra(name), "status", "failureDomain"); got != want {
 		r.Errorf("the Machine is to be in failure domain %q, status.failureDomain of the InfraMachine is %q", want, got)
 	}
 }
 
 // lastDomain returns the name of the last failure domain; without one the check
 // is skipped.
-func (p *fixture) lastDomain() string {
-	p.Helper()
-	domains, _, _ := unstructured.NestedSlice(p.infraCluster().Object, "status", "failureDomains")
+func (fx *fixture) lastDomain() string {
+	fx.Helper()
+	domains, _, _ := unstructured.NestedSlice(fx.infraCluster().Object, "status", "failureDomains")
 	if len(domains) == 0 {
-		p.Skipf("not checked: the InfraCluster has no status.failureDomains")
+		fx.Skipf("not checked: the InfraCluster has no status.failureDomains")
 	}
 	domain, _ := domains[len(domains)-1].(map[string]any)
 	return fmt.Sprint(domain["name"])
 }
 
 func checkMachineQuiet(r *run) {
-	p, name, _ := r.machine()
-	p.wantQuiet("InfraMachine", p.machineReader(name))
+	fx, name, _ := r.machine()
+	fx.wantQuiet("InfraMachine", fx.machineReader(name))
 }
 
 func checkMachineMetadataKept(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	h := p.record(p.Objects.Machine)
-	p.provisionedMachine(name, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"))
-	p.settle(p.machineReader(name))
-	p.wantMetadata(p.infra(name))
-	p.wantOwners(h)
+	fx, name := r.newFixture(), "m-"+unique()
+	h := fx.record(fx.Objects.Machine)
+	fx.provisionedMachine(name, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"))
+	fx.settle(fx.machineReader(name))
+	fx.wantMetadata(fx.infra(name))
+	fx.wantOwners(h)
 }
 
 func checkMachineOnce(r *run) {
-	p, name, _ := r.machine()
-	p.settle(p.machineReader(name))
+	fx, name, _ := r.machine()
+	fx.settle(fx.machineReader(name))
 	if got := r.inventory(); len(got) != 1 {
 		r.Errorf("one machine is provisioned, and outside exist %d: %v (the inventory is to name each machine once, and nothing else)", len(got), got)
 	}

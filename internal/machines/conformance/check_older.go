@@ -31,38 +31,38 @@ func (r *run) olderVersion(kind *unstructured.Unstructured) string {
 }
 
 // older returns an object as core of the older contract reads it.
-func (p *fixture) older(kind *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	p.Helper()
+func (fx *fixture) older(kind *unstructured.Unstructured, name string) *unstructured.Unstructured {
+	fx.Helper()
 	gvk := kind.GroupVersionKind()
-	gvk.Version = p.olderVersion(kind)
-	u := p.read(empty(gvk), name)
+	gvk.Version = fx.olderVersion(kind)
+	u := fx.read(empty(gvk), name)
 	if u == nil {
-		p.Fatalf("there is no %s %s in version %s", gvk.Kind, name, gvk.Version)
+		fx.Fatalf("there is no %s %s in version %s", gvk.Kind, name, gvk.Version)
 	}
 	return u
 }
 
 // olderPair returns a cluster and a machine that are provisioned, in the older
 // contract.
-func (r *run) olderPair() (p *fixture, name string, cluster, machine *unstructured.Unstructured) {
+func (r *run) olderPair() (fx *fixture, name string, cluster, machine *unstructured.Unstructured) {
 	r.Helper()
 	r.olderVersion(r.Objects.Cluster)
 	r.olderVersion(r.Objects.Machine)
-	p, name, _ = r.machine()
-	return p, name, p.older(p.Objects.Cluster, p.cluster), p.older(p.Objects.Machine, name)
+	fx, name, _ = r.machine()
+	return fx, name, fx.older(fx.Objects.Cluster, fx.cluster), fx.older(fx.Objects.Machine, name)
 }
 
 func checkOlderReady(r *run) {
-	p, name, cluster, machine := r.olderPair()
+	fx, name, cluster, machine := r.olderPair()
 	for _, u := range []*unstructured.Unstructured{cluster, machine} {
 		if ready, _, _ := unstructured.NestedBool(u.Object, "status", "ready"); !ready {
 			r.Errorf("%s is provisioned, and status.ready in version %s is not true: an older core waits for it", u.GetKind(), u.GroupVersionKind().Version)
 		}
 	}
-	if got, want := providerID(machine), providerID(p.infra(name)); got != want {
+	if got, want := providerID(machine), providerID(fx.infra(name)); got != want {
 		r.Errorf("spec.providerID in version %s is %q, not %q", machine.GroupVersionKind().Version, got, want)
 	}
-	if got, want := endpointOf(cluster), endpointOf(p.infraCluster()); got != want {
+	if got, want := endpointOf(cluster), endpointOf(fx.infraCluster()); got != want {
 		r.Errorf("spec.controlPlaneEndpoint in version %s is %q, not %q", cluster.GroupVersionKind().Version, got.String(), want.String())
 	}
 }
@@ -82,19 +82,19 @@ func checkOlderFailure(r *run) {
 func checkOlderDomains(r *run) {
 	r.olderVersion(r.Objects.Cluster)
 	r.olderVersion(r.Objects.Machine)
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	want := p.lastDomain()
-	domains, _, err := unstructured.NestedMap(p.older(p.Objects.Cluster, p.cluster).Object, "status", "failureDomains")
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	want := fx.lastDomain()
+	domains, _, err := unstructured.NestedMap(fx.older(fx.Objects.Cluster, fx.cluster).Object, "status", "failureDomains")
 	if _, there := domains[want]; err != nil || !there {
 		r.Errorf("status.failureDomains of the InfraCluster in contract v1beta1 is not a map with %q: %v", want, domains)
 	}
-	p.addSecret(name)
-	p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })
-	p.untilProvisioned(name)
-	is := text(p.infra(name), "status", "failureDomain")
-	if got := text(p.older(p.Objects.Machine, name), "spec", "failureDomain"); got != is {
+	fx.addSecret(name)
+	fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })
+	fx.untilProvisioned(name)
+	is := text(fx.infra(name), "status", "failureDomain")
+	if got := text(fx.older(fx.Objects.Machine, name), "spec", "failureDomain"); got != is {
 		r.Errorf("status.failureDomain is %q, and spec.failureDomain of the InfraMachine in contract v1beta1 is %q", is, got)
 	}
 }

@@ -16,112 +16,112 @@ func paused(c *clusterv1.Cluster) {
 var pauseAnnotation = annotated(clusterv1.PausedAnnotation, "")
 
 func checkClusterPausedBySpec(r *run) {
-	p := r.newFixture()
-	p.wantUntouched("while the Cluster is paused (spec.paused)", p.addCluster(paused, p.ownedByCluster))
+	fx := r.newFixture()
+	fx.wantUntouched("while the Cluster is paused (spec.paused)", fx.addCluster(paused, fx.ownedByCluster))
 }
 
 func checkClusterPausedByAnnotation(r *run) {
-	p := r.newFixture()
-	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.addCluster(nil, pauseAnnotation, p.ownedByCluster))
+	fx := r.newFixture()
+	fx.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", fx.addCluster(nil, pauseAnnotation, fx.ownedByCluster))
 }
 
 func checkClusterPausedCondition(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.pause(true)
-	p.untilPaused(r.Context(), p.infraCluster, metav1.ConditionTrue)
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.pause(true)
+	fx.untilPaused(r.Context(), fx.infraCluster, metav1.ConditionTrue)
 }
 
 func checkClusterResumed(r *run) {
-	p := r.newFixture()
-	p.addCluster(paused, p.ownedByCluster)
-	p.while("the pause", func() string { return "" })
-	p.pause(false)
-	p.untilClusterProvisioned()
+	fx := r.newFixture()
+	fx.addCluster(paused, fx.ownedByCluster)
+	fx.while("the pause", func() string { return "" })
+	fx.pause(false)
+	fx.untilClusterProvisioned()
 }
 
 func checkClusterDeletePaused(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	if len(p.infraCluster().GetFinalizers()) == 0 {
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	if len(fx.infraCluster().GetFinalizers()) == 0 {
 		r.Skipf("not checked: the InfraCluster has no finalizer that could stay")
 	}
-	p.pause(true)
-	p.seePause(p.infraCluster)
-	before := p.infraCluster()
-	p.deleteInfraCluster()
-	p.wantUntouched("in deletion while the Cluster is paused", before)
+	fx.pause(true)
+	fx.seePause(fx.infraCluster)
+	before := fx.infraCluster()
+	fx.deleteInfraCluster()
+	fx.wantUntouched("in deletion while the Cluster is paused", before)
 }
 
 // pausedCluster makes a cluster that is provisioned, and pauses it.
 func (r *run) pausedCluster() *fixture {
 	r.Helper()
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.pause(true)
-	p.seePause(p.infraCluster)
-	return p
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.pause(true)
+	fx.seePause(fx.infraCluster)
+	return fx
 }
 
 // seePause gives a provider time to see a pause: what it does before that is
 // not against the contract. Whether it says so is for other checks.
-func (p *fixture) seePause(read func() *unstructured.Unstructured) {
-	p.Helper()
-	p.poll(p.Context(), 10*p.Limits.Quiet, func() string {
+func (fx *fixture) seePause(read func() *unstructured.Unstructured) {
+	fx.Helper()
+	fx.poll(fx.Context(), 10*fx.Limits.Quiet, func() string {
 		return lacksCondition(read(), clusterv1.PausedCondition, metav1.ConditionTrue)
 	})
 }
 
 func checkMachinePausedBySpec(r *run) {
-	p := r.pausedCluster()
-	p.wantUntouched("while the Cluster is paused (spec.paused)", p.addMachine("m-"+unique(), p.ownedByMachine))
+	fx := r.pausedCluster()
+	fx.wantUntouched("while the Cluster is paused (spec.paused)", fx.addMachine("m-"+unique(), fx.ownedByMachine))
 }
 
-func (p *fixture) machineReader(name string) func() *unstructured.Unstructured {
-	return func() *unstructured.Unstructured { return p.infra(name) }
+func (fx *fixture) machineReader(name string) func() *unstructured.Unstructured {
+	return func() *unstructured.Unstructured { return fx.infra(name) }
 }
 
 func checkMachinePausedByAnnotation(r *run) {
-	p := r.newFixture()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", p.addMachine("m-"+unique(), pauseAnnotation, p.ownedByMachine))
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", fx.addMachine("m-"+unique(), pauseAnnotation, fx.ownedByMachine))
 }
 
 func checkMachinePausedCondition(r *run) {
-	p, name, _ := r.machine()
-	p.pause(true)
-	p.untilPaused(r.Context(), p.machineReader(name), metav1.ConditionTrue)
-	p.pause(false)
-	p.untilPaused(r.Context(), p.machineReader(name), metav1.ConditionFalse)
+	fx, name, _ := r.machine()
+	fx.pause(true)
+	fx.untilPaused(r.Context(), fx.machineReader(name), metav1.ConditionTrue)
+	fx.pause(false)
+	fx.untilPaused(r.Context(), fx.machineReader(name), metav1.ConditionFalse)
 }
 
 func checkMachineResumed(r *run) {
-	p, name := r.pausedCluster(), "m-"+unique()
-	p.addMachine(name, p.ownedByMachine)
-	p.while("the pause", func() string { return "" })
-	p.pause(false)
-	p.untilProvisioned(name)
+	fx, name := r.pausedCluster(), "m-"+unique()
+	fx.addMachine(name, fx.ownedByMachine)
+	fx.while("the pause", func() string { return "" })
+	fx.pause(false)
+	fx.untilProvisioned(name)
 }
 
 func checkMachineDeletePaused(r *run) {
-	p, name, _ := r.machine()
-	p.pause(true)
-	p.seePause(p.machineReader(name))
-	before := p.infra(name)
-	p.deleteInfra(name)
-	p.wantUntouched("in deletion while the Cluster is paused", before)
+	fx, name, _ := r.machine()
+	fx.pause(true)
+	fx.seePause(fx.machineReader(name))
+	before := fx.infra(name)
+	fx.deleteInfra(name)
+	fx.wantUntouched("in deletion while the Cluster is paused", before)
 }
 
 func checkMachinePausedOutside(r *run) {
-	p, name, _ := r.machine()
+	fx, name, _ := r.machine()
 	before := len(r.inventory())
-	p.pause(true)
-	p.seePause(p.machineReader(name))
-	p.deleteInfra(name)
-	p.while("the pause", func() string { return "" })
+	fx.pause(true)
+	fx.seePause(fx.machineReader(name))
+	fx.deleteInfra(name)
+	fx.while("the pause", func() string { return "" })
 	r.wantOutside(before, "after the deletion of a machine that is paused")
 }

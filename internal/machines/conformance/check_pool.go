@@ -29,31 +29,31 @@ func checkPoolFields(r *run) {
 }
 
 // addPool makes a MachinePool, its infrastructure and its bootstrap data.
-func (p *fixture) addPool(name string, replicas int32, ofInfra ...change) *unstructured.Unstructured {
-	p.Helper()
-	p.addSecret(name)
+func (fx *fixture) addPool(name string, replicas int32, ofInfra ...change) *unstructured.Unstructured {
+	fx.Helper()
+	fx.addSecret(name)
 	mp := &clusterv1.MachinePool{}
-	mp.Namespace, mp.Name, mp.Labels = p.namespace, name, map[string]string{clusterv1.ClusterNameLabel: p.cluster}
-	mp.Spec.ClusterName, mp.Spec.Replicas = p.cluster, &replicas
+	mp.Namespace, mp.Name, mp.Labels = fx.namespace, name, map[string]string{clusterv1.ClusterNameLabel: fx.cluster}
+	mp.Spec.ClusterName, mp.Spec.Replicas = fx.cluster, &replicas
 	template := &mp.Spec.Template.Spec
-	template.ClusterName, template.Version = p.cluster, "v1.36.0"
-	template.InfrastructureRef = refTo(p.Objects.Pool, name)
+	template.ClusterName, template.Version = fx.cluster, "v1.36.0"
+	template.InfrastructureRef = refTo(fx.Objects.Pool, name)
 	template.Bootstrap.DataSecretName = &name
 	mp.Finalizers = []string{clusterv1.MachinePoolFinalizer}
-	p.create(mp)
-	return p.addInfra(p.Objects.Pool, name, ofInfra)
+	fx.create(mp)
+	return fx.addInfra(fx.Objects.Pool, name, ofInfra)
 }
 
-func (p *fixture) poolReader(name string) func() *unstructured.Unstructured {
-	return func() *unstructured.Unstructured { return p.read(p.Objects.Pool, name) }
+func (fx *fixture) poolReader(name string) func() *unstructured.Unstructured {
+	return func() *unstructured.Unstructured { return fx.read(fx.Objects.Pool, name) }
 }
 
 // untilPool waits for a pool with so many machines.
-func (p *fixture) untilPool(name string, replicas int) {
-	p.Helper()
-	p.until(p.Limits.Provision, fmt.Sprintf("the InfraMachinePool has %d machines", replicas), func() string {
-		pool := p.poolReader(name)()
-		if missing := p.lacksProvisioned(pool); missing != "" {
+func (fx *fixture) untilPool(name string, replicas int) {
+	fx.Helper()
+	fx.until(fx.Limits.Provision, fmt.Sprintf("the InfraMachinePool has %d machines", replicas), func() string {
+		pool := fx.poolReader(name)()
+		if missing := fx.lacksProvisioned(pool); missing != "" {
 			return missing
 		}
 		ids, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "providerIDList")
@@ -66,31 +66,31 @@ func (p *fixture) untilPool(name string, replicas int) {
 }
 
 // pool makes a cluster with a pool and waits for its machines.
-func (r *run) pool(replicas int32) (p *fixture, name string) {
+func (r *run) pool(replicas int32) (fx *fixture, name string) {
 	r.Helper()
-	p, name = r.newFixture(), "p-"+unique()
-	p.addCluster(nil)
-	p.addPool(name, replicas)
-	p.untilPool(name, int(replicas))
-	return p, name
+	fx, name = r.newFixture(), "p-"+unique()
+	fx.addCluster(nil)
+	fx.addPool(name, replicas)
+	fx.untilPool(name, int(replicas))
+	return fx, name
 }
 
 func checkPoolProvisioned(r *run) {
-	p, name := r.newFixture(), "p-"+unique()
-	h := p.record(p.Objects.Pool)
-	p.addCluster(nil)
-	p.addPool(name, 2)
-	p.untilPool(name, 2)
-	p.settle(p.poolReader(name))
-	p.wantForEver(h)
+	fx, name := r.newFixture(), "p-"+unique()
+	h := fx.record(fx.Objects.Pool)
+	fx.addCluster(nil)
+	fx.addPool(name, 2)
+	fx.untilPool(name, 2)
+	fx.settle(fx.poolReader(name))
+	fx.wantForEver(h)
 }
 
 // checkPoolReady: the contract asks for status.initialization.provisioned, and
 // core looks at this only.
 func checkPoolReady(r *run) {
-	p, name := r.pool(1)
-	p.until(p.Limits.Provision, "status.ready of the InfraMachinePool, which is what core looks at, is true", func() string {
-		pool := p.poolReader(name)()
+	fx, name := r.pool(1)
+	fx.until(fx.Limits.Provision, "status.ready of the InfraMachinePool, which is what core looks at, is true", func() string {
+		pool := fx.poolReader(name)()
 		if ready, _, _ := unstructured.NestedBool(pool.Object, "status", "ready"); !ready {
 			return "it is not"
 		}
@@ -99,28 +99,28 @@ func checkPoolReady(r *run) {
 }
 
 func checkPoolScale(r *run) {
-	p, name := r.pool(1)
+	fx, name := r.pool(1)
 	for _, want := range []int32{2, 1} {
 		mp := &clusterv1.MachinePool{}
-		p.patch(mp, name, func() { mp.Spec.Replicas = &want })
-		p.untilPool(name, int(want))
+		fx.patch(mp, name, func() { mp.Spec.Replicas = &want })
+		fx.untilPool(name, int(want))
 	}
 }
 
 func checkPoolQuiet(r *run) {
-	p, name := r.pool(1)
-	p.wantQuiet("InfraMachinePool", p.poolReader(name))
+	fx, name := r.pool(1)
+	fx.wantQuiet("InfraMachinePool", fx.poolReader(name))
 }
 
 func checkPoolPaused(r *run) {
-	p, name := r.pausedCluster(), "p-"+unique()
-	made := p.addPool(name, 1, func(o client.Object) { p.ownedBy(&clusterv1.MachinePool{}, name, o) })
-	p.wantUntouched("while the Cluster is paused (spec.paused)", made)
+	fx, name := r.pausedCluster(), "p-"+unique()
+	made := fx.addPool(name, 1, func(o client.Object) { fx.ownedBy(&clusterv1.MachinePool{}, name, o) })
+	fx.wantUntouched("while the Cluster is paused (spec.paused)", made)
 }
 
 func checkPoolDelete(r *run) {
-	p, name := r.pool(1)
-	p.delete(&clusterv1.MachinePool{}, name)
-	p.untilGone("the InfraMachinePool", name, p.poolReader(name))
-	p.wantNothingOutside()
+	fx, name := r.pool(1)
+	fx.delete(&clusterv1.MachinePool{}, name)
+	fx.untilGone("the InfraMachinePool", name, fx.poolReader(name))
+	fx.wantNothingOutside()
 }

@@ -72,7 +72,7 @@ func newestContract(series []clusterctlv1.ReleaseSeries) string {
 	}).Contract
 }
 
-// components are the objects of the release.
+// components returns the objects of the release.
 func (r *run) components() (all []*unstructured.Unstructured) {
 	r.Helper()
 	data, err := fs.ReadFile(r.Release, componentsFile)

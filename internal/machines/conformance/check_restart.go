@@ -13,44 +13,44 @@ func (r *run) restart() {
 }
 
 func checkRestartWaiting(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachineWith(name, nil, p.ownedByMachine)
-	p.while("the wait for bootstrap data", func() string { return "" })
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachineWith(name, nil, fx.ownedByMachine)
+	fx.while("the wait for bootstrap data", func() string { return "" })
 	r.restart()
-	p.addSecret(name)
+	fx.addSecret(name)
 	m := &clusterv1.Machine{}
-	p.patch(m, name, func() { m.Spec.Bootstrap.DataSecretName = &name })
-	p.untilProvisioned(name)
+	fx.patch(m, name, func() { m.Spec.Bootstrap.DataSecretName = &name })
+	fx.untilProvisioned(name)
 	r.wantOutside(1, "after a restart while one machine waited")
 }
 
 func checkRestartWhileMade(r *run) {
-	p, name := r.newFixture(), "m-"+unique()
-	p.addCluster(nil)
-	p.untilClusterProvisioned()
-	p.addMachine(name)
-	p.untilBegun(name)
+	fx, name := r.newFixture(), "m-"+unique()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	fx.addMachine(name)
+	fx.untilBegun(name)
 	r.restart()
-	p.untilProvisioned(name)
-	p.settle(p.machineReader(name))
+	fx.untilProvisioned(name)
+	fx.settle(fx.machineReader(name))
 	r.wantOutside(1, "after a restart in the middle of making one machine")
 }
 
 func checkRestartProvisioned(r *run) {
-	p, name, _ := r.machine()
-	p.settle(p.machineReader(name))
-	before := p.infra(name)
+	fx, name, _ := r.machine()
+	fx.settle(fx.machineReader(name))
+	before := fx.infra(name)
 	r.restart()
-	p.while("the manager was restarted", func() string { return touched(before, p.infra(name)) })
+	fx.while("the manager was restarted", func() string { return touched(before, fx.infra(name)) })
 	r.wantOutside(1, "after a restart beside one machine")
 }
 
 func checkRestartDeleting(r *run) {
-	p, name, _ := r.machine()
-	p.deleteMachine(name)
+	fx, name, _ := r.machine()
+	fx.deleteMachine(name)
 	r.restart()
-	p.untilInfraGone(name)
-	p.wantNothingOutside()
+	fx.untilInfraGone(name)
+	fx.wantNothingOutside()
 }

@@ -11,32 +11,32 @@ import (
 // template makes a template of machines.
 func (r *run) template() (*fixture, *unstructured.Unstructured) {
 	r.Helper()
-	p := r.newFixture()
-	u := instance(r.Objects.MachineTemplate, p.namespace, p.cluster, "t-"+unique())
-	p.create(u)
-	p.Cleanup(func() { p.Client.Delete(p.Context(), u) })
-	return p, u
+	fx := r.newFixture()
+	u := instance(r.Objects.MachineTemplate, fx.namespace, fx.cluster, "t-"+unique())
+	fx.create(u)
+	fx.Cleanup(func() { fx.Client.Delete(fx.Context(), u) })
+	return fx, u
 }
 
 // changed returns the template with the spec of the second one of the file.
-func (p *fixture) changed(u *unstructured.Unstructured) *unstructured.Unstructured {
-	p.Helper()
-	other := instance(p.Objects.ChangedTemplate, p.namespace, p.cluster, u.GetName())
-	now := p.read(u, u.GetName())
+func (fx *fixture) changed(u *unstructured.Unstructured) *unstructured.Unstructured {
+	fx.Helper()
+	other := instance(fx.Objects.ChangedTemplate, fx.namespace, fx.cluster, u.GetName())
+	now := fx.read(u, u.GetName())
 	now.Object["spec"] = other.Object["spec"]
 	return now
 }
 
 func checkTemplateKept(r *run) {
-	p, u := r.template()
-	if err := r.Client.Update(r.Context(), p.changed(u)); err == nil {
+	fx, u := r.template()
+	if err := r.Client.Update(r.Context(), fx.changed(u)); err == nil {
 		r.Errorf("spec.template.spec of a template can be changed in place: machines that were made from it before differ from those after, and no rollout happens")
 	}
 }
 
 func checkTemplateDryRun(r *run) {
-	p, u := r.template()
-	now := p.changed(u)
+	fx, u := r.template()
+	now := fx.changed(u)
 	annotated(clusterv1.TopologyDryRunAnnotation, "")(now)
 	if err := r.Client.Update(r.Context(), now, client.DryRunAll); err != nil {
 		r.Errorf("a dry run of the topology controller (annotation %s) is refused, so that a ClusterClass can never change: %v", clusterv1.TopologyDryRunAnnotation, err)
@@ -44,8 +44,8 @@ func checkTemplateDryRun(r *run) {
 }
 
 func checkTemplateAnnotation(r *run) {
-	p, u := r.template()
-	now := p.changed(u)
+	fx, u := r.template()
+	now := fx.changed(u)
 	annotated(clusterv1.TopologyDryRunAnnotation, "")(now)
 	if err := r.Client.Update(r.Context(), now); err == nil {
 		r.Errorf("a template can be changed in place with the annotation %s, though the request is not a dry run", clusterv1.TopologyDryRunAnnotation)
@@ -53,12 +53,12 @@ func checkTemplateAnnotation(r *run) {
 }
 
 func checkTemplateMetadata(r *run) {
-	p, u := r.template()
-	p.addCluster(nil)
+	fx, u := r.template()
+	fx.addCluster(nil)
 	now := empty(u.GroupVersionKind())
-	err := p.tryPatch(r.Context(), now, u.GetName(), func() {
-		labelled(clusterv1.ClusterNameLabel, p.cluster)(now)
-		p.ownedByCluster(now)
+	err := fx.tryPatch(r.Context(), now, u.GetName(), func() {
+		labelled(clusterv1.ClusterNameLabel, fx.cluster)(now)
+		fx.ownedByCluster(now)
 	})
 	if err != nil {
 		r.Errorf("core cannot become the owner of a template: %v", err)
@@ -66,15 +66,15 @@ func checkTemplateMetadata(r *run) {
 }
 
 func checkTemplateMakes(r *run) {
-	p, u := r.template()
+	fx, u := r.template()
 	name := "m-" + unique()
 	made := fromTemplate(u)
-	p.addCluster(nil)
-	p.addSecret(name)
-	p.addOwner(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name })
-	p.addInfra(made, name, []change{
+	fx.addCluster(nil)
+	fx.addSecret(name)
+	fx.addOwner(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name })
+	fx.addInfra(made, name, []change{
 		annotated(clusterv1.TemplateClonedFromNameAnnotation, u.GetName()),
 		annotated(clusterv1.TemplateClonedFromGroupKindAnnotation, u.GroupVersionKind().GroupKind().String()),
 	})
-	p.untilProvisioned(name)
+	fx.untilProvisioned(name)
 }

@@ -4,7 +4,7 @@ package conformance
 
 import "slices"
 
-// Checks are all checks, in the order they run. The table in
+// Checks returns all checks in the order in which they run. The table in
 // docs/capi-conformance.md is made from it.
 func Checks() []Check {
 	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, poolChecks, olderChecks, releaseChecks)

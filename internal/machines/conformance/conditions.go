@@ -106,8 +106,8 @@ func touched(before, after *unstructured.Unstructured) string {
 	return ""
 }
 
-// statusOf is the status without what a pause may change: the condition
-// Paused, and which generation was seen.
+// statusOf returns the status without what a pause may change: the condition Paused,
+// and the observed generation.
 func statusOf(u *unstructured.Unstructured) map[string]any {
 	kept := map[string]any{}
 	status, _, _ := unstructured.NestedMap(u.Object, "status")

@@ -12,51 +12,51 @@ import (
 )
 
 // playPool plays core's part in a machine pool.
-func (p *fixture) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
-	infra := empty(p.Objects.Pool.GroupVersionKind())
-	there := p.Client.Get(ctx, p.key(mp.Name), infra) == nil
+func (fx *fixture) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
+	infra := empty(fx.Objects.Pool.GroupVersionKind())
+	there := fx.Client.Get(ctx, fx.key(mp.Name), infra) == nil
 	switch {
 	case !mp.DeletionTimestamp.IsZero() && !there:
-		p.release(ctx, mp, clusterv1.MachinePoolFinalizer)
+		fx.release(ctx, mp, clusterv1.MachinePoolFinalizer)
 	case !there:
 	case !mp.DeletionTimestamp.IsZero():
 		if infra.GetDeletionTimestamp().IsZero() {
-			p.Client.Delete(ctx, infra)
+			fx.Client.Delete(ctx, infra)
 		}
 	default:
-		p.setOwner(ctx, mp, infra)
+		fx.setOwner(ctx, mp, infra)
 		if kind := text(infra, "status", "infrastructureMachineKind"); kind != "" {
 			gvk := infra.GroupVersionKind()
 			gvk.Kind = kind
-			p.each(ctx, listOf(empty(gvk)), func(o client.Object) { p.playMember(ctx, mp, o) })
+			fx.each(ctx, listOf(empty(gvk)), func(o client.Object) { fx.playMember(ctx, mp, o) })
 		}
 	}
 }
 
 // playMember makes the Machine of a pool's machine.
-func (p *fixture) playMember(ctx context.Context, mp *clusterv1.MachinePool, infra client.Object) {
+func (fx *fixture) playMember(ctx context.Context, mp *clusterv1.MachinePool, infra client.Object) {
 	labels := infra.GetLabels()
 	if labels[clusterv1.MachinePoolNameLabel] != format.MustFormatValue(mp.Name) || labels[clusterv1.ClusterNameLabel] != mp.Spec.ClusterName || !infra.GetDeletionTimestamp().IsZero() {
 		return
 	}
 	gvk, none := infra.GetObjectKind().GroupVersionKind(), ""
 	m := &clusterv1.Machine{}
-	if p.Client.Get(ctx, p.key(infra.GetName()), m) == nil {
+	if fx.Client.Get(ctx, fx.key(infra.GetName()), m) == nil {
 		return
 	}
-	m.Namespace, m.Name = p.namespace, infra.GetName()
-	m.Labels = map[string]string{clusterv1.MachinePoolNameLabel: labels[clusterv1.MachinePoolNameLabel], clusterv1.ClusterNameLabel: p.cluster}
+	m.Namespace, m.Name = fx.namespace, infra.GetName()
+	m.Labels = map[string]string{clusterv1.MachinePoolNameLabel: labels[clusterv1.MachinePoolNameLabel], clusterv1.ClusterNameLabel: fx.cluster}
 	m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(mp, clusterv1.GroupVersion.WithKind("MachinePool"))}
 	m.Finalizers = []string{clusterv1.MachineFinalizer}
-	m.Spec.ClusterName, m.Spec.Bootstrap.DataSecretName = p.cluster, &none
+	m.Spec.ClusterName, m.Spec.Bootstrap.DataSecretName = fx.cluster, &none
 	m.Spec.InfrastructureRef = clusterv1.ContractVersionedObjectReference{APIGroup: gvk.Group, Kind: gvk.Kind, Name: m.Name}
-	p.Client.Create(ctx, m) // a conflict is seen the next time
+	fx.Client.Create(ctx, m) // a conflict is seen the next time
 }
 
 // removePools deletes the pools, whose machines nobody drains any more.
-func (p *fixture) removePools(ctx context.Context) string {
+func (fx *fixture) removePools(ctx context.Context) string {
 	for _, list := range []client.ObjectList{&clusterv1.MachineList{}, &clusterv1.MachinePoolList{}} {
-		p.each(ctx, list, func(o client.Object) { p.vanish(ctx, o, o.GetName()) })
+		fx.each(ctx, list, func(o client.Object) { fx.vanish(ctx, o, o.GetName()) })
 	}
-	return p.remove(ctx, p.Objects.Pool)
+	return fx.remove(ctx, fx.Objects.Pool)
 }

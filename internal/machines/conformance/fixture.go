@@ -60,29 +60,29 @@ const holdFinalizer = "capi-conformance.outrigger.dev/hold"
 
 // addCluster creates the Cluster and its infrastructure with the changes applied. It
 // returns the infrastructure as the API server returned it.
-func (p *fixture) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change) *unstructured.Unstructured {
-	p.Helper()
-	c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.cluster}}
-	c.Spec.InfrastructureRef = refTo(p.Objects.Cluster, p.cluster)
-	if !p.CoreRuns {
+func (fx *fixture) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change) *unstructured.Unstructured {
+	fx.Helper()
+	c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: fx.namespace, Name: fx.cluster}}
+	c.Spec.InfrastructureRef = refTo(fx.Objects.Cluster, fx.cluster)
+	if !fx.CoreRuns {
 		c.Finalizers = []string{clusterv1.ClusterFinalizer}
 	}
 	if ofCluster != nil {
 		ofCluster(c)
 	}
-	p.create(c)
-	return p.addInfra(p.Objects.Cluster, p.cluster, ofInfra)
+	fx.create(c)
+	return fx.addInfra(fx.Objects.Cluster, fx.cluster, ofInfra)
 }
 
-func (p *fixture) addInfra(from *unstructured.Unstructured, name string, changes []change) *unstructured.Unstructured {
-	p.Helper()
-	infra := instance(from, p.namespace, p.cluster, name)
-	labelled(clusterv1.ClusterNameLabel, p.cluster)(infra)
-	p.filtered(infra)
+func (fx *fixture) addInfra(from *unstructured.Unstructured, name string, changes []change) *unstructured.Unstructured {
+	fx.Helper()
+	infra := instance(from, fx.namespace, fx.cluster, name)
+	labelled(clusterv1.ClusterNameLabel, fx.cluster)(infra)
+	fx.filtered(infra)
 	for _, f := range changes {
 		f(infra)
 	}
-	p.create(infra)
+	fx.create(infra)
 	return infra
 }
 
@@ -92,34 +92,34 @@ func refTo(u *unstructured.Unstructured, name string) clusterv1.ContractVersione
 }
 
 // addMachine makes a Machine, its infrastructure and its bootstrap data.
-func (p *fixture) addMachine(name string, changes ...change) *unstructured.Unstructured {
-	p.Helper()
-	p.addSecret(name)
-	return p.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, changes...)
+func (fx *fixture) addMachine(name string, changes ...change) *unstructured.Unstructured {
+	fx.Helper()
+	fx.addSecret(name)
+	return fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, changes...)
 }
 
-func (p *fixture) addSecret(name string) {
-	p.Helper()
-	p.create(&corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: p.cluster}},
+func (fx *fixture) addSecret(name string) {
+	fx.Helper()
+	fx.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: fx.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: fx.cluster}},
 		Type:       clusterv1.ClusterSecretType,
 		Data:       map[string][]byte{"value": []byte("#cloud-config\nruncmd: []\n"), "format": []byte("cloud-config")},
 	})
 }
 
-func (p *fixture) addMachineWith(name string, ofMachine func(*clusterv1.Machine), ofInfra ...change) *unstructured.Unstructured {
-	p.Helper()
-	p.addOwner(name, ofMachine)
-	return p.addInfra(p.Objects.Machine, name, ofInfra)
+func (fx *fixture) addMachineWith(name string, ofMachine func(*clusterv1.Machine), ofInfra ...change) *unstructured.Unstructured {
+	fx.Helper()
+	fx.addOwner(name, ofMachine)
+	return fx.addInfra(fx.Objects.Machine, name, ofInfra)
 }
 
 // addOwner makes a Machine without infrastructure.
-func (p *fixture) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
-	p.Helper()
-	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: p.cluster}}}
-	m.Spec.ClusterName, m.Spec.Version = p.cluster, "v1.36.0"
-	m.Spec.InfrastructureRef = refTo(p.Objects.Machine, name)
-	if !p.CoreRuns {
+func (fx *fixture) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
+	fx.Helper()
+	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: fx.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: fx.cluster}}}
+	m.Spec.ClusterName, m.Spec.Version = fx.cluster, "v1.36.0"
+	m.Spec.InfrastructureRef = refTo(fx.Objects.Machine, name)
+	if !fx.CoreRuns {
 		m.Finalizers = []string{clusterv1.MachineFinalizer}
 	}
 	if ofMachine != nil {
@@ -129,43 +129,43 @@ func (p *fixture) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
 		// Core requires a Secret's name or a reference; nothing reads the latter.
 		m.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{APIGroup: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig", Name: name}
 	}
-	p.create(m)
+	fx.create(m)
 }
 
 // provisionedMachine makes a cluster with a machine and waits for both.
-func (p *fixture) provisionedMachine(name string, changes ...change) {
-	p.Helper()
-	p.addCluster(nil)
-	p.addMachine(name, changes...)
-	p.untilProvisioned(name)
+func (fx *fixture) provisionedMachine(name string, changes ...change) {
+	fx.Helper()
+	fx.addCluster(nil)
+	fx.addMachine(name, changes...)
+	fx.untilProvisioned(name)
 }
 
-func (p *fixture) key(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: p.namespace, Name: name}
+func (fx *fixture) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: fx.namespace, Name: name}
 }
 
 // get fills in o and reports whether it is there.
-func (p *fixture) get(ctx context.Context, o client.Object, name string) bool {
-	p.Helper()
-	err := p.Client.Get(ctx, p.key(name), o)
+func (fx *fixture) get(ctx context.Context, o client.Object, name string) bool {
+	fx.Helper()
+	err := fx.Client.Get(ctx, fx.key(name), o)
 	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
-		p.Fatalf("read %s: %v", named(o), err)
+		fx.Fatalf("read %s: %v", named(o), err)
 	}
 	return err == nil
 }
 
 // infra returns a machine's infrastructure, infraCluster the cluster's, or nil.
-func (p *fixture) infra(name string) *unstructured.Unstructured {
-	return p.read(p.Objects.Machine, name)
+func (fx *fixture) infra(name string) *unstructured.Unstructured {
+	return fx.read(fx.Objects.Machine, name)
 }
-func (p *fixture) infraCluster() *unstructured.Unstructured {
-	return p.read(p.Objects.Cluster, p.cluster)
+func (fx *fixture) infraCluster() *unstructured.Unstructured {
+	return fx.read(fx.Objects.Cluster, fx.cluster)
 }
 
-func (p *fixture) read(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	p.Helper()
+func (fx *fixture) read(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
+	fx.Helper()
 	u := empty(like.GroupVersionKind())
-	if !p.get(p.Context(), u, name) {
+	if !fx.get(fx.Context(), u, name) {
 		return nil
 	}
 	return u
@@ -178,26 +178,26 @@ func empty(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 }
 
 // patch changes an object in the API server. It does nothing if the object is gone.
-func (p *fixture) patch(o client.Object, name string, f func()) {
-	p.Helper()
-	if err := p.tryPatch(p.Context(), o, name, f); client.IgnoreNotFound(err) != nil {
-		p.Fatalf("change %s: %v", named(o), err)
+func (fx *fixture) patch(o client.Object, name string, f func()) {
+	fx.Helper()
+	if err := fx.tryPatch(fx.Context(), o, name, f); client.IgnoreNotFound(err) != nil {
+		fx.Fatalf("change %s: %v", named(o), err)
 	}
 }
 
-func (p *fixture) tryPatch(ctx context.Context, o client.Object, name string, f func()) error {
-	if err := p.Client.Get(ctx, p.key(name), o); err != nil {
+func (fx *fixture) tryPatch(ctx context.Context, o client.Object, name string, f func()) error {
+	if err := fx.Client.Get(ctx, fx.key(name), o); err != nil {
 		return err
 	}
 	before := o.DeepCopyObject().(client.Object)
 	f()
-	return p.Client.Patch(ctx, o, client.MergeFrom(before))
+	return fx.Client.Patch(ctx, o, client.MergeFrom(before))
 }
 
-func (p *fixture) patchInfraCluster(changes ...change) {
-	p.Helper()
-	u := empty(p.Objects.Cluster.GroupVersionKind())
-	p.patch(u, p.cluster, func() { apply(u, changes) })
+func (fx *fixture) patchInfraCluster(changes ...change) {
+	fx.Helper()
+	u := empty(fx.Objects.Cluster.GroupVersionKind())
+	fx.patch(u, fx.cluster, func() { apply(u, changes) })
 }
 
 func apply(o client.Object, changes []change) {
@@ -215,62 +215,62 @@ func unannotated(key string) change {
 }
 
 // pause sets spec.paused of the Cluster.
-func (p *fixture) pause(paused bool) {
-	p.Helper()
+func (fx *fixture) pause(paused bool) {
+	fx.Helper()
 	c := &clusterv1.Cluster{}
-	p.patch(c, p.cluster, func() { c.Spec.Paused = &paused })
+	fx.patch(c, fx.cluster, func() { c.Spec.Paused = &paused })
 }
 
-func (p *fixture) delete(o client.Object, name string) {
-	p.Helper()
-	o.SetNamespace(p.namespace)
+func (fx *fixture) delete(o client.Object, name string) {
+	fx.Helper()
+	o.SetNamespace(fx.namespace)
 	o.SetName(name)
-	if err := p.Client.Delete(p.Context(), o); client.IgnoreNotFound(err) != nil {
-		p.Fatalf("delete %s: %v", named(o), err)
+	if err := fx.Client.Delete(fx.Context(), o); client.IgnoreNotFound(err) != nil {
+		fx.Fatalf("delete %s: %v", named(o), err)
 	}
 }
 
-func (p *fixture) deleteInfra(name string) {
-	p.Helper()
-	p.delete(empty(p.Objects.Machine.GroupVersionKind()), name)
+func (fx *fixture) deleteInfra(name string) {
+	fx.Helper()
+	fx.delete(empty(fx.Objects.Machine.GroupVersionKind()), name)
 }
 
-func (p *fixture) deleteInfraCluster() {
-	p.Helper()
-	p.delete(empty(p.Objects.Cluster.GroupVersionKind()), p.cluster)
+func (fx *fixture) deleteInfraCluster() {
+	fx.Helper()
+	fx.delete(empty(fx.Objects.Cluster.GroupVersionKind()), fx.cluster)
 }
 
-func (p *fixture) deleteMachine(name string) {
-	p.Helper()
-	p.delete(&clusterv1.Machine{}, name)
+func (fx *fixture) deleteMachine(name string) {
+	fx.Helper()
+	fx.delete(&clusterv1.Machine{}, name)
 }
 
 // vanish removes an object with all its finalizers.
-func (p *fixture) vanish(ctx context.Context, o client.Object, name string) {
-	p.Helper()
-	o.SetNamespace(p.namespace)
+func (fx *fixture) vanish(ctx context.Context, o client.Object, name string) {
+	fx.Helper()
+	o.SetNamespace(fx.namespace)
 	o.SetName(name)
-	err := p.Client.Delete(ctx, o)
+	err := fx.Client.Delete(ctx, o)
 	if err == nil {
-		err = p.tryPatch(ctx, o, name, func() { o.SetFinalizers(nil) })
+		err = fx.tryPatch(ctx, o, name, func() { o.SetFinalizers(nil) })
 	}
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		p.Fatalf("remove %s: %v", named(o), err)
+		fx.Fatalf("remove %s: %v", named(o), err)
 	}
 }
 
-func (p *fixture) untilClusterProvisioned() {
-	p.Helper()
-	p.until(p.Limits.Provision, "status.initialization.provisioned of the InfraCluster", func() string {
-		return p.lacksProvisioned(p.infraCluster())
+func (fx *fixture) untilClusterProvisioned() {
+	fx.Helper()
+	fx.until(fx.Limits.Provision, "status.initialization.provisioned of the InfraCluster", func() string {
+		return fx.lacksProvisioned(fx.infraCluster())
 	})
 }
 
-func (p *fixture) untilProvisioned(name string) {
-	p.Helper()
-	p.until(p.Limits.Provision, "status.initialization.provisioned and spec.providerID of the InfraMachine", func() string {
-		infra := p.infra(name)
-		if missing := p.lacksProvisioned(infra); missing != "" {
+func (fx *fixture) untilProvisioned(name string) {
+	fx.Helper()
+	fx.until(fx.Limits.Provision, "status.initialization.provisioned and spec.providerID of the InfraMachine", func() string {
+		infra := fx.infra(name)
+		if missing := fx.lacksProvisioned(infra); missing != "" {
 			return missing
 		}
 		if providerID(infra) == "" {
@@ -280,7 +280,7 @@ func (p *fixture) untilProvisioned(name string) {
 	})
 }
 
-func (p *fixture) lacksProvisioned(u *unstructured.Unstructured) string {
+func (fx *fixture) lacksProvisioned(u *unstructured.Unstructured) string {
 	switch {
 	case u == nil:
 		return "the object is gone"
@@ -290,9 +290,9 @@ func (p *fixture) lacksProvisioned(u *unstructured.Unstructured) string {
 	return ""
 }
 
-func (p *fixture) untilGone(what string, name string, read func() *unstructured.Unstructured) {
-	p.Helper()
-	p.until(p.Limits.Delete, what+" "+name+" is gone", func() string {
+func (fx *fixture) untilGone(what string, name string, read func() *unstructured.Unstructured) {
+	fx.Helper()
+	fx.until(fx.Limits.Delete, what+" "+name+" is gone", func() string {
 		if u := read(); u != nil {
 			return describe(u)
 		}
@@ -300,14 +300,14 @@ func (p *fixture) untilGone(what string, name string, read func() *unstructured.
 	})
 }
 
-func (p *fixture) untilInfraGone(name string) {
-	p.Helper()
-	p.untilGone("the InfraMachine", name, func() *unstructured.Unstructured { return p.infra(name) })
+func (fx *fixture) untilInfraGone(name string) {
+	fx.Helper()
+	fx.untilGone("the InfraMachine", name, func() *unstructured.Unstructured { return fx.infra(name) })
 }
 
-func (p *fixture) untilInfraClusterGone() {
-	p.Helper()
-	p.untilGone("the InfraCluster", p.cluster, p.infraCluster)
+func (fx *fixture) untilInfraClusterGone() {
+	fx.Helper()
+	fx.untilGone("the InfraCluster", fx.cluster, fx.infraCluster)
 }
 
 // describe returns the state of an object for messages.
@@ -336,47 +336,45 @@ func text(u *unstructured.Unstructured, path ...string) string {
 
 // cleanUp deletes the objects of the namespace, waits for their end, and deletes the
 // namespace.
-func (p *fixture) cleanUp(ctx context.Context) {
-	p.unblock(ctx)
-	if p.Objects.Pool != nil {
-		if last := p.poll(ctx, p.Limits.Delete, func() string { return p.removePools(ctx) }); last != "" {
-			p.reportLeft(last)
+func (fx *fixture) cleanUp(ctx context.Context) {
+	fx.unblock(ctx)
+	if fx.Objects.Pool != nil {
+		if last := fx.poll(ctx, fx.Limits.Delete, func() string { return fx.removePools(ctx) }); last != "" {
+			fx.reportLeft(last)
 		}
 	}
-	for _, kind := range []*unstructured.Unstructured{p.Objects.Machine, p.Objects.Cluster} {
-		last := p.poll(ctx, p.Limits.Delete, func() string { return p.remove(ctx, kind) })
+	for _, kind := range []*unstructured.Unstructured{fx.Objects.Machine, fx.Objects.Cluster} {
+		last := fx.poll(ctx, fx.Limits.Delete, func() string { return fx.remove(ctx, kind) })
 		if last != "" {
-			p.reportLeft(last)
+			fx.reportLeft(last)
 		}
 	}
 	for _, list := range []client.ObjectList{&clusterv1.MachineList{}, &clusterv1.ClusterList{}} {
-		p.each(ctx, list, func(o client.Object) { p.vanish(ctx, o, o.GetName()) })
+		fx.each(ctx, list, func(o client.Object) { fx.vanish(ctx, o, o.GetName()) })
 	}
-	p.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}})
+	fx.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fx.namespace}})
 }
 
-func (p *fixture) reportLeft(what string) {
-	if k, ok := p.T.(keeper); ok {
-		k.Left("namespace " + p.namespace + ": " + what)
+func (fx *fixture) reportLeft(what string) {
+	if k, ok := fx.T.(keeper); ok {
+		k.Left("namespace " + fx.namespace + ": " + what)
 	}
-	p.Logf("left in namespace %s: %s", p.namespace, what)
+	fx.Logf("left in namespace %s: %s", fx.namespace, what)
 }
 
 // unblock removes what blocks a deletion: pauses, and the kit's own finalizers.
-func (p *fixture) unblock(ctx context.Context) {
-	p.alone = true
+func (fx *fixture) unblock(ctx context.Context) {
+	fx.alone = true
 	c := &clusterv1.Cluster{}
 	no := false
-	p.tryPatch(ctx, c, p.cluster, func() { c.Spec.Paused = &no; c.SetAnnotations(nil) })
-	for _, kind := range []*unstructured.Unstructured{p.Objects.Machine, p.Objects.Cluster} {
-		p.each(ctx, listOf(kind), func(o client.Object) { p.unblockOne(ctx, o) })
+	fx.tryPatch(ctx, c, fx.cluster, func() { c.Spec.Paused = &no; c.SetAnnotations(nil) })
+	for _, kind := range []*unstructured.Unstructured{fx.Objects.Machine, fx.Objects.Cluster} {
+		fx.each(ctx, listOf(kind), func(o client.Object) {
+			fx.tryPatch(ctx, o, o.GetName(), func() {
+				apply(o, []change{unannotated(clusterv1.PausedAnnotation), unannotated(clusterv1.ManagedByAnnotation), withoutHold})
+			})
+		})
 	}
-}
-
-func (p *fixture) unblockOne(ctx context.Context, o client.Object) {
-	p.tryPatch(ctx, o, o.GetName(), func() {
-		apply(o, []change{unannotated(clusterv1.PausedAnnotation), unannotated(clusterv1.ManagedByAnnotation), withoutHold})
-	})
 }
 
 func withoutHold(o client.Object) {
@@ -390,9 +388,9 @@ func withoutHold(o client.Object) {
 }
 
 // remove deletes all objects of a kind and returns which still exist.
-func (p *fixture) remove(ctx context.Context, kind *unstructured.Unstructured) string {
+func (fx *fixture) remove(ctx context.Context, kind *unstructured.Unstructured) string {
 	list := listOf(kind)
-	switch err := p.Client.List(ctx, list, client.InNamespace(p.namespace)); {
+	switch err := fx.Client.List(ctx, list, client.InNamespace(fx.namespace)); {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return "" // the kind is not defined, so it has no objects
 	case err != nil:
@@ -402,7 +400,7 @@ func (p *fixture) remove(ctx context.Context, kind *unstructured.Unstructured) s
 	meta.EachListItem(list, func(o runtime.Object) error {
 		still = append(still, named(o.(client.Object)))
 		if o.(client.Object).GetDeletionTimestamp().IsZero() {
-			p.Client.Delete(ctx, o.(client.Object))
+			fx.Client.Delete(ctx, o.(client.Object))
 		}
 		return nil
 	})

@@ -138,7 +138,7 @@ func fromTemplate(template *unstructured.Unstructured) *unstructured.Unstructure
 	return u
 }
 
-// kinds are the provider's kinds that Cluster API has to do with.
+// kinds returns the provider's kinds that Cluster API uses.
 func (o *Objects) kinds() []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, u := range []*unstructured.Unstructured{o.Cluster, o.Machine, o.ClusterTemplate, o.MachineTemplate, o.Pool, o.PoolTemplate} {

@@ -18,15 +18,15 @@ type history struct {
 
 // record keeps the states of all objects of a kind in the place until the check
 // ends.
-func (p *fixture) record(kind *unstructured.Unstructured) *history {
-	p.Helper()
+func (fx *fixture) record(kind *unstructured.Unstructured) *history {
+	fx.Helper()
 	h := &history{}
-	w, err := p.Client.Watch(p.Context(), listOf(kind), client.InNamespace(p.namespace))
+	w, err := fx.Client.Watch(fx.Context(), listOf(kind), client.InNamespace(fx.namespace))
 	if err != nil {
-		p.Fatalf("watch %s: %v", kind.GetKind(), err)
+		fx.Fatalf("watch %s: %v", kind.GetKind(), err)
 	}
 	ended := make(chan struct{})
-	p.Cleanup(func() { w.Stop(); <-ended })
+	fx.Cleanup(func() { w.Stop(); <-ended })
 	go func() {
 		defer close(ended)
 		for event := range w.ResultChan() {
@@ -45,10 +45,10 @@ func (h *history) add(u *unstructured.Unstructured) {
 }
 
 // untilSeen waits for a state, and returns the first of that kind.
-func (p *fixture) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
-	p.Helper()
+func (fx *fixture) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
+	fx.Helper()
 	var seen *unstructured.Unstructured
-	p.until(p.Limits.Provision, what, func() string {
+	fx.until(fx.Limits.Provision, what, func() string {
 		for _, u := range h.all() {
 			if is(u) {
 				seen = u

@@ -43,13 +43,13 @@ func (r *run) newFixture() *fixture { return r.newFixtureNamed("c-" + unique()) 
 
 func (r *run) newFixtureNamed(cluster string) *fixture {
 	r.Helper()
-	p := &fixture{run: r, namespace: "capi-conformance-" + unique(), cluster: cluster}
-	r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}})
-	r.fixtures = append(r.fixtures, p)
+	fx := &fixture{run: r, namespace: "capi-conformance-" + unique(), cluster: cluster}
+	r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fx.namespace}})
+	r.fixtures = append(r.fixtures, fx)
 	for _, other := range r.Objects.Others {
-		r.create(instance(other, p.namespace, cluster, other.GetName()))
+		r.create(instance(other, fx.namespace, cluster, other.GetName()))
 	}
-	return p
+	return fx
 }
 
 func (r *run) create(o client.Object) {
@@ -60,7 +60,7 @@ func (r *run) create(o client.Object) {
 	r.made[o.GetUID()] = true
 }
 
-// named is how messages call an object.
+// named returns the kind and name of an object, for messages.
 func named(o client.Object) string {
 	kind := o.GetObjectKind().GroupVersionKind().Kind
 	if kind == "" {
@@ -144,9 +144,9 @@ func (r *run) play(ctx context.Context) {
 	if r.CoreRuns {
 		return
 	}
-	for _, p := range r.fixtures {
-		if !p.alone {
-			p.play(ctx)
+	for _, fx := range r.fixtures {
+		if !fx.alone {
+			fx.play(ctx)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func (r *run) play(ctx context.Context) {
 func (r *run) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*r.Limits.Delete)
 	defer cancel()
-	for _, p := range r.fixtures {
-		p.cleanUp(ctx)
+	for _, fx := range r.fixtures {
+		fx.cleanUp(ctx)
 	}
 }

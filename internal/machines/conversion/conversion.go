@@ -46,7 +46,7 @@ type Kind[H, S any, PH object[H], PS object[S]] struct {
 	keep func(hub, before *H)
 }
 
-// Converter is what a webhook builder takes.
+// Converter returns the converter for a webhook builder.
 func (k Kind[H, S, PH, PS]) Converter(scheme *runtime.Scheme) (conversion.Converter, error) {
 	return conversion.NewHubSpokeConverter(PH(new(H)), k.spoke())(scheme)
 }
@@ -132,7 +132,7 @@ func setContent[T any, P object[T]](dst P, content *T) {
 	dst.GetObjectKind().SetGroupVersionKind(gvk)
 }
 
-// bare is the object without type and metadata.
+// bare returns the object without type and metadata.
 func bare[T any, P object[T]](o P) *T {
 	content := *o
 	*P(&content).GetObjectMeta().(*metav1.ObjectMeta) = metav1.ObjectMeta{}

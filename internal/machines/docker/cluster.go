@@ -78,7 +78,7 @@ func clusterIdentity(key string, o metav1.Object) identity {
 	return identity{key: key, cluster: key, namespace: o.GetNamespace(), name: o.GetName()}
 }
 
-// portOf is the port of the cluster's API servers.
+// portOf returns the port of the cluster's API servers.
 func portOf(cluster *clusterv1.Cluster) int {
 	if cluster == nil || cluster.Spec.ClusterNetwork.APIServerPort == 0 {
 		return defaultPort
@@ -118,8 +118,8 @@ func (b *Backend) ensureCluster(ctx context.Context, id identity, spec infrav1.D
 	return state, nil
 }
 
-// withoutBalancer is the endpoint that was given, or the address that the first
-// machine of the control plane will have.
+// withoutBalancer returns the given endpoint, or the address that the first machine of
+// the control plane will have.
 func withoutBalancer(n *clusterNetwork, given clusterv1.APIEndpoint, port int) clusterv1.APIEndpoint {
 	if given.Host != "" {
 		return given

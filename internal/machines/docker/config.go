@@ -93,7 +93,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// warnings are about settings that are allowed but unwise, or will not work.
+// warnings returns warnings about settings that are allowed but unwise, or will not
+// work.
 func (c Config) warnings() (list []string) {
 	if u, err := client.ParseHostURL(c.Host); err == nil {
 		switch info, missing := os.Stat(u.Host); {
@@ -108,7 +109,7 @@ func (c Config) warnings() (list []string) {
 	return list
 }
 
-// advertised is the host of published ports; empty when none is published.
+// advertised returns the host of published ports; empty if none is published.
 func (c Config) advertised() string {
 	if c.AdvertiseHost != "" {
 		return c.AdvertiseHost
@@ -123,8 +124,8 @@ func (c Config) advertised() string {
 	return u.Host
 }
 
-// options are those of Docker's client. The environment of this process was
-// used for the defaults of flags.
+// options returns the options of Docker's client. It does not read the environment of
+// this process, which only sets the defaults of flags.
 func (c Config) options() []client.Opt {
 	list := []client.Opt{client.WithHost(c.Host), client.WithUserAgent("outrigger")}
 	if c.APIVersion != "" {

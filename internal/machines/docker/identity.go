@@ -51,7 +51,7 @@ func (i identity) labels() map[string]string {
 // the engine; a host name may have 63 letters in all.
 const maxReadable = 50
 
-// unique is a name for people that no other object has, whatever its namespace.
+// unique returns a readable name that no other object has, whatever its namespace.
 func (i identity) unique() string {
 	sum := sha256.Sum256([]byte(i.key))
 	name := i.name

@@ -97,8 +97,8 @@ func tagged(image string) bool {
 // maxHostname is how many letters a kernel takes.
 const maxHostname = 63
 
-// hostname is the name of the machine's Node. One that is too long ends with a hash:
-// machines of one set differ in the last letters of their names only.
+// hostname returns the name of the machine's Node. A name that is too long ends with a
+// hash: machines of one set differ only in the last letters of their names.
 func hostname(name string) string {
 	if len(name) <= maxHostname {
 		return name
@@ -154,13 +154,13 @@ func (b *Backend) advance(ctx context.Context, m machine, c *container.InspectRe
 	return b.bootstrap(ctx, m, c, state)
 }
 
-// waiting is the state of a machine that has no container that runs.
+// waiting returns the state of a machine without a running container.
 func waiting(step, reason, message string) reconciler.MachineState {
 	return reconciler.MachineState{Step: step, Reason: reason, Message: message, RequeueAfter: soon,
 		Conditions: []metav1.Condition{isFalse(ContainerProvisionedCondition, reason, message)}}
 }
 
-// slowly is the interval where an event will come, or something is wrong.
+// slowly sets the longer interval, for when an event will come or something is wrong.
 func slowly(state reconciler.MachineState) reconciler.MachineState {
 	state.RequeueAfter = healing
 	return state

@@ -23,8 +23,8 @@ type clusterNetwork struct {
 	pinned   bool
 }
 
-// reserved is the address of the load balancer, and without one that of the
-// first machine of the control plane.
+// reserved returns the address of the load balancer; without one, that of the first
+// machine of the control plane.
 func (n *clusterNetwork) reserved() netip.Addr {
 	addr := n.subnet.Masked().Addr().Next()
 	for addr == n.gateway {
@@ -51,7 +51,8 @@ func (n *clusterNetwork) free(taken map[netip.Addr]bool) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%w: all addresses of network %s (%s) are taken", provider.ErrCapacity, n.name, n.subnet)
 }
 
-// networks are those of a cluster, the oldest first: two managers may make two.
+// networks returns the networks of a cluster, the oldest first: two managers may make
+// two.
 func (b *Backend) networks(ctx context.Context, cluster string) ([]*clusterNetwork, error) {
 	result, err := b.engine.NetworkList(ctx, client.NetworkListOptions{Filters: filter(labelCluster, cluster)})
 	if err != nil {
@@ -153,8 +154,8 @@ func (b *Backend) removeNetwork(ctx context.Context, n *clusterNetwork) error {
 	return nil
 }
 
-// taken are the addresses that containers of the cluster have or will have, and
-// those of others in its network.
+// taken returns the addresses that containers of the cluster have or will have, and
+// those of other containers in its network.
 func (b *Backend) taken(ctx context.Context, n *clusterNetwork, cluster string) (map[netip.Addr]bool, error) {
 	list, err := b.containers(ctx, labelCluster, cluster)
 	if err != nil {

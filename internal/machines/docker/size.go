@@ -20,7 +20,8 @@ var _ reconciler.Sizer = (*Backend)(nil)
 // architectures are those of nodes by what kernels call them.
 var architectures = map[string]string{"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x", "ppc64le": "ppc64le"}
 
-// MachineSize is what the engine's host has, of which resources take a part.
+// MachineSize returns the size of the engine's host, or the part of it that
+// spec.resources takes.
 func (b *Backend) MachineSize(ctx context.Context, template reconciler.InfraTemplate, _ reconciler.InfraCluster) (s infrav1.MachineTemplateStatus, err error) {
 	t, ok := template.(*infrav1.DockerMachineTemplate)
 	if !ok {

@@ -49,7 +49,7 @@ func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted str
 	return subnet, pool, nil
 }
 
-// subnetsOf are the subnets of IPv4 that networks have.
+// subnetsOf returns the IPv4 subnets of networks.
 func subnetsOf(networks []network.Summary) (taken []netip.Prefix) {
 	for _, n := range networks {
 		for _, c := range n.IPAM.Config {

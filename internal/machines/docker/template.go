@@ -50,8 +50,8 @@ type server struct {
 // maxConfig bounds what a template makes.
 const maxConfig = 1 << 20
 
-// rendered is the configuration that a template makes. The names are those of Cluster
-// API's own Docker provider.
+// rendered returns the configuration that a template makes. The names in it are those
+// of Cluster API's own Docker provider.
 func rendered(text string, c loadbalancer.Config, target int) ([]byte, error) {
 	parsed, err := template.New("").Funcs(template.FuncMap{"JoinHostPort": net.JoinHostPort}).Parse(text)
 	if err != nil {
@@ -88,7 +88,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 // when the cluster's object is not at hand.
 const templatePath = loadbalancer.ConfigPath + ".template"
 
-// configText is the configuration of a load balancer that has a template or none.
+// configText returns the configuration of a load balancer with or without a template.
 func configText(text string, c loadbalancer.Config, target int) ([]byte, error) {
 	if text == "" {
 		return []byte(c.HAProxy()), nil

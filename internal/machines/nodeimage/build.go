@@ -153,7 +153,7 @@ func (b *builder) getPackages(ctx context.Context) error {
 	return b.fetch(ctx, names, list)
 }
 
-// packageFile is where a package is in the cache.
+// packageFile returns the path of a package in the cache.
 func (b *builder) packageFile(p debPackage) string { return filepath.Join(b.Cache, "packages", p.file) }
 
 func (b *builder) writeImage(ctx context.Context) error {

@@ -125,7 +125,7 @@ func run(ctx context.Context, dir string, env []string, program string, args ...
 	return out.String(), nil
 }
 
-// tail is the end of what a program has said.
+// tail returns the end of a program's output.
 func tail(text []byte) []byte {
 	text = bytes.TrimSpace(text)
 	return text[max(0, len(text)-2000):]

@@ -51,7 +51,7 @@ func (b *builder) buildPrograms(ctx context.Context) error {
 	return nil
 }
 
-// built is where a program is before it is in the image.
+// built returns the path of a program before it is in the image.
 func (b *builder) built(name string) string { return filepath.Join(b.work, name) }
 
 func moduleFolder(ctx context.Context) (string, error) {
@@ -66,7 +66,7 @@ func moduleFolder(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// kubernetesVersion is the one that the module has.
+// kubernetesVersion returns the version of Kubernetes in the module.
 func kubernetesVersion(ctx context.Context, module string) (string, error) {
 	out, err := run(ctx, module, nil, "go", "mod", "edit", "-json")
 	if err != nil {

@@ -104,7 +104,8 @@ func (t *tree) put(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// installPath is where a file of a package goes; empty when it goes nowhere.
+// installPath returns the path at which a file of a package is installed; empty if it
+// is left out.
 func installPath(name string) string {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	top, rest, _ := strings.Cut(name, "/")

@@ -37,7 +37,7 @@ func (b *Backend) MachineSize(ctx context.Context, template reconciler.InfraTemp
 	return size(kind.VCPUs, kind.Memory<<20, kind.Arch), nil
 }
 
-// requestedSize is the size that a template asks for.
+// requestedSize returns the size that a template requests.
 func requestedSize(spec *infrav1.OutriggerMachineSpec) infrav1.MachineTemplateStatus {
 	var memory int64
 	if spec.Memory != nil {

@@ -38,7 +38,7 @@ func (w *Enqueuer) Enqueue(object types.NamespacedName) {
 	w.queue.Add(request)
 }
 
-// Source is what a controller watches.
+// Source returns the source for a controller to watch.
 func (w *Enqueuer) Source() source.Source {
 	return source.Func(func(_ context.Context, q queue) error {
 		w.start(q)

@@ -47,8 +47,8 @@ func (p *poolRun) owns(machine client.Object) bool {
 	return poolOf(machine, schema.FromAPIVersionAndKind(own.APIVersion, own.Kind)) == p.desired.GetName()
 }
 
-// memberLabels are those by which core finds the machines of a MachinePool, and we
-// their Machines.
+// memberLabels returns the labels by which core finds the machines of a MachinePool,
+// and we find their Machines.
 func (p *poolRun) memberLabels() client.MatchingLabels {
 	return client.MatchingLabels{
 		clusterv1.ClusterNameLabel:     p.owner.Spec.ClusterName,

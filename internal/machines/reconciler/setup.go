@@ -95,7 +95,7 @@ func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w
 	return nil
 }
 
-// kindName is the name of a controller in logs and metrics.
+// kindName returns the name of a controller in logs and metrics.
 func kindName(gvk schema.GroupVersionKind) string {
 	name := []byte(gvk.Kind)
 	for i := range name {
@@ -141,7 +141,7 @@ func specChanges() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 }
 
-// clusterChanges are those of a Cluster that matter to infrastructure.
+// clusterChanges passes the changes of a Cluster that matter to infrastructure.
 func clusterChanges() predicate.Predicate {
 	provisioned := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, is := infrastructureThere(e.ObjectOld), infrastructureThere(e.ObjectNew)
@@ -155,7 +155,7 @@ func infrastructureThere(o runtime.Object) bool {
 	return ok && cluster.Status.Initialization.InfrastructureProvisioned != nil && *cluster.Status.Initialization.InfrastructureProvisioned
 }
 
-// machineEnds is all of a machine's infrastructure that matters to its
+// machineEnds passes the changes of a machine's infrastructure that matter to its
 // cluster's.
 func machineEnds() predicate.Predicate {
 	return predicate.Funcs{

@@ -37,8 +37,7 @@ const (
 	exitUsage
 )
 
-// Run is the command capi-release with these arguments; it returns the exit
-// code.
+// Run runs the command capi-release with these arguments and returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
 	var o Options
 	f := flags(&o)
@@ -135,10 +134,10 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// provider is the provider's label, and the folder of its releases.
+// provider returns the provider's label, which is also the folder of its releases.
 func (o *Options) provider() string { return "infrastructure-" + o.Name }
 
-// image is what an image of config/default is called in this release.
+// image returns the name that an image of config/default has in this release.
 func (o *Options) image(was string) string {
 	base := was[strings.LastIndex(was, "/")+1:]
 	base, _, _ = strings.Cut(base, ":")

@@ -153,7 +153,7 @@ func (o *Options) components() ([]byte, error) {
 	return data, check(data, o.provider())
 }
 
-// checksums is a file as sha256sum writes and checks it.
+// checksums returns a file in the format of sha256sum.
 func checksums(files map[string][]byte) []byte {
 	var out bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(files)) {

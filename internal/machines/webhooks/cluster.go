@@ -34,7 +34,7 @@ type cluster interface {
 // endpointPort fills in the port of an endpoint.
 type endpointPort[T cluster] struct{}
 
-// Default is called before an object is validated.
+// Default sets defaults before an object is validated.
 func (endpointPort[T]) Default(_ context.Context, c T) error {
 	spec, _ := c.ContractCluster()
 	if e := &spec.ControlPlaneEndpoint; e.Host != "" && e.Port == 0 {

@@ -41,7 +41,7 @@ type rules[T client.Object, S any] struct {
 
 var _ admission.Validator[*infrav1.DockerMachine] = rules[*infrav1.DockerMachine, infrav1.DockerMachineSpec]{}
 
-// ValidateCreate is called before an object is created.
+// ValidateCreate validates an object before it is created.
 func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings, error) {
 	warnings, errs := r.valid(r.spec(o), r.path)
 	if r.meta != nil {
@@ -50,9 +50,9 @@ func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings,
 	return warnings, r.invalid(o, errs)
 }
 
-// ValidateUpdate is called before an object changes. An unchanged spec is not
-// validated: a finalizer can always be removed, and objects older than a rule
-// stay usable.
+// ValidateUpdate validates an object before it changes. An unchanged spec is not
+// validated: a finalizer can always be removed, and objects older than a rule stay
+// usable.
 func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warnings admission.Warnings, err error) {
 	var errs field.ErrorList
 	if !rehearsed(ctx, after) {
@@ -108,7 +108,7 @@ func identityKept(before, after metav1.Object) (errs field.ErrorList) {
 	return errs
 }
 
-// fixedField is the error of a field that has a value and must keep it.
+// fixedField returns the error of a field that has a value and must keep it.
 func fixedField(path *field.Path, value any, why string) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, value, "cannot change once it is set: "+why)}
 }

@@ -46,7 +46,7 @@ func SetupWithManager(mgr ctrl.Manager) error {
 
 type converter func(*runtime.Scheme) (convert.Converter, error)
 
-// register is for a kind that is only validated and converted.
+// register registers a kind that is only validated and converted.
 func register[T client.Object](mgr ctrl.Manager, o T, v admission.Validator[T], c converter) error {
 	return ctrl.NewWebhookManagedBy(mgr, o).WithValidator(v).WithConverter(c).Complete()
 }

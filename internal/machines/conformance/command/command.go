@@ -91,7 +91,7 @@ const examples = `  # every check, one a line, with the promise that it proves
   # pauses only, beside a core that runs, for CI
   capi-conformance --file objects.yaml --core running --run '^pause-' --junit report.xml`
 
-// Command is the command line, also for docs/reference.
+// Command returns the command line, also for docs/reference.
 func Command() *cobra.Command {
 	a := &app{}
 	cmd := &cobra.Command{

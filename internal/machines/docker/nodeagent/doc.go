@@ -98,5 +98,5 @@ type State struct {
 	UserData string `json:"userData"`
 }
 
-// inDir is a file of Dir below a root.
+// inDir returns the path of a file of Dir below a root.
 func inDir(root, name string) string { return filepath.Join(root, Dir, name) }

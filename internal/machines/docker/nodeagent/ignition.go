@@ -147,7 +147,7 @@ func (e ignitionFile) owner() string {
 	return owner
 }
 
-// file is one of version 2 or 3; 3 has a list of what is appended.
+// file converts a file of version 2 or 3. Version 3 has a list of what is appended.
 func (e ignitionFile) file() (File, error) {
 	f := File{Path: e.Path, Mode: e.mode(0o644), Owner: e.owner()}
 	if err := f.check(); err != nil {

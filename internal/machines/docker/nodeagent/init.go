@@ -19,10 +19,9 @@ import (
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
-// Main is the program node-agent; it returns the exit code. As the first
-// process of a container it starts itself again as a child: the first process
-// reaps all orphans, and would otherwise reap children that the agent waits
-// for.
+// Main runs the program node-agent and returns the exit code. As the first process of
+// a container it starts itself again as a child: the first process reaps all orphans,
+// and would otherwise reap children that the agent waits for.
 func Main(args []string) int {
 	log := newLog(os.Stderr)
 	mode := ""
@@ -108,7 +107,7 @@ func verdict(state State, err error, log *slog.Logger) int {
 	return 0
 }
 
-// first is the first process of the machine.
+// first runs the first process of the machine.
 func first(log *slog.Logger) int {
 	errs := prepareMounts()
 	if settings, err := (&Agent{Root: "/"}).settings(); err != nil {

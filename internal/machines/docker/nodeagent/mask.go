@@ -52,7 +52,7 @@ func (s *Secrets) learn(p *Plan) {
 	s.known = redact.Known(slices.Compact(secrets)...)
 }
 
-// texts are everything that bootstrap data have written down.
+// texts returns everything that the bootstrap data contain.
 func (p *Plan) texts() (list []string) {
 	for _, f := range p.Files {
 		list = append(list, string(f.Content))

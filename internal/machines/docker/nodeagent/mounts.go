@@ -102,8 +102,8 @@ func keepPrivate(values map[string]string) []error {
 	return errs
 }
 
-// cgroupMounts are those of the cgroup file systems, and the folder that holds
-// them where there are several.
+// cgroupMounts returns the mounts of cgroup file systems, and the folder that holds
+// them if there are several.
 func cgroupMounts(table string) []string {
 	var list []string
 	for line := range strings.Lines(table) {

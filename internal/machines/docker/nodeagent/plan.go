@@ -137,7 +137,8 @@ func (f File) chown(root, at string) error {
 	return os.Chown(at, uid, gid)
 }
 
-// numbers are those of a user and of a group, which by default is the user's.
+// numbers returns the numeric ids of a user and of a group, by default the user's own
+// group.
 func numbers(name, group string) (uid, gid int, err error) {
 	if name == "root" {
 		name = "0" // also where there is no /etc/passwd

@@ -102,7 +102,8 @@ func (a *Agent) has(files []string) bool {
 	return true
 }
 
-// providerID is that of the machine's Node; empty before the seed is there.
+// providerID returns the providerID of the machine's Node; empty before the seed
+// exists.
 func (a *Agent) providerID() string {
 	var seed Seed
 	text, err := os.ReadFile(inDir(a.Root, SeedFile))

@@ -63,8 +63,8 @@ func readUnit(text string) (kind string, starts []string) {
 	return kind, starts
 }
 
-// command is a line of Exec… without its prefixes; "-" means that its failure
-// is ignored.
+// command returns a line of Exec… without its prefixes. With the prefix "-" its
+// failure is ignored.
 func command(line string) string {
 	rest := strings.TrimLeft(line, "-@:+!")
 	if strings.Contains(line[:len(line)-len(rest)], "-") {
