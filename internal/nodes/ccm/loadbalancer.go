@@ -175,7 +175,8 @@ func annotationsOf(service *v1.Service) map[string]string {
 	return annotations
 }
 
-// backendAddress is the first internal address of a Node, else its first.
+// backendAddress returns the first internal address of a Node, or else its first
+// address.
 func backendAddress(node *v1.Node) (first netip.Addr, ok bool) {
 	for _, a := range node.Status.Addresses {
 		addr, err := netip.ParseAddr(a.Address)

@@ -76,7 +76,8 @@ func addresses(i *provider.Instance) []v1.NodeAddress {
 	return all
 }
 
-// labels are those that were asked for. An instance without a tag gives no label.
+// labels returns the configured labels of an instance, from its tags. Missing tags
+// give no label.
 func (c *Cloud) labels(i *provider.Instance) map[string]string {
 	all := map[string]string{}
 	for key, value := range c.options.Labels {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/cloud-provider/options"
 )
 
-// standing are settings that depend on nothing.
+// standing returns settings that do not depend on arguments or environment.
 func standing() *settings {
 	s, err := newSettings(func(string) string { return "" })
 	if err != nil {
@@ -18,7 +18,7 @@ func standing() *settings {
 	return s
 }
 
-// OwnFlags are the flags that other cloud controller managers do not have, each
+// OwnFlags returns the flags that other cloud controller managers do not have, each
 // with its default and its meaning.
 func OwnFlags() [][3]string {
 	var all [][3]string
@@ -32,8 +32,8 @@ func OwnFlags() [][3]string {
 	return all
 }
 
-// OtherDefaults are the flags whose default is not that of k8s.io/cloud-provider,
-// each with that one and ours.
+// OtherDefaults returns the flags whose default differs from that of
+// k8s.io/cloud-provider, each with that default and ours.
 func OtherDefaults() [][3]string {
 	o, err := options.NewCloudControllerManagerOptions()
 	if err != nil {

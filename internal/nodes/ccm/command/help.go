@@ -45,8 +45,8 @@ func (s *settings) help(w io.Writer) {
 	}
 }
 
-// Variables are what the program reads from its environment beside the
-// provider's settings, each with its meaning.
+// Variables returns the environment variables of the program, without the provider's
+// settings, each with its meaning.
 func Variables() [][2]string {
 	all := [][2]string{{"CLOUD_PROVIDER", "the same as --cloud-provider"}}
 	for _, flag := range OwnFlags() {

@@ -191,8 +191,8 @@ func (m *manager) services(ctx context.Context) ([]corev1.Service, error) {
 	return list.Items, nil
 }
 
-// constructors are those of the controllers that are asked for and have
-// something to do.
+// constructors returns those of the controllers that are enabled and have something to
+// do.
 func (m *manager) constructors() map[string]app.ControllerInitFuncConstructor {
 	all := map[string]app.ControllerInitFuncConstructor{}
 	_, balances := m.cloud.LoadBalancer()

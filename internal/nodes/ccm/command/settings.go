@@ -97,7 +97,7 @@ func (s *settings) ownFlags() {
 	f.StringVar(&s.balancer, "load-balancer-address", "", "address of this machine at which this process itself takes the connections of Services of type LoadBalancer; for providers without load balancers")
 }
 
-// variable is what an own flag is called in the environment and in the file of
+// variable returns the name of an own flag in the environment and in the file of
 // --cloud-config.
 func variable(flag string) string {
 	return "CCM_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))

@@ -54,8 +54,8 @@ func (a *Applier) admitOne(ctx context.Context, listed []Ref, d item) error {
 	return foreignError{refOf(existing), owner, lacking(d.object.GetAnnotations(), existing.GetAnnotations())}
 }
 
-// lacking is the first annotation, except for our own, that an object does not have as
-// it is wanted.
+// lacking returns the first annotation, except for our own, whose value is not the
+// wanted one.
 func lacking(wanted, has map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		if key != OwnerAnnotation && has[key] != wanted[key] {

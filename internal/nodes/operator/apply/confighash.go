@@ -74,7 +74,7 @@ func (a *Applier) keepConfigHash(ctx context.Context, o *unstructured.Unstructur
 	return unstructured.SetNestedField(o.Object, hash, path...)
 }
 
-// configMap is what a ConfigMap will have after this pass.
+// configMap returns the data that a ConfigMap will have after this pass.
 func (a *Applier) configMap(ctx context.Context, key client.ObjectKey) (data map[string]string, there bool, err error) {
 	if data, ours := a.own[key]; ours {
 		return data, true, nil
@@ -94,7 +94,8 @@ func (a *Applier) read(ctx context.Context, key client.ObjectKey, into client.Ob
 	return err == nil, err
 }
 
-// sourcesOf are those of volumes and of the environment of all containers.
+// sourcesOf returns the ConfigMaps and Secrets in the volumes and the environment of
+// all containers.
 func sourcesOf(o *unstructured.Unstructured) (sources, error) {
 	s := sources{map[string]bool{}, map[string]bool{}}
 	fields, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")

@@ -30,12 +30,12 @@ type Ref struct {
 	Name      string `json:"name"`
 }
 
-// String is such as "Deployment kube-system/x".
+// String returns a text such as "Deployment kube-system/x".
 func (r Ref) String() string {
 	return r.Kind + " " + strings.TrimPrefix(r.Namespace+"/"+r.Name, "/")
 }
 
-// Resource is the plural of the kind, as it stands in URLs.
+// Resource returns the plural of the kind, as used in URLs.
 func (r Ref) Resource() string {
 	kind := strings.ToLower(r.Kind)
 	if stem, is := strings.CutSuffix(kind, "policy"); is {
@@ -51,7 +51,7 @@ func (r Ref) same(other Ref) bool {
 	return r == other
 }
 
-// object is the empty object of that name.
+// object returns an empty object of that kind and name.
 func (r Ref) object() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind})
@@ -80,7 +80,7 @@ type inventory struct {
 	list   []Ref
 }
 
-// Recorded is what the inventory lists.
+// Recorded returns the objects that the inventory lists.
 func (a *Applier) Recorded(ctx context.Context) ([]Ref, error) {
 	i, err := a.inventory(ctx)
 	if err != nil {

@@ -58,7 +58,7 @@ func Handles(gk schema.GroupKind) bool {
 	return known
 }
 
-// toUnstructured is a copy of an object in the form that all kinds share.
+// toUnstructured returns a copy of an object in the form that all kinds share.
 func toUnstructured(o client.Object, scheme *runtime.Scheme) (*unstructured.Unstructured, kind, error) {
 	if u, is := o.(*unstructured.Unstructured); is {
 		k, known := kinds[u.GroupVersionKind().GroupKind()]
@@ -86,7 +86,7 @@ func toUnstructured(o client.Object, scheme *runtime.Scheme) (*unstructured.Unst
 	return u, k, nil
 }
 
-// content is what of an object is replaced as a whole.
+// content returns the fields of an object that are replaced as a whole.
 func content(o *unstructured.Unstructured) map[string]any {
 	c := maps.Clone(o.Object)
 	for _, other := range []string{"apiVersion", "kind", "metadata", "status"} {
@@ -95,9 +95,10 @@ func content(o *unstructured.Unstructured) map[string]any {
 	return c
 }
 
-// wantedHash is the sum of what a bundle wants: of spec, where that is all. Where there
-// are pods it is that of OpenShift's own operator, which writes nothing while the
-// annotation says the same: of the fields in the order of the Go type.
+// wantedHash returns the hash of what a bundle wants: of spec, or of the whole content
+// if there is more than spec. For Deployments and DaemonSets it is the hash of spec
+// that OpenShift's own operator computes, with the fields in the order of the Go type:
+// that operator writes nothing while the annotation has this value.
 func wantedHash(o *unstructured.Unstructured) string {
 	c := content(o)
 	switch o.GroupVersionKind().GroupKind() {
@@ -119,8 +120,8 @@ func typed[T any](content map[string]any, into *T, spec func(*T) any) string {
 	return sum(spec(into))
 }
 
-// made is the sum of what the API server made of what a bundle wanted, less
-// what others fill.
+// made returns the hash of the object as the API server stores it, without the fields
+// that others fill.
 func (k kind) made(persisted, desired *unstructured.Unstructured) string {
 	c := runtime.DeepCopyJSON(content(persisted))
 	for _, path := range k.filled(desired) {
@@ -138,7 +139,7 @@ func (k kind) made(persisted, desired *unstructured.Unstructured) string {
 	return sum(c)
 }
 
-// filled are the fields that others fill because the bundle does not.
+// filled returns the fields that others fill because the bundle does not.
 func (k kind) filled(desired *unstructured.Unstructured) (paths [][]string) {
 	for _, path := range k.allocated {
 		if _, has, _ := unstructured.NestedFieldNoCopy(desired.Object, path...); !has {
@@ -161,7 +162,8 @@ func (k kind) replaced(existing, desired *unstructured.Unstructured) bool {
 	return !reflect.DeepEqual(was, wants)
 }
 
-// sum is the hexadecimal SHA-256 of a value's JSON, in which keys of maps are sorted.
+// sum returns the hexadecimal SHA-256 of a value's JSON, in which keys of maps are
+// sorted.
 func sum(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -171,7 +173,7 @@ func sum(value any) string {
 	return hex.EncodeToString(h[:])
 }
 
-// Kinds are all kinds that can be applied, in the versions in which they are.
+// Kinds returns all kinds that can be applied, with their versions.
 func Kinds() []schema.GroupVersionKind {
 	var all []schema.GroupVersionKind
 	for gk := range kinds {

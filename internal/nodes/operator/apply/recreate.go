@@ -39,7 +39,7 @@ func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.U
 	return true, nil
 }
 
-// trialName is a name that nobody has; it fits into the length of a name (253).
+// trialName returns an unused name of at most 253 characters, the limit of names.
 func trialName(name string) string {
 	const suffix = "-dry-run"
 	return name[:min(len(name), 253-len(suffix))] + suffix

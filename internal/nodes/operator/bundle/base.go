@@ -30,7 +30,7 @@ const staticPod = "-static-pod"
 // operator deploys; before it is the container's name.
 const onOpenShift = "-on-openshift"
 
-// Bases are the names of the bases.
+// Bases returns the names of the bases.
 func Bases() []string {
 	entries, err := fs.ReadDir(own, "bases")
 	if err != nil {
@@ -46,7 +46,7 @@ func Bases() []string {
 	return names
 }
 
-// Base is the text of a base, for those who want to read it.
+// Base returns the text of a base, for users to read.
 func Base(name string) (string, error) {
 	text, err := own.ReadFile(baseFile(name))
 	if err != nil {
@@ -118,7 +118,7 @@ func merge(into, doc document) (document, error) {
 	return parseDocument(merged)
 }
 
-// base is the text of a base for an object of this name.
+// base returns the text of a base for an object of this name.
 func (r *renderer) base(base, name string) (string, error) {
 	if _, err := Base(base); err != nil {
 		return "", err
@@ -155,7 +155,7 @@ func (r *renderer) base(base, name string) (string, error) {
 	return text, nil
 }
 
-// containerData is what the templates of a base see, and flags.
+// containerData returns the values for the templates of a base, and of flags.
 func (r *renderer) containerData(name string, c Container) map[string]any {
 	data := maps.Clone(r.data)
 	data["name"], data["program"], data["secrets"], data["indent"] = name, c.Program, c.Secrets, c.OpenShift.Indent
@@ -173,7 +173,7 @@ func (r *renderer) containerData(name string, c Container) map[string]any {
 	return data
 }
 
-// ownFlags are those of bundle.yaml.
+// ownFlags returns the flags in bundle.yaml.
 func (r *renderer) ownFlags(base, container string, data map[string]any) (flags []string, err error) {
 	c, key := r.Containers[container], "flags"
 	texts := c.Flags
@@ -201,7 +201,7 @@ func (r *renderer) ownFlags(base, container string, data map[string]any) (flags 
 	return flags, nil
 }
 
-// words are the lines that are not empty.
+// words returns the lines that are not empty.
 func words(text string) []string {
 	var all []string
 	for line := range strings.Lines(text) {

@@ -45,7 +45,7 @@ var kinds = map[metav1.TypeMeta]reflect.Type{
 // clusterKinds have no namespace.
 var clusterKinds = []string{"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
-// Kinds are the kinds that a bundle may have, sorted.
+// Kinds returns the kinds that a bundle may have, sorted.
 func Kinds() []string {
 	var names []string
 	for k := range maps.Keys(kinds) {
@@ -85,7 +85,7 @@ func parseDocument(raw []byte) (document, error) {
 
 func (d document) String() string { return d.meta.Kind + " " + d.meta.Metadata.Name }
 
-// decode is strict.
+// decode returns the document's object. Unknown fields are an error.
 func (d document) decode() (client.Object, error) {
 	of, known := kinds[d.meta.TypeMeta]
 	if !known {
@@ -114,7 +114,7 @@ func decodeStrict(raw []byte, into any) error {
 	return errors.Join(unknown...)
 }
 
-// documents are the manifests of a file that are not empty.
+// documents returns the manifests of a file, without empty ones.
 func documents(text string) ([]document, error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	var all []document

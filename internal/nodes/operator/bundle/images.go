@@ -44,7 +44,7 @@ func (r *renderer) missedImages() error {
 	return fmt.Errorf("%s: %w: %s", r.Name, ErrMissedImages, strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
 }
 
-// PodSpec is the specification of an object's pods, or nil.
+// PodSpec returns the specification of an object's pods; nil if it has none.
 func PodSpec(o client.Object) *corev1.PodSpec {
 	switch o := o.(type) {
 	case *corev1.Pod:

@@ -174,8 +174,8 @@ func (m *Metadata) hasNodeManager() bool {
 	return has
 }
 
-// Format is how the cloud's configuration is written. If that is not known to
-// package cloudconfig, any configuration is taken.
+// Format returns the format of the cloud's configuration. If package cloudconfig does
+// not know the platform, it accepts any configuration.
 func (m *Metadata) Format() cloudconfig.Platform {
 	return cloudconfig.Platform(cmp.Or(m.ConfigFormat, strings.ToLower(m.Platform)))
 }
@@ -183,7 +183,7 @@ func (m *Metadata) Format() cloudconfig.Platform {
 // For reports whether the bundle is for a kind of cluster.
 func (m *Metadata) For(f Flavor) bool { return slices.Contains(m.Flavors, f) }
 
-// SecretNames are all Secrets that the operands need.
+// SecretNames returns all Secrets that the operands need.
 func (m *Metadata) SecretNames() []string {
 	all := slices.Clone(m.Secrets)
 	for _, c := range m.Containers {
@@ -195,7 +195,7 @@ func (m *Metadata) SecretNames() []string {
 	return slices.Compact(all)
 }
 
-// ImageKeys are the keys of images.json that the bundle needs.
+// ImageKeys returns the keys of images.json that the bundle needs.
 func (m *Metadata) ImageKeys() []string {
 	var keys []string
 	for _, c := range m.Containers {

@@ -36,7 +36,7 @@ func copies(objects []client.Object) []client.Object {
 	return all
 }
 
-// Resources are [Rendered.GetResources] alone: nothing of bootstrap/ is looked at.
+// Resources returns only [Rendered.GetResources]. It does not read bootstrap/.
 func (b *Bundle) Resources(v Values) ([]client.Object, error) {
 	rendered, err := b.render(v, true, false)
 	if err != nil {
@@ -45,8 +45,8 @@ func (b *Bundle) Resources(v Values) ([]client.Object, error) {
 	return rendered.resources, nil
 }
 
-// BootstrapResources are [Rendered.GetBootstrapResources] alone. Only their
-// images are needed.
+// BootstrapResources returns only [Rendered.GetBootstrapResources]. It needs only
+// their images.
 func (b *Bundle) BootstrapResources(v Values) ([]client.Object, error) {
 	rendered, err := b.render(v, false, true)
 	if err != nil {
@@ -87,7 +87,8 @@ func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
 	return &out, nil
 }
 
-// rank is when an object is to be there: pods are not made before their account is.
+// rank returns the position of an object in the order of creation: accounts come
+// before the pods that use them.
 func rank(o client.Object) int {
 	switch {
 	case o.GetObjectKind().GroupVersionKind().Kind == "ServiceAccount":
@@ -98,9 +99,9 @@ func rank(o client.Object) int {
 	return 1
 }
 
-// resources are the bundle's objects, then those that each platform gets. An
-// account of the bundle takes the place of one of those: annotations of clouds say
-// who its pods are there.
+// resources returns the bundle's objects and then those that each platform gets. An
+// account of the bundle replaces one of the latter with the same name: its annotations
+// give the pods their identity at the cloud.
 func (r *renderer) resources() ([]client.Object, error) {
 	own, err := r.files(slices.Concat(r.in(assets), r.in(string(r.values.Flavor))), false)
 	added, failed := r.files(r.added(), false)
@@ -138,7 +139,7 @@ func (r *renderer) files(files []file, bootstrap bool) (all []client.Object, err
 	return all, errors.Join(errs...)
 }
 
-// objects are those of a file.
+// objects returns the objects of a file.
 func (r *renderer) objects(f file, bootstrap bool) ([]client.Object, error) {
 	text, err := r.text(f)
 	if err != nil {
@@ -195,7 +196,7 @@ func (r *renderer) finish(o client.Object) error {
 	return nil
 }
 
-// added are the files that each platform gets.
+// added returns the files that each platform gets.
 func (r *renderer) added() []file {
 	var files []file
 	for _, folder := range []string{"added", path.Join("added", string(r.values.Flavor))} {
@@ -212,7 +213,7 @@ func (r *renderer) added() []file {
 	return files
 }
 
-// text is a file of the bundle, or one of this package.
+// text returns a file of the bundle, or one of this package.
 func (r *renderer) text(f file) (string, error) {
 	if !f.ours() {
 		return r.expand(f)

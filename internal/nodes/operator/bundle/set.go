@@ -82,7 +82,7 @@ func (s Set) Named(name string) (*Bundle, error) {
 	return nil, fmt.Errorf("no bundle is named %q; there are %s", name, strings.Join(s.Names(), ", "))
 }
 
-// Names are the bundles' names, sorted.
+// Names returns the bundles' names, sorted.
 func (s Set) Names() []string {
 	var names []string
 	for _, b := range s {

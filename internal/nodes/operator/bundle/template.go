@@ -33,8 +33,9 @@ var functions = template.FuncMap{
 	},
 }
 
-// script is a value of YAML: it takes from the node where the API server is, and
-// becomes the program. Each space of it is one of the pod's template.
+// script returns a shell script as a YAML value. It reads the API server's address
+// from the node and then executes the program. Each flag has a line of its own,
+// indented as the pod's template requires.
 func script(program string, indent int, flags []string) (string, error) {
 	const begin = "#!/bin/bash\nset -o allexport\nif [[ -f /etc/kubernetes/apiserver-url.env ]]; then\n  source /etc/kubernetes/apiserver-url.env\nfi\nexec "
 	if indent < 0 || indent > 8 {
@@ -50,7 +51,8 @@ func script(program string, indent int, flags []string) (string, error) {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 
-// required is a value that may not be empty; where is where it comes from.
+// required returns value, or an error if it is empty. where says where the value comes
+// from.
 func required(where, value string) (string, error) {
 	if value == "" {
 		return "", fmt.Errorf("%s is empty, and what is deployed cannot do without it", where)
@@ -58,7 +60,7 @@ func required(where, value string) (string, error) {
 	return value, nil
 }
 
-// parseText is a template in which nothing may be missing.
+// parseText parses a template. Missing values are errors when it is executed.
 func parseText(text string) (*template.Template, error) {
 	t, err := template.New("").Option("missingkey=error").Funcs(functions).Parse(text)
 	if err != nil {
@@ -67,7 +69,8 @@ func parseText(text string) (*template.Template, error) {
 	return t, nil
 }
 
-// parseFile is a bundle's file as a template; what has no .tmpl is none.
+// parseFile parses a bundle's file as a template; nil if its name does not end in
+// .tmpl.
 func parseFile(f file) (*template.Template, error) {
 	if !strings.HasSuffix(f.name, ".tmpl") {
 		return nil, nil
@@ -75,7 +78,7 @@ func parseFile(f file) (*template.Template, error) {
 	return parseText(f.text)
 }
 
-// expand is the file's text for these values.
+// expand returns the file's text with the values inserted.
 func (r *renderer) expand(f file) (string, error) {
 	t, err := parseFile(f)
 	if err != nil || t == nil {
@@ -118,7 +121,7 @@ const partsFile = "bases/parts.tmpl"
 // ownTemplates are those that were asked for, by name: they never change.
 var ownTemplates sync.Map
 
-// ownTemplate is a file of this package, with the blocks that the bases share.
+// ownTemplate parses a file of this package, with the blocks that the bases share.
 func ownTemplate(name string) (*template.Template, error) {
 	if t, has := ownTemplates.Load(name); has {
 		return t.(*template.Template), nil
@@ -137,7 +140,7 @@ func ownTemplate(name string) (*template.Template, error) {
 	return t, nil
 }
 
-// withParts is a text that may use the blocks that the bases share.
+// withParts parses a text that may use the blocks that the bases share.
 func withParts(text string) (*template.Template, error) {
 	parts, err := ownTemplate(partsFile)
 	if err != nil {

@@ -115,7 +115,7 @@ func (v Values) complete() (Values, error) {
 	return v, checkNamespace(v.Namespace)
 }
 
-// data is what templates see.
+// data returns the values for templates.
 func (v Values) data(m *Metadata) map[string]any {
 	replicas := 2
 	if v.SingleReplica {

@@ -15,7 +15,7 @@ import (
 //go:embed all:alibabacloud all:aws all:azure all:azurestackhub all:docker all:gcp all:ibmcloud all:libvirt all:nutanix all:openstack all:powervs all:qemu all:vsphere
 var folders embed.FS
 
-// Folders are the files of the bundles.
+// Folders returns the files of the bundles.
 func Folders() fs.FS { return folders }
 
 // Set are the bundles. They are the same for all callers, and do not change.

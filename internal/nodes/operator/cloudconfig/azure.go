@@ -17,7 +17,7 @@ const azurePublicCloud = "AzurePublicCloud"
 
 var azureClouds = []string{azurePublicCloud, "AzureUSGovernmentCloud", "AzureChinaCloud", "AzureGermanCloud", openshift.AzureStackCloud}
 
-// azureCloud is the name of the cluster's cloud.
+// azureCloud returns the name of the cluster's cloud.
 func azureCloud(s *openshift.PlatformStatus) string {
 	if s.Azure == nil || s.Azure.CloudName == "" {
 		return azurePublicCloud

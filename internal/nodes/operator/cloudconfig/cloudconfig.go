@@ -78,8 +78,9 @@ const GateMultiVCenter = "VSphereMultiVCenterDay2"
 // platform's configuration.
 func (p Platform) Manages(g openshift.Gates) bool { return p == VSphere && g[GateMultiVCenter] }
 
-// Minimal is what stands for a configuration that is named but absent where
-// [Platform.Manages]: the cluster's objects have all that it needs.
+// Minimal returns the configuration to use if one is named but does not exist, on
+// platforms with [Platform.Manages]: the cluster's objects contain everything that is
+// needed.
 func (p Platform) Minimal() string {
 	if p == VSphere {
 		return "global: {}\nvcenter: {}\n"

@@ -32,7 +32,7 @@ func Same(p Platform, a, b string) bool {
 	return one != nil && reflect.DeepEqual(one, other)
 }
 
-// iniValues are the values of each key of each section; nil of what is no such file.
+// iniValues returns the values by section and key; nil if text is not an INI file.
 func iniValues(text string) any {
 	file, err := ini.Parse(text)
 	if err != nil {

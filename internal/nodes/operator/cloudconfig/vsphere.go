@@ -67,9 +67,9 @@ func ipFamilies(n *openshift.Network) []string {
 	return families
 }
 
-// sharedAddresses are those that are on a node without being its own: they move
-// between nodes, or all have them. With IPv4 alone they never made trouble, and
-// nothing is changed there.
+// sharedAddresses returns the addresses that are on a node but not its own: they move
+// between nodes, or all nodes have them. With IPv4 alone they caused no problems, so
+// it returns none then.
 func sharedAddresses(s *openshift.VSpherePlatformStatus, families []string) []string {
 	if !slices.Contains(families, "ipv6") {
 		return nil

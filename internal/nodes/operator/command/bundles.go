@@ -19,7 +19,7 @@ func bundleDirFlag(f *pflag.FlagSet, into *[]string) {
 	f.StringArrayVar(into, "bundle-dir", nil, "`folder` of a bundle that is used in place of the built-in one of the same platform; may be given several times")
 }
 
-// knownBundles are the built-in ones, and those of the folders in their place.
+// knownBundles returns the built-in bundles; those in the folders replace them.
 func knownBundles(folders []string) (bundle.Set, error) {
 	set, err := bundles.Set()
 	if err != nil {

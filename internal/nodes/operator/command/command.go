@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitError
 }
 
-// Command is the whole command line, also for docs/reference.
+// Command returns the whole command line, also for docs/reference.
 func Command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   name,
@@ -94,7 +94,7 @@ clouds are built in; yours needs no code.`,
 	return root
 }
 
-// commands are the parts of the program, each of which is a program of its own.
+// commands returns the parts of the program, each of which is a program of its own.
 func commands() []*cobra.Command {
 	daemons := []*cobra.Command{controller.Command(os.Getenv, knownBundles), configsync.Command(os.Getenv), injector.Command()}
 	for _, d := range daemons {

@@ -93,7 +93,8 @@ func (d *comparison) run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// inventory is that of whoever deployed what is compared with; none if nobody has.
+// inventory returns the inventory of the deployer with which to compare; none if
+// nothing was deployed.
 func (d *comparison) inventory(ctx context.Context, c client.Client) (client.ObjectKey, error) {
 	key := client.ObjectKey{Namespace: d.values.Namespace, Name: controller.Inventory(d.manager)}
 	if d.manager != "" || d.flavor == string(bundle.OpenShift) {
@@ -119,8 +120,8 @@ func (d *comparison) inventory(ctx context.Context, c client.Client) (client.Obj
 	return key, fmt.Errorf("there are inventories of the CloudControllerManagers %s: give --ccm", strings.Join(managers, ", "))
 }
 
-// fromOthers are ConfigMaps that the operator makes of other ConfigMaps: no bundle has
-// them.
+// fromOthers reports whether a difference is a ConfigMap that the operator makes of
+// another ConfigMap: no bundle has it.
 func fromOthers(d apply.Difference) bool {
 	return d.After == nil && d.Ref.Kind == "ConfigMap" && (d.Ref.Name == bundle.CloudConfig || d.Ref.Name == bundle.TrustedCA)
 }
@@ -172,7 +173,7 @@ func writeDifference(out io.Writer, d apply.Difference) error {
 	})
 }
 
-// text is nothing for an object that is not there.
+// text returns an object as YAML; nothing for a missing one.
 func text(fields map[string]any) (string, error) {
 	if fields == nil {
 		return "", nil

@@ -135,7 +135,7 @@ func (r *rendering) run(cmd *cobra.Command) error {
 	return r.write(cmd.OutOrStdout(), cmd.ErrOrStderr(), set)
 }
 
-// write is the form for the machine of a bootstrap.
+// write renders into files, for the machine of a bootstrap.
 func (r *rendering) write(out, warnings io.Writer, set bundle.Set) error {
 	var missing []string
 	for _, f := range []struct{ flag, value string }{
@@ -160,7 +160,7 @@ func (r *rendering) write(out, warnings io.Writer, set bundle.Set) error {
 	return nil
 }
 
-// print is the form with --platform.
+// print renders to out, for --platform.
 func (r *rendering) print(out io.Writer, set bundle.Set) error {
 	if r.output != "yaml" && r.output != "json" {
 		return usagef("--output %q: want yaml or json", r.output)
@@ -175,7 +175,7 @@ func (r *rendering) print(out io.Writer, set bundle.Set) error {
 	return render.WriteYAML(out, objects)
 }
 
-// objects are those that the flags ask for.
+// objects returns the objects that the flags select.
 func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
 	b, err := set.Named(r.platform)
 	if err != nil {
@@ -231,7 +231,7 @@ func (r *rendering) explain(b *bundle.Bundle, err error) error {
 	return fmt.Errorf("%w\ngive --images-file, or %s%s", err, strings.Join(missing, " "), given)
 }
 
-// allImages are those of the file, then those of flags in their place.
+// allImages returns the images of the file; those of flags replace them.
 func (r *rendering) allImages() (bundle.Images, error) {
 	all := bundle.Images{}
 	if file := r.bootstrap.ImagesFile; file != "" {

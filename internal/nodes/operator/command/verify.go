@@ -86,7 +86,7 @@ func (v *verification) verify(out io.Writer, folders []string) error {
 	return v.report(out, all)
 }
 
-// builtIn are the bundles that --platform names, or all.
+// builtIn returns the bundles that --platform names, or all.
 func (v *verification) builtIn(all bool) (bundle.Set, error) {
 	set, err := bundles.Set()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// Command is config-sync as a command. It ends with the command's context.
+// Command returns config-sync as a command. It ends with the command's context.
 func Command(getenv func(string) string) *cobra.Command {
 	var (
 		o          Options

@@ -26,8 +26,8 @@ import (
 // for a CloudControllerManager, before its name.
 const inventoryPrefix = "ccm-operator-inventory-of-"
 
-// Inventory is the name of the ConfigMap that lists what was applied: for the
-// CloudControllerManager of a name or, if that is empty, for OpenShift's platform.
+// Inventory returns the name of the ConfigMap that lists the objects applied for a
+// CloudControllerManager, or for OpenShift's platform if manager is empty.
 func Inventory(manager string) string {
 	if manager == "" {
 		return inventoryName
@@ -35,8 +35,8 @@ func Inventory(manager string) string {
 	return inventoryPrefix + manager
 }
 
-// ManagerOf is the CloudControllerManager of which a ConfigMap of this name lists what
-// was applied; empty: of none.
+// ManagerOf returns the CloudControllerManager whose objects a ConfigMap of this name
+// lists; empty if it is of none.
 func ManagerOf(inventory string) string {
 	name, ok := strings.CutPrefix(inventory, inventoryPrefix)
 	if !ok {
@@ -84,7 +84,7 @@ func (o *Options) addCCM(mgr manager.Manager, apis apis, nodeNotes *notes, log *
 	return b.Complete(r)
 }
 
-// every is a request for each CloudControllerManager: they are few.
+// every returns a request for each CloudControllerManager: they are few.
 func (r *ccmReconciler) every(ctx context.Context, _ client.Object) []reconcile.Request {
 	var all ccmv1alpha1.CloudControllerManagerList
 	if err := r.client.List(ctx, &all); err != nil {

@@ -79,8 +79,8 @@ func (r *ccmInputs) configMap(ctx context.Context, field, name string) (*corev1.
 	return &cm, nil
 }
 
-// objects are those of the bundle and what its pods mount, with what of it had
-// to be left out.
+// objects returns the objects of the bundle and those that its pods mount, and what
+// had to be left out of the latter.
 func (r *ccmInputs) objects(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, what ccmv1alpha1.Rollout) ([]client.Object, []string, error) {
 	config, err := r.cloudConfig(ctx, c, b)
 	if err != nil {
@@ -124,8 +124,8 @@ func (r *ccmInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1alph
 	return v
 }
 
-// cloudConfig is what the manager mounts. One that its platform would not take
-// is refused here, and what is there stays.
+// cloudConfig returns the configuration that the manager mounts. A configuration that
+// its platform would refuse is an error, and the current one stays.
 func (r *ccmInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) (*corev1.ConfigMap, error) {
 	out := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: bundle.CloudConfig},
@@ -153,7 +153,7 @@ func (r *ccmInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudControl
 	return out, nil
 }
 
-// authorities are those that the manager trusts.
+// authorities returns the certificate authorities that the manager trusts.
 func (r *ccmInputs) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
 	path := trustbundle.SystemFile(r.o.SystemBundle)
 	system, err := os.ReadFile(path)

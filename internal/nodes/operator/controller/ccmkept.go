@@ -75,8 +75,8 @@ func (r *ccmReconciler) readKept(ctx context.Context, name string) (*corev1.Conf
 	return cm, err
 }
 
-// former are the objects that were rolled out last. If they are not there any more,
-// they are made of the images that they had.
+// former returns the objects that were rolled out last. If they were not kept, it
+// renders them again with the images that they had.
 func (r *ccmReconciler) former(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) ([]client.Object, []string, error) {
 	kept, err := r.readKept(ctx, c.Name)
 	if err != nil {

@@ -23,8 +23,8 @@ type flags struct {
 	webhookPort                                int
 }
 
-// Command is the operator as a command. It ends with the command's context.
-// Known makes the set of bundles out of the folders that flags name.
+// Command returns the operator as a command. It ends with the command's context. known
+// returns the set of bundles, given the folders that flags name.
 func Command(getenv func(string) string, known func(folders []string) (bundle.Set, error)) *cobra.Command {
 	var f flags
 	c := &cobra.Command{

@@ -39,7 +39,7 @@ type Outcome struct {
 // Moved reports whether anything was written or removed just now.
 func (o Outcome) Moved() bool { return len(o.Changed)+len(o.Pruned) > 0 }
 
-// Warnings are what somebody has to see to, whether anything has failed or not.
+// Warnings returns what somebody should correct, whether anything has failed or not.
 func (o Outcome) Warnings() (all []string) {
 	if len(o.Missing) > 0 {
 		all = append(all, "pods cannot start: not there: "+strings.Join(o.Missing, "; "))
@@ -78,7 +78,7 @@ func (d *Deployer) Deploy(ctx context.Context, objects []client.Object) (Outcome
 	return out, out.also(err)
 }
 
-// unread are those of the Secrets that are not there, unless pods lack them too.
+// unread returns the missing Secrets that pods do not lack as well.
 func (d *Deployer) unread(ctx context.Context, missing []string) (all []string, err error) {
 	for _, name := range d.Reads {
 		key := client.ObjectKey{Namespace: d.Inventory.Namespace, Name: name}

@@ -43,10 +43,10 @@ func addMetrics(mgr manager.Manager, apis apis, log *slog.Logger) error {
 	}))
 }
 
-// Describe is of [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (c *conditions) Describe(to chan<- *prometheus.Desc) { to <- conditionMetric }
 
-// Collect is of [prometheus.Collector].
+// Collect implements [prometheus.Collector].
 func (c *conditions) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -103,7 +103,8 @@ func (r *openShift) failed(ctx context.Context, cause error, counts bool) error 
 	return err
 }
 
-// wait is silent at first: the sync controllers have just been started too.
+// wait reports what the operator waits for. At first it reports nothing: the sync
+// controllers have just been started too.
 func (r *openShift) wait(ctx context.Context, what string) (reconcile.Result, error) {
 	again := reconcile.Result{RequeueAfter: r.window.Retry()}
 	if r.window.Observe(r.now()) {
@@ -169,8 +170,8 @@ func unserved(p *openshift.PlatformStatus, known bundle.Set) (reason string, war
 			"deploy the platform's own, or give the operator one with --bundle-dir or a CloudControllerManager", p.Type)}
 }
 
-// objects are those of the platform, with what was left out of them; none if it
-// has no cloud controller manager, which then nothing is read for.
+// objects returns the objects of the platform and what was left out of them. There are
+// none if the platform has no cloud controller manager; then it reads nothing.
 func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure) ([]client.Object, []string, error) {
 	platform, err := settings.PlatformOf(infra)
 	if err != nil {
@@ -199,7 +200,8 @@ func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure
 	return objects, left, unbuilt(err)
 }
 
-// unbuilt is why there are no objects, if that is so; only a change ends it.
+// unbuilt returns the error that explains why there are no objects. It is terminal:
+// only a change ends it.
 func unbuilt(err error) error {
 	if err == nil {
 		return nil
@@ -220,7 +222,7 @@ func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state,
 	return s, nil
 }
 
-// related is what belongs to the operator: must-gather collects it.
+// related returns the objects that belong to the operator, for must-gather.
 func (r *openShift) related(applied []apply.Ref) []openshift.ObjectReference {
 	all := []openshift.ObjectReference{
 		{Resource: "namespaces", Name: r.operator},

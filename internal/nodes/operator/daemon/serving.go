@@ -24,7 +24,7 @@ type Certificate struct {
 	err  error
 }
 
-// Get is for [tls.Config].
+// Get implements the callback of [tls.Config].
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c.Dir != "" {
 		is, err := tls.LoadX509KeyPair(filepath.Join(c.Dir, "tls.crt"), filepath.Join(c.Dir, "tls.key"))

@@ -19,7 +19,7 @@ func Usage(err error) error {
 // UsageError is an error of the command line.
 type UsageError struct{ error }
 
-// Unwrap is for errors.Is.
+// Unwrap implements errors.Is.
 func (e UsageError) Unwrap() error { return e.error }
 
 // CheckAddress returns what is wrong with a flag that names an address to listen at;

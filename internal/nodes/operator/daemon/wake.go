@@ -29,7 +29,7 @@ func Everything(context.Context, client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: All}}
 }
 
-// RateLimiter is an exponential backoff up to the longest time.
+// RateLimiter returns an exponential backoff up to the longest time.
 func RateLimiter(longest time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Again/2, longest)
 }

@@ -66,8 +66,8 @@ func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
 	return again, counts
 }
 
-// Retry is the longest time between two attempts with which a failure is seen
-// to last soon after the threshold.
+// Retry returns the longest time between two attempts that still shows soon after the
+// threshold that a failure lasts.
 func (w *Window) Retry() time.Duration {
 	return min(max(w.Threshold/4, 100*time.Millisecond), 30*time.Second)
 }

@@ -26,10 +26,10 @@ const (
 // work under --use-service-account-credentials (k8s.io/cloud-provider/names).
 const NodeController = "system:serviceaccount:kube-system:node-controller"
 
-// Policy is what refuses deletions without a ticket by these users. It has no
-// parameters: for those the API server wants that whoever makes the policy may
-// read all ConfigMaps of the cluster, and it looks for them before it looks who
-// deletes.
+// Policy returns the objects of the admission policy that refuses deletions by these
+// users without a ticket. It has no parameters: for those the API server requires that
+// whoever creates the policy may read all ConfigMaps of the cluster, and it looks them
+// up before it checks who deletes.
 func Policy(users ...string) []client.Object {
 	meta := metav1.ObjectMeta{Name: Name}
 	return []client.Object{

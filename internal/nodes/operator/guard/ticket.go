@@ -32,8 +32,9 @@ type Limits struct {
 	AllowedFor time.Duration
 }
 
-// Defaults are those of kube-controller-manager where it decides alike: 0.55 is
-// its --unhealthy-zone-threshold and 3 the size below which it is not used.
+// Defaults returns the default limits. Where kube-controller-manager has such a limit
+// they are its defaults: 0.55 is its --unhealthy-zone-threshold, and 3 the size below
+// which that does not apply.
 func Defaults() Limits {
 	return Limits{Deletions: 3, Window: 10 * time.Minute, NotReadyFor: 2 * time.Minute, YoungFor: 10 * time.Minute, Unready: 0.55, MinNodes: 2, AllowedFor: time.Hour}
 }
@@ -158,7 +159,7 @@ func ready(n *corev1.Node) bool {
 	})
 }
 
-// since is when a Node ceased to be Ready; one that never was has its age.
+// since returns when a Node ceased to be Ready, or its creation if it never was.
 func since(n *corev1.Node) time.Time {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady && !c.LastTransitionTime.IsZero() {

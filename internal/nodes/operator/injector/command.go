@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Command is the injector as a command.
+// Command returns the injector as a command.
 func Command() *cobra.Command {
 	o := Options{Mode: 0o640}
 	c := &cobra.Command{

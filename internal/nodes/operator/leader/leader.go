@@ -55,8 +55,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// durations are those of the flags. Where none is set they are such that the
-// API server may restart meanwhile, which takes longer on a single node.
+// durations returns the durations of the flags. If none is set, it returns durations
+// that survive a restart of the API server, which takes longer on a single node.
 func (o *Options) durations(t openshift.TopologyMode) (lease, renew, retry time.Duration) {
 	lease, renew, retry = 137*time.Second, 107*time.Second, 26*time.Second
 	if o.Lease == 0 && o.Renew == 0 && o.Retry == 0 && t == openshift.SingleReplica {

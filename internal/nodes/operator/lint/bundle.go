@@ -31,8 +31,8 @@ func Bundle(b *bundle.Bundle) ([]Finding, error) {
 // namespace is not the default one, so that a bundle that insists on that shows.
 const namespace = "cloud-controllers"
 
-// values are the fewest that a cluster has, or all, so that each conditional
-// part of a template is rendered.
+// values returns the fewest values that a cluster has, or all of them, so that each
+// conditional part of a template is rendered.
 func values(b *bundle.Bundle, c Context, all bool) bundle.Values {
 	v := bundle.Values{Flavor: c.Flavor, SingleReplica: c.SingleReplica, Namespace: c.Namespace, Images: bundle.Images{}}
 	for _, key := range b.ImageKeys() {
@@ -84,7 +84,7 @@ func hasOperand(objects []client.Object) bool {
 	})
 }
 
-// independent is rule 15.
+// independent checks rule 15.
 func independent(first, second *bundle.Rendered, c Context) []Finding {
 	rule := Rules()[14]
 	var findings []Finding

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 )
 
-// flags are what the program in a container is given, by name without dashes.
-// Of a flag that is there twice the last counts, as for the program.
+// flags returns the flags of the program in a container, by name without dashes. If a
+// flag occurs twice the last one counts, as for the program.
 func flags(c *corev1.Container) map[string]string {
 	all := map[string]string{}
 	for _, part := range append(slices.Clone(c.Command), c.Args...) {
@@ -29,7 +29,7 @@ func flags(c *corev1.Container) map[string]string {
 	return all
 }
 
-// shellWords are the words of a command, without quotes, continuations and
+// shellWords returns the words of a command without quotes, continuations and
 // comments. It knows no other syntax: scripts of operands have none.
 func shellWords(script string) []string {
 	var words []string

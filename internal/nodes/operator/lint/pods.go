@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 )
 
-// findingIf is a finding if something is wrong.
+// findingIf returns a finding if wrong is true.
 func findingIf(wrong bool, format string, args ...any) []string {
 	if !wrong {
 		return nil

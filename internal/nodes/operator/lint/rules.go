@@ -2,8 +2,8 @@
 
 package lint
 
-// Rules are all of them, in the order of their numbers. Where OpenShift and plain
-// Kubernetes differ, a rule has what is right for the one it is rendered for.
+// Rules returns all rules by number. Where OpenShift and plain Kubernetes differ, a
+// rule contains both and checks the one that is rendered.
 func Rules() []Rule {
 	return []Rule{
 		{1, "tolerations", "The pods run on nodes that are not initialized and have no network yet: nobody else makes them so.",

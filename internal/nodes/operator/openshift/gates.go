@@ -20,7 +20,8 @@ const SnapshotVersion = "0.0.1-snapshot"
 // Gates says of each feature that the cluster knows whether it is on.
 type Gates map[string]bool
 
-// Gates are those of a release; false when the cluster has none for it (yet).
+// Gates returns the feature gates of a release; false if the cluster has none for it
+// (yet).
 func (g *FeatureGate) Gates(version string) (Gates, bool) {
 	for _, d := range g.Status.FeatureGates {
 		if d.Version != version {

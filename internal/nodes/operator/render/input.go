@@ -39,7 +39,7 @@ func read(path string) ([]byte, error) {
 	return text, err
 }
 
-// documents is how many a YAML text has, without those that are empty.
+// documents returns the number of documents of a YAML text, without empty ones.
 func documents(text []byte) (n int) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for {

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fields are an object as one would write it: without a status, and without what
-// the API server alone fills.
+// fields returns an object as a person would write it: without status, and without the
+// fields that only the API server sets.
 func fields(o client.Object) (map[string]any, error) {
 	all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
@@ -45,7 +45,7 @@ func prune(value any) {
 	}
 }
 
-// YAML is one object.
+// YAML returns one object as YAML.
 func YAML(o client.Object) ([]byte, error) {
 	all, err := fields(o)
 	if err != nil {

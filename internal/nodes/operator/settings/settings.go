@@ -85,8 +85,8 @@ var managerGates = []string{
 	"CloudControllerManagerWatchBasedRoutesReconciliation", "CloudControllerManagerWebhook", "ControllerManagerReleaseLeaderElectionLockOnExit",
 }
 
-// featureGates are those that are on and that managers know, as their flag wants
-// them.
+// featureGates returns the value of the managers' flag: the gates that are enabled and
+// that managers know.
 func featureGates(gates map[string]bool) string {
 	var on []string
 	for _, name := range slices.Sorted(maps.Keys(gates)) {

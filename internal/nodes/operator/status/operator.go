@@ -67,7 +67,7 @@ func (o *Operator) versions() []openshift.OperandVersion {
 	return []openshift.OperandVersion{{Name: versionName, Version: o.version}}
 }
 
-// text is the versions as they stand in messages.
+// text returns the versions for messages.
 func (o *Operator) text() string { return versionName + ": " + o.version }
 
 // Available says that all is done. Related are the objects that belong to the

@@ -32,7 +32,7 @@ func (s Sync) degraded() openshift.ConditionType {
 	return openshift.ConditionType(s.prefix + "Degraded")
 }
 
-// warning is the condition that names the cause: the messages of the other two
+// warning returns the condition that names the cause: the messages of the other two
 // are fixed.
 func (s Sync) warning() openshift.ConditionType {
 	return openshift.ConditionType(s.prefix + "Warning")

@@ -83,7 +83,7 @@ func (w *Writer) Apply(ctx context.Context, c Change) error {
 	return w.ApplyTo(ctx, o, c)
 }
 
-// ApplyTo is Apply for one who has read the ClusterOperator just now.
+// ApplyTo is like Apply for callers that have just read the ClusterOperator.
 func (w *Writer) ApplyTo(ctx context.Context, o *openshift.ClusterOperator, c Change) error {
 	wanted, changed := w.merge(o.Status, c)
 	if !changed {

@@ -24,8 +24,8 @@ type Settings struct {
 	CipherSuites string
 }
 
-// FromFlags are settings that win over every profile. Both empty: no flags were
-// given.
+// FromFlags returns the settings of flags, which win over every profile. It is empty
+// if neither flag is set.
 func FromFlags(minVersion, cipherSuites string) (Settings, error) {
 	if minVersion != "" {
 		if _, err := cliflag.TLSVersion(minVersion); err != nil {
@@ -42,9 +42,9 @@ func FromFlags(minVersion, cipherSuites string) (Settings, error) {
 	return Settings{minVersion, cipherSuites}.without13(), nil
 }
 
-// FromAPIServer are those of the cluster's profile, if all components are to
-// obey it, and of the profile Intermediate otherwise. Nil is a cluster that has
-// none.
+// FromAPIServer returns the settings of the cluster's profile if all components have
+// to follow it, else those of the profile Intermediate. a is nil for a cluster without
+// one.
 func FromAPIServer(a *openshift.APIServer) (Settings, error) {
 	if a == nil || a.Spec.TLSAdherence == openshift.TLSAdherenceNoOpinion || a.Spec.TLSAdherence == openshift.TLSAdherenceLegacy {
 		return profiles[openshift.TLSProfileIntermediate], nil
@@ -137,7 +137,7 @@ func custom(p *openshift.CustomTLSProfile) (Settings, error) {
 	return Settings{p.MinTLSVersion, strings.Join(names, ",")}.without13(), nil
 }
 
-// iana is IANA's name of a cipher that has OpenSSL's, such as
+// iana returns IANA's name of a cipher with an OpenSSL name such as
 // ECDHE-RSA-AES128-GCM-SHA256.
 func iana(name string) string {
 	if strings.HasPrefix(name, "TLS_") {

@@ -74,7 +74,7 @@ func Begins(bundle, with string) bool {
 	return len(all) > len(some) && slices.Equal(all[:len(some)], some)
 }
 
-// certificates are those that can be read of a text.
+// certificates returns the certificates of a text that can be parsed.
 func certificates(text string) (all []string) {
 	for _, b := range split(text) {
 		if c, err := b.parse(); err == nil {

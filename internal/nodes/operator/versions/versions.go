@@ -19,7 +19,7 @@ import (
 // Minor is a version of Kubernetes without its patch: 36 is 1.36.
 type Minor int
 
-// String is such as 1.36.
+// String returns a text such as 1.36.
 func (m Minor) String() string { return "1." + strconv.Itoa(int(m)) }
 
 var like = regexp.MustCompile(`^v?1\.([0-9]{1,3})(?:\+|$|[.-].*)`)

@@ -43,7 +43,8 @@ func running(p *corev1.Pod, now time.Time) bool {
 		})
 }
 
-// crashed is the end of a container that is not known to be over it.
+// crashed returns how a container ended that has crashed and has not recovered since;
+// nil otherwise.
 func crashed(s *corev1.ContainerStatus, first bool, now time.Time) *corev1.ContainerStateTerminated {
 	last := s.LastTerminationState.Terminated
 	switch {
@@ -66,8 +67,8 @@ func recovered(is *corev1.ContainerStateRunning, last *corev1.ContainerStateTerm
 	return now.Sub(is.StartedAt.Time) >= min(graceAfterCrash+2*before, settledAfterCrash)
 }
 
-// state is what a pod that does not run says of itself. It is the same at each
-// attempt of one that crashes again and again.
+// state returns the reason why a pod does not run. It is the same for each attempt of
+// a pod that crashes again and again.
 func state(p *corev1.Pod, now time.Time) string {
 	first := len(p.Status.InitContainerStatuses)
 	for i, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
@@ -94,8 +95,8 @@ func ended(t *corev1.ContainerStateTerminated) string {
 	return fmt.Sprintf("last exit %d%s: %s", t.ExitCode, why, lastLine(t.Message))
 }
 
-// waiting is a reason. An image that cannot be pulled is tried and waited for by
-// turns; what was wrong is said with both.
+// waiting returns the reason why a container waits. An image that cannot be pulled
+// alternates between two reasons; the result is the same for both.
 func waiting(w *corev1.ContainerStateWaiting) string {
 	reason, message := w.Reason, w.Message
 	if reason == "ErrImagePull" || reason == "ImagePullBackOff" {

@@ -26,7 +26,8 @@ type warnings struct {
 	newest map[types.UID]corev1.Event
 }
 
-// warningsOf is what a manager said of a Node; it may be half an interval old.
+// warningsOf returns a manager's warnings about a Node. They may be half an interval
+// old.
 func (w *Watchdog) warningsOf(ctx context.Context, node types.UID) ([]corev1.Event, error) {
 	s := &w.warnings
 	s.mu.Lock()

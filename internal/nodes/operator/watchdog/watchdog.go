@@ -115,7 +115,7 @@ func (w *Watchdog) check(ctx context.Context, n *corev1.Node, waited time.Durati
 	return ctrl.Result{RequeueAfter: w.Interval}, nil
 }
 
-// facts are read only for a Node that waits.
+// facts reads the inputs of a diagnosis. It is called only for Nodes that wait.
 func (w *Watchdog) facts(ctx context.Context, n *corev1.Node, o Owner) (Facts, error) {
 	f := Facts{Provider: o.Provider, Prefixes: o.Prefixes, Missing: o.Missing, Skew: o.Skew}
 	if Initialized(n) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// String is the section's header.
+// String returns the section's header.
 func (s *Section) String() string {
 	if s.Sub == "" {
 		return "[" + s.Name + "]"
@@ -85,7 +85,7 @@ func (s *Section) Delete(name string) {
 	s.Keys = slices.DeleteFunc(s.Keys, func(k Key) bool { return strings.EqualFold(k.Name, name) })
 }
 
-// Text is the value; that of a bare key is true.
+// Text returns the value; for a key without one it returns true.
 func (k Key) Text() string {
 	if k.Bare {
 		return "true"
@@ -108,7 +108,7 @@ func (f *File) String() string {
 	return b.String()
 }
 
-// String is the key's line.
+// String returns the key's line.
 func (k Key) String() string {
 	switch {
 	case k.Bare:
