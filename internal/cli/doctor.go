@@ -62,7 +62,7 @@ func (a *App) checks(n *node.Node) []doctor.Check {
 	)
 }
 
-// imageDirs is where the qemu provider looks.
+// imageDirs returns the folders in which the qemu provider looks for images.
 func imageDirs() []string {
 	var dirs []string
 	if program, err := node.FindAdaptor(); err == nil {

@@ -128,7 +128,7 @@ func (a *App) follow(ctx context.Context, s *session, interactive bool) error {
 	return exit(code)
 }
 
-// spec is the container's process with what the flags change.
+// spec returns the container's process with the changes by flags.
 func (f *execFlags) spec(p *record.Pod, command, extra []string) (podclient.ExecSpec, error) {
 	spec := podclient.ExecSpec{
 		Args: command, TTY: f.tty, Cwd: firstOf(f.workdir, p.Cwd),

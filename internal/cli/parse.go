@@ -200,7 +200,7 @@ func checkName(flag, name string) error {
 	return nil
 }
 
-// defaultName is made of the image's last part and the id.
+// defaultName returns a name made of the image's last part and the id.
 func defaultName(image, id string) string {
 	base := filepath.Base(image)
 	base, _, _ = strings.Cut(base, "@")

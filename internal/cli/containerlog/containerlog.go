@@ -48,7 +48,7 @@ func Create(path string, limit int64) (*Log, error) {
 	return &Log{path: path, limit: limit, file: f, size: info.Size(), now: time.Now}, nil
 }
 
-// older is the file that the log rotates to.
+// older returns the file to which the log rotates.
 func older(path string) string { return path + ".1" }
 
 // Close closes the file.

@@ -104,7 +104,7 @@ func config(img v1.Image) *v1.ConfigFile {
 // epoch dates all files: builds must not differ by their time.
 var epoch = time.Unix(0, 0).UTC()
 
-// layer is the root file system as a tar.
+// layer returns the root file system as a tar archive.
 func layer(opts Options) ([]byte, error) {
 	bin, applets, err := readBusybox(opts.Busybox)
 	if err != nil {

@@ -56,7 +56,7 @@ func Run(ctx context.Context, checks []Check) Report {
 	return report
 }
 
-// ExitCode is 0 when all is well, 1 for warnings, 2 for errors.
+// ExitCode returns 0 if all is well, 1 for warnings, 2 for errors.
 func (r Report) ExitCode() int {
 	return map[Status]int{OK: 0, Warning: 1, Error: 2}[r.Status]
 }

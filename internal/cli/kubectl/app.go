@@ -176,7 +176,7 @@ func (a *App) print(output string, v any, text func(io.Writer)) error {
 	return enc.Encode(v)
 }
 
-// log is for what plugins say that nobody asked for.
+// log returns a logger for unrequested output of plugins.
 func (a *App) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

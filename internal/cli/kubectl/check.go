@@ -90,7 +90,7 @@ type checker struct {
 	c   *cluster
 }
 
-// before are the checks that make sense without an installation.
+// before returns the checks that do not need an installation.
 func (k *checker) before() []doctor.Check {
 	return []doctor.Check{
 		{Name: "rights", Run: k.mayInstall},
@@ -102,8 +102,8 @@ func (k *checker) before() []doctor.Check {
 	}
 }
 
-// installed are the checks of an installation, in the order in which one fails
-// because of another.
+// installed returns the checks of an installation. A check that fails may cause the
+// later ones to fail.
 func (k *checker) installed() []doctor.Check {
 	return []doctor.Check{
 		{Name: "crd", Run: k.definition},
@@ -137,8 +137,8 @@ func fail(fix, format string, args ...any) doctor.Result {
 	return doctor.Result{Status: doctor.Error, Fix: fix, Detail: fmt.Sprintf(format, args...)}
 }
 
-// unread is the result when an object cannot be read: a missing object is an
-// error of the installation, a forbidden one leaves the check undecided.
+// unread returns the result if an object cannot be read: a missing object is an error
+// of the installation, a forbidden one leaves the check undecided.
 func unread(err error, what string) doctor.Result {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 )
 
-// workerNodes are those that may have pod VMs.
+// workerNodes returns the nodes that may have pod VMs.
 func (k *checker) workerNodes(ctx context.Context) ([]node, error) {
 	return list[node](ctx, k.c, core("", "nodes"), map[string]string{"labelSelector": workerLabel + "="})
 }

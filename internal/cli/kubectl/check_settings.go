@@ -47,7 +47,7 @@ func (k *checker) settings(ctx context.Context) doctor.Result {
 	return ok("provider %s, all keys are valid", s.provider())
 }
 
-// wrongSettings are those with which the provider does not start.
+// wrongSettings returns the settings with which the provider does not start.
 func wrongSettings(s *settings, schema config.Schema, hidden bool) []string {
 	var wrong []string
 	for _, f := range schema.Fields {
@@ -68,8 +68,8 @@ func wrongSettings(s *settings, schema config.Schema, hidden bool) []string {
 	return wrong
 }
 
-// oddSettings are settings that work and are probably mistakes: secrets that
-// everybody can read, and keys that look like the provider's and are not.
+// oddSettings returns settings that work but are probably mistakes: secrets that
+// everybody can read, and keys that look like the provider's but are not.
 func oddSettings(s *settings, schema config.Schema) []string {
 	known, families := map[string]bool{}, map[string]bool{}
 	var odd []string

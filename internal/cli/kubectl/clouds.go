@@ -61,10 +61,10 @@ func (a *App) settings(ctx context.Context, c *cluster) (*settings, error) {
 // get returns one key; the Secret wins, as it does in the adaptor.
 func (s *settings) get(key string) string { return cmp.Or(s.secret[key], s.config[key]) }
 
-// provider is the name of the provider that the cluster uses.
+// provider returns the name of the provider that the cluster uses.
 func (s *settings) provider() string { return provider.Canonical(s.get("CLOUD_PROVIDER")) }
 
-// external is the plugin on the nodes that is the provider, empty when it is
+// external returns the plugin on the nodes with the provider; empty if the provider is
 // built in there.
 func (s *settings) external() string {
 	switch s.get(plugin.EnableVariable) {
@@ -74,7 +74,7 @@ func (s *settings) external() string {
 	return s.get(plugin.PathVariable)
 }
 
-// values are the settings of a provider's schema.
+// values returns the settings of a provider's schema.
 func (s *settings) values(schema config.Schema) config.Values {
 	values := config.Values{}
 	for _, field := range schema.Fields {

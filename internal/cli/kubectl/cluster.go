@@ -55,8 +55,8 @@ func (c *cluster) raw(ctx context.Context, at string, params map[string]string) 
 	return bodyOf(request.Do(ctx))
 }
 
-// bodyOf is the body. Only [rest.Result.Error] has what the server says about
-// a failure; Raw alone has the code.
+// bodyOf returns the body of a reply. Only [rest.Result.Error] holds the server's
+// message about a failure; Raw alone has only the code.
 func bodyOf(r rest.Result) ([]byte, error) {
 	if err := r.Error(); err != nil {
 		return nil, err

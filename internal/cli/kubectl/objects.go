@@ -80,7 +80,7 @@ type event struct {
 	} `json:"source"`
 }
 
-// lastSeen is when it was last seen; newer reporters fill eventTime only.
+// lastSeen returns when an Event was last seen. Newer reporters set only eventTime.
 func (e *event) lastSeen() time.Time {
 	switch {
 	case !e.LastTimestamp.IsZero():

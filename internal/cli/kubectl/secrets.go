@@ -47,8 +47,8 @@ func (s *redactor) learn(value string) {
 	s.known = slices.CompactFunc(s.known, bytes.Equal)
 }
 
-// plainJSON is a JSON string without the escapes of HTML that Go's encoder
-// adds and others do not.
+// plainJSON returns a JSON string without the HTML escapes that Go's encoder adds and
+// others do not.
 func plainJSON(text string) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -37,7 +37,7 @@ func (a *App) ofPeerPod(d *Description, pp *v1alpha1.PeerPod) *Part {
 
 func (a *App) age(t time.Time) string { return duration.HumanDuration(a.Now().Sub(t)) }
 
-// claimProblems are those of a PeerPod.
+// claimProblems adds the problems of a PeerPod.
 func (a *App) claimProblems(d *Description, pp *v1alpha1.PeerPod) {
 	where := "PeerPod " + pp.Name
 	if e := pp.Status.LastError; e != nil {

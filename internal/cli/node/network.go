@@ -20,7 +20,7 @@ const (
 	podMTU    = 1430
 )
 
-// PodSubnets are the prefixes of the pods' network.
+// PodSubnets returns the prefixes of the pods' network.
 func PodSubnets() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.127.0.0/24"), netip.MustParsePrefix("fd6f:7574:7270::/64")}
 }

@@ -36,10 +36,10 @@ type Node struct {
 	AdaptorPath string
 }
 
-// Pods is the store of this node's records.
+// Pods returns the store of this node's records.
 func (n *Node) Pods() record.Store { return record.Store{Dir: filepath.Join(n.Root, "pods.d")} }
 
-// Socket is that of the adaptor which is started here.
+// Socket returns the path of the socket of the adaptor that is started here.
 func (n *Node) Socket() string { return filepath.Join(n.Root, "hypervisor.sock") }
 
 func (n *Node) lockPath() string    { return filepath.Join(n.Root, "lock") }

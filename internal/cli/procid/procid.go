@@ -24,7 +24,7 @@ type ID struct {
 	Boot string `json:"boot,omitempty"`
 }
 
-// Self is this process.
+// Self returns the ID of this process.
 func Self() ID {
 	id, err := Of(os.Getpid())
 	if err != nil { // without /proc there is no way to tell processes apart

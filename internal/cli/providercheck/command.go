@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return checkreport.Exit("provider-check", cmd.ExecuteContext(ctx), stderr)
 }
 
-// Command is the command line, for docs/reference.
+// Command returns the command line, for docs/reference.
 func Command() *cobra.Command { return newCommand(func(string) string { return "" }) }
 
 const long = `provider-check makes instances through a provider, looks whether each promise of

@@ -79,7 +79,7 @@ type Store struct{ Dir string }
 // ErrNotFound means that no pod has that name or id.
 var ErrNotFound = errors.New("no such pod")
 
-// LogPath is the file with a detached pod's output.
+// LogPath returns the path of the file with a detached pod's output.
 func (s Store) LogPath(id string) string { return filepath.Join(s.Dir, id+".log") }
 
 func (s Store) path(id string) string { return filepath.Join(s.Dir, id+".json") }

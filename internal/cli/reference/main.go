@@ -119,7 +119,7 @@ func adaptorPage(w io.Writer) {
 	command.WriteMarkdown(w)
 }
 
-// providerPage is all that a schema says.
+// providerPage writes everything that is in a schema.
 func providerPage(w io.Writer, schema config.Schema) {
 	fmt.Fprint(w, generated, "# Provider ", schema.Provider, "\n\nA flag wins over its variable, a variable over the default.\n\n")
 	schema.WriteMarkdown(w)

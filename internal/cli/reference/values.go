@@ -51,8 +51,8 @@ func part(s config.Schema, secret bool) object {
 	return config.Schema{Provider: s.Provider, Fields: fields}.JSONSchema()
 }
 
-// optional is a part without what it requires: only those of the provider in
-// use are required.
+// optional returns a part of the schema without its required settings: they are
+// required only for the provider in use.
 func optional(part object) object {
 	return object{"type": "object", "properties": part["properties"], "additionalProperties": false}
 }
@@ -63,7 +63,7 @@ func byProvider(known object, description string) object {
 	return object{"type": "object", "description": description, "properties": known, "additionalProperties": free}
 }
 
-// demand is what the values must have when the provider is chosen.
+// demand returns what the values must contain if the provider is chosen.
 func demand(name string, open, secret object) []any {
 	chosen := object{"provider": object{"const": name}}
 	created := object{"provider": object{"const": name}, "secrets": object{"properties": object{"mode": object{"const": "create"}}}}

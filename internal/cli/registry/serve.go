@@ -54,7 +54,8 @@ func Serve(addr netip.Addr, img *Image) (*Server, error) {
 	return s, nil
 }
 
-// Reference is what the guest pulls: this server's address, by digest.
+// Reference returns the reference that the guest pulls: this server's address, by
+// digest.
 func (s *Server) Reference() string { return s.reference }
 
 // Close ends the server at once.

@@ -116,7 +116,7 @@ func (r *Recorder) Hide(secrets ...string) {
 	r.mask = masker(secrets)
 }
 
-// Env are the variables that lead a provider's process through the proxy.
+// Env returns the variables that lead a provider's process through the proxy.
 func (r *Recorder) Env() []string { return r.env }
 
 // Close ends the proxy and the file.
