@@ -122,7 +122,7 @@ func (s LoadBalancerSpec) Check() error {
 	return nil
 }
 
-// CheckTCP is Check for providers that have no other protocol.
+// CheckTCP is Check for providers that support only TCP.
 func (s LoadBalancerSpec) CheckTCP() error {
 	for _, port := range s.Ports {
 		if !port.TCP() {

@@ -61,8 +61,8 @@ func NewInitData(algorithm, version string, data map[string]string) (*InitData, 
 // reference values for them hold for ours.
 const emptyInitData = "algorithm = \"sha256\"\nversion = \"0.1.0\"\n\n[data]\n\"aa.toml\" = '''\n'''"
 
-// EmptyInitData is what a VM gets whose pod has none: sha256, version 0.1.0,
-// an empty aa.toml.
+// EmptyInitData returns the initdata of VMs whose pods have none: sha256, version
+// 0.1.0, an empty aa.toml.
 func EmptyInitData() *InitData {
 	d, err := parseInitData([]byte(emptyInitData))
 	if err != nil {

@@ -61,8 +61,8 @@ func fitsBlock(text string) bool {
 	return strings.Trim(text, " \t\n") != "" && strings.IndexFunc(text, notPrintable) < 0
 }
 
-// notPrintable is the complement of YAML 1.2's c-printable (section 5.1), with
-// the breaks of YAML 1.1 and the byte order mark added.
+// notPrintable reports whether a character is outside of YAML 1.2's c-printable
+// (section 5.1), or one of the line breaks of YAML 1.1 or the byte order mark.
 func notPrintable(r rune) bool {
 	switch {
 	case r == '\t', r == '\n', r >= ' ' && r <= '~':

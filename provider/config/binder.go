@@ -60,7 +60,7 @@ func (v *flagValue) Set(text string) error {
 	return nil
 }
 
-// String is called by package flag on a zero value too.
+// String implements flag.Value. Package flag also calls it on a zero value.
 func (v *flagValue) String() string {
 	switch {
 	case v == nil || v.binder == nil:

@@ -58,9 +58,9 @@ func (f Field) checkValue(v reflect.Value) error {
 	return nil
 }
 
-// Wrong is the error for a setting of C, by its flag or variable, that breaks
-// a rule no tag can say. It is [provider.ErrInvalidArgument] and names flag
-// and variable.
+// Wrong returns the error for a setting of C, by its flag or variable, that breaks a
+// rule no tag can express. It is [provider.ErrInvalidArgument] and names flag and
+// variable.
 func Wrong[C any](name, format string, args ...any) error {
 	return fieldNamed[C](name).bad(format, args...)
 }

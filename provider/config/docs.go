@@ -62,7 +62,7 @@ func (f Field) placeholder() string {
 	return "TEXT"
 }
 
-// meaning is the usage with everything the schema adds to it.
+// meaning returns the usage with everything that the schema adds to it.
 func (f Field) meaning() string {
 	text := f.Usage
 	if f.Unit != "" {
@@ -156,7 +156,7 @@ func (s Schema) JSONSchema() map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
-// pattern is a regular expression for the text; empty counts as unset.
+// pattern returns a regular expression for the text; empty counts as unset.
 func (f Field) pattern() string {
 	switch f.Type {
 	case Int:

@@ -37,7 +37,7 @@ var balancerChecks = []Check{
 // balancerKey looks like those of Services: a letter and a UID.
 func balancerKey() string { return "a" + newKey()[:31] }
 
-// balancerSpec is a spec with one port.
+// balancerSpec returns a spec with one port.
 func (r *run) balancerSpec() provider.LoadBalancerSpec {
 	key := balancerKey()
 	tags := maps.Clone(r.owner)
@@ -220,7 +220,7 @@ func sortedPorts(ports []provider.LoadBalancerPort) []provider.LoadBalancerPort 
 	return sorted
 }
 
-// balancerBackend is an instance of the run as a backend.
+// balancerBackend makes an instance and returns it as a backend.
 func (r *run) balancerBackend(name string) provider.LoadBalancerBackend {
 	r.Helper()
 	made := r.mustCreate(newKey())

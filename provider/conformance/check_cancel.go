@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// instants are when the suite ends a context in the middle of a creation.
+// instants returns the times at which the suite ends a context during a creation.
 func (r *run) instants() []time.Duration {
 	if r.subject.Slow {
 		return []time.Duration{0, 100 * time.Millisecond, time.Second}

@@ -198,7 +198,7 @@ func checkKeyAfterError(r *run) {
 	r.checkSame(made, r.mustCreate(wrong.key))
 }
 
-// rounds is how many instances checkRounds makes, one after the other.
+// rounds returns how many instances checkRounds makes, one after the other.
 func (r *run) rounds() int {
 	if r.subject.Slow {
 		return 2

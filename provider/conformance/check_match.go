@@ -38,7 +38,7 @@ func (r *run) shownBy(p provider.Provider, id string) *provider.Instance {
 	return instance
 }
 
-// matching is the owner's tags and one more.
+// matching returns the owner's tags and one more.
 func (r *run) matching(key, value string) map[string]string {
 	match := maps.Clone(r.owner)
 	match[key] = value

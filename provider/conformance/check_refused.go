@@ -64,7 +64,7 @@ func checkUnknownGPU(r *run) {
 // that it never will, or only that it has none now.
 var impossible = []error{provider.ErrInvalidArgument, provider.ErrNotFound, provider.ErrCapacity, provider.ErrQuota}
 
-// sized is a creation by size. The memory is enough for a guest to boot.
+// sized returns a creation by size. The memory is enough for a guest to boot.
 func (r *run) sized(cpus, memory, gpus int64) creation {
 	c := r.creationOfType("")
 	c.spec.VCPUs, c.spec.Memory, c.spec.GPUs = cpus, memory, gpus

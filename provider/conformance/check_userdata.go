@@ -105,7 +105,7 @@ func (r *run) compareUserData(id, want string) {
 	}
 }
 
-// difference is where two texts that are not equal first differ.
+// difference returns the position of the first difference of two texts.
 func difference(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -118,8 +118,8 @@ func cut(text string) string { return text[:min(len(text), 20)] }
 
 const emptyConfig = "#cloud-config\nwrite_files: []\n"
 
-// comment is a #cloud-config of size bytes that says nothing and does not
-// shrink much when it is packed: the key of each line is another.
+// comment returns a #cloud-config of size bytes that contains only comments. It does
+// not shrink much when it is compressed: each line has another key.
 func comment(size int) string {
 	var text strings.Builder
 	text.WriteString(emptyConfig)
@@ -129,9 +129,9 @@ func comment(size int) string {
 	return text.String()[:size]
 }
 
-// everyCharacter is a #cloud-config with a comment of all the characters that
-// YAML allows up to U+07FF and some beyond (YAML 1.2, 5.1), with blanks at the
-// end of a line, both ends of lines, and none at the end of the text.
+// everyCharacter returns a #cloud-config with a comment of all characters that YAML
+// allows up to U+07FF and some beyond (YAML 1.2, 5.1), with blanks at the end of a
+// line, both kinds of line ends, and none at the end of the text.
 func everyCharacter() string {
 	var text strings.Builder
 	text.WriteString(emptyConfig + "# \t blanks \t \r\n\n\n# ")

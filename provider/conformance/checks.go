@@ -2,7 +2,7 @@
 
 package conformance
 
-// Checks are all checks, in the order they run. The list in the package's
+// Checks returns all checks in the order in which they run. The list in the package's
 // documentation is made from it.
 func Checks() []Check {
 	var all []Check

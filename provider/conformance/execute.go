@@ -119,7 +119,7 @@ func (r *recorder) add(status Status, format string, args []any) {
 	}
 }
 
-// result is a copy: a provider that ignores its context may still write.
+// result returns a copy: a provider that ignores its context may still write.
 func (r *recorder) result(check Check, took time.Duration) Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()

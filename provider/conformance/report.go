@@ -34,7 +34,7 @@ func Summarize(results []Result) Summary {
 	return s
 }
 
-// String is the last line of a report.
+// String returns the last line of a report.
 func (s Summary) String() string {
 	return fmt.Sprintf("%d checks: %d passed, %d failed, %d skipped, %.1fs",
 		s.Passed+s.Failed+s.Skipped, s.Passed, s.Failed, s.Skipped, s.Took.Seconds())

@@ -70,8 +70,8 @@ type Eventual struct {
 	Lingers int
 }
 
-// DefaultTypes is the catalogue of a cloud whose options have none. The first
-// is the default.
+// DefaultTypes returns the catalogue of a cloud whose options have none. The first
+// type is the default.
 func DefaultTypes() []provider.InstanceType {
 	arch, foreign := runtime.GOARCH, "arm64"
 	if arch == foreign {
@@ -134,16 +134,16 @@ func connect(options Options, store store) *Cloud {
 	return c
 }
 
-// Reopen is a second connection to the same cloud, as a new process would
-// make: with the same options but without faults.
+// Reopen returns a second connection to the same cloud, as a new process would make:
+// with the same options but without faults.
 func (c *Cloud) Reopen() *Cloud {
 	options := c.options
 	options.Faults = nil
 	return connect(options, c.store)
 }
 
-// Revoked is a second connection whose credentials are no longer taken: every
-// call of it fails with ErrUnauthenticated and does nothing.
+// Revoked returns a second connection whose credentials are no longer valid: every
+// call fails with ErrUnauthenticated and does nothing.
 func (c *Cloud) Revoked() *Cloud {
 	other := c.Reopen()
 	other.revoked = true
@@ -193,9 +193,9 @@ func (c *Cloud) ConfigVerifier() error {
 	return fault.reply(OpVerify)
 }
 
-// begin is what every call does first: count, take the fault that is due and
-// wait as long as it says. A fault that strikes before the work comes back as
-// error.
+// begin does what every call does first: it counts the call, takes the next fault and
+// waits as long as that says. It returns an error if the fault strikes before the
+// work.
 func (c *Cloud) begin(ctx context.Context, op Op) (Fault, error) {
 	c.mu.Lock()
 	closed := c.closed

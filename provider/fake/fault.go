@@ -117,7 +117,7 @@ func (f Fault) Skipping(n int) Fault { f.Skip = n; return f }
 // Repeated strikes n times; below 0 always.
 func (f Fault) Repeated(n int) Fault { f.Times = n; return f }
 
-// reply is the answer of a call that the fault strikes; nil without error.
+// reply returns the error of a call that the fault strikes; nil if there is none.
 func (f Fault) reply(op Op) error {
 	if f.Err == nil {
 		return nil
@@ -148,7 +148,7 @@ type Gate struct {
 	reached, open       chan struct{}
 }
 
-// Reached is closed when the first call has come to the gate.
+// Reached returns a channel that is closed when the first call has come to the gate.
 func (g *Gate) Reached() <-chan struct{} { return g.reached }
 
 // Open lets all calls through, also later ones. It may be called again.
@@ -184,8 +184,7 @@ func (c *Cloud) Inject(faults ...Fault) {
 	}
 }
 
-// Calls is how often op was called over this connection, refused calls
-// included.
+// Calls returns how often op was called over this connection, including refused calls.
 func (c *Cloud) Calls(op Op) int {
 	c.script.mu.Lock()
 	defer c.script.mu.Unlock()

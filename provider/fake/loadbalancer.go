@@ -21,7 +21,7 @@ type balancer struct {
 	Lists int `json:"lists"`
 }
 
-// snapshot is a copy that shares nothing with it.
+// snapshot returns a copy that shares nothing with b.
 func (b *balancer) snapshot() provider.LoadBalancer {
 	copied := b.LoadBalancer
 	copied.Addrs, copied.Tags = slices.Clone(b.Addrs), maps.Clone(b.Tags)
@@ -156,7 +156,7 @@ func (c *Cloud) DeleteLoadBalancer(ctx context.Context, key string) error {
 	return err
 }
 
-// addresses are those that are taken.
+// addresses returns the addresses that are taken.
 func (s *state) addresses() map[netip.Addr]bool {
 	used := map[netip.Addr]bool{}
 	for _, r := range s.Instances {

@@ -66,7 +66,7 @@ type record struct {
 
 func newState() *state { return &state{Instances: map[string]*record{}} }
 
-// snapshot is a copy that shares nothing with the record.
+// snapshot returns a copy that shares nothing with the record.
 func (r *record) snapshot() provider.Instance {
 	instance := r.Instance
 	instance.IPs = slices.Clone(instance.IPs)
@@ -143,7 +143,7 @@ func (s *state) freeAddresses(network netip.Prefix, n int) ([]netip.Addr, error)
 	return nil, fmt.Errorf("%w: network %s has no address left", provider.ErrCapacity, network)
 }
 
-// Ledger is every resource ever made, in the order it was.
+// Ledger returns every resource ever made, in the order of creation.
 func (c *Cloud) Ledger() ([]Resource, error) {
 	var lines []Resource
 	err := c.store.update(func(s *state) error {
@@ -156,7 +156,7 @@ func (c *Cloud) Ledger() ([]Resource, error) {
 	return lines, err
 }
 
-// Leaks is every resource that exists. A test that has deleted what it made
+// Leaks returns every resource that exists. A test that has deleted what it made
 // expects none.
 func (c *Cloud) Leaks() ([]Resource, error) {
 	lines, err := c.Ledger()

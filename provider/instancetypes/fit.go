@@ -63,7 +63,7 @@ func (o Options) misplaced(arch string, t provider.InstanceType) []lack {
 	return list
 }
 
-// missing is the part of asked that is not there, rounded down.
+// missing returns the fraction of asked that has lacks, in millionths, rounded down.
 func missing(asked, has int64) int64 {
 	high, low := bits.Mul64(uint64(asked-max(has, 0)), whole)
 	share, _ := bits.Div64(high, low, uint64(asked))
@@ -96,7 +96,7 @@ func words(model string) []string {
 	return strings.FieldsFunc(strings.ToLower(model), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
-// compare is the order of types, the best first.
+// compare orders types, the best first.
 func compare(a, b provider.InstanceType) int {
 	return cmp.Or(
 		cmp.Compare(price(a), price(b)),
@@ -104,7 +104,7 @@ func compare(a, b provider.InstanceType) int {
 		cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.Name, b.Name))
 }
 
-// price is more than any other when it is unknown.
+// price returns the price of a type; an unknown price is higher than any other.
 func price(t provider.InstanceType) float64 {
 	if !(t.Price > 0) { // not a number is not more than 0 either
 		return math.Inf(1)

@@ -62,8 +62,8 @@ func describe(types []provider.InstanceType, lacks func(provider.InstanceType) [
 	return strings.Join(texts, ", ")
 }
 
-// edits is the number of letters to insert, remove or replace to get from a to
-// b (Levenshtein).
+// edits returns the number of letters to insert, remove or replace to get from a to b
+// (Levenshtein).
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -87,8 +87,8 @@ func (c *command) writeJUnit(results []conformance.Result) error {
 	return errors.Join(conformance.WriteJUnit(file, c.Name, results), file.Close())
 }
 
-// subject is the provider as its hosts see it: over the wire. To reopen is to
-// make another from the same settings.
+// subject returns the provider as its hosts see it: over the wire. Reopen makes
+// another one from the same settings.
 func (c *command) subject(t conformance.T) conformance.Subject {
 	var opened closers
 	t.Cleanup(func() { // after the check has cleaned up

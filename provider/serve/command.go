@@ -114,7 +114,7 @@ func (c *command) versionLine() string {
 	return fmt.Sprintf("%s %s (provider contract %d, %s, %s/%s)", c.Name, c.Version, wire.ContractVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// sentence is for whoever runs a plugin by hand.
+// sentence returns what to tell a user who runs a plugin by hand.
 func (c *command) sentence() string {
 	return fmt.Sprintf("%s is a cloud provider that cloud-api-adaptor starts when CLOUD_PROVIDER_EXTERNAL_PLUGIN_PATH names this file; run by hand it needs one of the modes below.", c.Name)
 }
@@ -136,7 +136,7 @@ func (c *command) usage() string {
 	return text.String()
 }
 
-// describe is what a person needs to know of a setting.
+// describe returns what a user needs to know about a setting.
 func describe(f config.Field) string {
 	notes := []string{string(f.Type)}
 	if f.Unit != "" {

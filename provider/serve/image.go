@@ -90,8 +90,8 @@ func (c *command) importImage() error {
 	return nil
 }
 
-// endings are the signals after which an import removes what it has made: also
-// that of a terminal that is gone, unless nohup said to go on without it.
+// endings returns the signals after which an import removes what it has made. They
+// include that of a closed terminal, unless nohup ignores it.
 func endings() []os.Signal {
 	list := []os.Signal{syscall.SIGTERM, os.Interrupt}
 	if !signal.Ignored(syscall.SIGHUP) {

@@ -48,7 +48,7 @@ const (
 	exitUsage
 )
 
-// Main is the main function of a provider. It does not return.
+// Main runs a provider. It does not return.
 func Main(name string, cloud provider.CloudProvider) {
 	os.Exit(Run(Options{Name: name, Cloud: cloud}))
 }

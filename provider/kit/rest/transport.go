@@ -31,8 +31,8 @@ func Roots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Transport is net/http's, which also trusts the authorities in a file if one is
-// named.
+// Transport returns a copy of net/http's transport, which also trusts the authorities
+// in caFile if that is not empty.
 func Transport(caFile string) (*http.Transport, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 16

@@ -146,7 +146,7 @@ func root(file string) string { return path.Dir(path.Dir(file)) }
 // firstModule returns the first module, by path, that differs.
 func firstModule(host, plugin Side) string {
 	mine := host.modules()
-	for _, theirs := range slices.SortedFunc(slices.Values(plugin.Deps), byPath) {
+	for _, theirs := range slices.SortedFunc(slices.Values(plugin.Deps), func(a, b *debug.Module) int { return strings.Compare(a.Path, b.Path) }) {
 		own := mine[theirs.Path]
 		if own == nil || theirs.Path == module { // the sources' paths tell better
 			continue
@@ -157,8 +157,6 @@ func firstModule(host, plugin Side) string {
 	}
 	return ""
 }
-
-func byPath(a, b *debug.Module) int { return strings.Compare(a.Path, b.Path) }
 
 // versionOf returns which text of a module was used; empty when that cannot be
 // compared, as with a folder, whose path may be relative.
@@ -179,7 +177,7 @@ func known(version string) string {
 	return version
 }
 
-// getOf is what go get needs, or go mod edit for a replaced module.
+// getOf returns the argument of go get, or of go mod edit for a replaced module.
 func getOf(m *debug.Module) string {
 	if m.Replace != nil {
 		return fmt.Sprintf("%s@%s && go mod edit -replace %[1]s=%s@%s", m.Path, m.Version, m.Replace.Path, m.Replace.Version)

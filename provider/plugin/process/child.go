@@ -79,7 +79,7 @@ var inherited = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 }
 
-// environment is everything the plugin sees of ours.
+// environment returns all variables that the plugin gets from us.
 func (s *Supervisor) environment() []string {
 	env := []string{SocketVariable + "=" + s.socket()}
 	for _, name := range inherited {
@@ -116,8 +116,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// live is the life of the process. Its thread must outlive the process: the
-// kernel sends the death signal when the thread that forked ends.
+// live runs the process until its end. Its thread must outlive the process: the kernel
+// sends the death signal when the thread that forked ends.
 func (c *child) live(started chan<- error, output []*os.File) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

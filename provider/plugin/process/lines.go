@@ -89,7 +89,7 @@ func (l *lines) reportDropped() {
 	l.dropped = 0
 }
 
-// flush is called when no more lines come.
+// flush is called after the last line.
 func (l *lines) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (l *lines) lastWords() string {
 	return l.last
 }
 
-// quote is for the end of a sentence.
+// quote returns the last output, for the end of a sentence.
 func (l *lines) quote() string {
 	if last := l.lastWords(); last != "" {
 		return fmt.Sprintf(" (its last words: %s)", last)

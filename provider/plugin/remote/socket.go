@@ -95,8 +95,8 @@ func CheckSocket(path string) error {
 // tryEvery is how often to look for a server that is gone.
 const tryEvery = 20 * time.Millisecond
 
-// connect is one attempt for gRPC, which lasts until there is a server again
-// or gRPC has enough: so nobody waits out gRPC's back-off.
+// connect makes one attempt for gRPC. The attempt lasts until there is a server again
+// or gRPC gives up, so that nobody has to wait for gRPC's backoff.
 func (s *Socket) connect(ctx context.Context, path string) (net.Conn, error) {
 	var dialer net.Dialer
 	for {

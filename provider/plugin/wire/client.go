@@ -20,8 +20,8 @@ import (
 // Option changes how the client half speaks.
 type Option func(*client)
 
-// PluginName is what errors call the plugin: its path or its address. Without
-// it they have the target of the connection.
+// PluginName sets the name of the plugin in errors: its path or its address. Without
+// it errors contain the target of the connection.
 func PluginName(name string) Option { return func(c *client) { c.name = name } }
 
 // client is a connection to a plugin.

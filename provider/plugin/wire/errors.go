@@ -84,7 +84,7 @@ func withDetails(s *status.Status, info *errdetails.ErrorInfo, partial *provider
 	return full.Err()
 }
 
-// clipped is what a header can carry of a text.
+// clipped returns the part of a text that fits into a header.
 func clipped(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > maxErrorText {

@@ -173,7 +173,7 @@ func (s *Server) with(method string, request configured, f func(*session) error)
 	return f(session)
 }
 
-// statusOf is toStatus of an error that may be nil.
+// statusOf is toStatus for an error that may be nil.
 func statusOf(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -185,7 +185,7 @@ func statusOf(ctx context.Context, err error) error {
 // sandboxes depend on.
 type panics struct{ log *slog.Logger }
 
-// recovered is deferred around what the provider does.
+// recovered is deferred around calls to the provider: a panic becomes an error.
 func (p panics) recovered(method string, err *error) {
 	if reason := recover(); reason != nil {
 		*err = fmt.Errorf("%w: the provider panicked in %s: %v", provider.ErrUnknown, method, reason)

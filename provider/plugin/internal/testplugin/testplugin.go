@@ -93,7 +93,7 @@ func Behave(t testing.TB, path string, b Behaviour) {
 	}
 }
 
-// Main is the plugin; it returns only when this process is none.
+// Main runs the plugin. It returns only if this process is not a plugin.
 func Main() {
 	socket := os.Getenv(socketVariable)
 	if socket == "" {
