@@ -51,14 +51,14 @@ func (a *api) vpc() *vpc.Client {
 	return client
 }
 
-// must is for what newAPI has seen to work.
+// must panics on errors that newAPI has ruled out.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// host is an API's in the region.
+// host returns the host of an API in the region.
 func (c Config) host(product string) string {
 	if c.PrivateEndpoints {
 		product += "-vpc"
@@ -166,8 +166,8 @@ func once[Q, R any](ctx context.Context, a *api, action string, do method[Q, R],
 	return response, classify(action, err)
 }
 
-// worthAnotherTry is about errors that pass by themselves and soon. What is in
-// the middle of something else is for the caller to wait for.
+// worthAnotherTry reports whether an error will soon vanish by itself. If a resource
+// is busy with another change, the caller waits for it.
 func worthAnotherTry(ctx context.Context, err error) bool {
 	var unknown *tls.CertificateVerificationError
 	var dns *net.DNSError
@@ -212,5 +212,3 @@ func (t *ticker) wait(ctx context.Context) error {
 	}
 	return nil
 }
-
-func (a *api) close() { a.http.CloseIdleConnections() }

@@ -87,7 +87,8 @@ func (p *Provider) until(ctx context.Context, step func() (done bool, err error)
 // errAgain means that the state that was read has changed meanwhile.
 var errAgain = fmt.Errorf("%w: the load balancer is being changed", provider.ErrUnavailable)
 
-// changed is for changes that are made already, or of what is gone.
+// changed marks errors as errAgain which say that the change was made already or that
+// its object is gone: the state has to be read again.
 func changed(err error) error {
 	if hasCode(err, codeNotRunning) || errors.Is(err, provider.ErrAlreadyExists) || errors.Is(err, provider.ErrNotFound) && !hasCode(err, codeNoBalancer) {
 		return fmt.Errorf("%w: %v", errAgain, err)

@@ -86,7 +86,7 @@ func forImport(c *Config) {
 	c.ImageID, c.VSwitchIDs, c.SecurityGroups = "none", []string{"vsw-none"}, []string{"sg-none"}
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
 // pace is how long things take; tests have less patience.

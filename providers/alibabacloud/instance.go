@@ -92,10 +92,10 @@ func timeOf(text string) time.Time {
 // ours reports whether an instance was made by this provider.
 func (m *machine) ours() bool { return m.tags[provider.TagKey] != "" }
 
-// key is the sandbox id.
+// key returns the sandbox id.
 func (m *machine) key() string { return m.tags[provider.TagKey] }
 
-// address is that by which nodes reach it, if it has one yet.
+// address returns the address at which nodes reach the machine, if it has one yet.
 func (p *Provider) address(m *machine) (netip.Addr, bool) {
 	addr := m.private
 	if p.cfg.UsePublicIP {

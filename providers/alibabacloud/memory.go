@@ -54,7 +54,7 @@ func (m *memory) expectAddress(id string, expected bool) {
 	m.change(id, func(n *made) { n.hasAddress = expected })
 }
 
-// change is for instances that were made here.
+// change changes what is remembered of an instance that was made here.
 func (m *memory) change(id string, do func(*made)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

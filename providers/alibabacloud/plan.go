@@ -88,13 +88,14 @@ func userDataOf(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
 	return base64.StdEncoding.EncodeToString([]byte(text)), nil
 }
 
-// token is the client token of a generation: of the instances of a key that
-// are made one after the other, each when the one before is gone.
+// token returns the client token of a generation. The instances of a key that are made
+// one after the other, each when the one before is gone, have different generations.
 func (pl *plan) token(generation int) string {
 	return clientToken("instance", pl.owner[provider.TagCluster], pl.key, strconv.Itoa(generation))
 }
 
-// request is for one call: its tag of the attempt is in no other.
+// request returns the request for one call. Its tag of the attempt is in no other
+// call.
 func (p *Provider) request(pl *plan, to target, generation int) *ecs.RunInstancesRequest {
 	tags := maps.Clone(pl.tags)
 	tags[tagAttempt] = rand.Text()

@@ -47,6 +47,6 @@ func open(cfg Config, at pace, dial dialer) (*Provider, error) {
 
 // Teardown closes the connections; VMs run on.
 func (p *Provider) Teardown() error {
-	p.api.close()
+	p.api.http.CloseIdleConnections()
 	return nil
 }

@@ -73,7 +73,7 @@ func fitAll(tags map[string]string) map[string]string {
 	return fitting
 }
 
-// allTags are those of everything that belongs to an instance.
+// allTags returns the tags of everything that belongs to an instance.
 func (p *Provider) allTags(key string, owner map[string]string) (map[string]string, error) {
 	tags := maps.Clone(p.cfg.Tags)
 	if tags == nil {
@@ -92,7 +92,7 @@ func (p *Provider) allTags(key string, owner map[string]string) (map[string]stri
 	return tags, nil
 }
 
-// shown are the tags without those that only this package needs.
+// shown returns the tags without those that only this package needs.
 func shown(tags map[string]string) map[string]string {
 	rest := maps.Clone(tags)
 	for _, name := range []string{tagAttempt, tagAddress, tagInstance} {

@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger/outrigger/provider/config"
 )
 
-// bad is the error for a setting, by its flag or variable.
+// bad returns the error for a setting, by its flag or variable.
 func bad(name, format string, args ...any) error { return config.Wrong[Config](name, format, args...) }
 
 var (

@@ -73,7 +73,7 @@ func forImport(c *Config) {
 	c.UseTemplate, c.Image, c.Subnets = true, "", nil
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
 // timing is how patient the provider is; tests are less so.

@@ -130,8 +130,8 @@ func describeAttempt(pl *plan, instanceType, subnet string, err error) error {
 	return classify(what, err)
 }
 
-// order is that of the configuration, but begins with the subnet where an
-// earlier call may have made the instance.
+// order returns the subnets in the order of the configuration, but beginning with the
+// one where an earlier call may have made the instance.
 func (p *Provider) order(pl *plan) []string {
 	first := p.doubtful.of(pl.key)
 	i := slices.Index(pl.subnets, first)
@@ -142,9 +142,9 @@ func (p *Provider) order(pl *plan) []string {
 	return append([]string{first}, rest...)
 }
 
-// lookUpPatiently is lookUp in a process that may have followed another. That
-// one may have made the instance in any of the zones, where EC2 does not show
-// it yet: until it must have shown it nothing is made in a zone before.
+// lookUpPatiently is lookUp for a process that may have taken over from another one.
+// That may have made the instance in any of the zones, and EC2 may not show it yet. So
+// nothing is made until EC2 must have shown it.
 func (p *Provider) lookUpPatiently(ctx context.Context, s *session, pl *plan) (*types.Instance, int, error) {
 	for w := p.newBackoff(0); ; {
 		late := time.Since(p.began) >= p.timing.settle

@@ -126,8 +126,8 @@ func (m metadata) get(ctx context.Context, path string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// keyName is that of the first key pair; many machines have none. The list is
-// lines such as 0=name.
+// keyName returns the name of the first key pair; many machines have none. The list
+// consists of lines such as 0=name.
 func (m metadata) keyName(ctx context.Context) string {
 	list, err := m.get(ctx, "public-keys/")
 	if err != nil {

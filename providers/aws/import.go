@@ -147,7 +147,7 @@ func (p *Provider) snapshotTags(name string) []ebstypes.Tag {
 	return list
 }
 
-// importTags are those of images and their snapshots.
+// importTags returns the tags of images and their snapshots.
 func (p *Provider) importTags(name string) []types.Tag {
 	tags := map[string]string{tagName: name}
 	for key, value := range p.cfg.Tags {

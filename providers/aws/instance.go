@@ -45,8 +45,8 @@ func (s *session) instance(i *types.Instance) *provider.Instance {
 	return made
 }
 
-// createdOf is when the first interface came: the launch time is that of the
-// last start.
+// createdOf returns when the first interface was attached: the launch time is that of
+// the last start.
 func createdOf(i *types.Instance) *time.Time {
 	for _, nic := range i.NetworkInterfaces {
 		if nic.Attachment != nil && nic.Attachment.AttachTime != nil && nicIndex(nic) == 0 {

@@ -89,7 +89,7 @@ func (p *Provider) Teardown() error {
 	return nil
 }
 
-// begin is a call's: its context ends with the provider too.
+// begin starts a call. Its context also ends with the provider.
 func (p *Provider) begin(ctx context.Context) (context.Context, func(), error) {
 	p.callsMu.Lock()
 	defer p.callsMu.Unlock()

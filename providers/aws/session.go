@@ -104,7 +104,8 @@ func withEndpoint(url string) func(*ec2.Options) {
 	}
 }
 
-// httpClient is one for all calls, so that Teardown can close its connections.
+// httpClient returns one client for all calls, so that Teardown can close its
+// connections.
 func (p *Provider) httpClient() (*awshttp.BuildableClient, error) {
 	client := awshttp.NewBuildableClient().WithTimeout(p.timing.call)
 	if p.cfg.CABundle == "" {
@@ -121,9 +122,9 @@ func (p *Provider) httpClient() (*awshttp.BuildableClient, error) {
 	return client.WithTransportOptions(func(t *http.Transport) { t.TLSClientConfig.RootCAs = pool }, p.keepTransport), nil
 }
 
-// base is the SDK's configuration without credentials of ours. It reads the
-// SDK's files, and looks for credentials elsewhere, only if nothing else says
-// where they come from.
+// base returns the SDK's configuration without our credentials. It reads the SDK's
+// files, and looks for credentials elsewhere, only if no setting says where they come
+// from.
 func (p *Provider) base(ctx context.Context, client *awshttp.BuildableClient) (sdk.Config, error) {
 	if p.cfg.Profile == "" && (p.cfg.AccessKeyID != "" || p.cfg.RoleARN != "") {
 		return sdk.Config{Region: p.cfg.Region, HTTPClient: client}, nil
@@ -209,9 +210,10 @@ func (f tokenFile) GetIdentityToken() ([]byte, error) {
 	return token, nil
 }
 
-// retryer is the SDK's with two rules of EC2's: what was refused for lack of
-// capacity is not repeated, though the status is 500; what came too late is,
-// since the SDK has learned the cloud's time from the refusal.
+// retryer returns the SDK's retryer with two rules for EC2. A call that was refused
+// for lack of capacity is not repeated, although its status is 500. A call that was
+// refused because of a wrong clock is repeated: the SDK has learned the cloud's time
+// from the refusal.
 func (p *Provider) retryer() sdk.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = 5

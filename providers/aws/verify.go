@@ -243,7 +243,7 @@ func (v *verifier) permissions(ctx context.Context, t template) {
 	}
 }
 
-// run is a dry run of a creation, if everything that it needs is right.
+// run makes a dry run of a creation, if everything that it needs is right.
 func (v *verifier) run(ctx context.Context, t template) {
 	pl := &plan{key: "verify", name: "podvm-verify", template: t, image: v.ami, types: []string{v.p.standardType(t)}}
 	v.p.connect(pl, v.s, false)

@@ -100,7 +100,7 @@ func connect(c Config, transport http.RoundTripper, t tempo) (*clients, error) {
 
 var semantic = regexp.MustCompile(`^v\d+\.\d+\.\d+`)
 
-// release is our version as the SDK wants it, for the User-Agent.
+// release returns our version in the SDK's format, for the User-Agent.
 func release() string {
 	if match := semantic.FindString(version.Version); match != "" {
 		return match
@@ -122,7 +122,7 @@ func (attempts) Do(r *policy.Request) (*http.Response, error) {
 	return r.Next()
 }
 
-// newTransport is of a provider's own, so that Teardown can close it.
+// newTransport returns a transport for one provider, so that Teardown can close it.
 func newTransport(caFile string) (*http.Transport, error) {
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,

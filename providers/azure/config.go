@@ -74,7 +74,7 @@ func forImport(c *Config) {
 	c.SubnetID = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/none/providers/Microsoft.Network/virtualNetworks/none/subnets/none"
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
 // decimal is a number of a currency.
@@ -223,7 +223,7 @@ func match(flag, value string, syntax *regexp.Regexp, what string) error {
 	return wrong(flag, "%.200q is not %s", value, what)
 }
 
-// matchQuietly is for values that come from secrets.
+// matchQuietly is like match but does not quote the value, which comes from a secret.
 func matchQuietly(flag, value string, syntax *regexp.Regexp) error {
 	if value == "" || syntax.MatchString(value) {
 		return nil

@@ -119,7 +119,7 @@ func (c *creation) build(ctx context.Context, pl *plan) (*provider.Instance, err
 	return nil, errors.Join(errs...)
 }
 
-// lookForRemains is for a PUT that was refused and has left a failed VM anyway.
+// lookForRemains looks for a failed VM that a refused PUT may have left.
 func (c *creation) lookForRemains(ctx context.Context, pl *plan) {
 	vm, err := c.getVM(ctx, c.ref)
 	c.exists = err != nil || vm != nil

@@ -197,7 +197,7 @@ func payload(r *http.Response) []byte {
 	return data
 }
 
-// credentialError is about a token that the authority did not give.
+// credentialError explains why the authority gave no token.
 func credentialError(failed *azidentity.AuthenticationFailedError) (text string, class error) {
 	response := failed.RawResponse
 	if response == nil {

@@ -63,7 +63,7 @@ func parseImage(id string) (image, error) {
 		provider.ErrInvalidArgument, id)
 }
 
-// reference is the image as the VM's model wants it.
+// reference returns the image for the VM's model.
 func (i image) reference() *armcompute.ImageReference {
 	switch i.kind {
 	case communityImage, communityVersion:

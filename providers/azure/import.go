@@ -182,7 +182,7 @@ func (i *imageImport) clear(ctx context.Context, failed bool) error {
 	return errors.Join(errs...)
 }
 
-// wait is finish for resources that must exist at the end; it reports progress.
+// wait is like finish for resources that must exist at the end. It reports progress.
 func wait[T any](ctx context.Context, i *imageImport, step string, poller *runtime.Poller[T], err error) (T, error) {
 	var none T
 	if err != nil {

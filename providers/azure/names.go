@@ -75,9 +75,8 @@ func (p *Provider) parseID(id string) (ref, bool) {
 
 var foreignVM = regexp.MustCompile(`(?i)^/subscriptions/([-0-9a-f]{36})/resourceGroups/[-\w.()]{1,90}/providers/` + vmType + `/podvm-[a-z2-7]{26}$`)
 
-// elsewhere is the error about an instance of another subscription: nobody has
-// looked there, so it is not known to be gone. It is nil for what no instance
-// has as its id.
+// elsewhere returns the error about an instance of another subscription, which was not
+// searched, so that the instance may exist. It is nil for a text that cannot be an id.
 func (p *Provider) elsewhere(id string) error {
 	parts := foreignVM.FindStringSubmatch(id)
 	if parts == nil {
@@ -87,8 +86,8 @@ func (p *Provider) elsewhere(id string) error {
 		provider.ErrInvalidArgument, last(id), parts[1], p.cfg.SubscriptionID)
 }
 
-// resourceID is the syntax of the ids of a type of resource, and of what is in
-// it.
+// resourceID returns the syntax of the ids of a type of resource, and of its
+// sub-resources.
 func resourceID(kind string, inner ...string) *regexp.Regexp {
 	const name = `/[-\w.()]{1,90}`
 	pattern := `(?i)^/subscriptions/[-0-9a-f]{36}/resourceGroups` + name + `/providers/` + regexp.QuoteMeta(kind) + name

@@ -72,7 +72,8 @@ func (p *Provider) Teardown() error {
 	return nil
 }
 
-// errNoInstance is about an id that is not, or cannot be, an instance's.
+// errNoInstance returns the error about an id that is not, or cannot be, an
+// instance's.
 func errNoInstance(id string) error {
 	return fmt.Errorf("%w: no instance %.300q", provider.ErrNotFound, id)
 }

@@ -50,8 +50,8 @@ func checkTags(tags map[string]string) error {
 	return nil
 }
 
-// tagsOf are the tags of everything that belongs to an instance. The owner's
-// win over the configuration's.
+// tagsOf returns the tags of everything that belongs to an instance. The owner's tags
+// win over the configured ones.
 func (p *Provider) tagsOf(key, name string, owner map[string]string) (map[string]string, error) {
 	if given := owner[provider.TagKey]; given != "" && given != key {
 		return nil, fmt.Errorf("%w: tag %s is %q, and the sandbox id is %q", provider.ErrInvalidArgument, provider.TagKey, given, key)

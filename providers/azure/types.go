@@ -170,7 +170,7 @@ func gpuModel(size string) string {
 	return ""
 }
 
-// unfit is why VMs as they are configured cannot have the size, or nothing.
+// unfit returns why the configured VMs cannot have the size; empty if they can.
 func (p *Provider) unfit(s vmSize) string {
 	switch {
 	case s.refused != "":

@@ -69,7 +69,7 @@ func failed(vm *armcompute.VirtualMachine) bool {
 	return provisioning(vm) == provisioningFailed && power(vm) == ""
 }
 
-// failure is why.
+// failure returns the error of a VM whose provisioning failed.
 func failure(vm *armcompute.VirtualMachine) error {
 	code, message := status(vm, "ProvisioningState/failed/")
 	if code == "" {

@@ -49,10 +49,10 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
-// bad is the error about a setting, by the name of its flag.
+// bad returns the error about a setting, by the name of its flag.
 func bad(flag, format string, args ...any) error {
 	return config.Wrong[Config](flag, format, args...)
 }

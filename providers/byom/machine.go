@@ -119,7 +119,7 @@ func unreachable(ctx context.Context, addr netip.Addr, err error) error {
 	return fmt.Errorf("%w: machine %s: %w", class, addr, err)
 }
 
-// failed is about what an open connection could not do.
+// failed returns the error of a call over an open connection.
 func (m *machine) failed(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil

@@ -44,7 +44,7 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
 var apiVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
@@ -73,8 +73,8 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// options are those of Docker's client. The environment of this process is none
-// of its business: settings have come in by Config.
+// options returns the options of Docker's client. It does not read the environment of
+// this process: Config holds all settings.
 func (c Config) options() []client.Opt {
 	list := []client.Opt{client.WithHost(c.Host), client.WithUserAgent("outrigger")}
 	if c.APIVersion != "" {

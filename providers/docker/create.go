@@ -39,7 +39,7 @@ var capabilities = []string{
 // security lifts what would keep a container from running containers.
 var security = []string{"seccomp=unconfined", "apparmor=unconfined"}
 
-// nameOf is the container's name: the engine takes it once.
+// nameOf returns the container's name. The engine accepts a name only once.
 func nameOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "podvm-" + hex.EncodeToString(sum[:16])

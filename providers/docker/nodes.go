@@ -95,7 +95,7 @@ func (p *Provider) nodes(ctx context.Context, match map[string]string) ([]provid
 	return list, nil
 }
 
-// summary is an instance as a list has it.
+// summary returns an instance as a list shows it.
 func (p *Provider) summary(c container.Summary) provider.Instance {
 	i := instanceOf(c.ID, c.Labels, c.State)
 	i.Created = time.Unix(c.Created, 0).UTC()

@@ -78,7 +78,7 @@ const (
 
 func ours(labels map[string]string) bool { return labels[labelOurs] != "" }
 
-// tagsIn are the owner tags in labels.
+// tagsIn returns the owner tags in labels.
 func tagsIn(labels map[string]string) map[string]string {
 	tags := map[string]string{}
 	for name, value := range labels {

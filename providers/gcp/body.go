@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// body is what instances.insert takes: everything that belongs to the instance
-// in one request, and deleted with it.
+// body returns the body of instances.insert: one request makes everything that belongs
+// to the instance, and all of it is deleted with the instance.
 func (p *Provider) body(r *request, c candidate) (*instance, error) {
 	description, err := describe(r.tags)
 	if err != nil {
@@ -119,8 +119,8 @@ func (p *Provider) scheduling(c candidate) *scheduling {
 	return s
 }
 
-// managerTags are resource manager tags in the form with namespaces, or with
-// numbers where the operator gives those.
+// managerTags returns the resource manager tags in the form with namespaces, or with
+// numbers if the operator gives those.
 func (p *Provider) managerTags() map[string]string {
 	tags := make(map[string]string, len(p.cfg.Tags))
 	for key, value := range p.cfg.Tags {

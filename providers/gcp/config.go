@@ -65,10 +65,10 @@ func forImport(c *Config) {
 	c.Zones, c.Network, c.Subnetwork = []string{"us-central1-a"}, "default", ""
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
-// confidential is the technology to use, or none.
+// confidential returns the technology to use; empty for none.
 func (c Config) confidential() string {
 	if c.DisableCVM {
 		return ""

@@ -80,11 +80,10 @@ func (p *Provider) removeDisk(ctx context.Context, at location) error {
 	return err
 }
 
-// requestID is that of a request which may be sent twice by itself, but is
-// never the same as another's.
+// requestID returns a new id for a request, which the client may send twice.
 func requestID() url.Values { return url.Values{"requestId": {uuid.NewString()}} }
 
-// explainPower is the error of a power that failed half way.
+// explainPower returns the error of a change of power with its class.
 func explainPower(what, id string, err error) error {
 	if err == nil {
 		return nil

@@ -121,7 +121,7 @@ var codes = map[string]error{
 	"CONDITION_NOT_MET":                         provider.ErrInvalidArgument,
 }
 
-// failure is the error of an operation that is done, or nil.
+// failure returns the error of an operation that is done; nil if it succeeded.
 func (o *operation) failure() error {
 	if o.Status != operationDone || o.Error == nil || len(o.Error.Errors) == 0 {
 		return nil

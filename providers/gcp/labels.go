@@ -57,7 +57,7 @@ func labelsOf(tags map[string]string) map[string]string {
 	return labels
 }
 
-// filter is the filter expression for resources with all these tags.
+// filter returns the filter expression for resources with all these tags.
 func filter(tags map[string]string) string {
 	labels := labelsOf(tags)
 	var terms []string

@@ -108,8 +108,7 @@ func (p *Provider) everywhere(ctx context.Context, collection, fields string, ma
 	}
 }
 
-// reached is an error when a zone of ours is missing from a list. Others may be
-// down without harm.
+// reached returns an error if a list lacks one of our zones. Others may be down.
 func (p *Provider) reached(missing []string) error {
 	for _, scope := range missing {
 		if slices.ContainsFunc(p.cfg.Zones, func(zone string) bool {

@@ -22,7 +22,8 @@ const idHash = 12
 // identity identifies an instance of a project. Two clusters may use one key.
 func identity(cluster, key string) string { return cluster + "/" + key }
 
-// instanceName is the common name for people, and a hash of the identity.
+// instanceName returns a name with the pod's name, for humans, and a hash of the
+// identity.
 func instanceName(podName, cluster, key string) string {
 	sum := sha256.Sum256([]byte(identity(cluster, key)))
 	common := provider.InstanceName(podName, key)
@@ -52,7 +53,7 @@ func regionOf(zone string) string {
 	return zone[:max(at, 0)]
 }
 
-// base is the last part of a URL or path of a resource.
+// base returns the last part of a URL or path of a resource.
 func base(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
 
 // Resources may be named in three ways, as in gcloud: in full, by a path from

@@ -32,8 +32,8 @@ func (o *operation) stale(life time.Duration) bool {
 	return !errors.Is(failure, provider.ErrCapacity) || err == nil && time.Since(ended) > life
 }
 
-// follow is the request id after one whose operation is over. Every process
-// finds the same.
+// follow returns the request id to use after one whose operation is over. Every
+// process computes the same one.
 func follow(id uuid.UUID, op *operation) uuid.UUID { return uuid.NewSHA1(id, []byte(op.Name)) }
 
 // operationFields are what an operation is asked for.

@@ -44,13 +44,14 @@ func (r *request) owns(i *instance) bool {
 // namespace is that of the ids of our requests.
 var namespace = uuid.MustParse("6f0e6ee0-4a2f-5c53-9a2b-7d3d1f1b0c11")
 
-// requestID is the same for the same instance in the same place. Types are
-// part of it, since each is an attempt of its own.
+// requestID returns the id of the request that makes the instance with this type in
+// this zone. It is the same in every process. Each type has its own, since each is a
+// new attempt.
 func (r *request) requestID(c candidate) uuid.UUID {
 	return uuid.NewSHA1(namespace, []byte(r.identity()+" "+c.zone+" "+c.kind.Name))
 }
 
-// remains is what the caller may have to delete.
+// remains returns what the caller may have to delete.
 func (r *request) remains(c candidate, left *instance) *provider.Instance {
 	if left == nil {
 		return nil
@@ -62,8 +63,8 @@ func (r *request) remains(c candidate, left *instance) *provider.Instance {
 // document, Metadata.items.value).
 const maxMetadata = 256 << 10
 
-// userDataItems is user-data as the guest's agents look for it. What JSON or
-// the metadata server could change travels as base64, which is marked.
+// userDataItems returns user-data in the form that the guest's agents expect. Text
+// that JSON or the metadata server could change is encoded as base64 and marked so.
 func userDataItems(text string) ([]metadataItem, error) {
 	if text == "" {
 		return nil, nil

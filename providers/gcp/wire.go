@@ -175,7 +175,7 @@ func (i *instance) addresses(public bool) []netip.Addr {
 	return []netip.Addr{addr}
 }
 
-// answer is what the contract reports the instance.
+// answer returns the instance of the contract.
 func (i *instance) answer(public bool) *provider.Instance {
 	tags := tagsOf(i.Description)
 	at := i.location()

@@ -73,7 +73,7 @@ type tokenFailure struct{ error }
 
 func (t *tokenFailure) Unwrap() error { return t.error }
 
-// retryPolicy is the SDK's policy, except for the lack of a token.
+// retryPolicy is the SDK's policy, but does not retry if there is no token.
 func retryPolicy(ctx context.Context, reply *http.Response, err error) (bool, error) {
 	var failure *tokenFailure
 	if errors.As(err, &failure) {

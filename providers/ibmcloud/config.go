@@ -66,7 +66,7 @@ func forImport(c *Config) {
 	c.Profile = "bx2-2x8"
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
 var (
@@ -148,7 +148,7 @@ func (c Config) checkZones() error {
 	return errors.Join(errs...)
 }
 
-// absent is the error for a setting that neither the operator nor the node has.
+// absent returns the error for a setting that is neither set nor known from the node.
 func (c Config) absent(flagName string) error {
 	return bad(flagName, "it is required and not set, and no label of the node says it (%s)", strings.Join(config.Labels[Config](flagName), ", "))
 }
@@ -193,7 +193,7 @@ func (c Config) checkTags() error {
 	return nil
 }
 
-// region is that of the zones.
+// region returns the region of the zones.
 func (c Config) region() string { return regionOf(c.Zones[0]) }
 
 func regionOf(zone string) string {
@@ -201,7 +201,7 @@ func regionOf(zone string) string {
 	return zone[:max(at, 0)]
 }
 
-// service is the URL of the VPC API.
+// service returns the URL of the VPC API.
 func (c Config) service() string {
 	if c.VPCURL == "" {
 		return "https://" + c.region() + ".iaas.cloud.ibm.com/v1"
@@ -209,7 +209,7 @@ func (c Config) service() string {
 	return strings.TrimSuffix(c.VPCURL, "/")
 }
 
-// defaultProfile is that of a pod that asks for nothing.
+// defaultProfile returns the profile of a pod that requests none.
 func (c Config) defaultProfile() string {
 	if c.Profile != "" {
 		return c.Profile

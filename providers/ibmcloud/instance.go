@@ -23,7 +23,7 @@ var states = map[string]provider.InstanceState{
 	"deleting":   provider.StateDeleting,
 }
 
-// instanceOf is what the contract reports an instance.
+// instanceOf returns the instance of the contract.
 func instanceOf(i *vpcv1.Instance, tags map[string]string) *provider.Instance {
 	a := &provider.Instance{
 		ID: value(i.ID), Name: value(i.Name), IPs: addresses(i), Key: tags[provider.TagKey], Tags: tags,
@@ -74,7 +74,7 @@ func address(nic vpcv1.NetworkInterfaceInstanceContextReference) (netip.Addr, bo
 	return a, err == nil && !a.IsUnspecified()
 }
 
-// failure is the reason why an instance has failed, or nil.
+// failure returns the reason why an instance has failed; nil if it has not.
 func failure(i *vpcv1.Instance) error {
 	if value(i.Status) != "failed" {
 		return nil

@@ -58,7 +58,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	return list, nil
 }
 
-// narrowest is the tag that the fewest volumes have.
+// narrowest returns the tag that the fewest volumes have.
 func narrowest(match map[string]string) (string, error) {
 	keys := slices.Sorted(maps.Keys(match))
 	for _, key := range []string{provider.TagCluster, provider.TagNode, provider.TagKey} {

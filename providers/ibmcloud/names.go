@@ -22,7 +22,8 @@ const (
 	idHash = 12
 )
 
-// instanceName is the common name for people, and a hash of cluster and key.
+// instanceName returns a name with the pod's name, for humans, and a hash of cluster
+// and key.
 func instanceName(podName, cluster, key string) string {
 	sum := sha256.Sum256([]byte(cluster + "/" + key))
 	common := provider.InstanceName(podName, key)

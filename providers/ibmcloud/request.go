@@ -65,8 +65,8 @@ func (r *request) read(cloudConfig cloudinit.CloudConfigGenerator) error {
 	return nil
 }
 
-// prototype is everything that belongs to the instance in one request, and
-// deleted with it.
+// prototype returns the request that makes everything that belongs to the instance.
+// All of it is deleted with the instance.
 func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeInstanceByImage {
 	yes := true
 	volume := &vpcv1.VolumePrototypeInstanceByImageContext{
@@ -137,8 +137,8 @@ func nic(subnet string, groups []string) *vpcv1.NetworkInterfacePrototype {
 	return n
 }
 
-// ownerTags are the user tags of the boot volume: those of the operator, and
-// the owner's, which win.
+// ownerTags returns the user tags of the boot volume: those of the operator, and those
+// of the owner, which win.
 func (p *Provider) ownerTags(r *request) ([]string, error) {
 	tags := map[string]string{}
 	if p.cfg.ClusterID != "" {

@@ -72,7 +72,7 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
 var (
@@ -127,7 +127,7 @@ func (c Config) checkTags() error {
 	return nil
 }
 
-// endpoint is the URL of the API.
+// endpoint returns the URL of the API.
 func (c Config) endpoint() string {
 	if c.Endpoint != "" {
 		return strings.TrimRight(c.Endpoint, "/")

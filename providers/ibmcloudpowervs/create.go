@@ -30,13 +30,14 @@ const (
 	maxName = 47
 )
 
-// suffixOf is the end of the names of a key's instances, and of no others.
+// suffixOf returns the end of the names of a key's instances. No other instance has
+// it.
 func suffixOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "-" + hex.EncodeToString(sum[:8])
 }
 
-// nameOf is podvm-<pod>-<hash of the key>.
+// nameOf returns podvm-<pod>-<hash of the key>.
 func nameOf(podName, key string) string {
 	suffix := suffixOf(key)
 	pod := strings.TrimSuffix(provider.InstanceName(podName, suffix[1:]), "-"+suffix[1:9])
@@ -75,7 +76,7 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	return made, err
 }
 
-// body is the whole request.
+// body returns the whole request.
 func (p *Provider) body(podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*newVM, error) {
 	s, err := p.cfg.sizeOf(spec)
 	if err != nil {

@@ -169,7 +169,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	return list, nil
 }
 
-// answer is an instance as the contract has it.
+// answer returns the instance of the contract.
 func (p *Provider) answer(ctx context.Context, v *vm) (*provider.Instance, error) {
 	tags := decodeTags(v.UserTags)
 	i := &provider.Instance{

@@ -80,8 +80,7 @@ func (c *client) sendTo(ctx context.Context, method, path string, in, out any) e
 	return c.rest.Send(ctx, method, c.cfg.endpoint()+path, in, out)
 }
 
-// sendToEnd is send that neither ctx nor close ends, but only the limit of a
-// call.
+// sendToEnd is send, but only the time limit of a call ends it, not ctx or close.
 func (c *client) sendToEnd(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	defer cancel()

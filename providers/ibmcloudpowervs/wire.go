@@ -77,7 +77,7 @@ func (v *vm) state() provider.InstanceState {
 	return provider.StatePending
 }
 
-// failure is what a VM in error says.
+// failure returns the reason that a VM in error reports.
 func (v *vm) failure() string {
 	if v.Fault == nil {
 		return "it says not why"
@@ -88,7 +88,7 @@ func (v *vm) failure() string {
 	return v.Fault.Message
 }
 
-// addresses are those that the API knows, of the configured network.
+// addresses returns the addresses in the configured network that the API knows.
 func (v *vm) addresses(network string, public bool) []netip.Addr {
 	for _, n := range v.Networks {
 		text := n.IPAddress

@@ -67,7 +67,7 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
 var cpusetSyntax = regexp.MustCompile(`^\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*$`)

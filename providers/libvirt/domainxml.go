@@ -12,7 +12,7 @@ import (
 // machines are the machine types of architectures.
 var machines = map[string]string{"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
 
-// domainXML is the definition of a planned instance.
+// domainXML returns the definition of a planned instance.
 func (pl *plan) domainXML() (string, error) {
 	metadata, err := pl.definition()
 	if err != nil {

@@ -59,8 +59,8 @@ const (
 	consoleVolume = "console.log"
 )
 
-// seedVolume is named after what is in it. Two processes that make the same
-// instance with different user-data do not write into each other's.
+// seedVolume returns a name with a hash of the content: two processes that make the
+// same instance with different user-data do not write into each other's volume.
 func seedVolume(userData string) string {
 	sum := sha256.Sum256([]byte(userData))
 	return "seed-" + hex.EncodeToString(sum[:6]) + ".iso"
@@ -97,7 +97,7 @@ type record struct {
 	id string
 }
 
-// element is the record as XML: JSON in an element of our own.
+// element returns the record as XML: JSON in an element of our own.
 func (r *record) element(open, shut string) (string, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -110,13 +110,13 @@ func (r *record) element(open, shut string) (string, error) {
 	return "<" + open + ">" + text.String() + "</" + shut + ">", nil
 }
 
-// definition is the element as it stands in a domain's XML.
+// definition returns the element as it is in a domain's XML.
 func (r *record) definition() (string, error) {
 	name := metadataPrefix + ":instance"
 	return r.element(name+` xmlns:`+metadataPrefix+`="`+metadataURI+`"`, name)
 }
 
-// update is the element as libvirt takes it, which adds the namespace.
+// update returns the element for an update, to which libvirt adds the namespace.
 func (r *record) update() (string, error) { return r.element("instance", "instance") }
 
 func parseRecord(id, element string) (*record, error) {

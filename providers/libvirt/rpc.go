@@ -13,8 +13,7 @@ import (
 
 var _ hypervisor = (*client)(nil)
 
-// domainOf is a handle by which daemons find a domain: they look at the UUID
-// alone.
+// domainOf returns a handle by which daemons find a domain: they only use the UUID.
 func domainOf(id string) lv.Domain {
 	return lv.Domain{Name: id, UUID: uuidOf(id), ID: -1}
 }
@@ -39,8 +38,8 @@ func (c *client) domains(ctx context.Context) ([]string, error) {
 	})
 }
 
-// answered is the result of a call on another goroutine: it may be written
-// after its caller stopped waiting.
+// answered makes a call in another goroutine and returns its result. The caller may
+// stop waiting before.
 func answered[T any](ctx context.Context, c *client, what string, call func(*lv.Libvirt) (T, error)) (T, error) {
 	result := make(chan T, 1)
 	err := c.ask(ctx, what, func(l *lv.Libvirt) error {
@@ -171,8 +170,7 @@ func (c *client) volume(ctx context.Context, pool, name string) (string, error) 
 	})
 }
 
-// volumeOf is a handle by which daemons find a volume: they look at the names
-// alone.
+// volumeOf returns a handle by which daemons find a volume: they only use the names.
 func volumeOf(pool, name string) lv.StorageVol {
 	return lv.StorageVol{Pool: pool, Name: name, Key: name}
 }

@@ -188,8 +188,8 @@ func sshFolder() string {
 	return filepath.Join(home, ".ssh")
 }
 
-// signers are the configured key, or else the agent's and those of the
-// standard files.
+// signers returns the configured key, or else those of the agent and of the standard
+// files.
 func (t *target) signers() ([]ssh.Signer, func(), error) {
 	if t.keyFile != "" {
 		signer, err := readKey(t.keyFile)

@@ -87,8 +87,8 @@ func (c *client) download(ctx context.Context, pool, name string, offset, length
 	return data, err
 }
 
-// transferArguments are a handle of the volume, the range and flags. Of the
-// handle, daemons do not look at the key.
+// transferArguments encodes a handle of the volume, the range and flags. Daemons do
+// not use the handle's key.
 func transferArguments(pool, name string, offset, length uint64) []byte {
 	var args xdr
 	args.text(pool)

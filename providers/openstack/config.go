@@ -64,10 +64,10 @@ func forImport(c *Config) {
 	c.Image, c.Flavor, c.Network = "none", "none", "none"
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
-// bad is the error about a setting, by the name of its flag or variable.
+// bad returns the error about a setting, by the name of its flag or variable.
 func bad(name, format string, args ...any) error {
 	return config.Wrong[Config](name, format, args...)
 }

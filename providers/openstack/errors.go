@@ -54,9 +54,9 @@ func classOf(err error) error {
 	return nil
 }
 
-// loginClass is the class of an error of Keystone's when it is asked for a token.
-// Of a refusal the status says nothing: an application credential that was
-// revoked is a 404, and would otherwise be taken for an instance that is gone.
+// loginClass returns the class of an error of Keystone for a token request. The status
+// of a refusal means little: a revoked application credential is a 404, which must not
+// be taken for a missing instance.
 func loginClass(err error) error {
 	var response gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &response) && response.Actual < http.StatusInternalServerError &&
@@ -135,8 +135,8 @@ func markerLost(err error) bool {
 	return response.Actual == http.StatusNotFound || response.Actual == http.StatusBadRequest && strings.Contains(strings.ToLower(string(response.Body)), "marker")
 }
 
-// faultClass is about a server that Nova could not make: the fault is a
-// sentence for people.
+// faultClass returns the class of the fault of a server that Nova could not make. The
+// fault is only a sentence for humans.
 func faultClass(message string) error {
 	for _, row := range []struct {
 		text  string

@@ -132,7 +132,8 @@ func (p *Provider) find(ctx context.Context, c *clients, id string) (*resources,
 	return f, err
 }
 
-// tags are those of whichever part has them.
+// tags returns the tags of the instance, from its floating IP or its port, and from
+// its server.
 func (f *resources) tags() map[string]string {
 	tags := map[string]string{}
 	if f.floating != nil {
@@ -173,8 +174,8 @@ func (p *Provider) instance(f *resources) *provider.Instance {
 	return i
 }
 
-// addresses are those at which nodes reach the VM: the floating IP, where there
-// is to be one, else those of the port.
+// addresses returns the addresses at which nodes reach the VM: the floating IP if one
+// is configured, else those of the port.
 func (p *Provider) addresses(f *resources) []netip.Addr {
 	if p.cfg.FloatingNetwork != "" {
 		if f.floating == nil {

@@ -60,7 +60,7 @@ func minorOf(version string) int {
 	return minor
 }
 
-// checkVolumeType is about a setting that an old Nova cannot do.
+// checkVolumeType returns an error for a volume type if Nova is too old for it.
 func (c *clients) checkVolumeType(name string) error {
 	if name == "" || c.minor >= volumeTypes {
 		return nil

@@ -18,7 +18,7 @@ func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
 	return p.power(ctx, "power off", instanceID, provider.StateStopped, stop)
 }
 
-// PowerOn starts it.
+// PowerOn starts the server.
 func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 	return p.power(ctx, "power on", instanceID, provider.StateRunning, start)
 }

@@ -39,13 +39,14 @@ func macOf(id string) string {
 // Names of ports and servers.
 const namePrefix = "podvm-"
 
-// portName is the name by which an instance's port is found.
+// portName returns the name by which an instance's port is found.
 func portName(id string) string { return namePrefix + id }
 
-// short is the part of an id that ends the name of a server.
+// short returns the part of an id that ends the name of a server.
 func short(id string) string { return id[:8] }
 
-// serverName is for humans, except for its end; it is also the host name.
+// serverName returns a name for humans that ends with a part of the id. It is also the
+// host name.
 func serverName(name, id string) string {
 	const room = 63 - 9 // a DNS label (RFC 1035) with room for the end
 	return strings.TrimRight(name[:min(len(name), room)], "-") + "-" + short(id)
@@ -83,7 +84,7 @@ func checkMetadata(key, value string) error {
 	return nil
 }
 
-// checkItems is about the number of tags.
+// checkItems checks the number of tags.
 func checkItems(tags, room int) error {
 	if tags > maxItems-room {
 		return fmt.Errorf("%w: %d tags: a server takes %d items of metadata, of which %d are kept for the owner's", provider.ErrInvalidArgument, tags, maxItems, room)

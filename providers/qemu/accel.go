@@ -85,7 +85,7 @@ func kvmUnusable() string {
 	return kvm.Impossible()
 }
 
-// circumstances are what the answer of a probe depends on.
+// circumstances returns everything that may change the result of a probe.
 func (p *Provider) circumstances(ctx context.Context) string {
 	var uts unix.Utsname
 	_ = unix.Uname(&uts)

@@ -47,7 +47,7 @@ const (
 	stateFD  = 4
 )
 
-// arguments is QEMU's command line for an instance. vhost reports whether the
+// arguments returns QEMU's command line for an instance. vhost reports whether the
 // kernel can carry the packets.
 func arguments(r *record, vhost bool) []string {
 	args := []string{

@@ -88,7 +88,7 @@ type Config struct {
 	ProbeTimeout time.Duration `flag:"qemu-probe-timeout" env:"QEMU_PROBE_TIMEOUT" default:"10s" usage:"how long the guest of the KVM probe may take, from 1s to 1h"`
 }
 
-// DefaultConfig is what the flags' defaults are.
+// DefaultConfig returns the flags' defaults.
 func DefaultConfig() Config { return config.Defaults[Config]() }
 
 func (c Config) subnets() []netip.Prefix {

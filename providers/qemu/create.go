@@ -109,7 +109,7 @@ func (p *Provider) plan(ctx context.Context, podName, key string, spec provider.
 	}, nil
 }
 
-// newUUID is random (RFC 9562, version 4).
+// newUUID returns a random UUID (RFC 9562, version 4).
 func newUUID() string {
 	var b [16]byte
 	rand.Read(b[:])

@@ -83,7 +83,7 @@ func (p *Provider) answerDHCP(conn net.PacketConn, peer net.Addr, request *dhcpv
 	}
 }
 
-// dhcpAnswer is nil for clients that are not ours.
+// dhcpAnswer returns nil for clients that are not ours.
 func dhcpAnswer(request *dhcpv4.DHCPv4, ports []localnet.Port, dns []netip.Addr) (*dhcpv4.DHCPv4, error) {
 	port, i := portOf(request.ClientHWAddr, ports)
 	if port == nil || request.OpCode != dhcpv4.OpcodeBootRequest {
@@ -107,7 +107,7 @@ func dhcpAnswer(request *dhcpv4.DHCPv4, ports []localnet.Port, dns []netip.Addr)
 	)
 }
 
-// dhcpKind is the type of the answer, if there is one to this request.
+// dhcpKind returns the type of the reply; false if there is none to this request.
 func dhcpKind(request *dhcpv4.DHCPv4, addr netip.Addr) (dhcpv4.MessageType, bool) {
 	switch request.MessageType() {
 	case dhcpv4.MessageTypeDiscover:

@@ -115,7 +115,7 @@ func (p *Provider) awaitMachine(ctx context.Context, folder string, ended <-chan
 	}
 }
 
-// startFailure is what QEMU said before it ended.
+// startFailure adds to an error the output of QEMU before it ended.
 func (p *Provider) startFailure(folder string, err error) error {
 	output, readErr := tail(filepath.Join(folder, outputName), 2048)
 	text := strings.TrimSpace(string(output))

@@ -12,8 +12,8 @@ import (
 // probeMarker is what the probe's guest writes to its serial console.
 const probeMarker = "OUTRIGGER-KVM-WORKS"
 
-// probeInitrd is an initramfs whose init writes the marker and ends, which
-// ends the guest too (panic=-1).
+// probeInitrd returns an initramfs whose init writes the marker and ends, which ends
+// the guest too (panic=-1).
 func probeInitrd() []byte {
 	const folder, device, program = 0o040755, 0o020600, 0o100755
 	var out bytes.Buffer
@@ -37,7 +37,7 @@ func cpioEntry(out *bytes.Buffer, name string, mode, major, minor int, data []by
 	out.Write(make([]byte, -out.Len()&3))
 }
 
-// probeInit is a program for x86-64 Linux: write(1, marker), exit(0).
+// probeInit returns a program for x86-64 Linux: write(1, marker), exit(0).
 func probeInit() []byte {
 	const base, headers = 0x400000, 64 + 56
 	text := probeMarker + "\n"
@@ -67,8 +67,8 @@ func probeInit() []byte {
 	return slices.Concat(elf.Bytes(), code, []byte(text))
 }
 
-// probeDisk is a disk whose boot sector writes the marker to the first serial
-// port (I/O port 0x3f8) and halts. SeaBIOS does not boot from smaller ones.
+// probeDisk returns a disk whose boot sector writes the marker to the first serial
+// port (I/O port 0x3f8) and halts. SeaBIOS does not boot from smaller disks.
 func probeDisk() []byte {
 	code := []byte{
 		0x31, 0xc0, // xor ax, ax

@@ -126,7 +126,7 @@ func matches(tags, match map[string]string) bool {
 	return true
 }
 
-// NodeAddress is the bridge's address.
+// NodeAddress returns the bridge's address.
 func (p *Provider) NodeAddress(ctx context.Context) (netip.Addr, error) {
 	return p.net.Gateways()[0], nil
 }

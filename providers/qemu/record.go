@@ -255,7 +255,7 @@ func (s store) tidy() {
 			os.RemoveAll(path)
 		}
 		if hash, ok := strings.CutPrefix(entry.Name(), newPrefix); ok {
-			s.removeAbandoned(path, hash)
+			removeIfFree(path, filepath.Join(s.dir, "locks", hash+".lock"))
 		}
 	}
 	empty := []string{s.instances(), filepath.Join(s.dir, "locks"), s.dir}
@@ -265,10 +265,6 @@ func (s store) tidy() {
 	for _, dir := range empty {
 		os.Remove(dir)
 	}
-}
-
-func (s store) removeAbandoned(path, hash string) {
-	removeIfFree(path, filepath.Join(s.dir, "locks", hash+".lock"))
 }
 
 // removeIfFree removes a folder if nobody holds its lock.

@@ -38,7 +38,7 @@ func networkOf(r *record, dhcp bool, dns []netip.Addr) nocloud.Network {
 	return nocloud.Network{Version: 2, Ethernets: map[string]nocloud.Ethernet{guestInterface: eth}}
 }
 
-// seed is the content of a NoCloud seed disk (cloud-init, data source NoCloud).
+// seed returns the content of a NoCloud seed disk (cloud-init, data source NoCloud).
 func seed(r *record, userData string, dhcp bool, dns []netip.Addr) ([]byte, error) {
 	s := nocloud.Seed{InstanceID: r.ID, Hostname: r.ID, UserData: userData, Network: networkOf(r, dhcp, dns)}
 	if r.Template == "" {

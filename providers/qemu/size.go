@@ -82,10 +82,10 @@ func sizeOf(name string) (cpus, memory int64, err error) {
 	return 0, 0, fmt.Errorf("%w: instance type %q: there are %s", provider.ErrInvalidArgument, name, strings.Join(names, ", "))
 }
 
-// leastMemory is how many MiB a guest needs until its programs run. The kernel
-// takes kernelMemory, and then the initramfs has to fit three times: once as it
-// was loaded, and unpacked into a file system that gets half of the rest. With
-// less the kernel panics, or programs are missing and the guest powers off.
+// leastMemory returns how many MiB a guest needs until its programs run. The kernel
+// takes kernelMemory. The initramfs must fit three times into the rest: once as it was
+// loaded, and once unpacked into a file system that gets half of the rest. With less
+// memory the kernel panics, or programs are missing and the guest powers off.
 func leastMemory(from boot) int64 {
 	info, err := os.Stat(from.Initrd)
 	if err != nil {
@@ -102,7 +102,7 @@ func enoughMemory(from boot, memory int64) error {
 	return nil
 }
 
-// hostMemory is this machine's memory in MiB, 0 when unknown.
+// hostMemory returns this machine's memory in MiB; 0 if unknown.
 func hostMemory() int64 {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

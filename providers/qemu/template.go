@@ -198,7 +198,7 @@ func ownFolder(path string) (string, error) {
 	return path, nil
 }
 
-// templateOf is the VM from which all of r's kind can be restored.
+// templateOf returns the VM from which all VMs like r can be restored.
 func templateOf(r *record) *record {
 	t := *r
 	t.ID, t.Key, t.UUID, t.Pod, t.saving = "template", "", "00000000-0000-4000-8000-000000000000", "", true
@@ -212,8 +212,9 @@ func use(dir string) bool {
 	return os.Chtimes(dir, now, now) == nil
 }
 
-// templateKey is of everything that a saved VM depends on. It is of one boot of
-// this machine, after which nobody knows whether all of a file had reached the disk.
+// templateKey returns a hash of everything that a saved VM depends on. It includes the
+// boot of this machine: after another boot it is unknown whether the whole file had
+// reached the disk.
 func (p *Provider) templateKey(t *record) (string, error) {
 	binary, err := p.binary()
 	if err != nil {

@@ -237,7 +237,7 @@ func (p *Provider) undo(ctx context.Context, w *watcher, o *order, ref types.Man
 	return nil, cause
 }
 
-// otherMade is for a name that was taken between look-up and clone.
+// otherMade handles a name that was taken between look-up and clone.
 func (p *Provider) otherMade(ctx context.Context, w *watcher, o *order) (*provider.Instance, error) {
 	m, err := p.find(ctx, w.client, o.id)
 	if err != nil {

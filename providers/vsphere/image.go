@@ -222,7 +222,7 @@ func (i *imageImport) begin(ctx context.Context) (*nfc.Lease, *nfc.LeaseInfo, er
 	return lease, info, nil
 }
 
-// networks are those that the description names.
+// networks returns the networks that the description names.
 func (i *imageImport) networks() []string {
 	envelope, err := ovf.Unmarshal(strings.NewReader(i.description))
 	if err != nil || envelope.Network == nil {
@@ -263,7 +263,7 @@ func (i *imageImport) transfer(ctx context.Context, lease *nfc.Lease, info *nfc.
 	return lease.Complete(ctx)
 }
 
-// snapshot is what linked clones hang on.
+// snapshot makes the snapshot on which linked clones are based.
 func (i *imageImport) snapshot(ctx context.Context, ref types.ManagedObjectReference) error {
 	i.tell(provider.ImageProgress{Step: "making the snapshot"})
 	vm := object.NewVirtualMachine(i.w.client, ref)

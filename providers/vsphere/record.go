@@ -29,7 +29,7 @@ var idSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 // isID reports whether an id could be one of ours.
 func isID(id string) bool { return idSyntax.MatchString(id) }
 
-// vmName is the name of an instance's VM in its folder.
+// vmName returns the name of an instance's VM in its folder.
 func vmName(id string) string { return "podvm-" + id }
 
 // recordKey is our entry in a VM's extraConfig. The guest cannot read it.
