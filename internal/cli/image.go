@@ -81,9 +81,8 @@ func (a *App) importImage(o imageOptions, location string, settings []string) er
 		return err
 	}
 	args := []string{"--import", location, "--import-name", o.name, "--import-arch", o.arch, "--import-format", o.format}
-	// The program removes what it has made when it is asked to end. Of a
-	// terminal's interrupt, or end, it learns by itself, and twice would be too
-	// often.
+	// The program removes what it has made when it gets a signal to end. It gets the
+	// terminal's interrupt and hang-up itself and must not get them twice.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	interrupts := make(chan os.Signal, 1)

@@ -64,8 +64,8 @@ func (m *Manager[C]) ForImport(relax func(*C)) *Manager[C] {
 	return m
 }
 
-// NoImport says that the provider imports no images, so that nobody is asked for
-// settings first. It returns m.
+// NoImport declares that the provider imports no images, so that an import fails before
+// it requires settings. It returns m.
 func (m *Manager[C]) NoImport() *Manager[C] {
 	m.noImport = true
 	return m

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 )
 
-// What no cloud has.
+// Names that no cloud knows.
 const (
 	noType  = "outrigger-no-such-type"
 	noImage = "outrigger-no-such-image"
@@ -60,8 +60,8 @@ func checkUnknownGPU(r *run) {
 	r.checkRefused(c, impossible...)
 }
 
-// impossible are the classes of a size that the cloud has not got: it may know
-// that it never will, or only that it has none now.
+// impossible are the classes of errors for a size that the cloud does not have: it may
+// know that it never will, or only that it has none now.
 var impossible = []error{provider.ErrInvalidArgument, provider.ErrNotFound, provider.ErrCapacity, provider.ErrQuota}
 
 // sized returns a creation by size. The memory is enough for a guest to boot.

@@ -3,7 +3,7 @@
 // Package fake is a cloud in memory for tests.
 //
 // It keeps the contract of package provider to the letter and misbehaves only
-// where it is told to: [Options.Faults] and [Cloud.Inject] script errors, lost
+// where a test tells it to: [Options.Faults] and [Cloud.Inject] script errors, lost
 // replies, slowness and partly created instances call by call, and
 // [Options.Eventual] makes lists lag behind. A ledger holds every resource ever
 // made, network interfaces, disks and addresses included, so that a test can

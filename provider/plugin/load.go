@@ -35,26 +35,26 @@ const (
 // search for these words.
 var ErrUnsupported = errors.New("Unsupported cloud provider")
 
-// Options say which provider is asked for.
+// Options select the provider to load.
 type Options struct {
-	// Name is the provider's.
+	// Name is the name of the provider.
 	Name string
-	// Getenv is os.Getenv when nil.
+	// Getenv is os.Getenv if nil.
 	Getenv func(string) string
-	// Log is slog.Default when nil.
+	// Log is slog.Default if nil.
 	Log *slog.Logger
-	// Client is what a socket's server calls the configurations of this
-	// program; two programs must not have the same. It is the program's file
-	// name when empty.
+	// Client is the name under which a socket's server keeps the configurations of this
+	// program. Two programs must not have the same; the default is the program's file
+	// name.
 	Client string
-	// The rest is about process plugins and sockets; zero values have the
+	// The fields below are for process plugins and sockets. Zero values mean the
 	// defaults of package process.
 
-	// Ready is how long a plugin may take until its first answer.
+	// Ready is how long a plugin may take until its first reply.
 	Ready time.Duration
-	// Alive is how often a process plugin is asked whether it lives.
+	// Alive is the time between liveness checks of a process plugin.
 	Alive time.Duration
-	// Grace is how long a process plugin has to end by itself.
+	// Grace is how long a process plugin may take to end by itself.
 	Grace time.Duration
 	// Wait is how long a call waits for a plugin that is being restarted.
 	Wait time.Duration

@@ -22,8 +22,8 @@ import (
 type command struct {
 	Options
 	flags *flag.FlagSet
-	// settings are read before the flags are bound: a manager without package
-	// config forgets its flags when it is asked for them again.
+	// settings are read before the flags are bound: a manager without package config
+	// forgets its flags when ParseCmd is called again.
 	settings config.Schema
 
 	listen, only, junit          string

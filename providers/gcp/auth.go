@@ -155,8 +155,8 @@ type tokens struct {
 	flight  *flight
 }
 
-// lifetime ends what is under way when the provider is closed. What is asked
-// after that begins another.
+// lifetime ends calls that are under way when the provider is closed. Later calls begin
+// a new lifetime.
 type lifetime struct {
 	mu  sync.Mutex
 	ctx context.Context

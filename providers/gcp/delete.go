@@ -53,8 +53,8 @@ func (p *Provider) discard(ctx context.Context, at location) error {
 	}
 }
 
-// remove deletes an instance and reports whether there was one. One that is busy
-// is asked again.
+// remove deletes an instance and reports whether there was one. It repeats the request
+// while the instance is busy.
 func (p *Provider) remove(ctx context.Context, at location) (there bool, err error) {
 	err = p.wait.Until(ctx, func() (bool, error) {
 		err := p.api.send(ctx, http.MethodDelete, instancePath(at), requestID(), nil, nil)

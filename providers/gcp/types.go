@@ -193,7 +193,7 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	return candidates, nil
 }
 
-// refuse names what this provider has not got.
+// refuse returns an error for requests that this provider cannot satisfy.
 func (r *request) refuse() error {
 	if len(r.spec.Volumes) > 0 {
 		return fmt.Errorf("%w: volumes: this provider attaches none", provider.ErrInvalidArgument)

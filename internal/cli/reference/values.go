@@ -30,8 +30,8 @@ func valuesSchema(schemas []config.Schema) ([]byte, error) {
 	for _, s := range schemas {
 		open, secret := part(s, false), part(s, true)
 		rules = append(rules, demand(s.Provider, open, secret)...)
-		// Who likes may have any setting in the Secret, as with a role's name
-		// beside its token; a secret one cannot be anywhere else.
+		// Any setting may be in the Secret, such as a role's name beside its token. Secret
+		// ones may only be there.
 		configs[s.Provider], secrets[s.Provider] = optional(open), optional(s.JSONSchema())
 	}
 	properties := schema["properties"].(object)

@@ -16,8 +16,8 @@ import (
 // DefaultProvisioned is where process-user-data leaves what the node sent.
 const DefaultProvisioned = "/run/peerpod"
 
-// beyond lists the files with which a node or a pod asks for something that this
-// agent does not have. Since the pod relies on it, it does not start.
+// beyond lists files that request a feature which this agent does not have. Since the
+// pod relies on the feature, it does not start.
 var beyond = []struct {
 	file  string
 	empty bool // the file's existence counts, not its content

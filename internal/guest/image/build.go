@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nocloud"
 )
 
-// What Build can make.
+// Formats that Build can make.
 const (
 	FormatInitramfs = "initramfs" // vmlinux, vmlinuz, initrd.cpio
 	FormatDirect    = "direct"    // vmlinux, initrd.cpio: what QEMU boots by itself

@@ -143,8 +143,8 @@ func (c *packageCache) getAll(ctx context.Context, names []string) ([]*debPackag
 	return pkgs, nil
 }
 
-// get downloads a package of the machine's Debian release and unpacks it.
-// What is in the cache with the checksum apt expects is not fetched again.
+// get downloads a package of the machine's Debian release and unpacks it. It does not
+// download a package that is in the cache with the expected checksum.
 func (c *packageCache) get(ctx context.Context, name string) (*debPackage, error) {
 	want, ok := c.targets[name]
 	if !ok {

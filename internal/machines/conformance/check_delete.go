@@ -37,8 +37,8 @@ func checkMachineDeleteWithoutBootstrap(r *run) {
 	fx.wantNothingOutside()
 }
 
-// checkMachineDeleteWhileMade deletes as soon as the provider has said, by its
-// finalizer, that it begins.
+// checkMachineDeleteWhileMade deletes the machine as soon as it has the provider's
+// finalizer.
 func checkMachineDeleteWhileMade(r *run) {
 	fx, name := r.newFixture(), "m-"+unique()
 	fx.addCluster(nil)

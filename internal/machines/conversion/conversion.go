@@ -103,7 +103,8 @@ func (k Kind[H, S, PH, PS]) FromHub(_ context.Context, src PH, dst PS) error {
 	copyMeta(src, dst)
 	var content, written S
 	k.down((*H)(src), &content)
-	// What cannot be read is of no use, and must not make the object unreadable.
+	// An annotation that cannot be parsed is ignored: it must not make the object
+	// unreadable.
 	if found, err := take(dst, SpokeAnnotation, &written); found && err == nil {
 		var same H
 		if k.up(&written, &same); sameContent[H, PH](&same, (*H)(src)) {

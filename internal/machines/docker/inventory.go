@@ -45,7 +45,7 @@ func (b *Backend) Owned(ctx context.Context, s *reconciler.ClusterScope) ([]reco
 	return owned, nil
 }
 
-// What comes before the engine's own name of a thing.
+// Prefixes of the ids of resources, before the engine's own name.
 const (
 	containerPrefix = "container "
 	volumePrefix    = "volume "

@@ -19,9 +19,9 @@ const clusterBits = 22
 
 // chooseSubnet returns the subnet of a new network, and the pool that it is a part of
 // if it was not asked for. An engine has some 30 pools of its own, as large as 65534
-// addresses, for all its networks: a cluster takes a part of one. Only the engine
-// knows what of its host's routes is free, so it is asked for a pool when those of
-// the clusters there are have no more room.
+// addresses, for all its networks: a cluster takes a part of one. If the pools of the
+// existing clusters are full, it asks the engine for another: only the engine knows
+// which subnets its host does not use.
 func (b *Backend) chooseSubnet(ctx context.Context, cluster identity, wanted string) (subnet, pool netip.Prefix, err error) {
 	if wanted != "" {
 		prefix, err := netip.ParsePrefix(wanted)

@@ -125,8 +125,8 @@ func (r *Reconciler) supersede(ctx context.Context, pp *v1alpha1.PeerPod) error 
 	return nil
 }
 
-// abandoned reports whether node and pod are gone. The cache is asked first, the
-// API server has the last word.
+// abandoned reports whether node and pod are gone. If the cache says so it asks the API
+// server as well.
 func (r *Reconciler) abandoned(ctx context.Context, pp *v1alpha1.PeerPod) (bool, error) {
 	if pp.Spec.NodeName == "" {
 		return false, nil

@@ -28,9 +28,9 @@ type owner struct {
 // removed reports whether the DaemonSet is being removed or gone. A pod that ends
 // for another reason, such as a new version of it, leaves the node as it is.
 //
-// What is removed with the DaemonSet may be gone before it, so a server that
-// does not know this account or its role any more says the same. If that is not
-// why, the next pod installs again.
+// Account and role are removed together with the DaemonSet and may be gone first. So a
+// refusal by the API server also counts as removed. If there was another reason, the
+// next pod installs again.
 func (o *owner) removed(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

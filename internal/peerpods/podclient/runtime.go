@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
-// What a container runtime needs that has OCI specs of its own: the same calls
-// with their requests given whole.
+// These calls are for container runtimes with OCI specs of their own: they take complete
+// requests of the agent protocol.
 
 // CreateFrom creates a container from a request as it goes over the wire,
 // whose mounts are in the guest already. timeout 0 means [PullTimeout].

@@ -125,9 +125,9 @@ func start(ctx context.Context, o EnsureOptions) (*Client, error) {
 	// Nothing of our environment may matter to it, and some of it is secret.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// What our own starter left open would live as long as the relay: a pipe
-	// whose reader waits for its end would wait for ever. Before Linux 5.11
-	// that is not possible, and no reason to fail.
+	// Close what our own parent left open: otherwise a pipe would stay open as long as
+	// the relay lives, and its reader would wait for ever. Kernels before 5.11 cannot do
+	// this; that is not a reason to fail.
 	unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start agent-relay: %w", err)

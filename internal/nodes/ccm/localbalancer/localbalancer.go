@@ -35,7 +35,7 @@ type Balancer struct {
 
 var _ provider.LoadBalancerController = (*Balancer)(nil)
 
-// port is one that is listened on.
+// port is a port with a listener.
 type port struct {
 	key   string
 	proxy *loadbalancer.Proxy

@@ -125,7 +125,7 @@ func shown(o, other *unstructured.Unstructured) map[string]any {
 	if all, has, _ := unstructured.NestedMap(c.Object, "metadata", "annotations"); has && len(all) == 0 {
 		unstructured.RemoveNestedField(c.Object, "metadata", "annotations")
 	}
-	// Whoever installs by hand has no sum of the configuration.
+	// Objects that were installed by hand have no hash of the configuration.
 	hash := []string{"spec", "template", "metadata", "annotations", ConfigHashAnnotation}
 	if _, both, _ := unstructured.NestedString(objectOf(other), hash...); !both {
 		unstructured.RemoveNestedField(c.Object, hash...)

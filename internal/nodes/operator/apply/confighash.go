@@ -79,8 +79,8 @@ func (a *Applier) configMap(ctx context.Context, key client.ObjectKey) (data map
 	if data, ours := a.own[key]; ours {
 		return data, true, nil
 	}
-	// Of the two caches with ConfigMaps this is the one whose events wake us: the
-	// other may know of a change later, and then nobody would come again.
+	// There are two caches with ConfigMaps. The events of this one start a pass; the
+	// other may see a change later, when no further pass starts.
 	var cm corev1.ConfigMap
 	there, err = a.read(ctx, key, &cm)
 	return cm.Data, there, err

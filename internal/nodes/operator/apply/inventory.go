@@ -192,7 +192,7 @@ func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
 	o := f.object()
 	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
 	if apierrors.IsNotFound(err) {
-		// What was made a moment ago is not forgotten because a cache lacks it.
+		// The cache may lack an object that was just made, so ask the API server.
 		o.SetNamespace(f.Namespace)
 		o.SetName(f.Name)
 		err = a.live(ctx, o)

@@ -20,7 +20,7 @@ import (
 // MetadataFile is the file that makes a folder a bundle.
 const MetadataFile = "bundle.yaml"
 
-// What bundle.yaml begins with.
+// apiVersion and kind of bundle.yaml.
 const (
 	apiVersion = "ccm.outrigger.dev/v1alpha1"
 	kind       = "Bundle"
@@ -30,30 +30,30 @@ const (
 type Metadata struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Platform is what Infrastructure calls the cloud, such as AWS. It is the
-	// value of the operands' labels.
+	// Platform is the cloud's name in Infrastructure, such as AWS. It is the value of
+	// the operands' labels.
 	Platform string `json:"platform"`
-	// CloudName, if any, is the one cloud of the platform that the bundle is for,
-	// as Infrastructure's status.platformStatus.azure.cloudName says. It wins over
-	// a bundle of the same platform without one.
+	// CloudName, if set, limits the bundle to one cloud of the platform, by
+	// Infrastructure's status.platformStatus.azure.cloudName. Such a bundle wins over
+	// one of the same platform without it.
 	CloudName string `json:"cloudName,omitempty"`
 	// Provider is the value of --cloud-provider.
 	Provider string `json:"provider"`
 	// Flavors are the kinds of cluster that the bundle is for: both if empty.
 	Flavors []Flavor `json:"flavors,omitempty"`
-	// ConfigFormat is the platform in whose way the cloud's configuration is
-	// written, and which is asked whether one is valid: see [Metadata.Format].
+	// ConfigFormat is the platform whose format the cloud's configuration has, and by
+	// which it is validated: see [Metadata.Format].
 	ConfigFormat string `json:"configFormat,omitempty"`
-	// Optional says that a cluster of OpenShift whose images.json lacks the bundle's
-	// images is deployed nothing, and that this is not a failure.
+	// Optional means that an OpenShift cluster whose images.json lacks the bundle's
+	// images gets no operand, and that this is not a failure.
 	Optional bool `json:"optional,omitempty"`
-	// Containers are those, by name, whose image comes from images.json.
+	// Containers are the containers, by name, whose image comes from images.json.
 	Containers map[string]Container `json:"containers"`
-	// Secrets are those that containers read through the API. Those that are
-	// mounted are listed at their containers.
+	// Secrets are the Secrets that containers read through the API. Mounted ones are
+	// listed at their containers.
 	Secrets []string `json:"secrets,omitempty"`
-	// Accounts are those of kube-system that the managers act as besides those of
-	// their controllers: what a provider asks its client builder for.
+	// Accounts are the accounts of kube-system that the managers use besides those of
+	// their controllers: those that a provider requests from its client builder.
 	Accounts []string `json:"accounts,omitempty"`
 }
 

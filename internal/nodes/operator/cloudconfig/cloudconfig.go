@@ -66,8 +66,8 @@ func PlatformOf(s *openshift.PlatformStatus) (Platform, bool) {
 	return p, ok
 }
 
-// PrefersManaged says of a platform whether openshift-config-managed is looked
-// at before openshift-config.
+// PrefersManaged reports whether the configuration is read from
+// openshift-config-managed before openshift-config.
 func (p Platform) PrefersManaged() bool { return p == AWS || p == Azure }
 
 // GateMultiVCenter is the gate with which vSphere's configuration is managed by

@@ -116,8 +116,8 @@ var vsphereNodeKeys = []string{
 	"excludeInternalNetworkSubnetCidr", "excludeExternalNetworkSubnetCidr",
 }
 
-// setVCenters makes the vCenters be those of the cluster. What else the
-// configuration says of one of them stays.
+// setVCenters sets the vCenters to those of the cluster. Other settings of a vCenter in
+// the configuration are kept.
 func setVCenters(config *document, spec *openshift.VSpherePlatformSpec, families bool) {
 	old := config.section("vcenter")
 	vcenters := newMapping()
@@ -131,7 +131,7 @@ func setVCenters(config *document, spec *openshift.VSpherePlatformSpec, families
 		}
 		v.setList("datacenters", datacenters)
 		if families {
-			// Else a vCenter's own would hide the cluster's.
+			// Otherwise the vCenter's setting would hide the cluster's.
 			v.remove("ipFamily")
 		}
 		vcenters.set(server, v)

@@ -29,8 +29,8 @@ type controller struct {
 	log    *slog.Logger
 }
 
-// Reconcile does the work and says how it went. A failure that only a change of
-// an object ends is told at once and not tried again; others when they have
+// Reconcile does the work and reports the result. A failure that only a change of an
+// object ends is reported at once and not retried; others are reported when they have
 // lasted.
 func (c *controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	left, err := c.sync(ctx)

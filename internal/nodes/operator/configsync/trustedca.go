@@ -26,7 +26,7 @@ const (
 	caConfigKey = "ca-bundle.pem"
 )
 
-// What OpenShift wants to know of a ConfigMap with certificates.
+// OpenShift requires this annotation on ConfigMaps with certificates.
 const (
 	componentAnnotation = "openshift.io/owning-component"
 	component           = "Cloud Compute / Cloud Controller Manager"

@@ -35,7 +35,7 @@ func (o *Options) deployer(mgr manager.Manager, inventory string) *Deployer {
 	}}
 }
 
-// limits repeat what failed soon enough that a failure is told when it has lasted.
+// limits returns options that retry soon enough to report a failure when it has lasted.
 func limits(w *failure.Window) ctrl.Options {
 	return ctrl.Options{RateLimiter: daemon.RateLimiter(w.Retry())}
 }

@@ -70,8 +70,7 @@ func (d *Deployer) Deploy(ctx context.Context, objects []client.Object) (Outcome
 		return out, err
 	}
 	if len(r.Changed) > 0 {
-		// What a cache knows of rollouts may be from before: above all that the
-		// last one stalled.
+		// The cache may still show the previous rollout, for instance that it stalled.
 		return out, nil
 	}
 	out.Waits, err = rollout.Waits(ctx, d.Client, d.Client.Scheme(), objects)

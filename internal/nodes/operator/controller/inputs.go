@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 )
 
-// inputs reads what an OpenShift cluster says of itself.
+// inputs reads the settings in the objects of an OpenShift cluster.
 type inputs struct {
 	// client reads what is watched, live anything else.
 	client     client.Client

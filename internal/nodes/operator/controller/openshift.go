@@ -41,32 +41,32 @@ type openShift struct {
 	namespace string
 	operator  string
 	notes     *notes
-	// instead reports whether CloudControllerManagers say what to deploy where the
-	// platform has nothing. Then they say how it is, too.
+	// instead reports whether CloudControllerManagers decide what to deploy because the
+	// platform has nothing. Then they also report the status.
 	instead func(context.Context) (bool, error)
 	now     func() time.Time
 	log     *slog.Logger
 }
 
-// state is what a pass that did not fail found.
+// state is the result of a pass that did not fail.
 type state struct {
-	// settled: all is as wanted. Otherwise it is on its way, or waits.
+	// settled means that everything is as wanted; otherwise it is rolled out or waits.
 	settled bool
-	// waits says for whom, if it cannot begin yet.
+	// waits says what it waits for, if it cannot begin yet.
 	waits string
-	// silent: it is for others to say how it is.
+	// silent means that others report the status.
 	silent bool
-	// warnings are what somebody has to see to though nothing has failed, reason
-	// is what they have in common.
+	// warnings are what somebody should correct although nothing has failed; reason is
+	// the reason of all of them.
 	warnings []string
 	reason   string
 	related  []openshift.ObjectReference
-	// again is when time alone changes something; 0 is never.
+	// again is the time after which to reconcile without an event; 0 means never.
 	again time.Duration
 }
 
-// Reconcile does the work and says how it went. A failure that only a change of
-// an object ends is told at once and not tried again; others when they have
+// Reconcile does the work and reports the result. A failure that only a change of an
+// object ends is reported at once and not retried; others are reported when they have
 // lasted.
 func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	s, err := r.sync(ctx)

@@ -160,7 +160,7 @@ func both(a, b *net.TCPConn) {
 	for _, way := range [][2]*net.TCPConn{{a, b}, {b, a}} {
 		wg.Go(func() {
 			if _, err := io.Copy(way[0], way[1]); err != nil {
-				// Whoever is not heard any more need not be answered.
+				// Nothing can be sent to way[0], so there is no need to read from way[1].
 				way[1].Close()
 			}
 			way[0].CloseWrite()

@@ -32,8 +32,8 @@ const MaxRecord = 16 << 10
 // maxBrackets is how many a record has, in names at most; depth costs memory.
 const maxBrackets = 100
 
-// record is podsize.Record without what does not matter here. Only the container
-// that is asked for is looked into.
+// record is the part of podsize.Record that is needed here. Only the requested
+// container is decoded.
 type record struct {
 	Containers map[string]json.RawMessage `json:"containers"`
 }
