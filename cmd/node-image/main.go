@@ -7,38 +7,22 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/machines/nodeimage"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := rootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "node-image:", err)
-		os.Exit(exitCode(err))
-	}
-}
-
-// usageError is a mistake on the command line: exit code 2.
-type usageError struct{ error }
-
-func exitCode(err error) int {
-	if errors.As(err, &usageError{}) {
-		return 2
-	}
-	return 1
+	err := program.UntilSignal(func(ctx context.Context) error { return rootCommand().ExecuteContext(ctx) })
+	os.Exit(program.Exit("node-image", os.Stderr, err))
 }
 
 func rootCommand() *cobra.Command {
@@ -49,14 +33,14 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; there is `node-image build`", args[0])}
+				return program.Usagef("unknown command %q; there is `node-image build`", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; all flags: %s -h", err, cmd.CommandPath())}
+		return program.Usagef("%w; all flags: %s -h", err, cmd.CommandPath())
 	})
 	root.AddCommand(buildCommand())
 	return root
@@ -75,16 +59,16 @@ on Debian. No registry is asked and root is not needed. SOURCE_DATE_EPOCH sets
 the time of the files that are made.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
-				return usageError{err}
+				return program.UsageError(err)
 			}
 			return nil
 		},
 		PreRunE: func(*cobra.Command, []string) error {
 			if format != "text" && format != "json" {
-				return usageError{fmt.Errorf("-o %q: want text or json", format)}
+				return program.Usagef("-o %q: want text or json", format)
 			}
 			if _, err := name.NewRepository(o.Repository); err != nil {
-				return usageError{fmt.Errorf("--repository %q is not an image without a tag: %w", o.Repository, err)}
+				return program.Usagef("--repository %q is not an image without a tag: %w", o.Repository, err)
 			}
 			return nil
 		},

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // TestWrongUsage: nothing is begun, the error names what is wrong, and the exit
@@ -26,7 +28,7 @@ func TestWrongUsage(t *testing.T) {
 		cmd.SetArgs(strings.Fields(args))
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
-		if err := cmd.ExecuteContext(ctx); err == nil || exitCode(err) != 2 || !strings.Contains(err.Error(), want) {
+		if err := cmd.ExecuteContext(ctx); err == nil || program.Exit("node-image", io.Discard, err) != 2 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}

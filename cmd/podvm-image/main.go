@@ -6,39 +6,23 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/guest/image"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := rootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "podvm-image:", err)
-		os.Exit(exitCode(err))
-	}
-}
-
-// usageError is a mistake on the command line: exit code 2.
-type usageError struct{ error }
-
-func exitCode(err error) int {
-	if errors.As(err, &usageError{}) {
-		return 2
-	}
-	return 1
+	err := program.UntilSignal(func(ctx context.Context) error { return rootCommand().ExecuteContext(ctx) })
+	os.Exit(program.Exit("podvm-image", os.Stderr, err))
 }
 
 func rootCommand() *cobra.Command {
@@ -49,14 +33,14 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; there is `podvm-image build`", args[0])}
+				return program.Usagef("unknown command %q; there is `podvm-image build`", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; all flags: %s -h", err, cmd.CommandPath())}
+		return program.Usagef("%w; all flags: %s -h", err, cmd.CommandPath())
 	})
 	root.AddCommand(buildCommand())
 	return root
@@ -74,7 +58,7 @@ Root is not needed. Equal inputs give byte-equal files; SOURCE_DATE_EPOCH sets
 the time of the files in the image.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
-				return usageError{err}
+				return program.UsageError(err)
 			}
 			return nil
 		},
@@ -88,11 +72,11 @@ the time of the files in the image.`,
 		},
 		PreRunE: func(*cobra.Command, []string) error {
 			if format != "text" && format != "json" {
-				return usageError{fmt.Errorf("-o %q: want text or json", format)}
+				return program.Usagef("-o %q: want text or json", format)
 			}
 			for _, f := range opts.Formats {
 				if !slices.Contains(image.Formats(), f) {
-					return usageError{fmt.Errorf("--format %q: want one of %s", f, strings.Join(image.Formats(), ", "))}
+					return program.Usagef("--format %q: want one of %s", f, strings.Join(image.Formats(), ", "))
 				}
 			}
 			return nil

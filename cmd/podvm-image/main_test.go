@@ -5,6 +5,8 @@ package main
 import (
 	"io"
 	"testing"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -28,7 +30,7 @@ func TestExitCodes(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if got := exitCode(err); got != c.want {
+			if got := program.Exit("podvm-image", io.Discard, err); got != c.want {
 				t.Errorf("exit code %d, want %d: %v", got, c.want, err)
 			}
 		})

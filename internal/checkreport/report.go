@@ -53,7 +53,7 @@ func Open(o Options) (*Report, error) {
 	}
 	var err error
 	if r.junit, err = os.Create(o.JUnit); err != nil {
-		return nil, Usagef("--junit: %w", err)
+		return nil, program.Usagef("--junit: %w", err)
 	}
 	return r, nil
 }

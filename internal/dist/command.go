@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // introduction is what the help begins with.
@@ -32,13 +34,6 @@ SOURCE_DATE_EPOCH is the time of all files; without it that is the commit's.
 
 `
 
-// Exit codes.
-const (
-	exitOK = iota
-	exitError
-	exitUsage
-)
-
 // Run is the command outrigger-dist; it returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
 	o := Options{Log: func(format string, args ...any) { fmt.Fprintf(stdout, format+"\n", args...) }}
@@ -52,18 +47,18 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, introduction)
 		f.SetOutput(stdout)
 		f.PrintDefaults()
-		return exitOK
+		return program.ExitOK
 	case err != nil:
 		fmt.Fprintf(stderr, "outrigger-dist: %v; all flags: outrigger-dist -h\n", err)
-		return exitUsage
+		return program.ExitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := Make(ctx, o); err != nil {
 		fmt.Fprintln(stderr, "outrigger-dist:", explain(err))
-		return exitError
+		return program.ExitError
 	}
-	return exitOK
+	return program.ExitOK
 }
 
 func flags(o *Options) *flag.FlagSet {

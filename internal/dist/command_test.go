@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // What is wrong is said in one sentence, before anything is built.
@@ -22,16 +24,16 @@ func TestBadInput(t *testing.T) {
 		code int
 		want string
 	}{
-		"help":              {[]string{"-h"}, exitOK, "-key-password-file"},
-		"unknown flag":      {[]string{"-x"}, exitUsage, "-x"},
-		"argument":          {[]string{"deb"}, exitUsage, `"deb" is an argument`},
-		"architecture":      {[]string{"-arch", "amd64,sparc"}, exitError, `-arch "sparc": want amd64 or arm64`},
-		"part":              {[]string{"-only", "rpm"}, exitError, `-only "rpm": want some of archive, deb`},
-		"no registry":       {[]string{"-prefix", ""}, exitError, "-prefix is empty"},
-		"key":               {[]string{"-key", "/nowhere/cosign.key"}, exitError, "/nowhere/cosign.key"},
-		"folder of another": {[]string{"-output", taken}, exitError, "neither empty nor an earlier distribution"},
-		"version":           {[]string{"-version", "a b"}, exitError, "-version"},
-		"not a folder":      {[]string{"-output", "/proc/nosuch/dist"}, exitError, "/proc/nosuch"},
+		"help":              {[]string{"-h"}, program.ExitOK, "-key-password-file"},
+		"unknown flag":      {[]string{"-x"}, program.ExitUsage, "-x"},
+		"argument":          {[]string{"deb"}, program.ExitUsage, `"deb" is an argument`},
+		"architecture":      {[]string{"-arch", "amd64,sparc"}, program.ExitError, `-arch "sparc": want amd64 or arm64`},
+		"part":              {[]string{"-only", "rpm"}, program.ExitError, `-only "rpm": want some of archive, deb`},
+		"no registry":       {[]string{"-prefix", ""}, program.ExitError, "-prefix is empty"},
+		"key":               {[]string{"-key", "/nowhere/cosign.key"}, program.ExitError, "/nowhere/cosign.key"},
+		"folder of another": {[]string{"-output", taken}, program.ExitError, "neither empty nor an earlier distribution"},
+		"version":           {[]string{"-version", "a b"}, program.ExitError, "-version"},
+		"not a folder":      {[]string{"-output", "/proc/nosuch/dist"}, program.ExitError, "/proc/nosuch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
@@ -41,7 +43,7 @@ func TestBadInput(t *testing.T) {
 			if code != c.code || !strings.Contains(out.String(), c.want) {
 				t.Errorf("code %d: %s", code, &out)
 			}
-			if code == exitError && strings.Count(out.String(), "\n") != 1 {
+			if code == program.ExitError && strings.Count(out.String(), "\n") != 1 {
 				t.Errorf("more than a line:\n%s", &out)
 			}
 			if left, _ := os.ReadDir(filepath.Dir(output)); len(left) > 0 {

@@ -11,6 +11,10 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Log is what is logged. Its zero value is what the flags say when they are not
@@ -72,4 +76,14 @@ func (l *Log) Logger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewTextHandler(w, o))
 	}
 	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+// Install returns the logger, with which the standard library, controller-runtime and
+// client-go in this process write from now on.
+func (l *Log) Install(w io.Writer) *slog.Logger {
+	logger := l.Logger(w)
+	slog.SetDefault(logger)
+	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
+	klog.SetSlogLogger(logger)
+	return logger
 }

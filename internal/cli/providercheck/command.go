@@ -9,14 +9,13 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/internal/cli/providercheck/record"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider/conformance"
 )
 
@@ -40,10 +39,7 @@ type app struct {
 
 // Main runs provider-check and returns its exit code.
 func Main() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal does not wait for the clean-up
-	return run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	return program.UntilSignal(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr) })
 }
 
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
@@ -86,26 +82,10 @@ const examples = `  # every check, one a line, with the promise that it proves
 
 func newCommand(getenv func(string) string) *cobra.Command {
 	a := &app{getenv: getenv}
-	cmd := &cobra.Command{
-		Use:           "provider-check",
-		Short:         "Prove that a provider keeps the contract",
-		Long:          long,
-		Example:       examples,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return checkreport.Usagef("unexpected argument %q: name the provider with --plugin or --endpoint", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.stderr = cmd.ErrOrStderr()
-			return a.run(cmd.Context(), cmd.OutOrStdout())
-		},
-	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return checkreport.Usagef("%w; all flags: provider-check --help", err)
+	cmd := &cobra.Command{Use: "provider-check", Short: "Prove that a provider keeps the contract", Long: long, Example: examples}
+	checkreport.Complete(cmd, "name the provider with --plugin or --endpoint", func(ctx context.Context, stdout, stderr io.Writer) error {
+		a.stderr = stderr
+		return a.run(ctx, stdout)
 	})
 	a.bind(cmd)
 	return cmd
@@ -173,7 +153,7 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	defer stop()
 	subjects, err := a.open(ctx)
 	if err != nil {
-		return errors.Join(checkreport.Usage(err), report.Abandon())
+		return errors.Join(program.UsageError(err), report.Abandon())
 	}
 	results := conformance.ExecuteWith(ctx, options(report), checks, subjects.open)
 	return errors.Join(report.End(subjects.name, results), subjects.close(), a.compare(stdout))
@@ -183,21 +163,21 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 func (a *app) chosen() ([]conformance.Check, error) {
 	switch {
 	case a.format != checkreport.Text && a.format != checkreport.JSON:
-		return nil, checkreport.Usagef("-o %q: want text or json", a.format)
+		return nil, program.Usagef("-o %q: want text or json", a.format)
 	case a.list && (a.plugin != "" || a.endpoint != ""):
-		return nil, checkreport.Usagef("--list needs no provider: leave out --plugin and --endpoint")
+		return nil, program.Usagef("--list needs no provider: leave out --plugin and --endpoint")
 	case !a.list && (a.plugin == "") == (a.endpoint == ""):
-		return nil, checkreport.Usagef("name the provider with one of --plugin FILE and --endpoint unix:///PATH; see provider-check --help")
+		return nil, program.Usagef("name the provider with one of --plugin FILE and --endpoint unix:///PATH; see provider-check --help")
 	case (a.record != "" || a.replay != "") && a.plugin == "":
-		return nil, checkreport.Usagef("--record and --replay need --plugin FILE: a provider that runs already does not take the way through here")
+		return nil, program.Usagef("--record and --replay need --plugin FILE: a provider that runs already does not take the way through here")
 	case a.record != "" && a.replay != "":
-		return nil, checkreport.Usagef("--record is for a real account and --replay for a simulator: not both")
+		return nil, program.Usagef("--record is for a real account and --replay for a simulator: not both")
 	case a.subject.Parallel < 0 || a.subject.Parallel == 1:
-		return nil, checkreport.Usagef("--parallel %d: at least 2, since some checks need two instances", a.subject.Parallel)
+		return nil, program.Usagef("--parallel %d: at least 2, since some checks need two instances", a.subject.Parallel)
 	case a.timeout < 0 || a.subject.Limits.Call < 0 || a.subject.Limits.Settle < 0:
-		return nil, checkreport.Usagef("--timeout, --call-timeout and --settle-timeout must not be negative")
+		return nil, program.Usagef("--timeout, --call-timeout and --settle-timeout must not be negative")
 	case a.subject.Spec.VCPUs < 0 || a.subject.Spec.Memory < 0:
-		return nil, checkreport.Usagef("--vcpus and --memory must not be negative")
+		return nil, program.Usagef("--vcpus and --memory must not be negative")
 	}
 	return checkreport.Choose("provider-check", a.only, conformance.Checks(), func(c conformance.Check) string { return c.Name })
 }

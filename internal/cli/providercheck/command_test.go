@@ -23,6 +23,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/internal/cli/providercheck/record"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
@@ -332,7 +333,7 @@ func TestNothingChecked(t *testing.T) {
 		{"--endpoint " + socket + " --set mini-dir=x", "whoever started it has configured it"},
 	} {
 		code, out, stderr := check(t, nil, strings.Fields(tc.args)...)
-		if code != checkreport.ExitUsage || out != "" || !strings.Contains(stderr, tc.want) {
+		if code != program.ExitUsage || out != "" || !strings.Contains(stderr, tc.want) {
 			t.Errorf("%s: exit code %d, want 2 and %q, got %q %q", tc.args, code, tc.want, out, stderr)
 		}
 		if strings.Contains(stderr, "hunter2") {

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/internal/cli/providercheck/record"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // startRecorder serves the proxy of --record and --replay, if one of them is
@@ -18,7 +18,7 @@ func (a *app) startRecorder() (stop func(), err error) {
 	stop, a.records = func() {}, a.record
 	if a.replay != "" {
 		if a.known, err = record.Read(a.replay); err != nil {
-			return nil, checkreport.Usagef("--replay: %w", err)
+			return nil, program.Usagef("--replay: %w", err)
 		}
 		folder, err := os.MkdirTemp("", "provider-check-")
 		if err != nil {
@@ -31,7 +31,7 @@ func (a *app) startRecorder() (stop func(), err error) {
 	}
 	if a.recorder, err = record.Start(a.records, nil); err != nil {
 		stop()
-		return nil, checkreport.Usagef("--record: %w", err)
+		return nil, program.Usagef("--record: %w", err)
 	}
 	remove := stop
 	return func() { a.recorder.Close(); remove() }, nil

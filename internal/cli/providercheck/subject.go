@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/checkreport"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
@@ -150,7 +150,7 @@ func (a *app) loadFrom(ctx context.Context, client string, getenv func(string) s
 	}
 	cloud := loaded.Cloud
 	if a.recorder != nil && loaded.Carrier != plugin.Process {
-		return nil, errors.Join(checkreport.Usagef("--record: %s is not a process plugin", a.plugin), loaded.Close())
+		return nil, errors.Join(program.Usagef("--record: %s is not a process plugin", a.plugin), loaded.Close())
 	}
 	if c, ok := cloud.(config.Configurable); ok && loaded.Carrier == plugin.GoPlugin {
 		cloud = c.Fresh()
@@ -179,7 +179,7 @@ func sumOf(path string) (string, error) {
 func (a *app) dial(ctx context.Context, client string, getenv func(string) string) (*host, error) {
 	path, ok := strings.CutPrefix(a.endpoint, "unix://")
 	if !ok || !filepath.IsAbs(path) {
-		return nil, checkreport.Usagef("--endpoint %q: want unix:///PATH", a.endpoint)
+		return nil, program.Usagef("--endpoint %q: want unix:///PATH", a.endpoint)
 	}
 	socket, about, err := remote.Dial(ctx, path, readyTimeout, awayTimeout)
 	if err != nil {
@@ -225,7 +225,7 @@ func configure(cloud provider.CloudProvider, set []string, overlay map[string]st
 func apply(cloud provider.CloudProvider, flags *flag.FlagSet, setting string, overlay map[string]string) error {
 	name, value, ok := strings.Cut(setting, "=")
 	if !ok || name == "" {
-		return checkreport.Usagef("--set: want NAME=VALUE")
+		return program.Usagef("--set: want NAME=VALUE")
 	}
 	name = strings.TrimLeft(name, "-")
 	c, configurable := cloud.(config.Configurable)
@@ -236,9 +236,9 @@ func apply(cloud provider.CloudProvider, flags *flag.FlagSet, setting string, ov
 	i := slices.IndexFunc(fields, func(f config.Field) bool { return name == f.Name || name == f.Flag || name == f.Env })
 	switch {
 	case i < 0:
-		return checkreport.Usagef("--set %s: %s", name, whatThereIs(fields))
+		return program.Usagef("--set %s: %s", name, whatThereIs(fields))
 	case fields[i].Secret:
-		return checkreport.Usagef("--set %s: it is a secret, and command lines are public: set %s in the environment", name, fields[i].Env)
+		return program.Usagef("--set %s: it is a secret, and command lines are public: set %s in the environment", name, fields[i].Env)
 	case fields[i].Flag == "":
 		overlay[fields[i].Env] = value
 		return nil
@@ -248,7 +248,7 @@ func apply(cloud provider.CloudProvider, flags *flag.FlagSet, setting string, ov
 
 func setFlag(flags *flag.FlagSet, given, name, value string) error {
 	if err := flags.Set(name, value); err != nil {
-		return checkreport.Usagef("--set %s: %w", given, err)
+		return program.Usagef("--set %s: %w", given, err)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/outrigger/outrigger/internal/machines/outrigger"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -32,7 +33,7 @@ func run(args ...string) (code int, out, errs string) {
 
 func TestHelpHasEveryFlag(t *testing.T) {
 	code, out, _ := run("--help")
-	if code != exitOK || !strings.Contains(out, "clusterctl") {
+	if code != program.ExitOK || !strings.Contains(out, "clusterctl") {
 		t.Fatalf("code %d: %s", code, out)
 	}
 	Flags().VisitAll(func(f *flag.Flag) {
@@ -79,7 +80,7 @@ func TestBadFlagsAreNamed(t *testing.T) {
 		"--nonsense":                                "--help",
 	} {
 		code, _, errs := run(strings.Fields(args)...)
-		if code != exitUsage || !strings.Contains(errs, want) {
+		if code != program.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("%s: code %d, %q; want %q", args, code, errs, want)
 		}
 	}

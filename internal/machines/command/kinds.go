@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/machines/docker"
 	"github.com/outrigger/outrigger/internal/machines/outrigger"
 	"github.com/outrigger/outrigger/internal/machines/reconciler"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -46,7 +47,7 @@ func addKinds(ctx context.Context, mgr manager.Manager, s *settings, logger *slo
 	}
 	engine, err := docker.New(s.docker, logger)
 	if err != nil {
-		return closeAll, usageError{err}
+		return closeAll, program.UsageError(err)
 	}
 	engine.Templates = templatesOf(mgr.GetAPIReader())
 	closers = append(closers, engine.Close)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger/outrigger/internal/machines/outrigger"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/variables"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
@@ -102,14 +103,14 @@ func (o opener) own(ctx context.Context, c *cloud) (own map[string]string, err e
 	if file := o.more[c.name]; file != "" {
 		c.source = fmt.Sprintf("--more-providers %s=%s", c.name, file)
 		if own, err = variables.Read(file); err != nil {
-			err = usageError{fmt.Errorf("%s: %w", c.source, err)}
+			err = program.Usagef("%s: %w", c.source, err)
 		}
 		return own, err
 	}
 	key := client.ObjectKey{Namespace: o.getenv("POD_NAMESPACE"), Name: "provider-" + c.name}
 	c.source = fmt.Sprintf("--more-providers %s", c.name)
 	if key.Namespace == "" {
-		return nil, usageError{fmt.Errorf("%s: its settings are those of Secret %s in the namespace of the manager, which POD_NAMESPACE does not say: set that, or write %s=FILE", c.source, key.Name, c.name)}
+		return nil, program.Usagef("%s: its settings are those of Secret %s in the namespace of the manager, which POD_NAMESPACE does not say: set that, or write %s=FILE", c.source, key.Name, c.name)
 	}
 	c.source += fmt.Sprintf(" (Secret %s)", key)
 	var secret corev1.Secret
@@ -158,7 +159,7 @@ func (c *cloud) configureDomains(s *settings) error {
 	for name, file := range s.domains[c.name] {
 		own, err := variables.Read(file)
 		if err != nil {
-			err = usageError{err}
+			err = program.UsageError(err)
 		} else {
 			c.domains[name], err = c.fresh(own)
 		}
@@ -176,7 +177,7 @@ func (c *cloud) configureDomains(s *settings) error {
 func (c *cloud) fresh(own map[string]string, others ...string) (provider.Provider, error) {
 	configurable, ok := c.loaded.Cloud.(config.Configurable)
 	if !ok {
-		return nil, usageError{fmt.Errorf("provider %s can only be configured once, by the environment: build its manager with provider/config.New", c.name)}
+		return nil, program.Usagef("provider %s can only be configured once, by the environment: build its manager with provider/config.New", c.name)
 	}
 	own = maps.Clone(own)
 	values := config.Values{}
@@ -193,7 +194,7 @@ func (c *cloud) fresh(own map[string]string, others ...string) (provider.Provide
 		delete(own, name)
 	}
 	if len(own) > 0 {
-		return nil, usageError{fmt.Errorf("provider %s has no variables %q", c.name, slices.Sorted(maps.Keys(own)))}
+		return nil, program.Usagef("provider %s has no variables %q", c.name, slices.Sorted(maps.Keys(own)))
 	}
 	fresh := configurable.Fresh()
 	fresh.Set(values)

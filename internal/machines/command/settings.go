@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/logflags"
 	"github.com/outrigger/outrigger/internal/machines/docker"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 )
 
@@ -217,7 +218,7 @@ func (s *settings) parse(args []string) error {
 	if err := s.flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err
 	} else if err != nil {
-		return usageError{fmt.Errorf("%w; all flags: capi-manager --help", err)}
+		return program.Usagef("%w; all flags: capi-manager --help", err)
 	}
 	if s.version {
 		return nil
@@ -259,7 +260,7 @@ func (s *settings) check() error {
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
-		return usageError{errors.Join(errs...)}
+		return program.UsageError(errors.Join(errs...))
 	}
 	return nil
 }

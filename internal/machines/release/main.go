@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // Introduction is what the help begins with.
@@ -30,13 +32,6 @@ SOURCE_DATE_EPOCH is the time that the bill of materials has.
 
 `
 
-// Exit codes.
-const (
-	exitOK = iota
-	exitError
-	exitUsage
-)
-
 // Run runs the command capi-release with these arguments and returns the exit code.
 func Run(args []string, stdout, stderr io.Writer) int {
 	var o Options
@@ -46,19 +41,19 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stdout, Introduction)
 		f.SetOutput(stdout)
 		f.PrintDefaults()
-		return exitOK
+		return program.ExitOK
 	case err != nil:
 		fmt.Fprintf(stderr, "capi-release: %v; all flags: capi-release -h\n", err)
-		return exitUsage
+		return program.ExitUsage
 	}
 	o.Programs = f.Args()
 	folder, err := Make(o)
 	if err != nil {
 		fmt.Fprintln(stderr, "capi-release:", err)
-		return exitError
+		return program.ExitError
 	}
 	fmt.Fprintln(stdout, folder)
-	return exitOK
+	return program.ExitOK
 }
 
 // Flags returns the program's flags.

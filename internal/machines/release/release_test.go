@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // kustomize returns the path of the tool that `make setup` installs.
@@ -172,9 +174,9 @@ func TestCommand(t *testing.T) {
 		code int
 		want string
 	}{
-		"help":         {[]string{"-h"}, exitOK, "-kustomize"},
-		"unknown flag": {[]string{"-x"}, exitUsage, "-x"},
-		"no version":   {[]string{"-prefix", "a"}, exitError, "-version"},
+		"help":         {[]string{"-h"}, program.ExitOK, "-kustomize"},
+		"unknown flag": {[]string{"-x"}, program.ExitUsage, "-x"},
+		"no version":   {[]string{"-prefix", "a"}, program.ExitError, "-version"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder

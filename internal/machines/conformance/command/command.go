@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/internal/machines/conformance"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // app is one invocation.
@@ -36,10 +35,7 @@ type app struct {
 // Main runs capi-conformance and returns its exit code.
 func Main() int {
 	log.SetLogger(logr.Discard()) // warnings of the API server are not for users
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal does not wait for the clean-up
-	return run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	return program.UntilSignal(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -94,26 +90,10 @@ const examples = `  # every check, one a line, with the promise that it proves
 // Command returns the command line, also for docs/reference.
 func Command() *cobra.Command {
 	a := &app{}
-	cmd := &cobra.Command{
-		Use:           "capi-conformance",
-		Short:         "Prove that a Cluster API infrastructure provider keeps the contract",
-		Long:          long,
-		Example:       examples,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return checkreport.Usagef("unexpected argument %q: name the objects with --file", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.stderr = cmd.ErrOrStderr()
-			return a.run(cmd.Context(), cmd.OutOrStdout())
-		},
-	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return checkreport.Usagef("%w; all flags: capi-conformance --help", err)
+	cmd := &cobra.Command{Use: "capi-conformance", Short: "Prove that a Cluster API infrastructure provider keeps the contract", Long: long, Example: examples}
+	checkreport.Complete(cmd, "name the objects with --file", func(ctx context.Context, stdout, stderr io.Writer) error {
+		a.stderr = stderr
+		return a.run(ctx, stdout)
 	})
 	a.bind(cmd)
 	return cmd
@@ -165,7 +145,7 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 	}
 	subject, err := a.open(ctx)
 	if err != nil {
-		return checkreport.Usage(err)
+		return program.UsageError(err)
 	}
 	report, err := checkreport.Open(checkreport.Options{Format: a.format, JUnit: a.junit, Core: a.core, Stdout: stdout, Stderr: a.stderr})
 	if err != nil {
@@ -182,13 +162,13 @@ func (a *app) run(ctx context.Context, stdout io.Writer) error {
 func (a *app) chosen() ([]conformance.Check, error) {
 	switch {
 	case a.format != checkreport.Text && a.format != checkreport.JSON:
-		return nil, checkreport.Usagef("-o %q: want text or json", a.format)
+		return nil, program.Usagef("-o %q: want text or json", a.format)
 	case a.core != "play" && a.core != "running":
-		return nil, checkreport.Usagef("--core %q: want play or running", a.core)
+		return nil, program.Usagef("--core %q: want play or running", a.core)
 	case !a.list && a.file == "":
-		return nil, checkreport.Usagef("name the provider's objects with --file; see capi-conformance --help")
+		return nil, program.Usagef("name the provider's objects with --file; see capi-conformance --help")
 	case a.timeout < 0 || a.limits.Provision <= 0 || a.limits.Delete <= 0 || a.limits.Quiet <= 0:
-		return nil, checkreport.Usagef("--timeout must not be negative; --provision-timeout, --delete-timeout and --quiet must be more than nothing")
+		return nil, program.Usagef("--timeout must not be negative; --provision-timeout, --delete-timeout and --quiet must be more than nothing")
 	}
 	return checkreport.Choose("capi-conformance", a.only, conformance.Checks(), func(c conformance.Check) string { return c.Name })
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/checkreport"
 	"github.com/outrigger/outrigger/internal/machines/conformance"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 func TestWrongUsage(t *testing.T) {
@@ -39,15 +40,15 @@ func TestWrongUsage(t *testing.T) {
 		"--release " + empty + " --file " + full: "--release",
 	} {
 		var out, stderr bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), &out, &stderr); code != checkreport.ExitUsage || !strings.Contains(stderr.String(), want) {
-			t.Errorf("%q: exit code %d, %q; want %d and %q", args, code, &stderr, checkreport.ExitUsage, want)
+		if code := run(t.Context(), strings.Fields(args), &out, &stderr); code != program.ExitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q: exit code %d, %q; want %d and %q", args, code, &stderr, program.ExitUsage, want)
 		}
 	}
 }
 
 func TestList(t *testing.T) {
 	var out bytes.Buffer
-	if code := run(t.Context(), []string{"--list", "-o", "json", "--run", "^pause-"}, &out, &out); code != checkreport.ExitOK {
+	if code := run(t.Context(), []string{"--list", "-o", "json", "--run", "^pause-"}, &out, &out); code != program.ExitOK {
 		t.Fatalf("exit code %d: %s", code, &out)
 	}
 	var rows []checkreport.Check

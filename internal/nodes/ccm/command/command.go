@@ -10,8 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -23,6 +21,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests to the API server
 	"k8s.io/klog/v2"
 
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -35,17 +34,6 @@ type Command struct {
 	Getenv         func(string) string
 }
 
-// Exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
-
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
 // Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
@@ -53,21 +41,14 @@ func (c *Command) Run(args []string) int {
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
 		s.help(c.Stdout)
-		return exitOK
+		return program.ExitOK
 	case err == nil && s.version:
 		fmt.Fprintln(c.Stdout, name+" version "+version.String())
-		return exitOK
+		return program.ExitOK
 	case err == nil:
-		err = c.run(s)
+		err = program.UntilSignal(func(ctx context.Context) error { return c.run(ctx, s) })
 	}
-	if err == nil {
-		return exitOK
-	}
-	fmt.Fprintf(c.Stderr, "%s: %v\n", name, err)
-	if errors.As(err, new(usageError)) {
-		return exitUsage
-	}
-	return exitError
+	return program.Exit(name, c.Stderr, err)
 }
 
 func (c *Command) settings(args []string) (*settings, error) {
@@ -78,12 +59,9 @@ func (c *Command) settings(args []string) (*settings, error) {
 	return s, s.parse(args, c.Getenv)
 }
 
-func (c *Command) run(s *settings) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	go func() { <-ctx.Done(); stop() }() // a second signal ends the process at once
+func (c *Command) run(ctx context.Context, s *settings) error {
 	if err := logsapi.ValidateAndApply(s.logs, utilfeature.DefaultFeatureGate); err != nil {
-		return usageError{err}
+		return program.UsageError(err)
 	}
 	defer logs.FlushLogs()
 	cliflag.PrintFlags(s.flags)

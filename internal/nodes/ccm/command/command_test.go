@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/fake"
@@ -56,10 +57,10 @@ func TestHelpTeaches(t *testing.T) {
 			t.Errorf("--help does not speak of %s", want)
 		}
 	}
-	if code != exitOK {
+	if code != program.ExitOK {
 		t.Errorf("code %d", code)
 	}
-	if code, out := run(nil, "--version"); code != exitOK || !strings.HasPrefix(out, "cloud-controller-manager version ") {
+	if code, out := run(nil, "--version"); code != program.ExitOK || !strings.HasPrefix(out, "cloud-controller-manager version ") {
 		t.Errorf("--version: %d, %s", code, out)
 	}
 }
@@ -88,7 +89,7 @@ func TestBadInput(t *testing.T) {
 		"migration":            {[]string{"--cloud-provider=cloudy", "--enable-leader-migration"}, nil, "--enable-leader-migration"},
 	} {
 		code, out := run(test.env, test.args...)
-		if code != exitUsage || !strings.Contains(out, test.want) || strings.Contains(out, "s3cret") {
+		if code != program.ExitUsage || !strings.Contains(out, test.want) || strings.Contains(out, "s3cret") {
 			t.Errorf("%s: code %d, %s; want %q", name, code, out, test.want)
 		}
 	}

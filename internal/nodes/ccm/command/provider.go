@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nodes/ccm"
 	"github.com/outrigger/outrigger/internal/nodes/ccm/localbalancer"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -44,7 +45,7 @@ func openCloud(ctx context.Context, s *settings, getenv func(string) string, log
 	asked := provider.Canonical(s.options.KubeCloudShared.CloudProvider.Name)
 	loaded, err := plugin.Load(ctx, plugin.Options{Name: asked, Getenv: getenv, Log: logger})
 	if errors.Is(err, plugin.ErrUnsupported) {
-		return nil, usageError{fmt.Errorf("unknown cloud provider %q: %w", asked, err)}
+		return nil, program.Usagef("unknown cloud provider %q: %w", asked, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--cloud-provider %s: %w", asked, err)
@@ -88,7 +89,7 @@ func configured(loaded *plugin.Loaded, s *settings, getenv func(string) string) 
 		return fresh.NewProvider()
 	}
 	if len(s.file) > 0 {
-		return nil, usageError{fmt.Errorf("--cloud-config: the provider can only be configured by the environment: build its manager with provider/config.New, or leave %q to it", slices.Sorted(maps.Keys(s.file)))}
+		return nil, program.Usagef("--cloud-config: the provider can only be configured by the environment: build its manager with provider/config.New, or leave %q to it", slices.Sorted(maps.Keys(s.file)))
 	}
 	f := flag.NewFlagSet(loaded.Name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -112,7 +113,7 @@ func valuesOf(schema config.Schema, file map[string]string, getenv func(string) 
 		}
 	}
 	if len(rest) > 0 {
-		return nil, usageError{fmt.Errorf("--cloud-config: unknown variables %q; those of the provider are on its page of the reference", slices.Sorted(maps.Keys(rest)))}
+		return nil, program.Usagef("--cloud-config: unknown variables %q; those of the provider are on its page of the reference", slices.Sorted(maps.Keys(rest)))
 	}
 	return values, nil
 }

@@ -19,6 +19,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/outrigger/outrigger/internal/nodes/ccm"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/variables"
 	"github.com/outrigger/outrigger/provider"
 )
@@ -107,7 +108,7 @@ func (s *settings) parse(args []string, getenv func(string) string) error {
 	if err := s.flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return err
 	} else if err != nil {
-		return usageError{fmt.Errorf("%w; all flags: %s --help", err, name)}
+		return program.Usagef("%w; all flags: %s --help", err, name)
 	}
 	if s.version {
 		return nil
@@ -116,10 +117,10 @@ func (s *settings) parse(args []string, getenv func(string) string) error {
 		return pflag.ErrHelp
 	}
 	if s.flags.NArg() > 0 {
-		return usageError{fmt.Errorf("unexpected argument %q; all flags: %s --help", s.flags.Arg(0), name)}
+		return program.Usagef("unexpected argument %q; all flags: %s --help", s.flags.Arg(0), name)
 	}
 	if err := errors.Join(s.readFile(), s.fill(getenv)); err != nil {
-		return usageError{err}
+		return program.UsageError(err)
 	}
 	return s.check()
 }
@@ -186,7 +187,7 @@ func (s *settings) check() error {
 		errs = append(errs, errors.New("--enable-leader-migration: there is no cloud provider in kube-controller-manager any more to migrate from"))
 	}
 	if len(errs) > 0 {
-		return usageError{errors.Join(errs...)}
+		return program.UsageError(errors.Join(errs...))
 	}
 	return nil
 }

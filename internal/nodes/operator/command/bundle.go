@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 func bundleCommand() *cobra.Command {
@@ -102,7 +103,7 @@ annotation ccm.outrigger.dev/base names; there are
   ccm-operator bundle show cloud-controller-manager`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("name one bundle or base; ccm-operator bundle list has the bundles")
+				return program.Usagef("name one bundle or base; ccm-operator bundle list has the bundles")
 			}
 			return nil
 		},
@@ -113,7 +114,7 @@ annotation ccm.outrigger.dev/base names; there are
 		RunE: func(cmd *cobra.Command, args []string) error {
 			files, err := show(args[0])
 			if err != nil {
-				return usageError{err}
+				return program.UsageError(err)
 			}
 			if output == "json" {
 				return writeJSON(cmd.OutOrStdout(), files)

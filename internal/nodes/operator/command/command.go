@@ -6,13 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -20,35 +17,19 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/controller"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/injector"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
 // name is the program's.
 const name = "ccm-operator"
 
-// Exit codes.
-const (
-	exitOK    = 0
-	exitError = 1 // something failed, or a rule is broken
-	exitUsage = 2 // the command line is wrong
-)
-
 // errBroken has been told in full by what the command printed.
 var errBroken = errors.New("rules are broken")
 
-// usageError is one of the command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 // Main runs the program of this process and returns its exit code.
 func Main() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	return run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	return program.UntilSignal(func(ctx context.Context) int { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -57,17 +38,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errBroken):
-		return exitError
+	if errors.Is(err, errBroken) {
+		return program.ExitError
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", name, err)
-	if errors.As(err, new(usageError)) || errors.As(err, new(daemon.UsageError)) {
-		return exitUsage
-	}
-	return exitError
+	return program.Exit(name, stderr, err)
 }
 
 // Command returns the whole command line, also for docs/reference.
@@ -88,7 +62,7 @@ clouds are built in; yours needs no code.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; all flags: %s --help", err, cmd.CommandPath())
+		return program.Usagef("%w; all flags: %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(commands()...)
 	return root
@@ -108,9 +82,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if cmd.HasSubCommands() {
-		return usagef("unknown command %q; all commands: %s --help", args[0], cmd.CommandPath())
+		return program.Usagef("unknown command %q; all commands: %s --help", args[0], cmd.CommandPath())
 	}
-	return usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
+	return program.Usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
 }
 
 // outputFlag adds -o; the first form is the default.
@@ -119,7 +93,7 @@ func outputFlag(cmd *cobra.Command, into *string, forms ...string) {
 	complete(cmd, "output", forms...)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(forms, *into) {
-			return usagef("--output %q: want %s", *into, strings.Join(forms, " or "))
+			return program.Usagef("--output %q: want %s", *into, strings.Join(forms, " or "))
 		}
 		return nil
 	}

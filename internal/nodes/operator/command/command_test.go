@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -86,7 +87,7 @@ func TestWrongUsage(t *testing.T) {
 		"bundle verify --platform nobody":           `--platform: no bundle is named "nobody"`,
 	} {
 		code, out, stderr := call(t, strings.Fields(args)...)
-		if code != exitUsage || out != "" || !strings.HasPrefix(stderr, "ccm-operator: ") || !strings.Contains(stderr, want) {
+		if code != program.ExitUsage || out != "" || !strings.HasPrefix(stderr, "ccm-operator: ") || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %q, want %q", args, code, stderr, want)
 		}
 	}
@@ -105,7 +106,7 @@ func TestFailuresThatAreNotUsage(t *testing.T) {
 		"render --platform aws --bundle-dir /nonexistent/x":                                             "--bundle-dir: ",
 		"render --dest-dir x --cluster-infrastructure-file /nonexistent/x --images-file /nonexistent/y": "error reading --cluster-infrastructure-file",
 	} {
-		if code, out, stderr := call(t, strings.Fields(args)...); code != exitError || out != "" || !strings.Contains(stderr, want) {
+		if code, out, stderr := call(t, strings.Fields(args)...); code != program.ExitError || out != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %q, want %q", args, code, stderr, want)
 		}
 	}
@@ -122,7 +123,7 @@ func TestDiffReachesNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, out, stderr := call(t, "diff", "--platform", "libvirt", "--flavor", "kubernetes", "--image", "cloudControllerManagerOutrigger=x", "--kubeconfig", file)
-		if code != exitUsage || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "reach the cluster at "+host) || !strings.Contains(stderr, want) {
+		if code != program.ExitUsage || out != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "reach the cluster at "+host) || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, %q, want %q", host, code, stderr, want)
 		}
 	}
@@ -134,7 +135,7 @@ func TestRenderPrints(t *testing.T) {
 		"--infrastructure-name", "c-1", "--single-replica", "--http-proxy", "http://p", "--tls-min-version", "VersionTLS13",
 	}
 	code, out, stderr := call(t, args...)
-	if code != exitOK || stderr != "" {
+	if code != program.ExitOK || stderr != "" {
 		t.Fatal(code, stderr)
 	}
 	for _, want := range []string{"image: r/i:1", "namespace: ns", "--cluster-name=c-1", "replicas: 1", "value: http://p", "--tls-min-version=VersionTLS13", "kind: ServiceAccount", "node-role.kubernetes.io/control-plane"} {
@@ -144,7 +145,7 @@ func TestRenderPrints(t *testing.T) {
 	}
 	code, out, _ = call(t, append(args, "-o", "json")...)
 	var list struct{ Kind string }
-	if err := json.Unmarshal([]byte(out), &list); err != nil || code != exitOK || list.Kind != "List" {
+	if err := json.Unmarshal([]byte(out), &list); err != nil || code != program.ExitOK || list.Kind != "List" {
 		t.Errorf("exit code %d, %v, %s", code, err, list.Kind)
 	}
 }
@@ -152,10 +153,10 @@ func TestRenderPrints(t *testing.T) {
 func TestABundleOfOnesOwnNeedsNoCode(t *testing.T) {
 	folder := mine(t, "", "")
 	code, out, stderr := call(t, "render", "--bundle-dir", folder, "--platform", "mycloud", "--flavor", "kubernetes", "--image", "cloudControllerManagerOutrigger=r/i:1")
-	if code != exitOK || !strings.Contains(out, "infrastructure.openshift.io/cloud-controller-manager: MyCloud") {
+	if code != program.ExitOK || !strings.Contains(out, "infrastructure.openshift.io/cloud-controller-manager: MyCloud") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
-	if code, out, _ := call(t, "bundle", "list", "--bundle-dir", folder); code != exitOK || !strings.Contains(out, "\nmycloud ") || !strings.Contains(out, "\nlibvirt ") {
+	if code, out, _ := call(t, "bundle", "list", "--bundle-dir", folder); code != program.ExitOK || !strings.Contains(out, "\nmycloud ") || !strings.Contains(out, "\nlibvirt ") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 }
@@ -177,14 +178,14 @@ func TestTheManualsBundle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, stderr := call(t, "bundle", "verify", filepath.Join(folder, "mycloud")); code != exitOK || !strings.Contains(out, "keeps all rules") {
+	if code, out, stderr := call(t, "bundle", "verify", filepath.Join(folder, "mycloud")); code != program.ExitOK || !strings.Contains(out, "keeps all rules") {
 		t.Errorf("exit code %d, %s%s", code, out, stderr)
 	}
 }
 
 func TestVerify(t *testing.T) {
 	code, out, _ := call(t, "bundle", "verify", "--platform", "aws,AzureStackHub")
-	if code != exitOK || out != "aws: keeps all rules\nazurestackhub: keeps all rules\n" {
+	if code != program.ExitOK || out != "aws: keeps all rules\nazurestackhub: keeps all rules\n" {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	good, red := mine(t, "", ""), mine(t, "program: /usr/local/bin/cloud-controller-manager", "program: x\n    flags: [--leader-elect=false]")
@@ -193,7 +194,7 @@ func TestVerify(t *testing.T) {
 		good + ": keeps all rules\n", red + ": breaks rules\n",
 		"  rule 7 leader-election: Deployment libvirt-cloud-controller-manager for kubernetes: container cloud-controller-manager has --leader-elect=false, want true\n    why: One manager", "    fix: give",
 	} {
-		if code != exitError || !strings.Contains(out, want) {
+		if code != program.ExitError || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, %q is not in\n%s", code, want, out)
 		}
 	}
@@ -201,10 +202,10 @@ func TestVerify(t *testing.T) {
 		t.Errorf("rule 7 is told %d times", n)
 	}
 	broken := mine(t, "kind: Bundle", "kind: Pod")
-	if code, out, _ := call(t, "bundle", "verify", broken); code != exitError || !strings.Contains(out, broken+": cannot be rendered\n") {
+	if code, out, _ := call(t, "bundle", "verify", broken); code != program.ExitError || !strings.Contains(out, broken+": cannot be rendered\n") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	if code, out, _ := call(t, "bundle", "verify", "/nonexistent/x"); code != exitError || !strings.Contains(out, "no such file") {
+	if code, out, _ := call(t, "bundle", "verify", "/nonexistent/x"); code != program.ExitError || !strings.Contains(out, "no such file") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 }
@@ -219,12 +220,12 @@ func TestVerifyAsJSON(t *testing.T) {
 			Problem string
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &all); err != nil || code != exitError || len(all) != 1 || len(all[0].Findings) == 0 || all[0].Findings[0].Rule.Number != 8 {
+	if err := json.Unmarshal([]byte(out), &all); err != nil || code != program.ExitError || len(all) != 1 || len(all[0].Findings) == 0 || all[0].Findings[0].Rule.Number != 8 {
 		t.Errorf("exit code %d, %v, %s", code, err, out)
 	}
 	code, out, _ = call(t, "bundle", "verify", "--list", "-o", "json")
 	var rules []struct{ Number int }
-	if err := json.Unmarshal([]byte(out), &rules); err != nil || code != exitOK || len(rules) != 15 {
+	if err := json.Unmarshal([]byte(out), &rules); err != nil || code != program.ExitOK || len(rules) != 15 {
 		t.Errorf("exit code %d, %v, %d rules", code, err, len(rules))
 	}
 }
@@ -235,18 +236,18 @@ func TestShow(t *testing.T) {
 		"AWS":                      "# aws/bootstrap/pod.yaml\n",
 		"cloud-controller-manager": "kind: Deployment\n",
 	} {
-		if code, out, stderr := call(t, "bundle", "show", args); code != exitOK || !strings.Contains(out, want) {
+		if code, out, stderr := call(t, "bundle", "show", args); code != program.ExitOK || !strings.Contains(out, want) {
 			t.Errorf("%s: exit code %d, %s%s", args, code, out, stderr)
 		}
 	}
-	if code, out, _ := call(t, "bundle", "show", "aws", "-o", "json"); code != exitOK || !json.Valid([]byte(out)) {
+	if code, out, _ := call(t, "bundle", "show", "aws", "-o", "json"); code != program.ExitOK || !json.Valid([]byte(out)) {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 }
 
 func TestHelpAndCompletion(t *testing.T) {
 	for _, args := range [][]string{nil, {"--help"}, {"render", "--help"}, {"bundle"}, {"bundle", "verify", "--help"}} {
-		if code, out, _ := call(t, args...); code != exitOK || !strings.Contains(out, "Usage:") {
+		if code, out, _ := call(t, args...); code != program.ExitOK || !strings.Contains(out, "Usage:") {
 			t.Errorf("%v: exit code %d", args, code)
 		}
 	}
@@ -258,7 +259,7 @@ func TestHelpAndCompletion(t *testing.T) {
 		"render -o ":                "json",
 		"bundle list -o ":           "table",
 	} {
-		if code, out, _ := call(t, append([]string{cobra.ShellCompRequestCmd}, strings.Split(args, " ")...)...); code != exitOK || !strings.Contains(out, want) {
+		if code, out, _ := call(t, append([]string{cobra.ShellCompRequestCmd}, strings.Split(args, " ")...)...); code != program.ExitOK || !strings.Contains(out, want) {
 			t.Errorf("%s: %s", args, out)
 		}
 	}

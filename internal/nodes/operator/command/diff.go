@@ -23,6 +23,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/controller"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // comparison is one run of diff.
@@ -59,23 +60,23 @@ the cluster does not answer.`,
 
 func (d *comparison) run(ctx context.Context, out io.Writer) error {
 	if d.platform == "" {
-		return usagef("--platform is missing; ccm-operator bundle list has the bundles")
+		return program.Usagef("--platform is missing; ccm-operator bundle list has the bundles")
 	}
 	set, err := knownBundles(d.bundleDirs)
 	if err != nil {
-		return usageError{err}
+		return program.UsageError(err)
 	}
 	objects, err := d.objects(set)
 	if err != nil {
-		return usageError{err}
+		return program.UsageError(err)
 	}
 	c, err := d.connect(ctx)
 	if err != nil {
-		return usageError{err}
+		return program.UsageError(err)
 	}
 	inventory, err := d.inventory(ctx, c)
 	if err != nil {
-		return usageError{err}
+		return program.UsageError(err)
 	}
 	differences, err := (&apply.Applier{Client: c, Events: events.NewFakeRecorder(0), Manager: name, Inventory: inventory}).Compare(ctx, objects)
 	differences = slices.DeleteFunc(differences, fromOthers)
@@ -86,7 +87,7 @@ func (d *comparison) run(ctx context.Context, out io.Writer) error {
 	}
 	switch {
 	case err != nil:
-		return usageError{err}
+		return program.UsageError(err)
 	case len(differences) > 0:
 		return errBroken
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
 	"github.com/outrigger/outrigger/internal/nodes/operator/controller"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/test/cluster"
 )
 
@@ -36,11 +37,11 @@ func TestDiff(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"diff", "--platform", "libvirt", "--flavor", "kubernetes", "--namespace", "ccm", "--image", "cloudControllerManagerOutrigger=r/i:1"}
-	if code, _, stderr := call(t, append(args, "--namespace=nowhere")...); code != exitUsage || !strings.Contains(stderr, "--namespace: there is no namespace nowhere at https://") {
+	if code, _, stderr := call(t, append(args, "--namespace=nowhere")...); code != program.ExitUsage || !strings.Contains(stderr, "--namespace: there is no namespace nowhere at https://") {
 		t.Errorf("no namespace: exit code %d, %s", code, stderr)
 	}
 	code, out, stderr := call(t, args...)
-	if code != exitError || stderr != "" || strings.Count(out, "+kind: ") != 11 || strings.Contains(out, "\n-  ") {
+	if code != program.ExitError || stderr != "" || strings.Count(out, "+kind: ") != 11 || strings.Contains(out, "\n-  ") {
 		t.Fatalf("before: exit code %d, %s\n%s", code, stderr, out)
 	}
 	var d appsv1.Deployment
@@ -49,7 +50,7 @@ func TestDiff(t *testing.T) {
 		t.Fatal("it wrote the Deployment")
 	}
 	install(t, c)
-	if code, out, stderr := call(t, args...); code != exitOK || out != "" {
+	if code, out, stderr := call(t, args...); code != program.ExitOK || out != "" {
 		t.Fatalf("after: exit code %d, %s\n%s", code, stderr, out)
 	}
 	// Its controller writes status meanwhile.
@@ -64,16 +65,16 @@ func TestDiff(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, _ = call(t, args...)
-	if code != exitError || !strings.Contains(out, "-        image: r/other:1\n+        image: r/i:1\n") || strings.Contains(out, "mine: stays\n-") || strings.Count(out, "+++ ") != 1 {
+	if code != program.ExitError || !strings.Contains(out, "-        image: r/other:1\n+        image: r/i:1\n") || strings.Contains(out, "mine: stays\n-") || strings.Count(out, "+++ ") != 1 {
 		t.Errorf("changed: exit code %d\n%s", code, out)
 	}
 	left(t, c, "main", "former", bundle.CloudConfig)
 	code, out, stderr = call(t, args...)
-	if code != exitError || strings.Count(out, "+++ ") != 2 || !strings.Contains(out, "--- ConfigMap ccm/former of the cluster\n+++ ConfigMap ccm/former of the bundle\n") || !strings.Contains(out, "-data:\n-  key: former\n") {
+	if code != program.ExitError || strings.Count(out, "+++ ") != 2 || !strings.Contains(out, "--- ConfigMap ccm/former of the cluster\n+++ ConfigMap ccm/former of the bundle\n") || !strings.Contains(out, "-data:\n-  key: former\n") {
 		t.Errorf("something is to be removed: exit code %d, %s\n%s", code, stderr, out)
 	}
 	left(t, c, "second", "other")
-	if code, _, stderr := call(t, args...); code != exitUsage || !strings.Contains(stderr, "there are inventories of the CloudControllerManagers main, second: give --ccm") {
+	if code, _, stderr := call(t, args...); code != program.ExitUsage || !strings.Contains(stderr, "there are inventories of the CloudControllerManagers main, second: give --ccm") {
 		t.Errorf("two inventories: exit code %d, %s", code, stderr)
 	}
 	if _, out, _ := call(t, append(args, "--ccm", "second")...); !strings.Contains(out, "+++ ConfigMap ccm/other of the bundle\n") || strings.Contains(out, "ccm/former") {

@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/render"
 	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // rendering is one run of render.
@@ -122,7 +123,7 @@ func (r *rendering) run(cmd *cobra.Command) error {
 	}
 	for _, flag := range wrong {
 		if cmd.Flags().Changed(flag) {
-			return usagef("--%s means nothing %s; see ccm-operator render --help", flag, of)
+			return program.Usagef("--%s means nothing %s; see ccm-operator render --help", flag, of)
 		}
 	}
 	set, err := knownBundles(r.bundleDirs)
@@ -146,7 +147,7 @@ func (r *rendering) write(out, warnings io.Writer, set bundle.Set) error {
 		}
 	}
 	if len(missing) > 0 {
-		return usagef("missing: %s; or give --platform to print the objects of a bundle; see ccm-operator render --help", strings.Join(missing, ", "))
+		return program.Usagef("missing: %s; or give --platform to print the objects of a bundle; see ccm-operator render --help", strings.Join(missing, ", "))
 	}
 	r.bootstrap.Bundles = set
 	r.bootstrap.Warn = func(message string) { fmt.Fprintln(warnings, "warning: "+message) }
@@ -163,7 +164,7 @@ func (r *rendering) write(out, warnings io.Writer, set bundle.Set) error {
 // print renders to out, for --platform.
 func (r *rendering) print(out io.Writer, set bundle.Set) error {
 	if r.output != "yaml" && r.output != "json" {
-		return usagef("--output %q: want yaml or json", r.output)
+		return program.Usagef("--output %q: want yaml or json", r.output)
 	}
 	objects, err := r.objects(set)
 	if err != nil {
@@ -179,10 +180,10 @@ func (r *rendering) print(out io.Writer, set bundle.Set) error {
 func (r *rendering) objects(set bundle.Set) ([]client.Object, error) {
 	b, err := set.Named(r.platform)
 	if err != nil {
-		return nil, usagef("--platform: %w", err)
+		return nil, program.Usagef("--platform: %w", err)
 	}
 	if err := r.checkValues(); err != nil {
-		return nil, usageError{err}
+		return nil, program.UsageError(err)
 	}
 	if r.values.Images, err = r.allImages(); err != nil {
 		return nil, err

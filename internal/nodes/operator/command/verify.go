@@ -12,6 +12,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundles"
 	"github.com/outrigger/outrigger/internal/nodes/operator/lint"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 type verification struct {
@@ -102,7 +103,7 @@ func (v *verification) builtIn(all bool) (bundle.Set, error) {
 	for _, name := range v.platforms {
 		b, err := set.Named(name)
 		if err != nil {
-			return nil, usagef("--platform: %w", err)
+			return nil, program.Usagef("--platform: %w", err)
 		}
 		chosen = append(chosen, b)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -30,7 +31,7 @@ The variable RELEASE_VERSION names the release whose feature gates count.`,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return daemon.Usage(err)
+				return program.UsageError(err)
 			}
 			logger := daemon.Log(c.ErrOrStderr())
 			api, err := daemon.Cluster(kubeconfig, getenv, "ccm-operator-config-sync")

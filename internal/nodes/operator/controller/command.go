@@ -12,6 +12,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -44,7 +45,7 @@ The variable RELEASE_VERSION names OpenShift's release.`,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := f.complete(getenv, known); err != nil {
-				return daemon.Usage(err)
+				return program.UsageError(err)
 			}
 			logger := daemon.Log(c.ErrOrStderr())
 			api, err := daemon.Cluster(f.kubeconfig, getenv, operatorName)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/plugin"
@@ -29,22 +30,6 @@ type Command struct {
 	Hook func(adaptor.Point)
 }
 
-// Exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
-
-// usageError is a mistake on the command line or in the environment.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error {
-	return usageError{fmt.Errorf(format, args...)}
-}
-
 // Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
@@ -52,14 +37,14 @@ func (c *Command) Run(args []string) int {
 	switch name {
 	case "version", "-version", "--version":
 		fmt.Fprintln(c.Stdout, "cloud-api-adaptor version "+version.String())
-		return exitOK
+		return program.ExitOK
 	case "help", "-h", "-help", "--help":
 		return c.help(args)
 	case nodeIdentityCommand:
 		return c.exitCode(c.nodeIdentity(args))
 	case "":
 		printHelp(c.Stderr, new(config).settings(), nil)
-		return exitError
+		return program.ExitError
 	}
 	return c.run(name, args)
 }
@@ -72,7 +57,7 @@ func (c *Command) run(name string, args []string) int {
 	loaded, err := plugin.Load(ctx, plugin.Options{Name: name, Getenv: c.Getenv, Log: log})
 	switch {
 	case errors.Is(err, provider.ErrInvalidArgument):
-		return c.exitCode(usageError{err})
+		return c.exitCode(program.UsageError(err))
 	case errors.Is(err, plugin.ErrUnsupported):
 		defer printProviders(c.Stderr)
 		return c.exitCode(err)
@@ -107,26 +92,16 @@ func asksForHelp(arg string) bool {
 func (c *Command) help(args []string) int {
 	if len(args) == 1 && args[0] == "--markdown" {
 		WriteMarkdown(c.Stdout)
-		return exitOK
+		return program.ExitOK
 	}
 	if len(args) == 1 {
 		return c.run(args[0], []string{"-h"})
 	}
 	printHelp(c.Stdout, new(config).settings(), nil)
-	return exitOK
+	return program.ExitOK
 }
 
-func (c *Command) exitCode(err error) int {
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, new(usageError)):
-		fmt.Fprintf(c.Stderr, "cloud-api-adaptor: %v\n", err)
-		return exitUsage
-	}
-	fmt.Fprintf(c.Stderr, "cloud-api-adaptor: %v\n", err)
-	return exitError
-}
+func (c *Command) exitCode(err error) int { return program.Exit("cloud-api-adaptor", c.Stderr, err) }
 
 // serve reads the configuration and runs the daemon until a signal comes.
 func (c *Command) serve(ctx context.Context, loaded *plugin.Loaded, args []string, log *slog.Logger) error {
@@ -141,7 +116,7 @@ func (c *Command) serve(ctx context.Context, loaded *plugin.Loaded, args []strin
 	d := &daemon{cfg: cfg, name: name, log: log, getenv: c.Getenv, hook: c.Hook}
 	p, err := d.open(ctx, cloud)
 	if errors.Is(err, provider.ErrInvalidArgument) {
-		return usagef("provider %s: %w", name, err)
+		return program.Usagef("provider %s: %w", name, err)
 	}
 	if err != nil {
 		return fmt.Errorf("provider %s: %w", name, err)
@@ -169,15 +144,15 @@ func (c *Command) configure(name string, cloud provider.CloudProvider, args []st
 		printHelp(c.Stdout, settings, &chosen{name, cloud, fs})
 		return nil, err
 	} else if err != nil {
-		return nil, usagef("%w; all flags: cloud-api-adaptor %s -h", err, name)
+		return nil, program.Usagef("%w; all flags: cloud-api-adaptor %s -h", err, name)
 	}
 	if fs.NArg() > 0 {
-		return nil, usagef("unexpected argument %q; all flags: cloud-api-adaptor %s -h", fs.Arg(0), name)
+		return nil, program.Usagef("unexpected argument %q; all flags: cloud-api-adaptor %s -h", fs.Arg(0), name)
 	}
 	for _, s := range shared {
 		if given := fs.Lookup(s.flag).Value.String(); given != "" {
 			if err := s.value.Set(given); err != nil {
-				return nil, usagef("-%s %q: %v", s.flag, given, err)
+				return nil, program.Usagef("-%s %q: %v", s.flag, given, err)
 			}
 		}
 	}
@@ -251,7 +226,7 @@ func signalContext() (context.Context, func()) {
 			return
 		}
 		<-signals
-		os.Exit(exitError)
+		os.Exit(program.ExitError)
 	}()
 	return ctx, func() { signal.Stop(signals); cancel() }
 }

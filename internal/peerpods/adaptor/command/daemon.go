@@ -19,6 +19,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
 	"github.com/outrigger/outrigger/internal/peerpods/relay"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
@@ -138,7 +139,7 @@ func (d *daemon) traces(ctx context.Context, opts *adaptor.Options) (send func()
 	}
 	tracer, err := tracing.New(ctx, d.cfg.nodeName, d.log)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, program.UsageError(err)
 	}
 	opts.Observers = append(opts.Observers, tracer)
 	return func() {
@@ -178,15 +179,15 @@ func (d *daemon) options() (adaptor.Options, error) {
 	cfg := d.cfg
 	subnets, err := parseSubnets(cfg.podSubnets)
 	if err != nil {
-		return adaptor.Options{}, usageError{err}
+		return adaptor.Options{}, program.UsageError(err)
 	}
 	initdata, err := normalInitdata(cfg.initdata)
 	if err != nil {
-		return adaptor.Options{}, usagef("-initdata (INITDATA): %w", err)
+		return adaptor.Options{}, program.Usagef("-initdata (INITDATA): %w", err)
 	}
 	tls, err := d.tls()
 	if err != nil {
-		return adaptor.Options{}, usageError{err}
+		return adaptor.Options{}, program.UsageError(err)
 	}
 	vnis, err := podnetwork.NewVNIPool(uint32(cfg.vxlanMinID))
 	if err != nil {
@@ -217,7 +218,7 @@ func (d *daemon) options() (adaptor.Options, error) {
 		Hook:               d.hook,
 	}
 	if err := opts.Check(); err != nil {
-		return opts, usageError{err}
+		return opts, program.UsageError(err)
 	}
 	return opts, nil
 }

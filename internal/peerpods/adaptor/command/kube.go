@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor"
 	"github.com/outrigger/outrigger/internal/peerpods/adaptor/cluster"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider"
 	providerconfig "github.com/outrigger/outrigger/provider/config"
 )
@@ -41,11 +42,11 @@ func (d *daemon) joinCluster(ctx context.Context, opts *adaptor.Options) (*kube,
 		return nil, nil
 	}
 	if err != nil {
-		return nil, usageError{err}
+		return nil, program.UsageError(err)
 	}
 	asNode, err := cluster.NodeConfig(d.cfg.kubelet)
 	if err != nil {
-		return nil, usagef("-kubelet-kubeconfig (KUBELET_KUBECONFIG): %w", err)
+		return nil, program.Usagef("-kubelet-kubeconfig (KUBELET_KUBECONFIG): %w", err)
 	}
 	co := cluster.Options{
 		Config: config, NodeConfig: asNode,
@@ -138,7 +139,7 @@ func (d *daemon) nodeLabels(ctx context.Context, wanted []string) (map[string]st
 		return nil, nil
 	}
 	if err != nil {
-		return nil, usageError{err}
+		return nil, program.UsageError(err)
 	}
 	text, err := d.remembered(ctx, ".node-labels", func(ctx context.Context, insist bool) ([]byte, error) {
 		labels, err := cluster.NodeLabels(ctx, api, d.cfg.nodeName, insist)

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // nodeIdentityCommand is a program of its own beside the providers.
@@ -21,7 +23,7 @@ const nodeIdentityCommand = "node-identity"
 // where there may be an administrator's or an authority's key.
 func (c *Command) nodeIdentity(args []string) error {
 	if len(args) != 2 || asksForHelp(args[0]) {
-		return usagef("want: cloud-api-adaptor %s KUBECONFIG,... COPY", nodeIdentityCommand)
+		return program.Usagef("want: cloud-api-adaptor %s KUBECONFIG,... COPY", nodeIdentityCommand)
 	}
 	for path := range strings.SplitSeq(args[0], ",") {
 		config, err := clientcmd.LoadFromFile(path)

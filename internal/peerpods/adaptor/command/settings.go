@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // config is what flags and environment say, before it is checked as a whole.
@@ -294,7 +296,7 @@ func loadEnv(settings []setting, getenv func(string) string) error {
 			continue
 		}
 		if err := s.value.Set(given); err != nil {
-			return usagef("environment variable %s=%q: %v", s.env, given, err)
+			return program.Usagef("environment variable %s=%q: %v", s.env, given, err)
 		}
 	}
 	return nil

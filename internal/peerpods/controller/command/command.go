@@ -11,24 +11,21 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/outrigger/outrigger/internal/peerpods/claims"
 	"github.com/outrigger/outrigger/internal/peerpods/controller"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -44,17 +41,6 @@ type Command struct {
 	Options controller.Options
 }
 
-// Exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
-
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
 // Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
@@ -63,32 +49,18 @@ func (c *Command) Run(args []string) int {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		s.help(c.Stdout)
-		return exitOK
+		return program.ExitOK
 	case err == nil && s.version:
 		fmt.Fprintln(c.Stdout, "peerpod-ctrl version "+version.String())
-		return exitOK
+		return program.ExitOK
+	case err == nil:
+		err = program.UntilSignal(func(ctx context.Context) error { return c.run(ctx, s) })
 	}
-	if err == nil {
-		err = c.run(s)
-	}
-	if err == nil {
-		return exitOK
-	}
-	fmt.Fprintf(c.Stderr, "peerpod-ctrl: %v\n", err)
-	if errors.As(err, new(usageError)) {
-		return exitUsage
-	}
-	return exitError
+	return program.Exit("peerpod-ctrl", c.Stderr, err)
 }
 
-func (c *Command) run(s *settings) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	go func() { <-ctx.Done(); stop() }() // a second signal ends the process at once
-	logger := s.log.Logger(c.Stderr)
-	slog.SetDefault(logger)
-	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
-	klog.SetSlogLogger(logger)
+func (c *Command) run(ctx context.Context, s *settings) error {
+	logger := s.log.Install(c.Stderr)
 	cluster, err := config.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find the cluster: %w: run in a pod with a service account, or set -kubeconfig or KUBECONFIG", err)

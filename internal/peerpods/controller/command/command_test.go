@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // run is one run with the namespace set unless env says otherwise.
@@ -34,15 +36,15 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		{[]string{"extra"}, nil, `unexpected argument "extra"`},
 	} {
 		code, out, errs := run(c.args, c.env)
-		if code != exitUsage || out != "" || !strings.Contains(errs, c.want) || !strings.HasPrefix(errs, "peerpod-ctrl: ") {
-			t.Errorf("%v: exit %d, %q; want %d and %q", c.args, code, errs, exitUsage, c.want)
+		if code != program.ExitUsage || out != "" || !strings.Contains(errs, c.want) || !strings.HasPrefix(errs, "peerpod-ctrl: ") {
+			t.Errorf("%v: exit %d, %q; want %d and %q", c.args, code, errs, program.ExitUsage, c.want)
 		}
 	}
 }
 
 func TestHelpAndVersion(t *testing.T) {
 	code, out, errs := run([]string{"-h"}, map[string]string{})
-	if code != exitOK || errs != "" {
+	if code != program.ExitOK || errs != "" {
 		t.Errorf("help: exit %d, %q", code, errs)
 	}
 	for _, want := range []string{"-metrics-bind-address", ":8080", "-health-probe-bind-address", ":8081", "-leader-elect", "PEERPODS_NAMESPACE", "peer-pods-cm", "peer-pods-secret"} {
@@ -50,7 +52,7 @@ func TestHelpAndVersion(t *testing.T) {
 			t.Errorf("help does not say %q", want)
 		}
 	}
-	if code, out, _ := run([]string{"-version"}, map[string]string{}); code != exitOK || !strings.HasPrefix(out, "peerpod-ctrl version ") {
+	if code, out, _ := run([]string{"-version"}, map[string]string{}); code != program.ExitOK || !strings.HasPrefix(out, "peerpod-ctrl version ") {
 		t.Errorf("version: exit %d, %q", code, out)
 	}
 }
@@ -72,7 +74,7 @@ func TestNoCluster(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	code, _, errs := run(nil, nil)
-	if code != exitError || !strings.Contains(errs, "-kubeconfig") {
+	if code != program.ExitError || !strings.Contains(errs, "-kubeconfig") {
 		t.Errorf("exit %d, %q", code, errs)
 	}
 }

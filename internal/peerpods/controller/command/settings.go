@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/logflags"
 	"github.com/outrigger/outrigger/internal/peerpods/controller"
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // settings are the flags and variables.
@@ -57,7 +58,7 @@ func (s *settings) parse(args []string, getenv func(string) string) error {
 	if err := s.flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err
 	} else if err != nil {
-		return usageError{fmt.Errorf("%w; all flags: peerpod-ctrl -h", err)}
+		return program.Usagef("%w; all flags: peerpod-ctrl -h", err)
 	}
 	if s.version {
 		return nil
@@ -83,7 +84,7 @@ func (s *settings) check() error {
 		}
 	}
 	if len(errs) > 0 {
-		return usageError{errors.Join(errs...)}
+		return program.UsageError(errors.Join(errs...))
 	}
 	return nil
 }

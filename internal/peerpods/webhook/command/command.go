@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,6 +29,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/webhook"
 	"github.com/outrigger/outrigger/internal/peerpods/webhook/certs"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -43,13 +42,6 @@ type Command struct {
 	Getenv         func(string) string
 }
 
-// Exit codes.
-const (
-	exitOK    = 0
-	exitError = 1
-	exitUsage = 2
-)
-
 // Run does what args (without the program's name) say and returns the exit
 // code.
 func (c *Command) Run(args []string) int {
@@ -57,22 +49,16 @@ func (c *Command) Run(args []string) int {
 	err := s.parse(args, c.Getenv, c.Stdout)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return exitOK
+		return program.ExitOK
 	case s.version:
 		fmt.Fprintln(c.Stdout, "peerpods-webhook version "+version.String())
-		return exitOK
+		return program.ExitOK
 	case err != nil:
-		fmt.Fprintf(c.Stderr, "peerpods-webhook: %v\nTry peerpods-webhook -help.\n", err)
-		return exitUsage
+		err = program.Usagef("%w\nTry peerpods-webhook -help.", err)
+	default:
+		err = program.UntilSignal(func(ctx context.Context) error { return c.serve(ctx, &s) })
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal kills
-	if err := c.serve(ctx, &s); err != nil {
-		fmt.Fprintln(c.Stderr, "peerpods-webhook:", err)
-		return exitError
-	}
-	return exitOK
+	return program.Exit("peerpods-webhook", c.Stderr, err)
 }
 
 func (c *Command) serve(ctx context.Context, s *settings) error {

@@ -8,20 +8,6 @@ import (
 	"strconv"
 )
 
-// Usage marks an error of the command line: only another one helps.
-func Usage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return UsageError{err}
-}
-
-// UsageError is an error of the command line.
-type UsageError struct{ error }
-
-// Unwrap implements errors.Is.
-func (e UsageError) Unwrap() error { return e.error }
-
 // CheckAddress returns what is wrong with a flag that names an address to listen at;
 // 0 and nothing are none.
 func CheckAddress(flag, address string) error {
