@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/provider/conformance"
 )
 

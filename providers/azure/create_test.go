@@ -322,7 +322,7 @@ func TestLeftovers(t *testing.T) {
 	s.mustDelete(made.ID)
 	s.eventually(func() bool { return len(s.cloud.World.Own()) == 3 }, func() any { return s.cloud.World.Own() })
 	list, err := s.ListInstances(t.Context(), map[string]string{provider.TagCluster: "schedules"})
-	if err != nil || len(list) != 1 || list[0].ID != made.ID || list[0].Key != "key-1" || list[0].Name != made.Name {
+	if err != nil || len(list) != 1 || list[0].ID != made.ID || list[0].Key != "key-1" || list[0].Name != made.Name || list[0].State != provider.StateDeleting {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	if other, err := s.ListInstances(t.Context(), map[string]string{provider.TagCluster: "another"}); err != nil || len(other) != 0 {

@@ -111,7 +111,8 @@ func (p *Provider) listed(name string, vm *armcompute.VirtualMachine, inv *inven
 	return instance
 }
 
-// orphans are the VMs of pieces that have none.
+// orphans are the VMs of pieces that have none. A VM that is being made has its pieces before itself,
+// so that it is among them until then.
 func (p *Provider) orphans(inv *inventory, known map[string]bool, match map[string]string) []provider.Instance {
 	orphans := map[string]map[string]string{}
 	for _, piece := range slices.Concat(inv.nics, inv.ips, inv.disks) {
@@ -124,7 +125,7 @@ func (p *Provider) orphans(inv *inventory, known map[string]bool, match map[stri
 	for _, name := range slices.Sorted(maps.Keys(orphans)) {
 		tags := orphans[name]
 		list = append(list, provider.Instance{
-			ID: p.id(p.ref(name)), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, Region: p.cfg.Region, State: provider.StateStopped,
+			ID: p.id(p.ref(name)), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, Region: p.cfg.Region, State: provider.StateDeleting,
 		})
 	}
 	return list

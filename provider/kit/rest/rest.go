@@ -31,7 +31,7 @@ type Client struct {
 	Pace poll.Pace
 	// MaxReply bounds a reply, in bytes.
 	MaxReply int64
-	// Authorize adds the current credentials to a request. It returns a function that
+	// Authorize adds the current credentials to a request. It returns a function that, unless it is nil,
 	// is called if the cloud refuses them with status 401.
 	Authorize func(ctx context.Context, request *http.Request) (refused func(), err error)
 	// ReadError returns the error of a reply whose status is 300 or more.
@@ -87,7 +87,7 @@ func (c *Client) once(ctx context.Context, method, url string, body []byte, out 
 	}
 	defer reply.Body.Close()
 	if reply.StatusCode >= http.StatusMultipleChoices {
-		if reply.StatusCode == http.StatusUnauthorized {
+		if reply.StatusCode == http.StatusUnauthorized && refused != nil {
 			refused()
 		}
 		return c.ReadError(reply)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/configsync"
 	"github.com/outrigger/outrigger/internal/nodes/operator/controller"
-	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/injector"
 	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"

@@ -180,7 +180,7 @@ func f3(t *testing.T, w *world) {
 }
 
 // quiet waits until nothing has happened for a while.
-func quiet(t *testing.T, p *program) {
+func quiet(t *testing.T, p *running) {
 	t.Helper()
 	passes := int64(-1)
 	since := time.Now()

@@ -187,8 +187,8 @@ spec: {trustedCA: {name: "` + ca + `"}}
 `
 }
 
-// program is a running config-sync.
-type program struct {
+// running is a config-sync that runs.
+type running struct {
 	// passes are the times that a controller has ended its work, writes the
 	// requests that change something.
 	passes, writes atomic.Int64
@@ -198,13 +198,13 @@ type program struct {
 }
 
 // start runs config-sync until the test ends, at the latest.
-func (w *world) start(t *testing.T, change ...func(*Options)) *program {
+func (w *world) start(t *testing.T, change ...func(*Options)) *running {
 	t.Helper()
 	o := w.options()
 	for _, f := range change {
 		f(&o)
 	}
-	p := &program{}
+	p := &running{}
 	api := w.program.RESTConfig()
 	api.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next, p} })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -225,7 +225,7 @@ func (w *world) start(t *testing.T, change ...func(*Options)) *program {
 
 type counter struct {
 	next http.RoundTripper
-	*program
+	*running
 }
 
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -248,7 +248,7 @@ func often(o *Options) { o.Resync = 50 * time.Millisecond }
 
 // wantIdle waits until there are passes that write nothing. The first ones may
 // still, since a pass may not see yet what the one before has written.
-func (p *program) wantIdle(t *testing.T) {
+func (p *running) wantIdle(t *testing.T) {
 	t.Helper()
 	eventually(t, "passes without a write", func() (string, bool) {
 		passes, writes := p.passes.Load(), p.writes.Load()

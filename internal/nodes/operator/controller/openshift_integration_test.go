@@ -248,7 +248,7 @@ func (w *world) configured(t *testing.T) {
 }
 
 // up is a cluster on AWS in which all is done.
-func up(t *testing.T, w *world, change ...func(*Options)) *program {
+func up(t *testing.T, w *world, change ...func(*Options)) *running {
 	t.Helper()
 	w.platform(t, "AWS")
 	w.synced(t)

@@ -29,7 +29,7 @@ func brittle(o *Options) { o.DegradedAfter = 0 }
 
 // notYet wants the operator to look and to find that it is not done, without
 // anything being wrong.
-func (w *world) notYet(t *testing.T, p *program, what string) {
+func (w *world) notYet(t *testing.T, p *running, what string) {
 	t.Helper()
 	p.looks(t)
 	is := w.conditions(t)

@@ -31,7 +31,7 @@ const openstackDeployment = "openstack-cloud-controller-manager"
 
 // onOpenStack is a cluster there in which all is done, with nothing that happens by
 // itself.
-func onOpenStack(t *testing.T, w *world) *program {
+func onOpenStack(t *testing.T, w *world) *running {
 	t.Helper()
 	w.platform(t, "OpenStack")
 	w.synced(t)
@@ -170,7 +170,7 @@ func inputsWatched(t *testing.T, w *world) {
 }
 
 // noOp: whoever writes what is there already wakes nobody.
-func (w *world) noOp(t *testing.T, p *program) {
+func (w *world) noOp(t *testing.T, p *running) {
 	n := 0
 	p.still(t, func() {
 		n++ // another owner of the same: only managedFields change

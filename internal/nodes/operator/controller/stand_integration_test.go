@@ -122,8 +122,8 @@ func (w *world) apply(t *testing.T, manifests string) {
 	crds.Apply(t, w.client, manifests)
 }
 
-// program is a running operator.
-type program struct {
+// running is an operator that runs.
+type running struct {
 	writes atomic.Int64
 	// passes are looks at what a test is about, leases those at the own lease.
 	passes, leases atomic.Int64
@@ -149,10 +149,10 @@ func (w *world) options(t *testing.T, change ...func(*Options)) Options {
 }
 
 // start runs the operator until the test ends, at the latest.
-func (w *world) start(t *testing.T, look string, change ...func(*Options)) *program {
+func (w *world) start(t *testing.T, look string, change ...func(*Options)) *running {
 	t.Helper()
 	o := w.options(t, change...)
-	p := &program{look: look}
+	p := &running{look: look}
 	api := w.RESTConfig()
 	if w.account != "" {
 		o.OperatorNamespace = o.Namespace
@@ -178,7 +178,7 @@ func (w *world) start(t *testing.T, look string, change ...func(*Options)) *prog
 
 type counter struct {
 	next http.RoundTripper
-	*program
+	*running
 }
 
 func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -197,7 +197,7 @@ func (c counter) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // idle wants the operator to look again and again and to write nothing. Events of
 // what was before may come late; one that writes for ever is never idle.
-func (p *program) idle(t *testing.T) {
+func (p *running) idle(t *testing.T) {
 	t.Helper()
 	eventually(t, "an operator that only looks", func() (string, bool) {
 		before, writes := p.passes.Load(), p.writes.Load()
@@ -208,7 +208,7 @@ func (p *program) idle(t *testing.T) {
 }
 
 // looks waits until the operator has ended a look that began after now.
-func (p *program) looks(t *testing.T) {
+func (p *running) looks(t *testing.T) {
 	t.Helper()
 	before := p.passes.Load()
 	eventually(t, "another look", func() (string, bool) { return "none", p.passes.Load() > before+8 })
@@ -216,7 +216,7 @@ func (p *program) looks(t *testing.T) {
 
 // still wants the operator to do nothing for a moment, sooner or later. Events of
 // what was before may come late; one that never rests never has such a moment.
-func (p *program) still(t *testing.T, do func()) {
+func (p *running) still(t *testing.T, do func()) {
 	t.Helper()
 	eventually(t, "an operator that rests", func() (string, bool) {
 		before, writes := p.passes.Load(), p.writes.Load()
