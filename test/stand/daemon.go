@@ -196,24 +196,26 @@ func StartAdaptor(t testing.TB, dir string, flags ...string) *Process {
 		"qemu", "-socket", dir + "/hypervisor.sock", "-pods-dir", dir + "/pods",
 		"-qemu-state-dir", dir + "/qemu", "-qemu-accel", "tcg",
 	}, flags...)
-	return Start(t, Daemon{
+	p := Start(t, Daemon{
 		Path: Binary(t, "cloud-api-adaptor"), Args: args, Env: []string{"PROBE_PORT=0", "INSECURE_REGISTRIES=@node," + Gateway},
 		Log: dir + "/adaptor.log", Socket: dir + "/hypervisor.sock",
 	})
+	ShowOnFailure(t, dir+"/qemu/instances/*/console.log") // before the instances are removed
+	return p
 }
 
-// ShowOnFailure logs the end of a file if the test fails.
-func ShowOnFailure(t testing.TB, path string) {
+// ShowOnFailure logs the ends of the files that a pattern matches, if the test fails.
+func ShowOnFailure(t testing.TB, pattern string) {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
 		}
-		data, _ := os.ReadFile(path)
-		lines := strings.Split(string(data), "\n")
-		if len(lines) > 80 {
-			lines = lines[len(lines)-80:]
+		paths, _ := filepath.Glob(pattern)
+		for _, path := range paths {
+			data, _ := os.ReadFile(path)
+			lines := strings.Split(string(data), "\n")
+			t.Logf("end of %s:\n%s", path, strings.Join(lines[max(0, len(lines)-80):], "\n"))
 		}
-		t.Logf("end of %s:\n%s", path, strings.Join(lines, "\n"))
 	})
 }
 

@@ -33,6 +33,8 @@ type process struct {
 	exited         chan struct{}
 	status         int32
 	closeIn        sync.Once
+	// outTurn and errTurn are held by whoever reads stdout and stderr.
+	outTurn, errTurn sync.Mutex
 }
 
 func newProcess(spec *agent.Process) (*process, error) {
@@ -267,27 +269,34 @@ func (a *Agent) StatsContainer(context.Context, *agent.StatsContainerRequest) (*
 }
 
 func (a *Agent) ReadStdout(ctx context.Context, req *agent.ReadStreamRequest) (*agent.ReadStreamResponse, error) {
-	return a.read(ctx, req, func(p *process) *os.File { return p.stdout })
+	return a.read(ctx, req, func(p *process) (*os.File, *sync.Mutex) { return p.stdout, &p.outTurn })
 }
 
 func (a *Agent) ReadStderr(ctx context.Context, req *agent.ReadStreamRequest) (*agent.ReadStreamResponse, error) {
-	return a.read(ctx, req, func(p *process) *os.File { return p.stderr })
+	return a.read(ctx, req, func(p *process) (*os.File, *sync.Mutex) { return p.stderr, &p.errTurn })
 }
 
-// read takes nothing for a client that is gone, whose context ends.
-func (a *Agent) read(ctx context.Context, req *agent.ReadStreamRequest, stream func(*process) *os.File) (*agent.ReadStreamResponse, error) {
+// read takes nothing for a client that is gone, whose context ends, and has taken back its
+// deadline when the next client reads.
+func (a *Agent) read(ctx context.Context, req *agent.ReadStreamRequest, stream func(*process) (*os.File, *sync.Mutex)) (*agent.ReadStreamResponse, error) {
 	p, err := a.proc(req.ContainerId, req.ExecId)
 	if err != nil {
 		return nil, err
 	}
-	f := stream(p)
+	f, turn := stream(p)
 	if f == nil {
 		return nil, status.Error(codes.InvalidArgument, "a terminal has no stderr")
 	}
-	f.SetReadDeadline(time.Time{})
-	defer context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Now()) })()
+	turn.Lock()
+	defer turn.Unlock()
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)); close(fired) })
 	buf := make([]byte, req.Len)
 	n, err := f.Read(buf)
+	if !stop() {
+		<-fired
+		f.SetReadDeadline(time.Time{})
+	}
 	if n == 0 && err != nil { // io.EOF, or EIO of a terminal
 		return nil, status.Error(codes.InvalidArgument, "eof")
 	}
