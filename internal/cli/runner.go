@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -75,6 +76,7 @@ type runner struct {
 // everything of the pod but, with Keep, its record.
 func (r *runner) run(ctx context.Context) (code int, err error) {
 	ctx, stopWatch := r.interruptible(ctx)
+	defer stopWatch()
 	if r.image, err = registry.Open(ctx, r.req.Image, registry.Options{Platform: r.req.Platform}); err != nil {
 		return 0, r.orSignal(ctx, err)
 	}
@@ -109,7 +111,7 @@ func (r *runner) interruptible(ctx context.Context) (context.Context, func()) {
 			}
 		}
 	}()
-	return ctx, func() { close(stop); <-stopped }
+	return ctx, sync.OnceFunc(func() { close(stop); <-stopped })
 }
 
 // orSignal returns err, or the signal that caused it by ending ctx.

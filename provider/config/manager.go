@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 )
 
 // Configurable is a [provider.CloudProvider] that publishes its schema. Those
@@ -34,26 +35,25 @@ type Manager[C any] struct {
 
 // New returns the manager of a provider whose settings are the tagged fields
 // of C. It panics when the tags are wrong, as template.Must does: a test of
-// the author's sees it.
+// the author's sees it. Providers are opened with open, and their arguments checked
+// as [arguments.Checked] says.
 func New[C any](name string, open func(C) (provider.Provider, error)) *Manager[C] {
 	var zero C
 	fields, err := fieldsOf(&zero)
 	if err != nil {
 		panic("provider " + name + ": " + err.Error())
 	}
-	return &Manager[C]{Binder: NewBinder(Schema{name, fields}), name: name, open: orNil(open)}
+	return &Manager[C]{Binder: NewBinder(Schema{name, fields}), name: name, open: open}
 }
 
-// orNil makes an error come with no provider: a nil pointer of the author's type,
-// which functions that open one answer, is an interface that is not nil.
-func orNil[C any](open func(C) (provider.Provider, error)) func(C) (provider.Provider, error) {
-	return func(c C) (provider.Provider, error) {
-		p, err := open(c)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
+// checked opens a provider behind the checks of its arguments. An error comes with no
+// provider: a nil pointer of the author's type is an interface that is not nil.
+func (m *Manager[C]) checked(c C) (provider.Provider, error) {
+	p, err := m.open(c)
+	if err != nil || p == nil {
+		return nil, err
 	}
+	return arguments.Checked(p), nil
 }
 
 // ForImport makes imports of images need fewer settings than instances do:
@@ -80,7 +80,7 @@ func (m *Manager[C]) NewProvider() (provider.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.open(c)
+	return m.checked(c)
 }
 
 // NewImporter opens the provider for the import of an image. The provider may
@@ -104,7 +104,7 @@ func (m *Manager[C]) NewImporter() (provider.Provider, error) {
 	if err := missing(&c); err != nil {
 		return nil, err
 	}
-	return m.open(c)
+	return m.checked(c)
 }
 
 // Config returns the settings as a struct, defaults included.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/arguments"
 )
 
 // Subject is the provider under test and what the suite may do with it.
@@ -51,6 +52,30 @@ type Subject struct {
 	Slow bool
 	// Limits replace the default limits where not zero.
 	Limits Limits
+}
+
+// Checked returns s with its providers behind [arguments.Checked], as hosts have those
+// of managers that package config makes. It is for authors whose tests open the
+// provider themselves.
+func (s Subject) Checked() Subject {
+	behind := func(open func() provider.Provider) func() provider.Provider {
+		return func() provider.Provider {
+			if p := open(); p != nil {
+				return arguments.Checked(p)
+			}
+			return nil
+		}
+	}
+	s.Provider = arguments.Checked(s.Provider)
+	if s.Reopen != nil {
+		s.Reopen = behind(s.Reopen)
+	}
+	noAccess := map[string]func() provider.Provider{}
+	for reason, open := range s.NoAccess {
+		noAccess[reason] = behind(open)
+	}
+	s.NoAccess = noAccess
+	return s
 }
 
 // Limits are how long the suite waits.

@@ -120,11 +120,15 @@ func TestEarlierNameOfTheType(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	m.LoadEnv()
-	opened, err := m.NewProvider()
+	cfg, err := m.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := opened.(*Provider).cfg.InstanceType; got != "ecs.g8i.2xlarge" {
+	opened, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := opened.cfg.InstanceType; got != "ecs.g8i.2xlarge" {
 		t.Errorf("type %s", got)
 	}
 }

@@ -255,9 +255,6 @@ func (p *Provider) lookUpBalancer(ctx context.Context, key string) (*clb, error)
 
 // ListLoadBalancers implements provider.LoadBalancerController.
 func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list load balancers: no tags to match", provider.ErrInvalidArgument)
-	}
 	list, err := p.balancersBy(ctx, fitAll(match))
 	if err != nil {
 		return nil, fmt.Errorf("list load balancers: %w", err)

@@ -17,9 +17,6 @@ import (
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
-	}
 	pl, err := p.plan(ctx, podName, sandboxID, cloudConfig, spec)
 	if err != nil {
 		return nil, fmt.Errorf("create instance: %w", err)

@@ -16,9 +16,6 @@ import (
 // DeleteInstance implements provider.Provider. It also removes what is left of
 // an instance that is gone.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
-	}
 	if !isID(instanceID) {
 		return nil // the cloud never gave such an id
 	}

@@ -212,9 +212,6 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 // ListInstances implements provider.Lister. It also shows addresses that have
 // outlived their instance, under its id.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	if len(match) > maxTags {
 		return nil, fmt.Errorf("%w: list instances: %d tags to match; the cloud allows %d", provider.ErrInvalidArgument, len(match), maxTags)
 	}

@@ -20,9 +20,6 @@ import (
 // CreateInstance implements provider.Provider. When it fails with an instance
 // made, it returns that instance with the error: deleting it removes all.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
-	}
 	ctx, done, err := p.begin(ctx)
 	if err != nil {
 		return nil, err

@@ -15,9 +15,6 @@ import (
 // DeleteInstance implements provider.Provider. Elastic addresses go first: as
 // long as the instance is there, it is listed.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: the instance id is empty", provider.ErrInvalidArgument)
-	}
 	if !instanceSyntax.MatchString(instanceID) && !volumeSyntax.MatchString(instanceID) {
 		return nil // EC2 has no such ids
 	}

@@ -166,9 +166,6 @@ func (p *Provider) with(ctx context.Context, what, instanceID string, limit time
 // ListInstances implements provider.Lister. Elastic addresses whose instance
 // is gone are listed as that instance, volumes as instances of their own.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	ctx, done, err := p.begin(ctx)
 	if err != nil {
 		return nil, err

@@ -59,9 +59,6 @@ func (p *Provider) power(ctx context.Context, what, instanceID string, wanted ma
 
 // Console implements provider.ConsoleReader. EC2 keeps the last 64 KiB.
 func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
-	if tailBytes < 0 {
-		return nil, fmt.Errorf("%w: console of instance %s: %d bytes", provider.ErrInvalidArgument, instanceID, tailBytes)
-	}
 	var text []byte
 	err := p.with(ctx, "console of instance "+instanceID, instanceID, p.timing.settle, func(ctx context.Context, s *session, i *types.Instance) error {
 		if ending(i) {

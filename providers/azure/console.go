@@ -19,9 +19,6 @@ import (
 // Console implements provider.ConsoleReader: Azure keeps what a VM writes to
 // its serial port in a blob, and gives a URL with a signature for it.
 func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
-	if tailBytes < 0 {
-		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
-	}
 	r, ok := p.parseID(instanceID)
 	if !ok {
 		return nil, errNoInstance(instanceID)

@@ -27,9 +27,6 @@ var (
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
-	}
 	c := &creation{Provider: p, ref: p.ref(vmName(spec.Tags[provider.TagCluster], sandboxID)), key: sandboxID, cluster: spec.Tags[provider.TagCluster]}
 	ctx, leave, err := p.creations.enter(ctx, c.name)
 	defer leave()

@@ -14,7 +14,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
-	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -22,9 +21,6 @@ import (
 // accepted to remove the VM, with which everything goes that the VM's model
 // names. Of a VM that is gone it removes what has stayed.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
-	}
 	r, ok := p.parseID(instanceID)
 	if !ok {
 		return p.elsewhere(instanceID)

@@ -77,9 +77,6 @@ func keep(list []piece, name *string, tags map[string]*string) []piece {
 // ListInstances implements provider.Lister. What has stayed of a VM that is
 // gone is listed under the VM's id, so that somebody deletes it.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	group := p.cfg.ResourceGroup
 	// The parts come first: a VM that is made meanwhile has no parts then, and
 	// parts without a VM are nobody's.

@@ -19,9 +19,6 @@ import (
 // CreateInstance implements provider.Provider. For a key that has an instance it returns
 // that instance, whatever the other arguments are.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
-	}
 	o, err := p.newOrder(podName, sandboxID, cloudConfig, spec)
 	if err != nil {
 		return nil, fmt.Errorf("create instance: %w", err)

@@ -8,16 +8,11 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
-
-	"github.com/outrigger/outrigger/provider"
 )
 
 // DeleteInstance implements provider.Provider. It returns when the machine has
 // been told to reboot; the machine is given away again when it has.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
-	}
 	if !isID(instanceID) {
 		return nil // nothing of ours has such an id
 	}

@@ -84,9 +84,6 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 
 // ListInstances implements provider.Lister.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	st, err := p.store.read(ctx)
 	if err != nil {
 		return nil, classify(fmt.Errorf("list instances: %w", err))

@@ -48,9 +48,6 @@ func nameOf(key string) string {
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
-	}
 	if err := refuse(spec); err != nil {
 		return nil, fmt.Errorf("create instance: %w", err)
 	}

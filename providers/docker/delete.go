@@ -16,10 +16,7 @@ import (
 // DeleteInstance implements provider.Provider. The container's layers and
 // volumes go with it.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	switch {
-	case instanceID == "":
-		return fmt.Errorf("%w: delete instance: the id is empty", provider.ErrInvalidArgument)
-	case !isID(instanceID):
+	if !isID(instanceID) {
 		return nil // never one of the engine's
 	}
 	if err := p.negotiateVersion(ctx); err != nil {
@@ -58,9 +55,6 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 // Console implements provider.ConsoleReader: the output of the container's
 // terminal.
 func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
-	if tailBytes < 0 {
-		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
-	}
 	if _, err := p.existing(ctx, instanceID); err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}

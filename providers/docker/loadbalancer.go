@@ -228,9 +228,6 @@ func balancerOf(name string, labels map[string]string) provider.LoadBalancer {
 
 // ListLoadBalancers implements provider.LoadBalancerController.
 func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list load balancers: no tags to match", provider.ErrInvalidArgument)
-	}
 	if err := p.negotiateVersion(ctx); err != nil {
 		return nil, fmt.Errorf("list load balancers: %w", err)
 	}

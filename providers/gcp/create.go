@@ -24,9 +24,6 @@ const maxCandidates = 24
 // CreateInstance implements provider.Provider. For a key that has an instance it returns
 // that instance, whatever the other arguments are.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
-	}
 	r := newRequest(podName, sandboxID, spec)
 	unlock, err := p.locks.Take(ctx, r.identity())
 	if err != nil {

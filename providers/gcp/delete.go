@@ -17,9 +17,6 @@ import (
 // DeleteInstance implements provider.Provider. The cloud deletes disks,
 // interfaces and addresses with the instance, which this does not wait for.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: the id is empty", provider.ErrInvalidArgument)
-	}
 	at, ok := parseID(instanceID)
 	if !ok {
 		return nil // nothing of ours has such an id

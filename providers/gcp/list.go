@@ -19,9 +19,6 @@ const pageSize = "500"
 // project: those that the configuration names may have been others before. Root
 // disks that have lost their instance are listed as instances too.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	instances, err := p.instances(ctx, match)
 	if err != nil {
 		return nil, fmt.Errorf("list instances: %w", classify(err))

@@ -44,9 +44,6 @@ func (p *Provider) power(ctx context.Context, id, verb string, wanted provider.I
 // Console implements provider.ConsoleReader: the serial port, of which the
 // cloud keeps the last mebibyte.
 func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
-	if tailBytes < 0 {
-		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
-	}
 	at, ok := parseID(instanceID)
 	if !ok {
 		return nil, fmt.Errorf("%w: console: no instance %q: ids are ZONE/NAME", provider.ErrNotFound, instanceID)

@@ -20,9 +20,6 @@ const maxCandidates = 24
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
-	}
 	r := newRequest(podName, sandboxID, spec)
 	unlock, err := p.locks.Take(ctx, r.cluster+"/"+r.key)
 	if err != nil {

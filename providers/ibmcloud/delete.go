@@ -17,9 +17,6 @@ import (
 // DeleteInstance implements provider.Provider. The cloud deletes boot volume
 // and interfaces with the instance, which this does not wait for.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: the id is empty", provider.ErrInvalidArgument)
-	}
 	var err error
 	name, named := strings.CutPrefix(instanceID, byName)
 	volume, orphaned := strings.CutPrefix(instanceID, byVolume)

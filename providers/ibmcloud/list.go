@@ -24,9 +24,6 @@ const few = 10
 // ListInstances implements provider.Lister: the volumes with the tags, then
 // their instances. A boot volume that has lost its instance is listed too.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	tag, err := narrowest(match)
 	if err != nil {
 		return nil, nil // no volume can have such a tag

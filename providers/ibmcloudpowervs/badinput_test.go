@@ -56,7 +56,11 @@ func TestEarlierNameOfTheTimeout(t *testing.T) {
 			"-network-id", sim.PublicNetwork, "-image-id", sim.Image, "-build-timeout", value}); err != nil {
 			t.Fatal(err)
 		}
-		p, err := m.NewProvider()
+		cfg, err := m.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := New(cfg)
 		if want == 0 {
 			wantError(t, err, provider.ErrInvalidArgument, "-powervs-build-timeout")
 			continue
@@ -64,7 +68,7 @@ func TestEarlierNameOfTheTimeout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.(*Provider).cfg.BuildTimeout; got != want {
+		if got := p.cfg.BuildTimeout; got != want {
 			t.Errorf("-build-timeout %s: %v", value, got)
 		}
 	}

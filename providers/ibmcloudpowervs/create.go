@@ -54,9 +54,6 @@ func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string
 	defer call.Done()
 	ctx, cancel := p.api.bound(ctx)
 	defer cancel()
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: the sandbox id is empty", provider.ErrInvalidArgument)
-	}
 	body, err := p.body(podName, sandboxID, cloudConfig, spec)
 	if err != nil {
 		return nil, fmt.Errorf("create instance: %w", err)

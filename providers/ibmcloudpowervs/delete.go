@@ -14,9 +14,6 @@ import (
 // with it.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
 	defer p.began().Done()
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: the id is empty", provider.ErrInvalidArgument)
-	}
 	if !token.MatchString(instanceID) {
 		return nil // never one of the cloud's
 	}

@@ -142,9 +142,6 @@ func (p *Provider) list(ctx context.Context, pred func(name string) bool) ([]*vm
 // ListInstances implements provider.Lister. It needs a call for each instance
 // of Outrigger's in the workspace.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	wanted := func(name string) bool { return strings.HasPrefix(name, namePrefix) }
 	if key := match[provider.TagKey]; key != "" {
 		wanted = func(name string) bool {

@@ -9,8 +9,6 @@ import (
 
 	lv "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
-
-	"github.com/outrigger/outrigger/provider"
 )
 
 // consoleHeader begins a console's volume. The guest's output is appended to
@@ -29,10 +27,7 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case tailBytes < 0:
-		return nil, fmt.Errorf("%w: console of %s: the last %d bytes", provider.ErrInvalidArgument, instanceID, tailBytes)
-	case tailBytes == 0:
+	if tailBytes == 0 {
 		return nil, nil
 	}
 	data, err := p.tail(ctx, r.Pool, volumesOf(r.id)+consoleVolume, uint64(min(tailBytes, consoleMost)))

@@ -30,9 +30,6 @@ const (
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
-	}
 	id := instanceID(sandboxID)
 	unlock, err := p.locks.Take(ctx, id)
 	if err != nil {
@@ -208,9 +205,6 @@ func (p *Provider) markReady(ctx context.Context, r *record) error {
 // DeleteInstance implements provider.Provider. It also removes what is left of
 // an instance without a domain.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
-	}
 	if !isID(instanceID) {
 		return nil // nothing of ours has such an id
 	}

@@ -91,9 +91,6 @@ func (p *Provider) existing(ctx context.Context, id string) (*record, error) {
 
 // ListInstances implements provider.Lister.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	ids, err := p.hv.domains(ctx)
 	if err != nil {
 		return nil, classify(fmt.Errorf("list instances: %w", err))

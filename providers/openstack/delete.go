@@ -10,15 +10,10 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
-
-	"github.com/outrigger/outrigger/provider"
 )
 
 // DeleteInstance implements provider.Provider.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
-	}
 	if !isID(instanceID) {
 		return nil // nothing of ours has such an id
 	}

@@ -97,9 +97,6 @@ func (p *Provider) existing(ctx context.Context, id string) (*clients, *resource
 // ListInstances implements provider.Lister. What has lost its server or its
 // port is listed too.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	c, err := p.conn.open(ctx)
 	if err != nil {
 		return nil, classify(fmt.Errorf("list instances: %w", err))
@@ -187,9 +184,6 @@ const consoleLine = 20
 
 // Console implements provider.ConsoleReader.
 func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
-	if tailBytes < 0 {
-		return nil, fmt.Errorf("%w: console of %s: %d bytes", provider.ErrInvalidArgument, instanceID, tailBytes)
-	}
 	c, f, err := p.existing(ctx, instanceID)
 	if err == nil && f.server == nil {
 		err = fmt.Errorf("%w: instance %s has no server", provider.ErrNotFound, instanceID)

@@ -5,15 +5,12 @@ package qemu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/outrigger/outrigger/provider"
 )
 
 const (
@@ -29,9 +26,6 @@ const (
 // Console implements provider.ConsoleReader. Where QEMU has ended, what it said
 // itself follows what the guest wrote: it may be why the guest wrote nothing.
 func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
-	if tailBytes < 0 {
-		return nil, fmt.Errorf("%w: console: %d bytes", provider.ErrInvalidArgument, tailBytes)
-	}
 	r, err := p.existing(instanceID)
 	if err != nil {
 		return nil, err

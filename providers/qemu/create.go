@@ -26,9 +26,6 @@ const undoWait = 30 * time.Second
 // the machine; the guest boots after that. A key that is taken answers its
 // instance whatever the other arguments say.
 func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	if sandboxID == "" {
-		return nil, fmt.Errorf("%w: create instance: empty sandbox id", provider.ErrInvalidArgument)
-	}
 	lock, err := statefile.Acquire(ctx, p.store.lockPath(sandboxID))
 	if err != nil {
 		return nil, classify(fmt.Errorf("create instance: %w", err))
@@ -172,9 +169,6 @@ func (p *Provider) guestDNS() []netip.Addr {
 
 // DeleteInstance implements provider.Provider.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
-	}
 	r, err := p.store.load(instanceID)
 	if err != nil || r == nil {
 		return classify(err)

@@ -101,9 +101,6 @@ func (p *Provider) existing(id string) (*record, error) {
 
 // ListInstances implements provider.Lister.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	records, err := p.store.list()
 	if err != nil {
 		return nil, classify(err)

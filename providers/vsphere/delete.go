@@ -8,15 +8,10 @@ import (
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/types"
-
-	"github.com/outrigger/outrigger/provider"
 )
 
 // DeleteInstance implements provider.Provider.
 func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if instanceID == "" {
-		return fmt.Errorf("%w: delete instance: empty id", provider.ErrInvalidArgument)
-	}
 	if !isID(instanceID) {
 		return nil // nothing of ours has such an id
 	}

@@ -183,9 +183,6 @@ func (p *Provider) located(i *provider.Instance) *provider.Instance {
 
 // ListInstances implements provider.Lister.
 func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	if len(match) == 0 {
-		return nil, fmt.Errorf("%w: list instances: no tags to match", provider.ErrInvalidArgument)
-	}
 	list, err := p.list(ctx, match)
 	if err != nil {
 		return nil, classify(fmt.Errorf("list instances: %w", err))

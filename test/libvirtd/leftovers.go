@@ -83,8 +83,9 @@ func (d *Daemon) files() []string {
 	} {
 		found, _ := filepath.Glob(d.Path(pattern))
 		for _, path := range found {
-			if name := filepath.Base(path); name != Volume {
-				left = append(left, "file "+filepath.Join(filepath.Dir(pattern), name))
+			name := filepath.Join(filepath.Dir(pattern), filepath.Base(path))
+			if filepath.Base(path) != Volume && !slices.Contains(d.orphaned, name) {
+				left = append(left, "file "+name)
 			}
 		}
 	}
@@ -95,6 +96,23 @@ func (d *Daemon) files() []string {
 		}
 	}
 	return left
+}
+
+// halfStarted returns the folders of domains whose start had not come as far as their
+// status. A libvirtd that is killed then does not know of the start afterwards, and
+// leaves the folders: they are named by a number that it does not use again.
+func (d *Daemon) halfStarted() []string {
+	var half []string
+	for _, pattern := range []string{"lib/qemu/domain-*", "lib/qemu/channel/target/domain-*"} {
+		folders, _ := filepath.Glob(d.Path(pattern))
+		for _, folder := range folders {
+			_, domain, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), "domain-"), "-")
+			if status, _ := filepath.Glob(d.Path("run/qemu/" + domain + "*.xml")); len(status) == 0 { // the folder's name may be cut
+				half = append(half, filepath.Join(filepath.Dir(pattern), filepath.Base(folder)))
+			}
+		}
+	}
+	return half
 }
 
 // guests are the QEMU processes. libvirt runs one now and then to learn what

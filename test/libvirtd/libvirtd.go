@@ -68,6 +68,8 @@ type Daemon struct {
 	// ended is closed when the process has ended.
 	process *os.Process
 	ended   chan struct{}
+	// orphaned are folders that libvirt does not remove itself.
+	orphaned []string
 }
 
 // Start starts a daemon and makes its network, pool and base volume. A test is
@@ -188,6 +190,7 @@ func (d *Daemon) Kill(t testing.TB) {
 	t.Helper()
 	d.process.Kill()
 	<-d.ended
+	d.orphaned = append(d.orphaned, d.halfStarted()...)
 	// A daemon that asks a QEMU which has not noticed yet is hung up on, and
 	// then believes that the guest has ended.
 	deadline := time.Now().Add(time.Minute)

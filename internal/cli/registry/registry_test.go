@@ -60,7 +60,11 @@ func tarOf(files map[string]string) io.ReadCloser {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	for name, data := range files {
-		w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg})
+		kind := byte(tar.TypeReg)
+		if strings.HasSuffix(name, "/") {
+			kind = tar.TypeDir
+		}
+		w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Typeflag: kind})
 		io.WriteString(w, data)
 	}
 	w.Close()
@@ -291,15 +295,17 @@ func TestUser(t *testing.T) {
 	}
 }
 
-func TestWhiteoutHidesThePasswdBelow(t *testing.T) {
-	dir := writeLayout(t, map[string]v1.Image{"v1": newImage(t, "", runtime.GOARCH,
-		map[string]string{"etc/passwd": passwd}, map[string]string{"etc/.wh.passwd": ""})})
-	img, err := registry.Open(t.Context(), "oci:"+dir, registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := img.User("web"); err == nil {
-		t.Error("a deleted passwd was read")
+func TestUpperLayerHidesThePasswdBelow(t *testing.T) {
+	for _, upper := range []string{"etc/.wh.passwd", "etc/.wh..wh..opq", "etc/passwd/"} {
+		dir := writeLayout(t, map[string]v1.Image{"v1": newImage(t, "", runtime.GOARCH,
+			map[string]string{"etc/passwd": passwd}, map[string]string{upper: ""})})
+		img, err := registry.Open(t.Context(), "oci:"+dir, registry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := img.User("web"); err == nil {
+			t.Errorf("the passwd below %s was read", upper)
+		}
 	}
 }
 

@@ -184,7 +184,11 @@ func readEntry(r io.Reader, h *tar.Header, missing, decided map[string]bool, con
 			decided[want] = true
 		}
 	}
-	if !missing[file] || h.Typeflag != tar.TypeReg {
+	if !missing[file] {
+		return nil
+	}
+	if h.Typeflag != tar.TypeReg { // it hides the file of a layer below
+		decided[file] = true
 		return nil
 	}
 	data, err := io.ReadAll(io.LimitReader(r, maxAccountFile))

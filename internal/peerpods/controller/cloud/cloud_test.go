@@ -26,7 +26,6 @@ type tokenCloud struct {
 	*fake.Cloud
 	token string
 	stand *stand
-	zone  string
 }
 
 func (c tokenCloud) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
@@ -54,6 +53,7 @@ type stand struct {
 	fake  *fake.Cloud
 	torn  []string
 	loads int
+	zone  string // of the provider that was opened last
 	mu    sync.Mutex
 	calls []Call
 	woken chan string
@@ -86,7 +86,8 @@ func (s *stand) load(_ context.Context, o plugin.Options) (*plugin.Loaded, error
 		return nil, fmt.Errorf("%w: Unsupported cloud provider: %s", provider.ErrNotFound, o.Name)
 	}
 	return &plugin.Loaded{Name: o.Name, Cloud: config.New(o.Name, func(c tokenConfig) (provider.Provider, error) {
-		return tokenCloud{s.fake, c.Token.Reveal(), s, c.Zone}, nil
+		s.zone = c.Zone
+		return tokenCloud{s.fake, c.Token.Reveal(), s}, nil
 	})}, nil
 }
 
@@ -154,19 +155,12 @@ func TestSettingsFromTheNode(t *testing.T) {
 		t.Errorf("without labels: %v", err)
 	}
 	away = nil
-	zone := func() string {
-		c, err := s.Get("fake")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.slot.current.provider.(tokenCloud).zone
-	}
-	if _, err := s.set("CLOUD_PROVIDER=fake", "TOKEN=b"); err != nil || zone() != "z1" {
-		t.Errorf("%v, zone %s", err, zone())
+	if _, err := s.set("CLOUD_PROVIDER=fake", "TOKEN=b"); err != nil || s.zone != "z1" {
+		t.Errorf("%v, zone %s", err, s.zone)
 	}
 	asked = 0
-	if _, err := s.set("CLOUD_PROVIDER=fake", "TOKEN=b", "ZONE=z2"); err != nil || zone() != "z2" || asked != 0 {
-		t.Errorf("%v, zone %s, asked %d times", err, zone(), asked)
+	if _, err := s.set("CLOUD_PROVIDER=fake", "TOKEN=b", "ZONE=z2"); err != nil || s.zone != "z2" || asked != 0 {
+		t.Errorf("%v, zone %s, asked %d times", err, s.zone, asked)
 	}
 }
 
