@@ -5,6 +5,7 @@ package redact
 import (
 	"bytes"
 	"io"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 )
@@ -48,7 +49,7 @@ const (
 
 // Write implements io.Writer.
 func (c *console) Write(data []byte) (int, error) {
-	all := append(c.rest, data...)
+	all := slices.Concat(c.rest, data)
 	c.rest, c.out = nil, c.out[:0]
 	for len(all) > 0 {
 		if !utf8.FullRune(all) {

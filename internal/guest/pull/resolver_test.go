@@ -112,7 +112,7 @@ func TestAnswerWithTheDrawnIdentifier(t *testing.T) {
 		if n, err = conn.Read(got); err != nil || !slices.Equal(got[:n], query) {
 			t.Fatalf("answer %v, %v; want %v", got[:n], err, query)
 		}
-		if n, err = conn.Read(got); err != nil {
+		if _, err = conn.Read(got); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got[:2], query[:2]) {
