@@ -27,16 +27,15 @@ const smallestSubnet = 28
 
 // cluster is a kind that is a cluster's infrastructure.
 type cluster interface {
-	client.Object
 	ContractCluster() (*infrav1.ClusterSpec, *infrav1.ClusterStatus)
 }
 
-// endpointPort fills in the port of an endpoint.
-type endpointPort[T cluster] struct{}
+// endpointPort fills in the port of a [cluster]'s endpoint.
+type endpointPort[T client.Object] struct{}
 
 // Default sets defaults before an object is validated.
 func (endpointPort[T]) Default(_ context.Context, c T) error {
-	spec, _ := c.ContractCluster()
+	spec, _ := any(c).(cluster).ContractCluster()
 	if e := &spec.ControlPlaneEndpoint; e.Host != "" && e.Port == 0 {
 		e.Port = apiServerPort
 	}

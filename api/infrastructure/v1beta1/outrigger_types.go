@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package v1alpha1
+package v1beta1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
 // OutriggerCluster is a cluster whose machines are instances of an Outrigger
@@ -48,7 +49,7 @@ type OutriggerClusterSpec struct {
 	FailureDomains map[string]FailureDomain `json:"failureDomains,omitempty"`
 }
 
-// OutriggerClusterStatus is what is known of a OutriggerCluster.
+// OutriggerClusterStatus is what is known of an OutriggerCluster.
 type OutriggerClusterStatus struct {
 	ClusterStatus `json:",inline"`
 }
@@ -84,53 +85,17 @@ type OutriggerMachine struct {
 }
 
 // OutriggerMachineSpec is what is wanted of an OutriggerMachine.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.instanceType) || (!has(self.vcpus) && !has(self.memory) && !has(self.gpus))",message="instanceType already says how large the machine is: remove vcpus, memory and gpus, or instanceType"
 type OutriggerMachineSpec struct {
-	MachineSpec `json:",inline"`
+	infrav1.OutriggerMachineSpec `json:",inline"`
 
-	// instanceType is the cloud's name of a type. Without it and without sizes
-	// it is the provider's default.
+	// failureDomain is the one that the machine is in. It is filled in by the
+	// controller; the one that is wanted is in the spec of the Machine.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
-	InstanceType string `json:"instanceType,omitempty"`
-
-	// vcpus is the least number of virtual processors.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=4096
-	VCPUs int64 `json:"vcpus,omitempty"`
-
-	// memory is the least memory, such as 4Gi.
-	// +optional
-	Memory *resource.Quantity `json:"memory,omitempty"`
-
-	// gpus is the number of GPUs.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=64
-	GPUs int64 `json:"gpus,omitempty"`
-
-	// arch is the architecture; without one it is that of the image.
-	// +optional
-	// +kubebuilder:validation:Enum=amd64;arm64;s390x;ppc64le
-	Arch string `json:"arch,omitempty"`
-
-	// image replaces the image that the provider is configured with.
-	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=2048
-	Image string `json:"image,omitempty"`
-
-	// tags are given to everything that is made for the machine, beside those
-	// by which it is found again.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=32
-	Tags map[string]string `json:"tags,omitempty"`
+	FailureDomain *string `json:"failureDomain,omitempty"`
 }
 
-// OutriggerMachineStatus is what is known of a OutriggerMachine.
+// OutriggerMachineStatus is what is known of an OutriggerMachine.
 type OutriggerMachineStatus struct {
 	MachineStatus `json:",inline"`
 }
