@@ -23,8 +23,8 @@ type DockerCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DockerClusterSpec   `json:"spec,omitempty,omitzero"`
-	Status DockerClusterStatus `json:"status,omitempty,omitzero"`
+	Spec   DockerClusterSpec `json:"spec,omitempty,omitzero"`
+	Status ClusterStatus     `json:"status,omitempty,omitzero"`
 }
 
 // DockerClusterSpec is what is wanted of a DockerCluster.
@@ -72,11 +72,6 @@ type ConfigMapReference struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-}
-
-// DockerClusterStatus is what is known of a DockerCluster.
-type DockerClusterStatus struct {
-	ClusterStatus `json:",inline"`
 }
 
 // DockerClusterList is a list of DockerClusters.

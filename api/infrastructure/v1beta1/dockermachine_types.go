@@ -24,8 +24,8 @@ type DockerMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DockerMachineSpec   `json:"spec,omitempty,omitzero"`
-	Status DockerMachineStatus `json:"status,omitempty,omitzero"`
+	Spec   DockerMachineSpec `json:"spec,omitempty,omitzero"`
+	Status MachineStatus     `json:"status,omitempty,omitzero"`
 }
 
 // DockerMachineSpec is what is wanted of a DockerMachine.
@@ -62,11 +62,6 @@ type DockerNodeSpec struct {
 	// take before the condition says that it failed. Default 5m.
 	// +optional
 	BootstrapTimeout *metav1.Duration `json:"bootstrapTimeout,omitempty"`
-}
-
-// DockerMachineStatus is what is known of a DockerMachine.
-type DockerMachineStatus struct {
-	MachineStatus `json:",inline"`
 }
 
 // DockerMachineList is a list of DockerMachines.

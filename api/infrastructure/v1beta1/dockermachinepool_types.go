@@ -21,8 +21,8 @@ type DockerMachinePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DockerMachinePoolSpec   `json:"spec,omitempty,omitzero"`
-	Status DockerMachinePoolStatus `json:"status,omitempty,omitzero"`
+	Spec   DockerMachinePoolSpec `json:"spec,omitempty,omitzero"`
+	Status PoolStatus            `json:"status,omitempty,omitzero"`
 }
 
 // DockerMachinePoolSpec is what is wanted of a DockerMachinePool.
@@ -32,11 +32,6 @@ type DockerMachinePoolSpec struct {
 	// template is how each container is made.
 	// +optional
 	Template DockerNodeSpec `json:"template,omitempty,omitzero"`
-}
-
-// DockerMachinePoolStatus is what is known of a DockerMachinePool.
-type DockerMachinePoolStatus struct {
-	PoolStatus `json:",inline"`
 }
 
 // DockerMachinePoolList is a list of DockerMachinePools.

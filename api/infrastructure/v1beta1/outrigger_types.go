@@ -27,8 +27,8 @@ type OutriggerCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   OutriggerClusterSpec   `json:"spec,omitempty,omitzero"`
-	Status OutriggerClusterStatus `json:"status,omitempty,omitzero"`
+	Spec   OutriggerClusterSpec `json:"spec,omitempty,omitzero"`
+	Status ClusterStatus        `json:"status,omitempty,omitzero"`
 }
 
 // OutriggerClusterSpec is what is wanted of an OutriggerCluster.
@@ -47,11 +47,6 @@ type OutriggerClusterSpec struct {
 	// failureDomains to spread machines over, in the words of the provider.
 	// +optional
 	FailureDomains map[string]FailureDomain `json:"failureDomains,omitempty"`
-}
-
-// OutriggerClusterStatus is what is known of an OutriggerCluster.
-type OutriggerClusterStatus struct {
-	ClusterStatus `json:",inline"`
 }
 
 // OutriggerClusterList is a list of OutriggerClusters.
@@ -80,8 +75,8 @@ type OutriggerMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   OutriggerMachineSpec   `json:"spec,omitempty,omitzero"`
-	Status OutriggerMachineStatus `json:"status,omitempty,omitzero"`
+	Spec   OutriggerMachineSpec `json:"spec,omitempty,omitzero"`
+	Status MachineStatus        `json:"status,omitempty,omitzero"`
 }
 
 // OutriggerMachineSpec is what is wanted of an OutriggerMachine.
@@ -93,11 +88,6 @@ type OutriggerMachineSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	FailureDomain *string `json:"failureDomain,omitempty"`
-}
-
-// OutriggerMachineStatus is what is known of an OutriggerMachine.
-type OutriggerMachineStatus struct {
-	MachineStatus `json:",inline"`
 }
 
 // OutriggerMachineList is a list of OutriggerMachines.

@@ -116,10 +116,13 @@ func dockerMachine() *infrav1.DockerMachine {
 			MachineSpec:    infrav1.MachineSpec{ProviderID: "docker:////m"},
 			DockerNodeSpec: infrav1.DockerNodeSpec{Resources: infrav1.DockerResources{CPU: ptr.To(resource.MustParse("2"))}},
 		},
-		Status: infrav1.DockerMachineStatus{MachineStatus: infrav1.MachineStatus{
-			Ready: true, Initialization: infrav1.Initialization{Provisioned: ptr.To(true)}, FailureDomain: "a", Step: "Started",
-			Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Stopped", Message: "it stopped"}},
-		}},
+		Status: infrav1.MachineStatus{
+			Status: infrav1.Status{
+				Ready: true, Initialization: infrav1.Initialization{Provisioned: ptr.To(true)},
+				Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Stopped", Message: "it stopped"}},
+			},
+			FailureDomain: "a", Step: "Started",
+		},
 	}
 }
 
@@ -130,11 +133,11 @@ func TestContractV1Beta1IsServed(t *testing.T) {
 		Spec: infrav1beta1.DockerMachineSpec{MachineSpec: infrav1beta1.MachineSpec{
 			ProviderID: ptr.To("docker:////m"), FailureDomain: ptr.To("a"),
 		}},
-		Status: infrav1beta1.DockerMachineStatus{MachineStatus: infrav1beta1.MachineStatus{Status: infrav1beta1.Status{
+		Status: infrav1beta1.MachineStatus{Status: infrav1beta1.Status{
 			Ready:      true,
 			Conditions: []infrav1beta1.Condition{{Type: "Ready", Status: "False", Severity: "Info", Reason: "Stopped", Message: "it stopped"}},
 			V1Beta2:    &infrav1beta1.V1Beta2Status{Conditions: dockerMachine().Status.Conditions},
-		}}},
+		}},
 	}
 	if d := cmp.Diff(&want, bare[infrav1beta1.DockerMachine](&spoke)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -12,11 +12,15 @@ import (
 var (
 	dockerCluster = rules[*infrav1.DockerCluster, infrav1.DockerClusterSpec]{
 		valid: validDockerCluster, fixed: fixedDockerCluster,
-		parts: func(c *infrav1.DockerCluster) (*infrav1.DockerClusterSpec, *clusterv1.ObjectMeta) { return &c.Spec, nil },
+		parts: func(c *infrav1.DockerCluster) (*infrav1.DockerClusterSpec, *clusterv1.ObjectMeta) {
+			return &c.Spec, nil
+		},
 	}
 	dockerMachine = rules[*infrav1.DockerMachine, infrav1.DockerMachineSpec]{
 		valid: validDockerMachine, fixed: fixedDockerMachine,
-		parts: func(m *infrav1.DockerMachine) (*infrav1.DockerMachineSpec, *clusterv1.ObjectMeta) { return &m.Spec, nil },
+		parts: func(m *infrav1.DockerMachine) (*infrav1.DockerMachineSpec, *clusterv1.ObjectMeta) {
+			return &m.Spec, nil
+		},
 	}
 	dockerMachinePool = rules[*infrav1.DockerMachinePool, infrav1.DockerMachinePoolSpec]{
 		valid: validDockerPool, fixed: fixedDockerPool,
