@@ -24,7 +24,6 @@ func checkClusterProvisioned(r *run) {
 
 // wantForEver: core never reads it again, others do.
 func (fx *fixture) wantForEver(h *history) {
-	fx.Helper()
 	was := false
 	for _, u := range h.all() {
 		if was && !provisioned(u) {
@@ -36,9 +35,7 @@ func (fx *fixture) wantForEver(h *history) {
 }
 
 func checkClusterEndpoint(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	c := &clusterv1.Cluster{}
 	fx.get(fx.Context(), c, fx.cluster)
 	if endpoint := endpointOf(fx.infraCluster()); !endpoint.IsValid() && !c.Spec.ControlPlaneEndpoint.IsValid() {
@@ -56,7 +53,6 @@ func checkClusterOwner(r *run) {
 // state. Pass what the API server returned at its creation: a later read may be
 // of a changed object.
 func (fx *fixture) wantUntouched(when string, before *unstructured.Unstructured) {
-	fx.Helper()
 	if before == nil {
 		fx.Fatalf("%s the object is gone", when)
 	}
@@ -69,7 +65,6 @@ func (fx *fixture) ownedByCluster(o client.Object) { fx.ownedBy(&clusterv1.Clust
 func (fx *fixture) ownedByMachine(o client.Object) { fx.ownedBy(&clusterv1.Machine{}, o.GetName(), o) }
 
 func (fx *fixture) ownedBy(owner client.Object, name string, o client.Object) {
-	fx.Helper()
 	if !fx.get(fx.Context(), owner, name) {
 		fx.Fatalf("there is no %s to own %s", named(owner), named(o))
 	}
@@ -94,9 +89,7 @@ func checkClusterManaged(r *run) {
 }
 
 func checkClusterDomains(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	domains, ok, err := unstructured.NestedSlice(fx.infraCluster().Object, "status", "failureDomains")
 	if err != nil {
 		r.Fatalf("status.failureDomains is not a list: %v", err)
@@ -116,27 +109,21 @@ func checkClusterDomains(r *run) {
 }
 
 func checkClusterConditions(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	if wrong := malformed(fx.infraCluster()); wrong != "" {
 		r.Errorf("%s", wrong)
 	}
 }
 
 func checkClusterReady(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	fx.until(fx.Limits.Provision, "the condition Ready of the InfraCluster is True", func() string {
 		return lacksCondition(fx.infraCluster(), clusterv1.ReadyCondition, metav1.ConditionTrue)
 	})
 }
 
 func checkClusterQuiet(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	fx.wantQuiet("InfraCluster", fx.infraCluster)
 }
 
@@ -161,7 +148,6 @@ func checkAllQuiet(r *run) {
 
 // settle gives a provider time to stop writing.
 func (fx *fixture) settle(read func() *unstructured.Unstructured) {
-	fx.Helper()
 	for range 3 {
 		if !fx.writtenWithin(read(), read) {
 			return
@@ -172,7 +158,6 @@ func (fx *fixture) settle(read func() *unstructured.Unstructured) {
 // wantQuiet waits until nothing is written into an object for a while. Endless
 // writes are a hot loop.
 func (fx *fixture) wantQuiet(what string, read func() *unstructured.Unstructured) {
-	fx.Helper()
 	for range 3 {
 		before := read()
 		if !fx.writtenWithin(before, read) {
@@ -183,7 +168,6 @@ func (fx *fixture) wantQuiet(what string, read func() *unstructured.Unstructured
 }
 
 func (fx *fixture) writtenWithin(before *unstructured.Unstructured, read func() *unstructured.Unstructured) bool {
-	fx.Helper()
 	return fx.poll(fx.Context(), fx.Limits.Quiet, func() string {
 		if now := read(); now == nil || before == nil || now.GetResourceVersion() == before.GetResourceVersion() {
 			return "not written"
@@ -193,18 +177,14 @@ func (fx *fixture) writtenWithin(before *unstructured.Unstructured, read func() 
 }
 
 func checkClusterDelete(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	fx.deleteInfraCluster()
 	fx.untilInfraClusterGone()
 }
 
 // checkClusterDeleteWithoutOwner: everything else may be gone already.
 func checkClusterDeleteWithoutOwner(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	fx.alone = true
 	fx.vanish(fx.Context(), &clusterv1.Cluster{}, fx.cluster)
 	fx.deleteInfraCluster()
@@ -244,7 +224,6 @@ func checkClusterMetadataKept(r *run) {
 
 // wantMetadata: labels, annotations and owners of others must stay.
 func (fx *fixture) wantMetadata(u *unstructured.Unstructured) {
-	fx.Helper()
 	switch {
 	case u == nil:
 		fx.Errorf("the object is gone")
@@ -259,7 +238,6 @@ func (fx *fixture) wantMetadata(u *unstructured.Unstructured) {
 
 // wantOwners looks for a moment without an owner: core would give it again.
 func (fx *fixture) wantOwners(h *history) {
-	fx.Helper()
 	had := false
 	for _, u := range h.all() {
 		has := len(u.GetOwnerReferences()) > 0
@@ -273,7 +251,6 @@ func (fx *fixture) wantOwners(h *history) {
 
 // untilPaused waits for the condition.
 func (fx *fixture) untilPaused(ctx context.Context, read func() *unstructured.Unstructured, status metav1.ConditionStatus) {
-	fx.Helper()
 	fx.until(fx.Limits.Provision, "the condition Paused is "+string(status), func() string {
 		return lacksCondition(read(), clusterv1.PausedCondition, status)
 	})

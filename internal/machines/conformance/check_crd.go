@@ -17,7 +17,6 @@ var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v
 
 // crdOf returns the definition of a kind under the name that core computes.
 func (r *run) crdOf(u *unstructured.Unstructured) *unstructured.Unstructured {
-	r.Helper()
 	gvk := u.GroupVersionKind()
 	name := contract.CalculateCRDName(gvk.Group, gvk.Kind)
 	crd := empty(crdKind)
@@ -29,34 +28,21 @@ func (r *run) crdOf(u *unstructured.Unstructured) *unstructured.Unstructured {
 
 // eachCRD calls f with the definition of each kind.
 func (r *run) eachCRD(f func(kind, crd *unstructured.Unstructured)) {
-	r.Helper()
 	for _, kind := range r.Objects.kinds() {
 		f(kind, r.crdOf(kind))
 	}
 }
 
-func checkCRDName(r *run) {
-	r.eachCRD(func(kind, crd *unstructured.Unstructured) {
-		if got := text(crd, "spec", "names", "kind"); got != kind.GetKind() {
-			r.Errorf("%s defines the kind %s, not %s", crd.GetName(), got, kind.GetKind())
-		}
-	})
-}
-
-func checkCRDScope(r *run) {
-	r.eachCRD(func(_, crd *unstructured.Unstructured) {
-		if scope := text(crd, "spec", "scope"); scope != "Namespaced" {
-			r.Errorf("%s has the scope %s", crd.GetName(), scope)
-		}
-	})
-}
-
-func checkCRDList(r *run) {
-	r.eachCRD(func(kind, crd *unstructured.Unstructured) {
-		if got := text(crd, "spec", "names", "listKind"); got != kind.GetKind()+"List" {
-			r.Errorf("%s has lists of the kind %s, not %sList", crd.GetName(), got, kind.GetKind())
-		}
-	})
+// checkCRD compares a field of each definition with what it is to be; KIND stands for its kind.
+func checkCRD(path, want string) func(*run) {
+	return func(r *run) {
+		r.eachCRD(func(kind, crd *unstructured.Unstructured) {
+			want := strings.ReplaceAll(want, "KIND", kind.GetKind())
+			if got := text(crd, strings.Split(path, ".")...); got != want {
+				r.Errorf("%s has %s %s, not %s", crd.GetName(), path, got, want)
+			}
+		})
+	}
 }
 
 func contractLabel() string {
@@ -101,7 +87,6 @@ func versionOf(crd *unstructured.Unstructured, name string) map[string]any {
 
 // versionUsed returns the version of a definition that the file uses.
 func (r *run) versionUsed(kind, crd *unstructured.Unstructured) map[string]any {
-	r.Helper()
 	name := kind.GroupVersionKind().Version
 	v := versionOf(crd, name)
 	if v == nil {
@@ -112,7 +97,6 @@ func (r *run) versionUsed(kind, crd *unstructured.Unstructured) map[string]any {
 
 // wantField looks for a field in the schema of a kind.
 func (r *run) wantField(kind *unstructured.Unstructured, path, want string) {
-	r.Helper()
 	crd := r.crdOf(kind)
 	node, _, _ := unstructured.NestedMap(r.versionUsed(kind, crd), "schema", "openAPIV3Schema")
 	for name := range strings.SplitSeq(path, ".") {
@@ -128,21 +112,26 @@ func (r *run) wantField(kind *unstructured.Unstructured, path, want string) {
 	}
 }
 
-func checkClusterFields(r *run) {
-	for path, kind := range map[string]string{
+// fields are those of a kind that core reads, with their types.
+type fields map[string]string
+
+var (
+	clusterFields = fields{
 		"spec.controlPlaneEndpoint.host": "string", "spec.controlPlaneEndpoint.port": "integer",
 		"status.initialization.provisioned": "boolean", "status.conditions": "array",
-	} {
-		r.wantField(r.Objects.Cluster, path, kind)
 	}
-}
-
-func checkMachineFields(r *run) {
-	for path, kind := range map[string]string{
+	machineFields = fields{
 		"spec.providerID": "string", "status.initialization.provisioned": "boolean", "status.addresses": "array",
 		"status.failureDomain": "string", "status.conditions": "array",
-	} {
-		r.wantField(r.Objects.Machine, path, kind)
+	}
+	poolFields = fields{"spec.providerIDList": "array", "status.initialization.provisioned": "boolean", "status.replicas": "integer"}
+)
+
+func checkFields(role string, wanted fields) func(*run) {
+	return func(r *run) {
+		for path, kind := range wanted {
+			r.wantField(*r.Objects.byRole()[role], path, kind)
+		}
 	}
 }
 

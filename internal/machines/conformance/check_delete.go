@@ -10,9 +10,7 @@ import (
 
 func checkMachineDelete(r *run) {
 	fx, name, _ := r.machine()
-	fx.deleteMachine(name)
-	fx.untilInfraGone(name)
-	fx.wantNothingOutside()
+	fx.wantDeleted(name)
 }
 
 // checkMachineDeleteEarly: no wait may keep a deletion.
@@ -21,38 +19,27 @@ func checkMachineDeleteEarly(r *run) {
 	fx.addCluster(nil, waiting...)
 	fx.addMachine(name, fx.ownedByMachine)
 	fx.while("the wait for the cluster", func() string { return "" })
-	fx.deleteMachine(name)
-	fx.untilInfraGone(name)
-	fx.wantNothingOutside()
+	fx.wantDeleted(name)
 }
 
 func checkMachineDeleteWithoutBootstrap(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachineWith(name, nil, fx.ownedByMachine)
 	fx.while("the wait for bootstrap data", func() string { return "" })
-	fx.deleteMachine(name)
-	fx.untilInfraGone(name)
-	fx.wantNothingOutside()
+	fx.wantDeleted(name)
 }
 
 // checkMachineDeleteWhileMade deletes the machine as soon as it has the provider's
 // finalizer.
 func checkMachineDeleteWhileMade(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachine(name)
 	fx.untilBegun(name)
-	fx.deleteMachine(name)
-	fx.untilInfraGone(name)
-	fx.wantNothingOutside()
+	fx.wantDeleted(name)
 }
 
 // untilBegun waits until the provider works on a machine.
 func (fx *fixture) untilBegun(name string) {
-	fx.Helper()
 	fx.until(fx.Limits.Provision, "the InfraMachine has a finalizer", func() string {
 		if infra := fx.infra(name); infra != nil && len(infra.GetFinalizers()) == 0 && providerID(infra) == "" {
 			return "it has none"

@@ -17,10 +17,7 @@ func needsFailing(s *Subject) string {
 // failing makes a machine that cannot be provisioned, and waits until its
 // conditions say so.
 func (r *run) failing() (fx *fixture, name string) {
-	r.Helper()
-	fx, name = r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name = r.provisionedCluster(), "m-"+unique()
 	fx.addSecret(name)
 	fx.addOwner(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name })
 	fx.addInfra(fx.Objects.FailingMachine, name, []change{fx.ownedByMachine})
@@ -63,7 +60,5 @@ func checkFailureQuiet(r *run) {
 func checkFailureDelete(r *run) {
 	fx, name := r.failing()
 	fx.while("the failure", func() string { return "" })
-	fx.deleteMachine(name)
-	fx.untilInfraGone(name)
-	fx.wantNothingOutside()
+	fx.wantDeleted(name)
 }

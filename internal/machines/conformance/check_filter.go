@@ -41,9 +41,7 @@ func checkFilterCluster(r *run) {
 }
 
 func checkFilterMachine(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
 		fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addMachine("m-"+unique(), fx.ownedByMachine, change))
 	}

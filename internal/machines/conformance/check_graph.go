@@ -46,7 +46,6 @@ func (fx *fixture) everywhere(o client.Object) bool {
 // kindsOfProvider returns the kinds of objects that a provider may store: its own
 // group's, Secrets and ConfigMaps.
 func (r *run) kindsOfProvider() []schema.GroupVersionKind {
-	r.Helper()
 	kinds := []schema.GroupVersionKind{{Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"}}
 	crds := listOf(empty(crdKind)).(*unstructured.UnstructuredList)
 	if err := r.Client.List(r.Context(), crds); err != nil {

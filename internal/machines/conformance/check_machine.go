@@ -22,7 +22,6 @@ func checkMachineProvisioned(r *run) {
 
 // machine makes a machine that is provisioned, and returns its infrastructure.
 func (r *run) machine(changes ...change) (fx *fixture, name string, infra *unstructured.Unstructured) {
-	r.Helper()
 	fx, name = r.newFixture(), "m-"+unique()
 	fx.provisionedMachine(name, changes...)
 	return fx, name, fx.infra(name)
@@ -112,9 +111,7 @@ func checkMachineReady(r *run) {
 }
 
 func checkMachineOwner(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.alone = true
 	fx.addInfra(fx.Objects.Machine, name, nil)
 	fx.wantNoMachine("without an owner", name)
@@ -122,7 +119,6 @@ func checkMachineOwner(r *run) {
 
 // wantNoMachine fails if a machine appears.
 func (fx *fixture) wantNoMachine(when, name string) {
-	fx.Helper()
 	fx.while("a machine was made "+when, func() string {
 		infra := fx.infra(name)
 		switch {
@@ -152,17 +148,13 @@ func checkMachineWaitsForCluster(r *run) {
 }
 
 func checkMachineWaitsForBootstrap(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachineWith(name, nil, fx.ownedByMachine)
 	fx.wantNoMachine("before its Machine names bootstrap data", name)
 }
 
 func checkMachineBootstrapLate(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachineWith(name, nil, fx.ownedByMachine)
 	fx.while("the wait for bootstrap data", func() string { return "" })
 	fx.addSecret(name)
@@ -172,17 +164,13 @@ func checkMachineBootstrapLate(r *run) {
 }
 
 func checkBootstrapSecretMissing(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, fx.ownedByMachine)
 	fx.wantNoMachine("without the Secret with its bootstrap data", name)
 }
 
 func checkBootstrapSecretLate(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, fx.ownedByMachine)
 	fx.while("the wait for the Secret", func() string { return "" })
 	fx.addSecret(name)
@@ -190,9 +178,7 @@ func checkBootstrapSecretLate(r *run) {
 }
 
 func checkMachineWaitShown(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachineWith(name, nil, fx.ownedByMachine)
 	fx.until(fx.Limits.Provision, "the condition Ready of an InfraMachine that waits for bootstrap data says so", func() string {
 		infra := fx.infra(name)
@@ -230,9 +216,7 @@ func checkMachineFinalizer(r *run) {
 // checkFailureDomain asks for the last domain: the first may be where machines
 // go anyway.
 func checkFailureDomain(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	want := fx.lastDomain()
 	fx.addSecret(name)
 	fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName, m.Spec.FailureDomain = &name, want })
@@ -245,7 +229,6 @@ func checkFailureDomain(r *run) {
 // lastDomain returns the name of the last failure domain; without one the check
 // is skipped.
 func (fx *fixture) lastDomain() string {
-	fx.Helper()
 	domains, _, _ := unstructured.NestedSlice(fx.infraCluster().Object, "status", "failureDomains")
 	if len(domains) == 0 {
 		fx.Skipf("not checked: the InfraCluster has no status.failureDomains")

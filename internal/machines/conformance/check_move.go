@@ -21,7 +21,6 @@ type moved struct {
 // it pauses, keeps copies, and removes the objects, children first, without
 // anything being done to what they stand for.
 func (fx *fixture) take(name string) moved {
-	fx.Helper()
 	fx.pause(true)
 	fx.seePause(fx.machineReader(name))
 	fx.seePause(fx.infraCluster)
@@ -39,7 +38,6 @@ func (fx *fixture) take(name string) moved {
 // leave removes one object as clusterctl does: the annotation takes the place of
 // all others, then comes the deletion, then finalizers are emptied.
 func (fx *fixture) leave(o client.Object) {
-	fx.Helper()
 	fx.patch(o, o.GetName(), func() { o.SetAnnotations(map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}) })
 	u, ok := o.(*unstructured.Unstructured)
 	if ok && fx.moveStrictly {
@@ -51,7 +49,6 @@ func (fx *fixture) leave(o client.Object) {
 // bring does what clusterctl move does in the other management cluster: objects
 // have new UIDs and no status.
 func (fx *fixture) bring(m moved) {
-	fx.Helper()
 	cluster := m.cluster.DeepCopy()
 	cluster.Status = clusterv1.ClusterStatus{}
 	fx.createAgain(cluster, nil)
@@ -65,7 +62,6 @@ func (fx *fixture) bring(m moved) {
 }
 
 func (fx *fixture) createAgain(o, owner client.Object) {
-	fx.Helper()
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		delete(u.Object, "status")
 	}
@@ -122,9 +118,7 @@ func checkMoveThenDelete(r *run) {
 		}
 		return ""
 	})
-	fx.deleteMachine(name)
-	fx.untilInfraGone(name)
-	fx.wantNothingOutside()
+	fx.wantDeleted(name)
 }
 
 // checkStatusLost: a provider must be able to rebuild a lost status.

@@ -17,7 +17,6 @@ const olderLabel = "cluster.x-k8s.io/v1beta1"
 // olderVersion returns the version of a kind that core of the older contract
 // uses; without one the check is skipped.
 func (r *run) olderVersion(kind *unstructured.Unstructured) string {
-	r.Helper()
 	crd := r.crdOf(kind)
 	label := crd.GetLabels()[olderLabel]
 	if label == "" {
@@ -32,7 +31,6 @@ func (r *run) olderVersion(kind *unstructured.Unstructured) string {
 
 // older returns an object as core of the older contract reads it.
 func (fx *fixture) older(kind *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	fx.Helper()
 	gvk := kind.GroupVersionKind()
 	gvk.Version = fx.olderVersion(kind)
 	u := fx.read(empty(gvk), name)
@@ -45,7 +43,6 @@ func (fx *fixture) older(kind *unstructured.Unstructured, name string) *unstruct
 // olderPair returns a cluster and a machine that are provisioned, in the older
 // contract.
 func (r *run) olderPair() (fx *fixture, name string, cluster, machine *unstructured.Unstructured) {
-	r.Helper()
 	r.olderVersion(r.Objects.Cluster)
 	r.olderVersion(r.Objects.Machine)
 	fx, name, _ = r.machine()
@@ -82,9 +79,7 @@ func checkOlderFailure(r *run) {
 func checkOlderDomains(r *run) {
 	r.olderVersion(r.Objects.Cluster)
 	r.olderVersion(r.Objects.Machine)
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	want := fx.lastDomain()
 	domains, _, err := unstructured.NestedMap(fx.older(fx.Objects.Cluster, fx.cluster).Object, "status", "failureDomains")
 	if _, there := domains[want]; err != nil || !there {

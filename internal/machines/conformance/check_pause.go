@@ -8,10 +8,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-func paused(c *clusterv1.Cluster) {
-	yes := true
-	c.Spec.Paused = &yes
-}
+func paused(c *clusterv1.Cluster) { c.Spec.Paused = new(true) }
 
 var pauseAnnotation = annotated(clusterv1.PausedAnnotation, "")
 
@@ -26,9 +23,7 @@ func checkClusterPausedByAnnotation(r *run) {
 }
 
 func checkClusterPausedCondition(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	fx.pause(true)
 	fx.untilPaused(r.Context(), fx.infraCluster, metav1.ConditionTrue)
 }
@@ -42,9 +37,7 @@ func checkClusterResumed(r *run) {
 }
 
 func checkClusterDeletePaused(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	if len(fx.infraCluster().GetFinalizers()) == 0 {
 		r.Skipf("not checked: the InfraCluster has no finalizer that could stay")
 	}
@@ -57,10 +50,7 @@ func checkClusterDeletePaused(r *run) {
 
 // pausedCluster makes a cluster that is provisioned, and pauses it.
 func (r *run) pausedCluster() *fixture {
-	r.Helper()
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	fx.pause(true)
 	fx.seePause(fx.infraCluster)
 	return fx
@@ -69,7 +59,6 @@ func (r *run) pausedCluster() *fixture {
 // seePause gives a provider time to see a pause: what it does before that is
 // not against the contract. Whether it says so is for other checks.
 func (fx *fixture) seePause(read func() *unstructured.Unstructured) {
-	fx.Helper()
 	fx.poll(fx.Context(), 10*fx.Limits.Quiet, func() string {
 		return lacksCondition(read(), clusterv1.PausedCondition, metav1.ConditionTrue)
 	})
@@ -85,9 +74,7 @@ func (fx *fixture) machineReader(name string) func() *unstructured.Unstructured 
 }
 
 func checkMachinePausedByAnnotation(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	fx.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", fx.addMachine("m-"+unique(), pauseAnnotation, fx.ownedByMachine))
 }
 

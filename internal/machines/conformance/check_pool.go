@@ -20,17 +20,8 @@ func needsPool(s *Subject) string {
 	return ""
 }
 
-func checkPoolFields(r *run) {
-	for path, kind := range map[string]string{
-		"spec.providerIDList": "array", "status.initialization.provisioned": "boolean", "status.replicas": "integer",
-	} {
-		r.wantField(r.Objects.Pool, path, kind)
-	}
-}
-
 // addPool makes a MachinePool, its infrastructure and its bootstrap data.
 func (fx *fixture) addPool(name string, replicas int32, ofInfra ...change) *unstructured.Unstructured {
-	fx.Helper()
 	fx.addSecret(name)
 	mp := &clusterv1.MachinePool{}
 	mp.Namespace, mp.Name, mp.Labels = fx.namespace, name, map[string]string{clusterv1.ClusterNameLabel: fx.cluster}
@@ -50,7 +41,6 @@ func (fx *fixture) poolReader(name string) func() *unstructured.Unstructured {
 
 // untilPool waits for a pool with so many machines.
 func (fx *fixture) untilPool(name string, replicas int) {
-	fx.Helper()
 	fx.until(fx.Limits.Provision, fmt.Sprintf("the InfraMachinePool has %d machines", replicas), func() string {
 		pool := fx.poolReader(name)()
 		if missing := fx.lacksProvisioned(pool); missing != "" {
@@ -67,7 +57,6 @@ func (fx *fixture) untilPool(name string, replicas int) {
 
 // pool makes a cluster with a pool and waits for its machines.
 func (r *run) pool(replicas int32) (fx *fixture, name string) {
-	r.Helper()
 	fx, name = r.newFixture(), "p-"+unique()
 	fx.addCluster(nil)
 	fx.addPool(name, replicas)

@@ -36,7 +36,6 @@ func needsRelease(s *Subject) string {
 
 // metadata reads that of the release.
 func (r *run) metadata() (m clusterctlv1.Metadata) {
-	r.Helper()
 	data, err := fs.ReadFile(r.Release, metadataFile)
 	if err != nil {
 		r.Fatalf("clusterctl looks for %s: %v", metadataFile, err)
@@ -74,7 +73,6 @@ func newestContract(series []clusterctlv1.ReleaseSeries) string {
 
 // components returns the objects of the release.
 func (r *run) components() (all []*unstructured.Unstructured) {
-	r.Helper()
 	data, err := fs.ReadFile(r.Release, componentsFile)
 	if err != nil {
 		r.Fatalf("clusterctl looks for %s: %v", componentsFile, err)

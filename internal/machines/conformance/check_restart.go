@@ -6,16 +6,13 @@ import clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 // restart kills the manager and starts another.
 func (r *run) restart() {
-	r.Helper()
 	if err := r.Restart(r.Context()); err != nil {
 		r.Fatalf("restart the manager: %v", err)
 	}
 }
 
 func checkRestartWaiting(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachineWith(name, nil, fx.ownedByMachine)
 	fx.while("the wait for bootstrap data", func() string { return "" })
 	r.restart()
@@ -27,9 +24,7 @@ func checkRestartWaiting(r *run) {
 }
 
 func checkRestartWhileMade(r *run) {
-	fx, name := r.newFixture(), "m-"+unique()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx, name := r.provisionedCluster(), "m-"+unique()
 	fx.addMachine(name)
 	fx.untilBegun(name)
 	r.restart()

@@ -10,7 +10,6 @@ import (
 
 // template makes a template of machines.
 func (r *run) template() (*fixture, *unstructured.Unstructured) {
-	r.Helper()
 	fx := r.newFixture()
 	u := instance(r.Objects.MachineTemplate, fx.namespace, fx.cluster, "t-"+unique())
 	fx.create(u)
@@ -20,7 +19,6 @@ func (r *run) template() (*fixture, *unstructured.Unstructured) {
 
 // changed returns the template with the spec of the second one of the file.
 func (fx *fixture) changed(u *unstructured.Unstructured) *unstructured.Unstructured {
-	fx.Helper()
 	other := instance(fx.Objects.ChangedTemplate, fx.namespace, fx.cluster, u.GetName())
 	now := fx.read(u, u.GetName())
 	now.Object["spec"] = other.Object["spec"]

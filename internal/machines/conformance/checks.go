@@ -11,14 +11,14 @@ func Checks() []Check {
 }
 
 var crdChecks = []Check{
-	{"crd-name", "A definition is named after its kind's plural as core computes it, and its group.", nil, checkCRDName},
-	{"crd-scope", "The kinds are namespaced.", nil, checkCRDScope},
-	{"crd-list", "The kind of a list is that of its objects and \"List\".", nil, checkCRDList},
+	{"crd-name", "A definition is named after its kind's plural as core computes it, and its group.", nil, checkCRD("spec.names.kind", "KIND")},
+	{"crd-scope", "The kinds are namespaced.", nil, checkCRD("spec.scope", "Namespaced")},
+	{"crd-list", "The kind of a list is that of its objects and \"List\".", nil, checkCRD("spec.names.listKind", "KINDList")},
 	{"crd-contract-label", "A definition carries the label cluster.x-k8s.io/v1beta2 with versions that are served.", nil, checkCRDLabel},
 	{"crd-status", "InfraCluster and InfraMachine have a status subresource.", nil, checkCRDStatus},
 	{"core-permissions", "A ClusterRole with the label cluster.x-k8s.io/aggregate-to-manager lets core work on kinds of another group than infrastructure.cluster.x-k8s.io.", nil, checkAggregation},
-	{"cluster-fields", "InfraCluster has the fields that core reads: spec.controlPlaneEndpoint, status.initialization.provisioned, status.conditions.", nil, checkClusterFields},
-	{"machine-fields", "InfraMachine has the fields that core reads: spec.providerID and status with initialization.provisioned, addresses, failureDomain, conditions.", nil, checkMachineFields},
+	{"cluster-fields", "InfraCluster has the fields that core reads: spec.controlPlaneEndpoint, status.initialization.provisioned, status.conditions.", nil, checkFields("cluster", clusterFields)},
+	{"machine-fields", "InfraMachine has the fields that core reads: spec.providerID and status with initialization.provisioned, addresses, failureDomain, conditions.", nil, checkFields("machine", machineFields)},
 	{"template-fields", "A template has spec.template with metadata and spec.", []need{needsTemplate}, checkTemplateFields},
 }
 
@@ -125,7 +125,7 @@ var templateChecks = []Check{
 }
 
 var poolChecks = []Check{
-	{"pool-fields", "InfraMachinePool has the fields that core reads: spec.providerIDList, status.initialization.provisioned, status.replicas.", []need{needsPool}, checkPoolFields},
+	{"pool-fields", "InfraMachinePool has the fields that core reads: spec.providerIDList, status.initialization.provisioned, status.replicas.", []need{needsPool}, checkFields("machine-pool", poolFields)},
 	{"pool-provisioned", "An InfraMachinePool with bootstrap data gets its machines, in spec.providerIDList and status.replicas, and status.initialization.provisioned, for ever.", []need{needsPool}, checkPoolProvisioned},
 	{"pool-ready", "An InfraMachinePool that is provisioned has status.ready too, which is what core reads.", []need{needsPool}, checkPoolReady},
 	{"pool-scale", "spec.providerIDList and status.replicas of an InfraMachinePool follow MachinePool.spec.replicas, up and down.", []need{needsPool}, checkPoolScale},

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -105,8 +106,8 @@ func (fx *fixture) copyCluster(ctx context.Context, cluster *clusterv1.Cluster, 
 		fx.Client.Patch(ctx, cluster, client.MergeFrom(before))
 	}
 	if is := cluster.Status.Initialization.InfrastructureProvisioned; is == nil || !*is {
-		before, yes := cluster.DeepCopy(), true
-		cluster.Status.Initialization.InfrastructureProvisioned = &yes
+		before := cluster.DeepCopy()
+		cluster.Status.Initialization.InfrastructureProvisioned = new(true)
 		fx.Client.Status().Patch(ctx, cluster, client.MergeFrom(before))
 	}
 }
@@ -123,19 +124,24 @@ func endpointOf(infra *unstructured.Unstructured) clusterv1.APIEndpoint {
 func (fx *fixture) playMachine(ctx context.Context, m *clusterv1.Machine) {
 	gvk := fx.Objects.Machine.GroupVersionKind()
 	gvk.Kind = m.Spec.InfrastructureRef.Kind
+	fx.playOwner(ctx, m, clusterv1.MachineFinalizer, gvk, func(infra *unstructured.Unstructured) { fx.copyMachine(ctx, m, infra) })
+}
+
+// playOwner owns the infrastructure of a Machine or MachinePool, and works on it, or deletes both.
+func (fx *fixture) playOwner(ctx context.Context, owner client.Object, finalizer string, gvk schema.GroupVersionKind, work func(infra *unstructured.Unstructured)) {
 	infra := empty(gvk)
-	there := fx.Client.Get(ctx, fx.key(m.Name), infra) == nil
-	switch {
-	case !m.DeletionTimestamp.IsZero() && !there:
-		fx.release(ctx, m, clusterv1.MachineFinalizer)
+	there := fx.Client.Get(ctx, fx.key(owner.GetName()), infra) == nil
+	switch deleting := !owner.GetDeletionTimestamp().IsZero(); {
+	case deleting && !there:
+		fx.release(ctx, owner, finalizer)
 	case !there:
-	case !m.DeletionTimestamp.IsZero():
+	case deleting:
 		if infra.GetDeletionTimestamp().IsZero() {
 			fx.Client.Delete(ctx, infra)
 		}
 	default:
-		fx.setOwner(ctx, m, infra)
-		fx.copyMachine(ctx, m, infra)
+		fx.setOwner(ctx, owner, infra)
+		work(infra)
 	}
 }
 

@@ -52,9 +52,9 @@ func unfield(path ...string) func(*unstructured.Unstructured) {
 }
 
 var crdMutants = []mutant{
-	{"kind in other letters", defines("OutriggerMachine", set("Outriggermachine", "spec", "names", "kind")), seenBy("crd-name", "defines the kind")},
-	{"cluster-scoped", defines("OutriggerCluster", set("Cluster", "spec", "scope")), seenBy("crd-scope", "has the scope")},
-	{"list of another name", defines("OutriggerMachine", set("OutriggerMachines", "spec", "names", "listKind")), seenBy("crd-list", "lists of the kind")},
+	{"kind in other letters", defines("OutriggerMachine", set("Outriggermachine", "spec", "names", "kind")), seenBy("crd-name", "has spec.names.kind")},
+	{"cluster-scoped", defines("OutriggerCluster", set("Cluster", "spec", "scope")), seenBy("crd-scope", "has spec.scope")},
+	{"list of another name", defines("OutriggerMachine", set("OutriggerMachines", "spec", "names", "listKind")), seenBy("crd-list", "has spec.names.listKind")},
 	{"no contract label", defines("OutriggerMachineTemplate", func(crd *unstructured.Unstructured) { crd.SetLabels(nil) }), seenBy("crd-contract-label", "has no label")},
 	{"contract label of a version that is not served", defines("OutriggerCluster", func(crd *unstructured.Unstructured) {
 		crd.SetLabels(map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta2_v1beta3"})

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -77,44 +76,6 @@ func Scheme() (*runtime.Scheme, error) {
 		}
 	}
 	return scheme, nil
-}
-
-// T is what a check needs of a test. *testing.T is one.
-type T interface {
-	Helper()
-	Logf(format string, args ...any)
-	Errorf(format string, args ...any)
-	// Fatalf and Skipf end the check: they do not return.
-	Fatalf(format string, args ...any)
-	Skipf(format string, args ...any)
-	Cleanup(func())
-	Context() context.Context
-}
-
-// Check is one promise of the contract.
-type Check struct {
-	// Name is lower case with dashes and never changes.
-	Name string
-	// Contract is the sentence it proves.
-	Contract string
-
-	needs []need
-	run   func(*run)
-}
-
-// Run runs the check and then deletes whatever it made.
-func (c Check) Run(t T, subject Subject) {
-	t.Helper()
-	subject.complete()
-	for _, need := range c.needs {
-		if missing := need(&subject); missing != "" {
-			t.Skipf("not checked: %s", missing)
-		}
-	}
-	r := &run{T: t, Subject: subject, made: map[types.UID]bool{}}
-	t.Cleanup(r.cleanUp)
-	r.begin()
-	c.run(r)
 }
 
 // need returns what the subject lacks, or nothing.
