@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,7 +12,68 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/contract"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+var crdChecks = []Check{
+	{"crd-name", "A definition is named after its kind's plural as core computes it, and its group.", nil, checkCRD("spec.names.kind", "KIND")},
+	{"crd-scope", "The kinds are namespaced.", nil, checkCRD("spec.scope", "Namespaced")},
+	{"crd-list", "The kind of a list is that of its objects and \"List\".", nil, checkCRD("spec.names.listKind", "KINDList")},
+	{"crd-contract-label", "A definition carries the label cluster.x-k8s.io/v1beta2 with versions that are served.", nil, func(r *run) {
+		r.eachCRD(func(_, crd *unstructured.Unstructured) {
+			label := crd.GetLabels()[contractLabel()]
+			if label == "" {
+				r.Errorf("%s has no label %s, by which core finds the version to use", crd.GetName(), contractLabel())
+				return
+			}
+			for version := range strings.SplitSeq(label, "_") {
+				if v := versionOf(crd, version); v == nil || v["served"] != true {
+					r.Errorf("%s: label %s names %q, which is not served", crd.GetName(), contractLabel(), version)
+				}
+			}
+		})
+	}},
+	{"crd-status", "InfraCluster and InfraMachine have a status subresource.", nil, func(r *run) {
+		for _, kind := range []*unstructured.Unstructured{r.Objects.Cluster, r.Objects.Machine} {
+			crd := r.crdOf(kind)
+			v := r.versionUsed(kind, crd)
+			if _, ok, _ := unstructured.NestedMap(v, "subresources", "status"); !ok {
+				r.Errorf("%s %s has no status subresource", crd.GetName(), v["name"])
+			}
+		}
+	}},
+	{"core-permissions", "A ClusterRole with the label cluster.x-k8s.io/aggregate-to-manager lets core work on kinds of another group than infrastructure.cluster.x-k8s.io.", nil, func(r *run) {
+		var foreign []*unstructured.Unstructured
+		for _, kind := range r.Objects.kinds() {
+			if kind.GroupVersionKind().Group != coreGroup {
+				foreign = append(foreign, kind)
+			}
+		}
+		if len(foreign) == 0 {
+			r.Skipf("not checked: core may work on the group %s anyway", coreGroup)
+		}
+		roles := listOf(empty(schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"})).(*unstructured.UnstructuredList)
+		if err := r.Client.List(r.Context(), roles, client.MatchingLabels{aggregationLabel: "true"}); err != nil {
+			r.Fatalf("list ClusterRoles: %v", err)
+		}
+		for _, kind := range foreign {
+			group, plural := kind.GroupVersionKind().Group, text(r.crdOf(kind), "spec", "names", "plural")
+			if missing := slices.DeleteFunc(slices.Clone(aggregated), func(verb string) bool { return allows(roles, group, plural, verb) }); len(missing) > 0 {
+				r.Errorf("no ClusterRole with the label %s: \"true\" lets core %s %s.%s", aggregationLabel, strings.Join(missing, ", "), plural, group)
+			}
+		}
+	}},
+	{"cluster-fields", "InfraCluster has the fields that core reads: spec.controlPlaneEndpoint, status.initialization.provisioned, status.conditions.", nil, checkFields("cluster", clusterFields)},
+	{"machine-fields", "InfraMachine has the fields that core reads: spec.providerID and status with initialization.provisioned, addresses, failureDomain, conditions.", nil, checkFields("machine", machineFields)},
+	{"template-fields", "A template has spec.template with metadata and spec.", []need{needsTemplate}, func(r *run) {
+		for _, template := range []*unstructured.Unstructured{r.Objects.ClusterTemplate, r.Objects.MachineTemplate, r.Objects.PoolTemplate} {
+			if template != nil {
+				r.wantField(template, "spec.template.spec", "object")
+				r.wantField(template, "spec.template.metadata", "object")
+			}
+		}
+	}},
+}
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
@@ -47,31 +109,6 @@ func checkCRD(path, want string) func(*run) {
 
 func contractLabel() string {
 	return clusterv1.GroupVersion.Group + "/" + clusterv1.GroupVersion.Version
-}
-
-func checkCRDLabel(r *run) {
-	r.eachCRD(func(_, crd *unstructured.Unstructured) {
-		label := crd.GetLabels()[contractLabel()]
-		if label == "" {
-			r.Errorf("%s has no label %s, by which core finds the version to use", crd.GetName(), contractLabel())
-			return
-		}
-		for version := range strings.SplitSeq(label, "_") {
-			if v := versionOf(crd, version); v == nil || v["served"] != true {
-				r.Errorf("%s: label %s names %q, which is not served", crd.GetName(), contractLabel(), version)
-			}
-		}
-	})
-}
-
-func checkCRDStatus(r *run) {
-	for _, kind := range []*unstructured.Unstructured{r.Objects.Cluster, r.Objects.Machine} {
-		crd := r.crdOf(kind)
-		v := r.versionUsed(kind, crd)
-		if _, ok, _ := unstructured.NestedMap(v, "subresources", "status"); !ok {
-			r.Errorf("%s %s has no status subresource", crd.GetName(), v["name"])
-		}
-	}
 }
 
 // versionOf returns a version of a definition, or nil.
@@ -131,15 +168,6 @@ func checkFields(role string, wanted fields) func(*run) {
 	return func(r *run) {
 		for path, kind := range wanted {
 			r.wantField(*r.Objects.byRole()[role], path, kind)
-		}
-	}
-}
-
-func checkTemplateFields(r *run) {
-	for _, template := range []*unstructured.Unstructured{r.Objects.ClusterTemplate, r.Objects.MachineTemplate, r.Objects.PoolTemplate} {
-		if template != nil {
-			r.wantField(template, "spec.template.spec", "object")
-			r.wantField(template, "spec.template.metadata", "object")
 		}
 	}
 }

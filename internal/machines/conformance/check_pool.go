@@ -10,6 +10,53 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+var poolChecks = []Check{
+	{"pool-fields", "InfraMachinePool has the fields that core reads: spec.providerIDList, status.initialization.provisioned, status.replicas.", []need{needsPool}, checkFields("machine-pool", poolFields)},
+	{"pool-provisioned", "An InfraMachinePool with bootstrap data gets its machines, in spec.providerIDList and status.replicas, and status.initialization.provisioned, for ever.", []need{needsPool}, func(r *run) {
+		fx, name := r.newFixture(), "p-"+unique()
+		h := fx.record(fx.Objects.Pool)
+		fx.addCluster(nil)
+		fx.addPool(name, 2)
+		fx.untilPool(name, 2)
+		fx.settle(fx.poolReader(name))
+		fx.wantForEver(h)
+	}},
+	{"pool-ready", "An InfraMachinePool that is provisioned has status.ready too, which is what core reads.", []need{needsPool}, func(r *run) {
+		// The contract asks for status.initialization.provisioned, and core looks at this only.
+		fx, name := r.pool(1)
+		fx.until(fx.Limits.Provision, "status.ready of the InfraMachinePool, which is what core looks at, is true", func() string {
+			pool := fx.poolReader(name)()
+			if ready, _, _ := unstructured.NestedBool(pool.Object, "status", "ready"); !ready {
+				return "it is not"
+			}
+			return ""
+		})
+	}},
+	{"pool-scale", "spec.providerIDList and status.replicas of an InfraMachinePool follow MachinePool.spec.replicas, up and down.", []need{needsPool}, func(r *run) {
+		fx, name := r.pool(1)
+		for _, want := range []int32{2, 1} {
+			mp := &clusterv1.MachinePool{}
+			fx.patch(mp, name, func() { mp.Spec.Replicas = &want })
+			fx.untilPool(name, int(want))
+		}
+	}},
+	{"pool-quiet", "An InfraMachinePool that is provisioned is not written while nothing changes.", []need{needsPool}, func(r *run) {
+		fx, name := r.pool(1)
+		fx.wantQuiet("InfraMachinePool", fx.poolReader(name))
+	}},
+	{"pool-pause", "While Cluster.spec.paused is set nothing but the condition Paused of an InfraMachinePool is written.", []need{needsPool}, func(r *run) {
+		fx, name := r.pausedCluster(), "p-"+unique()
+		made := fx.addPool(name, 1, func(o client.Object) { fx.ownedBy(&clusterv1.MachinePool{}, name, o) })
+		fx.wantUntouched("while the Cluster is paused (spec.paused)", made)
+	}},
+	{"pool-delete", "An InfraMachinePool that is deleted goes, and leaves nothing.", []need{needsPool}, func(r *run) {
+		fx, name := r.pool(1)
+		fx.delete(&clusterv1.MachinePool{}, name)
+		fx.untilGone("the InfraMachinePool", name, fx.poolReader(name))
+		fx.wantNothingOutside()
+	}},
+}
+
 func needsPool(s *Subject) string {
 	switch {
 	case s.Objects.Pool == nil:
@@ -62,54 +109,4 @@ func (r *run) pool(replicas int32) (fx *fixture, name string) {
 	fx.addPool(name, replicas)
 	fx.untilPool(name, int(replicas))
 	return fx, name
-}
-
-func checkPoolProvisioned(r *run) {
-	fx, name := r.newFixture(), "p-"+unique()
-	h := fx.record(fx.Objects.Pool)
-	fx.addCluster(nil)
-	fx.addPool(name, 2)
-	fx.untilPool(name, 2)
-	fx.settle(fx.poolReader(name))
-	fx.wantForEver(h)
-}
-
-// checkPoolReady: the contract asks for status.initialization.provisioned, and
-// core looks at this only.
-func checkPoolReady(r *run) {
-	fx, name := r.pool(1)
-	fx.until(fx.Limits.Provision, "status.ready of the InfraMachinePool, which is what core looks at, is true", func() string {
-		pool := fx.poolReader(name)()
-		if ready, _, _ := unstructured.NestedBool(pool.Object, "status", "ready"); !ready {
-			return "it is not"
-		}
-		return ""
-	})
-}
-
-func checkPoolScale(r *run) {
-	fx, name := r.pool(1)
-	for _, want := range []int32{2, 1} {
-		mp := &clusterv1.MachinePool{}
-		fx.patch(mp, name, func() { mp.Spec.Replicas = &want })
-		fx.untilPool(name, int(want))
-	}
-}
-
-func checkPoolQuiet(r *run) {
-	fx, name := r.pool(1)
-	fx.wantQuiet("InfraMachinePool", fx.poolReader(name))
-}
-
-func checkPoolPaused(r *run) {
-	fx, name := r.pausedCluster(), "p-"+unique()
-	made := fx.addPool(name, 1, func(o client.Object) { fx.ownedBy(&clusterv1.MachinePool{}, name, o) })
-	fx.wantUntouched("while the Cluster is paused (spec.paused)", made)
-}
-
-func checkPoolDelete(r *run) {
-	fx, name := r.pool(1)
-	fx.delete(&clusterv1.MachinePool{}, name)
-	fx.untilGone("the InfraMachinePool", name, fx.poolReader(name))
-	fx.wantNothingOutside()
 }

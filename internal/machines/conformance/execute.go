@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,6 +21,12 @@ type Check struct {
 
 	needs []need
 	run   func(*run)
+}
+
+// Checks returns all checks in the order in which they run. The table in
+// docs/capi-conformance.md is made from it.
+func Checks() []Check {
+	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, poolChecks, olderChecks, releaseChecks)
 }
 
 // Options report the progress of a run. The zero value reports nothing.
