@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"slices"
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
@@ -36,7 +37,7 @@ func TestManyClusters(t *testing.T) {
 	var taken []netip.Prefix
 	for _, n := range e.networks {
 		p := netip.MustParsePrefix(n.IPAM.Config[0].Subnet)
-		if overlapsAny(p, taken) || p.Bits() != clusterBits {
+		if slices.ContainsFunc(taken, p.Overlaps) || p.Bits() != clusterBits {
 			t.Errorf("subnet %s beside %v", p, taken)
 		}
 		taken = append(taken, p)
