@@ -45,13 +45,6 @@ var failureChecks = []Check{
 	}},
 }
 
-func needsFailing(s *Subject) string {
-	if s.Objects.FailingMachine == nil {
-		return "the file has no machine that cannot be made: annotate one with " + RoleAnnotation + ": failing-machine"
-	}
-	return ""
-}
-
 // failing makes a machine that cannot be provisioned, and waits until its
 // conditions say so.
 func (r *run) failing() (fx *fixture, name string) {

@@ -22,13 +22,6 @@ var filterChecks = []Check{
 	}},
 }
 
-func needsFilter(s *Subject) string {
-	if s.WatchFilter == "" {
-		return "the manager has to run with --watch-filter: give its value as --watch-filter"
-	}
-	return ""
-}
-
 // filtered gives an object the label of the manager under test.
 func (s *Subject) filtered(o client.Object) {
 	if s.WatchFilter != "" {

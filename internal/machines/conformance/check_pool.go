@@ -11,8 +11,8 @@ import (
 )
 
 var poolChecks = []Check{
-	{"pool-fields", "InfraMachinePool has the fields that core reads: spec.providerIDList, status.initialization.provisioned, status.replicas.", []need{needsPool}, checkFields("machine-pool", poolFields)},
-	{"pool-provisioned", "An InfraMachinePool with bootstrap data gets its machines, in spec.providerIDList and status.replicas, and status.initialization.provisioned, for ever.", []need{needsPool}, func(r *run) {
+	{"pool-fields", "InfraMachinePool has the fields that core reads: spec.providerIDList, status.initialization.provisioned, status.replicas.", []need{needsPool, needsNoCore}, checkFields("machine-pool", poolFields)},
+	{"pool-provisioned", "An InfraMachinePool with bootstrap data gets its machines, in spec.providerIDList and status.replicas, and status.initialization.provisioned, for ever.", []need{needsPool, needsNoCore}, func(r *run) {
 		fx, name := r.newFixture(), "p-"+unique()
 		h := fx.record(fx.Objects.Pool)
 		fx.addCluster(nil)
@@ -21,7 +21,7 @@ var poolChecks = []Check{
 		fx.settle(fx.poolReader(name))
 		fx.wantForEver(h)
 	}},
-	{"pool-ready", "An InfraMachinePool that is provisioned has status.ready too, which is what core reads.", []need{needsPool}, func(r *run) {
+	{"pool-ready", "An InfraMachinePool that is provisioned has status.ready too, which is what core reads.", []need{needsPool, needsNoCore}, func(r *run) {
 		// The contract asks for status.initialization.provisioned, and core looks at this only.
 		fx, name := r.pool(1)
 		fx.until(fx.Limits.Provision, "status.ready of the InfraMachinePool, which is what core looks at, is true", func() string {
@@ -32,7 +32,7 @@ var poolChecks = []Check{
 			return ""
 		})
 	}},
-	{"pool-scale", "spec.providerIDList and status.replicas of an InfraMachinePool follow MachinePool.spec.replicas, up and down.", []need{needsPool}, func(r *run) {
+	{"pool-scale", "spec.providerIDList and status.replicas of an InfraMachinePool follow MachinePool.spec.replicas, up and down.", []need{needsPool, needsNoCore}, func(r *run) {
 		fx, name := r.pool(1)
 		for _, want := range []int32{2, 1} {
 			mp := &clusterv1.MachinePool{}
@@ -40,31 +40,21 @@ var poolChecks = []Check{
 			fx.untilPool(name, int(want))
 		}
 	}},
-	{"pool-quiet", "An InfraMachinePool that is provisioned is not written while nothing changes.", []need{needsPool}, func(r *run) {
+	{"pool-quiet", "An InfraMachinePool that is provisioned is not written while nothing changes.", []need{needsPool, needsNoCore}, func(r *run) {
 		fx, name := r.pool(1)
 		fx.wantQuiet("InfraMachinePool", fx.poolReader(name))
 	}},
-	{"pool-pause", "While Cluster.spec.paused is set nothing but the condition Paused of an InfraMachinePool is written.", []need{needsPool}, func(r *run) {
+	{"pool-pause", "While Cluster.spec.paused is set nothing but the condition Paused of an InfraMachinePool is written.", []need{needsPool, needsNoCore}, func(r *run) {
 		fx, name := r.pausedCluster(), "p-"+unique()
 		made := fx.addPool(name, 1, func(o client.Object) { fx.ownedBy(&clusterv1.MachinePool{}, name, o) })
 		fx.wantUntouched("while the Cluster is paused (spec.paused)", made)
 	}},
-	{"pool-delete", "An InfraMachinePool that is deleted goes, and leaves nothing.", []need{needsPool}, func(r *run) {
+	{"pool-delete", "An InfraMachinePool that is deleted goes, and leaves nothing.", []need{needsPool, needsNoCore}, func(r *run) {
 		fx, name := r.pool(1)
 		fx.delete(&clusterv1.MachinePool{}, name)
 		fx.untilGone("the InfraMachinePool", name, fx.poolReader(name))
 		fx.wantNothingOutside()
 	}},
-}
-
-func needsPool(s *Subject) string {
-	switch {
-	case s.Objects.Pool == nil:
-		return "the file has no infrastructure of a machine pool"
-	case s.CoreRuns:
-		return "core does nothing for a machine pool before it reaches the API server of the pool's cluster, and there is none"
-	}
-	return ""
 }
 
 // addPool makes a MachinePool, its infrastructure and its bootstrap data.

@@ -86,13 +86,6 @@ const (
 // providerLabel is on all of a provider's components.
 const providerLabel = "cluster.x-k8s.io/provider"
 
-func needsRelease(s *Subject) string {
-	if s.Release == nil {
-		return "give the folder of a release with --release"
-	}
-	return ""
-}
-
 // metadata reads that of the release.
 func (r *run) metadata() (m clusterctlv1.Metadata) {
 	data, err := fs.ReadFile(r.Release, metadataFile)

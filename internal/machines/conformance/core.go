@@ -28,7 +28,11 @@ func (fx *fixture) play(ctx context.Context) {
 	if fx.Objects.Pool != nil {
 		fx.each(ctx, &clusterv1.MachinePoolList{}, func(o client.Object) { fx.playPool(ctx, o.(*clusterv1.MachinePool)) })
 	}
-	fx.each(ctx, &clusterv1.MachineList{}, func(o client.Object) { fx.playMachine(ctx, o.(*clusterv1.Machine)) })
+	fx.each(ctx, &clusterv1.MachineList{}, func(o client.Object) {
+		m, gvk := o.(*clusterv1.Machine), fx.Objects.Machine.GroupVersionKind()
+		gvk.Kind = m.Spec.InfrastructureRef.Kind
+		fx.playOwner(ctx, m, clusterv1.MachineFinalizer, gvk, func(infra *unstructured.Unstructured) { fx.copyMachine(ctx, m, infra) })
+	})
 }
 
 // each calls f for every object of the place.
@@ -119,12 +123,6 @@ func endpointOf(infra *unstructured.Unstructured) clusterv1.APIEndpoint {
 		port = 0
 	}
 	return clusterv1.APIEndpoint{Host: host, Port: int32(port)}
-}
-
-func (fx *fixture) playMachine(ctx context.Context, m *clusterv1.Machine) {
-	gvk := fx.Objects.Machine.GroupVersionKind()
-	gvk.Kind = m.Spec.InfrastructureRef.Kind
-	fx.playOwner(ctx, m, clusterv1.MachineFinalizer, gvk, func(infra *unstructured.Unstructured) { fx.copyMachine(ctx, m, infra) })
 }
 
 // playOwner owns the infrastructure of a Machine or MachinePool, and works on it, or deletes both.

@@ -5,6 +5,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,23 +43,18 @@ func (r *run) provisionedCluster() *fixture {
 type change func(client.Object)
 
 func annotated(key, value string) change {
-	return func(o client.Object) {
-		all := map[string]string{key: value}
-		for k, v := range o.GetAnnotations() {
-			all[k] = v
-		}
-		o.SetAnnotations(all)
-	}
+	return func(o client.Object) { o.SetAnnotations(with(o.GetAnnotations(), key, value)) }
 }
 
 func labelled(key, value string) change {
-	return func(o client.Object) {
-		all := map[string]string{key: value}
-		for k, v := range o.GetLabels() {
-			all[k] = v
-		}
-		o.SetLabels(all)
-	}
+	return func(o client.Object) { o.SetLabels(with(o.GetLabels(), key, value)) }
+}
+
+func with(all map[string]string, key, value string) map[string]string {
+	changed := map[string]string{}
+	maps.Copy(changed, all)
+	changed[key] = value
+	return changed
 }
 
 // withHold puts the kit's own finalizer on an object, so that the object can still be read

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
-	"slices"
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
