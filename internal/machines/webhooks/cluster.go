@@ -66,7 +66,7 @@ func fixedEndpoint(before, after clusterv1.APIEndpoint, path *field.Path) (errs 
 	return errs
 }
 
-func validDockerCluster(s *infrav1.DockerClusterSpec, path *field.Path) (admission.Warnings, field.ErrorList) {
+func validDockerCluster(s *infrav1.DockerClusterSpec, path *field.Path, _ bool) (admission.Warnings, field.ErrorList) {
 	errs := validEndpoint(s.ControlPlaneEndpoint, path)
 	errs = append(errs, validImage(s.LoadbalancerImage, path.Child("loadbalancerImage"))...)
 	errs = append(errs, validLoadBalancer(s.LoadBalancer, path.Child("loadBalancer"))...)
@@ -115,7 +115,7 @@ func fixedDockerCluster(before, after *infrav1.DockerClusterSpec, path *field.Pa
 	return errs
 }
 
-func validOutriggerCluster(s *infrav1.OutriggerClusterSpec, path *field.Path) (admission.Warnings, field.ErrorList) {
+func validOutriggerCluster(s *infrav1.OutriggerClusterSpec, path *field.Path, _ bool) (admission.Warnings, field.ErrorList) {
 	return nil, validEndpoint(s.ControlPlaneEndpoint, path)
 }
 

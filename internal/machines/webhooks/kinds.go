@@ -17,13 +17,15 @@ var (
 		},
 	}
 	dockerMachine = rules[*infrav1.DockerMachine, infrav1.DockerMachineSpec]{
-		valid: validDockerMachine, fixed: fixedDockerMachine,
+		valid: validDockerMachine,
+		fixed: keepsProviderID(func(s *infrav1.DockerMachineSpec) string { return s.ProviderID }),
 		parts: func(m *infrav1.DockerMachine) (*infrav1.DockerMachineSpec, *clusterv1.ObjectMeta) {
 			return &m.Spec, nil
 		},
 	}
 	dockerMachinePool = rules[*infrav1.DockerMachinePool, infrav1.DockerMachinePoolSpec]{
-		valid: validDockerPool, fixed: fixedDockerPool,
+		valid: validDockerPool,
+		fixed: keepsProviderID(func(s *infrav1.DockerMachinePoolSpec) string { return s.ProviderID }),
 		parts: func(p *infrav1.DockerMachinePool) (*infrav1.DockerMachinePoolSpec, *clusterv1.ObjectMeta) {
 			return &p.Spec, nil
 		},
@@ -35,7 +37,8 @@ var (
 		},
 	}
 	outriggerMachine = rules[*infrav1.OutriggerMachine, infrav1.OutriggerMachineSpec]{
-		valid: validOutriggerMachine, fixed: fixedOutriggerMachine,
+		valid: validOutriggerMachine,
+		fixed: keepsProviderID(func(s *infrav1.OutriggerMachineSpec) string { return s.ProviderID }),
 		parts: func(m *infrav1.OutriggerMachine) (*infrav1.OutriggerMachineSpec, *clusterv1.ObjectMeta) {
 			return &m.Spec, nil
 		},
@@ -45,11 +48,11 @@ var (
 		func(t *infrav1.DockerClusterTemplate) (*infrav1.DockerClusterSpec, *clusterv1.ObjectMeta) {
 			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
 		})
-	dockerMachineTemplate = template(validDockerMachineTemplate,
+	dockerMachineTemplate = template(validDockerMachine,
 		func(t *infrav1.DockerMachineTemplate) (*infrav1.DockerMachineSpec, *clusterv1.ObjectMeta) {
 			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
 		})
-	dockerMachinePoolTemplate = template(validDockerPoolTemplate,
+	dockerMachinePoolTemplate = template(validDockerPool,
 		func(t *infrav1.DockerMachinePoolTemplate) (*infrav1.DockerMachinePoolSpec, *clusterv1.ObjectMeta) {
 			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
 		})
@@ -57,7 +60,7 @@ var (
 		func(t *infrav1.OutriggerClusterTemplate) (*infrav1.OutriggerClusterSpec, *clusterv1.ObjectMeta) {
 			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
 		})
-	outriggerMachineTemplate = template(validOutriggerMachineTemplate,
+	outriggerMachineTemplate = template(validOutriggerMachine,
 		func(t *infrav1.OutriggerMachineTemplate) (*infrav1.OutriggerMachineSpec, *clusterv1.ObjectMeta) {
 			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
 		})

@@ -31,7 +31,7 @@ type rules[T client.Object, S any] struct {
 	parts func(T) (*S, *clusterv1.ObjectMeta)
 	// valid returns errors in a spec, and warnings about valid but unwise
 	// settings.
-	valid func(*S, *field.Path) (admission.Warnings, field.ErrorList)
+	valid func(spec *S, path *field.Path, template bool) (admission.Warnings, field.ErrorList)
 	// fixed returns what of a spec has changed and must not.
 	fixed func(before, after *S, path *field.Path) field.ErrorList
 	// fixedObject, if any, says the same where it depends on more than the spec.
@@ -43,7 +43,7 @@ var spec = field.NewPath("spec")
 // ValidateCreate validates an object before it is created.
 func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings, error) {
 	is, meta := r.parts(o)
-	warnings, errs := r.valid(is, specPath(meta))
+	warnings, errs := r.valid(is, specPath(meta), meta != nil)
 	return warnings, invalid(o, append(errs, validMeta(meta)...))
 }
 
@@ -60,7 +60,7 @@ func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warni
 	is, meta := r.parts(after)
 	if !apiequality.Semantic.DeepEqual(was, is) {
 		var wrong field.ErrorList
-		warnings, wrong = r.valid(is, specPath(meta))
+		warnings, wrong = r.valid(is, specPath(meta), meta != nil)
 		errs = append(errs, wrong...)
 		if meta == nil || !dryRun {
 			errs = append(errs, r.fixed(was, is, specPath(meta))...)
@@ -129,7 +129,7 @@ func fixedField(path *field.Path, value any, why string) field.ErrorList {
 }
 
 // template makes the rules of a template, whose spec never changes.
-func template[T client.Object, S any](valid func(*S, *field.Path) (admission.Warnings, field.ErrorList),
+func template[T client.Object, S any](valid func(*S, *field.Path, bool) (admission.Warnings, field.ErrorList),
 	parts func(T) (*S, *clusterv1.ObjectMeta),
 ) rules[T, S] {
 	unchanged := func(_, _ *S, path *field.Path) field.ErrorList {
