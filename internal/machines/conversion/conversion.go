@@ -44,7 +44,7 @@ func Converter[H, S any, PH Object[H], PS Object[S]](scheme *runtime.Scheme) (co
 
 // ToHub converts to the version that is stored.
 func ToHub[H, S any, PH Object[H], PS Object[S]](_ context.Context, src PS, dst PH) error {
-	copyMeta(src, dst)
+	metaOf(src).DeepCopyInto(metaOf(dst))
 	var before *H
 	if err := take(dst, HubAnnotation, &before); err != nil {
 		return fmt.Errorf("annotation %s is not as it was written: remove it, or apply the object in the version it was read in: %w", HubAnnotation, err)
@@ -92,7 +92,7 @@ func toHub[H, S any](written *S, before *H) (*H, error) {
 
 // FromHub converts from the version that is stored.
 func FromHub[H, S any, PH Object[H], PS Object[S]](_ context.Context, src PH, dst PS) error {
-	copyMeta(src, dst)
+	metaOf(src).DeepCopyInto(metaOf(dst))
 	hub := bare[H, PH](src)
 	content, err := convert[H, S](hub, down)
 	if err != nil {
@@ -126,22 +126,22 @@ func convert[A, B any](src *A, change func(fields)) (*B, error) {
 	return dst, runtime.DefaultUnstructuredConverter.FromUnstructured(o, dst)
 }
 
-func copyMeta(src, dst metav1.ObjectMetaAccessor) {
-	src.GetObjectMeta().(*metav1.ObjectMeta).DeepCopyInto(dst.GetObjectMeta().(*metav1.ObjectMeta))
+func metaOf(o metav1.ObjectMetaAccessor) *metav1.ObjectMeta {
+	return o.GetObjectMeta().(*metav1.ObjectMeta)
 }
 
 // setContent replaces all but type and metadata.
 func setContent[T any, P Object[T]](dst P, content *T) {
-	meta, gvk := *dst.GetObjectMeta().(*metav1.ObjectMeta), dst.GetObjectKind().GroupVersionKind()
+	meta, gvk := *metaOf(dst), dst.GetObjectKind().GroupVersionKind()
 	*dst = *content
-	*dst.GetObjectMeta().(*metav1.ObjectMeta) = meta
+	*metaOf(dst) = meta
 	dst.GetObjectKind().SetGroupVersionKind(gvk)
 }
 
 // bare returns the object without type and metadata.
 func bare[T any, P Object[T]](o P) *T {
 	content := *o
-	*P(&content).GetObjectMeta().(*metav1.ObjectMeta) = metav1.ObjectMeta{}
+	*metaOf(P(&content)) = metav1.ObjectMeta{}
 	P(&content).GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return &content
 }
