@@ -3,7 +3,6 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,9 +74,7 @@ var clusterChecks = []Check{
 	}},
 	{"cluster-ready", "The condition Ready of an InfraCluster that is well is True.", nil, func(r *run) {
 		fx := r.provisionedCluster()
-		fx.until(fx.Limits.Provision, "the condition Ready of the InfraCluster is True", func() string {
-			return lacksCondition(fx.infraCluster(), clusterv1.ReadyCondition, metav1.ConditionTrue)
-		})
+		fx.untilCondition(fx.infraCluster, clusterv1.ReadyCondition, metav1.ConditionTrue)
 	}},
 	{"cluster-metadata", "Labels, annotations and owners that others gave an InfraCluster stay.", nil, func(r *run) {
 		fx := r.newFixture()
@@ -91,14 +88,8 @@ var clusterChecks = []Check{
 	}},
 	{"cluster-with-machines-quiet", "Neither an InfraCluster with machines nor its InfraMachines are written while nothing changes.", nil, func(r *run) {
 		// Objects that depend on each other must not cause endless writes.
-		fx := r.newFixture()
-		fx.addCluster(nil)
-		names := []string{"m-" + unique(), "m-" + unique()}
+		fx, names := r.twoMachines()
 		for _, name := range names {
-			fx.addMachine(name)
-		}
-		for _, name := range names {
-			fx.untilProvisioned(name)
 			fx.settle(fx.machineReader(name))
 		}
 		fx.wantQuiet("InfraCluster with machines", fx.infraCluster)
@@ -211,9 +202,8 @@ func (fx *fixture) wantOwners(h *history) {
 	}
 }
 
-// untilPaused waits for the condition.
-func (fx *fixture) untilPaused(ctx context.Context, read func() *unstructured.Unstructured, status metav1.ConditionStatus) {
-	fx.until(fx.Limits.Provision, "the condition Paused is "+string(status), func() string {
-		return lacksCondition(read(), clusterv1.PausedCondition, status)
+func (fx *fixture) untilCondition(read func() *unstructured.Unstructured, kind string, status metav1.ConditionStatus) {
+	fx.until(fx.Limits.Provision, "the condition "+kind+" is "+string(status), func() string {
+		return lacksCondition(read(), kind, status)
 	})
 }

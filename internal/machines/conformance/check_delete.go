@@ -112,15 +112,10 @@ var deleteChecks = []Check{
 		})
 	}},
 	{"delete-machine-other", "The deletion of one machine does not touch another.", []need{needsInventory}, func(r *run) {
-		fx, a, b := r.newFixture(), "m-"+unique(), "m-"+unique()
-		fx.addCluster(nil)
-		fx.addMachine(a)
-		fx.addMachine(b)
-		fx.untilProvisioned(a)
-		fx.untilProvisioned(b)
-		fx.deleteMachine(a)
-		fx.untilInfraGone(a)
-		fx.settle(fx.machineReader(b))
+		fx, names := r.twoMachines()
+		fx.deleteMachine(names[0])
+		fx.untilInfraGone(names[0])
+		fx.settle(fx.machineReader(names[1]))
 		r.wantOutside(1, "after the deletion of one of two machines")
 	}},
 }

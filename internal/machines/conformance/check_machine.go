@@ -118,15 +118,7 @@ var machineChecks = []Check{
 		}
 	}},
 	{"provider-id-unique", "Two InfraMachines have different providerIDs.", nil, func(r *run) {
-		fx := r.newFixture()
-		fx.addCluster(nil)
-		names := []string{"m-" + unique(), "m-" + unique()}
-		for _, name := range names {
-			fx.addMachine(name)
-		}
-		for _, name := range names {
-			fx.untilProvisioned(name)
-		}
+		fx, names := r.twoMachines()
 		if a, b := providerID(fx.infra(names[0])), providerID(fx.infra(names[1])); a == b {
 			r.Errorf("two InfraMachines have the providerID %s", a)
 		}
@@ -183,9 +175,7 @@ var machineChecks = []Check{
 	}},
 	{"machine-ready", "The condition Ready of an InfraMachine that is well is True.", nil, func(r *run) {
 		fx, name, _ := r.machine()
-		fx.until(fx.Limits.Provision, "the condition Ready of the InfraMachine is True", func() string {
-			return lacksCondition(fx.infra(name), clusterv1.ReadyCondition, metav1.ConditionTrue)
-		})
+		fx.untilCondition(fx.machineReader(name), clusterv1.ReadyCondition, metav1.ConditionTrue)
 	}},
 	{"machine-metadata", "Labels, annotations and owners that others gave an InfraMachine stay.", nil, func(r *run) {
 		fx, name := r.newFixture(), "m-"+unique()

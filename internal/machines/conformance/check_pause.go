@@ -20,7 +20,7 @@ var pauseChecks = []Check{
 	{"pause-cluster-condition", "The condition Paused of an InfraCluster says that it is paused.", nil, func(r *run) {
 		fx := r.provisionedCluster()
 		fx.pause(true)
-		fx.untilPaused(r.Context(), fx.infraCluster, metav1.ConditionTrue)
+		fx.untilCondition(fx.infraCluster, clusterv1.PausedCondition, metav1.ConditionTrue)
 	}},
 	{"pause-cluster-end", "When a pause ends, the work on an InfraCluster goes on.", nil, func(r *run) {
 		fx := r.newFixture()
@@ -51,9 +51,9 @@ var pauseChecks = []Check{
 	{"pause-machine-condition", "The condition Paused of an InfraMachine says whether it is paused.", nil, func(r *run) {
 		fx, name, _ := r.machine()
 		fx.pause(true)
-		fx.untilPaused(r.Context(), fx.machineReader(name), metav1.ConditionTrue)
+		fx.untilCondition(fx.machineReader(name), clusterv1.PausedCondition, metav1.ConditionTrue)
 		fx.pause(false)
-		fx.untilPaused(r.Context(), fx.machineReader(name), metav1.ConditionFalse)
+		fx.untilCondition(fx.machineReader(name), clusterv1.PausedCondition, metav1.ConditionFalse)
 	}},
 	{"pause-machine-end", "When a pause ends, the work on an InfraMachine goes on.", nil, func(r *run) {
 		fx, name := r.pausedCluster(), "m-"+unique()

@@ -138,6 +138,19 @@ func (fx *fixture) provisionedMachine(name string, changes ...change) {
 	fx.untilProvisioned(name)
 }
 
+// twoMachines makes a cluster with two machines and waits for them.
+func (r *run) twoMachines() (fx *fixture, names []string) {
+	fx, names = r.newFixture(), []string{"m-" + unique(), "m-" + unique()}
+	fx.addCluster(nil)
+	for _, name := range names {
+		fx.addMachine(name)
+	}
+	for _, name := range names {
+		fx.untilProvisioned(name)
+	}
+	return fx, names
+}
+
 func (fx *fixture) key(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: fx.namespace, Name: name}
 }

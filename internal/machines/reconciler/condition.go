@@ -25,7 +25,6 @@ const (
 const (
 	ReasonHealthy                = "Healthy"
 	ReasonNotProvisionedYet      = "NotProvisionedYet"
-	ReasonWaitingForOwner        = "WaitingForOwner"
 	ReasonWaitingForEndpoint     = "WaitingForControlPlaneEndpoint"
 	ReasonWaitingForMachines     = "WaitingForMachines"
 	ReasonBootstrapSecretMissing = "BootstrapSecretNotFound"
