@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/outrigger/outrigger/internal/checkrun"
 	"github.com/outrigger/outrigger/provider/conformance"
+	"github.com/outrigger/outrigger/provider/conformance/checkrun"
 )
 
 // Check is one promise of the contract.

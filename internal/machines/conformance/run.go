@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/outrigger/outrigger/internal/checkrun"
+	"github.com/outrigger/outrigger/provider/conformance/checkrun"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 

@@ -21,11 +21,8 @@ import (
 // machine an empty object of the kind of its machines.
 func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, machine client.Object, w Watching) error {
 	r.Complete()
-	b, gvk, err := r.controller(mgr, r.New(), w, ownChanges())
+	b, gvk, err := r.inClusters(mgr, r.New(), list, w)
 	if err != nil {
-		return err
-	}
-	if b, err = watchClusters(mgr, b, list); err != nil {
 		return err
 	}
 	return complete(b.

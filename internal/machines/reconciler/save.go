@@ -42,7 +42,7 @@ func (d *patcher[T]) saveIdentity(ctx context.Context) error {
 	}
 	d.desired.SetResourceVersion(written.GetResourceVersion())
 	d.desired.SetGeneration(written.GetGeneration())
-	status := reflect.ValueOf(d.stored).Elem().FieldByName("Status")
+	status := reflect.ValueOf(d.stored).Elem().FieldByName("Status") // which was not written
 	d.stored = d.desired.DeepCopyObject().(T)
 	reflect.ValueOf(d.stored).Elem().FieldByName("Status").Set(status)
 	return nil

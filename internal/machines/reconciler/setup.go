@@ -62,10 +62,14 @@ func (b *Base) controller(mgr manager.Manager, o client.Object, w Watching, chan
 	return c, gvk, err
 }
 
-// watchClusters has the objects in list reconciled when their Cluster changes.
-func watchClusters(mgr manager.Manager, b *builder.Builder, list client.ObjectList) (*builder.Builder, error) {
+// inClusters is controller for a kind whose objects, in list, are reconciled when their Cluster changes.
+func (b *Base) inClusters(mgr manager.Manager, o client.Object, list client.ObjectList, w Watching) (*builder.Builder, schema.GroupVersionKind, error) {
+	c, gvk, err := b.controller(mgr, o, w, ownChanges())
+	if err != nil {
+		return nil, gvk, err
+	}
 	ofClusters, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), list, mgr.GetScheme())
-	return b.Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())), err
+	return c.Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())), gvk, err
 }
 
 func complete(b *builder.Builder, r reconcile.Reconciler, gvk schema.GroupVersionKind) error {
@@ -90,11 +94,8 @@ func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w 
 // Setup adds the reconciler to the manager.
 func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w Watching) error {
 	r.Complete()
-	b, gvk, err := r.controller(mgr, r.New(), w, ownChanges())
+	b, gvk, err := r.inClusters(mgr, r.New(), list, w)
 	if err != nil {
-		return err
-	}
-	if b, err = watchClusters(mgr, b, list); err != nil {
 		return err
 	}
 	return complete(b.Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(gvk)), builder.WithPredicates(specChanges())), r, gvk)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checkrun runs a check of a conformance kit outside of a Go test.
+// Package checkrun runs a check of a conformance kit outside of a Go test, and keeps what it
+// says.
 package checkrun
 
 import (
@@ -92,6 +93,9 @@ func (r *Recorder) Left(what string) {
 		r.outcome.Left = append(r.outcome.Left, what)
 	}
 }
+
+// Helper does nothing: messages have no lines.
+func (r *Recorder) Helper() {}
 
 // Context returns that of the run.
 func (r *Recorder) Context() context.Context { return r.ctx }
