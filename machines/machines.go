@@ -46,13 +46,7 @@ func Main(name string, cloud provider.CloudProvider) {
 // could not start or go on, 2 for wrong flags and settings.
 func Run(o Options) int {
 	provider.AddCloudProvider(o.Name, o.Cloud)
-	c := &command.Command{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: o.getenv}
-	if o.Stdout != nil {
-		c.Stdout = o.Stdout
-	}
-	if o.Stderr != nil {
-		c.Stderr = o.Stderr
-	}
+	c := &command.Command{Stdout: cmp.Or[io.Writer](o.Stdout, os.Stdout), Stderr: cmp.Or[io.Writer](o.Stderr, os.Stderr), Getenv: o.getenv}
 	return c.Run(o.Args)
 }
 

@@ -74,7 +74,15 @@ func Parse(r io.Reader) (Config, error) {
 	var c Config
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
-		if err := c.line(strings.Fields(lines.Text())); err != nil {
+		var err error
+		switch words := strings.Fields(lines.Text()); {
+		case len(words) == 0:
+		case words[0] == "bind":
+			err = c.bind(words[1:])
+		case words[0] == "server":
+			err = c.server(words[1:])
+		}
+		if err != nil {
 			return Config{}, fmt.Errorf("line %d: %w", n, err)
 		}
 	}
@@ -85,19 +93,6 @@ func Parse(r io.Reader) (Config, error) {
 		return Config{}, fmt.Errorf("there is no line \"bind *:PORT\"")
 	}
 	return c, nil
-}
-
-func (c *Config) line(words []string) error {
-	if len(words) == 0 {
-		return nil
-	}
-	switch words[0] {
-	case "bind":
-		return c.bind(words[1:])
-	case "server":
-		return c.server(words[1:])
-	}
-	return nil
 }
 
 func (c *Config) bind(words []string) error {

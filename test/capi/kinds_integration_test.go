@@ -51,14 +51,11 @@ const group = ".infrastructure.cluster.x-k8s.io"
 
 func (k kinds) otherVersion(t *testing.T) {
 	for resource, want := range map[string]string{
-		"dockermachines.v1alpha1" + group + "/dockermachine-sample":       `{"containerPath":"/data","hostPath":"/srv/data","readOnly":true}`,
-		"dockerclusters.v1alpha1" + group + "/dockercluster-sample":       `"rack-1":{"controlPlane":true}`,
-		"dockerclusters.v1beta2" + group + "/dockercluster-v1alpha1":      `[{"controlPlane":true,"name":"rack-1"}]`,
-		"dockerclusters.v1beta2" + group + "/dockercluster-v1beta1":       `"loadBalancer":{"imageRepository":"kindest","imageTag":"v20230606-42a2262b"}`,
-		"dockermachines.v1beta2" + group + "/dockermachine-v1beta1":       `"bootstrapTimeout":"3m0s","customImage":"outrigger/node:v1.36.3"`,
-		"dockermachines.v1beta1" + group + "/dockermachine-sample":        `{"containerPath":"/data","hostPath":"/srv/data","readOnly":true}`,
-		"dockermachines.v1beta2" + group + "/dockermachine-v1alpha1":      `"customImage":"outrigger/node:v1.36.3"`,
-		"outriggermachines.v1alpha1" + group + "/outriggermachine-sample": `"vcpus":2`,
+		"dockerclusters.v1beta1" + group + "/dockercluster-sample":       `"rack-1":{"controlPlane":true}`,
+		"dockerclusters.v1beta2" + group + "/dockercluster-v1beta1":      `"failureDomains":[{"controlPlane":true,"name":"fd1"}],"loadBalancer":{"imageRepository":"kindest","imageTag":"v20230606-42a2262b"}`,
+		"dockermachines.v1beta2" + group + "/dockermachine-v1beta1":      `"bootstrapTimeout":"3m0s","customImage":"outrigger/node:v1.36.3"`,
+		"dockermachines.v1beta1" + group + "/dockermachine-sample":       `{"containerPath":"/data","hostPath":"/srv/data","readOnly":true}`,
+		"outriggermachines.v1beta1" + group + "/outriggermachine-sample": `"vcpus":2`,
 	} {
 		if got := k.m.Kubectl(t, "get", resource, "-o", "jsonpath={.spec}"); !strings.Contains(got, want) {
 			t.Errorf("%s: spec %s does not have %s", resource, got, want)
@@ -71,22 +68,22 @@ func (k kinds) otherStatus(t *testing.T) {
 	const machine = "/outriggermachine-sample"
 	k.m.Kubectl(t, "patch", "outriggermachines.v1beta2"+group+machine, "--subresource=status", "--type=merge", "-p",
 		`{"status":{"ready":true,"initialization":{"provisioned":true},"failureDomain":"a","step":"Done"}}`)
-	old := k.m.Kubectl(t, "get", "outriggermachines.v1alpha1"+group+machine, "-o", "jsonpath={.status.ready} {.spec.failureDomain}")
+	old := k.m.Kubectl(t, "get", "outriggermachines.v1beta1"+group+machine, "-o", "jsonpath={.status.ready} {.spec.failureDomain}")
 	if old != "true a" {
-		t.Errorf("ready and failureDomain in v1alpha1: %s", old)
+		t.Errorf("ready and failureDomain in v1beta1: %s", old)
 	}
-	k.m.Kubectl(t, "patch", "outriggermachines.v1alpha1"+group+machine, "--subresource=status", "--type=merge", "-p",
+	k.m.Kubectl(t, "patch", "outriggermachines.v1beta1"+group+machine, "--subresource=status", "--type=merge", "-p",
 		`{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`)
 	hub := k.m.Kubectl(t, "get", "outriggermachines.v1beta2"+group+machine, "-o",
 		"jsonpath={.status.initialization.provisioned} {.status.step} {.status.failureDomain} {.status.addresses[0].address}")
 	if hub != "true Done a 10.0.0.1" {
-		t.Errorf("status in v1beta2 after a change in v1alpha1: %s", hub)
+		t.Errorf("status in v1beta2 after a change in v1beta1: %s", hub)
 	}
 }
 
 // applySettles: what is applied again changes nothing, in either version.
 func (k kinds) applySettles(t *testing.T) {
-	for _, f := range []string{"infrastructure_v1alpha1_dockermachine.yaml", "infrastructure_v1beta2_dockermachinetemplate.yaml"} {
+	for _, f := range []string{"infrastructure_v1beta1_dockermachine.yaml", "infrastructure_v1beta2_dockermachinetemplate.yaml"} {
 		apply := func() string {
 			return k.m.Kubectl(t, "apply", "--server-side", "--force-conflicts", "-f", filepath.Join(stand.Root(), "config", "samples", f), "-o", "jsonpath={.metadata.resourceVersion}")
 		}
@@ -98,10 +95,10 @@ func (k kinds) applySettles(t *testing.T) {
 }
 
 func (k kinds) defaults(t *testing.T) {
-	for _, version := range []string{"v1beta2", "v1alpha1"} {
+	for _, version := range []string{"v1beta2", "v1beta1"} {
 		name := "host-only-" + version
 		k.m.Apply(t, `{"apiVersion":"infrastructure.cluster.x-k8s.io/`+version+`","kind":"OutriggerCluster",
-			"metadata":{"name":"`+name+`","namespace":"default"},"spec":{"controlPlaneEndpoint":{"host":"10.0.0.1","port":`+map[string]string{"v1beta2": "6443", "v1alpha1": "0"}[version]+`}}}`)
+			"metadata":{"name":"`+name+`","namespace":"default"},"spec":{"controlPlaneEndpoint":{"host":"10.0.0.1","port":`+map[string]string{"v1beta2": "6443", "v1beta1": "0"}[version]+`}}}`)
 		if port := k.m.Kubectl(t, "get", "outriggerclusters.v1beta2"+group+"/"+name, "-o", "jsonpath={.spec.controlPlaneEndpoint.port}"); port != "6443" {
 			t.Errorf("%s: port %s", version, port)
 		}
@@ -122,9 +119,9 @@ func (k kinds) refused(t *testing.T) {
 		"by webhook":      {k.patch("dockermachines/dockermachine-sample", `{"spec":{"customImage":"A B"}}`), "is not the name of an image"},
 		"by schema":       {k.patch("outriggermachines/outriggermachine-sample", `{"spec":{"instanceType":"large"}}`), "already says how large the machine is"},
 		"fixed":           {k.patch("dockerclusters/dockercluster-sample", `{"spec":{"subnet":"172.31.0.0/24"}}`), "the addresses of the machines are in it"},
-		"in v1alpha1":     {k.patch("dockermachines.v1alpha1"+group+"/dockermachine-sample", `{"spec":{"providerID":"aws:///x"}}`), "begin with docker:////"},
+		"in v1beta1":      {k.patch("dockermachines.v1beta1"+group+"/dockermachine-sample", `{"spec":{"providerID":"aws:///x"}}`), "begin with docker:////"},
 		"not ours":        {[]string{"create", "-f", ofAnother}, `unknown field "spec.bootstrapped"`},
-		"damaged by hand": {k.patch("dockermachines.v1alpha1"+group+"/dockermachine-sample", `{"metadata":{"annotations":{"cluster.x-k8s.io/conversion-data":"{"}}}`), "not as it was written"},
+		"damaged by hand": {k.patch("dockermachines.v1beta1"+group+"/dockermachine-sample", `{"metadata":{"annotations":{"cluster.x-k8s.io/conversion-data":"{"}}}`), "not as it was written"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := k.m.TryKubectl(c.args...)

@@ -18,7 +18,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
-	reconciler "github.com/outrigger/outrigger/internal/machines/reconciler"
 	"github.com/outrigger/outrigger/test/capi"
 	"github.com/outrigger/outrigger/test/cluster"
 )
@@ -103,7 +102,7 @@ func (c *crew) killLeader(t *testing.T, first string) {
 			return err
 		}
 		for _, m := range list.Items {
-			if m.Annotations[reconciler.BeganAnnotation] != "" && m.Spec.ProviderID == "" {
+			if m.Annotations[infrav1.BeganAnnotation] != "" && m.Spec.ProviderID == "" {
 				return nil
 			}
 		}

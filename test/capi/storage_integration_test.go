@@ -18,17 +18,17 @@ import (
 	"github.com/outrigger/outrigger/test/capi"
 )
 
-// storedInTheOtherVersion: objects were stored when v1alpha1 was the version for
+// storedInTheOtherVersion: objects were stored when v1beta1 was the version for
 // that, and nobody has migrated them. They lose nothing, are reconciled, changed
 // and deleted, and the API server does not let go of that version.
 func (k kinds) storedInTheOtherVersion(t *testing.T) {
 	const crd, object = "outriggermachines" + group, "outriggermachines.v1beta2" + group + "/unmigrated"
-	k.store(t, crd, "v1alpha1")
+	k.store(t, crd, "v1beta1")
 	k.m.Apply(t, `{"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta2","kind":"OutriggerMachine",
 		"metadata":{"name":"unmigrated","namespace":"default","finalizers":["outriggermachine.infrastructure.cluster.x-k8s.io"]},"spec":{"vcpus":2,"tags":{"a":"b"}}}`)
 	k.m.Kubectl(t, "patch", object, "--subresource=status", "--type=merge", "-p", `{"status":{"step":"CreateInstance","failureDomain":"a"}}`)
 	k.store(t, crd, "v1beta2")
-	if stored := k.m.Kubectl(t, "get", "crd", crd, "-o", "jsonpath={.status.storedVersions}"); !strings.Contains(stored, "v1alpha1") {
+	if stored := k.m.Kubectl(t, "get", "crd", crd, "-o", "jsonpath={.status.storedVersions}"); !strings.Contains(stored, "v1beta1") {
 		t.Fatalf("the versions stored are %s: there is nothing to see", stored)
 	}
 	read := func(want string) {

@@ -4,8 +4,6 @@ package v1beta1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
 )
 
 // DockerMachinePool is a number of machines that are alike, each a DockerMachine.
@@ -23,8 +21,17 @@ type DockerMachinePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   infrav1alpha1.DockerMachinePoolSpec   `json:"spec,omitempty,omitzero"`
-	Status infrav1alpha1.DockerMachinePoolStatus `json:"status,omitempty,omitzero"`
+	Spec   DockerMachinePoolSpec `json:"spec,omitempty,omitzero"`
+	Status PoolStatus            `json:"status,omitempty,omitzero"`
+}
+
+// DockerMachinePoolSpec is what is wanted of a DockerMachinePool.
+type DockerMachinePoolSpec struct {
+	PoolSpec `json:",inline"`
+
+	// template is how each container is made.
+	// +optional
+	Template DockerNodeSpec `json:"template,omitempty,omitzero"`
 }
 
 // DockerMachinePoolList is a list of DockerMachinePools.

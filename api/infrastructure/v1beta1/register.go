@@ -17,6 +17,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&DockerCluster{}, &DockerClusterList{}, &DockerClusterTemplate{}, &DockerClusterTemplateList{},
 		&DockerMachine{}, &DockerMachineList{}, &DockerMachineTemplate{}, &DockerMachineTemplateList{},
 		&DockerMachinePool{}, &DockerMachinePoolList{}, &DockerMachinePoolTemplate{}, &DockerMachinePoolTemplateList{},
+		&OutriggerCluster{}, &OutriggerClusterList{}, &OutriggerClusterTemplate{}, &OutriggerClusterTemplateList{},
+		&OutriggerMachine{}, &OutriggerMachineList{}, &OutriggerMachineTemplate{}, &OutriggerMachineTemplateList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

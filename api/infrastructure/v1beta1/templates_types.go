@@ -4,8 +4,9 @@ package v1beta1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
 // DockerClusterTemplate is what DockerClusters are made from. Its spec cannot change: make
@@ -18,7 +19,25 @@ type DockerClusterTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec infrav1alpha1.DockerClusterTemplateSpec `json:"spec,omitempty,omitzero"`
+	Spec DockerClusterTemplateSpec `json:"spec,omitempty,omitzero"`
+}
+
+// DockerClusterTemplateSpec holds the template.
+type DockerClusterTemplateSpec struct {
+	// template of a DockerCluster.
+	// +required
+	Template DockerClusterTemplateResource `json:"template,omitempty,omitzero"`
+}
+
+// DockerClusterTemplateResource is the DockerCluster that is made.
+type DockerClusterTemplateResource struct {
+	// metadata is added to that of the object.
+	// +optional
+	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// spec of the object.
+	// +optional
+	Spec DockerClusterSpec `json:"spec,omitempty,omitzero"`
 }
 
 // DockerClusterTemplateList is a list of DockerClusterTemplates.
@@ -42,8 +61,26 @@ type DockerMachineTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   infrav1alpha1.DockerMachineTemplateSpec `json:"spec,omitempty,omitzero"`
-	Status infrav1alpha1.MachineTemplateStatus     `json:"status,omitempty,omitzero"`
+	Spec   DockerMachineTemplateSpec     `json:"spec,omitempty,omitzero"`
+	Status infrav1.MachineTemplateStatus `json:"status,omitempty,omitzero"`
+}
+
+// DockerMachineTemplateSpec holds the template.
+type DockerMachineTemplateSpec struct {
+	// template of a DockerMachine.
+	// +required
+	Template DockerMachineTemplateResource `json:"template,omitempty,omitzero"`
+}
+
+// DockerMachineTemplateResource is the DockerMachine that is made.
+type DockerMachineTemplateResource struct {
+	// metadata is added to that of the object.
+	// +optional
+	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// spec of the object.
+	// +optional
+	Spec DockerMachineSpec `json:"spec,omitempty,omitzero"`
 }
 
 // DockerMachineTemplateList is a list of DockerMachineTemplates.
@@ -66,7 +103,25 @@ type DockerMachinePoolTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec infrav1alpha1.DockerMachinePoolTemplateSpec `json:"spec,omitempty,omitzero"`
+	Spec DockerMachinePoolTemplateSpec `json:"spec,omitempty,omitzero"`
+}
+
+// DockerMachinePoolTemplateSpec holds the template.
+type DockerMachinePoolTemplateSpec struct {
+	// template of a DockerMachinePool.
+	// +required
+	Template DockerMachinePoolTemplateResource `json:"template,omitempty,omitzero"`
+}
+
+// DockerMachinePoolTemplateResource is the DockerMachinePool that is made.
+type DockerMachinePoolTemplateResource struct {
+	// metadata is added to that of the object.
+	// +optional
+	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// spec of the object.
+	// +optional
+	Spec DockerMachinePoolSpec `json:"spec,omitempty,omitzero"`
 }
 
 // DockerMachinePoolTemplateList is a list of DockerMachinePoolTemplates.
@@ -77,4 +132,88 @@ type DockerMachinePoolTemplateList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []DockerMachinePoolTemplate `json:"items"`
+}
+
+// OutriggerClusterTemplate is what OutriggerClusters are made from. Its spec cannot change: make
+// another one.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=outriggerclustertemplates,scope=Namespaced,categories=cluster-api
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type OutriggerClusterTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec OutriggerClusterTemplateSpec `json:"spec,omitempty,omitzero"`
+}
+
+// OutriggerClusterTemplateSpec holds the template.
+type OutriggerClusterTemplateSpec struct {
+	// template of a OutriggerCluster.
+	// +required
+	Template OutriggerClusterTemplateResource `json:"template,omitempty,omitzero"`
+}
+
+// OutriggerClusterTemplateResource is the OutriggerCluster that is made.
+type OutriggerClusterTemplateResource struct {
+	// metadata is added to that of the object.
+	// +optional
+	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// spec of the object.
+	// +optional
+	Spec OutriggerClusterSpec `json:"spec,omitempty,omitzero"`
+}
+
+// OutriggerClusterTemplateList is a list of OutriggerClusterTemplates.
+//
+// +kubebuilder:object:root=true
+type OutriggerClusterTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []OutriggerClusterTemplate `json:"items"`
+}
+
+// OutriggerMachineTemplate is what OutriggerMachines are made from. Its spec cannot change: make
+// another one.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=outriggermachinetemplates,scope=Namespaced,categories=cluster-api
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type OutriggerMachineTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   OutriggerMachineTemplateSpec  `json:"spec,omitempty,omitzero"`
+	Status infrav1.MachineTemplateStatus `json:"status,omitempty,omitzero"`
+}
+
+// OutriggerMachineTemplateSpec holds the template.
+type OutriggerMachineTemplateSpec struct {
+	// template of a OutriggerMachine.
+	// +required
+	Template OutriggerMachineTemplateResource `json:"template,omitempty,omitzero"`
+}
+
+// OutriggerMachineTemplateResource is the OutriggerMachine that is made.
+type OutriggerMachineTemplateResource struct {
+	// metadata is added to that of the object.
+	// +optional
+	ObjectMeta clusterv1.ObjectMeta `json:"metadata,omitempty,omitzero"`
+
+	// spec of the object.
+	// +optional
+	Spec OutriggerMachineSpec `json:"spec,omitempty,omitzero"`
+}
+
+// OutriggerMachineTemplateList is a list of OutriggerMachineTemplates.
+//
+// +kubebuilder:object:root=true
+type OutriggerMachineTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []OutriggerMachineTemplate `json:"items"`
 }

@@ -18,6 +18,30 @@ type Initialization struct {
 	Provisioned *bool `json:"provisioned,omitempty"`
 }
 
+// Status is what every infrastructure has in its status.
+type Status struct {
+	// observedGeneration is the generation of the spec that this status is about.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// initialization says what is there for the first time.
+	// +optional
+	Initialization Initialization `json:"initialization,omitempty,omitzero"`
+
+	// ready is initialization.provisioned in the words of earlier contracts, and what
+	// Cluster API takes the readiness of a pool from.
+	// +optional
+	Ready bool `json:"ready,omitempty"`
+
+	// conditions describe the object for its whole life. Ready sums them up.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
 // ClusterSpec is what Cluster API reads of the spec of a cluster's infrastructure.
 type ClusterSpec struct {
 	// controlPlaneEndpoint is where the API server of the cluster is reached. It
@@ -30,18 +54,7 @@ type ClusterSpec struct {
 // ClusterStatus is what Cluster API reads of the status of a cluster's
 // infrastructure.
 type ClusterStatus struct {
-	// observedGeneration is the generation of the spec that this status is about.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-
-	// initialization says what is there for the first time.
-	// +optional
-	Initialization Initialization `json:"initialization,omitempty,omitzero"`
-
-	// ready is initialization.provisioned in the words of earlier contracts.
-	// +optional
-	Ready bool `json:"ready,omitempty"`
+	Status `json:",inline"`
 
 	// failureDomains are those that machines can be spread over.
 	// +optional
@@ -50,13 +63,6 @@ type ClusterStatus struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
-
-	// conditions describe the infrastructure for its whole life. Ready sums them up.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	// +kubebuilder:validation:MaxItems=32
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // MachineSpec is what Cluster API reads of the spec of a machine's infrastructure.
@@ -72,18 +78,7 @@ type MachineSpec struct {
 // MachineStatus is what Cluster API reads of the status of a machine's
 // infrastructure, and how far the controller is.
 type MachineStatus struct {
-	// observedGeneration is the generation of the spec that this status is about.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-
-	// initialization says what is there for the first time.
-	// +optional
-	Initialization Initialization `json:"initialization,omitempty,omitzero"`
-
-	// ready is initialization.provisioned in the words of earlier contracts.
-	// +optional
-	Ready bool `json:"ready,omitempty"`
+	Status `json:",inline"`
 
 	// addresses of the machine.
 	// +optional
@@ -99,13 +94,6 @@ type MachineStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Step string `json:"step,omitempty"`
-
-	// conditions describe the machine for its whole life. Ready sums them up.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	// +kubebuilder:validation:MaxItems=32
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // PoolSpec is what Cluster API reads of the spec of a machine pool's infrastructure.
@@ -128,18 +116,7 @@ type PoolSpec struct {
 // PoolStatus is what Cluster API reads of the status of a machine pool's
 // infrastructure.
 type PoolStatus struct {
-	// observedGeneration is the generation of the spec that this status is about.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-
-	// initialization says what is there for the first time.
-	// +optional
-	Initialization Initialization `json:"initialization,omitempty,omitzero"`
-
-	// ready is what Cluster API takes the readiness of a pool from.
-	// +optional
-	Ready bool `json:"ready,omitempty"`
+	Status `json:",inline"`
 
 	// replicas is the number of machines there are. It is written also when it
 	// is zero: one that is missing is taken for the last number that was there.
@@ -159,13 +136,6 @@ type PoolStatus struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	InfrastructureMachineKind string `json:"infrastructureMachineKind,omitempty"`
-
-	// conditions describe the pool for its whole life. Ready sums them up.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	// +kubebuilder:validation:MaxItems=32
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // PoolInstance is one machine of a pool.

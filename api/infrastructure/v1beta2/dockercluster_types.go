@@ -25,8 +25,8 @@ type DockerCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DockerClusterSpec   `json:"spec,omitempty,omitzero"`
-	Status DockerClusterStatus `json:"status,omitempty,omitzero"`
+	Spec   DockerClusterSpec `json:"spec,omitempty,omitzero"`
+	Status ClusterStatus     `json:"status,omitempty,omitzero"`
 }
 
 // DockerClusterSpec is what is wanted of a DockerCluster.
@@ -103,11 +103,6 @@ type ConfigMapReference struct {
 	Name string `json:"name,omitempty"`
 }
 
-// DockerClusterStatus is what is known of a DockerCluster.
-type DockerClusterStatus struct {
-	ClusterStatus `json:",inline"`
-}
-
 // DockerClusterList is a list of DockerClusters.
 //
 // +kubebuilder:object:root=true
@@ -120,13 +115,8 @@ type DockerClusterList struct {
 
 // ContractCluster is the part that Cluster API reads.
 func (c *DockerCluster) ContractCluster() (*ClusterSpec, *ClusterStatus) {
-	return &c.Spec.ClusterSpec, &c.Status.ClusterStatus
+	return &c.Spec.ClusterSpec, &c.Status
 }
 
-// GetConditions returns the conditions of the status.
-func (c *DockerCluster) GetConditions() []metav1.Condition { return c.Status.Conditions }
-
-// SetConditions replaces the conditions of the status.
-func (c *DockerCluster) SetConditions(conditions []metav1.Condition) {
-	c.Status.Conditions = conditions
-}
+// ContractStatus is the part that is the same for all infrastructure.
+func (c *DockerCluster) ContractStatus() *Status { return &c.Status.Status }

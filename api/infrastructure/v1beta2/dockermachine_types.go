@@ -25,8 +25,8 @@ type DockerMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DockerMachineSpec   `json:"spec,omitempty,omitzero"`
-	Status DockerMachineStatus `json:"status,omitempty,omitzero"`
+	Spec   DockerMachineSpec `json:"spec,omitempty,omitzero"`
+	Status MachineStatus     `json:"status,omitempty,omitzero"`
 }
 
 // DockerMachineSpec is what is wanted of a DockerMachine.
@@ -103,11 +103,6 @@ type Mount struct {
 	ReadOnly bool `json:"readOnly,omitempty"`
 }
 
-// DockerMachineStatus is what is known of a DockerMachine.
-type DockerMachineStatus struct {
-	MachineStatus `json:",inline"`
-}
-
 // DockerMachineList is a list of DockerMachines.
 //
 // +kubebuilder:object:root=true
@@ -120,13 +115,8 @@ type DockerMachineList struct {
 
 // ContractMachine is the part that Cluster API reads.
 func (m *DockerMachine) ContractMachine() (*MachineSpec, *MachineStatus) {
-	return &m.Spec.MachineSpec, &m.Status.MachineStatus
+	return &m.Spec.MachineSpec, &m.Status
 }
 
-// GetConditions returns the conditions of the status.
-func (m *DockerMachine) GetConditions() []metav1.Condition { return m.Status.Conditions }
-
-// SetConditions replaces the conditions of the status.
-func (m *DockerMachine) SetConditions(conditions []metav1.Condition) {
-	m.Status.Conditions = conditions
-}
+// ContractStatus is the part that is the same for all infrastructure.
+func (m *DockerMachine) ContractStatus() *Status { return &m.Status.Status }

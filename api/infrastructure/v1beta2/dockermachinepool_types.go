@@ -22,8 +22,8 @@ type DockerMachinePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DockerMachinePoolSpec   `json:"spec,omitempty,omitzero"`
-	Status DockerMachinePoolStatus `json:"status,omitempty,omitzero"`
+	Spec   DockerMachinePoolSpec `json:"spec,omitempty,omitzero"`
+	Status PoolStatus            `json:"status,omitempty,omitzero"`
 }
 
 // DockerMachinePoolSpec is what is wanted of a DockerMachinePool.
@@ -33,11 +33,6 @@ type DockerMachinePoolSpec struct {
 	// template is how each container is made.
 	// +optional
 	Template DockerNodeSpec `json:"template,omitempty,omitzero"`
-}
-
-// DockerMachinePoolStatus is what is known of a DockerMachinePool.
-type DockerMachinePoolStatus struct {
-	PoolStatus `json:",inline"`
 }
 
 // DockerMachinePoolList is a list of DockerMachinePools.
@@ -52,13 +47,8 @@ type DockerMachinePoolList struct {
 
 // ContractPool is the part that Cluster API reads.
 func (p *DockerMachinePool) ContractPool() (*PoolSpec, *PoolStatus) {
-	return &p.Spec.PoolSpec, &p.Status.PoolStatus
+	return &p.Spec.PoolSpec, &p.Status
 }
 
-// GetConditions returns the conditions of the status.
-func (p *DockerMachinePool) GetConditions() []metav1.Condition { return p.Status.Conditions }
-
-// SetConditions replaces the conditions of the status.
-func (p *DockerMachinePool) SetConditions(conditions []metav1.Condition) {
-	p.Status.Conditions = conditions
-}
+// ContractStatus is the part that is the same for all infrastructure.
+func (p *DockerMachinePool) ContractStatus() *Status { return &p.Status.Status }

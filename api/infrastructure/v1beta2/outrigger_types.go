@@ -29,8 +29,8 @@ type OutriggerCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   OutriggerClusterSpec   `json:"spec,omitempty,omitzero"`
-	Status OutriggerClusterStatus `json:"status,omitempty,omitzero"`
+	Spec   OutriggerClusterSpec `json:"spec,omitempty,omitzero"`
+	Status ClusterStatus        `json:"status,omitempty,omitzero"`
 }
 
 // OutriggerClusterSpec is what is wanted of an OutriggerCluster.
@@ -55,11 +55,6 @@ type OutriggerClusterSpec struct {
 	FailureDomains []clusterv1.FailureDomain `json:"failureDomains,omitempty"`
 }
 
-// OutriggerClusterStatus is what is known of an OutriggerCluster.
-type OutriggerClusterStatus struct {
-	ClusterStatus `json:",inline"`
-}
-
 // OutriggerClusterList is a list of OutriggerClusters.
 //
 // +kubebuilder:object:root=true
@@ -72,16 +67,11 @@ type OutriggerClusterList struct {
 
 // ContractCluster is the part that Cluster API reads.
 func (c *OutriggerCluster) ContractCluster() (*ClusterSpec, *ClusterStatus) {
-	return &c.Spec.ClusterSpec, &c.Status.ClusterStatus
+	return &c.Spec.ClusterSpec, &c.Status
 }
 
-// GetConditions returns the conditions of the status.
-func (c *OutriggerCluster) GetConditions() []metav1.Condition { return c.Status.Conditions }
-
-// SetConditions replaces the conditions of the status.
-func (c *OutriggerCluster) SetConditions(conditions []metav1.Condition) {
-	c.Status.Conditions = conditions
-}
+// ContractStatus is the part that is the same for all infrastructure.
+func (c *OutriggerCluster) ContractStatus() *Status { return &c.Status.Status }
 
 // OutriggerMachine is a machine that is an instance of an Outrigger provider.
 //
@@ -101,8 +91,8 @@ type OutriggerMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   OutriggerMachineSpec   `json:"spec,omitempty,omitzero"`
-	Status OutriggerMachineStatus `json:"status,omitempty,omitzero"`
+	Spec   OutriggerMachineSpec `json:"spec,omitempty,omitzero"`
+	Status MachineStatus        `json:"status,omitempty,omitzero"`
 }
 
 // OutriggerMachineSpec is what is wanted of an OutriggerMachine.
@@ -152,11 +142,6 @@ type OutriggerMachineSpec struct {
 	Tags map[string]string `json:"tags,omitempty"`
 }
 
-// OutriggerMachineStatus is what is known of an OutriggerMachine.
-type OutriggerMachineStatus struct {
-	MachineStatus `json:",inline"`
-}
-
 // OutriggerMachineList is a list of OutriggerMachines.
 //
 // +kubebuilder:object:root=true
@@ -169,13 +154,8 @@ type OutriggerMachineList struct {
 
 // ContractMachine is the part that Cluster API reads.
 func (m *OutriggerMachine) ContractMachine() (*MachineSpec, *MachineStatus) {
-	return &m.Spec.MachineSpec, &m.Status.MachineStatus
+	return &m.Spec.MachineSpec, &m.Status
 }
 
-// GetConditions returns the conditions of the status.
-func (m *OutriggerMachine) GetConditions() []metav1.Condition { return m.Status.Conditions }
-
-// SetConditions replaces the conditions of the status.
-func (m *OutriggerMachine) SetConditions(conditions []metav1.Condition) {
-	m.Status.Conditions = conditions
-}
+// ContractStatus is the part that is the same for all infrastructure.
+func (m *OutriggerMachine) ContractStatus() *Status { return &m.Status.Status }

@@ -73,7 +73,7 @@ func forwardNames(ctx context.Context, at, to string, log *slog.Logger) error {
 	}
 	context.AfterFunc(ctx, func() { packets.Close(); streams.Close() })
 	go forwardPackets(ctx, packets, to, log)
-	go forwardStreams(ctx, streams, to, log)
+	go takeEach(ctx, log, streams.Accept, func(conn net.Conn) { forwardStream(conn, to) })
 	return nil
 }
 
@@ -94,11 +94,11 @@ func goOn(ctx context.Context, err error, log *slog.Logger) bool {
 // questionsAtOnce bounds what a flood of questions takes of the machine.
 const questionsAtOnce = 256
 
-func forwardPackets(ctx context.Context, conn net.PacketConn, to string, log *slog.Logger) {
+// takeEach handles what comes, until ctx ends.
+func takeEach[T any](ctx context.Context, log *slog.Logger, next func() (T, error), handle func(T)) {
 	slots := make(chan struct{}, questionsAtOnce)
 	for {
-		question := make([]byte, 4096)
-		size, from, err := conn.ReadFrom(question)
+		one, err := next()
 		if err != nil {
 			if goOn(ctx, err, log) {
 				continue
@@ -108,11 +108,28 @@ func forwardPackets(ctx context.Context, conn net.PacketConn, to string, log *sl
 		slots <- struct{}{}
 		go func() {
 			defer func() { <-slots }()
-			if answer := ask(question[:size], to); answer != nil {
-				conn.WriteTo(answer, from)
-			}
+			handle(one)
 		}()
 	}
+}
+
+// packet is a question by UDP.
+type packet struct {
+	question []byte
+	from     net.Addr
+}
+
+func forwardPackets(ctx context.Context, conn net.PacketConn, to string, log *slog.Logger) {
+	next := func() (packet, error) {
+		question := make([]byte, 4096)
+		size, from, err := conn.ReadFrom(question)
+		return packet{question[:size], from}, err
+	}
+	takeEach(ctx, log, next, func(p packet) {
+		if answer := ask(p.question, to); answer != nil {
+			conn.WriteTo(answer, p.from)
+		}
+	})
 }
 
 // ask returns nil when there is no answer: who asked asks again.
@@ -134,26 +151,8 @@ func ask(question []byte, to string) []byte {
 	return answer[:size]
 }
 
-func forwardStreams(ctx context.Context, l net.Listener, to string, log *slog.Logger) {
-	slots := make(chan struct{}, questionsAtOnce)
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			if goOn(ctx, err, log) {
-				continue
-			}
-			return
-		}
-		slots <- struct{}{}
-		go func() {
-			defer func() { <-slots }()
-			defer conn.Close()
-			forwardStream(conn, to)
-		}()
-	}
-}
-
 func forwardStream(conn net.Conn, to string) {
+	defer conn.Close()
 	server, err := net.DialTimeout("tcp", to, nameTimeout)
 	if err != nil {
 		return

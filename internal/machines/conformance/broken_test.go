@@ -339,17 +339,12 @@ func misspelt(kind, condition string, change func(c map[string]any), back func(c
 			return true
 		}),
 		seen(func(o client.Object) {
-			c := o.(interface {
-				GetConditions() []metav1.Condition
-				SetConditions([]metav1.Condition)
-			})
-			list := slices.Clone(c.GetConditions())
+			list := o.(interface{ ContractStatus() *infrav1.Status }).ContractStatus().Conditions
 			for i := range list {
 				if list[i].Type == condition {
 					back(&list[i])
 				}
 			}
-			c.SetConditions(list)
 		}, kind))
 }
 

@@ -3,7 +3,6 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,18 +12,95 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-func checkClusterProvisioned(r *run) {
-	fx := r.newFixture()
-	h := fx.record(fx.Objects.Cluster)
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	fx.settle(fx.infraCluster)
-	fx.wantForEver(h)
+var clusterChecks = []Check{
+	{"cluster-provisioned", "An InfraCluster that has an owner gets status.initialization.provisioned, for ever.", nil, func(r *run) {
+		fx := r.newFixture()
+		h := fx.record(fx.Objects.Cluster)
+		fx.addCluster(nil)
+		fx.untilClusterProvisioned()
+		fx.settle(fx.infraCluster)
+		fx.wantForEver(h)
+	}},
+	{"cluster-endpoint", "An InfraCluster that is provisioned has spec.controlPlaneEndpoint, unless the Cluster has one.", nil, func(r *run) {
+		fx := r.provisionedCluster()
+		c := &clusterv1.Cluster{}
+		fx.get(fx.Context(), c, fx.cluster)
+		if endpoint := endpointOf(fx.infraCluster()); !endpoint.IsValid() && !c.Spec.ControlPlaneEndpoint.IsValid() {
+			r.Errorf("the InfraCluster is provisioned, spec.controlPlaneEndpoint is %q, and the Cluster has none: nobody can reach the control plane", endpoint.String())
+		}
+	}},
+	{"cluster-owner", "An InfraCluster without an owner is left alone.", nil, func(r *run) {
+		fx := r.newFixture()
+		fx.alone = true
+		fx.wantUntouched("without an owner", fx.addInfra(fx.Objects.Cluster, fx.cluster, nil))
+	}},
+	{"cluster-finalizer", "An InfraCluster has a finalizer before it is provisioned.", nil, func(r *run) {
+		fx := r.newFixture()
+		h := fx.record(fx.Objects.Cluster)
+		fx.addCluster(nil)
+		if u := fx.untilSeen(h, "the InfraCluster is provisioned", provisioned); len(u.GetFinalizers()) == 0 {
+			r.Errorf("the InfraCluster was provisioned while it had no finalizer: deleted then, it would have left behind what there is")
+		}
+	}},
+	{"cluster-managed-by", "An InfraCluster with the annotation cluster.x-k8s.io/managed-by is left alone, its status too.", nil, func(r *run) {
+		fx := r.newFixture()
+		made := fx.addCluster(nil, annotated(clusterv1.ManagedByAnnotation, "conformance"), fx.ownedByCluster)
+		fx.wantUntouched("although somebody else manages it (annotation "+clusterv1.ManagedByAnnotation+")", made)
+	}},
+	{"cluster-failure-domains", "status.failureDomains is a list without two of a name.", nil, func(r *run) {
+		fx := r.provisionedCluster()
+		domains, ok, err := unstructured.NestedSlice(fx.infraCluster().Object, "status", "failureDomains")
+		if err != nil {
+			r.Fatalf("status.failureDomains is not a list: %v", err)
+		}
+		if !ok {
+			r.Skipf("not checked: the InfraCluster has no status.failureDomains")
+		}
+		seen := map[string]bool{}
+		for _, item := range domains {
+			domain, _ := item.(map[string]any)
+			name, _ := domain["name"].(string)
+			if name == "" || seen[name] {
+				r.Errorf("status.failureDomains has a name that is empty or there twice: %q in %v", name, domains)
+			}
+			seen[name] = true
+		}
+	}},
+	{"cluster-conditions", "Conditions of an InfraCluster have the shape of metav1.Condition.", nil, func(r *run) {
+		fx := r.provisionedCluster()
+		if wrong := malformed(fx.infraCluster()); wrong != "" {
+			r.Errorf("%s", wrong)
+		}
+	}},
+	{"cluster-ready", "The condition Ready of an InfraCluster that is well is True.", nil, func(r *run) {
+		fx := r.provisionedCluster()
+		fx.untilCondition(fx.infraCluster, clusterv1.ReadyCondition, metav1.ConditionTrue)
+	}},
+	{"cluster-metadata", "Labels, annotations and owners that others gave an InfraCluster stay.", nil, func(r *run) {
+		fx := r.newFixture()
+		fx.addCluster(nil, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"), fx.ownedByCluster)
+		fx.untilClusterProvisioned()
+		fx.wantMetadata(fx.infraCluster())
+	}},
+	{"cluster-quiet", "An InfraCluster that is provisioned is not written while nothing changes.", nil, func(r *run) {
+		fx := r.provisionedCluster()
+		fx.wantQuiet("InfraCluster", fx.infraCluster)
+	}},
+	{"cluster-with-machines-quiet", "Neither an InfraCluster with machines nor its InfraMachines are written while nothing changes.", nil, func(r *run) {
+		// Objects that depend on each other must not cause endless writes.
+		fx, names := r.twoMachines()
+		for _, name := range names {
+			fx.settle(fx.machineReader(name))
+		}
+		fx.wantQuiet("InfraCluster with machines", fx.infraCluster)
+		for _, name := range names {
+			fx.wantQuiet("InfraMachine beside another", fx.machineReader(name))
+		}
+	}},
 }
 
 // wantForEver: core never reads it again, others do.
 func (fx *fixture) wantForEver(h *history) {
-	fx.Helper()
 	was := false
 	for _, u := range h.all() {
 		if was && !provisioned(u) {
@@ -35,28 +111,10 @@ func (fx *fixture) wantForEver(h *history) {
 	}
 }
 
-func checkClusterEndpoint(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	c := &clusterv1.Cluster{}
-	fx.get(fx.Context(), c, fx.cluster)
-	if endpoint := endpointOf(fx.infraCluster()); !endpoint.IsValid() && !c.Spec.ControlPlaneEndpoint.IsValid() {
-		r.Errorf("the InfraCluster is provisioned, spec.controlPlaneEndpoint is %q, and the Cluster has none: nobody can reach the control plane", endpoint.String())
-	}
-}
-
-func checkClusterOwner(r *run) {
-	fx := r.newFixture()
-	fx.alone = true
-	fx.wantUntouched("without an owner", fx.addInfra(fx.Objects.Cluster, fx.cluster, nil))
-}
-
 // wantUntouched fails if anything is written into an object after the given
 // state. Pass what the API server returned at its creation: a later read may be
 // of a changed object.
 func (fx *fixture) wantUntouched(when string, before *unstructured.Unstructured) {
-	fx.Helper()
 	if before == nil {
 		fx.Fatalf("%s the object is gone", when)
 	}
@@ -69,7 +127,6 @@ func (fx *fixture) ownedByCluster(o client.Object) { fx.ownedBy(&clusterv1.Clust
 func (fx *fixture) ownedByMachine(o client.Object) { fx.ownedBy(&clusterv1.Machine{}, o.GetName(), o) }
 
 func (fx *fixture) ownedBy(owner client.Object, name string, o client.Object) {
-	fx.Helper()
 	if !fx.get(fx.Context(), owner, name) {
 		fx.Fatalf("there is no %s to own %s", named(owner), named(o))
 	}
@@ -78,90 +135,8 @@ func (fx *fixture) ownedBy(owner client.Object, name string, o client.Object) {
 	}
 }
 
-func checkClusterFinalizer(r *run) {
-	fx := r.newFixture()
-	h := fx.record(fx.Objects.Cluster)
-	fx.addCluster(nil)
-	if u := fx.untilSeen(h, "the InfraCluster is provisioned", provisioned); len(u.GetFinalizers()) == 0 {
-		r.Errorf("the InfraCluster was provisioned while it had no finalizer: deleted then, it would have left behind what there is")
-	}
-}
-
-func checkClusterManaged(r *run) {
-	fx := r.newFixture()
-	made := fx.addCluster(nil, annotated(clusterv1.ManagedByAnnotation, "conformance"), fx.ownedByCluster)
-	fx.wantUntouched("although somebody else manages it (annotation "+clusterv1.ManagedByAnnotation+")", made)
-}
-
-func checkClusterDomains(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	domains, ok, err := unstructured.NestedSlice(fx.infraCluster().Object, "status", "failureDomains")
-	if err != nil {
-		r.Fatalf("status.failureDomains is not a list: %v", err)
-	}
-	if !ok {
-		r.Skipf("not checked: the InfraCluster has no status.failureDomains")
-	}
-	seen := map[string]bool{}
-	for _, item := range domains {
-		domain, _ := item.(map[string]any)
-		name, _ := domain["name"].(string)
-		if name == "" || seen[name] {
-			r.Errorf("status.failureDomains has a name that is empty or there twice: %q in %v", name, domains)
-		}
-		seen[name] = true
-	}
-}
-
-func checkClusterConditions(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	if wrong := malformed(fx.infraCluster()); wrong != "" {
-		r.Errorf("%s", wrong)
-	}
-}
-
-func checkClusterReady(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	fx.until(fx.Limits.Provision, "the condition Ready of the InfraCluster is True", func() string {
-		return lacksCondition(fx.infraCluster(), clusterv1.ReadyCondition, metav1.ConditionTrue)
-	})
-}
-
-func checkClusterQuiet(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	fx.wantQuiet("InfraCluster", fx.infraCluster)
-}
-
-// checkAllQuiet: objects that depend on each other must not cause endless
-// writes.
-func checkAllQuiet(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	names := []string{"m-" + unique(), "m-" + unique()}
-	for _, name := range names {
-		fx.addMachine(name)
-	}
-	for _, name := range names {
-		fx.untilProvisioned(name)
-		fx.settle(fx.machineReader(name))
-	}
-	fx.wantQuiet("InfraCluster with machines", fx.infraCluster)
-	for _, name := range names {
-		fx.wantQuiet("InfraMachine beside another", fx.machineReader(name))
-	}
-}
-
 // settle gives a provider time to stop writing.
 func (fx *fixture) settle(read func() *unstructured.Unstructured) {
-	fx.Helper()
 	for range 3 {
 		if !fx.writtenWithin(read(), read) {
 			return
@@ -172,7 +147,6 @@ func (fx *fixture) settle(read func() *unstructured.Unstructured) {
 // wantQuiet waits until nothing is written into an object for a while. Endless
 // writes are a hot loop.
 func (fx *fixture) wantQuiet(what string, read func() *unstructured.Unstructured) {
-	fx.Helper()
 	for range 3 {
 		before := read()
 		if !fx.writtenWithin(before, read) {
@@ -183,46 +157,12 @@ func (fx *fixture) wantQuiet(what string, read func() *unstructured.Unstructured
 }
 
 func (fx *fixture) writtenWithin(before *unstructured.Unstructured, read func() *unstructured.Unstructured) bool {
-	fx.Helper()
 	return fx.poll(fx.Context(), fx.Limits.Quiet, func() string {
 		if now := read(); now == nil || before == nil || now.GetResourceVersion() == before.GetResourceVersion() {
 			return "not written"
 		}
 		return ""
 	}) == ""
-}
-
-func checkClusterDelete(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	fx.deleteInfraCluster()
-	fx.untilInfraClusterGone()
-}
-
-// checkClusterDeleteWithoutOwner: everything else may be gone already.
-func checkClusterDeleteWithoutOwner(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	fx.alone = true
-	fx.vanish(fx.Context(), &clusterv1.Cluster{}, fx.cluster)
-	fx.deleteInfraCluster()
-	fx.untilInfraClusterGone()
-}
-
-func checkClusterDeleteAll(r *run) {
-	fx := r.newFixture()
-	fx.provisionedMachine("m-" + unique())
-	fx.delete(&clusterv1.Cluster{}, fx.cluster)
-	fx.until(fx.Limits.Delete, "the Cluster is gone with its machines", func() string {
-		c := &clusterv1.Cluster{}
-		if !fx.get(fx.Context(), c, fx.cluster) {
-			return ""
-		}
-		return "the Cluster is still there, and " + fx.stillThere()
-	})
-	fx.wantNothingOutside()
 }
 
 // stillThere names the infrastructure that still exists.
@@ -235,16 +175,8 @@ func (fx *fixture) names(kind *unstructured.Unstructured) (names []string) {
 	return names
 }
 
-func checkClusterMetadataKept(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil, annotated("example.com/kept", "a"), labelled("example.com/kept", "l"), fx.ownedByCluster)
-	fx.untilClusterProvisioned()
-	fx.wantMetadata(fx.infraCluster())
-}
-
 // wantMetadata: labels, annotations and owners of others must stay.
 func (fx *fixture) wantMetadata(u *unstructured.Unstructured) {
-	fx.Helper()
 	switch {
 	case u == nil:
 		fx.Errorf("the object is gone")
@@ -259,7 +191,6 @@ func (fx *fixture) wantMetadata(u *unstructured.Unstructured) {
 
 // wantOwners looks for a moment without an owner: core would give it again.
 func (fx *fixture) wantOwners(h *history) {
-	fx.Helper()
 	had := false
 	for _, u := range h.all() {
 		has := len(u.GetOwnerReferences()) > 0
@@ -271,10 +202,8 @@ func (fx *fixture) wantOwners(h *history) {
 	}
 }
 
-// untilPaused waits for the condition.
-func (fx *fixture) untilPaused(ctx context.Context, read func() *unstructured.Unstructured, status metav1.ConditionStatus) {
-	fx.Helper()
-	fx.until(fx.Limits.Provision, "the condition Paused is "+string(status), func() string {
-		return lacksCondition(read(), clusterv1.PausedCondition, status)
+func (fx *fixture) untilCondition(read func() *unstructured.Unstructured, kind string, status metav1.ConditionStatus) {
+	fx.until(fx.Limits.Provision, "the condition "+kind+" is "+string(status), func() string {
+		return lacksCondition(read(), kind, status)
 	})
 }

@@ -4,6 +4,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,13 +12,73 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/contract"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+var crdChecks = []Check{
+	{"crd-name", "A definition is named after its kind's plural as core computes it, and its group.", nil, checkCRD("spec.names.kind", "KIND")},
+	{"crd-scope", "The kinds are namespaced.", nil, checkCRD("spec.scope", "Namespaced")},
+	{"crd-list", "The kind of a list is that of its objects and \"List\".", nil, checkCRD("spec.names.listKind", "KINDList")},
+	{"crd-contract-label", "A definition carries the label cluster.x-k8s.io/v1beta2 with versions that are served.", nil, func(r *run) {
+		r.eachCRD(func(_, crd *unstructured.Unstructured) {
+			label := crd.GetLabels()[contractLabel()]
+			if label == "" {
+				r.Errorf("%s has no label %s, by which core finds the version to use", crd.GetName(), contractLabel())
+				return
+			}
+			for version := range strings.SplitSeq(label, "_") {
+				if v := versionOf(crd, version); v == nil || v["served"] != true {
+					r.Errorf("%s: label %s names %q, which is not served", crd.GetName(), contractLabel(), version)
+				}
+			}
+		})
+	}},
+	{"crd-status", "InfraCluster and InfraMachine have a status subresource.", nil, func(r *run) {
+		for _, kind := range []*unstructured.Unstructured{r.Objects.Cluster, r.Objects.Machine} {
+			crd := r.crdOf(kind)
+			v := r.versionUsed(kind, crd)
+			if _, ok, _ := unstructured.NestedMap(v, "subresources", "status"); !ok {
+				r.Errorf("%s %s has no status subresource", crd.GetName(), v["name"])
+			}
+		}
+	}},
+	{"core-permissions", "A ClusterRole with the label cluster.x-k8s.io/aggregate-to-manager lets core work on kinds of another group than infrastructure.cluster.x-k8s.io.", nil, func(r *run) {
+		var foreign []*unstructured.Unstructured
+		for _, kind := range r.Objects.kinds() {
+			if kind.GroupVersionKind().Group != coreGroup {
+				foreign = append(foreign, kind)
+			}
+		}
+		if len(foreign) == 0 {
+			r.Skipf("not checked: core may work on the group %s anyway", coreGroup)
+		}
+		roles := listOf(empty(schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"})).(*unstructured.UnstructuredList)
+		if err := r.Client.List(r.Context(), roles, client.MatchingLabels{aggregationLabel: "true"}); err != nil {
+			r.Fatalf("list ClusterRoles: %v", err)
+		}
+		for _, kind := range foreign {
+			group, plural := kind.GroupVersionKind().Group, text(r.crdOf(kind), "spec", "names", "plural")
+			if missing := slices.DeleteFunc(slices.Clone(aggregated), func(verb string) bool { return allows(roles, group, plural, verb) }); len(missing) > 0 {
+				r.Errorf("no ClusterRole with the label %s: \"true\" lets core %s %s.%s", aggregationLabel, strings.Join(missing, ", "), plural, group)
+			}
+		}
+	}},
+	{"cluster-fields", "InfraCluster has the fields that core reads: spec.controlPlaneEndpoint, status.initialization.provisioned, status.conditions.", nil, checkFields("cluster", clusterFields)},
+	{"machine-fields", "InfraMachine has the fields that core reads: spec.providerID and status with initialization.provisioned, addresses, failureDomain, conditions.", nil, checkFields("machine", machineFields)},
+	{"template-fields", "A template has spec.template with metadata and spec.", []need{needsTemplate}, func(r *run) {
+		for _, template := range []*unstructured.Unstructured{r.Objects.ClusterTemplate, r.Objects.MachineTemplate, r.Objects.PoolTemplate} {
+			if template != nil {
+				r.wantField(template, "spec.template.spec", "object")
+				r.wantField(template, "spec.template.metadata", "object")
+			}
+		}
+	}},
+}
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
 // crdOf returns the definition of a kind under the name that core computes.
 func (r *run) crdOf(u *unstructured.Unstructured) *unstructured.Unstructured {
-	r.Helper()
 	gvk := u.GroupVersionKind()
 	name := contract.CalculateCRDName(gvk.Group, gvk.Kind)
 	crd := empty(crdKind)
@@ -29,63 +90,25 @@ func (r *run) crdOf(u *unstructured.Unstructured) *unstructured.Unstructured {
 
 // eachCRD calls f with the definition of each kind.
 func (r *run) eachCRD(f func(kind, crd *unstructured.Unstructured)) {
-	r.Helper()
 	for _, kind := range r.Objects.kinds() {
 		f(kind, r.crdOf(kind))
 	}
 }
 
-func checkCRDName(r *run) {
-	r.eachCRD(func(kind, crd *unstructured.Unstructured) {
-		if got := text(crd, "spec", "names", "kind"); got != kind.GetKind() {
-			r.Errorf("%s defines the kind %s, not %s", crd.GetName(), got, kind.GetKind())
-		}
-	})
-}
-
-func checkCRDScope(r *run) {
-	r.eachCRD(func(_, crd *unstructured.Unstructured) {
-		if scope := text(crd, "spec", "scope"); scope != "Namespaced" {
-			r.Errorf("%s has the scope %s", crd.GetName(), scope)
-		}
-	})
-}
-
-func checkCRDList(r *run) {
-	r.eachCRD(func(kind, crd *unstructured.Unstructured) {
-		if got := text(crd, "spec", "names", "listKind"); got != kind.GetKind()+"List" {
-			r.Errorf("%s has lists of the kind %s, not %sList", crd.GetName(), got, kind.GetKind())
-		}
-	})
+// checkCRD compares a field of each definition with what it is to be; KIND stands for its kind.
+func checkCRD(path, want string) func(*run) {
+	return func(r *run) {
+		r.eachCRD(func(kind, crd *unstructured.Unstructured) {
+			want := strings.ReplaceAll(want, "KIND", kind.GetKind())
+			if got := text(crd, strings.Split(path, ".")...); got != want {
+				r.Errorf("%s has %s %s, not %s", crd.GetName(), path, got, want)
+			}
+		})
+	}
 }
 
 func contractLabel() string {
 	return clusterv1.GroupVersion.Group + "/" + clusterv1.GroupVersion.Version
-}
-
-func checkCRDLabel(r *run) {
-	r.eachCRD(func(_, crd *unstructured.Unstructured) {
-		label := crd.GetLabels()[contractLabel()]
-		if label == "" {
-			r.Errorf("%s has no label %s, by which core finds the version to use", crd.GetName(), contractLabel())
-			return
-		}
-		for version := range strings.SplitSeq(label, "_") {
-			if v := versionOf(crd, version); v == nil || v["served"] != true {
-				r.Errorf("%s: label %s names %q, which is not served", crd.GetName(), contractLabel(), version)
-			}
-		}
-	})
-}
-
-func checkCRDStatus(r *run) {
-	for _, kind := range []*unstructured.Unstructured{r.Objects.Cluster, r.Objects.Machine} {
-		crd := r.crdOf(kind)
-		v := r.versionUsed(kind, crd)
-		if _, ok, _ := unstructured.NestedMap(v, "subresources", "status"); !ok {
-			r.Errorf("%s %s has no status subresource", crd.GetName(), v["name"])
-		}
-	}
 }
 
 // versionOf returns a version of a definition, or nil.
@@ -101,7 +124,6 @@ func versionOf(crd *unstructured.Unstructured, name string) map[string]any {
 
 // versionUsed returns the version of a definition that the file uses.
 func (r *run) versionUsed(kind, crd *unstructured.Unstructured) map[string]any {
-	r.Helper()
 	name := kind.GroupVersionKind().Version
 	v := versionOf(crd, name)
 	if v == nil {
@@ -112,7 +134,6 @@ func (r *run) versionUsed(kind, crd *unstructured.Unstructured) map[string]any {
 
 // wantField looks for a field in the schema of a kind.
 func (r *run) wantField(kind *unstructured.Unstructured, path, want string) {
-	r.Helper()
 	crd := r.crdOf(kind)
 	node, _, _ := unstructured.NestedMap(r.versionUsed(kind, crd), "schema", "openAPIV3Schema")
 	for name := range strings.SplitSeq(path, ".") {
@@ -128,29 +149,25 @@ func (r *run) wantField(kind *unstructured.Unstructured, path, want string) {
 	}
 }
 
-func checkClusterFields(r *run) {
-	for path, kind := range map[string]string{
+// fields are those of a kind that core reads, with their types.
+type fields map[string]string
+
+var (
+	clusterFields = fields{
 		"spec.controlPlaneEndpoint.host": "string", "spec.controlPlaneEndpoint.port": "integer",
 		"status.initialization.provisioned": "boolean", "status.conditions": "array",
-	} {
-		r.wantField(r.Objects.Cluster, path, kind)
 	}
-}
-
-func checkMachineFields(r *run) {
-	for path, kind := range map[string]string{
+	machineFields = fields{
 		"spec.providerID": "string", "status.initialization.provisioned": "boolean", "status.addresses": "array",
 		"status.failureDomain": "string", "status.conditions": "array",
-	} {
-		r.wantField(r.Objects.Machine, path, kind)
 	}
-}
+	poolFields = fields{"spec.providerIDList": "array", "status.initialization.provisioned": "boolean", "status.replicas": "integer"}
+)
 
-func checkTemplateFields(r *run) {
-	for _, template := range []*unstructured.Unstructured{r.Objects.ClusterTemplate, r.Objects.MachineTemplate, r.Objects.PoolTemplate} {
-		if template != nil {
-			r.wantField(template, "spec.template.spec", "object")
-			r.wantField(template, "spec.template.metadata", "object")
+func checkFields(role string, wanted fields) func(*run) {
+	return func(r *run) {
+		for path, kind := range wanted {
+			r.wantField(*r.Objects.byRole()[role], path, kind)
 		}
 	}
 }

@@ -7,11 +7,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func needsFilter(s *Subject) string {
-	if s.WatchFilter == "" {
-		return "the manager has to run with --watch-filter: give its value as --watch-filter"
-	}
-	return ""
+var filterChecks = []Check{
+	{"watch-filter-cluster", "An InfraCluster that has not the label of --watch-filter is left alone.", []need{needsFilter}, func(r *run) {
+		for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
+			fx := r.newFixture()
+			fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addCluster(nil, fx.ownedByCluster, change))
+		}
+	}},
+	{"watch-filter-machine", "An InfraMachine that has not the label of --watch-filter is left alone.", []need{needsFilter}, func(r *run) {
+		fx := r.provisionedCluster()
+		for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
+			fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addMachine("m-"+unique(), fx.ownedByMachine, change))
+		}
+	}},
 }
 
 // filtered gives an object the label of the manager under test.
@@ -31,20 +39,4 @@ func unfiltered(o client.Object) {
 	labels := o.GetLabels()
 	delete(labels, clusterv1.WatchLabel)
 	o.SetLabels(labels)
-}
-
-func checkFilterCluster(r *run) {
-	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
-		fx := r.newFixture()
-		fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addCluster(nil, fx.ownedByCluster, change))
-	}
-}
-
-func checkFilterMachine(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	for what, change := range map[string]change{"without the label": unfiltered, "with another manager's label": ofAnother} {
-		fx.wantUntouched(what+" "+clusterv1.WatchLabel, fx.addMachine("m-"+unique(), fx.ownedByMachine, change))
-	}
 }

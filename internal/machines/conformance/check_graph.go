@@ -12,20 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// checkOwnerGraph: objects whose owners do not lead to the Cluster stay behind
-// when clusterctl moves the Cluster, and when it is deleted.
-func checkOwnerGraph(r *run) {
-	fx, name, _ := r.machine()
-	fx.settle(fx.machineReader(name))
-	for _, kind := range r.kindsOfProvider() {
-		fx.each(fx.Context(), listOf(empty(kind)), func(o client.Object) {
-			if !r.made[o.GetUID()] && !fx.everywhere(o) && !fx.leads(o, 8) {
-				r.Errorf("%s, which the provider made, has no owners that lead to the Cluster: clusterctl move leaves it behind, and so does the deletion of the Cluster", named(o))
-			}
-		})
-	}
-}
-
 // everywhere reports whether an object is one that the cluster itself puts into each
 // namespace: bundles of authorities, and what belongs to accounts.
 func (fx *fixture) everywhere(o client.Object) bool {
@@ -46,7 +32,6 @@ func (fx *fixture) everywhere(o client.Object) bool {
 // kindsOfProvider returns the kinds of objects that a provider may store: its own
 // group's, Secrets and ConfigMaps.
 func (r *run) kindsOfProvider() []schema.GroupVersionKind {
-	r.Helper()
 	kinds := []schema.GroupVersionKind{{Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"}}
 	crds := listOf(empty(crdKind)).(*unstructured.UnstructuredList)
 	if err := r.Client.List(r.Context(), crds); err != nil {

@@ -9,6 +9,63 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+var moveChecks = []Check{
+	{"move-source", "Objects that clusterctl move takes away (annotation delete-for-move) are left alone, and what exists outside too.", nil, func(r *run) {
+		fx, name, _ := r.machine()
+		fx.moveStrictly = true
+		m := fx.take(name)
+		fx.while("after the move", func() string { return "" })
+		r.wantOutside(1, "after the objects of one machine were moved away")
+		fx.bring(m) // without its objects nobody would remove the machine
+	}},
+	{"move-rebuilt", "Objects that come with new UIDs and without status are provisioned again.", nil, func(r *run) {
+		fx, name, _ := r.machine()
+		m := fx.take(name)
+		fx.bring(m)
+		fx.untilClusterProvisioned()
+		fx.untilProvisioned(name)
+	}},
+	{"move-same-machine", "Objects that come with new UIDs and without status keep their machine: no second one is made.", nil, func(r *run) {
+		fx, name, before := r.machine()
+		m := fx.take(name)
+		fx.bring(m)
+		fx.while("the move", func() string {
+			if infra := fx.infra(name); infra == nil {
+				return "the InfraMachine is gone"
+			} else if providerID(infra) != providerID(before) {
+				return "the providerID was " + providerID(before) + ", is " + providerID(infra)
+			}
+			return ""
+		})
+		r.wantOutside(1, "after the move of one machine")
+	}},
+	{"move-delete", "A machine that was moved can be deleted, and leaves nothing.", nil, func(r *run) {
+		fx, name, _ := r.machine()
+		fx.bring(fx.take(name))
+		fx.until(fx.Limits.Provision, "the InfraMachine has a finalizer", func() string {
+			if infra := fx.infra(name); infra == nil || len(infra.GetFinalizers()) == 0 {
+				return "it has none"
+			}
+			return ""
+		})
+		fx.wantDeleted(name)
+	}},
+	{"status-lost", "A status that is lost is found again, with the same machine.", nil, func(r *run) {
+		// A provider must be able to rebuild a lost status.
+		fx, name, before := r.machine()
+		fx.settle(fx.machineReader(name))
+		u := fx.infra(name)
+		u.Object["status"] = map[string]any{}
+		if err := r.Client.Status().Update(r.Context(), u); err != nil {
+			r.Fatalf("empty the status: %v", err)
+		}
+		fx.untilProvisioned(name)
+		if got := providerID(fx.infra(name)); got != providerID(before) {
+			r.Errorf("the providerID was %s, is %s since the status was lost", providerID(before), got)
+		}
+	}},
+}
+
 // moved is what clusterctl move has taken from a place.
 type moved struct {
 	cluster  *clusterv1.Cluster
@@ -21,7 +78,6 @@ type moved struct {
 // it pauses, keeps copies, and removes the objects, children first, without
 // anything being done to what they stand for.
 func (fx *fixture) take(name string) moved {
-	fx.Helper()
 	fx.pause(true)
 	fx.seePause(fx.machineReader(name))
 	fx.seePause(fx.infraCluster)
@@ -39,7 +95,6 @@ func (fx *fixture) take(name string) moved {
 // leave removes one object as clusterctl does: the annotation takes the place of
 // all others, then comes the deletion, then finalizers are emptied.
 func (fx *fixture) leave(o client.Object) {
-	fx.Helper()
 	fx.patch(o, o.GetName(), func() { o.SetAnnotations(map[string]string{clusterctlv1.DeleteForMoveAnnotation: ""}) })
 	u, ok := o.(*unstructured.Unstructured)
 	if ok && fx.moveStrictly {
@@ -51,7 +106,6 @@ func (fx *fixture) leave(o client.Object) {
 // bring does what clusterctl move does in the other management cluster: objects
 // have new UIDs and no status.
 func (fx *fixture) bring(m moved) {
-	fx.Helper()
 	cluster := m.cluster.DeepCopy()
 	cluster.Status = clusterv1.ClusterStatus{}
 	fx.createAgain(cluster, nil)
@@ -65,7 +119,6 @@ func (fx *fixture) bring(m moved) {
 }
 
 func (fx *fixture) createAgain(o, owner client.Object) {
-	fx.Helper()
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		delete(u.Object, "status")
 	}
@@ -79,65 +132,4 @@ func (fx *fixture) createAgain(o, owner client.Object) {
 		fx.ownedBy(owner.DeepCopyObject().(client.Object), owner.GetName(), o)
 	}
 	fx.create(o)
-}
-
-func checkMoveRebuilt(r *run) {
-	fx, name, _ := r.machine()
-	m := fx.take(name)
-	fx.bring(m)
-	fx.untilClusterProvisioned()
-	fx.untilProvisioned(name)
-}
-
-func checkMoveSameMachine(r *run) {
-	fx, name, before := r.machine()
-	m := fx.take(name)
-	fx.bring(m)
-	fx.while("the move", func() string {
-		if infra := fx.infra(name); infra == nil {
-			return "the InfraMachine is gone"
-		} else if providerID(infra) != providerID(before) {
-			return "the providerID was " + providerID(before) + ", is " + providerID(infra)
-		}
-		return ""
-	})
-	r.wantOutside(1, "after the move of one machine")
-}
-
-func checkMoveSource(r *run) {
-	fx, name, _ := r.machine()
-	fx.moveStrictly = true
-	m := fx.take(name)
-	fx.while("after the move", func() string { return "" })
-	r.wantOutside(1, "after the objects of one machine were moved away")
-	fx.bring(m) // without its objects nobody would remove the machine
-}
-
-func checkMoveThenDelete(r *run) {
-	fx, name, _ := r.machine()
-	fx.bring(fx.take(name))
-	fx.until(fx.Limits.Provision, "the InfraMachine has a finalizer", func() string {
-		if infra := fx.infra(name); infra == nil || len(infra.GetFinalizers()) == 0 {
-			return "it has none"
-		}
-		return ""
-	})
-	fx.deleteMachine(name)
-	fx.untilInfraGone(name)
-	fx.wantNothingOutside()
-}
-
-// checkStatusLost: a provider must be able to rebuild a lost status.
-func checkStatusLost(r *run) {
-	fx, name, before := r.machine()
-	fx.settle(fx.machineReader(name))
-	u := fx.infra(name)
-	u.Object["status"] = map[string]any{}
-	if err := r.Client.Status().Update(r.Context(), u); err != nil {
-		r.Fatalf("empty the status: %v", err)
-	}
-	fx.untilProvisioned(name)
-	if got := providerID(fx.infra(name)); got != providerID(before) {
-		r.Errorf("the providerID was %s, is %s since the status was lost", providerID(before), got)
-	}
 }

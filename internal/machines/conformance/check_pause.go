@@ -8,59 +8,86 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-func paused(c *clusterv1.Cluster) {
-	yes := true
-	c.Spec.Paused = &yes
+var pauseChecks = []Check{
+	{"pause-cluster", "While Cluster.spec.paused is set nothing but the condition Paused of an InfraCluster is written.", nil, func(r *run) {
+		fx := r.newFixture()
+		fx.wantUntouched("while the Cluster is paused (spec.paused)", fx.addCluster(paused, fx.ownedByCluster))
+	}},
+	{"pause-cluster-annotation", "While an InfraCluster has the annotation cluster.x-k8s.io/paused nothing but its condition Paused is written.", nil, func(r *run) {
+		fx := r.newFixture()
+		fx.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", fx.addCluster(nil, pauseAnnotation, fx.ownedByCluster))
+	}},
+	{"pause-cluster-condition", "The condition Paused of an InfraCluster says that it is paused.", nil, func(r *run) {
+		fx := r.provisionedCluster()
+		fx.pause(true)
+		fx.untilCondition(fx.infraCluster, clusterv1.PausedCondition, metav1.ConditionTrue)
+	}},
+	{"pause-cluster-end", "When a pause ends, the work on an InfraCluster goes on.", nil, func(r *run) {
+		fx := r.newFixture()
+		fx.addCluster(paused, fx.ownedByCluster)
+		fx.while("the pause", func() string { return "" })
+		fx.pause(false)
+		fx.untilClusterProvisioned()
+	}},
+	{"pause-cluster-delete", "An InfraCluster that is deleted while paused stays as it is.", nil, func(r *run) {
+		fx := r.provisionedCluster()
+		if len(fx.infraCluster().GetFinalizers()) == 0 {
+			r.Skipf("not checked: the InfraCluster has no finalizer that could stay")
+		}
+		fx.pause(true)
+		fx.seePause(fx.infraCluster)
+		before := fx.infraCluster()
+		fx.deleteInfraCluster()
+		fx.wantUntouched("in deletion while the Cluster is paused", before)
+	}},
+	{"pause-machine", "While Cluster.spec.paused is set nothing but the condition Paused of an InfraMachine is written.", nil, func(r *run) {
+		fx := r.pausedCluster()
+		fx.wantUntouched("while the Cluster is paused (spec.paused)", fx.addMachine("m-"+unique(), fx.ownedByMachine))
+	}},
+	{"pause-machine-annotation", "While an InfraMachine has the annotation cluster.x-k8s.io/paused nothing but its condition Paused is written.", nil, func(r *run) {
+		fx := r.provisionedCluster()
+		fx.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", fx.addMachine("m-"+unique(), pauseAnnotation, fx.ownedByMachine))
+	}},
+	{"pause-machine-condition", "The condition Paused of an InfraMachine says whether it is paused.", nil, func(r *run) {
+		fx, name, _ := r.machine()
+		fx.pause(true)
+		fx.untilCondition(fx.machineReader(name), clusterv1.PausedCondition, metav1.ConditionTrue)
+		fx.pause(false)
+		fx.untilCondition(fx.machineReader(name), clusterv1.PausedCondition, metav1.ConditionFalse)
+	}},
+	{"pause-machine-end", "When a pause ends, the work on an InfraMachine goes on.", nil, func(r *run) {
+		fx, name := r.pausedCluster(), "m-"+unique()
+		fx.addMachine(name, fx.ownedByMachine)
+		fx.while("the pause", func() string { return "" })
+		fx.pause(false)
+		fx.untilProvisioned(name)
+	}},
+	{"pause-machine-delete", "An InfraMachine that is deleted while paused stays as it is.", nil, func(r *run) {
+		fx, name, _ := r.machine()
+		fx.pause(true)
+		fx.seePause(fx.machineReader(name))
+		before := fx.infra(name)
+		fx.deleteInfra(name)
+		fx.wantUntouched("in deletion while the Cluster is paused", before)
+	}},
+	{"pause-machine-outside", "What exists outside is not touched while paused, also when the InfraMachine is deleted.", []need{needsInventory}, func(r *run) {
+		fx, name, _ := r.machine()
+		before := len(r.inventory())
+		fx.pause(true)
+		fx.seePause(fx.machineReader(name))
+		fx.deleteInfra(name)
+		fx.while("the pause", func() string { return "" })
+		r.wantOutside(before, "after the deletion of a machine that is paused")
+	}},
 }
+
+func paused(c *clusterv1.Cluster) { c.Spec.Paused = new(true) }
 
 var pauseAnnotation = annotated(clusterv1.PausedAnnotation, "")
 
-func checkClusterPausedBySpec(r *run) {
-	fx := r.newFixture()
-	fx.wantUntouched("while the Cluster is paused (spec.paused)", fx.addCluster(paused, fx.ownedByCluster))
-}
-
-func checkClusterPausedByAnnotation(r *run) {
-	fx := r.newFixture()
-	fx.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", fx.addCluster(nil, pauseAnnotation, fx.ownedByCluster))
-}
-
-func checkClusterPausedCondition(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	fx.pause(true)
-	fx.untilPaused(r.Context(), fx.infraCluster, metav1.ConditionTrue)
-}
-
-func checkClusterResumed(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(paused, fx.ownedByCluster)
-	fx.while("the pause", func() string { return "" })
-	fx.pause(false)
-	fx.untilClusterProvisioned()
-}
-
-func checkClusterDeletePaused(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	if len(fx.infraCluster().GetFinalizers()) == 0 {
-		r.Skipf("not checked: the InfraCluster has no finalizer that could stay")
-	}
-	fx.pause(true)
-	fx.seePause(fx.infraCluster)
-	before := fx.infraCluster()
-	fx.deleteInfraCluster()
-	fx.wantUntouched("in deletion while the Cluster is paused", before)
-}
-
 // pausedCluster makes a cluster that is provisioned, and pauses it.
 func (r *run) pausedCluster() *fixture {
-	r.Helper()
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
+	fx := r.provisionedCluster()
 	fx.pause(true)
 	fx.seePause(fx.infraCluster)
 	return fx
@@ -69,59 +96,11 @@ func (r *run) pausedCluster() *fixture {
 // seePause gives a provider time to see a pause: what it does before that is
 // not against the contract. Whether it says so is for other checks.
 func (fx *fixture) seePause(read func() *unstructured.Unstructured) {
-	fx.Helper()
 	fx.poll(fx.Context(), 10*fx.Limits.Quiet, func() string {
 		return lacksCondition(read(), clusterv1.PausedCondition, metav1.ConditionTrue)
 	})
 }
 
-func checkMachinePausedBySpec(r *run) {
-	fx := r.pausedCluster()
-	fx.wantUntouched("while the Cluster is paused (spec.paused)", fx.addMachine("m-"+unique(), fx.ownedByMachine))
-}
-
 func (fx *fixture) machineReader(name string) func() *unstructured.Unstructured {
 	return func() *unstructured.Unstructured { return fx.infra(name) }
-}
-
-func checkMachinePausedByAnnotation(r *run) {
-	fx := r.newFixture()
-	fx.addCluster(nil)
-	fx.untilClusterProvisioned()
-	fx.wantUntouched("while it is paused (annotation "+clusterv1.PausedAnnotation+")", fx.addMachine("m-"+unique(), pauseAnnotation, fx.ownedByMachine))
-}
-
-func checkMachinePausedCondition(r *run) {
-	fx, name, _ := r.machine()
-	fx.pause(true)
-	fx.untilPaused(r.Context(), fx.machineReader(name), metav1.ConditionTrue)
-	fx.pause(false)
-	fx.untilPaused(r.Context(), fx.machineReader(name), metav1.ConditionFalse)
-}
-
-func checkMachineResumed(r *run) {
-	fx, name := r.pausedCluster(), "m-"+unique()
-	fx.addMachine(name, fx.ownedByMachine)
-	fx.while("the pause", func() string { return "" })
-	fx.pause(false)
-	fx.untilProvisioned(name)
-}
-
-func checkMachineDeletePaused(r *run) {
-	fx, name, _ := r.machine()
-	fx.pause(true)
-	fx.seePause(fx.machineReader(name))
-	before := fx.infra(name)
-	fx.deleteInfra(name)
-	fx.wantUntouched("in deletion while the Cluster is paused", before)
-}
-
-func checkMachinePausedOutside(r *run) {
-	fx, name, _ := r.machine()
-	before := len(r.inventory())
-	fx.pause(true)
-	fx.seePause(fx.machineReader(name))
-	fx.deleteInfra(name)
-	fx.while("the pause", func() string { return "" })
-	r.wantOutside(before, "after the deletion of a machine that is paused")
 }

@@ -10,27 +10,55 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func needsPool(s *Subject) string {
-	switch {
-	case s.Objects.Pool == nil:
-		return "the file has no infrastructure of a machine pool"
-	case s.CoreRuns:
-		return "core does nothing for a machine pool before it reaches the API server of the pool's cluster, and there is none"
-	}
-	return ""
-}
-
-func checkPoolFields(r *run) {
-	for path, kind := range map[string]string{
-		"spec.providerIDList": "array", "status.initialization.provisioned": "boolean", "status.replicas": "integer",
-	} {
-		r.wantField(r.Objects.Pool, path, kind)
-	}
+var poolChecks = []Check{
+	{"pool-fields", "InfraMachinePool has the fields that core reads: spec.providerIDList, status.initialization.provisioned, status.replicas.", []need{needsPool, needsNoCore}, checkFields("machine-pool", poolFields)},
+	{"pool-provisioned", "An InfraMachinePool with bootstrap data gets its machines, in spec.providerIDList and status.replicas, and status.initialization.provisioned, for ever.", []need{needsPool, needsNoCore}, func(r *run) {
+		fx, name := r.newFixture(), "p-"+unique()
+		h := fx.record(fx.Objects.Pool)
+		fx.addCluster(nil)
+		fx.addPool(name, 2)
+		fx.untilPool(name, 2)
+		fx.settle(fx.poolReader(name))
+		fx.wantForEver(h)
+	}},
+	{"pool-ready", "An InfraMachinePool that is provisioned has status.ready too, which is what core reads.", []need{needsPool, needsNoCore}, func(r *run) {
+		// The contract asks for status.initialization.provisioned, and core looks at this only.
+		fx, name := r.pool(1)
+		fx.until(fx.Limits.Provision, "status.ready of the InfraMachinePool, which is what core looks at, is true", func() string {
+			pool := fx.poolReader(name)()
+			if ready, _, _ := unstructured.NestedBool(pool.Object, "status", "ready"); !ready {
+				return "it is not"
+			}
+			return ""
+		})
+	}},
+	{"pool-scale", "spec.providerIDList and status.replicas of an InfraMachinePool follow MachinePool.spec.replicas, up and down.", []need{needsPool, needsNoCore}, func(r *run) {
+		fx, name := r.pool(1)
+		for _, want := range []int32{2, 1} {
+			mp := &clusterv1.MachinePool{}
+			fx.patch(mp, name, func() { mp.Spec.Replicas = &want })
+			fx.untilPool(name, int(want))
+		}
+	}},
+	{"pool-quiet", "An InfraMachinePool that is provisioned is not written while nothing changes.", []need{needsPool, needsNoCore}, func(r *run) {
+		fx, name := r.pool(1)
+		fx.wantQuiet("InfraMachinePool", fx.poolReader(name))
+	}},
+	{"pool-pause", "While Cluster.spec.paused is set nothing but the condition Paused of an InfraMachinePool is written.", []need{needsPool, needsNoCore}, func(r *run) {
+		fx, name := r.pausedCluster(), "p-"+unique()
+		made := fx.addPool(name, 1, func(o client.Object) { fx.ownedBy(&clusterv1.MachinePool{}, name, o) })
+		fx.wantUntouched("while the Cluster is paused (spec.paused)", made)
+	}},
+	{"pool-delete", "An InfraMachinePool that is deleted goes, and leaves nothing.", []need{needsPool, needsNoCore}, func(r *run) {
+		fx, name := r.pool(1)
+		fx.delete(&clusterv1.MachinePool{}, name)
+		fx.untilGone("the InfraMachinePool", name, fx.poolReader(name))
+		fx.wantNothingOutside()
+	}},
 }
 
 // addPool makes a MachinePool, its infrastructure and its bootstrap data.
 func (fx *fixture) addPool(name string, replicas int32, ofInfra ...change) *unstructured.Unstructured {
-	fx.Helper()
 	fx.addSecret(name)
 	mp := &clusterv1.MachinePool{}
 	mp.Namespace, mp.Name, mp.Labels = fx.namespace, name, map[string]string{clusterv1.ClusterNameLabel: fx.cluster}
@@ -50,7 +78,6 @@ func (fx *fixture) poolReader(name string) func() *unstructured.Unstructured {
 
 // untilPool waits for a pool with so many machines.
 func (fx *fixture) untilPool(name string, replicas int) {
-	fx.Helper()
 	fx.until(fx.Limits.Provision, fmt.Sprintf("the InfraMachinePool has %d machines", replicas), func() string {
 		pool := fx.poolReader(name)()
 		if missing := fx.lacksProvisioned(pool); missing != "" {
@@ -67,60 +94,9 @@ func (fx *fixture) untilPool(name string, replicas int) {
 
 // pool makes a cluster with a pool and waits for its machines.
 func (r *run) pool(replicas int32) (fx *fixture, name string) {
-	r.Helper()
 	fx, name = r.newFixture(), "p-"+unique()
 	fx.addCluster(nil)
 	fx.addPool(name, replicas)
 	fx.untilPool(name, int(replicas))
 	return fx, name
-}
-
-func checkPoolProvisioned(r *run) {
-	fx, name := r.newFixture(), "p-"+unique()
-	h := fx.record(fx.Objects.Pool)
-	fx.addCluster(nil)
-	fx.addPool(name, 2)
-	fx.untilPool(name, 2)
-	fx.settle(fx.poolReader(name))
-	fx.wantForEver(h)
-}
-
-// checkPoolReady: the contract asks for status.initialization.provisioned, and
-// core looks at this only.
-func checkPoolReady(r *run) {
-	fx, name := r.pool(1)
-	fx.until(fx.Limits.Provision, "status.ready of the InfraMachinePool, which is what core looks at, is true", func() string {
-		pool := fx.poolReader(name)()
-		if ready, _, _ := unstructured.NestedBool(pool.Object, "status", "ready"); !ready {
-			return "it is not"
-		}
-		return ""
-	})
-}
-
-func checkPoolScale(r *run) {
-	fx, name := r.pool(1)
-	for _, want := range []int32{2, 1} {
-		mp := &clusterv1.MachinePool{}
-		fx.patch(mp, name, func() { mp.Spec.Replicas = &want })
-		fx.untilPool(name, int(want))
-	}
-}
-
-func checkPoolQuiet(r *run) {
-	fx, name := r.pool(1)
-	fx.wantQuiet("InfraMachinePool", fx.poolReader(name))
-}
-
-func checkPoolPaused(r *run) {
-	fx, name := r.pausedCluster(), "p-"+unique()
-	made := fx.addPool(name, 1, func(o client.Object) { fx.ownedBy(&clusterv1.MachinePool{}, name, o) })
-	fx.wantUntouched("while the Cluster is paused (spec.paused)", made)
-}
-
-func checkPoolDelete(r *run) {
-	fx, name := r.pool(1)
-	fx.delete(&clusterv1.MachinePool{}, name)
-	fx.untilGone("the InfraMachinePool", name, fx.poolReader(name))
-	fx.wantNothingOutside()
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -27,7 +28,11 @@ func (fx *fixture) play(ctx context.Context) {
 	if fx.Objects.Pool != nil {
 		fx.each(ctx, &clusterv1.MachinePoolList{}, func(o client.Object) { fx.playPool(ctx, o.(*clusterv1.MachinePool)) })
 	}
-	fx.each(ctx, &clusterv1.MachineList{}, func(o client.Object) { fx.playMachine(ctx, o.(*clusterv1.Machine)) })
+	fx.each(ctx, &clusterv1.MachineList{}, func(o client.Object) {
+		m, gvk := o.(*clusterv1.Machine), fx.Objects.Machine.GroupVersionKind()
+		gvk.Kind = m.Spec.InfrastructureRef.Kind
+		fx.playOwner(ctx, m, clusterv1.MachineFinalizer, gvk, func(infra *unstructured.Unstructured) { fx.copyMachine(ctx, m, infra) })
+	})
 }
 
 // each calls f for every object of the place.
@@ -105,8 +110,8 @@ func (fx *fixture) copyCluster(ctx context.Context, cluster *clusterv1.Cluster, 
 		fx.Client.Patch(ctx, cluster, client.MergeFrom(before))
 	}
 	if is := cluster.Status.Initialization.InfrastructureProvisioned; is == nil || !*is {
-		before, yes := cluster.DeepCopy(), true
-		cluster.Status.Initialization.InfrastructureProvisioned = &yes
+		before := cluster.DeepCopy()
+		cluster.Status.Initialization.InfrastructureProvisioned = new(true)
 		fx.Client.Status().Patch(ctx, cluster, client.MergeFrom(before))
 	}
 }
@@ -120,22 +125,21 @@ func endpointOf(infra *unstructured.Unstructured) clusterv1.APIEndpoint {
 	return clusterv1.APIEndpoint{Host: host, Port: int32(port)}
 }
 
-func (fx *fixture) playMachine(ctx context.Context, m *clusterv1.Machine) {
-	gvk := fx.Objects.Machine.GroupVersionKind()
-	gvk.Kind = m.Spec.InfrastructureRef.Kind
+// playOwner owns the infrastructure of a Machine or MachinePool, and works on it, or deletes both.
+func (fx *fixture) playOwner(ctx context.Context, owner client.Object, finalizer string, gvk schema.GroupVersionKind, work func(infra *unstructured.Unstructured)) {
 	infra := empty(gvk)
-	there := fx.Client.Get(ctx, fx.key(m.Name), infra) == nil
-	switch {
-	case !m.DeletionTimestamp.IsZero() && !there:
-		fx.release(ctx, m, clusterv1.MachineFinalizer)
+	there := fx.Client.Get(ctx, fx.key(owner.GetName()), infra) == nil
+	switch deleting := !owner.GetDeletionTimestamp().IsZero(); {
+	case deleting && !there:
+		fx.release(ctx, owner, finalizer)
 	case !there:
-	case !m.DeletionTimestamp.IsZero():
+	case deleting:
 		if infra.GetDeletionTimestamp().IsZero() {
 			fx.Client.Delete(ctx, infra)
 		}
 	default:
-		fx.setOwner(ctx, m, infra)
-		fx.copyMachine(ctx, m, infra)
+		fx.setOwner(ctx, owner, infra)
+		work(infra)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/cluster-api/util/labels/format"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,24 +14,12 @@ import (
 
 // playPool plays core's part in a machine pool.
 func (fx *fixture) playPool(ctx context.Context, mp *clusterv1.MachinePool) {
-	infra := empty(fx.Objects.Pool.GroupVersionKind())
-	there := fx.Client.Get(ctx, fx.key(mp.Name), infra) == nil
-	switch {
-	case !mp.DeletionTimestamp.IsZero() && !there:
-		fx.release(ctx, mp, clusterv1.MachinePoolFinalizer)
-	case !there:
-	case !mp.DeletionTimestamp.IsZero():
-		if infra.GetDeletionTimestamp().IsZero() {
-			fx.Client.Delete(ctx, infra)
-		}
-	default:
-		fx.setOwner(ctx, mp, infra)
-		if kind := text(infra, "status", "infrastructureMachineKind"); kind != "" {
-			gvk := infra.GroupVersionKind()
-			gvk.Kind = kind
+	gvk := fx.Objects.Pool.GroupVersionKind()
+	fx.playOwner(ctx, mp, clusterv1.MachinePoolFinalizer, gvk, func(infra *unstructured.Unstructured) {
+		if gvk.Kind = text(infra, "status", "infrastructureMachineKind"); gvk.Kind != "" {
 			fx.each(ctx, listOf(empty(gvk)), func(o client.Object) { fx.playMember(ctx, mp, o) })
 		}
-	}
+	})
 }
 
 // playMember makes the Machine of a pool's machine.

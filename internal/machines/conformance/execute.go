@@ -4,15 +4,30 @@ package conformance
 
 import (
 	"context"
-	"fmt"
-	"runtime"
-	"runtime/debug"
 	"slices"
-	"sync"
-	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/outrigger/outrigger/provider/conformance"
+	"github.com/outrigger/outrigger/provider/conformance/checkrun"
 )
+
+// Check is one promise of the contract.
+type Check struct {
+	// Name is lower case with dashes and never changes.
+	Name string
+	// Contract is the sentence it proves.
+	Contract string
+
+	needs []need
+	run   func(*run)
+}
+
+// Checks returns all checks in the order in which they run. The table in
+// docs/capi-conformance.md is made from it.
+func Checks() []Check {
+	return slices.Concat(crdChecks, clusterChecks, machineChecks, failureChecks, filterChecks, pauseChecks, deleteChecks, moveChecks, restartChecks, templateChecks, poolChecks, olderChecks, releaseChecks)
+}
 
 // Options report the progress of a run. The zero value reports nothing.
 type Options struct {
@@ -26,12 +41,17 @@ type Options struct {
 // the check at hand fails, deletes what it made, and the rest fails at once.
 // The reports of package conformance take the results.
 func Execute(ctx context.Context, o Options, checks []Check, subject Subject) []conformance.Result {
+	subject.complete()
 	var results []conformance.Result
 	for i, check := range checks {
 		if o.Started != nil {
 			o.Started(check, i+1, len(checks))
 		}
-		result := check.execute(ctx, subject)
+		outcome := checkrun.Run(ctx, func(t *checkrun.Recorder) { check.execute(t, subject) })
+		result := conformance.Result{
+			Check: conformance.Check{Name: check.Name, Contract: check.Contract}, Status: conformance.Status(outcome.Status),
+			Messages: outcome.Messages, Took: outcome.Took, Left: outcome.Left,
+		}
 		if o.Ended != nil {
 			o.Ended(result)
 		}
@@ -40,87 +60,17 @@ func Execute(ctx context.Context, o Options, checks []Check, subject Subject) []
 	return results
 }
 
-func (c Check) execute(ctx context.Context, subject Subject) conformance.Result {
-	started := time.Now()
-	rec := &recorder{ctx: ctx, status: conformance.Passed}
-	rec.protect(func() {
-		if err := ctx.Err(); err != nil {
-			rec.Fatalf("not run: %v", err)
+// execute runs the check and has what it made deleted.
+func (c Check) execute(t *checkrun.Recorder, subject Subject) {
+	for _, need := range c.needs {
+		if missing := need(&subject); missing != "" {
+			t.Skipf("not checked: %s", missing)
 		}
-		c.Run(rec, subject)
-	})
-	for _, f := range slices.Backward(rec.cleanups) {
-		rec.protect(f)
 	}
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	return conformance.Result{
-		Check: conformance.Check{Name: c.Name, Contract: c.Contract}, Status: rec.status,
-		Messages: slices.Clone(rec.messages), Took: time.Since(started), Left: slices.Clone(rec.left),
+	r := &run{Recorder: t, Subject: subject, made: map[types.UID]bool{}}
+	t.Cleanup(r.cleanUp)
+	if r.Inventory != nil {
+		r.others = r.inventory()
 	}
+	c.run(r)
 }
-
-// recorder is a T that keeps what happens.
-type recorder struct {
-	ctx context.Context
-
-	mu       sync.Mutex
-	status   conformance.Status
-	messages []string
-	left     []string
-	cleanups []func()
-}
-
-// protect runs f on a goroutine of its own, which Fatalf and Skipf end, and
-// waits for it.
-func (r *recorder) protect(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if reason := recover(); reason != nil {
-				r.Errorf("panic: %v\n%s", reason, debug.Stack())
-			}
-		}()
-		f()
-	}()
-	<-done
-}
-
-func (r *recorder) add(status conformance.Status, format string, args []any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.messages = append(r.messages, fmt.Sprintf(format, args...))
-	if r.status != conformance.Failed && status != "" {
-		r.status = status
-	}
-}
-
-// Left implements keeper.
-func (r *recorder) Left(what string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.left = append(r.left, what)
-}
-
-func (r *recorder) Helper()                  {}
-func (r *recorder) Context() context.Context { return r.ctx }
-func (r *recorder) Cleanup(f func())         { r.cleanups = append(r.cleanups, f) }
-
-func (r *recorder) Logf(format string, args ...any) { r.add("", format, args) }
-func (r *recorder) Errorf(format string, args ...any) {
-	r.add(conformance.Failed, format, args)
-}
-
-func (r *recorder) Fatalf(format string, args ...any) {
-	r.add(conformance.Failed, format, args)
-	runtime.Goexit()
-}
-
-func (r *recorder) Skipf(format string, args ...any) {
-	r.add(conformance.Skipped, format, args)
-	runtime.Goexit()
-}
-
-// keeper is a T that lists what could not be deleted.
-type keeper interface{ Left(what string) }

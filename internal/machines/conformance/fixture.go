@@ -5,6 +5,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 // fixture is a namespace with one Cluster, its infrastructure and its machines.
@@ -29,27 +31,30 @@ type fixture struct {
 	moveStrictly bool
 }
 
+// provisionedCluster makes a cluster and waits until its infrastructure is provisioned.
+func (r *run) provisionedCluster() *fixture {
+	fx := r.newFixture()
+	fx.addCluster(nil)
+	fx.untilClusterProvisioned()
+	return fx
+}
+
 // change is made to an object before it is created.
 type change func(client.Object)
 
 func annotated(key, value string) change {
-	return func(o client.Object) {
-		all := map[string]string{key: value}
-		for k, v := range o.GetAnnotations() {
-			all[k] = v
-		}
-		o.SetAnnotations(all)
-	}
+	return func(o client.Object) { o.SetAnnotations(with(o.GetAnnotations(), key, value)) }
 }
 
 func labelled(key, value string) change {
-	return func(o client.Object) {
-		all := map[string]string{key: value}
-		for k, v := range o.GetLabels() {
-			all[k] = v
-		}
-		o.SetLabels(all)
-	}
+	return func(o client.Object) { o.SetLabels(with(o.GetLabels(), key, value)) }
+}
+
+func with(all map[string]string, key, value string) map[string]string {
+	changed := map[string]string{}
+	maps.Copy(changed, all)
+	changed[key] = value
+	return changed
 }
 
 // withHold puts the kit's own finalizer on an object, so that the object can still be read
@@ -61,7 +66,6 @@ const holdFinalizer = "capi-conformance.outrigger.dev/hold"
 // addCluster creates the Cluster and its infrastructure with the changes applied. It
 // returns the infrastructure as the API server returned it.
 func (fx *fixture) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...change) *unstructured.Unstructured {
-	fx.Helper()
 	c := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: fx.namespace, Name: fx.cluster}}
 	c.Spec.InfrastructureRef = refTo(fx.Objects.Cluster, fx.cluster)
 	if !fx.CoreRuns {
@@ -75,7 +79,6 @@ func (fx *fixture) addCluster(ofCluster func(*clusterv1.Cluster), ofInfra ...cha
 }
 
 func (fx *fixture) addInfra(from *unstructured.Unstructured, name string, changes []change) *unstructured.Unstructured {
-	fx.Helper()
 	infra := instance(from, fx.namespace, fx.cluster, name)
 	labelled(clusterv1.ClusterNameLabel, fx.cluster)(infra)
 	fx.filtered(infra)
@@ -93,13 +96,11 @@ func refTo(u *unstructured.Unstructured, name string) clusterv1.ContractVersione
 
 // addMachine makes a Machine, its infrastructure and its bootstrap data.
 func (fx *fixture) addMachine(name string, changes ...change) *unstructured.Unstructured {
-	fx.Helper()
 	fx.addSecret(name)
 	return fx.addMachineWith(name, func(m *clusterv1.Machine) { m.Spec.Bootstrap.DataSecretName = &name }, changes...)
 }
 
 func (fx *fixture) addSecret(name string) {
-	fx.Helper()
 	fx.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: fx.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: fx.cluster}},
 		Type:       clusterv1.ClusterSecretType,
@@ -108,14 +109,12 @@ func (fx *fixture) addSecret(name string) {
 }
 
 func (fx *fixture) addMachineWith(name string, ofMachine func(*clusterv1.Machine), ofInfra ...change) *unstructured.Unstructured {
-	fx.Helper()
 	fx.addOwner(name, ofMachine)
 	return fx.addInfra(fx.Objects.Machine, name, ofInfra)
 }
 
 // addOwner makes a Machine without infrastructure.
 func (fx *fixture) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
-	fx.Helper()
 	m := &clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: fx.namespace, Name: name, Labels: map[string]string{clusterv1.ClusterNameLabel: fx.cluster}}}
 	m.Spec.ClusterName, m.Spec.Version = fx.cluster, "v1.36.0"
 	m.Spec.InfrastructureRef = refTo(fx.Objects.Machine, name)
@@ -134,10 +133,22 @@ func (fx *fixture) addOwner(name string, ofMachine func(*clusterv1.Machine)) {
 
 // provisionedMachine makes a cluster with a machine and waits for both.
 func (fx *fixture) provisionedMachine(name string, changes ...change) {
-	fx.Helper()
 	fx.addCluster(nil)
 	fx.addMachine(name, changes...)
 	fx.untilProvisioned(name)
+}
+
+// twoMachines makes a cluster with two machines and waits for them.
+func (r *run) twoMachines() (fx *fixture, names []string) {
+	fx, names = r.newFixture(), []string{"m-" + unique(), "m-" + unique()}
+	fx.addCluster(nil)
+	for _, name := range names {
+		fx.addMachine(name)
+	}
+	for _, name := range names {
+		fx.untilProvisioned(name)
+	}
+	return fx, names
 }
 
 func (fx *fixture) key(name string) types.NamespacedName {
@@ -146,7 +157,6 @@ func (fx *fixture) key(name string) types.NamespacedName {
 
 // get fills in o and reports whether it is there.
 func (fx *fixture) get(ctx context.Context, o client.Object, name string) bool {
-	fx.Helper()
 	err := fx.Client.Get(ctx, fx.key(name), o)
 	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
 		fx.Fatalf("read %s: %v", named(o), err)
@@ -163,7 +173,6 @@ func (fx *fixture) infraCluster() *unstructured.Unstructured {
 }
 
 func (fx *fixture) read(like *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	fx.Helper()
 	u := empty(like.GroupVersionKind())
 	if !fx.get(fx.Context(), u, name) {
 		return nil
@@ -179,7 +188,6 @@ func empty(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 
 // patch changes an object in the API server. It does nothing if the object is gone.
 func (fx *fixture) patch(o client.Object, name string, f func()) {
-	fx.Helper()
 	if err := fx.tryPatch(fx.Context(), o, name, f); client.IgnoreNotFound(err) != nil {
 		fx.Fatalf("change %s: %v", named(o), err)
 	}
@@ -195,7 +203,6 @@ func (fx *fixture) tryPatch(ctx context.Context, o client.Object, name string, f
 }
 
 func (fx *fixture) patchInfraCluster(changes ...change) {
-	fx.Helper()
 	u := empty(fx.Objects.Cluster.GroupVersionKind())
 	fx.patch(u, fx.cluster, func() { apply(u, changes) })
 }
@@ -216,13 +223,11 @@ func unannotated(key string) change {
 
 // pause sets spec.paused of the Cluster.
 func (fx *fixture) pause(paused bool) {
-	fx.Helper()
 	c := &clusterv1.Cluster{}
 	fx.patch(c, fx.cluster, func() { c.Spec.Paused = &paused })
 }
 
 func (fx *fixture) delete(o client.Object, name string) {
-	fx.Helper()
 	o.SetNamespace(fx.namespace)
 	o.SetName(name)
 	if err := fx.Client.Delete(fx.Context(), o); client.IgnoreNotFound(err) != nil {
@@ -231,23 +236,19 @@ func (fx *fixture) delete(o client.Object, name string) {
 }
 
 func (fx *fixture) deleteInfra(name string) {
-	fx.Helper()
 	fx.delete(empty(fx.Objects.Machine.GroupVersionKind()), name)
 }
 
 func (fx *fixture) deleteInfraCluster() {
-	fx.Helper()
 	fx.delete(empty(fx.Objects.Cluster.GroupVersionKind()), fx.cluster)
 }
 
 func (fx *fixture) deleteMachine(name string) {
-	fx.Helper()
 	fx.delete(&clusterv1.Machine{}, name)
 }
 
 // vanish removes an object with all its finalizers.
 func (fx *fixture) vanish(ctx context.Context, o client.Object, name string) {
-	fx.Helper()
 	o.SetNamespace(fx.namespace)
 	o.SetName(name)
 	err := fx.Client.Delete(ctx, o)
@@ -260,14 +261,12 @@ func (fx *fixture) vanish(ctx context.Context, o client.Object, name string) {
 }
 
 func (fx *fixture) untilClusterProvisioned() {
-	fx.Helper()
 	fx.until(fx.Limits.Provision, "status.initialization.provisioned of the InfraCluster", func() string {
 		return fx.lacksProvisioned(fx.infraCluster())
 	})
 }
 
 func (fx *fixture) untilProvisioned(name string) {
-	fx.Helper()
 	fx.until(fx.Limits.Provision, "status.initialization.provisioned and spec.providerID of the InfraMachine", func() string {
 		infra := fx.infra(name)
 		if missing := fx.lacksProvisioned(infra); missing != "" {
@@ -291,7 +290,6 @@ func (fx *fixture) lacksProvisioned(u *unstructured.Unstructured) string {
 }
 
 func (fx *fixture) untilGone(what string, name string, read func() *unstructured.Unstructured) {
-	fx.Helper()
 	fx.until(fx.Limits.Delete, what+" "+name+" is gone", func() string {
 		if u := read(); u != nil {
 			return describe(u)
@@ -301,12 +299,17 @@ func (fx *fixture) untilGone(what string, name string, read func() *unstructured
 }
 
 func (fx *fixture) untilInfraGone(name string) {
-	fx.Helper()
 	fx.untilGone("the InfraMachine", name, func() *unstructured.Unstructured { return fx.infra(name) })
 }
 
+// wantDeleted deletes a machine and waits until nothing of it is left.
+func (fx *fixture) wantDeleted(name string) {
+	fx.deleteMachine(name)
+	fx.untilInfraGone(name)
+	fx.wantNothingOutside()
+}
+
 func (fx *fixture) untilInfraClusterGone() {
-	fx.Helper()
 	fx.untilGone("the InfraCluster", fx.cluster, fx.infraCluster)
 }
 
@@ -356,9 +359,7 @@ func (fx *fixture) cleanUp(ctx context.Context) {
 }
 
 func (fx *fixture) reportLeft(what string) {
-	if k, ok := fx.T.(keeper); ok {
-		k.Left("namespace " + fx.namespace + ": " + what)
-	}
+	fx.Left("namespace " + fx.namespace + ": " + what)
 	fx.Logf("left in namespace %s: %s", fx.namespace, what)
 }
 
@@ -366,8 +367,7 @@ func (fx *fixture) reportLeft(what string) {
 func (fx *fixture) unblock(ctx context.Context) {
 	fx.alone = true
 	c := &clusterv1.Cluster{}
-	no := false
-	fx.tryPatch(ctx, c, fx.cluster, func() { c.Spec.Paused = &no; c.SetAnnotations(nil) })
+	fx.tryPatch(ctx, c, fx.cluster, func() { c.Spec.Paused = new(false); c.SetAnnotations(nil) })
 	for _, kind := range []*unstructured.Unstructured{fx.Objects.Machine, fx.Objects.Cluster} {
 		fx.each(ctx, listOf(kind), func(o client.Object) {
 			fx.tryPatch(ctx, o, o.GetName(), func() {
@@ -377,15 +377,7 @@ func (fx *fixture) unblock(ctx context.Context) {
 	}
 }
 
-func withoutHold(o client.Object) {
-	var kept []string
-	for _, f := range o.GetFinalizers() {
-		if f != holdFinalizer {
-			kept = append(kept, f)
-		}
-	}
-	o.SetFinalizers(kept)
-}
+func withoutHold(o client.Object) { controllerutil.RemoveFinalizer(o, holdFinalizer) }
 
 // remove deletes all objects of a kind and returns which still exist.
 func (fx *fixture) remove(ctx context.Context, kind *unstructured.Unstructured) string {

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
-	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
+	infrav1beta1 "github.com/outrigger/outrigger/api/infrastructure/v1beta1"
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 	"github.com/outrigger/outrigger/internal/machines/conversion"
 )
@@ -88,7 +88,7 @@ var definitions = sync.OnceValue(func() (all []*unstructured.Unstructured) {
 		if err := yaml.Unmarshal(data, &u.Object); err != nil {
 			panic(err)
 		}
-		u.SetLabels(map[string]string{"cluster.x-k8s.io/v1beta1": "v1alpha1", "cluster.x-k8s.io/v1beta2": "v1beta2", "cluster.x-k8s.io/provider": "infrastructure-world"})
+		u.SetLabels(map[string]string{"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2", "cluster.x-k8s.io/provider": "infrastructure-world"})
 		if strings.Contains(file, "outriggerclustertemplates") { // so that one is of another group
 			u.SetName("outriggerclustertemplates." + otherGroup)
 			unstructured.SetNestedField(u.Object, otherGroup, "spec", "group")
@@ -146,7 +146,7 @@ func kindOf(o client.Object) string {
 // get converts as our webhooks do.
 func (m *memory) get(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 	u, ok := o.(*unstructured.Unstructured)
-	if !ok || u.GroupVersionKind().GroupVersion() != infrav1alpha1.GroupVersion {
+	if !ok || u.GroupVersionKind().GroupVersion() != infrav1beta1.GroupVersion {
 		return c.Get(ctx, key, o, options...)
 	}
 	gvk := u.GroupVersionKind()
@@ -164,17 +164,17 @@ func (m *memory) get(ctx context.Context, c client.WithWatch, key client.ObjectK
 
 func inOlder(ctx context.Context, c client.Reader, kind string, key client.ObjectKey) (client.Object, error) {
 	if kind == "OutriggerCluster" {
-		hub, spoke := &infrav1.OutriggerCluster{}, &infrav1alpha1.OutriggerCluster{}
+		hub, spoke := &infrav1.OutriggerCluster{}, &infrav1beta1.OutriggerCluster{}
 		if err := c.Get(ctx, key, hub); err != nil {
 			return nil, err
 		}
-		return spoke, conversion.OutriggerCluster.FromHub(ctx, hub, spoke)
+		return spoke, conversion.FromHub(ctx, hub, spoke)
 	}
-	hub, spoke := &infrav1.OutriggerMachine{}, &infrav1alpha1.OutriggerMachine{}
+	hub, spoke := &infrav1.OutriggerMachine{}, &infrav1beta1.OutriggerMachine{}
 	if err := c.Get(ctx, key, hub); err != nil {
 		return nil, err
 	}
-	return spoke, conversion.OutriggerMachine.FromHub(ctx, hub, spoke)
+	return spoke, conversion.FromHub(ctx, hub, spoke)
 }
 
 func (m *memory) create(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {

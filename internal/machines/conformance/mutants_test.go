@@ -52,9 +52,9 @@ func unfield(path ...string) func(*unstructured.Unstructured) {
 }
 
 var crdMutants = []mutant{
-	{"kind in other letters", defines("OutriggerMachine", set("Outriggermachine", "spec", "names", "kind")), seenBy("crd-name", "defines the kind")},
-	{"cluster-scoped", defines("OutriggerCluster", set("Cluster", "spec", "scope")), seenBy("crd-scope", "has the scope")},
-	{"list of another name", defines("OutriggerMachine", set("OutriggerMachines", "spec", "names", "listKind")), seenBy("crd-list", "lists of the kind")},
+	{"kind in other letters", defines("OutriggerMachine", set("Outriggermachine", "spec", "names", "kind")), seenBy("crd-name", "has spec.names.kind")},
+	{"cluster-scoped", defines("OutriggerCluster", set("Cluster", "spec", "scope")), seenBy("crd-scope", "has spec.scope")},
+	{"list of another name", defines("OutriggerMachine", set("OutriggerMachines", "spec", "names", "listKind")), seenBy("crd-list", "has spec.names.listKind")},
 	{"no contract label", defines("OutriggerMachineTemplate", func(crd *unstructured.Unstructured) { crd.SetLabels(nil) }), seenBy("crd-contract-label", "has no label")},
 	{"contract label of a version that is not served", defines("OutriggerCluster", func(crd *unstructured.Unstructured) {
 		crd.SetLabels(map[string]string{"cluster.x-k8s.io/v1beta2": "v1beta2_v1beta3"})
@@ -255,7 +255,7 @@ var machineMutants = []mutant{
 	{"one providerID for all", renamed(func(m client.Object, _ string) string { return "outrigger://fake/" + m.GetNamespace() }), seenBy("provider-id-unique", "two InfraMachines have")},
 	{"provisioned too early", all(
 		afterMachine(func(b *broken, _ request, m *infrav1.OutriggerMachine) {
-			if m.Annotations[reconciler.BeganAnnotation] != "" && m.Spec.ProviderID == "" && !done(m.Status.Initialization) && !deleting(m) && !refused(m) {
+			if m.Annotations[infrav1.BeganAnnotation] != "" && m.Spec.ProviderID == "" && !done(m.Status.Initialization) && !deleting(m) && !refused(m) {
 				yes := true
 				b.patchStatus(m, func() {
 					m.Status.Initialization.Provisioned = &yes
@@ -478,7 +478,7 @@ var deleteMutants = []mutant{
 	}), seenBy("delete-machine-without-bootstrap", "the InfraMachine")},
 	{"machine leaks while it is made", reconciles("OutriggerMachine", func(b *broken, _ context.Context, r request, next next) (reconcile.Result, error) {
 		m := b.machineOf(r)
-		if m != nil && deleting(m) && m.Spec.ProviderID == "" && m.Annotations[reconciler.BeganAnnotation] != "" {
+		if m != nil && deleting(m) && m.Spec.ProviderID == "" && m.Annotations[infrav1.BeganAnnotation] != "" {
 			b.patch(m, func() { m.Finalizers = nil })
 			return reconcile.Result{}, nil
 		}
@@ -547,7 +547,7 @@ func (b *broken) second(m *infrav1.OutriggerMachine) {
 
 var restartMutants = []mutant{
 	{"forgets who waits", ignoringMachine(func(b *broken, _ request, m *infrav1.OutriggerMachine) bool {
-		return b.number > 1 && !unfinalized(m) && m.Annotations[reconciler.BeganAnnotation] == "" && !deleting(m)
+		return b.number > 1 && !unfinalized(m) && m.Annotations[infrav1.BeganAnnotation] == "" && !deleting(m)
 	}), seenBy("restart-waiting", "not provisioned")},
 	{"begins again", creates(func(b *broken, ctx context.Context, pod, key string, config cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec, create creator) (*provider.Instance, error) {
 		if list, _ := b.world.cloud.ListInstances(ctx, map[string]string{provider.TagKey: key}); b.number > 1 && len(list) > 0 {

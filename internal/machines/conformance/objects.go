@@ -66,18 +66,21 @@ func ParseObjects(data []byte) (Objects, error) {
 	return o, o.complete()
 }
 
-// take puts an object where it belongs.
-func (o *Objects) take(u *unstructured.Unstructured) error {
-	fields := map[string]**unstructured.Unstructured{
+func (o *Objects) byRole() map[string]**unstructured.Unstructured {
+	return map[string]**unstructured.Unstructured{
 		"cluster": &o.Cluster, "machine": &o.Machine, "cluster-template": &o.ClusterTemplate, "machine-template": &o.MachineTemplate,
 		"machine-pool": &o.Pool, "machine-pool-template": &o.PoolTemplate, "failing-machine": &o.FailingMachine,
 	}
+}
+
+// take puts an object where it belongs.
+func (o *Objects) take(u *unstructured.Unstructured) error {
 	role := roleOf(u)
 	if role == "other" {
 		o.Others = append(o.Others, u)
 		return nil
 	}
-	field, ok := fields[role]
+	field, ok := o.byRole()[role]
 	if !ok {
 		return fmt.Errorf("annotation %s: %q is none of cluster, machine, cluster-template, machine-template, machine-pool, machine-pool-template, failing-machine, other", RoleAnnotation, role)
 	}
@@ -127,12 +130,10 @@ func fromTemplate(template *unstructured.Unstructured) *unstructured.Unstructure
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(template.GetAPIVersion())
 	u.SetKind(strings.TrimSuffix(template.GetKind(), "Template"))
-	if inner, ok, _ := unstructured.NestedMap(template.Object, "spec", "template"); ok {
-		if spec, ok := inner["spec"]; ok {
-			u.Object["spec"] = spec
-		}
-		if metadata, ok := inner["metadata"]; ok {
-			u.Object["metadata"] = metadata
+	inner, _, _ := unstructured.NestedMap(template.Object, "spec", "template")
+	for _, part := range []string{"spec", "metadata"} {
+		if value, ok := inner[part]; ok {
+			u.Object[part] = value
 		}
 	}
 	return u
@@ -152,7 +153,14 @@ func (o *Objects) kinds() []*unstructured.Unstructured {
 // instance returns a copy of an object for a place.
 func instance(u *unstructured.Unstructured, namespace, cluster, name string) *unstructured.Unstructured {
 	fill := strings.NewReplacer("${NAMESPACE}", namespace, "${CLUSTER_NAME}", cluster, "${NAME}", name)
-	c := &unstructured.Unstructured{Object: filled(u.Object, fill).(map[string]any)}
+	c := &unstructured.Unstructured{}
+	data, err := u.MarshalJSON()
+	if err == nil {
+		err = c.UnmarshalJSON([]byte(fill.Replace(string(data))))
+	}
+	if err != nil {
+		panic(err) // it was read from a file
+	}
 	labels, annotations := c.GetLabels(), c.GetAnnotations()
 	delete(annotations, RoleAnnotation)
 	delete(c.Object, "metadata")
@@ -164,24 +172,4 @@ func instance(u *unstructured.Unstructured, namespace, cluster, name string) *un
 		c.SetAnnotations(annotations)
 	}
 	return c
-}
-
-func filled(value any, fill *strings.Replacer) any {
-	switch v := value.(type) {
-	case string:
-		return fill.Replace(v)
-	case map[string]any:
-		c := map[string]any{}
-		for key, inner := range v {
-			c[key] = filled(inner, fill)
-		}
-		return c
-	case []any:
-		c := make([]any, len(v))
-		for i, inner := range v {
-			c[i] = filled(inner, fill)
-		}
-		return c
-	}
-	return value
 }

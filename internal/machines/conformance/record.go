@@ -19,7 +19,6 @@ type history struct {
 // record keeps the states of all objects of a kind in the place until the check
 // ends.
 func (fx *fixture) record(kind *unstructured.Unstructured) *history {
-	fx.Helper()
 	h := &history{}
 	w, err := fx.Client.Watch(fx.Context(), listOf(kind), client.InNamespace(fx.namespace))
 	if err != nil {
@@ -46,7 +45,6 @@ func (h *history) add(u *unstructured.Unstructured) {
 
 // untilSeen waits for a state, and returns the first of that kind.
 func (fx *fixture) untilSeen(h *history, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
-	fx.Helper()
 	var seen *unstructured.Unstructured
 	fx.until(fx.Limits.Provision, what, func() string {
 		for _, u := range h.all() {

@@ -15,24 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/provider/conformance/checkrun"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // run is one check that is running.
 type run struct {
-	T
+	*checkrun.Recorder
 	Subject
 	fixtures []*fixture
 	// others existed outside before.
 	others []string
 	// made are the UIDs of what the kit has made.
 	made map[types.UID]bool
-}
-
-func (r *run) begin() {
-	if r.Inventory != nil {
-		r.others = r.inventory()
-	}
 }
 
 // unique returns a short name that nobody else has.
@@ -42,7 +37,6 @@ func unique() string { return strings.ToLower(rand.Text()[:8]) }
 func (r *run) newFixture() *fixture { return r.newFixtureNamed("c-" + unique()) }
 
 func (r *run) newFixtureNamed(cluster string) *fixture {
-	r.Helper()
 	fx := &fixture{run: r, namespace: "capi-conformance-" + unique(), cluster: cluster}
 	r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fx.namespace}})
 	r.fixtures = append(r.fixtures, fx)
@@ -53,7 +47,6 @@ func (r *run) newFixtureNamed(cluster string) *fixture {
 }
 
 func (r *run) create(o client.Object) {
-	r.Helper()
 	if err := r.Client.Create(r.Context(), o); err != nil {
 		r.Fatalf("create %s: %v", named(o), err)
 	}
@@ -72,7 +65,6 @@ func named(o client.Object) string {
 
 // inventory returns what exists outside and did not before.
 func (r *run) inventory() []string {
-	r.Helper()
 	ids, err := r.Inventory(r.Context())
 	if err != nil {
 		r.Fatalf("list what exists outside: %v", err)
@@ -82,7 +74,6 @@ func (r *run) inventory() []string {
 
 // wantNothingOutside waits until nothing of this check exists outside.
 func (r *run) wantNothingOutside() {
-	r.Helper()
 	if r.Inventory == nil {
 		r.Logf("not looked at: what exists outside (--inventory-command)")
 		return
@@ -94,7 +85,6 @@ func (r *run) wantNothingOutside() {
 
 // wantOutside compares how much exists outside.
 func (r *run) wantOutside(want int, when string) {
-	r.Helper()
 	if r.Inventory == nil {
 		r.Logf("not looked at: what exists outside (--inventory-command)")
 		return
@@ -106,7 +96,6 @@ func (r *run) wantOutside(want int, when string) {
 
 // until polls until nothing is missing, or fails the check.
 func (r *run) until(limit time.Duration, what string, missing func() string) {
-	r.Helper()
 	if last := r.poll(r.Context(), limit, missing); last != "" {
 		r.Fatalf("not within %s: %s; at last: %s", limit, what, last)
 	}
@@ -128,7 +117,6 @@ func (r *run) poll(ctx context.Context, limit time.Duration, missing func() stri
 
 // while polls for a while and fails the check at the first error.
 func (r *run) while(what string, wrong func() string) {
-	r.Helper()
 	end := time.Now().Add(r.Limits.Quiet)
 	for time.Now().Before(end) {
 		r.play(r.Context())

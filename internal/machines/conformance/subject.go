@@ -3,13 +3,13 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -54,17 +54,9 @@ type Limits struct {
 }
 
 func (s *Subject) complete() {
-	for _, l := range []struct {
-		given    *time.Duration
-		standard time.Duration
-	}{
-		{&s.Limits.Provision, 5 * time.Minute}, {&s.Limits.Delete, 5 * time.Minute},
-		{&s.Limits.Quiet, 10 * time.Second}, {&s.Limits.Poll, 500 * time.Millisecond},
-	} {
-		if *l.given == 0 {
-			*l.given = l.standard
-		}
-	}
+	l := &s.Limits
+	l.Provision, l.Delete = cmp.Or(l.Provision, 5*time.Minute), cmp.Or(l.Delete, 5*time.Minute)
+	l.Quiet, l.Poll = cmp.Or(l.Quiet, 10*time.Second), cmp.Or(l.Poll, 500*time.Millisecond)
 }
 
 // Scheme has the kinds that the kit handles by type; the provider's it handles
@@ -79,71 +71,35 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// T is what a check needs of a test. *testing.T is one.
-type T interface {
-	Helper()
-	Logf(format string, args ...any)
-	Errorf(format string, args ...any)
-	// Fatalf and Skipf end the check: they do not return.
-	Fatalf(format string, args ...any)
-	Skipf(format string, args ...any)
-	Cleanup(func())
-	Context() context.Context
-}
-
-// Check is one promise of the contract.
-type Check struct {
-	// Name is lower case with dashes and never changes.
-	Name string
-	// Contract is the sentence it proves.
-	Contract string
-
-	needs []need
-	run   func(*run)
-}
-
-// Run runs the check and then deletes whatever it made.
-func (c Check) Run(t T, subject Subject) {
-	t.Helper()
-	subject.complete()
-	for _, need := range c.needs {
-		if missing := need(&subject); missing != "" {
-			t.Skipf("not checked: %s", missing)
-		}
-	}
-	r := &run{T: t, Subject: subject, made: map[types.UID]bool{}}
-	t.Cleanup(r.cleanUp)
-	r.begin()
-	c.run(r)
-}
-
 // need returns what the subject lacks, or nothing.
 type need func(*Subject) string
 
-func needsInventory(s *Subject) string {
-	if s.Inventory == nil {
-		return "only what exists outside shows it: give --inventory-command"
+func lacking(message string, is func(*Subject) bool) need {
+	return func(s *Subject) string {
+		if is(s) {
+			return message
+		}
+		return ""
 	}
-	return ""
 }
 
-func needsRestart(s *Subject) string {
-	if s.Restart == nil {
-		return "the manager has to be killed: give --restart-command"
-	}
-	return ""
-}
-
-func needsTemplate(s *Subject) string {
-	if s.Objects.MachineTemplate == nil {
-		return "the file has no template of machines"
-	}
-	return ""
-}
-
-func needsChangedTemplate(s *Subject) string {
-	if s.Objects.ChangedTemplate == nil {
-		return "the file has no second template of machines that differs from the first"
-	}
-	return ""
-}
+var (
+	needsInventory = lacking("only what exists outside shows it: give --inventory-command",
+		func(s *Subject) bool { return s.Inventory == nil })
+	needsRestart = lacking("the manager has to be killed: give --restart-command",
+		func(s *Subject) bool { return s.Restart == nil })
+	needsTemplate = lacking("the file has no template of machines",
+		func(s *Subject) bool { return s.Objects.MachineTemplate == nil })
+	needsChangedTemplate = lacking("the file has no second template of machines that differs from the first",
+		func(s *Subject) bool { return s.Objects.ChangedTemplate == nil })
+	needsFailing = lacking("the file has no machine that cannot be made: annotate one with "+RoleAnnotation+": failing-machine",
+		func(s *Subject) bool { return s.Objects.FailingMachine == nil })
+	needsFilter = lacking("the manager has to run with --watch-filter: give its value as --watch-filter",
+		func(s *Subject) bool { return s.WatchFilter == "" })
+	needsRelease = lacking("give the folder of a release with --release",
+		func(s *Subject) bool { return s.Release == nil })
+	needsPool = lacking("the file has no infrastructure of a machine pool",
+		func(s *Subject) bool { return s.Objects.Pool == nil })
+	needsNoCore = lacking("core does nothing for a machine pool before it reaches the API server of the pool's cluster, and there is none",
+		func(s *Subject) bool { return s.CoreRuns })
+)

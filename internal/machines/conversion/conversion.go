@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conversion turns objects of api/infrastructure/v1alpha1 and v1beta1 into
-// those of v1beta2 and back, without loss: what the other version has no field for
-// is kept in an annotation.
+// Package conversion turns objects of api/infrastructure/v1beta1 into those of v1beta2
+// and back, without loss: what the other version has no field for is kept in an
+// annotation.
 package conversion
 
 import (
@@ -20,141 +20,142 @@ import (
 )
 
 const (
-	// HubAnnotation on an object of v1alpha1 holds the same in v1beta2. It is a
+	// HubAnnotation on an object of v1beta1 holds the same in v1beta2. It is a
 	// name that Cluster API's topology controller ignores.
 	HubAnnotation = "cluster.x-k8s.io/conversion-data"
 	// SpokeAnnotation on an object of v1beta2 holds the same as it was written
-	// in v1alpha1. Only objects that lose something have it.
-	SpokeAnnotation = "infrastructure.outrigger.dev/v1alpha1-data"
+	// in v1beta1. Only objects that lose something have it.
+	SpokeAnnotation = "infrastructure.outrigger.dev/v1beta1-data"
 )
 
-// object is a pointer to an object of the API.
-type object[T any] interface {
+// Object is a pointer to an object of the API.
+type Object[T any] interface {
 	*T
 	client.Object
 	metav1.ObjectMetaAccessor
 }
 
-// Kind converts the objects of one kind: H is the type in v1beta2, S the one in
-// v1alpha1.
-type Kind[H, S any, PH object[H], PS object[S]] struct {
-	// up and down copy spec and status.
-	up   func(*S, *H)
-	down func(*H, *S)
-	// keep copies to the first what S has no field for, from what was there
-	// before somebody changed the object as an S.
-	keep func(hub, before *H)
-}
-
-// Converter returns the converter for a webhook builder.
-func (k Kind[H, S, PH, PS]) Converter(scheme *runtime.Scheme) (conversion.Converter, error) {
-	return conversion.NewHubSpokeConverter(PH(new(H)), k.spoke())(scheme)
-}
-
-func (k Kind[H, S, PH, PS]) spoke() conversion.SpokeConverter[PH] {
-	return conversion.NewSpokeConverter[PH](PS(new(S)), k.FromHub, k.ToHub)
-}
-
-// With converts the objects of a kind that has a second version beside the one that is
-// stored.
-func With[H, S, B any, PH object[H], PS object[S], PB object[B]](k Kind[H, S, PH, PS], other Kind[H, B, PH, PB]) func(*runtime.Scheme) (conversion.Converter, error) {
-	return func(scheme *runtime.Scheme) (conversion.Converter, error) {
-		return conversion.NewHubSpokeConverter(PH(new(H)), k.spoke(), other.spoke())(scheme)
-	}
+// Converter returns the converter of one kind for a webhook builder: H is its type in v1beta2,
+// S the one in v1beta1.
+func Converter[H, S any, PH Object[H], PS Object[S]](scheme *runtime.Scheme) (conversion.Converter, error) {
+	spoke := conversion.NewSpokeConverter[PH](PS(new(S)), FromHub[H, S, PH, PS], ToHub[H, S, PH, PS])
+	return conversion.NewHubSpokeConverter(PH(new(H)), spoke)(scheme)
 }
 
 // ToHub converts to the version that is stored.
-func (k Kind[H, S, PH, PS]) ToHub(_ context.Context, src PS, dst PH) error {
-	copyMeta(src, dst)
-	var before H
-	found, err := take(dst, HubAnnotation, &before)
-	if err != nil {
+func ToHub[H, S any, PH Object[H], PS Object[S]](_ context.Context, src PS, dst PH) error {
+	metaOf(src).DeepCopyInto(metaOf(dst))
+	var before *H
+	if err := take(dst, HubAnnotation, &before); err != nil {
 		return fmt.Errorf("annotation %s is not as it was written: remove it, or apply the object in the version it was read in: %w", HubAnnotation, err)
 	}
-	content := k.restoredHub((*S)(src), &before, found)
-	var back S
-	if k.down(&content, &back); !sameContent[S, PS](&back, (*S)(src)) {
-		if err := put(dst, SpokeAnnotation, bare[S, PS](src)); err != nil {
-			return err
-		}
+	written := bare[S, PS](src)
+	hub, err := toHub[H, S](written, before)
+	if err != nil {
+		return err
 	}
-	setContent[H, PH](dst, &content)
-	return nil
+	back, err := convert[H, S](hub, down)
+	if err == nil && !apiequality.Semantic.DeepEqual(back, written) {
+		err = put(dst, SpokeAnnotation, written)
+	}
+	setContent[H, PH](dst, hub)
+	return err
 }
 
-// restoredHub prefers what was there before: verbatim where src still says the
-// same, and in fields that src does not have.
-func (k Kind[H, S, PH, PS]) restoredHub(src *S, before *H, found bool) H {
-	var hub H
-	k.up(src, &hub)
-	if !found {
-		return hub
+// toHub prefers what was there before, if anything: verbatim where the object still says the same,
+// and in fields that it does not have.
+func toHub[H, S any](written *S, before *H) (*H, error) {
+	if before == nil {
+		return convert[S, H](written, up)
 	}
-	var same S
-	if k.down(before, &same); sameContent[S, PS](&same, src) {
-		return *before
+	same, err := convert[H, S](before, down)
+	if err != nil || apiequality.Semantic.DeepEqual(same, written) {
+		return before, err
 	}
-	k.keep(&hub, before)
-	return hub
+	back, err := convert[S, H](same, up)
+	if err != nil {
+		return nil, err
+	}
+	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(before)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := runtime.DefaultUnstructuredConverter.ToUnstructured(back)
+	if err != nil {
+		return nil, err
+	}
+	return convert[S, H](written, func(now fields) {
+		up(now)
+		restore(now, was, kept)
+	})
 }
 
 // FromHub converts from the version that is stored.
-func (k Kind[H, S, PH, PS]) FromHub(_ context.Context, src PH, dst PS) error {
-	copyMeta(src, dst)
-	var content, written S
-	k.down((*H)(src), &content)
+func FromHub[H, S any, PH Object[H], PS Object[S]](_ context.Context, src PH, dst PS) error {
+	metaOf(src).DeepCopyInto(metaOf(dst))
+	hub := bare[H, PH](src)
+	content, err := convert[H, S](hub, down)
+	if err != nil {
+		return err
+	}
 	// An annotation that cannot be parsed is ignored: it must not make the object
 	// unreadable.
-	if found, err := take(dst, SpokeAnnotation, &written); found && err == nil {
-		var same H
-		if k.up(&written, &same); sameContent[H, PH](&same, (*H)(src)) {
+	var written *S
+	if err := take(dst, SpokeAnnotation, &written); err == nil && written != nil {
+		if same, err := convert[S, H](written, up); err == nil && apiequality.Semantic.DeepEqual(same, hub) {
 			content = written
 		}
 	}
-	var back H
-	if k.up(&content, &back); !sameContent[H, PH](&back, (*H)(src)) {
-		if err := put(dst, HubAnnotation, bare[H, PH](src)); err != nil {
-			return err
-		}
+	back, err := convert[S, H](content, up)
+	if err == nil && !apiequality.Semantic.DeepEqual(back, hub) {
+		err = put(dst, HubAnnotation, hub)
 	}
-	setContent[S, PS](dst, &content)
-	return nil
+	setContent[S, PS](dst, content)
+	return err
 }
 
-func copyMeta(src, dst metav1.ObjectMetaAccessor) {
-	src.GetObjectMeta().(*metav1.ObjectMeta).DeepCopyInto(dst.GetObjectMeta().(*metav1.ObjectMeta))
+// convert returns an object in the other version; change does what is to be done with the
+// fields that differ.
+func convert[A, B any](src *A, change func(fields)) (*B, error) {
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(src)
+	if err != nil {
+		return nil, err
+	}
+	change(o)
+	dst := new(B)
+	return dst, runtime.DefaultUnstructuredConverter.FromUnstructured(o, dst)
+}
+
+func metaOf(o metav1.ObjectMetaAccessor) *metav1.ObjectMeta {
+	return o.GetObjectMeta().(*metav1.ObjectMeta)
 }
 
 // setContent replaces all but type and metadata.
-func setContent[T any, P object[T]](dst P, content *T) {
-	meta, gvk := *dst.GetObjectMeta().(*metav1.ObjectMeta), dst.GetObjectKind().GroupVersionKind()
+func setContent[T any, P Object[T]](dst P, content *T) {
+	meta, gvk := *metaOf(dst), dst.GetObjectKind().GroupVersionKind()
 	*dst = *content
-	*dst.GetObjectMeta().(*metav1.ObjectMeta) = meta
+	*metaOf(dst) = meta
 	dst.GetObjectKind().SetGroupVersionKind(gvk)
 }
 
 // bare returns the object without type and metadata.
-func bare[T any, P object[T]](o P) *T {
+func bare[T any, P Object[T]](o P) *T {
 	content := *o
-	*P(&content).GetObjectMeta().(*metav1.ObjectMeta) = metav1.ObjectMeta{}
+	*metaOf(P(&content)) = metav1.ObjectMeta{}
 	P(&content).GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return &content
 }
 
-func sameContent[T any, P object[T]](a, b *T) bool {
-	return apiequality.Semantic.DeepEqual(bare[T, P](a), bare[T, P](b))
-}
-
-// take reads an annotation into v and removes it.
-func take(o metav1.Object, name string, v any) (found bool, err error) {
+// take reads an annotation, if there is one, into v and removes it.
+func take(o metav1.Object, name string, v any) error {
 	annotations := o.GetAnnotations()
 	data, found := annotations[name]
 	if !found {
-		return false, nil
+		return nil
 	}
 	delete(annotations, name)
 	o.SetAnnotations(annotations)
-	return true, json.Unmarshal([]byte(data), v)
+	return json.Unmarshal([]byte(data), v)
 }
 
 func put(o metav1.Object, name string, v any) error {

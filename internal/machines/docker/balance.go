@@ -50,8 +50,7 @@ func (l balancer) specHash() string {
 	if l.hostIP.IsValid() {
 		text += l.hostIP.String()
 	}
-	text += l.template
-	sum := sha256.Sum256([]byte(text))
+	sum := sha256.Sum256([]byte(text + l.template))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -134,37 +133,28 @@ func (b *Backend) ensureBalancer(ctx context.Context, l *balancer) (done bool, e
 			return false, err
 		}
 	}
-	if existing != nil && existing.Config.Labels[labelSpec] != l.specHash() {
-		if done, err := b.ensureImage(ctx, l.image, b.ownerOf(l.labels())); err != nil || !done {
-			return false, err // the old one serves until the new one can be had
-		}
+	if existing != nil && existing.Config.Labels[labelSpec] == l.specHash() {
+		return true, b.startBalancer(ctx, existing.ID, existing.State, l)
+	}
+	if done, err := b.ensureImage(ctx, l.image, b.ownerOf(l.labels())); err != nil || !done {
+		return false, err // the old one serves until the new one can be had
+	}
+	if existing != nil {
 		if err := b.remove(ctx, existing.ID); err != nil {
 			return false, err
 		}
-		existing = nil
-	}
-	if existing == nil {
-		return b.replaceBalancer(ctx, l)
-	}
-	return true, b.startBalancer(ctx, existing.ID, existing.State, l)
-}
-
-// isRemoving reports whether a container is being removed, or its removal has failed
-// and must be repeated.
-func isRemoving(s *container.State) bool {
-	return s.Dead || s.Status == container.StateRemoving || s.Status == container.StateDead
-}
-
-// replaceBalancer makes a new load balancer in place of one that is gone.
-func (b *Backend) replaceBalancer(ctx context.Context, l *balancer) (done bool, err error) {
-	if done, err := b.ensureImage(ctx, l.image, b.ownerOf(l.labels())); err != nil || !done {
-		return false, err
 	}
 	id, err := b.createBalancer(ctx, *l)
 	if err != nil {
 		return false, err
 	}
 	return true, b.startBalancer(ctx, id, nil, l)
+}
+
+// isRemoving reports whether a container is being removed, or its removal has failed
+// and must be repeated.
+func isRemoving(s *container.State) bool {
+	return s.Dead || s.Status == container.StateRemoving || s.Status == container.StateDead
 }
 
 // choosePort has the engine choose the host port, by starting a container without
@@ -221,7 +211,10 @@ func (b *Backend) createBalancer(ctx context.Context, l balancer) (string, error
 	}
 	// Without a StopSignal any signal ends an engine's watch over a container.
 	config := &container.Config{Image: l.image, Hostname: l.unique(), StopSignal: "SIGTERM", Labels: with(l.labels(),
-		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.specHash(), labelTarget, strconv.Itoa(l.target), labelTemplate, l.templateLabel())}
+		labelAddress, l.addr.String(), labelPort, strconv.Itoa(l.port), labelSpec, l.specHash(), labelTarget, strconv.Itoa(l.target))}
+	if l.template != "" {
+		config.Labels[labelTemplate] = "true"
+	}
 	if port, ok := network.PortFrom(uint16(l.port), network.TCP); ok && l.publish {
 		binding := network.PortBinding{HostIP: l.hostIP}
 		if l.hostPort != 0 {
@@ -295,8 +288,7 @@ func (b *Backend) startBalancer(ctx context.Context, id string, state *container
 	if err == nil {
 		return nil
 	}
-	err = classify(fmt.Errorf("start the load balancer: %w", err))
-	if reasonIs(err, ReasonStartInterrupted) {
+	if err = classify(fmt.Errorf("start the load balancer: %w", err)); reasonIs(err, ReasonStartInterrupted) {
 		if removing := b.remove(ctx, id); removing != nil {
 			return fmt.Errorf("%w; and it cannot be removed: %v", err, removing)
 		}
@@ -370,14 +362,6 @@ const appliedPath = loadbalancer.ConfigPath + ".applied"
 // configFolders are the folders of the configuration, which an image may lack. It is
 // clipped so that append copies it.
 var configFolders = slices.Clip([]entry{{"usr/", nil, 0o755}, {"usr/local/", nil, 0o755}, {"usr/local/etc/", nil, 0o755}, {"usr/local/etc/haproxy/", nil, 0o755}})
-
-// templateLabel returns the value of labelTemplate.
-func (l balancer) templateLabel() string {
-	if l.template == "" {
-		return ""
-	}
-	return "true"
-}
 
 // configure writes the configuration if it differs, and reloads it.
 func (b *Backend) configure(ctx context.Context, id string, text []byte, running bool) error {

@@ -56,7 +56,11 @@ func (b *Backend) EnsureCluster(ctx context.Context, scope *reconciler.ClusterSc
 	state, err := b.ensureCluster(ctx, clusterIdentity(scope.Key, infra), infra.Spec, portOf(scope.Cluster))
 	err = classify(err)
 	if there && reasonIs(err, balancerDown...) {
-		return withoutItsBalancer(state, err), nil
+		var p *problem
+		errors.As(err, &p)
+		state.Reason, state.Message, state.RequeueAfter = p.reason, err.Error(), healing
+		state.Conditions = []metav1.Condition{isFalse(LoadBalancerAvailableCondition, state.Reason, state.Message)}
+		return state, nil
 	}
 	return state, err
 }
@@ -65,14 +69,6 @@ func (b *Backend) EnsureCluster(ctx context.Context, scope *reconciler.ClusterSc
 // gone, so that the cluster is not healthy. With an unreachable engine nothing
 // is known.
 var balancerDown = []string{ReasonBalancerFails, ReasonPortTaken, ReasonAddressTaken, ReasonNameTaken, ReasonImageMissing, ReasonDiskFull}
-
-func withoutItsBalancer(state reconciler.ClusterState, err error) reconciler.ClusterState {
-	var p *problem
-	errors.As(err, &p)
-	state.Reason, state.Message, state.RequeueAfter = p.reason, err.Error(), healing
-	state.Conditions = []metav1.Condition{isFalse(LoadBalancerAvailableCondition, state.Reason, state.Message)}
-	return state
-}
 
 func clusterIdentity(key string, o metav1.Object) identity {
 	return identity{key: key, cluster: key, namespace: o.GetNamespace(), name: o.GetName()}
@@ -92,8 +88,11 @@ func (b *Backend) ensureCluster(ctx context.Context, id identity, spec infrav1.D
 	if err != nil {
 		return state, err
 	}
+	state.Endpoint = spec.ControlPlaneEndpoint
 	if spec.DisableLoadBalancer {
-		state.Provisioned, state.Endpoint = true, withoutBalancer(n, spec.ControlPlaneEndpoint, port)
+		if state.Provisioned = true; state.Endpoint.Host == "" { // the first machine of the control plane will have it
+			state.Endpoint = clusterv1.APIEndpoint{Host: n.reserved().String(), Port: int32(port)}
+		}
 		state.Conditions = []metav1.Condition{isTrue(LoadBalancerAvailableCondition, ReasonDisabled)}
 		return state, nil
 	}
@@ -110,21 +109,11 @@ func (b *Backend) ensureCluster(ctx context.Context, id identity, spec infrav1.D
 		state.Conditions = []metav1.Condition{isFalse(LoadBalancerAvailableCondition, state.Reason, state.Message)}
 		return state, nil
 	}
-	state.Provisioned, state.Endpoint = true, spec.ControlPlaneEndpoint
-	if spec.ControlPlaneEndpoint.Host == "" {
+	if state.Provisioned = true; state.Endpoint.Host == "" {
 		state.Endpoint = b.endpoint(l)
 	}
 	state.Conditions = []metav1.Condition{isTrue(LoadBalancerAvailableCondition, ReasonRunning)}
 	return state, nil
-}
-
-// withoutBalancer returns the given endpoint, or the address that the first machine of
-// the control plane will have.
-func withoutBalancer(n *clusterNetwork, given clusterv1.APIEndpoint, port int) clusterv1.APIEndpoint {
-	if given.Host != "" {
-		return given
-	}
-	return clusterv1.APIEndpoint{Host: n.reserved().String(), Port: int32(port)}
 }
 
 // DeleteCluster implements reconciler.ClusterBackend. It also removes what is left
@@ -135,9 +124,14 @@ func (b *Backend) DeleteCluster(ctx context.Context, scope *reconciler.ClusterSc
 }
 
 func (b *Backend) deleteCluster(ctx context.Context, key string) (gone bool, err error) {
-	containers, err := b.removeContainers(ctx, labelCluster, key)
+	containers, err := b.containers(ctx, labelCluster, key)
 	if err != nil {
 		return false, err
+	}
+	for _, c := range containers {
+		if err := b.remove(ctx, c.ID); err != nil {
+			return false, err
+		}
 	}
 	volumes, err := b.removeVolumes(ctx, labelCluster, key)
 	if err != nil {
@@ -152,31 +146,15 @@ func (b *Backend) deleteCluster(ctx context.Context, key string) (gone bool, err
 			return false, err
 		}
 	}
-	if containers+volumes+len(networks) == 0 {
+	if len(containers)+volumes+len(networks) == 0 {
 		return true, nil
 	}
 	// Removals count once nothing is found.
-	return b.nothingOf(ctx, key)
-}
-
-func (b *Backend) nothingOf(ctx context.Context, cluster string) (bool, error) {
-	containers, err := b.containers(ctx, labelCluster, cluster)
-	if err != nil {
+	if containers, err = b.containers(ctx, labelCluster, key); err != nil {
 		return false, err
 	}
-	networks, err := b.networks(ctx, cluster)
+	networks, err = b.networks(ctx, key)
 	return len(containers)+len(networks) == 0, err
-}
-
-// removeContainers removes those with labels and returns how many there were.
-func (b *Backend) removeContainers(ctx context.Context, pairs ...string) (int, error) {
-	list, err := b.containers(ctx, pairs...)
-	for _, c := range list {
-		if err := b.remove(ctx, c.ID); err != nil {
-			return len(list), err
-		}
-	}
-	return len(list), err
 }
 
 func isTrue(kind, reason string) metav1.Condition {

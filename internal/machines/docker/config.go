@@ -3,6 +3,7 @@
 package docker
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -52,11 +53,7 @@ const (
 // AddFlags adds the flags; getenv is where the defaults come from, as they do
 // for Docker's own clients.
 func (c *Config) AddFlags(fs *flag.FlagSet, getenv func(string) string) {
-	host := getenv("DOCKER_HOST")
-	if host == "" {
-		host = DefaultHost
-	}
-	fs.StringVar(&c.Host, "docker-host", host, "Docker Engine of the Docker kinds: unix:///PATH or tcp://HOST:PORT (DOCKER_HOST)")
+	fs.StringVar(&c.Host, "docker-host", cmp.Or(getenv("DOCKER_HOST"), DefaultHost), "Docker Engine of the Docker kinds: unix:///PATH or tcp://HOST:PORT (DOCKER_HOST)")
 	fs.StringVar(&c.APIVersion, "docker-api-version", getenv("DOCKER_API_VERSION"), "version of the engine's API; by default the newest that both know (DOCKER_API_VERSION)")
 	fs.BoolVar(&c.TLSVerify, "docker-tls-verify", getenv("DOCKER_TLS_VERIFY") != "", "speak TLS with the certificates of --docker-cert-path (DOCKER_TLS_VERIFY)")
 	fs.StringVar(&c.CertPath, "docker-cert-path", getenv("DOCKER_CERT_PATH"), "folder with ca.pem, cert.pem and key.pem (DOCKER_CERT_PATH)")

@@ -94,13 +94,9 @@ func (b *Backend) copyImage(ctx context.Context, id, image, base string) error {
 	if err != nil {
 		return err
 	}
-	return b.send(ctx, id, base, spool, size)
-}
-
-func (b *Backend) send(ctx context.Context, id, base string, content io.Reader, size int64) error {
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(archiveImage(w, base, content, size)) }()
-	_, err := b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
+	go func() { w.CloseWithError(archiveImage(w, base, spool, size)) }()
+	_, err = b.engine.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
 	r.CloseWithError(errors.New("the engine closed the request")) // ends the writer, however the request has ended
 	return err
 }

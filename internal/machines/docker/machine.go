@@ -178,20 +178,15 @@ func (b *Backend) start(ctx context.Context, m machine, c *container.InspectResp
 	if known := classify(err); known != nil && reasonIs(known, ReasonAddressTaken, ReasonMountMissing, ReasonStartInterrupted) {
 		// It has never run: one with another address, other mounts, or another id
 		// takes its place.
-		if removing := b.discard(ctx, c.ID, m.key); removing != nil {
+		removing := b.remove(ctx, c.ID)
+		if removing == nil {
+			_, removing = b.removeVolumes(ctx, labelKey, m.key)
+		}
+		if removing != nil {
 			return state, fmt.Errorf("%w; and it cannot be removed: %v", known, removing)
 		}
 	}
 	return state, err
-}
-
-// discard removes a container that has never run, and its volume.
-func (b *Backend) discard(ctx context.Context, id, key string) error {
-	if err := b.remove(ctx, id); err != nil {
-		return err
-	}
-	_, err := b.removeVolumes(ctx, labelKey, key)
-	return err
 }
 
 // bootstrap reads how far the node agent is. Images are copied meanwhile.

@@ -4,8 +4,11 @@ package docker
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
@@ -66,35 +69,23 @@ func subnetsOf(networks []network.Summary) (taken []netip.Prefix) {
 func partOf(pool netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
 	part := netip.PrefixFrom(pool.Addr(), max(pool.Bits(), clusterBits))
 	for pool.Contains(part.Addr()) {
-		if !overlapsAny(part, taken) {
+		if !slices.ContainsFunc(taken, part.Overlaps) {
 			return part, true
 		}
-		next, ok := after(part)
-		if !ok {
-			break
-		}
-		part = next
+		part = after(part)
 	}
 	return netip.Prefix{}, false
 }
 
-func overlapsAny(p netip.Prefix, others []netip.Prefix) bool {
-	for _, o := range others {
-		if o.Overlaps(p) {
-			return true
-		}
+// after returns the prefix of the same size that follows; it is invalid after the last.
+func after(p netip.Prefix) netip.Prefix {
+	bytes := p.Addr().As4()
+	at := uint64(binary.BigEndian.Uint32(bytes[:])) + 1<<(32-p.Bits())
+	if at > math.MaxUint32 {
+		return netip.Prefix{}
 	}
-	return false
-}
-
-// after returns the prefix of the same size that follows, if there is one.
-func after(p netip.Prefix) (netip.Prefix, bool) {
-	b := p.Addr().As4()
-	at := uint64(b[0])<<24 | uint64(b[1])<<16 | uint64(b[2])<<8 | uint64(b[3])
-	if at += 1 << (32 - p.Bits()); at > 1<<32-1 {
-		return netip.Prefix{}, false
-	}
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}), p.Bits()), true
+	binary.BigEndian.PutUint32(bytes[:], uint32(at))
+	return netip.PrefixFrom(netip.AddrFrom4(bytes), p.Bits())
 }
 
 // askForPool lets the engine choose a pool by creating a network, which is

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +37,7 @@ func TestManyClusters(t *testing.T) {
 	var taken []netip.Prefix
 	for _, n := range e.networks {
 		p := netip.MustParsePrefix(n.IPAM.Config[0].Subnet)
-		if overlapsAny(p, taken) || p.Bits() != clusterBits {
+		if slices.ContainsFunc(taken, p.Overlaps) || p.Bits() != clusterBits {
 			t.Errorf("subnet %s beside %v", p, taken)
 		}
 		taken = append(taken, p)

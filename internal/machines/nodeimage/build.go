@@ -158,7 +158,7 @@ func (b *builder) packageFile(p debPackage) string { return filepath.Join(b.Cach
 
 func (b *builder) writeImage(ctx context.Context) error {
 	b.Log("packing %d packages", len(b.packages))
-	system, err := b.layer("system", func(t *tree) error { return first(t.system(), b.addPackages(ctx, t, b.packages)) })
+	system, err := b.layer("system", func(t *tree) error { return errors.Join(t.system(), b.addPackages(ctx, t, b.packages)) })
 	if err != nil {
 		return err
 	}

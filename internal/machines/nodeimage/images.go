@@ -5,6 +5,7 @@ package nodeimage
 import (
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -104,43 +105,36 @@ func (b *builder) podImageKinds(ctx context.Context) (map[string]v1.Image, error
 	if err != nil {
 		return nil, err
 	}
-	var all error
-	layer := func(name string, fill func(*tree) error) v1.Layer {
-		l, err := b.layer(name, fill)
-		if all == nil {
-			all = err
-		}
-		return l
-	}
-	image := func(config v1.Config, layers ...v1.Layer) v1.Image {
-		if all != nil {
-			return nil
-		}
-		i, err := b.image(config, layers...)
-		all = err
-		return i
-	}
-	kube := image(v1.Config{}, layer("pod-kube", func(t *tree) error { return b.addKube(t, podPrograms) }))
-	if all != nil {
-		return nil, all
-	}
-	layers, err := kube.Layers()
+	kube, err := b.podImage("kube", nil, nil, func(t *tree) error { return b.addKube(t, podPrograms) })
 	if err != nil {
 		return nil, err
 	}
-	made := map[string]v1.Image{
-		"kube-proxy": image(v1.Config{}, append(layers, layer("pod-tools", func(t *tree) error {
-			return first(t.system(), b.addPackages(ctx, t, tools))
-		}))...),
-		"coredns": image(v1.Config{Entrypoint: []string{"/coredns"}}, layer("pod-coredns", func(t *tree) error { return t.copyIn("coredns", b.built("coredns"), 0o755) })),
-		"pause":   image(v1.Config{Entrypoint: []string{"/pause"}}, layer("pod-pause", func(t *tree) error { return t.copyIn("pause", b.built("pause"), 0o755) })),
+	programs, err := kube.Layers()
+	if err != nil {
+		return nil, err
 	}
+	made := map[string]v1.Image{}
 	for _, name := range podPrograms {
-		if made[name] == nil {
-			made[name] = kube
+		made[name] = kube
+	}
+	made["kube-proxy"], err = b.podImage("kube-proxy", nil, programs, func(t *tree) error {
+		return errors.Join(t.system(), b.addPackages(ctx, t, tools))
+	})
+	for _, name := range []string{"coredns", "pause"} {
+		if err == nil {
+			made[name], err = b.podImage(name, []string{"/" + name}, nil, func(t *tree) error { return t.copyIn(name, b.built(name), 0o755) })
 		}
 	}
-	return made, all
+	return made, err
+}
+
+// podImage makes an image of layers and of one that has what fill adds.
+func (b *builder) podImage(name string, entrypoint []string, layers []v1.Layer, fill func(*tree) error) (v1.Image, error) {
+	own, err := b.layer("pod-"+name, fill)
+	if err != nil {
+		return nil, err
+	}
+	return b.image(v1.Config{Entrypoint: entrypoint}, append(layers, own)...)
 }
 
 // addKube adds the program of Kubernetes under names.
@@ -180,13 +174,4 @@ func writeArchive(file string, images map[name.Tag]v1.Image) error {
 		return err
 	}
 	return out.Close()
-}
-
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

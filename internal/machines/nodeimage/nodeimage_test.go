@@ -77,7 +77,7 @@ func debian(t *testing.T) *tar.Reader {
 func TestTree(t *testing.T) {
 	var out bytes.Buffer
 	tr := newTree(&out, time.Unix(defaultEpoch, 0))
-	if err := first(tr.system(), tr.addAll(debian(t)), tr.addAll(debian(t)), tr.file("etc/own/file", 0o644, []byte("x")), tr.finish()); err != nil {
+	if err := errors.Join(tr.system(), tr.addAll(debian(t)), tr.addAll(debian(t)), tr.file("etc/own/file", 0o644, []byte("x")), tr.finish()); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}

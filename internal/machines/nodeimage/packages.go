@@ -82,19 +82,15 @@ func (b *builder) fetch(ctx context.Context, names []string, list []debPackage) 
 		}
 	}
 	for _, p := range list {
-		if err := verify(filepath.Join(dir, p.file), p.sum); err != nil {
+		sum, err := fileSum(filepath.Join(dir, p.file))
+		if err == nil && p.sum != "" && p.sum != sum {
+			err = fmt.Errorf("%s is not what apt expects: remove it", filepath.Join(dir, p.file))
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func verify(file, want string) error {
-	got, err := fileSum(file)
-	if err == nil && want != "" && got != want {
-		return fmt.Errorf("%s is not what apt expects: remove it", file)
-	}
-	return err
 }
 
 func fileSum(file string) (string, error) {

@@ -117,7 +117,8 @@ type machine struct {
 // instances: what was made and not recorded is found by its tags alone.
 func New(o Options) (*Backend, error) {
 	o.complete()
-	for _, p := range append([]provider.Provider{o.Provider}, values(o.Domains)...) {
+	all := append([]provider.Provider{o.Provider}, values(o.Domains)...)
+	for _, p := range all {
 		_, lists := provider.As[provider.Lister](p)
 		_, gets := provider.As[provider.Getter](p)
 		if !lists || !gets {
@@ -126,7 +127,7 @@ func New(o Options) (*Backend, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Backend{
-		options: o, fleet: newFleet(&o), ctx: ctx, cancel: cancel,
+		options: o, fleet: fleet{options: &o, all: all}, ctx: ctx, cancel: cancel,
 		machines: map[string]*machine{}, lists: map[string]*inventory{},
 	}, nil
 }
@@ -150,13 +151,6 @@ func (b *Backend) Forget(name types.NamespacedName) {
 		m.remove.end()
 		delete(b.machines, key)
 	}
-}
-
-// remember records when this process first handled a machine.
-func (b *Backend) remember(s *reconciler.MachineScope) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.machine(s)
 }
 
 // machine returns the state of a machine; the lock is held.

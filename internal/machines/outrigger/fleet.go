@@ -23,10 +23,6 @@ type fleet struct {
 	all []provider.Provider
 }
 
-func newFleet(o *Options) fleet {
-	return fleet{options: o, all: append([]provider.Provider{o.Provider}, values(o.Domains)...)}
-}
-
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // values returns the values in the order of their keys.

@@ -26,13 +26,8 @@ const (
 	StepDone = "InstanceCreated"
 )
 
-// Reasons of conditions of a machine that is not as it should be.
-const (
-	reasonCreating = "CreatingInstance"
-	reasonForeign  = reconciler.ReasonInfrastructureOfAnother
-	reasonGone     = reconciler.ReasonInstanceGone
-	reasonStopped  = reconciler.ReasonInstanceStopped
-)
+// reasonCreating is the reason of conditions while the provider creates the instance.
+const reasonCreating = "CreatingInstance"
 
 // EnsureMachine creates the instance in the background, or observes it.
 func (b *Backend) EnsureMachine(ctx context.Context, s *reconciler.MachineScope) (reconciler.MachineState, error) {
@@ -40,7 +35,9 @@ func (b *Backend) EnsureMachine(ctx context.Context, s *reconciler.MachineScope)
 	if !ok {
 		return reconciler.MachineState{}, fmt.Errorf("%w: %T is not an OutriggerMachine", provider.ErrInvalidArgument, s.Infra)
 	}
-	b.remember(s)
+	b.mu.Lock()
+	b.machine(s) // which notes when this process first handled it
+	b.mu.Unlock()
 	if infra.Spec.ProviderID != "" {
 		return b.observe(ctx, s, infra.Spec.ProviderID)
 	}
@@ -150,17 +147,17 @@ func ownerTags(s *reconciler.MachineScope) map[string]string {
 func (b *Backend) observe(ctx context.Context, s *reconciler.MachineScope, providerID string) (reconciler.MachineState, error) {
 	id, ours := strings.CutPrefix(providerID, b.prefix())
 	if !ours || id == "" {
-		return b.unusable(reasonForeign, fmt.Sprintf("spec.providerID %s is none of provider %s, whose begin with %s", providerID, b.options.Name, b.prefix())), nil
+		return b.unusable(reconciler.ReasonInfrastructureOfAnother, fmt.Sprintf("spec.providerID %s is none of provider %s, whose begin with %s", providerID, b.options.Name, b.prefix())), nil
 	}
 	instance, err := b.lookUp(ctx, s, id)
 	if errors.Is(err, provider.ErrNotFound) {
-		return b.unusable(reasonGone, fmt.Sprintf("provider %s has no instance %s any more: delete the Machine", b.options.Name, id)), nil
+		return b.unusable(reconciler.ReasonInstanceGone, fmt.Sprintf("provider %s has no instance %s any more: delete the Machine", b.options.Name, id)), nil
 	}
 	if err != nil {
 		return reconciler.MachineState{}, err
 	}
 	if instance.Key != s.Key {
-		return b.unusable(reasonForeign, fmt.Sprintf("instance %s carries the key %q, not %q: it is that of another machine", id, instance.Key, s.Key)), nil
+		return b.unusable(reconciler.ReasonInfrastructureOfAnother, fmt.Sprintf("instance %s carries the key %q, not %q: it is that of another machine", id, instance.Key, s.Key)), nil
 	}
 	return b.state(s, *instance), nil
 }
@@ -212,9 +209,9 @@ func (b *Backend) state(s *reconciler.MachineScope, i provider.Instance) reconci
 	}
 	switch i.State {
 	case provider.StateStopped:
-		state.Reason, state.Message = reasonStopped, fmt.Sprintf("instance %s is stopped", i.ID)
+		state.Reason, state.Message = reconciler.ReasonInstanceStopped, fmt.Sprintf("instance %s is stopped", i.ID)
 	case provider.StateDeleting:
-		state.Reason, state.Message = reasonGone, fmt.Sprintf("instance %s is being deleted: delete the Machine", i.ID)
+		state.Reason, state.Message = reconciler.ReasonInstanceGone, fmt.Sprintf("instance %s is being deleted: delete the Machine", i.ID)
 	}
 	return state
 }
@@ -237,14 +234,8 @@ func addresses(i provider.Instance) []clusterv1.MachineAddress {
 // failureDomainOf returns the failure domain of an instance: the requested one, or else
 // its zone if the cluster has a failure domain of that name.
 func failureDomainOf(s *reconciler.MachineScope, i provider.Instance) string {
-	if s.FailureDomain != "" || s.InfraCluster == nil {
-		return s.FailureDomain
+	if s.FailureDomain == "" && s.InfraCluster != nil && reconciler.HasFailureDomain(s.InfraCluster, i.Zone) {
+		return i.Zone
 	}
-	_, status := s.InfraCluster.ContractCluster()
-	for _, domain := range status.FailureDomains {
-		if domain.Name == i.Zone {
-			return i.Zone
-		}
-	}
-	return ""
+	return s.FailureDomain
 }

@@ -8,25 +8,20 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
 // InfraCluster is a kind of cluster infrastructure.
 type InfraCluster interface {
-	client.Object
+	object
 	ContractCluster() (*infrav1.ClusterSpec, *infrav1.ClusterStatus)
-	GetConditions() []metav1.Condition
-	SetConditions([]metav1.Condition)
 }
 
 // InfraMachine is a kind of machine infrastructure.
 type InfraMachine interface {
-	client.Object
+	object
 	ContractMachine() (*infrav1.MachineSpec, *infrav1.MachineStatus)
-	GetConditions() []metav1.Condition
-	SetConditions([]metav1.Condition)
 }
 
 // ClusterBackend provides what a cluster needs besides machines. Its methods

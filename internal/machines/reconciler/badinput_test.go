@@ -138,8 +138,8 @@ func TestMachineIsDeletedBeforeItIsMade(t *testing.T) {
 	s.until("it is gone", s.gone("m1"))
 }
 
-func condition(o interface{ GetConditions() []metav1.Condition }, kind string) *metav1.Condition {
-	for _, c := range o.GetConditions() {
+func condition(o interface{ ContractStatus() *infrav1.Status }, kind string) *metav1.Condition {
+	for _, c := range o.ContractStatus().Conditions {
 		if c.Type == kind {
 			return &c
 		}
@@ -183,7 +183,7 @@ func TestNothingBeginsInAClusterThatLeaves(t *testing.T) {
 				s.reconcileMachine(t.Context(), "m2")
 			}
 			m, _ := s.infra("m2")
-			if began := m.Annotations[reconciler.BeganAnnotation] != ""; !has(s, "m2", clusterv1.DeletingReason) || began != stale {
+			if began := m.Annotations[infrav1.BeganAnnotation] != ""; !has(s, "m2", clusterv1.DeletingReason) || began != stale {
 				t.Errorf("m2 is %+v", m)
 			}
 			if n := s.cloud.Calls(fake.OpCreate); n != 1 {

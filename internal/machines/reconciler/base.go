@@ -41,7 +41,8 @@ type Base struct {
 	warner  Warner
 }
 
-func (b *Base) complete() {
+// Complete fills in defaults; Setup does it too.
+func (b *Base) Complete() {
 	if b.Poll == 0 {
 		b.Poll = 10 * time.Second
 	}
@@ -59,6 +60,18 @@ func (b *Base) complete() {
 // foreign reports whether an object is another manager's.
 func (b *Base) foreign(o client.Object) bool {
 	return b.Filter != "" && o.GetLabels()[clusterv1.WatchLabel] != b.Filter
+}
+
+// read returns an object to reconcile, or nil if it is gone or another manager's.
+func read[T object](ctx context.Context, b *Base, name types.NamespacedName, empty T) (*patcher[T], error) {
+	if err := b.Client.Get(ctx, name, empty); err != nil {
+		b.deduper.forget(name)
+		return nil, err
+	}
+	if b.foreign(empty) {
+		return nil, nil
+	}
+	return &patcher[T]{client: b.Client, stored: empty.DeepCopyObject().(T), desired: empty}, nil
 }
 
 // conflictPause is the requeue delay after a conflict: the cache has to see the

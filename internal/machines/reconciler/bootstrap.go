@@ -3,6 +3,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -35,37 +36,26 @@ func (r *MachineReconciler) bootstrapData(ctx context.Context, machine *clusterv
 		return nil, "", &waiting{ofBootstrap: true, reason: clusterv1.WaitingForBootstrapDataReason,
 			message: "the Machine's spec.bootstrap.dataSecretName is not set yet"}, nil
 	}
+	wrong := func(reason, format string, args ...any) *waiting {
+		return &waiting{reason: reason, poll: true, ofBootstrap: true, message: fmt.Sprintf(format, args...)}
+	}
 	secret := &corev1.Secret{}
 	err = r.Live.Get(ctx, types.NamespacedName{Namespace: machine.Namespace, Name: *name}, secret)
-	if apierrors.IsNotFound(err) {
-		return nil, "", &waiting{reason: ReasonBootstrapSecretMissing, poll: true, ofBootstrap: true,
-			message: fmt.Sprintf("there is no Secret %s, which the Machine's spec.bootstrap.dataSecretName names", *name)}, nil
-	}
-	if apierrors.IsForbidden(err) {
-		return nil, "", &waiting{reason: ReasonBootstrapSecretForbidden, poll: true, ofBootstrap: true,
-			message: fmt.Sprintf("the manager may not read Secret %s, which the Machine's spec.bootstrap.dataSecretName names: %v", *name, err)}, nil
-	}
-	if err != nil {
-		return nil, "", nil, fmt.Errorf("read Secret %s/%s: %w", machine.Namespace, *name, err)
-	}
-	data, format = secret.Data[bootstrapValue], string(secret.Data[bootstrapFormat])
-	if format == "" {
-		format = FormatCloudConfig
-	}
-	return data, format, r.checkBootstrap(*name, data, format), nil
-}
-
-func (r *MachineReconciler) checkBootstrap(name string, data []byte, format string) *waiting {
+	data = secret.Data[bootstrapValue]
+	format = cmp.Or(string(secret.Data[bootstrapFormat]), FormatCloudConfig)
 	switch {
+	case apierrors.IsNotFound(err):
+		wait = wrong(ReasonBootstrapSecretMissing, "there is no Secret %s, which the Machine's spec.bootstrap.dataSecretName names", *name)
+	case apierrors.IsForbidden(err):
+		wait = wrong(ReasonBootstrapSecretForbidden, "the manager may not read Secret %s, which the Machine's spec.bootstrap.dataSecretName names: %v", *name, err)
+	case err != nil:
+		return nil, "", nil, fmt.Errorf("read Secret %s/%s: %w", machine.Namespace, *name, err)
 	case len(data) == 0:
-		return &waiting{reason: ReasonBootstrapDataInvalid, poll: true, ofBootstrap: true,
-			message: fmt.Sprintf("Secret %s has nothing under the key %q", name, bootstrapValue)}
+		wait = wrong(ReasonBootstrapDataInvalid, "Secret %s has nothing under the key %q", *name, bootstrapValue)
 	case len(data) > r.MaxBootstrap:
-		return &waiting{reason: ReasonBootstrapDataTooLarge, poll: true, ofBootstrap: true,
-			message: fmt.Sprintf("Secret %s has %d bytes of bootstrap data; at most %d are taken", name, len(data), r.MaxBootstrap)}
+		wait = wrong(ReasonBootstrapDataTooLarge, "Secret %s has %d bytes of bootstrap data; at most %d are taken", *name, len(data), r.MaxBootstrap)
 	case format != FormatCloudConfig && format != FormatIgnition:
-		return &waiting{reason: ReasonBootstrapFormatUnknown, poll: true, ofBootstrap: true,
-			message: fmt.Sprintf("Secret %s says that its data is %q; known are %s and %s", name, format, FormatCloudConfig, FormatIgnition)}
+		wait = wrong(ReasonBootstrapFormatUnknown, "Secret %s says that its data is %q; known are %s and %s", *name, format, FormatCloudConfig, FormatIgnition)
 	}
-	return nil
+	return data, format, wait, nil
 }

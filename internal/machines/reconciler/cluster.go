@@ -38,7 +38,7 @@ type ClusterReconciler struct {
 
 // Complete fills in defaults; Setup does it too.
 func (r *ClusterReconciler) Complete() {
-	r.complete()
+	r.Base.Complete()
 	r.warner, _ = r.Backend.(Warner)
 	if r.Live == nil {
 		r.Live = r.Client
@@ -54,15 +54,11 @@ type clusterRun struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *ClusterReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	infra := r.New()
-	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
-		r.deduper.forget(request.NamespacedName)
+	found, err := read(ctx, &r.Base, request.NamespacedName, r.New())
+	if found == nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.foreign(infra) {
-		return reconcile.Result{}, nil
-	}
-	run := &clusterRun{ClusterReconciler: r, patcher: newPatcher(r.Client, infra)}
+	run := &clusterRun{ClusterReconciler: r, patcher: found}
 	return r.ignoreExpected(run.reconcile(ctx))
 }
 
@@ -137,13 +133,13 @@ func (c *clusterRun) apply(state ClusterState) {
 		state.Reason, state.Message = ReasonWaitingForEndpoint, "nothing here provides an endpoint for the control plane: set spec.controlPlaneEndpoint, or that of the Cluster"
 	}
 	if state.Provisioned {
-		status.Ready, status.Initialization = true, yes()
+		setProvisioned(c.desired)
 		if p, ok := c.Backend.(Placer); ok {
-			annotate(c.desired, ProviderAnnotation, p.Place(c.desired))
+			annotate(c.desired, infrav1.ProviderAnnotation, p.Place(c.desired))
 		}
 	}
 	status.FailureDomains = state.FailureDomains
-	setStates(c.desired, provisioned(status.Initialization), "", state.Reason, state.Message)
+	setStates(c.desired, "", state.Reason, state.Message)
 	for _, own := range state.Conditions {
 		setCondition(c.desired, own)
 	}
@@ -151,14 +147,7 @@ func (c *clusterRun) apply(state ClusterState) {
 }
 
 func (c *clusterRun) failed(ctx context.Context, err error) (reconcile.Result, error) {
-	_, status := c.desired.ContractCluster()
-	setFailure(c.desired, provisioned(status.Initialization), err)
-	summarize(c.desired, ProvisionedCondition, HealthyCondition)
-	c.warnOf(c.desired, err)
-	if saved := saveAndReport(ctx, c.patcher, c.Base); saved != nil {
-		return reconcile.Result{}, saved
-	}
-	return afterError(err)
+	return recordFailure(ctx, c.patcher, &c.Base, err, ProvisionedCondition, HealthyCondition)
 }
 
 func (c *clusterRun) delete(ctx context.Context) (reconcile.Result, error) {
@@ -190,7 +179,7 @@ func (c *clusterRun) machines(ctx context.Context, from client.Reader) (n int, e
 		return 0, fmt.Errorf("list the machines of %s: %w", c.desired.GetName(), err)
 	}
 	return n, apimeta.EachListItem(list, func(o runtime.Object) error {
-		if o.(client.Object).GetAnnotations()[ClusterKeyAnnotation] == c.scope.Key {
+		if o.(client.Object).GetAnnotations()[infrav1.ClusterKeyAnnotation] == c.scope.Key {
 			n++
 		}
 		return nil

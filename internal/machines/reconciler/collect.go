@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,10 +48,16 @@ type Collector struct {
 	// machine. Both are 5 minutes by default.
 	Every, Grace time.Duration
 
-	orphanSince map[string]time.Time // since when a resource is an orphan, by id
-	// reported holds the orphans whose removal was reported in an Event. A cloud may
-	// list them for a long time, and each pass removes them again.
-	reported map[string]bool
+	orphans map[string]orphan // of the last pass, by id
+}
+
+// orphan is a resource without a machine.
+type orphan struct {
+	// since is when it was seen first; zero once it was removed.
+	since time.Time
+	// reported says that its removal was reported in an Event. A cloud may list it for a
+	// long time, and each pass removes it again.
+	reported bool
 }
 
 // NeedLeaderElection returns true: only one of several managers collects.
@@ -60,7 +65,7 @@ func (*Collector) NeedLeaderElection() bool { return true }
 
 // Start collects until ctx ends.
 func (c *Collector) Start(ctx context.Context) error {
-	c.complete()
+	c.Complete()
 	if c.Every == 0 {
 		c.Every = 5 * time.Minute
 	}
@@ -80,7 +85,7 @@ func (c *Collector) Start(ctx context.Context) error {
 
 // Collect makes one pass.
 func (c *Collector) Collect(ctx context.Context) error {
-	c.complete()
+	c.Complete()
 	if c.Grace == 0 {
 		c.Grace = 5 * time.Minute
 	}
@@ -88,21 +93,23 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if err := c.Reader.List(ctx, clusters, client.InNamespace(c.Namespace)); err != nil {
 		return fmt.Errorf("list clusters: %w", err)
 	}
-	before, reportedBefore := c.orphanSince, c.reported
-	c.orphanSince, c.reported = map[string]time.Time{}, map[string]bool{}
+	before := c.orphans
+	c.orphans = map[string]orphan{}
 	var errs []error
 	err := apimeta.EachListItem(clusters, func(o runtime.Object) error {
-		errs = append(errs, c.collect(ctx, o.(InfraCluster), before, reportedBefore))
+		errs = append(errs, c.collect(ctx, o.(InfraCluster), before))
 		return nil
 	})
 	err = errors.Join(append(errs, err)...)
-	if err != nil {
-		maps.Copy(c.reported, reportedBefore) // not everything was checked
+	for id, o := range before {
+		if _, seen := c.orphans[id]; err != nil && o.reported && !seen { // not everything was checked
+			c.orphans[id] = orphan{reported: true}
+		}
 	}
 	return err
 }
 
-func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[string]time.Time, reportedBefore map[string]bool) error {
+func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[string]orphan) error {
 	cluster, err := clusterNamed(ctx, c.Reader, infra.GetNamespace(), ownerCluster(infra))
 	if err != nil || cluster == nil || c.foreign(infra) || isMoved(infra) || external(infra) || paused(cluster, infra) || !infra.GetDeletionTimestamp().IsZero() {
 		return err
@@ -120,13 +127,9 @@ func (c *Collector) collect(ctx context.Context, infra InfraCluster, before map[
 	}
 	var errs []error
 	for _, o := range owned {
-		if keys[o.Key] {
-			continue
+		if !keys[o.Key] {
+			errs = append(errs, c.remove(ctx, scope, o, before[o.ID]))
 		}
-		if reportedBefore[o.ID] {
-			c.reported[o.ID] = true
-		}
-		errs = append(errs, c.orphan(ctx, scope, o, before))
 	}
 	return errors.Join(errs...)
 }
@@ -144,25 +147,24 @@ func (c *Collector) keys(ctx context.Context, namespace string) (map[string]bool
 	})
 }
 
-// orphan removes a resource that has been without a machine for the grace
+// remove removes a resource that has been without a machine for the grace
 // period.
-func (c *Collector) orphan(ctx context.Context, of *ClusterScope, o Owned, before map[string]time.Time) error {
-	since, ok := before[o.ID]
-	if !ok {
-		since = c.Now()
+func (c *Collector) remove(ctx context.Context, of *ClusterScope, o Owned, known orphan) error {
+	now := c.Now()
+	if known.since.IsZero() {
+		known.since = now
 	}
-	c.orphanSince[o.ID] = since
-	if now := c.Now(); now.Sub(since) < c.Grace || now.Sub(o.Created) < c.Grace {
+	c.orphans[o.ID] = known
+	if now.Sub(known.since) < c.Grace || now.Sub(o.Created) < c.Grace {
 		return nil
 	}
 	if err := c.Inventory.Remove(ctx, of, o.ID); err != nil {
 		return fmt.Errorf("remove %s, which lost its machine: %w", o.ID, err)
 	}
-	delete(c.orphanSince, o.ID)
-	if c.reported[o.ID] {
+	c.orphans[o.ID] = orphan{reported: true}
+	if known.reported {
 		return nil
 	}
-	c.reported[o.ID] = true
 	c.emit(of.Infra, corev1.EventTypeWarning, "OrphanRemoved", "Collect", fmt.Sprintf("%s carried the key %s, which no machine of the namespace has: removed", o.ID, o.Key))
 	return nil
 }

@@ -25,7 +25,6 @@ const (
 const (
 	ReasonHealthy                = "Healthy"
 	ReasonNotProvisionedYet      = "NotProvisionedYet"
-	ReasonWaitingForOwner        = "WaitingForOwner"
 	ReasonWaitingForEndpoint     = "WaitingForControlPlaneEndpoint"
 	ReasonWaitingForMachines     = "WaitingForMachines"
 	ReasonBootstrapSecretMissing = "BootstrapSecretNotFound"
@@ -50,19 +49,28 @@ func set(o object, kind string, status metav1.ConditionStatus, reason, message s
 
 // setCondition keeps the time of the last transition where there is none.
 func setCondition(o object, c metav1.Condition) {
-	all := slices.Clone(o.GetConditions())
-	apimeta.SetStatusCondition(&all, c)
-	o.SetConditions(all)
+	apimeta.SetStatusCondition(&o.ContractStatus().Conditions, c)
 }
 
 func condition(o object, kind string) *metav1.Condition {
-	return apimeta.FindStatusCondition(o.GetConditions(), kind)
+	return apimeta.FindStatusCondition(o.ContractStatus().Conditions, kind)
 }
 
 func setTrue(o object, kind, reason string) { set(o, kind, metav1.ConditionTrue, reason, "") }
 
 func setFalse(o object, kind, reason, message string) {
 	set(o, kind, metav1.ConditionFalse, reason, message)
+}
+
+// initialized reports whether an object was provisioned once, and setProvisioned says so.
+func initialized(o object) bool {
+	p := o.ContractStatus().Initialization.Provisioned
+	return p != nil && *p
+}
+
+func setProvisioned(o object) {
+	status := o.ContractStatus()
+	status.Ready, status.Initialization.Provisioned = true, new(true)
 }
 
 // setLife sets the conditions of an object that is neither paused nor deleted.
@@ -81,8 +89,7 @@ func setDeleting(o object, reason, message string) {
 // summarize sets Ready from the other conditions: the first that is not True
 // says why not. order comes first, the backend's own follow.
 func summarize(o object, order ...string) {
-	all := o.GetConditions()
-	for _, c := range all {
+	for _, c := range o.ContractStatus().Conditions {
 		if !slices.Contains(order, c.Type) {
 			order = append(order, c.Type)
 		}

@@ -103,7 +103,7 @@ func TestStatusIsRebuilt(t *testing.T) {
 	s := newStand(t)
 	m := s.run("m1")
 	before := m.Status
-	m.Status = infrav1.OutriggerMachineStatus{}
+	m.Status = infrav1.MachineStatus{}
 	s.must(s.api.Status().Update(t.Context(), m))
 	c, _ := s.cluster()
 	c.Status = clusterv1.ClusterStatus{}
@@ -131,7 +131,7 @@ func TestDeletedWhileItIsMade(t *testing.T) {
 	s.until("it is being made", func() bool { return has(s, "m1", "CreatingInstance") })
 	<-gate.Reached()
 	m, _ := s.infra("m1")
-	if m.Status.Step != "CreateInstance" || m.Annotations[reconciler.BeganAnnotation] == "" {
+	if m.Status.Step != "CreateInstance" || m.Annotations[infrav1.BeganAnnotation] == "" {
 		t.Errorf("%+v", m)
 	}
 	s.delete(&clusterv1.Machine{}, "m1")

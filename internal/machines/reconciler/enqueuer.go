@@ -41,17 +41,13 @@ func (w *Enqueuer) Enqueue(object types.NamespacedName) {
 // Source returns the source for a controller to watch.
 func (w *Enqueuer) Source() source.Source {
 	return source.Func(func(_ context.Context, q queue) error {
-		w.start(q)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.queue = q
+		for _, request := range w.pending {
+			q.Add(request)
+		}
+		w.pending = nil
 		return nil
 	})
-}
-
-func (w *Enqueuer) start(q queue) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.queue = q
-	for _, request := range w.pending {
-		q.Add(request)
-	}
-	w.pending = nil
 }

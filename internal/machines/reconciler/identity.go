@@ -3,26 +3,13 @@
 package reconciler
 
 import (
+	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
-)
-
-// Annotations that are a part of a machine's identity, beside
-// [infrav1.KeyAnnotation]. clusterctl move carries them along; a status it does
-// not.
-const (
-	// ClusterKeyAnnotation is the identity of a machine's cluster.
-	ClusterKeyAnnotation = infrav1.ClusterKeyAnnotation
-	// BeganAnnotation is when the creation of a machine began. A machine
-	// without it has nothing to remove.
-	BeganAnnotation = infrav1.BeganAnnotation
-	// ProviderAnnotation is the provider of a machine, or of a cluster whose spec
-	// does not name one.
-	ProviderAnnotation = infrav1.ProviderAnnotation
 )
 
 // deleteForMoveAnnotation is what clusterctl puts in the place of all other
@@ -40,7 +27,7 @@ func keyOf(o metav1.Object) string {
 }
 
 func beganOf(o metav1.Object) time.Time {
-	text := o.GetAnnotations()[BeganAnnotation]
+	text := o.GetAnnotations()[infrav1.BeganAnnotation]
 	if text == "" {
 		return time.Time{}
 	}
@@ -53,11 +40,9 @@ func beganOf(o metav1.Object) time.Time {
 
 // annotate adds an annotation that an object does not have.
 func annotate(o metav1.Object, key, value string) {
-	all := map[string]string{}
-	for k, v := range o.GetAnnotations() {
-		all[k] = v
-	}
-	if all[key] == "" && value != "" {
+	if o.GetAnnotations()[key] == "" && value != "" {
+		all := map[string]string{key: value}
+		maps.Copy(all, o.GetAnnotations())
 		all[key] = value
 		o.SetAnnotations(all)
 	}

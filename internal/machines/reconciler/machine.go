@@ -5,6 +5,7 @@ package reconciler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,7 @@ const maxSecret = 1 << 20
 
 // Complete fills in defaults; Setup does it too.
 func (r *MachineReconciler) Complete() {
-	r.Base.complete()
+	r.Base.Complete()
 	r.warner, _ = r.Backend.(Warner)
 	if r.MaxBootstrap == 0 {
 		r.MaxBootstrap = maxSecret
@@ -69,18 +70,14 @@ type machineRun struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *MachineReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	infra := r.New()
-	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
-		r.deduper.forget(request.NamespacedName)
-		if f, ok := r.Backend.(Forgetter); ok && apierrors.IsNotFound(err) {
-			f.Forget(request.NamespacedName)
-		}
+	found, err := read(ctx, &r.Base, request.NamespacedName, r.New())
+	if f, ok := r.Backend.(Forgetter); ok && apierrors.IsNotFound(err) {
+		f.Forget(request.NamespacedName)
+	}
+	if found == nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.foreign(infra) {
-		return reconcile.Result{}, nil
-	}
-	run := &machineRun{MachineReconciler: r, patcher: newPatcher(r.Client, infra)}
+	run := &machineRun{MachineReconciler: r, patcher: found}
 	return r.ignoreExpected(run.reconcile(ctx))
 }
 
@@ -110,7 +107,7 @@ func (m *machineRun) reconcile(ctx context.Context) (reconcile.Result, error) {
 // owners fills in the Machine and the Cluster, if they exist.
 func (m *machineRun) owners(ctx context.Context) error {
 	infra := m.desired
-	m.scope = MachineScope{Infra: infra, Key: keyOf(infra), ClusterKey: infra.GetAnnotations()[ClusterKeyAnnotation], Began: beganOf(infra)}
+	m.scope = MachineScope{Infra: infra, Key: keyOf(infra), ClusterKey: infra.GetAnnotations()[infrav1.ClusterKeyAnnotation], Began: beganOf(infra)}
 	machine, err := util.GetOwnerMachine(ctx, m.Client, metav1.ObjectMeta{Namespace: infra.GetNamespace(), OwnerReferences: infra.GetOwnerReferences()})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("look up the Machine that owns %s: %w", infra.GetName(), err)
@@ -159,7 +156,7 @@ func (m *machineRun) ensure(ctx context.Context) (reconcile.Result, error) {
 	}
 	m.apply(state)
 	m.clearWarnings(m.desired)
-	return reconcile.Result{RequeueAfter: state.RequeueAfter}, m.saveAndReport(ctx)
+	return reconcile.Result{RequeueAfter: state.RequeueAfter}, saveAndReport(ctx, m.patcher, m.Base)
 }
 
 // identify writes the identity. Nothing may be created from an outdated object:
@@ -209,12 +206,12 @@ func (m *machineRun) begin() {
 		if m.scope.InfraCluster != nil && !external(m.scope.InfraCluster) {
 			m.scope.ClusterKey = keyOf(m.scope.InfraCluster)
 		}
-		annotate(m.desired, ClusterKeyAnnotation, m.scope.ClusterKey)
+		annotate(m.desired, infrav1.ClusterKeyAnnotation, m.scope.ClusterKey)
 	}
 	if p, ok := m.Backend.(Placer); ok {
-		annotate(m.desired, ProviderAnnotation, p.Place(m.scope.InfraCluster))
+		annotate(m.desired, infrav1.ProviderAnnotation, p.Place(m.scope.InfraCluster))
 	}
-	annotate(m.desired, BeganAnnotation, m.Now().UTC().Format(time.RFC3339))
+	annotate(m.desired, infrav1.BeganAnnotation, m.Now().UTC().Format(time.RFC3339))
 }
 
 // prepare fills in what the backend needs, and returns what is missing.
@@ -254,8 +251,7 @@ func (m *machineRun) findInfraCluster(ctx context.Context) error {
 // it; nil if nothing.
 func (m *machineRun) infrastructureReady() *waiting {
 	cluster := m.scope.Cluster
-	ready := cluster.Status.Initialization.InfrastructureProvisioned
-	if ready == nil || !*ready {
+	if !infrastructureThere(cluster) {
 		return &waiting{reason: clusterv1.WaitingForClusterInfrastructureReadyReason,
 			message: fmt.Sprintf("the infrastructure of Cluster %s is not provisioned yet", cluster.Name)}
 	}
@@ -288,17 +284,17 @@ func (m *machineRun) clusterDeleting(infra InfraCluster) *waiting {
 // knownFailureDomain returns a reason to wait if the cluster does not have the
 // requested failure domain: a machine is never made in another one.
 func (m *machineRun) knownFailureDomain() *waiting {
-	if m.scope.FailureDomain == "" || m.scope.InfraCluster == nil {
+	if m.scope.FailureDomain == "" || m.scope.InfraCluster == nil || HasFailureDomain(m.scope.InfraCluster, m.scope.FailureDomain) {
 		return nil
-	}
-	_, status := m.scope.InfraCluster.ContractCluster()
-	for _, domain := range status.FailureDomains {
-		if domain.Name == m.scope.FailureDomain {
-			return nil
-		}
 	}
 	return &waiting{reason: ReasonFailureDomainUnknown, poll: true,
 		message: fmt.Sprintf("the Machine's failure domain %q is none of %s %s: correct it, or add the domain there", m.scope.FailureDomain, m.ClusterKind.Kind, m.scope.InfraCluster.GetName())}
+}
+
+// HasFailureDomain reports whether a cluster has a failure domain of that name.
+func HasFailureDomain(infra InfraCluster, name string) bool {
+	_, status := infra.ContractCluster()
+	return slices.ContainsFunc(status.FailureDomains, func(d clusterv1.FailureDomain) bool { return d.Name == name })
 }
 
 // delete reconciles a machine in deletion.

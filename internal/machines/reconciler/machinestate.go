@@ -3,6 +3,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -28,7 +29,7 @@ func (m *machineRun) await(ctx context.Context, wait *waiting) (reconcile.Result
 	if wait.poll {
 		result.RequeueAfter = m.Poll
 	}
-	return result, m.saveAndReport(ctx)
+	return result, saveAndReport(ctx, m.patcher, m.Base)
 }
 
 // apply copies the backend's state into the object.
@@ -44,7 +45,8 @@ func (m *machineRun) apply(state MachineState) {
 		state.Message = fmt.Sprintf("spec.providerID is %s, but what carries the key of this object is %s", spec.ProviderID, state.ProviderID)
 	}
 	if state.Provisioned && state.ProviderID != "" {
-		spec.ProviderID, status.Ready, status.Initialization = state.ProviderID, true, yes()
+		spec.ProviderID = state.ProviderID
+		setProvisioned(m.desired)
 	}
 	if len(state.Addresses) > 0 {
 		status.Addresses = state.Addresses
@@ -52,7 +54,7 @@ func (m *machineRun) apply(state MachineState) {
 	if state.FailureDomain != "" {
 		status.FailureDomain = state.FailureDomain
 	}
-	setStates(m.desired, provisioned(status.Initialization), state.Step, state.Reason, state.Message)
+	setStates(m.desired, state.Step, state.Reason, state.Message)
 	for _, c := range state.Conditions {
 		setCondition(m.desired, c)
 	}
@@ -61,15 +63,9 @@ func (m *machineRun) apply(state MachineState) {
 
 // setStates sets Provisioned, which stays once it is True, and Healthy, which
 // there is from then on.
-func setStates(o object, there bool, step, reason, message string) {
-	if !there {
-		if reason == "" {
-			reason = step
-		}
-		if reason == "" {
-			reason = ReasonNotProvisionedYet
-		}
-		setFalse(o, ProvisionedCondition, reason, message)
+func setStates(o object, step, reason, message string) {
+	if !initialized(o) {
+		setFalse(o, ProvisionedCondition, cmp.Or(reason, step, ReasonNotProvisionedYet), message)
 		return
 	}
 	setTrue(o, ProvisionedCondition, ProvisionedCondition)
@@ -82,29 +78,23 @@ func setStates(o object, there bool, step, reason, message string) {
 
 // failed returns what the backend's error means.
 func (m *machineRun) failed(ctx context.Context, err error) (reconcile.Result, error) {
-	_, status := m.desired.ContractMachine()
 	setTrue(m.desired, BootstrapDataReadyCondition, ReasonBootstrapDataUsed)
-	setFailure(m.desired, provisioned(status.Initialization), err)
-	summarize(m.desired, machineOrder...)
-	m.warnOf(m.desired, err)
-	if saved := m.saveAndReport(ctx); saved != nil {
+	return recordFailure(ctx, m.patcher, &m.Base, err, machineOrder...)
+}
+
+// recordFailure records what the backend's error means. The conditions of a provisioned
+// object that cannot be observed for a while stay.
+func recordFailure[T object](ctx context.Context, d *patcher[T], b *Base, err error, order ...string) (reconcile.Result, error) {
+	switch {
+	case !initialized(d.desired):
+		setFalse(d.desired, ProvisionedCondition, reasonOf(err), messageOf(err))
+	case !provider.Retryable(err):
+		set(d.desired, HealthyCondition, metav1.ConditionUnknown, reasonOf(err), messageOf(err))
+	}
+	summarize(d.desired, order...)
+	b.warnOf(d.desired, err)
+	if saved := saveAndReport(ctx, d, *b); saved != nil {
 		return reconcile.Result{}, saved
 	}
 	return afterError(err)
-}
-
-// setFailure keeps the conditions of a provisioned machine that cannot be
-// observed for a while.
-func setFailure(o object, there bool, err error) {
-	switch {
-	case !there:
-		setFalse(o, ProvisionedCondition, reasonOf(err), messageOf(err))
-	case !provider.Retryable(err):
-		set(o, HealthyCondition, metav1.ConditionUnknown, reasonOf(err), messageOf(err))
-	}
-}
-
-// saveAndReport writes the object, and Events about changes.
-func (m *machineRun) saveAndReport(ctx context.Context) error {
-	return saveAndReport(ctx, m.patcher, m.Base)
 }

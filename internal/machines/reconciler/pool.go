@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -20,10 +19,8 @@ import (
 
 // InfraPool is a kind of machine pool infrastructure.
 type InfraPool interface {
-	client.Object
+	object
 	ContractPool() (*infrav1.PoolSpec, *infrav1.PoolStatus)
-	GetConditions() []metav1.Condition
-	SetConditions([]metav1.Condition)
 }
 
 // PoolReconciler reconciles one kind of machine pool infrastructure. A pool
@@ -44,9 +41,6 @@ type PoolReconciler struct {
 	Live client.Reader
 }
 
-// Complete fills in defaults; Setup does it too.
-func (r *PoolReconciler) Complete() { r.complete() }
-
 // poolRun is one reconciliation.
 type poolRun struct {
 	*PoolReconciler
@@ -61,15 +55,11 @@ type poolRun struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *PoolReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	infra := r.New()
-	if err := r.Client.Get(ctx, request.NamespacedName, infra); err != nil {
-		r.deduper.forget(request.NamespacedName)
+	found, err := read(ctx, &r.Base, request.NamespacedName, r.New())
+	if found == nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.foreign(infra) {
-		return reconcile.Result{}, nil
-	}
-	run := &poolRun{PoolReconciler: r, patcher: newPatcher(r.Client, infra)}
+	run := &poolRun{PoolReconciler: r, patcher: found}
 	return r.ignoreExpected(run.reconcile(ctx))
 }
 
@@ -166,8 +156,7 @@ func (p *poolRun) failed(ctx context.Context, err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || errors.Is(err, errStale) || ctx.Err() != nil {
 		return err
 	}
-	_, status := p.desired.ContractPool()
-	setStates(p.desired, provisioned(status.Initialization), "", ReasonRequestRefused, err.Error())
+	setStates(p.desired, "", ReasonRequestRefused, err.Error())
 	summarize(p.desired, ProvisionedCondition, HealthyCondition)
 	return errors.Join(err, saveAndReport(ctx, p.patcher, p.Base))
 }
@@ -191,9 +180,9 @@ func (p *poolRun) report(reason, message string) {
 		})
 	}
 	if reason == "" {
-		status.Ready, status.Initialization = true, yes()
+		setProvisioned(p.desired)
 	}
-	setStates(p.desired, provisioned(status.Initialization), "", reason, message)
+	setStates(p.desired, "", reason, message)
 	summarize(p.desired, ProvisionedCondition, HealthyCondition)
 }
 

@@ -45,10 +45,7 @@ func (m poolMachine) deleting() bool {
 	return !m.infra.GetDeletionTimestamp().IsZero() || m.machine != nil && !m.machine.DeletionTimestamp.IsZero()
 }
 
-func (m poolMachine) provisioned() bool {
-	_, status := m.infra.ContractMachine()
-	return provisioned(status.Initialization)
-}
+func (m poolMachine) provisioned() bool { return initialized(m.infra) }
 
 // list returns the machines of the pool, sorted by name.
 func (p *poolRun) list(ctx context.Context) (machines []poolMachine, err error) {

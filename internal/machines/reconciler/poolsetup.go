@@ -4,16 +4,12 @@ package reconciler
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util"
-	"sigs.k8s.io/cluster-api/util/predicates"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -25,26 +21,14 @@ import (
 // machine an empty object of the kind of its machines.
 func (r *PoolReconciler) Setup(mgr manager.Manager, list client.ObjectList, machine client.Object, w Watching) error {
 	r.Complete()
-	scheme := mgr.GetScheme()
-	gvk, err := apiutil.GVKForObject(r.New(), scheme)
+	b, gvk, err := r.inClusters(mgr, r.New(), list, w)
 	if err != nil {
 		return err
 	}
-	ofClusters, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), list, scheme)
-	if err != nil {
-		return err
-	}
-	err = builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter), ownChanges())).
+	return complete(b.
 		Watches(&clusterv1.MachinePool{}, handler.EnqueueRequestsFromMapFunc(ofMachinePool(gvk.GroupKind())), builder.WithPredicates(specChanges())).
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())).
 		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.ofPoolMember(gvk.GroupKind())), builder.WithPredicates(comesOrGoes())).
-		Watches(machine, handler.EnqueueRequestsFromMapFunc(ofPoolMachine(gvk))).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
-	}
-	return nil
+		Watches(machine, handler.EnqueueRequestsFromMapFunc(ofPoolMachine(gvk))), r, gvk)
 }
 
 // ofMachinePool returns the infrastructure that a MachinePool names.

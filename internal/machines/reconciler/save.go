@@ -5,7 +5,6 @@ package reconciler
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -13,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
-// object is a Kubernetes object with conditions, as all our kinds are.
+// object is one of our kinds that has a status with conditions.
 type object interface {
 	client.Object
-	GetConditions() []metav1.Condition
-	SetConditions([]metav1.Condition)
+	ContractStatus() *infrav1.Status
 }
 
 // patcher holds an object and its changes. Only differences are written. A
@@ -28,10 +28,6 @@ type patcher[T object] struct {
 	client  client.Client
 	stored  T // as it is in the API server
 	desired T // with our changes
-}
-
-func newPatcher[T object](c client.Client, read T) *patcher[T] {
-	return &patcher[T]{client: c, stored: read.DeepCopyObject().(T), desired: read}
 }
 
 // saveIdentity writes metadata and spec.
@@ -46,29 +42,10 @@ func (d *patcher[T]) saveIdentity(ctx context.Context) error {
 	}
 	d.desired.SetResourceVersion(written.GetResourceVersion())
 	d.desired.SetGeneration(written.GetGeneration())
-	d.stored, err = withStatus(d.desired, d.stored)
-	return err
-}
-
-// withStatus returns a copy of o with the status of another.
-func withStatus[T object](o, other T) (T, error) {
-	var fields, others map[string]json.RawMessage
-	answer := reflect.New(reflect.TypeOf(o).Elem()).Interface().(T)
-	if err := errors.Join(remarshal(o, &fields), remarshal(other, &others)); err != nil {
-		return answer, err
-	}
-	if fields["status"] = others["status"]; fields["status"] == nil {
-		delete(fields, "status")
-	}
-	return answer, remarshal(fields, answer)
-}
-
-func remarshal(from, to any) error {
-	data, err := json.Marshal(from)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, to)
+	status := reflect.ValueOf(d.stored).Elem().FieldByName("Status") // which was not written
+	d.stored = d.desired.DeepCopyObject().(T)
+	reflect.ValueOf(d.stored).Elem().FieldByName("Status").Set(status)
+	return nil
 }
 
 // save writes metadata and spec, then the status with the generation that the first
@@ -77,7 +54,11 @@ func (d *patcher[T]) save(ctx context.Context) error {
 	if err := d.saveIdentity(ctx); err != nil {
 		return err
 	}
-	observed(d.desired, d.desired.GetGeneration())
+	status, generation := d.desired.ContractStatus(), d.desired.GetGeneration()
+	status.ObservedGeneration = generation
+	for i := range status.Conditions {
+		status.Conditions[i].ObservedGeneration = generation
+	}
 	return d.saveStatus(ctx)
 }
 

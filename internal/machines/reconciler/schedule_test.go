@@ -271,14 +271,14 @@ func (s *schedule) move() {
 func (s *schedule) copyTo(target *world) {
 	cluster, _ := s.cluster()
 	infra, _ := s.infraCluster()
-	cluster.Status, infra.Status = clusterv1.ClusterStatus{}, infrav1.OutriggerClusterStatus{}
+	cluster.Status, infra.Status = clusterv1.ClusterStatus{}, infrav1.ClusterStatus{}
 	objects := []client.Object{cluster, infra}
 	for _, m := range s.machines() {
 		m.Status = clusterv1.MachineStatus{}
 		objects = append(objects, &m)
 	}
 	for _, m := range s.infras() {
-		m.Status = infrav1.OutriggerMachineStatus{}
+		m.Status = infrav1.MachineStatus{}
 		objects = append(objects, &m)
 	}
 	var secrets corev1.SecretList

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -50,60 +51,54 @@ func (w Watching) options() controller.Options {
 	}
 }
 
-// Setup adds the reconciler to the manager.
-func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w Watching) error {
-	r.Complete()
-	gvk, err := apiutil.GVKForObject(r.New(), mgr.GetScheme())
-	if err != nil {
-		return err
-	}
-	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), r.Filter), ownChanges())).
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster(gvk.GroupKind())), builder.WithPredicates(clusterChanges())).
-		Watches(machine, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(machineEnds()))
+// controller begins a controller of the kind of an object.
+func (b *Base) controller(mgr manager.Manager, o client.Object, w Watching, changes predicate.Predicate) (*builder.Builder, schema.GroupVersionKind, error) {
+	gvk, err := apiutil.GVKForObject(o, mgr.GetScheme())
+	c := builder.ControllerManagedBy(mgr).Named(strings.ToLower(gvk.Kind)).WithOptions(w.options()).
+		For(o, builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), b.Filter), changes))
 	if w.Enqueuer != nil {
-		b = b.WatchesRawSource(w.Enqueuer.Source())
+		c = c.WatchesRawSource(w.Enqueuer.Source())
 	}
+	return c, gvk, err
+}
+
+// inClusters is controller for a kind whose objects, in list, are reconciled when their Cluster changes.
+func (b *Base) inClusters(mgr manager.Manager, o client.Object, list client.ObjectList, w Watching) (*builder.Builder, schema.GroupVersionKind, error) {
+	c, gvk, err := b.controller(mgr, o, w, ownChanges())
+	if err != nil {
+		return nil, gvk, err
+	}
+	ofClusters, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), list, mgr.GetScheme())
+	return c.Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges())), gvk, err
+}
+
+func complete(b *builder.Builder, r reconcile.Reconciler, gvk schema.GroupVersionKind) error {
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
 	}
 	return nil
+}
+
+// Setup adds the reconciler to the manager.
+func (r *ClusterReconciler) Setup(mgr manager.Manager, machine client.Object, w Watching) error {
+	r.Complete()
+	b, gvk, err := r.controller(mgr, r.New(), w, ownChanges())
+	if err != nil {
+		return err
+	}
+	return complete(b.
+		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofCluster(gvk.GroupKind())), builder.WithPredicates(clusterChanges())).
+		Watches(machine, handler.EnqueueRequestsFromMapFunc(r.ofMachine), builder.WithPredicates(machineEnds())), r, gvk)
 }
 
 // Setup adds the reconciler to the manager.
 func (r *MachineReconciler) Setup(mgr manager.Manager, list client.ObjectList, w Watching) error {
 	r.Complete()
-	scheme := mgr.GetScheme()
-	gvk, err := apiutil.GVKForObject(r.New(), scheme)
+	b, gvk, err := r.inClusters(mgr, r.New(), list, w)
 	if err != nil {
 		return err
 	}
-	ofClusters, err := util.ClusterToTypedObjectsMapper(mgr.GetClient(), list, scheme)
-	if err != nil {
-		return err
-	}
-	b := builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(scheme, mgr.GetLogger(), r.Filter), ownChanges())).
-		Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(gvk)), builder.WithPredicates(specChanges())).
-		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(ofClusters), builder.WithPredicates(clusterChanges()))
-	if w.Enqueuer != nil {
-		b = b.WatchesRawSource(w.Enqueuer.Source())
-	}
-	if err := b.Complete(r); err != nil {
-		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
-	}
-	return nil
-}
-
-// kindName returns the name of a controller in logs and metrics.
-func kindName(gvk schema.GroupVersionKind) string {
-	name := []byte(gvk.Kind)
-	for i := range name {
-		if name[i] >= 'A' && name[i] <= 'Z' {
-			name[i] += 'a' - 'A'
-		}
-	}
-	return string(name)
+	return complete(b.Watches(&clusterv1.Machine{}, handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(gvk)), builder.WithPredicates(specChanges())), r, gvk)
 }
 
 // ofCluster returns the infrastructure that a Cluster names. The reconciler
@@ -144,8 +139,7 @@ func specChanges() predicate.Predicate {
 // clusterChanges passes the changes of a Cluster that matter to infrastructure.
 func clusterChanges() predicate.Predicate {
 	provisioned := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		was, is := infrastructureThere(e.ObjectOld), infrastructureThere(e.ObjectNew)
-		return was != is
+		return infrastructureThere(e.ObjectOld) != infrastructureThere(e.ObjectNew)
 	}}
 	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, provisioned)
 }
@@ -187,20 +181,5 @@ func lacks(was, is object) bool {
 	if initialized(was) && !initialized(is) {
 		return true
 	}
-	return slices.ContainsFunc(was.GetConditions(), func(c metav1.Condition) bool { return condition(is, c.Type) == nil })
-}
-
-func initialized(o object) bool {
-	switch o := o.(type) {
-	case InfraCluster:
-		_, status := o.ContractCluster()
-		return provisioned(status.Initialization)
-	case InfraMachine:
-		_, status := o.ContractMachine()
-		return provisioned(status.Initialization)
-	case InfraPool:
-		_, status := o.ContractPool()
-		return provisioned(status.Initialization)
-	}
-	return false
+	return slices.ContainsFunc(was.ContractStatus().Conditions, func(c metav1.Condition) bool { return condition(is, c.Type) == nil })
 }

@@ -28,18 +28,22 @@ func TestOwnChanges(t *testing.T) {
 		change func(was, is *infrav1.OutriggerMachine)
 		want   bool
 	}{
-		"another message":        {func(was, _ *infrav1.OutriggerMachine) { setFalse(was, ProvisionedCondition, "Other", "request 1") }, false},
-		"one more condition":     {func(_, is *infrav1.OutriggerMachine) { setTrue(is, HealthyCondition, ReasonHealthy) }, false},
-		"provisioned":            {func(_, is *infrav1.OutriggerMachine) { is.Status.Initialization = yes() }, false},
+		"another message":    {func(was, _ *infrav1.OutriggerMachine) { setFalse(was, ProvisionedCondition, "Other", "request 1") }, false},
+		"one more condition": {func(_, is *infrav1.OutriggerMachine) { setTrue(is, HealthyCondition, ReasonHealthy) }, false},
+		"provisioned": {func(_, is *infrav1.OutriggerMachine) {
+			is.Status.Initialization = infrav1.Initialization{Provisioned: new(true)}
+		}, false},
 		"a look without change":  {func(was, _ *infrav1.OutriggerMachine) { was.ResourceVersion = "2" }, true},
 		"a status that was lost": {func(_, is *infrav1.OutriggerMachine) { is.Status.Conditions = nil }, true},
-		"provisioned no more":    {func(was, _ *infrav1.OutriggerMachine) { was.Status.Initialization = yes() }, true},
-		"another spec":           {func(_, is *infrav1.OutriggerMachine) { is.Generation = 2 }, true},
-		"a label":                {func(_, is *infrav1.OutriggerMachine) { is.Labels = map[string]string{"a": "b"} }, true},
-		"an annotation":          {func(_, is *infrav1.OutriggerMachine) { is.Annotations = map[string]string{"a": "b"} }, true},
-		"an owner":               {func(_, is *infrav1.OutriggerMachine) { is.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }, true},
-		"no finalizer":           {func(_, is *infrav1.OutriggerMachine) { is.Finalizers = nil }, true},
-		"a deletion":             {func(_, is *infrav1.OutriggerMachine) { is.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, true},
+		"provisioned no more": {func(was, _ *infrav1.OutriggerMachine) {
+			was.Status.Initialization = infrav1.Initialization{Provisioned: new(true)}
+		}, true},
+		"another spec":  {func(_, is *infrav1.OutriggerMachine) { is.Generation = 2 }, true},
+		"a label":       {func(_, is *infrav1.OutriggerMachine) { is.Labels = map[string]string{"a": "b"} }, true},
+		"an annotation": {func(_, is *infrav1.OutriggerMachine) { is.Annotations = map[string]string{"a": "b"} }, true},
+		"an owner":      {func(_, is *infrav1.OutriggerMachine) { is.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }, true},
+		"no finalizer":  {func(_, is *infrav1.OutriggerMachine) { is.Finalizers = nil }, true},
+		"a deletion":    {func(_, is *infrav1.OutriggerMachine) { is.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, true},
 	} {
 		was, is := machine(), machine()
 		was.ResourceVersion = "1"

@@ -454,9 +454,9 @@ func (s *stand) wantInstances(want int) {
 }
 
 // wantCondition looks at a condition of an object.
-func wantCondition(t testing.TB, o interface{ GetConditions() []metav1.Condition }, kind string, status metav1.ConditionStatus, reason string) {
+func wantCondition(t testing.TB, o interface{ ContractStatus() *infrav1.Status }, kind string, status metav1.ConditionStatus, reason string) {
 	t.Helper()
-	for _, c := range o.GetConditions() {
+	for _, c := range o.ContractStatus().Conditions {
 		if c.Type == kind {
 			if c.Status != status || reason != "" && c.Reason != reason {
 				t.Errorf("%s is %s, %s: %s; want %s, %s", kind, c.Status, c.Reason, c.Message, status, reason)

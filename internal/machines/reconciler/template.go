@@ -10,10 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
-	"sigs.k8s.io/cluster-api/util/predicates"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -52,7 +49,7 @@ type TemplateReconciler struct {
 
 // Complete fills in defaults; Setup does it too.
 func (r *TemplateReconciler) Complete() {
-	r.complete()
+	r.Base.Complete()
 	r.warner, _ = r.Sizer.(Warner)
 }
 
@@ -124,30 +121,18 @@ func (r *TemplateReconciler) infraCluster(ctx context.Context, cluster *clusterv
 // after the manager's sync period, since a catalogue may change.
 func (r *TemplateReconciler) Setup(mgr manager.Manager, w Watching) error {
 	r.Complete()
-	gvk, err := apiutil.GVKForObject(r.New(), mgr.GetScheme())
+	b, gvk, err := r.controller(mgr, r.New(), w, templateChanges())
 	if err != nil {
 		return err
 	}
-	err = builder.ControllerManagedBy(mgr).Named(kindName(gvk)).WithOptions(w.options()).
-		For(r.New(), builder.WithPredicates(predicates.ResourceHasFilterLabel(mgr.GetScheme(), mgr.GetLogger(), r.Filter), templateChanges())).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the controller of %s: %w", gvk.Kind, err)
-	}
-	return nil
+	return complete(b, r, gvk)
 }
 
 // templateChanges leaves out what was written into the status.
 func templateChanges() predicate.Predicate {
-	owners := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { // core makes a Cluster the owner a moment after creating the template
-		return ownerCluster(e.ObjectOld) != ownerCluster(e.ObjectNew)
+	// Core makes a Cluster the owner a moment after creating the template; periodic resyncs pass.
+	others := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return ownerCluster(e.ObjectOld) != ownerCluster(e.ObjectNew) || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
 	}}
-	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, owners, resync())
-}
-
-// resync lets periodic resyncs pass.
-func resync() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion()
-	}}
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, others)
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
 	infrav1beta1 "github.com/outrigger/outrigger/api/infrastructure/v1beta1"
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
@@ -89,7 +88,7 @@ func TestProject(t *testing.T) {
 		got = append(got, r.Kind+" "+r.Version)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, infrav1alpha1.AddToScheme, infrav1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, infrav1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}

@@ -152,7 +152,7 @@ func TestCheck(t *testing.T) {
 		"container":        {"name: manager\n", "name: controller\n", "no container manager"},
 		"name of a CRD":    {"name: dockermachines.infra", "name: dockermachine.infra", "not dockermachines.infrastructure.cluster.x-k8s.io"},
 		"contract":         {"cluster.x-k8s.io/v1beta2: v1beta2", "x: y", "which is not a version that is served"},
-		"version":          {"cluster.x-k8s.io/v1beta1: v1alpha1", "cluster.x-k8s.io/v1beta1: v1alpha2", `says "v1alpha2"`},
+		"version":          {"cluster.x-k8s.io/v1beta1: v1beta1", "cluster.x-k8s.io/v1beta1: v1alpha2", `says "v1alpha2"`},
 		"second Namespace": {"kind: ServiceAccount\n", "kind: Namespace\n", "2 Namespaces"},
 		"no Deployment":    {"kind: Deployment\n", "kind: DaemonSet\n", "0 Deployments"},
 	} {

@@ -27,16 +27,15 @@ const smallestSubnet = 28
 
 // cluster is a kind that is a cluster's infrastructure.
 type cluster interface {
-	client.Object
 	ContractCluster() (*infrav1.ClusterSpec, *infrav1.ClusterStatus)
 }
 
-// endpointPort fills in the port of an endpoint.
-type endpointPort[T cluster] struct{}
+// endpointPort fills in the port of a [cluster]'s endpoint.
+type endpointPort[T client.Object] struct{}
 
 // Default sets defaults before an object is validated.
 func (endpointPort[T]) Default(_ context.Context, c T) error {
-	spec, _ := c.ContractCluster()
+	spec, _ := any(c).(cluster).ContractCluster()
 	if e := &spec.ControlPlaneEndpoint; e.Host != "" && e.Port == 0 {
 		e.Port = apiServerPort
 	}
@@ -67,7 +66,7 @@ func fixedEndpoint(before, after clusterv1.APIEndpoint, path *field.Path) (errs 
 	return errs
 }
 
-func validDockerCluster(s *infrav1.DockerClusterSpec, path *field.Path) (admission.Warnings, field.ErrorList) {
+func validDockerCluster(s *infrav1.DockerClusterSpec, path *field.Path, _ bool) (admission.Warnings, field.ErrorList) {
 	errs := validEndpoint(s.ControlPlaneEndpoint, path)
 	errs = append(errs, validImage(s.LoadbalancerImage, path.Child("loadbalancerImage"))...)
 	errs = append(errs, validLoadBalancer(s.LoadBalancer, path.Child("loadBalancer"))...)
@@ -116,7 +115,7 @@ func fixedDockerCluster(before, after *infrav1.DockerClusterSpec, path *field.Pa
 	return errs
 }
 
-func validOutriggerCluster(s *infrav1.OutriggerClusterSpec, path *field.Path) (admission.Warnings, field.ErrorList) {
+func validOutriggerCluster(s *infrav1.OutriggerClusterSpec, path *field.Path, _ bool) (admission.Warnings, field.ErrorList) {
 	return nil, validEndpoint(s.ControlPlaneEndpoint, path)
 }
 

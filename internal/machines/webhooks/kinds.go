@@ -3,7 +3,7 @@
 package webhooks
 
 import (
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
@@ -11,57 +11,57 @@ import (
 // The rules of each kind.
 var (
 	dockerCluster = rules[*infrav1.DockerCluster, infrav1.DockerClusterSpec]{
-		kind: "DockerCluster", path: spec, valid: validDockerCluster, fixed: fixedDockerCluster,
-		spec: func(c *infrav1.DockerCluster) *infrav1.DockerClusterSpec { return &c.Spec },
+		valid: validDockerCluster, fixed: fixedDockerCluster,
+		parts: func(c *infrav1.DockerCluster) (*infrav1.DockerClusterSpec, *clusterv1.ObjectMeta) {
+			return &c.Spec, nil
+		},
 	}
 	dockerMachine = rules[*infrav1.DockerMachine, infrav1.DockerMachineSpec]{
-		kind: "DockerMachine", path: spec, valid: validDockerMachine, fixed: fixedDockerMachine,
-		spec: func(m *infrav1.DockerMachine) *infrav1.DockerMachineSpec { return &m.Spec },
+		valid: validDockerMachine,
+		fixed: keepsProviderID(func(s *infrav1.DockerMachineSpec) string { return s.ProviderID }),
+		parts: func(m *infrav1.DockerMachine) (*infrav1.DockerMachineSpec, *clusterv1.ObjectMeta) {
+			return &m.Spec, nil
+		},
 	}
 	dockerMachinePool = rules[*infrav1.DockerMachinePool, infrav1.DockerMachinePoolSpec]{
-		kind: "DockerMachinePool", path: spec, valid: validDockerPool, fixed: fixedDockerPool,
-		spec: func(p *infrav1.DockerMachinePool) *infrav1.DockerMachinePoolSpec { return &p.Spec },
+		valid: validDockerPool,
+		fixed: keepsProviderID(func(s *infrav1.DockerMachinePoolSpec) string { return s.ProviderID }),
+		parts: func(p *infrav1.DockerMachinePool) (*infrav1.DockerMachinePoolSpec, *clusterv1.ObjectMeta) {
+			return &p.Spec, nil
+		},
 	}
 	outriggerCluster = rules[*infrav1.OutriggerCluster, infrav1.OutriggerClusterSpec]{
-		kind: "OutriggerCluster", path: spec, valid: validOutriggerCluster, fixed: fixedOutriggerCluster,
-		spec:        func(c *infrav1.OutriggerCluster) *infrav1.OutriggerClusterSpec { return &c.Spec },
-		fixedObject: fixedProvider,
+		valid: validOutriggerCluster, fixed: fixedOutriggerCluster, fixedObject: fixedProvider,
+		parts: func(c *infrav1.OutriggerCluster) (*infrav1.OutriggerClusterSpec, *clusterv1.ObjectMeta) {
+			return &c.Spec, nil
+		},
 	}
 	outriggerMachine = rules[*infrav1.OutriggerMachine, infrav1.OutriggerMachineSpec]{
-		kind: "OutriggerMachine", path: spec, valid: validOutriggerMachine, fixed: fixedOutriggerMachine,
-		spec: func(m *infrav1.OutriggerMachine) *infrav1.OutriggerMachineSpec { return &m.Spec },
+		valid: validOutriggerMachine,
+		fixed: keepsProviderID(func(s *infrav1.OutriggerMachineSpec) string { return s.ProviderID }),
+		parts: func(m *infrav1.OutriggerMachine) (*infrav1.OutriggerMachineSpec, *clusterv1.ObjectMeta) {
+			return &m.Spec, nil
+		},
 	}
 
-	dockerClusterTemplate = template("DockerClusterTemplate",
-		func(t *infrav1.DockerClusterTemplate) *infrav1.DockerClusterSpec { return &t.Spec.Template.Spec },
-		func(t *infrav1.DockerClusterTemplate) field.ErrorList {
-			return t.Spec.Template.ObjectMeta.Validate(metadataPath)
-		},
-		validDockerCluster)
-	dockerMachineTemplate = template("DockerMachineTemplate",
-		func(t *infrav1.DockerMachineTemplate) *infrav1.DockerMachineSpec { return &t.Spec.Template.Spec },
-		func(t *infrav1.DockerMachineTemplate) field.ErrorList {
-			return t.Spec.Template.ObjectMeta.Validate(metadataPath)
-		},
-		validDockerMachineTemplate)
-	dockerMachinePoolTemplate = template("DockerMachinePoolTemplate",
-		func(t *infrav1.DockerMachinePoolTemplate) *infrav1.DockerMachinePoolSpec {
-			return &t.Spec.Template.Spec
-		},
-		func(t *infrav1.DockerMachinePoolTemplate) field.ErrorList {
-			return t.Spec.Template.ObjectMeta.Validate(metadataPath)
-		},
-		validDockerPoolTemplate)
-	outriggerClusterTemplate = template("OutriggerClusterTemplate",
-		func(t *infrav1.OutriggerClusterTemplate) *infrav1.OutriggerClusterSpec { return &t.Spec.Template.Spec },
-		func(t *infrav1.OutriggerClusterTemplate) field.ErrorList {
-			return t.Spec.Template.ObjectMeta.Validate(metadataPath)
-		},
-		validOutriggerCluster)
-	outriggerMachineTemplate = template("OutriggerMachineTemplate",
-		func(t *infrav1.OutriggerMachineTemplate) *infrav1.OutriggerMachineSpec { return &t.Spec.Template.Spec },
-		func(t *infrav1.OutriggerMachineTemplate) field.ErrorList {
-			return t.Spec.Template.ObjectMeta.Validate(metadataPath)
-		},
-		validOutriggerMachineTemplate)
+	dockerClusterTemplate = template(validDockerCluster,
+		func(t *infrav1.DockerClusterTemplate) (*infrav1.DockerClusterSpec, *clusterv1.ObjectMeta) {
+			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
+		})
+	dockerMachineTemplate = template(validDockerMachine,
+		func(t *infrav1.DockerMachineTemplate) (*infrav1.DockerMachineSpec, *clusterv1.ObjectMeta) {
+			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
+		})
+	dockerMachinePoolTemplate = template(validDockerPool,
+		func(t *infrav1.DockerMachinePoolTemplate) (*infrav1.DockerMachinePoolSpec, *clusterv1.ObjectMeta) {
+			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
+		})
+	outriggerClusterTemplate = template(validOutriggerCluster,
+		func(t *infrav1.OutriggerClusterTemplate) (*infrav1.OutriggerClusterSpec, *clusterv1.ObjectMeta) {
+			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
+		})
+	outriggerMachineTemplate = template(validOutriggerMachine,
+		func(t *infrav1.OutriggerMachineTemplate) (*infrav1.OutriggerMachineSpec, *clusterv1.ObjectMeta) {
+			return &t.Spec.Template.Spec, &t.Spec.Template.ObjectMeta
+		})
 )

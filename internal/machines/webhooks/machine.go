@@ -33,67 +33,44 @@ const (
 // leastMemory is what a Docker Engine lets a container have.
 var leastMemory = resource.MustParse("6Mi")
 
-func validDockerMachine(s *infrav1.DockerMachineSpec, p *field.Path) (admission.Warnings, field.ErrorList) {
+func validDockerMachine(s *infrav1.DockerMachineSpec, p *field.Path, template bool) (admission.Warnings, field.ErrorList) {
 	warnings, errs := validDockerNode(&s.DockerNodeSpec, p)
-	return warnings, append(validProviderID(s.ProviderID, dockerPrefix, p), errs...)
+	return warnings, append(validProviderID(s.ProviderID, dockerPrefix, p, template), errs...)
 }
 
-func validDockerMachineTemplate(s *infrav1.DockerMachineSpec, p *field.Path) (admission.Warnings, field.ErrorList) {
-	warnings, errs := validDockerNode(&s.DockerNodeSpec, p)
-	return warnings, append(noProviderID(s.ProviderID, p), errs...)
-}
-
-func validDockerPool(s *infrav1.DockerMachinePoolSpec, p *field.Path) (admission.Warnings, field.ErrorList) {
-	return validDockerNode(&s.Template, p.Child("template"))
-}
-
-func validDockerPoolTemplate(s *infrav1.DockerMachinePoolSpec, p *field.Path) (admission.Warnings, field.ErrorList) {
-	warnings, errs := validDockerPool(s, p)
-	if len(s.ProviderIDList) > 0 {
+func validDockerPool(s *infrav1.DockerMachinePoolSpec, p *field.Path, template bool) (admission.Warnings, field.ErrorList) {
+	warnings, errs := validDockerNode(&s.Template, p.Child("template"))
+	if template && len(s.ProviderIDList) > 0 {
 		errs = append(errs, field.Forbidden(p.Child("providerIDList"), "belongs to a pool, not to what pools are made from"))
 	}
-	return warnings, append(noProviderID(s.ProviderID, p), errs...)
+	return warnings, append(validProviderID(s.ProviderID, "", p, template), errs...)
 }
 
-func fixedDockerMachine(before, after *infrav1.DockerMachineSpec, p *field.Path) field.ErrorList {
-	return fixedProviderID(before.ProviderID, after.ProviderID, p)
+func validOutriggerMachine(s *infrav1.OutriggerMachineSpec, p *field.Path, template bool) (admission.Warnings, field.ErrorList) {
+	return nil, append(validProviderID(s.ProviderID, outriggerPrefix, p, template), validInstance(s, p)...)
 }
 
-func fixedDockerPool(before, after *infrav1.DockerMachinePoolSpec, p *field.Path) field.ErrorList {
-	return fixedProviderID(before.ProviderID, after.ProviderID, p)
-}
-
-func validOutriggerMachine(s *infrav1.OutriggerMachineSpec, p *field.Path) (admission.Warnings, field.ErrorList) {
-	return nil, append(validProviderID(s.ProviderID, outriggerPrefix, p), validInstance(s, p)...)
-}
-
-func validOutriggerMachineTemplate(s *infrav1.OutriggerMachineSpec, p *field.Path) (admission.Warnings, field.ErrorList) {
-	return nil, append(noProviderID(s.ProviderID, p), validInstance(s, p)...)
-}
-
-func fixedOutriggerMachine(before, after *infrav1.OutriggerMachineSpec, p *field.Path) field.ErrorList {
-	return fixedProviderID(before.ProviderID, after.ProviderID, p)
-}
-
-func validProviderID(id, prefix string, p *field.Path) field.ErrorList {
-	if id == "" || len(id) > len(prefix) && strings.HasPrefix(id, prefix) {
+func validProviderID(id, prefix string, p *field.Path, template bool) field.ErrorList {
+	p = p.Child("providerID")
+	switch {
+	case id == "":
+		return nil
+	case template:
+		return field.ErrorList{field.Forbidden(p, "belongs to a machine, not to what machines are made from")}
+	case prefix == "" || len(id) > len(prefix) && strings.HasPrefix(id, prefix):
 		return nil
 	}
-	return field.ErrorList{field.Invalid(p.Child("providerID"), id, "is none of these machines, which begin with "+prefix)}
+	return field.ErrorList{field.Invalid(p, id, "is none of these machines, which begin with "+prefix)}
 }
 
-func noProviderID(id string, p *field.Path) field.ErrorList {
-	if id == "" {
-		return nil
+// keepsProviderID: the providerID of a spec never changes once it is set.
+func keepsProviderID[S any](of func(*S) string) func(before, after *S, p *field.Path) field.ErrorList {
+	return func(before, after *S, p *field.Path) field.ErrorList {
+		if of(before) == "" || of(before) == of(after) {
+			return nil
+		}
+		return fixedField(p.Child("providerID"), of(after), "the Node is known by it")
 	}
-	return field.ErrorList{field.Forbidden(p.Child("providerID"), "belongs to a machine, not to what machines are made from")}
-}
-
-func fixedProviderID(before, after string, p *field.Path) field.ErrorList {
-	if before == "" || before == after {
-		return nil
-	}
-	return fixedField(p.Child("providerID"), after, "the Node is known by it")
 }
 
 func validDockerNode(s *infrav1.DockerNodeSpec, p *field.Path) (admission.Warnings, field.ErrorList) {

@@ -10,11 +10,13 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/cluster-api/util/topology"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,29 +27,24 @@ import (
 
 // rules of a kind T whose spec is an S.
 type rules[T client.Object, S any] struct {
-	kind string
-	spec func(T) *S
-	path *field.Path
+	// parts returns the spec; of a template it is that of what is made, which comes with metadata.
+	parts func(T) (*S, *clusterv1.ObjectMeta)
 	// valid returns errors in a spec, and warnings about valid but unwise
 	// settings.
-	valid func(*S, *field.Path) (admission.Warnings, field.ErrorList)
+	valid func(spec *S, path *field.Path, template bool) (admission.Warnings, field.ErrorList)
 	// fixed returns what of a spec has changed and must not.
 	fixed func(before, after *S, path *field.Path) field.ErrorList
 	// fixedObject, if any, says the same where it depends on more than the spec.
 	fixedObject func(before, after T) field.ErrorList
-	// meta is the metadata in a template; other kinds have none.
-	meta func(T) field.ErrorList
 }
 
-var _ admission.Validator[*infrav1.DockerMachine] = rules[*infrav1.DockerMachine, infrav1.DockerMachineSpec]{}
+var spec = field.NewPath("spec")
 
 // ValidateCreate validates an object before it is created.
 func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings, error) {
-	warnings, errs := r.valid(r.spec(o), r.path)
-	if r.meta != nil {
-		errs = append(errs, r.meta(o)...)
-	}
-	return warnings, r.invalid(o, errs)
+	is, meta := r.parts(o)
+	warnings, errs := r.valid(is, specPath(meta), meta != nil)
+	return warnings, invalid(o, append(errs, validMeta(meta)...))
 }
 
 // ValidateUpdate validates an object before it changes. An unchanged spec is not
@@ -55,34 +52,52 @@ func (r rules[T, S]) ValidateCreate(_ context.Context, o T) (admission.Warnings,
 // usable.
 func (r rules[T, S]) ValidateUpdate(ctx context.Context, before, after T) (warnings admission.Warnings, err error) {
 	var errs field.ErrorList
-	if !rehearsed(ctx, after) {
+	dryRun := rehearsed(ctx, after)
+	if !dryRun {
 		errs = identityKept(before, after)
 	}
-	if !apiequality.Semantic.DeepEqual(r.spec(before), r.spec(after)) {
+	was, _ := r.parts(before)
+	is, meta := r.parts(after)
+	if !apiequality.Semantic.DeepEqual(was, is) {
 		var wrong field.ErrorList
-		warnings, wrong = r.valid(r.spec(after), r.path)
+		warnings, wrong = r.valid(is, specPath(meta), meta != nil)
 		errs = append(errs, wrong...)
-		if r.meta == nil || !rehearsed(ctx, after) {
-			errs = append(errs, r.fixed(r.spec(before), r.spec(after), r.path)...)
+		if meta == nil || !dryRun {
+			errs = append(errs, r.fixed(was, is, specPath(meta))...)
 		}
 		if r.fixedObject != nil {
 			errs = append(errs, r.fixedObject(before, after)...)
 		}
 	}
-	if r.meta != nil && after.GetDeletionTimestamp().IsZero() {
-		errs = append(errs, r.meta(after)...)
+	if after.GetDeletionTimestamp().IsZero() {
+		errs = append(errs, validMeta(meta)...)
 	}
-	return warnings, r.invalid(after, errs)
+	return warnings, invalid(after, errs)
 }
 
 // ValidateDelete is never called.
 func (r rules[T, S]) ValidateDelete(context.Context, T) (admission.Warnings, error) { return nil, nil }
 
-func (r rules[T, S]) invalid(o T, errs field.ErrorList) error {
+func specPath(meta *clusterv1.ObjectMeta) *field.Path {
+	if meta == nil {
+		return spec
+	}
+	return spec.Child("template", "spec")
+}
+
+func validMeta(meta *clusterv1.ObjectMeta) field.ErrorList {
+	if meta == nil {
+		return nil
+	}
+	return meta.Validate(spec.Child("template", "metadata"))
+}
+
+func invalid[T client.Object](o T, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(infrav1.GroupVersion.WithKind(r.kind).GroupKind(), o.GetName(), errs)
+	kind := reflect.TypeFor[T]().Elem().Name()
+	return apierrors.NewInvalid(infrav1.GroupVersion.WithKind(kind).GroupKind(), o.GetName(), errs)
 }
 
 // rehearsed reports whether the request is a dry run of Cluster API's topology
@@ -113,18 +128,12 @@ func fixedField(path *field.Path, value any, why string) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, value, "cannot change once it is set: "+why)}
 }
 
-// template makes the rules of a template of those of what is made from it.
-func template[T client.Object, S any](kind string, spec func(T) *S, meta func(T) field.ErrorList,
-	valid func(*S, *field.Path) (admission.Warnings, field.ErrorList),
+// template makes the rules of a template, whose spec never changes.
+func template[T client.Object, S any](valid func(*S, *field.Path, bool) (admission.Warnings, field.ErrorList),
+	parts func(T) (*S, *clusterv1.ObjectMeta),
 ) rules[T, S] {
-	return rules[T, S]{kind: kind, spec: spec, meta: meta, valid: valid, path: field.NewPath("spec", "template", "spec"), fixed: unchanged[S]}
-}
-
-func unchanged[S any](before, after *S, path *field.Path) field.ErrorList {
-	if apiequality.Semantic.DeepEqual(before, after) {
-		return nil
+	unchanged := func(_, _ *S, path *field.Path) field.ErrorList {
+		return field.ErrorList{field.Forbidden(path, "a template cannot change: make another one and refer to that")}
 	}
-	return field.ErrorList{field.Forbidden(path, "a template cannot change: make another one and refer to that")}
+	return rules[T, S]{parts: parts, valid: valid, fixed: unchanged}
 }
-
-var metadataPath = field.NewPath("spec", "template", "metadata")

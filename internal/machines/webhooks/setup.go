@@ -3,16 +3,12 @@
 package webhooks
 
 import (
+	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
-	convert "sigs.k8s.io/controller-runtime/pkg/webhook/conversion"
 
-	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
+	infrav1beta1 "github.com/outrigger/outrigger/api/infrastructure/v1beta1"
 	"github.com/outrigger/outrigger/internal/machines/conversion"
 )
 
@@ -29,64 +25,33 @@ import (
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-outriggermachine,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=outriggermachines,versions=v1beta2,name=validation.outriggermachine.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 // +kubebuilder:webhook:verbs=create;update,path=/validate-infrastructure-cluster-x-k8s-io-v1beta2-outriggermachinetemplate,mutating=false,failurePolicy=fail,matchPolicy=Equivalent,groups=infrastructure.cluster.x-k8s.io,resources=outriggermachinetemplates,versions=v1beta2,name=validation.outriggermachinetemplate.infrastructure.cluster.x-k8s.io,sideEffects=None,admissionReviewVersions=v1
 
-var spec = field.NewPath("spec")
-
 // SetupWithManager registers the webhooks of all kinds. The scheme of the
 // manager has to know both versions of the API.
 func SetupWithManager(mgr ctrl.Manager) error {
-	for _, setup := range []func(ctrl.Manager) error{
-		setupClusters, setupClusterTemplates, setupMachines, setupMachineTemplates, setupPools,
-	} {
-		if err := setup(mgr); err != nil {
-			return fmt.Errorf("webhooks cannot be registered: %w", err)
-		}
+	err := errors.Join(
+		register[infrav1beta1.DockerCluster](mgr, dockerCluster),
+		register[infrav1beta1.DockerClusterTemplate](mgr, dockerClusterTemplate),
+		register[infrav1beta1.DockerMachine](mgr, dockerMachine),
+		register[infrav1beta1.DockerMachineTemplate](mgr, dockerMachineTemplate),
+		register[infrav1beta1.DockerMachinePool](mgr, dockerMachinePool),
+		register[infrav1beta1.DockerMachinePoolTemplate](mgr, dockerMachinePoolTemplate),
+		register[infrav1beta1.OutriggerCluster](mgr, outriggerCluster),
+		register[infrav1beta1.OutriggerClusterTemplate](mgr, outriggerClusterTemplate),
+		register[infrav1beta1.OutriggerMachine](mgr, outriggerMachine),
+		register[infrav1beta1.OutriggerMachineTemplate](mgr, outriggerMachineTemplate),
+	)
+	if err != nil {
+		return fmt.Errorf("webhooks cannot be registered: %w", err)
 	}
 	return nil
 }
 
-type converter func(*runtime.Scheme) (convert.Converter, error)
-
-// register registers a kind that is only validated and converted.
-func register[T client.Object](mgr ctrl.Manager, o T, v admission.Validator[T], c converter) error {
-	return ctrl.NewWebhookManagedBy(mgr, o).WithValidator(v).WithConverter(c).Complete()
-}
-
-func setupClusters(mgr ctrl.Manager) error {
-	err := ctrl.NewWebhookManagedBy(mgr, &infrav1.DockerCluster{}).
-		WithDefaulter(endpointPort[*infrav1.DockerCluster]{}).
-		WithValidator(dockerCluster).WithConverter(conversion.With(conversion.DockerCluster, conversion.DockerClusterV1Beta1)).Complete()
-	if err != nil {
-		return err
+// register registers the webhooks of one kind, which is an Older in the version that is not stored.
+func register[Older, H, S any, T conversion.Object[H], O conversion.Object[Older]](mgr ctrl.Manager, r rules[T, S]) error {
+	o := T(new(H))
+	b := ctrl.NewWebhookManagedBy(mgr, o).WithValidator(r).WithConverter(conversion.Converter[H, Older, T, O])
+	if _, ok := any(o).(cluster); ok {
+		b = b.WithDefaulter(endpointPort[T]{})
 	}
-	return ctrl.NewWebhookManagedBy(mgr, &infrav1.OutriggerCluster{}).
-		WithDefaulter(endpointPort[*infrav1.OutriggerCluster]{}).
-		WithValidator(outriggerCluster).WithConverter(conversion.OutriggerCluster.Converter).Complete()
-}
-
-func setupClusterTemplates(mgr ctrl.Manager) error {
-	if err := register(mgr, &infrav1.DockerClusterTemplate{}, dockerClusterTemplate, conversion.With(conversion.DockerClusterTemplate, conversion.DockerClusterTemplateV1Beta1)); err != nil {
-		return err
-	}
-	return register(mgr, &infrav1.OutriggerClusterTemplate{}, outriggerClusterTemplate, conversion.OutriggerClusterTemplate.Converter)
-}
-
-func setupMachines(mgr ctrl.Manager) error {
-	if err := register(mgr, &infrav1.DockerMachine{}, dockerMachine, conversion.With(conversion.DockerMachine, conversion.DockerMachineV1Beta1)); err != nil {
-		return err
-	}
-	return register(mgr, &infrav1.OutriggerMachine{}, outriggerMachine, conversion.OutriggerMachine.Converter)
-}
-
-func setupMachineTemplates(mgr ctrl.Manager) error {
-	if err := register(mgr, &infrav1.DockerMachineTemplate{}, dockerMachineTemplate, conversion.With(conversion.DockerMachineTemplate, conversion.DockerMachineTemplateV1Beta1)); err != nil {
-		return err
-	}
-	return register(mgr, &infrav1.OutriggerMachineTemplate{}, outriggerMachineTemplate, conversion.OutriggerMachineTemplate.Converter)
-}
-
-func setupPools(mgr ctrl.Manager) error {
-	if err := register(mgr, &infrav1.DockerMachinePool{}, dockerMachinePool, conversion.With(conversion.DockerMachinePool, conversion.DockerMachinePoolV1Beta1)); err != nil {
-		return err
-	}
-	return register(mgr, &infrav1.DockerMachinePoolTemplate{}, dockerMachinePoolTemplate, conversion.With(conversion.DockerMachinePoolTemplate, conversion.DockerMachinePoolTemplateV1Beta1))
+	return b.Complete()
 }

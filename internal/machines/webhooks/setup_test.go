@@ -20,7 +20,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	infrav1alpha1 "github.com/outrigger/outrigger/api/infrastructure/v1alpha1"
 	infrav1beta1 "github.com/outrigger/outrigger/api/infrastructure/v1beta1"
 	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
@@ -29,7 +28,7 @@ import (
 func newMux(t *testing.T) *http.ServeMux {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, infrav1alpha1.AddToScheme, infrav1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{infrav1.AddToScheme, infrav1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +120,7 @@ func TestConversionOfEveryKind(t *testing.T) {
 		review := map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
 			"request": map[string]any{"uid": "1", "desiredAPIVersion": infrav1.GroupVersion.String(), "objects": []any{
-				map[string]any{"apiVersion": infrav1alpha1.GroupVersion.String(), "kind": kind, "metadata": map[string]any{"name": "a"}},
+				map[string]any{"apiVersion": infrav1beta1.GroupVersion.String(), "kind": kind, "metadata": map[string]any{"name": "a"}},
 			}},
 		}
 		var answer struct {

@@ -5,8 +5,6 @@ package nodeagent
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -26,7 +25,7 @@ type Agent struct {
 	Root string
 	Log  *slog.Logger
 	// Output receives the output of services, and Commands that of the
-	// bootstrap's commands; nil is Output.
+	// bootstrap's commands.
 	Output, Commands io.Writer
 	// Secrets, if any, collects the secrets in the bootstrap data.
 	Secrets *Secrets
@@ -92,26 +91,21 @@ func (a *Agent) awaitNeeds(ctx context.Context) error {
 // reads the journal. It does not read them if the bootstrap is done or has failed.
 func (a *Agent) awaitSeed(ctx context.Context) (seed Seed, data []byte, state State, err error) {
 	err = a.Wait.Until(ctx, func() (bool, error) {
-		state, err = Load(a.Root)
+		err := readIfThere(inDir(a.Root, StateFile), &state)
 		if err != nil || state.Phase == PhaseDone || state.Phase == PhaseFailed {
 			return true, err
 		}
-		// The manager copies the seed last.
-		text, err := os.ReadFile(inDir(a.Root, SeedFile))
+		err = statefile.Read(inDir(a.Root, SeedFile), &seed) // the manager copies it last
 		if errors.Is(err, os.ErrNotExist) {
 			return false, nil
-		}
-		if err == nil {
-			err = json.Unmarshal(text, &seed)
 		}
 		if err == nil {
 			data, err = os.ReadFile(inDir(a.Root, UserDataFile))
 		}
 		return true, err
 	})
-	sum := sha256.Sum256(data)
 	if state.UserData == "" && err == nil {
-		state = State{Phase: PhaseRunning, UserData: hex.EncodeToString(sum[:])}
+		state = State{Phase: PhaseRunning, UserData: fmt.Sprintf("%x", sha256.Sum256(data))}
 	}
 	return seed, data, state, err
 }
@@ -172,23 +166,20 @@ func (a *Agent) forget() error {
 
 func (a *Agent) steps(p *Plan, seed Seed) []step {
 	var list []step
-	for i, argv := range p.Early {
-		list = append(list, step{name: "bootcmd/" + strconv.Itoa(i), do: a.runs(argv)})
+	commands := func(key string, all [][]string) {
+		for i, argv := range all {
+			list = append(list, step{name: key + "/" + strconv.Itoa(i), do: func(ctx context.Context) error { return a.command(ctx, argv) }})
+		}
 	}
+	commands("bootcmd", p.Early)
 	if len(p.Files) > 0 {
 		list = append(list, step{name: "write-files", resumable: true, do: func(context.Context) error { return a.writeAll(p.Files) }})
 	}
 	for i := range seed.Images {
 		list = append(list, step{name: "images/" + strconv.Itoa(i), resumable: true, do: func(ctx context.Context) error { return a.importImage(ctx, i) }})
 	}
-	for i, argv := range p.Commands {
-		list = append(list, step{name: "runcmd/" + strconv.Itoa(i), do: a.runs(argv)})
-	}
+	commands("runcmd", p.Commands)
 	return list
-}
-
-func (a *Agent) runs(argv []string) func(context.Context) error {
-	return func(ctx context.Context) error { return a.command(ctx, argv) }
 }
 
 func (a *Agent) writeAll(files []File) error {
@@ -224,22 +215,18 @@ func (a *Agent) importImage(ctx context.Context, i int) error {
 	if limit == 0 {
 		limit = 3 * time.Minute
 	}
-	if err := a.insist(ctx, limit, append(slices.Clip(settings.ImportImage), base+".tar")); err != nil {
-		return err
-	}
-	return os.Remove(base + ".tar")
-}
-
-// insist repeats a command until it succeeds or the limit is over.
-func (a *Agent) insist(ctx context.Context, limit time.Duration, argv []string) error {
 	deadline := time.Now().Add(limit)
-	return a.Wait.Until(ctx, func() (bool, error) {
-		err := a.command(ctx, argv)
+	err = a.Wait.Until(ctx, func() (bool, error) {
+		err := a.command(ctx, append(slices.Clip(settings.ImportImage), base+".tar"))
 		if err != nil && time.Now().Before(deadline) {
 			return false, nil
 		}
 		return true, err
 	})
+	if err != nil {
+		return err
+	}
+	return os.Remove(base + ".tar")
 }
 
 func (a *Agent) command(ctx context.Context, argv []string) error {
@@ -248,11 +235,7 @@ func (a *Agent) command(ctx context.Context, argv []string) error {
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = "/"
-	cmd.Stdout = a.Commands
-	if a.Commands == nil {
-		cmd.Stdout = a.Output
-	}
-	cmd.Stderr = cmd.Stdout
+	cmd.Stdout, cmd.Stderr = a.Commands, a.Commands
 	cmd.WaitDelay = time.Second // a background process may keep the output open
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return err
@@ -262,36 +245,19 @@ func (a *Agent) command(ctx context.Context, argv []string) error {
 
 func (a *Agent) settings() (Settings, error) {
 	var s Settings
-	text, err := os.ReadFile(filepath.Join(a.Root, ConfigDir, "settings.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return s, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
+	err := readIfThere(filepath.Join(a.Root, ConfigDir, "settings.json"), &s)
 	if err != nil {
-		return s, fmt.Errorf("%s/settings.json: %w", ConfigDir, err)
-	}
-	return s, nil
-}
-
-// Load reads the journal. Before the first step it is empty.
-func Load(root string) (State, error) {
-	var s State
-	text, err := os.ReadFile(inDir(root, StateFile))
-	if errors.Is(err, os.ErrNotExist) {
-		return s, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &s)
+		err = fmt.Errorf("%s/settings.json: %w", ConfigDir, err)
 	}
 	return s, err
 }
 
-func (a *Agent) store(s State) error {
-	text, err := json.Marshal(s)
-	if err != nil {
+// readIfThere fills v from a file of JSON, if there is one.
+func readIfThere(path string, v any) error {
+	if err := statefile.Read(path, v); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return replaceFile(inDir(a.Root, StateFile), text, 0o600)
+	return nil
 }
+
+func (a *Agent) store(s State) error { return statefile.Write(inDir(a.Root, StateFile), s) }

@@ -122,11 +122,10 @@ func (c cloudFile) file() (File, error) {
 		}
 		f.Mode = modeOf(mode)
 	}
-	content, err := decode(c.Content, c.Encoding)
-	if err != nil {
+	var err error
+	if f.Content, err = decode(c.Content, c.Encoding); err != nil {
 		return f, fmt.Errorf("content of %s: %w", c.Path, err)
 	}
-	f.Content = content
 	return f, nil
 }
 

@@ -3,6 +3,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -107,23 +108,19 @@ func parseIgnition(data []byte) (*Plan, error) {
 			return nil, fmt.Errorf("unit %s: %w", unit.Name, err)
 		}
 	}
-	p.ignoreOf(c)
-	return p, nil
-}
-
-// ignoreOf names what a container cannot have, or has already.
-func (p *Plan) ignoreOf(c ignition) {
+	// What a container cannot have, or has already.
 	for _, part := range []struct {
 		name string
-		has  bool
+		size int
 	}{
-		{"storage.disks", len(c.Storage.Disks) > 0}, {"storage.filesystems", len(c.Storage.Filesystems) > 0},
-		{"storage.raid", len(c.Storage.Raid) > 0}, {"passwd", len(c.Passwd) > 0},
+		{"storage.disks", len(c.Storage.Disks)}, {"storage.filesystems", len(c.Storage.Filesystems)},
+		{"storage.raid", len(c.Storage.Raid)}, {"passwd", len(c.Passwd)},
 	} {
-		if part.has {
+		if part.size > 0 {
 			p.Ignored = append(p.Ignored, part.name)
 		}
 	}
+	return p, nil
 }
 
 func (e ignitionFile) mode(otherwise uint64) fs.FileMode {
@@ -137,10 +134,7 @@ func (e ignitionFile) owner() string {
 	if e.User.String() == "" && e.Group.String() == "" {
 		return ""
 	}
-	owner := e.User.String()
-	if owner == "" {
-		owner = "0"
-	}
+	owner := cmp.Or(e.User.String(), "0")
 	if group := e.Group.String(); group != "" {
 		owner += ":" + group
 	}

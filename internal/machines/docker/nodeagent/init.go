@@ -3,6 +3,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,8 +85,11 @@ func work(mode string, log *slog.Logger) int {
 	}()
 	state, err := a.Bootstrap(ctx)
 	switch {
+	case mode == "bootstrap" && err == nil && state.Phase == PhaseDone:
+		return 0
 	case mode == "bootstrap":
-		return verdict(state, err, log)
+		log.Error("bootstrap", "error", cmp.Or(err, errors.New(state.Message)))
+		return 1
 	case err != nil && ctx.Err() == nil:
 		log.Error("bootstrap cannot go on", "error", err)
 		return 1 // the engine starts the container again
@@ -93,17 +97,6 @@ func work(mode string, log *slog.Logger) int {
 	// A machine whose bootstrap has failed stays, so that people can debug it.
 	<-ctx.Done()
 	<-services
-	return 0
-}
-
-func verdict(state State, err error, log *slog.Logger) int {
-	if err == nil && state.Phase != PhaseDone {
-		err = errors.New(state.Message)
-	}
-	if err != nil {
-		log.Error("bootstrap", "error", err)
-		return 1
-	}
 	return 0
 }
 

@@ -109,7 +109,7 @@ func TestOutputOfCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{Output: file, Wait: poll.Pace{}}
+	a := &Agent{Commands: file, Wait: poll.Pace{}}
 	hold, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@
 package nodeagent
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -63,7 +64,10 @@ func (f File) write(root string) error {
 	case f.Dir:
 		err = os.MkdirAll(at, f.Mode)
 	case f.Target != "":
-		return replaceLink(f.Target, at)
+		if err := os.Remove(at); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		return os.Symlink(f.Target, at)
 	case f.Append:
 		err = f.appendTo(at)
 	default:
@@ -91,13 +95,6 @@ func (f File) appendTo(at string) error {
 	return replaceFile(at, append(old, f.Content...), f.Mode)
 }
 
-func replaceLink(target, at string) error {
-	if err := os.Remove(at); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	return os.Symlink(target, at)
-}
-
 // replaceFile writes a file at once or not at all, also when the machine is
 // switched off.
 func replaceFile(at string, content []byte, mode fs.FileMode) error {
@@ -106,17 +103,8 @@ func replaceFile(at string, content []byte, mode fs.FileMode) error {
 		return err
 	}
 	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(content)
-	if err == nil {
-		err = tmp.Chmod(mode)
-	}
-	if err == nil {
-		err = tmp.Sync()
-	}
-	if closing := tmp.Close(); err == nil {
-		err = closing
-	}
-	if err != nil {
+	_, writing := tmp.Write(content)
+	if err := errors.Join(writing, tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), at)
@@ -126,8 +114,7 @@ func (f File) chown(root, at string) error {
 	if f.Owner == "" {
 		return nil
 	}
-	name, group, _ := strings.Cut(f.Owner, ":")
-	uid, gid, err := numbers(name, group)
+	uid, gid, err := numbers(f.Owner)
 	if err != nil {
 		return fmt.Errorf("owner of %s: %w", f.Path, err)
 	}
@@ -137,9 +124,10 @@ func (f File) chown(root, at string) error {
 	return os.Chown(at, uid, gid)
 }
 
-// numbers returns the numeric ids of a user and of a group, by default the user's own
+// numbers returns the numeric ids of USER or USER:GROUP; the default is the user's own
 // group.
-func numbers(name, group string) (uid, gid int, err error) {
+func numbers(owner string) (uid, gid int, err error) {
+	name, group, _ := strings.Cut(owner, ":")
 	if name == "root" {
 		name = "0" // also where there is no /etc/passwd
 	}

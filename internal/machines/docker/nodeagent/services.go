@@ -4,7 +4,6 @@ package nodeagent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/localnet/statefile"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -54,10 +54,7 @@ func (a *Agent) Services(ctx context.Context) {
 
 func readService(file string) (Service, error) {
 	var s Service
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
+	err := statefile.Read(file, &s)
 	if err == nil && len(s.Command) == 0 {
 		err = errors.New("there is no command")
 	}
@@ -102,21 +99,12 @@ func (a *Agent) has(files []string) bool {
 	return true
 }
 
-// providerID returns the providerID of the machine's Node; empty before the seed
-// exists.
-func (a *Agent) providerID() string {
-	var seed Seed
-	text, err := os.ReadFile(inDir(a.Root, SeedFile))
-	if err != nil || json.Unmarshal(text, &seed) != nil {
-		return ""
-	}
-	return seed.ProviderID
-}
-
 func (a *Agent) serve(ctx context.Context, s Service) error {
 	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), ProviderIDVariable+"="+a.providerID())
+	var seed Seed
+	_ = statefile.Read(inDir(a.Root, SeedFile), &seed) // there may be none yet
+	cmd.Env = append(os.Environ(), ProviderIDVariable+"="+seed.ProviderID)
 	cmd.Stdout, cmd.Stderr = a.Output, a.Output
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = serviceStop

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package v1alpha1
+package v1beta1
 
 import (
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
 // OutriggerCluster is a cluster whose machines are instances of an Outrigger
@@ -26,8 +27,8 @@ type OutriggerCluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   OutriggerClusterSpec   `json:"spec,omitempty,omitzero"`
-	Status OutriggerClusterStatus `json:"status,omitempty,omitzero"`
+	Spec   OutriggerClusterSpec `json:"spec,omitempty,omitzero"`
+	Status ClusterStatus        `json:"status,omitempty,omitzero"`
 }
 
 // OutriggerClusterSpec is what is wanted of an OutriggerCluster.
@@ -46,11 +47,6 @@ type OutriggerClusterSpec struct {
 	// failureDomains to spread machines over, in the words of the provider.
 	// +optional
 	FailureDomains map[string]FailureDomain `json:"failureDomains,omitempty"`
-}
-
-// OutriggerClusterStatus is what is known of a OutriggerCluster.
-type OutriggerClusterStatus struct {
-	ClusterStatus `json:",inline"`
 }
 
 // OutriggerClusterList is a list of OutriggerClusters.
@@ -79,60 +75,19 @@ type OutriggerMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   OutriggerMachineSpec   `json:"spec,omitempty,omitzero"`
-	Status OutriggerMachineStatus `json:"status,omitempty,omitzero"`
+	Spec   OutriggerMachineSpec `json:"spec,omitempty,omitzero"`
+	Status MachineStatus        `json:"status,omitempty,omitzero"`
 }
 
 // OutriggerMachineSpec is what is wanted of an OutriggerMachine.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.instanceType) || (!has(self.vcpus) && !has(self.memory) && !has(self.gpus))",message="instanceType already says how large the machine is: remove vcpus, memory and gpus, or instanceType"
 type OutriggerMachineSpec struct {
-	MachineSpec `json:",inline"`
+	infrav1.OutriggerMachineSpec `json:",inline"`
 
-	// instanceType is the cloud's name of a type. Without it and without sizes
-	// it is the provider's default.
+	// failureDomain is the one that the machine is in. It is filled in by the
+	// controller; the one that is wanted is in the spec of the Machine.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
-	InstanceType string `json:"instanceType,omitempty"`
-
-	// vcpus is the least number of virtual processors.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=4096
-	VCPUs int64 `json:"vcpus,omitempty"`
-
-	// memory is the least memory, such as 4Gi.
-	// +optional
-	Memory *resource.Quantity `json:"memory,omitempty"`
-
-	// gpus is the number of GPUs.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=64
-	GPUs int64 `json:"gpus,omitempty"`
-
-	// arch is the architecture; without one it is that of the image.
-	// +optional
-	// +kubebuilder:validation:Enum=amd64;arm64;s390x;ppc64le
-	Arch string `json:"arch,omitempty"`
-
-	// image replaces the image that the provider is configured with.
-	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=2048
-	Image string `json:"image,omitempty"`
-
-	// tags are given to everything that is made for the machine, beside those
-	// by which it is found again.
-	// +optional
-	// +kubebuilder:validation:MaxProperties=32
-	Tags map[string]string `json:"tags,omitempty"`
-}
-
-// OutriggerMachineStatus is what is known of a OutriggerMachine.
-type OutriggerMachineStatus struct {
-	MachineStatus `json:",inline"`
+	FailureDomain *string `json:"failureDomain,omitempty"`
 }
 
 // OutriggerMachineList is a list of OutriggerMachines.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package v1alpha1
+package v1beta1
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	infrav1 "github.com/outrigger/outrigger/api/infrastructure/v1beta2"
 )
 
 // The contract's own small types are written out here, because Cluster API
 // drops the package that has them before it is likely that nobody has such
-// objects any more.
+// objects any more. What both contracts have alike is package v1beta2's.
 
 // APIEndpoint is where an API server is reached.
 type APIEndpoint struct {
@@ -179,62 +181,11 @@ type PoolStatus struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10000
-	Instances []PoolInstance `json:"instances,omitempty"`
+	Instances []infrav1.PoolInstance `json:"instances,omitempty"`
 
 	// infrastructureMachineKind is the kind of the object that each machine of
 	// the pool has.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InfrastructureMachineKind string `json:"infrastructureMachineKind,omitempty"`
-}
-
-// PoolInstance is one machine of a pool.
-type PoolInstance struct {
-	// instanceName is its name.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	InstanceName string `json:"instanceName,omitempty"`
-
-	// providerID is spec.providerID of its Node.
-	// +optional
-	// +kubebuilder:validation:MaxLength=512
-	ProviderID *string `json:"providerID,omitempty"`
-
-	// version of Kubernetes on it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	Version *string `json:"version,omitempty"`
-
-	// ready is true when it is complete.
-	// +optional
-	Ready bool `json:"ready,omitempty"`
-
-	// addresses of it.
-	// +optional
-	Addresses clusterv1.MachineAddresses `json:"addresses,omitempty"`
-}
-
-// MachineTemplateStatus tells the autoscaler what a machine of a template
-// would be, when there is none to look at.
-type MachineTemplateStatus struct {
-	// capacity is what a machine of this template has.
-	// +optional
-	Capacity corev1.ResourceList `json:"capacity,omitempty"`
-
-	// nodeInfo is what a machine of this template is.
-	// +optional
-	NodeInfo *NodeInfo `json:"nodeInfo,omitempty"`
-}
-
-// NodeInfo is what kind of machine runs a Node.
-type NodeInfo struct {
-	// architecture as in the label kubernetes.io/arch.
-	// +optional
-	// +kubebuilder:validation:Enum=amd64;arm64;s390x;ppc64le
-	Architecture string `json:"architecture,omitempty"`
-
-	// operatingSystem as in the label kubernetes.io/os.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	OperatingSystem string `json:"operatingSystem,omitempty"`
 }
