@@ -11,7 +11,6 @@ package cloudconfig
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
@@ -88,9 +87,7 @@ func (p Platform) Minimal() string {
 	return ""
 }
 
-type transformer func(source string, c Cluster) (string, error)
-
-var transformers = map[Platform]transformer{
+var transformers = map[Platform]func(source string, c Cluster) (string, error){
 	AWS: transformAWS, Azure: transformAzure, AzureStackHub: transformAzureStackHub,
 	OpenStack: transformOpenStack, VSphere: transformVSphere,
 }
@@ -98,15 +95,13 @@ var transformers = map[Platform]transformer{
 // Transform makes the configuration that the controller manager gets. That of
 // platforms without rules of their own is left alone.
 func Transform(p Platform, source string, c Cluster) (string, error) {
-	transform, ok := transformers[p]
-	switch {
-	case ok:
+	if transform, ok := transformers[p]; ok {
 		return transform(source, c)
-	case slices.Contains([]Platform{GCP, IBMCloud, PowerVS, Nutanix, AlibabaCloud, Libvirt, Docker, QEMU}, p):
-		return source, nil
-	default:
+	}
+	if !Known(p) {
 		return "", fmt.Errorf("no transformer for platform %q", p)
 	}
+	return source, nil
 }
 
 func unreadable(err error) error { return fmt.Errorf("failed to read the cloud.conf: %w", err) }

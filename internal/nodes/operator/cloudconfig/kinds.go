@@ -3,7 +3,6 @@
 package cloudconfig
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/ini"
 )
@@ -83,18 +81,13 @@ var azureKinds = kinds{
 	"clusterserviceloadbalancerhealthprobemode": isString,
 }
 
-func (ks kinds) check(file *ini.File) []error {
-	var errs []error
+func (ks kinds) check(file *ini.File) (errs []error) {
 	for _, s := range file.Sections {
 		if s.Sub != "" {
 			continue
 		}
 		for _, k := range s.Keys {
-			want, ok := ks[strings.ToLower(s.Name+"."+k.Name)]
-			if !ok {
-				continue
-			}
-			if err := want.check(k.Text()); err != nil {
+			if err := ks[strings.ToLower(s.Name+"."+k.Name)].check(k.Text()); err != nil {
 				errs = append(errs, fmt.Errorf("line %d: %s %s: %w", k.Line, s, k.Name, err))
 			}
 		}
@@ -137,10 +130,9 @@ func oneOf(value string, of ...string) error {
 
 // checkJSON returns what is wrong with a value of JSON.
 func (k kind) checkJSON(value any) error {
-	if value == nil {
-		return nil
-	}
 	switch v := value.(type) {
+	case nil:
+		return nil
 	case bool:
 		if k == isBool {
 			return nil
@@ -155,11 +147,4 @@ func (k kind) checkJSON(value any) error {
 		}
 	}
 	return fmt.Errorf("a JSON %s is expected", map[kind]string{isBool: "boolean", isNumber: "number", isString: "string", isVMType: "string"}[k])
-}
-
-func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
-
-func inOrder(errs []error) []error {
-	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-	return errs
 }

@@ -5,7 +5,13 @@ package cloudconfig
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/ini"
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/jsonobject"
@@ -32,13 +38,13 @@ func Known(p Platform) bool {
 }
 
 var validators = map[Platform]func(string) error{
-	AWS:           optional(validateAWS),
+	AWS:           optional(iniFile(awsKinds, checkOverrides)),
 	Azure:         validateAzure,
 	AzureStackHub: validateAzure,
-	GCP:           optional(iniFile(gcpKinds)),
-	IBMCloud:      optional(iniFile(nil)),
-	PowerVS:       optional(iniFile(nil)),
-	OpenStack:     optional(iniFile(openstackKinds)),
+	GCP:           optional(iniFile(gcpKinds, nil)),
+	IBMCloud:      optional(iniFile(nil, nil)),
+	PowerVS:       optional(iniFile(nil, nil)),
+	OpenStack:     optional(iniFile(openstackKinds, nil)),
 	VSphere:       validateVSphere,
 	Nutanix:       optional(validateNutanix),
 	AlibabaCloud:  validateVariables,
@@ -56,23 +62,23 @@ func optional(validate func(string) error) func(string) error {
 	}
 }
 
-// iniFile checks syntax and kinds of values.
-func iniFile(of kinds) func(string) error {
+// iniFile checks syntax and kinds of values, and what more does, if it is not nil.
+func iniFile(of kinds, more func(*ini.File) []error) func(string) error {
 	return func(text string) error {
 		file, err := ini.Parse(text)
 		if err != nil {
 			return err
 		}
-		return errors.Join(of.check(file)...)
+		errs := of.check(file)
+		if more != nil {
+			errs = append(errs, more(file)...)
+		}
+		return errors.Join(errs...)
 	}
 }
 
-func validateAWS(text string) error {
-	file, err := ini.Parse(text)
-	if err != nil {
-		return err
-	}
-	errs := awsKinds.check(file)
+// checkOverrides checks what AWS calls ServiceOverride.
+func checkOverrides(file *ini.File) (errs []error) {
 	overridden := map[string]*ini.Section{}
 	for _, s := range file.Sections {
 		if !strings.EqualFold(s.Name, "ServiceOverride") || s.Sub == "" {
@@ -90,7 +96,7 @@ func validateAWS(text string) error {
 		}
 		overridden[service+"_"+region] = s
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 func validateAzure(text string) error {
@@ -106,7 +112,8 @@ func validateAzure(text string) error {
 			}
 		}
 	}
-	return errors.Join(inOrder(errs)...)
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
 }
 
 func validateNutanix(text string) error {
@@ -136,9 +143,9 @@ func validateVariables(text string) error {
 		}
 		key, _, ok := strings.Cut(line, "=")
 		switch {
-		case !isText(line):
+		case !utf8.ValidString(line) || strings.ContainsRune(line, 0):
 			errs = append(errs, fmt.Errorf("line %d: not UTF-8 text", number))
-		case !ok || !isVariable(key):
+		case !ok || !isVariable.MatchString(key):
 			errs = append(errs, fmt.Errorf("line %d: want VARIABLE=VALUE, with a variable of letters, digits and underscores", number))
 		case seen[key] != 0:
 			errs = append(errs, fmt.Errorf("line %d: %s is set in line %d already", number, key, seen[key]))
@@ -149,8 +156,77 @@ func validateVariables(text string) error {
 	return errors.Join(errs...)
 }
 
-func isVariable(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
-		return r != '_' && !('0' <= r && r <= '9') && !('A' <= r && r <= 'Z') && !('a' <= r && r <= 'z')
-	})
+var isVariable = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
+
+func validateVSphere(text string) error {
+	config, err := readVSphere(text)
+	if err != nil {
+		return err
+	}
+	global := config.section("global")
+	errs := checkVCenter("global", global)
+	vcenters := config.section("vcenter")
+	if vcenters.empty() && global.get("server") == nil {
+		errs = append(errs, errors.New(`key "vcenter": at least one vCenter is expected`))
+	}
+	for name, v := range vcenters.entries() {
+		errs = append(errs, checkVCenter("vcenter."+name, v)...)
+		if s := v.get("server"); s == nil || s.Value == "" {
+			errs = append(errs, fmt.Errorf("line %d: key %q is missing", v.Line, "vcenter."+name+".server"))
+		}
+	}
+	errs = append(errs, checkRanges(config.section("nodes"))...)
+	return errors.Join(errs...)
+}
+
+// checkVCenter checks what may stand in section global as well as in that of a
+// vCenter.
+func checkVCenter(path string, v *document) (errs []error) {
+	for name, value := range v.entries() {
+		if err := vsphereKinds[name].checkYAML(value); err != nil {
+			errs = append(errs, fmt.Errorf("line %d: key %q: %w", value.Line, path+"."+name, err))
+		}
+	}
+	if families := v.get("ipFamily"); families != nil && families.Kind == yaml.SequenceNode {
+		for _, f := range families.Content {
+			if err := isFamily.check(strings.ToLower(f.Value)); err != nil {
+				errs = append(errs, fmt.Errorf("line %d: key %q: %w", f.Line, path+".ipFamily", err))
+			}
+		}
+	}
+	return errs
+}
+
+// null is the tag of what has no value.
+const null = "!!null"
+
+func (k kind) checkYAML(n *document) error {
+	switch {
+	case n.Tag == null:
+		return nil
+	case k == isList && n.Kind != yaml.SequenceNode:
+		return errors.New("a list is expected")
+	case k == isBool && n.Style != 0, k == isNumber && n.Tag != "!!int":
+		return k.check("") // a text is neither
+	default:
+		// The controller manager also takes yes and on, as YAML once did.
+		return k.check(n.Value)
+	}
+}
+
+// checkRanges checks the ranges of addresses, which stand with commas between
+// them.
+func checkRanges(nodes *document) (errs []error) {
+	for _, name := range vsphereNodeKeys {
+		value := nodes.get(name)
+		if value == nil || !strings.HasSuffix(name, "Cidr") {
+			continue
+		}
+		for _, r := range splitList(value.Value) {
+			if _, err := netip.ParsePrefix(r); err != nil {
+				errs = append(errs, fmt.Errorf("line %d: key %q: %q is not a range of addresses such as 192.0.2.0/24", value.Line, "nodes."+name, r))
+			}
+		}
+	}
+	return errs
 }

@@ -127,7 +127,7 @@ func setVCenters(config *document, spec *openshift.VSpherePlatformSpec, families
 		if port == 0 {
 			v.remove("port")
 		} else {
-			v.setNumber("port", port)
+			v.setNumber("port", int(port))
 		}
 		v.setList("datacenters", datacenters)
 		if families {

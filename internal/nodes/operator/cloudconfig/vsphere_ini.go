@@ -34,14 +34,15 @@ func readVSphere(source string) (*document, error) {
 // checkSections complains about sections that are none.
 func checkSections(config *document) error {
 	for _, name := range []string{"global", "vcenter", "labels", "nodes"} {
-		if s := config.get(name); s != nil && s.Kind != yaml.MappingNode && !s.null() {
+		if s := config.get(name); s != nil && s.Kind != yaml.MappingNode && s.Tag != null {
 			return fmt.Errorf("line %d: key %q: a mapping is expected", s.Line, name)
 		}
 	}
-	vcenters := config.get("vcenter")
-	for i := 1; vcenters != nil && i < len(vcenters.Content); i += 2 {
-		if v := resolve(vcenters.Content[i]); v.Kind != yaml.MappingNode {
-			return fmt.Errorf("line %d: vCenter %q: a mapping is expected", v.Line, vcenters.Content[i-1].Value)
+	if vcenters := config.get("vcenter"); vcenters != nil {
+		for name, v := range vcenters.entries() {
+			if v.Kind != yaml.MappingNode {
+				return fmt.Errorf("line %d: vCenter %q: a mapping is expected", v.Line, name)
+			}
 		}
 	}
 	return nil
@@ -115,22 +116,17 @@ func addKey(to *document, s *ini.Section, k ini.Key) error {
 	if value == "" {
 		return nil
 	}
-	fail := func(want string) error {
-		return fmt.Errorf("line %d: %s %s: %s is expected", k.Line, s, k.Name, want)
+	kind := vsphereKinds[name]
+	if err := kind.check(value); err != nil {
+		return fmt.Errorf("line %d: %s %s: %w", k.Line, s, k.Name, err)
 	}
-	switch vsphereKinds[name] {
+	switch kind {
 	case isBool:
-		b, ok := parseBool(value)
-		if !ok {
-			return fail("true or false")
-		}
+		b, _ := parseBool(value)
 		to.set(name, scalar("!!bool", strconv.FormatBool(b)))
 	case isNumber:
-		n, err := strconv.ParseInt(value, 10, 32)
-		if err != nil || n < 0 {
-			return fail("a number of 0 or more")
-		}
-		to.setNumber(name, int32(n))
+		n, _ := strconv.Atoi(value)
+		to.setNumber(name, n)
 	case isList:
 		to.setList(name, splitList(value))
 	default:

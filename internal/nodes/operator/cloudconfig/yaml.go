@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,47 +70,53 @@ func (d *document) String() (string, error) {
 	return b.String(), e.Close()
 }
 
+// entries returns the names and what each stands for.
+func (d *document) entries() iter.Seq2[string, *document] {
+	return func(yield func(string, *document) bool) {
+		for pair := range slices.Chunk(d.Content, 2) {
+			value := pair[1]
+			if value.Kind == yaml.AliasNode {
+				value = value.Alias
+			}
+			if !yield(pair[0].Value, (*document)(value)) {
+				return
+			}
+		}
+	}
+}
+
 // get returns what a name stands for, or nil.
 func (d *document) get(name string) *document {
-	for i := 0; i+1 < len(d.Content); i += 2 {
-		if d.Content[i].Value == name {
-			return (*document)(resolve(d.Content[i+1]))
+	for is, value := range d.entries() {
+		if is == name {
+			return value
 		}
 	}
 	return nil
 }
 
-func resolve(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
 func (d *document) set(name string, value *document) {
 	// Lines of their own, also where there was {}.
 	d.Style = 0
-	for i := 0; i+1 < len(d.Content); i += 2 {
-		if d.Content[i].Value == name {
-			d.Content[i+1] = (*yaml.Node)(value)
+	for pair := range slices.Chunk(d.Content, 2) {
+		if pair[0].Value == name {
+			pair[1] = (*yaml.Node)(value)
 			return
 		}
 	}
-	d.Content = append(d.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name}, (*yaml.Node)(value))
+	d.Content = append(d.Content, (*yaml.Node)(scalar("!!str", name)), (*yaml.Node)(value))
 }
 
 func (d *document) remove(name string) {
-	for i := 0; i+1 < len(d.Content); i += 2 {
+	for i := 0; i < len(d.Content); i += 2 {
 		if d.Content[i].Value == name {
-			d.Content = append(d.Content[:i:i], d.Content[i+2:]...)
+			d.Content = slices.Delete(d.Content, i, i+2)
 			return
 		}
 	}
 }
 
 func (d *document) empty() bool { return len(d.Content) == 0 }
-
-func (d *document) null() bool { return d.Kind == yaml.ScalarNode && d.Tag == "!!null" }
 
 // section returns the mapping of this name, which it adds if there is none.
 func (d *document) section(name string) *document {
@@ -135,8 +143,8 @@ func scalar(tag, value string) *document {
 
 func (d *document) setText(name, value string) { d.set(name, scalar("!!str", value)) }
 
-func (d *document) setNumber(name string, value int32) {
-	d.set(name, scalar("!!int", strconv.Itoa(int(value))))
+func (d *document) setNumber(name string, value int) {
+	d.set(name, scalar("!!int", strconv.Itoa(value)))
 }
 
 func (d *document) setList(name string, values []string) {
