@@ -65,16 +65,6 @@ type ObjectReference struct {
 	Name      string `json:"name"`
 }
 
-// ClusterOperatorList is a list of them.
-//
-// +kubebuilder:object:root=true
-type ClusterOperatorList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []ClusterOperator `json:"items"`
-}
-
 // ClusterVersion says which release the cluster runs.
 //
 // +kubebuilder:object:root=true
@@ -93,14 +83,4 @@ type ClusterVersionStatus struct {
 // Release is a release.
 type Release struct {
 	Version string `json:"version"`
-}
-
-// ClusterVersionList is a list of them.
-//
-// +kubebuilder:object:root=true
-type ClusterVersionList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []ClusterVersion `json:"items"`
 }

@@ -19,16 +19,6 @@ type NetworkSpec struct {
 	ServiceNetwork []string `json:"serviceNetwork"`
 }
 
-// NetworkList is a list of them.
-//
-// +kubebuilder:object:root=true
-type NetworkList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Network `json:"items"`
-}
-
 // Proxy says how programs of the cluster reach what is outside.
 //
 // +kubebuilder:object:root=true
@@ -55,16 +45,6 @@ type ProxyStatus struct {
 	HTTPProxy  string `json:"httpProxy,omitempty"`
 	HTTPSProxy string `json:"httpsProxy,omitempty"`
 	NoProxy    string `json:"noProxy,omitempty"`
-}
-
-// ProxyList is a list of them.
-//
-// +kubebuilder:object:root=true
-type ProxyList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Proxy `json:"items"`
 }
 
 // APIServer says which versions and ciphers of TLS the cluster serves.
@@ -120,16 +100,6 @@ type CustomTLSProfile struct {
 	MinTLSVersion string   `json:"minTLSVersion"`
 }
 
-// APIServerList is a list of them.
-//
-// +kubebuilder:object:root=true
-type APIServerList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []APIServer `json:"items"`
-}
-
 // FeatureGate says which features are on.
 //
 // +kubebuilder:object:root=true
@@ -156,14 +126,4 @@ type FeatureGateDetails struct {
 // FeatureGateAttributes is a feature.
 type FeatureGateAttributes struct {
 	Name string `json:"name"`
-}
-
-// FeatureGateList is a list of them.
-//
-// +kubebuilder:object:root=true
-type FeatureGateList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []FeatureGate `json:"items"`
 }

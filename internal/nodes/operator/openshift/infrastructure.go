@@ -116,9 +116,7 @@ type VSphereNodeNetwork struct {
 
 // InfrastructureStatus is what the installer found.
 type InfrastructureStatus struct {
-	InfrastructureName   string `json:"infrastructureName"`
-	APIServerURL         string `json:"apiServerURL"`
-	APIServerInternalURL string `json:"apiServerInternalURI"`
+	InfrastructureName string `json:"infrastructureName"`
 	// PlatformStatus is nil until the installer has written it.
 	PlatformStatus       *PlatformStatus `json:"platformStatus,omitempty"`
 	ControlPlaneTopology TopologyMode    `json:"controlPlaneTopology"`
@@ -128,10 +126,7 @@ type InfrastructureStatus struct {
 // own part may be missing.
 type PlatformStatus struct {
 	Type     PlatformType           `json:"type"`
-	AWS      *AWSPlatformStatus     `json:"aws,omitempty"`
 	Azure    *AzurePlatformStatus   `json:"azure,omitempty"`
-	GCP      *GCPPlatformStatus     `json:"gcp,omitempty"`
-	PowerVS  *PowerVSPlatformStatus `json:"powervs,omitempty"`
 	VSphere  *VSpherePlatformStatus `json:"vsphere,omitempty"`
 	External *ExternalStatus        `json:"external,omitempty"`
 }
@@ -150,30 +145,10 @@ func (s *PlatformStatus) AwaitsManager() bool {
 	return awaiting[s.Type]
 }
 
-// AWSPlatformStatus is AWS's part.
-type AWSPlatformStatus struct {
-	Region string `json:"region"`
-}
-
 // AzurePlatformStatus is Azure's part.
 type AzurePlatformStatus struct {
-	ResourceGroupName string `json:"resourceGroupName"`
 	// CloudName is that of the Azure cloud; empty means AzurePublicCloud.
-	CloudName   string `json:"cloudName,omitempty"`
-	ARMEndpoint string `json:"armEndpoint,omitempty"`
-}
-
-// GCPPlatformStatus is Google Cloud's part.
-type GCPPlatformStatus struct {
-	ProjectID string `json:"projectID"`
-	Region    string `json:"region"`
-}
-
-// PowerVSPlatformStatus is Power Virtual Server's part.
-type PowerVSPlatformStatus struct {
-	Region        string `json:"region"`
-	Zone          string `json:"zone"`
-	ResourceGroup string `json:"resourceGroup"`
+	CloudName string `json:"cloudName,omitempty"`
 }
 
 // VSpherePlatformStatus is vSphere's part: the addresses that move between
@@ -195,14 +170,4 @@ const ExternalManager = "External"
 // means None.
 type CloudControllerManagerStatus struct {
 	State string `json:"state"`
-}
-
-// InfrastructureList is a list of them.
-//
-// +kubebuilder:object:root=true
-type InfrastructureList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Infrastructure `json:"items"`
 }

@@ -26,15 +26,44 @@ const (
 
 // AddToScheme registers the kinds.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion,
-		&Infrastructure{}, &InfrastructureList{},
-		&Network{}, &NetworkList{},
-		&Proxy{}, &ProxyList{},
-		&APIServer{}, &APIServerList{},
-		&FeatureGate{}, &FeatureGateList{},
-		&ClusterOperator{}, &ClusterOperatorList{},
-		&ClusterVersion{}, &ClusterVersionList{},
-	)
+	add[Infrastructure](scheme, "Infrastructure")
+	add[Network](scheme, "Network")
+	add[Proxy](scheme, "Proxy")
+	add[APIServer](scheme, "APIServer")
+	add[FeatureGate](scheme, "FeatureGate")
+	add[ClusterOperator](scheme, "ClusterOperator")
+	add[ClusterVersion](scheme, "ClusterVersion")
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
+}
+
+func add[T any, P object[T]](scheme *runtime.Scheme, kind string) {
+	scheme.AddKnownTypeWithName(GroupVersion.WithKind(kind), P(new(T)))
+	scheme.AddKnownTypeWithName(GroupVersion.WithKind(kind+"List"), &List[T, P]{})
+}
+
+// List is the list of a kind, in which a cache reads its objects.
+//
+// +kubebuilder:object:generate=false
+type List[T any, P object[T]] struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []T `json:"items"`
+}
+
+type object[T any] interface {
+	*T
+	runtime.Object
+	DeepCopyInto(*T)
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (l *List[T, P]) DeepCopyObject() runtime.Object {
+	c := &List[T, P]{TypeMeta: l.TypeMeta, Items: make([]T, len(l.Items))}
+	l.ListMeta.DeepCopyInto(&c.ListMeta)
+	for i := range l.Items {
+		P(&l.Items[i]).DeepCopyInto(&c.Items[i])
+	}
+	return c
 }
