@@ -76,9 +76,7 @@ func (r *trustedCA) sync(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("failed to get system trust bundle: %s: %w", path, err)
 	}
-	for _, d := range dropped {
-		left = append(left, d.String())
-	}
+	left = append(left, dropped...)
 	adopted, err := r.adopt(ctx, strings.TrimSuffix(merged, string(system)))
 	if adopted || err != nil {
 		return strings.Join(left, "; "), err

@@ -6,11 +6,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,10 +29,6 @@ const (
 	keptSum     = "sum"
 )
 
-func (r *ccmReconciler) keptKey(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: r.o.Namespace, Name: keptPrefix + name}
-}
-
 // keep records what was rolled out, unless it is recorded already.
 func (r *ccmReconciler) keep(ctx context.Context, d *Deployer, name, sum string, objects []client.Object) error {
 	kept, err := r.readKept(ctx, name)
@@ -45,10 +41,8 @@ func (r *ccmReconciler) keep(ctx context.Context, d *Deployer, name, sum string,
 	}
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	if _, err := z.Write(text); err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
+	_, err = z.Write(text)
+	if err := errors.Join(err, z.Close()); err != nil {
 		return err
 	}
 	next := kept.DeepCopy()
@@ -59,20 +53,18 @@ func (r *ccmReconciler) keep(ctx context.Context, d *Deployer, name, sum string,
 		err = r.client.Update(ctx, next)
 	}
 	if err != nil {
-		return fmt.Errorf("keep what was rolled out, for when a rollout stalls: ConfigMap %s: %w", r.keptKey(name), err)
+		return fmt.Errorf("keep what was rolled out, for when a rollout stalls: ConfigMap %s: %w", client.ObjectKeyFromObject(kept), err)
 	}
 	return nil
 }
 
 // readKept returns an empty ConfigMap if there is none.
 func (r *ccmReconciler) readKept(ctx context.Context, name string) (*corev1.ConfigMap, error) {
-	key := r.keptKey(name)
+	key := client.ObjectKey{Namespace: r.o.Namespace, Name: keptPrefix + name}
 	cm := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, key, cm)
-	if apierrors.IsNotFound(err) {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, nil
-	}
-	return cm, err
+	cm.Namespace, cm.Name = key.Namespace, key.Name
+	return cm, client.IgnoreNotFound(err)
 }
 
 // former returns the objects that were rolled out last. If they were not kept, it
@@ -84,11 +76,11 @@ func (r *ccmReconciler) former(ctx context.Context, c *ccmv1alpha1.CloudControll
 	}
 	good := c.Status.LastGood
 	if good.Sum == "" || kept.Data[keptSum] != good.Sum {
-		return r.inputs.objects(ctx, c, b, ccmv1alpha1.Rollout{Images: good.Images})
+		return r.objects(ctx, c, b, ccmv1alpha1.Rollout{Images: good.Images})
 	}
 	objects, err := unpack(kept.BinaryData[keptObjects])
 	if err != nil {
-		return nil, nil, fmt.Errorf("what was rolled out last cannot be read, ConfigMap %s, key %s: %w: delete the ConfigMap, and its images alone go back", r.keptKey(c.Name), keptObjects, err)
+		return nil, nil, fmt.Errorf("what was rolled out last cannot be read, ConfigMap %s, key %s: %w: delete the ConfigMap, and its images alone go back", client.ObjectKeyFromObject(kept), keptObjects, err)
 	}
 	return objects, nil, nil
 }
@@ -106,6 +98,5 @@ func unpack(packed []byte) ([]client.Object, error) {
 }
 
 func (r *ccmReconciler) forgetKept(ctx context.Context, name string) error {
-	key := r.keptKey(name)
-	return client.IgnoreNotFound(r.client.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}))
+	return client.IgnoreNotFound(r.client.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: keptPrefix + name}}))
 }

@@ -33,14 +33,14 @@ type attempt struct {
 // rolled back to the last good one. Each step is in the status before the next one,
 // so that another process can continue.
 func (r *ccmReconciler) deploy(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, wanted ccmv1alpha1.Rollout) (pass, error) {
-	a := &attempt{deployer: r.deployer(c.Name), wanted: wanted}
+	a := &attempt{deployer: r.memory(c.Name).deployer, wanted: wanted}
 	a.deployer.Reads = b.Secrets
 	if err := r.prepare(ctx, c, b, a); err != nil {
 		return pass{}, r.noteMissing(c, err)
 	}
 	out, err := a.deployer.Deploy(ctx, a.objects)
 	c.Status.RelatedObjects = references(out.Objects)
-	r.notes.missing(c.Name, out.Missing)
+	r.notes.absent.Store(c.Name, out.Missing)
 	if errors.Is(err, rollout.ErrStalled) && a.given == nil && c.Status.LastGood != nil && differs(*c.Status.LastGood, a.wanted) {
 		c.Status.Stalled = &a.wanted
 		return pass{again: daemon.Again, stalled: err}, nil
@@ -53,7 +53,7 @@ func (r *ccmReconciler) deploy(ctx context.Context, c *ccmv1alpha1.CloudControll
 
 // prepare returns what is to be deployed.
 func (r *ccmReconciler) prepare(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, a *attempt) (err error) {
-	if a.objects, a.warnings, err = r.inputs.objects(ctx, c, b, a.wanted); err != nil {
+	if a.objects, a.warnings, err = r.objects(ctx, c, b, a.wanted); err != nil {
 		return err
 	}
 	if a.wanted.Sum, err = a.deployer.Sum(ctx, a.objects); err != nil {
@@ -73,7 +73,7 @@ func (r *ccmReconciler) prepare(ctx context.Context, c *ccmv1alpha1.CloudControl
 // is what the next one that stalls goes back to.
 func (r *ccmReconciler) progress(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, a *attempt, out Outcome) (pass, error) {
 	p := pass{
-		settled: !out.Moved() && len(out.Waits) == 0, moved: out.Moved(), stalled: a.given, again: out.Again,
+		settled: out.Settled(), stalled: a.given, again: out.Again,
 		warning: strings.Join(append(a.warnings, out.Warnings()...), "; "), waits: strings.Join(out.Waits, "; "),
 	}
 	switch {

@@ -23,17 +23,11 @@ import (
 // inputs reads the settings in the objects of an OpenShift cluster.
 type inputs struct {
 	// client reads what is watched, live anything else.
-	client     client.Client
-	live       client.Reader
-	namespace  string
-	release    string
-	imagesFile string
-	// flags are the TLS settings that win.
-	flags tlsprofile.Settings
-	// gatesAfter is how long the cluster's feature gates are waited for.
-	gatesAfter time.Duration
-	now        func() time.Time
-	log        *slog.Logger
+	client client.Client
+	live   client.Reader
+	o      *Options
+	now    func() time.Time
+	log    *slog.Logger
 
 	waiting time.Time
 	// known are the feature gates that were read last.
@@ -45,7 +39,7 @@ type inputs struct {
 // read returns what the cluster says, apart from its Infrastructure, and what of
 // it had to be left out.
 func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (in settings.Cluster, left []string, err error) {
-	in = settings.Cluster{Infrastructure: infra, Namespace: r.namespace}
+	in = settings.Cluster{Infrastructure: infra, Namespace: r.o.Namespace}
 	if in.Images, err = r.readImages(); err != nil {
 		return in, nil, unbuilt(err)
 	}
@@ -64,13 +58,13 @@ func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (in 
 }
 
 func (r *inputs) readImages() (bundle.Images, error) {
-	text, err := os.ReadFile(r.imagesFile)
+	text, err := os.ReadFile(r.o.ImagesFile)
 	if err != nil {
 		return nil, fmt.Errorf("unable to read --images-json: %w", err)
 	}
 	images, err := bundle.ParseImages(text)
 	if err != nil {
-		return nil, fmt.Errorf("unable to decode images content from --images-json %s: %w", r.imagesFile, err)
+		return nil, fmt.Errorf("unable to decode images content from --images-json %s: %w", r.o.ImagesFile, err)
 	}
 	return images, nil
 }
@@ -95,7 +89,7 @@ func (r *inputs) readTLS(ctx context.Context) (tlsprofile.Settings, error) {
 		a = nil
 	}
 	profile, err := tlsprofile.FromAPIServer(a)
-	return r.flags.Or(profile), err
+	return r.o.TLS.Or(profile), err
 }
 
 // errNoGates is that there are none yet.
@@ -105,7 +99,7 @@ var errNoGates = errors.New("the cluster's feature gates are not there yet")
 // without: managers keep their own defaults. Those that were read once stay until
 // there are others: nothing is rolled out because they cannot be read.
 func (r *inputs) readGates(ctx context.Context) (gates openshift.Gates, left []string, err error) {
-	gates, err = openshift.ReadGates(ctx, r.client, r.live, r.release)
+	gates, err = openshift.ReadGates(ctx, r.client, r.live, r.o.Release)
 	if err == nil {
 		r.waiting, r.known = time.Time{}, gates
 		return gates, nil, nil
@@ -116,7 +110,7 @@ func (r *inputs) readGates(ctx context.Context) (gates openshift.Gates, left []s
 	if r.waiting.IsZero() {
 		r.waiting = r.now()
 	}
-	if r.now().Sub(r.waiting) < r.gatesAfter {
+	if r.now().Sub(r.waiting) < r.o.GatesAfter {
 		return nil, nil, fmt.Errorf("%w: %w", errNoGates, err)
 	}
 	return nil, []string{fmt.Sprintf("deployed without the cluster's feature gates: %v", err)}, nil

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package controller deploys the cloud controller manager that fits a cluster, and
+// keeps it as it should be.
+//
+// On OpenShift the cluster says what it runs on: see openShift. Elsewhere a
+// CloudControllerManager does: see ccmReconciler. Both make objects of a bundle and
+// give them to the same [Deployer].
 package controller
 
 import (
@@ -8,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -57,7 +64,7 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 		return err
 	}
 	// TLS settings of the cluster count for our own server as soon as they are read.
-	own := &inputs{flags: o.TLS}
+	own := &inputs{o: &o, now: time.Now}
 	several := true // operators in one process, in tests
 	unseen := &unseen{}
 	options := manager.Options{
@@ -76,18 +83,6 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 		return err
 	}
 	return unseen.because(mgr.Start(ctx))
-}
-
-func (o *Options) addControllers(mgr manager.Manager, apis apis, own *inputs, log *slog.Logger) error {
-	nodeNotes := &notes{}
-	var errs []error
-	if apis.openShift {
-		errs = append(errs, o.addOpenShift(mgr, apis, own, nodeNotes, log.With("controller", "cluster-operator")))
-	}
-	if apis.ccm {
-		errs = append(errs, o.addCCM(mgr, apis, nodeNotes, log.With("controller", "cloud-controller-manager")))
-	}
-	return errors.Join(append(errs, o.addNodes(mgr, apis, nodeNotes))...)
 }
 
 // detectAPIs finds out which of the kinds that configure the operator the cluster
@@ -159,7 +154,7 @@ func (r *inputs) serve(c *tls.Config) {
 		if s := r.tls.Load(); s != nil {
 			s.Apply(now)
 		} else {
-			r.flags.Apply(now)
+			r.o.TLS.Apply(now)
 		}
 		return now, nil
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 )
 
-// watchOperands enqueues the owner of an applied object, by its inventory.
+// watchOperands enqueues what requests returns for the inventory of an applied object.
 func watchOperands(b *builder.Builder, requests func(owner string) []reconcile.Request) {
 	wake := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return requests(o.GetAnnotations()[apply.OwnerAnnotation])
@@ -34,35 +34,45 @@ func watchOperands(b *builder.Builder, requests func(owner string) []reconcile.R
 	}
 }
 
+// ownedBy enqueues the singleton request for the objects in a deployer's inventory.
+func ownedBy(d *Deployer) func(owner string) []reconcile.Request {
+	return func(owner string) []reconcile.Request {
+		if owner != d.Inventory.String() {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: cluster}}
+	}
+}
+
 // changed drops updates without a change: an object written as it was, or only
 // with other managedFields.
 func changed() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return !reflect.DeepEqual(withoutVersion(e.ObjectOld), withoutVersion(e.ObjectNew))
-	}}
+	return changedBut(func(client.Object) {})
 }
 
 // userChanges drops the operator's own status updates of a CloudControllerManager.
 // Otherwise it would never rest when they differ each time: with API servers of two
 // patches that answer in turn, or errors with a time in them.
 func userChanges() predicate.Predicate {
-	withoutStatus := func(o client.Object) client.Object {
-		c := withoutVersion(o)
-		if m, ok := c.(*ccmv1alpha1.CloudControllerManager); ok {
+	return changedBut(func(o client.Object) {
+		if m, ok := o.(*ccmv1alpha1.CloudControllerManager); ok {
 			m.Status = ccmv1alpha1.CloudControllerManagerStatus{}
 		}
+	})
+}
+
+// changedBut is changed, except for what drop removes from an object.
+func changedBut(drop func(client.Object)) predicate.Predicate {
+	rest := func(o client.Object) client.Object {
+		c := o.DeepCopyObject().(client.Object)
+		c.SetResourceVersion("")
+		c.SetManagedFields(nil)
+		drop(c)
 		return c
 	}
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return !reflect.DeepEqual(withoutStatus(e.ObjectOld), withoutStatus(e.ObjectNew))
+		return !reflect.DeepEqual(rest(e.ObjectOld), rest(e.ObjectNew))
 	}}
-}
-
-func withoutVersion(o client.Object) client.Object {
-	c := o.DeepCopyObject().(client.Object)
-	c.SetResourceVersion("")
-	c.SetManagedFields(nil)
-	return c
 }
 
 // unseen records why a watch fails. The library retries for ever, and at last

@@ -6,6 +6,7 @@ package failure
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,4 +71,16 @@ func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
 // threshold that a failure lasts.
 func (w *Window) Retry() time.Duration {
 	return min(max(w.Threshold/4, 100*time.Millisecond), 30*time.Second)
+}
+
+// NoteSize is how many bytes of a message fit into the note of an Event, which has at
+// most 1024.
+const NoteSize = 1000
+
+// Shorten returns a message of at most that many bytes, and a mark that there was more.
+func Shorten(message string, size int) string {
+	if len(message) <= size {
+		return message
+	}
+	return strings.ToValidUTF8(message[:size], "") + " ..."
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
@@ -150,13 +151,9 @@ func (o *Operator) Warn(ctx context.Context, reason, message string) error {
 	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{c}})
 }
 
-// event cuts what is longer than the note of an Event may be (1024 bytes).
 func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message string) {
-	if len(message) > 1000 {
-		message = strings.ToValidUTF8(message[:1000], "") + " ..."
-	}
 	if o.events != nil {
-		o.events.Eventf(about, nil, kind, reason, "Sync", "%s", message)
+		o.events.Eventf(about, nil, kind, reason, "Sync", "%s", failure.Shorten(message, failure.NoteSize))
 	}
 }
 

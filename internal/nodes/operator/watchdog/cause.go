@@ -3,7 +3,6 @@
 package watchdog
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,8 +60,9 @@ type Facts struct {
 	Missing []string
 	// Skew says what is wrong with the manager's version; empty if it fits.
 	Skew string
-	// Events are the Node's Events.
-	Events []corev1.Event
+	// Warning is the newest warning about the Node by a cloud controller manager; nil if
+	// there is none.
+	Warning *corev1.Event
 }
 
 // Initialized reports whether a cloud controller manager has initialized the Node: the
@@ -164,32 +164,9 @@ func skew(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
 	return VersionSkew, f.Skew
 }
 
-// reported returns the newest warning about the Node by a cloud controller manager.
-func reported(n *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	var newest *corev1.Event
-	for i := range f.Events {
-		e := &f.Events[i]
-		if e.Type == corev1.EventTypeWarning && e.InvolvedObject.UID == n.UID && ofManager(e) && (newest == nil || timeOf(newest).Before(timeOf(e))) {
-			newest = e
-		}
-	}
-	if newest == nil {
+func reported(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
+	if f.Warning == nil {
 		return "", ""
 	}
-	return CloudError, redact.Text(fmt.Sprintf("%s: %s", newest.Reason, newest.Message))
-}
-
-func ofManager(e *corev1.Event) bool {
-	from := cmp.Or(e.ReportingController, e.Source.Component)
-	return strings.Contains(from, "cloud") && from != Component
-}
-
-func timeOf(e *corev1.Event) time.Time {
-	switch {
-	case e.Series != nil:
-		return e.Series.LastObservedTime.Time
-	case !e.LastTimestamp.IsZero():
-		return e.LastTimestamp.Time
-	}
-	return e.EventTime.Time
+	return CloudError, redact.Text(fmt.Sprintf("%s: %s", f.Warning.Reason, f.Warning.Message))
 }
