@@ -3,7 +3,6 @@
 package bundle
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,7 +78,7 @@ func (r *renderer) onBase(doc document) (document, error) {
 	if err != nil {
 		return doc, err
 	}
-	raw, err := toJSON(text)
+	raw, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {
 		return doc, fmt.Errorf("base %s: %w", base, err)
 	}
@@ -94,25 +93,9 @@ func (r *renderer) onBase(doc document) (document, error) {
 	if _, err := doc.decode(); err != nil {
 		return doc, err
 	}
-	return merge(into, doc)
-}
-
-func merge(into, doc document) (document, error) {
 	object := reflect.New(kinds[into.meta.TypeMeta]).Interface()
 	merged, err := strategicpatch.StrategicMergePatch(into.json, doc.json, object)
 	if err != nil {
-		return doc, err
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(merged, &fields); err != nil {
-		return doc, err
-	}
-	meta := fields["metadata"].(map[string]any)
-	annotations := meta["annotations"].(map[string]any)
-	if delete(annotations, BaseAnnotation); len(annotations) == 0 {
-		delete(meta, "annotations")
-	}
-	if merged, err = json.Marshal(fields); err != nil {
 		return doc, err
 	}
 	return parseDocument(merged)
@@ -185,7 +168,7 @@ func (r *renderer) ownFlags(base, container string, data map[string]any) (flags 
 		return nil, nil
 	}
 	for i, text := range texts {
-		t, err := withParts(text)
+		t, err := parse(text)
 		if err == nil {
 			text, err = execute(t, "", data)
 		}
@@ -211,6 +194,3 @@ func words(text string) []string {
 	}
 	return all
 }
-
-// toJSON refuses keys that are there twice.
-func toJSON(text string) ([]byte, error) { return yaml.YAMLToJSONStrict([]byte(text)) }

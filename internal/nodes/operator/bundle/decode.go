@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 )
 
 // kinds are those that a bundle may have. Pods are for bootstrap only: nobody
@@ -45,10 +45,10 @@ var kinds = map[metav1.TypeMeta]reflect.Type{
 // clusterKinds have no namespace.
 var clusterKinds = []string{"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
-// Kinds returns the kinds that a bundle may have, sorted.
-func Kinds() []string {
+// kindNames returns the kinds that a bundle may have, sorted.
+func kindNames() []string {
 	var names []string
-	for k := range maps.Keys(kinds) {
+	for k := range kinds {
 		names = append(names, k.Kind)
 	}
 	slices.Sort(names)
@@ -58,16 +58,13 @@ func Kinds() []string {
 // document is one YAML document.
 type document struct {
 	json []byte
-	meta partial
-}
-
-type partial struct {
-	metav1.TypeMeta
-	Metadata struct {
-		Name        string            `json:"name"`
-		Namespace   string            `json:"namespace"`
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
+	meta struct {
+		metav1.TypeMeta
+		Metadata struct {
+			Name        string            `json:"name"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
 }
 
 // parseDocument reads what a document, as JSON, is. Its other fields are not
@@ -89,7 +86,7 @@ func (d document) String() string { return d.meta.Kind + " " + d.meta.Metadata.N
 func (d document) decode() (client.Object, error) {
 	of, known := kinds[d.meta.TypeMeta]
 	if !known {
-		return nil, fmt.Errorf("kind %s of %s is none that a bundle may have: those are %s", d.meta.Kind, d.meta.APIVersion, strings.Join(Kinds(), ", "))
+		return nil, fmt.Errorf("kind %s of %s is none that a bundle may have: those are %s", d.meta.Kind, d.meta.APIVersion, strings.Join(kindNames(), ", "))
 	}
 	object := reflect.New(of).Interface().(client.Object)
 	if err := decodeStrict(d.json, object); err != nil {
@@ -97,6 +94,10 @@ func (d document) decode() (client.Object, error) {
 	}
 	if object.GetName() == "" {
 		return nil, fmt.Errorf("%s: metadata.name: missing", d.meta.Kind)
+	}
+	annotations := object.GetAnnotations()
+	if delete(annotations, BaseAnnotation); len(annotations) == 0 {
+		object.SetAnnotations(nil)
 	}
 	return object, nil
 }
@@ -126,7 +127,7 @@ func documents(text string) ([]document, error) {
 		if err != nil {
 			return nil, err
 		}
-		raw, err := toJSON(string(part))
+		raw, err := yaml.YAMLToJSONStrict(part) // refuses keys that are there twice
 		if err == nil && string(raw) == "null" {
 			continue // comments only
 		}

@@ -3,6 +3,7 @@
 package bundle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -105,24 +107,16 @@ func (i *Identity) setPods(of *corev1.PodTemplateSpec) {
 	}
 	of.Labels = with(of.Labels, i.PodLabels)
 	if i.Audience != "" {
-		of.Spec.Volumes = append(of.Spec.Volumes, i.volume())
+		token := &corev1.ServiceAccountTokenProjection{Audience: i.Audience, ExpirationSeconds: ptr.To(cmp.Or(i.Seconds, anHour)), Path: path.Base(IdentityToken)}
+		of.Spec.Volumes = append(of.Spec.Volumes, corev1.Volume{Name: identityVolume, VolumeSource: corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: token}}},
+		}})
 	}
 	for n := range of.Spec.Containers {
 		if c := &of.Spec.Containers[n]; isManager(*c) {
 			i.setContainer(c)
 		}
 	}
-}
-
-func (i *Identity) volume() corev1.Volume {
-	seconds := i.Seconds
-	if seconds == 0 {
-		seconds = anHour
-	}
-	token := &corev1.ServiceAccountTokenProjection{Audience: i.Audience, ExpirationSeconds: &seconds, Path: path.Base(IdentityToken)}
-	return corev1.Volume{Name: identityVolume, VolumeSource: corev1.VolumeSource{
-		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: token}}},
-	}}
 }
 
 func (i *Identity) setContainer(c *corev1.Container) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -35,14 +34,6 @@ func ParseImages(text []byte) (Images, error) {
 
 // ErrMissedImages means that images.json lacks keys that are needed.
 var ErrMissedImages = errors.New("missed images in config")
-
-// missedImages returns which images the containers needed and did not get.
-func (r *renderer) missedImages() error {
-	if len(r.missing) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s: %w: %s", r.Name, ErrMissedImages, strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
-}
 
 // PodSpec returns the specification of an object's pods; nil if it has none.
 func PodSpec(o client.Object) *corev1.PodSpec {

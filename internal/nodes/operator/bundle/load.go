@@ -67,18 +67,9 @@ func (b *Bundle) load(from fs.FS) error {
 	if err != nil {
 		return err
 	}
-	m, err := parseMetadata([]byte(text))
-	if err != nil {
+	if b.Metadata, err = parseMetadata(text); err != nil {
 		return err
 	}
-	b.Metadata = *m
-	if err := b.readFolders(from); err != nil {
-		return err
-	}
-	return b.check()
-}
-
-func (b *Bundle) readFolders(from fs.FS) error {
 	entries, err := fs.ReadDir(from, ".")
 	if err != nil {
 		return err
@@ -91,12 +82,12 @@ func (b *Bundle) readFolders(from fs.FS) error {
 			return err
 		}
 	}
-	return nil
+	return b.check()
 }
 
 // readEntry reads a folder, or a file whose name has the form of a ConfigMap's key: a
 // mounted ConfigMap is a bundle, too.
-func (b *Bundle) readEntry(from fs.FS, name string) error {
+func (b *Bundle) readEntry(from fs.FS, name string) (err error) {
 	if slices.Contains(folders, name) {
 		return b.readFolder(from, name)
 	}
@@ -104,8 +95,7 @@ func (b *Bundle) readEntry(from fs.FS, name string) error {
 	if !ok {
 		return fmt.Errorf("%s: neither %s nor one of the folders %s", name, MetadataFile, strings.Join(folders, ", "))
 	}
-	text, err := readFile(from, name)
-	f.text = text
+	f.text, err = readFile(from, name)
 	b.manifests = append(b.manifests, f)
 	return err
 }
@@ -129,11 +119,9 @@ func (b *Bundle) readFolder(from fs.FS, folder string) error {
 		if !manifest(f.name) {
 			return fmt.Errorf("%s: want a file that ends in .yaml, .yml or .json, or in .tmpl after that", f.path())
 		}
-		text, err := readFile(from, f.path())
-		if err != nil {
+		if f.text, err = readFile(from, f.path()); err != nil {
 			return err
 		}
-		f.text = text
 		b.manifests = append(b.manifests, f)
 	}
 	return nil
@@ -181,7 +169,7 @@ func (b *Bundle) check() error {
 func parseFlags(key string, flags []string) error {
 	var errs []error
 	for i, flag := range flags {
-		if _, err := withParts(flag); err != nil {
+		if _, err := parse(flag); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %s[%d]: %w", MetadataFile, key, i, err))
 		}
 	}
@@ -203,11 +191,10 @@ func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
 	if !has {
 		return fmt.Errorf("key %s: missing; it makes a ConfigMap a bundle", MetadataFile)
 	}
-	m, err := parseMetadata([]byte(text))
-	if err != nil {
+	var err error
+	if b.Metadata, err = parseMetadata(text); err != nil {
 		return err
 	}
-	b.Metadata = *m
 	for key, text := range from.Data {
 		if key == MetadataFile {
 			continue
@@ -219,9 +206,7 @@ func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
 		f.text = text
 		b.manifests = append(b.manifests, f)
 	}
-	slices.SortFunc(b.manifests, func(a, c file) int {
-		return strings.Compare(a.path(), c.path())
-	})
+	slices.SortFunc(b.manifests, func(a, c file) int { return strings.Compare(a.path(), c.path()) })
 	return b.check()
 }
 

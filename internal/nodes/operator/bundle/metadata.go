@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
 )
@@ -96,20 +97,19 @@ type SecretMount struct {
 	MountPath string `json:"mountPath"`
 }
 
-func parseMetadata(text []byte) (*Metadata, error) {
-	m := &Metadata{}
-	raw, err := toJSON(string(text))
+func parseMetadata(text string) (m Metadata, err error) {
+	raw, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("%s: error converting YAML to JSON: %w", MetadataFile, err)
+		return m, fmt.Errorf("%s: error converting YAML to JSON: %w", MetadataFile, err)
 	}
-	if err := decodeStrict(raw, m); err != nil {
-		return nil, fmt.Errorf("%s: error unmarshaling JSON: while decoding JSON: %w", MetadataFile, err)
+	if err := decodeStrict(raw, &m); err != nil {
+		return m, fmt.Errorf("%s: error unmarshaling JSON: while decoding JSON: %w", MetadataFile, err)
 	}
 	if err := m.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
+		return m, fmt.Errorf("%s: %w", MetadataFile, err)
 	}
 	if len(m.Flavors) == 0 {
-		m.Flavors = slices.Clone(Flavors)
+		m.Flavors = Flavors
 	}
 	return m, nil
 }
@@ -169,11 +169,6 @@ func (c Container) check(name string) error {
 	return errors.Join(errs...)
 }
 
-func (m *Metadata) hasNodeManager() bool {
-	_, has := m.Containers[NodeManager]
-	return has
-}
-
 // Format returns the format of the cloud's configuration. If package cloudconfig does
 // not know the platform, it accepts any configuration.
 func (m *Metadata) Format() cloudconfig.Platform {
@@ -203,11 +198,4 @@ func (m *Metadata) ImageKeys() []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
-}
-
-func checkNamespace(name string) error {
-	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return fmt.Errorf("namespace %q: %s", name, strings.Join(problems, "; "))
-	}
-	return nil
 }

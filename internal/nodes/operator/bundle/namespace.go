@@ -12,33 +12,23 @@ import (
 )
 
 // renamed puts the namespace of the installation wherever a text names the
-// default one: in fields, flags and expressions alike.
+// default one: in fields, flags and expressions alike, but not in longer names, such
+// as that of the operator's namespace, which begins with it.
 func renamed(text, namespace string) string {
-	if namespace == DefaultNamespace {
-		return text
-	}
+	inName := func(r rune) bool { return r == '-' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
+	parts := strings.Split(text, DefaultNamespace)
 	var out strings.Builder
-	for {
-		at := strings.Index(text, DefaultNamespace)
-		if at < 0 {
-			break
+	for i, after := range parts {
+		switch {
+		case i == 0:
+		case strings.TrimRightFunc(parts[i-1], inName) == parts[i-1] && strings.TrimLeftFunc(after, inName) == after:
+			out.WriteString(namespace)
+		default:
+			out.WriteString(DefaultNamespace)
 		}
-		end := at + len(DefaultNamespace)
-		if isWholeName(text, at, end) {
-			out.WriteString(text[:at] + namespace)
-		} else {
-			out.WriteString(text[:end])
-		}
-		text = text[end:]
+		out.WriteString(after)
 	}
-	return out.String() + text
-}
-
-// isWholeName reports whether a name ends where it is said to: not so in the name of the
-// operator's namespace, which begins with it.
-func isWholeName(text string, at, end int) bool {
-	inName := func(c byte) bool { return c == '-' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
-	return (at == 0 || !inName(text[at-1])) && (end == len(text) || !inName(text[end]))
+	return out.String()
 }
 
 // setNamespace puts an object into the namespace of the installation, whichever
@@ -83,17 +73,10 @@ func (r *renderer) checkSubjects(o client.Object) error {
 		if s.Namespace == "" {
 			s.Namespace = r.values.Namespace
 		}
-		if err := r.checkOwn(fmt.Sprintf("subjects[%d].namespace", i), s.Namespace); err != nil {
-			return err
+		if s.Namespace != r.values.Namespace && s.Namespace != SystemNamespace {
+			return fmt.Errorf("subjects[%d].namespace %q: a bundle may give rights to accounts of %s, which stands for the namespace of the installation, and of %s; "+
+				"leave the namespace out, or use {{ .namespace }} in a .tmpl file", i, s.Namespace, DefaultNamespace, SystemNamespace)
 		}
 	}
 	return nil
-}
-
-func (r *renderer) checkOwn(field, namespace string) error {
-	if namespace == r.values.Namespace || namespace == SystemNamespace {
-		return nil
-	}
-	return fmt.Errorf("%s %q: a bundle may give rights to accounts of %s, which stands for the namespace of the installation, and of %s; leave the namespace out, or use {{ .namespace }} in a .tmpl file",
-		field, namespace, DefaultNamespace, SystemNamespace)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -16,75 +17,50 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Rendered is what a bundle is for one cluster.
-type Rendered struct {
-	resources, bootstrap []client.Object
-}
+// Rendered is what a bundle is for one cluster: the cluster's objects, and those for
+// the machine that it is installed from.
+type Rendered struct{ Resources, Bootstrap []client.Object }
 
-// GetResources returns copies of the cluster's objects.
-func (r *Rendered) GetResources() []client.Object { return copies(r.resources) }
-
-// GetBootstrapResources returns copies of the objects for the machine that a
-// cluster is installed from.
-func (r *Rendered) GetBootstrapResources() []client.Object { return copies(r.bootstrap) }
-
-func copies(objects []client.Object) []client.Object {
-	all := make([]client.Object, len(objects))
-	for i, o := range objects {
-		all[i] = o.DeepCopyObject().(client.Object)
-	}
-	return all
-}
-
-// Resources returns only [Rendered.GetResources]. It does not read bootstrap/.
+// Resources returns only [Rendered].Resources. It does not read bootstrap/.
 func (b *Bundle) Resources(v Values) ([]client.Object, error) {
 	rendered, err := b.render(v, true, false)
-	if err != nil {
-		return nil, err
-	}
-	return rendered.resources, nil
+	return rendered.Resources, err
 }
 
-// BootstrapResources returns only [Rendered.GetBootstrapResources]. It needs only
-// their images.
+// BootstrapResources returns only [Rendered].Bootstrap. It needs only their images.
 func (b *Bundle) BootstrapResources(v Values) ([]client.Object, error) {
 	rendered, err := b.render(v, false, true)
-	if err != nil {
-		return nil, err
-	}
-	return rendered.bootstrap, nil
+	return rendered.Bootstrap, err
 }
 
 // Render makes the objects for a cluster, accounts and rights before the pods
 // that need them. All errors are returned at once.
-func (b *Bundle) Render(v Values) (*Rendered, error) { return b.render(v, true, true) }
+func (b *Bundle) Render(v Values) (Rendered, error) { return b.render(v, true, true) }
 
-func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
-	v, err := v.complete()
-	if err != nil {
-		return nil, err
+func (b *Bundle) render(v Values, cluster, machine bool) (out Rendered, err error) {
+	if v, err = v.complete(); err != nil {
+		return Rendered{}, err
 	}
 	if !b.For(v.Flavor) {
-		return nil, fmt.Errorf("bundle %s is not for %s clusters: flavors in %s does not have it", b.Name, v.Flavor, MetadataFile)
+		return Rendered{}, fmt.Errorf("bundle %s is not for %s clusters: flavors in %s does not have it", b.Name, v.Flavor, MetadataFile)
 	}
 	r := &renderer{Bundle: b, values: v, data: v.data(&b.Metadata), missing: map[string]bool{}, sources: map[client.Object]string{}}
-	var out Rendered
 	var errs []error
 	if cluster {
-		out.resources, err = r.resources()
-		errs = append(errs, err, r.duplicates(out.resources))
+		out.Resources, err = r.resources()
+		errs = append(errs, err, r.duplicates(out.Resources))
 	}
 	if machine {
-		out.bootstrap, err = r.files(r.in(bootstrap), true)
-		errs = append(errs, err, r.duplicates(out.bootstrap))
+		out.Bootstrap, err = r.files(r.in(bootstrap), true)
+		errs = append(errs, err, r.duplicates(out.Bootstrap))
 	}
-	if err := r.missedImages(); err != nil {
-		return nil, err
+	if len(r.missing) > 0 {
+		return Rendered{}, fmt.Errorf("%s: %w: %s", r.Name, ErrMissedImages, strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("bundle %s: %w", b.Name, err)
+		return Rendered{}, fmt.Errorf("bundle %s: %w", b.Name, err)
 	}
-	return &out, nil
+	return out, nil
 }
 
 // rank returns the position of an object in the order of creation: accounts come
@@ -141,9 +117,15 @@ func (r *renderer) files(files []file, bootstrap bool) (all []client.Object, err
 
 // objects returns the objects of a file.
 func (r *renderer) objects(f file, bootstrap bool) ([]client.Object, error) {
-	text, err := r.text(f)
+	t, err := parseFile(f)
 	if err != nil {
 		return nil, err
+	}
+	text := f.text
+	if t != nil {
+		if text, err = execute(t, "", r.data); err != nil {
+			return nil, err
+		}
 	}
 	docs, err := documents(renamed(text, r.values.Namespace))
 	if err != nil {
@@ -177,23 +159,16 @@ func (r *renderer) object(doc document, bootstrap bool) (client.Object, error) {
 	case !bootstrap && isPod:
 		return nil, fmt.Errorf("%s: nobody would start it again; want a Deployment or DaemonSet, or put it into bootstrap/", doc)
 	}
-	if err := r.finish(o); err != nil {
-		return nil, fmt.Errorf("%s: %w", doc, err)
-	}
-	return o, nil
-}
-
-// finish puts the values in that manifests do not name.
-func (r *renderer) finish(o client.Object) error {
+	// What follows are the values that manifests do not name.
 	if err := errors.Join(r.setNamespace(o), r.setImages(o)); err != nil {
-		return err
+		return nil, fmt.Errorf("%s: %w", doc, err)
 	}
 	r.setProxy(o)
 	r.setIdentity(o)
 	if d, is := o.(*appsv1.Deployment); is && r.values.SingleReplica {
 		d.Spec.Replicas = ptr.To[int32](1)
 	}
-	return nil
+	return o, nil
 }
 
 // added returns the files that each platform gets.
@@ -211,18 +186,6 @@ func (r *renderer) added() []file {
 		}
 	}
 	return files
-}
-
-// text returns a file of the bundle, or one of this package.
-func (r *renderer) text(f file) (string, error) {
-	if !f.ours() {
-		return r.expand(f)
-	}
-	t, err := ownTemplate(f.path())
-	if err != nil {
-		return "", err
-	}
-	return execute(t, "", r.data)
 }
 
 // duplicates finds objects that are there twice.

@@ -60,31 +60,15 @@ func required(where, value string) (string, error) {
 	return value, nil
 }
 
-// parseText parses a template. Missing values are errors when it is executed.
-func parseText(text string) (*template.Template, error) {
-	t, err := template.New("").Option("missingkey=error").Funcs(functions).Parse(text)
-	if err != nil {
-		return nil, describe(err)
-	}
-	return t, nil
-}
-
-// parseFile parses a bundle's file as a template; nil if its name does not end in
-// .tmpl.
+// parseFile parses a file as a template; nil if its name does not end in .tmpl.
 func parseFile(f file) (*template.Template, error) {
-	if !strings.HasSuffix(f.name, ".tmpl") {
+	switch {
+	case f.ours():
+		return ownTemplate(f.path())
+	case !strings.HasSuffix(f.name, ".tmpl"):
 		return nil, nil
 	}
-	return parseText(f.text)
-}
-
-// expand returns the file's text with the values inserted.
-func (r *renderer) expand(f file) (string, error) {
-	t, err := parseFile(f)
-	if err != nil || t == nil {
-		return f.text, err
-	}
-	return execute(t, "", r.data)
+	return parse(f.text)
 }
 
 func execute(t *template.Template, name string, data map[string]any) (string, error) {
@@ -140,8 +124,9 @@ func ownTemplate(name string) (*template.Template, error) {
 	return t, nil
 }
 
-// withParts parses a text that may use the blocks that the bases share.
-func withParts(text string) (*template.Template, error) {
+// parse parses a text that may use the blocks that the bases share. Missing values are
+// errors when it is executed.
+func parse(text string) (*template.Template, error) {
 	parts, err := ownTemplate(partsFile)
 	if err != nil {
 		return nil, err

@@ -4,8 +4,11 @@ package bundle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Names that bundles and their surroundings agree on.
@@ -112,7 +115,10 @@ func (v Values) complete() (Values, error) {
 	if err := v.Identity.Validate(); err != nil {
 		return v, fmt.Errorf("identity: %w", err)
 	}
-	return v, checkNamespace(v.Namespace)
+	if problems := validation.IsDNS1123Label(v.Namespace); len(problems) > 0 {
+		return v, fmt.Errorf("namespace %q: %s", v.Namespace, strings.Join(problems, "; "))
+	}
+	return v, nil
 }
 
 // data returns the values for templates.
@@ -127,10 +133,11 @@ func (v Values) data(m *Metadata) map[string]any {
 	if v.GlobalCredentialsName == "" && len(m.Secrets) > 0 {
 		v.GlobalCredentialsName = m.Secrets[0]
 	}
+	_, nodeManager := m.Containers[NodeManager]
 	return map[string]any{
 		"platform": m.Platform, "cloudproviderName": m.Platform, "provider": m.Provider, "kind": strings.ToLower(m.Platform),
 		"flavor": string(v.Flavor), "openshift": v.Flavor == OpenShift, "namespace": v.Namespace,
-		"accounts": m.Accounts, "cloudConfigGiven": !v.NoCloudConfig, "replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": m.hasNodeManager(),
+		"accounts": m.Accounts, "cloudConfigGiven": !v.NoCloudConfig, "replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": nodeManager,
 		"images": v.imageData(m), "infrastructureName": v.InfrastructureName, "featureGates": v.FeatureGates,
 		"tlsMinVersion": v.TLSMinVersion, "tlsCipherSuites": v.TLSCipherSuites,
 		"globalCredsSecretNamespace": v.GlobalCredentialsNamespace, "globalCredsSecretName": v.GlobalCredentialsName,
@@ -142,9 +149,7 @@ func (v Values) data(m *Metadata) map[string]any {
 // OpenShift's own templates use.
 func (v Values) imageData(m *Metadata) map[string]string {
 	all := map[string]string{}
-	for key, image := range v.Images {
-		all[key] = image
-	}
+	maps.Copy(all, v.Images)
 	if image := v.Images[OperatorImage]; image != "" {
 		all["CloudControllerManagerOperator"], all["Operator"] = image, image
 	}

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package guard keeps a cloud controller manager with a wrong view of its cloud,
+// because of a token with too few rights or another account's credentials, from
+// deleting the Nodes of a cluster.
+//
+// A ValidatingAdmissionPolicy refuses every deletion of a Node by such a manager
+// unless the Node has a ticket, an annotation. The guard gives tickets: to a Node
+// that is of this cloud, is not new, and has not been Ready for a while, to few of
+// them in a window of time, and to none while many Nodes are not Ready at once. A
+// policy sees one object and no clock; hence the tickets. A person can give one too.
 package guard
 
 import (
@@ -11,9 +20,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -110,17 +119,11 @@ func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 			failed = append(failed, g.mark(ctx, n, slices.Contains(d.Open, ticketOf(n))))
 		}
 	}
-	g.report(nodes.Items, d)
-	g.reportExpired(nodes.Items, expiry.Ended)
-	return ctrl.Result{RequeueAfter: sooner(d.Again, expiry.Again)}, errors.Join(failed...)
-}
-
-// sooner returns the shorter of two times, where 0 means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
+	g.report(nodes.Items, d, expiry.Ended)
+	if expiry.Again != 0 {
+		d.soon(expiry.Again)
 	}
-	return a
+	return ctrl.Result{RequeueAfter: d.Again}, errors.Join(failed...)
 }
 
 // disable removes all tickets and the ConfigMap: nobody else would. Allowances of
@@ -160,13 +163,10 @@ func (n saved) equal(other saved) bool {
 func (g *Guard) read(ctx context.Context) (*corev1.ConfigMap, saved, error) {
 	cm := &corev1.ConfigMap{}
 	content := saved{Tickets{}, Allowances{}}
-	err := g.Client.Get(ctx, g.key(), cm)
-	if apierrors.IsNotFound(err) {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: g.Namespace}}, content, nil
-	}
-	if err != nil {
+	if err := client.IgnoreNotFound(g.Client.Get(ctx, g.key(), cm)); err != nil {
 		return nil, content, err
 	}
+	cm.Name, cm.Namespace = Name, g.Namespace
 	for key, into := range map[string]any{ticketsKey: &content.tickets, allowedKey: &content.allowed} {
 		if text := cm.Data[key]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {
@@ -214,29 +214,36 @@ func (g *Guard) mark(ctx context.Context, n *corev1.Node, wanted bool) error {
 	return client.IgnoreNotFound(g.Client.Patch(ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
 }
 
-// reportExpired emits an Event for each Node whose allowance has expired.
-func (g *Guard) reportExpired(nodes []corev1.Node, ended map[string]string) {
+// report updates the metrics of refusals, and emits an Event for each Node with a new
+// reason or an allowance that has ended.
+func (g *Guard) report(nodes []corev1.Node, d Decision, ended map[string]string) {
+	refused.Set(float64(len(d.Refused)))
+	open.Set(float64(len(d.Open)))
+	before := g.reported
+	g.reported = d.Refused
+	emit := func(n *corev1.Node, reason, format, why string) {
+		g.Events.Eventf(n, nil, corev1.EventTypeNormal, reason, "Guard", format+": kubectl annotate node %s %s=%s", why, n.Name, Annotation, Allow)
+	}
 	for i := range nodes {
-		if why := ended[nodes[i].Name]; why != "" {
-			g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionAllowanceEnded", "Guard",
-				"the permission to delete this Node has expired: %s; to allow the deletion again: kubectl annotate node %s %s=%s", why, nodes[i].Name, Annotation, Allow)
+		n := &nodes[i]
+		if why := d.Refused[n.Name]; why != "" && why != before[n.Name] {
+			emit(n, "NodeDeletionGuarded", "a cloud controller manager may not delete this Node: %s; to allow the deletion", why)
+		}
+		if why := ended[n.Name]; why != "" {
+			emit(n, "NodeDeletionAllowanceEnded", "the permission to delete this Node has expired: %s; to allow the deletion again", why)
 		}
 	}
 }
 
-// report updates the metrics of refusals and emits an Event for each Node with a
-// new reason.
-func (g *Guard) report(nodes []corev1.Node, d Decision) {
-	refused.Set(float64(len(d.Refused)))
-	open.Set(float64(len(d.Open)))
-	before := g.reported
-	g.reported = maps.Clone(d.Refused)
-	for _, name := range slices.Sorted(maps.Keys(d.Refused)) {
-		if before[name] == d.Refused[name] {
-			continue
-		}
-		i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
-		g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionGuarded", "Guard",
-			"a cloud controller manager may not delete this Node: %s; to allow the deletion: kubectl annotate node %s %s=%s", d.Refused[name], name, Annotation, Allow)
-	}
-}
+var (
+	refused = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "outrigger_node_deletions_guarded",
+		Help: "Nodes that are not Ready and that a cloud controller manager may not delete.",
+	})
+	open = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "outrigger_node_deletions_open",
+		Help: "Nodes that a cloud controller manager may delete.",
+	})
+)
+
+func init() { metrics.Registry.MustRegister(refused, open) }
