@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package apply makes the objects of a cluster equal to those of a bundle, and
+// removes what left the bundle.
+//
+// An object's content, which is everything but its metadata and status, is
+// replaced as a whole: what others put into it goes. Its labels and annotations
+// are merged: those of others stay. An object that is as it should be is not
+// written. To know that without asking the API server to try, each object
+// carries two sums, in annotations: of what the bundle wanted, and of what the
+// API server made of that, defaults included.
 package apply
 
 import (
@@ -12,12 +21,15 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // Annotations of applied objects. The first two are those of OpenShift's library, which
@@ -80,7 +92,7 @@ type Applier struct {
 	// conflicts holds the history of writes of each object.
 	conflicts map[Ref]*conflict
 	// warned holds the warnings that were emitted as Events and still apply.
-	warned map[Ref]map[string]string
+	warned map[warning]string
 }
 
 // Result is the outcome of a pass.
@@ -160,9 +172,9 @@ func (a *Applier) prepare(objects []client.Object) ([]item, error) {
 	return desired, errors.Join(failed...)
 }
 
-// applyOne applies one object.
+// applyOne applies one object. ConfigMaps and Secrets that its pods need and that do not
+// exist are in the result, and in a warning.
 func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
-	changed := false
 	if d.kind.pods {
 		missing, err := a.addConfigHash(ctx, d.object)
 		if err == nil && len(missing) > 0 {
@@ -171,9 +183,17 @@ func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
 		if err != nil {
 			return err
 		}
-		a.reportMissing(d.object, missing, r)
+		if len(missing) == 0 {
+			a.clearWarnings(d.object, ReasonConfigMissing)
+		} else {
+			a.warn(d.object, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
+		}
+		for _, m := range missing {
+			r.Missing = append(r.Missing, fmt.Sprintf("%s, wanted by %s %s", m, d.object.GetKind(), d.object.GetName()))
+		}
 	}
 	annotate(d.object, SpecHashAnnotation, wantedHash(d.object))
+	changed := false
 	// Controllers write status at any time, and a cache may be behind.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
 		changed, err = a.reconcile(ctx, d)
@@ -186,19 +206,6 @@ func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
 		a.clearWarnings(d.object, ReasonApplyFailed, ReasonCreateFailed, ReasonUpdateFailed, ReasonDeleteFailed)
 	}
 	return err
-}
-
-// reportMissing reports ConfigMaps and Secrets that pods need and that do not exist, in
-// the result and as a warning.
-func (a *Applier) reportMissing(o *unstructured.Unstructured, missing []string, r *Result) {
-	if len(missing) == 0 {
-		a.clearWarnings(o, ReasonConfigMissing)
-		return
-	}
-	a.warn(o, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
-	for _, m := range missing {
-		r.Missing = append(r.Missing, fmt.Sprintf("%s, wanted by %s %s", m, o.GetKind(), o.GetName()))
-	}
 }
 
 func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err error) {
@@ -267,15 +274,13 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 		a.stamp(next, trial, d)
 		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))
 	}
-	if err == nil {
-		a.recordWrite(d, trial, next)
-	}
 	if err != nil {
 		if !apierrors.IsConflict(err) {
 			a.warn(d.object, ReasonUpdateFailed, err.Error())
 		}
 		return false, err
 	}
+	a.recordWrite(d, trial, next)
 	a.emit(next, ReasonUpdated, "made equal to the bundle")
 	return next.GetResourceVersion() != existing.GetResourceVersion(), nil
 }
@@ -309,14 +314,41 @@ func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructu
 }
 
 func merged(base, over map[string]string) map[string]string {
-	all := maps.Clone(base)
-	if all == nil {
-		all = map[string]string{}
-	}
+	all := map[string]string{}
+	maps.Copy(all, base)
 	maps.Copy(all, over)
 	return all
 }
 
 func annotate(o client.Object, key, value string) {
 	o.SetAnnotations(merged(o.GetAnnotations(), map[string]string{key: value}))
+}
+
+func (a *Applier) emit(o runtime.Object, reason, note string) {
+	a.Events.Eventf(o, nil, corev1.EventTypeNormal, reason, actionApply, "%s", note)
+}
+
+// warning is what a Warning Event is about.
+type warning struct {
+	about  Ref
+	reason string
+}
+
+// warn emits a Warning Event unless it repeats the last one.
+func (a *Applier) warn(o *unstructured.Unstructured, reason, note string) {
+	w := warning{refOf(o), reason}
+	if a.warned[w] == note {
+		return
+	}
+	if a.warned == nil {
+		a.warned = map[warning]string{}
+	}
+	a.warned[w] = note
+	a.Events.Eventf(o, nil, corev1.EventTypeWarning, reason, actionApply, "%s", failure.Shorten(note, failure.NoteSize))
+}
+
+func (a *Applier) clearWarnings(o *unstructured.Unstructured, reasons ...string) {
+	for _, r := range reasons {
+		delete(a.warned, warning{refOf(o), r})
+	}
 }

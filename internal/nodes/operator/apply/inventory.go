@@ -80,15 +80,6 @@ type inventory struct {
 	list   []Ref
 }
 
-// Recorded returns the objects that the inventory lists.
-func (a *Applier) Recorded(ctx context.Context) ([]Ref, error) {
-	i, err := a.inventory(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return i.list, nil
-}
-
 func (a *Applier) inventory(ctx context.Context) (*inventory, error) {
 	i := &inventory{object: &corev1.ConfigMap{}}
 	err := a.Client.Get(ctx, a.Inventory, i.object)
@@ -197,22 +188,17 @@ func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
 		o.SetName(f.Name)
 		err = a.live(ctx, o)
 	}
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+	switch {
+	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
 		return false, nil
-	}
-	if err != nil {
+	case err != nil:
 		return false, err
-	}
-	if o.GetAnnotations()[OwnerAnnotation] != a.Inventory.String() {
+	case o.GetAnnotations()[OwnerAnnotation] != a.Inventory.String():
 		return false, nil
-	}
-	if o.GetDeletionTimestamp() != nil {
+	case o.GetDeletionTimestamp() != nil:
 		return false, errFinalizers(o)
 	}
 	if err := a.remove(ctx, o); err != nil {
-		return false, err
-	}
-	if err := a.checkGone(ctx, o); err != nil {
 		return false, err
 	}
 	a.Events.Eventf(o, nil, corev1.EventTypeNormal, ReasonPruned, actPrune, "it left the bundle")

@@ -49,19 +49,14 @@ func (a *Applier) Encode(objects []client.Object) ([]byte, error) {
 
 // Decode returns what [Applier.Encode] has written.
 func Decode(text []byte) ([]client.Object, error) {
-	var all []map[string]any
+	var all []json.RawMessage
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, err
 	}
 	objects := make([]client.Object, len(all))
 	for i := range all {
 		u := &unstructured.Unstructured{}
-		// Numbers become what they are in all other objects: see UnmarshalJSON.
-		one, err := json.Marshal(all[i])
-		if err != nil {
-			return nil, err
-		}
-		if err := u.UnmarshalJSON(one); err != nil {
+		if err := u.UnmarshalJSON(all[i]); err != nil {
 			return nil, err
 		}
 		objects[i] = u

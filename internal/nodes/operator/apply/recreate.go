@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,9 +26,6 @@ func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.U
 	}
 	a.emit(existing, ReasonRecreating, strings.Join(d.kind.immutable, ".")+" changed, which cannot be changed in place")
 	if err := a.remove(ctx, existing); err != nil {
-		return false, err
-	}
-	if err := a.checkGone(ctx, existing); err != nil {
 		return true, err
 	}
 	if _, err := a.create(ctx, d); err != nil {
@@ -45,36 +41,28 @@ func trialName(name string) string {
 	return name[:min(len(name), 253-len(suffix))] + suffix
 }
 
-// remove deletes exactly the object that was looked at. That it is gone is success.
+// remove deletes exactly the object that was looked at. That it is gone is success, and
+// an error that finalizers keep it.
 func (a *Applier) remove(ctx context.Context, o *unstructured.Unstructured) error {
 	uid := o.GetUID()
 	err := a.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
-	if client.IgnoreNotFound(err) == nil {
+	if client.IgnoreNotFound(err) != nil {
+		a.warn(o, ReasonDeleteFailed, err.Error())
+		return err
+	}
+	left := o.DeepCopy()
+	if err := a.live(ctx, left); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if left.GetUID() != uid {
 		return nil
 	}
-	a.warn(o, ReasonDeleteFailed, err.Error())
-	return err
+	return errFinalizers(left)
 }
 
 // live reads an object past a cache, which would not know yet, by a dry-run patch.
 func (a *Applier) live(ctx context.Context, o client.Object) error {
 	return a.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll)
-}
-
-// checkGone returns an error while finalizers keep a deleted object.
-func (a *Applier) checkGone(ctx context.Context, o *unstructured.Unstructured) error {
-	left := o.DeepCopy()
-	err := a.live(ctx, left)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if left.GetUID() != o.GetUID() {
-		return nil
-	}
-	return errFinalizers(left)
 }
 
 func errFinalizers(o *unstructured.Unstructured) error {

@@ -25,7 +25,9 @@ func (p *pages) List(_ context.Context, into client.ObjectList, opts ...client.L
 	p.asked++
 	var o client.ListOptions
 	o.ApplyOptions(opts)
-	if o.Limit == 0 || o.FieldSelector.String() != "involvedObject.kind=Node,type=Warning" {
+	kind, _ := o.FieldSelector.RequiresExactMatch("involvedObject.kind")
+	severity, _ := o.FieldSelector.RequiresExactMatch("type")
+	if o.Limit == 0 || kind != "Node" || severity != corev1.EventTypeWarning {
 		return fmt.Errorf("asked for %+v", o)
 	}
 	at, _ := strconv.Atoi(o.Continue)
