@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package configsync prepares on OpenShift what a cloud controller manager
+// mounts: the configuration of its cloud and the authorities that it trusts.
+// Each has a controller. Both say how they are in the operator's
+// ClusterOperator, and the operator deploys nothing before both work.
 package configsync
 
 import (
@@ -11,11 +15,12 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -24,7 +29,6 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
-	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
 )
 
 // Run works until the context ends.
@@ -36,9 +40,18 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	if err := errors.Join(corev1.AddToScheme(scheme), openshift.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	topology, err := controlPlane(ctx, api, scheme)
+	var kinds []schema.GroupVersionKind
+	for _, kind := range []string{"Infrastructure", "Network", "Proxy", "FeatureGate", "ClusterOperator"} {
+		kinds = append(kinds, openshift.GroupVersion.WithKind(kind))
+	}
+	there, topology, err := daemon.Detect(ctx, api, scheme, kinds...)
 	if err != nil {
 		return err
+	}
+	for _, kind := range kinds {
+		if !there[kind] { // waiting for it would look like work
+			return fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind.Kind, openshift.GroupVersion)
+		}
 	}
 	if err := o.Leader.Check(ctx, api); err != nil {
 		return err
@@ -58,68 +71,62 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	return mgr.Start(ctx)
 }
 
-// controlPlane returns the control plane's topology, and says clearly when this
-// is not a cluster of OpenShift: waiting for its kinds would look like work.
-func controlPlane(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (openshift.TopologyMode, error) {
-	c, err := client.New(api, client.Options{Scheme: scheme})
-	if err != nil {
-		return "", fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
-	}
-	for _, kind := range []string{"Infrastructure", "Network", "Proxy", "FeatureGate", "ClusterOperator"} {
-		_, err := c.RESTMapper().RESTMapping(openshift.GroupVersion.WithKind(kind).GroupKind(), openshift.GroupVersion.Version)
-		if apimeta.IsNoMatchError(err) {
-			return "", fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind, openshift.GroupVersion)
-		}
-		if err != nil {
-			return "", fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
-		}
-	}
-	var infra openshift.Infrastructure
-	if err := c.Get(ctx, cluster, &infra); err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("read Infrastructure %s: %w", cluster.Name, err)
-	}
-	return infra.Status.ControlPlaneTopology, nil
-}
-
 func addCloudConfig(mgr manager.Manager, o Options, log *slog.Logger) error {
-	own := types.NamespacedName{Namespace: o.Namespace, Name: targetName}
-	managed := types.NamespacedName{Namespace: managedNamespace, Name: managedName}
 	c := mgr.GetClient()
 	work := &cloudConfig{
 		client: c, reader: mgr.GetAPIReader(), version: o.Version,
-		target: target{client: c, name: own}, managed: target{client: c, name: managed},
-		good: lastGood{client: c, name: types.NamespacedName{Namespace: o.Namespace, Name: goodName}},
+		own: types.NamespacedName{Namespace: o.Namespace, Name: targetName}, good: types.NamespacedName{Namespace: o.Namespace, Name: goodName},
 	}
-	window := &failure.Window{Threshold: o.CloudConfigDegradedAfter}
-	user := func(ctx context.Context) (string, error) {
-		var infra openshift.Infrastructure
-		err := c.Get(ctx, cluster, &infra)
-		return infra.Spec.CloudConfig.Name, client.IgnoreNotFound(err)
-	}
-	w := watched{
-		sync: status.CloudConfig, ours: []types.NamespacedName{own, managed}, user: user,
+	return (&controller{
+		name: "cloud-config", sync: work.sync, status: status.NewSync(status.CloudConfig, c, mgr.GetAPIReader()),
+		window:  &failure.Window{Threshold: o.CloudConfigDegradedAfter},
 		objects: []client.Object{&openshift.Infrastructure{}, &openshift.Network{}, &openshift.FeatureGate{}},
-	}
-	return w.add(mgr, "cloud-config", o.Resync, window.Retry(), &controller{
-		sync: work.sync, status: status.NewSync(status.CloudConfig, c, mgr.GetAPIReader()), window: window, now: time.Now, log: log.With("controller", "cloud-config"),
-	})
+		ours:    []types.NamespacedName{work.own, managed},
+		user: func(ctx context.Context) (string, error) {
+			var infra openshift.Infrastructure
+			err := c.Get(ctx, cluster, &infra)
+			return infra.Spec.CloudConfig.Name, client.IgnoreNotFound(err)
+		},
+	}).add(mgr, o.Resync, log)
 }
 
 func addTrustedCA(mgr manager.Manager, o Options, log *slog.Logger) error {
-	own := types.NamespacedName{Namespace: o.Namespace, Name: caName}
-	config := types.NamespacedName{Namespace: o.Namespace, Name: targetName}
 	c := mgr.GetClient()
 	work := &trustedCA{
-		client: c, config: config, target: target{client: c, name: own, annotations: caAnnotations}, system: func() string { return trustbundle.SystemFile(o.SystemBundle) }, now: time.Now,
+		client: c, own: types.NamespacedName{Namespace: o.Namespace, Name: caName}, config: types.NamespacedName{Namespace: o.Namespace, Name: targetName},
+		systemBundle: o.SystemBundle, now: time.Now,
 	}
-	window := &failure.Window{Threshold: o.TrustedCADegradedAfter, Stale: o.TrustedCAStaleAfter}
-	user := func(ctx context.Context) (string, error) {
-		var proxy openshift.Proxy
-		err := c.Get(ctx, cluster, &proxy)
-		return proxy.Spec.TrustedCA.Name, client.IgnoreNotFound(err)
+	return (&controller{
+		name: "trusted-ca-bundle", sync: work.sync, status: status.NewSync(status.TrustedCA, c, mgr.GetAPIReader()),
+		window:  &failure.Window{Threshold: o.TrustedCADegradedAfter, Stale: o.TrustedCAStaleAfter},
+		objects: []client.Object{&openshift.Proxy{}},
+		ours:    []types.NamespacedName{work.own, work.config},
+		user: func(ctx context.Context) (string, error) {
+			var proxy openshift.Proxy
+			err := c.Get(ctx, cluster, &proxy)
+			return proxy.Spec.TrustedCA.Name, client.IgnoreNotFound(err)
+		},
+	}).add(mgr, o.Resync, log)
+}
+
+// cacheOptions keep what is watched to what is read.
+func (o *Options) cacheOptions() cache.Options {
+	named := func(name string) cache.ByObject {
+		return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name)}
 	}
-	w := watched{sync: status.TrustedCA, ours: []types.NamespacedName{own, config}, user: user, objects: []client.Object{&openshift.Proxy{}}}
-	return w.add(mgr, "trusted-ca-bundle", o.Resync, window.Retry(), &controller{
-		sync: work.sync, status: status.NewSync(status.TrustedCA, c, mgr.GetAPIReader()), window: window, now: time.Now, log: log.With("controller", "trusted-ca-bundle"),
-	})
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
+				o.Namespace:      {},
+				userNamespace:    {},
+				managedNamespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", managedName)},
+			}},
+			&openshift.Infrastructure{}:  named(openshift.ClusterName),
+			&openshift.Network{}:         named(openshift.ClusterName),
+			&openshift.Proxy{}:           named(openshift.ClusterName),
+			&openshift.FeatureGate{}:     named(openshift.ClusterName),
+			&openshift.ClusterOperator{}: named(status.Name),
+		},
+	}
 }

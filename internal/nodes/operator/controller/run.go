@@ -19,11 +19,8 @@ import (
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -87,34 +84,14 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 
 // detectAPIs finds out which of the kinds that configure the operator the cluster
 // has.
-func detectAPIs(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (apis apis, err error) {
-	c, err := client.New(api, client.Options{Scheme: scheme})
-	if err != nil {
-		return apis, fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
-	}
-	for gvk, has := range map[schema.GroupVersionKind]*bool{
-		openshift.GroupVersion.WithKind("ClusterOperator"):          &apis.openShift,
-		ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager"): &apis.ccm,
-		openshift.KubeControllerManagerKind:                         &apis.kubeControllerManager,
-	} {
-		_, err := c.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-		if err != nil && !apimeta.IsNoMatchError(err) {
-			return apis, fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
-		}
-		*has = err == nil
-	}
-	if !apis.openShift && !apis.ccm {
-		return apis, fmt.Errorf("the cluster at %s has neither the kind CloudControllerManager of %s nor OpenShift's ClusterOperator: install the former, which is in deploy/ccm-operator/crd",
+func detectAPIs(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (apis, error) {
+	operator, ccm := openshift.GroupVersion.WithKind("ClusterOperator"), ccmv1alpha1.GroupVersion.WithKind("CloudControllerManager")
+	there, topology, err := daemon.Detect(ctx, api, scheme, operator, ccm, openshift.KubeControllerManagerKind)
+	if err == nil && !there[operator] && !there[ccm] {
+		err = fmt.Errorf("the cluster at %s has neither the kind CloudControllerManager of %s nor OpenShift's ClusterOperator: install the former, which is in deploy/ccm-operator/crd",
 			api.Host, ccmv1alpha1.GroupVersion.Group)
 	}
-	if apis.openShift {
-		var infra openshift.Infrastructure
-		if err := c.Get(ctx, cluster, &infra); err != nil && !apierrors.IsNotFound(err) {
-			return apis, fmt.Errorf("read Infrastructure %s: %w", cluster.Name, err)
-		}
-		apis.topology = infra.Status.ControlPlaneTopology
-	}
-	return apis, nil
+	return apis{openShift: there[operator], ccm: there[ccm], kubeControllerManager: there[openshift.KubeControllerManagerKind], topology: topology}, err
 }
 
 // cacheOptions keep what is watched to where operands are.

@@ -11,18 +11,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -70,4 +81,78 @@ func AddChecks(mgr manager.Manager) error {
 		}
 		return nil
 	}))
+}
+
+// Detect returns which of these kinds a cluster has and, of OpenShift (it has
+// ClusterOperators), the control plane's topology.
+func Detect(ctx context.Context, api *rest.Config, scheme *runtime.Scheme, kinds ...schema.GroupVersionKind) (there map[schema.GroupVersionKind]bool, topology openshift.TopologyMode, err error) {
+	c, err := client.New(api, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, "", fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+	}
+	there = map[schema.GroupVersionKind]bool{}
+	for _, kind := range kinds {
+		_, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil && !apimeta.IsNoMatchError(err) {
+			return nil, "", fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
+		}
+		there[kind] = err == nil
+	}
+	var infra openshift.Infrastructure
+	if there[openshift.GroupVersion.WithKind("ClusterOperator")] {
+		if err := c.Get(ctx, All, &infra); err != nil && !apierrors.IsNotFound(err) && !apimeta.IsNoMatchError(err) {
+			return nil, "", fmt.Errorf("read Infrastructure %s: %w", All.Name, err)
+		}
+	}
+	return there, infra.Status.ControlPlaneTopology, nil
+}
+
+// CheckAddress returns what is wrong with a flag that names an address to listen at;
+// 0 and nothing are none.
+func CheckAddress(flag, address string) error {
+	if address == "" || address == "0" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("--%s %q: want HOST:PORT, :PORT or 0", flag, address)
+	}
+	return nil
+}
+
+// addressFile has on OpenShift's nodes the address of the API server that kubelets
+// use, as lines of a shell: the Service's needs a network, which there is none of
+// before a cloud controller manager has initialized Nodes.
+const addressFile = "/etc/kubernetes/apiserver-url.env"
+
+// useNodesAddress takes the address of the file, if there is one, in place of the
+// Service's.
+func useNodesAddress(api *rest.Config, file string) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the API server's address: %w", err)
+	}
+	is := variables(string(text))
+	host, port := is["KUBERNETES_SERVICE_HOST"], is["KUBERNETES_SERVICE_PORT"]
+	if host == "" || port == "" {
+		return fmt.Errorf("%s does not set KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT", file)
+	}
+	api.Host = "https://" + net.JoinHostPort(host, port)
+	return nil
+}
+
+// variables reads lines NAME=VALUE, with the value perhaps in quotes.
+func variables(text string) map[string]string {
+	all := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		all[name] = strings.Trim(value, `"'`)
+	}
+	return all
 }

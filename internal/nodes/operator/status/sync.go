@@ -38,11 +38,6 @@ func (s Sync) warning() openshift.ConditionType {
 	return openshift.ConditionType(s.prefix + "Warning")
 }
 
-// Said reports whether a ClusterOperator has what the controller says.
-func (s Sync) Said(o *openshift.ClusterOperator) bool {
-	return find(o.Status.Conditions, s.available()) != nil && find(o.Status.Conditions, s.degraded()) != nil
-}
-
 // ReasonIncomplete is why a controller warns that works: it left out what it
 // could not use.
 const ReasonIncomplete = "InputIncomplete"
@@ -64,6 +59,11 @@ func NewSync(s Sync, c client.Client, reader client.Reader) *SyncWriter {
 		Client: c, Reader: reader, Owner: "ccm-config-sync-" + s.prefix, Now: time.Now,
 		Owns: []openshift.ConditionType{s.available(), s.degraded(), s.warning()},
 	}}
+}
+
+// Said reports whether a ClusterOperator has what the controller says.
+func (w *SyncWriter) Said(o *openshift.ClusterOperator) bool {
+	return find(o.Status.Conditions, w.sync.available()) != nil && find(o.Status.Conditions, w.sync.degraded()) != nil
 }
 
 // Available says that the controller works. Left, if not empty, is what it had
