@@ -290,12 +290,6 @@ type ObjectReference struct {
 	Name      string `json:"name"`
 }
 
-// GetConditions and SetConditions are what controllers share of all kinds.
-func (c *CloudControllerManager) GetConditions() []metav1.Condition { return c.Status.Conditions }
-
-// SetConditions replaces the conditions.
-func (c *CloudControllerManager) SetConditions(all []metav1.Condition) { c.Status.Conditions = all }
-
 // CloudControllerManagerList is a list of them.
 //
 // +kubebuilder:object:root=true

@@ -52,7 +52,8 @@ func (c *Cloud) emit(node *v1.Node, kind, reason, text string) {
 	}
 	c.mu.Unlock()
 	if again && c.events != nil {
-		c.events.Event(eventTarget(node), kind, reason, text)
+		// The Node is named as Events of the node controllers do.
+		c.events.Event(&v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}, kind, reason, text)
 	}
 }
 
@@ -61,9 +62,4 @@ func (c *Cloud) forget(node *v1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.emitted, string(node.UID))
-}
-
-// eventTarget names the Node as Events of the node controllers do.
-func eventTarget(node *v1.Node) *v1.ObjectReference {
-	return &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }

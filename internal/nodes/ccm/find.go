@@ -41,21 +41,16 @@ func (p problem) Unwrap() error { return p.error }
 // reasonOf returns why a Node could not be initialized.
 func reasonOf(err error) string {
 	var p problem
-	if errors.As(err, &p) {
+	switch class := provider.Class(err); {
+	case errors.As(err, &p):
 		return p.reason
-	}
-	if errors.Is(err, errNoTags) {
+	case errors.Is(err, errNoTags):
 		return ReasonNoTags
-	}
-	switch provider.Class(err) {
-	case provider.ErrNotFound:
+	case class == provider.ErrNotFound:
 		return ReasonInstanceNotFound
-	case provider.ErrUnauthenticated, provider.ErrPermissionDenied:
+	case class == provider.ErrUnauthenticated, class == provider.ErrPermissionDenied:
 		return ReasonCredentials
-	case provider.ErrUnavailable, provider.ErrQuota, provider.ErrCapacity:
-		return ReasonUnavailable
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	case class == provider.ErrUnavailable, class == provider.ErrQuota, class == provider.ErrCapacity, errors.Is(err, context.DeadlineExceeded):
 		return ReasonUnavailable
 	}
 	return ReasonCloud
@@ -142,12 +137,10 @@ func hasName(node *v1.Node, name string) bool {
 			names = append(names, a.Address)
 		}
 	}
-	for _, candidate := range names {
-		if host, _, _ := strings.Cut(candidate, "."); strings.EqualFold(candidate, name) || strings.EqualFold(host, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(candidate string) bool {
+		host, _, _ := strings.Cut(candidate, ".")
+		return strings.EqualFold(candidate, name) || strings.EqualFold(host, name)
+	})
 }
 
 // checkFree returns an error if the instance belongs to another Node already: a

@@ -32,7 +32,7 @@ type fleet struct {
 	// way and share it.
 	listing chan struct{}
 	mu      sync.Mutex
-	last    *inventory
+	last    *inventory    // written with both locks
 	getTook time.Duration // of the last look-up
 	// clusters are the values of provider.TagCluster that instances of Nodes
 	// have had.
@@ -44,14 +44,6 @@ type inventory struct {
 	at   time.Time // when it was asked for
 	took time.Duration
 	byID map[string]*provider.Instance
-}
-
-func newFleet(o *Options) (*fleet, error) {
-	lister, getter, err := checkCapabilities(o)
-	if err != nil {
-		return nil, err
-	}
-	return &fleet{options: o, lister: lister, getter: getter, listing: make(chan struct{}, 1), clusters: map[string]bool{}}, nil
 }
 
 func (f *fleet) call(ctx context.Context, operation string, do func(context.Context) error) error {
@@ -148,8 +140,8 @@ func (f *fleet) listUnless(ctx context.Context, usable func(*inventory) bool) (*
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
 	}
-	if list := f.cached(); list != nil && usable(list) {
-		return list, nil
+	if f.last != nil && usable(f.last) {
+		return f.last, nil
 	}
 	list, err := f.list(ctx)
 	if err != nil {
@@ -159,12 +151,6 @@ func (f *fleet) listUnless(ctx context.Context, usable func(*inventory) bool) (*
 	defer f.mu.Unlock()
 	f.last = list
 	return list, nil
-}
-
-func (f *fleet) cached() *inventory {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last
 }
 
 // list asks the cloud for the cluster's instances.

@@ -69,9 +69,7 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, serv
 		return nil, err
 	}
 	spec.Key = b.GetLoadBalancerName(ctx, cluster, service)
-	for tag, value := range b.fleet.options.Tags {
-		spec.Tags[tag] = value
-	}
+	maps.Copy(spec.Tags, b.fleet.options.Tags)
 	var made *provider.LoadBalancer
 	err = b.fleet.call(ctx, "ensure-load-balancer", func(ctx context.Context) (err error) {
 		made, err = b.capability.EnsureLoadBalancer(ctx, spec)
@@ -118,8 +116,9 @@ func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster strin
 // connect is never dropped silently.
 func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.LoadBalancerSpec, error) {
 	spec := provider.LoadBalancerSpec{
-		Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}, Annotations: annotationsOf(service),
+		Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}, Annotations: maps.Clone(service.Annotations),
 	}
+	delete(spec.Annotations, v1.LastAppliedConfigAnnotation) // what kubectl keeps for itself, which is large
 	switch {
 	case len(service.Spec.LoadBalancerSourceRanges) > 0:
 		return spec, fmt.Errorf("%w: spec.loadBalancerSourceRanges %v: this provider's load balancers cannot keep anybody out", provider.ErrInvalidArgument, service.Spec.LoadBalancerSourceRanges)
@@ -166,13 +165,6 @@ func (b *balancers) checkFamilies(service *v1.Service) error {
 		return fmt.Errorf("%w: spec.ipFamilies %v: this provider's load balancers have %s addresses alone", provider.ErrInvalidArgument, want, have)
 	}
 	return nil
-}
-
-// annotationsOf leaves out what kubectl keeps for itself, which is large.
-func annotationsOf(service *v1.Service) map[string]string {
-	annotations := maps.Clone(service.Annotations)
-	delete(annotations, v1.LastAppliedConfigAnnotation)
-	return annotations
 }
 
 // backendAddress returns the first internal address of a Node, or else its first
