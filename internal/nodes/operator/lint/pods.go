@@ -53,21 +53,13 @@ func ports(o operand) (problems []string) {
 
 // mount returns where a container has a volume, or nil.
 func mount(c *corev1.Container, volume, at string) *corev1.VolumeMount {
-	for i := range c.VolumeMounts {
-		if m := &c.VolumeMounts[i]; m.Name == volume && (at == "" || path.Clean(m.MountPath) == at) {
-			return m
-		}
-	}
-	return nil
+	return find(c.VolumeMounts, func(m *corev1.VolumeMount) bool {
+		return m.Name == volume && (at == "" || path.Clean(m.MountPath) == at)
+	})
 }
 
 func (o operand) volume(name string) *corev1.Volume {
-	for i := range o.pod.Volumes {
-		if o.pod.Volumes[i].Name == name {
-			return &o.pod.Volumes[i]
-		}
-	}
-	return nil
+	return find(o.pod.Volumes, func(v *corev1.Volume) bool { return v.Name == name })
 }
 
 const etcKubernetes = "/etc/kubernetes"

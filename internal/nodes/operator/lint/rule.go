@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package lint has the rules that the operands of a bundle keep, each with what
+// it is for and what to do where it is broken.
 package lint
 
 import (
@@ -60,9 +62,14 @@ func (o operand) openshift() bool { return o.Flavor == bundle.OpenShift }
 
 // container returns a main container, or nil.
 func (o operand) container(name string) *corev1.Container {
-	for i := range o.pod.Containers {
-		if o.pod.Containers[i].Name == name {
-			return &o.pod.Containers[i]
+	return find(o.pod.Containers, func(c *corev1.Container) bool { return c.Name == name })
+}
+
+// find returns the first that is looked for, or nil.
+func find[T any](all []T, is func(*T) bool) *T {
+	for i := range all {
+		if is(&all[i]) {
+			return &all[i]
 		}
 	}
 	return nil
@@ -103,4 +110,41 @@ func Check(objects []client.Object, c Context) []Finding {
 		}
 	}
 	return findings
+}
+
+// Rules returns all rules by number. Where OpenShift and plain Kubernetes differ, a
+// rule contains both and checks the one that is rendered.
+func Rules() []Rule {
+	return []Rule{
+		{1, "tolerations", "The pods run on nodes that are not initialized and have no network yet: nobody else makes them so.",
+			"tolerate node.cloudprovider.kubernetes.io/uninitialized and node.kubernetes.io/not-ready with operator Exists and effect NoSchedule, or all of effect NoSchedule", tolerations},
+		{2, "host-network", "The pods use the node's network, because there may be no other before they run.",
+			"set hostNetwork: true", hostNetwork},
+		{3, "ports", "Ports are the node's, so only those that are reserved may be used, and they have to be declared for the scheduler to see a conflict.",
+			"declare containerPort 10258 in container cloud-controller-manager, 10263 in cloud-node-manager, and no other", ports},
+		{4, "host-etc-kube", "On OpenShift the node's folder /etc/kubernetes says where the API server is; where the configuration is merged in the pod, the merged folder stands for it.",
+			"mount the hostPath /etc/kubernetes (type Directory) as volume host-etc-kube at /etc/kubernetes, readOnly; or the emptyDir merged-cloud-config, readOnly, at /etc/kubernetes-cloud-config in cloud-controller-manager and at /etc/kubernetes in cloud-node-manager. On plain Kubernetes mount nothing of the node's /etc/kubernetes", etcKube},
+		{5, "start", "On OpenShift a shell reads where the API server is and becomes the program; elsewhere there may be no shell.",
+			"on OpenShift use command [/bin/bash, -c, script] without args, and in the script: set -o allexport, source /etc/kubernetes/apiserver-url.env if it is a file, exec the program. On plain Kubernetes start the program itself", start},
+		{6, "termination-message", "What a container said last is seen in its status even if it wrote no message.",
+			"set terminationMessagePolicy: FallbackToLogsOnError in each container, init containers too", terminationMessage},
+		{7, "leader-election", "One manager works at a time, and survives an API server that is away for a minute and a half.",
+			"give cloud-controller-manager --leader-elect=true --leader-elect-lease-duration=137s --leader-elect-renew-deadline=107s --leader-elect-retry-period=26s and --leader-elect-resource-namespace with the namespace of the installation", leaderElection},
+		{8, "no-routes", "The pods' network is somebody else's; two that set routes undo each other's.",
+			"give cloud-controller-manager --configure-cloud-routes=false", routes},
+		{9, "trusted-ca", "The programs trust the authorities that the cluster's administrator chose.",
+			"mount the ConfigMap ccm-trusted-ca as volume trusted-ca, readOnly: on OpenShift key ca-bundle.crt as tls-ca-bundle.pem at /etc/pki/ca-trust/extracted/pem; on plain Kubernetes at a folder that the variable SSL_CERT_DIR names", trustedCA},
+		{10, "service-account-credentials", "Each controller acts as an account of its own, with no more rights than it needs.",
+			"give cloud-controller-manager --use-service-account-credentials=true", accountCredentials},
+		{11, "anti-affinity", "Two replicas on one node fall together, and want the same ports.",
+			"give a Deployment exactly one required podAntiAffinity term, with topologyKey kubernetes.io/hostname and as matchLabels the Deployment's labels", antiAffinity},
+		{12, "recreate", "A new pod cannot have the node's port while the old one has it.",
+			"give a Deployment strategy type Recreate", recreate},
+		{13, "labels", "Service, disruption budget and watchers find the pods by their labels.",
+			"put k8s-app, and infrastructure.openshift.io/cloud-controller-manager (in a DaemonSet .../cloud-node-manager) with the platform as value, on the object, on its pods and into its selector", labels},
+		{14, "replicas", "A second replica takes over; where nothing runs twice there is none.",
+			"give a Deployment replicas: 2; on a single replica the renderer makes it 1", replicas},
+		{15, "independent", "Whoever renders a bundle twice gets the same, and may change what he gets.",
+			"use nothing in templates but the values: no time, no random numbers", nil},
+	}
 }

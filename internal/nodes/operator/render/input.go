@@ -75,7 +75,13 @@ func configMap(text []byte) (*corev1.ConfigMap, error) {
 	if err := yaml.UnmarshalStrict(text, cm); err != nil {
 		return nil, err
 	}
-	return cm, checkKind(cm.TypeMeta, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"})
+	if err := checkKind(cm.TypeMeta, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}); err != nil {
+		return nil, err
+	}
+	if cm.Data == nil {
+		return nil, errors.New("unable to find Data field in provided ConfigMap")
+	}
+	return cm, nil
 }
 
 func checkKind(have, want metav1.TypeMeta) error {
@@ -90,9 +96,6 @@ func Images(text []byte) (bundle.Images, error) {
 	cm, err := configMap(text)
 	if err != nil {
 		return nil, err
-	}
-	if cm.Data == nil {
-		return nil, errors.New("unable to find Data field in provided ConfigMap")
 	}
 	name := cm.Namespace + "/" + cm.Name
 	content, has := cm.Data[ImagesKey]
@@ -112,9 +115,6 @@ func cloudConfig(text []byte, key string) (string, error) {
 	cm, err := configMap(text)
 	if err != nil {
 		return "", err
-	}
-	if cm.Data == nil {
-		return "", errors.New("unable to find Data field in provided ConfigMap")
 	}
 	if content, has := cm.Data[bundle.CloudConfigKey]; has {
 		return content, nil

@@ -71,13 +71,12 @@ func WriteYAML(w io.Writer, objects []client.Object) error {
 
 // WriteJSON writes objects as a List.
 func WriteJSON(w io.Writer, objects []client.Object) error {
-	items := []any{}
-	for _, o := range objects {
-		all, err := fields(o)
-		if err != nil {
+	items := make([]any, len(objects))
+	for i, o := range objects {
+		var err error
+		if items[i], err = fields(o); err != nil {
 			return err
 		}
-		items = append(items, all)
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

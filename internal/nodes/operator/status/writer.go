@@ -73,18 +73,9 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("failed to %s ClusterOperator %s: %w", what, Name, err)
 }
 
-// Apply makes the ClusterOperator be as the change says. Nothing is written
-// when it is.
-func (w *Writer) Apply(ctx context.Context, c Change) error {
-	o, err := w.Get(ctx)
-	if err != nil {
-		return err
-	}
-	return w.ApplyTo(ctx, o, c)
-}
-
-// ApplyTo is like Apply for callers that have just read the ClusterOperator.
-func (w *Writer) ApplyTo(ctx context.Context, o *openshift.ClusterOperator, c Change) error {
+// Apply makes the ClusterOperator, which was just read, be as the change says. Nothing is
+// written when it is.
+func (w *Writer) Apply(ctx context.Context, o *openshift.ClusterOperator, c Change) error {
 	wanted, changed := w.merge(o.Status, c)
 	if !changed {
 		return nil
@@ -123,14 +114,12 @@ func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.
 	changed := false
 	for _, t := range w.Owns {
 		old, new := find(is.Conditions, t), find(c.Conditions, t)
-		switch {
-		case new == nil && old == nil:
-		case new == nil:
-			s.Conditions = append(s.Conditions, *old)
-		default:
+		if new != nil {
 			merged := w.stamp(*new, old)
 			changed = changed || old == nil || merged != *old
 			s.Conditions = append(s.Conditions, merged)
+		} else if old != nil {
+			s.Conditions = append(s.Conditions, *old)
 		}
 	}
 	if w.OwnsVersions {
