@@ -28,57 +28,49 @@ const (
 	isString
 )
 
-// kinds are those of keys, by section and key in lower case.
-type kinds map[string]kind
+// kinds are the keys of each kind, as section and key in lower case.
+type kinds map[kind][]string
 
 var awsKinds = kinds{
-	"global.disablesecuritygroupingress":                     isBool,
-	"global.clusterservicesharedloadbalancerhealthprobeport": isNumber,
-	"global.clusterserviceloadbalancerhealthprobemode":       isProbeMode,
-	"global.nodeipfamilies":                                  isFamily,
+	isBool:      {"global.disablesecuritygroupingress"},
+	isNumber:    {"global.clusterservicesharedloadbalancerhealthprobeport"},
+	isProbeMode: {"global.clusterserviceloadbalancerhealthprobemode"},
+	isFamily:    {"global.nodeipfamilies"},
 }
 
-var gcpKinds = kinds{
-	"global.multizone": isBool,
-	"global.regional":  isBool,
-}
+var gcpKinds = kinds{isBool: {"global.multizone", "global.regional"}}
 
 var openstackKinds = kinds{
-	"global.use-clouds":                               isBool,
-	"loadbalancer.enabled":                            isBool,
-	"loadbalancer.create-monitor":                     isBool,
-	"loadbalancer.monitor-delay":                      isDuration,
-	"loadbalancer.monitor-timeout":                    isDuration,
-	"loadbalancer.monitor-max-retries":                isNumber,
-	"loadbalancer.monitor-max-retries-down":           isNumber,
-	"loadbalancer.manage-security-groups":             isBool,
-	"loadbalancer.internal-lb":                        isBool,
-	"loadbalancer.cascade-delete":                     isBool,
-	"loadbalancer.enable-ingress-hostname":            isBool,
-	"loadbalancer.max-shared-lb":                      isNumber,
-	"loadbalancer.provider-requires-serial-api-calls": isBool,
-	"networking.ipv6-support-disabled":                isBool,
-	"metadata.request-timeout":                        isDuration,
+	isBool: {
+		"global.use-clouds", "loadbalancer.enabled", "loadbalancer.create-monitor", "loadbalancer.manage-security-groups",
+		"loadbalancer.internal-lb", "loadbalancer.cascade-delete", "loadbalancer.enable-ingress-hostname",
+		"loadbalancer.provider-requires-serial-api-calls", "networking.ipv6-support-disabled",
+	},
+	isDuration: {"loadbalancer.monitor-delay", "loadbalancer.monitor-timeout", "metadata.request-timeout"},
+	isNumber:   {"loadbalancer.monitor-max-retries", "loadbalancer.monitor-max-retries-down", "loadbalancer.max-shared-lb"},
 }
 
 var azureKinds = kinds{
-	"cloud":                                     isString,
-	"tenantid":                                  isString,
-	"subscriptionid":                            isString,
-	"aadclientid":                               isString,
-	"aadclientsecret":                           isString,
-	"resourcegroup":                             isString,
-	"location":                                  isString,
-	"vmtype":                                    isVMType,
-	"usemanagedidentityextension":               isBool,
-	"useinstancemetadata":                       isBool,
-	"usefederatedworkloadidentityextension":     isBool,
-	"cloudproviderbackoff":                      isBool,
-	"cloudproviderratelimit":                    isBool,
-	"disableoutboundsnat":                       isBool,
-	"excludemasterfromstandardlb":               isBool,
-	"cloudproviderbackoffretries":               isNumber,
-	"clusterserviceloadbalancerhealthprobemode": isString,
+	isString: {
+		"cloud", "tenantid", "subscriptionid", "aadclientid", "aadclientsecret", "resourcegroup", "location",
+		"clusterserviceloadbalancerhealthprobemode",
+	},
+	isBool: {
+		"usemanagedidentityextension", "useinstancemetadata", "usefederatedworkloadidentityextension", "cloudproviderbackoff",
+		"cloudproviderratelimit", "disableoutboundsnat", "excludemasterfromstandardlb",
+	},
+	isNumber: {"cloudproviderbackoffretries"},
+	isVMType: {"vmtype"},
+}
+
+// of returns the kind of a key; 0 if it may be anything.
+func (ks kinds) of(key string) kind {
+	for k, keys := range ks {
+		if slices.Contains(keys, strings.ToLower(key)) {
+			return k
+		}
+	}
+	return 0
 }
 
 func (ks kinds) check(file *ini.File) (errs []error) {
@@ -87,7 +79,7 @@ func (ks kinds) check(file *ini.File) (errs []error) {
 			continue
 		}
 		for _, k := range s.Keys {
-			if err := ks[strings.ToLower(s.Name+"."+k.Name)].check(k.Text()); err != nil {
+			if err := ks.of(s.Name + "." + k.Name).check(k.Text()); err != nil {
 				errs = append(errs, fmt.Errorf("line %d: %s %s: %w", k.Line, s, k.Name, err))
 			}
 		}

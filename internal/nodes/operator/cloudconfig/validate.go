@@ -106,7 +106,7 @@ func validateAzure(text string) error {
 	}
 	var errs []error
 	for key, value := range config {
-		if want, ok := azureKinds[strings.ToLower(key)]; ok {
+		if want := azureKinds.of(key); want != 0 {
 			if err := want.checkJSON(value); err != nil {
 				errs = append(errs, fmt.Errorf("key %q: %w", key, err))
 			}

@@ -56,7 +56,7 @@ func (c *controller) add(mgr manager.Manager, resync time.Duration, log *slog.Lo
 			SkipNameValidation: &several,
 			RateLimiter:        daemon.RateLimiter(c.window.Retry()),
 		}).
-		WatchesRawSource(daemon.Always(resync, "")).
+		WatchesRawSource(daemon.Periodically(resync, daemon.Everything)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.configMap)).
 		Watches(&openshift.ClusterOperator{}, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(c.unsaid()))
 	for _, o := range c.objects {

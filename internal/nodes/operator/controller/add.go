@@ -115,7 +115,8 @@ func (p *operator) addOpenShift(mgr manager.Manager, in *inputs, log *slog.Logge
 	r.deployer.Generations = true
 	all := handler.EnqueueRequestsFromMapFunc(daemon.Everything)
 	b := builder.ControllerManagedBy(mgr).Named("cluster-operator").WithOptions(p.limits()).
-		WatchesRawSource(daemon.Always(p.o.Resync, p.o.ImagesFile)).
+		WatchesRawSource(daemon.Periodically(p.o.Resync, daemon.Everything)).
+		WatchesRawSource(daemon.WhenReplaced(p.o.ImagesFile)).
 		Watches(&openshift.ClusterOperator{}, all, builder.WithPredicates(changed(), named(status.Name))).
 		Watches(&corev1.Secret{}, all, builder.WithPredicates(changed(), within(p.o.Namespace))).
 		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(changed(), within(p.o.Namespace)))
@@ -166,14 +167,13 @@ func (p *operator) addCCM(mgr manager.Manager, log *slog.Logger) error {
 
 // every returns a request for each CloudControllerManager: they are few.
 func (r *ccmReconciler) every(ctx context.Context, _ client.Object) []reconcile.Request {
-	var all ccmv1alpha1.CloudControllerManagerList
-	if err := r.client.List(ctx, &all); err != nil {
+	all, err := r.managers(ctx)
+	if err != nil {
 		r.log.Error("list CloudControllerManagers", "error", err)
-		return nil
 	}
-	requests := make([]reconcile.Request, len(all.Items))
-	for i := range all.Items {
-		requests[i].Name = all.Items[i].Name
+	requests := make([]reconcile.Request, len(all))
+	for i := range all {
+		requests[i].Name = all[i].Name
 	}
 	return requests
 }

@@ -181,14 +181,12 @@ var errNotAlone = errors.New("it is not rolled out")
 // checkAlone returns an error for all CloudControllerManagers but the oldest, and for
 // each one if OpenShift's platform decides what runs.
 func (r *ccmReconciler) checkAlone(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
-	var all ccmv1alpha1.CloudControllerManagerList
-	if err := r.client.List(ctx, &all); err != nil {
+	all, err := r.managers(ctx)
+	if err != nil {
 		return err
 	}
-	for i := range all.Items {
-		if other := &all.Items[i]; byAge(*other, *c) < 0 {
-			return fmt.Errorf("%w: a cluster has one CloudControllerManager, and %s is older: delete one of them", errNotAlone, other.Name)
-		}
+	if len(all) > 0 && byAge(all[0], *c) < 0 {
+		return fmt.Errorf("%w: a cluster has one CloudControllerManager, and %s is older: delete one of them", errNotAlone, all[0].Name)
 	}
 	b, err := r.platform(ctx)
 	if b != nil {
@@ -213,11 +211,7 @@ func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.R
 	if len(c.Spec.Versions) == 0 {
 		return wanted, nil
 	}
-	rules := make([]versions.Rule, len(c.Spec.Versions))
-	for i, v := range c.Spec.Versions {
-		rules[i] = versions.Rule{Kubernetes: v.Kubernetes, Version: v.Version, Images: v.Images}
-	}
-	rule, err := versions.Choose(rules, minor)
+	rule, err := versions.Choose(c.Spec.Versions, minor)
 	if err != nil {
 		return wanted, err
 	}

@@ -38,7 +38,7 @@ func TestConflictsAreTold(t *testing.T) {
 	}).Build()
 	now := time.Unix(1e9, 0)
 	r := &ccmReconciler{
-		operator: &operator{client: api, o: &Options{DegradedAfter: time.Minute}}, now: func() time.Time { return now },
+		operator: &operator{client: api, apis: apis{ccm: true}, o: &Options{DegradedAfter: time.Minute}}, now: func() time.Time { return now },
 		log: slog.New(slog.DiscardHandler), memories: map[string]*memory{},
 	}
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)}

@@ -50,40 +50,31 @@ func (c *conditions) Describe(to chan<- *prometheus.Desc) { to <- conditionMetri
 func (c *conditions) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
+	send := func(kind, name, condition, status, reason string) {
+		value := 0.0
+		if status == "True" {
+			value = 1
+		}
+		to <- prometheus.MustNewConstMetric(conditionMetric, prometheus.GaugeValue, value, kind, name, condition, reason)
+	}
 	if c.apis.ccm {
-		c.ofCCM(ctx, to)
-	}
-	if c.apis.openShift {
-		c.openShift(ctx, to)
-	}
-}
-
-func (c *conditions) ofCCM(ctx context.Context, to chan<- prometheus.Metric) {
-	var all ccmv1alpha1.CloudControllerManagerList
-	if err := c.client.List(ctx, &all); err != nil {
-		c.log.Error("metrics lack the conditions of CloudControllerManagers", "error", err)
-	}
-	for _, m := range all.Items {
-		for _, s := range m.Status.Conditions {
-			to <- conditionValue("CloudControllerManager", m.Name, s.Type, string(s.Status), s.Reason)
+		var all ccmv1alpha1.CloudControllerManagerList
+		if err := c.client.List(ctx, &all); err != nil {
+			c.log.Error("metrics lack the conditions of CloudControllerManagers", "error", err)
+		}
+		for _, m := range all.Items {
+			for _, s := range m.Status.Conditions {
+				send("CloudControllerManager", m.Name, s.Type, string(s.Status), s.Reason)
+			}
 		}
 	}
-}
-
-func (c *conditions) openShift(ctx context.Context, to chan<- prometheus.Metric) {
-	var o openshift.ClusterOperator
-	if err := c.client.Get(ctx, client.ObjectKey{Name: status.Name}, &o); err != nil {
-		c.log.Error("metrics lack the conditions of the ClusterOperator", "error", err)
+	if c.apis.openShift {
+		var o openshift.ClusterOperator
+		if err := c.client.Get(ctx, client.ObjectKey{Name: status.Name}, &o); err != nil {
+			c.log.Error("metrics lack the conditions of the ClusterOperator", "error", err)
+		}
+		for _, s := range o.Status.Conditions {
+			send("ClusterOperator", status.Name, string(s.Type), string(s.Status), s.Reason)
+		}
 	}
-	for _, s := range o.Status.Conditions {
-		to <- conditionValue("ClusterOperator", status.Name, string(s.Type), string(s.Status), s.Reason)
-	}
-}
-
-func conditionValue(kind, name, condition, status, reason string) prometheus.Metric {
-	value := 0.0
-	if status == "True" {
-		value = 1
-	}
-	return prometheus.MustNewConstMetric(conditionMetric, prometheus.GaugeValue, value, kind, name, condition, reason)
 }

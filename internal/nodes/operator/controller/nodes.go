@@ -65,7 +65,7 @@ func (n *operator) limitedBy() (kinds []client.Object) {
 func (n *operator) addPolicy(mgr manager.Manager) error {
 	d := n.deployer(guardInventory)
 	b := builder.ControllerManagedBy(mgr).Named("node-deletion-policy").WithOptions(n.limits()).
-		WatchesRawSource(daemon.Always(n.o.Resync, ""))
+		WatchesRawSource(daemon.Periodically(n.o.Resync, daemon.Everything))
 	for _, kind := range n.limitedBy() {
 		b.Watches(kind, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(changed()))
 	}
@@ -105,40 +105,34 @@ func forgetGuard(ctx context.Context, d *Deployer) error {
 	return d.Forget(ctx)
 }
 
-// managers returns the CloudControllerManagers that are not being deleted, the oldest
-// first.
+// managers returns the CloudControllerManagers, the oldest first.
 func (n *operator) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerManager, error) {
+	var all ccmv1alpha1.CloudControllerManagerList
 	if !n.apis.ccm {
 		return nil, nil
 	}
-	var all ccmv1alpha1.CloudControllerManagerList
 	err := n.client.List(ctx, &all)
 	slices.SortFunc(all.Items, byAge)
-	return slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp != nil }), err
+	return all.Items, err
 }
 
 // active returns the oldest CloudControllerManager: it is rolled out, or being removed.
 // The settings of the others do not count yet. It returns nil if there is none, or if
 // OpenShift's platform decides what runs.
 func (n *operator) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager, error) {
-	if !n.apis.ccm {
-		return nil, nil
-	}
-	b, err := n.platform(ctx)
-	if b != nil || err != nil {
+	all, err := n.managers(ctx)
+	if len(all) == 0 || err != nil {
 		return nil, err
 	}
-	var all ccmv1alpha1.CloudControllerManagerList
-	err = n.client.List(ctx, &all)
-	all.Items = slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool {
-		_, gone := n.notes.removed.Load(c.UID)
-		return gone
-	})
-	if err != nil || len(all.Items) == 0 {
+	if b, err := n.platform(ctx); b != nil || err != nil {
 		return nil, err
 	}
-	oldest := slices.MinFunc(all.Items, byAge)
-	return &oldest, nil
+	for i := range all {
+		if _, gone := n.notes.removed.Load(all[i].UID); !gone {
+			return &all[i], nil
+		}
+	}
+	return nil, nil
 }
 
 // guarded returns the limits of the manager that is rolled out; false if deletions are

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,7 +141,7 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 	if err == nil && len(objects) == 0 {
 		var instead []ccmv1alpha1.CloudControllerManager
 		instead, err = r.managers(ctx) // they decide what to deploy, and report the status
-		s.silent = len(instead) > 0
+		s.silent = slices.ContainsFunc(instead, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp == nil })
 		s.reason, s.warnings = unserved(infra.Status.PlatformStatus, r.o.Bundles)
 	}
 	return s, err

@@ -34,24 +34,32 @@ func RateLimiter(longest time.Duration) workqueue.TypedRateLimiter[reconcile.Req
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Again/2, longest)
 }
 
-// Always enqueues the singleton at the start, though there may be no object at
-// all, periodically, and when the file, if one is named, was replaced, as mounted
-// ConfigMaps are.
-func Always(every time.Duration, file string) source.Source {
-	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		all := reconcile.Request{NamespacedName: All}
-		go tick(ctx, every, func() { q.Add(all) })
-		go onChange(ctx, file, func() { q.Add(all) })
-		return nil
-	})
-}
-
-// Periodically enqueues all objects at intervals.
+// Periodically enqueues objects at the start and at intervals: of the singleton there may
+// be no object at all.
 func Periodically(every time.Duration, what handler.MapFunc) source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go tick(ctx, every, func() {
 			for _, r := range what(ctx, nil) {
 				q.Add(r)
+			}
+		})
+		return nil
+	})
+}
+
+// pollFile is how often a mounted file is looked at. The kubelet itself takes a
+// minute to replace it.
+const pollFile = 5 * time.Second
+
+// WhenReplaced enqueues the singleton when a file was replaced, made or removed, as
+// mounted ConfigMaps are.
+func WhenReplaced(file string) source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		seen := stamp(file)
+		go tick(ctx, pollFile, func() {
+			if is := stamp(file); is != seen {
+				seen = is
+				q.Add(reconcile.Request{NamespacedName: All})
 			}
 		})
 		return nil
@@ -71,24 +79,6 @@ func tick(ctx context.Context, every time.Duration, call func()) {
 		}
 	}
 }
-
-// onChange calls when a file was replaced, made or removed.
-func onChange(ctx context.Context, file string, call func()) {
-	if file == "" {
-		return
-	}
-	seen := stamp(file)
-	tick(ctx, pollFile, func() {
-		if is := stamp(file); is != seen {
-			seen = is
-			call()
-		}
-	})
-}
-
-// pollFile is how often a mounted file is looked at. The kubelet itself takes a
-// minute to replace it.
-const pollFile = 5 * time.Second
 
 // stamp changes with a file's content or its presence.
 func stamp(file string) string {

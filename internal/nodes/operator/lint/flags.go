@@ -46,31 +46,24 @@ func shellWords(script string) []string {
 	return words
 }
 
-// wantFlags looks at the manager only: node managers have no such flags.
-func wantFlags(o operand, wanted ...[2]string) (problems []string) {
-	c := o.container(bundle.Manager)
-	if c == nil {
-		return nil
+// wantFlags returns a check of the manager's flags, which are names and values: node
+// managers have no such flags. The value NAMESPACE is that of the installation.
+func wantFlags(wanted ...string) func(operand) []string {
+	return func(o operand) (problems []string) {
+		c := o.container(bundle.Manager)
+		if c == nil {
+			return nil
+		}
+		have := flags(c)
+		for flag := range slices.Chunk(wanted, 2) {
+			name, want := flag[0], flag[1]
+			if want == "NAMESPACE" {
+				want = o.Namespace
+			}
+			problems = append(problems, findingIf(have[name] != want, "container %s has --%s=%s, want %s", c.Name, name, have[name], want)...)
+		}
+		return problems
 	}
-	have := flags(c)
-	for _, flag := range wanted {
-		problems = append(problems, findingIf(have[flag[0]] != flag[1], "container %s has --%s=%s, want %s", c.Name, flag[0], have[flag[0]], flag[1])...)
-	}
-	return problems
-}
-
-func leaderElection(o operand) []string {
-	return wantFlags(o, [2]string{"leader-elect", "true"}, [2]string{"leader-elect-lease-duration", "137s"},
-		[2]string{"leader-elect-renew-deadline", "107s"}, [2]string{"leader-elect-retry-period", "26s"},
-		[2]string{"leader-elect-resource-namespace", o.Namespace})
-}
-
-func routes(o operand) []string {
-	return wantFlags(o, [2]string{"configure-cloud-routes", "false"})
-}
-
-func accountCredentials(o operand) []string {
-	return wantFlags(o, [2]string{"use-service-account-credentials", "true"})
 }
 
 // start looks at how each main container begins.

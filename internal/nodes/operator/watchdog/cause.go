@@ -3,6 +3,7 @@
 package watchdog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/utils/ptr"
 
 	"github.com/outrigger/outrigger/internal/redact"
 )
@@ -79,94 +81,53 @@ func tainted(n *corev1.Node) bool {
 
 // Diagnose returns the cause, and a sentence that says what is wrong and what to do.
 func Diagnose(n *corev1.Node, f Facts, now time.Time) (Cause, string) {
-	if Initialized(n) {
+	id, led := n.Spec.ProviderID, f.Lease != nil && fresh(f.Lease, now)
+	ofCloud := func(prefix string) bool { return strings.HasPrefix(id, prefix) }
+	runs := func(p corev1.Pod) bool { return running(&p, now) }
+	switch {
+	case Initialized(n):
 		return None, "the cloud controller manager has initialized the Node"
-	}
-	for _, look := range []func(*corev1.Node, Facts, time.Time) (Cause, string){
-		kubelet, providerID, missing, absent, pods, lease, skew, reported,
-	} {
-		if cause, message := look(n, f, now); cause != "" {
-			return cause, message
-		}
-	}
-	return Silent, fmt.Sprintf("%s leads the cloud controller managers for %s and has said nothing about this Node: look at its log", holder(f), f.Provider)
-}
-
-func kubelet(n *corev1.Node, _ Facts, _ time.Time) (Cause, string) {
-	if tainted(n) {
-		return "", ""
-	}
-	return KubeletNotExternal, "the Node has neither providerID nor the taint " + cloudproviderapi.TaintExternalCloudProvider +
-		": its kubelet runs without --cloud-provider=external; set that, delete the Node and start the kubelet again"
-}
-
-func providerID(n *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	id := n.Spec.ProviderID
-	if id == "" || len(f.Prefixes) == 0 || slices.ContainsFunc(f.Prefixes, func(p string) bool { return strings.HasPrefix(id, p) }) {
-		return "", ""
-	}
-	return ForeignProviderID, fmt.Sprintf("spec.providerID %q is not of %s (%s): the cloud controller manager leaves the Node alone; "+
-		"correct the kubelet's --provider-id, or run the cloud controller manager of that cloud", id, f.Provider, strings.Join(f.Prefixes, ", "))
-}
-
-func missing(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	if len(f.Missing) == 0 {
-		return "", ""
-	}
-	return ConfigurationMissing, "the cloud controller manager cannot start: not there: " + strings.Join(f.Missing, "; ")
-}
-
-func absent(_ *corev1.Node, f Facts, now time.Time) (Cause, string) {
-	if len(f.Pods) > 0 || f.Lease != nil && fresh(f.Lease, now) {
-		return "", ""
-	}
-	return NoControllerManager, fmt.Sprintf("no pod of a cloud controller manager for %s, and no lease that is held: deploy one", f.Provider)
-}
-
-func lease(_ *corev1.Node, f Facts, now time.Time) (Cause, string) {
-	if f.Lease == nil {
+	case !tainted(n):
+		return KubeletNotExternal, "the Node has neither providerID nor the taint " + cloudproviderapi.TaintExternalCloudProvider +
+			": its kubelet runs without --cloud-provider=external; set that, delete the Node and start the kubelet again"
+	case id != "" && len(f.Prefixes) > 0 && !slices.ContainsFunc(f.Prefixes, ofCloud):
+		return ForeignProviderID, fmt.Sprintf("spec.providerID %q is not of %s (%s): the cloud controller manager leaves the Node alone; "+
+			"correct the kubelet's --provider-id, or run the cloud controller manager of that cloud", id, f.Provider, strings.Join(f.Prefixes, ", "))
+	case len(f.Missing) > 0:
+		return ConfigurationMissing, "the cloud controller manager cannot start: not there: " + strings.Join(f.Missing, "; ")
+	case len(f.Pods) == 0 && !led:
+		return NoControllerManager, fmt.Sprintf("no pod of a cloud controller manager for %s, and no lease that is held: deploy one", f.Provider)
+	case len(f.Pods) > 0 && !slices.ContainsFunc(f.Pods, runs):
+		return PodsNotRunning, redact.Text("no pod of the cloud controller manager runs: " + states(f.Pods, now))
+	case f.Lease == nil:
 		return LeaseStale, "no pod of the cloud controller manager has become the leader: there is no lease; " +
 			"look at the logs of its pods, which may lack permission for it"
+	case !led:
+		since := "never renewed"
+		if at := f.Lease.Spec.RenewTime; at != nil {
+			// The time, not the age: the message must not change while nothing else does.
+			since = "last renewed at " + at.UTC().Format(time.RFC3339)
+		}
+		return LeaseStale, fmt.Sprintf("the lease %s/%s of %s was %s: its holder hangs or cannot reach the API server, and no other has taken over",
+			f.Lease.Namespace, f.Lease.Name, holder(f.Lease), since)
+	case f.Skew != "":
+		return VersionSkew, f.Skew
+	case f.Warning != nil:
+		return CloudError, redact.Text(fmt.Sprintf("%s: %s", f.Warning.Reason, f.Warning.Message))
 	}
-	if fresh(f.Lease, now) {
-		return "", ""
-	}
-	since := "never renewed"
-	if at := f.Lease.Spec.RenewTime; at != nil {
-		// The time, not the age: the message must not change while nothing else does.
-		since = "last renewed at " + at.UTC().Format(time.RFC3339)
-	}
-	return LeaseStale, fmt.Sprintf("the lease %s/%s of %s was %s: its holder hangs or cannot reach the API server, and no other has taken over",
-		f.Lease.Namespace, f.Lease.Name, holder(f), since)
+	return Silent, fmt.Sprintf("%s leads the cloud controller managers for %s and has said nothing about this Node: look at its log", holder(f.Lease), f.Provider)
 }
 
 // fresh reports whether a lease is held. Another manager may take a lease over when it
 // was not renewed for its duration; twice the duration leaves time for that.
 func fresh(l *coordinationv1.Lease, now time.Time) bool {
 	s := l.Spec
-	if s.RenewTime == nil || s.HolderIdentity == nil || *s.HolderIdentity == "" || s.LeaseDurationSeconds == nil {
+	if s.RenewTime == nil || ptr.Deref(s.HolderIdentity, "") == "" || s.LeaseDurationSeconds == nil {
 		return false
 	}
 	return now.Sub(s.RenewTime.Time) < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
 }
 
-func holder(f Facts) string {
-	if f.Lease == nil || f.Lease.Spec.HolderIdentity == nil || *f.Lease.Spec.HolderIdentity == "" {
-		return "nobody"
-	}
-	return *f.Lease.Spec.HolderIdentity
-}
-
-func skew(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	if f.Skew == "" {
-		return "", ""
-	}
-	return VersionSkew, f.Skew
-}
-
-func reported(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	if f.Warning == nil {
-		return "", ""
-	}
-	return CloudError, redact.Text(fmt.Sprintf("%s: %s", f.Warning.Reason, f.Warning.Message))
+func holder(l *coordinationv1.Lease) string {
+	return cmp.Or(ptr.Deref(l.Spec.HolderIdentity, ""), "nobody")
 }

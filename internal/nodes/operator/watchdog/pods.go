@@ -11,8 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/outrigger/outrigger/internal/redact"
 )
 
 // A container that has crashed runs again, for as long as it takes to crash. It is
@@ -24,16 +22,14 @@ const (
 	settledAfterCrash = 10 * time.Minute
 )
 
-func pods(_ *corev1.Node, f Facts, now time.Time) (Cause, string) {
-	if len(f.Pods) == 0 || slices.ContainsFunc(f.Pods, func(p corev1.Pod) bool { return running(&p, now) }) {
-		return "", ""
-	}
-	all := make([]string, len(f.Pods))
-	for i := range f.Pods {
-		all[i] = f.Pods[i].Name + ": " + state(&f.Pods[i], now)
+// states returns the reasons why pods do not run.
+func states(pods []corev1.Pod, now time.Time) string {
+	all := make([]string, len(pods))
+	for i := range pods {
+		all[i] = pods[i].Name + ": " + state(&pods[i], now)
 	}
 	slices.Sort(all)
-	return PodsNotRunning, redact.Text("no pod of the cloud controller manager runs: " + strings.Join(all, "; "))
+	return strings.Join(all, "; ")
 }
 
 func running(p *corev1.Pod, now time.Time) bool {
