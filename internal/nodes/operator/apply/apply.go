@@ -209,15 +209,13 @@ func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
 }
 
 func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err error) {
-	existing := &unstructured.Unstructured{}
-	existing.SetGroupVersionKind(d.object.GroupVersionKind())
-	err = a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing)
+	existing, err := a.existing(ctx, d.object)
 	switch {
-	case apierrors.IsNotFound(err):
-		return a.create(ctx, d)
 	case err != nil:
 		a.warn(d.object, ReasonApplyFailed, err.Error())
 		return false, err
+	case existing == nil:
+		return a.create(ctx, d)
 	case existing.GetDeletionTimestamp() != nil:
 		return false, errFinalizers(existing)
 	case d.same(existing):
@@ -229,6 +227,17 @@ func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err erro
 	default:
 		return a.update(ctx, d, existing)
 	}
+}
+
+// existing returns the cluster's object of that kind and name, or nil.
+func (a *Applier) existing(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	is := &unstructured.Unstructured{}
+	is.SetGroupVersionKind(o.GroupVersionKind())
+	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), is)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return is, err
 }
 
 // same reports whether an object is as wanted, by its hashes.
@@ -248,12 +257,29 @@ func within(part, whole map[string]string) bool {
 	return true
 }
 
-// create creates an object, after a dry run that shows how the API server will store
-// it.
+// dryRun returns what has to be written, given the existing object, which may be nil, and
+// what the API server would make of that.
+func (a *Applier) dryRun(ctx context.Context, d item, existing *unstructured.Unstructured) (next, trial *unstructured.Unstructured, err error) {
+	switch {
+	case existing == nil:
+		next, trial = d.object.DeepCopy(), d.object.DeepCopy()
+		err = a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	case d.kind.replaced(existing, d.object):
+		next, trial = d.object.DeepCopy(), d.object.DeepCopy()
+		// The API server takes another of this name only once the first is gone.
+		trial.SetName(trialName(d.object.GetName()))
+		err = a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+		trial.SetName(d.object.GetName())
+	default:
+		next = d.merge(existing)
+		trial = next.DeepCopy()
+		err = a.Client.Update(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	}
+	return next, trial, err
+}
+
 func (a *Applier) create(ctx context.Context, d item) (bool, error) {
-	next := d.object.DeepCopy()
-	trial := next.DeepCopy()
-	err := a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	next, trial, err := a.dryRun(ctx, d, nil)
 	if err == nil {
 		a.stamp(next, trial, d)
 		err = a.Client.Create(ctx, next, client.FieldOwner(a.Manager))
@@ -267,9 +293,7 @@ func (a *Applier) create(ctx context.Context, d item) (bool, error) {
 }
 
 func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Unstructured) (bool, error) {
-	next := d.merge(existing)
-	trial := next.DeepCopy()
-	err := a.Client.Update(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	next, trial, err := a.dryRun(ctx, d, existing)
 	if err == nil {
 		a.stamp(next, trial, d)
 		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))

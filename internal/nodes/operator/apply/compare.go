@@ -88,25 +88,10 @@ func (a *Applier) trial(ctx context.Context, d item) (before, after *unstructure
 			return nil, nil, err
 		}
 	}
-	existing := &unstructured.Unstructured{}
-	existing.SetGroupVersionKind(d.object.GroupVersionKind())
-	err = a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing)
-	switch {
-	case apierrors.IsNotFound(err):
-		after = d.object.DeepCopy()
-		return nil, after, a.Client.Create(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
-	case err != nil:
-		return nil, nil, err
-	case d.kind.replaced(existing, d.object):
-		// The API server takes another of this name only once the first is gone.
-		after = d.object.DeepCopy()
-		after.SetName(trialName(d.object.GetName()))
-		err = a.Client.Create(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
-		after.SetName(d.object.GetName())
-		return existing, after, err
+	if before, err = a.existing(ctx, d.object); err == nil {
+		_, after, err = a.dryRun(ctx, d, before)
 	}
-	after = d.merge(existing)
-	return existing, after, a.Client.Update(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
+	return before, after, err
 }
 
 // shown returns the parts of an object that matter in a comparison.

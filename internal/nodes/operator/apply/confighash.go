@@ -66,9 +66,8 @@ func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructure
 // somebody removes what new ones could not start without, maybe to make it
 // again.
 func (a *Applier) keepConfigHash(ctx context.Context, o *unstructured.Unstructured) error {
-	is := &unstructured.Unstructured{}
-	is.SetGroupVersionKind(o.GroupVersionKind())
-	if there, err := a.read(ctx, client.ObjectKeyFromObject(o), is); !there || err != nil {
+	is, err := a.existing(ctx, o)
+	if is == nil || err != nil {
 		return err
 	}
 	hash, has, err := unstructured.NestedString(is.Object, hashPath...)

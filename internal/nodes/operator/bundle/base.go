@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -90,10 +89,10 @@ func (r *renderer) onBase(doc document) (document, error) {
 		return doc, fmt.Errorf("base %s is a %s of %s, this is a %s of %s", base, into.meta.Kind, into.meta.APIVersion, doc.meta.Kind, doc.meta.APIVersion)
 	}
 	// Before the merge, which drops what it does not know.
-	if _, err := doc.decode(); err != nil {
+	object, err := doc.decode()
+	if err != nil {
 		return doc, err
 	}
-	object := reflect.New(kinds[into.meta.TypeMeta]).Interface()
 	merged, err := strategicpatch.StrategicMergePatch(into.json, doc.json, object)
 	if err != nil {
 		return doc, err

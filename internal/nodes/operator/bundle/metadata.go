@@ -27,34 +27,29 @@ const (
 	kind       = "Bundle"
 )
 
-// Metadata is bundle.yaml.
+// Metadata is bundle.yaml; docs/ccm-operator.md describes its keys.
 type Metadata struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Platform is the cloud's name in Infrastructure, such as AWS. It is the value of
-	// the operands' labels.
+	// Platform is the cloud's name in Infrastructure, such as AWS.
 	Platform string `json:"platform"`
 	// CloudName, if set, limits the bundle to one cloud of the platform, by
 	// Infrastructure's status.platformStatus.azure.cloudName. Such a bundle wins over
 	// one of the same platform without it.
 	CloudName string `json:"cloudName,omitempty"`
 	// Provider is the value of --cloud-provider.
-	Provider string `json:"provider"`
-	// Flavors are the kinds of cluster that the bundle is for: both if empty.
-	Flavors []Flavor `json:"flavors,omitempty"`
-	// ConfigFormat is the platform whose format the cloud's configuration has, and by
-	// which it is validated: see [Metadata.Format].
+	Provider string   `json:"provider"`
+	Flavors  []Flavor `json:"flavors,omitempty"`
+	// ConfigFormat is for [Metadata.Format].
 	ConfigFormat string `json:"configFormat,omitempty"`
-	// Optional means that an OpenShift cluster whose images.json lacks the bundle's
-	// images gets no operand, and that this is not a failure.
+	// Optional means that it is not a failure when images.json lacks the bundle's images.
 	Optional bool `json:"optional,omitempty"`
 	// Containers are the containers, by name, whose image comes from images.json.
 	Containers map[string]Container `json:"containers"`
-	// Secrets are the Secrets that containers read through the API. Mounted ones are
-	// listed at their containers.
+	// Secrets are those that containers read through the API. Mounted ones are listed at
+	// their containers.
 	Secrets []string `json:"secrets,omitempty"`
-	// Accounts are the accounts of kube-system that the managers use besides those of
-	// their controllers: those that a provider requests from its client builder.
+	// Accounts are those of kube-system that a provider requests from its client builder.
 	Accounts []string `json:"accounts,omitempty"`
 }
 
@@ -66,29 +61,21 @@ type Container struct {
 	// Kubernetes have it elsewhere.
 	Program           string `json:"program,omitempty"`
 	KubernetesProgram string `json:"kubernetesProgram,omitempty"`
-	// Flags are the program's, in addition to those of the base. Each is a
-	// template; one that is empty in the end is left out.
+	// Flags are templates; one that is empty in the end is left out.
 	Flags []string `json:"flags,omitempty"`
-	// OpenShift is what a base whose name ends in -on-openshift writes into the
-	// script that starts the program.
-	OpenShift Script `json:"openshift,omitzero"`
-	// FeatureGates says that the program knows the flag --feature-gates.
-	FeatureGates bool `json:"featureGates,omitempty"`
-	// CloudConfig is where the container finds the cloud's configuration, key
-	// cloud.conf of ConfigMap cloud-conf. Empty: it reads none.
-	CloudConfig string `json:"cloudConfig,omitempty"`
-	// Secrets are mounted.
-	Secrets []SecretMount `json:"secrets,omitempty"`
+	// OpenShift is for the bases whose names end in -on-openshift.
+	OpenShift    Script `json:"openshift,omitzero"`
+	FeatureGates bool   `json:"featureGates,omitempty"`
+	// CloudConfig is the file with the cloud's configuration; empty: it reads none.
+	CloudConfig string        `json:"cloudConfig,omitempty"`
+	Secrets     []SecretMount `json:"secrets,omitempty"`
 }
 
-// Script is how a program is started there.
+// Script is how a program is started there: Flags are all of the program's, templates of
+// one or several, each Indent from the line's beginning.
 type Script struct {
-	// Flags are all of the program's: as Container.Flags, except for "leader
-	// election" and "TLS", templates that are several. They stand in the script as
-	// they are.
-	Flags []string `json:"flags,omitempty"`
-	// Indent is how far each is from the line's beginning.
-	Indent int `json:"indent,omitempty"`
+	Flags  []string `json:"flags,omitempty"`
+	Indent int      `json:"indent,omitempty"`
 }
 
 // SecretMount is a Secret and the folder that it is mounted at.

@@ -31,7 +31,7 @@ func transformAzure(source string, c Cluster) (string, error) {
 	if status.Type != openshift.Azure || cloud == openshift.AzureStackCloud {
 		return "", fmt.Errorf("invalid platform, expected CloudName to be %s", azurePublicCloud)
 	}
-	config, err := readJSON(source)
+	config, err := readAzure(source)
 	if err != nil {
 		return "", err
 	}
@@ -46,9 +46,6 @@ func transformAzure(source string, c Cluster) (string, error) {
 		return "", fmt.Errorf(`invalid user-provided cloud.conf: "cloud" field in user-provided cloud.conf conflicts with infrastructure object: it is %q, and that says %q`, given, cloud)
 	}
 	config["cloud"] = cloud
-	if err := config.Default("vmType", "standard"); err != nil {
-		return "", err
-	}
 	config.Set("clusterServiceLoadBalancerHealthProbeMode", "shared")
 	return config.Write()
 }
@@ -58,20 +55,18 @@ func transformAzureStackHub(source string, c Cluster) (string, error) {
 	if status.Type != openshift.Azure || azureCloud(&status) != openshift.AzureStackCloud {
 		return "", fmt.Errorf("invalid platform, expected CloudName to be %s", openshift.AzureStackCloud)
 	}
-	config, err := readJSON(source)
+	config, err := readAzure(source)
 	if err != nil {
-		return "", err
-	}
-	if err := config.Default("vmType", "standard"); err != nil {
 		return "", err
 	}
 	return config.Write()
 }
 
-func readJSON(source string) (jsonobject.Object, error) {
+// readAzure reads a configuration, and sets what both clouds need.
+func readAzure(source string) (jsonobject.Object, error) {
 	config, err := jsonobject.Parse(source)
 	if err != nil {
 		return nil, fmt.Errorf("failed to unmarshal the cloud.conf: %w", err)
 	}
-	return config, nil
+	return config, config.Default("vmType", "standard")
 }

@@ -24,26 +24,18 @@ const (
 	operatorNamespace = "openshift-cloud-controller-manager-operator"
 )
 
-// Options are what the controllers need.
+// Options are what the controllers need; their flags say what each is.
 type Options struct {
-	// Namespace is where the cloud controller manager runs.
 	Namespace string
 	// Version is the release, or empty.
 	Version string
-	// SystemBundle is the file with the system's authorities; empty is the
-	// first of the usual ones that is there.
-	SystemBundle string
-	// How long failures last before they count.
+	// SystemBundle is for [trustbundle.SystemFile]. The file tells nobody of changes: it is
+	// looked at after each Resync.
+	SystemBundle                                     string
 	CloudConfigDegradedAfter, TrustedCADegradedAfter time.Duration
-	// TrustedCAStaleAfter is after what time without a failure the next one is
-	// a new one.
-	TrustedCAStaleAfter time.Duration
-	// Resync is after what time all is looked at though nothing changed; the
-	// system's bundle tells nobody of changes.
-	Resync time.Duration
-
-	HealthAddress string
-	Leader        leader.Options
+	TrustedCAStaleAfter, Resync                      time.Duration
+	HealthAddress                                    string
+	Leader                                           leader.Options
 }
 
 // Validate returns what is wrong, by the flag's name.

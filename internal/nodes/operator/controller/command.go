@@ -20,39 +20,27 @@ import (
 	"github.com/outrigger/outrigger/internal/version"
 )
 
-// Options are what the operator needs.
+// Options are what the operator needs; their flags say what each is.
 type Options struct {
 	// Namespace is where operands are, OperatorNamespace where the operator is.
 	Namespace, OperatorNamespace string
-	// ImagesFile is images.json; it is read on OpenShift only.
-	ImagesFile string
+	ImagesFile                   string
 	// Release is OpenShift's, or openshift.UnknownVersion.
 	Release string
 	Bundles bundle.Set
-	// TLS are the settings that win over the cluster's.
-	TLS tlsprofile.Settings
-	// SystemBundle is the file with the system's authorities; empty is the first of
-	// the usual ones that is there.
-	SystemBundle string
-
+	TLS     tlsprofile.Settings
+	// SystemBundle is for trustbundle.SystemFile.
+	SystemBundle                  string
 	MetricsAddress, HealthAddress string
-	// MetricsCertificates is a folder with tls.crt and tls.key, which may come
-	// later; empty is a certificate that nobody has signed.
-	MetricsCertificates string
+	MetricsCertificates           string
 
-	// DegradedAfter is how long failures last before they count, Requeue how soon
-	// a rollout is looked at again, Resync after what time all is looked at though
-	// nothing changed, GatesAfter how long feature gates are waited for.
-	DegradedAfter, Requeue, Resync, GatesAfter time.Duration
-	// Settle is how long no older API server must have answered before the cloud
-	// controller manager is taken to a newer version.
-	Settle time.Duration
-	// WatchdogAfter is how long a Node may wait before the watchdog says why; 0
-	// is never.
-	WatchdogAfter time.Duration
+	// Requeue is how soon a rollout is looked at again, GatesAfter how long feature gates
+	// are waited for, Settle how long no older API server must have answered before the
+	// manager is taken to a newer version, WatchdogAfter how long a Node may wait; 0 of
+	// the last is never.
+	DegradedAfter, Requeue, Resync, GatesAfter, Settle, WatchdogAfter time.Duration
 	// Guard guards deletions of Nodes on OpenShift too.
-	Guard bool
-
+	Guard  bool
 	Leader leader.Options
 
 	// watchWithin is how long the first look at what is watched may take before

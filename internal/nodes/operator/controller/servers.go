@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -25,7 +24,6 @@ type servers struct {
 	settle time.Duration
 	now    func() time.Time
 
-	mu sync.Mutex
 	// newer is since when only newer ones have answered than the known one.
 	newer time.Time
 }
@@ -42,8 +40,6 @@ func (s *servers) lowest(ctx context.Context, known string) (string, time.Durati
 		return "", 0, err
 	}
 	was, err := versions.ParseMinor(known)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil || now <= was {
 		s.newer = time.Time{}
 		return version, 0, nil

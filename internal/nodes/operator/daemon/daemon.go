@@ -8,6 +8,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +17,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -155,4 +159,38 @@ func variables(text string) map[string]string {
 		all[name] = strings.Trim(value, `"'`)
 	}
 	return all
+}
+
+// Certificate is what a server shows: that of a mounted Secret, or one of its own
+// while there is none. A Secret may be made, or renewed, while the server runs.
+type Certificate struct {
+	// Dir has tls.crt and tls.key; empty is none.
+	Dir string
+
+	once sync.Once
+	own  tls.Certificate
+	err  error
+}
+
+// Get implements the callback of [tls.Config].
+func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c.Dir != "" {
+		is, err := tls.LoadX509KeyPair(filepath.Join(c.Dir, "tls.crt"), filepath.Join(c.Dir, "tls.key"))
+		if err == nil {
+			return &is, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("certificate in %s: %w", c.Dir, err)
+		}
+	}
+	c.once.Do(c.make)
+	return &c.own, c.err
+}
+
+func (c *Certificate) make() {
+	cert, key, err := certutil.GenerateSelfSignedCertKey("localhost", nil, nil)
+	if err == nil {
+		c.own, err = tls.X509KeyPair(cert, key)
+	}
+	c.err = err
 }

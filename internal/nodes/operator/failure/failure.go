@@ -7,7 +7,6 @@ package failure
 import (
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -20,8 +19,8 @@ func Terminal(err error) error { return reconcile.TerminalError(err) }
 // IsTerminal reports whether an error was marked.
 func IsTerminal(err error) bool { return errors.Is(err, reconcile.TerminalError(nil)) }
 
-// Window is how long something has failed without a success in between. It may
-// be used by several goroutines.
+// Window is how long something has failed without a success in between. It is for one
+// goroutine.
 type Window struct {
 	// Threshold is how long a failure lasts before it counts.
 	Threshold time.Duration
@@ -29,15 +28,12 @@ type Window struct {
 	// window, for work that is not repeated by itself; 0 is never.
 	Stale time.Duration
 
-	mu          sync.Mutex
 	since, last time.Time
 	conflicts   int
 }
 
 // Observe records a failure and reports whether it counts.
 func (w *Window) Observe(now time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.since.IsZero() || w.Stale > 0 && now.Sub(w.last) > w.Stale {
 		w.since = now
 	}
@@ -47,8 +43,6 @@ func (w *Window) Observe(now time.Time) bool {
 
 // Clear records a success.
 func (w *Window) Clear() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.since, w.last, w.conflicts = time.Time{}, time.Time{}, 0
 }
 
@@ -60,8 +54,6 @@ const firstAgain = 200 * time.Millisecond
 // it has lasted so long that it counts as a failure.
 func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
 	counts = w.Observe(now)
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	again = min(firstAgain<<min(w.conflicts, 10), w.Retry())
 	w.conflicts++
 	return again, counts
