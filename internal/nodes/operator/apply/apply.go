@@ -135,9 +135,14 @@ func (a *Applier) Sync(ctx context.Context, objects []client.Object) (Result, er
 		if err == nil {
 			continue
 		}
-		failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
-		if apierrors.IsAlreadyExists(err) && !slices.ContainsFunc(before, refOf(d.object).same) {
-			failed = append(failed, a.unlist(ctx, listed, refOf(d.object)))
+		ref := refOf(d.object)
+		failed = append(failed, fmt.Errorf("%s: %w", ref, err))
+		if apierrors.IsAlreadyExists(err) && !slices.ContainsFunc(before, ref.same) {
+			// Somebody else made it just before us: listed, it would be taken for ours.
+			err := a.note(ctx, listed, slices.DeleteFunc(slices.Clone(listed.list), ref.same))
+			if !apierrors.IsConflict(err) { // else whoever wrote the list tries again
+				failed = append(failed, err)
+			}
 		}
 	}
 	r.Contested, r.Again = a.contested(own)
@@ -266,8 +271,10 @@ func (a *Applier) dryRun(ctx context.Context, d item, existing *unstructured.Uns
 		err = a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
 	case d.kind.replaced(existing, d.object):
 		next, trial = d.object.DeepCopy(), d.object.DeepCopy()
-		// The API server takes another of this name only once the first is gone.
-		trial.SetName(trialName(d.object.GetName()))
+		// The API server takes another of this name only once the first is gone. Names have
+		// at most 253 characters.
+		const suffix = "-dry-run"
+		trial.SetName(d.object.GetName()[:min(len(d.object.GetName()), 253-len(suffix))] + suffix)
 		err = a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
 		trial.SetName(d.object.GetName())
 	default:

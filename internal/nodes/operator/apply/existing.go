@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,16 +85,6 @@ func (e foreignError) Error() string {
 		owner, strings.ToLower(e.ref.Kind), e.ref.Name, where, AdoptAnnotation, Allow)
 }
 
-// unlist removes an object from the inventory that somebody else created just before
-// us: listed, it would be taken for ours.
-func (a *Applier) unlist(ctx context.Context, i *inventory, made Ref) error {
-	err := a.note(ctx, i, slices.DeleteFunc(slices.Clone(i.list), made.same))
-	if apierrors.IsConflict(err) {
-		return nil // whoever wrote the list tries again
-	}
-	return err
-}
-
 // recreate replaces an object with an immutable field that changed. A dry run
 // finds what the API server would refuse before the old object is deleted.
 // After a crash between the two, the next pass makes the new one, because there
@@ -114,12 +103,6 @@ func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.U
 	}
 	a.emit(d.object, ReasonRecreated, "made again")
 	return true, nil
-}
-
-// trialName returns an unused name of at most 253 characters, the limit of names.
-func trialName(name string) string {
-	const suffix = "-dry-run"
-	return name[:min(len(name), 253-len(suffix))] + suffix
 }
 
 // remove deletes exactly the object that was looked at. That it is gone is success, and

@@ -134,7 +134,7 @@ func (a *Applier) record(ctx context.Context, i *inventory, objects []Ref) error
 
 // note writes the list if it is another.
 func (a *Applier) note(ctx context.Context, i *inventory, all []Ref) error {
-	if sameSet(i.list, all) {
+	if len(i.list) == len(all) && !slices.ContainsFunc(all, func(r Ref) bool { return !slices.Contains(i.list, r) }) {
 		return nil
 	}
 	slices.SortFunc(all, func(x, y Ref) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
@@ -172,10 +172,6 @@ func (a *Applier) prune(ctx context.Context, i *inventory, objects []Ref) (prune
 		}
 	}
 	return pruned, errors.Join(append(failed, a.note(ctx, i, left))...)
-}
-
-func sameSet(a, b []Ref) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(r Ref) bool { return !slices.Contains(b, r) })
 }
 
 // pruneOne leaves alone what does not say that it is of this inventory.

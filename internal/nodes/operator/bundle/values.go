@@ -53,6 +53,8 @@ var Flavors = []Flavor{OpenShift, Kubernetes}
 //	.platform, .cloudproviderName   the bundle's platform, such as AWS
 //	.provider                       the bundle's provider, such as aws
 //	.replicas                       2, or 1 on a single replica
+//	.globalCredsSecretNamespace, .globalCredsSecretName
+//	                                the first of the bundle's secrets
 //	.images                         by key of images.json, and as
 //	                                CloudControllerManager, CloudNodeManager,
 //	                                CloudControllerManagerOperator and Operator
@@ -79,12 +81,6 @@ type Values struct {
 	// what servers obey, as flags want them; empty means the program's own.
 	TLSMinVersion   string
 	TLSCipherSuites string
-	// GlobalCredentialsNamespace (.globalCredsSecretNamespace) and
-	// GlobalCredentialsName (.globalCredsSecretName) are the Secret that a manager
-	// reads through the API: by default the first of the bundle's secrets, in
-	// Namespace.
-	GlobalCredentialsNamespace string
-	GlobalCredentialsName      string
 	// PublicEndpoint (.enablePublicEndpoint) says that the cloud's API is reached
 	// from outside its network.
 	PublicEndpoint bool
@@ -127,11 +123,9 @@ func (v Values) data(m *Metadata) map[string]any {
 	if v.SingleReplica {
 		replicas = 1
 	}
-	if v.GlobalCredentialsNamespace == "" {
-		v.GlobalCredentialsNamespace = v.Namespace
-	}
-	if v.GlobalCredentialsName == "" && len(m.Secrets) > 0 {
-		v.GlobalCredentialsName = m.Secrets[0]
+	secret := "" // the one that a manager reads through the API
+	if len(m.Secrets) > 0 {
+		secret = m.Secrets[0]
 	}
 	_, nodeManager := m.Containers[NodeManager]
 	return map[string]any{
@@ -140,7 +134,7 @@ func (v Values) data(m *Metadata) map[string]any {
 		"accounts": m.Accounts, "cloudConfigGiven": !v.NoCloudConfig, "replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": nodeManager,
 		"images": v.imageData(m), "infrastructureName": v.InfrastructureName, "featureGates": v.FeatureGates,
 		"tlsMinVersion": v.TLSMinVersion, "tlsCipherSuites": v.TLSCipherSuites,
-		"globalCredsSecretNamespace": v.GlobalCredentialsNamespace, "globalCredsSecretName": v.GlobalCredentialsName,
+		"globalCredsSecretNamespace": v.Namespace, "globalCredsSecretName": secret,
 		"enablePublicEndpoint": v.PublicEndpoint, "additionalLabels": v.AdditionalLabels,
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
-	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 )
@@ -233,14 +232,6 @@ func (r *ccmReconciler) noteMissing(c *ccmv1alpha1.CloudControllerManager, err e
 		r.notes.absent.Delete(c.Name)
 	}
 	return err
-}
-
-func references(all []apply.Ref) []ccmv1alpha1.ObjectReference {
-	var refs []ccmv1alpha1.ObjectReference
-	for _, a := range all {
-		refs = append(refs, ccmv1alpha1.ObjectReference{Group: a.Group, Kind: a.Kind, Namespace: a.Namespace, Name: a.Name})
-	}
-	return refs
 }
 
 // judge sets the conditions by the result of a pass. It reports whether there is a

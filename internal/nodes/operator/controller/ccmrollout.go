@@ -45,7 +45,10 @@ func (r *ccmReconciler) deploy(ctx context.Context, c *ccmv1alpha1.CloudControll
 		return pass{}, r.noteMissing(c, err)
 	}
 	out, err := a.deployer.Deploy(ctx, a.objects)
-	c.Status.RelatedObjects = references(out.Objects)
+	c.Status.RelatedObjects = nil
+	for _, o := range out.Objects {
+		c.Status.RelatedObjects = append(c.Status.RelatedObjects, ccmv1alpha1.ObjectReference{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name})
+	}
 	r.notes.absent.Store(c.Name, out.Missing)
 	if errors.Is(err, rollout.ErrStalled) && a.given == nil && c.Status.LastGood != nil && differs(*c.Status.LastGood, a.wanted) {
 		c.Status.Stalled = &a.wanted

@@ -65,22 +65,18 @@ func (g *Guard) SetupWithManager(mgr ctrl.Manager) error {
 		return []reconcile.Request{{NamespacedName: g.key()}}
 	})
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == g.key() })
+	// A kubelet's heartbeat changes no decision.
+	decisive := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+		return was.Annotations[Annotation] != is.Annotations[Annotation] || ready(was) != ready(is) || !since(was).Equal(since(is)) || was.Spec.ProviderID != is.Spec.ProviderID
+	}}
 	b := ctrl.NewControllerManagedBy(mgr).Named("node-deletion-guard").
-		Watches(&corev1.Node{}, all, builder.WithPredicates(readiness())).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(decisive)).
 		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(ours))
 	for _, kind := range g.LimitedBy {
 		b.Watches(kind, all)
 	}
 	return b.Complete(g)
-}
-
-// readiness passes the updates of Nodes that may change a decision, which a kubelet's
-// heartbeat does not.
-func readiness() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		return was.Annotations[Annotation] != is.Annotations[Annotation] || ready(was) != ready(is) || !since(was).Equal(since(is)) || was.Spec.ProviderID != is.Spec.ProviderID
-	}}
 }
 
 func (g *Guard) key() types.NamespacedName {
@@ -107,8 +103,8 @@ func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	}
 	d := limits.Decide(nodes.Items, before.tickets, g.Now())
 	expiry := limits.lapses(nodes.Items, before.allowed, g.Now())
-	if after := (saved{d.Tickets, expiry.Allowed}); !after.equal(before) {
-		if err := g.write(ctx, cm, after); err != nil {
+	if !maps.EqualFunc(d.Tickets, before.tickets, time.Time.Equal) || !maps.EqualFunc(expiry.Allowed, before.allowed, time.Time.Equal) {
+		if err := g.write(ctx, cm, saved{d.Tickets, expiry.Allowed}); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -152,10 +148,6 @@ func (g *Guard) disable(ctx context.Context, nodes []corev1.Node) error {
 type saved struct {
 	tickets Tickets
 	allowed Allowances
-}
-
-func (n saved) equal(other saved) bool {
-	return maps.EqualFunc(n.tickets, other.tickets, time.Time.Equal) && maps.EqualFunc(n.allowed, other.allowed, time.Time.Equal)
 }
 
 // read returns the ConfigMap and its content. If there is none, both are empty. Tickets

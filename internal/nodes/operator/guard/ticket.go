@@ -91,19 +91,15 @@ func (l Limits) Decide(nodes []corev1.Node, had Tickets, now time.Time) Decision
 	slices.SortStableFunc(lost, func(a, b corev1.Node) int {
 		return cmp.Or(had[ticketOf(&a)].Compare(had[ticketOf(&b)]), since(&a).Compare(since(&b)))
 	})
-	stopped := l.stop(len(lost), len(nodes))
+	stopped := ""
+	if len(nodes) > l.MinNodes && float64(len(lost)) > l.Unready*float64(len(nodes)) {
+		stopped = fmt.Sprintf("%d of %d Nodes are not Ready, more than %.0f %%: no Node is deleted until it is known that they are gone", len(lost), len(nodes), l.Unready*100)
+	}
 	for i := range lost {
 		l.decide(&d, &lost[i], had, stopped, now)
 	}
 	slices.Sort(d.Open)
 	return d
-}
-
-func (l Limits) stop(lost, all int) string {
-	if all <= l.MinNodes || float64(lost) <= l.Unready*float64(all) {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d Nodes are not Ready, more than %.0f %%: no Node is deleted until it is known that they are gone", lost, all, l.Unready*100)
 }
 
 func (l Limits) decide(d *Decision, n *corev1.Node, had Tickets, stopped string, now time.Time) {

@@ -47,7 +47,6 @@ func values(b *bundle.Bundle, c Context, all bool) bundle.Values {
 	v.Proxy = &bundle.Proxy{HTTP: "http://proxy.example:3128", HTTPS: "http://proxy.example:3128", None: ".cluster.local"}
 	v.FeatureGates, v.AdditionalLabels, v.PublicEndpoint = "A=true", "key=value", true
 	v.TLSMinVersion, v.TLSCipherSuites = "VersionTLS12", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
-	v.GlobalCredentialsNamespace, v.GlobalCredentialsName = "kube-system", "creds"
 	return v
 }
 
@@ -64,7 +63,9 @@ func rendered(b *bundle.Bundle, c Context) ([]Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !hasOperand(first.Resources) {
+		if !slices.ContainsFunc(operands(first.Resources, c), func(o operand) bool {
+			return o.container(bundle.Manager) != nil || o.container(bundle.NodeManager) != nil
+		}) {
 			return nil, fmt.Errorf("bundle %s: no Deployment or DaemonSet for %s has a container %s or %s: there is nothing to look at", b.Name, c.Flavor, bundle.Manager, bundle.NodeManager)
 		}
 		for _, f := range append(Check(first.Resources, c), independent(first, second, c)...) {
@@ -76,12 +77,6 @@ func rendered(b *bundle.Bundle, c Context) ([]Finding, error) {
 		}
 	}
 	return findings, nil
-}
-
-func hasOperand(objects []client.Object) bool {
-	return slices.ContainsFunc(operands(objects, Context{}), func(o operand) bool {
-		return o.container(bundle.Manager) != nil || o.container(bundle.NodeManager) != nil
-	})
 }
 
 // independent checks rule 15. It changes the first rendering.

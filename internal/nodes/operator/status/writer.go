@@ -114,13 +114,19 @@ func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.
 	changed := false
 	for _, t := range w.Owns {
 		old, new := find(is.Conditions, t), find(c.Conditions, t)
-		if new != nil {
-			merged := w.stamp(*new, old)
-			changed = changed || old == nil || merged != *old
-			s.Conditions = append(s.Conditions, merged)
-		} else if old != nil {
+		if new == nil && old != nil {
 			s.Conditions = append(s.Conditions, *old)
 		}
+		if new == nil {
+			continue
+		}
+		// The time is that at which the status became what it is.
+		new.LastTransitionTime = metav1.NewTime(w.Now().Truncate(time.Second))
+		if old != nil && old.Status == new.Status {
+			new.LastTransitionTime = old.LastTransitionTime
+		}
+		changed = changed || old == nil || *new != *old
+		s.Conditions = append(s.Conditions, *new)
 	}
 	if w.OwnsVersions {
 		s.Versions, s.RelatedObjects = is.Versions, is.RelatedObjects
@@ -132,15 +138,6 @@ func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.
 		}
 	}
 	return s, changed
-}
-
-// stamp gives a condition the time at which its status became what it is.
-func (w *Writer) stamp(c openshift.ClusterOperatorCondition, old *openshift.ClusterOperatorCondition) openshift.ClusterOperatorCondition {
-	c.LastTransitionTime = metav1.NewTime(w.Now().Truncate(time.Second))
-	if old != nil && old.Status == c.Status {
-		c.LastTransitionTime = old.LastTransitionTime
-	}
-	return c
 }
 
 // Drop removes a condition that nobody writes any more, whoever wrote it.
