@@ -29,18 +29,13 @@ type Proxy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   ProxySpec   `json:"spec"`
+	Spec struct {
+		// TrustedCA names the ConfigMap in openshift-config with further authorities.
+		TrustedCA struct {
+			Name string `json:"name"`
+		} `json:"trustedCA,omitempty"`
+	} `json:"spec"`
 	Status ProxyStatus `json:"status"`
-}
-
-// ProxySpec names the ConfigMap in openshift-config with further authorities.
-type ProxySpec struct {
-	TrustedCA ConfigMapNameReference `json:"trustedCA,omitempty"`
-}
-
-// ConfigMapNameReference is a ConfigMap of a known namespace.
-type ConfigMapNameReference struct {
-	Name string `json:"name"`
 }
 
 // ProxyStatus is what programs are to use; what is empty is not set.
@@ -139,12 +134,9 @@ type ClusterOperator struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec has no fields; the cluster insists on an empty one.
-	Spec   ClusterOperatorSpec   `json:"spec"`
+	Spec   struct{}              `json:"spec"`
 	Status ClusterOperatorStatus `json:"status,omitempty"`
 }
-
-// ClusterOperatorSpec has no fields.
-type ClusterOperatorSpec struct{}
 
 // ClusterOperatorStatus is what an operator says. The cluster merges Conditions
 // by type; Versions and RelatedObjects are replaced whole.
@@ -196,15 +188,10 @@ type ClusterVersion struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Status ClusterVersionStatus `json:"status"`
-}
-
-// ClusterVersionStatus has the release that the cluster is to run.
-type ClusterVersionStatus struct {
-	Desired Release `json:"desired"`
-}
-
-// Release is a release.
-type Release struct {
-	Version string `json:"version"`
+	Status struct {
+		// Desired is the release that the cluster is to run.
+		Desired struct {
+			Version string `json:"version"`
+		} `json:"desired"`
+	} `json:"status"`
 }

@@ -23,7 +23,6 @@ const (
 	None         PlatformType = "None"
 	Nutanix      PlatformType = "Nutanix"
 	OpenStack    PlatformType = "OpenStack"
-	Ovirt        PlatformType = "oVirt"
 	PowerVS      PlatformType = "PowerVS"
 	VSphere      PlatformType = "VSphere"
 )
@@ -85,20 +84,13 @@ type VSphereVCenter struct {
 
 // VSphereFailureDomain is a zone. Server is that of one of the vCenters.
 type VSphereFailureDomain struct {
-	Name     string          `json:"name"`
-	Region   string          `json:"region"`
-	Zone     string          `json:"zone"`
 	Server   string          `json:"server"`
 	Topology VSphereTopology `json:"topology"`
 }
 
-// VSphereTopology is where machines of a failure domain are made. All but
-// Datacenter is kept for those who write the object whole, as tests do.
+// VSphereTopology is where machines of a failure domain are made.
 type VSphereTopology struct {
-	Datacenter     string   `json:"datacenter"`
-	ComputeCluster string   `json:"computeCluster"`
-	Networks       []string `json:"networks"`
-	Datastore      string   `json:"datastore"`
+	Datacenter string `json:"datacenter"`
 }
 
 // VSphereNodeNetworking says which of a machine's addresses are the node's.
@@ -160,14 +152,11 @@ type VSpherePlatformStatus struct {
 
 // ExternalStatus is that of a platform that OpenShift does not know.
 type ExternalStatus struct {
-	CloudControllerManager CloudControllerManagerStatus `json:"cloudControllerManager"`
+	CloudControllerManager struct {
+		// State is ExternalManager, None, or nothing, which means None.
+		State string `json:"state"`
+	} `json:"cloudControllerManager"`
 }
 
 // ExternalManager is the State with which kubelets wait for a manager.
 const ExternalManager = "External"
-
-// CloudControllerManagerStatus has as State External, None, or nothing, which
-// means None.
-type CloudControllerManagerStatus struct {
-	State string `json:"state"`
-}
