@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // MetadataFile is the file that makes a folder a bundle.
@@ -105,55 +106,35 @@ func parseMetadata(text string) (m Metadata, err error) {
 var providerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$`)
 
 func (m *Metadata) check() error {
-	var errs []error
-	if m.APIVersion != apiVersion || m.Kind != kind {
-		errs = append(errs, fmt.Errorf("apiVersion %q, kind %q: want %s and %s", m.APIVersion, m.Kind, apiVersion, kind))
-	}
-	if m.Platform == "" {
-		errs = append(errs, errors.New("platform: missing; give what Infrastructure calls the cloud, such as AWS"))
-	} else if len(validation.IsValidLabelValue(m.Platform)) > 0 || !providerName.MatchString(strings.ToLower(m.Platform)) {
-		errs = append(errs, fmt.Errorf("platform %q: want letters, digits and -, because it is the value of a label and part of names", m.Platform))
-	}
-	if !providerName.MatchString(m.Provider) {
-		errs = append(errs, fmt.Errorf("provider %q: want the value of --cloud-provider: a-z, 0-9 and -", m.Provider))
-	}
-	if m.ConfigFormat != "" && !cloudconfig.Known(cloudconfig.Platform(m.ConfigFormat)) {
-		errs = append(errs, fmt.Errorf("configFormat %q: want the name of a built-in bundle, or none for a configuration that nobody looks at", m.ConfigFormat))
-	}
+	var faults failure.Faults
+	faults.AddIf(m.APIVersion != apiVersion || m.Kind != kind, "apiVersion %q, kind %q: want %s and %s", m.APIVersion, m.Kind, apiVersion, kind)
+	faults.AddIf(m.Platform == "", "platform: missing; give what Infrastructure calls the cloud, such as AWS")
+	named := len(validation.IsValidLabelValue(m.Platform)) == 0 && providerName.MatchString(strings.ToLower(m.Platform))
+	faults.AddIf(m.Platform != "" && !named, "platform %q: want letters, digits and -, because it is the value of a label and part of names", m.Platform)
+	faults.AddIf(!providerName.MatchString(m.Provider), "provider %q: want the value of --cloud-provider: a-z, 0-9 and -", m.Provider)
+	faults.AddIf(m.ConfigFormat != "" && !cloudconfig.Known(cloudconfig.Platform(m.ConfigFormat)),
+		"configFormat %q: want the name of a built-in bundle, or none for a configuration that nobody looks at", m.ConfigFormat)
 	for _, f := range m.Flavors {
-		if !slices.Contains(Flavors, f) {
-			errs = append(errs, fmt.Errorf("flavors: %q: want openshift or kubernetes", f))
-		}
+		faults.AddIf(!slices.Contains(Flavors, f), "flavors: %q: want openshift or kubernetes", f)
 	}
-	if len(m.Containers) == 0 {
-		errs = append(errs, fmt.Errorf("containers: missing; name the containers whose images come from images.json, such as %s", Manager))
-	}
+	faults.AddIf(len(m.Containers) == 0, "containers: missing; name the containers whose images come from images.json, such as %s", Manager)
 	for _, name := range slices.Sorted(maps.Keys(m.Containers)) {
-		errs = append(errs, m.Containers[name].check(name))
+		m.Containers[name].check("containers."+name+".", &faults)
 	}
 	for _, name := range m.Accounts {
-		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			errs = append(errs, fmt.Errorf("accounts: %q: want the name of a ServiceAccount of %s", name, SystemNamespace))
-		}
+		faults.AddIf(len(validation.IsDNS1123Subdomain(name)) > 0, "accounts: %q: want the name of a ServiceAccount of %s", name, SystemNamespace)
 	}
-	return errors.Join(errs...)
+	return errors.Join(faults...)
 }
 
-func (c Container) check(name string) error {
-	at := "containers." + name + "."
-	var errs []error
-	if c.Image == "" {
-		errs = append(errs, errors.New(at+"image: missing; give a key of images.json, such as cloudControllerManagerAWS"))
-	}
-	if c.CloudConfig != "" && (!path.IsAbs(c.CloudConfig) || path.Clean(c.CloudConfig) != c.CloudConfig || path.Dir(c.CloudConfig) == "/") {
-		errs = append(errs, fmt.Errorf("%scloudConfig %q: want the absolute path of a file in a folder of its own", at, c.CloudConfig))
-	}
+func (c Container) check(at string, faults *failure.Faults) {
+	faults.AddIf(c.Image == "", "%simage: missing; give a key of images.json, such as cloudControllerManagerAWS", at)
+	file := path.IsAbs(c.CloudConfig) && path.Clean(c.CloudConfig) == c.CloudConfig && path.Dir(c.CloudConfig) != "/"
+	faults.AddIf(c.CloudConfig != "" && !file, "%scloudConfig %q: want the absolute path of a file in a folder of its own", at, c.CloudConfig)
 	for _, s := range c.Secrets {
-		if len(validation.IsDNS1123Subdomain(s.Name)) > 0 || !path.IsAbs(s.MountPath) {
-			errs = append(errs, fmt.Errorf("%ssecrets: %q at %q: want a Secret's name and an absolute path", at, s.Name, s.MountPath))
-		}
+		faults.AddIf(len(validation.IsDNS1123Subdomain(s.Name)) > 0 || !path.IsAbs(s.MountPath),
+			"%ssecrets: %q at %q: want a Secret's name and an absolute path", at, s.Name, s.MountPath)
 	}
-	return errors.Join(errs...)
 }
 
 // Format returns the format of the cloud's configuration. If package cloudconfig does

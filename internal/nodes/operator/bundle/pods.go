@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // Images are images by the keys of images.json.
@@ -135,27 +137,20 @@ func (i *Identity) Validate() error {
 	if i == nil {
 		return nil
 	}
-	errs := []error{
+	faults := failure.Faults{
 		apivalidation.ValidateAnnotations(i.Annotations, field.NewPath("annotations")).ToAggregate(),
 		metav1validation.ValidateLabels(i.PodLabels, field.NewPath("podLabels")).ToAggregate(),
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.PodLabels)) {
-		if name == "k8s-app" || strings.HasPrefix(name, "infrastructure.openshift.io/") {
-			errs = append(errs, fmt.Errorf("podLabels: %s is how pods are found", name))
-		}
+		faults.AddIf(name == "k8s-app" || strings.HasPrefix(name, "infrastructure.openshift.io/"), "podLabels: %s is how pods are found", name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Environment)) {
-		if problems := validation.IsEnvVarName(name); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("environment: %q: %s", name, problems[0]))
-		}
+		problems := validation.IsEnvVarName(name)
+		faults.AddIf(len(problems) > 0, "environment: %q: %s", name, strings.Join(problems, "; "))
 	}
-	if i.Seconds != 0 && i.Seconds < shortest {
-		errs = append(errs, fmt.Errorf("expirationSeconds %d: want at least %d", i.Seconds, shortest))
-	}
-	if i.Seconds != 0 && i.Audience == "" {
-		errs = append(errs, errors.New("expirationSeconds: without audience there is no token"))
-	}
-	return errors.Join(errs...)
+	faults.AddIf(i.Seconds != 0 && i.Seconds < shortest, "expirationSeconds %d: want at least %d", i.Seconds, shortest)
+	faults.AddIf(i.Seconds != 0 && i.Audience == "", "expirationSeconds: without audience there is no token")
+	return errors.Join(faults...)
 }
 
 // setIdentity puts an identity into what has one.

@@ -3,18 +3,19 @@
 package configsync
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
-	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
 
@@ -40,33 +41,19 @@ type Options struct {
 
 // Validate returns what is wrong, by the flag's name.
 func (o *Options) Validate() error {
-	var errs []error
-	if reasons := validation.IsDNS1123Label(o.Namespace); len(reasons) > 0 {
-		errs = append(errs, fmt.Errorf("--namespace %q: %s", o.Namespace, reasons[0]))
-	}
-	if o.Namespace == userNamespace || o.Namespace == managedNamespace {
-		errs = append(errs, fmt.Errorf("--namespace %s: that is where configurations come from; name the one where the cloud controller manager runs", o.Namespace))
-	}
-	if o.SystemBundle != "" && !filepath.IsAbs(o.SystemBundle) {
-		errs = append(errs, fmt.Errorf("--trusted-ca-bundle %q: want an absolute path", o.SystemBundle))
-	}
-	for flag, d := range map[string]time.Duration{"cloud-config-degraded-after": o.CloudConfigDegradedAfter, "trusted-ca-degraded-after": o.TrustedCADegradedAfter, "trusted-ca-window": o.TrustedCAStaleAfter} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("--%s %s: want 0 or more", flag, d))
-		}
-	}
-	if o.Resync <= 0 {
-		errs = append(errs, fmt.Errorf("--resync %s: want more than 0", o.Resync))
-	}
-	return errors.Join(append(errs, daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
+	var faults failure.Faults
+	daemon.CheckFlags(&faults, map[string]string{"namespace": o.Namespace}, map[string]time.Duration{"resync": o.Resync}, map[string]time.Duration{
+		"cloud-config-degraded-after": o.CloudConfigDegradedAfter, "trusted-ca-degraded-after": o.TrustedCADegradedAfter, "trusted-ca-window": o.TrustedCAStaleAfter,
+	})
+	faults.AddIf(o.Namespace == userNamespace || o.Namespace == managedNamespace,
+		"--namespace %s: that is where configurations come from; name the one where the cloud controller manager runs", o.Namespace)
+	faults.AddIf(o.SystemBundle != "" && !filepath.IsAbs(o.SystemBundle), "--trusted-ca-bundle %q: want an absolute path", o.SystemBundle)
+	return errors.Join(append(faults, daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
 }
 
 // Command returns config-sync as a command. It ends with the command's context.
 func Command(getenv func(string) string) *cobra.Command {
-	var (
-		o          Options
-		kubeconfig string
-	)
+	var o Options
 	c := &cobra.Command{
 		Use:   "config-sync",
 		Short: "Prepare on OpenShift the configuration and the trusted authorities of the cloud controller manager",
@@ -74,25 +61,8 @@ func Command(getenv func(string) string) *cobra.Command {
 controller manager, in the ConfigMaps cloud-conf and ccm-trusted-ca.
 
 The variable RELEASE_VERSION names the release whose feature gates count.`,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return program.UsageError(err)
-			}
-			logger := daemon.Log(c.ErrOrStderr())
-			api, err := daemon.Cluster(kubeconfig, getenv, "ccm-operator-config-sync")
-			if err != nil {
-				return err
-			}
-			o.Version = getenv("RELEASE_VERSION")
-			logger.Info("starting", "version", version.String(), "release", o.Version, "namespace", o.Namespace)
-			return Run(c.Context(), api, o, logger)
-		},
 	}
 	f := c.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "`file` with the cluster's address and credentials; else KUBECONFIG, else those of the pod")
 	f.StringVar(&o.Namespace, "namespace", defaultNamespace, "`namespace` of the cloud controller manager")
 	f.StringVar(&o.HealthAddress, "health-addr", ":9440", "`address` that answers /healthz and /readyz; 0: none")
 	f.StringVar(&o.SystemBundle, "trusted-ca-bundle", "", "`file` with the system's authorities; else "+trustbundle.RedHatFile+" or, where there is none, "+trustbundle.DebianFile)
@@ -101,5 +71,9 @@ The variable RELEASE_VERSION names the release whose feature gates count.`,
 	f.DurationVar(&o.TrustedCAStaleAfter, "trusted-ca-window", 150*time.Second, "after what time without one a failure of the authorities is a new one; 0: never")
 	f.DurationVar(&o.Resync, "resync", 10*time.Minute, "after what time all is looked at though nothing changed")
 	o.Leader.AddFlags(f, "cluster-cloud-config-sync-leader", operatorNamespace)
-	return c
+	return daemon.Command(c, getenv, "ccm-operator-config-sync", o.Validate, func(ctx context.Context, api *rest.Config, logger *slog.Logger) error {
+		o.Version = getenv("RELEASE_VERSION")
+		logger.Info("starting", "version", version.String(), "release", o.Version, "namespace", o.Namespace)
+		return Run(ctx, api, o, logger)
+	})
 }

@@ -24,10 +24,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
@@ -37,9 +39,45 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
+
+// Command completes the command of a daemon, whose agent is how it names itself to the
+// cluster. complete returns what is wrong with its flags; run works until the command's
+// context ends.
+func Command(c *cobra.Command, getenv func(string) string, agent string, complete func() error, run func(context.Context, *rest.Config, *slog.Logger) error) *cobra.Command {
+	kubeconfig := c.Flags().String("kubeconfig", "", "`file` with the cluster's address and credentials; else KUBECONFIG, else those of the pod")
+	c.Args, c.SilenceUsage, c.SilenceErrors = cobra.NoArgs, true, true
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := complete(); err != nil {
+			return program.UsageError(err)
+		}
+		logger := Log(c.ErrOrStderr())
+		api, err := Cluster(*kubeconfig, getenv, agent)
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), api, logger)
+	}
+	return c
+}
+
+// CheckFlags adds what is wrong with a namespace, and with times, by the names of flags.
+func CheckFlags(faults *failure.Faults, namespaces map[string]string, positive, notNegative map[string]time.Duration) {
+	for flag, ns := range namespaces {
+		reasons := validation.IsDNS1123Label(ns)
+		faults.AddIf(len(reasons) > 0, "--%s %q: %s", flag, ns, strings.Join(reasons, "; "))
+	}
+	for flag, d := range notNegative {
+		faults.AddIf(d < 0, "--%s %s: want 0 or more", flag, d)
+	}
+	for flag, d := range positive {
+		faults.AddIf(d <= 0, "--%s %s: want more than 0", flag, d)
+	}
+}
 
 // Cluster returns how the cluster is reached: as the file says or else, by the
 // variable KUBECONFIG or as a pod, as the surroundings do. Name is who asks.

@@ -6,6 +6,7 @@ package failure
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -75,4 +76,14 @@ func Shorten(message string, size int) string {
 		return message
 	}
 	return strings.ToValidUTF8(message[:size], "") + " ..."
+}
+
+// Faults collects what is wrong with an input.
+type Faults []error
+
+// AddIf adds a fault if there is one.
+func (f *Faults) AddIf(wrong bool, format string, args ...any) {
+	if wrong {
+		*f = append(*f, fmt.Errorf(format, args...))
+	}
 }

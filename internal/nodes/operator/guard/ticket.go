@@ -67,9 +67,6 @@ type Decision struct {
 	Open []string
 	// Refused are Nodes that would be deleted and have no ticket, with the reason.
 	Refused map[string]string
-	// Waiting are Nodes that are new or were Ready a moment ago: they have no ticket
-	// either, and that is how it should be.
-	Waiting []string
 	// Again is when time alone changes the decision; 0 is never.
 	Again time.Duration
 	// given is how many tickets count.
@@ -111,9 +108,8 @@ func (l Limits) decide(d *Decision, n *corev1.Node, had Tickets, stopped string,
 		d.Refused[n.Name] = "it has no providerID, so that nobody knows whether it is of this cloud"
 	case !l.ours(n):
 		d.Refused[n.Name] = fmt.Sprintf("its providerID %q is of another cloud (here: %s)", n.Spec.ProviderID, strings.Join(l.Prefixes, ", "))
-	case wait > 0:
+	case wait > 0: // it is new or was Ready a moment ago: that it has no ticket is how it should be
 		d.soon(wait)
-		d.Waiting = append(d.Waiting, n.Name)
 	case stopped != "":
 		d.Refused[n.Name] = stopped
 	case has:
