@@ -50,10 +50,8 @@ func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, service *v1
 
 // GetLoadBalancer returns the one of a Service, if there is one.
 func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
-	var there *provider.LoadBalancer
-	err = b.fleet.call(ctx, "get-load-balancer", func(ctx context.Context) (err error) {
-		there, err = b.capability.GetLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
-		return err
+	there, err := call(ctx, b.fleet, "get-load-balancer", func(ctx context.Context) (*provider.LoadBalancer, error) {
+		return b.capability.GetLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
 	})
 	if errors.Is(err, provider.ErrNotFound) {
 		return nil, false, nil
@@ -72,10 +70,8 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, serv
 	}
 	spec.Key = b.GetLoadBalancerName(ctx, cluster, service)
 	maps.Copy(spec.Tags, b.fleet.options.Tags)
-	var made *provider.LoadBalancer
-	err = b.fleet.call(ctx, "ensure-load-balancer", func(ctx context.Context) (err error) {
-		made, err = b.capability.EnsureLoadBalancer(ctx, spec)
-		return err
+	made, err := call(ctx, b.fleet, "ensure-load-balancer", func(ctx context.Context) (*provider.LoadBalancer, error) {
+		return b.capability.EnsureLoadBalancer(ctx, spec)
 	})
 	if err != nil {
 		return nil, err
@@ -109,9 +105,14 @@ func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster strin
 		return err
 	}
 	defer unlock()
-	return b.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error {
-		return b.capability.DeleteLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+	return deleteBalancer(ctx, b.fleet, b.capability, b.GetLoadBalancerName(ctx, cluster, service))
+}
+
+func deleteBalancer(ctx context.Context, f *fleet, capability provider.LoadBalancerController, key string) error {
+	_, err := call(ctx, f, "delete-load-balancer", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, capability.DeleteLoadBalancer(ctx, key)
 	})
+	return err
 }
 
 // specOf refuses settings that cannot be honoured. A restriction of who may
@@ -239,10 +240,8 @@ func (l *Leftovers) Run(ctx context.Context) {
 // It lists load balancers before Services: each was made for a Service that
 // existed before, so a missing Service is gone.
 func (l *Leftovers) collect(ctx context.Context) error {
-	var list []provider.LoadBalancer
-	err := l.fleet.call(ctx, "list-load-balancers", func(ctx context.Context) (err error) {
-		list, err = l.capability.ListLoadBalancers(ctx, l.fleet.options.Tags)
-		return err
+	list, err := call(ctx, l.fleet, "list-load-balancers", func(ctx context.Context) ([]provider.LoadBalancer, error) {
+		return l.capability.ListLoadBalancers(ctx, l.fleet.options.Tags)
 	})
 	if err != nil {
 		return err
@@ -275,7 +274,7 @@ func (l *Leftovers) deleteOld(ctx context.Context, left map[string]provider.Load
 		if now.Sub(l.seen[key]) < l.fleet.options.LeftAfter {
 			continue
 		}
-		err := l.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error { return l.capability.DeleteLoadBalancer(ctx, key) })
+		err := deleteBalancer(ctx, l.fleet, l.capability, key)
 		if err == nil {
 			l.log.Warn("deleted a load balancer whose Service is gone", "loadbalancer", key, "service", left[key].Tags[tagService])
 			delete(l.seen, key)

@@ -20,6 +20,8 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // Folders of a bundle.
@@ -162,26 +164,20 @@ func (b *Bundle) check() error {
 	if !slices.ContainsFunc(b.manifests, func(f file) bool { return f.folder != bootstrap }) {
 		return fmt.Errorf("%s: no manifests; at least one Deployment or DaemonSet is wanted", assets)
 	}
-	var errs []error
+	var faults failure.Faults
 	for _, f := range b.manifests {
-		if _, err := parseFile(f); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", f.path(), err))
-		}
+		_, err := parseFile(f)
+		faults.AddIf(err != nil, "%s: %w", f.path(), err)
 	}
 	for name, c := range b.Containers {
-		errs = append(errs, parseFlags("containers."+name+".flags", c.Flags), parseFlags("containers."+name+".openshift.flags", c.OpenShift.Flags))
-	}
-	return errors.Join(errs...)
-}
-
-func parseFlags(key string, flags []string) error {
-	var errs []error
-	for i, flag := range flags {
-		if _, err := parse(flag); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s[%d]: %w", MetadataFile, key, i, err))
+		for key, flags := range map[string][]string{"flags": c.Flags, "openshift.flags": c.OpenShift.Flags} {
+			for i, flag := range flags {
+				_, err := parse(flag)
+				faults.AddIf(err != nil, "%s: containers.%s.%s[%d]: %w", MetadataFile, name, key, i, err)
+			}
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(faults...)
 }
 
 // LoadConfigMap reads a bundle out of a ConfigMap. Keys have no slashes:
@@ -264,15 +260,14 @@ func LoadSet(from fs.FS) (Set, error) {
 // check finds bundles between which nothing decides.
 func (s Set) check() error {
 	seen := map[string]string{}
-	var errs []error
+	var faults failure.Faults
 	for _, b := range s {
 		key := strings.ToLower(b.Platform) + "/" + b.CloudName
-		if other, twice := seen[key]; twice {
-			errs = append(errs, fmt.Errorf("bundles %s and %s are both for platform %s, cloud name %q", other, b.Name, b.Platform, b.CloudName))
-		}
+		other, twice := seen[key]
+		faults.AddIf(twice, "bundles %s and %s are both for platform %s, cloud name %q", other, b.Name, b.Platform, b.CloudName)
 		seen[key] = b.Name
 	}
-	return errors.Join(errs...)
+	return errors.Join(faults...)
 }
 
 // Find returns the bundle of a platform, or nil: the platform has no cloud

@@ -45,17 +45,32 @@ func ParseImages(text []byte) (Images, error) {
 // ErrMissedImages means that images.json lacks keys that are needed.
 var ErrMissedImages = errors.New("missed images in config")
 
-// PodSpec returns the specification of an object's pods; nil if it has none.
-func PodSpec(o client.Object) *corev1.PodSpec {
+// podTemplate returns the template of an object's pods; nil if it has none.
+func podTemplate(o client.Object) *corev1.PodTemplateSpec {
 	switch o := o.(type) {
-	case *corev1.Pod:
-		return &o.Spec
 	case *appsv1.Deployment:
-		return &o.Spec.Template.Spec
+		return &o.Spec.Template
 	case *appsv1.DaemonSet:
-		return &o.Spec.Template.Spec
+		return &o.Spec.Template
 	}
 	return nil
+}
+
+// PodSpec returns the specification of an object's pods; nil if it has none.
+func PodSpec(o client.Object) *corev1.PodSpec {
+	if pod, is := o.(*corev1.Pod); is {
+		return &pod.Spec
+	}
+	if t := podTemplate(o); t != nil {
+		return &t.Spec
+	}
+	return nil
+}
+
+// setEnv replaces a variable of a container.
+func setEnv(c *corev1.Container, name, value string) {
+	c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+	c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
 }
 
 // setImages gives the containers that bundle.yaml names their images, and
@@ -93,16 +108,14 @@ func (r *renderer) setImage(c *corev1.Container) error {
 // setProxy appends the variables of the proxy to the main containers of what
 // runs in the cluster.
 func (r *renderer) setProxy(o client.Object) {
-	spec := PodSpec(o)
-	if _, isPod := o.(*corev1.Pod); isPod || spec == nil || r.values.Proxy == nil {
+	t, p := podTemplate(o), r.values.Proxy
+	if t == nil || p == nil {
 		return
 	}
-	p := r.values.Proxy
-	for i := range spec.Containers {
-		c := &spec.Containers[i]
-		for _, v := range []corev1.EnvVar{{Name: "HTTP_PROXY", Value: p.HTTP}, {Name: "HTTPS_PROXY", Value: p.HTTPS}, {Name: "NO_PROXY", Value: p.None}} {
-			if v.Value != "" {
-				c.Env = append(slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == v.Name }), v)
+	for i := range t.Spec.Containers {
+		for _, v := range [][2]string{{"HTTP_PROXY", p.HTTP}, {"HTTPS_PROXY", p.HTTPS}, {"NO_PROXY", p.None}} {
+			if v[1] != "" {
+				setEnv(&t.Spec.Containers[i], v[0], v[1])
 			}
 		}
 	}
@@ -159,13 +172,11 @@ func (r *renderer) setIdentity(o client.Object) {
 	if i == nil {
 		return
 	}
-	switch o := o.(type) {
-	case *corev1.ServiceAccount:
-		o.Annotations = with(o.Annotations, i.Annotations)
-	case *appsv1.Deployment:
-		i.setPods(&o.Spec.Template)
-	case *appsv1.DaemonSet:
-		i.setPods(&o.Spec.Template)
+	if account, is := o.(*corev1.ServiceAccount); is {
+		account.Annotations = with(account.Annotations, i.Annotations)
+	}
+	if t := podTemplate(o); t != nil {
+		i.setPods(t)
 	}
 }
 
@@ -204,7 +215,6 @@ func (i *Identity) setContainer(c *corev1.Container) {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: identityVolume, MountPath: path.Dir(IdentityToken), ReadOnly: true})
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Environment)) {
-		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
-		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: i.Environment[name]})
+		setEnv(c, name, i.Environment[name])
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/ini"
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/jsonobject"
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // Validate returns what a platform's controller manager would not take of a
@@ -81,25 +83,24 @@ func iniFile(of kinds, more func(*ini.File) []error) func(string) error {
 }
 
 // checkOverrides checks what AWS calls ServiceOverride.
-func checkOverrides(file *ini.File) (errs []error) {
+func checkOverrides(file *ini.File) []error {
+	var faults failure.Faults
 	overridden := map[string]*ini.Section{}
 	for _, s := range file.Sections {
 		if !strings.EqualFold(s.Name, "ServiceOverride") || s.Sub == "" {
 			continue
 		}
 		for _, name := range []string{"Service", "Region", "URL", "SigningRegion"} {
-			if value, _ := s.Get(name); strings.TrimSpace(value) == "" {
-				errs = append(errs, fmt.Errorf("line %d: %s: key %s is missing or empty", s.Line, s, name))
-			}
+			value, _ := s.Get(name)
+			faults.AddIf(strings.TrimSpace(value) == "", "line %d: %s: key %s is missing or empty", s.Line, s, name)
 		}
 		service, _ := s.Get("Service")
 		region, _ := s.Get("Region")
-		if first := overridden[service+"_"+region]; first != nil {
-			errs = append(errs, fmt.Errorf("line %d: %s overrides the same service in the same region as %s", s.Line, s, first))
-		}
+		first := overridden[service+"_"+region]
+		faults.AddIf(first != nil, "line %d: %s overrides the same service in the same region as %s", s.Line, s, first)
 		overridden[service+"_"+region] = s
 	}
-	return errs
+	return faults
 }
 
 func validateAzure(text string) error {
@@ -107,16 +108,12 @@ func validateAzure(text string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for key, value := range config {
-		if want := azureKinds.of(key); want != 0 {
-			if err := want.checkJSON(value); err != nil {
-				errs = append(errs, fmt.Errorf("key %q: %w", key, err))
-			}
-		}
+	var faults failure.Faults
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		err := azureKinds.of(key).checkJSON(config[key])
+		faults.AddIf(err != nil, "key %q: %w", key, err)
 	}
-	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return errors.Join(errs...)
+	return errors.Join(faults...)
 }
 
 func validateNutanix(text string) error {
@@ -166,38 +163,40 @@ func validateVSphere(text string) error {
 	if err != nil {
 		return err
 	}
-	global := config.section("global")
-	errs := checkVCenter("global", global)
-	vcenters := config.section("vcenter")
-	if vcenters.empty() && global.get("server") == nil {
-		errs = append(errs, errors.New(`key "vcenter": at least one vCenter is expected`))
-	}
+	var faults failure.Faults
+	global, vcenters := config.section("global"), config.section("vcenter")
+	checkVCenter("global", global, &faults)
+	faults.AddIf(vcenters.empty() && global.get("server") == nil, `key "vcenter": at least one vCenter is expected`)
 	for name, v := range vcenters.entries() {
-		errs = append(errs, checkVCenter("vcenter."+name, v)...)
-		if s := v.get("server"); s == nil || s.Value == "" {
-			errs = append(errs, fmt.Errorf("line %d: key %q is missing", v.Line, "vcenter."+name+".server"))
+		checkVCenter("vcenter."+name, v, &faults)
+		s := v.get("server")
+		faults.AddIf(s == nil || s.Value == "", "line %d: key %q is missing", v.Line, "vcenter."+name+".server")
+	}
+	for name, value := range config.section("nodes").entries() {
+		if !strings.HasSuffix(name, "NetworkSubnetCidr") {
+			continue
+		}
+		for _, r := range splitList(value.Value) {
+			_, err := netip.ParsePrefix(r)
+			faults.AddIf(err != nil, "line %d: key %q: %q is not a range of addresses such as 192.0.2.0/24", value.Line, "nodes."+name, r)
 		}
 	}
-	errs = append(errs, checkRanges(config.section("nodes"))...)
-	return errors.Join(errs...)
+	return errors.Join(faults...)
 }
 
 // checkVCenter checks what may stand in section global as well as in that of a
 // vCenter.
-func checkVCenter(path string, v *document) (errs []error) {
+func checkVCenter(path string, v *document, faults *failure.Faults) {
 	for name, value := range v.entries() {
-		if err := vsphereKinds[name].checkYAML(value); err != nil {
-			errs = append(errs, fmt.Errorf("line %d: key %q: %w", value.Line, path+"."+name, err))
-		}
+		err := vsphereKinds[name].checkYAML(value)
+		faults.AddIf(err != nil, "line %d: key %q: %w", value.Line, path+"."+name, err)
 	}
 	if families := v.get("ipFamily"); families != nil && families.Kind == yaml.SequenceNode {
 		for _, f := range families.Content {
-			if err := isFamily.check(strings.ToLower(f.Value)); err != nil {
-				errs = append(errs, fmt.Errorf("line %d: key %q: %w", f.Line, path+".ipFamily", err))
-			}
+			err := isFamily.check(strings.ToLower(f.Value))
+			faults.AddIf(err != nil, "line %d: key %q: %w", f.Line, path+".ipFamily", err)
 		}
 	}
-	return errs
 }
 
 // null is the tag of what has no value.
@@ -215,22 +214,6 @@ func (k kind) checkYAML(n *document) error {
 		// The controller manager also takes yes and on, as YAML once did.
 		return k.check(n.Value)
 	}
-}
-
-// checkRanges checks the ranges of addresses, which stand with commas between
-// them.
-func checkRanges(nodes *document) (errs []error) {
-	for name, value := range nodes.entries() {
-		if !strings.HasSuffix(name, "NetworkSubnetCidr") {
-			continue
-		}
-		for _, r := range splitList(value.Value) {
-			if _, err := netip.ParsePrefix(r); err != nil {
-				errs = append(errs, fmt.Errorf("line %d: key %q: %q is not a range of addresses such as 192.0.2.0/24", value.Line, "nodes."+name, r))
-			}
-		}
-	}
-	return errs
 }
 
 // kind is what a value must be.
@@ -292,18 +275,15 @@ func (ks kinds) of(key string) kind {
 	return 0
 }
 
-func (ks kinds) check(file *ini.File) (errs []error) {
+func (ks kinds) check(file *ini.File) []error {
+	var faults failure.Faults
 	for _, s := range file.Sections {
-		if s.Sub != "" {
-			continue
-		}
 		for _, k := range s.Keys {
-			if err := ks.of(s.Name + "." + k.Name).check(k.Text()); err != nil {
-				errs = append(errs, fmt.Errorf("line %d: %s %s: %w", k.Line, s, k.Name, err))
-			}
+			err := ks.of(s.Name + "." + k.Name).check(k.Text())
+			faults.AddIf(s.Sub == "" && err != nil, "line %d: %s %s: %w", k.Line, s, k.Name, err)
 		}
 	}
-	return errs
+	return faults
 }
 
 // check returns what is wrong with a value, without showing it.
@@ -341,6 +321,9 @@ func oneOf(value string, of ...string) error {
 
 // checkJSON returns what is wrong with a value of JSON.
 func (k kind) checkJSON(value any) error {
+	if k == 0 {
+		return nil
+	}
 	switch v := value.(type) {
 	case nil:
 		return nil
