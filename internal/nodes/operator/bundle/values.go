@@ -47,17 +47,8 @@ const (
 // Flavors are all of them.
 var Flavors = []Flavor{OpenShift, Kubernetes}
 
-// Values are what a cluster puts into a bundle. The name of a field's template
-// value is in its comment; besides these templates see
-//
-//	.platform, .cloudproviderName   the bundle's platform, such as AWS
-//	.provider                       the bundle's provider, such as aws
-//	.replicas                       2, or 1 on a single replica
-//	.globalCredsSecretNamespace, .globalCredsSecretName
-//	                                the first of the bundle's secrets
-//	.images                         by key of images.json, and as
-//	                                CloudControllerManager, CloudNodeManager,
-//	                                CloudControllerManagerOperator and Operator
+// Values are what a cluster puts into a bundle. The name of a field's template value is
+// in its comment; docs/ccm-operator.md has all that templates may use.
 type Values struct {
 	// Flavor (.flavor) is OpenShift if empty.
 	Flavor Flavor

@@ -20,7 +20,7 @@ import (
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
-	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/rollout"
 )
 
@@ -52,7 +52,7 @@ func (r *ccmReconciler) deploy(ctx context.Context, c *ccmv1alpha1.CloudControll
 	r.notes.absent.Store(c.Name, out.Missing)
 	if errors.Is(err, rollout.ErrStalled) && a.given == nil && c.Status.LastGood != nil && differs(*c.Status.LastGood, a.wanted) {
 		c.Status.Stalled = &a.wanted
-		return pass{again: daemon.Again, stalled: err}, nil
+		return pass{again: failure.Again, stalled: err}, nil
 	}
 	if err != nil {
 		return pass{}, err

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -44,6 +46,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
+	"github.com/outrigger/outrigger/internal/nodes/operator/status"
 )
 
 // operatorName is the name of the operator wherever one is asked for.
@@ -55,11 +58,8 @@ type apis struct {
 	topology                              openshift.TopologyMode
 }
 
-// Run works until the context ends.
+// Run works until the context ends, with valid options.
 func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) error {
-	if err := o.Validate(); err != nil {
-		return err
-	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientscheme.AddToScheme(scheme), openshift.AddToScheme(scheme), ccmv1alpha1.AddToScheme(scheme)); err != nil {
 		return err
@@ -219,4 +219,66 @@ func (u *unseen) because(err error) error {
 		return fmt.Errorf("%w: a watch failed last with: %w", err, *why)
 	}
 	return err
+}
+
+var conditionMetric = prometheus.NewDesc("outrigger_ccm_condition",
+	"Conditions of CloudControllerManagers and of the ClusterOperator: 1 is True, 0 any other status.",
+	[]string{"kind", "name", "condition", "reason"}, nil)
+
+// conditions makes metrics of what is said in conditions, whoever says it: they are
+// read again each time that somebody scrapes.
+type conditions struct {
+	client client.Reader
+	apis   apis
+	log    *slog.Logger
+}
+
+// addMetrics registers the metrics until the manager's context ends. Of several
+// operators in one process, as tests have, the first has them.
+func addMetrics(mgr manager.Manager, apis apis, log *slog.Logger) error {
+	c := &conditions{client: mgr.GetClient(), apis: apis, log: log}
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		if metrics.Registry.Register(c) != nil {
+			return nil
+		}
+		<-ctx.Done()
+		metrics.Registry.Unregister(c)
+		return nil
+	}))
+}
+
+// Describe implements [prometheus.Collector].
+func (c *conditions) Describe(to chan<- *prometheus.Desc) { to <- conditionMetric }
+
+// Collect implements [prometheus.Collector].
+func (c *conditions) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	send := func(kind, name, condition, status, reason string) {
+		value := 0.0
+		if status == "True" {
+			value = 1
+		}
+		to <- prometheus.MustNewConstMetric(conditionMetric, prometheus.GaugeValue, value, kind, name, condition, reason)
+	}
+	if c.apis.ccm {
+		var all ccmv1alpha1.CloudControllerManagerList
+		if err := c.client.List(ctx, &all); err != nil {
+			c.log.Error("metrics lack the conditions of CloudControllerManagers", "error", err)
+		}
+		for _, m := range all.Items {
+			for _, s := range m.Status.Conditions {
+				send("CloudControllerManager", m.Name, s.Type, string(s.Status), s.Reason)
+			}
+		}
+	}
+	if c.apis.openShift {
+		var o openshift.ClusterOperator
+		if err := c.client.Get(ctx, client.ObjectKey{Name: status.Name}, &o); err != nil {
+			c.log.Error("metrics lack the conditions of the ClusterOperator", "error", err)
+		}
+		for _, s := range o.Status.Conditions {
+			send("ClusterOperator", status.Name, string(s.Type), string(s.Status), s.Reason)
+		}
+	}
 }

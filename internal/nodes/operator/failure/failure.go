@@ -47,15 +47,15 @@ func (w *Window) Clear() {
 	w.since, w.last, w.conflicts = time.Time{}, time.Time{}, 0
 }
 
-// firstAgain is how soon to look again when somebody else has just written, or a
+// Again is how soon to look again when somebody else has just written, or a
 // cache has not seen our own write yet.
-const firstAgain = 200 * time.Millisecond
+const Again = 200 * time.Millisecond
 
 // Conflict records a conflicting write, and returns a growing backoff and whether
 // it has lasted so long that it counts as a failure.
 func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
 	counts = w.Observe(now)
-	again = min(firstAgain<<min(w.conflicts, 10), w.Retry())
+	again = min(Again<<min(w.conflicts, 10), w.Retry())
 	w.conflicts++
 	return again, counts
 }

@@ -106,55 +106,51 @@ func (o *Operator) Available(ctx context.Context, related []openshift.ObjectRefe
 // Progressing says that something is on its way. Whether the operator is
 // available or degraded stays as it was.
 func (o *Operator) Progressing(ctx context.Context) error {
-	is, err := o.Get(ctx)
-	if err != nil {
-		return err
-	}
-	reason, message := ReasonAsExpected, ""
-	if !slices.Equal(is.Status.Versions, o.versions()) {
-		reason, message = ReasonSyncing, "Progressing towards "+o.text()
-		if old := find(is.Status.Conditions, openshift.Progressing); old == nil || old.Message != message {
-			o.event(is, corev1.EventTypeNormal, eventUpgrade, message)
+	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+		reason, message := ReasonAsExpected, ""
+		if !slices.Equal(is.Status.Versions, o.versions()) {
+			reason, message = ReasonSyncing, "Progressing towards "+o.text()
+			if old := find(is.Status.Conditions, openshift.Progressing); old == nil || old.Message != message {
+				o.event(is, corev1.EventTypeNormal, eventUpgrade, message)
+			}
 		}
-	}
-	return o.writer.Apply(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{
-		condition(openshift.Progressing, true, reason, message),
-		condition(openshift.Upgradeable, true, ReasonAsExpected, ""),
-	}})
+		return []openshift.ClusterOperatorCondition{
+			condition(openshift.Progressing, true, reason, message),
+			condition(openshift.Upgradeable, true, ReasonAsExpected, ""),
+		}
+	})
 }
 
 // Degraded returns what goes wrong. Whether the operator is available or
 // progressing stays as it was.
 func (o *Operator) Degraded(ctx context.Context, cause error) error {
-	is, err := o.Get(ctx)
-	if err != nil {
-		return err
-	}
-	message := fmt.Sprintf("Failed to resync for %s because %v", o.text(), cause)
-	if !slices.Equal(is.Status.Versions, o.versions()) {
-		message = fmt.Sprintf("Failed when progressing towards %s because %v", o.text(), cause)
-	}
-	if old := find(is.Status.Conditions, openshift.Degraded); old == nil || old.Message != message {
-		o.event(is, corev1.EventTypeWarning, eventDegraded, message)
-	}
-	return o.writer.Apply(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{
-		condition(openshift.Degraded, true, ReasonFailed, message),
-		condition(openshift.Upgradeable, false, ReasonAsExpected, ""),
-	}})
+	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+		message := fmt.Sprintf("Failed to resync for %s because %v", o.text(), cause)
+		if !slices.Equal(is.Status.Versions, o.versions()) {
+			message = fmt.Sprintf("Failed when progressing towards %s because %v", o.text(), cause)
+		}
+		if old := find(is.Status.Conditions, openshift.Degraded); old == nil || old.Message != message {
+			o.event(is, corev1.EventTypeWarning, eventDegraded, message)
+		}
+		return []openshift.ClusterOperatorCondition{
+			condition(openshift.Degraded, true, ReasonFailed, message),
+			condition(openshift.Upgradeable, false, ReasonAsExpected, ""),
+		}
+	})
 }
 
 // Warn names what is wrong and has not lasted yet, or has not failed. An empty
 // message is that nothing is.
 func (o *Operator) Warn(ctx context.Context, reason, message string) error {
-	is, err := o.Get(ctx)
-	if err != nil || message == "" && find(is.Status.Conditions, warning) == nil {
-		return err
-	}
-	c := condition(warning, false, ReasonAsExpected, "")
-	if message != "" {
-		c = condition(warning, true, reason, message)
-	}
-	return o.writer.Apply(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{c}})
+	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+		if message != "" {
+			return []openshift.ClusterOperatorCondition{condition(warning, true, reason, message)}
+		}
+		if find(is.Status.Conditions, warning) == nil {
+			return nil
+		}
+		return []openshift.ClusterOperatorCondition{condition(warning, false, ReasonAsExpected, "")}
+	})
 }
 
 func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message string) {
@@ -256,9 +252,5 @@ func (w *SyncWriter) Degraded(ctx context.Context, cause error) error {
 }
 
 func (w *SyncWriter) apply(ctx context.Context, conditions ...openshift.ClusterOperatorCondition) error {
-	is, err := w.writer.Get(ctx)
-	if err != nil {
-		return err
-	}
-	return w.writer.Apply(ctx, is, Change{Conditions: conditions})
+	return w.writer.Change(ctx, func(*openshift.ClusterOperator) []openshift.ClusterOperatorCondition { return conditions })
 }

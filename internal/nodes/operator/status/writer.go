@@ -73,6 +73,15 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("failed to %s ClusterOperator %s: %w", what, Name, err)
 }
 
+// Change applies the conditions that choose returns for the ClusterOperator as it is.
+func (w *Writer) Change(ctx context.Context, choose func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition) error {
+	is, err := w.Get(ctx)
+	if err != nil {
+		return err
+	}
+	return w.Apply(ctx, is, Change{Conditions: choose(is)})
+}
+
 // Apply makes the ClusterOperator, which was just read, be as the change says. Nothing is
 // written when it is.
 func (w *Writer) Apply(ctx context.Context, o *openshift.ClusterOperator, c Change) error {
