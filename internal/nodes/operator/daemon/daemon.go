@@ -87,11 +87,13 @@ func CheckFlags(faults *failure.Faults, namespaces map[string]string, positive, 
 // Cluster returns how the cluster is reached: as the file says or else, by the
 // variable KUBECONFIG or as a pod, as the surroundings do. Name is who asks.
 func Cluster(file string, getenv func(string) string, name string) (*rest.Config, error) {
-	find := inPod
+	var api *rest.Config
+	var err error
 	if file = cmp.Or(file, getenv("KUBECONFIG")); file != "" {
-		find = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", file) }
+		api, err = clientcmd.BuildConfigFromFlags("", file)
+	} else if api, err = rest.InClusterConfig(); err == nil {
+		err = useNodesAddress(api, addressFile)
 	}
-	api, err := find()
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w: run in a pod with a service account, or set --kubeconfig or KUBECONFIG", err)
 	}
@@ -99,14 +101,6 @@ func Cluster(file string, getenv func(string) string, name string) (*rest.Config
 	// A bundle is some thirty requests, at once.
 	api.QPS, api.Burst = 50, 100
 	return api, nil
-}
-
-func inPod() (*rest.Config, error) {
-	api, err := rest.InClusterConfig()
-	if err != nil {
-		return nil, err
-	}
-	return api, useNodesAddress(api, addressFile)
 }
 
 // Log returns a log, which the libraries write into as well.

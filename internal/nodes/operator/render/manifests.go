@@ -46,16 +46,13 @@ func read(path string) ([]byte, error) {
 // documents returns the number of documents of a YAML text, without empty ones.
 func documents(text []byte) (n int) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for {
-		part, err := reader.Read()
-		if err != nil {
-			return n
-		}
+	for part, err := reader.Read(); err == nil; part, err = reader.Read() {
 		var content any
 		if err := yaml.Unmarshal(part, &content); err != nil || content != nil {
 			n++
 		}
 	}
+	return n
 }
 
 // Infrastructure reads a manifest of an Infrastructure. Keys that are there
