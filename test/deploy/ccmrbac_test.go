@@ -55,7 +55,7 @@ var operatorUses = map[string][3]string{
 	"proxies.config.openshift.io":                      {cached, "internal/nodes/operator/controller/add.go", "&openshift.Proxy{}"},
 	"apiservers.config.openshift.io":                   {cached, "internal/nodes/operator/controller/add.go", "&openshift.APIServer{}"},
 	"networks.config.openshift.io":                     {cached, toConfig, "&openshift.Network{}"},
-	"clusterversions.config.openshift.io":              {"get", "internal/nodes/operator/openshift/gates.go", "var v ClusterVersion"},
+	"clusterversions.config.openshift.io":              {"get", "internal/nodes/operator/openshift/config.go", "var v ClusterVersion"},
 	"clusteroperators.config.openshift.io":             {cached + " create", "internal/nodes/operator/status/writer.go", "w.Client.Create("},
 	"clusteroperators/status.config.openshift.io":      {"patch", "internal/nodes/operator/status/writer.go", "Status().Patch("},
 	"kubecontrollermanagers.operator.openshift.io":     {cached, "internal/nodes/operator/controller/add.go", "KubeControllerManagerKind"},

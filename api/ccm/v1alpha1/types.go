@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package v1alpha1 is the API of cloud controller managers on plain Kubernetes:
+// one object says which one runs, and how it is.
+//
+// +kubebuilder:object:generate=true
+// +groupName=ccm.outrigger.dev
 package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Conditions of a CloudControllerManager.
@@ -290,12 +297,6 @@ type ObjectReference struct {
 	Name      string `json:"name"`
 }
 
-// GetConditions and SetConditions are what controllers share of all kinds.
-func (c *CloudControllerManager) GetConditions() []metav1.Condition { return c.Status.Conditions }
-
-// SetConditions replaces the conditions.
-func (c *CloudControllerManager) SetConditions(all []metav1.Condition) { c.Status.Conditions = all }
-
 // CloudControllerManagerList is a list of them.
 //
 // +kubebuilder:object:root=true
@@ -304,4 +305,17 @@ type CloudControllerManagerList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []CloudControllerManager `json:"items"`
+}
+
+// GroupVersion is that of CloudControllerManagers.
+var GroupVersion = schema.GroupVersion{Group: "ccm.outrigger.dev", Version: "v1alpha1"}
+
+// Resource is the plural as it stands in URLs and RBAC rules.
+const Resource = "cloudcontrollermanagers"
+
+// AddToScheme registers the types.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion, &CloudControllerManager{}, &CloudControllerManagerList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
 }

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package ccm is a cloud provider, in the sense of k8s.io/cloud-provider, over
+// any provider of package provider that can list and look up instances.
+//
+// The controllers of k8s.io/cloud-provider delete a Node that is not Ready as
+// soon as InstanceExists returns false once. This package returns false only
+// with proof: see [Cloud.InstanceExists].
 package ccm
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +19,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/cloud-provider/api"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
@@ -80,11 +88,10 @@ func (o *Options) complete() {
 	if o.Observe == nil {
 		o.Observe = func(Call) {}
 	}
-	if o.Failed == nil {
-		o.Failed = func(string) {}
-	}
-	if o.Held == nil {
-		o.Held = func(string) {}
+	for _, call := range []*func(string){&o.Failed, &o.Held} {
+		if *call == nil {
+			*call = func(string) {}
+		}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -119,10 +126,12 @@ func New(o Options) (*Cloud, error) {
 		return nil, err
 	}
 	c := &Cloud{options: o, absent: map[string]absence{}, emitted: map[string]emittedEvent{}}
-	var err error
-	if c.fleet, err = newFleet(&c.options); err != nil {
-		return nil, err
+	lister, lists := provider.As[provider.Lister](o.Provider)
+	getter, gets := provider.As[provider.Getter](o.Provider)
+	if !lists || !gets {
+		return nil, fmt.Errorf("%w: provider %s cannot list and look up instances (capabilities Lister and Getter; it has %q), without which instances of Nodes cannot be found: a cloud controller manager needs both", provider.ErrUnimplemented, o.Name, provider.Capabilities(o.Provider))
 	}
+	c.fleet = &fleet{options: &c.options, lister: lister, getter: getter, listing: make(chan struct{}, 1), clusters: map[string]bool{}}
 	return c, nil
 }
 
@@ -160,20 +169,61 @@ func (c *Cloud) HasClusterID() bool { return true }
 
 // uninitialized reports whether the Node waits for a cloud controller manager.
 func uninitialized(node *v1.Node) bool {
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == "node.cloudprovider.kubernetes.io/uninitialized" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == api.TaintExternalCloudProvider })
 }
 
-// checkCapabilities returns an error that names what a provider lacks.
-func checkCapabilities(o *Options) (provider.Lister, provider.Getter, error) {
-	lister, lists := provider.As[provider.Lister](o.Provider)
-	getter, gets := provider.As[provider.Getter](o.Provider)
-	if !lists || !gets {
-		return nil, nil, fmt.Errorf("%w: provider %s cannot list and look up instances (capabilities Lister and Getter; it has %q), without which instances of Nodes cannot be found: a cloud controller manager needs both", provider.ErrUnimplemented, o.Name, provider.Capabilities(o.Provider))
+// emittedEvent is the last Event of a Node.
+type emittedEvent struct {
+	reason string
+	at     time.Time
+}
+
+// failed emits an Event about a Node that could not be initialized.
+func (c *Cloud) failed(node *v1.Node, err error) {
+	reason := reasonOf(err)
+	c.options.Failed(reason)
+	kind := v1.EventTypeWarning
+	if reason == ReasonForeign {
+		kind = v1.EventTypeNormal
 	}
-	return lister, getter, nil
+	c.emit(node, kind, reason, "the Node is not initialized: "+err.Error())
+}
+
+// refuseDeletion emits an Event about why a Node is not deleted, and returns
+// err.
+func (c *Cloud) refuseDeletion(node *v1.Node, reason string, err error) error {
+	c.options.Held(reason)
+	if reason != HeldSecondLook {
+		c.emit(node, v1.EventTypeWarning, reason, "the Node is not deleted: "+err.Error())
+	}
+	return err
+}
+
+// emit sends an Event unless it is a recent repetition: controllers retry many
+// times a minute.
+func (c *Cloud) emit(node *v1.Node, kind, reason, text string) {
+	now, key := c.options.Now(), string(node.UID)
+	c.mu.Lock()
+	for other, t := range c.emitted { // also those of Nodes that are gone
+		if now.Sub(t.at) >= c.options.RepeatAfter {
+			delete(c.emitted, other)
+		}
+	}
+	last, known := c.emitted[key]
+	again := !known || last.reason != reason
+	if again {
+		c.emitted[key] = emittedEvent{reason, now}
+	}
+	c.mu.Unlock()
+	if again && c.events != nil {
+		// The Node is named as Events of the node controllers do.
+		c.events.Event(&v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}, kind, reason, text)
+	}
+}
+
+// forget drops the last Event about a Node.
+func (c *Cloud) forget(node *v1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.emitted, string(node.UID))
 }

@@ -80,7 +80,10 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 // it is proven that the instance does not exist.
 func (c *Cloud) confirmMissing(ctx context.Context, node *v1.Node, ref reference, cause error) (exists bool, err error) {
 	now := c.options.Now()
-	list, err := c.confirmation(ctx)
+	var list *inventory
+	if err = c.learnClusterTags(ctx); err == nil {
+		list, err = c.fleet.recent(ctx)
+	}
 	switch {
 	case err != nil:
 		c.present(ref.id)
@@ -99,14 +102,6 @@ func (c *Cloud) confirmMissing(ctx context.Context, node *v1.Node, ref reference
 	}
 	c.forget(node)
 	return false, nil
-}
-
-// confirmation returns a recent list of instances.
-func (c *Cloud) confirmation(ctx context.Context) (*inventory, error) {
-	if err := c.learnClusterTags(ctx); err != nil {
-		return nil, err
-	}
-	return c.fleet.recent(ctx)
 }
 
 // listsOther reports whether the list has the instance of another Node, which proves

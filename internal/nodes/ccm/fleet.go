@@ -32,7 +32,7 @@ type fleet struct {
 	// way and share it.
 	listing chan struct{}
 	mu      sync.Mutex
-	last    *inventory
+	last    *inventory    // written with both locks
 	getTook time.Duration // of the last look-up
 	// clusters are the values of provider.TagCluster that instances of Nodes
 	// have had.
@@ -46,24 +46,17 @@ type inventory struct {
 	byID map[string]*provider.Instance
 }
 
-func newFleet(o *Options) (*fleet, error) {
-	lister, getter, err := checkCapabilities(o)
-	if err != nil {
-		return nil, err
-	}
-	return &fleet{options: o, lister: lister, getter: getter, listing: make(chan struct{}, 1), clusters: map[string]bool{}}, nil
-}
-
-func (f *fleet) call(ctx context.Context, operation string, do func(context.Context) error) error {
+// call makes a call to the provider, with a timeout and metrics.
+func call[T any](ctx context.Context, f *fleet, operation string, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.options.CallTimeout)
 	defer cancel()
 	began := time.Now()
-	err := do(ctx)
+	result, err := do(ctx)
 	f.options.Observe(Call{Operation: operation, Took: time.Since(began), Err: err})
 	if err != nil {
-		return fmt.Errorf("%s at provider %s: %w", operation, f.options.Name, err)
+		err = fmt.Errorf("%s at provider %s: %w", operation, f.options.Name, err)
 	}
-	return nil
+	return result, err
 }
 
 // slowness returns how long the last list and the last look-up took.
@@ -84,13 +77,13 @@ func (f *fleet) get(ctx context.Context, id string) (*provider.Instance, error) 
 		defer f.mu.Unlock()
 		f.getTook = f.options.Now().Sub(began)
 	}()
-	var instance *provider.Instance
-	err := f.call(ctx, "get", func(ctx context.Context) (err error) {
-		if instance, err = f.getter.GetInstance(ctx, id); err == nil && (instance == nil || instance.ID != id) {
+	instance, err := call(ctx, f, "get", func(ctx context.Context) (*provider.Instance, error) {
+		instance, err := f.getter.GetInstance(ctx, id)
+		if err == nil && (instance == nil || instance.ID != id) {
 			// Such a reply does not mean that the instance does not exist.
 			err = fmt.Errorf("%w: the answer to instance %q is %+v", provider.ErrUnknown, id, instance)
 		}
-		return err
+		return instance, err
 	})
 	if err != nil {
 		return nil, err
@@ -148,8 +141,8 @@ func (f *fleet) listUnless(ctx context.Context, usable func(*inventory) bool) (*
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
 	}
-	if list := f.cached(); list != nil && usable(list) {
-		return list, nil
+	if f.last != nil && usable(f.last) {
+		return f.last, nil
 	}
 	list, err := f.list(ctx)
 	if err != nil {
@@ -161,12 +154,6 @@ func (f *fleet) listUnless(ctx context.Context, usable func(*inventory) bool) (*
 	return list, nil
 }
 
-func (f *fleet) cached() *inventory {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last
-}
-
 // list asks the cloud for the cluster's instances.
 func (f *fleet) list(ctx context.Context) (*inventory, error) {
 	matches := f.matches()
@@ -175,17 +162,16 @@ func (f *fleet) list(ctx context.Context) (*inventory, error) {
 	}
 	list := &inventory{at: f.options.Now(), byID: map[string]*provider.Instance{}}
 	for _, match := range matches {
-		err := f.call(ctx, "list", func(ctx context.Context) error {
-			some, err := f.lister.ListInstances(ctx, match)
-			for _, i := range some {
-				if i.ID != "" && provider.HasTags(i.Tags, match) {
-					list.byID[i.ID] = &i
-				}
-			}
-			return err
+		some, err := call(ctx, f, "list", func(ctx context.Context) ([]provider.Instance, error) {
+			return f.lister.ListInstances(ctx, match)
 		})
 		if err != nil {
 			return nil, err
+		}
+		for _, i := range some {
+			if i.ID != "" && provider.HasTags(i.Tags, match) {
+				list.byID[i.ID] = &i
+			}
 		}
 	}
 	list.took = f.options.Now().Sub(list.at)

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
@@ -48,10 +50,8 @@ func (b *balancers) GetLoadBalancerName(_ context.Context, _ string, service *v1
 
 // GetLoadBalancer returns the one of a Service, if there is one.
 func (b *balancers) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (status *v1.LoadBalancerStatus, exists bool, err error) {
-	var there *provider.LoadBalancer
-	err = b.fleet.call(ctx, "get-load-balancer", func(ctx context.Context) (err error) {
-		there, err = b.capability.GetLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
-		return err
+	there, err := call(ctx, b.fleet, "get-load-balancer", func(ctx context.Context) (*provider.LoadBalancer, error) {
+		return b.capability.GetLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
 	})
 	if errors.Is(err, provider.ErrNotFound) {
 		return nil, false, nil
@@ -69,13 +69,9 @@ func (b *balancers) EnsureLoadBalancer(ctx context.Context, cluster string, serv
 		return nil, err
 	}
 	spec.Key = b.GetLoadBalancerName(ctx, cluster, service)
-	for tag, value := range b.fleet.options.Tags {
-		spec.Tags[tag] = value
-	}
-	var made *provider.LoadBalancer
-	err = b.fleet.call(ctx, "ensure-load-balancer", func(ctx context.Context) (err error) {
-		made, err = b.capability.EnsureLoadBalancer(ctx, spec)
-		return err
+	maps.Copy(spec.Tags, b.fleet.options.Tags)
+	made, err := call(ctx, b.fleet, "ensure-load-balancer", func(ctx context.Context) (*provider.LoadBalancer, error) {
+		return b.capability.EnsureLoadBalancer(ctx, spec)
 	})
 	if err != nil {
 		return nil, err
@@ -109,17 +105,23 @@ func (b *balancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster strin
 		return err
 	}
 	defer unlock()
-	return b.fleet.call(ctx, "delete-load-balancer", func(ctx context.Context) error {
-		return b.capability.DeleteLoadBalancer(ctx, b.GetLoadBalancerName(ctx, cluster, service))
+	return deleteBalancer(ctx, b.fleet, b.capability, b.GetLoadBalancerName(ctx, cluster, service))
+}
+
+func deleteBalancer(ctx context.Context, f *fleet, capability provider.LoadBalancerController, key string) error {
+	_, err := call(ctx, f, "delete-load-balancer", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, capability.DeleteLoadBalancer(ctx, key)
 	})
+	return err
 }
 
 // specOf refuses settings that cannot be honoured. A restriction of who may
 // connect is never dropped silently.
 func (b *balancers) specOf(service *v1.Service, nodes []*v1.Node) (provider.LoadBalancerSpec, error) {
 	spec := provider.LoadBalancerSpec{
-		Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}, Annotations: annotationsOf(service),
+		Tags: map[string]string{tagService: labelValue(service.Namespace + "." + service.Name)}, Annotations: maps.Clone(service.Annotations),
 	}
+	delete(spec.Annotations, v1.LastAppliedConfigAnnotation) // what kubectl keeps for itself, which is large
 	switch {
 	case len(service.Spec.LoadBalancerSourceRanges) > 0:
 		return spec, fmt.Errorf("%w: spec.loadBalancerSourceRanges %v: this provider's load balancers cannot keep anybody out", provider.ErrInvalidArgument, service.Spec.LoadBalancerSourceRanges)
@@ -168,13 +170,6 @@ func (b *balancers) checkFamilies(service *v1.Service) error {
 	return nil
 }
 
-// annotationsOf leaves out what kubectl keeps for itself, which is large.
-func annotationsOf(service *v1.Service) map[string]string {
-	annotations := maps.Clone(service.Annotations)
-	delete(annotations, v1.LastAppliedConfigAnnotation)
-	return annotations
-}
-
 // backendAddress returns the first internal address of a Node, or else its first
 // address.
 func backendAddress(node *v1.Node) (first netip.Addr, ok bool) {
@@ -199,4 +194,92 @@ func statusOf(b *provider.LoadBalancer) *v1.LoadBalancerStatus {
 		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: addr.String()})
 	}
 	return status
+}
+
+// Leftovers finds load balancers of Services that are gone. The controller of
+// Services deletes them by itself; what it has not, such as when a process ended
+// while it made one, or somebody took the Service's finalizer away, is left.
+type Leftovers struct {
+	fleet      *fleet
+	capability provider.LoadBalancerController
+	// services returns all Services there are now, from the API server itself.
+	services func(context.Context) ([]v1.Service, error)
+	log      *slog.Logger
+	// seen is when one was first seen without its Service, by key.
+	seen map[string]time.Time
+}
+
+// Leftovers returns nil where there are none to look for: without load balancers,
+// without tags that tell the cluster's own from others', or when Options.LeftAfter
+// is 0.
+func (c *Cloud) Leftovers(services func(context.Context) ([]v1.Service, error), log *slog.Logger) *Leftovers {
+	b, ok := c.LoadBalancer()
+	if !ok || len(c.options.Tags) == 0 || c.options.LeftAfter == 0 {
+		return nil
+	}
+	return &Leftovers{c.fleet, b.(*balancers).capability, services, log, map[string]time.Time{}}
+}
+
+// Run checks until ctx ends, and at least twice before it deletes one.
+func (l *Leftovers) Run(ctx context.Context) {
+	ticker := time.NewTicker(max(l.fleet.options.LeftAfter/3, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		if err := l.collect(ctx); err != nil && ctx.Err() == nil {
+			l.log.Error("cannot look for load balancers that are left", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// collect deletes load balancers that have been without a Service for long enough.
+// It lists load balancers before Services: each was made for a Service that
+// existed before, so a missing Service is gone.
+func (l *Leftovers) collect(ctx context.Context) error {
+	list, err := call(ctx, l.fleet, "list-load-balancers", func(ctx context.Context) ([]provider.LoadBalancer, error) {
+		return l.capability.ListLoadBalancers(ctx, l.fleet.options.Tags)
+	})
+	if err != nil {
+		return err
+	}
+	services, err := l.services(ctx)
+	if err != nil {
+		return fmt.Errorf("list Services: %w", err)
+	}
+	left := map[string]provider.LoadBalancer{}
+	for _, b := range list {
+		if b.Tags[tagService] != "" && b.Key != "" {
+			left[b.Key] = b
+		}
+	}
+	for i := range services {
+		delete(left, cloudprovider.DefaultLoadBalancerName(&services[i]))
+	}
+	return l.deleteOld(ctx, left)
+}
+
+func (l *Leftovers) deleteOld(ctx context.Context, left map[string]provider.LoadBalancer) error {
+	maps.DeleteFunc(l.seen, func(key string, _ time.Time) bool { _, there := left[key]; return !there })
+	now := l.fleet.options.Now()
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(left)) {
+		if l.seen[key].IsZero() {
+			l.seen[key] = now
+			l.log.Warn("a load balancer has no Service", "loadbalancer", key, "service", left[key].Tags[tagService], "deletedAfter", l.fleet.options.LeftAfter.String())
+		}
+		if now.Sub(l.seen[key]) < l.fleet.options.LeftAfter {
+			continue
+		}
+		err := deleteBalancer(ctx, l.fleet, l.capability, key)
+		if err == nil {
+			l.log.Warn("deleted a load balancer whose Service is gone", "loadbalancer", key, "service", left[key].Tags[tagService])
+			delete(l.seen, key)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ package ccm
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 
@@ -80,9 +81,7 @@ func addresses(i *provider.Instance) []v1.NodeAddress {
 // give no label.
 func (c *Cloud) labels(i *provider.Instance) map[string]string {
 	all := map[string]string{}
-	for key, value := range c.options.Labels {
-		all[key] = value
-	}
+	maps.Copy(all, c.options.Labels)
 	for tag, label := range c.options.LabelsFromTags {
 		if value, ok := i.Tags[tag]; ok {
 			all[label] = labelValue(value)
@@ -97,10 +96,7 @@ var noLabel = regexp.MustCompile(`[^A-Za-z0-9_.-]`)
 // the whole Node for an invalid one.
 func labelValue(text string) string {
 	text = noLabel.ReplaceAllString(text, "-")
-	if len(text) > validation.LabelValueMaxLength {
-		text = text[:validation.LabelValueMaxLength]
-	}
-	return strings.Trim(text, "-_.")
+	return strings.Trim(text[:min(len(text), validation.LabelValueMaxLength)], "-_.")
 }
 
 // checkLabels refuses labels that the API server would, and those that the

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package apply makes the objects of a cluster equal to those of a bundle, and
+// removes what left the bundle.
+//
+// An object's content, which is everything but its metadata and status, is
+// replaced as a whole: what others put into it goes. Its labels and annotations
+// are merged: those of others stay. An object that is as it should be is not
+// written. To know that without asking the API server to try, each object
+// carries two sums, in annotations: of what the bundle wanted, and of what the
+// API server made of that, defaults included.
 package apply
 
 import (
@@ -12,12 +21,15 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // Annotations of applied objects. The first two are those of OpenShift's library, which
@@ -80,7 +92,7 @@ type Applier struct {
 	// conflicts holds the history of writes of each object.
 	conflicts map[Ref]*conflict
 	// warned holds the warnings that were emitted as Events and still apply.
-	warned map[Ref]map[string]string
+	warned map[warning]string
 }
 
 // Result is the outcome of a pass.
@@ -123,9 +135,14 @@ func (a *Applier) Sync(ctx context.Context, objects []client.Object) (Result, er
 		if err == nil {
 			continue
 		}
-		failed = append(failed, fmt.Errorf("%s: %w", refOf(d.object), err))
-		if apierrors.IsAlreadyExists(err) && !slices.ContainsFunc(before, refOf(d.object).same) {
-			failed = append(failed, a.unlist(ctx, listed, refOf(d.object)))
+		ref := refOf(d.object)
+		failed = append(failed, fmt.Errorf("%s: %w", ref, err))
+		if apierrors.IsAlreadyExists(err) && !slices.ContainsFunc(before, ref.same) {
+			// Somebody else made it just before us: listed, it would be taken for ours.
+			err := a.note(ctx, listed, slices.DeleteFunc(slices.Clone(listed.list), ref.same))
+			if !apierrors.IsConflict(err) { // else whoever wrote the list tries again
+				failed = append(failed, err)
+			}
 		}
 	}
 	r.Contested, r.Again = a.contested(own)
@@ -160,9 +177,9 @@ func (a *Applier) prepare(objects []client.Object) ([]item, error) {
 	return desired, errors.Join(failed...)
 }
 
-// applyOne applies one object.
+// applyOne applies one object. ConfigMaps and Secrets that its pods need and that do not
+// exist are in the result, and in a warning.
 func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
-	changed := false
 	if d.kind.pods {
 		missing, err := a.addConfigHash(ctx, d.object)
 		if err == nil && len(missing) > 0 {
@@ -171,9 +188,17 @@ func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
 		if err != nil {
 			return err
 		}
-		a.reportMissing(d.object, missing, r)
+		if len(missing) == 0 {
+			a.clearWarnings(d.object, ReasonConfigMissing)
+		} else {
+			a.warn(d.object, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
+		}
+		for _, m := range missing {
+			r.Missing = append(r.Missing, fmt.Sprintf("%s, wanted by %s %s", m, d.object.GetKind(), d.object.GetName()))
+		}
 	}
 	annotate(d.object, SpecHashAnnotation, wantedHash(d.object))
+	changed := false
 	// Controllers write status at any time, and a cache may be behind.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) {
 		changed, err = a.reconcile(ctx, d)
@@ -188,29 +213,14 @@ func (a *Applier) applyOne(ctx context.Context, d item, r *Result) error {
 	return err
 }
 
-// reportMissing reports ConfigMaps and Secrets that pods need and that do not exist, in
-// the result and as a warning.
-func (a *Applier) reportMissing(o *unstructured.Unstructured, missing []string, r *Result) {
-	if len(missing) == 0 {
-		a.clearWarnings(o, ReasonConfigMissing)
-		return
-	}
-	a.warn(o, ReasonConfigMissing, "not there: "+strings.Join(missing, ", "))
-	for _, m := range missing {
-		r.Missing = append(r.Missing, fmt.Sprintf("%s, wanted by %s %s", m, o.GetKind(), o.GetName()))
-	}
-}
-
 func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err error) {
-	existing := &unstructured.Unstructured{}
-	existing.SetGroupVersionKind(d.object.GroupVersionKind())
-	err = a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing)
+	existing, err := a.existing(ctx, d.object)
 	switch {
-	case apierrors.IsNotFound(err):
-		return a.create(ctx, d)
 	case err != nil:
 		a.warn(d.object, ReasonApplyFailed, err.Error())
 		return false, err
+	case existing == nil:
+		return a.create(ctx, d)
 	case existing.GetDeletionTimestamp() != nil:
 		return false, errFinalizers(existing)
 	case d.same(existing):
@@ -222,6 +232,17 @@ func (a *Applier) reconcile(ctx context.Context, d item) (changed bool, err erro
 	default:
 		return a.update(ctx, d, existing)
 	}
+}
+
+// existing returns the cluster's object of that kind and name, or nil.
+func (a *Applier) existing(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	is := &unstructured.Unstructured{}
+	is.SetGroupVersionKind(o.GroupVersionKind())
+	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), is)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return is, err
 }
 
 // same reports whether an object is as wanted, by its hashes.
@@ -241,12 +262,31 @@ func within(part, whole map[string]string) bool {
 	return true
 }
 
-// create creates an object, after a dry run that shows how the API server will store
-// it.
+// dryRun returns what has to be written, given the existing object, which may be nil, and
+// what the API server would make of that.
+func (a *Applier) dryRun(ctx context.Context, d item, existing *unstructured.Unstructured) (next, trial *unstructured.Unstructured, err error) {
+	switch {
+	case existing == nil:
+		next, trial = d.object.DeepCopy(), d.object.DeepCopy()
+		err = a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	case d.kind.replaced(existing, d.object):
+		next, trial = d.object.DeepCopy(), d.object.DeepCopy()
+		// The API server takes another of this name only once the first is gone. Names have
+		// at most 253 characters.
+		const suffix = "-dry-run"
+		trial.SetName(d.object.GetName()[:min(len(d.object.GetName()), 253-len(suffix))] + suffix)
+		err = a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+		trial.SetName(d.object.GetName())
+	default:
+		next = d.merge(existing)
+		trial = next.DeepCopy()
+		err = a.Client.Update(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	}
+	return next, trial, err
+}
+
 func (a *Applier) create(ctx context.Context, d item) (bool, error) {
-	next := d.object.DeepCopy()
-	trial := next.DeepCopy()
-	err := a.Client.Create(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	next, trial, err := a.dryRun(ctx, d, nil)
 	if err == nil {
 		a.stamp(next, trial, d)
 		err = a.Client.Create(ctx, next, client.FieldOwner(a.Manager))
@@ -260,15 +300,10 @@ func (a *Applier) create(ctx context.Context, d item) (bool, error) {
 }
 
 func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Unstructured) (bool, error) {
-	next := d.merge(existing)
-	trial := next.DeepCopy()
-	err := a.Client.Update(ctx, trial, client.DryRunAll, client.FieldOwner(a.Manager))
+	next, trial, err := a.dryRun(ctx, d, existing)
 	if err == nil {
 		a.stamp(next, trial, d)
 		err = a.Client.Update(ctx, next, client.FieldOwner(a.Manager))
-	}
-	if err == nil {
-		a.recordWrite(d, trial, next)
 	}
 	if err != nil {
 		if !apierrors.IsConflict(err) {
@@ -276,6 +311,7 @@ func (a *Applier) update(ctx context.Context, d item, existing *unstructured.Uns
 		}
 		return false, err
 	}
+	a.recordWrite(d, trial, next)
 	a.emit(next, ReasonUpdated, "made equal to the bundle")
 	return next.GetResourceVersion() != existing.GetResourceVersion(), nil
 }
@@ -309,14 +345,41 @@ func (d item) merge(existing *unstructured.Unstructured) *unstructured.Unstructu
 }
 
 func merged(base, over map[string]string) map[string]string {
-	all := maps.Clone(base)
-	if all == nil {
-		all = map[string]string{}
-	}
+	all := map[string]string{}
+	maps.Copy(all, base)
 	maps.Copy(all, over)
 	return all
 }
 
 func annotate(o client.Object, key, value string) {
 	o.SetAnnotations(merged(o.GetAnnotations(), map[string]string{key: value}))
+}
+
+func (a *Applier) emit(o runtime.Object, reason, note string) {
+	a.Events.Eventf(o, nil, corev1.EventTypeNormal, reason, actionApply, "%s", note)
+}
+
+// warning is what a Warning Event is about.
+type warning struct {
+	about  Ref
+	reason string
+}
+
+// warn emits a Warning Event unless it repeats the last one.
+func (a *Applier) warn(o *unstructured.Unstructured, reason, note string) {
+	w := warning{refOf(o), reason}
+	if a.warned[w] == note {
+		return
+	}
+	if a.warned == nil {
+		a.warned = map[warning]string{}
+	}
+	a.warned[w] = note
+	a.Events.Eventf(o, nil, corev1.EventTypeWarning, reason, actionApply, "%s", failure.Shorten(note, failure.NoteSize))
+}
+
+func (a *Applier) clearWarnings(o *unstructured.Unstructured, reasons ...string) {
+	for _, r := range reasons {
+		delete(a.warned, warning{refOf(o), r})
+	}
 }

@@ -267,9 +267,9 @@ func pruneAfterCrash(p *place) {
 	if r := p.sync(nil); len(r.Pruned) != 1 || r.Pruned[0].Name != "applied" {
 		p.Errorf("pruned %v", r.Pruned)
 	}
-	left, err := p.Recorded(p.Context())
-	if err != nil || len(left) > 0 {
-		p.Errorf("recorded %v, error %v", left, err)
+	left, err := p.inventory(p.Context())
+	if err != nil || len(left.list) > 0 {
+		p.Errorf("recorded %+v, error %v", left, err)
 	}
 }
 

@@ -59,12 +59,12 @@ func (a *Applier) compareRemoved(ctx context.Context, desired []item) (all []Dif
 	if a.Inventory.Name == "" {
 		return nil, nil
 	}
-	listed, err := a.Recorded(ctx)
+	listed, err := a.inventory(ctx)
 	if err != nil {
 		return nil, err
 	}
 	wanted := refs(desired)
-	for _, f := range listed {
+	for _, f := range listed.list {
 		if slices.ContainsFunc(wanted, f.same) {
 			continue
 		}
@@ -88,25 +88,10 @@ func (a *Applier) trial(ctx context.Context, d item) (before, after *unstructure
 			return nil, nil, err
 		}
 	}
-	existing := &unstructured.Unstructured{}
-	existing.SetGroupVersionKind(d.object.GroupVersionKind())
-	err = a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing)
-	switch {
-	case apierrors.IsNotFound(err):
-		after = d.object.DeepCopy()
-		return nil, after, a.Client.Create(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
-	case err != nil:
-		return nil, nil, err
-	case d.kind.replaced(existing, d.object):
-		// The API server takes another of this name only once the first is gone.
-		after = d.object.DeepCopy()
-		after.SetName(trialName(d.object.GetName()))
-		err = a.Client.Create(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
-		after.SetName(d.object.GetName())
-		return existing, after, err
+	if before, err = a.existing(ctx, d.object); err == nil {
+		_, after, err = a.dryRun(ctx, d, before)
 	}
-	after = d.merge(existing)
-	return existing, after, a.Client.Update(ctx, after, client.DryRunAll, client.FieldOwner(a.Manager))
+	return before, after, err
 }
 
 // shown returns the parts of an object that matter in a comparison.
@@ -114,32 +99,31 @@ func shown(o, other *unstructured.Unstructured) map[string]any {
 	if o == nil {
 		return nil
 	}
-	c := o.DeepCopy()
+	c := o.DeepCopy().Object
+	delete(c, "status")
 	for _, field := range []string{"managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink"} {
-		unstructured.RemoveNestedField(c.Object, "metadata", field)
+		unstructured.RemoveNestedField(c, "metadata", field)
 	}
-	delete(c.Object, "status")
-	for _, sum := range []string{SpecHashAnnotation, MadeHashAnnotation, OwnerAnnotation, GenerationAnnotation} {
-		unstructured.RemoveNestedField(c.Object, "metadata", "annotations", sum)
-	}
-	if all, has, _ := unstructured.NestedMap(c.Object, "metadata", "annotations"); has && len(all) == 0 {
-		unstructured.RemoveNestedField(c.Object, "metadata", "annotations")
-	}
+	unstructured.RemoveNestedField(c, "spec", "template", "metadata", "creationTimestamp")
+	without(c, []string{"metadata", "annotations"}, SpecHashAnnotation, MadeHashAnnotation, OwnerAnnotation, GenerationAnnotation)
 	// Objects that were installed by hand have no hash of the configuration.
-	hash := []string{"spec", "template", "metadata", "annotations", ConfigHashAnnotation}
-	if _, both, _ := unstructured.NestedString(objectOf(other), hash...); !both {
-		unstructured.RemoveNestedField(c.Object, hash...)
-		if all, has, _ := unstructured.NestedMap(c.Object, hash[:4]...); has && len(all) == 0 {
-			unstructured.RemoveNestedField(c.Object, hash[:4]...)
-		}
+	both := false
+	if other != nil {
+		_, both, _ = unstructured.NestedString(other.Object, hashPath...)
 	}
-	unstructured.RemoveNestedField(c.Object, "spec", "template", "metadata", "creationTimestamp")
-	return c.Object
+	if !both {
+		without(c, hashPath[:4], ConfigHashAnnotation)
+	}
+	return c
 }
 
-func objectOf(o *unstructured.Unstructured) map[string]any {
-	if o == nil {
-		return nil
+// without removes keys of a map, and the map if it is empty then.
+func without(fields map[string]any, path []string, keys ...string) {
+	all, _, _ := unstructured.NestedMap(fields, path...)
+	for _, key := range keys {
+		delete(all, key)
 	}
-	return o.Object
+	if unstructured.RemoveNestedField(fields, path...); len(all) > 0 {
+		unstructured.SetNestedMap(fields, all, path...)
+	}
 }

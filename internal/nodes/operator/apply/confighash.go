@@ -13,65 +13,68 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// sources are the names of what pods read. A name is true when the pods start
-// without it too.
-type sources struct{ configMaps, secrets map[string]bool }
+// hashPath is where the sum of what pods read is.
+var hashPath = []string{"spec", "template", "metadata", "annotations", ConfigHashAnnotation}
+
+// source is a ConfigMap or Secret that pods read.
+type source struct{ kind, name string }
+
+// sources are true when the pods start without them too.
+type sources map[source]bool
 
 // addConfigHash puts the sum of all ConfigMaps and Secrets that the pods read
 // into their template, so that a change of one rolls them. What is missing is
 // named; nothing is put into the template then.
 func (a *Applier) addConfigHash(ctx context.Context, o *unstructured.Unstructured) (missing []string, err error) {
-	s, err := sourcesOf(o)
-	if err != nil || len(s.configMaps)+len(s.secrets) == 0 {
+	all, err := sourcesOf(o)
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	data := struct {
 		ConfigMaps map[string]map[string]string `json:"configMaps"`
 		Secrets    map[string]map[string][]byte `json:"secrets"`
 	}{map[string]map[string]string{}, map[string]map[string][]byte{}}
-	for name, optional := range s.configMaps {
-		content, there, err := a.configMap(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: name})
+	for s, optional := range all {
+		key := client.ObjectKey{Namespace: o.GetNamespace(), Name: s.name}
+		var there bool
+		if s.kind == "ConfigMap" {
+			var content map[string]string
+			if content, there, err = a.configMap(ctx, key); there {
+				data.ConfigMaps[s.name] = content
+			}
+		} else {
+			var secret corev1.Secret
+			if there, err = a.read(ctx, key, &secret); there {
+				data.Secrets[s.name] = secret.Data
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
-		if there {
-			data.ConfigMaps[name] = content
-		} else if !optional {
-			missing = append(missing, "ConfigMap "+o.GetNamespace()+"/"+name)
-		}
-	}
-	for name, optional := range s.secrets {
-		var secret corev1.Secret
-		if there, err := a.read(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: name}, &secret); err != nil {
-			return nil, err
-		} else if there {
-			data.Secrets[name] = secret.Data
-		} else if !optional {
-			missing = append(missing, "Secret "+o.GetNamespace()+"/"+name)
+		if !there && !optional {
+			missing = append(missing, s.kind+" "+key.String())
 		}
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		return missing, nil
 	}
-	return nil, unstructured.SetNestedField(o.Object, sum(data), "spec", "template", "metadata", "annotations", ConfigHashAnnotation)
+	return nil, unstructured.SetNestedField(o.Object, sum(data), hashPath...)
 }
 
 // keepConfigHash leaves the sum that is there: pods that run do not end because
 // somebody removes what new ones could not start without, maybe to make it
 // again.
 func (a *Applier) keepConfigHash(ctx context.Context, o *unstructured.Unstructured) error {
-	is := &unstructured.Unstructured{}
-	is.SetGroupVersionKind(o.GroupVersionKind())
-	if there, err := a.read(ctx, client.ObjectKeyFromObject(o), is); !there || err != nil {
+	is, err := a.existing(ctx, o)
+	if is == nil || err != nil {
 		return err
 	}
-	path := []string{"spec", "template", "metadata", "annotations", ConfigHashAnnotation}
-	hash, has, err := unstructured.NestedString(is.Object, path...)
+	hash, has, err := unstructured.NestedString(is.Object, hashPath...)
 	if !has || err != nil {
 		return err
 	}
-	return unstructured.SetNestedField(o.Object, hash, path...)
+	return unstructured.SetNestedField(o.Object, hash, hashPath...)
 }
 
 // configMap returns the data that a ConfigMap will have after this pass.
@@ -97,53 +100,49 @@ func (a *Applier) read(ctx context.Context, key client.ObjectKey, into client.Ob
 // sourcesOf returns the ConfigMaps and Secrets in the volumes and the environment of
 // all containers.
 func sourcesOf(o *unstructured.Unstructured) (sources, error) {
-	s := sources{map[string]bool{}, map[string]bool{}}
 	fields, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	var pod corev1.PodSpec
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &pod); err != nil {
-		return s, err
+		return nil, err
 	}
+	s := sources{}
 	for _, v := range pod.Volumes {
 		if v.ConfigMap != nil {
-			add(s.configMaps, v.ConfigMap.Name, v.ConfigMap.Optional)
+			s.add("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Optional)
 		}
 		if v.Secret != nil {
-			add(s.secrets, v.Secret.SecretName, v.Secret.Optional)
+			s.add("Secret", v.Secret.SecretName, v.Secret.Optional)
 		}
 	}
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
-		s.ofEnvironment(c)
+		for _, from := range c.EnvFrom {
+			if r := from.ConfigMapRef; r != nil {
+				s.add("ConfigMap", r.Name, r.Optional)
+			}
+			if r := from.SecretRef; r != nil {
+				s.add("Secret", r.Name, r.Optional)
+			}
+		}
+		for _, e := range c.Env {
+			if e.ValueFrom == nil {
+				continue
+			}
+			if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
+				s.add("ConfigMap", r.Name, r.Optional)
+			}
+			if r := e.ValueFrom.SecretKeyRef; r != nil {
+				s.add("Secret", r.Name, r.Optional)
+			}
+		}
 	}
 	return s, nil
 }
 
-func (s sources) ofEnvironment(c corev1.Container) {
-	for _, from := range c.EnvFrom {
-		if r := from.ConfigMapRef; r != nil {
-			add(s.configMaps, r.Name, r.Optional)
-		}
-		if r := from.SecretRef; r != nil {
-			add(s.secrets, r.Name, r.Optional)
-		}
-	}
-	for _, e := range c.Env {
-		if e.ValueFrom == nil {
-			continue
-		}
-		if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
-			add(s.configMaps, r.Name, r.Optional)
-		}
-		if r := e.ValueFrom.SecretKeyRef; r != nil {
-			add(s.secrets, r.Name, r.Optional)
-		}
-	}
-}
-
 // add notes a name: it is optional only if all that read it say so.
-func add(names map[string]bool, name string, optional *bool) {
-	was, known := names[name]
-	names[name] = (was || !known) && optional != nil && *optional
+func (s sources) add(kind, name string, optional *bool) {
+	was, known := s[source{kind, name}]
+	s[source{kind, name}] = (was || !known) && optional != nil && *optional
 }

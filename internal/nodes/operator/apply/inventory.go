@@ -80,15 +80,6 @@ type inventory struct {
 	list   []Ref
 }
 
-// Recorded returns the objects that the inventory lists.
-func (a *Applier) Recorded(ctx context.Context) ([]Ref, error) {
-	i, err := a.inventory(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return i.list, nil
-}
-
 func (a *Applier) inventory(ctx context.Context) (*inventory, error) {
 	i := &inventory{object: &corev1.ConfigMap{}}
 	err := a.Client.Get(ctx, a.Inventory, i.object)
@@ -143,7 +134,7 @@ func (a *Applier) record(ctx context.Context, i *inventory, objects []Ref) error
 
 // note writes the list if it is another.
 func (a *Applier) note(ctx context.Context, i *inventory, all []Ref) error {
-	if sameSet(i.list, all) {
+	if len(i.list) == len(all) && !slices.ContainsFunc(all, func(r Ref) bool { return !slices.Contains(i.list, r) }) {
 		return nil
 	}
 	slices.SortFunc(all, func(x, y Ref) int { return strings.Compare(fmt.Sprint(x), fmt.Sprint(y)) })
@@ -183,10 +174,6 @@ func (a *Applier) prune(ctx context.Context, i *inventory, objects []Ref) (prune
 	return pruned, errors.Join(append(failed, a.note(ctx, i, left))...)
 }
 
-func sameSet(a, b []Ref) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(r Ref) bool { return !slices.Contains(b, r) })
-}
-
 // pruneOne leaves alone what does not say that it is of this inventory.
 func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
 	o := f.object()
@@ -197,22 +184,17 @@ func (a *Applier) pruneOne(ctx context.Context, f Ref) (bool, error) {
 		o.SetName(f.Name)
 		err = a.live(ctx, o)
 	}
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+	switch {
+	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
 		return false, nil
-	}
-	if err != nil {
+	case err != nil:
 		return false, err
-	}
-	if o.GetAnnotations()[OwnerAnnotation] != a.Inventory.String() {
+	case o.GetAnnotations()[OwnerAnnotation] != a.Inventory.String():
 		return false, nil
-	}
-	if o.GetDeletionTimestamp() != nil {
+	case o.GetDeletionTimestamp() != nil:
 		return false, errFinalizers(o)
 	}
 	if err := a.remove(ctx, o); err != nil {
-		return false, err
-	}
-	if err := a.checkGone(ctx, o); err != nil {
 		return false, err
 	}
 	a.Events.Eventf(o, nil, corev1.EventTypeNormal, ReasonPruned, actPrune, "it left the bundle")

@@ -3,9 +3,10 @@
 package apply
 
 import (
+	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // kind is what has to be known of a kind to apply it.
@@ -52,27 +54,16 @@ var kinds = map[schema.GroupKind]kind{
 	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: {},
 }
 
-// Handles reports whether objects of a kind can be applied.
-func Handles(gk schema.GroupKind) bool {
-	_, known := kinds[gk]
-	return known
-}
-
 // toUnstructured returns a copy of an object in the form that all kinds share.
 func toUnstructured(o client.Object, scheme *runtime.Scheme) (*unstructured.Unstructured, kind, error) {
-	if u, is := o.(*unstructured.Unstructured); is {
-		k, known := kinds[u.GroupVersionKind().GroupKind()]
-		if !known {
-			return nil, kind{}, fmt.Errorf("unhandled type %T (%s)", o, u.GroupVersionKind())
-		}
-		return u.DeepCopy(), k, nil
-	}
-	all, _, err := scheme.ObjectKinds(o)
+	gvk, err := apiutil.GVKForObject(o, scheme)
 	if err != nil {
 		return nil, kind{}, fmt.Errorf("unhandled type %T: %w", o, err)
 	}
-	k, known := kinds[all[0].GroupKind()]
-	if !known {
+	k, known := kinds[gvk.GroupKind()]
+	if _, untyped := o.(*unstructured.Unstructured); untyped && !known {
+		return nil, kind{}, fmt.Errorf("unhandled type %T (%s)", o, gvk)
+	} else if !known {
 		return nil, kind{}, fmt.Errorf("unhandled type %T", o)
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
@@ -80,7 +71,7 @@ func toUnstructured(o client.Object, scheme *runtime.Scheme) (*unstructured.Unst
 		return nil, kind{}, fmt.Errorf("%T %s: %w", o, o.GetName(), err)
 	}
 	u := &unstructured.Unstructured{Object: fields}
-	u.SetGroupVersionKind(all[0])
+	u.SetGroupVersionKind(gvk)
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
 	delete(u.Object, "status")
 	return u, k, nil
@@ -101,23 +92,18 @@ func content(o *unstructured.Unstructured) map[string]any {
 // that operator writes nothing while the annotation has this value.
 func wantedHash(o *unstructured.Unstructured) string {
 	c := content(o)
-	switch o.GroupVersionKind().GroupKind() {
-	case schema.GroupKind{Group: "apps", Kind: "Deployment"}:
-		return typed(c, &appsv1.Deployment{}, func(d *appsv1.Deployment) any { return d.Spec })
-	case schema.GroupKind{Group: "apps", Kind: "DaemonSet"}:
-		return typed(c, &appsv1.DaemonSet{}, func(d *appsv1.DaemonSet) any { return d.Spec })
-	}
-	if spec, has := c["spec"]; has && len(c) == 1 {
+	var deployment appsv1.Deployment
+	var daemons appsv1.DaemonSet
+	convert := runtime.DefaultUnstructuredConverter.FromUnstructured
+	switch spec, has := c["spec"]; {
+	case o.GetKind() == "Deployment" && convert(c, &deployment) == nil: // else the API server will say what is wrong
+		return sum(deployment.Spec)
+	case o.GetKind() == "DaemonSet" && convert(c, &daemons) == nil:
+		return sum(daemons.Spec)
+	case has && len(c) == 1:
 		return sum(spec)
 	}
 	return sum(c)
-}
-
-func typed[T any](content map[string]any, into *T, spec func(*T) any) string {
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
-		return sum(content) // the API server will say what is wrong
-	}
-	return sum(spec(into))
 }
 
 // made returns the hash of the object as the API server stores it, without the fields
@@ -169,8 +155,7 @@ func sum(value any) string {
 	if err != nil {
 		panic(err) // it came from JSON
 	}
-	h := sha256.Sum256(text)
-	return hex.EncodeToString(h[:])
+	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
 // Kinds returns all kinds that can be applied, with their versions.
@@ -181,4 +166,57 @@ func Kinds() []schema.GroupVersionKind {
 	}
 	slices.SortFunc(all, func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
 	return all
+}
+
+// Sum changes with the objects, and with what their pods read.
+func (a *Applier) Sum(ctx context.Context, objects []client.Object) (string, error) {
+	desired, err := a.prepare(objects)
+	if err != nil {
+		return "", err
+	}
+	all := make([]any, len(desired))
+	for i, d := range desired {
+		if d.kind.pods {
+			if _, err := a.addConfigHash(ctx, d.object); err != nil {
+				return "", err
+			}
+		}
+		all[i] = d.object.Object
+	}
+	return sum(all), nil
+}
+
+// Encode writes objects down for [Decode].
+func (a *Applier) Encode(objects []client.Object) ([]byte, error) {
+	var failed []error
+	all := make([]map[string]any, len(objects))
+	for i, o := range objects {
+		u, _, err := toUnstructured(o, a.Client.Scheme())
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		all[i] = u.Object
+	}
+	if err := errors.Join(failed...); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
+// Decode returns what [Applier.Encode] has written.
+func Decode(text []byte) ([]client.Object, error) {
+	var all []json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, err
+	}
+	objects := make([]client.Object, len(all))
+	for i := range all {
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(all[i]); err != nil {
+			return nil, err
+		}
+		objects[i] = u
+	}
+	return objects, nil
 }

@@ -68,7 +68,7 @@ func load(t *testing.T, pairs ...string) *bundle.Bundle {
 	return b
 }
 
-func render(t *testing.T, b *bundle.Bundle, v bundle.Values) *bundle.Rendered {
+func render(t *testing.T, b *bundle.Bundle, v bundle.Values) bundle.Rendered {
 	t.Helper()
 	if v.Images == nil {
 		v.Images = images()
@@ -183,7 +183,7 @@ func TestConfigMapIsABundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := load(t, "assets/x.yaml.tmpl", plain+"data: {a: '{{ .platform }}'}\n")
-	if diff := cmp.Diff(render(t, folder, bundle.Values{}).GetResources(), render(t, b, bundle.Values{}).GetResources()); diff != "" {
+	if diff := cmp.Diff(render(t, folder, bundle.Values{}).Resources, render(t, b, bundle.Values{}).Resources); diff != "" {
 		t.Error(diff)
 	}
 	mounted := load(t, "assets/deployment.yaml", "", "assets.deployment.yaml", onBase, "assets.x.yaml.tmpl", cm.Data["assets.x.yaml.tmpl"], "..data/bundle.yaml", "x")

@@ -8,66 +8,55 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 )
 
-// kinds are those that a bundle may have. Pods are for bootstrap only: nobody
-// would start them again.
-var kinds = map[metav1.TypeMeta]reflect.Type{
-	{APIVersion: "v1", Kind: "Pod"}:                                                           reflect.TypeFor[corev1.Pod](),
-	{APIVersion: "v1", Kind: "ConfigMap"}:                                                     reflect.TypeFor[corev1.ConfigMap](),
-	{APIVersion: "v1", Kind: "Service"}:                                                       reflect.TypeFor[corev1.Service](),
-	{APIVersion: "v1", Kind: "ServiceAccount"}:                                                reflect.TypeFor[corev1.ServiceAccount](),
-	{APIVersion: "apps/v1", Kind: "Deployment"}:                                               reflect.TypeFor[appsv1.Deployment](),
-	{APIVersion: "apps/v1", Kind: "DaemonSet"}:                                                reflect.TypeFor[appsv1.DaemonSet](),
-	{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}:                                    reflect.TypeFor[policyv1.PodDisruptionBudget](),
-	{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"}:                                reflect.TypeFor[rbacv1.Role](),
-	{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}:                         reflect.TypeFor[rbacv1.RoleBinding](),
-	{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"}:                         reflect.TypeFor[rbacv1.ClusterRole](),
-	{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRoleBinding"}:                  reflect.TypeFor[rbacv1.ClusterRoleBinding](),
-	{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicy"}:        reflect.TypeFor[admissionv1.ValidatingAdmissionPolicy](),
-	{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicyBinding"}: reflect.TypeFor[admissionv1.ValidatingAdmissionPolicyBinding](),
-}
+// pods are for bootstrap only: nobody would start them again. The other kinds of a bundle
+// are those that can be applied.
+var pods = corev1.SchemeGroupVersion.WithKind("Pod")
 
 // clusterKinds have no namespace.
 var clusterKinds = []string{"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
-// Kinds returns the kinds that a bundle may have, sorted.
-func Kinds() []string {
+// newObject returns an empty object of a kind that a bundle may have.
+func newObject(of metav1.TypeMeta) (client.Object, error) {
+	gvk, may := of.GroupVersionKind(), append(apply.Kinds(), pods)
+	if slices.Contains(may, gvk) {
+		object, err := scheme.Scheme.New(gvk)
+		if err != nil {
+			return nil, err
+		}
+		return object.(client.Object), nil
+	}
 	var names []string
-	for k := range maps.Keys(kinds) {
+	for _, k := range may {
 		names = append(names, k.Kind)
 	}
 	slices.Sort(names)
-	return names
+	return nil, fmt.Errorf("kind %s of %s is none that a bundle may have: those are %s", of.Kind, of.APIVersion, strings.Join(names, ", "))
 }
 
 // document is one YAML document.
 type document struct {
 	json []byte
-	meta partial
-}
-
-type partial struct {
-	metav1.TypeMeta
-	Metadata struct {
-		Name        string            `json:"name"`
-		Namespace   string            `json:"namespace"`
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
+	meta struct {
+		metav1.TypeMeta
+		Metadata struct {
+			Name        string            `json:"name"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
 }
 
 // parseDocument reads what a document, as JSON, is. Its other fields are not
@@ -87,16 +76,19 @@ func (d document) String() string { return d.meta.Kind + " " + d.meta.Metadata.N
 
 // decode returns the document's object. Unknown fields are an error.
 func (d document) decode() (client.Object, error) {
-	of, known := kinds[d.meta.TypeMeta]
-	if !known {
-		return nil, fmt.Errorf("kind %s of %s is none that a bundle may have: those are %s", d.meta.Kind, d.meta.APIVersion, strings.Join(Kinds(), ", "))
+	object, err := newObject(d.meta.TypeMeta)
+	if err != nil {
+		return nil, err
 	}
-	object := reflect.New(of).Interface().(client.Object)
 	if err := decodeStrict(d.json, object); err != nil {
 		return nil, fmt.Errorf("%s: %w", d, err)
 	}
 	if object.GetName() == "" {
 		return nil, fmt.Errorf("%s: metadata.name: missing", d.meta.Kind)
+	}
+	annotations := object.GetAnnotations()
+	if delete(annotations, BaseAnnotation); len(annotations) == 0 {
+		object.SetAnnotations(nil)
 	}
 	return object, nil
 }
@@ -126,7 +118,7 @@ func documents(text string) ([]document, error) {
 		if err != nil {
 			return nil, err
 		}
-		raw, err := toJSON(string(part))
+		raw, err := yaml.YAMLToJSONStrict(part) // refuses keys that are there twice
 		if err == nil && string(raw) == "null" {
 			continue // comments only
 		}

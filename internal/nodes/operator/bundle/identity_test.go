@@ -23,7 +23,7 @@ func identity() *bundle.Identity {
 // TestIdentity is the accounts' and the managers', and of nothing else.
 func TestIdentity(t *testing.T) {
 	b := load(t, "assets/deployment.yaml", onBase+"spec: {template: {spec: {containers: [{name: cloud-controller-manager, env: [{name: AWS_ROLE_ARN, value: old}]}, {name: other, image: other}]}}}\n")
-	objects := render(t, b, bundle.Values{Flavor: bundle.Kubernetes, Images: images(), Identity: identity()}).GetResources()
+	objects := render(t, b, bundle.Values{Flavor: bundle.Kubernetes, Images: images(), Identity: identity()}).Resources
 	for _, o := range objects {
 		if a, is := o.(*corev1.ServiceAccount); is && a.Annotations["eks.amazonaws.com/role-arn"] == "" {
 			t.Errorf("account %s: %v", a.Name, a.Annotations)
@@ -56,7 +56,7 @@ func TestIdentity(t *testing.T) {
 func TestIdentityWithoutAudience(t *testing.T) {
 	i := identity()
 	i.Audience = ""
-	d := find[*appsv1.Deployment](t, render(t, load(t), bundle.Values{Flavor: bundle.Kubernetes, Images: images(), Identity: i}).GetResources())
+	d := find[*appsv1.Deployment](t, render(t, load(t), bundle.Values{Flavor: bundle.Kubernetes, Images: images(), Identity: i}).Resources)
 	if slices.ContainsFunc(d.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Projected != nil }) {
 		t.Error("there is a token")
 	}

@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package bundle makes the objects of a platform's cloud controller manager out
+// of a folder of data, so that a new platform needs no code. docs/ccm-operator.md
+// describes the folder, and what becomes of its manifests.
+//
+// A manifest with [BaseAnnotation] is merged into that base: a Deployment, DaemonSet or
+// static Pod of the folder bases, which keep all rules of operands. What each platform
+// gets besides is in the folder added. [Bundle.Render] reads nothing but its arguments,
+// and returns new objects each time.
 package bundle
 
 import (
@@ -12,6 +20,8 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // Folders of a bundle.
@@ -67,18 +77,9 @@ func (b *Bundle) load(from fs.FS) error {
 	if err != nil {
 		return err
 	}
-	m, err := parseMetadata([]byte(text))
-	if err != nil {
+	if b.Metadata, err = parseMetadata(text); err != nil {
 		return err
 	}
-	b.Metadata = *m
-	if err := b.readFolders(from); err != nil {
-		return err
-	}
-	return b.check()
-}
-
-func (b *Bundle) readFolders(from fs.FS) error {
 	entries, err := fs.ReadDir(from, ".")
 	if err != nil {
 		return err
@@ -91,12 +92,12 @@ func (b *Bundle) readFolders(from fs.FS) error {
 			return err
 		}
 	}
-	return nil
+	return b.check()
 }
 
 // readEntry reads a folder, or a file whose name has the form of a ConfigMap's key: a
 // mounted ConfigMap is a bundle, too.
-func (b *Bundle) readEntry(from fs.FS, name string) error {
+func (b *Bundle) readEntry(from fs.FS, name string) (err error) {
 	if slices.Contains(folders, name) {
 		return b.readFolder(from, name)
 	}
@@ -104,8 +105,7 @@ func (b *Bundle) readEntry(from fs.FS, name string) error {
 	if !ok {
 		return fmt.Errorf("%s: neither %s nor one of the folders %s", name, MetadataFile, strings.Join(folders, ", "))
 	}
-	text, err := readFile(from, name)
-	f.text = text
+	f.text, err = readFile(from, name)
 	b.manifests = append(b.manifests, f)
 	return err
 }
@@ -129,11 +129,9 @@ func (b *Bundle) readFolder(from fs.FS, folder string) error {
 		if !manifest(f.name) {
 			return fmt.Errorf("%s: want a file that ends in .yaml, .yml or .json, or in .tmpl after that", f.path())
 		}
-		text, err := readFile(from, f.path())
-		if err != nil {
+		if f.text, err = readFile(from, f.path()); err != nil {
 			return err
 		}
-		f.text = text
 		b.manifests = append(b.manifests, f)
 	}
 	return nil
@@ -166,26 +164,20 @@ func (b *Bundle) check() error {
 	if !slices.ContainsFunc(b.manifests, func(f file) bool { return f.folder != bootstrap }) {
 		return fmt.Errorf("%s: no manifests; at least one Deployment or DaemonSet is wanted", assets)
 	}
-	var errs []error
+	var faults failure.Faults
 	for _, f := range b.manifests {
-		if _, err := parseFile(f); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", f.path(), err))
-		}
+		_, err := parseFile(f)
+		faults.AddIf(err != nil, "%s: %w", f.path(), err)
 	}
 	for name, c := range b.Containers {
-		errs = append(errs, parseFlags("containers."+name+".flags", c.Flags), parseFlags("containers."+name+".openshift.flags", c.OpenShift.Flags))
-	}
-	return errors.Join(errs...)
-}
-
-func parseFlags(key string, flags []string) error {
-	var errs []error
-	for i, flag := range flags {
-		if _, err := withParts(flag); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s[%d]: %w", MetadataFile, key, i, err))
+		for key, flags := range map[string][]string{"flags": c.Flags, "openshift.flags": c.OpenShift.Flags} {
+			for i, flag := range flags {
+				_, err := parse(flag)
+				faults.AddIf(err != nil, "%s: containers.%s.%s[%d]: %w", MetadataFile, name, key, i, err)
+			}
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(faults...)
 }
 
 // LoadConfigMap reads a bundle out of a ConfigMap. Keys have no slashes:
@@ -203,11 +195,10 @@ func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
 	if !has {
 		return fmt.Errorf("key %s: missing; it makes a ConfigMap a bundle", MetadataFile)
 	}
-	m, err := parseMetadata([]byte(text))
-	if err != nil {
+	var err error
+	if b.Metadata, err = parseMetadata(text); err != nil {
 		return err
 	}
-	b.Metadata = *m
 	for key, text := range from.Data {
 		if key == MetadataFile {
 			continue
@@ -219,9 +210,7 @@ func (b *Bundle) loadConfigMap(from *corev1.ConfigMap) error {
 		f.text = text
 		b.manifests = append(b.manifests, f)
 	}
-	slices.SortFunc(b.manifests, func(a, c file) int {
-		return strings.Compare(a.path(), c.path())
-	})
+	slices.SortFunc(b.manifests, func(a, c file) int { return strings.Compare(a.path(), c.path()) })
 	return b.check()
 }
 
@@ -237,4 +226,98 @@ func (b *Bundle) Files() []string {
 // HasBootstrap reports whether there is anything in bootstrap/.
 func (b *Bundle) HasBootstrap() bool {
 	return slices.ContainsFunc(b.manifests, func(f file) bool { return f.folder == bootstrap })
+}
+
+// Set are bundles among which a cluster finds its own.
+type Set []*Bundle
+
+// LoadSet reads each folder of a folder as a bundle.
+func LoadSet(from fs.FS) (Set, error) {
+	entries, err := fs.ReadDir(from, ".")
+	if err != nil {
+		return nil, err
+	}
+	var set Set
+	var errs []error
+	for _, e := range entries {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		sub, err := fs.Sub(from, e.Name())
+		if err != nil {
+			return nil, err
+		}
+		b, err := Load(e.Name(), sub)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		set = append(set, b)
+	}
+	return set, errors.Join(append(errs, set.check())...)
+}
+
+// check finds bundles between which nothing decides.
+func (s Set) check() error {
+	seen := map[string]string{}
+	var faults failure.Faults
+	for _, b := range s {
+		key := strings.ToLower(b.Platform) + "/" + b.CloudName
+		other, twice := seen[key]
+		faults.AddIf(twice, "bundles %s and %s are both for platform %s, cloud name %q", other, b.Name, b.Platform, b.CloudName)
+		seen[key] = b.Name
+	}
+	return errors.Join(faults...)
+}
+
+// Find returns the bundle of a platform, or nil: the platform has no cloud
+// controller manager, or none in this flavor. Case does not matter.
+func (s Set) Find(platform, cloudName string, flavor Flavor) *Bundle {
+	var match *Bundle
+	for _, b := range s {
+		switch {
+		case !strings.EqualFold(b.Platform, platform) || !b.For(flavor):
+		case b.CloudName == "" && match == nil, b.CloudName != "" && strings.EqualFold(b.CloudName, cloudName):
+			match = b
+		}
+	}
+	return match
+}
+
+// Named returns the bundle of that name, or else of a platform of that name.
+func (s Set) Named(name string) (*Bundle, error) {
+	for _, b := range s {
+		if strings.EqualFold(b.Name, name) {
+			return b, nil
+		}
+	}
+	for _, b := range s {
+		if strings.EqualFold(b.Platform, name) && b.CloudName == "" {
+			return b, nil
+		}
+	}
+	return nil, fmt.Errorf("no bundle is named %q; there are %s", name, strings.Join(s.Names(), ", "))
+}
+
+// Names returns the bundles' names, sorted.
+func (s Set) Names() []string {
+	var names []string
+	for _, b := range s {
+		names = append(names, b.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// With returns the set with further bundles, each in place of the one of the
+// same platform and cloud name, if there is one.
+func (s Set) With(more ...*Bundle) Set {
+	all := slices.Clone(s)
+	for _, b := range more {
+		all = slices.DeleteFunc(all, func(o *Bundle) bool {
+			return strings.EqualFold(o.Platform, b.Platform) && o.CloudName == b.CloudName
+		})
+		all = append(all, b)
+	}
+	return all
 }

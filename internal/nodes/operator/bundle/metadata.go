@@ -13,8 +13,10 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // MetadataFile is the file that makes a folder a bundle.
@@ -26,34 +28,29 @@ const (
 	kind       = "Bundle"
 )
 
-// Metadata is bundle.yaml.
+// Metadata is bundle.yaml; docs/ccm-operator.md describes its keys.
 type Metadata struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Platform is the cloud's name in Infrastructure, such as AWS. It is the value of
-	// the operands' labels.
+	// Platform is the cloud's name in Infrastructure, such as AWS.
 	Platform string `json:"platform"`
 	// CloudName, if set, limits the bundle to one cloud of the platform, by
 	// Infrastructure's status.platformStatus.azure.cloudName. Such a bundle wins over
 	// one of the same platform without it.
 	CloudName string `json:"cloudName,omitempty"`
 	// Provider is the value of --cloud-provider.
-	Provider string `json:"provider"`
-	// Flavors are the kinds of cluster that the bundle is for: both if empty.
-	Flavors []Flavor `json:"flavors,omitempty"`
-	// ConfigFormat is the platform whose format the cloud's configuration has, and by
-	// which it is validated: see [Metadata.Format].
+	Provider string   `json:"provider"`
+	Flavors  []Flavor `json:"flavors,omitempty"`
+	// ConfigFormat is for [Metadata.Format].
 	ConfigFormat string `json:"configFormat,omitempty"`
-	// Optional means that an OpenShift cluster whose images.json lacks the bundle's
-	// images gets no operand, and that this is not a failure.
+	// Optional means that it is not a failure when images.json lacks the bundle's images.
 	Optional bool `json:"optional,omitempty"`
 	// Containers are the containers, by name, whose image comes from images.json.
 	Containers map[string]Container `json:"containers"`
-	// Secrets are the Secrets that containers read through the API. Mounted ones are
-	// listed at their containers.
+	// Secrets are those that containers read through the API. Mounted ones are listed at
+	// their containers.
 	Secrets []string `json:"secrets,omitempty"`
-	// Accounts are the accounts of kube-system that the managers use besides those of
-	// their controllers: those that a provider requests from its client builder.
+	// Accounts are those of kube-system that a provider requests from its client builder.
 	Accounts []string `json:"accounts,omitempty"`
 }
 
@@ -65,29 +62,21 @@ type Container struct {
 	// Kubernetes have it elsewhere.
 	Program           string `json:"program,omitempty"`
 	KubernetesProgram string `json:"kubernetesProgram,omitempty"`
-	// Flags are the program's, in addition to those of the base. Each is a
-	// template; one that is empty in the end is left out.
+	// Flags are templates; one that is empty in the end is left out.
 	Flags []string `json:"flags,omitempty"`
-	// OpenShift is what a base whose name ends in -on-openshift writes into the
-	// script that starts the program.
-	OpenShift Script `json:"openshift,omitzero"`
-	// FeatureGates says that the program knows the flag --feature-gates.
-	FeatureGates bool `json:"featureGates,omitempty"`
-	// CloudConfig is where the container finds the cloud's configuration, key
-	// cloud.conf of ConfigMap cloud-conf. Empty: it reads none.
-	CloudConfig string `json:"cloudConfig,omitempty"`
-	// Secrets are mounted.
-	Secrets []SecretMount `json:"secrets,omitempty"`
+	// OpenShift is for the bases whose names end in -on-openshift.
+	OpenShift    Script `json:"openshift,omitzero"`
+	FeatureGates bool   `json:"featureGates,omitempty"`
+	// CloudConfig is the file with the cloud's configuration; empty: it reads none.
+	CloudConfig string        `json:"cloudConfig,omitempty"`
+	Secrets     []SecretMount `json:"secrets,omitempty"`
 }
 
-// Script is how a program is started there.
+// Script is how a program is started there: Flags are all of the program's, templates of
+// one or several, each Indent from the line's beginning.
 type Script struct {
-	// Flags are all of the program's: as Container.Flags, except for "leader
-	// election" and "TLS", templates that are several. They stand in the script as
-	// they are.
-	Flags []string `json:"flags,omitempty"`
-	// Indent is how far each is from the line's beginning.
-	Indent int `json:"indent,omitempty"`
+	Flags  []string `json:"flags,omitempty"`
+	Indent int      `json:"indent,omitempty"`
 }
 
 // SecretMount is a Secret and the folder that it is mounted at.
@@ -96,20 +85,19 @@ type SecretMount struct {
 	MountPath string `json:"mountPath"`
 }
 
-func parseMetadata(text []byte) (*Metadata, error) {
-	m := &Metadata{}
-	raw, err := toJSON(string(text))
+func parseMetadata(text string) (m Metadata, err error) {
+	raw, err := yaml.YAMLToJSONStrict([]byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("%s: error converting YAML to JSON: %w", MetadataFile, err)
+		return m, fmt.Errorf("%s: error converting YAML to JSON: %w", MetadataFile, err)
 	}
-	if err := decodeStrict(raw, m); err != nil {
-		return nil, fmt.Errorf("%s: error unmarshaling JSON: while decoding JSON: %w", MetadataFile, err)
+	if err := decodeStrict(raw, &m); err != nil {
+		return m, fmt.Errorf("%s: error unmarshaling JSON: while decoding JSON: %w", MetadataFile, err)
 	}
 	if err := m.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", MetadataFile, err)
+		return m, fmt.Errorf("%s: %w", MetadataFile, err)
 	}
 	if len(m.Flavors) == 0 {
-		m.Flavors = slices.Clone(Flavors)
+		m.Flavors = Flavors
 	}
 	return m, nil
 }
@@ -118,60 +106,35 @@ func parseMetadata(text []byte) (*Metadata, error) {
 var providerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$`)
 
 func (m *Metadata) check() error {
-	var errs []error
-	if m.APIVersion != apiVersion || m.Kind != kind {
-		errs = append(errs, fmt.Errorf("apiVersion %q, kind %q: want %s and %s", m.APIVersion, m.Kind, apiVersion, kind))
-	}
-	if m.Platform == "" {
-		errs = append(errs, errors.New("platform: missing; give what Infrastructure calls the cloud, such as AWS"))
-	} else if len(validation.IsValidLabelValue(m.Platform)) > 0 || !providerName.MatchString(strings.ToLower(m.Platform)) {
-		errs = append(errs, fmt.Errorf("platform %q: want letters, digits and -, because it is the value of a label and part of names", m.Platform))
-	}
-	if !providerName.MatchString(m.Provider) {
-		errs = append(errs, fmt.Errorf("provider %q: want the value of --cloud-provider: a-z, 0-9 and -", m.Provider))
-	}
-	if m.ConfigFormat != "" && !cloudconfig.Known(cloudconfig.Platform(m.ConfigFormat)) {
-		errs = append(errs, fmt.Errorf("configFormat %q: want the name of a built-in bundle, or none for a configuration that nobody looks at", m.ConfigFormat))
-	}
+	var faults failure.Faults
+	faults.AddIf(m.APIVersion != apiVersion || m.Kind != kind, "apiVersion %q, kind %q: want %s and %s", m.APIVersion, m.Kind, apiVersion, kind)
+	faults.AddIf(m.Platform == "", "platform: missing; give what Infrastructure calls the cloud, such as AWS")
+	named := len(validation.IsValidLabelValue(m.Platform)) == 0 && providerName.MatchString(strings.ToLower(m.Platform))
+	faults.AddIf(m.Platform != "" && !named, "platform %q: want letters, digits and -, because it is the value of a label and part of names", m.Platform)
+	faults.AddIf(!providerName.MatchString(m.Provider), "provider %q: want the value of --cloud-provider: a-z, 0-9 and -", m.Provider)
+	faults.AddIf(m.ConfigFormat != "" && !cloudconfig.Known(cloudconfig.Platform(m.ConfigFormat)),
+		"configFormat %q: want the name of a built-in bundle, or none for a configuration that nobody looks at", m.ConfigFormat)
 	for _, f := range m.Flavors {
-		if !slices.Contains(Flavors, f) {
-			errs = append(errs, fmt.Errorf("flavors: %q: want openshift or kubernetes", f))
-		}
+		faults.AddIf(!slices.Contains(Flavors, f), "flavors: %q: want openshift or kubernetes", f)
 	}
-	if len(m.Containers) == 0 {
-		errs = append(errs, fmt.Errorf("containers: missing; name the containers whose images come from images.json, such as %s", Manager))
-	}
+	faults.AddIf(len(m.Containers) == 0, "containers: missing; name the containers whose images come from images.json, such as %s", Manager)
 	for _, name := range slices.Sorted(maps.Keys(m.Containers)) {
-		errs = append(errs, m.Containers[name].check(name))
+		m.Containers[name].check("containers."+name+".", &faults)
 	}
 	for _, name := range m.Accounts {
-		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			errs = append(errs, fmt.Errorf("accounts: %q: want the name of a ServiceAccount of %s", name, SystemNamespace))
-		}
+		faults.AddIf(len(validation.IsDNS1123Subdomain(name)) > 0, "accounts: %q: want the name of a ServiceAccount of %s", name, SystemNamespace)
 	}
-	return errors.Join(errs...)
+	return errors.Join(faults...)
 }
 
-func (c Container) check(name string) error {
-	at := "containers." + name + "."
-	var errs []error
-	if c.Image == "" {
-		errs = append(errs, errors.New(at+"image: missing; give a key of images.json, such as cloudControllerManagerAWS"))
-	}
-	if c.CloudConfig != "" && (!path.IsAbs(c.CloudConfig) || path.Clean(c.CloudConfig) != c.CloudConfig || path.Dir(c.CloudConfig) == "/") {
-		errs = append(errs, fmt.Errorf("%scloudConfig %q: want the absolute path of a file in a folder of its own", at, c.CloudConfig))
-	}
+func (c Container) check(at string, faults *failure.Faults) {
+	faults.AddIf(c.Image == "", "%simage: missing; give a key of images.json, such as cloudControllerManagerAWS", at)
+	file := path.IsAbs(c.CloudConfig) && path.Clean(c.CloudConfig) == c.CloudConfig && path.Dir(c.CloudConfig) != "/"
+	faults.AddIf(c.CloudConfig != "" && !file, "%scloudConfig %q: want the absolute path of a file in a folder of its own", at, c.CloudConfig)
 	for _, s := range c.Secrets {
-		if len(validation.IsDNS1123Subdomain(s.Name)) > 0 || !path.IsAbs(s.MountPath) {
-			errs = append(errs, fmt.Errorf("%ssecrets: %q at %q: want a Secret's name and an absolute path", at, s.Name, s.MountPath))
-		}
+		faults.AddIf(len(validation.IsDNS1123Subdomain(s.Name)) > 0 || !path.IsAbs(s.MountPath),
+			"%ssecrets: %q at %q: want a Secret's name and an absolute path", at, s.Name, s.MountPath)
 	}
-	return errors.Join(errs...)
-}
-
-func (m *Metadata) hasNodeManager() bool {
-	_, has := m.Containers[NodeManager]
-	return has
 }
 
 // Format returns the format of the cloud's configuration. If package cloudconfig does
@@ -203,11 +166,4 @@ func (m *Metadata) ImageKeys() []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
-}
-
-func checkNamespace(name string) error {
-	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return fmt.Errorf("namespace %q: %s", name, strings.Join(problems, "; "))
-	}
-	return nil
 }

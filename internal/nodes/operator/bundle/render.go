@@ -6,85 +6,62 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Rendered is what a bundle is for one cluster.
-type Rendered struct {
-	resources, bootstrap []client.Object
-}
+// Rendered is what a bundle is for one cluster: the cluster's objects, and those for
+// the machine that it is installed from.
+type Rendered struct{ Resources, Bootstrap []client.Object }
 
-// GetResources returns copies of the cluster's objects.
-func (r *Rendered) GetResources() []client.Object { return copies(r.resources) }
-
-// GetBootstrapResources returns copies of the objects for the machine that a
-// cluster is installed from.
-func (r *Rendered) GetBootstrapResources() []client.Object { return copies(r.bootstrap) }
-
-func copies(objects []client.Object) []client.Object {
-	all := make([]client.Object, len(objects))
-	for i, o := range objects {
-		all[i] = o.DeepCopyObject().(client.Object)
-	}
-	return all
-}
-
-// Resources returns only [Rendered.GetResources]. It does not read bootstrap/.
+// Resources returns only [Rendered].Resources. It does not read bootstrap/.
 func (b *Bundle) Resources(v Values) ([]client.Object, error) {
 	rendered, err := b.render(v, true, false)
-	if err != nil {
-		return nil, err
-	}
-	return rendered.resources, nil
+	return rendered.Resources, err
 }
 
-// BootstrapResources returns only [Rendered.GetBootstrapResources]. It needs only
-// their images.
+// BootstrapResources returns only [Rendered].Bootstrap. It needs only their images.
 func (b *Bundle) BootstrapResources(v Values) ([]client.Object, error) {
 	rendered, err := b.render(v, false, true)
-	if err != nil {
-		return nil, err
-	}
-	return rendered.bootstrap, nil
+	return rendered.Bootstrap, err
 }
 
 // Render makes the objects for a cluster, accounts and rights before the pods
 // that need them. All errors are returned at once.
-func (b *Bundle) Render(v Values) (*Rendered, error) { return b.render(v, true, true) }
+func (b *Bundle) Render(v Values) (Rendered, error) { return b.render(v, true, true) }
 
-func (b *Bundle) render(v Values, cluster, machine bool) (*Rendered, error) {
-	v, err := v.complete()
-	if err != nil {
-		return nil, err
+func (b *Bundle) render(v Values, cluster, machine bool) (out Rendered, err error) {
+	if v, err = v.complete(); err != nil {
+		return Rendered{}, err
 	}
 	if !b.For(v.Flavor) {
-		return nil, fmt.Errorf("bundle %s is not for %s clusters: flavors in %s does not have it", b.Name, v.Flavor, MetadataFile)
+		return Rendered{}, fmt.Errorf("bundle %s is not for %s clusters: flavors in %s does not have it", b.Name, v.Flavor, MetadataFile)
 	}
 	r := &renderer{Bundle: b, values: v, data: v.data(&b.Metadata), missing: map[string]bool{}, sources: map[client.Object]string{}}
-	var out Rendered
 	var errs []error
 	if cluster {
-		out.resources, err = r.resources()
-		errs = append(errs, err, r.duplicates(out.resources))
+		out.Resources, err = r.resources()
+		errs = append(errs, err, r.duplicates(out.Resources))
 	}
 	if machine {
-		out.bootstrap, err = r.files(r.in(bootstrap), true)
-		errs = append(errs, err, r.duplicates(out.bootstrap))
+		out.Bootstrap, err = r.files(r.in(bootstrap), true)
+		errs = append(errs, err, r.duplicates(out.Bootstrap))
 	}
-	if err := r.missedImages(); err != nil {
-		return nil, err
+	if len(r.missing) > 0 {
+		return Rendered{}, fmt.Errorf("%s: %w: %s", r.Name, ErrMissedImages, strings.Join(slices.Sorted(maps.Keys(r.missing)), ", "))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("bundle %s: %w", b.Name, err)
+		return Rendered{}, fmt.Errorf("bundle %s: %w", b.Name, err)
 	}
-	return &out, nil
+	return out, nil
 }
 
 // rank returns the position of an object in the order of creation: accounts come
@@ -141,9 +118,15 @@ func (r *renderer) files(files []file, bootstrap bool) (all []client.Object, err
 
 // objects returns the objects of a file.
 func (r *renderer) objects(f file, bootstrap bool) ([]client.Object, error) {
-	text, err := r.text(f)
+	t, err := parseFile(f)
 	if err != nil {
 		return nil, err
+	}
+	text := f.text
+	if t != nil {
+		if text, err = execute(t, "", r.data); err != nil {
+			return nil, err
+		}
 	}
 	docs, err := documents(renamed(text, r.values.Namespace))
 	if err != nil {
@@ -177,23 +160,16 @@ func (r *renderer) object(doc document, bootstrap bool) (client.Object, error) {
 	case !bootstrap && isPod:
 		return nil, fmt.Errorf("%s: nobody would start it again; want a Deployment or DaemonSet, or put it into bootstrap/", doc)
 	}
-	if err := r.finish(o); err != nil {
-		return nil, fmt.Errorf("%s: %w", doc, err)
-	}
-	return o, nil
-}
-
-// finish puts the values in that manifests do not name.
-func (r *renderer) finish(o client.Object) error {
+	// What follows are the values that manifests do not name.
 	if err := errors.Join(r.setNamespace(o), r.setImages(o)); err != nil {
-		return err
+		return nil, fmt.Errorf("%s: %w", doc, err)
 	}
 	r.setProxy(o)
 	r.setIdentity(o)
 	if d, is := o.(*appsv1.Deployment); is && r.values.SingleReplica {
 		d.Spec.Replicas = ptr.To[int32](1)
 	}
-	return nil
+	return o, nil
 }
 
 // added returns the files that each platform gets.
@@ -211,18 +187,6 @@ func (r *renderer) added() []file {
 		}
 	}
 	return files
-}
-
-// text returns a file of the bundle, or one of this package.
-func (r *renderer) text(f file) (string, error) {
-	if !f.ours() {
-		return r.expand(f)
-	}
-	t, err := ownTemplate(f.path())
-	if err != nil {
-		return "", err
-	}
-	return execute(t, "", r.data)
 }
 
 // duplicates finds objects that are there twice.
@@ -245,4 +209,74 @@ func (r *renderer) duplicates(objects []client.Object) error {
 func key(o client.Object) string {
 	name := client.ObjectKeyFromObject(o).String()
 	return o.GetObjectKind().GroupVersionKind().Kind + " " + strings.TrimPrefix(name, "/")
+}
+
+// renamed puts the namespace of the installation wherever a text names the
+// default one: in fields, flags and expressions alike, but not in longer names, such
+// as that of the operator's namespace, which begins with it.
+func renamed(text, namespace string) string {
+	inName := func(r rune) bool { return r == '-' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
+	parts := strings.Split(text, DefaultNamespace)
+	var out strings.Builder
+	for i, after := range parts {
+		switch {
+		case i == 0:
+		case strings.TrimRightFunc(parts[i-1], inName) == parts[i-1] && strings.TrimLeftFunc(after, inName) == after:
+			out.WriteString(namespace)
+		default:
+			out.WriteString(DefaultNamespace)
+		}
+		out.WriteString(after)
+	}
+	return out.String()
+}
+
+// setNamespace puts an object into the namespace of the installation, whichever
+// its manifest names, except for kube-system. What a RoleBinding names of its
+// own namespace goes with it.
+func (r *renderer) setNamespace(o client.Object) error {
+	if slices.Contains(clusterKinds, o.GetObjectKind().GroupVersionKind().Kind) {
+		if o.GetNamespace() != "" {
+			return fmt.Errorf("metadata.namespace %q: the kind has none", o.GetNamespace())
+		}
+		return r.checkSubjects(o)
+	}
+	was := o.GetNamespace()
+	if was != SystemNamespace {
+		o.SetNamespace(r.values.Namespace)
+	}
+	if binding, ok := o.(*rbacv1.RoleBinding); ok && was != SystemNamespace {
+		for i := range binding.Subjects {
+			if s := &binding.Subjects[i]; s.Kind == rbacv1.ServiceAccountKind && s.Namespace == was {
+				s.Namespace = r.values.Namespace
+			}
+		}
+	}
+	return r.checkSubjects(o)
+}
+
+// checkSubjects refuses accounts of other namespaces: subjects of rights are
+// never guessed.
+func (r *renderer) checkSubjects(o client.Object) error {
+	var subjects []rbacv1.Subject
+	switch o := o.(type) {
+	case *rbacv1.RoleBinding:
+		subjects = o.Subjects
+	case *rbacv1.ClusterRoleBinding:
+		subjects = o.Subjects
+	}
+	for i := range subjects {
+		s := &subjects[i]
+		if s.Kind != rbacv1.ServiceAccountKind {
+			continue
+		}
+		if s.Namespace == "" {
+			s.Namespace = r.values.Namespace
+		}
+		if s.Namespace != r.values.Namespace && s.Namespace != SystemNamespace {
+			return fmt.Errorf("subjects[%d].namespace %q: a bundle may give rights to accounts of %s, which stands for the namespace of the installation, and of %s; "+
+				"leave the namespace out, or use {{ .namespace }} in a .tmpl file", i, s.Namespace, DefaultNamespace, SystemNamespace)
+		}
+	}
+	return nil
 }

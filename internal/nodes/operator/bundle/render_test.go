@@ -50,7 +50,7 @@ func TestR5Images(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := find[*appsv1.Deployment](t, r.GetResources()).Spec.Template.Spec.Containers[0].Image; got != "a" {
+			if got := find[*appsv1.Deployment](t, r.Resources).Spec.Template.Spec.Containers[0].Image; got != "a" {
 				t.Errorf("the image is %q", got)
 			}
 		})
@@ -82,7 +82,7 @@ func TestB2ImagesByContainerName(t *testing.T) {
 		}
 		r := render(t, load(t, folder+"/x.yaml", ofKind(kind)), bundle.Values{})
 		got := map[string]string{}
-		for _, o := range append(r.GetResources(), r.GetBootstrapResources()...) {
+		for _, o := range append(r.Resources, r.Bootstrap...) {
 			spec := bundle.PodSpec(o)
 			if spec == nil || o.GetName() != "x" {
 				continue
@@ -127,7 +127,7 @@ func TestR4Proxy(t *testing.T) {
 			}
 		}
 		r := render(t, b, bundle.Values{Proxy: p})
-		for _, o := range r.GetResources() {
+		for _, o := range r.Resources {
 			if spec := bundle.PodSpec(o); spec != nil {
 				for _, c := range spec.Containers {
 					if diff := cmp.Diff(want, proxyOf(c)); diff != "" {
@@ -141,12 +141,12 @@ func TestR4Proxy(t *testing.T) {
 				}
 			}
 		}
-		if got := proxyOf(find[*corev1.Pod](t, r.GetBootstrapResources()).Spec.Containers[0]); len(got) > 0 {
+		if got := proxyOf(find[*corev1.Pod](t, r.Bootstrap).Spec.Containers[0]); len(got) > 0 {
 			t.Errorf("%d: the static Pod has %v", n, got)
 		}
 	}
 	r := render(t, b, bundle.Values{})
-	if got := proxyOf(find[*appsv1.Deployment](t, r.GetResources()).Spec.Template.Spec.Containers[0]); len(got) > 0 {
+	if got := proxyOf(find[*appsv1.Deployment](t, r.Resources).Spec.Template.Spec.Containers[0]); len(got) > 0 {
 		t.Errorf("without a proxy there is %v", got)
 	}
 }
@@ -186,21 +186,21 @@ subjects: [{kind: ServiceAccount, name: e, namespace: mycloud-system}]
 	for _, flavor := range bundle.Flavors {
 		r := render(t, load(t, "assets/x.yaml", rights), bundle.Values{Namespace: "mine", Flavor: flavor})
 		var subjects []string
-		for _, o := range r.GetResources() {
+		for _, o := range r.Resources {
 			if b, is := o.(interface{ GetNamespace() string }); is && !slices.Contains([]string{"mine", "kube-system", ""}, b.GetNamespace()) {
 				t.Errorf("%s is in %s", o.GetName(), b.GetNamespace())
 			}
 		}
-		subjects = subjectsOf(t, r.GetResources())
+		subjects = subjectsOf(t, r.Resources)
 		want := []string{"mine/a", "mine/b", "kube-system/c", "/system:serviceaccount:mine:d", "/openshift-cloud-controller-manager-operator", "mine/e"}
 		if diff := cmp.Diff(want, subjects); diff != "" {
 			t.Error(diff)
 		}
-		config := find[*corev1.ConfigMap](t, r.GetResources())
+		config := find[*corev1.ConfigMap](t, r.Resources)
 		if config.Namespace != "kube-system" || config.Data["flag"] != "--x=mine,mine" {
 			t.Errorf("%s %v", config.Namespace, config.Data)
 		}
-		script := strings.Join(append(find[*appsv1.Deployment](t, r.GetResources()).Spec.Template.Spec.Containers[0].Command, find[*appsv1.Deployment](t, r.GetResources()).Spec.Template.Spec.Containers[0].Args...), "\n")
+		script := strings.Join(append(find[*appsv1.Deployment](t, r.Resources).Spec.Template.Spec.Containers[0].Command, find[*appsv1.Deployment](t, r.Resources).Spec.Template.Spec.Containers[0].Args...), "\n")
 		if !strings.Contains(script, "--leader-elect-resource-namespace=mine") || strings.Contains(script, "openshift-cloud") {
 			t.Error(script)
 		}
@@ -222,22 +222,19 @@ func subjectsOf(t *testing.T, objects []client.Object) (all []string) {
 	return all
 }
 
-// TestGetResourcesAreCopies: who changes what he got changes nothing else.
-func TestGetResourcesAreCopies(t *testing.T) {
+// TestRenderingsShareNothing: who changes what he got changes nothing else.
+func TestRenderingsShareNothing(t *testing.T) {
 	pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: cloud-controller-manager}]}\n"
-	r := render(t, load(t, "bootstrap/x.yaml", pod), bundle.Values{})
-	for what, get := range map[string]func() []client.Object{"resources": r.GetResources, "bootstrap": r.GetBootstrapResources} {
-		first := get()
-		want := get()
-		for _, o := range first {
-			o.SetName("changed")
-			if spec := bundle.PodSpec(o); spec != nil {
-				spec.Containers[0].Image = "changed"
-			}
+	b := load(t, "bootstrap/x.yaml", pod)
+	first, second := render(t, b, bundle.Values{}), render(t, b, bundle.Values{})
+	for _, o := range append(first.Resources, first.Bootstrap...) {
+		o.SetName("changed")
+		if spec := bundle.PodSpec(o); spec != nil {
+			spec.Containers[0].Image = "changed"
 		}
-		if diff := cmp.Diff(want, get()); diff != "" {
-			t.Errorf("%s: %s", what, diff)
-		}
+	}
+	if diff := cmp.Diff(render(t, b, bundle.Values{}), second); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -249,7 +246,7 @@ func TestFlagsOfTheBase(t *testing.T) {
     flags: ["--a={{ .platform }}", "{{ with .additionalLabels }}--labels={{ . }}{{ end }}", "--controllers=*,-x", "--b=it's"]`, 1)
 	b := load(t, "bundle.yaml", with)
 	v := bundle.Values{Flavor: bundle.Kubernetes, FeatureGates: "A=true,B=true", TLSMinVersion: "VersionTLS12", TLSCipherSuites: "X,Y", InfrastructureName: "c-1"}
-	got := find[*appsv1.Deployment](t, render(t, b, v).GetResources()).Spec.Template.Spec.Containers[0]
+	got := find[*appsv1.Deployment](t, render(t, b, v).Resources).Spec.Template.Spec.Containers[0]
 	want := []string{
 		"--v=2", "--cloud-provider=my", "--cluster-name=c-1", "--use-service-account-credentials=true", "--configure-cloud-routes=false", "--leader-elect=true",
 		"--leader-elect-lease-duration=137s", "--leader-elect-renew-deadline=107s", "--leader-elect-retry-period=26s",
@@ -259,7 +256,7 @@ func TestFlagsOfTheBase(t *testing.T) {
 	if diff := cmp.Diff(want, got.Args); diff != "" || !slices.Equal(got.Command, []string{"/bin/my-ccm"}) {
 		t.Error(got.Command, diff)
 	}
-	script := find[*appsv1.Deployment](t, render(t, b, bundle.Values{AdditionalLabels: "k=v"}).GetResources()).Spec.Template.Spec.Containers[0].Command[2]
+	script := find[*appsv1.Deployment](t, render(t, b, bundle.Values{AdditionalLabels: "k=v"}).Resources).Spec.Template.Spec.Containers[0].Command[2]
 	for _, line := range []string{"exec /bin/my-ccm \\\n", " --labels=k=v \\\n", " '--controllers=*,-x' \\\n", ` '--b=it'\''s'`} {
 		if !strings.Contains(script, line) {
 			t.Errorf("the script lacks %q:\n%s", line, script)
@@ -280,7 +277,7 @@ func TestSingleReplica(t *testing.T) {
 		false: {5, []string{"PodDisruptionBudget", "Service", "Deployment"}},
 		true:  {1, []string{"Service", "Deployment"}},
 	} {
-		objects := render(t, b, bundle.Values{SingleReplica: single}).GetResources()
+		objects := render(t, b, bundle.Values{SingleReplica: single}).Resources
 		if got := *find[*appsv1.Deployment](t, objects).Spec.Replicas; got != want.replicas {
 			t.Errorf("single replica %t: %d replicas", single, got)
 		}
@@ -305,7 +302,7 @@ func TestFoldersOfFlavors(t *testing.T) {
 	b := load(t, "assets/c.yaml", config("both"), "openshift/c.yaml", config("openshift"), "kubernetes/c.yaml", config("kubernetes"))
 	for _, flavor := range bundle.Flavors {
 		var names []string
-		for _, o := range render(t, b, bundle.Values{Flavor: flavor}).GetResources() {
+		for _, o := range render(t, b, bundle.Values{Flavor: flavor}).Resources {
 			if _, is := o.(*corev1.ConfigMap); is {
 				names = append(names, o.GetName())
 			}
@@ -336,7 +333,7 @@ func TestAdditionsToABase(t *testing.T) {
         image: side/car:1
       volumes: [{name: more, emptyDir: {}}]
 `
-	d := find[*appsv1.Deployment](t, render(t, load(t, "assets/deployment.yaml", addition), bundle.Values{}).GetResources())
+	d := find[*appsv1.Deployment](t, render(t, load(t, "assets/deployment.yaml", addition), bundle.Values{}).Resources)
 	if diff := cmp.Diff(map[string]string{"mine": "stays"}, d.Annotations); diff != "" {
 		t.Error(diff)
 	}
@@ -354,7 +351,7 @@ func TestAdditionsToABase(t *testing.T) {
 // TestPodsComeLast, and accounts first: a Deployment whose account is not there yet
 // waits for longer and longer.
 func TestPodsComeLast(t *testing.T) {
-	objects := render(t, load(t), bundle.Values{Flavor: bundle.Kubernetes, Images: images()}).GetResources()
+	objects := render(t, load(t), bundle.Values{Flavor: bundle.Kubernetes, Images: images()}).Resources
 	_, first := objects[0].(*corev1.ServiceAccount)
 	_, last := objects[len(objects)-1].(*appsv1.Deployment)
 	if !first || !last {
@@ -369,7 +366,7 @@ func TestAccountsOfTheBundle(t *testing.T) {
 	b := load(t, "kubernetes/account.yaml", account)
 	r := render(t, b, bundle.Values{Flavor: bundle.Kubernetes, Namespace: "here", Images: images()})
 	var found []map[string]string
-	for _, o := range r.GetResources() {
+	for _, o := range r.Resources {
 		if _, is := o.(*corev1.ServiceAccount); is && o.GetName() == "cloud-controller-manager" && o.GetNamespace() == "here" {
 			found = append(found, o.GetAnnotations())
 		}

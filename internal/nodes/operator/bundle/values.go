@@ -4,8 +4,11 @@ package bundle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Names that bundles and their surroundings agree on.
@@ -44,15 +47,8 @@ const (
 // Flavors are all of them.
 var Flavors = []Flavor{OpenShift, Kubernetes}
 
-// Values are what a cluster puts into a bundle. The name of a field's template
-// value is in its comment; besides these templates see
-//
-//	.platform, .cloudproviderName   the bundle's platform, such as AWS
-//	.provider                       the bundle's provider, such as aws
-//	.replicas                       2, or 1 on a single replica
-//	.images                         by key of images.json, and as
-//	                                CloudControllerManager, CloudNodeManager,
-//	                                CloudControllerManagerOperator and Operator
+// Values are what a cluster puts into a bundle. The name of a field's template value is
+// in its comment; docs/ccm-operator.md has all that templates may use.
 type Values struct {
 	// Flavor (.flavor) is OpenShift if empty.
 	Flavor Flavor
@@ -76,12 +72,6 @@ type Values struct {
 	// what servers obey, as flags want them; empty means the program's own.
 	TLSMinVersion   string
 	TLSCipherSuites string
-	// GlobalCredentialsNamespace (.globalCredsSecretNamespace) and
-	// GlobalCredentialsName (.globalCredsSecretName) are the Secret that a manager
-	// reads through the API: by default the first of the bundle's secrets, in
-	// Namespace.
-	GlobalCredentialsNamespace string
-	GlobalCredentialsName      string
 	// PublicEndpoint (.enablePublicEndpoint) says that the cloud's API is reached
 	// from outside its network.
 	PublicEndpoint bool
@@ -112,7 +102,10 @@ func (v Values) complete() (Values, error) {
 	if err := v.Identity.Validate(); err != nil {
 		return v, fmt.Errorf("identity: %w", err)
 	}
-	return v, checkNamespace(v.Namespace)
+	if problems := validation.IsDNS1123Label(v.Namespace); len(problems) > 0 {
+		return v, fmt.Errorf("namespace %q: %s", v.Namespace, strings.Join(problems, "; "))
+	}
+	return v, nil
 }
 
 // data returns the values for templates.
@@ -121,19 +114,18 @@ func (v Values) data(m *Metadata) map[string]any {
 	if v.SingleReplica {
 		replicas = 1
 	}
-	if v.GlobalCredentialsNamespace == "" {
-		v.GlobalCredentialsNamespace = v.Namespace
+	secret := "" // the one that a manager reads through the API
+	if len(m.Secrets) > 0 {
+		secret = m.Secrets[0]
 	}
-	if v.GlobalCredentialsName == "" && len(m.Secrets) > 0 {
-		v.GlobalCredentialsName = m.Secrets[0]
-	}
+	_, nodeManager := m.Containers[NodeManager]
 	return map[string]any{
 		"platform": m.Platform, "cloudproviderName": m.Platform, "provider": m.Provider, "kind": strings.ToLower(m.Platform),
 		"flavor": string(v.Flavor), "openshift": v.Flavor == OpenShift, "namespace": v.Namespace,
-		"accounts": m.Accounts, "cloudConfigGiven": !v.NoCloudConfig, "replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": m.hasNodeManager(),
+		"accounts": m.Accounts, "cloudConfigGiven": !v.NoCloudConfig, "replicas": replicas, "singleReplica": v.SingleReplica, "nodeManager": nodeManager,
 		"images": v.imageData(m), "infrastructureName": v.InfrastructureName, "featureGates": v.FeatureGates,
 		"tlsMinVersion": v.TLSMinVersion, "tlsCipherSuites": v.TLSCipherSuites,
-		"globalCredsSecretNamespace": v.GlobalCredentialsNamespace, "globalCredsSecretName": v.GlobalCredentialsName,
+		"globalCredsSecretNamespace": v.Namespace, "globalCredsSecretName": secret,
 		"enablePublicEndpoint": v.PublicEndpoint, "additionalLabels": v.AdditionalLabels,
 	}
 }
@@ -142,9 +134,7 @@ func (v Values) data(m *Metadata) map[string]any {
 // OpenShift's own templates use.
 func (v Values) imageData(m *Metadata) map[string]string {
 	all := map[string]string{}
-	for key, image := range v.Images {
-		all[key] = image
-	}
+	maps.Copy(all, v.Images)
 	if image := v.Images[OperatorImage]; image != "" {
 		all["CloudControllerManagerOperator"], all["Operator"] = image, image
 	}

@@ -217,7 +217,7 @@ func TestNothingOfAnotherNamespace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, o := range append(r.GetResources(), r.GetBootstrapResources()...) {
+			for _, o := range append(r.Resources, r.Bootstrap...) {
 				text, err := json.Marshal(o)
 				// The name of a policy begins so, wherever the policy's operator is.
 				if err != nil || strings.Contains(strings.ReplaceAll(string(text), bundle.DefaultNamespace+"-cloud-provider-", ""), bundle.DefaultNamespace) {

@@ -88,32 +88,24 @@ func sharedAddresses(s *openshift.VSpherePlatformStatus, families []string) []st
 }
 
 func setNodes(config *document, n openshift.VSphereNodeNetworking, excluded []string) {
-	values := map[string]string{
-		"externalVmNetworkName":            n.External.Network,
-		"externalNetworkSubnetCidr":        strings.Join(n.External.NetworkSubnetCIDR, ","),
-		"excludeExternalNetworkSubnetCidr": strings.Join(slices.Concat(n.External.ExcludeNetworkSubnetCIDR, excluded), ","),
-		"internalVmNetworkName":            n.Internal.Network,
-		"internalNetworkSubnetCidr":        strings.Join(n.Internal.NetworkSubnetCIDR, ","),
-		"excludeInternalNetworkSubnetCidr": strings.Join(slices.Concat(n.Internal.ExcludeNetworkSubnetCIDR, excluded), ","),
-	}
 	nodes := config.section("nodes")
-	for _, name := range vsphereNodeKeys {
-		if values[name] == "" {
+	for _, setting := range [][2]string{ // in the order in which they are written
+		{"internalNetworkSubnetCidr", strings.Join(n.Internal.NetworkSubnetCIDR, ",")},
+		{"externalNetworkSubnetCidr", strings.Join(n.External.NetworkSubnetCIDR, ",")},
+		{"internalVmNetworkName", n.Internal.Network},
+		{"externalVmNetworkName", n.External.Network},
+		{"excludeInternalNetworkSubnetCidr", strings.Join(slices.Concat(n.Internal.ExcludeNetworkSubnetCIDR, excluded), ",")},
+		{"excludeExternalNetworkSubnetCidr", strings.Join(slices.Concat(n.External.ExcludeNetworkSubnetCIDR, excluded), ",")},
+	} {
+		if name, value := setting[0], setting[1]; value == "" {
 			nodes.remove(name)
-			continue
+		} else {
+			nodes.setText(name, value)
 		}
-		nodes.setText(name, values[name])
 	}
 	if nodes.empty() {
 		config.remove("nodes")
 	}
-}
-
-// vsphereNodeKeys are the keys of section nodes, in the order in which they are
-// written.
-var vsphereNodeKeys = []string{
-	"internalNetworkSubnetCidr", "externalNetworkSubnetCidr", "internalVmNetworkName", "externalVmNetworkName",
-	"excludeInternalNetworkSubnetCidr", "excludeExternalNetworkSubnetCidr",
 }
 
 // setVCenters sets the vCenters to those of the cluster. Other settings of a vCenter in
@@ -127,7 +119,7 @@ func setVCenters(config *document, spec *openshift.VSpherePlatformSpec, families
 		if port == 0 {
 			v.remove("port")
 		} else {
-			v.setNumber("port", port)
+			v.setNumber("port", int(port))
 		}
 		v.setList("datacenters", datacenters)
 		if families {

@@ -26,7 +26,7 @@ import (
 func TestWhatWakes(t *testing.T) {
 	user := "user-ca"
 	var userErr error
-	w := watched{
+	w := &controller{
 		ours: []types.NamespacedName{{Namespace: "clouds", Name: caName}, {Namespace: "clouds", Name: targetName}},
 		user: func(context.Context) (string, error) { return user, userErr },
 	}
@@ -65,9 +65,9 @@ func TestTheCopyIsNeverOlder(t *testing.T) {
 			},
 		}).Build()
 		name := func(n string) types.NamespacedName { return types.NamespacedName{Namespace: "clouds", Name: n} }
-		r := &cloudConfig{client: api, target: target{client: api, name: name(targetName)}, good: lastGood{client: api, name: name(goodName)}}
+		r := &cloudConfig{client: api, own: name(targetName), good: name(goodName)}
 		made := content{data: map[string]string{configKey: "x"}}
-		if err := r.write(t.Context(), cloudconfig.AWS, false, made); err == nil || !strings.Contains(err.Error(), refused) {
+		if err := r.write(t.Context(), cloudconfig.AWS, nil, made); err == nil || !strings.Contains(err.Error(), refused) {
 			t.Errorf("without %s: error %v", refused, err)
 		}
 		for _, n := range []string{goodName, targetName} {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package configsync prepares on OpenShift what a cloud controller manager
+// mounts: the configuration of its cloud and the authorities that it trusts.
+// Each has a controller. Both say how they are in the operator's
+// ClusterOperator, and the operator deploys nothing before both work.
 package configsync
 
 import (
@@ -7,38 +11,57 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
 	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
+	"github.com/outrigger/outrigger/internal/version"
 )
 
-// Run works until the context ends.
+// Run works until the context ends, with valid options.
 func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) error {
-	if err := o.Validate(); err != nil {
-		return err
-	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), openshift.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	topology, err := controlPlane(ctx, api, scheme)
+	var kinds []schema.GroupVersionKind
+	for _, kind := range []string{"Infrastructure", "Network", "Proxy", "FeatureGate", "ClusterOperator"} {
+		kinds = append(kinds, openshift.GroupVersion.WithKind(kind))
+	}
+	there, topology, err := daemon.Detect(ctx, api, scheme, kinds...)
 	if err != nil {
 		return err
+	}
+	for _, kind := range kinds {
+		if !there[kind] { // waiting for it would look like work
+			return fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind.Kind, openshift.GroupVersion)
+		}
 	}
 	if err := o.Leader.Check(ctx, api); err != nil {
 		return err
@@ -58,68 +81,215 @@ func Run(ctx context.Context, api *rest.Config, o Options, log *slog.Logger) err
 	return mgr.Start(ctx)
 }
 
-// controlPlane returns the control plane's topology, and says clearly when this
-// is not a cluster of OpenShift: waiting for its kinds would look like work.
-func controlPlane(ctx context.Context, api *rest.Config, scheme *runtime.Scheme) (openshift.TopologyMode, error) {
-	c, err := client.New(api, client.Options{Scheme: scheme})
-	if err != nil {
-		return "", fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
-	}
-	for _, kind := range []string{"Infrastructure", "Network", "Proxy", "FeatureGate", "ClusterOperator"} {
-		_, err := c.RESTMapper().RESTMapping(openshift.GroupVersion.WithKind(kind).GroupKind(), openshift.GroupVersion.Version)
-		if apimeta.IsNoMatchError(err) {
-			return "", fmt.Errorf("the cluster at %s has no kind %s of %s: config-sync is for OpenShift; elsewhere the operator alone does what is needed, with a CloudControllerManager", api.Host, kind, openshift.GroupVersion)
-		}
-		if err != nil {
-			return "", fmt.Errorf("reach the cluster at %s: %w", api.Host, err)
-		}
-	}
-	var infra openshift.Infrastructure
-	if err := c.Get(ctx, cluster, &infra); err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("read Infrastructure %s: %w", cluster.Name, err)
-	}
-	return infra.Status.ControlPlaneTopology, nil
-}
-
 func addCloudConfig(mgr manager.Manager, o Options, log *slog.Logger) error {
-	own := types.NamespacedName{Namespace: o.Namespace, Name: targetName}
-	managed := types.NamespacedName{Namespace: managedNamespace, Name: managedName}
 	c := mgr.GetClient()
 	work := &cloudConfig{
 		client: c, reader: mgr.GetAPIReader(), version: o.Version,
-		target: target{client: c, name: own}, managed: target{client: c, name: managed},
-		good: lastGood{client: c, name: types.NamespacedName{Namespace: o.Namespace, Name: goodName}},
+		own: types.NamespacedName{Namespace: o.Namespace, Name: targetName}, good: types.NamespacedName{Namespace: o.Namespace, Name: goodName},
 	}
-	window := &failure.Window{Threshold: o.CloudConfigDegradedAfter}
-	user := func(ctx context.Context) (string, error) {
-		var infra openshift.Infrastructure
-		err := c.Get(ctx, cluster, &infra)
-		return infra.Spec.CloudConfig.Name, client.IgnoreNotFound(err)
-	}
-	w := watched{
-		sync: status.CloudConfig, ours: []types.NamespacedName{own, managed}, user: user,
+	return (&controller{
+		name: "cloud-config", sync: work.sync, status: status.NewSync(status.CloudConfig, c, mgr.GetAPIReader()),
+		window:  &failure.Window{Threshold: o.CloudConfigDegradedAfter},
 		objects: []client.Object{&openshift.Infrastructure{}, &openshift.Network{}, &openshift.FeatureGate{}},
-	}
-	return w.add(mgr, "cloud-config", o.Resync, window.Retry(), &controller{
-		sync: work.sync, status: status.NewSync(status.CloudConfig, c, mgr.GetAPIReader()), window: window, now: time.Now, log: log.With("controller", "cloud-config"),
-	})
+		ours:    []types.NamespacedName{work.own, managed},
+		user: func(ctx context.Context) (string, error) {
+			var infra openshift.Infrastructure
+			err := c.Get(ctx, cluster, &infra)
+			return infra.Spec.CloudConfig.Name, client.IgnoreNotFound(err)
+		},
+	}).add(mgr, o.Resync, log)
 }
 
 func addTrustedCA(mgr manager.Manager, o Options, log *slog.Logger) error {
-	own := types.NamespacedName{Namespace: o.Namespace, Name: caName}
-	config := types.NamespacedName{Namespace: o.Namespace, Name: targetName}
 	c := mgr.GetClient()
 	work := &trustedCA{
-		client: c, config: config, target: target{client: c, name: own, annotations: caAnnotations}, system: func() string { return trustbundle.SystemFile(o.SystemBundle) }, now: time.Now,
+		client: c, own: types.NamespacedName{Namespace: o.Namespace, Name: caName}, config: types.NamespacedName{Namespace: o.Namespace, Name: targetName},
+		systemBundle: o.SystemBundle, now: time.Now,
 	}
-	window := &failure.Window{Threshold: o.TrustedCADegradedAfter, Stale: o.TrustedCAStaleAfter}
-	user := func(ctx context.Context) (string, error) {
-		var proxy openshift.Proxy
-		err := c.Get(ctx, cluster, &proxy)
-		return proxy.Spec.TrustedCA.Name, client.IgnoreNotFound(err)
+	return (&controller{
+		name: "trusted-ca-bundle", sync: work.sync, status: status.NewSync(status.TrustedCA, c, mgr.GetAPIReader()),
+		window:  &failure.Window{Threshold: o.TrustedCADegradedAfter, Stale: o.TrustedCAStaleAfter},
+		objects: []client.Object{&openshift.Proxy{}},
+		ours:    []types.NamespacedName{work.own, work.config},
+		user: func(ctx context.Context) (string, error) {
+			var proxy openshift.Proxy
+			err := c.Get(ctx, cluster, &proxy)
+			return proxy.Spec.TrustedCA.Name, client.IgnoreNotFound(err)
+		},
+	}).add(mgr, o.Resync, log)
+}
+
+// cacheOptions keep what is watched to what is read.
+func (o *Options) cacheOptions() cache.Options {
+	named := func(name string) cache.ByObject {
+		return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name)}
 	}
-	w := watched{sync: status.TrustedCA, ours: []types.NamespacedName{own, config}, user: user, objects: []client.Object{&openshift.Proxy{}}}
-	return w.add(mgr, "trusted-ca-bundle", o.Resync, window.Retry(), &controller{
-		sync: work.sync, status: status.NewSync(status.TrustedCA, c, mgr.GetAPIReader()), window: window, now: time.Now, log: log.With("controller", "trusted-ca-bundle"),
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
+				o.Namespace:      {},
+				userNamespace:    {},
+				managedNamespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", managedName)},
+			}},
+			&openshift.Infrastructure{}:  named(openshift.ClusterName),
+			&openshift.Network{}:         named(openshift.ClusterName),
+			&openshift.Proxy{}:           named(openshift.ClusterName),
+			&openshift.FeatureGate{}:     named(openshift.ClusterName),
+			&openshift.ClusterOperator{}: named(status.Name),
+		},
+	}
+}
+
+// cluster is the name of OpenShift's objects, and that of all work.
+var cluster = daemon.All
+
+// controller does work when it is woken, and says how that went.
+type controller struct {
+	name string
+	// sync does the work; it returns what of its input it left out.
+	sync   func(context.Context) (left string, err error)
+	status *status.SyncWriter
+	window *failure.Window
+	now    func() time.Time
+	log    *slog.Logger
+
+	// objects, ConfigMaps that are ours, and that of administrators whose name user
+	// returns, wake it.
+	objects []client.Object
+	ours    []types.NamespacedName
+	user    func(context.Context) (string, error)
+}
+
+// add adds the controller to the manager.
+func (c *controller) add(mgr manager.Manager, resync time.Duration, log *slog.Logger) error {
+	c.now, c.log = time.Now, log.With("controller", c.name)
+	several := true // managers in one process, in tests
+	b := builder.ControllerManagedBy(mgr).Named(c.name).
+		WithOptions(ctrl.Options{
+			SkipNameValidation: &several,
+			RateLimiter:        daemon.RateLimiter(c.window.Retry()),
+		}).
+		WatchesRawSource(daemon.Periodically(resync, daemon.Everything)).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.configMap)).
+		Watches(&openshift.ClusterOperator{}, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(c.unsaid()))
+	for _, o := range c.objects {
+		b.Watches(o, handler.EnqueueRequestsFromMapFunc(daemon.Everything))
+	}
+	return b.Complete(c)
+}
+
+// configMap lets through those that matter: an unrelated one must not make a
+// controller say anything.
+func (c *controller) configMap(ctx context.Context, o client.Object) []reconcile.Request {
+	if name := client.ObjectKeyFromObject(o); name.Namespace == userNamespace {
+		user, err := c.user(ctx)
+		if err == nil && user != name.Name {
+			return nil
+		}
+	} else if !slices.Contains(c.ours, name) {
+		return nil
+	}
+	return daemon.Everything(ctx, o)
+}
+
+// unsaid lets through a ClusterOperator that lost what the controller says.
+func (c *controller) unsaid() predicate.Predicate {
+	lacks := func(o client.Object) bool {
+		is, ok := o.(*openshift.ClusterOperator)
+		return ok && !c.status.Said(is)
+	}
+	return predicate.Funcs{
+		CreateFunc:  func(e event.CreateEvent) bool { return lacks(e.Object) },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return lacks(e.ObjectNew) },
+		DeleteFunc:  func(event.DeleteEvent) bool { return true },
+		GenericFunc: func(e event.GenericEvent) bool { return lacks(e.Object) },
+	}
+}
+
+// Reconcile does the work and reports the result. A failure that only a change of an
+// object ends is reported at once and not retried; others are reported when they have
+// lasted.
+func (c *controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	left, err := c.sync(ctx)
+	switch {
+	case err == nil:
+		c.window.Clear()
+		if left != "" {
+			c.log.Warn("left out", "what", left)
+		}
+		return reconcile.Result{}, c.status.Available(ctx, left)
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
+		again, counts := c.window.Conflict(c.now())
+		if !counts {
+			return reconcile.Result{RequeueAfter: again}, nil
+		}
+		return reconcile.Result{RequeueAfter: again}, c.status.Degraded(ctx, err)
+	case failure.IsTerminal(err):
+		c.log.Error("not tried again until something changes", "error", err)
+		return reconcile.Result{}, c.status.Degraded(ctx, err)
+	case c.window.Observe(c.now()):
+		return reconcile.Result{}, errors.Join(err, c.status.Degraded(ctx, err))
+	default:
+		return reconcile.Result{}, errors.Join(err, c.status.Failing(ctx, err))
+	}
+}
+
+// Where cloud controller managers and their operator run.
+const (
+	defaultNamespace  = "openshift-cloud-controller-manager"
+	operatorNamespace = "openshift-cloud-controller-manager-operator"
+)
+
+// Options are what the controllers need; their flags say what each is.
+type Options struct {
+	Namespace string
+	// Version is the release, or empty.
+	Version string
+	// SystemBundle is for [trustbundle.SystemFile]. The file tells nobody of changes: it is
+	// looked at after each Resync.
+	SystemBundle                                     string
+	CloudConfigDegradedAfter, TrustedCADegradedAfter time.Duration
+	TrustedCAStaleAfter, Resync                      time.Duration
+	HealthAddress                                    string
+	Leader                                           leader.Options
+}
+
+// Validate returns what is wrong, by the flag's name.
+func (o *Options) Validate() error {
+	var faults failure.Faults
+	daemon.CheckFlags(&faults, map[string]string{"namespace": o.Namespace}, map[string]time.Duration{"resync": o.Resync}, map[string]time.Duration{
+		"cloud-config-degraded-after": o.CloudConfigDegradedAfter, "trusted-ca-degraded-after": o.TrustedCADegradedAfter, "trusted-ca-window": o.TrustedCAStaleAfter,
+	})
+	faults.AddIf(o.Namespace == userNamespace || o.Namespace == managedNamespace,
+		"--namespace %s: that is where configurations come from; name the one where the cloud controller manager runs", o.Namespace)
+	faults.AddIf(o.SystemBundle != "" && !filepath.IsAbs(o.SystemBundle), "--trusted-ca-bundle %q: want an absolute path", o.SystemBundle)
+	return errors.Join(append(faults, daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
+}
+
+// Command returns config-sync as a command. It ends with the command's context.
+func Command(getenv func(string) string) *cobra.Command {
+	var o Options
+	c := &cobra.Command{
+		Use:   "config-sync",
+		Short: "Prepare on OpenShift the configuration and the trusted authorities of the cloud controller manager",
+		Long: `Prepare on OpenShift the configuration and the trusted authorities of the cloud
+controller manager, in the ConfigMaps cloud-conf and ccm-trusted-ca.
+
+The variable RELEASE_VERSION names the release whose feature gates count.`,
+	}
+	f := c.Flags()
+	f.StringVar(&o.Namespace, "namespace", defaultNamespace, "`namespace` of the cloud controller manager")
+	f.StringVar(&o.HealthAddress, "health-addr", ":9440", "`address` that answers /healthz and /readyz; 0: none")
+	f.StringVar(&o.SystemBundle, "trusted-ca-bundle", "", "`file` with the system's authorities; else "+trustbundle.RedHatFile+" or, where there is none, "+trustbundle.DebianFile)
+	f.DurationVar(&o.CloudConfigDegradedAfter, "cloud-config-degraded-after", 2*time.Minute, "how long copying the configuration may fail before the operator is degraded")
+	f.DurationVar(&o.TrustedCADegradedAfter, "trusted-ca-degraded-after", 2*time.Minute, "how long putting together the authorities may fail before the operator is degraded")
+	f.DurationVar(&o.TrustedCAStaleAfter, "trusted-ca-window", 150*time.Second, "after what time without one a failure of the authorities is a new one; 0: never")
+	f.DurationVar(&o.Resync, "resync", 10*time.Minute, "after what time all is looked at though nothing changed")
+	o.Leader.AddFlags(f, "cluster-cloud-config-sync-leader", operatorNamespace)
+	return daemon.Command(c, getenv, "ccm-operator-config-sync", o.Validate, func(ctx context.Context, api *rest.Config, logger *slog.Logger) error {
+		o.Version = getenv("RELEASE_VERSION")
+		logger.Info("starting", "version", version.String(), "release", o.Version, "namespace", o.Namespace)
+		return Run(ctx, api, o, logger)
 	})
 }

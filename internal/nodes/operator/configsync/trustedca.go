@@ -5,7 +5,6 @@ package configsync
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"strings"
@@ -47,11 +46,11 @@ var caAnnotations = map[string]string{componentAnnotation: component, madeByAnno
 // mounts.
 type trustedCA struct {
 	client client.Client
-	config types.NamespacedName
-	target target
-	// system returns the file with the system's authorities.
-	system func() string
-	now    func() time.Time
+	// own is what is mounted, config has the cloud's own authorities.
+	own, config types.NamespacedName
+	// systemBundle is the file with the system's authorities; empty is the usual one.
+	systemBundle string
+	now          func() time.Time
 }
 
 // sync writes the bundle. What it could not use of it, it answers.
@@ -62,7 +61,7 @@ func (r *trustedCA) sync(ctx context.Context) (string, error) {
 	} else if err != nil {
 		return "", fmt.Errorf("failed to get Proxy: %w", err)
 	}
-	path := r.system()
+	path := trustbundle.SystemFile(r.systemBundle)
 	system, err := os.ReadFile(path)
 	if err != nil {
 		// It is replaced now and then.
@@ -76,14 +75,12 @@ func (r *trustedCA) sync(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("failed to get system trust bundle: %s: %w", path, err)
 	}
-	for _, d := range dropped {
-		left = append(left, d.String())
-	}
+	left = append(left, dropped...)
 	adopted, err := r.adopt(ctx, strings.TrimSuffix(merged, string(system)))
 	if adopted || err != nil {
 		return strings.Join(left, "; "), err
 	}
-	if err := r.target.write(ctx, content{data: map[string]string{caKey: merged}}); err != nil {
+	if err := write(ctx, r.client, r.own, content{data: map[string]string{caKey: merged}}, caAnnotations); err != nil {
 		return "", fmt.Errorf("can not update target trust bundle configmap: %w", err)
 	}
 	return strings.Join(left, "; "), nil
@@ -94,15 +91,14 @@ func (r *trustedCA) sync(ctx context.Context) (string, error) {
 // and ours would restart all that reads them. Whoever wants ours deletes it. What was
 // asked for at first is noted, since nobody can tell in the bundle where the system's begin.
 func (r *trustedCA) adopt(ctx context.Context, asked string) (adopted bool, err error) {
-	is, err := readConfigMap(ctx, r.client, r.target.name)
+	is, err := readConfigMap(ctx, r.client, r.own)
 	if is == nil || err != nil || is.Annotations[madeByAnnotation] != "" || is.Annotations[componentAnnotation] != component {
 		return false, err
 	}
 	if !trustbundle.Begins(is.Data[caKey], asked) || len(is.Data) != 1 || len(is.BinaryData) > 0 {
 		return false, nil
 	}
-	sum := sha256.Sum256([]byte(asked + is.Data[caKey]))
-	switch hash := hex.EncodeToString(sum[:]); is.Annotations[askedAnnotation] {
+	switch hash := fmt.Sprintf("%x", sha256.Sum256([]byte(asked+is.Data[caKey]))); is.Annotations[askedAnnotation] {
 	case hash:
 		return true, nil
 	case "":
@@ -132,15 +128,14 @@ func (r *trustedCA) sources(ctx context.Context, proxyCA string) (sources []trus
 		return nil, nil, err
 	}
 	text, ok := contentOf(user).data[caKey]
-	switch {
-	case user == nil:
-		left = append(left, fmt.Sprintf("ConfigMap %s, which spec.trustedCA of Proxy %s names, does not exist", name, cluster.Name))
-	case !ok:
-		left = append(left, fmt.Sprintf("ConfigMap %s, which spec.trustedCA of Proxy %s names, has no key %s", name, cluster.Name, caKey))
-	default:
-		sources = append(sources, trustbundle.Source{Name: sourceName(name, caKey), Text: text})
+	if ok {
+		return append(sources, trustbundle.Source{Name: sourceName(name, caKey), Text: text}), nil, nil
 	}
-	return sources, left, nil
+	why := "does not exist"
+	if user != nil {
+		why = "has no key " + caKey
+	}
+	return sources, []string{fmt.Sprintf("ConfigMap %s, which spec.trustedCA of Proxy %s names, %s", name, cluster.Name, why)}, nil
 }
 
 func sourceName(name types.NamespacedName, key string) string {

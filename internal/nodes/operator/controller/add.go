@@ -4,11 +4,16 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -25,63 +30,108 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
 )
 
-// inventoryName is that of the ConfigMap that lists what was applied on OpenShift.
-const inventoryName = "ccm-operator-inventory"
+// Names of the ConfigMaps that list what was applied: on OpenShift, for a
+// CloudControllerManager (the prefix is before its name), and of the policy that
+// guards deletions of Nodes.
+const (
+	inventoryName   = "ccm-operator-inventory"
+	inventoryPrefix = "ccm-operator-inventory-of-"
+	guardInventory  = "ccm-operator-guard-inventory"
+)
 
-func (o *Options) deployer(mgr manager.Manager, inventory string) *Deployer {
+// Inventory returns the name of the ConfigMap that lists the objects applied for a
+// CloudControllerManager, or for OpenShift's platform if manager is empty.
+func Inventory(manager string) string {
+	if manager == "" {
+		return inventoryName
+	}
+	return inventoryPrefix + manager
+}
+
+// ManagerOf returns the CloudControllerManager whose objects a ConfigMap of this name
+// lists; empty if it is of none.
+func ManagerOf(inventory string) string {
+	if name, ok := strings.CutPrefix(inventory, inventoryPrefix); ok {
+		return name
+	}
+	return ""
+}
+
+// operator is what its controllers share.
+type operator struct {
+	client client.Client
+	o      *Options
+	apis   apis
+	events events.EventRecorder
+	// status writes the ClusterOperator; nil where there is no such kind.
+	status *status.Operator
+	notes  notes
+}
+
+// notes pass information from the controllers that deploy to those that watch Nodes.
+type notes struct {
+	// absent has the ConfigMaps and Secrets that pods lack, a []string, by the name of
+	// the CloudControllerManager, or inventoryName.
+	absent sync.Map
+	// removed has the UIDs of CloudControllerManagers whose applied objects are all gone.
+	removed sync.Map
+}
+
+func (o *Options) addControllers(mgr manager.Manager, apis apis, own *inputs, log *slog.Logger) error {
+	p := &operator{client: mgr.GetClient(), o: o, apis: apis, events: mgr.GetEventRecorder(operatorName)}
+	var errs []error
+	if apis.openShift {
+		p.status = status.NewOperator(p.client, mgr.GetAPIReader(), o.Release, p.events)
+		errs = append(errs, p.addOpenShift(mgr, own, log.With("controller", "cluster-operator")))
+	}
+	if apis.ccm {
+		errs = append(errs, p.addCCM(mgr, log.With("controller", "cloud-controller-manager")))
+	}
+	return errors.Join(append(errs, p.addNodes(mgr))...)
+}
+
+func (p *operator) deployer(inventory string) *Deployer {
 	return &Deployer{Applier: apply.Applier{
-		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(operatorName), Manager: operatorName,
-		Inventory: client.ObjectKey{Namespace: o.Namespace, Name: inventory},
+		Client: p.client, Events: p.events, Manager: operatorName,
+		Inventory: client.ObjectKey{Namespace: p.o.Namespace, Name: inventory},
 	}}
 }
 
 // limits returns options that retry soon enough to report a failure when it has lasted.
-func limits(w *failure.Window) ctrl.Options {
-	return ctrl.Options{RateLimiter: daemon.RateLimiter(w.Retry())}
+func (p *operator) limits() ctrl.Options {
+	return ctrl.Options{RateLimiter: daemon.RateLimiter((&failure.Window{Threshold: p.o.DegradedAfter}).Retry())}
 }
 
-func (o *Options) addOpenShift(mgr manager.Manager, apis apis, in *inputs, nodeNotes *notes, log *slog.Logger) error {
-	warnOfRelease(log, o.Release)
-	window := &failure.Window{Threshold: o.DegradedAfter}
-	in.client, in.live, in.namespace, in.release, in.imagesFile = mgr.GetClient(), mgr.GetAPIReader(), o.Namespace, o.Release, o.ImagesFile
-	in.gatesAfter, in.now, in.log = o.GatesAfter, time.Now, log
+func (p *operator) addOpenShift(mgr manager.Manager, in *inputs, log *slog.Logger) error {
+	warnOfRelease(log, p.o.Release)
+	in.client, in.live, in.log = p.client, mgr.GetAPIReader(), log
 	r := &openShift{
-		client: mgr.GetClient(), inputs: in, bundles: o.Bundles, deployer: o.deployer(mgr, inventoryName), window: window,
-		status: status.NewOperator(mgr.GetClient(), mgr.GetAPIReader(), o.Release, mgr.GetEventRecorder(operatorName)),
-		pause:  o.Requeue, namespace: o.Namespace, operator: o.OperatorNamespace, notes: nodeNotes, now: time.Now, log: log,
+		operator: p, inputs: in, deployer: p.deployer(inventoryName),
+		window: &failure.Window{Threshold: p.o.DegradedAfter}, now: time.Now, log: log,
 	}
 	// Names of a platform's objects are OpenShift's: what has one and is there
 	// already is its former operator's.
 	r.deployer.Adopts = func(client.Object) bool { return true }
 	r.deployer.Generations = true
-	looker := &nodes{client: mgr.GetClient(), o: o, apis: apis, notes: nodeNotes}
-	r.instead = func(ctx context.Context) (bool, error) {
-		there, err := looker.managers(ctx)
-		return len(there) > 0, err
-	}
 	all := handler.EnqueueRequestsFromMapFunc(daemon.Everything)
-	b := builder.ControllerManagedBy(mgr).Named("cluster-operator").WithOptions(limits(window)).
-		WatchesRawSource(daemon.Always(o.Resync, o.ImagesFile)).
+	b := builder.ControllerManagedBy(mgr).Named("cluster-operator").WithOptions(p.limits()).
+		WatchesRawSource(daemon.Periodically(p.o.Resync, daemon.Everything)).
+		WatchesRawSource(daemon.WhenReplaced(p.o.ImagesFile)).
 		Watches(&openshift.ClusterOperator{}, all, builder.WithPredicates(changed(), named(status.Name))).
-		Watches(&corev1.Secret{}, all, builder.WithPredicates(changed(), within(o.Namespace))).
-		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(changed(), within(o.Namespace)))
+		Watches(&corev1.Secret{}, all, builder.WithPredicates(changed(), within(p.o.Namespace))).
+		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(changed(), within(p.o.Namespace)))
 	for _, kind := range []client.Object{&openshift.Infrastructure{}, &openshift.FeatureGate{}, &openshift.Proxy{}, &openshift.APIServer{}} {
 		b.Watches(kind, all, builder.WithPredicates(changed(), named(openshift.ClusterName)))
 	}
-	if apis.kubeControllerManager {
+	if p.apis.kubeControllerManager {
 		kcm := &metav1.PartialObjectMetadata{}
 		kcm.SetGroupVersionKind(openshift.KubeControllerManagerKind)
 		b.WatchesMetadata(kcm, all, builder.WithPredicates(changed(), named(openshift.ClusterName)))
 	}
-	if apis.ccm {
+	if p.apis.ccm {
 		b.Watches(&ccmv1alpha1.CloudControllerManager{}, all, builder.WithPredicates(changed()))
 	}
-	watchOperands(b, func(owner string) []reconcile.Request {
-		if owner != r.deployer.Inventory.String() {
-			return nil
-		}
-		return []reconcile.Request{{NamespacedName: cluster}}
-	})
+	watchOperands(b, ownedBy(r.deployer))
 	return b.Complete(r)
 }
 
@@ -92,6 +142,40 @@ func warnOfRelease(log *slog.Logger, release string) {
 		log.Warn("the variable RELEASE_VERSION is not that of a release: the ClusterOperator never has the version that an upgrade of the cluster waits for; "+
 			"set it to what `oc get clusterversion version --output=jsonpath={.status.desired.version}` says", "release", release)
 	}
+}
+
+func (p *operator) addCCM(mgr manager.Manager, log *slog.Logger) error {
+	r := &ccmReconciler{
+		operator: p, now: time.Now, log: log, memories: map[string]*memory{},
+		servers: &servers{version: askOne(mgr.GetConfig()), settle: p.o.Settle, now: time.Now},
+	}
+	every := handler.EnqueueRequestsFromMapFunc(r.every)
+	b := builder.ControllerManagedBy(mgr).Named("cloud-controller-manager").WithOptions(p.limits()).
+		For(&ccmv1alpha1.CloudControllerManager{}, builder.WithPredicates(userChanges())).
+		WatchesRawSource(daemon.Periodically(p.o.Resync, r.every)).
+		Watches(&corev1.Secret{}, every, builder.WithPredicates(changed(), within(p.o.Namespace))).
+		Watches(&corev1.ConfigMap{}, every, builder.WithPredicates(changed()))
+	watchOperands(b, func(owner string) []reconcile.Request {
+		name, ok := strings.CutPrefix(owner, p.o.Namespace+"/"+inventoryPrefix)
+		if !ok {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
+	})
+	return b.Complete(r)
+}
+
+// every returns a request for each CloudControllerManager: they are few.
+func (r *ccmReconciler) every(ctx context.Context, _ client.Object) []reconcile.Request {
+	all, err := r.managers(ctx)
+	if err != nil {
+		r.log.Error("list CloudControllerManagers", "error", err)
+	}
+	requests := make([]reconcile.Request, len(all))
+	for i := range all {
+		requests[i].Name = all[i].Name
+	}
+	return requests
 }
 
 func named(name string) predicate.Predicate {

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,8 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
-	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
-	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 )
@@ -42,31 +39,24 @@ const (
 
 // ccmReconciler deploys the cloud controller manager of a CloudControllerManager.
 type ccmReconciler struct {
-	client client.Client
-	o      *Options
-	// newDeployer returns the deployer of the CloudControllerManager with that name.
-	newDeployer func(name string) *Deployer
-	inputs      *ccmInputs
-	servers     *servers
-	mirror      mirror
-	notes       *notes
-	// platform returns the bundle of OpenShift's platform; nil if there is none.
-	platform func(context.Context) (*bundle.Bundle, error)
-	// unguard removes the policy that guards deletions of Nodes unless it is still needed.
-	unguard func(context.Context) error
+	*operator
+	servers *servers
 	now     func() time.Time
 	log     *slog.Logger
+	// memories are by the name of the CloudControllerManager. One is reconciled at a time.
+	memories map[string]*memory
+}
 
-	mu      sync.Mutex
-	windows map[string]*failure.Window
-	// deployers are kept: they remember their Events and conflicts with other managers.
-	deployers map[string]*Deployer
+// memory is what is known of a CloudControllerManager from former passes.
+type memory struct {
+	window failure.Window
+	// deployer remembers its Events and conflicts with other managers.
+	deployer *Deployer
 }
 
 // pass is the result of one reconciliation of a CloudControllerManager.
 type pass struct {
 	settled bool
-	moved   bool
 	// warning is what somebody should correct although nothing has failed.
 	warning string
 	// waits says what is not rolled out yet, and why.
@@ -83,7 +73,8 @@ type pass struct {
 func (r *ccmReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var c ccmv1alpha1.CloudControllerManager
 	if err := r.client.Get(ctx, req.NamespacedName, &c); err != nil {
-		r.forget(req.Name)
+		delete(r.memories, req.Name)
+		r.notes.absent.Delete(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if c.DeletionTimestamp != nil {
@@ -97,7 +88,7 @@ func (r *ccmReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 	was := c.DeepCopy()
 	p, err := r.sync(ctx, &c)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		if again, counts := r.window(c.Name).Conflict(r.now()); !counts {
+		if again, counts := r.memory(c.Name).window.Conflict(r.now()); !counts {
 			return reconcile.Result{RequeueAfter: again}, nil
 		}
 	}
@@ -110,7 +101,7 @@ func (r *ccmReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 	if errors.Is(err, errNotAlone) {
 		return reconcile.Result{}, err // the manager that is rolled out reports the cluster's status
 	}
-	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror.report(ctx, &c, counts))
+	return reconcile.Result{RequeueAfter: p.again}, errors.Join(err, r.mirror(ctx, &c, counts))
 }
 
 // writeStatus writes the status if it has changed.
@@ -139,11 +130,11 @@ func (r *ccmReconciler) remove(ctx context.Context, c *ccmv1alpha1.CloudControll
 	if !controllerutil.ContainsFinalizer(c, finalizer) {
 		return nil
 	}
-	d := r.deployer(c.Name)
+	d := r.memory(c.Name).deployer
 	if _, err := d.Sync(ctx, nil); err != nil {
 		return fmt.Errorf("remove what belongs to CloudControllerManager %s: %w", c.Name, err)
 	}
-	r.notes.remove(c.UID)
+	r.notes.removed.Store(c.UID, true)
 	// The policy has to be removed here: after the object, the user may remove the
 	// operator.
 	if err := errors.Join(d.Forget(ctx), r.forgetKept(ctx, c.Name), r.unguard(ctx)); err != nil {
@@ -161,7 +152,7 @@ func (r *ccmReconciler) sync(ctx context.Context, c *ccmv1alpha1.CloudController
 	if err := limitsOf(c.Spec.NodeDeletions).Verify(); err != nil {
 		return pass{}, failure.Terminal(fmt.Errorf("spec.nodeDeletions: %w", err))
 	}
-	b, err := r.inputs.bundle(ctx, c)
+	b, err := r.bundle(ctx, c)
 	if err != nil {
 		return pass{}, r.noteMissing(c, err)
 	}
@@ -189,23 +180,18 @@ var errNotAlone = errors.New("it is not rolled out")
 // checkAlone returns an error for all CloudControllerManagers but the oldest, and for
 // each one if OpenShift's platform decides what runs.
 func (r *ccmReconciler) checkAlone(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) error {
-	var all ccmv1alpha1.CloudControllerManagerList
-	if err := r.client.List(ctx, &all); err != nil {
-		return err
-	}
-	for i := range all.Items {
-		if other := &all.Items[i]; byAge(*other, *c) < 0 {
-			return fmt.Errorf("%w: a cluster has one CloudControllerManager, and %s is older: delete one of them", errNotAlone, other.Name)
-		}
-	}
-	b, err := r.platform(ctx)
+	all, err := r.managers(ctx)
 	if err != nil {
 		return err
 	}
+	if len(all) > 0 && byAge(all[0], *c) < 0 {
+		return fmt.Errorf("%w: a cluster has one CloudControllerManager, and %s is older: delete one of them", errNotAlone, all[0].Name)
+	}
+	b, err := r.platform(ctx)
 	if b != nil {
 		return fmt.Errorf("%w: the cluster's Infrastructure says what runs, for platform %s: delete this one", errNotAlone, b.Platform)
 	}
-	return nil
+	return err
 }
 
 func byAge(a, b ccmv1alpha1.CloudControllerManager) int {
@@ -224,11 +210,7 @@ func choose(c *ccmv1alpha1.CloudControllerManager, lowest string) (ccmv1alpha1.R
 	if len(c.Spec.Versions) == 0 {
 		return wanted, nil
 	}
-	rules := make([]versions.Rule, len(c.Spec.Versions))
-	for i, v := range c.Spec.Versions {
-		rules[i] = versions.Rule{Kubernetes: v.Kubernetes, Version: v.Version, Images: v.Images}
-	}
-	rule, err := versions.Choose(rules, minor)
+	rule, err := versions.Choose(c.Spec.Versions, minor)
 	if err != nil {
 		return wanted, err
 	}
@@ -245,26 +227,18 @@ func (r *ccmReconciler) noteMissing(c *ccmv1alpha1.CloudControllerManager, err e
 	switch {
 	case c.Status.LastGood != nil:
 	case errors.As(err, &a):
-		r.notes.missing(c.Name, []string{fmt.Sprintf("ConfigMap %s, wanted by %s", a.key, a.field)})
+		r.notes.absent.Store(c.Name, []string{fmt.Sprintf("ConfigMap %s, wanted by %s", a.key, a.field)})
 	default:
-		r.notes.missing(c.Name, nil)
+		r.notes.absent.Delete(c.Name)
 	}
 	return err
-}
-
-func references(all []apply.Ref) []ccmv1alpha1.ObjectReference {
-	var refs []ccmv1alpha1.ObjectReference
-	for _, a := range all {
-		refs = append(refs, ccmv1alpha1.ObjectReference{Group: a.Group, Kind: a.Kind, Namespace: a.Namespace, Name: a.Name})
-	}
-	return refs
 }
 
 // judge sets the conditions by the result of a pass. It reports whether there is a
 // failure that counts: it has lasted, or retrying does not help.
 func (r *ccmReconciler) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err error) (counts bool) {
 	c.Status.ObservedGeneration = c.Generation
-	w := r.window(c.Name)
+	w := &r.memory(c.Name).window
 	switch {
 	case err != nil:
 		counts = failure.IsTerminal(err) || w.Observe(r.now())
@@ -279,61 +253,61 @@ func (r *ccmReconciler) judge(c *ccmv1alpha1.CloudControllerManager, p pass, err
 		counts = true
 	default:
 		w.Clear()
-		set(c, ccmv1alpha1.DegradedCondition, false, reasonAsExpected, "")
+		set(c, ccmv1alpha1.DegradedCondition, false, reasonFailed, "")
 	}
-	set(c, ccmv1alpha1.WarningCondition, p.warning != "", reasonOf(p.warning != "", reasonIncomplete), p.warning)
-	set(c, ccmv1alpha1.ProgressingCondition, !p.settled, reasonOf(!p.settled, reasonSyncing), p.waits)
+	set(c, ccmv1alpha1.WarningCondition, p.warning != "", reasonIncomplete, p.warning)
+	set(c, ccmv1alpha1.ProgressingCondition, !p.settled, reasonSyncing, p.waits)
 	if p.settled {
-		set(c, ccmv1alpha1.AvailableCondition, true, reasonAsExpected, "")
+		set(c, ccmv1alpha1.AvailableCondition, true, reasonSyncing, "")
 	} else if apimeta.FindStatusCondition(c.Status.Conditions, ccmv1alpha1.AvailableCondition) == nil {
 		set(c, ccmv1alpha1.AvailableCondition, false, reasonSyncing, "it has not been rolled out yet")
 	}
 	return counts
 }
 
-func reasonOf(holds bool, reason string) string {
-	if holds {
-		return reason
-	}
-	return reasonAsExpected
-}
-
+// set sets a condition. The reason is for one that is not as it should be.
 func set(c *ccmv1alpha1.CloudControllerManager, kind string, holds bool, reason, message string) {
 	status := metav1.ConditionFalse
 	if holds {
 		status = metav1.ConditionTrue
 	}
-	// A condition's message has at most 32768 bytes.
-	if len(message) > 32000 {
-		message = strings.ToValidUTF8(message[:32000], "") + " ..."
+	if holds == (kind == ccmv1alpha1.AvailableCondition) {
+		reason = reasonAsExpected
 	}
 	apimeta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
+		Type: kind, Status: status, Reason: reason, ObservedGeneration: c.Generation,
+		Message: failure.Shorten(message, 32000), // has at most 32768 bytes
 	})
 }
 
-func (r *ccmReconciler) window(name string) *failure.Window {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.windows[name] == nil {
-		r.windows[name] = &failure.Window{Threshold: r.o.DegradedAfter}
+func (r *ccmReconciler) memory(name string) *memory {
+	if r.memories[name] == nil {
+		r.memories[name] = &memory{window: failure.Window{Threshold: r.o.DegradedAfter}, deployer: r.deployer(inventoryPrefix + name)}
 	}
-	return r.windows[name]
+	return r.memories[name]
 }
 
-func (r *ccmReconciler) deployer(name string) *Deployer {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.deployers[name] == nil {
-		r.deployers[name] = r.newDeployer(name)
+// mirror says in the ClusterOperator, where there is one, how a CloudControllerManager
+// is.
+func (r *ccmReconciler) mirror(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, failed bool) error {
+	if r.status == nil {
+		return nil
 	}
-	return r.deployers[name]
-}
-
-func (r *ccmReconciler) forget(name string) {
-	r.mu.Lock()
-	delete(r.windows, name)
-	delete(r.deployers, name)
-	r.mu.Unlock()
-	r.notes.missing(name, nil)
+	all := c.Status.Conditions
+	var warning metav1.Condition // empty, it takes away what the ClusterOperator warned of before
+	if apimeta.IsStatusConditionTrue(all, ccmv1alpha1.WarningCondition) {
+		warning = *apimeta.FindStatusCondition(all, ccmv1alpha1.WarningCondition)
+	}
+	if err := r.status.Warn(ctx, warning.Reason, warning.Message); err != nil {
+		return err
+	}
+	switch d := apimeta.FindStatusCondition(all, ccmv1alpha1.DegradedCondition); {
+	case failed && d != nil:
+		return r.status.Degraded(ctx, errors.New(d.Message))
+	case apimeta.IsStatusConditionTrue(all, ccmv1alpha1.ProgressingCondition):
+		return r.status.Progressing(ctx)
+	case apimeta.IsStatusConditionTrue(all, ccmv1alpha1.AvailableCondition):
+		return r.status.Available(ctx, nil)
+	}
+	return nil
 }

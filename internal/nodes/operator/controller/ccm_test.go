@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
-	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // TestConflictsAreTold: one that never ends is tried later and later, and is a failure
@@ -39,8 +38,8 @@ func TestConflictsAreTold(t *testing.T) {
 	}).Build()
 	now := time.Unix(1e9, 0)
 	r := &ccmReconciler{
-		client: api, o: &Options{DegradedAfter: time.Minute}, notes: &notes{}, now: func() time.Time { return now },
-		log: slog.New(slog.DiscardHandler), windows: map[string]*failure.Window{},
+		operator: &operator{client: api, apis: apis{ccm: true}, o: &Options{DegradedAfter: time.Minute}}, now: func() time.Time { return now },
+		log: slog.New(slog.DiscardHandler), memories: map[string]*memory{},
 	}
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)}
 	for _, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond} {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,21 +26,13 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig"
 	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/trustbundle"
+	"github.com/outrigger/outrigger/internal/nodes/operator/versions"
 )
 
 // caKey is the key of certificates in ConfigMaps.
 const caKey = "ca-bundle.crt"
 
-// ccmInputs reads what a CloudControllerManager refers to.
-type ccmInputs struct {
-	client client.Client
-	o      *Options
-	// synced: this is OpenShift, where config-sync makes ccm-trusted-ca.
-	synced bool
-	now    func() time.Time
-}
-
-func (r *ccmInputs) bundle(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*bundle.Bundle, error) {
+func (r *ccmReconciler) bundle(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*bundle.Bundle, error) {
 	if c.Spec.Bundle == nil {
 		b, err := r.o.Bundles.Named(c.Spec.Provider)
 		if err != nil {
@@ -66,7 +62,7 @@ type absent struct {
 
 func (a absent) Error() string { return fmt.Sprintf("%s: there is no ConfigMap %s", a.field, a.key) }
 
-func (r *ccmInputs) configMap(ctx context.Context, field, name string) (*corev1.ConfigMap, error) {
+func (r *ccmReconciler) configMap(ctx context.Context, field, name string) (*corev1.ConfigMap, error) {
 	var cm corev1.ConfigMap
 	key := client.ObjectKey{Namespace: r.o.OperatorNamespace, Name: name}
 	err := r.client.Get(ctx, key, &cm)
@@ -81,14 +77,14 @@ func (r *ccmInputs) configMap(ctx context.Context, field, name string) (*corev1.
 
 // objects returns the objects of the bundle and those that its pods mount, and what
 // had to be left out of the latter.
-func (r *ccmInputs) objects(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, what ccmv1alpha1.Rollout) ([]client.Object, []string, error) {
+func (r *ccmReconciler) objects(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle, what ccmv1alpha1.Rollout) ([]client.Object, []string, error) {
 	config, err := r.cloudConfig(ctx, c, b)
 	if err != nil {
 		return nil, nil, err
 	}
 	own := []client.Object{config}
 	var left []string
-	if !r.synced {
+	if !r.apis.openShift { // there config-sync makes it
 		var authorities *corev1.ConfigMap
 		if authorities, left, err = r.authorities(ctx, c); err != nil {
 			return nil, nil, err
@@ -102,7 +98,7 @@ func (r *ccmInputs) objects(ctx context.Context, c *ccmv1alpha1.CloudControllerM
 	return append(own, objects...), left, nil
 }
 
-func (r *ccmInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1alpha1.Rollout) bundle.Values {
+func (r *ccmReconciler) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1alpha1.Rollout) bundle.Values {
 	v := bundle.Values{
 		Flavor: bundle.Kubernetes, Namespace: r.o.Namespace, Images: what.Images,
 		InfrastructureName: c.Spec.InfrastructureName, SingleReplica: c.Spec.Topology == ccmv1alpha1.SingleReplica,
@@ -126,7 +122,7 @@ func (r *ccmInputs) values(c *ccmv1alpha1.CloudControllerManager, what ccmv1alph
 
 // cloudConfig returns the configuration that the manager mounts. A configuration that
 // its platform would refuse is an error, and the current one stays.
-func (r *ccmInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) (*corev1.ConfigMap, error) {
+func (r *ccmReconciler) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudControllerManager, b *bundle.Bundle) (*corev1.ConfigMap, error) {
 	out := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: bundle.CloudConfig},
 		Data:       map[string]string{bundle.CloudConfigKey: ""},
@@ -143,18 +139,16 @@ func (r *ccmInputs) cloudConfig(ctx context.Context, c *ccmv1alpha1.CloudControl
 		}
 		out.Data[bundle.CloudConfigKey] = text
 	}
-	p := b.Format()
-	if !cloudconfig.Known(p) {
+	if p := b.Format(); !cloudconfig.Known(p) {
 		return out, nil
-	}
-	if err := cloudconfig.Validate(p, out.Data[bundle.CloudConfigKey]); err != nil {
+	} else if err := cloudconfig.Validate(p, out.Data[bundle.CloudConfigKey]); err != nil {
 		return nil, failure.Terminal(fmt.Errorf("spec.cloudConfig: it is not valid for %s, what is deployed stays as it is: %w", b.Platform, err))
 	}
 	return out, nil
 }
 
 // authorities returns the certificate authorities that the manager trusts.
-func (r *ccmInputs) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
+func (r *ccmReconciler) authorities(ctx context.Context, c *ccmv1alpha1.CloudControllerManager) (*corev1.ConfigMap, []string, error) {
 	path := trustbundle.SystemFile(r.o.SystemBundle)
 	system, err := os.ReadFile(path)
 	if err != nil {
@@ -168,16 +162,75 @@ func (r *ccmInputs) authorities(ctx context.Context, c *ccmv1alpha1.CloudControl
 		}
 		sources = append(sources, trustbundle.Source{Name: "ConfigMap " + client.ObjectKeyFromObject(from).String() + ", key " + caKey, Text: from.Data[caKey]})
 	}
-	merged, dropped, err := trustbundle.Merge(sources, string(system), r.now())
+	merged, left, err := trustbundle.Merge(sources, string(system), r.now())
 	if err != nil {
 		return nil, nil, fmt.Errorf("--trusted-ca-bundle %s: %w", path, err)
-	}
-	var left []string
-	for _, d := range dropped {
-		left = append(left, d.String())
 	}
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.o.Namespace, Name: bundle.TrustedCA},
 		Data:       map[string]string{caKey: merged},
 	}, left, nil
+}
+
+// servers tracks the version of the API servers. Behind one address there may
+// be several, of which some are upgraded already.
+type servers struct {
+	// version asks one of them, any.
+	version func(context.Context) (string, error)
+	// settle is how long no older one must have answered.
+	settle time.Duration
+	now    func() time.Time
+
+	// newer is since when only newer ones have answered than the known one.
+	newer time.Time
+}
+
+// lowest returns the version that all API servers have reached, given the one
+// that was known before, and when to ask again; 0 is not a need.
+func (s *servers) lowest(ctx context.Context, known string) (string, time.Duration, error) {
+	version, err := s.version(ctx)
+	if err != nil {
+		return "", 0, fmt.Errorf("ask the API server for its version: %w", err)
+	}
+	now, err := versions.ParseMinor(version)
+	if err != nil {
+		return "", 0, err
+	}
+	was, err := versions.ParseMinor(known)
+	if err != nil || now <= was {
+		s.newer = time.Time{}
+		return version, 0, nil
+	}
+	if s.newer.IsZero() {
+		s.newer = s.now()
+	}
+	if left := s.newer.Add(s.settle).Sub(s.now()); left > 0 {
+		return known, min(left, max(s.settle/10, time.Second)), nil
+	}
+	s.newer = time.Time{}
+	return version, 0, nil
+}
+
+// askOne asks on a connection of its own each time: one that is kept would
+// always lead to the same API server.
+func askOne(config *rest.Config) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		own := rest.CopyConfig(config)
+		own.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+		own.Timeout = 10 * time.Second
+		c, err := rest.HTTPClientFor(own)
+		if err != nil {
+			return "", err
+		}
+		defer utilnet.CloseIdleConnectionsFor(c.Transport)
+		d, err := discovery.NewDiscoveryClientForConfigAndClient(own, c)
+		if err != nil {
+			return "", err
+		}
+		v, err := d.ServerVersion()
+		if err != nil {
+			return "", err
+		}
+		return v.GitVersion, nil
+	}
 }

@@ -4,24 +4,68 @@ package controller
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
+	"github.com/outrigger/outrigger/internal/nodes/operator/leader"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
-	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/version"
 )
+
+// Options are what the operator needs; their flags say what each is.
+type Options struct {
+	// Namespace is where operands are, OperatorNamespace where the operator is.
+	Namespace, OperatorNamespace string
+	ImagesFile                   string
+	// Release is OpenShift's, or openshift.UnknownVersion.
+	Release string
+	Bundles bundle.Set
+	TLS     tlsprofile.Settings
+	// SystemBundle is for trustbundle.SystemFile.
+	SystemBundle                  string
+	MetricsAddress, HealthAddress string
+	MetricsCertificates           string
+
+	// Requeue is how soon a rollout is looked at again, GatesAfter how long feature gates
+	// are waited for, Settle how long no older API server must have answered before the
+	// manager is taken to a newer version, WatchdogAfter how long a Node may wait; 0 of
+	// the last is never.
+	DegradedAfter, Requeue, Resync, GatesAfter, Settle, WatchdogAfter time.Duration
+	// Guard guards deletions of Nodes on OpenShift too.
+	Guard  bool
+	Leader leader.Options
+
+	// watchWithin is how long the first look at what is watched may take before
+	// the operator gives up; 0 is two minutes.
+	watchWithin time.Duration
+}
+
+// Validate returns what is wrong, by the flag's name.
+func (o *Options) Validate() error {
+	var faults failure.Faults
+	daemon.CheckFlags(&faults, map[string]string{"namespace": o.Namespace, "operator-namespace": o.OperatorNamespace},
+		map[string]time.Duration{"requeue": o.Requeue, "resync": o.Resync},
+		map[string]time.Duration{
+			"degraded-after": o.DegradedAfter, "feature-gates-after": o.GatesAfter, "watchdog-after": o.WatchdogAfter, "version-settle": o.Settle,
+		})
+	return errors.Join(append(faults, daemon.CheckAddress("metrics-bind-address", o.MetricsAddress), daemon.CheckAddress("health-addr", o.HealthAddress), o.Leader.Validate())...)
+}
 
 // flags are those that are read once they are all known.
 type flags struct {
 	Options
-	kubeconfig, tlsMinVersion, tlsCipherSuites string
-	bundleDirs                                 []string
-	webhookPort                                int
+	tlsMinVersion, tlsCipherSuites string
+	bundleDirs                     []string
+	webhookPort                    int
 }
 
 // Command returns the operator as a command. It ends with the command's context. known
@@ -40,29 +84,17 @@ CloudControllerManager says what to deploy: kubectl get ccm.
 The variable RELEASE_VERSION names OpenShift's release.`,
 		Example: `  ccm-operator operator --namespace ccm-system --operator-namespace ccm-system
   ccm-operator operator --bundle-dir /bundles/mycloud`,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := f.complete(getenv, known); err != nil {
-				return program.UsageError(err)
-			}
-			logger := daemon.Log(c.ErrOrStderr())
-			api, err := daemon.Cluster(f.kubeconfig, getenv, operatorName)
-			if err != nil {
-				return err
-			}
-			logger.Info("starting", "version", version.String(), "release", f.Release, "namespace", f.Namespace)
-			return Run(c.Context(), api, f.Options, logger)
-		},
 	}
 	f.register(c)
-	return c
+	complete := func() error { return f.complete(getenv, known) }
+	return daemon.Command(c, getenv, operatorName, complete, func(ctx context.Context, api *rest.Config, logger *slog.Logger) error {
+		logger.Info("starting", "version", version.String(), "release", f.Release, "namespace", f.Namespace)
+		return Run(ctx, api, f.Options, logger)
+	})
 }
 
 func (o *flags) register(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the cluster's address and credentials; else KUBECONFIG, else those of the pod")
 	f.StringVar(&o.Namespace, "namespace", bundle.DefaultNamespace, "`namespace` of the cloud controller manager")
 	f.StringVar(&o.OperatorNamespace, "operator-namespace", "openshift-cloud-controller-manager-operator", "`namespace` of the operator, and of what CloudControllerManagers refer to")
 	f.StringVar(&o.ImagesFile, "images-json", "/etc/cloud-controller-manager-config/images.json", "`file` with the images, on OpenShift")

@@ -5,7 +5,6 @@ package controller
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,8 +35,9 @@ type Outcome struct {
 	Unread []string
 }
 
-// Moved reports whether anything was written or removed just now.
-func (o Outcome) Moved() bool { return len(o.Changed)+len(o.Pruned) > 0 }
+// Settled reports whether nothing was written or removed just now, and nothing is on
+// its way.
+func (o Outcome) Settled() bool { return len(o.Changed)+len(o.Pruned)+len(o.Waits) == 0 }
 
 // Warnings returns what somebody should correct, whether anything has failed or not.
 func (o Outcome) Warnings() (all []string) {
@@ -111,5 +111,5 @@ func (d *Deployer) Sum(ctx context.Context, objects []client.Object) (string, er
 			fmt.Fprintf(h, "%q %q %q\n", name, key, s.Data[key])
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }

@@ -36,7 +36,7 @@ func gated(t *testing.T, unreadable *error) (*inputs, client.Client, *time.Time)
 	}).Build()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return &inputs{
-		client: c, live: c, release: "4.99.0", gatesAfter: time.Minute, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler),
+		client: c, live: c, o: &Options{Release: "4.99.0", GatesAfter: time.Minute}, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler),
 	}, c, &now
 }
 
@@ -102,7 +102,7 @@ func TestGatesOfASnapshot(t *testing.T) {
 		}
 	}
 	for release, want := range map[string]bool{openshift.SnapshotVersion: true, openshift.UnknownVersion: true, "4.98.0": true, "4.99.0": false} {
-		in.release, in.waiting, in.known = release, time.Time{}, nil
+		in.o.Release, in.waiting, in.known = release, time.Time{}, nil
 		if gates, _, err := in.readGates(t.Context()); gates["On"] != want || (err == nil) != want {
 			t.Errorf("%s: %v, error %v", release, gates, err)
 		}

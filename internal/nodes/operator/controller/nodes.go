@@ -7,15 +7,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -25,7 +20,6 @@ import (
 	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
-	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/guard"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
@@ -33,106 +27,51 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/watchdog"
 )
 
-// guardInventory is the ConfigMap that lists the objects of the policy that guards
-// deletions of Nodes.
-const guardInventory = "ccm-operator-guard-inventory"
-
 // operandLabel is what pods of a cloud controller manager carry, with the
 // platform as value.
 const operandLabel = "infrastructure.openshift.io/cloud-controller-manager"
 
-// notes pass information from the deploying controllers to those that watch Nodes.
-type notes struct {
-	mu     sync.Mutex
-	absent map[string][]string
-	// removed are CloudControllerManagers whose applied objects are all gone.
-	removed map[types.UID]bool
-}
-
-func (n *notes) remove(uid types.UID) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.removed == nil {
-		n.removed = map[types.UID]bool{}
-	}
-	n.removed[uid] = true
-}
-
-func (n *notes) gone(uid types.UID) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.removed[uid]
-}
-
-// missing records the ConfigMaps and Secrets that pods lack.
-func (n *notes) missing(name string, what []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.absent == nil {
-		n.absent = map[string][]string{}
-	}
-	n.absent[name] = what
-}
-
-func (n *notes) get(name string) []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.absent[name]
-}
-
-// nodes sets up the controllers that watch Nodes: watchdog, guard and its policy. They
+// addNodes adds the controllers that watch Nodes: watchdog, guard and its policy. They
 // run whatever deploys the cloud controller manager.
-type nodes struct {
-	client client.Client
-	o      *Options
-	apis   apis
-	notes  *notes
-}
-
-func (o *Options) addNodes(mgr manager.Manager, apis apis, nodeNotes *notes) error {
-	n := &nodes{client: mgr.GetClient(), o: o, apis: apis, notes: nodeNotes}
-	w := &watchdog.Watchdog{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(watchdog.Component),
-		Owner: n.owner, Patience: o.WatchdogAfter, Interval: o.Requeue, Now: time.Now,
-	}
+func (n *operator) addNodes(mgr manager.Manager) error {
 	g := &guard.Guard{
-		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(guard.Component), Namespace: o.Namespace,
-		Limits: n.limits, Now: time.Now,
+		Client: n.client, Events: mgr.GetEventRecorder(guard.Component), Namespace: n.o.Namespace,
+		Limits: n.guarded, LimitedBy: n.limitedBy(), Now: time.Now,
 	}
-	if apis.ccm {
-		g.LimitedBy = append(g.LimitedBy, &ccmv1alpha1.CloudControllerManager{})
-	}
-	if apis.openShift {
-		g.LimitedBy = append(g.LimitedBy, &openshift.Infrastructure{})
-	}
-	errs := []error{g.SetupWithManager(mgr), n.addPolicy(mgr, o.deployer(mgr, guardInventory))}
-	if o.WatchdogAfter > 0 {
+	errs := []error{g.SetupWithManager(mgr), n.addPolicy(mgr)}
+	if n.o.WatchdogAfter > 0 {
+		w := &watchdog.Watchdog{
+			Client: n.client, Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(watchdog.Component),
+			Owner: n.owner, Patience: n.o.WatchdogAfter, Interval: n.o.Requeue, Now: time.Now,
+		}
 		errs = append(errs, w.SetupWithManager(mgr))
 	}
 	return errors.Join(errs...)
 }
 
-// addPolicy adds the controller that applies the policy while deletions are guarded and
-// removes it otherwise.
-func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
-	all := handler.EnqueueRequestsFromMapFunc(daemon.Everything)
-	b := builder.ControllerManagedBy(mgr).Named("node-deletion-policy").
-		WithOptions(limits(&failure.Window{Threshold: n.o.DegradedAfter})).
-		WatchesRawSource(daemon.Always(n.o.Resync, ""))
+// limitedBy returns the kinds whose objects say whether deletions are guarded, and how.
+func (n *operator) limitedBy() (kinds []client.Object) {
 	if n.apis.ccm {
-		b.Watches(&ccmv1alpha1.CloudControllerManager{}, all, builder.WithPredicates(changed()))
+		kinds = append(kinds, &ccmv1alpha1.CloudControllerManager{})
 	}
 	if n.apis.openShift {
-		b.Watches(&openshift.Infrastructure{}, all, builder.WithPredicates(changed()))
+		kinds = append(kinds, &openshift.Infrastructure{})
 	}
-	watchOperands(b, func(owner string) []reconcile.Request {
-		if owner != d.Inventory.String() {
-			return nil
-		}
-		return []reconcile.Request{{NamespacedName: cluster}}
-	})
+	return kinds
+}
+
+// addPolicy adds the controller that applies the policy while deletions are guarded and
+// removes it otherwise.
+func (n *operator) addPolicy(mgr manager.Manager) error {
+	d := n.deployer(guardInventory)
+	b := builder.ControllerManagedBy(mgr).Named("node-deletion-policy").WithOptions(n.limits()).
+		WatchesRawSource(daemon.Periodically(n.o.Resync, daemon.Everything))
+	for _, kind := range n.limitedBy() {
+		b.Watches(kind, handler.EnqueueRequestsFromMapFunc(daemon.Everything), builder.WithPredicates(changed()))
+	}
+	watchOperands(b, ownedBy(d))
 	return b.Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-		_, guarded, err := n.limits(ctx)
+		_, guarded, err := n.guarded(ctx)
 		if err != nil {
 			return reconcile.Result{}, err
 		}
@@ -147,6 +86,15 @@ func (n *nodes) addPolicy(mgr manager.Manager, d *Deployer) error {
 	}))
 }
 
+// unguard removes the policy unless it is still needed.
+func (n *operator) unguard(ctx context.Context) error {
+	_, guarded, err := n.guarded(ctx)
+	if !guarded && err == nil {
+		_, err = n.deployer(guardInventory).Sync(ctx, nil)
+	}
+	return err
+}
+
 // forgetGuard deletes the guard's inventory. It runs in each reconciliation, so it first
 // asks the cache whether there is one. An inventory that the cache does not know yet is
 // deleted by the next one.
@@ -157,42 +105,39 @@ func forgetGuard(ctx context.Context, d *Deployer) error {
 	return d.Forget(ctx)
 }
 
-// managers returns the CloudControllerManagers that are not being deleted, the oldest
-// first.
-func (n *nodes) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerManager, error) {
+// managers returns the CloudControllerManagers, the oldest first.
+func (n *operator) managers(ctx context.Context) ([]ccmv1alpha1.CloudControllerManager, error) {
+	var all ccmv1alpha1.CloudControllerManagerList
 	if !n.apis.ccm {
 		return nil, nil
 	}
-	var all ccmv1alpha1.CloudControllerManagerList
 	err := n.client.List(ctx, &all)
 	slices.SortFunc(all.Items, byAge)
-	return slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp != nil }), err
+	return all.Items, err
 }
 
 // active returns the oldest CloudControllerManager: it is rolled out, or being removed.
 // The settings of the others do not count yet. It returns nil if there is none, or if
 // OpenShift's platform decides what runs.
-func (n *nodes) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager, error) {
-	if !n.apis.ccm {
-		return nil, nil
-	}
-	b, err := n.platform(ctx)
-	if b != nil || err != nil {
+func (n *operator) active(ctx context.Context) (*ccmv1alpha1.CloudControllerManager, error) {
+	all, err := n.managers(ctx)
+	if len(all) == 0 || err != nil {
 		return nil, err
 	}
-	var all ccmv1alpha1.CloudControllerManagerList
-	err = n.client.List(ctx, &all)
-	all.Items = slices.DeleteFunc(all.Items, func(c ccmv1alpha1.CloudControllerManager) bool { return n.notes.gone(c.UID) })
-	if err != nil || len(all.Items) == 0 {
+	if b, err := n.platform(ctx); b != nil || err != nil {
 		return nil, err
 	}
-	oldest := slices.MinFunc(all.Items, byAge)
-	return &oldest, nil
+	for i := range all {
+		if _, gone := n.notes.removed.Load(all[i].UID); !gone {
+			return &all[i], nil
+		}
+	}
+	return nil, nil
 }
 
-// limits returns the limits of the manager that is rolled out; false if deletions are
+// guarded returns the limits of the manager that is rolled out; false if deletions are
 // not guarded.
-func (n *nodes) limits(ctx context.Context) (guard.Limits, bool, error) {
+func (n *operator) guarded(ctx context.Context) (guard.Limits, bool, error) {
 	l := guard.Defaults()
 	c, err := n.active(ctx)
 	switch {
@@ -229,7 +174,7 @@ func limitsOf(d *ccmv1alpha1.NodeDeletions) guard.Limits {
 	return l
 }
 
-func (n *nodes) prefixes(c *ccmv1alpha1.CloudControllerManager) []string {
+func (n *operator) prefixes(c *ccmv1alpha1.CloudControllerManager) []string {
 	if len(c.Spec.ProviderIDPrefixes) > 0 {
 		return c.Spec.ProviderIDPrefixes
 	}
@@ -250,7 +195,7 @@ func prefixes(provider string) []string {
 }
 
 // owner returns the manager that should initialize Nodes; false if there is none.
-func (n *nodes) owner(ctx context.Context) (watchdog.Owner, bool, error) {
+func (n *operator) owner(ctx context.Context) (watchdog.Owner, bool, error) {
 	c, err := n.active(ctx)
 	if err != nil {
 		return watchdog.Owner{}, false, err
@@ -269,21 +214,19 @@ func (n *nodes) owner(ctx context.Context) (watchdog.Owner, bool, error) {
 	return o, true, nil
 }
 
-func (n *nodes) ownerOf(provider, name string) watchdog.Owner {
+func (n *operator) ownerOf(provider, name string) watchdog.Owner {
+	missing, _ := n.notes.absent.Load(name)
 	o := watchdog.Owner{
-		Provider: provider, Prefixes: prefixes(provider), Missing: n.notes.get(name),
-		Lease:         client.ObjectKey{Namespace: n.o.Namespace, Name: bundle.Manager},
-		PodsNamespace: n.o.Namespace,
+		Provider: provider, Prefixes: prefixes(provider), PodLabel: operandLabel,
+		Lease: client.ObjectKey{Namespace: n.o.Namespace, Name: bundle.Manager},
 	}
-	if has, err := labels.NewRequirement(operandLabel, selection.Exists, nil); err == nil {
-		o.Pods = labels.NewSelector().Add(*has)
-	}
+	o.Missing, _ = missing.([]string)
 	return o
 }
 
 // openShiftOwner returns the manager of the cluster's platform on OpenShift; false if
 // there is none.
-func (n *nodes) openShiftOwner(ctx context.Context) (watchdog.Owner, bool, error) {
+func (n *operator) openShiftOwner(ctx context.Context) (watchdog.Owner, bool, error) {
 	b, err := n.platform(ctx)
 	if b == nil || err != nil {
 		return watchdog.Owner{}, false, err
@@ -292,24 +235,17 @@ func (n *nodes) openShiftOwner(ctx context.Context) (watchdog.Owner, bool, error
 }
 
 // platform returns the bundle of OpenShift's platform; nil if there is none.
-func (n *nodes) platform(ctx context.Context) (*bundle.Bundle, error) {
-	var infra openshift.Infrastructure
+func (n *operator) platform(ctx context.Context) (*bundle.Bundle, error) {
 	if !n.apis.openShift {
 		return nil, nil
 	}
+	var infra openshift.Infrastructure
 	if err := n.client.Get(ctx, cluster, &infra); err != nil {
-		return nil, ignoreNotFound(err)
+		return nil, client.IgnoreNotFound(err)
 	}
 	platform, err := settings.PlatformOf(&infra)
 	if err != nil {
 		return nil, nil // the operator reports it
 	}
 	return n.o.Bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift), nil
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

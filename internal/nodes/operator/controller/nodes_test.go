@@ -66,19 +66,19 @@ func TestLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &nodes{
+		n := &operator{
 			client: fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(c.objects...).Build(),
-			o:      &Options{Bundles: set}, apis: apis{ccm: true, openShift: c.openShift}, notes: &notes{},
+			o:      &Options{Bundles: set}, apis: apis{ccm: true, openShift: c.openShift},
 		}
-		l, guarded, err := n.limits(t.Context())
+		l, guarded, err := n.guarded(t.Context())
 		if err != nil || guarded != c.guarded || guarded && (l.Deletions != c.deletions || l.Prefixes[0] != c.prefix || len(l.Prefixes) != 2) {
 			t.Errorf("%s: guarded %t, %+v, %v", name, guarded, l, err)
 		}
 		if o, expected, err := n.owner(t.Context()); err != nil || o.Provider != c.watchdogOf || expected != (c.watchdogOf != "") {
 			t.Errorf("%s: Nodes are of %q, %t, %v", name, o.Provider, expected, err)
 		}
-		n.notes.remove("libvirt")
-		if l, guarded, err := n.limits(t.Context()); err != nil || guarded && l.Prefixes[0] != "docker://" {
+		n.notes.removed.Store(types.UID("libvirt"), true)
+		if l, guarded, err := n.guarded(t.Context()); err != nil || guarded && l.Prefixes[0] != "docker://" {
 			t.Errorf("%s, with nothing left of libvirt: guarded %t, %+v, %v", name, guarded, l, err)
 		}
 	}

@@ -8,13 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 	"github.com/outrigger/outrigger/internal/nodes/operator/apply"
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
 	"github.com/outrigger/outrigger/internal/nodes/operator/daemon"
@@ -22,6 +26,7 @@ import (
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 	"github.com/outrigger/outrigger/internal/nodes/operator/settings"
 	"github.com/outrigger/outrigger/internal/nodes/operator/status"
+	"github.com/outrigger/outrigger/internal/nodes/operator/tlsprofile"
 )
 
 // cluster is the name of OpenShift's objects, and that of all work.
@@ -30,22 +35,12 @@ var cluster = daemon.All
 // openShift deploys what Infrastructure asks for, and says how that went in the
 // ClusterOperator.
 type openShift struct {
-	client   client.Client
+	*operator
 	inputs   *inputs
-	bundles  bundle.Set
 	deployer *Deployer
-	status   *status.Operator
 	window   *failure.Window
-	// pause is how soon a rollout is checked again without an event.
-	pause     time.Duration
-	namespace string
-	operator  string
-	notes     *notes
-	// instead reports whether CloudControllerManagers decide what to deploy because the
-	// platform has nothing. Then they also report the status.
-	instead func(context.Context) (bool, error)
-	now     func() time.Time
-	log     *slog.Logger
+	now      func() time.Time
+	log      *slog.Logger
 }
 
 // state is the result of a pass that did not fail.
@@ -73,11 +68,10 @@ func (r *openShift) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		again, counts := r.window.Conflict(r.now())
-		if counts {
-			err = r.status.Degraded(ctx, err)
-			return reconcile.Result{RequeueAfter: again}, err
+		if !counts {
+			return reconcile.Result{RequeueAfter: again}, nil
 		}
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: again}, r.status.Degraded(ctx, err)
 	case failure.IsTerminal(err):
 		r.log.Error("not tried again until something changes", "error", err)
 		return reconcile.Result{}, r.failed(ctx, err, true)
@@ -121,8 +115,8 @@ func (r *openShift) report(ctx context.Context, s state) (reconcile.Result, erro
 	if s.settled {
 		return reconcile.Result{RequeueAfter: s.again}, r.status.Available(ctx, s.related)
 	}
-	if s.again == 0 || r.pause < s.again {
-		s.again = r.pause
+	if s.again == 0 || r.o.Requeue < s.again {
+		s.again = r.o.Requeue
 	}
 	return reconcile.Result{RequeueAfter: s.again}, r.status.Progressing(ctx)
 }
@@ -148,8 +142,10 @@ func (r *openShift) sync(ctx context.Context) (state, error) {
 	s, err := r.deploy(ctx, objects)
 	s.warnings = append(s.warnings, left...)
 	if err == nil && len(objects) == 0 {
-		s.silent, err = r.instead(ctx)
-		s.reason, s.warnings = unserved(infra.Status.PlatformStatus, r.bundles)
+		var instead []ccmv1alpha1.CloudControllerManager
+		instead, err = r.managers(ctx) // they decide what to deploy, and report the status
+		s.silent = slices.ContainsFunc(instead, func(c ccmv1alpha1.CloudControllerManager) bool { return c.DeletionTimestamp == nil })
+		s.reason, s.warnings = unserved(infra.Status.PlatformStatus, r.o.Bundles)
 	}
 	return s, err
 }
@@ -161,13 +157,11 @@ func unserved(p *openshift.PlatformStatus, known bundle.Set) (reason string, war
 	if !p.AwaitsManager() {
 		return "", nil
 	}
+	why := "none of the operator's bundles is for it; deploy the platform's own, or give the operator one with --bundle-dir or a CloudControllerManager"
 	if b := known.Find(string(p.Type), "", bundle.OpenShift); b != nil {
-		return status.ReasonNoManager, []string{fmt.Sprintf(
-			"no cloud controller manager is deployed, and Nodes of platform %s wait for one: images.json lacks what bundle %s needs: %s", p.Type, b.Name, strings.Join(b.ImageKeys(), ", "))}
+		why = fmt.Sprintf("images.json lacks what bundle %s needs: %s", b.Name, strings.Join(b.ImageKeys(), ", "))
 	}
-	return status.ReasonNoManager, []string{fmt.Sprintf(
-		"no cloud controller manager is deployed, and Nodes of platform %s wait for one: none of the operator's bundles is for it; "+
-			"deploy the platform's own, or give the operator one with --bundle-dir or a CloudControllerManager", p.Type)}
+	return status.ReasonNoManager, []string{fmt.Sprintf("no cloud controller manager is deployed, and Nodes of platform %s wait for one: %s", p.Type, why)}
 }
 
 // objects returns the objects of the platform and what was left out of them. There are
@@ -177,7 +171,7 @@ func (r *openShift) objects(ctx context.Context, infra *openshift.Infrastructure
 	if err != nil {
 		return nil, nil, unbuilt(err)
 	}
-	b := r.bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
+	b := r.o.Bundles.Find(platform.Type, platform.CloudName, bundle.OpenShift)
 	if b == nil {
 		r.deployer.Reads = nil
 		r.inputs.noteTLS(ctx)
@@ -211,11 +205,11 @@ func unbuilt(err error) error {
 
 func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state, error) {
 	out, err := r.deployer.Deploy(ctx, objects)
-	r.notes.missing(inventoryName, out.Missing)
+	r.notes.absent.Store(inventoryName, out.Missing)
 	if err != nil {
 		return state{}, err
 	}
-	s := state{settled: !out.Moved() && len(out.Waits) == 0, related: r.related(out.Objects), warnings: out.Warnings(), again: out.Again}
+	s := state{settled: out.Settled(), related: r.related(out.Objects), warnings: out.Warnings(), again: out.Again}
 	for _, w := range out.Waits {
 		r.log.Info("on its way", "what", w)
 	}
@@ -225,12 +219,108 @@ func (r *openShift) deploy(ctx context.Context, objects []client.Object) (state,
 // related returns the objects that belong to the operator, for must-gather.
 func (r *openShift) related(applied []apply.Ref) []openshift.ObjectReference {
 	all := []openshift.ObjectReference{
-		{Resource: "namespaces", Name: r.operator},
+		{Resource: "namespaces", Name: r.o.OperatorNamespace},
 		{Group: openshift.GroupVersion.Group, Resource: "clusteroperators", Name: status.Name},
-		{Resource: "namespaces", Name: r.namespace},
+		{Resource: "namespaces", Name: r.o.Namespace},
 	}
 	for _, a := range applied {
 		all = append(all, openshift.ObjectReference{Group: a.Group, Resource: a.Resource(), Namespace: a.Namespace, Name: a.Name})
 	}
 	return all
+}
+
+// inputs reads the settings in the objects of an OpenShift cluster.
+type inputs struct {
+	// client reads what is watched, live anything else.
+	client client.Client
+	live   client.Reader
+	o      *Options
+	now    func() time.Time
+	log    *slog.Logger
+
+	waiting time.Time
+	// known are the feature gates that were read last.
+	known openshift.Gates
+	// tls is what was read last, for servers of our own.
+	tls atomic.Pointer[tlsprofile.Settings]
+}
+
+// read returns what the cluster says, apart from its Infrastructure, and what of
+// it had to be left out.
+func (r *inputs) read(ctx context.Context, infra *openshift.Infrastructure) (in settings.Cluster, left []string, err error) {
+	in = settings.Cluster{Infrastructure: infra, Namespace: r.o.Namespace}
+	if in.Images, err = r.readImages(); err != nil {
+		return in, nil, unbuilt(err)
+	}
+	var proxy openshift.Proxy
+	if err := r.client.Get(ctx, cluster, &proxy); err == nil {
+		in.Proxy = &proxy
+	} else if !apierrors.IsNotFound(err) {
+		return in, nil, fmt.Errorf("failed to get Proxy: %w", err)
+	}
+	if in.TLS, err = r.readTLS(ctx); err != nil {
+		return in, nil, unbuilt(err)
+	}
+	r.tls.Store(&in.TLS)
+	in.Gates, left, err = r.readGates(ctx)
+	return in, left, err
+}
+
+func (r *inputs) readImages() (bundle.Images, error) {
+	text, err := os.ReadFile(r.o.ImagesFile)
+	if err != nil {
+		return nil, fmt.Errorf("unable to read --images-json: %w", err)
+	}
+	images, err := bundle.ParseImages(text)
+	if err != nil {
+		return nil, fmt.Errorf("unable to decode images content from --images-json %s: %w", r.o.ImagesFile, err)
+	}
+	return images, nil
+}
+
+// noteTLS reads the settings for servers of our own alone.
+func (r *inputs) noteTLS(ctx context.Context) {
+	s, err := r.readTLS(ctx)
+	if err != nil {
+		r.log.Error("servers keep to the TLS settings that they had", "error", err)
+		return
+	}
+	r.tls.Store(&s)
+}
+
+// readTLS keeps to the default profile while the cluster's cannot be read.
+func (r *inputs) readTLS(ctx context.Context) (tlsprofile.Settings, error) {
+	a := &openshift.APIServer{}
+	if err := r.client.Get(ctx, cluster, a); err != nil {
+		if !apierrors.IsNotFound(err) {
+			r.log.Warn("the TLS profile cannot be read: Intermediate is used", "error", err)
+		}
+		a = nil
+	}
+	profile, err := tlsprofile.FromAPIServer(a)
+	return r.o.TLS.Or(profile), err
+}
+
+// errNoGates is that there are none yet.
+var errNoGates = errors.New("the cluster's feature gates are not there yet")
+
+// readGates waits a while for a new release's feature gates, and then goes on
+// without: managers keep their own defaults. Those that were read once stay until
+// there are others: nothing is rolled out because they cannot be read.
+func (r *inputs) readGates(ctx context.Context) (gates openshift.Gates, left []string, err error) {
+	gates, err = openshift.ReadGates(ctx, r.client, r.live, r.o.Release)
+	if err == nil {
+		r.waiting, r.known = time.Time{}, gates
+		return gates, nil, nil
+	}
+	if r.known != nil {
+		return r.known, []string{fmt.Sprintf("the cluster's feature gates are those that were read before: %v", err)}, nil
+	}
+	if r.waiting.IsZero() {
+		r.waiting = r.now()
+	}
+	if r.now().Sub(r.waiting) < r.o.GatesAfter {
+		return nil, nil, fmt.Errorf("%w: %w", errNoGates, err)
+	}
+	return nil, []string{fmt.Sprintf("deployed without the cluster's feature gates: %v", err)}, nil
 }

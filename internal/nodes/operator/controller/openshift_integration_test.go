@@ -212,7 +212,7 @@ func (w *world) history(t *testing.T) func(openshift.ConditionType) []string {
 	t.Helper()
 	c, err := client.NewWithWatch(w.RESTConfig(), client.Options{Scheme: w.client.Scheme()})
 	must(t, err)
-	watch, err := c.Watch(t.Context(), &openshift.ClusterOperatorList{})
+	watch, err := c.Watch(t.Context(), &openshift.List[openshift.ClusterOperator, *openshift.ClusterOperator]{})
 	must(t, err)
 	t.Cleanup(watch.Stop)
 	var mu sync.Mutex

@@ -6,7 +6,8 @@ package failure
 
 import (
 	"errors"
-	"sync"
+	"fmt"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -19,8 +20,8 @@ func Terminal(err error) error { return reconcile.TerminalError(err) }
 // IsTerminal reports whether an error was marked.
 func IsTerminal(err error) bool { return errors.Is(err, reconcile.TerminalError(nil)) }
 
-// Window is how long something has failed without a success in between. It may
-// be used by several goroutines.
+// Window is how long something has failed without a success in between. It is for one
+// goroutine.
 type Window struct {
 	// Threshold is how long a failure lasts before it counts.
 	Threshold time.Duration
@@ -28,15 +29,12 @@ type Window struct {
 	// window, for work that is not repeated by itself; 0 is never.
 	Stale time.Duration
 
-	mu          sync.Mutex
 	since, last time.Time
 	conflicts   int
 }
 
 // Observe records a failure and reports whether it counts.
 func (w *Window) Observe(now time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.since.IsZero() || w.Stale > 0 && now.Sub(w.last) > w.Stale {
 		w.since = now
 	}
@@ -46,22 +44,18 @@ func (w *Window) Observe(now time.Time) bool {
 
 // Clear records a success.
 func (w *Window) Clear() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.since, w.last, w.conflicts = time.Time{}, time.Time{}, 0
 }
 
-// firstAgain is how soon to look again when somebody else has just written, or a
+// Again is how soon to look again when somebody else has just written, or a
 // cache has not seen our own write yet.
-const firstAgain = 200 * time.Millisecond
+const Again = 200 * time.Millisecond
 
 // Conflict records a conflicting write, and returns a growing backoff and whether
 // it has lasted so long that it counts as a failure.
 func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
 	counts = w.Observe(now)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	again = min(firstAgain<<min(w.conflicts, 10), w.Retry())
+	again = min(Again<<min(w.conflicts, 10), w.Retry())
 	w.conflicts++
 	return again, counts
 }
@@ -70,4 +64,26 @@ func (w *Window) Conflict(now time.Time) (again time.Duration, counts bool) {
 // threshold that a failure lasts.
 func (w *Window) Retry() time.Duration {
 	return min(max(w.Threshold/4, 100*time.Millisecond), 30*time.Second)
+}
+
+// NoteSize is how many bytes of a message fit into the note of an Event, which has at
+// most 1024.
+const NoteSize = 1000
+
+// Shorten returns a message of at most that many bytes, and a mark that there was more.
+func Shorten(message string, size int) string {
+	if len(message) <= size {
+		return message
+	}
+	return strings.ToValidUTF8(message[:size], "") + " ..."
+}
+
+// Faults collects what is wrong with an input.
+type Faults []error
+
+// AddIf adds a fault if there is one.
+func (f *Faults) AddIf(wrong bool, format string, args ...any) {
+	if wrong {
+		*f = append(*f, fmt.Errorf(format, args...))
+	}
 }

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package guard keeps a cloud controller manager with a wrong view of its cloud,
+// because of a token with too few rights or another account's credentials, from
+// deleting the Nodes of a cluster.
+//
+// A ValidatingAdmissionPolicy refuses every deletion of a Node by such a manager
+// unless the Node has a ticket, an annotation. The guard gives tickets: to a Node
+// that is of this cloud, is not new, and has not been Ready for a while, to few of
+// them in a window of time, and to none while many Nodes are not Ready at once. A
+// policy sees one object and no clock; hence the tickets. A person can give one too.
 package guard
 
 import (
@@ -9,10 +18,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -21,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -56,22 +69,18 @@ func (g *Guard) SetupWithManager(mgr ctrl.Manager) error {
 		return []reconcile.Request{{NamespacedName: g.key()}}
 	})
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return client.ObjectKeyFromObject(o) == g.key() })
+	// A kubelet's heartbeat changes no decision.
+	decisive := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+		return was.Annotations[Annotation] != is.Annotations[Annotation] || ready(was) != ready(is) || !since(was).Equal(since(is)) || was.Spec.ProviderID != is.Spec.ProviderID
+	}}
 	b := ctrl.NewControllerManagedBy(mgr).Named("node-deletion-guard").
-		Watches(&corev1.Node{}, all, builder.WithPredicates(readiness())).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(decisive)).
 		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(ours))
 	for _, kind := range g.LimitedBy {
 		b.Watches(kind, all)
 	}
 	return b.Complete(g)
-}
-
-// readiness passes the updates of Nodes that may change a decision, which a kubelet's
-// heartbeat does not.
-func readiness() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		was, is := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
-		return was.Annotations[Annotation] != is.Annotations[Annotation] || ready(was) != ready(is) || !since(was).Equal(since(is)) || was.Spec.ProviderID != is.Spec.ProviderID
-	}}
 }
 
 func (g *Guard) key() types.NamespacedName {
@@ -98,8 +107,8 @@ func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	}
 	d := limits.Decide(nodes.Items, before.tickets, g.Now())
 	expiry := limits.lapses(nodes.Items, before.allowed, g.Now())
-	if after := (saved{d.Tickets, expiry.Allowed}); !after.equal(before) {
-		if err := g.write(ctx, cm, after); err != nil {
+	if !maps.EqualFunc(d.Tickets, before.tickets, time.Time.Equal) || !maps.EqualFunc(expiry.Allowed, before.allowed, time.Time.Equal) {
+		if err := g.write(ctx, cm, saved{d.Tickets, expiry.Allowed}); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -110,17 +119,11 @@ func (g *Guard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 			failed = append(failed, g.mark(ctx, n, slices.Contains(d.Open, ticketOf(n))))
 		}
 	}
-	g.report(nodes.Items, d)
-	g.reportExpired(nodes.Items, expiry.Ended)
-	return ctrl.Result{RequeueAfter: sooner(d.Again, expiry.Again)}, errors.Join(failed...)
-}
-
-// sooner returns the shorter of two times, where 0 means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
+	g.report(nodes.Items, d, expiry.Ended)
+	if expiry.Again != 0 {
+		d.soon(expiry.Again)
 	}
-	return a
+	return ctrl.Result{RequeueAfter: d.Again}, errors.Join(failed...)
 }
 
 // disable removes all tickets and the ConfigMap: nobody else would. Allowances of
@@ -151,22 +154,15 @@ type saved struct {
 	allowed Allowances
 }
 
-func (n saved) equal(other saved) bool {
-	return maps.EqualFunc(n.tickets, other.tickets, time.Time.Equal) && maps.EqualFunc(n.allowed, other.allowed, time.Time.Equal)
-}
-
 // read returns the ConfigMap and its content. If there is none, both are empty. Tickets
 // that cannot be parsed are an error: otherwise too many could be given.
 func (g *Guard) read(ctx context.Context) (*corev1.ConfigMap, saved, error) {
 	cm := &corev1.ConfigMap{}
 	content := saved{Tickets{}, Allowances{}}
-	err := g.Client.Get(ctx, g.key(), cm)
-	if apierrors.IsNotFound(err) {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: g.Namespace}}, content, nil
-	}
-	if err != nil {
+	if err := client.IgnoreNotFound(g.Client.Get(ctx, g.key(), cm)); err != nil {
 		return nil, content, err
 	}
+	cm.Name, cm.Namespace = Name, g.Namespace
 	for key, into := range map[string]any{ticketsKey: &content.tickets, allowedKey: &content.allowed} {
 		if text := cm.Data[key]; text != "" {
 			if err := json.Unmarshal([]byte(text), into); err != nil {
@@ -214,29 +210,92 @@ func (g *Guard) mark(ctx context.Context, n *corev1.Node, wanted bool) error {
 	return client.IgnoreNotFound(g.Client.Patch(ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, patch)))
 }
 
-// reportExpired emits an Event for each Node whose allowance has expired.
-func (g *Guard) reportExpired(nodes []corev1.Node, ended map[string]string) {
+// report updates the metrics of refusals, and emits an Event for each Node with a new
+// reason or an allowance that has ended.
+func (g *Guard) report(nodes []corev1.Node, d Decision, ended map[string]string) {
+	refused.Set(float64(len(d.Refused)))
+	open.Set(float64(len(d.Open)))
+	before := g.reported
+	g.reported = d.Refused
+	emit := func(n *corev1.Node, reason, format, why string) {
+		g.Events.Eventf(n, nil, corev1.EventTypeNormal, reason, "Guard", format+": kubectl annotate node %s %s=%s", why, n.Name, Annotation, Allow)
+	}
 	for i := range nodes {
-		if why := ended[nodes[i].Name]; why != "" {
-			g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionAllowanceEnded", "Guard",
-				"the permission to delete this Node has expired: %s; to allow the deletion again: kubectl annotate node %s %s=%s", why, nodes[i].Name, Annotation, Allow)
+		n := &nodes[i]
+		if why := d.Refused[n.Name]; why != "" && why != before[n.Name] {
+			emit(n, "NodeDeletionGuarded", "a cloud controller manager may not delete this Node: %s; to allow the deletion", why)
+		}
+		if why := ended[n.Name]; why != "" {
+			emit(n, "NodeDeletionAllowanceEnded", "the permission to delete this Node has expired: %s; to allow the deletion again", why)
 		}
 	}
 }
 
-// report updates the metrics of refusals and emits an Event for each Node with a
-// new reason.
-func (g *Guard) report(nodes []corev1.Node, d Decision) {
-	refused.Set(float64(len(d.Refused)))
-	open.Set(float64(len(d.Open)))
-	before := g.reported
-	g.reported = maps.Clone(d.Refused)
-	for _, name := range slices.Sorted(maps.Keys(d.Refused)) {
-		if before[name] == d.Refused[name] {
-			continue
-		}
-		i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
-		g.Events.Eventf(&nodes[i], nil, corev1.EventTypeNormal, "NodeDeletionGuarded", "Guard",
-			"a cloud controller manager may not delete this Node: %s; to allow the deletion: kubectl annotate node %s %s=%s", d.Refused[name], name, Annotation, Allow)
+var (
+	refused = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "outrigger_node_deletions_guarded",
+		Help: "Nodes that are not Ready and that a cloud controller manager may not delete.",
+	})
+	open = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "outrigger_node_deletions_open",
+		Help: "Nodes that a cloud controller manager may delete.",
+	})
+)
+
+func init() { metrics.Registry.MustRegister(refused, open) }
+
+// Name is that of policy, binding and ConfigMap.
+const Name = "ccm-node-deletion-guard"
+
+// Annotation is on a Node that may be deleted: its value is the Node's UID, which
+// is a ticket, or Allow, which a person has set.
+const (
+	Annotation = "ccm.outrigger.dev/deletion"
+	Allow      = "allow"
+)
+
+// NodeController is the account with which the manager's controllers of Nodes
+// work under --use-service-account-credentials (k8s.io/cloud-provider/names).
+const NodeController = "system:serviceaccount:kube-system:node-controller"
+
+// Policy returns the objects of the admission policy that refuses deletions by these
+// users without a ticket. It has no parameters: for those the API server requires that
+// whoever creates the policy may read all ConfigMaps of the cluster, and it looks them
+// up before it checks who deletes.
+func Policy(users ...string) []client.Object {
+	meta := metav1.ObjectMeta{Name: Name}
+	return []client.Object{
+		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: policySpec(users)},
+		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		}},
+	}
+}
+
+func policySpec(users []string) admissionv1.ValidatingAdmissionPolicySpec {
+	quoted := make([]string, len(users))
+	for i, u := range users {
+		quoted[i] = strconv.Quote(u)
+	}
+	fail, reason := admissionv1.Fail, metav1.StatusReasonForbidden
+	nodes := admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Delete},
+		Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes"}},
+	}}
+	return admissionv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy:    &fail,
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{nodes}},
+		MatchConditions: []admissionv1.MatchCondition{{
+			Name: "by-a-cloud-controller-manager", Expression: "request.userInfo.username in [" + strings.Join(quoted, ", ") + "]",
+		}},
+		Variables: []admissionv1.Variable{{
+			Name: "ticket", Expression: fmt.Sprintf("has(oldObject.metadata.annotations) && '%[1]s' in oldObject.metadata.annotations ? oldObject.metadata.annotations['%[1]s'] : ''", Annotation),
+		}},
+		Validations: []admissionv1.Validation{{
+			Expression: fmt.Sprintf("variables.ticket == '%s' || variables.ticket == oldObject.metadata.uid", Allow),
+			MessageExpression: fmt.Sprintf("'the deletion of Node ' + oldObject.metadata.name + ' is guarded, its Events say why; to let it pass: kubectl annotate node ' + "+
+				"oldObject.metadata.name + ' %s=%s'", Annotation, Allow),
+			Reason: &reason,
+		}},
 	}
 }

@@ -67,9 +67,6 @@ type Decision struct {
 	Open []string
 	// Refused are Nodes that would be deleted and have no ticket, with the reason.
 	Refused map[string]string
-	// Waiting are Nodes that are new or were Ready a moment ago: they have no ticket
-	// either, and that is how it should be.
-	Waiting []string
 	// Again is when time alone changes the decision; 0 is never.
 	Again time.Duration
 	// given is how many tickets count.
@@ -91,7 +88,10 @@ func (l Limits) Decide(nodes []corev1.Node, had Tickets, now time.Time) Decision
 	slices.SortStableFunc(lost, func(a, b corev1.Node) int {
 		return cmp.Or(had[ticketOf(&a)].Compare(had[ticketOf(&b)]), since(&a).Compare(since(&b)))
 	})
-	stopped := l.stop(len(lost), len(nodes))
+	stopped := ""
+	if len(nodes) > l.MinNodes && float64(len(lost)) > l.Unready*float64(len(nodes)) {
+		stopped = fmt.Sprintf("%d of %d Nodes are not Ready, more than %.0f %%: no Node is deleted until it is known that they are gone", len(lost), len(nodes), l.Unready*100)
+	}
 	for i := range lost {
 		l.decide(&d, &lost[i], had, stopped, now)
 	}
@@ -99,46 +99,32 @@ func (l Limits) Decide(nodes []corev1.Node, had Tickets, now time.Time) Decision
 	return d
 }
 
-func (l Limits) stop(lost, all int) string {
-	if all <= l.MinNodes || float64(lost) <= l.Unready*float64(all) {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d Nodes are not Ready, more than %.0f %%: no Node is deleted until it is known that they are gone", lost, all, l.Unready*100)
-}
-
 func (l Limits) decide(d *Decision, n *corev1.Node, had Tickets, stopped string, now time.Time) {
 	who := ticketOf(n)
-	if !l.ours(n) && n.Spec.ProviderID == "" {
-		d.Refused[n.Name] = "it has no providerID, so that nobody knows whether it is of this cloud"
-		return
-	}
-	if !l.ours(n) {
-		d.Refused[n.Name] = fmt.Sprintf("its providerID %q is of another cloud (here: %s)", n.Spec.ProviderID, strings.Join(l.Prefixes, ", "))
-		return
-	}
+	_, has := d.Tickets[who]
 	wait := max(since(n).Add(l.NotReadyFor).Sub(now), n.CreationTimestamp.Add(l.YoungFor).Sub(now))
-	if wait > 0 {
+	switch {
+	case !l.ours(n) && n.Spec.ProviderID == "":
+		d.Refused[n.Name] = "it has no providerID, so that nobody knows whether it is of this cloud"
+	case !l.ours(n):
+		d.Refused[n.Name] = fmt.Sprintf("its providerID %q is of another cloud (here: %s)", n.Spec.ProviderID, strings.Join(l.Prefixes, ", "))
+	case wait > 0: // it is new or was Ready a moment ago: that it has no ticket is how it should be
 		d.soon(wait)
-		d.Waiting = append(d.Waiting, n.Name)
-		return
-	}
-	if stopped != "" {
+	case stopped != "":
 		d.Refused[n.Name] = stopped
-		return
-	}
-	if _, has := d.Tickets[who]; !has {
-		if d.given >= l.Deletions {
-			d.Refused[n.Name] = fmt.Sprintf("%d Nodes were given up in the last %s", d.given, l.Window)
-			if at, had := had[who]; had {
-				d.Tickets[who] = at
-			}
-			return
+	case has:
+		d.Open = append(d.Open, who)
+	case d.given >= l.Deletions:
+		d.Refused[n.Name] = fmt.Sprintf("%d Nodes were given up in the last %s", d.given, l.Window)
+		if at, had := had[who]; had {
+			d.Tickets[who] = at
 		}
+	default:
 		d.Tickets[who] = now
 		d.given++
 		d.soon(l.Window)
+		d.Open = append(d.Open, who)
 	}
-	d.Open = append(d.Open, who)
 }
 
 func ticketOf(n *corev1.Node) string { return n.Name + "/" + string(n.UID) }
@@ -167,4 +153,46 @@ func since(n *corev1.Node) time.Time {
 		}
 	}
 	return n.CreationTimestamp.Time
+}
+
+// Allowances are the times at which what a person allowed was seen first, by
+// "name/uid" of the Node.
+type Allowances map[string]time.Time
+
+// lapse has the allowances that hold and those that have expired: an allowance does
+// not last for ever, in case it was wrong or the Node came back.
+type lapse struct {
+	// Allowed are those that a Node still has. Expired ones stay until they are
+	// removed from the Node: otherwise they would start again.
+	Allowed Allowances
+	// Ended are the Nodes, by name, whose allowance has ended, with the reason.
+	Ended map[string]string
+	// Again is when the next one ends; 0 is never.
+	Again time.Duration
+}
+
+// lapses looks at all Nodes that a person has allowed to be deleted.
+func (l Limits) lapses(nodes []corev1.Node, had Allowances, now time.Time) lapse {
+	is := lapse{Allowed: Allowances{}, Ended: map[string]string{}}
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Annotations[Annotation] != Allow {
+			continue
+		}
+		at, known := had[ticketOf(n)]
+		if !known {
+			at = now
+		}
+		is.Allowed[ticketOf(n)] = at
+		left := at.Add(l.AllowedFor).Sub(now)
+		switch {
+		case known && ready(n) && since(n).After(at):
+			is.Ended[n.Name] = "the Node is Ready again"
+		case left <= 0:
+			is.Ended[n.Name] = fmt.Sprintf("%s have passed", l.AllowedFor)
+		case is.Again == 0 || left < is.Again:
+			is.Again = left
+		}
+	}
+	return is
 }

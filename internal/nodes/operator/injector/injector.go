@@ -12,23 +12,19 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/cloudconfig/jsonobject"
 )
 
-// Identity selects whether workload identity may be used.
+// Identity says whether workload identity may be used. It is used when the Secret has a
+// token file, unless it is identityOff, with which the client's secret is needed.
 type Identity string
 
-const (
-	// IdentityAuto uses it when the Secret has a token file.
-	IdentityAuto Identity = ""
-	// IdentityOn is the same, said aloud: a Secret without a token file has the
-	// client's secret.
-	IdentityOn Identity = "true"
-	// IdentityOff needs the client's secret.
-	IdentityOff Identity = "false"
-)
+const identityOff Identity = "false"
 
 // Options are what the injector needs.
 type Options struct {
@@ -57,9 +53,13 @@ func (o Options) Run() error {
 	if err != nil {
 		return err
 	}
-	config, err := readConfig(o.ConfigFile)
+	data, err := os.ReadFile(o.ConfigFile)
 	if err != nil {
 		return fmt.Errorf("couldn't read cloud config from file: %w", err)
+	}
+	config, err := jsonobject.Parse(string(data))
+	if err != nil {
+		return fmt.Errorf("couldn't read cloud config from file: %s: %w", o.ConfigFile, err)
 	}
 	if err := o.inject(config, c); err != nil {
 		return fmt.Errorf("couldn't prepare cloud config: %w", err)
@@ -98,7 +98,7 @@ func (o Options) read(name string) (string, error) {
 
 // check leaves either the client's secret or the token file.
 func (o Options) check(c *credentials) error {
-	if c.tokenFile != "" && o.WorkloadIdentity == IdentityOff {
+	if c.tokenFile != "" && o.WorkloadIdentity == identityOff {
 		if c.secret == "" {
 			return errors.New("azure_client_secret should be set up: the Secret has azure_federated_token_file, but --enable-azure-workload-identity is false")
 		}
@@ -113,18 +113,6 @@ func (o Options) check(c *credentials) error {
 		return errors.New("azure_tenant_id should be set up while workload identity is enabled using azure_federated_token_file")
 	}
 	return nil
-}
-
-func readConfig(path string) (jsonobject.Object, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	config, err := jsonobject.Parse(string(data))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return config, nil
 }
 
 func (o Options) inject(config jsonobject.Object, c credentials) error {
@@ -167,3 +155,64 @@ func (o Options) write(text string) error {
 	}
 	return os.Rename(f.Name(), o.OutputFile)
 }
+
+// Command returns the injector as a command.
+func Command() *cobra.Command {
+	o := Options{Mode: 0o640}
+	c := &cobra.Command{
+		Use:   "azure-config-credentials-injector",
+		Short: "Put the credentials of a Secret into the configuration of Azure's cloud provider",
+		Long: `Put the credentials of a Secret into the configuration of Azure's cloud provider.
+
+The folder --creds-path has the Secret's keys as files: azure_client_id, and
+either azure_client_secret or, for workload identity, azure_federated_token_file
+with azure_tenant_id. The result is readable by its user and group alone: let
+the container that reads it have the same user, or give the pod an fsGroup.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+			return o.Run()
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.ConfigFile, "cloud-config-file-path", "/tmp/cloud-config/cloud.conf", "`file` with the configuration")
+	f.StringVar(&o.OutputFile, "output-file-path", "/tmp/merged-cloud-config/cloud.conf", "`file` that is written: the configuration with credentials")
+	f.StringVar(&o.Credentials, "creds-path", "/etc/azure/credentials", "`folder` with the keys of the Secret")
+	f.BoolVar(&o.DisableIdentityExtension, "disable-identity-extension-auth", false, "turn off the identity of the machine where the configuration turns it on")
+	f.Var(&o.WorkloadIdentity, "enable-azure-workload-identity", "whether workload identity may be used: true, false, or nothing: as the Secret has it")
+	f.Var((*mode)(&o.Mode), "output-file-mode", "`mode` of the file that is written, octal; nothing for others")
+	return c
+}
+
+// String, Set and Type make it a flag.
+func (i *Identity) String() string { return string(*i) }
+
+func (i *Identity) Set(value string) error {
+	on, err := strconv.ParseBool(value)
+	if err != nil && value != "" {
+		return errors.New("want true or false")
+	}
+	if *i = ""; value != "" {
+		*i = Identity(strconv.FormatBool(on))
+	}
+	return nil
+}
+
+func (i *Identity) Type() string { return "bool" }
+
+type mode fs.FileMode
+
+func (m *mode) String() string { return fmt.Sprintf("%04o", uint32(*m)) }
+
+func (m *mode) Set(value string) error {
+	n, err := strconv.ParseUint(value, 8, 32)
+	if err != nil || n > 0o777 || n&0o007 != 0 || n&0o400 == 0 {
+		return errors.New("want a mode such as 0640 that the user can read and others cannot")
+	}
+	*m = mode(n)
+	return nil
+}
+
+func (m *mode) Type() string { return "mode" }

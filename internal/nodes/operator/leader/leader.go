@@ -4,6 +4,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,16 +59,10 @@ func (o *Options) Validate() error {
 // durations returns the durations of the flags. If none is set, it returns durations
 // that survive a restart of the API server, which takes longer on a single node.
 func (o *Options) durations(t openshift.TopologyMode) (lease, renew, retry time.Duration) {
-	lease, renew, retry = 137*time.Second, 107*time.Second, 26*time.Second
 	if o.Lease == 0 && o.Renew == 0 && o.Retry == 0 && t == openshift.SingleReplica {
 		return 270 * time.Second, 240 * time.Second, 60 * time.Second
 	}
-	for _, d := range []struct{ to, flag *time.Duration }{{&lease, &o.Lease}, {&renew, &o.Renew}, {&retry, &o.Retry}} {
-		if *d.flag != 0 {
-			*d.to = *d.flag
-		}
-	}
-	return lease, renew, retry
+	return cmp.Or(o.Lease, 137*time.Second), cmp.Or(o.Renew, 107*time.Second), cmp.Or(o.Retry, 26*time.Second)
 }
 
 // Check fails at once if the account lacks the rights for leader election, which

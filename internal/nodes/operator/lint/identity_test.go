@@ -23,7 +23,7 @@ func TestIdentityKeepsTheRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range Check(r.GetResources(), c) {
+		for _, f := range Check(r.Resources, c) {
 			t.Errorf("%s: %s: %s", b.Name, f.Object, f.Problem)
 		}
 	}

@@ -2,7 +2,15 @@
 
 package openshift
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
 
 // Network says which addresses the cluster uses.
 //
@@ -19,16 +27,6 @@ type NetworkSpec struct {
 	ServiceNetwork []string `json:"serviceNetwork"`
 }
 
-// NetworkList is a list of them.
-//
-// +kubebuilder:object:root=true
-type NetworkList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Network `json:"items"`
-}
-
 // Proxy says how programs of the cluster reach what is outside.
 //
 // +kubebuilder:object:root=true
@@ -36,18 +34,13 @@ type Proxy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   ProxySpec   `json:"spec"`
+	Spec struct {
+		// TrustedCA names the ConfigMap in openshift-config with further authorities.
+		TrustedCA struct {
+			Name string `json:"name"`
+		} `json:"trustedCA,omitempty"`
+	} `json:"spec"`
 	Status ProxyStatus `json:"status"`
-}
-
-// ProxySpec names the ConfigMap in openshift-config with further authorities.
-type ProxySpec struct {
-	TrustedCA ConfigMapNameReference `json:"trustedCA,omitempty"`
-}
-
-// ConfigMapNameReference is a ConfigMap of a known namespace.
-type ConfigMapNameReference struct {
-	Name string `json:"name"`
 }
 
 // ProxyStatus is what programs are to use; what is empty is not set.
@@ -55,16 +48,6 @@ type ProxyStatus struct {
 	HTTPProxy  string `json:"httpProxy,omitempty"`
 	HTTPSProxy string `json:"httpsProxy,omitempty"`
 	NoProxy    string `json:"noProxy,omitempty"`
-}
-
-// ProxyList is a list of them.
-//
-// +kubebuilder:object:root=true
-type ProxyList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Proxy `json:"items"`
 }
 
 // APIServer says which versions and ciphers of TLS the cluster serves.
@@ -120,16 +103,6 @@ type CustomTLSProfile struct {
 	MinTLSVersion string   `json:"minTLSVersion"`
 }
 
-// APIServerList is a list of them.
-//
-// +kubebuilder:object:root=true
-type APIServerList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []APIServer `json:"items"`
-}
-
 // FeatureGate says which features are on.
 //
 // +kubebuilder:object:root=true
@@ -158,12 +131,123 @@ type FeatureGateAttributes struct {
 	Name string `json:"name"`
 }
 
-// FeatureGateList is a list of them.
+// ClusterOperator is where an operator says how it is.
 //
 // +kubebuilder:object:root=true
-type FeatureGateList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+type ClusterOperator struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Items []FeatureGate `json:"items"`
+	// Spec has no fields; the cluster insists on an empty one.
+	Spec   struct{}              `json:"spec"`
+	Status ClusterOperatorStatus `json:"status,omitempty"`
+}
+
+// ClusterOperatorStatus is what an operator says. The cluster merges Conditions
+// by type; Versions and RelatedObjects are replaced whole.
+type ClusterOperatorStatus struct {
+	Conditions     []ClusterOperatorCondition `json:"conditions,omitempty"`
+	Versions       []OperandVersion           `json:"versions,omitempty"`
+	RelatedObjects []ObjectReference          `json:"relatedObjects,omitempty"`
+}
+
+// ConditionType is the name of a condition.
+type ConditionType string
+
+// Conditions that each operator has.
+const (
+	Available   ConditionType = "Available"
+	Progressing ConditionType = "Progressing"
+	Degraded    ConditionType = "Degraded"
+	Upgradeable ConditionType = "Upgradeable"
+)
+
+// ClusterOperatorCondition is a condition.
+type ClusterOperatorCondition struct {
+	Type               ConditionType          `json:"type"`
+	Status             corev1.ConditionStatus `json:"status"`
+	LastTransitionTime metav1.Time            `json:"lastTransitionTime"`
+	Reason             string                 `json:"reason,omitempty"`
+	Message            string                 `json:"message,omitempty"`
+}
+
+// OperandVersion is a version that has been reached.
+type OperandVersion struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// ObjectReference is an object that belongs to an operator. Group and namespace
+// may be empty.
+type ObjectReference struct {
+	Group     string `json:"group"`
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// ClusterVersion says which release the cluster runs.
+//
+// +kubebuilder:object:root=true
+type ClusterVersion struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Status struct {
+		// Desired is the release that the cluster is to run.
+		Desired struct {
+			Version string `json:"version"`
+		} `json:"desired"`
+	} `json:"status"`
+}
+
+// UnknownVersion is the version of an operator that nobody told its release.
+const UnknownVersion = "unknown"
+
+// SnapshotVersion is the version of an operator that was built apart from a
+// release; it obeys the gates of the release that the cluster is to run.
+const SnapshotVersion = "0.0.1-snapshot"
+
+// Gates says of each feature that the cluster knows whether it is on.
+type Gates map[string]bool
+
+// Gates returns the feature gates of a release; false if the cluster has none for it
+// (yet).
+func (g *FeatureGate) Gates(version string) (Gates, bool) {
+	for _, d := range g.Status.FeatureGates {
+		if d.Version != version {
+			continue
+		}
+		gates := Gates{}
+		for _, f := range d.Enabled {
+			gates[f.Name] = true
+		}
+		for _, f := range d.Disabled {
+			gates[f.Name] = false
+		}
+		return gates, true
+	}
+	return nil, false
+}
+
+// ReadGates returns those of the release that a program is of, or, apart from a
+// release, those of the one that the cluster is to run. Cached reads what is
+// watched, live anything else.
+func ReadGates(ctx context.Context, cached, live client.Reader, version string) (Gates, error) {
+	var all FeatureGate
+	if err := cached.Get(ctx, types.NamespacedName{Name: ClusterName}, &all); err != nil {
+		return nil, err
+	}
+	if version == "" || version == UnknownVersion || version == SnapshotVersion {
+		var v ClusterVersion
+		if err := live.Get(ctx, types.NamespacedName{Name: ClusterVersionName}, &v); err != nil {
+			return nil, fmt.Errorf("which version is it? RELEASE_VERSION names none: %w", err)
+		}
+		version = v.Status.Desired.Version
+	}
+	gates, ok := all.Gates(version)
+	if !ok {
+		return nil, fmt.Errorf("FeatureGate %s has none for version %q (yet)", ClusterName, version)
+	}
+	return gates, nil
 }

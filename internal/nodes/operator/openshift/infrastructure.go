@@ -23,7 +23,6 @@ const (
 	None         PlatformType = "None"
 	Nutanix      PlatformType = "Nutanix"
 	OpenStack    PlatformType = "OpenStack"
-	Ovirt        PlatformType = "oVirt"
 	PowerVS      PlatformType = "PowerVS"
 	VSphere      PlatformType = "VSphere"
 )
@@ -85,20 +84,13 @@ type VSphereVCenter struct {
 
 // VSphereFailureDomain is a zone. Server is that of one of the vCenters.
 type VSphereFailureDomain struct {
-	Name     string          `json:"name"`
-	Region   string          `json:"region"`
-	Zone     string          `json:"zone"`
 	Server   string          `json:"server"`
 	Topology VSphereTopology `json:"topology"`
 }
 
-// VSphereTopology is where machines of a failure domain are made. All but
-// Datacenter is kept for those who write the object whole, as tests do.
+// VSphereTopology is where machines of a failure domain are made.
 type VSphereTopology struct {
-	Datacenter     string   `json:"datacenter"`
-	ComputeCluster string   `json:"computeCluster"`
-	Networks       []string `json:"networks"`
-	Datastore      string   `json:"datastore"`
+	Datacenter string `json:"datacenter"`
 }
 
 // VSphereNodeNetworking says which of a machine's addresses are the node's.
@@ -116,9 +108,7 @@ type VSphereNodeNetwork struct {
 
 // InfrastructureStatus is what the installer found.
 type InfrastructureStatus struct {
-	InfrastructureName   string `json:"infrastructureName"`
-	APIServerURL         string `json:"apiServerURL"`
-	APIServerInternalURL string `json:"apiServerInternalURI"`
+	InfrastructureName string `json:"infrastructureName"`
 	// PlatformStatus is nil until the installer has written it.
 	PlatformStatus       *PlatformStatus `json:"platformStatus,omitempty"`
 	ControlPlaneTopology TopologyMode    `json:"controlPlaneTopology"`
@@ -128,10 +118,7 @@ type InfrastructureStatus struct {
 // own part may be missing.
 type PlatformStatus struct {
 	Type     PlatformType           `json:"type"`
-	AWS      *AWSPlatformStatus     `json:"aws,omitempty"`
 	Azure    *AzurePlatformStatus   `json:"azure,omitempty"`
-	GCP      *GCPPlatformStatus     `json:"gcp,omitempty"`
-	PowerVS  *PowerVSPlatformStatus `json:"powervs,omitempty"`
 	VSphere  *VSpherePlatformStatus `json:"vsphere,omitempty"`
 	External *ExternalStatus        `json:"external,omitempty"`
 }
@@ -150,30 +137,10 @@ func (s *PlatformStatus) AwaitsManager() bool {
 	return awaiting[s.Type]
 }
 
-// AWSPlatformStatus is AWS's part.
-type AWSPlatformStatus struct {
-	Region string `json:"region"`
-}
-
 // AzurePlatformStatus is Azure's part.
 type AzurePlatformStatus struct {
-	ResourceGroupName string `json:"resourceGroupName"`
 	// CloudName is that of the Azure cloud; empty means AzurePublicCloud.
-	CloudName   string `json:"cloudName,omitempty"`
-	ARMEndpoint string `json:"armEndpoint,omitempty"`
-}
-
-// GCPPlatformStatus is Google Cloud's part.
-type GCPPlatformStatus struct {
-	ProjectID string `json:"projectID"`
-	Region    string `json:"region"`
-}
-
-// PowerVSPlatformStatus is Power Virtual Server's part.
-type PowerVSPlatformStatus struct {
-	Region        string `json:"region"`
-	Zone          string `json:"zone"`
-	ResourceGroup string `json:"resourceGroup"`
+	CloudName string `json:"cloudName,omitempty"`
 }
 
 // VSpherePlatformStatus is vSphere's part: the addresses that move between
@@ -185,24 +152,11 @@ type VSpherePlatformStatus struct {
 
 // ExternalStatus is that of a platform that OpenShift does not know.
 type ExternalStatus struct {
-	CloudControllerManager CloudControllerManagerStatus `json:"cloudControllerManager"`
+	CloudControllerManager struct {
+		// State is ExternalManager, None, or nothing, which means None.
+		State string `json:"state"`
+	} `json:"cloudControllerManager"`
 }
 
 // ExternalManager is the State with which kubelets wait for a manager.
 const ExternalManager = "External"
-
-// CloudControllerManagerStatus has as State External, None, or nothing, which
-// means None.
-type CloudControllerManagerStatus struct {
-	State string `json:"state"`
-}
-
-// InfrastructureList is a list of them.
-//
-// +kubebuilder:object:root=true
-type InfrastructureList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
-
-	Items []Infrastructure `json:"items"`
-}

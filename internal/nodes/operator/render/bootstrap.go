@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package render writes what a bundle is into files, without a cluster: static
+// Pods and the cloud's configuration for the machine that a cluster is installed
+// from, or all objects as one text.
 package render
 
 import (
@@ -111,25 +114,17 @@ func (b Bootstrap) read() (in inputs, err error) {
 	return in, errors.Join(errs...)
 }
 
-func (b Bootstrap) write(objects []client.Object, config string) ([]string, error) {
+func (b Bootstrap) write(objects []client.Object, config string) (names []string, err error) {
 	pods, configs := filepath.Join(b.DestDir, "bootstrap"), filepath.Join(b.DestDir, "config")
 	files := map[string][]byte{}
-	var names []string
-	add := func(name string, text []byte) {
-		names = append(names, name)
-		files[name] = text
-	}
 	for _, o := range objects {
 		// The kubelet of that machine knows no other.
 		o.SetNamespace(bundle.SystemNamespace)
-		text, err := YAML(o)
-		if err != nil {
+		name := filepath.Join(pods, o.GetName()+"-"+strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind)+".yaml")
+		if files[name], err = YAML(o); err != nil {
 			return nil, err
 		}
-		add(filepath.Join(pods, o.GetName()+"-"+strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind)+".yaml"), text)
-	}
-	if config != "" {
-		add(filepath.Join(configs, bundle.CloudConfigKey), []byte(config))
+		names = append(names, name)
 	}
 	for _, folder := range []string{pods, configs} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -137,19 +132,17 @@ func (b Bootstrap) write(objects []client.Object, config string) ([]string, erro
 		}
 	}
 	for _, name := range names {
-		if err := replaceFile(name, files[name], mode(name)); err != nil {
-			return nil, fmt.Errorf("--dest-dir: %w", err)
-		}
+		err = errors.Join(err, replaceFile(name, files[name], 0o644))
+	}
+	if config != "" {
+		name := filepath.Join(configs, bundle.CloudConfigKey)
+		names = append(names, name)
+		err = errors.Join(err, replaceFile(name, []byte(config), 0o600)) // it may have a password in it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--dest-dir: %w", err)
 	}
 	return names, nil
-}
-
-// mode keeps a configuration, which may have a password in it, from others.
-func mode(name string) os.FileMode {
-	if filepath.Base(name) == bundle.CloudConfigKey {
-		return 0o600
-	}
-	return 0o644
 }
 
 // replaceFile writes a file atomically: a kubelet watches the folder.

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -48,29 +47,11 @@ func Waits(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, ob
 
 func waitsFor(ctx context.Context, reader client.Reader, scheme *runtime.Scheme, o client.Object) (string, error) {
 	gvk, err := apiutil.GVKForObject(o, scheme)
-	if err != nil {
+	if err != nil || gvk.Group != appsv1.GroupName {
 		return "", err
 	}
 	key := client.ObjectKeyFromObject(o)
-	switch gvk.GroupKind() {
-	case appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind():
-		var d appsv1.Deployment
-		if wait, err := read(ctx, reader, gvk, key, &d); wait != "" || err != nil {
-			return wait, err
-		}
-		return Deployment(&d)
-	case appsv1.SchemeGroupVersion.WithKind("DaemonSet").GroupKind():
-		var d appsv1.DaemonSet
-		if wait, err := read(ctx, reader, gvk, key, &d); wait != "" || err != nil {
-			return wait, err
-		}
-		return DaemonSet(&d), nil
-	}
-	return "", nil
-}
-
-// read reads without a type, as whoever applies does: one cache serves both.
-func read(ctx context.Context, reader client.Reader, gvk schema.GroupVersionKind, key client.ObjectKey, into any) (wait string, err error) {
+	// It is read without a type, as whoever applies does: one cache serves both.
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
 	err = reader.Get(ctx, key, u)
@@ -80,7 +61,17 @@ func read(ctx context.Context, reader client.Reader, gvk schema.GroupVersionKind
 	if err != nil {
 		return "", err
 	}
-	return "", runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+	convert := runtime.DefaultUnstructuredConverter.FromUnstructured
+	if gvk.Kind == "DaemonSet" {
+		var d appsv1.DaemonSet
+		err := convert(u.Object, &d)
+		return DaemonSet(&d), err
+	}
+	var d appsv1.Deployment
+	if err := convert(u.Object, &d); err != nil {
+		return "", err
+	}
+	return Deployment(&d)
 }
 
 // Deployment returns why a Deployment is not yet rolled out; empty when it is.

@@ -6,8 +6,6 @@ package settings
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
@@ -79,7 +77,7 @@ func (c Cluster) Values() (bundle.Values, Platform, error) {
 	return v, platform, nil
 }
 
-// managerGates are those that k8s.io/controller-manager v0.36 knows: a manager
+// managerGates are those that k8s.io/controller-manager v0.36 knows, sorted: a manager
 // that is given another does not start.
 var managerGates = []string{
 	"CloudControllerManagerWatchBasedRoutesReconciliation", "CloudControllerManagerWebhook", "ControllerManagerReleaseLeaderElectionLockOnExit",
@@ -89,8 +87,8 @@ var managerGates = []string{
 // that managers know.
 func featureGates(gates map[string]bool) string {
 	var on []string
-	for _, name := range slices.Sorted(maps.Keys(gates)) {
-		if gates[name] && slices.Contains(managerGates, name) {
+	for _, name := range managerGates {
+		if gates[name] {
 			on = append(on, name+"=true")
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 	"github.com/outrigger/outrigger/internal/nodes/operator/openshift"
 )
 
@@ -21,6 +22,12 @@ const (
 	ReasonAsExpected = "AsExpected"
 	ReasonSyncing    = "SyncingResources"
 	ReasonFailed     = "SyncingFailed"
+	// ReasonIncomplete is why a controller warns that works: it left out what it could
+	// not use.
+	ReasonIncomplete = "InputIncomplete"
+	// ReasonNoManager is why the operator warns though it has nothing to deploy: Nodes
+	// wait for what is not there.
+	ReasonNoManager = "NoCloudControllerManager"
 )
 
 // Reasons of events.
@@ -77,7 +84,7 @@ func (o *Operator) Available(ctx context.Context, related []openshift.ObjectRefe
 	if err != nil {
 		return err
 	}
-	err = o.writer.ApplyTo(ctx, is, Change{
+	err = o.writer.Apply(ctx, is, Change{
 		Conditions: []openshift.ClusterOperatorCondition{
 			condition(openshift.Available, true, ReasonAsExpected, "Cluster Cloud Controller Manager Operator is available at "+o.version),
 			condition(openshift.Progressing, false, ReasonAsExpected, ""),
@@ -99,64 +106,56 @@ func (o *Operator) Available(ctx context.Context, related []openshift.ObjectRefe
 // Progressing says that something is on its way. Whether the operator is
 // available or degraded stays as it was.
 func (o *Operator) Progressing(ctx context.Context) error {
-	is, err := o.Get(ctx)
-	if err != nil {
-		return err
-	}
-	reason, message := ReasonAsExpected, ""
-	if !slices.Equal(is.Status.Versions, o.versions()) {
-		reason, message = ReasonSyncing, "Progressing towards "+o.text()
-		if old := find(is.Status.Conditions, openshift.Progressing); old == nil || old.Message != message {
-			o.event(is, corev1.EventTypeNormal, eventUpgrade, message)
+	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+		reason, message := ReasonAsExpected, ""
+		if !slices.Equal(is.Status.Versions, o.versions()) {
+			reason, message = ReasonSyncing, "Progressing towards "+o.text()
+			if old := find(is.Status.Conditions, openshift.Progressing); old == nil || old.Message != message {
+				o.event(is, corev1.EventTypeNormal, eventUpgrade, message)
+			}
 		}
-	}
-	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{
-		condition(openshift.Progressing, true, reason, message),
-		condition(openshift.Upgradeable, true, ReasonAsExpected, ""),
-	}})
+		return []openshift.ClusterOperatorCondition{
+			condition(openshift.Progressing, true, reason, message),
+			condition(openshift.Upgradeable, true, ReasonAsExpected, ""),
+		}
+	})
 }
 
 // Degraded returns what goes wrong. Whether the operator is available or
 // progressing stays as it was.
 func (o *Operator) Degraded(ctx context.Context, cause error) error {
-	is, err := o.Get(ctx)
-	if err != nil {
-		return err
-	}
-	message := fmt.Sprintf("Failed to resync for %s because %v", o.text(), cause)
-	if !slices.Equal(is.Status.Versions, o.versions()) {
-		message = fmt.Sprintf("Failed when progressing towards %s because %v", o.text(), cause)
-	}
-	if old := find(is.Status.Conditions, openshift.Degraded); old == nil || old.Message != message {
-		o.event(is, corev1.EventTypeWarning, eventDegraded, message)
-	}
-	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{
-		condition(openshift.Degraded, true, ReasonFailed, message),
-		condition(openshift.Upgradeable, false, ReasonAsExpected, ""),
-	}})
+	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+		message := fmt.Sprintf("Failed to resync for %s because %v", o.text(), cause)
+		if !slices.Equal(is.Status.Versions, o.versions()) {
+			message = fmt.Sprintf("Failed when progressing towards %s because %v", o.text(), cause)
+		}
+		if old := find(is.Status.Conditions, openshift.Degraded); old == nil || old.Message != message {
+			o.event(is, corev1.EventTypeWarning, eventDegraded, message)
+		}
+		return []openshift.ClusterOperatorCondition{
+			condition(openshift.Degraded, true, ReasonFailed, message),
+			condition(openshift.Upgradeable, false, ReasonAsExpected, ""),
+		}
+	})
 }
 
 // Warn names what is wrong and has not lasted yet, or has not failed. An empty
 // message is that nothing is.
 func (o *Operator) Warn(ctx context.Context, reason, message string) error {
-	is, err := o.Get(ctx)
-	if err != nil || message == "" && find(is.Status.Conditions, warning) == nil {
-		return err
-	}
-	c := condition(warning, false, ReasonAsExpected, "")
-	if message != "" {
-		c = condition(warning, true, reason, message)
-	}
-	return o.writer.ApplyTo(ctx, is, Change{Conditions: []openshift.ClusterOperatorCondition{c}})
+	return o.writer.Change(ctx, func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition {
+		if message != "" {
+			return []openshift.ClusterOperatorCondition{condition(warning, true, reason, message)}
+		}
+		if find(is.Status.Conditions, warning) == nil {
+			return nil
+		}
+		return []openshift.ClusterOperatorCondition{condition(warning, false, ReasonAsExpected, "")}
+	})
 }
 
-// event cuts what is longer than the note of an Event may be (1024 bytes).
 func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message string) {
-	if len(message) > 1000 {
-		message = strings.ToValidUTF8(message[:1000], "") + " ..."
-	}
 	if o.events != nil {
-		o.events.Eventf(about, nil, kind, reason, "Sync", "%s", message)
+		o.events.Eventf(about, nil, kind, reason, "Sync", "%s", failure.Shorten(message, failure.NoteSize))
 	}
 }
 
@@ -166,13 +165,13 @@ func (o *Operator) event(about *openshift.ClusterOperator, kind, reason, message
 func Provisioning(o *openshift.ClusterOperator) (waiting string, err error) {
 	var failed, missing []string
 	for _, s := range []Sync{CloudConfig, TrustedCA} {
-		if c := find(o.Status.Conditions, s.degraded()); c != nil && c.Status == corev1.ConditionTrue {
+		if c := find(o.Status.Conditions, s.condition("Degraded")); c != nil && c.Status == corev1.ConditionTrue {
 			failed = append(failed, fmt.Sprintf("failed to apply resources because %s condition is set to True: %s", c.Type, c.Message))
 		}
-		if c := find(o.Status.Conditions, s.available()); c == nil {
-			missing = append(missing, fmt.Sprintf("condition %s is missing", s.available()))
+		if c := find(o.Status.Conditions, s.condition("Available")); c == nil {
+			missing = append(missing, fmt.Sprintf("condition %s is missing", s.condition("Available")))
 		} else if c.Status != corev1.ConditionTrue {
-			missing = append(missing, fmt.Sprintf("condition %s is %s: %s", s.available(), c.Status, c.Message))
+			missing = append(missing, fmt.Sprintf("condition %s is %s: %s", s.condition("Available"), c.Status, c.Message))
 		}
 	}
 	slices.Sort(failed)
@@ -183,4 +182,75 @@ func Provisioning(o *openshift.ClusterOperator) (waiting string, err error) {
 		return "waiting for ccm-operator config-sync (is it running, and may it write the status of ClusterOperators?): " + strings.Join(missing, "; "), nil
 	}
 	return "", nil
+}
+
+// Sync is a controller that prepares what the operator needs.
+type Sync struct {
+	// prefix is that of its conditions, title what it is called in them.
+	prefix, title string
+}
+
+// The sync controllers. The names of their conditions are what dashboards and
+// alerts of OpenShift know.
+var (
+	CloudConfig = Sync{"CloudConfigController", "Cloud Config Controller"}
+	TrustedCA   = Sync{"TrustedCABundleControllerController", "Trusted CA Bundle Controller"}
+)
+
+// condition returns the name of a condition: Available, Degraded, or Warning, which names
+// the cause, since the messages of the other two are fixed.
+func (s Sync) condition(name string) openshift.ConditionType {
+	return openshift.ConditionType(s.prefix + name)
+}
+
+// SyncWriter writes the conditions of a sync controller. It never writes the
+// version: nothing is deployed yet when the configuration is in place.
+type SyncWriter struct {
+	sync   Sync
+	writer Writer
+}
+
+// NewSync returns the writer of a sync controller.
+func NewSync(s Sync, c client.Client, reader client.Reader) *SyncWriter {
+	return &SyncWriter{s, Writer{
+		Client: c, Reader: reader, Owner: "ccm-config-sync-" + s.prefix, Now: time.Now,
+		Owns: []openshift.ConditionType{s.condition("Available"), s.condition("Degraded"), s.condition("Warning")},
+	}}
+}
+
+// Said reports whether a ClusterOperator has what the controller says.
+func (w *SyncWriter) Said(o *openshift.ClusterOperator) bool {
+	return find(o.Status.Conditions, w.sync.condition("Available")) != nil && find(o.Status.Conditions, w.sync.condition("Degraded")) != nil
+}
+
+// Available says that the controller works. Left, if not empty, is what it had
+// to leave out.
+func (w *SyncWriter) Available(ctx context.Context, left string) error {
+	message := w.sync.title + " works as expected"
+	warning := condition(w.sync.condition("Warning"), false, ReasonAsExpected, "")
+	if left != "" {
+		warning = condition(w.sync.condition("Warning"), true, ReasonIncomplete, left)
+	}
+	return w.apply(ctx,
+		condition(w.sync.condition("Available"), true, ReasonAsExpected, message),
+		condition(w.sync.condition("Degraded"), false, ReasonAsExpected, message),
+		warning)
+}
+
+// Failing names the cause of a failure that has not lasted yet.
+func (w *SyncWriter) Failing(ctx context.Context, cause error) error {
+	return w.apply(ctx, condition(w.sync.condition("Warning"), true, ReasonFailed, cause.Error()))
+}
+
+// Degraded says that the controller fails.
+func (w *SyncWriter) Degraded(ctx context.Context, cause error) error {
+	message := w.sync.title + " failed to sync cloud config"
+	return w.apply(ctx,
+		condition(w.sync.condition("Available"), false, ReasonFailed, message),
+		condition(w.sync.condition("Degraded"), true, ReasonFailed, message),
+		condition(w.sync.condition("Warning"), true, ReasonFailed, cause.Error()))
+}
+
+func (w *SyncWriter) apply(ctx context.Context, conditions ...openshift.ClusterOperatorCondition) error {
+	return w.writer.Change(ctx, func(*openshift.ClusterOperator) []openshift.ClusterOperatorCondition { return conditions })
 }

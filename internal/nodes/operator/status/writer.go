@@ -73,18 +73,18 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("failed to %s ClusterOperator %s: %w", what, Name, err)
 }
 
-// Apply makes the ClusterOperator be as the change says. Nothing is written
-// when it is.
-func (w *Writer) Apply(ctx context.Context, c Change) error {
-	o, err := w.Get(ctx)
+// Change applies the conditions that choose returns for the ClusterOperator as it is.
+func (w *Writer) Change(ctx context.Context, choose func(is *openshift.ClusterOperator) []openshift.ClusterOperatorCondition) error {
+	is, err := w.Get(ctx)
 	if err != nil {
 		return err
 	}
-	return w.ApplyTo(ctx, o, c)
+	return w.Apply(ctx, is, Change{Conditions: choose(is)})
 }
 
-// ApplyTo is like Apply for callers that have just read the ClusterOperator.
-func (w *Writer) ApplyTo(ctx context.Context, o *openshift.ClusterOperator, c Change) error {
+// Apply makes the ClusterOperator, which was just read, be as the change says. Nothing is
+// written when it is.
+func (w *Writer) Apply(ctx context.Context, o *openshift.ClusterOperator, c Change) error {
 	wanted, changed := w.merge(o.Status, c)
 	if !changed {
 		return nil
@@ -123,15 +123,19 @@ func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.
 	changed := false
 	for _, t := range w.Owns {
 		old, new := find(is.Conditions, t), find(c.Conditions, t)
-		switch {
-		case new == nil && old == nil:
-		case new == nil:
+		if new == nil && old != nil {
 			s.Conditions = append(s.Conditions, *old)
-		default:
-			merged := w.stamp(*new, old)
-			changed = changed || old == nil || merged != *old
-			s.Conditions = append(s.Conditions, merged)
 		}
+		if new == nil {
+			continue
+		}
+		// The time is that at which the status became what it is.
+		new.LastTransitionTime = metav1.NewTime(w.Now().Truncate(time.Second))
+		if old != nil && old.Status == new.Status {
+			new.LastTransitionTime = old.LastTransitionTime
+		}
+		changed = changed || old == nil || *new != *old
+		s.Conditions = append(s.Conditions, *new)
 	}
 	if w.OwnsVersions {
 		s.Versions, s.RelatedObjects = is.Versions, is.RelatedObjects
@@ -143,15 +147,6 @@ func (w *Writer) merge(is openshift.ClusterOperatorStatus, c Change) (openshift.
 		}
 	}
 	return s, changed
-}
-
-// stamp gives a condition the time at which its status became what it is.
-func (w *Writer) stamp(c openshift.ClusterOperatorCondition, old *openshift.ClusterOperatorCondition) openshift.ClusterOperatorCondition {
-	c.LastTransitionTime = metav1.NewTime(w.Now().Truncate(time.Second))
-	if old != nil && old.Status == c.Status {
-		c.LastTransitionTime = old.LastTransitionTime
-	}
-	return c
 }
 
 // Drop removes a condition that nobody writes any more, whoever wrote it.

@@ -5,6 +5,7 @@
 package tlsprofile
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"slices"
@@ -50,10 +51,10 @@ func FromAPIServer(a *openshift.APIServer) (Settings, error) {
 		return profiles[openshift.TLSProfileIntermediate], nil
 	}
 	p := a.Spec.TLSSecurityProfile
-	if p == nil || p.Type == "" {
+	switch {
+	case p == nil || p.Type == "":
 		return profiles[openshift.TLSProfileIntermediate], nil
-	}
-	if p.Type == openshift.TLSProfileCustom {
+	case p.Type == openshift.TLSProfileCustom:
 		return custom(p.Custom)
 	}
 	s, known := profiles[p.Type]
@@ -65,13 +66,7 @@ func FromAPIServer(a *openshift.APIServer) (Settings, error) {
 
 // Or returns the settings, with those that are empty from others.
 func (s Settings) Or(other Settings) Settings {
-	if s.MinVersion == "" {
-		s.MinVersion = other.MinVersion
-	}
-	if s.CipherSuites == "" {
-		s.CipherSuites = other.CipherSuites
-	}
-	return s.without13()
+	return Settings{cmp.Or(s.MinVersion, other.MinVersion), cmp.Or(s.CipherSuites, other.CipherSuites)}.without13()
 }
 
 func (s Settings) without13() Settings {

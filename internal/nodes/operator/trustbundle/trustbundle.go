@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -22,45 +23,23 @@ type Source struct {
 	Name, Text string
 }
 
-// Dropped is a part of a source that is not in the bundle. Number counts the
-// blocks of the source from 1; 0 is the source as a whole.
-type Dropped struct {
-	Source       string
-	Number, Line int
-	// Subject is the certificate's, where it could be read.
-	Subject string
-	Why     string
-}
-
-func (d Dropped) String() string {
-	if d.Number == 0 {
-		return d.Source + ": " + d.Why
-	}
-	subject := ""
-	if d.Subject != "" {
-		subject = " (" + d.Subject + ")"
-	}
-	return fmt.Sprintf("%s: certificate %d%s in line %d: %s", d.Source, d.Number, subject, d.Line, d.Why)
-}
-
 // Merge puts the sources before the system's bundle, in order, except for one
-// that has the same certificates as another. An error is about the system's
-// bundle: without it there is nothing to trust.
-func Merge(sources []Source, system string, now time.Time) (string, []Dropped, error) {
+// that has the same certificates as another. It returns, too, which parts of sources
+// are not in it, and why. An error is about the system's bundle: without it there is
+// nothing to trust.
+func Merge(sources []Source, system string, now time.Time) (merged string, dropped []string, err error) {
 	if err := checkSystem(system); err != nil {
 		return "", nil, err
 	}
-	var (
-		texts   []string
-		dropped []Dropped
-		taken   []bundle
-	)
-	for _, b := range readAll(sources, now) {
-		dropped = append(dropped, b.dropped...)
-		taken = append(taken, b)
+	taken := make([]bundle, len(sources))
+	for i, s := range sources {
+		taken[i] = read(s, now)
+		dropped = append(dropped, taken[i].dropped...)
 	}
+	var texts []string
 	for i, b := range taken {
-		if len(b.certificates) > 0 && !b.repeatedIn(taken[i+1:]) {
+		same := func(o bundle) bool { return slices.Equal(o.certificates, b.certificates) }
+		if len(b.certificates) > 0 && !slices.ContainsFunc(taken[i+1:], same) {
 			texts = append(texts, b.text)
 		}
 	}
@@ -84,14 +63,6 @@ func certificates(text string) (all []string) {
 	return all
 }
 
-func readAll(sources []Source, now time.Time) []bundle {
-	bundles := make([]bundle, len(sources))
-	for i, s := range sources {
-		bundles[i] = read(s, now)
-	}
-	return bundles
-}
-
 // checkSystem wants a certificate that can be read. What else is in the
 // system's bundle is the system's concern: it is taken as it is.
 func checkSystem(text string) error {
@@ -109,34 +80,37 @@ func checkSystem(text string) error {
 
 // bundle is a source that was read.
 type bundle struct {
-	text         string
-	certificates []*x509.Certificate
-	dropped      []Dropped
+	text string
+	// certificates are in order, each once.
+	certificates, dropped []string
 }
 
-func read(s Source, now time.Time) bundle {
-	var (
-		b    bundle
-		kept bytes.Buffer
-	)
+func read(s Source, now time.Time) (b bundle) {
+	var kept bytes.Buffer
 	for i, block := range split(s.Text) {
 		c, err := block.parse()
 		if err == nil && now.After(c.NotAfter) {
 			err = fmt.Errorf("it expired on %s", c.NotAfter.UTC().Format(time.RFC3339))
 		}
 		if err != nil {
-			b.dropped = append(b.dropped, Dropped{s.Name, i + 1, block.line, subject(c), err.Error()})
+			subject := ""
+			if c != nil {
+				subject = " (" + c.Subject.String() + ")"
+			}
+			b.dropped = append(b.dropped, fmt.Sprintf("%s: certificate %d%s in line %d: %v", s.Name, i+1, subject, block.line, err))
 			continue
 		}
-		b.certificates = append(b.certificates, c)
+		b.certificates = append(b.certificates, string(c.Raw))
 		_ = pem.Encode(&kept, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // a buffer takes all
 	}
 	if len(b.certificates) == 0 && len(b.dropped) == 0 {
-		b.dropped = []Dropped{{Source: s.Name, Why: "there is no certificate in it"}}
+		b.dropped = []string{s.Name + ": there is no certificate in it"}
 	}
 	if b.text = s.Text; len(b.dropped) > 0 || count(s.Text) != len(b.certificates) {
 		b.text = kept.String()
 	}
+	slices.Sort(b.certificates)
+	b.certificates = slices.Compact(b.certificates)
 	return b
 }
 
@@ -149,32 +123,80 @@ func count(text string) int {
 	return n
 }
 
-func subject(c *x509.Certificate) string {
-	if c == nil {
-		return ""
-	}
-	return c.Subject.String()
+// block is what stands from a BEGIN to its END, or to where that should have
+// been. Package pem skips what it cannot read; here nothing goes unnoticed.
+type block struct {
+	text string
+	line int
+	open bool
 }
 
-// repeatedIn reports whether another bundle has these certificates and no others.
-func (b bundle) repeatedIn(others []bundle) bool {
-	for _, o := range others {
-		if b.within(o) && o.within(b) {
-			return true
+func split(text string) []block {
+	var (
+		blocks  []block
+		current *block
+	)
+	end := func() {
+		if current != nil {
+			blocks = append(blocks, *current)
+			current = nil
 		}
 	}
-	return false
+	for i, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "-----BEGIN ") {
+			end()
+			current = &block{line: i + 1, open: true}
+		}
+		// Blank lines and comments may stand within a block, too.
+		if current == nil || line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		current.text += line + "\n"
+		if strings.HasPrefix(line, "-----END ") {
+			current.open = false
+			end()
+		}
+	}
+	end()
+	return blocks
 }
 
-func (b bundle) within(o bundle) bool {
-	have := map[string]bool{}
-	for _, c := range o.certificates {
-		have[string(c.Raw)] = true
+// parse returns the certificate in a block.
+func (b block) parse() (*x509.Certificate, error) {
+	if b.open {
+		return nil, errors.New("its END line is missing")
 	}
-	for _, c := range b.certificates {
-		if !have[string(c.Raw)] {
-			return false
+	p, _ := pem.Decode([]byte(b.text))
+	if p == nil {
+		return nil, errors.New("it is not PEM: its lines are not base64, or BEGIN and END differ")
+	}
+	if p.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("it is not a certificate but a block of type %q", p.Type)
+	}
+	c, err := x509.ParseCertificate(p.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("it is broken: %w", err)
+	}
+	return c, nil
+}
+
+// Where systems keep their authorities: those of Red Hat's family and of Debian's.
+const (
+	RedHatFile = "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
+	DebianFile = "/etc/ssl/certs/ca-certificates.crt"
+)
+
+// SystemFile returns the file with the system's authorities: the given one, or
+// else the first of the usual ones that is there.
+func SystemFile(given string) string {
+	if given != "" {
+		return given
+	}
+	for _, path := range []string{RedHatFile, DebianFile} {
+		if _, err := os.Stat(path); err == nil {
+			return path
 		}
 	}
-	return true
+	return RedHatFile
 }

@@ -79,7 +79,7 @@ func TestMerge(t *testing.T) {
 				t.Fatalf("dropped %v; want %q", dropped, c.dropped)
 			}
 			for i, d := range dropped {
-				if !strings.HasPrefix(d.String(), c.dropped[i]) {
+				if !strings.HasPrefix(d, c.dropped[i]) {
 					t.Errorf("dropped %s; want %s", d, c.dropped[i])
 				}
 			}

@@ -10,10 +10,13 @@
 package versions
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+
+	ccmv1alpha1 "github.com/outrigger/outrigger/api/ccm/v1alpha1"
 )
 
 // Minor is a version of Kubernetes without its patch: 36 is 1.36.
@@ -34,40 +37,27 @@ func ParseMinor(version string) (Minor, error) {
 	return Minor(n), err
 }
 
-// Range are minor versions, both ends included.
-type Range struct{ From, To Minor }
-
-// ParseRange reads 1.36 or 1.34-1.36.
-func ParseRange(text string) (Range, error) {
-	from, to, several := strings.Cut(text, "-")
-	var r Range
-	var err error
-	if r.From, err = ParseMinor(from); err != nil {
-		return r, fmt.Errorf("range %q: %w", text, err)
+// parseRange reads 1.36 or 1.34-1.36.
+func parseRange(text string) (from, to Minor, err error) {
+	first, last, several := strings.Cut(text, "-")
+	if !several {
+		last = first
 	}
-	r.To = r.From
-	if several {
-		if r.To, err = ParseMinor(to); err != nil {
-			return r, fmt.Errorf("range %q: %w", text, err)
-		}
+	if from, err = ParseMinor(first); err == nil {
+		to, err = ParseMinor(last)
 	}
-	if r.To < r.From {
-		return r, fmt.Errorf("range %q: ends before it begins", text)
+	if err == nil && to < from {
+		err = errors.New("ends before it begins")
 	}
-	return r, nil
+	if err != nil {
+		err = fmt.Errorf("range %q: %w", text, err)
+	}
+	return from, to, err
 }
 
-// Has reports whether a version is in the range.
-func (r Range) Has(m Minor) bool { return r.From <= m && m <= r.To }
-
-// Rule is what runs beside some versions of Kubernetes.
-type Rule struct {
-	// Kubernetes is for [ParseRange].
-	Kubernetes string
-	// Version is the manager's; empty or of another way to count is not compared.
-	Version string
-	Images  map[string]string
-}
+// Rule is what runs beside some versions of Kubernetes. A version that is empty or of
+// another way to count is not compared.
+type Rule = ccmv1alpha1.VersionRule
 
 // Choose returns the first rule that fits the lowest version of the API servers.
 // All rules are looked at, so that one that is wrong is found before its time.
@@ -75,17 +65,17 @@ func Choose(rules []Rule, lowest Minor) (*Rule, error) {
 	var chosen *Rule
 	var known []string
 	for i := range rules {
-		r, err := ParseRange(rules[i].Kubernetes)
+		from, to, err := parseRange(rules[i].Kubernetes)
 		if err != nil {
 			return nil, fmt.Errorf("versions[%d].kubernetes: %w", i, err)
 		}
-		for m := r.From; m <= r.To; m++ {
+		for m := from; m <= to; m++ {
 			if skew := Skew(rules[i].Version, m); skew != "" {
 				return nil, fmt.Errorf("versions[%d]: %s", i, skew)
 			}
 		}
 		known = append(known, rules[i].Kubernetes)
-		if chosen == nil && r.Has(lowest) {
+		if chosen == nil && from <= lowest && lowest <= to {
 			chosen = &rules[i]
 		}
 	}

@@ -5,6 +5,7 @@ package watchdog
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
+	"k8s.io/utils/ptr"
 
 	"github.com/outrigger/outrigger/internal/redact"
 )
@@ -61,8 +63,9 @@ type Facts struct {
 	Missing []string
 	// Skew says what is wrong with the manager's version; empty if it fits.
 	Skew string
-	// Events are the Node's Events.
-	Events []corev1.Event
+	// Warning is the newest warning about the Node by a cloud controller manager; nil if
+	// there is none.
+	Warning *corev1.Event
 }
 
 // Initialized reports whether a cloud controller manager has initialized the Node: the
@@ -79,117 +82,153 @@ func tainted(n *corev1.Node) bool {
 
 // Diagnose returns the cause, and a sentence that says what is wrong and what to do.
 func Diagnose(n *corev1.Node, f Facts, now time.Time) (Cause, string) {
-	if Initialized(n) {
+	id, led := n.Spec.ProviderID, f.Lease != nil && fresh(f.Lease, now)
+	ofCloud := func(prefix string) bool { return strings.HasPrefix(id, prefix) }
+	runs := func(p corev1.Pod) bool { return running(&p, now) }
+	switch {
+	case Initialized(n):
 		return None, "the cloud controller manager has initialized the Node"
-	}
-	for _, look := range []func(*corev1.Node, Facts, time.Time) (Cause, string){
-		kubelet, providerID, missing, absent, pods, lease, skew, reported,
-	} {
-		if cause, message := look(n, f, now); cause != "" {
-			return cause, message
-		}
-	}
-	return Silent, fmt.Sprintf("%s leads the cloud controller managers for %s and has said nothing about this Node: look at its log", holder(f), f.Provider)
-}
-
-func kubelet(n *corev1.Node, _ Facts, _ time.Time) (Cause, string) {
-	if tainted(n) {
-		return "", ""
-	}
-	return KubeletNotExternal, "the Node has neither providerID nor the taint " + cloudproviderapi.TaintExternalCloudProvider +
-		": its kubelet runs without --cloud-provider=external; set that, delete the Node and start the kubelet again"
-}
-
-func providerID(n *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	id := n.Spec.ProviderID
-	if id == "" || len(f.Prefixes) == 0 || slices.ContainsFunc(f.Prefixes, func(p string) bool { return strings.HasPrefix(id, p) }) {
-		return "", ""
-	}
-	return ForeignProviderID, fmt.Sprintf("spec.providerID %q is not of %s (%s): the cloud controller manager leaves the Node alone; "+
-		"correct the kubelet's --provider-id, or run the cloud controller manager of that cloud", id, f.Provider, strings.Join(f.Prefixes, ", "))
-}
-
-func missing(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	if len(f.Missing) == 0 {
-		return "", ""
-	}
-	return ConfigurationMissing, "the cloud controller manager cannot start: not there: " + strings.Join(f.Missing, "; ")
-}
-
-func absent(_ *corev1.Node, f Facts, now time.Time) (Cause, string) {
-	if len(f.Pods) > 0 || f.Lease != nil && fresh(f.Lease, now) {
-		return "", ""
-	}
-	return NoControllerManager, fmt.Sprintf("no pod of a cloud controller manager for %s, and no lease that is held: deploy one", f.Provider)
-}
-
-func lease(_ *corev1.Node, f Facts, now time.Time) (Cause, string) {
-	if f.Lease == nil {
+	case !tainted(n):
+		return KubeletNotExternal, "the Node has neither providerID nor the taint " + cloudproviderapi.TaintExternalCloudProvider +
+			": its kubelet runs without --cloud-provider=external; set that, delete the Node and start the kubelet again"
+	case id != "" && len(f.Prefixes) > 0 && !slices.ContainsFunc(f.Prefixes, ofCloud):
+		return ForeignProviderID, fmt.Sprintf("spec.providerID %q is not of %s (%s): the cloud controller manager leaves the Node alone; "+
+			"correct the kubelet's --provider-id, or run the cloud controller manager of that cloud", id, f.Provider, strings.Join(f.Prefixes, ", "))
+	case len(f.Missing) > 0:
+		return ConfigurationMissing, "the cloud controller manager cannot start: not there: " + strings.Join(f.Missing, "; ")
+	case len(f.Pods) == 0 && !led:
+		return NoControllerManager, fmt.Sprintf("no pod of a cloud controller manager for %s, and no lease that is held: deploy one", f.Provider)
+	case len(f.Pods) > 0 && !slices.ContainsFunc(f.Pods, runs):
+		return PodsNotRunning, redact.Text("no pod of the cloud controller manager runs: " + states(f.Pods, now))
+	case f.Lease == nil:
 		return LeaseStale, "no pod of the cloud controller manager has become the leader: there is no lease; " +
 			"look at the logs of its pods, which may lack permission for it"
+	case !led:
+		since := "never renewed"
+		if at := f.Lease.Spec.RenewTime; at != nil {
+			// The time, not the age: the message must not change while nothing else does.
+			since = "last renewed at " + at.UTC().Format(time.RFC3339)
+		}
+		return LeaseStale, fmt.Sprintf("the lease %s/%s of %s was %s: its holder hangs or cannot reach the API server, and no other has taken over",
+			f.Lease.Namespace, f.Lease.Name, holder(f.Lease), since)
+	case f.Skew != "":
+		return VersionSkew, f.Skew
+	case f.Warning != nil:
+		return CloudError, redact.Text(fmt.Sprintf("%s: %s", f.Warning.Reason, f.Warning.Message))
 	}
-	if fresh(f.Lease, now) {
-		return "", ""
-	}
-	since := "never renewed"
-	if at := f.Lease.Spec.RenewTime; at != nil {
-		// The time, not the age: the message must not change while nothing else does.
-		since = "last renewed at " + at.UTC().Format(time.RFC3339)
-	}
-	return LeaseStale, fmt.Sprintf("the lease %s/%s of %s was %s: its holder hangs or cannot reach the API server, and no other has taken over",
-		f.Lease.Namespace, f.Lease.Name, holder(f), since)
+	return Silent, fmt.Sprintf("%s leads the cloud controller managers for %s and has said nothing about this Node: look at its log", holder(f.Lease), f.Provider)
 }
 
 // fresh reports whether a lease is held. Another manager may take a lease over when it
 // was not renewed for its duration; twice the duration leaves time for that.
 func fresh(l *coordinationv1.Lease, now time.Time) bool {
 	s := l.Spec
-	if s.RenewTime == nil || s.HolderIdentity == nil || *s.HolderIdentity == "" || s.LeaseDurationSeconds == nil {
+	if s.RenewTime == nil || ptr.Deref(s.HolderIdentity, "") == "" || s.LeaseDurationSeconds == nil {
 		return false
 	}
 	return now.Sub(s.RenewTime.Time) < 2*time.Duration(*s.LeaseDurationSeconds)*time.Second
 }
 
-func holder(f Facts) string {
-	if f.Lease == nil || f.Lease.Spec.HolderIdentity == nil || *f.Lease.Spec.HolderIdentity == "" {
-		return "nobody"
-	}
-	return *f.Lease.Spec.HolderIdentity
+func holder(l *coordinationv1.Lease) string {
+	return cmp.Or(ptr.Deref(l.Spec.HolderIdentity, ""), "nobody")
 }
 
-func skew(_ *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	if f.Skew == "" {
-		return "", ""
+// A container that has crashed runs again, for as long as it takes to crash. It is
+// taken for one that runs only when it has run for graceAfterCrash and twice as
+// long as the time before, or for settledAfterCrash, with which a kubelet forgets
+// crashes too. Else the cause would change with each attempt.
+const (
+	graceAfterCrash   = 30 * time.Second
+	settledAfterCrash = 10 * time.Minute
+)
+
+// states returns the reasons why pods do not run.
+func states(pods []corev1.Pod, now time.Time) string {
+	all := make([]string, len(pods))
+	for i := range pods {
+		all[i] = pods[i].Name + ": " + state(&pods[i], now)
 	}
-	return VersionSkew, f.Skew
+	slices.Sort(all)
+	return strings.Join(all, "; ")
 }
 
-// reported returns the newest warning about the Node by a cloud controller manager.
-func reported(n *corev1.Node, f Facts, _ time.Time) (Cause, string) {
-	var newest *corev1.Event
-	for i := range f.Events {
-		e := &f.Events[i]
-		if e.Type == corev1.EventTypeWarning && e.InvolvedObject.UID == n.UID && ofManager(e) && (newest == nil || timeOf(newest).Before(timeOf(e))) {
-			newest = e
+func running(p *corev1.Pod, now time.Time) bool {
+	return p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil &&
+		!slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+			return s.State.Running == nil || crashed(&s, false, now) != nil
+		})
+}
+
+// crashed returns how a container ended that has crashed and has not recovered since;
+// nil otherwise.
+func crashed(s *corev1.ContainerStatus, first bool, now time.Time) *corev1.ContainerStateTerminated {
+	last := s.LastTerminationState.Terminated
+	switch {
+	case s.State.Terminated != nil:
+		last = s.State.Terminated
+	case s.State.Waiting != nil && s.State.Waiting.Reason != "CrashLoopBackOff":
+		return nil // what it waits for now is more specific
+	case s.State.Running != nil && last != nil && recovered(s.State.Running, last, now):
+		return nil
+	}
+	if last == nil || first && last.ExitCode == 0 {
+		return nil
+	}
+	return last
+}
+
+// recovered reports whether a container has run for long enough after a crash.
+func recovered(is *corev1.ContainerStateRunning, last *corev1.ContainerStateTerminated, now time.Time) bool {
+	before := last.FinishedAt.Sub(last.StartedAt.Time)
+	return now.Sub(is.StartedAt.Time) >= min(graceAfterCrash+2*before, settledAfterCrash)
+}
+
+// state returns the reason why a pod does not run. It is the same for each attempt of
+// a pod that crashes again and again.
+func state(p *corev1.Pod, now time.Time) string {
+	first := len(p.Status.InitContainerStatuses)
+	for i, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if t := crashed(&s, i < first, now); t != nil {
+			return s.Name + " crashes, " + ended(t)
+		}
+		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {
+			return fmt.Sprintf("%s waits: %s", s.Name, waiting(w))
 		}
 	}
-	if newest == nil {
-		return "", ""
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Reason + ": " + c.Message
+		}
 	}
-	return CloudError, redact.Text(fmt.Sprintf("%s: %s", newest.Reason, newest.Message))
+	return cmp.Or(string(p.Status.Phase), "no phase yet")
 }
 
-func ofManager(e *corev1.Event) bool {
-	from := cmp.Or(e.ReportingController, e.Source.Component)
-	return strings.Contains(from, "cloud") && from != Component
+func ended(t *corev1.ContainerStateTerminated) string {
+	why := ""
+	if t.Reason != "" && t.Reason != "Error" && t.Reason != "Completed" {
+		why = " (" + t.Reason + ")"
+	}
+	return fmt.Sprintf("last exit %d%s: %s", t.ExitCode, why, lastLine(t.Message))
 }
 
-func timeOf(e *corev1.Event) time.Time {
-	switch {
-	case e.Series != nil:
-		return e.Series.LastObservedTime.Time
-	case !e.LastTimestamp.IsZero():
-		return e.LastTimestamp.Time
+// waiting returns the reason why a container waits. An image that cannot be pulled
+// alternates between two reasons; the result is the same for both.
+func waiting(w *corev1.ContainerStateWaiting) string {
+	reason, message := w.Reason, w.Message
+	if reason == "ErrImagePull" || reason == "ImagePullBackOff" {
+		reason = "image cannot be pulled"
+		if _, cause, has := strings.Cut(message, "ErrImagePull: "); has {
+			message = cause
+		}
 	}
-	return e.EventTime.Time
+	return cmp.Or(strings.Trim(reason+": "+message, ": "), "no reason given")
+}
+
+// stamped is what loggers put before a message, which differs each time: that of
+// klog, and the time of others.
+var stamped = regexp.MustCompile(`^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ \S+\] |\b(?:time|ts)=\S+ |"(?:time|ts)":("[^"]*"|[\d.e+]+),?`)
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return cmp.Or(strings.TrimSpace(stamped.ReplaceAllString(lines[len(lines)-1], "")), "no message")
 }

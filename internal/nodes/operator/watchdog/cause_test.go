@@ -78,10 +78,9 @@ func TestDiagnose(t *testing.T) {
 		"released lease":     {node("", taint), with(func(f *Facts) { f.Lease = leaseOf("", time.Second) }), LeaseStale, "of nobody"},
 		"skew":               {node("", taint), with(func(f *Facts) { f.Skew = "1.33 is too old for 1.36" }), VersionSkew, "too old"},
 		"said": {node("", taint), with(func(f *Facts) {
-			f.Events = []corev1.Event{event("Old", "old", "cloud-node-controller", time.Hour), event("InstanceNotFound", "no instance n", "cloud-node-controller", time.Minute)}
+			e := event("InstanceNotFound", "no instance n", "cloud-node-controller", time.Minute)
+			f.Warning = &e
 		}), CloudError, "InstanceNotFound: no instance n"},
-		"said by the kubelet": {node("", taint), with(func(f *Facts) { f.Events = []corev1.Event{event("InvalidDiskCapacity", "x", "kubelet", time.Minute)} }), Silent, "look at its log"},
-		"said by us":          {node("", taint), with(func(f *Facts) { f.Events = []corev1.Event{event("X", "x", Component, time.Minute)} }), Silent, "look at its log"},
 	} {
 		cause, message := Diagnose(c.node, c.facts, now)
 		if cause != c.want || !strings.Contains(message, c.says) {

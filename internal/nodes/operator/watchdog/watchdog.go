@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package watchdog reports why a Node is not initialized by its cloud controller
+// manager. Such managers report no failures themselves, so that a Node can stay
+// tainted for a day and nobody knows why. The watchdog inspects the cluster (the
+// Node, the manager's pods, its lease, Events) and names the cause, in a condition
+// and an Event of the Node and in a metric. It works with any cloud controller
+// manager.
 package watchdog
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/outrigger/outrigger/internal/nodes/operator/failure"
 )
 
 // Component is the source of the Events.
@@ -30,13 +39,13 @@ const Condition corev1.NodeConditionType = "CloudProviderInitialized"
 // Owner is the cloud controller manager that should initialize the Nodes.
 type Owner struct {
 	// Provider, Prefixes, Missing and Skew are those of [Facts].
-	Provider      string
-	Prefixes      []string
-	Missing       []string
-	Skew          string
-	Lease         client.ObjectKey
-	PodsNamespace string
-	Pods          labels.Selector
+	Provider          string
+	Prefixes, Missing []string
+	Skew              string
+	// Lease is in the namespace of the pods, which have the label PodLabel; none if it
+	// is empty.
+	Lease    client.ObjectKey
+	PodLabel string
 }
 
 // Watchdog checks every Node.
@@ -122,8 +131,8 @@ func (w *Watchdog) facts(ctx context.Context, n *corev1.Node, o Owner) (Facts, e
 		return f, nil
 	}
 	var pods corev1.PodList
-	if o.Pods != nil {
-		if err := w.Client.List(ctx, &pods, client.InNamespace(o.PodsNamespace), client.MatchingLabelsSelector{Selector: o.Pods}); err != nil {
+	if o.PodLabel != "" {
+		if err := w.Client.List(ctx, &pods, client.InNamespace(o.Lease.Namespace), client.HasLabels{o.PodLabel}); err != nil {
 			return f, err
 		}
 	}
@@ -134,8 +143,8 @@ func (w *Watchdog) facts(ctx context.Context, n *corev1.Node, o Owner) (Facts, e
 	} else if !apierrors.IsNotFound(err) {
 		return f, err
 	}
-	events, err := w.warningsOf(ctx, n.UID)
-	f.Events = events
+	var err error
+	f.Warning, err = w.warningOf(ctx, n.UID)
 	return f, err
 }
 
@@ -179,17 +188,29 @@ func (w *Watchdog) emit(n *corev1.Node, cause Cause, message string) {
 	if cause == None {
 		kind = corev1.EventTypeNormal
 	}
-	if len(message) > 1000 {
-		message = strings.ToValidUTF8(message[:1000], "") + " ..."
-	}
-	w.Events.Eventf(n, nil, kind, string(cause), "Initialize", "%s", message)
+	w.Events.Eventf(n, nil, kind, string(cause), "Initialize", "%s", failure.Shorten(message, failure.NoteSize))
 }
 
 func conditionOf(n *corev1.Node) *corev1.NodeCondition {
-	for i := range n.Status.Conditions {
-		if n.Status.Conditions[i].Type == Condition {
-			return &n.Status.Conditions[i]
-		}
+	at := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == Condition })
+	if at < 0 {
+		return nil
 	}
-	return nil
+	return &n.Status.Conditions[at]
 }
+
+// uninitialized is the only metric: a Node that is initialized, gone or still in
+// its time has no value.
+var uninitialized = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "outrigger_node_uninitialized_seconds",
+	Help: "How long a Node has waited for its cloud controller manager, when last looked at, by cause.",
+}, []string{"node", "cause"})
+
+func init() { metrics.Registry.MustRegister(uninitialized) }
+
+func remember(node string, cause Cause, waited time.Duration) {
+	forget(node)
+	uninitialized.WithLabelValues(node, string(cause)).Set(waited.Seconds())
+}
+
+func forget(node string) { uninitialized.DeletePartialMatch(prometheus.Labels{"node": node}) }

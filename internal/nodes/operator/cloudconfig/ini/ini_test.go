@@ -56,7 +56,7 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		"[]":                           "line 1: expected section name after [",
 		`[S ""]`:                       "line 1: [S]: empty subsection name",
 		`[S "a]`:                       "line 1: subsection name is not terminated by a quote",
-		`[S "a\n"]`:                    "line 1: [: unknown escape sequence in the subsection's name",
+		`[S "a\n"]`:                    "line 1: [S: unknown escape sequence in the subsection's name",
 		"[S]\n\nkey: value":            "line 3: [S] key: expected '='",
 		"[S]\nkey = \"value":           "line 2: [S] key: string is not terminated by a quote",
 		"[S]\nkey = \"value\nk = v":    "line 2: [S] key: string is not terminated by a quote",

@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -42,10 +43,9 @@ func (a *Applier) admitOne(ctx context.Context, listed []Ref, d item) error {
 	if slices.ContainsFunc(listed, refOf(d.object).same) {
 		return nil
 	}
-	existing := &unstructured.Unstructured{}
-	existing.SetGroupVersionKind(d.object.GroupVersionKind())
-	if err := a.Client.Get(ctx, client.ObjectKeyFromObject(d.object), existing); err != nil {
-		return client.IgnoreNotFound(err)
+	existing, err := a.existing(ctx, d.object)
+	if existing == nil || err != nil {
+		return err
 	}
 	owner := existing.GetAnnotations()[OwnerAnnotation]
 	if owner == a.Inventory.String() || existing.GetAnnotations()[AdoptAnnotation] == Allow || owner == "" && a.Adopts != nil && a.Adopts(existing) {
@@ -85,12 +85,50 @@ func (e foreignError) Error() string {
 		owner, strings.ToLower(e.ref.Kind), e.ref.Name, where, AdoptAnnotation, Allow)
 }
 
-// unlist removes an object from the inventory that somebody else created just before
-// us: listed, it would be taken for ours.
-func (a *Applier) unlist(ctx context.Context, i *inventory, made Ref) error {
-	err := a.note(ctx, i, slices.DeleteFunc(slices.Clone(i.list), made.same))
-	if apierrors.IsConflict(err) {
-		return nil // whoever wrote the list tries again
+// recreate replaces an object with an immutable field that changed. A dry run
+// finds what the API server would refuse before the old object is deleted.
+// After a crash between the two, the next pass makes the new one, because there
+// is none.
+func (a *Applier) recreate(ctx context.Context, d item, existing *unstructured.Unstructured) (bool, error) {
+	if _, _, err := a.dryRun(ctx, d, existing); err != nil {
+		a.warn(existing, ReasonCreateFailed, err.Error())
+		return false, fmt.Errorf("it has to be recreated, and that would be refused: %w", err)
 	}
-	return err
+	a.emit(existing, ReasonRecreating, strings.Join(d.kind.immutable, ".")+" changed, which cannot be changed in place")
+	if err := a.remove(ctx, existing); err != nil {
+		return true, err
+	}
+	if _, err := a.create(ctx, d); err != nil {
+		return true, err
+	}
+	a.emit(d.object, ReasonRecreated, "made again")
+	return true, nil
+}
+
+// remove deletes exactly the object that was looked at. That it is gone is success, and
+// an error that finalizers keep it.
+func (a *Applier) remove(ctx context.Context, o *unstructured.Unstructured) error {
+	uid := o.GetUID()
+	err := a.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		a.warn(o, ReasonDeleteFailed, err.Error())
+		return err
+	}
+	left := o.DeepCopy()
+	if err := a.live(ctx, left); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if left.GetUID() != uid {
+		return nil
+	}
+	return errFinalizers(left)
+}
+
+// live reads an object past a cache, which would not know yet, by a dry-run patch.
+func (a *Applier) live(ctx context.Context, o client.Object) error {
+	return a.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte("{}")), client.DryRunAll)
+}
+
+func errFinalizers(o *unstructured.Unstructured) error {
+	return fmt.Errorf("it is being deleted, held by the finalizers %v: what put them there has to remove them", o.GetFinalizers())
 }

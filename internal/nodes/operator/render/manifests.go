@@ -5,13 +5,17 @@ package render
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger/outrigger/internal/nodes/operator/bundle"
@@ -42,16 +46,13 @@ func read(path string) ([]byte, error) {
 // documents returns the number of documents of a YAML text, without empty ones.
 func documents(text []byte) (n int) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for {
-		part, err := reader.Read()
-		if err != nil {
-			return n
-		}
+	for part, err := reader.Read(); err == nil; part, err = reader.Read() {
 		var content any
 		if err := yaml.Unmarshal(part, &content); err != nil || content != nil {
 			n++
 		}
 	}
+	return n
 }
 
 // Infrastructure reads a manifest of an Infrastructure. Keys that are there
@@ -75,7 +76,13 @@ func configMap(text []byte) (*corev1.ConfigMap, error) {
 	if err := yaml.UnmarshalStrict(text, cm); err != nil {
 		return nil, err
 	}
-	return cm, checkKind(cm.TypeMeta, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"})
+	if err := checkKind(cm.TypeMeta, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}); err != nil {
+		return nil, err
+	}
+	if cm.Data == nil {
+		return nil, errors.New("unable to find Data field in provided ConfigMap")
+	}
+	return cm, nil
 }
 
 func checkKind(have, want metav1.TypeMeta) error {
@@ -90,9 +97,6 @@ func Images(text []byte) (bundle.Images, error) {
 	cm, err := configMap(text)
 	if err != nil {
 		return nil, err
-	}
-	if cm.Data == nil {
-		return nil, errors.New("unable to find Data field in provided ConfigMap")
 	}
 	name := cm.Namespace + "/" + cm.Name
 	content, has := cm.Data[ImagesKey]
@@ -113,9 +117,6 @@ func cloudConfig(text []byte, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if cm.Data == nil {
-		return "", errors.New("unable to find Data field in provided ConfigMap")
-	}
 	if content, has := cm.Data[bundle.CloudConfigKey]; has {
 		return content, nil
 	}
@@ -124,4 +125,75 @@ func cloudConfig(text []byte, key string) (string, error) {
 		return "", fmt.Errorf("key %s specified in infra resource does not exist in source configmap %s/%s", key, cm.Namespace, cm.Name)
 	}
 	return content, nil
+}
+
+// fields returns an object as a person would write it: without status, and without the
+// fields that only the API server sets.
+func fields(o client.Object) (map[string]any, error) {
+	all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	delete(all, "status")
+	prune(all)
+	return all, nil
+}
+
+// prune removes timestamps that are null and resources that are empty, which is
+// how Go writes those that nobody set.
+func prune(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		if at, has := v["creationTimestamp"]; has && at == nil {
+			delete(v, "creationTimestamp")
+		}
+		if r, is := v["resources"].(map[string]any); is && len(r) == 0 {
+			delete(v, "resources")
+		}
+		for _, inner := range v {
+			prune(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			prune(inner)
+		}
+	}
+}
+
+// YAML returns one object as YAML.
+func YAML(o client.Object) ([]byte, error) {
+	all, err := fields(o)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(all)
+}
+
+// WriteYAML writes objects as kubectl apply takes them.
+func WriteYAML(w io.Writer, objects []client.Object) error {
+	var out bytes.Buffer
+	for _, o := range objects {
+		text, err := YAML(o)
+		if err != nil {
+			return err
+		}
+		out.WriteString("---\n")
+		out.Write(text)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// WriteJSON writes objects as a List.
+func WriteJSON(w io.Writer, objects []client.Object) error {
+	items := make([]any, len(objects))
+	for i, o := range objects {
+		var err error
+		if items[i], err = fields(o); err != nil {
+			return err
+		}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }
