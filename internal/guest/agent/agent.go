@@ -14,6 +14,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,23 +69,16 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	c.Root = or(c.Root, DefaultRoot)
-	c.StateDir = or(c.StateDir, DefaultStateDir)
-	c.PodNetNS = or(c.PodNetNS, DefaultPodNetNS)
-	c.ProcSys = or(c.ProcSys, "/proc/sys")
-	c.Provisioned = or(c.Provisioned, DefaultProvisioned)
+	c.Root = cmp.Or(c.Root, DefaultRoot)
+	c.StateDir = cmp.Or(c.StateDir, DefaultStateDir)
+	c.PodNetNS = cmp.Or(c.PodNetNS, DefaultPodNetNS)
+	c.ProcSys = cmp.Or(c.ProcSys, "/proc/sys")
+	c.Provisioned = cmp.Or(c.Provisioned, DefaultProvisioned)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
 	c.Images.Log = c.Log
 	c.Images.Dir = filepath.Join(c.Root, "pull")
-}
-
-func or(value, fallback string) string {
-	if value == "" {
-		return fallback
-	}
-	return value
 }
 
 // Agent implements the services. All methods may be called at the same time.
@@ -96,7 +90,7 @@ type Agent struct {
 	runtime *ociRuntime
 	images  *pull.Puller
 	oom     *oomQueue
-	copies  copier
+	copies  *copier
 	serial  atomic.Uint64
 
 	mu         sync.Mutex
@@ -135,7 +129,7 @@ func New(cfg Config) (*Agent, error) {
 		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: reaper, runtime: runtime, images: images, oom: newOOMQueue(),
 		containers: make(map[string]*container), pulls: make(map[string]*pull.Progress),
 	}
-	a.copies.init(cfg.Root)
+	a.copies = newCopier(cfg.Root)
 	return a, a.recover()
 }
 
@@ -171,7 +165,7 @@ func (a *Agent) find(id string) (*container, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c, ok := a.containers[id]
-	if !ok || c.current() == creating {
+	if !ok || c.state.Load() == creating {
 		return nil, status.Errorf(codes.NotFound, "no container %q in this sandbox", id)
 	}
 	return c, nil

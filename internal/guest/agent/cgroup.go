@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -131,26 +130,16 @@ func (c cgroup) pids() []int {
 	var pids []int
 	filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
-			pids = append(pids, readPids(filepath.Join(path, "cgroup.procs"))...)
+			data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			for field := range strings.FieldsSeq(string(data)) {
+				// 0 is a process of another pid namespace.
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+					pids = append(pids, pid)
+				}
+			}
 		}
 		return nil // a folder that vanished meanwhile has no processes
 	})
-	return pids
-}
-
-func readPids(file string) []int {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	var pids []int
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		// 0 is a process of another pid namespace.
-		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
 	return pids
 }
 
@@ -172,10 +161,7 @@ func (c cgroup) thaw() error {
 
 // readUint returns 0 for a file that is missing or says "max".
 func readUint(file string) uint64 {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
+	data, _ := os.ReadFile(file)
 	n, _ := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 	return n
 }

@@ -31,7 +31,6 @@ const sharedFolder = requestRoot + "/shared/containers"
 // mounts, on the same file system.
 type copier struct {
 	mu     sync.Mutex
-	root   string
 	shared string
 	parts  string
 	// pending maps the path of an incomplete file to its temporary file in parts.
@@ -39,9 +38,11 @@ type copier struct {
 	serial  int
 }
 
-func (c *copier) init(root string) {
-	c.root, c.pending = root, make(map[string]string)
-	c.shared, c.parts = filepath.Join(root, "shared/containers"), filepath.Join(root, "shared/incomplete")
+func newCopier(root string) *copier {
+	return &copier{
+		shared: filepath.Join(root, "shared/containers"), parts: filepath.Join(root, "shared/incomplete"),
+		pending: make(map[string]string),
+	}
 }
 
 // CopyFile makes a folder or a symbolic link, or writes a chunk of a file. Nothing can

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"google.golang.org/grpc/codes"
@@ -45,7 +46,7 @@ func (a *Agent) CreateContainer(ctx context.Context, req *agent.CreateContainerR
 		defer cancel()
 		return nil, fail(codes.Internal, errors.Join(err, a.discard(undo, c)))
 	}
-	c.state.CompareAndSwap(int32(creating), int32(created))
+	c.state.CompareAndSwap(creating, created)
 	log.Info("container created", "pause", c.pause)
 	return &emptypb.Empty{}, nil
 }
@@ -67,10 +68,8 @@ func (a *Agent) reserveContainer(id string) (*container, error) {
 func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, req *agent.CreateContainerRequest) error {
 	if isPause(req) {
 		c.pause = true
-		c.init = &process{
-			stdin: newSink(nil, false), stdout: newSource(nil), stderr: newSource(nil),
-			child: sb.pause, exited: sb.pause.done,
-		}
+		c.init = newProcess(sb.pause, nil, nil, nil)
+		c.init.exited = sb.pause.done
 		return a.setPodSysctls(sb, req.GetOCI().GetLinux().GetSysctl())
 	}
 	img, err := a.prepareStorages(ctx, c, sb, req.GetStorages())
@@ -89,15 +88,7 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 	if err := writeJSON(filepath.Join(c.bundle, "config.json"), spec); err != nil {
 		return err
 	}
-	var size winsize
-	if box := spec.Process.ConsoleSize; box != nil {
-		size = winsize{rows: uint32(box.Height), columns: uint32(box.Width)}
-	}
-	c.init, err = a.newProcess(ctx, spec.Process.Terminal, size, func(ctx context.Context, stdio files, console string) (*child, error) {
-		child, err := a.runtime.create(ctx, stdio, c.id, c.bundle, console)
-		return child, notRun(spec.Process.Args, err)
-	})
-	if err != nil {
+	if c.init, err = a.launch(ctx, spec.Process, "create", "--bundle", c.bundle, c.id); err != nil {
 		return err
 	}
 	c.cgroup = cgroupOf(c.init.child.pid)
@@ -177,13 +168,13 @@ func (a *Agent) StartContainer(ctx context.Context, req *agent.StartContainerReq
 	if err != nil {
 		return nil, err
 	}
-	if !c.state.CompareAndSwap(int32(created), int32(started)) {
+	if !c.state.CompareAndSwap(created, started) {
 		return nil, status.Errorf(codes.FailedPrecondition, "container %q has been started before", c.id)
 	}
 	if c.pause {
 		return &emptypb.Empty{}, nil
 	}
-	if err := a.runtime.start(ctx, c.id); err != nil {
+	if err := a.runtime.run(ctx, files{}, "start", c.id); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
 	return &emptypb.Empty{}, nil
@@ -214,7 +205,10 @@ func (a *Agent) ExecProcess(ctx context.Context, req *agent.ExecProcessRequest) 
 }
 
 func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRequest) (*process, error) {
-	spec := toProcess(req.GetProcess())
+	spec := &oci.Process{}
+	if err := convert(req.GetProcess(), spec); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	if err := a.fixProcess(spec, c.rootfs, req.GetStringUser(), nil); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -225,14 +219,7 @@ func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRe
 	if err := writeJSON(file, spec); err != nil {
 		return nil, err
 	}
-	var size winsize
-	if box := spec.ConsoleSize; box != nil {
-		size = winsize{rows: uint32(box.Height), columns: uint32(box.Width)}
-	}
-	p, err := a.newProcess(ctx, spec.Terminal, size, func(ctx context.Context, stdio files, console string) (*child, error) {
-		child, err := a.runtime.exec(ctx, stdio, c.id, file, console)
-		return child, notRun(spec.Args, err)
-	})
+	p, err := a.launch(ctx, spec, "exec", "--detach", "--process", file, c.id)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"golang.org/x/sys/unix"
@@ -62,11 +62,8 @@ func (a *Agent) PullProgress(ctx context.Context, req *guest.PullProgressRequest
 	}
 	ctx, cancel := context.WithTimeout(ctx, progressWait)
 	defer cancel()
-	return pullResponse(progress.Wait(ctx, req.GetSeenBytes())), nil
-}
-
-func pullResponse(s pull.Status) *guest.PullProgressResponse {
-	return &guest.PullProgressResponse{DoneBytes: s.Done, TotalBytes: s.Total, Finished: s.Finished}
+	s := progress.Wait(ctx, req.GetSeenBytes())
+	return &guest.PullProgressResponse{DoneBytes: s.Done, TotalBytes: s.Total, Finished: s.Finished}, nil
 }
 
 // GetMetrics returns Prometheus text.
@@ -113,7 +110,7 @@ func (a *Agent) GetVolumeStats(_ context.Context, req *agent.VolumeStatsRequest)
 // UpdateEphemeralMounts gives memory volumes new sizes.
 func (a *Agent) UpdateEphemeralMounts(_ context.Context, req *agent.UpdateEphemeralMountsRequest) (*emptypb.Empty, error) {
 	for _, s := range req.GetStorages() {
-		if s.GetDriver() != driverEphemeral || or(s.GetFstype(), "tmpfs") != "tmpfs" {
+		if s.GetDriver() != driverEphemeral || cmp.Or(s.GetFstype(), "tmpfs") != "tmpfs" {
 			return nil, status.Errorf(codes.InvalidArgument, "storage %s (%s) at %s: only tmpfs can be updated", s.GetDriver(), s.GetFstype(), s.GetMountPoint())
 		}
 		flags, data := mountOptions(s.GetOptions())

@@ -68,15 +68,16 @@ func (c *container) signalAll(sig unix.Signal) error {
 
 // PauseContainer freezes a container.
 func (a *Agent) PauseContainer(ctx context.Context, req *agent.PauseContainerRequest) (*emptypb.Empty, error) {
-	return a.freeze(req.GetContainerId(), unix.SIGSTOP, func(id string) error { return a.runtime.pause(ctx, id) })
+	return a.freeze(ctx, req.GetContainerId(), unix.SIGSTOP, "pause")
 }
 
 // ResumeContainer undoes PauseContainer.
 func (a *Agent) ResumeContainer(ctx context.Context, req *agent.ResumeContainerRequest) (*emptypb.Empty, error) {
-	return a.freeze(req.GetContainerId(), unix.SIGCONT, func(id string) error { return a.runtime.run(ctx, files{}, "resume", id) })
+	return a.freeze(ctx, req.GetContainerId(), unix.SIGCONT, "resume")
 }
 
-func (a *Agent) freeze(id string, sig unix.Signal, do func(id string) error) (*emptypb.Empty, error) {
+// freeze runs a command of the runtime, for which the pause process has a signal.
+func (a *Agent) freeze(ctx context.Context, id string, sig unix.Signal, command string) (*emptypb.Empty, error) {
 	c, err := a.find(id)
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func (a *Agent) freeze(id string, sig unix.Signal, do func(id string) error) (*e
 	if c.pause {
 		return &emptypb.Empty{}, fail(codes.Internal, a.reaper.signal(c.init.child, sig))
 	}
-	return &emptypb.Empty{}, fail(codes.FailedPrecondition, do(id))
+	return &emptypb.Empty{}, fail(codes.FailedPrecondition, a.runtime.run(ctx, files{}, command, id))
 }
 
 // UpdateContainer applies memory, CPU and process limits. Callers send the
@@ -95,12 +96,15 @@ func (a *Agent) UpdateContainer(ctx context.Context, req *agent.UpdateContainerR
 	if err != nil {
 		return nil, err
 	}
-	resources := toResources(req.GetResources())
+	resources, err := toResources(req.GetResources())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	if c.pause || resources == nil {
 		return &emptypb.Empty{}, nil // a pause process uses nothing that could be limited
 	}
 	resources.Devices, resources.BlockIO, resources.Network = nil, nil, nil
-	if err := a.runtime.update(ctx, c.id, resources); err != nil {
+	if err := a.runtime.update(ctx, c, resources); err != nil {
 		return nil, fail(codes.InvalidArgument, err)
 	}
 	return &emptypb.Empty{}, nil
@@ -120,7 +124,7 @@ func (a *Agent) RemoveContainer(ctx context.Context, req *agent.RemoveContainerR
 	switch {
 	case !ok:
 		return &emptypb.Empty{}, nil
-	case c.current() == creating:
+	case c.state.Load() == creating:
 		return nil, status.Errorf(codes.FailedPrecondition, "container %q is just being created", c.id)
 	}
 	if err := a.discard(ctx, c); err != nil {

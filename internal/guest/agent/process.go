@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"sync/atomic"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // process is a container's first process or an exec: its streams and its end.
@@ -22,27 +24,31 @@ type process struct {
 	asked  atomic.Bool // the exit status was returned to a caller
 }
 
-// launcher starts a process whose streams are stdio, or the terminal that it
-// sends to the console socket, if that is not empty.
-type launcher func(ctx context.Context, stdio files, consoleSocket string) (*child, error)
-
-func (a *Agent) newProcess(ctx context.Context, tty bool, size winsize, launch launcher) (*process, error) {
-	if tty {
-		return a.newTerminal(ctx, size, launch)
+// newProcess returns the process of a child whose streams end here in these files; nil is none.
+func newProcess(child *child, stdin, stdout, stderr *os.File) *process {
+	return &process{
+		stdin: newSink(stdin, false), stdout: newSource(stdout), stderr: newSource(stderr),
+		child: child, exited: make(chan struct{}),
 	}
-	return newPiped(ctx, launch)
 }
 
-// winsize is a terminal's size in characters; zero is unknown.
-type winsize struct{ rows, columns uint32 }
+// launch has the runtime start what spec describes, by its command create or exec.
+func (a *Agent) launch(ctx context.Context, spec *oci.Process, command ...string) (p *process, err error) {
+	if spec.Terminal {
+		p, err = a.launchTerminal(ctx, spec.ConsoleSize, command)
+	} else {
+		p, err = a.launchPiped(ctx, command)
+	}
+	return p, notRun(spec.Args, err)
+}
 
-func (a *Agent) newTerminal(ctx context.Context, size winsize, launch launcher) (*process, error) {
+func (a *Agent) launchTerminal(ctx context.Context, size *oci.Box, command []string) (*process, error) {
 	console, err := a.newConsole()
 	if err != nil {
 		return nil, err
 	}
 	defer console.close()
-	child, err := launch(ctx, files{}, console.path)
+	child, err := a.runtime.launch(ctx, files{}, console.path, command...)
 	if err != nil {
 		return nil, err
 	}
@@ -50,16 +56,15 @@ func (a *Agent) newTerminal(ctx context.Context, size winsize, launch launcher) 
 	if err != nil {
 		return nil, errors.Join(err, a.reaper.kill(child, runtimeGrace))
 	}
-	if size.rows > 0 && size.columns > 0 {
-		resize(tty, size.rows, size.columns)
+	if size != nil && size.Height > 0 && size.Width > 0 {
+		resize(tty, uint32(size.Height), uint32(size.Width))
 	}
-	return &process{
-		stdin: newSink(tty, true), stdout: newSource(tty), stderr: newSource(nil),
-		tty: tty, child: child, exited: make(chan struct{}),
-	}, nil
+	p := newProcess(child, tty, tty, nil)
+	p.tty, p.stdin.tty = tty, true
+	return p, nil
 }
 
-func newPiped(ctx context.Context, launch launcher) (p *process, err error) {
+func (a *Agent) launchPiped(ctx context.Context, command []string) (p *process, err error) {
 	var here, there [3]*os.File
 	defer func() {
 		closeAll(there[:]...)
@@ -72,14 +77,11 @@ func newPiped(ctx context.Context, launch launcher) (p *process, err error) {
 			return nil, err
 		}
 	}
-	child, err := launch(ctx, files{stdin: there[0], stdout: there[1], stderr: there[2]}, "")
+	child, err := a.runtime.launch(ctx, files{stdin: there[0], stdout: there[1], stderr: there[2]}, "", command...)
 	if err != nil {
 		return nil, err
 	}
-	return &process{
-		stdin: newSink(here[0], false), stdout: newSource(here[1]), stderr: newSource(here[2]),
-		child: child, exited: make(chan struct{}),
-	}, nil
+	return newProcess(child, here[0], here[1], here[2]), nil
 }
 
 func closeAll(files ...*os.File) {

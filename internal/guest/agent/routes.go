@@ -52,17 +52,12 @@ func describeRoute(h *netlink.Handle, route netlink.Route) *agent.Route {
 	if route.Family == unix.AF_INET6 {
 		out.Family = agent.IPFamily_v6
 	}
-	if ones, _ := maskOf(route.Dst).Size(); route.Dst != nil && (ones > 0 || !route.Dst.IP.IsUnspecified()) {
-		out.Dest = route.Dst.String()
+	if dst := route.Dst; dst != nil {
+		if ones, _ := dst.Mask.Size(); ones > 0 || !dst.IP.IsUnspecified() {
+			out.Dest = dst.String()
+		}
 	}
 	return out
-}
-
-func maskOf(n *net.IPNet) net.IPMask {
-	if n == nil {
-		return nil
-	}
-	return n.Mask
 }
 
 func text(ip net.IP) string {

@@ -11,11 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -171,11 +173,17 @@ func notRun(args []string, err error) error {
 	return fmt.Errorf("exec: %q: executable file not found in $PATH", command)
 }
 
-// spawn runs a command that leaves a process behind, and returns that one.
-func (r *ociRuntime) spawn(ctx context.Context, stdio files, pidFile string, args ...string) (*child, error) {
+// launch runs a command that leaves a process behind, create or exec, and returns that
+// one. The last argument is the container's id.
+func (r *ociRuntime) launch(ctx context.Context, stdio files, console string, command ...string) (*child, error) {
+	pidFile := filepath.Join(r.logs, fmt.Sprintf("pid%d", r.runs.Add(1)))
 	defer os.Remove(pidFile)
+	options := []string{"--pid-file", pidFile}
+	if console != "" {
+		options = append(options, "--console-socket", console)
+	}
 	return r.reaper.launch(func() (int, error) {
-		if err := r.run(ctx, stdio, args...); err != nil {
+		if err := r.run(ctx, stdio, slices.Insert(command, 1, options...)...); err != nil {
 			return 0, err
 		}
 		data, err := os.ReadFile(pidFile)
@@ -184,32 +192,6 @@ func (r *ociRuntime) spawn(ctx context.Context, stdio files, pidFile string, arg
 		}
 		return strconv.Atoi(strings.TrimSpace(string(data)))
 	})
-}
-
-func (r *ociRuntime) create(ctx context.Context, stdio files, id, bundle, console string) (*child, error) {
-	pidFile := filepath.Join(bundle, "pid")
-	args := []string{"create", "--bundle", bundle, "--pid-file", pidFile}
-	if console != "" {
-		args = append(args, "--console-socket", console)
-	}
-	return r.spawn(ctx, stdio, pidFile, append(args, id)...)
-}
-
-func (r *ociRuntime) exec(ctx context.Context, stdio files, id, process, console string) (*child, error) {
-	pidFile := process + ".pid"
-	args := []string{"exec", "--detach", "--process", process, "--pid-file", pidFile}
-	if console != "" {
-		args = append(args, "--console-socket", console)
-	}
-	return r.spawn(ctx, stdio, pidFile, append(args, id)...)
-}
-
-func (r *ociRuntime) start(ctx context.Context, id string) error {
-	return r.run(ctx, files{}, "start", id)
-}
-
-func (r *ociRuntime) pause(ctx context.Context, id string) error {
-	return r.run(ctx, files{}, "pause", id)
 }
 
 // delete removes a container, whose processes it kills. One that does not
@@ -221,30 +203,12 @@ func (r *ociRuntime) delete(ctx context.Context, id string) error {
 	return r.run(ctx, files{}, "delete", "--force", id)
 }
 
-// update applies resources, a runtime-spec LinuxResources object.
-func (r *ociRuntime) update(ctx context.Context, id string, resources any) error {
-	in, err := jsonFile(resources)
-	if err != nil {
+// update applies resources to a container.
+func (r *ociRuntime) update(ctx context.Context, c *container, resources *oci.LinuxResources) error {
+	file := filepath.Join(r.logs, fmt.Sprintf("update%d", r.runs.Add(1)))
+	defer os.Remove(file)
+	if err := writeJSON(file, resources); err != nil {
 		return err
 	}
-	defer in.Close()
-	return r.run(ctx, files{stdin: in}, "update", "--resources", "-", id)
-}
-
-// jsonFile returns a file in memory that holds v.
-func jsonFile(v any) (*os.File, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.MemfdCreate("json", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	file := os.NewFile(uintptr(fd), "json")
-	if _, err := file.WriteAt(data, 0); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
+	return r.run(ctx, files{}, "update", "--resources", file, c.id)
 }

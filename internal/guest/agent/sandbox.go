@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -107,10 +109,7 @@ func (s *sandbox) writeFiles(dns []string) error {
 func (a *Agent) DestroySandbox(ctx context.Context, _ *agent.DestroySandboxRequest) (*emptypb.Empty, error) {
 	a.mu.Lock()
 	sb := a.sandbox
-	var ids []string
-	for id := range a.containers {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(a.containers))
 	a.mu.Unlock()
 	var errs []error
 	for _, id := range ids {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"golang.org/x/sys/unix"
 )
 
 // StatsContainer returns what a container uses, in the shape of cgroup v1
@@ -139,9 +140,8 @@ func hugetlbStats(dir, usage, limit string) map[string]*agent.HugetlbStats {
 // statsOfProcess returns statistics of the pause process, which has no cgroup.
 func statsOfProcess(pid int) *agent.CgroupStats {
 	stats := statsV1(cgroup{})
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	// proc(5): the name in brackets may hold spaces; utime is field 14.
-	if fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:])); len(fields) > 21 {
+	if fields := processStat(pid); len(fields) > 21 {
+		// utime, stime and rss are fields 14, 15 and 24.
 		user, _ := strconv.ParseUint(fields[11], 10, 64)
 		system, _ := strconv.ParseUint(fields[12], 10, 64)
 		resident, _ := strconv.ParseUint(fields[21], 10, 64)
@@ -156,12 +156,9 @@ func statsOfProcess(pid int) *agent.CgroupStats {
 
 // memTotal returns the VM's memory in bytes.
 func memTotal() uint64 {
-	data, _ := os.ReadFile("/proc/meminfo")
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "MemTotal:" {
-			kib, _ := strconv.ParseUint(fields[1], 10, 64)
-			return kib << 10
-		}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
 	}
-	return 0
+	return info.Totalram * uint64(info.Unit)
 }

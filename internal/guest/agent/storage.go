@@ -117,7 +117,7 @@ func makeLocal(target string, s *agent.Storage) error {
 }
 
 func mountEphemeral(target string, s *agent.Storage) error {
-	fstype := or(s.GetFstype(), "tmpfs")
+	fstype := cmp.Or(s.GetFstype(), "tmpfs")
 	if fstype == "hugetlbfs" {
 		if err := reserveHugepages(s.GetOptions()); err != nil {
 			return err
@@ -187,11 +187,8 @@ func mountOptions(options []string) (flags uintptr, data string) {
 func keepOptions(data string, names ...string) string {
 	var kept []string
 	for option := range strings.SplitSeq(data, ",") {
-		name, _, _ := strings.Cut(option, "=")
-		for _, wanted := range names {
-			if name == wanted {
-				kept = append(kept, option)
-			}
+		if name, _, _ := strings.Cut(option, "="); slices.Contains(names, name) {
+			kept = append(kept, option)
 		}
 	}
 	return strings.Join(kept, ",")
