@@ -19,17 +19,17 @@ import (
 // ContainerArg makes this program the first process of a container.
 const ContainerArg = "--container"
 
-// InContainer reports whether PID 1 is that of a container. Container managers set
+// inContainer reports whether PID 1 is that of a container. Container managers set
 // the variable "container" (systemd's "Container Interface"); an image can pass
 // [ContainerArg] instead.
-func InContainer(args []string, getenv func(string) string) bool {
+func inContainer(args []string, getenv func(string) string) bool {
 	return slices.Contains(args, ContainerArg) || getenv("container") != ""
 }
 
-// RunInContainer runs PID 1 of a pod VM that is a container. The container manager has
+// runInContainer runs PID 1 of a pod VM that is a container. The container manager has
 // set up mounts, devices, network and name. Kernel, modules, sysctls and power belong
 // to the machine and are left alone. It does not return.
-func RunInContainer() {
+func runInContainer() {
 	g := &guest{con: &console{w: os.Stdout}, reaper: newReaper()}
 	go g.reaper.run()
 	end := make(chan os.Signal, 1)

@@ -53,8 +53,26 @@ type step struct {
 	run      func() error
 }
 
-// Run boots the guest. It must be PID 1 and does not return.
-func Run() {
+// Main is podvm-init. As PID 1 it does not return.
+func Main() {
+	if os.Getpid() == 1 {
+		if inContainer(os.Args[1:], os.Getenv) {
+			runInContainer()
+		}
+		run()
+	}
+	if len(os.Args) == 4 && os.Args[1] == "-q" && os.Args[2] == "--" {
+		if err := modprobe(os.Args[3]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	fmt.Fprintln(os.Stderr, "podvm-init: this is the init of a pod VM and runs as PID 1 only")
+	os.Exit(2)
+}
+
+// run boots the guest. It must be PID 1 and does not return.
+func run() {
 	con := openConsole()
 	defer powerOffOnPanic(con)
 	if err := makeRootPivotable(); err != nil {

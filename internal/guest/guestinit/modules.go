@@ -134,10 +134,10 @@ func resolveAlias(aliases, name string) []string {
 	return names
 }
 
-// Modprobe serves the kernel's requests for modules: podvm-init is also the
+// modprobe serves the kernel's requests for modules: podvm-init is also the
 // program that the kernel calls as "modprobe -q -- NAME". It runs in the
 // initramfs as unpacked, where nothing is mounted.
-func Modprobe(name string) error {
+func modprobe(name string) error {
 	m, err := readModules(modulesOrder, modulesDir)
 	if err != nil {
 		return err

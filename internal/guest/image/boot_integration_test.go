@@ -30,14 +30,14 @@ import (
 // KVM.
 const bootDeadline = 3 * time.Minute
 
-// testImage builds an image whose agent is testdata/probe.
+// testImage builds an image whose agent is test/podvmprobe.
 func testImage(t *testing.T, formats ...string) string {
 	t.Helper()
 	needTools(t, "qemu-system-x86_64", "qemu-system-x86", "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-img", "qemu-utils")
 	dir := t.TempDir()
 	bins := filepath.Join(dir, "bin")
 	goBuild(t, filepath.Join(bins, initProgram), modulePath+"/cmd/"+initProgram)
-	goBuild(t, filepath.Join(bins, "podvm-agent"), "./testdata/probe")
+	goBuild(t, filepath.Join(bins, "podvm-agent"), modulePath+"/test/podvmprobe")
 	for _, name := range []string{"process-user-data", "agent-protocol-forwarder"} {
 		if err := os.Symlink("podvm-agent", filepath.Join(bins, name)); err != nil {
 			t.Fatal(err)
