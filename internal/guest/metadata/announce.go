@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/internal/guestinfo"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // announceLimit bounds the wait for an address. DHCP has been tried before; see
@@ -28,24 +29,20 @@ func Announce(ctx context.Context, p Platform) error {
 	case Azure:
 		return reportReady(ctx, newClient(), wireServer, 100*time.Millisecond)
 	case VSphere:
-	default:
-		return nil
+		return announce(ctx, backdoor{}, localAddresses, 500*time.Millisecond)
 	}
-	return announce(ctx, backdoor{}, localAddresses, 500*time.Millisecond)
+	return nil
 }
 
 // announce waits for an address and writes all into the guest information,
 // which the provider reads in the VM's extraConfig.
 func announce(ctx context.Context, info guestInfo, local func() ([]netip.Addr, error), pause time.Duration) error {
 	for {
-		list, err := local()
-		if err == nil && len(list) > 0 {
+		if list, err := local(); err == nil && len(list) > 0 {
 			return info.Set(guestinfo.Address, joined(list))
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("%s is not set, since there is no address: %w", guestinfo.Address, ctx.Err())
+		if err := poll.Sleep(ctx, pause); err != nil {
+			return fmt.Errorf("%s is not set, since there is no address: %w", guestinfo.Address, err)
 		}
 	}
 }

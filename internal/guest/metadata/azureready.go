@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // wireServer is Azure's virtual public address (Azure's page "What is IP address
@@ -51,19 +53,17 @@ func reportReady(ctx context.Context, client *http.Client, host string, pause ti
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, retryReport)
-		case <-ctx.Done():
+		if poll.Sleep(ctx, pause) != nil {
 			return fmt.Errorf("cannot report to Azure that this VM is ready: %w", err)
 		}
+		pause = min(2*pause, retryReport)
 	}
 }
 
 const retryReport = 5 * time.Second
 
 func reportOnce(ctx context.Context, client *http.Client, host string) error {
-	text, _, err := send(ctx, client, call{method: http.MethodGet, url: host + "/?comp=versions"})
+	text, _, err := send(ctx, client, call{url: host + "/?comp=versions"})
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func reportOnce(ctx context.Context, client *http.Client, host string) error {
 		return fmt.Errorf("the wire server speaks none of the versions %q", wireVersions)
 	}
 	headers := []string{wireVersionHeader, wireVersions[at], wireAgentHeader, wireAgent}
-	if text, _, err = send(ctx, client, call{method: http.MethodGet, url: host + "/machine/?comp=goalstate", headers: headers}); err != nil {
+	if text, _, err = send(ctx, client, call{url: host + "/machine/?comp=goalstate", headers: headers}); err != nil {
 		return err
 	}
 	var goal goalState
