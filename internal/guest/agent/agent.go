@@ -28,9 +28,11 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -86,7 +88,7 @@ type Agent struct {
 	cfg     Config
 	log     *slog.Logger
 	limits  limits
-	reaper  *reaper
+	reaper  *reaper.Reaper
 	runtime *ociRuntime
 	images  *pull.Puller
 	oom     *oomQueue
@@ -113,11 +115,10 @@ func New(cfg Config) (*Agent, error) {
 			return nil, err
 		}
 	}
-	reaper, err := newReaper()
-	if err != nil {
-		return nil, err
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become a child subreaper: %w", err)
 	}
-	runtime, err := newRuntime(cfg.Runc, cfg.StateDir, reaper)
+	runtime, err := newRuntime(cfg.Runc, cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: reaper, runtime: runtime, images: images, oom: newOOMQueue(),
+		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: runtime.reaper, runtime: runtime, images: images, oom: newOOMQueue(),
 		containers: make(map[string]*container), pulls: make(map[string]*pull.Progress),
 	}
 	a.copies = newCopier(cfg.Root)
@@ -143,7 +144,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener, ready func()) 
 	agent.RegisterAgentServiceService(server, a)
 	agent.RegisterHealthService(server, a)
 	guest.RegisterGuestService(server, a)
-	go a.reaper.run(ctx)
+	go a.reaper.Run(ctx)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	ready()

@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// consoleWait bounds the wait for a connection that the runtime has made already.
+const consoleWait = 10 * time.Second
+
 // console receives the terminal that the runtime makes for a process: it connects
 // to path and sends the master's descriptor.
 type console struct {
@@ -34,7 +37,7 @@ func (c *console) close() { c.listener.Close() }
 // receive returns the terminal. Call it when the runtime has succeeded: by then it
 // has connected and sent.
 func (c *console) receive() (*os.File, error) {
-	c.listener.SetDeadline(time.Now().Add(runtimeGrace))
+	c.listener.SetDeadline(time.Now().Add(consoleWait))
 	conn, err := c.listener.AcceptUnix()
 	if err != nil {
 		return nil, fmt.Errorf("console of the OCI runtime: %w", err)

@@ -69,7 +69,7 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 	if isPause(req) {
 		c.pause = true
 		c.init = newProcess(sb.pause, nil, nil, nil)
-		c.init.exited = sb.pause.done
+		c.init.exited = sb.pause.Done
 		return a.setPodSysctls(sb, req.GetOCI().GetLinux().GetSysctl())
 	}
 	img, err := a.prepareStorages(ctx, c, sb, req.GetStorages())
@@ -91,7 +91,7 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 	if c.init, err = a.launch(ctx, spec.Process, "create", "--bundle", c.bundle, c.id); err != nil {
 		return err
 	}
-	c.cgroup = cgroupOf(c.init.child.pid)
+	c.cgroup = cgroupOf(c.init.child.PID)
 	c.stopOOM = a.watchOOM(c)
 	go a.awaitEnd(c)
 	return a.rememberContainer(c)
@@ -150,7 +150,7 @@ func (a *Agent) setPull(id string, progress *pull.Progress) {
 // awaitEnd publishes the exit status once the container has ended. An OOM kill
 // is reported before that, and processes left in the container are killed.
 func (a *Agent) awaitEnd(c *container) {
-	<-c.init.child.done
+	<-c.init.child.Done
 	c.checkOOM(a.oom)
 	if c.sharedPID {
 		if err := c.cgroup.killAll(); err != nil {
@@ -158,7 +158,7 @@ func (a *Agent) awaitEnd(c *container) {
 		}
 	}
 	c.init.stdin.close()
-	a.log.Info("container ended", "container", c.id, "code", c.init.child.code)
+	a.log.Info("container ended", "container", c.id, "code", c.init.child.Code())
 	close(c.init.exited)
 }
 
@@ -189,7 +189,7 @@ func (a *Agent) ExecProcess(ctx context.Context, req *agent.ExecProcessRequest) 
 	switch {
 	case c.pause:
 		return nil, status.Error(codes.FailedPrecondition, "the pod's pause container holds nothing that could be executed")
-	case c.init.child.ended():
+	case c.init.child.Ended():
 		return nil, status.Errorf(codes.FailedPrecondition, "container %q is not running", c.id)
 	case !validID(req.GetExecId()):
 		return nil, status.Errorf(codes.InvalidArgument, "exec id %q: letters, digits and _.+- are allowed", req.GetExecId())
@@ -224,7 +224,7 @@ func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRe
 		return nil, err
 	}
 	go func() {
-		<-p.child.done
+		<-p.child.Done
 		p.stdin.close()
 		close(p.exited)
 	}()

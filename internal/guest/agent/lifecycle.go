@@ -24,11 +24,11 @@ func (a *Agent) WaitProcess(ctx context.Context, req *agent.WaitProcessRequest) 
 	if err != nil {
 		return nil, err
 	}
-	code, err := p.wait(ctx)
-	if err != nil {
+	if err := await(ctx, p.exited); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
-	return &agent.WaitProcessResponse{Status: int32(code)}, nil
+	p.asked.Store(true)
+	return &agent.WaitProcessResponse{Status: int32(p.child.Code())}, nil
 }
 
 // SignalProcess signals one process, or with an empty exec id all of the
@@ -49,7 +49,7 @@ func (a *Agent) SignalProcess(ctx context.Context, req *agent.SignalProcessReque
 	if err != nil {
 		return nil, err
 	}
-	if err := a.reaper.signal(p.child, sig); err != nil {
+	if err := a.reaper.Signal(p.child, sig); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
 	if sig == unix.SIGKILL && !c.pause {
@@ -83,7 +83,7 @@ func (a *Agent) freeze(ctx context.Context, id string, sig unix.Signal, command 
 		return nil, err
 	}
 	if c.pause {
-		return &emptypb.Empty{}, fail(codes.Internal, a.reaper.signal(c.init.child, sig))
+		return &emptypb.Empty{}, fail(codes.Internal, a.reaper.Signal(c.init.child, sig))
 	}
 	return &emptypb.Empty{}, fail(codes.FailedPrecondition, a.runtime.run(ctx, files{}, command, id))
 }
@@ -159,10 +159,10 @@ func (a *Agent) discardRunning(ctx context.Context, c *container) error {
 			return err
 		}
 		// The first process may have left its cgroup.
-		if err := a.reaper.signal(c.init.child, unix.SIGKILL); err != nil {
+		if err := a.reaper.Signal(c.init.child, unix.SIGKILL); err != nil {
 			return err
 		}
-		if _, err := c.init.child.wait(ctx); err != nil {
+		if err := await(ctx, c.init.child.Done); err != nil {
 			return fmt.Errorf("its process does not end: %w", err)
 		}
 	}

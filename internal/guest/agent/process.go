@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 )
 
 // process is a container's first process or an exec: its streams and its end.
@@ -17,15 +18,15 @@ type process struct {
 	stdout, stderr *source
 	tty            *os.File // nil without a terminal
 
-	child *child
-	// exited is closed after child.done, when all that has to be known
+	child *reaper.Child
+	// exited is closed after child.Done, when all that has to be known
 	// before the exit status is.
 	exited chan struct{}
 	asked  atomic.Bool // the exit status was returned to a caller
 }
 
 // newProcess returns the process of a child whose streams end here in these files; nil is none.
-func newProcess(child *child, stdin, stdout, stderr *os.File) *process {
+func newProcess(child *reaper.Child, stdin, stdout, stderr *os.File) *process {
 	return &process{
 		stdin: newSink(stdin, false), stdout: newSource(stdout), stderr: newSource(stderr),
 		child: child, exited: make(chan struct{}),
@@ -54,7 +55,7 @@ func (a *Agent) launchTerminal(ctx context.Context, size *oci.Box, command []str
 	}
 	tty, err := console.receive()
 	if err != nil {
-		return nil, errors.Join(err, a.reaper.kill(child, runtimeGrace))
+		return nil, errors.Join(err, a.reaper.Kill(child))
 	}
 	if size != nil && size.Height > 0 && size.Width > 0 {
 		resize(tty, uint32(size.Height), uint32(size.Width))
@@ -92,19 +93,19 @@ func closeAll(files ...*os.File) {
 	}
 }
 
-// wait returns the exit status, to any number of callers.
-func (p *process) wait(ctx context.Context) (int, error) {
+// await returns when done is closed, or with ctx's error.
+func await(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-p.exited:
+	case <-done:
+		return nil
 	default:
-		select {
-		case <-p.exited:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
 	}
-	p.asked.Store(true)
-	return p.child.code, nil
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // close ends the streams, read or not.
@@ -116,5 +117,5 @@ func (p *process) close() {
 
 // finished reports whether nothing but the status is needed any more.
 func (p *process) finished() bool {
-	return p.asked.Load() && p.child.ended() && p.stdout.exhausted() && p.stderr.exhausted()
+	return p.asked.Load() && p.child.Ended() && p.stdout.exhausted() && p.stderr.exhausted()
 }

@@ -13,11 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-)
 
-// lostStatus is the exit status of a process whose end this agent could not
-// observe.
-const lostStatus = 255
+	"github.com/outrigger/outrigger/internal/guest/reaper"
+)
 
 // remembered is what a later agent needs to find a process, and to distinguish
 // it from another with the same pid.
@@ -61,7 +59,7 @@ func (a *Agent) rememberContainer(c *container) error {
 	})
 }
 
-func memoOf(c *child) remembered { return remembered{PID: c.pid, Since: startTime(c.pid)} }
+func memoOf(c *reaper.Child) remembered { return remembered{PID: c.PID, Since: startTime(c.PID)} }
 
 // startTime returns field 22 of /proc/PID/stat (proc(5)); empty without a process.
 func startTime(pid int) string {
@@ -91,7 +89,7 @@ func (a *Agent) recover() error {
 	}
 	sb := &sandbox{
 		id: memo.ID, hostname: memo.Hostname, sharedPID: memo.SharedPID, dns: memo.DNS, dir: dir,
-		pause: a.adopt(memo.remembered), mounts: make(map[string]bool),
+		pause: adopt(memo.remembered), mounts: make(map[string]bool),
 	}
 	for _, path := range memo.Mounts {
 		sb.mounts[path] = true
@@ -116,8 +114,8 @@ func (a *Agent) recoverContainer(id string) {
 	}
 	c.rootfs, c.scratch, c.sharedPID, c.noNewPrivileges = memo.RootFS, memo.Scratch, memo.SharedPID, memo.NoNewPriv
 	c.state.Store(started)
-	c.init = newProcess(a.adopt(memo.remembered), nil, nil, nil)
-	if !c.init.child.ended() {
+	c.init = newProcess(adopt(memo.remembered), nil, nil, nil)
+	if !c.init.child.Ended() {
 		c.cgroup = cgroupOf(memo.PID)
 		c.stopOOM = a.watchOOM(c)
 	}
@@ -126,16 +124,14 @@ func (a *Agent) recoverContainer(id string) {
 }
 
 // adopt returns a process that an earlier agent started, or one that has ended.
-func (a *Agent) adopt(memo remembered) *child {
+func adopt(memo remembered) *reaper.Child {
 	if memo.Since != "" && startTime(memo.PID) == memo.Since {
-		c, err := a.reaper.adopted(memo.PID, lostStatus)
+		c, err := reaper.Adopt(memo.PID)
 		if err == nil && startTime(memo.PID) == memo.Since {
 			return c
 		}
 	}
-	gone := &child{pid: memo.PID, done: make(chan struct{}), code: lostStatus}
-	close(gone.done)
-	return gone
+	return reaper.Lost(memo.PID)
 }
 
 func readJSON(path string, v any) error {

@@ -15,14 +15,11 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"golang.org/x/sys/unix"
 )
-
-// runtimeGrace is how long a killed run of the runtime may take to be gone.
-const runtimeGrace = 10 * time.Second
 
 // ociRuntime runs the OCI runtime, whose state is in root.
 type ociRuntime struct {
@@ -30,16 +27,16 @@ type ociRuntime struct {
 	binary *os.File // a sealed copy
 	root   string
 	logs   string // folder for one log per run
-	reaper *reaper
+	reaper *reaper.Reaper
 	runs   atomic.Uint64
 }
 
-func newRuntime(binary, state string, reaper *reaper) (*ociRuntime, error) {
+func newRuntime(binary, state string) (*ociRuntime, error) {
 	path, err := findRuntime(binary)
 	if err != nil {
 		return nil, err
 	}
-	r := &ociRuntime{name: filepath.Base(path), root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper}
+	r := &ociRuntime{name: filepath.Base(path), root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper.New()}
 	if r.binary, err = sealed(path); err != nil {
 		return nil, fmt.Errorf("copy of %s in memory: %w", path, err)
 	}
@@ -111,15 +108,14 @@ func (r *ociRuntime) run(ctx context.Context, stdio files, args ...string) error
 	cmd := exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.binary.Fd()), append([]string{"--root", r.root, "--log", log, "--log-format", "json"}, args...)...)
 	cmd.Args[0] = r.name
 	setStreams(cmd, stdio)
-	c, err := r.reaper.start(cmd)
+	c, err := r.reaper.Start(cmd)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", r.name, err)
 	}
-	code, err := c.wait(ctx)
-	if err != nil {
-		return errors.Join(fmt.Errorf("%s %s: %w", r.name, args[0], err), r.reaper.kill(c, runtimeGrace))
+	if err := await(ctx, c.Done); err != nil {
+		return errors.Join(fmt.Errorf("%s %s: %w", r.name, args[0], err), r.reaper.Kill(c))
 	}
-	if code != 0 {
+	if code := c.Code(); code != 0 {
 		return fmt.Errorf("%s %s: %s", r.name, args[0], loggedError(log, code))
 	}
 	return nil
@@ -175,14 +171,14 @@ func notRun(args []string, err error) error {
 
 // launch runs a command that leaves a process behind, create or exec, and returns that
 // one. The last argument is the container's id.
-func (r *ociRuntime) launch(ctx context.Context, stdio files, console string, command ...string) (*child, error) {
+func (r *ociRuntime) launch(ctx context.Context, stdio files, console string, command ...string) (*reaper.Child, error) {
 	pidFile := filepath.Join(r.logs, fmt.Sprintf("pid%d", r.runs.Add(1)))
 	defer os.Remove(pidFile)
 	options := []string{"--pid-file", pidFile}
 	if console != "" {
 		options = append(options, "--console-socket", console)
 	}
-	return r.reaper.launch(func() (int, error) {
+	return r.reaper.Launch(func() (int, error) {
 		if err := r.run(ctx, stdio, slices.Insert(command, 1, options...)...); err != nil {
 			return 0, err
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -27,7 +28,7 @@ type sandbox struct {
 	sharedPID bool
 	dir       string // folder of its files
 	dns       bool   // there is a resolv.conf
-	pause     *child
+	pause     *reaper.Child
 
 	mu     sync.Mutex
 	mounts map[string]bool // made for storages, by path
@@ -134,7 +135,7 @@ func (a *Agent) DestroySandbox(ctx context.Context, _ *agent.DestroySandboxReque
 func (a *Agent) closeSandbox(sb *sandbox) error {
 	var errs []error
 	if sb.pause != nil {
-		errs = append(errs, a.reaper.kill(sb.pause, runtimeGrace))
+		errs = append(errs, a.reaper.Kill(sb.pause))
 	}
 	sb.mu.Lock()
 	for path := range sb.mounts {
@@ -160,7 +161,7 @@ func (a *Agent) theSandbox() (*sandbox, error) {
 	switch {
 	case a.sandbox == nil:
 		return nil, status.Error(codes.FailedPrecondition, "there is no sandbox yet: call CreateSandbox first")
-	case a.sandbox.pause.ended():
+	case a.sandbox.pause.Ended():
 		return nil, status.Error(codes.FailedPrecondition, "the sandbox's pause process has ended, and its namespaces with it")
 	}
 	return a.sandbox, nil

@@ -25,7 +25,7 @@ func (a *Agent) StatsContainer(_ context.Context, req *agent.StatsContainerReque
 	stats := statsV1(c.cgroup)
 	switch {
 	case c.pause:
-		stats = statsOfProcess(c.init.child.pid)
+		stats = statsOfProcess(c.init.child.PID)
 	case c.cgroup.unified != "":
 		stats = statsV2(c.cgroup.unified)
 	}

@@ -4,6 +4,7 @@ package guestinit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,8 +32,8 @@ func inContainer(args []string, getenv func(string) string) bool {
 // set up mounts, devices, network and name. Kernel, modules, sysctls and power belong
 // to the machine and are left alone. It does not return.
 func runInContainer() {
-	g := &guest{con: &console{w: os.Stdout}, reaper: newReaper()}
-	go g.reaper.run()
+	g := &guest{con: &console{w: os.Stdout}, reaper: reaper.New()}
+	go g.reaper.Run(context.Background())
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
 	go g.bootContainer()

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -33,7 +34,7 @@ type guest struct {
 	con     *console
 	args    cmdline
 	modules *modules
-	reaper  *reaper
+	reaper  *reaper.Reaper
 	disks   []disk
 	hasSeed bool
 	// held are the programs that a template started before it had its seed, by path.
@@ -83,8 +84,8 @@ func run() {
 	}
 	con = openConsole()
 	con.logf("userspace started")
-	g := &guest{con: con, reaper: newReaper()}
-	go g.reaper.run()
+	g := &guest{con: con, reaper: reaper.New()}
+	go g.reaper.Run(context.Background())
 	shutdown := listenForShutdown()
 	go func() {
 		defer powerOffOnPanic(con)
@@ -310,15 +311,15 @@ var provisionCommand = []string{userDataProgram, "provision-files"}
 // provision runs process-user-data to its end.
 func (g *guest) provision() error {
 	p, err := g.held[userDataProgram], error(nil)
-	if p == nil || p.ended() {
-		p, err = g.reaper.spawn(g.con, provisionCommand)
+	if p == nil || p.Ended() {
+		p, err = g.spawn(provisionCommand, nil)
 	}
 	if err != nil {
 		return err
 	}
 	p.letGo()
-	if ws := <-p.done; !ws.Exited() || ws.ExitStatus() != 0 {
-		return fmt.Errorf("%s: %w", userDataProgram, exitError(ws))
+	if <-p.Done; p.Code() != 0 {
+		return fmt.Errorf("%s: %w", userDataProgram, exitError(p.Status))
 	}
 	g.con.logf("user-data provisioned")
 	return nil
@@ -330,8 +331,8 @@ func (g *guest) startServices() error {
 			return err
 		}
 	}
-	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"}, g.held[agentProgram])
-	go g.reaper.supervise(g.con, service{argv: []string{forwarderProgram}, oomScore: "-999"}, g.held[forwarderProgram])
+	go g.supervise(service{argv: []string{agentProgram}, oomScore: "0"}, g.held[agentProgram])
+	go g.supervise(service{argv: []string{forwarderProgram}, oomScore: "-999"}, g.held[forwarderProgram])
 	return nil
 }
 
@@ -395,12 +396,12 @@ func (g *guest) startDebugShell() error {
 	}
 	go func() {
 		for {
-			done, err := g.reaper.startShell()
+			shell, err := g.startShell()
 			if err != nil {
 				g.con.logf("ERROR: shell: %v", err)
 				return
 			}
-			<-done
+			<-shell.Done
 		}
 	}()
 	return nil

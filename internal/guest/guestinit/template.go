@@ -70,7 +70,7 @@ func (g *guest) awaitSeed() error {
 func (g *guest) holdPrograms() error {
 	g.held = map[string]*process{}
 	for _, argv := range [][]string{provisionCommand, {forwarderProgram}, {agentProgram}} {
-		p, err := g.reaper.hold(g.con, argv)
+		p, err := g.hold(argv)
 		if err != nil {
 			return fmt.Errorf("start %s in advance: %w", argv[0], err)
 		}
