@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -58,11 +59,9 @@ func deviceAliases(sysBus string) []string {
 // driversOf returns the modules that drive devices, each once.
 func driversOf(aliases string, devices []string) []string {
 	var names []string
-	seen := map[string]bool{}
 	for _, device := range devices {
 		for _, name := range resolveAlias(aliases, device) {
-			if !seen[name] {
-				seen[name] = true
+			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -6,6 +6,7 @@
 package guestinit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,23 @@ type guest struct {
 	held map[string]*process
 	// seeded reports whether a template has its seed.
 	seeded bool
+}
+
+// cmdline is the kernel command line; a word without = has the value "".
+type cmdline map[string]string
+
+func parseCmdline(text string) cmdline {
+	args := cmdline{}
+	for word := range strings.FieldsSeq(text) {
+		name, value, _ := strings.Cut(word, "=")
+		args[name] = value
+	}
+	return args
+}
+
+func (c cmdline) has(word string) bool {
+	_, ok := c[word]
+	return ok
 }
 
 // debugArg on the kernel command line shows how long each step takes.
@@ -79,8 +97,10 @@ func run() {
 	if err := makeRootPivotable(); err != nil {
 		powerOff(con, "FATAL: root file system: "+err.Error())
 	}
-	if err := mountAll(); err != nil {
-		powerOff(con, "FATAL: "+err.Error())
+	for _, m := range bootMounts {
+		if err := m.mount(); err != nil {
+			powerOff(con, "FATAL: "+err.Error())
+		}
 	}
 	con = openConsole()
 	con.logf("userspace started")
@@ -205,10 +225,7 @@ func (g *guest) setHostname() error {
 	if err != nil {
 		return err
 	}
-	name := meta.LocalHostname
-	if name == "" {
-		name = "podvm"
-	}
+	name := cmp.Or(meta.LocalHostname, "podvm")
 	if err := unix.Sethostname([]byte(name)); err != nil {
 		return fmt.Errorf("set host name %q: %w", name, err)
 	}

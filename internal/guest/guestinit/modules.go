@@ -148,7 +148,7 @@ func modprobe(name string) error {
 	}
 	names := resolveAlias(string(aliases), name)
 	if len(names) == 0 {
-		return m.loadNamed(name)
+		names = []string{name}
 	}
 	var errs []error
 	for _, n := range names {

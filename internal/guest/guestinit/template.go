@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -81,14 +80,9 @@ func (g *guest) holdPrograms() error {
 
 // seedDisk returns the still empty disk that is to hold the seed.
 func seedDisk(sysBlock, dev string) (string, error) {
-	entries, err := os.ReadDir(sysBlock)
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		serial, _ := os.ReadFile(filepath.Join(sysBlock, e.Name(), "serial"))
-		if strings.TrimSpace(string(serial)) == "cidata" {
-			return filepath.Join(dev, e.Name()), nil
+	for _, d := range listDisks(sysBlock, dev) {
+		if d.serial == "cidata" {
+			return d.dev, nil
 		}
 	}
 	return "", errors.New("a template needs a disk with the serial number cidata")
