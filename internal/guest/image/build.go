@@ -7,10 +7,10 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -19,6 +19,7 @@ import (
 
 	definition "github.com/outrigger/outrigger/images/podvm"
 	"github.com/outrigger/outrigger/internal/nocloud"
+	"github.com/outrigger/outrigger/internal/sbom"
 )
 
 // Formats that Build can make.
@@ -160,7 +161,7 @@ func newBuilder(opts Options) (*builder, error) {
 	mtime := opts.Date
 	if mtime.IsZero() {
 		var err error
-		if mtime, err = sourceDate(); err != nil {
+		if mtime, err = sbom.SourceDate(cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), strconv.Itoa(defaultEpoch))); err != nil {
 			return nil, err
 		}
 	}
@@ -175,19 +176,6 @@ func newBuilder(opts Options) (*builder, error) {
 		work:    work,
 		gcpUnit: gcpDiskUnit,
 	}, nil
-}
-
-// sourceDate follows https://reproducible-builds.org/specs/source-date-epoch/.
-func sourceDate() (time.Time, error) {
-	text := os.Getenv("SOURCE_DATE_EPOCH")
-	if text == "" {
-		return time.Unix(defaultEpoch, 0), nil
-	}
-	sec, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
-	}
-	return time.Unix(int64(sec), 0), nil
 }
 
 func (b *builder) wants(format string) bool { return slices.Contains(b.Formats, format) }
@@ -225,8 +213,16 @@ func (b *builder) addSkeleton(context.Context) error {
 	b.tree.symlink("etc/mtab", "../proc/self/mounts")
 	b.tree.file("etc/resolv.conf", 0o644, nil)
 	b.tree.file(nocloud.TemplateMark, 0o444, nil)
-	if err := b.addEtc(); err != nil {
+	list, err := definition.Etc.ReadDir(".")
+	if err != nil {
 		return err
+	}
+	for _, e := range list {
+		data, err := definition.Etc.ReadFile(e.Name())
+		if err != nil {
+			return err
+		}
+		b.tree.file("etc/"+e.Name(), 0o644, data)
 	}
 	if err := b.tree.copyIn("etc/ssl/certs/ca-certificates.crt", caBundle, 0o644); err != nil {
 		return fmt.Errorf("%w: run apt-get install ca-certificates", err)
@@ -234,27 +230,12 @@ func (b *builder) addSkeleton(context.Context) error {
 	return nil
 }
 
-func (b *builder) addEtc() error {
-	list, err := definition.Etc.ReadDir(".")
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		data, err := fs.ReadFile(definition.Etc, e.Name())
-		if err != nil {
-			return err
-		}
-		b.tree.file("etc/"+e.Name(), 0o644, data)
-	}
-	return nil
-}
-
-func (b *builder) addModules(context.Context) error {
+func (b *builder) addModules(ctx context.Context) error {
 	wanted, err := parseModuleList(definition.Modules)
 	if err != nil {
 		return err
 	}
-	tree, err := openModules(b.kernel.root, b.kernel.version)
+	tree, err := openModules(ctx, b.kernel.root, b.kernel.version)
 	if err != nil {
 		return err
 	}
@@ -276,9 +257,13 @@ func (b *builder) addModules(context.Context) error {
 }
 
 func (b *builder) addRuntime(ctx context.Context) error {
-	pkgs, err := b.cache.getAll(ctx, b.runtime)
-	if err != nil {
-		return err
+	var pkgs []*debPackage
+	for _, name := range b.runtime {
+		p, err := b.cache.get(ctx, name)
+		if err != nil {
+			return err
+		}
+		pkgs = append(pkgs, p)
 	}
 	src, err := findIn(pkgs, "usr/bin/"+runtime)
 	if err != nil {

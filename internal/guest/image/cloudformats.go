@@ -8,13 +8,14 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+
+	definition "github.com/outrigger/outrigger/images/podvm"
 )
 
 // Files of the formats that clouds take.
@@ -44,26 +45,6 @@ func (b *builder) cloudFormats(ctx context.Context, disk []byte) error {
 	return nil
 }
 
-// streamResult is [builder.result] for results that are too large for memory.
-func (b *builder) streamResult(name string, write func(io.Writer) error) error {
-	file, err := os.CreateTemp(b.Output, "."+name+"-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name())
-	err = write(file)
-	if err == nil {
-		err = file.Chmod(0o644)
-	}
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	return b.resultFile(name, file.Name())
-}
-
 // gcpDiskUnit is what the size of an imported disk must be a multiple of, and
 // gcpDiskName its name in the archive (Google's page "Import boot disk images
 // manually").
@@ -78,13 +59,13 @@ func (b *builder) writeTarball(_ context.Context, disk []byte, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	size := roundUp(int64(len(disk)), b.gcpUnit)
+	size := alignUp(int64(len(disk)), b.gcpUnit)
 	archive := tar.NewWriter(packed)
 	err = archive.WriteHeader(&tar.Header{Format: tar.FormatGNU, Name: gcpDiskName, Mode: 0o644, Size: size, ModTime: b.mtime})
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(archive, io.MultiReader(bytes.NewReader(disk), io.LimitReader(zeros{}, size-int64(len(disk))))); err != nil {
+	if _, err := io.Copy(archive, padded(disk, size)); err != nil {
 		return err
 	}
 	if err := archive.Close(); err != nil {
@@ -93,24 +74,30 @@ func (b *builder) writeTarball(_ context.Context, disk []byte, out io.Writer) er
 	return packed.Close()
 }
 
+// padded reads the disk and zeros up to size.
+func padded(disk []byte, size int64) io.Reader {
+	return io.MultiReader(bytes.NewReader(disk), io.LimitReader(zeros{}, size-int64(len(disk))))
+}
+
 // zeros reads as a hole does.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
 const vmdkFile = "podvm-disk1.vmdk"
 
 // writeOVA writes the format of vSphere: a tar archive of a description, checksums and
 // a compressed disk, in this order (DMTF DSP0243, section 5.3).
 func (b *builder) writeOVA(ctx context.Context, disk []byte, out io.Writer) error {
-	vmdk, err := b.vmdk(ctx, disk)
+	vmdk, err := b.convert(ctx, disk, "vmdk", "-o", "subformat=streamOptimized,adapter_type=lsilogic")
+	if err == nil {
+		err = setContentID(vmdk, sha256.Sum256(disk))
+	}
 	if err != nil {
 		return err
 	}
-	description := ovf(int64(len(disk)), int64(len(vmdk)))
-	manifest := fmt.Sprintf("SHA256(podvm.ovf)= %s\nSHA256(%s)= %s\n", hexSHA256(description), vmdkFile, hexSHA256(vmdk))
+	description := fmt.Appendf(nil, definition.OVF, vmdkFile, len(vmdk), len(disk))
+	manifest := fmt.Sprintf("SHA256(podvm.ovf)= %x\nSHA256(%s)= %x\n", sha256.Sum256(description), vmdkFile, sha256.Sum256(vmdk))
 	archive := tar.NewWriter(out)
 	for _, f := range []struct {
 		name string
@@ -127,11 +114,6 @@ func (b *builder) writeOVA(ctx context.Context, disk []byte, out io.Writer) erro
 	return archive.Close()
 }
 
-func hexSHA256(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
-
 // contentID is the number that qemu-img draws for each VMDK, which would make
 // two builds differ.
 var contentID = regexp.MustCompile(`\nCID=[0-9a-f]{1,8}\n`)
@@ -140,26 +122,22 @@ var contentID = regexp.MustCompile(`\nCID=[0-9a-f]{1,8}\n`)
 // long it can be (VMware's "Virtual Disk Format 5.0": sector 1, and what
 // qemu-img leaves for it).
 const (
-	vmdkDescriptor = sectorLength
-	vmdkRoom       = 20 * sectorLength
+	vmdkDescriptor = sectorSize
+	vmdkRoom       = 20 * sectorSize
 )
 
-// vmdk returns the disk in the subformat for transport.
-func (b *builder) vmdk(ctx context.Context, disk []byte) ([]byte, error) {
-	raw, out := filepath.Join(b.work, "vmdk.raw"), filepath.Join(b.work, vmdkFile)
+// convert returns the disk in a format of qemu-img: with one coroutine and no
+// out-of-order writes, so that the same input gives the same file.
+func (b *builder) convert(ctx context.Context, disk []byte, format string, options ...string) ([]byte, error) {
+	raw, out := filepath.Join(b.work, "disk.raw"), filepath.Join(b.work, "disk."+format)
 	if err := os.WriteFile(raw, disk, 0o600); err != nil {
 		return nil, err
 	}
-	_, err := runTool(ctx, "", "qemu-utils", "qemu-img", "convert", "-m", "1", "-f", "raw", "-O", "vmdk",
-		"-o", "subformat=streamOptimized,adapter_type=lsilogic", raw, out)
-	if err != nil {
+	args := append([]string{"convert", "-m", "1", "-f", "raw", "-O", format}, options...)
+	if _, err := runTool(ctx, "", "qemu-utils", "qemu-img", append(args, raw, out)...); err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(out)
-	if err != nil {
-		return nil, err
-	}
-	return data, setContentID(data, sha256.Sum256(disk))
+	return os.ReadFile(out)
 }
 
 // setContentID makes the content id of a VMDK that of its content.
@@ -172,7 +150,7 @@ func setContentID(vmdk []byte, sum [sha256.Size]byte) error {
 	if !contentID.Match(text) {
 		return errors.New("qemu-img wrote a VMDK without content id")
 	}
-	text = contentID.ReplaceAll(text, fmt.Appendf(nil, "\nCID=%s\n", hex.EncodeToString(sum[:4])))
+	text = contentID.ReplaceAll(text, fmt.Appendf(nil, "\nCID=%x\n", sum[:4]))
 	if len(text) > len(area) {
 		return errors.New("qemu-img wrote a VMDK whose description leaves no room")
 	}

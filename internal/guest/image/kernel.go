@@ -20,7 +20,13 @@ type kernel struct {
 }
 
 func (b *builder) loadKernel(ctx context.Context) error {
-	pkg, err := b.kernelPackage(ctx)
+	var pkg *debPackage
+	var err error
+	if b.KernelDeb != "" {
+		pkg, err = b.cache.unpack(ctx, "linux-image", b.KernelDeb)
+	} else {
+		pkg, err = b.cache.get(ctx, b.kernelName)
+	}
 	if err != nil {
 		return err
 	}
@@ -32,13 +38,6 @@ func (b *builder) loadKernel(ctx context.Context) error {
 	b.summary.KernelVersion = b.kernel.version
 	b.Log("kernel %s", b.kernel.version)
 	return nil
-}
-
-func (b *builder) kernelPackage(ctx context.Context) (*debPackage, error) {
-	if b.KernelDeb != "" {
-		return b.cache.unpack(ctx, "linux-image", b.KernelDeb)
-	}
-	return b.cache.get(ctx, b.kernelName)
 }
 
 // openKernel reads a tree that holds exactly one kernel.

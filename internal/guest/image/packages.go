@@ -130,19 +130,6 @@ func (c *packageCache) lists() string {
 	return "Dir::Cache::pkgcache=" + filepath.Join(dir, "pkgcache.bin")
 }
 
-// getAll gets packages.
-func (c *packageCache) getAll(ctx context.Context, names []string) ([]*debPackage, error) {
-	var pkgs []*debPackage
-	for _, n := range names {
-		p, err := c.get(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		pkgs = append(pkgs, p)
-	}
-	return pkgs, nil
-}
-
 // get downloads a package of the machine's Debian release and unpacks it. It does not
 // download a package that is in the cache with the expected checksum.
 func (c *packageCache) get(ctx context.Context, name string) (*debPackage, error) {
@@ -235,17 +222,29 @@ func (c *packageCache) unpack(ctx context.Context, name, deb string) (*debPackag
 
 // runTool runs a program in dir and returns its standard output.
 func runTool(ctx context.Context, dir, debPackage, program string, args ...string) (string, error) {
-	if _, err := exec.LookPath(program); err != nil {
-		return "", missingTool(program, debPackage)
-	}
-	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &stderr
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	cmd.Dir = dir
+	out, err := output(cmd, debPackage)
+	return string(out), err
+}
+
+// output runs a program, which is in a Debian package, and returns its standard output.
+func output(cmd *exec.Cmd, debPackage string) ([]byte, error) {
+	program := cmd.Args[0]
+	if errors.Is(cmd.Err, exec.ErrNotFound) {
+		return nil, missingTool(program, debPackage)
 	}
-	return out.String(), nil
+	var stderr bytes.Buffer
+	cmd.Stderr, cmd.Env = &stderr, append(os.Environ(), "LC_ALL=C")
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}
+
+func missingTool(program, debPackage string) error {
+	return fmt.Errorf("%s is not installed: run apt-get install %s", program, debPackage)
 }
 
 func fileSHA256(name string) (string, error) {

@@ -5,6 +5,7 @@ package image
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -79,10 +80,5 @@ func (r *rootfs) copyIn(name, src string, perm fs.FileMode) error {
 
 // sorted lists the entries by name, so that parents come before children.
 func (r *rootfs) sorted() []*entry {
-	list := make([]*entry, 0, len(r.entries))
-	for _, e := range r.entries {
-		list = append(list, e)
-	}
-	slices.SortFunc(list, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
-	return list
+	return slices.SortedFunc(maps.Values(r.entries), func(a, b *entry) int { return strings.Compare(a.name, b.name) })
 }

@@ -3,7 +3,6 @@
 package image
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -38,17 +37,16 @@ type vhdFooter struct {
 }
 
 const (
-	vhdReserved  = 2 // a bit of Features that is always set
-	vhdVersion   = 1 << 16
-	vhdFixed     = 2
-	vhdNoOffset  = 1<<64 - 1
-	sectorLength = 512
+	vhdReserved = 2 // a bit of Features that is always set
+	vhdVersion  = 1 << 16
+	vhdFixed    = 2
+	vhdNoOffset = 1<<64 - 1
 )
 
 // writeVHD writes the format of Azure: the disk and a footer, of a fixed size.
 func (b *builder) writeVHD(_ context.Context, disk []byte, out io.Writer) error {
-	size := roundUp(int64(len(disk)), vhdUnit)
-	if _, err := io.Copy(out, io.MultiReader(bytes.NewReader(disk), io.LimitReader(zeros{}, size-int64(len(disk))))); err != nil {
+	size := alignUp(int64(len(disk)), vhdUnit)
+	if _, err := io.Copy(out, padded(disk, size)); err != nil {
 		return err
 	}
 	_, err := out.Write(newVHDFooter(size, sha256.Sum256(disk), b.mtime))
@@ -62,16 +60,14 @@ func newVHDFooter(size int64, sum [sha256.Size]byte, made time.Time) []byte {
 		CreatorApp: [4]byte([]byte("otrg")), CreatorVersion: vhdVersion, CreatorHost: [4]byte([]byte("Wi2k")),
 		OriginalSize: uint64(size), CurrentSize: uint64(size), DiskType: vhdFixed, UniqueID: [16]byte(sum[:16]),
 	}
-	f.Cylinders, f.Heads, f.Sectors = vhdGeometry(size / sectorLength)
+	f.Cylinders, f.Heads, f.Sectors = vhdGeometry(size / sectorSize)
 	f.Checksum = vhdChecksum(encodeVHD(f))
 	return encodeVHD(f)
 }
 
 func encodeVHD(f vhdFooter) []byte {
-	var out bytes.Buffer
-	// A struct of fixed size cannot fail to encode into memory.
-	_ = binary.Write(&out, binary.BigEndian, f)
-	return out.Bytes()
+	data, _ := binary.Append(nil, binary.BigEndian, f) // a struct of fixed size cannot fail
+	return data
 }
 
 // vhdChecksum returns the one's complement of the sum of all bytes, with the checksum

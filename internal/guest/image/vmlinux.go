@@ -125,18 +125,7 @@ func unpackLZ4Legacy(p []byte) ([]byte, error) {
 
 // unpackWith runs a program for the formats the standard library cannot read.
 func unpackWith(p []byte, program, debPackage string) ([]byte, error) {
-	if _, err := exec.LookPath(program); err != nil {
-		return nil, missingTool(program, debPackage)
-	}
-	var out, stderr bytes.Buffer
 	cmd := exec.Command(program, "-dc")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(p), &out, &stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(stderr.Bytes()))
-	}
-	return out.Bytes(), nil
-}
-
-func missingTool(program, debPackage string) error {
-	return fmt.Errorf("%s is not installed: run apt-get install %s", program, debPackage)
+	cmd.Stdin = bytes.NewReader(p)
+	return output(cmd, debPackage)
 }
