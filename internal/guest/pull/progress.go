@@ -37,13 +37,6 @@ type Status struct {
 // NewProgress returns the progress of one call of Pull.
 func NewProgress() *Progress { return &Progress{changed: make(chan struct{})} }
 
-// Status returns at once.
-func (p *Progress) Status() Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.status
-}
-
 // Wait returns as soon as Done differs from seen, the pull is over, or ctx is.
 func (p *Progress) Wait(ctx context.Context, seen int64) Status {
 	for {
