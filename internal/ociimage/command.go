@@ -20,19 +20,9 @@ type arguments struct {
 	output, name  string
 	libraries     bool
 	user          string
-	entrypoint    words
+	entrypoint    []string
 	architectures string
 	files         []string
-}
-
-// words is a flag of several words.
-type words []string
-
-func (w *words) String() string { return strings.Join(*w, " ") }
-
-func (w *words) Set(text string) error {
-	*w = strings.Fields(text)
-	return nil
 }
 
 // Run does what args say and returns the exit code.
@@ -65,7 +55,10 @@ func (c *Command) parse(args []string) (*arguments, error) {
 	fs.StringVar(&a.name, "tag", "latest", "the image's `name` in the layout, a tag or a whole reference")
 	fs.BoolVar(&a.libraries, "libraries", false, "add the dynamic loader and the libraries that the programs need")
 	fs.StringVar(&a.user, "user", "", "`UID:GID` of the program; root when empty")
-	fs.Var(&a.entrypoint, "entrypoint", "program in the image, and its `arguments`")
+	fs.Func("entrypoint", "program in the image, and its `arguments`", func(text string) error {
+		a.entrypoint = strings.Fields(text)
+		return nil
+	})
 	fs.StringVar(&a.architectures, "arch", runtime.GOARCH, "architectures, with commas; {arch} in the name of a file is each of them")
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

@@ -16,29 +16,22 @@ import (
 // consoleWait bounds the wait for a connection that the runtime has made already.
 const consoleWait = 10 * time.Second
 
-// console receives the terminal that the runtime makes for a process: it connects
-// to path and sends the master's descriptor.
-type console struct {
-	path     string
-	listener *net.UnixListener
-}
-
-func (a *Agent) newConsole() (*console, error) {
+// listenConsole returns the socket on which the runtime sends the terminal that it makes
+// for a process.
+func (a *Agent) listenConsole() (*net.UnixListener, error) {
 	path := filepath.Join(a.cfg.StateDir, "tty"+strconv.FormatUint(a.serial.Add(1), 10))
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("console socket: %w", err)
 	}
-	return &console{path: path, listener: listener}, nil
+	return listener, nil
 }
 
-func (c *console) close() { c.listener.Close() }
-
-// receive returns the terminal. Call it when the runtime has succeeded: by then it
+// receiveTerminal returns the terminal. Call it when the runtime has succeeded: by then it
 // has connected and sent.
-func (c *console) receive() (*os.File, error) {
-	c.listener.SetDeadline(time.Now().Add(consoleWait))
-	conn, err := c.listener.AcceptUnix()
+func receiveTerminal(listener *net.UnixListener) (*os.File, error) {
+	listener.SetDeadline(time.Now().Add(consoleWait))
+	conn, err := listener.AcceptUnix()
 	if err != nil {
 		return nil, fmt.Errorf("console of the OCI runtime: %w", err)
 	}
@@ -48,15 +41,11 @@ func (c *console) receive() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("console of the OCI runtime: %w", err)
 	}
-	return terminal(control[:n])
-}
-
-func terminal(control []byte) (*os.File, error) {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("console of the OCI runtime: no descriptor: %v", err)
+	var fds []int
+	messages, err := unix.ParseSocketControlMessage(control[:n])
+	if err == nil && len(messages) == 1 {
+		fds, err = unix.ParseUnixRights(&messages[0])
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
 		return nil, fmt.Errorf("console of the OCI runtime: no descriptor: %v", err)
 	}

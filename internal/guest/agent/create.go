@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
@@ -101,12 +102,9 @@ func isPause(req *agent.CreateContainerRequest) bool {
 	if kind := req.GetOCI().GetAnnotations()[annotationType]; kind != "" {
 		return kind == typeSandbox
 	}
-	for _, storage := range req.GetStorages() {
-		if storage.GetDriver() == driverImage && storage.GetSource() == pauseImage {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(req.GetStorages(), func(s *agent.Storage) bool {
+		return s.GetDriver() == driverImage && s.GetSource() == pauseImage
+	})
 }
 
 // prepareStorages makes the storages available in the guest. One of them may be an

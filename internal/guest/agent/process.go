@@ -44,16 +44,16 @@ func (a *Agent) launch(ctx context.Context, spec *oci.Process, command ...string
 }
 
 func (a *Agent) launchTerminal(ctx context.Context, size *oci.Box, command []string) (*process, error) {
-	console, err := a.newConsole()
+	console, err := a.listenConsole()
 	if err != nil {
 		return nil, err
 	}
-	defer console.close()
-	child, err := a.runtime.launch(ctx, files{}, console.path, command...)
+	defer console.Close()
+	child, err := a.runtime.launch(ctx, files{}, console.Addr().String(), command...)
 	if err != nil {
 		return nil, err
 	}
-	tty, err := console.receive()
+	tty, err := receiveTerminal(console)
 	if err != nil {
 		return nil, errors.Join(err, a.reaper.Kill(child))
 	}

@@ -97,8 +97,11 @@ func sealed(program string) (*os.File, error) {
 	return file, nil
 }
 
-// files are the standard streams of a run; nil is /dev/null.
-type files struct{ stdin, stdout, stderr *os.File }
+// files are the standard streams of a run, each an [os.File]; nil is /dev/null.
+type files struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
 
 // run runs one command to its end. The error holds what the runtime logged; its
 // standard error belongs to the container.
@@ -107,7 +110,7 @@ func (r *ociRuntime) run(ctx context.Context, stdio files, args ...string) error
 	defer os.Remove(log)
 	cmd := exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.binary.Fd()), append([]string{"--root", r.root, "--log", log, "--log-format", "json"}, args...)...)
 	cmd.Args[0] = r.name
-	setStreams(cmd, stdio)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.stdin, stdio.stdout, stdio.stderr
 	c, err := r.reaper.Start(cmd)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", r.name, err)
@@ -119,19 +122,6 @@ func (r *ociRuntime) run(ctx context.Context, stdio files, args ...string) error
 		return fmt.Errorf("%s %s: %s", r.name, args[0], loggedError(log, code))
 	}
 	return nil
-}
-
-// setStreams avoids storing a nil *os.File in an interface.
-func setStreams(cmd *exec.Cmd, stdio files) {
-	if stdio.stdin != nil {
-		cmd.Stdin = stdio.stdin
-	}
-	if stdio.stdout != nil {
-		cmd.Stdout = stdio.stdout
-	}
-	if stdio.stderr != nil {
-		cmd.Stderr = stdio.stderr
-	}
 }
 
 // loggedError returns the last error in a runtime's log.

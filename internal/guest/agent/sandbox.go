@@ -34,18 +34,12 @@ type sandbox struct {
 	mounts map[string]bool // made for storages, by path
 }
 
-// podFile is a file that every container has unless the caller mounts one.
-type podFile struct{ inContainer, here string }
-
-func (s *sandbox) files() []podFile {
-	files := []podFile{
-		{inContainer: "/etc/hostname", here: filepath.Join(s.dir, "hostname")},
-		{inContainer: "/etc/hosts", here: filepath.Join(s.dir, "hosts")},
-	}
+// files are those in dir that every container has in /etc unless the caller mounts others.
+func (s *sandbox) files() []string {
 	if s.dns {
-		files = append(files, podFile{inContainer: "/etc/resolv.conf", here: filepath.Join(s.dir, "resolv.conf")})
+		return []string{"hostname", "hosts", "resolv.conf"}
 	}
-	return files
+	return []string{"hostname", "hosts"}
 }
 
 // CreateSandbox starts the pod's namespaces and makes its storages.

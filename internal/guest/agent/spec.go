@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -97,9 +98,9 @@ func (a *Agent) fixMounts(spec *oci.Spec, sb *sandbox) error {
 		}
 	}
 	for _, file := range sb.files() {
-		if !has[file.inContainer] {
+		if target := "/etc/" + file; !has[target] {
 			spec.Mounts = append(spec.Mounts, oci.Mount{
-				Destination: file.inContainer, Source: file.here, Type: "bind", Options: []string{"rbind", "rprivate", "rw"},
+				Destination: target, Source: filepath.Join(sb.dir, file), Type: "bind", Options: []string{"rbind", "rprivate", "rw"},
 			})
 		}
 	}

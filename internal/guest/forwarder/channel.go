@@ -117,12 +117,9 @@ func (f *Forwarder) handshake(ctx context.Context, conn net.Conn) (net.Conn, err
 
 // wants names the calls that intercept changes or logs.
 func (f *Forwarder) wants(service, method []byte) bool {
-	if string(service) != agentService {
-		return false
-	}
 	switch string(method) {
 	case "CreateContainer", "CreateSandbox", "DestroySandbox":
-		return true
+		return string(service) == agentService
 	}
 	return false
 }

@@ -33,6 +33,10 @@ func inContainer(args []string, getenv func(string) string) bool {
 // to the machine and are left alone. It does not return.
 func runInContainer() {
 	g := &guest{con: &console{w: os.Stdout}, reaper: reaper.New()}
+	g.end = func(reason string) {
+		g.con.logf("%s", reason)
+		os.Exit(1)
+	}
 	go g.reaper.Run(context.Background())
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
@@ -42,18 +46,11 @@ func runInContainer() {
 }
 
 func (g *guest) bootContainer() {
-	for _, s := range []step{
+	g.take([]step{
 		{"cgroups", false, ownCgroups},
 		{"user-data", true, g.provision},
 		{"services", true, g.startServices},
-	} {
-		if err := s.run(); err != nil && s.required {
-			g.con.logf("FATAL: %s: %v", s.name, err)
-			os.Exit(1)
-		} else if err != nil {
-			g.con.logf("ERROR: %s: %v", s.name, err)
-		}
-	}
+	})
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -38,6 +39,8 @@ type guest struct {
 	reaper  *reaper.Reaper
 	disks   []disk
 	hasSeed bool
+	// end ends the guest; it does not return.
+	end func(reason string)
 	// held are the programs that a template started before it had its seed, by path.
 	held map[string]*process
 	// seeded reports whether a template has its seed.
@@ -64,7 +67,7 @@ func (c cmdline) has(word string) bool {
 // debugArg on the kernel command line shows how long each step takes.
 const debugArg = "outrigger.debug"
 
-// step is one part of the boot. An error of a required step ends the VM; other
+// step is one part of the boot. An error of a required step ends the guest; other
 // errors are only logged, since the pod may still work.
 type step struct {
 	name     string
@@ -104,7 +107,7 @@ func run() {
 	}
 	con = openConsole()
 	con.logf("userspace started")
-	g := &guest{con: con, reaper: reaper.New()}
+	g := &guest{con: con, reaper: reaper.New(), end: func(reason string) { powerOff(con, reason) }}
 	go g.reaper.Run(context.Background())
 	shutdown := listenForShutdown()
 	go func() {
@@ -124,8 +127,7 @@ func powerOffOnPanic(con *console) {
 }
 
 func (g *guest) boot() {
-	begin := uptime()
-	for _, s := range []step{
+	g.take([]step{
 		{"standard devices", false, linkStandardDevices},
 		{"kernel command line", false, g.readCmdline},
 		{"kernel modules", true, g.loadEarlyModules},
@@ -142,9 +144,15 @@ func (g *guest) boot() {
 		{"network", false, g.setupNetwork},
 		{"user-data", false, g.provision},
 		{"services", true, g.startServices},
-	} {
+	})
+}
+
+// take takes the steps one by one.
+func (g *guest) take(steps []step) {
+	begin := uptime()
+	for _, s := range steps {
 		if err := s.run(); err != nil && (s.required || g.isTemplate() && !g.seeded) { // many VMs would have it
-			powerOff(g.con, fmt.Sprintf("FATAL: %s: %v", s.name, err))
+			g.end(fmt.Sprintf("FATAL: %s: %v", s.name, err))
 		} else if err != nil {
 			g.con.logf("ERROR: %s: %v", s.name, err)
 		}
@@ -298,17 +306,15 @@ func (g *guest) applyNIC(nic *nicConfig, link netlink.Link, search []string) err
 // startDHCP waits for the first answer only when the VM has no seed, since
 // then the user-data must come over the network.
 func (g *guest) startDHCP(link netlink.Link) {
-	first := make(chan struct{}, 1)
+	first := make(chan struct{})
+	answered := sync.OnceFunc(func() { close(first) })
 	go runDHCP(context.Background(), link, func(l *dhcpLease, err error) {
 		if err != nil {
 			g.con.logf("ERROR: %v", err)
 		} else {
 			g.con.logf("network %s has %s by DHCP for %v", link.Attrs().Name, joinAddrs(l.addresses), l.duration)
 		}
-		select {
-		case first <- struct{}{}:
-		default:
-		}
+		answered()
 	})
 	if !g.hasSeed {
 		<-first

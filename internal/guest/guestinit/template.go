@@ -162,22 +162,13 @@ const rndReseedCRNG = 0x5207
 // of now, from the seed, and the hardware clock: both are behind the real time, so the
 // later one is closer.
 func setClock(now time.Time) error {
-	if seconds, err := hardwareClock(); err == nil && seconds.After(now) {
-		now = seconds
+	// The first clock, in whole seconds (Documentation/admin-guide/rtc.rst).
+	text, _ := os.ReadFile("/sys/class/rtc/rtc0/since_epoch")
+	if seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && time.Unix(seconds, 0).After(now) {
+		now = time.Unix(seconds, 0)
 	}
 	spec := unix.NsecToTimespec(now.UnixNano())
 	return unix.ClockSettime(unix.CLOCK_REALTIME, &spec)
-}
-
-// hardwareClock reads the first clock in whole seconds
-// (Documentation/admin-guide/rtc.rst).
-func hardwareClock() (time.Time, error) {
-	text, err := os.ReadFile("/sys/class/rtc/rtc0/since_epoch")
-	if err != nil {
-		return time.Time{}, err
-	}
-	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	return time.Unix(seconds, 0), err
 }
 
 // takeAddress gives the NIC of a restored VM the MAC address of its seed.
