@@ -14,7 +14,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +48,7 @@ const (
 	DefaultPodNetNS = "/run/netns/podns"
 )
 
-// Config says where the agent works. Empty fields take the default.
+// Config says where the agent works.
 type Config struct {
 	// Root stands for /run/kata-containers in requests.
 	Root string
@@ -68,19 +67,6 @@ type Config struct {
 	Images  pull.Config
 	Version string
 	Log     *slog.Logger
-}
-
-func (c *Config) setDefaults() {
-	c.Root = cmp.Or(c.Root, DefaultRoot)
-	c.StateDir = cmp.Or(c.StateDir, DefaultStateDir)
-	c.PodNetNS = cmp.Or(c.PodNetNS, DefaultPodNetNS)
-	c.ProcSys = cmp.Or(c.ProcSys, "/proc/sys")
-	c.Provisioned = cmp.Or(c.Provisioned, DefaultProvisioned)
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	c.Images.Log = c.Log
-	c.Images.Dir = filepath.Join(c.Root, "pull")
 }
 
 // Agent implements the services. All methods may be called at the same time.
@@ -109,7 +95,7 @@ var (
 
 // New makes an agent; there can be one per process, since it reaps children.
 func New(cfg Config) (*Agent, error) {
-	cfg.setDefaults()
+	cfg.Images.Log, cfg.Images.Dir = cfg.Log, filepath.Join(cfg.Root, "pull")
 	for _, dir := range []string{cfg.StateDir, filepath.Join(cfg.StateDir, "containers"), cfg.Root} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, err

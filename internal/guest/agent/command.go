@@ -53,7 +53,7 @@ type options struct {
 }
 
 func parse(args []string) (*options, error) {
-	o := &options{config: Config{Version: version.Version}}
+	o := &options{config: Config{ProcSys: "/proc/sys", Provisioned: DefaultProvisioned, Version: version.Version}}
 	flags := flag.NewFlagSet("podvm-agent", flag.ContinueOnError)
 	flags.StringVar(&o.socket, "socket", DefaultSocket, "unix `path` to serve the Kata agent protocol on")
 	flags.StringVar(&o.config.Root, "root", DefaultRoot, "`folder` that stands for /run/kata-containers in requests; images and containers' changes to them go here")
@@ -111,6 +111,7 @@ func (o *options) serve(ctx context.Context) error {
 		debug.SetMemoryLimit(64 << 20)
 	}
 	hold.Wait()
+	o.config.Log = slog.Default()
 	a, err := New(o.config)
 	if err != nil {
 		return err

@@ -40,14 +40,11 @@ func (l limits) apply(p *oci.Process) {
 		&p.Capabilities.Bounding, &p.Capabilities.Effective, &p.Capabilities.Inheritable,
 		&p.Capabilities.Permitted, &p.Capabilities.Ambient,
 	} {
-		*list = slices.DeleteFunc(*list, func(name string) bool { return !l.hasNamed(name) })
+		*list = slices.DeleteFunc(*list, func(name string) bool {
+			i := slices.Index(capabilities[:], strings.TrimPrefix(name, "CAP_"))
+			return i >= 0 && !l.has(i) // the runtime knows the others
+		})
 	}
-}
-
-// hasNamed leaves names it does not know to the runtime.
-func (l limits) hasNamed(name string) bool {
-	i := slices.Index(capabilities[:], strings.TrimPrefix(name, "CAP_"))
-	return i < 0 || l.has(i)
 }
 
 // capabilities by number: linux/capability.h.

@@ -90,16 +90,13 @@ func describe(h *netlink.Handle, link netlink.Link) (*agent.Interface, error) {
 	}
 	for _, addr := range addrs {
 		ones, _ := addr.Mask.Size()
-		out.IPAddresses = append(out.IPAddresses, &agent.IPAddress{Family: familyOf(addr.IP), Address: addr.IP.String(), Mask: strconv.Itoa(ones)})
+		family := agent.IPFamily_v4
+		if addr.IP.To4() == nil {
+			family = agent.IPFamily_v6
+		}
+		out.IPAddresses = append(out.IPAddresses, &agent.IPAddress{Family: family, Address: addr.IP.String(), Mask: strconv.Itoa(ones)})
 	}
 	return out, nil
-}
-
-func familyOf(ip net.IP) agent.IPFamily {
-	if ip.To4() == nil {
-		return agent.IPFamily_v6
-	}
-	return agent.IPFamily_v4
 }
 
 // UpdateInterface renames the interface with the given hardware address, and

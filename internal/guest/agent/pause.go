@@ -75,15 +75,9 @@ func Pause(args []string) int {
 		case <-ended:
 			return 0
 		case <-orphans:
-			reapAll()
-		}
-	}
-}
-
-func reapAll() {
-	for {
-		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 && err != unix.EINTR {
-			return
+			for pid, err := 1, error(nil); pid > 0 || err == unix.EINTR; {
+				pid, err = unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			}
 		}
 	}
 }

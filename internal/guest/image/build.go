@@ -19,6 +19,7 @@ import (
 
 	definition "github.com/outrigger/outrigger/images/podvm"
 	"github.com/outrigger/outrigger/internal/nocloud"
+	"github.com/outrigger/outrigger/internal/program"
 	"github.com/outrigger/outrigger/internal/sbom"
 )
 
@@ -127,7 +128,11 @@ func Build(ctx context.Context, opts Options) (*Summary, error) {
 		{"packages", b.findPackages},
 		{"kernel", b.loadKernel},
 		{"programs", b.loadBinaries},
-		{"root file system", b.assemble},
+		{"root file system", b.addSkeleton},
+		{"root file system", b.addModules},
+		{"root file system", b.addPrograms},
+		{"root file system", b.addRuntime},
+		{"root file system", b.addDebug},
 		{"kernel and initramfs", b.writeInitramfs},
 		{"disk", b.writeDisk},
 		{"container image", b.writeContainer},
@@ -147,7 +152,7 @@ func newBuilder(opts Options) (*builder, error) {
 	}
 	for _, f := range opts.Formats {
 		if !slices.Contains(Formats(), f) {
-			return nil, fmt.Errorf("format %q: want one of %s", f, strings.Join(Formats(), ", "))
+			return nil, program.Usagef("--format %q: want one of %s", f, strings.Join(Formats(), ", "))
 		}
 	}
 	if len(opts.Formats) == 0 {
@@ -175,6 +180,7 @@ func newBuilder(opts Options) (*builder, error) {
 		mtime:   mtime,
 		work:    work,
 		gcpUnit: gcpDiskUnit,
+		tree:    newRootfs(),
 	}, nil
 }
 
@@ -184,19 +190,6 @@ func (b *builder) wantsDisk() bool {
 	return slices.ContainsFunc(b.Formats, func(format string) bool {
 		return format != FormatInitramfs && format != FormatDirect && format != FormatDocker
 	})
-}
-
-func (b *builder) assemble(ctx context.Context) error {
-	b.tree = newRootfs()
-	steps := []func(context.Context) error{
-		b.addSkeleton, b.addModules, b.addPrograms, b.addRuntime, b.addDebug,
-	}
-	for _, s := range steps {
-		if err := s(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // caBundle is where ca-certificates puts all trusted roots in one file.

@@ -23,20 +23,6 @@ func (s service) Name() string { return s.name }
 // Fetch implements [Source].
 func (s service) Fetch(ctx context.Context) ([]byte, error) { return s.fetch(ctx, newClient()) }
 
-// awsService reads as the EC2 user guide says, "Use IMDSv2". The older way,
-// without a token, only if allowed: whoever can make this VM send a request
-// can use it.
-func awsService(allowV1 bool) Source {
-	return service{"EC2 metadata service", withToken(linkLocal, "X-aws-ec2-metadata-token", allowV1)}
-}
-
-// alibabaService reads as the ECS user guide says, "security hardening mode",
-// which is the only one where instances are made with HttpTokens=required and
-// works for the others too.
-func alibabaService(allowV1 bool) Source {
-	return service{"ECS metadata service", withToken(alibabaHost, "X-aliyun-ecs-metadata-token", allowV1)}
-}
-
 // tokenTTL is how long a token lives, in seconds: one request.
 const tokenTTL = "60"
 

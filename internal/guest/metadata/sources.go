@@ -46,13 +46,17 @@ func Sources(p Platform, o Options) []Source {
 	}
 	switch p {
 	case AWS:
-		return append(sources, awsService(o.AllowV1))
+		// As the EC2 user guide says, "Use IMDSv2". The older way, without a token, only if
+		// allowed: whoever can make this VM send a request can use it.
+		return append(sources, service{"EC2 metadata service", withToken(linkLocal, "X-aws-ec2-metadata-token", o.AllowV1)})
 	case Azure:
 		return append(sources, service{"Azure metadata service", fetchAzure})
 	case GCP:
 		return append(sources, service{"Compute Engine metadata service", fetchGCP})
 	case Alibaba:
-		return append(sources, alibabaService(o.AllowV1))
+		// As the ECS user guide says, "security hardening mode", which is the only one where
+		// instances are made with HttpTokens=required and works for the others too.
+		return append(sources, service{"ECS metadata service", withToken(alibabaHost, "X-aliyun-ecs-metadata-token", o.AllowV1)})
 	case OpenStack:
 		return append(sources, openstack)
 	case VSphere:
