@@ -108,13 +108,14 @@ func ioStatV2(file string) *agent.BlkioStats {
 		for _, field := range fields[1:] {
 			name, text, _ := strings.Cut(field, "=")
 			value, _ := strconv.ParseUint(text, 10, 64)
-			entry := &agent.BlkioStatsEntry{Major: major, Minor: minor, Value: value}
+			entry := &agent.BlkioStatsEntry{Major: major, Minor: minor, Value: value, Op: "Read"}
+			if strings.HasPrefix(name, "w") {
+				entry.Op = "Write"
+			}
 			switch name {
 			case "rbytes", "wbytes":
-				entry.Op = map[string]string{"rbytes": "Read", "wbytes": "Write"}[name]
 				out.IoServiceBytesRecursive = append(out.IoServiceBytesRecursive, entry)
 			case "rios", "wios":
-				entry.Op = map[string]string{"rios": "Read", "wios": "Write"}[name]
 				out.IoServicedRecursive = append(out.IoServicedRecursive, entry)
 			}
 		}

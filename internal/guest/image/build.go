@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -170,13 +171,17 @@ func newBuilder(opts Options) (*builder, error) {
 			return nil, err
 		}
 	}
+	lists, err := filepath.Abs(filepath.Join(opts.Cache, "pkgcache.bin"))
+	if err != nil {
+		return nil, err
+	}
 	work, err := os.MkdirTemp("", "podvm-image-")
 	if err != nil {
 		return nil, err
 	}
 	return &builder{
 		Options: opts,
-		cache:   &packageCache{dir: opts.Cache, log: opts.Log},
+		cache:   &packageCache{dir: opts.Cache, log: opts.Log, lists: "Dir::Cache::pkgcache=" + lists},
 		mtime:   mtime,
 		work:    work,
 		gcpUnit: gcpDiskUnit,
