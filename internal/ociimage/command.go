@@ -3,6 +3,7 @@
 package ociimage
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // Command is the command line of oci-image.
@@ -27,24 +30,42 @@ type arguments struct {
 
 // Run does what args say and returns the exit code.
 func (c *Command) Run(args []string) int {
+	var err error
 	if len(args) > 0 && args[0] == "push" {
-		return c.push(args[1:])
+		err = c.push(args[1:])
+	} else {
+		err = c.pack(args)
 	}
+	return program.Exit("oci-image", c.Stderr, err)
+}
+
+func (c *Command) pack(args []string) error {
 	a, err := c.parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return 0
+		return nil
 	case err != nil:
-		fmt.Fprintln(c.Stderr, "oci-image:", err)
-		return 2
+		return program.UsageError(err)
 	}
 	digest, err := a.build()
-	if err != nil {
-		fmt.Fprintln(c.Stderr, "oci-image:", err)
-		return 1
+	if err == nil {
+		fmt.Fprintf(c.Stdout, "%s: image %s %s\n", a.output, a.name, digest)
 	}
-	fmt.Fprintf(c.Stdout, "%s: image %s %s\n", a.output, a.name, digest)
-	return 0
+	return err
+}
+
+func (c *Command) push(args []string) error {
+	if len(args) != 2 {
+		return program.Usagef("usage: oci-image push FOLDER REFERENCE")
+	}
+	return program.UntilSignal(func(ctx context.Context) error {
+		digest, err := Push(ctx, args[0], args[1])
+		if err != nil {
+			return fmt.Errorf("push %s to %s: %w", args[0], args[1], err)
+		}
+		_, err = fmt.Fprintln(c.Stdout, digest)
+		return err
+	})
 }
 
 func (c *Command) parse(args []string) (*arguments, error) {

@@ -5,30 +5,12 @@ package ociimage
 import (
 	"context"
 	"fmt"
-	"os/signal"
-	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
-
-func (c *Command) push(args []string) int {
-	if len(args) != 2 {
-		fmt.Fprintln(c.Stderr, "oci-image: usage: oci-image push FOLDER REFERENCE")
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	digest, err := Push(ctx, args[0], args[1])
-	if err != nil {
-		fmt.Fprintf(c.Stderr, "oci-image: push %s to %s: %v\n", args[0], args[1], err)
-		return 1
-	}
-	fmt.Fprintln(c.Stdout, digest)
-	return 0
-}
 
 // Push copies the one image of a layout to a registry, with the credentials of
 // `docker login`, and returns its reference by digest.

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,22 +68,9 @@ func parseCgroups(file string) map[string]string {
 	return out
 }
 
-// folder returns the folder of a controller; empty if there is none.
-func (c cgroup) folder(controller string) string {
-	if c.unified != "" {
-		return c.unified
-	}
-	return c.v1[controller]
-}
-
-// processes returns a folder whose cgroup.procs lists the processes.
+// processes returns a folder whose cgroup.procs lists the processes; empty if there is none.
 func (c cgroup) processes() string {
-	for _, controller := range []string{"devices", "freezer", "memory", "cpu", "pids"} {
-		if dir := c.folder(controller); dir != "" {
-			return dir
-		}
-	}
-	return ""
+	return cmp.Or(c.unified, c.v1["devices"], c.v1["freezer"], c.v1["memory"], c.v1["cpu"], c.v1["pids"])
 }
 
 // signal sends sig to every process that exists now.

@@ -44,12 +44,10 @@ func Main() {
 }
 
 type options struct {
-	socket   string
-	level    slog.Level
-	version  bool
-	insecure string
-	mirrors  string
-	config   Config
+	socket  string
+	level   slog.Level
+	version bool
+	config  Config
 }
 
 func parse(args []string) (*options, error) {
@@ -61,9 +59,12 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.config.Runc, "runc", "", "OCI runtime, a `path` or a name in PATH (default: runc, else crun)")
 	flags.StringVar(&o.config.PodNetNS, "pod-netns", DefaultPodNetNS, "network namespace `file` of the pod, used if it exists")
 	flags.StringVar(&o.config.Images.AuthFile, "auth-file", pull.DefaultAuthFile, "registry credentials, a Docker config.json `file`, read at each pull")
-	flags.StringVar(&o.insecure, "insecure-registries", "", "comma-separated `host[:port]` list of registries without TLS; a host without a port stands for all of its ports")
+	flags.Func("insecure-registries", "comma-separated `host[:port]` list of registries without TLS; a host without a port stands for all of its ports", func(text string) error {
+		o.config.Images.InsecureRegistries = list(text)
+		return nil
+	})
 	flags.StringVar(&o.config.Images.InsecureFile, "insecure-registries-file", pull.DefaultInsecureFile, "`file` with more of them, which process-user-data writes")
-	flags.StringVar(&o.mirrors, "registry-mirrors", "", "comma-separated `registry=mirror` list; mirrors are asked first, in order")
+	flags.Func("registry-mirrors", "comma-separated `registry=mirror` list; mirrors are asked first, in order", o.setMirrors)
 	flags.TextVar(&o.level, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn or error")
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	err := flags.Parse(args)
@@ -86,12 +87,15 @@ func (o *options) check() error {
 			return fmt.Errorf("-%s %q is not an absolute path", f.name, f.path)
 		}
 	}
-	o.config.Images.InsecureRegistries = list(o.insecure)
+	return nil
+}
+
+func (o *options) setMirrors(text string) error {
 	o.config.Images.Mirrors = make(map[string][]string)
-	for _, entry := range list(o.mirrors) {
+	for _, entry := range list(text) {
 		registry, mirror, ok := strings.Cut(entry, "=")
 		if !ok || registry == "" || mirror == "" {
-			return fmt.Errorf("-registry-mirrors: %q is not registry=mirror", entry)
+			return fmt.Errorf("%q is not registry=mirror", entry)
 		}
 		o.config.Images.Mirrors[registry] = append(o.config.Images.Mirrors[registry], mirror)
 	}

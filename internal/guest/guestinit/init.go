@@ -354,8 +354,8 @@ func (g *guest) startServices() error {
 			return err
 		}
 	}
-	go g.supervise(service{argv: []string{agentProgram}, oomScore: "0"}, g.held[agentProgram])
-	go g.supervise(service{argv: []string{forwarderProgram}, oomScore: "-999"}, g.held[forwarderProgram])
+	go g.supervise([]string{agentProgram}, "0", g.held[agentProgram])
+	go g.supervise([]string{forwarderProgram}, "-999", g.held[forwarderProgram])
 	return nil
 }
 

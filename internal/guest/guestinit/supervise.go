@@ -101,34 +101,28 @@ func (g *guest) startShell() (*reaper.Child, error) {
 	})
 }
 
-// service is a program that must always run.
-type service struct {
-	argv []string
-	// oomScore is written to oom_score_adj, see proc(5).
-	oomScore string
-}
-
-// supervise keeps a service running. It first uses the held program, if any.
-func (g *guest) supervise(s service, held *process) {
+// supervise keeps a program running, with oomScore as its oom_score_adj (proc(5)). It
+// first uses the held process, if any.
+func (g *guest) supervise(argv []string, oomScore string, held *process) {
 	backoff := minBackoff
 	for {
 		begin := time.Now()
 		p, err := held, error(nil)
 		if held == nil {
-			p, err = g.spawn(s.argv, nil)
+			p, err = g.spawn(argv, nil)
 		}
 		held = nil
 		if err == nil {
-			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID), []byte(s.oomScore), 0)
+			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.PID), []byte(oomScore), 0)
 			p.letGo()
-			g.con.logf("started %s, pid %d", s.argv[0], p.PID)
+			g.con.logf("started %s, pid %d", argv[0], p.PID)
 			<-p.Done
 			err = exitError(p.Status)
 		}
 		if time.Since(begin) > stableAfter {
 			backoff = minBackoff
 		}
-		g.con.logf("%s ended: %v; starting it again in %v", s.argv[0], err, backoff)
+		g.con.logf("%s ended: %v; starting it again in %v", argv[0], err, backoff)
 		time.Sleep(backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}

@@ -107,7 +107,7 @@ func TestServiceIsStartedAgainAndAgain(t *testing.T) {
 	con, out := testConsole()
 	// A supervisor has no end: it goes with the test process.
 	g := &guest{con: con, reaper: startReaper()}
-	go g.supervise(service{argv: []string{"/bin/sh", "-c", "echo up; exit 3"}, oomScore: "0"}, nil)
+	go g.supervise([]string{"/bin/sh", "-c", "echo up; exit 3"}, "0", nil)
 	out.await(t, "] sh: up\n", 3)
 	out.await(t, "/bin/sh ended: exit code 3; starting it again in 100ms", 1)
 	out.await(t, "/bin/sh ended: exit code 3; starting it again in 200ms", 1)
