@@ -42,9 +42,14 @@ func (r *rootfs) addProgram(name, src string, pkgs []*debPackage) error {
 		if r.entries[target] != nil || strings.HasPrefix(lib, "ld-linux") {
 			continue
 		}
-		src, err := findLibrary(lib, pkgs)
+		var src string
+		for _, dir := range libraryFolders {
+			if src, err = findIn(pkgs, filepath.Join(dir, lib)); err == nil {
+				break
+			}
+		}
 		if err != nil {
-			return err
+			return fmt.Errorf("shared library %s is in none of the packages %s", lib, packageNames(pkgs))
 		}
 		if err := r.addProgram(target, src, pkgs); err != nil {
 			return err
@@ -67,15 +72,6 @@ func elfNeeds(file string) (interpreted bool, libs []string, err error) {
 		return false, nil, fmt.Errorf("libraries of %s: %w", file, err)
 	}
 	return interpreted, libs, nil
-}
-
-func findLibrary(lib string, pkgs []*debPackage) (string, error) {
-	for _, dir := range libraryFolders {
-		if p, err := findIn(pkgs, filepath.Join(dir, lib)); err == nil {
-			return p, nil
-		}
-	}
-	return "", fmt.Errorf("shared library %s is in none of the packages %s", lib, packageNames(pkgs))
 }
 
 // findIn looks a path up in the packages' trees. Absolute links in a package

@@ -64,10 +64,7 @@ func (p *Progress) change(fn func(*Status)) {
 }
 
 func (p *Progress) start(total int64, log *slog.Logger) {
-	p.mu.Lock()
-	p.log, p.logged = log, time.Now()
-	p.mu.Unlock()
-	p.change(func(s *Status) { s.Total = total })
+	p.change(func(s *Status) { s.Total, p.log, p.logged = total, log, time.Now() })
 }
 
 func (p *Progress) add(n int64) { p.change(func(s *Status) { s.Done += n }) }
