@@ -73,15 +73,9 @@ func (c cgroup) processes() string {
 	return cmp.Or(c.unified, c.v1["devices"], c.v1["freezer"], c.v1["memory"], c.v1["cpu"], c.v1["pids"])
 }
 
-// signal sends sig to every process that exists now.
-func (c cgroup) signal(sig unix.Signal) error {
-	_, err := c.signalNew(sig, make(map[int]bool))
-	return err
-}
-
-// signalNew signals the processes that are not in seen and adds them to it. It
-// reports whether there were any.
-func (c cgroup) signalNew(sig unix.Signal, seen map[int]bool) (signaled bool, err error) {
+// signal signals the processes that exist now and are not in seen, and adds them to it.
+// It reports whether there were any.
+func (c cgroup) signal(sig unix.Signal, seen map[int]bool) (signaled bool, err error) {
 	for _, pid := range c.pids() {
 		if seen[pid] {
 			continue
@@ -103,7 +97,7 @@ func (c cgroup) killAll() error {
 		}
 	}
 	for seen := make(map[int]bool); ; {
-		signaled, err := c.signalNew(unix.SIGKILL, seen)
+		signaled, err := c.signal(unix.SIGKILL, seen)
 		if err != nil || !signaled {
 			return err
 		}

@@ -61,7 +61,8 @@ func (a *Agent) SignalProcess(ctx context.Context, req *agent.SignalProcessReque
 // signalAll reaches a paused container as well if it is to die.
 func (c *container) signalAll(sig unix.Signal) error {
 	if sig != unix.SIGKILL {
-		return c.cgroup.signal(sig)
+		_, err := c.cgroup.signal(sig, make(map[int]bool))
+		return err
 	}
 	return errors.Join(c.cgroup.killAll(), c.cgroup.thaw())
 }

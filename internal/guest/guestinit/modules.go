@@ -67,11 +67,11 @@ func (m *modules) load(stage string) (int, error) {
 			continue
 		}
 		f.done = true
-		if err := loadModule(filepath.Join(m.dir, f.file)); err != nil {
-			errs = append(errs, err)
-			continue
+		err := loadModule(filepath.Join(m.dir, f.file))
+		if err == nil {
+			n++
 		}
-		n++
+		errs = append(errs, err)
 	}
 	return n, errors.Join(errs...)
 }
