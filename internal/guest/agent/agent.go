@@ -84,7 +84,6 @@ type Agent struct {
 	mu         sync.Mutex
 	sandbox    *sandbox // nil before CreateSandbox
 	containers map[string]*container
-	pulls      map[string]*pull.Progress // by container
 }
 
 var (
@@ -114,7 +113,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{
 		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: runtime.reaper, runtime: runtime, images: images, oom: newOOMQueue(),
-		containers: make(map[string]*container), pulls: make(map[string]*pull.Progress),
+		containers: make(map[string]*container),
 	}
 	a.copies = newCopier(cfg.Root)
 	return a, a.recover()

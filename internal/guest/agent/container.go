@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/outrigger/outrigger/internal/guest/pull"
 )
 
 // How far a container is.
@@ -30,6 +32,7 @@ type container struct {
 	bundle string
 	// rootfs and scratch belong to its image; empty without one.
 	rootfs, scratch string
+	pull            atomic.Pointer[pull.Progress] // nil but while its image is pulled
 	// sharedPID: its processes do not end with the first one by themselves.
 	sharedPID bool
 	// noNewPrivileges also holds for execs, whose requests may not say it.

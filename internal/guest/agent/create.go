@@ -124,8 +124,8 @@ func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, 
 		return nil, err
 	}
 	progress := pull.NewProgress()
-	a.setPull(c.id, progress)
-	defer a.setPull(c.id, nil)
+	c.pull.Store(progress)
+	defer c.pull.Store(nil)
 	img, err := a.images.Pull(ctx, image.GetSource(), progress)
 	if err != nil {
 		return nil, err
@@ -133,16 +133,6 @@ func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, 
 	c.rootfs = a.local(image.GetMountPoint())
 	c.scratch = filepath.Join(a.cfg.Images.Dir, "containers", c.id)
 	return img, a.images.Mount(ctx, img, c.scratch, c.rootfs)
-}
-
-func (a *Agent) setPull(id string, progress *pull.Progress) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if progress == nil {
-		delete(a.pulls, id)
-		return
-	}
-	a.pulls[id] = progress
 }
 
 // awaitEnd publishes the exit status once the container has ended. An OOM kill

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
 	"golang.org/x/sys/unix"
@@ -51,8 +52,12 @@ func (a *Agent) GetGuestDetails(context.Context, *agent.GuestDetailsRequest) (*a
 // PullProgress returns how far a container's image is.
 func (a *Agent) PullProgress(ctx context.Context, req *guest.PullProgressRequest) (*guest.PullProgressResponse, error) {
 	a.mu.Lock()
-	progress := a.pulls[req.GetContainerId()]
+	c := a.containers[req.GetContainerId()]
 	a.mu.Unlock()
+	var progress *pull.Progress
+	if c != nil {
+		progress = c.pull.Load()
+	}
 	if progress == nil {
 		return &guest.PullProgressResponse{Finished: true}, nil
 	}
