@@ -5,12 +5,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -18,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/guest/image"
 	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/program/builder"
 )
 
 func main() {
@@ -26,29 +25,11 @@ func main() {
 }
 
 func rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "podvm-image",
-		Short:         "Build the image that pod VMs boot",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return program.Usagef("unknown command %q; there is `podvm-image build`", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return program.Usagef("%w; all flags: %s -h", err, cmd.CommandPath())
-	})
-	root.AddCommand(buildCommand())
-	return root
+	return builder.Root("podvm-image", "Build the image that pod VMs boot", buildCommand())
 }
 
 func buildCommand() *cobra.Command {
 	var opts image.Options
-	var format string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the pod VM image from Debian packages and this module",
@@ -56,35 +37,18 @@ func buildCommand() *cobra.Command {
 programs of this module. Run it in a checkout of the module, on Debian amd64.
 Root is not needed. Equal inputs give byte-equal files; SOURCE_DATE_EPOCH sets
 the time of the files in the image.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return program.UsageError(err)
-			}
-			return nil
-		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Log = func(f string, a ...any) { fmt.Fprintf(cmd.ErrOrStderr(), f+"\n", a...) }
 			summary, err := image.Build(cmd.Context(), opts)
 			if err != nil {
 				return err
 			}
-			return printSummary(cmd.OutOrStdout(), format, summary)
-		},
-		PreRunE: func(*cobra.Command, []string) error {
-			if format != "text" && format != "json" {
-				return program.Usagef("-o %q: want text or json", format)
-			}
-			for _, f := range opts.Formats {
-				if !slices.Contains(image.Formats(), f) {
-					return program.Usagef("--format %q: want one of %s", f, strings.Join(image.Formats(), ", "))
-				}
-			}
-			return nil
+			return builder.Print(cmd, summary, func(w io.Writer) error { return printSummary(w, summary) })
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.Output, "output", filepath.Join("bin", "podvm"), "folder for the image")
-	f.StringVar(&opts.Cache, "cache", defaultCache(), "folder for downloaded packages")
+	f.StringVar(&opts.Cache, "cache", builder.Cache("podvm"), "folder for downloaded packages")
 	f.StringSliceVar(&opts.Formats, "format", []string{image.FormatInitramfs, image.FormatQcow2, image.FormatDocker}, "what to build: "+strings.Join(image.Formats(), ", ")+" (vhd is for Azure, gcp for Google Cloud, ova for vSphere, docker for docker load)")
 	f.StringVar(&opts.KernelPackage, "kernel-package", "", "Debian kernel package (default: what linux-image-cloud-amd64 depends on)")
 	f.StringVar(&opts.KernelDeb, "kernel-deb", "", "kernel package file, instead of --kernel-package")
@@ -92,25 +56,11 @@ the time of the files in the image.`,
 	f.StringVar(&opts.Version, "guest-version", "", "version that the guest's programs report")
 	f.StringVar(&opts.Cmdline, "cmdline", image.DefaultCmdline, "kernel command line in the disk image")
 	f.BoolVar(&opts.Debug, "debug", false, "add busybox and a shell on the console")
-	f.StringVarP(&format, "out", "o", "text", "summary on standard output: text or json")
 	cmd.MarkFlagsMutuallyExclusive("kernel-package", "kernel-deb")
 	return cmd
 }
 
-func defaultCache() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "outrigger", "podvm")
-}
-
-func printSummary(w io.Writer, format string, s *image.Summary) error {
-	if format == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(s)
-	}
+func printSummary(w io.Writer, s *image.Summary) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "kernel\t%s, %d modules\n", s.KernelVersion, s.Modules)
 	for _, f := range s.Files {

@@ -5,26 +5,6 @@
 // calls to load a module ("podvm-init -q -- NAME").
 package main
 
-import (
-	"fmt"
-	"os"
+import "github.com/outrigger/outrigger/internal/guest/guestinit"
 
-	"github.com/outrigger/outrigger/internal/guest/guestinit"
-)
-
-func main() {
-	if os.Getpid() == 1 {
-		if guestinit.InContainer(os.Args[1:], os.Getenv) {
-			guestinit.RunInContainer()
-		}
-		guestinit.Run()
-	}
-	if len(os.Args) == 4 && os.Args[1] == "-q" && os.Args[2] == "--" {
-		if err := guestinit.Modprobe(os.Args[3]); err != nil {
-			os.Exit(1)
-		}
-		return
-	}
-	fmt.Fprintln(os.Stderr, "podvm-init: this is the init of a pod VM and runs as PID 1 only")
-	os.Exit(2)
-}
+func main() { guestinit.Main() }

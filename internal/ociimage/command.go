@@ -3,6 +3,7 @@
 package ociimage
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/outrigger/outrigger/internal/program"
 )
 
 // Command is the command line of oci-image.
@@ -20,41 +23,49 @@ type arguments struct {
 	output, name  string
 	libraries     bool
 	user          string
-	entrypoint    words
+	entrypoint    []string
 	architectures string
 	files         []string
 }
 
-// words is a flag of several words.
-type words []string
-
-func (w *words) String() string { return strings.Join(*w, " ") }
-
-func (w *words) Set(text string) error {
-	*w = strings.Fields(text)
-	return nil
-}
-
 // Run does what args say and returns the exit code.
 func (c *Command) Run(args []string) int {
+	var err error
 	if len(args) > 0 && args[0] == "push" {
-		return c.push(args[1:])
+		err = c.push(args[1:])
+	} else {
+		err = c.pack(args)
 	}
+	return program.Exit("oci-image", c.Stderr, err)
+}
+
+func (c *Command) pack(args []string) error {
 	a, err := c.parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return 0
+		return nil
 	case err != nil:
-		fmt.Fprintln(c.Stderr, "oci-image:", err)
-		return 2
+		return program.UsageError(err)
 	}
 	digest, err := a.build()
-	if err != nil {
-		fmt.Fprintln(c.Stderr, "oci-image:", err)
-		return 1
+	if err == nil {
+		fmt.Fprintf(c.Stdout, "%s: image %s %s\n", a.output, a.name, digest)
 	}
-	fmt.Fprintf(c.Stdout, "%s: image %s %s\n", a.output, a.name, digest)
-	return 0
+	return err
+}
+
+func (c *Command) push(args []string) error {
+	if len(args) != 2 {
+		return program.Usagef("usage: oci-image push FOLDER REFERENCE")
+	}
+	return program.UntilSignal(func(ctx context.Context) error {
+		digest, err := Push(ctx, args[0], args[1])
+		if err != nil {
+			return fmt.Errorf("push %s to %s: %w", args[0], args[1], err)
+		}
+		_, err = fmt.Fprintln(c.Stdout, digest)
+		return err
+	})
 }
 
 func (c *Command) parse(args []string) (*arguments, error) {
@@ -65,7 +76,10 @@ func (c *Command) parse(args []string) (*arguments, error) {
 	fs.StringVar(&a.name, "tag", "latest", "the image's `name` in the layout, a tag or a whole reference")
 	fs.BoolVar(&a.libraries, "libraries", false, "add the dynamic loader and the libraries that the programs need")
 	fs.StringVar(&a.user, "user", "", "`UID:GID` of the program; root when empty")
-	fs.Var(&a.entrypoint, "entrypoint", "program in the image, and its `arguments`")
+	fs.Func("entrypoint", "program in the image, and its `arguments`", func(text string) error {
+		a.entrypoint = strings.Fields(text)
+		return nil
+	})
 	fs.StringVar(&a.architectures, "arch", runtime.GOARCH, "architectures, with commas; {arch} in the name of a file is each of them")
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -94,10 +95,8 @@ type Artifact struct {
 // AddArtifact adds what the document describes, and returns its name for what
 // is in it.
 func (d *Document) AddArtifact(a Artifact) ID {
-	s := software{
-		SPDXID: identifier("Artifact", a.Name), Name: a.Name, VersionInfo: a.Version, DownloadLocation: unknown,
-		LicenseConcluded: unknown, LicenseDeclared: cmp.Or(a.License, unknown), CopyrightText: unknown, Purpose: a.Purpose,
-	}
+	s := newSoftware(identifier("Artifact", a.Name), a.Name, a.Version, a.Purpose)
+	s.LicenseDeclared = cmp.Or(a.License, unknown)
 	if a.SHA256 != "" {
 		s.Checksums = []checksum{{"SHA256", a.SHA256}}
 	}
@@ -123,11 +122,10 @@ func (d *Document) AddProgram(p Program, content []byte) error {
 		return err
 	}
 	id := identifier("Program", strings.TrimSuffix(p.Name+"-"+p.Architecture, "-"))
-	d.add(software{
-		SPDXID: id, Name: p.Name, VersionInfo: p.Version, DownloadLocation: unknown,
-		LicenseConcluded: p.License, LicenseDeclared: p.License, CopyrightText: unknown, Purpose: "APPLICATION",
-		Checksums: []checksum{{"SHA256", fmt.Sprintf("%x", sha256.Sum256(content))}},
-	})
+	s := newSoftware(id, p.Name, p.Version, "APPLICATION")
+	s.LicenseConcluded, s.LicenseDeclared = p.License, p.License
+	s.Checksums = []checksum{{"SHA256", fmt.Sprintf("%x", sha256.Sum256(content))}}
+	d.add(s)
 	if p.In == "" {
 		d.relate(documentID, "DESCRIBES", id)
 	} else {
@@ -157,11 +155,16 @@ func (d *Document) AddDebian(in ID, name, version, architecture string) {
 }
 
 func (d *Document) addLibrary(id, name, version, locator string) {
-	d.add(software{
+	s := newSoftware(id, name, version, "LIBRARY")
+	s.ExternalRefs = []externalRef{{"PACKAGE-MANAGER", "purl", locator}}
+	d.add(s)
+}
+
+func newSoftware(id, name, version, purpose string) software {
+	return software{
 		SPDXID: id, Name: name, VersionInfo: version, DownloadLocation: unknown,
-		LicenseConcluded: unknown, LicenseDeclared: unknown, CopyrightText: unknown, Purpose: "LIBRARY",
-		ExternalRefs: []externalRef{{"PACKAGE-MANAGER", "purl", locator}},
-	})
+		LicenseConcluded: unknown, LicenseDeclared: unknown, CopyrightText: unknown, Purpose: purpose,
+	}
 }
 
 // add adds each thing once.
@@ -199,4 +202,15 @@ func (d *Document) Encode() ([]byte, error) {
 	}
 	o.DocumentNamespace = fmt.Sprintf("https://outrigger.dev/spdx/%s-%x", o.Name, sha256.Sum256(content))
 	return json.MarshalIndent(o, "", "  ")
+}
+
+// SourceDate reads SOURCE_DATE_EPOCH, the time of the sources, which whoever
+// builds reproducibly says (https://reproducible-builds.org/specs/source-date-epoch/).
+// Without it there is none to tell: it returns 1970.
+func SourceDate(epoch string) (time.Time, error) {
+	seconds, err := strconv.ParseInt(cmp.Or(epoch, "0"), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH=%s is not a number of seconds", epoch)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
 }

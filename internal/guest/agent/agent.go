@@ -27,9 +27,11 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"github.com/outrigger/outrigger/internal/guest/pull"
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"github.com/outrigger/outrigger/internal/protocol/guest"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -46,7 +48,7 @@ const (
 	DefaultPodNetNS = "/run/netns/podns"
 )
 
-// Config says where the agent works. Empty fields take the default.
+// Config says where the agent works.
 type Config struct {
 	// Root stands for /run/kata-containers in requests.
 	Root string
@@ -67,42 +69,21 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-func (c *Config) setDefaults() {
-	c.Root = or(c.Root, DefaultRoot)
-	c.StateDir = or(c.StateDir, DefaultStateDir)
-	c.PodNetNS = or(c.PodNetNS, DefaultPodNetNS)
-	c.ProcSys = or(c.ProcSys, "/proc/sys")
-	c.Provisioned = or(c.Provisioned, DefaultProvisioned)
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	c.Images.Log = c.Log
-	c.Images.Dir = filepath.Join(c.Root, "pull")
-}
-
-func or(value, fallback string) string {
-	if value == "" {
-		return fallback
-	}
-	return value
-}
-
 // Agent implements the services. All methods may be called at the same time.
 type Agent struct {
 	cfg     Config
 	log     *slog.Logger
 	limits  limits
-	reaper  *reaper
+	reaper  *reaper.Reaper
 	runtime *ociRuntime
 	images  *pull.Puller
 	oom     *oomQueue
-	copies  copier
+	copies  *copier
 	serial  atomic.Uint64
 
 	mu         sync.Mutex
 	sandbox    *sandbox // nil before CreateSandbox
 	containers map[string]*container
-	pulls      map[string]*pull.Progress // by container
 }
 
 var (
@@ -113,17 +94,16 @@ var (
 
 // New makes an agent; there can be one per process, since it reaps children.
 func New(cfg Config) (*Agent, error) {
-	cfg.setDefaults()
+	cfg.Images.Log, cfg.Images.Dir = cfg.Log, filepath.Join(cfg.Root, "pull")
 	for _, dir := range []string{cfg.StateDir, filepath.Join(cfg.StateDir, "containers"), cfg.Root} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, err
 		}
 	}
-	reaper, err := newReaper()
-	if err != nil {
-		return nil, err
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become a child subreaper: %w", err)
 	}
-	runtime, err := newRuntime(cfg.Runc, cfg.StateDir, reaper)
+	runtime, err := newRuntime(cfg.Runc, cfg.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +112,10 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: reaper, runtime: runtime, images: images, oom: newOOMQueue(),
-		containers: make(map[string]*container), pulls: make(map[string]*pull.Progress),
+		cfg: cfg, log: cfg.Log, limits: ownLimits(), reaper: runtime.reaper, runtime: runtime, images: images, oom: newOOMQueue(),
+		containers: make(map[string]*container),
 	}
-	a.copies.init(cfg.Root)
+	a.copies = newCopier(cfg.Root)
 	return a, a.recover()
 }
 
@@ -149,7 +129,7 @@ func (a *Agent) Serve(ctx context.Context, listener net.Listener, ready func()) 
 	agent.RegisterAgentServiceService(server, a)
 	agent.RegisterHealthService(server, a)
 	guest.RegisterGuestService(server, a)
-	go a.reaper.run(ctx)
+	go a.reaper.Run(ctx)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	ready()
@@ -171,7 +151,7 @@ func (a *Agent) find(id string) (*container, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c, ok := a.containers[id]
-	if !ok || c.current() == creating {
+	if !ok || c.state.Load() == creating {
 		return nil, status.Errorf(codes.NotFound, "no container %q in this sandbox", id)
 	}
 	return c, nil

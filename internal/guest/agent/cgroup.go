@@ -3,7 +3,7 @@
 package agent
 
 import (
-	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,33 +68,14 @@ func parseCgroups(file string) map[string]string {
 	return out
 }
 
-// folder returns the folder of a controller; empty if there is none.
-func (c cgroup) folder(controller string) string {
-	if c.unified != "" {
-		return c.unified
-	}
-	return c.v1[controller]
-}
-
-// processes returns a folder whose cgroup.procs lists the processes.
+// processes returns a folder whose cgroup.procs lists the processes; empty if there is none.
 func (c cgroup) processes() string {
-	for _, controller := range []string{"devices", "freezer", "memory", "cpu", "pids"} {
-		if dir := c.folder(controller); dir != "" {
-			return dir
-		}
-	}
-	return ""
+	return cmp.Or(c.unified, c.v1["devices"], c.v1["freezer"], c.v1["memory"], c.v1["cpu"], c.v1["pids"])
 }
 
-// signal sends sig to every process that exists now.
-func (c cgroup) signal(sig unix.Signal) error {
-	_, err := c.signalNew(sig, make(map[int]bool))
-	return err
-}
-
-// signalNew signals the processes that are not in seen and adds them to it. It
-// reports whether there were any.
-func (c cgroup) signalNew(sig unix.Signal, seen map[int]bool) (signaled bool, err error) {
+// signal signals the processes that exist now and are not in seen, and adds them to it.
+// It reports whether there were any.
+func (c cgroup) signal(sig unix.Signal, seen map[int]bool) (signaled bool, err error) {
 	for _, pid := range c.pids() {
 		if seen[pid] {
 			continue
@@ -116,7 +97,7 @@ func (c cgroup) killAll() error {
 		}
 	}
 	for seen := make(map[int]bool); ; {
-		signaled, err := c.signalNew(unix.SIGKILL, seen)
+		signaled, err := c.signal(unix.SIGKILL, seen)
 		if err != nil || !signaled {
 			return err
 		}
@@ -131,26 +112,16 @@ func (c cgroup) pids() []int {
 	var pids []int
 	filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
-			pids = append(pids, readPids(filepath.Join(path, "cgroup.procs"))...)
+			data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			for field := range strings.FieldsSeq(string(data)) {
+				// 0 is a process of another pid namespace.
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+					pids = append(pids, pid)
+				}
+			}
 		}
 		return nil // a folder that vanished meanwhile has no processes
 	})
-	return pids
-}
-
-func readPids(file string) []int {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	var pids []int
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		// 0 is a process of another pid namespace.
-		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
 	return pids
 }
 
@@ -172,10 +143,7 @@ func (c cgroup) thaw() error {
 
 // readUint returns 0 for a file that is missing or says "max".
 func readUint(file string) uint64 {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
+	data, _ := os.ReadFile(file)
 	n, _ := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 	return n
 }

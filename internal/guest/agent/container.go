@@ -4,15 +4,17 @@ package agent
 
 import (
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/outrigger/outrigger/internal/guest/pull"
 )
 
-// state is how far a container is.
-type state int32
-
+// How far a container is.
 const (
-	creating state = iota // being made; others do not see it yet
+	creating int32 = iota // being made; others do not see it yet
 	created
 	started
 )
@@ -30,6 +32,7 @@ type container struct {
 	bundle string
 	// rootfs and scratch belong to its image; empty without one.
 	rootfs, scratch string
+	pull            atomic.Pointer[pull.Progress] // nil but while its image is pulled
 	// sharedPID: its processes do not end with the first one by themselves.
 	sharedPID bool
 	// noNewPrivileges also holds for execs, whose requests may not say it.
@@ -51,8 +54,6 @@ func newContainer(id, stateDir string) *container {
 		execs: make(map[string]*process), removing: newTurn(),
 	}
 }
-
-func (c *container) current() state { return state(c.state.Load()) }
 
 func (c *container) process(execID string) (*process, bool) {
 	if execID == "" || execID == c.id {
@@ -91,24 +92,23 @@ func (c *container) settle(execID string, p *process) {
 // forgetFinished drops the oldest finished execs.
 func (c *container) forgetFinished() {
 	spare := len(c.finished) - keptExecs
-	kept := c.finished[:0]
-	for _, id := range c.finished {
-		if p := c.execs[id]; spare > 0 && p.finished() {
-			p.close()
-			delete(c.execs, id)
-			spare--
-			continue
+	c.finished = slices.DeleteFunc(c.finished, func(id string) bool {
+		p := c.execs[id]
+		if spare <= 0 || !p.finished() {
+			return false
 		}
-		kept = append(kept, id)
-	}
-	c.finished = kept
+		p.close()
+		delete(c.execs, id)
+		spare--
+		return true
+	})
 }
 
 // closeStreams ends all its streams.
 func (c *container) closeStreams() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.init != nil && !c.pause {
+	if c.init != nil {
 		c.init.close()
 	}
 	for _, p := range c.execs {
@@ -118,16 +118,10 @@ func (c *container) closeStreams() {
 	}
 }
 
+// idCharacters are what runtimes accept in an id.
+const idCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+"
+
 // validID reports whether runtimes accept an id and it is safe as a file name.
 func validID(id string) bool {
-	if id == "" || len(id) > 255 || id[0] == '.' || id[0] == '-' {
-		return false
-	}
-	for _, r := range id {
-		alnum := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-		if !alnum && r != '_' && r != '-' && r != '.' && r != '+' {
-			return false
-		}
-	}
-	return true
+	return id != "" && len(id) <= 255 && !strings.ContainsAny(id[:1], ".-") && strings.Trim(id, idCharacters) == ""
 }

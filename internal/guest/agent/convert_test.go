@@ -30,7 +30,10 @@ func recorded(t *testing.T) *agent.CreateContainerRequest {
 }
 
 func TestConvertRecordedSpec(t *testing.T) {
-	spec := toSpec(recorded(t).OCI)
+	spec, err := toSpec(recorded(t).OCI)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := *spec.Process.OOMScoreAdj; got != 985 {
 		t.Errorf("oom score %d", got)
 	}
@@ -96,7 +99,10 @@ func scalar(kind protoreflect.Kind) protoreflect.Value {
 func TestConvertForgetsNothing(t *testing.T) {
 	full := &agent.Spec{}
 	fill(full.ProtoReflect())
-	spec := toSpec(full)
+	spec, err := toSpec(full)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// What the protocol does not have, by its path in the result.
 	absent := map[string]bool{
 		"Process.CommandLine": true, "Process.Scheduler": true, "Process.IOPriority": true, "Process.ExecCPUAffinity": true,

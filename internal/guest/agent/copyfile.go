@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -27,21 +28,15 @@ import (
 const sharedFolder = requestRoot + "/shared/containers"
 
 // copier writes the files that CopyFile receives. A file comes in several chunks and
-// appears only when it is complete. Until then it is in a folder that no container
-// mounts, on the same file system.
+// appears only when it is complete. Until then it is in the folder parts, which no
+// container mounts, on the same file system.
 type copier struct {
-	mu     sync.Mutex
-	root   string
-	shared string
-	parts  string
-	// pending maps the path of an incomplete file to its temporary file in parts.
-	pending map[string]string
-	serial  int
+	mu            sync.Mutex
+	shared, parts string
 }
 
-func (c *copier) init(root string) {
-	c.root, c.pending = root, make(map[string]string)
-	c.shared, c.parts = filepath.Join(root, "shared/containers"), filepath.Join(root, "shared/incomplete")
+func newCopier(root string) *copier {
+	return &copier{shared: filepath.Join(root, "shared/containers"), parts: filepath.Join(root, "shared/incomplete")}
 }
 
 // CopyFile makes a folder or a symbolic link, or writes a chunk of a file. Nothing can
@@ -77,13 +72,14 @@ func (c *copier) copy(rel string, req *agent.CopyFileRequest) error {
 	}
 	defer unix.Close(parent)
 	target := dirEntry{dir: parent, base: path.Base(rel)}
+	part := filepath.Join(c.parts, fmt.Sprintf("%x", sha256.Sum256([]byte(rel))))
 	switch req.GetFileMode() & unix.S_IFMT {
 	case unix.S_IFDIR:
 		return target.makeDir(req)
 	case unix.S_IFLNK:
-		return c.makeLink(target, req)
+		return target.makeLink(part, req)
 	case unix.S_IFREG, 0:
-		return c.writeFile(target, rel, req)
+		return target.writeFile(part, req)
 	}
 	return status.Errorf(codes.InvalidArgument, "mode %#o is not that of a file, folder or symbolic link", req.GetFileMode())
 }
@@ -127,20 +123,15 @@ func setOwner(fd int, req *agent.CopyFileRequest) error {
 
 // makeLink replaces a link in one step, which is how Kubernetes switches a
 // volume to new content.
-func (c *copier) makeLink(target dirEntry, req *agent.CopyFileRequest) error {
-	part := c.newPart()
+func (p dirEntry) makeLink(part string, req *agent.CopyFileRequest) error {
+	os.Remove(part)
 	if err := os.Symlink(string(req.GetData()), part); err != nil {
 		return err
 	}
 	if err := os.Lchown(part, int(req.GetUid()), int(req.GetGid())); err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
-	return target.replace(part)
-}
-
-func (c *copier) newPart() string {
-	c.serial++
-	return filepath.Join(c.parts, fmt.Sprint(c.serial))
+	return p.replace(part)
 }
 
 // replace moves part to the entry, over whatever exists there.
@@ -156,58 +147,36 @@ func (p dirEntry) replace(part string) error {
 	return nil
 }
 
-func (c *copier) writeFile(target dirEntry, rel string, req *agent.CopyFileRequest) error {
+func (p dirEntry) writeFile(part string, req *agent.CopyFileRequest) error {
 	size, offset, end := req.GetFileSize(), req.GetOffset(), req.GetOffset()+int64(len(req.GetData()))
 	if size < 0 || offset < 0 || end > size || end < offset {
 		return status.Errorf(codes.InvalidArgument, "%d bytes at %d do not fit into a file of %d", len(req.GetData()), offset, size)
 	}
-	part, err := c.part(rel, offset)
-	if err != nil {
+	info, err := os.Lstat(part)
+	switch {
+	case offset == 0:
+		os.Remove(part)
+	case errors.Is(err, os.ErrNotExist):
+		return status.Errorf(codes.InvalidArgument, "a piece at %d of a file whose beginning never came", offset)
+	case err != nil:
 		return err
+	case info.Size() != offset:
+		return status.Errorf(codes.InvalidArgument, "a piece at %d after %d bytes: pieces have to come in order", offset, info.Size())
 	}
 	if err := appendPart(part, req, end == size); err != nil {
 		if errors.Is(err, unix.ENOSPC) {
-			c.drop(rel) // frees space for other files
+			os.Remove(part) // frees space for other files
 		}
 		return err
 	}
 	if end < size {
 		return nil
 	}
-	delete(c.pending, rel)
-	return target.replace(part)
-}
-
-// part returns the incomplete file that a piece at offset belongs to.
-func (c *copier) part(rel string, offset int64) (string, error) {
-	if offset == 0 {
-		c.drop(rel)
-		c.pending[rel] = c.newPart()
-		return c.pending[rel], nil
-	}
-	part, ok := c.pending[rel]
-	if !ok {
-		return "", status.Errorf(codes.InvalidArgument, "a piece at %d of a file whose beginning never came", offset)
-	}
-	info, err := os.Stat(part)
-	if err != nil {
-		return "", err
-	}
-	if info.Size() != offset {
-		return "", status.Errorf(codes.InvalidArgument, "a piece at %d after %d bytes: pieces have to come in order", offset, info.Size())
-	}
-	return part, nil
-}
-
-func (c *copier) drop(rel string) {
-	if part, ok := c.pending[rel]; ok {
-		os.Remove(part)
-		delete(c.pending, rel)
-	}
+	return p.replace(part)
 }
 
 func appendPart(part string, req *agent.CopyFileRequest, last bool) error {
-	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}

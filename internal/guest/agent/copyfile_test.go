@@ -21,7 +21,7 @@ func copying(t *testing.T) (*Agent, string) {
 		t.Skip("needs root to change owners; run: sudo make test")
 	}
 	a := &Agent{cfg: Config{Root: t.TempDir()}}
-	a.copies.init(a.cfg.Root)
+	a.copies = newCopier(a.cfg.Root)
 	return a, filepath.Join(a.cfg.Root, "shared/containers")
 }
 

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/outrigger/outrigger/internal/guest/pull"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"google.golang.org/grpc/codes"
@@ -45,7 +47,7 @@ func (a *Agent) CreateContainer(ctx context.Context, req *agent.CreateContainerR
 		defer cancel()
 		return nil, fail(codes.Internal, errors.Join(err, a.discard(undo, c)))
 	}
-	c.state.CompareAndSwap(int32(creating), int32(created))
+	c.state.CompareAndSwap(creating, created)
 	log.Info("container created", "pause", c.pause)
 	return &emptypb.Empty{}, nil
 }
@@ -67,10 +69,8 @@ func (a *Agent) reserveContainer(id string) (*container, error) {
 func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, req *agent.CreateContainerRequest) error {
 	if isPause(req) {
 		c.pause = true
-		c.init = &process{
-			stdin: newSink(nil, false), stdout: newSource(nil), stderr: newSource(nil),
-			child: sb.pause, exited: sb.pause.done,
-		}
+		c.init = newProcess(sb.pause, nil, nil, nil)
+		c.init.exited = sb.pause.Done
 		return a.setPodSysctls(sb, req.GetOCI().GetLinux().GetSysctl())
 	}
 	img, err := a.prepareStorages(ctx, c, sb, req.GetStorages())
@@ -89,18 +89,10 @@ func (a *Agent) createContainer(ctx context.Context, c *container, sb *sandbox, 
 	if err := writeJSON(filepath.Join(c.bundle, "config.json"), spec); err != nil {
 		return err
 	}
-	var size winsize
-	if box := spec.Process.ConsoleSize; box != nil {
-		size = winsize{rows: uint32(box.Height), columns: uint32(box.Width)}
-	}
-	c.init, err = a.newProcess(ctx, spec.Process.Terminal, size, func(ctx context.Context, stdio files, console string) (*child, error) {
-		child, err := a.runtime.create(ctx, stdio, c.id, c.bundle, console)
-		return child, notRun(spec.Process.Args, err)
-	})
-	if err != nil {
+	if c.init, err = a.launch(ctx, spec.Process, "create", "--bundle", c.bundle, c.id); err != nil {
 		return err
 	}
-	c.cgroup = cgroupOf(c.init.child.pid)
+	c.cgroup = cgroupOf(c.init.child.PID)
 	c.stopOOM = a.watchOOM(c)
 	go a.awaitEnd(c)
 	return a.rememberContainer(c)
@@ -110,12 +102,9 @@ func isPause(req *agent.CreateContainerRequest) bool {
 	if kind := req.GetOCI().GetAnnotations()[annotationType]; kind != "" {
 		return kind == typeSandbox
 	}
-	for _, storage := range req.GetStorages() {
-		if storage.GetDriver() == driverImage && storage.GetSource() == pauseImage {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(req.GetStorages(), func(s *agent.Storage) bool {
+		return s.GetDriver() == driverImage && s.GetSource() == pauseImage
+	})
 }
 
 // prepareStorages makes the storages available in the guest. One of them may be an
@@ -135,8 +124,8 @@ func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, 
 		return nil, err
 	}
 	progress := pull.NewProgress()
-	a.setPull(c.id, progress)
-	defer a.setPull(c.id, nil)
+	c.pull.Store(progress)
+	defer c.pull.Store(nil)
 	img, err := a.images.Pull(ctx, image.GetSource(), progress)
 	if err != nil {
 		return nil, err
@@ -146,20 +135,10 @@ func (a *Agent) prepareStorages(ctx context.Context, c *container, sb *sandbox, 
 	return img, a.images.Mount(ctx, img, c.scratch, c.rootfs)
 }
 
-func (a *Agent) setPull(id string, progress *pull.Progress) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if progress == nil {
-		delete(a.pulls, id)
-		return
-	}
-	a.pulls[id] = progress
-}
-
 // awaitEnd publishes the exit status once the container has ended. An OOM kill
 // is reported before that, and processes left in the container are killed.
 func (a *Agent) awaitEnd(c *container) {
-	<-c.init.child.done
+	<-c.init.child.Done
 	c.checkOOM(a.oom)
 	if c.sharedPID {
 		if err := c.cgroup.killAll(); err != nil {
@@ -167,7 +146,7 @@ func (a *Agent) awaitEnd(c *container) {
 		}
 	}
 	c.init.stdin.close()
-	a.log.Info("container ended", "container", c.id, "code", c.init.child.code)
+	a.log.Info("container ended", "container", c.id, "code", c.init.child.Code())
 	close(c.init.exited)
 }
 
@@ -177,13 +156,13 @@ func (a *Agent) StartContainer(ctx context.Context, req *agent.StartContainerReq
 	if err != nil {
 		return nil, err
 	}
-	if !c.state.CompareAndSwap(int32(created), int32(started)) {
+	if !c.state.CompareAndSwap(created, started) {
 		return nil, status.Errorf(codes.FailedPrecondition, "container %q has been started before", c.id)
 	}
 	if c.pause {
 		return &emptypb.Empty{}, nil
 	}
-	if err := a.runtime.start(ctx, c.id); err != nil {
+	if err := a.runtime.run(ctx, files{}, "start", c.id); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
 	return &emptypb.Empty{}, nil
@@ -198,7 +177,7 @@ func (a *Agent) ExecProcess(ctx context.Context, req *agent.ExecProcessRequest) 
 	switch {
 	case c.pause:
 		return nil, status.Error(codes.FailedPrecondition, "the pod's pause container holds nothing that could be executed")
-	case c.init.child.ended():
+	case c.init.child.Ended():
 		return nil, status.Errorf(codes.FailedPrecondition, "container %q is not running", c.id)
 	case !validID(req.GetExecId()):
 		return nil, status.Errorf(codes.InvalidArgument, "exec id %q: letters, digits and _.+- are allowed", req.GetExecId())
@@ -214,7 +193,10 @@ func (a *Agent) ExecProcess(ctx context.Context, req *agent.ExecProcessRequest) 
 }
 
 func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRequest) (*process, error) {
-	spec := toProcess(req.GetProcess())
+	spec := &oci.Process{}
+	if err := convert(req.GetProcess(), spec); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	if err := a.fixProcess(spec, c.rootfs, req.GetStringUser(), nil); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -225,19 +207,12 @@ func (a *Agent) exec(ctx context.Context, c *container, req *agent.ExecProcessRe
 	if err := writeJSON(file, spec); err != nil {
 		return nil, err
 	}
-	var size winsize
-	if box := spec.ConsoleSize; box != nil {
-		size = winsize{rows: uint32(box.Height), columns: uint32(box.Width)}
-	}
-	p, err := a.newProcess(ctx, spec.Terminal, size, func(ctx context.Context, stdio files, console string) (*child, error) {
-		child, err := a.runtime.exec(ctx, stdio, c.id, file, console)
-		return child, notRun(spec.Args, err)
-	})
+	p, err := a.launch(ctx, spec, "exec", "--detach", "--process", file, c.id)
 	if err != nil {
 		return nil, err
 	}
 	go func() {
-		<-p.child.done
+		<-p.child.Done
 		p.stdin.close()
 		close(p.exited)
 	}()

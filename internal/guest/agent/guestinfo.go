@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -38,35 +39,32 @@ func (a *Agent) Version(context.Context, *agent.CheckRequest) (*agent.VersionChe
 
 // GetGuestDetails returns what the agent can do.
 func (a *Agent) GetGuestDetails(context.Context, *agent.GuestDetailsRequest) (*agent.GuestDetailsResponse, error) {
+	// Debian's runtimes have seccomp built in.
+	_, noSeccomp := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
 	return &agent.GuestDetailsResponse{
 		MemBlockSizeBytes: memBlock,
 		AgentDetails: &agent.AgentDetails{
-			Version: a.cfg.Version, StorageHandlers: storageHandlers, SupportsSeccomp: supportsSeccomp(),
+			Version: a.cfg.Version, StorageHandlers: storageHandlers, SupportsSeccomp: noSeccomp == nil,
 		},
 	}, nil
-}
-
-// supportsSeccomp asks the kernel; Debian's runtimes have seccomp built in.
-func supportsSeccomp() bool {
-	_, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
-	return err == nil
 }
 
 // PullProgress returns how far a container's image is.
 func (a *Agent) PullProgress(ctx context.Context, req *guest.PullProgressRequest) (*guest.PullProgressResponse, error) {
 	a.mu.Lock()
-	progress := a.pulls[req.GetContainerId()]
+	c := a.containers[req.GetContainerId()]
 	a.mu.Unlock()
+	var progress *pull.Progress
+	if c != nil {
+		progress = c.pull.Load()
+	}
 	if progress == nil {
 		return &guest.PullProgressResponse{Finished: true}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, progressWait)
 	defer cancel()
-	return pullResponse(progress.Wait(ctx, req.GetSeenBytes())), nil
-}
-
-func pullResponse(s pull.Status) *guest.PullProgressResponse {
-	return &guest.PullProgressResponse{DoneBytes: s.Done, TotalBytes: s.Total, Finished: s.Finished}
+	s := progress.Wait(ctx, req.GetSeenBytes())
+	return &guest.PullProgressResponse{DoneBytes: s.Done, TotalBytes: s.Total, Finished: s.Finished}, nil
 }
 
 // GetMetrics returns Prometheus text.
@@ -113,7 +111,7 @@ func (a *Agent) GetVolumeStats(_ context.Context, req *agent.VolumeStatsRequest)
 // UpdateEphemeralMounts gives memory volumes new sizes.
 func (a *Agent) UpdateEphemeralMounts(_ context.Context, req *agent.UpdateEphemeralMountsRequest) (*emptypb.Empty, error) {
 	for _, s := range req.GetStorages() {
-		if s.GetDriver() != driverEphemeral || or(s.GetFstype(), "tmpfs") != "tmpfs" {
+		if s.GetDriver() != driverEphemeral || cmp.Or(s.GetFstype(), "tmpfs") != "tmpfs" {
 			return nil, status.Errorf(codes.InvalidArgument, "storage %s (%s) at %s: only tmpfs can be updated", s.GetDriver(), s.GetFstype(), s.GetMountPoint())
 		}
 		flags, data := mountOptions(s.GetOptions())

@@ -24,11 +24,11 @@ func (a *Agent) WaitProcess(ctx context.Context, req *agent.WaitProcessRequest) 
 	if err != nil {
 		return nil, err
 	}
-	code, err := p.wait(ctx)
-	if err != nil {
+	if err := await(ctx, p.exited); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
-	return &agent.WaitProcessResponse{Status: int32(code)}, nil
+	p.asked.Store(true)
+	return &agent.WaitProcessResponse{Status: int32(p.child.Code())}, nil
 }
 
 // SignalProcess signals one process, or with an empty exec id all of the
@@ -49,7 +49,7 @@ func (a *Agent) SignalProcess(ctx context.Context, req *agent.SignalProcessReque
 	if err != nil {
 		return nil, err
 	}
-	if err := a.reaper.signal(p.child, sig); err != nil {
+	if err := a.reaper.Signal(p.child, sig); err != nil {
 		return nil, fail(codes.Internal, err)
 	}
 	if sig == unix.SIGKILL && !c.pause {
@@ -61,30 +61,32 @@ func (a *Agent) SignalProcess(ctx context.Context, req *agent.SignalProcessReque
 // signalAll reaches a paused container as well if it is to die.
 func (c *container) signalAll(sig unix.Signal) error {
 	if sig != unix.SIGKILL {
-		return c.cgroup.signal(sig)
+		_, err := c.cgroup.signal(sig, make(map[int]bool))
+		return err
 	}
 	return errors.Join(c.cgroup.killAll(), c.cgroup.thaw())
 }
 
 // PauseContainer freezes a container.
 func (a *Agent) PauseContainer(ctx context.Context, req *agent.PauseContainerRequest) (*emptypb.Empty, error) {
-	return a.freeze(req.GetContainerId(), unix.SIGSTOP, func(id string) error { return a.runtime.pause(ctx, id) })
+	return a.freeze(ctx, req.GetContainerId(), unix.SIGSTOP, "pause")
 }
 
 // ResumeContainer undoes PauseContainer.
 func (a *Agent) ResumeContainer(ctx context.Context, req *agent.ResumeContainerRequest) (*emptypb.Empty, error) {
-	return a.freeze(req.GetContainerId(), unix.SIGCONT, func(id string) error { return a.runtime.run(ctx, files{}, "resume", id) })
+	return a.freeze(ctx, req.GetContainerId(), unix.SIGCONT, "resume")
 }
 
-func (a *Agent) freeze(id string, sig unix.Signal, do func(id string) error) (*emptypb.Empty, error) {
+// freeze runs a command of the runtime, for which the pause process has a signal.
+func (a *Agent) freeze(ctx context.Context, id string, sig unix.Signal, command string) (*emptypb.Empty, error) {
 	c, err := a.find(id)
 	if err != nil {
 		return nil, err
 	}
 	if c.pause {
-		return &emptypb.Empty{}, fail(codes.Internal, a.reaper.signal(c.init.child, sig))
+		return &emptypb.Empty{}, fail(codes.Internal, a.reaper.Signal(c.init.child, sig))
 	}
-	return &emptypb.Empty{}, fail(codes.FailedPrecondition, do(id))
+	return &emptypb.Empty{}, fail(codes.FailedPrecondition, a.runtime.run(ctx, files{}, command, id))
 }
 
 // UpdateContainer applies memory, CPU and process limits. Callers send the
@@ -95,12 +97,15 @@ func (a *Agent) UpdateContainer(ctx context.Context, req *agent.UpdateContainerR
 	if err != nil {
 		return nil, err
 	}
-	resources := toResources(req.GetResources())
+	resources, err := toResources(req.GetResources())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	if c.pause || resources == nil {
 		return &emptypb.Empty{}, nil // a pause process uses nothing that could be limited
 	}
 	resources.Devices, resources.BlockIO, resources.Network = nil, nil, nil
-	if err := a.runtime.update(ctx, c.id, resources); err != nil {
+	if err := a.runtime.update(ctx, c, resources); err != nil {
 		return nil, fail(codes.InvalidArgument, err)
 	}
 	return &emptypb.Empty{}, nil
@@ -120,7 +125,7 @@ func (a *Agent) RemoveContainer(ctx context.Context, req *agent.RemoveContainerR
 	switch {
 	case !ok:
 		return &emptypb.Empty{}, nil
-	case c.current() == creating:
+	case c.state.Load() == creating:
 		return nil, status.Errorf(codes.FailedPrecondition, "container %q is just being created", c.id)
 	}
 	if err := a.discard(ctx, c); err != nil {
@@ -155,10 +160,10 @@ func (a *Agent) discardRunning(ctx context.Context, c *container) error {
 			return err
 		}
 		// The first process may have left its cgroup.
-		if err := a.reaper.signal(c.init.child, unix.SIGKILL); err != nil {
+		if err := a.reaper.Signal(c.init.child, unix.SIGKILL); err != nil {
 			return err
 		}
-		if _, err := c.init.child.wait(ctx); err != nil {
+		if err := await(ctx, c.init.child.Done); err != nil {
 			return fmt.Errorf("its process does not end: %w", err)
 		}
 	}

@@ -3,10 +3,7 @@
 package agent
 
 import (
-	"bufio"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
@@ -19,20 +16,13 @@ import (
 type limits struct{ bounding uint64 }
 
 func ownLimits() limits {
-	file, err := os.Open("/proc/self/status")
-	if err != nil {
-		return limits{bounding: ^uint64(0)}
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if hex, ok := strings.CutPrefix(lines.Text(), "CapBnd:"); ok {
-			bounding, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-			if err == nil {
-				return limits{bounding: bounding}
-			}
+	var own limits
+	for capability := range capabilities {
+		if is, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(capability), 0, 0, 0); err == nil && is == 1 {
+			own.bounding |= 1 << capability
 		}
 	}
-	return limits{bounding: ^uint64(0)}
+	return own
 }
 
 func (l limits) has(capability int) bool { return l.bounding&(1<<capability) != 0 }
@@ -50,14 +40,11 @@ func (l limits) apply(p *oci.Process) {
 		&p.Capabilities.Bounding, &p.Capabilities.Effective, &p.Capabilities.Inheritable,
 		&p.Capabilities.Permitted, &p.Capabilities.Ambient,
 	} {
-		*list = slices.DeleteFunc(*list, func(name string) bool { return !l.hasNamed(name) })
+		*list = slices.DeleteFunc(*list, func(name string) bool {
+			i := slices.Index(capabilities[:], strings.TrimPrefix(name, "CAP_"))
+			return i >= 0 && !l.has(i) // the runtime knows the others
+		})
 	}
-}
-
-// hasNamed leaves names it does not know to the runtime.
-func (l limits) hasNamed(name string) bool {
-	i := slices.Index(capabilities[:], strings.TrimPrefix(name, "CAP_"))
-	return i < 0 || l.has(i)
 }
 
 // capabilities by number: linux/capability.h.

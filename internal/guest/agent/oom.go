@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
@@ -35,17 +36,10 @@ func (q *oomQueue) saw(id string, kills uint64) {
 		return
 	}
 	q.kills[id] = kills
-	q.put(id)
-}
-
-func (q *oomQueue) put(id string) {
-	for _, waiting := range q.ids {
-		if waiting == id {
-			return
-		}
+	if !slices.Contains(q.ids, id) {
+		q.ids = append(q.ids, id)
+		q.wake()
 	}
-	q.ids = append(q.ids, id)
-	q.wake()
 }
 
 func (q *oomQueue) wake() {

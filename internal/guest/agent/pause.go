@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +27,7 @@ const pauseID = 65535
 // startPause starts the process that holds a sandbox's ipc, uts and pid namespaces.
 // It also replaces the pod's pause container, which would have the same namespaces:
 // starting that through the runtime would take more than a second in an emulated VM.
-func (a *Agent) startPause(hostname string) (*child, error) {
+func (a *Agent) startPause(hostname string) (*reaper.Child, error) {
 	root := filepath.Join(a.cfg.StateDir, "pause")
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, err
@@ -44,14 +45,14 @@ func (a *Agent) startPause(hostname string) (*child, error) {
 			Setsid:     true,
 		},
 	}
-	c, err := a.reaper.start(cmd)
+	c, err := a.reaper.Start(cmd)
 	readyWrite.Close()
 	if err != nil {
 		return nil, fmt.Errorf("start the sandbox's pause process: %w", err)
 	}
 	readyRead.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := readyRead.Read(make([]byte, 1)); err != nil {
-		a.reaper.kill(c, runtimeGrace)
+		a.reaper.Kill(c)
 		return nil, fmt.Errorf("the sandbox's pause process did not get ready: %w", err)
 	}
 	return c, nil
@@ -74,15 +75,9 @@ func Pause(args []string) int {
 		case <-ended:
 			return 0
 		case <-orphans:
-			reapAll()
-		}
-	}
-}
-
-func reapAll() {
-	for {
-		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 && err != unix.EINTR {
-			return
+			for pid, err := 1, error(nil); pid > 0 || err == unix.EINTR; {
+				pid, err = unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			}
 		}
 	}
 }
@@ -140,6 +135,6 @@ func dropPrivileges() error {
 
 // namespace returns the path by which other processes join a namespace of the pause
 // process.
-func namespace(pause *child, kind string) string {
-	return filepath.Join("/proc", strconv.Itoa(pause.pid), "ns", kind)
+func namespace(pause *reaper.Child, kind string) string {
+	return filepath.Join("/proc", strconv.Itoa(pause.PID), "ns", kind)
 }

@@ -5,8 +5,17 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"sync/atomic"
+	"time"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/outrigger/outrigger/internal/guest/reaper"
+	"golang.org/x/sys/unix"
 )
 
 // process is a container's first process or an exec: its streams and its end.
@@ -15,51 +24,54 @@ type process struct {
 	stdout, stderr *source
 	tty            *os.File // nil without a terminal
 
-	child *child
-	// exited is closed after child.done, when all that has to be known
+	child *reaper.Child
+	// exited is closed after child.Done, when all that has to be known
 	// before the exit status is.
 	exited chan struct{}
 	asked  atomic.Bool // the exit status was returned to a caller
 }
 
-// launcher starts a process whose streams are stdio, or the terminal that it
-// sends to the console socket, if that is not empty.
-type launcher func(ctx context.Context, stdio files, consoleSocket string) (*child, error)
-
-func (a *Agent) newProcess(ctx context.Context, tty bool, size winsize, launch launcher) (*process, error) {
-	if tty {
-		return a.newTerminal(ctx, size, launch)
-	}
-	return newPiped(ctx, launch)
-}
-
-// winsize is a terminal's size in characters; zero is unknown.
-type winsize struct{ rows, columns uint32 }
-
-func (a *Agent) newTerminal(ctx context.Context, size winsize, launch launcher) (*process, error) {
-	console, err := a.newConsole()
-	if err != nil {
-		return nil, err
-	}
-	defer console.close()
-	child, err := launch(ctx, files{}, console.path)
-	if err != nil {
-		return nil, err
-	}
-	tty, err := console.receive()
-	if err != nil {
-		return nil, errors.Join(err, a.reaper.kill(child, runtimeGrace))
-	}
-	if size.rows > 0 && size.columns > 0 {
-		resize(tty, size.rows, size.columns)
-	}
+// newProcess returns the process of a child whose streams end here in these files; nil is none.
+func newProcess(child *reaper.Child, stdin, stdout, stderr *os.File) *process {
 	return &process{
-		stdin: newSink(tty, true), stdout: newSource(tty), stderr: newSource(nil),
-		tty: tty, child: child, exited: make(chan struct{}),
-	}, nil
+		stdin: newSink(stdin, false), stdout: newSource(stdout), stderr: newSource(stderr),
+		child: child, exited: make(chan struct{}),
+	}
 }
 
-func newPiped(ctx context.Context, launch launcher) (p *process, err error) {
+// launch has the runtime start what spec describes, by its command create or exec.
+func (a *Agent) launch(ctx context.Context, spec *oci.Process, command ...string) (p *process, err error) {
+	if spec.Terminal {
+		p, err = a.launchTerminal(ctx, spec.ConsoleSize, command)
+	} else {
+		p, err = a.launchPiped(ctx, command)
+	}
+	return p, notRun(spec.Args, err)
+}
+
+func (a *Agent) launchTerminal(ctx context.Context, size *oci.Box, command []string) (*process, error) {
+	console, err := a.listenConsole()
+	if err != nil {
+		return nil, err
+	}
+	defer console.Close()
+	child, err := a.runtime.launch(ctx, files{}, console.Addr().String(), command...)
+	if err != nil {
+		return nil, err
+	}
+	tty, err := receiveTerminal(console)
+	if err != nil {
+		return nil, errors.Join(err, a.reaper.Kill(child))
+	}
+	if size != nil && size.Height > 0 && size.Width > 0 {
+		resize(tty, uint32(size.Height), uint32(size.Width))
+	}
+	p := newProcess(child, tty, tty, nil)
+	p.tty, p.stdin.tty = tty, true
+	return p, nil
+}
+
+func (a *Agent) launchPiped(ctx context.Context, command []string) (p *process, err error) {
 	var here, there [3]*os.File
 	defer func() {
 		closeAll(there[:]...)
@@ -72,14 +84,11 @@ func newPiped(ctx context.Context, launch launcher) (p *process, err error) {
 			return nil, err
 		}
 	}
-	child, err := launch(ctx, files{stdin: there[0], stdout: there[1], stderr: there[2]}, "")
+	child, err := a.runtime.launch(ctx, files{stdin: there[0], stdout: there[1], stderr: there[2]}, "", command...)
 	if err != nil {
 		return nil, err
 	}
-	return &process{
-		stdin: newSink(here[0], false), stdout: newSource(here[1]), stderr: newSource(here[2]),
-		child: child, exited: make(chan struct{}),
-	}, nil
+	return newProcess(child, here[0], here[1], here[2]), nil
 }
 
 func closeAll(files ...*os.File) {
@@ -90,19 +99,19 @@ func closeAll(files ...*os.File) {
 	}
 }
 
-// wait returns the exit status, to any number of callers.
-func (p *process) wait(ctx context.Context) (int, error) {
+// await returns when done is closed, or with ctx's error.
+func await(ctx context.Context, done <-chan struct{}) error {
 	select {
-	case <-p.exited:
+	case <-done:
+		return nil
 	default:
-		select {
-		case <-p.exited:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
 	}
-	p.asked.Store(true)
-	return p.child.code, nil
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // close ends the streams, read or not.
@@ -114,5 +123,63 @@ func (p *process) close() {
 
 // finished reports whether nothing but the status is needed any more.
 func (p *process) finished() bool {
-	return p.asked.Load() && p.child.ended() && p.stdout.exhausted() && p.stderr.exhausted()
+	return p.asked.Load() && p.child.Ended() && p.stdout.exhausted() && p.stderr.exhausted()
+}
+
+// consoleWait bounds the wait for a connection that the runtime has made already.
+const consoleWait = 10 * time.Second
+
+// listenConsole returns the socket on which the runtime sends the terminal that it makes
+// for a process.
+func (a *Agent) listenConsole() (*net.UnixListener, error) {
+	path := filepath.Join(a.cfg.StateDir, "tty"+strconv.FormatUint(a.serial.Add(1), 10))
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("console socket: %w", err)
+	}
+	return listener, nil
+}
+
+// receiveTerminal returns the terminal. Call it when the runtime has succeeded: by then it
+// has connected and sent.
+func receiveTerminal(listener *net.UnixListener) (*os.File, error) {
+	listener.SetDeadline(time.Now().Add(consoleWait))
+	conn, err := listener.AcceptUnix()
+	if err != nil {
+		return nil, fmt.Errorf("console of the OCI runtime: %w", err)
+	}
+	defer conn.Close()
+	data, control := make([]byte, unix.PathMax), make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := conn.ReadMsgUnix(data, control)
+	if err != nil {
+		return nil, fmt.Errorf("console of the OCI runtime: %w", err)
+	}
+	var fds []int
+	messages, err := unix.ParseSocketControlMessage(control[:n])
+	if err == nil && len(messages) == 1 {
+		fds, err = unix.ParseUnixRights(&messages[0])
+	}
+	if err != nil || len(fds) != 1 {
+		return nil, fmt.Errorf("console of the OCI runtime: no descriptor: %v", err)
+	}
+	unix.CloseOnExec(fds[0])
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "tty"), nil
+}
+
+// resize sets a terminal's size in characters.
+func resize(tty *os.File, rows, columns uint32) error {
+	conn, err := tty.SyscallConn()
+	if err != nil {
+		return err
+	}
+	size := unix.Winsize{Row: uint16(rows), Col: uint16(columns)}
+	var failed error
+	err = conn.Control(func(fd uintptr) { failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &size) })
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("TIOCSWINSZ", failed)
 }

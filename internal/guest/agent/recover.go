@@ -3,18 +3,19 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-)
 
-// lostStatus is the exit status of a process whose end this agent could not
-// observe.
-const lostStatus = 255
+	"github.com/outrigger/outrigger/internal/guest/reaper"
+)
 
 // remembered is what a later agent needs to find a process, and to distinguish
 // it from another with the same pid.
@@ -48,9 +49,7 @@ func (a *Agent) rememberSandbox(sb *sandbox) error {
 	}
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	for path := range sb.mounts {
-		memo.Mounts = append(memo.Mounts, path)
-	}
+	memo.Mounts = slices.Collect(maps.Keys(sb.mounts))
 	return writeJSON(filepath.Join(sb.dir, memoName), memo)
 }
 
@@ -60,19 +59,21 @@ func (a *Agent) rememberContainer(c *container) error {
 	})
 }
 
-func memoOf(c *child) remembered { return remembered{PID: c.pid, Since: startTime(c.pid)} }
+func memoOf(c *reaper.Child) remembered { return remembered{PID: c.PID, Since: startTime(c.PID)} }
 
 // startTime returns field 22 of /proc/PID/stat (proc(5)); empty without a process.
 func startTime(pid int) string {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
+	if fields := processStat(pid); len(fields) >= 20 {
+		return fields[19]
 	}
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
+	return ""
+}
+
+// processStat returns the fields of /proc/PID/stat after the name in brackets, which may
+// hold spaces: the first is field 3 of proc(5). There are none without a process.
+func processStat(pid int) []string {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 }
 
 // recover takes over what an earlier agent left. See the package comment.
@@ -88,7 +89,7 @@ func (a *Agent) recover() error {
 	}
 	sb := &sandbox{
 		id: memo.ID, hostname: memo.Hostname, sharedPID: memo.SharedPID, dns: memo.DNS, dir: dir,
-		pause: a.adopt(memo.remembered), mounts: make(map[string]bool),
+		pause: adopt(memo.remembered), mounts: make(map[string]bool),
 	}
 	for _, path := range memo.Mounts {
 		sb.mounts[path] = true
@@ -112,12 +113,9 @@ func (a *Agent) recoverContainer(id string) {
 		a.log.Warn("container was partly created; DestroySandbox will remove it", "container", id, "err", err)
 	}
 	c.rootfs, c.scratch, c.sharedPID, c.noNewPrivileges = memo.RootFS, memo.Scratch, memo.SharedPID, memo.NoNewPriv
-	c.state.Store(int32(started))
-	c.init = &process{
-		stdin: newSink(nil, false), stdout: newSource(nil), stderr: newSource(nil),
-		child: a.adopt(memo.remembered), exited: make(chan struct{}),
-	}
-	if !c.init.child.ended() {
+	c.state.Store(started)
+	c.init = newProcess(adopt(memo.remembered), nil, nil, nil)
+	if !c.init.child.Ended() {
 		c.cgroup = cgroupOf(memo.PID)
 		c.stopOOM = a.watchOOM(c)
 	}
@@ -126,17 +124,14 @@ func (a *Agent) recoverContainer(id string) {
 }
 
 // adopt returns a process that an earlier agent started, or one that has ended.
-func (a *Agent) adopt(memo remembered) *child {
-	gone := &child{pid: memo.PID, done: make(chan struct{}), code: lostStatus}
-	close(gone.done)
-	if memo.Since == "" || startTime(memo.PID) != memo.Since {
-		return gone
+func adopt(memo remembered) *reaper.Child {
+	if memo.Since != "" && startTime(memo.PID) == memo.Since {
+		c, err := reaper.Adopt(memo.PID)
+		if err == nil && startTime(memo.PID) == memo.Since {
+			return c
+		}
 	}
-	c, err := a.reaper.adopted(memo.PID, lostStatus)
-	if err != nil || startTime(memo.PID) != memo.Since {
-		return gone
-	}
-	return c
+	return reaper.Lost(memo.PID)
 }
 
 func readJSON(path string, v any) error {

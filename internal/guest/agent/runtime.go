@@ -11,16 +11,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
 
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"golang.org/x/sys/unix"
 )
-
-// runtimeGrace is how long a killed run of the runtime may take to be gone.
-const runtimeGrace = 10 * time.Second
 
 // ociRuntime runs the OCI runtime, whose state is in root.
 type ociRuntime struct {
@@ -28,16 +27,16 @@ type ociRuntime struct {
 	binary *os.File // a sealed copy
 	root   string
 	logs   string // folder for one log per run
-	reaper *reaper
+	reaper *reaper.Reaper
 	runs   atomic.Uint64
 }
 
-func newRuntime(binary, state string, reaper *reaper) (*ociRuntime, error) {
+func newRuntime(binary, state string) (*ociRuntime, error) {
 	path, err := findRuntime(binary)
 	if err != nil {
 		return nil, err
 	}
-	r := &ociRuntime{name: filepath.Base(path), root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper}
+	r := &ociRuntime{name: filepath.Base(path), root: filepath.Join(state, "runc"), logs: filepath.Join(state, "log"), reaper: reaper.New()}
 	if r.binary, err = sealed(path); err != nil {
 		return nil, fmt.Errorf("copy of %s in memory: %w", path, err)
 	}
@@ -98,8 +97,11 @@ func sealed(program string) (*os.File, error) {
 	return file, nil
 }
 
-// files are the standard streams of a run; nil is /dev/null.
-type files struct{ stdin, stdout, stderr *os.File }
+// files are the standard streams of a run, each an [os.File]; nil is /dev/null.
+type files struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
 
 // run runs one command to its end. The error holds what the runtime logged; its
 // standard error belongs to the container.
@@ -108,32 +110,18 @@ func (r *ociRuntime) run(ctx context.Context, stdio files, args ...string) error
 	defer os.Remove(log)
 	cmd := exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), r.binary.Fd()), append([]string{"--root", r.root, "--log", log, "--log-format", "json"}, args...)...)
 	cmd.Args[0] = r.name
-	setStreams(cmd, stdio)
-	c, err := r.reaper.start(cmd)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.stdin, stdio.stdout, stdio.stderr
+	c, err := r.reaper.Start(cmd)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", r.name, err)
 	}
-	code, err := c.wait(ctx)
-	if err != nil {
-		return errors.Join(fmt.Errorf("%s %s: %w", r.name, args[0], err), r.reaper.kill(c, runtimeGrace))
+	if err := await(ctx, c.Done); err != nil {
+		return errors.Join(fmt.Errorf("%s %s: %w", r.name, args[0], err), r.reaper.Kill(c))
 	}
-	if code != 0 {
+	if code := c.Code(); code != 0 {
 		return fmt.Errorf("%s %s: %s", r.name, args[0], loggedError(log, code))
 	}
 	return nil
-}
-
-// setStreams avoids storing a nil *os.File in an interface.
-func setStreams(cmd *exec.Cmd, stdio files) {
-	if stdio.stdin != nil {
-		cmd.Stdin = stdio.stdin
-	}
-	if stdio.stdout != nil {
-		cmd.Stdout = stdio.stdout
-	}
-	if stdio.stderr != nil {
-		cmd.Stderr = stdio.stderr
-	}
 }
 
 // loggedError returns the last error in a runtime's log.
@@ -171,11 +159,17 @@ func notRun(args []string, err error) error {
 	return fmt.Errorf("exec: %q: executable file not found in $PATH", command)
 }
 
-// spawn runs a command that leaves a process behind, and returns that one.
-func (r *ociRuntime) spawn(ctx context.Context, stdio files, pidFile string, args ...string) (*child, error) {
+// launch runs a command that leaves a process behind, create or exec, and returns that
+// one. The last argument is the container's id.
+func (r *ociRuntime) launch(ctx context.Context, stdio files, console string, command ...string) (*reaper.Child, error) {
+	pidFile := filepath.Join(r.logs, fmt.Sprintf("pid%d", r.runs.Add(1)))
 	defer os.Remove(pidFile)
-	return r.reaper.launch(func() (int, error) {
-		if err := r.run(ctx, stdio, args...); err != nil {
+	options := []string{"--pid-file", pidFile}
+	if console != "" {
+		options = append(options, "--console-socket", console)
+	}
+	return r.reaper.Launch(func() (int, error) {
+		if err := r.run(ctx, stdio, slices.Insert(command, 1, options...)...); err != nil {
 			return 0, err
 		}
 		data, err := os.ReadFile(pidFile)
@@ -184,32 +178,6 @@ func (r *ociRuntime) spawn(ctx context.Context, stdio files, pidFile string, arg
 		}
 		return strconv.Atoi(strings.TrimSpace(string(data)))
 	})
-}
-
-func (r *ociRuntime) create(ctx context.Context, stdio files, id, bundle, console string) (*child, error) {
-	pidFile := filepath.Join(bundle, "pid")
-	args := []string{"create", "--bundle", bundle, "--pid-file", pidFile}
-	if console != "" {
-		args = append(args, "--console-socket", console)
-	}
-	return r.spawn(ctx, stdio, pidFile, append(args, id)...)
-}
-
-func (r *ociRuntime) exec(ctx context.Context, stdio files, id, process, console string) (*child, error) {
-	pidFile := process + ".pid"
-	args := []string{"exec", "--detach", "--process", process, "--pid-file", pidFile}
-	if console != "" {
-		args = append(args, "--console-socket", console)
-	}
-	return r.spawn(ctx, stdio, pidFile, append(args, id)...)
-}
-
-func (r *ociRuntime) start(ctx context.Context, id string) error {
-	return r.run(ctx, files{}, "start", id)
-}
-
-func (r *ociRuntime) pause(ctx context.Context, id string) error {
-	return r.run(ctx, files{}, "pause", id)
 }
 
 // delete removes a container, whose processes it kills. One that does not
@@ -221,30 +189,12 @@ func (r *ociRuntime) delete(ctx context.Context, id string) error {
 	return r.run(ctx, files{}, "delete", "--force", id)
 }
 
-// update applies resources, a runtime-spec LinuxResources object.
-func (r *ociRuntime) update(ctx context.Context, id string, resources any) error {
-	in, err := jsonFile(resources)
-	if err != nil {
+// update applies resources to a container.
+func (r *ociRuntime) update(ctx context.Context, c *container, resources *oci.LinuxResources) error {
+	file := filepath.Join(r.logs, fmt.Sprintf("update%d", r.runs.Add(1)))
+	defer os.Remove(file)
+	if err := writeJSON(file, resources); err != nil {
 		return err
 	}
-	defer in.Close()
-	return r.run(ctx, files{stdin: in}, "update", "--resources", "-", id)
-}
-
-// jsonFile returns a file in memory that holds v.
-func jsonFile(v any) (*os.File, error) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.MemfdCreate("json", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	file := os.NewFile(uintptr(fd), "json")
-	if _, err := file.WriteAt(data, 0); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
+	return r.run(ctx, files{}, "update", "--resources", file, c.id)
 }

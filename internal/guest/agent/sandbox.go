@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -25,24 +28,18 @@ type sandbox struct {
 	sharedPID bool
 	dir       string // folder of its files
 	dns       bool   // there is a resolv.conf
-	pause     *child
+	pause     *reaper.Child
 
 	mu     sync.Mutex
 	mounts map[string]bool // made for storages, by path
 }
 
-// podFile is a file that every container has unless the caller mounts one.
-type podFile struct{ inContainer, here string }
-
-func (s *sandbox) files() []podFile {
-	files := []podFile{
-		{inContainer: "/etc/hostname", here: filepath.Join(s.dir, "hostname")},
-		{inContainer: "/etc/hosts", here: filepath.Join(s.dir, "hosts")},
-	}
+// files are those in dir that every container has in /etc unless the caller mounts others.
+func (s *sandbox) files() []string {
 	if s.dns {
-		files = append(files, podFile{inContainer: "/etc/resolv.conf", here: filepath.Join(s.dir, "resolv.conf")})
+		return []string{"hostname", "hosts", "resolv.conf"}
 	}
-	return files
+	return []string{"hostname", "hosts"}
 }
 
 // CreateSandbox starts the pod's namespaces and makes its storages.
@@ -107,10 +104,7 @@ func (s *sandbox) writeFiles(dns []string) error {
 func (a *Agent) DestroySandbox(ctx context.Context, _ *agent.DestroySandboxRequest) (*emptypb.Empty, error) {
 	a.mu.Lock()
 	sb := a.sandbox
-	var ids []string
-	for id := range a.containers {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(a.containers))
 	a.mu.Unlock()
 	var errs []error
 	for _, id := range ids {
@@ -135,7 +129,7 @@ func (a *Agent) DestroySandbox(ctx context.Context, _ *agent.DestroySandboxReque
 func (a *Agent) closeSandbox(sb *sandbox) error {
 	var errs []error
 	if sb.pause != nil {
-		errs = append(errs, a.reaper.kill(sb.pause, runtimeGrace))
+		errs = append(errs, a.reaper.Kill(sb.pause))
 	}
 	sb.mu.Lock()
 	for path := range sb.mounts {
@@ -161,7 +155,7 @@ func (a *Agent) theSandbox() (*sandbox, error) {
 	switch {
 	case a.sandbox == nil:
 		return nil, status.Error(codes.FailedPrecondition, "there is no sandbox yet: call CreateSandbox first")
-	case a.sandbox.pause.ended():
+	case a.sandbox.pause.Ended():
 		return nil, status.Error(codes.FailedPrecondition, "the sandbox's pause process has ended, and its namespaces with it")
 	}
 	return a.sandbox, nil

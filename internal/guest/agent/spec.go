@@ -3,11 +3,13 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,7 +24,10 @@ func (a *Agent) buildSpec(c *container, sb *sandbox, req *agent.CreateContainerR
 	if req.GetOCI() == nil || req.GetOCI().GetProcess() == nil {
 		return nil, errors.New("the request has no OCI configuration with a process")
 	}
-	spec := toSpec(req.GetOCI())
+	spec, err := toSpec(req.GetOCI())
+	if err != nil {
+		return nil, err
+	}
 	spec.Root.Path = a.local(spec.Root.Path)
 	if c.rootfs != "" {
 		spec.Root.Path = c.rootfs
@@ -50,7 +55,7 @@ func (a *Agent) fixProcess(p *oci.Process, rootfs string, user *agent.StringUser
 	if img != nil && len(p.Args) == 0 {
 		p.Args = append(slices.Clone(img.Config.Entrypoint), img.Config.Cmd...)
 		p.Env = mergeEnv(img.Config.Env, p.Env)
-		p.Cwd = or(p.Cwd, img.Config.WorkingDir)
+		p.Cwd = cmp.Or(p.Cwd, img.Config.WorkingDir)
 		if name := img.Config.User; name != "" && user.GetUid() == "" && p.User.UID == 0 && p.User.GID == 0 {
 			uid, gid, _ := strings.Cut(name, ":")
 			user = &agent.StringUser{Uid: uid, Gid: gid}
@@ -59,7 +64,7 @@ func (a *Agent) fixProcess(p *oci.Process, rootfs string, user *agent.StringUser
 	if len(p.Args) == 0 {
 		return errors.New("no command: neither the request nor the image has one")
 	}
-	p.Cwd = or(p.Cwd, "/")
+	p.Cwd = cmp.Or(p.Cwd, "/")
 	a.limits.apply(p)
 	return applyUser(&p.User, rootfs, user)
 }
@@ -93,9 +98,9 @@ func (a *Agent) fixMounts(spec *oci.Spec, sb *sandbox) error {
 		}
 	}
 	for _, file := range sb.files() {
-		if !has[file.inContainer] {
+		if target := "/etc/" + file; !has[target] {
 			spec.Mounts = append(spec.Mounts, oci.Mount{
-				Destination: file.inContainer, Source: file.here, Type: "bind", Options: []string{"rbind", "rprivate", "rw"},
+				Destination: target, Source: filepath.Join(sb.dir, file), Type: "bind", Options: []string{"rbind", "rprivate", "rw"},
 			})
 		}
 	}
@@ -142,10 +147,10 @@ func (a *Agent) fixNamespaces(spec *oci.Spec, c *container, sb *sandbox) error {
 	for _, ns := range spec.Linux.Namespaces {
 		switch ns.Type {
 		case oci.NetworkNamespace:
-			if _, err := os.Stat(or(ns.Path, a.cfg.PodNetNS)); err != nil {
+			if _, err := os.Stat(cmp.Or(ns.Path, a.cfg.PodNetNS)); err != nil {
 				return fmt.Errorf("the pod's network namespace: %w", err)
 			}
-			paths[oci.NetworkNamespace] = or(ns.Path, a.cfg.PodNetNS)
+			paths[oci.NetworkNamespace] = cmp.Or(ns.Path, a.cfg.PodNetNS)
 		case oci.UserNamespace, oci.TimeNamespace:
 			paths[ns.Type] = ns.Path
 		}

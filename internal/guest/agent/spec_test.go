@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +26,7 @@ func specAgent(t *testing.T) (*Agent, *sandbox) {
 		cfg: Config{Root: filepath.Join(dir, "root"), PodNetNS: filepath.Join(dir, "podns")}, log: slog.New(slog.DiscardHandler),
 		limits: limits{bounding: ^uint64(0)},
 	}
-	sb := &sandbox{id: "sb", dir: filepath.Join(dir, "sandbox"), dns: true, pause: &child{pid: 42}}
+	sb := &sandbox{id: "sb", dir: filepath.Join(dir, "sandbox"), dns: true, pause: &reaper.Child{PID: 42}}
 	return a, sb
 }
 

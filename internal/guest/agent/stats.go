@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"golang.org/x/sys/unix"
 )
 
 // StatsContainer returns what a container uses, in the shape of cgroup v1
@@ -24,7 +25,7 @@ func (a *Agent) StatsContainer(_ context.Context, req *agent.StatsContainerReque
 	stats := statsV1(c.cgroup)
 	switch {
 	case c.pause:
-		stats = statsOfProcess(c.init.child.pid)
+		stats = statsOfProcess(c.init.child.PID)
 	case c.cgroup.unified != "":
 		stats = statsV2(c.cgroup.unified)
 	}
@@ -107,13 +108,14 @@ func ioStatV2(file string) *agent.BlkioStats {
 		for _, field := range fields[1:] {
 			name, text, _ := strings.Cut(field, "=")
 			value, _ := strconv.ParseUint(text, 10, 64)
-			entry := &agent.BlkioStatsEntry{Major: major, Minor: minor, Value: value}
+			entry := &agent.BlkioStatsEntry{Major: major, Minor: minor, Value: value, Op: "Read"}
+			if strings.HasPrefix(name, "w") {
+				entry.Op = "Write"
+			}
 			switch name {
 			case "rbytes", "wbytes":
-				entry.Op = map[string]string{"rbytes": "Read", "wbytes": "Write"}[name]
 				out.IoServiceBytesRecursive = append(out.IoServiceBytesRecursive, entry)
 			case "rios", "wios":
-				entry.Op = map[string]string{"rios": "Read", "wios": "Write"}[name]
 				out.IoServicedRecursive = append(out.IoServicedRecursive, entry)
 			}
 		}
@@ -139,9 +141,8 @@ func hugetlbStats(dir, usage, limit string) map[string]*agent.HugetlbStats {
 // statsOfProcess returns statistics of the pause process, which has no cgroup.
 func statsOfProcess(pid int) *agent.CgroupStats {
 	stats := statsV1(cgroup{})
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	// proc(5): the name in brackets may hold spaces; utime is field 14.
-	if fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:])); len(fields) > 21 {
+	if fields := processStat(pid); len(fields) > 21 {
+		// utime, stime and rss are fields 14, 15 and 24.
 		user, _ := strconv.ParseUint(fields[11], 10, 64)
 		system, _ := strconv.ParseUint(fields[12], 10, 64)
 		resident, _ := strconv.ParseUint(fields[21], 10, 64)
@@ -156,12 +157,75 @@ func statsOfProcess(pid int) *agent.CgroupStats {
 
 // memTotal returns the VM's memory in bytes.
 func memTotal() uint64 {
-	data, _ := os.ReadFile("/proc/meminfo")
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return info.Totalram * uint64(info.Unit)
+}
+
+// tick is the unit of CPU times in /proc and cpuacct.stat in nanoseconds:
+// USER_HZ is 100 on every architecture that matters (time(7)).
+const tick = 10_000_000
+
+func statsV1(c cgroup) *agent.CgroupStats {
+	pids := c.v1["pids"]
+	return &agent.CgroupStats{
+		CpuStats:    cpuStatsV1(c),
+		MemoryStats: memoryStatsV1(c.v1["memory"]),
+		PidsStats:   &agent.PidsStats{Current: readUint(filepath.Join(pids, "pids.current")), Limit: readUint(filepath.Join(pids, "pids.max"))},
+		BlkioStats: &agent.BlkioStats{
+			IoServiceBytesRecursive: ioStatV1(filepath.Join(c.v1["blkio"], "blkio.throttle.io_service_bytes_recursive")),
+			IoServicedRecursive:     ioStatV1(filepath.Join(c.v1["blkio"], "blkio.throttle.io_serviced_recursive")),
+		},
+		HugetlbStats: hugetlbStats(c.v1["hugetlb"], ".usage_in_bytes", ".limit_in_bytes"),
+	}
+}
+
+func cpuStatsV1(c cgroup) *agent.CpuStats {
+	acct := c.v1["cpuacct"]
+	split, throttled := readTable(filepath.Join(acct, "cpuacct.stat")), readTable(filepath.Join(c.v1["cpu"], "cpu.stat"))
+	usage := &agent.CpuUsage{
+		TotalUsage:      readUint(filepath.Join(acct, "cpuacct.usage")),
+		UsageInUsermode: split["user"] * tick, UsageInKernelmode: split["system"] * tick,
+	}
+	percpu, _ := os.ReadFile(filepath.Join(acct, "cpuacct.usage_percpu"))
+	for field := range strings.FieldsSeq(string(percpu)) {
+		n, _ := strconv.ParseUint(field, 10, 64)
+		usage.PercpuUsage = append(usage.PercpuUsage, n)
+	}
+	return &agent.CpuStats{CpuUsage: usage, ThrottlingData: &agent.ThrottlingData{
+		Periods: throttled["nr_periods"], ThrottledPeriods: throttled["nr_throttled"], ThrottledTime: throttled["throttled_time"],
+	}}
+}
+
+func memoryStatsV1(dir string) *agent.MemoryStats {
+	stat := readTable(filepath.Join(dir, "memory.stat"))
+	usage := memoryDataV1(dir, "memory.")
+	if limit := stat["hierarchical_memory_limit"]; limit != 0 {
+		usage.Limit = limit
+	}
+	return &agent.MemoryStats{
+		Cache: stat["cache"], Usage: usage, SwapUsage: memoryDataV1(dir, "memory.memsw."), KernelUsage: memoryDataV1(dir, "memory.kmem."),
+		UseHierarchy: readUint(filepath.Join(dir, "memory.use_hierarchy")) == 1, Stats: stat,
+	}
+}
+
+func memoryDataV1(dir, prefix string) *agent.MemoryData {
+	read := func(name string) uint64 { return readUint(filepath.Join(dir, prefix+name)) }
+	return &agent.MemoryData{
+		Usage: read("usage_in_bytes"), MaxUsage: read("max_usage_in_bytes"), Failcnt: read("failcnt"), Limit: read("limit_in_bytes"),
+	}
+}
+
+func ioStatV1(file string) []*agent.BlkioStatsEntry {
+	var out []*agent.BlkioStatsEntry
+	data, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "MemTotal:" {
-			kib, _ := strconv.ParseUint(fields[1], 10, 64)
-			return kib << 10
+		entry := &agent.BlkioStatsEntry{}
+		if n, _ := fmt.Sscanf(line, "%d:%d %s %d", &entry.Major, &entry.Minor, &entry.Op, &entry.Value); n == 4 {
+			out = append(out, entry)
 		}
 	}
-	return 0
+	return out
 }

@@ -110,14 +110,11 @@ func makeLocal(target string, s *agent.Storage) error {
 	if err := os.MkdirAll(target, 0o755); err != nil {
 		return err
 	}
-	if err := unix.Chmod(target, uint32(mode)); err != nil {
-		return &os.PathError{Op: "chmod", Path: target, Err: err}
-	}
-	return nil
+	return os.NewSyscallError("chmod", unix.Chmod(target, uint32(mode)))
 }
 
 func mountEphemeral(target string, s *agent.Storage) error {
-	fstype := or(s.GetFstype(), "tmpfs")
+	fstype := cmp.Or(s.GetFstype(), "tmpfs")
 	if fstype == "hugetlbfs" {
 		if err := reserveHugepages(s.GetOptions()); err != nil {
 			return err
@@ -187,11 +184,8 @@ func mountOptions(options []string) (flags uintptr, data string) {
 func keepOptions(data string, names ...string) string {
 	var kept []string
 	for option := range strings.SplitSeq(data, ",") {
-		name, _, _ := strings.Cut(option, "=")
-		for _, wanted := range names {
-			if name == wanted {
-				kept = append(kept, option)
-			}
+		if name, _, _ := strings.Cut(option, "="); slices.Contains(names, name) {
+			kept = append(kept, option)
 		}
 	}
 	return strings.Join(kept, ",")
@@ -232,13 +226,8 @@ func parseSize(text string) uint64 {
 	if err != nil {
 		return 0
 	}
-	switch suffix := text[len(digits):]; {
-	case strings.HasPrefix(suffix, "G"):
-		return n << 30
-	case strings.HasPrefix(suffix, "M"):
-		return n << 20
-	case strings.HasPrefix(suffix, "K"), strings.HasPrefix(suffix, "k"):
-		return n << 10
+	if suffix := text[len(digits):]; suffix != "" {
+		n <<= map[byte]uint{'k': 10, 'K': 10, 'M': 20, 'G': 30}[suffix[0]]
 	}
 	return n
 }

@@ -59,43 +59,27 @@ func (s *source) read(ctx context.Context, limit int) ([]byte, error) {
 	}
 	defer s.turn.give()
 	limit = max(1, min(limit, maxRead))
-	if !s.holds() {
-		data, err := s.readFile(ctx, limit)
-		if err != nil {
+	s.mu.Lock()
+	data, file := s.back, s.file
+	s.mu.Unlock()
+	if len(data) == 0 {
+		var err error
+		if data, err = s.readFile(ctx, file, limit); err != nil {
 			return nil, err
 		}
-		s.giveBack(data)
 	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	err := ctx.Err()
+	if err != nil {
+		limit = 0
 	}
-	return s.takeBack(limit), nil
-}
-
-func (s *source) holds() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.back) > 0
+	limit = min(limit, len(data))
+	s.back = data[limit:]
+	return data[:limit], err
 }
 
-func (s *source) giveBack(data []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.back = data
-}
-
-func (s *source) takeBack(limit int) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	data := s.back[:min(limit, len(s.back))]
-	s.back = s.back[len(data):]
-	return data
-}
-
-func (s *source) readFile(ctx context.Context, limit int) ([]byte, error) {
-	s.mu.Lock()
-	file := s.file
-	s.mu.Unlock()
+func (s *source) readFile(ctx context.Context, file *os.File, limit int) ([]byte, error) {
 	if file == nil {
 		return nil, io.EOF
 	}
@@ -171,7 +155,9 @@ func (s *sink) write(ctx context.Context, data []byte) (int, error) {
 		return 0, err
 	}
 	defer s.turn.give()
-	file := s.open()
+	s.mu.Lock()
+	file := s.file
+	s.mu.Unlock()
 	if file == nil {
 		return 0, os.ErrClosed
 	}
@@ -182,12 +168,6 @@ func (s *sink) write(ctx context.Context, data []byte) (int, error) {
 		err = ctx.Err()
 	}
 	return n, err
-}
-
-func (s *sink) open() *os.File {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.file
 }
 
 // finish closes the input after the writes that are under way. A terminal

@@ -10,8 +10,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 )
@@ -32,13 +34,15 @@ type handshakeLimiter struct {
 	node         netip.Addr
 	nodes, other chan struct{}
 
-	mu      sync.Mutex
-	silent  time.Time
-	refused int
+	refused atomic.Int64 // since the last line in the log
+	logs    rate.Sometimes
 }
 
 func newHandshakeLimiter(node netip.Addr) *handshakeLimiter {
-	return &handshakeLimiter{node: node.Unmap(), nodes: make(chan struct{}, nodeClients), other: make(chan struct{}, otherClients)}
+	return &handshakeLimiter{
+		node: node.Unmap(), nodes: make(chan struct{}, nodeClients), other: make(chan struct{}, otherClients),
+		logs: rate.Sometimes{Interval: refusalPause},
+	}
 }
 
 // enter returns nil when too many connections are in their handshake, else a
@@ -58,14 +62,8 @@ func (d *handshakeLimiter) enter(peer net.Addr) (leave func()) {
 
 // logRefusal logs a refusal, with the number of those since the last line.
 func (d *handshakeLimiter) logRefusal(log *slog.Logger, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.refused++
-	if time.Now().Before(d.silent) {
-		return
-	}
-	log.Warn("refused a connection", "error", err, "refused", d.refused)
-	d.silent, d.refused = time.Now().Add(refusalPause), 0
+	d.refused.Add(1)
+	d.logs.Do(func() { log.Warn("refused a connection", "error", err, "refused", d.refused.Swap(0)) })
 }
 
 var errCrowded = errors.New("too many connections are in their handshake")
@@ -117,12 +115,9 @@ func (f *Forwarder) handshake(ctx context.Context, conn net.Conn) (net.Conn, err
 
 // wants names the calls that intercept changes or logs.
 func (f *Forwarder) wants(service, method []byte) bool {
-	if string(service) != agentService {
-		return false
-	}
 	switch string(method) {
 	case "CreateContainer", "CreateSandbox", "DestroySandbox":
-		return true
+		return string(service) == agentService
 	}
 	return false
 }

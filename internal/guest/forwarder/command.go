@@ -3,102 +3,130 @@
 package forwarder
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"os"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/outrigger/outrigger/internal/guest/hold"
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/podtls"
+	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/version"
 )
 
-// Command is the command line of agent-protocol-forwarder.
-type Command struct {
-	Config        string
-	Listen        string
-	AgentSocket   string
-	PodNamespace  string
-	HostInterface string
-	CACertFile    string
-	CertFile      string
-	CertKey       string
-	TLSSkipVerify bool
-	DisableTLS    bool
-	DropDNS       bool
-	Version       bool
+// Main is agent-protocol-forwarder.
+func Main() {
+	hold.Wait()
+	c, err := parseCommand(os.Args[1:], os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		err = program.UsageError(err)
+	case c.version:
+		fmt.Println("agent-protocol-forwarder", version.Version)
+		return
+	default:
+		err = program.UntilSignal(c.run)
+	}
+	os.Exit(program.Exit("agent-protocol-forwarder", os.Stderr, err))
 }
 
-// ParseCommand reads the command line; the usage goes to w. Errors name the flag.
-func ParseCommand(args []string, w io.Writer) (*Command, error) {
-	c := &Command{}
+// command is the command line.
+type command struct {
+	options Options
+	// config and the others are files.
+	config, caCert, cert, key string
+	skipVerify, noTLS         bool
+	version                   bool
+}
+
+// parseCommand reads the command line; the usage goes to w. Errors name the flag.
+func parseCommand(args []string, w io.Writer) (*command, error) {
+	c := &command{}
 	flags := flag.NewFlagSet("agent-protocol-forwarder", flag.ContinueOnError)
 	flags.SetOutput(w)
-	flags.StringVar(&c.Config, "config", apf.DefaultPath, "configuration `file` that the node sent")
-	flags.StringVar(&c.Listen, "listen", DefaultListen, "`address` to listen on, host:port")
-	flags.StringVar(&c.AgentSocket, "kata-agent-socket", DefaultAgentSocket, "unix `socket` of the agent")
-	flags.StringVar(&c.PodNamespace, "pod-namespace", DefaultPodNamespace, "`path` of the pod's network namespace; made if missing")
-	flags.StringVar(&c.HostInterface, "host-interface", "", "`interface` that carries the tunnel (default: the one with the default route)")
-	flags.StringVar(&c.CACertFile, "ca-cert-file", "", "PEM `file` that the node's certificate must chain to (default: from the configuration)")
-	flags.StringVar(&c.CertFile, "cert-file", "", "PEM `file` with this VM's certificate (default: from the configuration)")
-	flags.StringVar(&c.CertKey, "cert-key", "", "PEM `file` with this VM's private key (default: from the configuration)")
-	flags.BoolVar(&c.TLSSkipVerify, "tls-skip-verify", false, "take any client; for debugging")
-	flags.BoolVar(&c.DisableTLS, "disable-tls", false, "listen without TLS; for debugging")
-	flags.BoolVar(&c.DropDNS, "drop-dns", false, "take the pod's DNS settings out of CreateSandbox, for a stock kata-agent")
-	flags.BoolVar(&c.Version, "version", false, "print the version")
+	flags.StringVar(&c.config, "config", apf.DefaultPath, "configuration `file` that the node sent")
+	flags.StringVar(&c.options.Listen, "listen", DefaultListen, "`address` to listen on, host:port")
+	flags.StringVar(&c.options.AgentSocket, "kata-agent-socket", DefaultAgentSocket, "unix `socket` of the agent")
+	flags.StringVar(&c.options.PodNamespace, "pod-namespace", DefaultPodNamespace, "`path` of the pod's network namespace; made if missing")
+	flags.StringVar(&c.options.HostInterface, "host-interface", "", "`interface` that carries the tunnel (default: the one with the default route)")
+	flags.StringVar(&c.caCert, "ca-cert-file", "", "PEM `file` that the node's certificate must chain to (default: from the configuration)")
+	flags.StringVar(&c.cert, "cert-file", "", "PEM `file` with this VM's certificate (default: from the configuration)")
+	flags.StringVar(&c.key, "cert-key", "", "PEM `file` with this VM's private key (default: from the configuration)")
+	flags.BoolVar(&c.skipVerify, "tls-skip-verify", false, "take any client; for debugging")
+	flags.BoolVar(&c.noTLS, "disable-tls", false, "listen without TLS; for debugging")
+	flags.BoolVar(&c.options.DropDNS, "drop-dns", false, "take the pod's DNS settings out of CreateSandbox, for a stock kata-agent")
+	flags.BoolVar(&c.version, "version", false, "print the version")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	if (c.CertFile == "") != (c.CertKey == "") {
+	if (c.cert == "") != (c.key == "") {
 		return nil, errors.New("-cert-file and -cert-key go together")
 	}
 	return c, nil
 }
 
-// Options reads the files that the command line names.
-func (c *Command) Options() (Options, error) {
-	data, err := os.ReadFile(c.Config)
+func (c *command) run(ctx context.Context) error {
+	if err := c.readFiles(); err != nil {
+		return err
+	}
+	c.options.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	c.options.Ready = func(net.Addr) { daemon.SdNotify(false, daemon.SdNotifyReady) }
+	f, err := New(c.options)
 	if err != nil {
-		return Options{}, fmt.Errorf("-config: %w", err)
+		return err
 	}
-	config, err := apf.Parse(data)
+	defer daemon.SdNotify(false, daemon.SdNotifyStopping)
+	return f.Run(ctx)
+}
+
+// readFiles reads the files that the command line names.
+func (c *command) readFiles() error {
+	data, err := os.ReadFile(c.config)
 	if err != nil {
-		return Options{}, fmt.Errorf("-config %s: %w", c.Config, err)
+		return fmt.Errorf("-config: %w", err)
 	}
-	o := Options{
-		Config: config, Listen: c.Listen, AgentSocket: c.AgentSocket,
-		PodNamespace: c.PodNamespace, HostInterface: c.HostInterface, DropDNS: c.DropDNS,
+	if c.options.Config, err = apf.Parse(data); err != nil {
+		return fmt.Errorf("-config %s: %w", c.config, err)
 	}
-	if !c.DisableTLS {
-		if o.TLS, err = c.tlsConfig(config); err != nil {
-			return Options{}, fmt.Errorf("TLS: %w", err)
+	if !c.noTLS {
+		if c.options.TLS, err = c.tlsConfig(c.options.Config); err != nil {
+			return fmt.Errorf("TLS: %w", err)
 		}
 	}
-	return o, nil
+	return nil
 }
 
 // tlsConfig takes each part from its file if there is one, else from config.
-func (c *Command) tlsConfig(config *apf.Config) (*tls.Config, error) {
-	o := podtls.ServerOptions{SkipVerify: c.TLSSkipVerify}
+func (c *command) tlsConfig(config *apf.Config) (*tls.Config, error) {
+	o := podtls.ServerOptions{SkipVerify: c.skipVerify}
 	var err error
 	for _, part := range []struct {
 		name, file, text string
 		to               *[]byte
 	}{
-		{"-cert-file or tls-server-cert", c.CertFile, config.TLSServerCert, &o.CertPEM},
-		{"-cert-key or tls-server-key", c.CertKey, config.TLSServerKey, &o.KeyPEM},
-		{"-ca-cert-file or tls-client-ca", c.CACertFile, config.TLSClientCA, &o.ClientCAPEM},
+		{"-cert-file or tls-server-cert", c.cert, config.TLSServerCert, &o.CertPEM},
+		{"-cert-key or tls-server-key", c.key, config.TLSServerKey, &o.KeyPEM},
+		{"-ca-cert-file or tls-client-ca", c.caCert, config.TLSClientCA, &o.ClientCAPEM},
 	} {
 		if *part.to = []byte(part.text); part.file != "" {
 			if *part.to, err = os.ReadFile(part.file); err != nil {
 				return nil, fmt.Errorf("%s: %w", part.name, err)
 			}
 		}
-		if len(*part.to) == 0 && !(c.TLSSkipVerify && part.to == &o.ClientCAPEM) {
+		if len(*part.to) == 0 && !(c.skipVerify && part.to == &o.ClientCAPEM) {
 			return nil, fmt.Errorf("%s is missing", part.name)
 		}
 	}

@@ -6,6 +6,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/outrigger/outrigger/internal/peerpods/apf"
 	"github.com/outrigger/outrigger/internal/peerpods/podnetwork"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Defaults, as upstream's forwarder has them; DefaultListen also takes IPv6.
@@ -82,22 +84,17 @@ func New(o Options) (*Forwarder, error) {
 	if o.Config == nil {
 		return nil, errors.New("forwarder: no configuration")
 	}
-	if o.Config.PodNetwork != nil {
-		if err := o.Config.PodNetwork.Validate(); err != nil {
+	var node netip.Addr
+	if network := o.Config.PodNetwork; network != nil {
+		if err := network.Validate(); err != nil {
 			return nil, fmt.Errorf("apf.json: pod-network: %w", err)
 		}
+		node = network.WorkerNodeIP.Addr()
 	}
 	if o.SetupNetwork == nil {
 		o.SetupNetwork = setupNetwork
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	log := o.Logger.With("pod", o.Config.PodName, "namespace", o.Config.PodNamespace)
-	var node netip.Addr
-	if o.Config.PodNetwork != nil {
-		node = o.Config.PodNetwork.WorkerNodeIP.Addr()
-	}
+	log := cmp.Or(o.Logger, slog.Default()).With("pod", o.Config.PodName, "namespace", o.Config.PodNamespace)
 	return &Forwarder{o, log, newHandshakeLimiter(node)}, nil
 }
 
@@ -149,13 +146,12 @@ func (f *Forwarder) awaitAgent(ctx context.Context) error {
 			f.log.Info("agent is serving", "socket", f.AgentSocket)
 			return nil
 		}
-		select {
-		case <-wait.Done():
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		switch {
+		case poll.Sleep(wait, agentPause) == nil:
+		case ctx.Err() != nil:
+			return ctx.Err()
+		default:
 			return fmt.Errorf("the agent at %s did not answer within %v: %w", f.AgentSocket, agentWait, err)
-		case <-time.After(agentPause):
 		}
 	}
 }
@@ -205,7 +201,7 @@ func (f *Forwarder) serve(ctx context.Context, listener net.Listener) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && temporary(err):
+		case errors.As(err, new(*os.SyscallError)): // a client disconnected, or descriptors ran out (accept(2))
 			f.log.Error("accept", "error", err)
 			time.Sleep(agentPause)
 		case err != nil:
@@ -214,11 +210,4 @@ func (f *Forwarder) serve(ctx context.Context, listener net.Listener) error {
 			connections.Go(func() { f.handle(ctx, conn) })
 		}
 	}
-}
-
-// temporary reports whether accepting may work again: a client disconnected, or
-// descriptors ran out (accept(2)).
-func temporary(err error) bool {
-	var syscallError *os.SyscallError
-	return errors.As(err, &syscallError)
 }

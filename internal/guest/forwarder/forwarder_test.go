@@ -260,7 +260,7 @@ func TestCommandLine(t *testing.T) {
 		"-cert-file=x":   "-cert-key",
 		"-drop-dns=what": "drop-dns",
 	} {
-		if _, err := ParseCommand([]string{args}, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseCommand([]string{args}, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v does not name %q", args, err, want)
 		}
 	}
@@ -287,11 +287,11 @@ func TestConfigurationErrorsNameTheKey(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := ParseCommand([]string{"-config", path}, io.Discard)
+		c, err := parseCommand([]string{"-config", path}, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Options(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := c.readFiles(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %s", err, want)
 		} else if strings.Contains(err.Error(), "PRIVATE") {
 			t.Error("the error shows a key")

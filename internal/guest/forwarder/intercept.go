@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -23,16 +24,16 @@ var mayCreate = []string{"/run/kata-containers/", "/run/cloud-volumes/"}
 
 // intercept changes the requests that need the VM's knowledge. Everything else
 // passes as the bytes it came in. Fields that our types lack are kept.
-func (f *Forwarder) intercept(_ context.Context, service, method string, payload []byte) ([]byte, error) {
-	if service != agentService {
-		return payload, nil
-	}
+func (f *Forwarder) intercept(_ context.Context, _, method string, payload []byte) ([]byte, error) {
 	switch method {
 	case "CreateContainer":
 		return rewrite(payload, new(agent.CreateContainerRequest), f.createContainer)
 	case "CreateSandbox":
 		if f.DropDNS {
-			return rewrite(payload, new(agent.CreateSandboxRequest), dropDNS)
+			return rewrite(payload, new(agent.CreateSandboxRequest), func(request *agent.CreateSandboxRequest) error {
+				request.Dns = nil
+				return nil
+			})
 		}
 	case "DestroySandbox":
 		f.log.Info("DestroySandbox")
@@ -83,7 +84,8 @@ func (f *Forwarder) joinPodNamespace(linux *agent.Linux) {
 
 func makeBindSource(m *agent.Mount) error {
 	source := filepath.Clean(m.Source)
-	if m.Type != "bind" || !isUnder(source, mayCreate) {
+	isOurs := func(folder string) bool { return strings.HasPrefix(source, folder) }
+	if m.Type != "bind" || !slices.ContainsFunc(mayCreate, isOurs) {
 		return nil
 	}
 	if _, err := os.Lstat(source); !errors.Is(err, os.ErrNotExist) {
@@ -92,19 +94,5 @@ func makeBindSource(m *agent.Mount) error {
 	if err := os.MkdirAll(source, 0o755); err != nil {
 		return fmt.Errorf("source of mount %s: %w", m.Destination, err)
 	}
-	return nil
-}
-
-func isUnder(path string, folders []string) bool {
-	for _, f := range folders {
-		if strings.HasPrefix(path, f) {
-			return true
-		}
-	}
-	return false
-}
-
-func dropDNS(request *agent.CreateSandboxRequest) error {
-	request.Dns = nil
 	return nil
 }

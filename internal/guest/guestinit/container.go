@@ -4,6 +4,7 @@ package guestinit
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,25 +14,30 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"golang.org/x/sys/unix"
 )
 
 // ContainerArg makes this program the first process of a container.
 const ContainerArg = "--container"
 
-// InContainer reports whether PID 1 is that of a container. Container managers set
+// inContainer reports whether PID 1 is that of a container. Container managers set
 // the variable "container" (systemd's "Container Interface"); an image can pass
 // [ContainerArg] instead.
-func InContainer(args []string, getenv func(string) string) bool {
+func inContainer(args []string, getenv func(string) string) bool {
 	return slices.Contains(args, ContainerArg) || getenv("container") != ""
 }
 
-// RunInContainer runs PID 1 of a pod VM that is a container. The container manager has
+// runInContainer runs PID 1 of a pod VM that is a container. The container manager has
 // set up mounts, devices, network and name. Kernel, modules, sysctls and power belong
 // to the machine and are left alone. It does not return.
-func RunInContainer() {
-	g := &guest{con: &console{w: os.Stdout}, reaper: newReaper()}
-	go g.reaper.run()
+func runInContainer() {
+	g := &guest{con: &console{w: os.Stdout}, reaper: reaper.New()}
+	g.end = func(reason string) {
+		g.con.logf("%s", reason)
+		os.Exit(1)
+	}
+	go g.reaper.Run(context.Background())
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
 	go g.bootContainer()
@@ -40,18 +46,11 @@ func RunInContainer() {
 }
 
 func (g *guest) bootContainer() {
-	for _, s := range []step{
+	g.take([]step{
 		{"cgroups", false, ownCgroups},
 		{"user-data", true, g.provision},
 		{"services", true, g.startServices},
-	} {
-		if err := s.run(); err != nil && s.required {
-			g.con.logf("FATAL: %s: %v", s.name, err)
-			os.Exit(1)
-		} else if err != nil {
-			g.con.logf("ERROR: %s: %v", s.name, err)
-		}
-	}
+	})
 	if g.awaitAgent() {
 		g.con.logf("agent is ready")
 	}

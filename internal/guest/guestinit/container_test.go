@@ -24,7 +24,7 @@ func TestInContainer(t *testing.T) {
 	}{
 		{nil, "", false}, {[]string{"splash"}, "", false}, {[]string{ContainerArg}, "", true}, {nil, "docker", true},
 	} {
-		if got := InContainer(row.args, env(row.env)); got != row.want {
+		if got := inContainer(row.args, env(row.env)); got != row.want {
 			t.Errorf("%q, container=%q: %v", row.args, row.env, got)
 		}
 	}

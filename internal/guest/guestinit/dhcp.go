@@ -12,6 +12,8 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
 	"github.com/vishvananda/netlink"
+
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Times of the DHCP client. RFC 2131 4.1 starts retransmission at 4 s, which
@@ -49,10 +51,8 @@ func runDHCP(ctx context.Context, link netlink.Link, result func(*dhcpLease, err
 			last = lease
 			wait = max(lease.duration/2, minRenewal)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, wait) != nil {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

@@ -67,18 +67,14 @@ func probeLabel(dev string) (fstype, label string) {
 	defer f.Close()
 	var super [256]byte
 	if _, err := f.ReadAt(super[:], extSuper); err == nil && super[extMagic] == 0x53 && super[extMagic+1] == 0xef {
-		return "ext4", cString(super[extLabel : extLabel+extLabelLen])
+		name, _, _ := bytes.Cut(super[extLabel:extLabel+extLabelLen], []byte{0})
+		return "ext4", string(name)
 	}
 	var volume [isoLabel + isoLabelLen]byte
 	if _, err := f.ReadAt(volume[:], isoDescriptor); err == nil && string(volume[1:6]) == "CD001" {
 		return "iso9660", strings.TrimRight(string(volume[isoLabel:]), " \x00")
 	}
 	return "", ""
-}
-
-func cString(b []byte) string {
-	s, _, _ := bytes.Cut(b, []byte{0})
-	return string(s)
 }
 
 // isSeed follows NoCloud: an ISO labelled cidata, in either case; the serial

@@ -6,6 +6,7 @@
 package guestinit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -33,19 +36,38 @@ type guest struct {
 	con     *console
 	args    cmdline
 	modules *modules
-	reaper  *reaper
+	reaper  *reaper.Reaper
 	disks   []disk
 	hasSeed bool
+	// end ends the guest; it does not return.
+	end func(reason string)
 	// held are the programs that a template started before it had its seed, by path.
 	held map[string]*process
 	// seeded reports whether a template has its seed.
 	seeded bool
 }
 
+// cmdline is the kernel command line; a word without = has the value "".
+type cmdline map[string]string
+
+func parseCmdline(text string) cmdline {
+	args := cmdline{}
+	for word := range strings.FieldsSeq(text) {
+		name, value, _ := strings.Cut(word, "=")
+		args[name] = value
+	}
+	return args
+}
+
+func (c cmdline) has(word string) bool {
+	_, ok := c[word]
+	return ok
+}
+
 // debugArg on the kernel command line shows how long each step takes.
 const debugArg = "outrigger.debug"
 
-// step is one part of the boot. An error of a required step ends the VM; other
+// step is one part of the boot. An error of a required step ends the guest; other
 // errors are only logged, since the pod may still work.
 type step struct {
 	name     string
@@ -53,20 +75,40 @@ type step struct {
 	run      func() error
 }
 
-// Run boots the guest. It must be PID 1 and does not return.
-func Run() {
+// Main is podvm-init. As PID 1 it does not return.
+func Main() {
+	if os.Getpid() == 1 {
+		if inContainer(os.Args[1:], os.Getenv) {
+			runInContainer()
+		}
+		run()
+	}
+	if len(os.Args) == 4 && os.Args[1] == "-q" && os.Args[2] == "--" {
+		if err := modprobe(os.Args[3]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	fmt.Fprintln(os.Stderr, "podvm-init: this is the init of a pod VM and runs as PID 1 only")
+	os.Exit(2)
+}
+
+// run boots the guest. It must be PID 1 and does not return.
+func run() {
 	con := openConsole()
 	defer powerOffOnPanic(con)
 	if err := makeRootPivotable(); err != nil {
 		powerOff(con, "FATAL: root file system: "+err.Error())
 	}
-	if err := mountAll(); err != nil {
-		powerOff(con, "FATAL: "+err.Error())
+	for _, m := range bootMounts {
+		if err := m.mount(); err != nil {
+			powerOff(con, "FATAL: "+err.Error())
+		}
 	}
 	con = openConsole()
 	con.logf("userspace started")
-	g := &guest{con: con, reaper: newReaper()}
-	go g.reaper.run()
+	g := &guest{con: con, reaper: reaper.New(), end: func(reason string) { powerOff(con, reason) }}
+	go g.reaper.Run(context.Background())
 	shutdown := listenForShutdown()
 	go func() {
 		defer powerOffOnPanic(con)
@@ -85,8 +127,7 @@ func powerOffOnPanic(con *console) {
 }
 
 func (g *guest) boot() {
-	begin := uptime()
-	for _, s := range []step{
+	g.take([]step{
 		{"standard devices", false, linkStandardDevices},
 		{"kernel command line", false, g.readCmdline},
 		{"kernel modules", true, g.loadEarlyModules},
@@ -103,9 +144,15 @@ func (g *guest) boot() {
 		{"network", false, g.setupNetwork},
 		{"user-data", false, g.provision},
 		{"services", true, g.startServices},
-	} {
+	})
+}
+
+// take takes the steps one by one.
+func (g *guest) take(steps []step) {
+	begin := uptime()
+	for _, s := range steps {
 		if err := s.run(); err != nil && (s.required || g.isTemplate() && !g.seeded) { // many VMs would have it
-			powerOff(g.con, fmt.Sprintf("FATAL: %s: %v", s.name, err))
+			g.end(fmt.Sprintf("FATAL: %s: %v", s.name, err))
 		} else if err != nil {
 			g.con.logf("ERROR: %s: %v", s.name, err)
 		}
@@ -186,10 +233,7 @@ func (g *guest) setHostname() error {
 	if err != nil {
 		return err
 	}
-	name := meta.LocalHostname
-	if name == "" {
-		name = "podvm"
-	}
+	name := cmp.Or(meta.LocalHostname, "podvm")
 	if err := unix.Sethostname([]byte(name)); err != nil {
 		return fmt.Errorf("set host name %q: %w", name, err)
 	}
@@ -262,17 +306,15 @@ func (g *guest) applyNIC(nic *nicConfig, link netlink.Link, search []string) err
 // startDHCP waits for the first answer only when the VM has no seed, since
 // then the user-data must come over the network.
 func (g *guest) startDHCP(link netlink.Link) {
-	first := make(chan struct{}, 1)
+	first := make(chan struct{})
+	answered := sync.OnceFunc(func() { close(first) })
 	go runDHCP(context.Background(), link, func(l *dhcpLease, err error) {
 		if err != nil {
 			g.con.logf("ERROR: %v", err)
 		} else {
 			g.con.logf("network %s has %s by DHCP for %v", link.Attrs().Name, joinAddrs(l.addresses), l.duration)
 		}
-		select {
-		case first <- struct{}{}:
-		default:
-		}
+		answered()
 	})
 	if !g.hasSeed {
 		<-first
@@ -292,15 +334,15 @@ var provisionCommand = []string{userDataProgram, "provision-files"}
 // provision runs process-user-data to its end.
 func (g *guest) provision() error {
 	p, err := g.held[userDataProgram], error(nil)
-	if p == nil || p.ended() {
-		p, err = g.reaper.spawn(g.con, provisionCommand)
+	if p == nil || p.Ended() {
+		p, err = g.spawn(provisionCommand, nil)
 	}
 	if err != nil {
 		return err
 	}
 	p.letGo()
-	if ws := <-p.done; !ws.Exited() || ws.ExitStatus() != 0 {
-		return fmt.Errorf("%s: %w", userDataProgram, exitError(ws))
+	if <-p.Done; p.Code() != 0 {
+		return fmt.Errorf("%s: %w", userDataProgram, exitError(p.Status))
 	}
 	g.con.logf("user-data provisioned")
 	return nil
@@ -312,8 +354,8 @@ func (g *guest) startServices() error {
 			return err
 		}
 	}
-	go g.reaper.supervise(g.con, service{argv: []string{agentProgram}, oomScore: "0"}, g.held[agentProgram])
-	go g.reaper.supervise(g.con, service{argv: []string{forwarderProgram}, oomScore: "-999"}, g.held[forwarderProgram])
+	go g.supervise([]string{agentProgram}, "0", g.held[agentProgram])
+	go g.supervise([]string{forwarderProgram}, "-999", g.held[forwarderProgram])
 	return nil
 }
 
@@ -377,12 +419,12 @@ func (g *guest) startDebugShell() error {
 	}
 	go func() {
 		for {
-			done, err := g.reaper.startShell()
+			shell, err := g.startShell()
 			if err != nil {
 				g.con.logf("ERROR: shell: %v", err)
 				return
 			}
-			<-done
+			<-shell.Done
 		}
 	}()
 	return nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -66,11 +67,11 @@ func (m *modules) load(stage string) (int, error) {
 			continue
 		}
 		f.done = true
-		if err := loadModule(filepath.Join(m.dir, f.file)); err != nil {
-			errs = append(errs, err)
-			continue
+		err := loadModule(filepath.Join(m.dir, f.file))
+		if err == nil {
+			n++
 		}
-		n++
+		errs = append(errs, err)
 	}
 	return n, errors.Join(errs...)
 }
@@ -134,10 +135,10 @@ func resolveAlias(aliases, name string) []string {
 	return names
 }
 
-// Modprobe serves the kernel's requests for modules: podvm-init is also the
+// modprobe serves the kernel's requests for modules: podvm-init is also the
 // program that the kernel calls as "modprobe -q -- NAME". It runs in the
 // initramfs as unpacked, where nothing is mounted.
-func Modprobe(name string) error {
+func modprobe(name string) error {
 	m, err := readModules(modulesOrder, modulesDir)
 	if err != nil {
 		return err
@@ -148,11 +149,70 @@ func Modprobe(name string) error {
 	}
 	names := resolveAlias(string(aliases), name)
 	if len(names) == 0 {
-		return m.loadNamed(name)
+		names = []string{name}
 	}
 	var errs []error
 	for _, n := range names {
 		errs = append(errs, m.loadNamed(n))
 	}
 	return errors.Join(errs...)
+}
+
+// coldplugPasses bounds how often devices are enumerated: the driver of a bus
+// may reveal devices that need drivers of their own.
+const coldplugPasses = 3
+
+// coldplug loads the drivers of devices that are there if no NIC has one yet:
+// clouds have NICs of their own kinds, and hypervisors that run the image
+// locally have virtio, whose driver is loaded already.
+func (g *guest) coldplug() error {
+	if _, err := firstNIC(); err == nil {
+		return nil
+	}
+	aliases, err := os.ReadFile(modulesAliases)
+	if err != nil {
+		return err
+	}
+	tried := map[string]bool{}
+	var errs []error
+	for range coldplugPasses {
+		before := len(tried)
+		for _, name := range driversOf(string(aliases), deviceAliases("/sys/bus")) {
+			if tried[name] {
+				continue
+			}
+			tried[name] = true
+			errs = append(errs, g.modules.loadNamed(name))
+			g.con.logf("loaded %s, whose device is here", name)
+		}
+		if len(tried) == before {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deviceAliases returns what the kernel calls the devices of all buses.
+func deviceAliases(sysBus string) []string {
+	files, _ := filepath.Glob(filepath.Join(sysBus, "*", "devices", "*", "modalias"))
+	var names []string
+	for _, file := range files {
+		if data, err := os.ReadFile(file); err == nil {
+			names = append(names, strings.TrimSpace(string(data)))
+		}
+	}
+	return names
+}
+
+// driversOf returns the modules that drive devices, each once.
+func driversOf(aliases string, devices []string) []string {
+	var names []string
+	for _, device := range devices {
+		for _, name := range resolveAlias(aliases, device) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }

@@ -54,15 +54,6 @@ func makeRootPivotable() error {
 	return unix.Chdir("/")
 }
 
-func mountAll() error {
-	for _, m := range bootMounts {
-		if err := m.mount(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (m mount) mount() error {
 	if err := os.MkdirAll(m.target, 0o755); err != nil {
 		return err
@@ -96,11 +87,11 @@ func enableControllers() error {
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
-	for _, c := range strings.Fields(string(data)) {
-		b.WriteString("+" + c + " ")
+	controllers := strings.Fields(string(data))
+	for i, name := range controllers {
+		controllers[i] = "+" + name
 	}
-	return os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte(b.String()), 0)
+	return os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte(strings.Join(controllers, " ")), 0)
 }
 
 // sysctls let the guest start without duplicate address detection (1 s), and end

@@ -3,43 +3,25 @@
 package guestinit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 
 	"go.yaml.in/yaml/v2"
+
+	"github.com/outrigger/outrigger/internal/nocloud"
 )
 
 // networkDocument is cloud-init's network configuration version 2, the part
-// that a pod VM uses (cloud-init reference, network-config-format-v2).
+// that a pod VM uses.
 type networkDocument struct {
-	Version   int                         `yaml:"version"`
-	Ethernets map[string]ethernetDocument `yaml:"ethernets"`
-	// Network is the same document one level down, as netplan writes it.
-	Network *networkDocument `yaml:"network"`
-}
-
-type ethernetDocument struct {
-	Match struct {
-		MACAddress string `yaml:"macaddress"`
-		Name       string `yaml:"name"`
-	} `yaml:"match"`
-	SetName   string   `yaml:"set-name"`
-	DHCP4     bool     `yaml:"dhcp4"`
-	Addresses []string `yaml:"addresses"`
-	Gateway4  string   `yaml:"gateway4"`
-	Gateway6  string   `yaml:"gateway6"`
-	MTU       int      `yaml:"mtu"`
-	Routes    []struct {
-		To  string `yaml:"to"`
-		Via string `yaml:"via"`
-	} `yaml:"routes"`
-	Nameservers struct {
-		Search    []string `yaml:"search"`
-		Addresses []string `yaml:"addresses"`
-	} `yaml:"nameservers"`
+	nocloud.Network `yaml:",inline"`
+	// Inner is the same document one level down, as netplan writes it.
+	Inner *nocloud.Network `yaml:"network"`
 }
 
 // netConfig is a parsed network-config.
@@ -54,26 +36,24 @@ func parseNetworkConfig(data []byte) (*netConfig, error) {
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, fmt.Errorf("network-config: %w", err)
 	}
-	if doc.Network != nil {
-		doc = *doc.Network
+	network := doc.Network
+	if doc.Inner != nil {
+		network = *doc.Inner
 	}
-	if doc.Version != 2 {
-		return nil, fmt.Errorf("network-config: version %d, only 2 is known", doc.Version)
+	if network.Version != 2 {
+		return nil, fmt.Errorf("network-config: version %d, only 2 is known", network.Version)
 	}
-	names := make([]string, 0, len(doc.Ethernets))
-	for name := range doc.Ethernets {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	var cfg netConfig
-	for _, name := range names {
-		e := doc.Ethernets[name]
-		nic, err := e.config(name)
+	for _, name := range slices.Sorted(maps.Keys(network.Ethernets)) {
+		e := network.Ethernets[name]
+		nic, err := newNIC(name, e)
 		if err != nil {
 			return nil, fmt.Errorf("network-config: ethernets.%s: %w", name, err)
 		}
 		cfg.nics = append(cfg.nics, *nic)
-		cfg.search = append(cfg.search, e.Nameservers.Search...)
+		if e.Nameservers != nil {
+			cfg.search = append(cfg.search, e.Nameservers.Search...)
+		}
 	}
 	if len(cfg.nics) == 0 {
 		return nil, errors.New("network-config: no ethernets")
@@ -81,11 +61,8 @@ func parseNetworkConfig(data []byte) (*netConfig, error) {
 	return &cfg, nil
 }
 
-func (e *ethernetDocument) config(key string) (*nicConfig, error) {
-	c := &nicConfig{name: key, setName: e.SetName, dhcp4: e.DHCP4, mtu: e.MTU}
-	if e.Match.Name != "" {
-		c.name = e.Match.Name
-	}
+func newNIC(key string, e nocloud.Ethernet) (*nicConfig, error) {
+	c := &nicConfig{name: cmp.Or(e.Match.Name, key), setName: e.SetName, dhcp4: e.DHCP4, mtu: e.MTU}
 	if c.mtu < 0 || c.mtu > 65535 {
 		return nil, fmt.Errorf("mtu: %d is out of range", c.mtu)
 	}
@@ -98,64 +75,39 @@ func (e *ethernetDocument) config(key string) (*nicConfig, error) {
 	if c.addresses, err = parseAll(e.Addresses, parseAddress); err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}
-	if c.dns, err = parseAll(e.Nameservers.Addresses, netip.ParseAddr); err != nil {
-		return nil, fmt.Errorf("nameservers.addresses: %w", err)
+	if e.Nameservers != nil {
+		if c.dns, err = parseAll(e.Nameservers.Addresses, netip.ParseAddr); err != nil {
+			return nil, fmt.Errorf("nameservers.addresses: %w", err)
+		}
 	}
-	if c.routes, err = e.routes(); err != nil {
+	routes := e.Routes
+	for _, gateway := range []string{e.Gateway4, e.Gateway6} {
+		if gateway != "" {
+			routes = append(routes, nocloud.Route{To: "default", Via: gateway})
+		}
+	}
+	if c.routes, err = parseAll(routes, parseRoute); err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
+	// A gateway may itself be reached by a route without one.
+	slices.SortStableFunc(c.routes, func(a, b route) int { return a.via.BitLen() - b.via.BitLen() })
 	return c, nil
 }
 
-func (e *ethernetDocument) routes() ([]route, error) {
-	var list []route
-	for _, r := range e.Routes {
-		parsed, err := parseRoute(r.To, r.Via)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, parsed)
-	}
-	for _, gw := range []string{e.Gateway4, e.Gateway6} {
-		if gw == "" {
-			continue
-		}
-		parsed, err := parseRoute("default", gw)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, parsed)
-	}
-	// A gateway may itself be reached by a route without one.
-	slices.SortStableFunc(list, func(a, b route) int {
-		return boolOrder(a.via.IsValid()) - boolOrder(b.via.IsValid())
-	})
-	return list, nil
-}
-
-func boolOrder(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func parseRoute(to, via string) (route, error) {
-	var r route
-	var err error
-	if via != "" {
-		if r.via, err = netip.ParseAddr(via); err != nil {
+func parseRoute(in nocloud.Route) (r route, err error) {
+	if in.Via != "" {
+		if r.via, err = netip.ParseAddr(in.Via); err != nil {
 			return r, err
 		}
 	}
-	if to == "default" {
+	if in.To == "default" {
 		if !r.via.IsValid() {
 			return r, errors.New("a default route needs via")
 		}
 		r.to = defaultPrefix(r.via)
 		return r, nil
 	}
-	r.to, err = parseAddress(to)
+	r.to, err = parseAddress(in.To)
 	r.to = r.to.Masked()
 	return r, err
 }
@@ -168,9 +120,9 @@ func parseAddress(s string) (netip.Prefix, error) {
 	return netip.ParsePrefix(s)
 }
 
-func parseAll[T any](texts []string, parse func(string) (T, error)) ([]T, error) {
-	var list []T
-	for _, t := range texts {
+func parseAll[In, Out any](all []In, parse func(In) (Out, error)) ([]Out, error) {
+	var list []Out
+	for _, t := range all {
 		v, err := parse(t)
 		if err != nil {
 			return nil, err
@@ -180,18 +132,8 @@ func parseAll[T any](texts []string, parse func(string) (T, error)) ([]T, error)
 	return list, nil
 }
 
-// metaData is what the guest uses of NoCloud's meta-data.
-type metaData struct {
-	LocalHostname string `yaml:"local-hostname"`
-	InstanceID    string `yaml:"instance-id"`
-	// RandomSeed is base64, as in cloud-init's module seed_random.
-	RandomSeed string `yaml:"random_seed"`
-	// Time is as in RFC 3339.
-	Time string `yaml:"outrigger-time"`
-}
-
-func parseMetaData(data []byte) (metaData, error) {
-	var m metaData
+func parseMetaData(data []byte) (nocloud.MetaData, error) {
+	var m nocloud.MetaData
 	if err := yaml.Unmarshal(data, &m); err != nil {
 		return m, fmt.Errorf("meta-data: %w", err)
 	}

@@ -3,6 +3,7 @@
 package guestinit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -62,10 +63,7 @@ func (c *nicConfig) find() (netlink.Link, error) {
 	}
 	for _, l := range links {
 		a := l.Attrs()
-		if len(c.mac) > 0 && strings.EqualFold(a.HardwareAddr.String(), c.mac.String()) {
-			return l, nil
-		}
-		if len(c.mac) == 0 && a.Name == c.name {
+		if len(c.mac) > 0 && bytes.Equal(a.HardwareAddr, c.mac) || len(c.mac) == 0 && a.Name == c.name {
 			return l, nil
 		}
 	}

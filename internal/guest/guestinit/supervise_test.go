@@ -3,11 +3,13 @@
 package guestinit
 
 import (
+	"context"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outrigger/outrigger/internal/guest/reaper"
 )
 
 // lineBuffer is a console's device that can be waited for.
@@ -56,29 +58,29 @@ func (l *lineBuffer) await(t *testing.T, text string, n int) string {
 
 // startReaper gives the one reaper of the test process: it collects every
 // child there is.
-var startReaper = sync.OnceValue(func() *reaper {
-	r := newReaper()
-	go r.run()
+var startReaper = sync.OnceValue(func() *reaper.Reaper {
+	r := reaper.New()
+	go r.Run(context.Background())
 	return r
 })
 
 func TestReaperGivesEveryStatusToItsOwner(t *testing.T) {
-	r := startReaper()
 	con, _ := testConsole()
-	var waits []<-chan syscall.WaitStatus
+	g := &guest{con: con, reaper: startReaper()}
+	var processes []*process
 	const n = 50
 	for i := range n {
-		p, err := r.spawn(con, []string{"/bin/sh", "-c", "exit " + string(rune('0'+i%10))})
+		p, err := g.spawn([]string{"/bin/sh", "-c", "exit " + string(rune('0'+i%10))}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		waits = append(waits, p.done)
+		processes = append(processes, p)
 	}
-	for i, done := range waits {
+	for i, p := range processes {
 		select {
-		case ws := <-done:
-			if ws.ExitStatus() != i%10 {
-				t.Errorf("process %d: exit code %d, want %d", i, ws.ExitStatus(), i%10)
+		case <-p.Done:
+			if p.Code() != i%10 {
+				t.Errorf("process %d: exit code %d, want %d", i, p.Code(), i%10)
 			}
 		case <-time.After(time.Minute):
 			t.Fatalf("process %d was never reported", i)
@@ -88,13 +90,15 @@ func TestReaperGivesEveryStatusToItsOwner(t *testing.T) {
 
 func TestOutputComesWithPrefixAndStatus(t *testing.T) {
 	con, out := testConsole()
-	p, err := startReaper().spawn(con, []string{"/bin/sh", "-c", "echo one; echo two >&2; kill -9 $$"})
+	g := &guest{con: con, reaper: startReaper()}
+	p, err := g.spawn([]string{"/bin/sh", "-c", "echo one; echo two >&2; kill -9 $$"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out.await(t, "] sh: one\n", 1)
 	out.await(t, "] sh: two\n", 1)
-	if err := exitError(<-p.done); err == nil || err.Error() != "killed by SIGKILL" {
+	<-p.Done
+	if err := exitError(p.Status); err == nil || err.Error() != "killed by SIGKILL" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -102,7 +106,8 @@ func TestOutputComesWithPrefixAndStatus(t *testing.T) {
 func TestServiceIsStartedAgainAndAgain(t *testing.T) {
 	con, out := testConsole()
 	// A supervisor has no end: it goes with the test process.
-	go startReaper().supervise(con, service{argv: []string{"/bin/sh", "-c", "echo up; exit 3"}, oomScore: "0"}, nil)
+	g := &guest{con: con, reaper: startReaper()}
+	go g.supervise([]string{"/bin/sh", "-c", "echo up; exit 3"}, "0", nil)
 	out.await(t, "] sh: up\n", 3)
 	out.await(t, "/bin/sh ended: exit code 3; starting it again in 100ms", 1)
 	out.await(t, "/bin/sh ended: exit code 3; starting it again in 200ms", 1)
@@ -110,7 +115,8 @@ func TestServiceIsStartedAgainAndAgain(t *testing.T) {
 
 func TestMissingProgramIsAnError(t *testing.T) {
 	con, _ := testConsole()
-	if _, err := newReaper().spawn(con, []string{"/nonexistent"}); err == nil {
+	g := &guest{con: con, reaper: reaper.New()}
+	if _, err := g.spawn([]string{"/nonexistent"}, nil); err == nil {
 		t.Error("started a program that does not exist")
 	}
 }

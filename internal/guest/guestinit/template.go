@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +69,7 @@ func (g *guest) awaitSeed() error {
 func (g *guest) holdPrograms() error {
 	g.held = map[string]*process{}
 	for _, argv := range [][]string{provisionCommand, {forwarderProgram}, {agentProgram}} {
-		p, err := g.reaper.hold(g.con, argv)
+		p, err := g.hold(argv)
 		if err != nil {
 			return fmt.Errorf("start %s in advance: %w", argv[0], err)
 		}
@@ -81,14 +80,9 @@ func (g *guest) holdPrograms() error {
 
 // seedDisk returns the still empty disk that is to hold the seed.
 func seedDisk(sysBlock, dev string) (string, error) {
-	entries, err := os.ReadDir(sysBlock)
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		serial, _ := os.ReadFile(filepath.Join(sysBlock, e.Name(), "serial"))
-		if strings.TrimSpace(string(serial)) == "cidata" {
-			return filepath.Join(dev, e.Name()), nil
+	for _, d := range listDisks(sysBlock, dev) {
+		if d.serial == "cidata" {
+			return d.dev, nil
 		}
 	}
 	return "", errors.New("a template needs a disk with the serial number cidata")
@@ -168,22 +162,13 @@ const rndReseedCRNG = 0x5207
 // of now, from the seed, and the hardware clock: both are behind the real time, so the
 // later one is closer.
 func setClock(now time.Time) error {
-	if seconds, err := hardwareClock(); err == nil && seconds.After(now) {
-		now = seconds
+	// The first clock, in whole seconds (Documentation/admin-guide/rtc.rst).
+	text, _ := os.ReadFile("/sys/class/rtc/rtc0/since_epoch")
+	if seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && time.Unix(seconds, 0).After(now) {
+		now = time.Unix(seconds, 0)
 	}
 	spec := unix.NsecToTimespec(now.UnixNano())
 	return unix.ClockSettime(unix.CLOCK_REALTIME, &spec)
-}
-
-// hardwareClock reads the first clock in whole seconds
-// (Documentation/admin-guide/rtc.rst).
-func hardwareClock() (time.Time, error) {
-	text, err := os.ReadFile("/sys/class/rtc/rtc0/since_epoch")
-	if err != nil {
-		return time.Time{}, err
-	}
-	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	return time.Unix(seconds, 0), err
 }
 
 // takeAddress gives the NIC of a restored VM the MAC address of its seed.

@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// modulePath is where the guest's programs are built from.
-const modulePath = "github.com/outrigger/outrigger"
-
-// initProgram becomes /init; the other guest programs go to /usr/local/bin.
 const (
-	initProgram  = "podvm-init"
-	agentProgram = "podvm-agent"
-	imageInit    = "init"
+	// modulePath is where the guest's programs are built from.
+	modulePath = "github.com/outrigger/outrigger"
+	// guestProgram is the executable that holds all of them (internal/guest/program).
+	guestProgram = "podvm-guest"
+	// initProgram becomes /init; the other guest programs go to /usr/local/bin.
+	initProgram = "podvm-init"
+	imageInit   = "init"
 )
 
 func guestPrograms() []string {
-	return []string{initProgram, "process-user-data", "agent-protocol-forwarder", agentProgram}
+	return []string{initProgram, "process-user-data", "agent-protocol-forwarder", "podvm-agent"}
 }
 
 // imagePath returns the path of a program in the image.
@@ -77,18 +77,9 @@ func buildGuest(ctx context.Context, checkout, out, version string) error {
 	if err != nil {
 		return err
 	}
-	scratch, err := os.MkdirTemp("", guestProgram+"-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(scratch)
-	overlay, err := writeOverlay(module, scratch)
-	if err != nil {
-		return err
-	}
 	ldflags := "-s -w -buildid= -X " + modulePath + "/internal/version.Version=" + version
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-trimpath", "-buildvcs=false",
-		"-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o", out, "./cmd/"+guestProgram)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+		"-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o", out, "./internal/guest/program")
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {

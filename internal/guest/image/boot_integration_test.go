@@ -30,14 +30,14 @@ import (
 // KVM.
 const bootDeadline = 3 * time.Minute
 
-// testImage builds an image whose agent is testdata/probe.
+// testImage builds an image whose agent is test/podvmprobe.
 func testImage(t *testing.T, formats ...string) string {
 	t.Helper()
 	needTools(t, "qemu-system-x86_64", "qemu-system-x86", "apt-get", "apt", "dpkg-deb", "dpkg", "depmod", "kmod", "qemu-img", "qemu-utils")
 	dir := t.TempDir()
 	bins := filepath.Join(dir, "bin")
 	goBuild(t, filepath.Join(bins, initProgram), modulePath+"/cmd/"+initProgram)
-	goBuild(t, filepath.Join(bins, "podvm-agent"), "./testdata/probe")
+	goBuild(t, filepath.Join(bins, "podvm-agent"), modulePath+"/test/podvmprobe")
 	for _, name := range []string{"process-user-data", "agent-protocol-forwarder"} {
 		if err := os.Symlink("podvm-agent", filepath.Join(bins, name)); err != nil {
 			t.Fatal(err)
@@ -267,7 +267,7 @@ func TestGuestFromSeed(t *testing.T) {
 	v.check(t, "route", "eth7 00000000 0100090A", "eth7 0000090A 00000000")
 	v.check(t, "nfnetlink", "ok")
 	v.check(t, "zombies", "0")
-	v.check(t, "container", "in the container as pid 1 on runc <nil>")
+	v.check(t, "container", "in the container as pid 1 on crun <nil>")
 	v.await(t, "podvm-agent ended: exit code 7")
 }
 
@@ -412,7 +412,7 @@ func TestDiskBootsByUEFI(t *testing.T) {
 		"-drive", "if=pflash,format=raw,readonly=on,file="+code, "-drive", "if=pflash,format=raw,file="+own,
 		"-drive", "if=virtio,format=qcow2,file="+filepath.Join(image, "podvm.qcow2"))
 	v.await(t, "PROBE done")
-	v.check(t, "container", "in the container as pid 1 on runc <nil>")
+	v.check(t, "container", "in the container as pid 1 on crun <nil>")
 }
 
 func TestTwoBuildsAreByteEqual(t *testing.T) {

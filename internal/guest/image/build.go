@@ -7,11 +7,12 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,8 @@ import (
 
 	definition "github.com/outrigger/outrigger/images/podvm"
 	"github.com/outrigger/outrigger/internal/nocloud"
+	"github.com/outrigger/outrigger/internal/program"
+	"github.com/outrigger/outrigger/internal/sbom"
 )
 
 // Formats that Build can make.
@@ -126,7 +129,11 @@ func Build(ctx context.Context, opts Options) (*Summary, error) {
 		{"packages", b.findPackages},
 		{"kernel", b.loadKernel},
 		{"programs", b.loadBinaries},
-		{"root file system", b.assemble},
+		{"root file system", b.addSkeleton},
+		{"root file system", b.addModules},
+		{"root file system", b.addPrograms},
+		{"root file system", b.addRuntime},
+		{"root file system", b.addDebug},
 		{"kernel and initramfs", b.writeInitramfs},
 		{"disk", b.writeDisk},
 		{"container image", b.writeContainer},
@@ -146,7 +153,7 @@ func newBuilder(opts Options) (*builder, error) {
 	}
 	for _, f := range opts.Formats {
 		if !slices.Contains(Formats(), f) {
-			return nil, fmt.Errorf("format %q: want one of %s", f, strings.Join(Formats(), ", "))
+			return nil, program.Usagef("--format %q: want one of %s", f, strings.Join(Formats(), ", "))
 		}
 	}
 	if len(opts.Formats) == 0 {
@@ -160,9 +167,13 @@ func newBuilder(opts Options) (*builder, error) {
 	mtime := opts.Date
 	if mtime.IsZero() {
 		var err error
-		if mtime, err = sourceDate(); err != nil {
+		if mtime, err = sbom.SourceDate(cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), strconv.Itoa(defaultEpoch))); err != nil {
 			return nil, err
 		}
+	}
+	lists, err := filepath.Abs(filepath.Join(opts.Cache, "pkgcache.bin"))
+	if err != nil {
+		return nil, err
 	}
 	work, err := os.MkdirTemp("", "podvm-image-")
 	if err != nil {
@@ -170,24 +181,12 @@ func newBuilder(opts Options) (*builder, error) {
 	}
 	return &builder{
 		Options: opts,
-		cache:   &packageCache{dir: opts.Cache, log: opts.Log},
+		cache:   &packageCache{dir: opts.Cache, log: opts.Log, lists: "Dir::Cache::pkgcache=" + lists},
 		mtime:   mtime,
 		work:    work,
 		gcpUnit: gcpDiskUnit,
+		tree:    newRootfs(),
 	}, nil
-}
-
-// sourceDate follows https://reproducible-builds.org/specs/source-date-epoch/.
-func sourceDate() (time.Time, error) {
-	text := os.Getenv("SOURCE_DATE_EPOCH")
-	if text == "" {
-		return time.Unix(defaultEpoch, 0), nil
-	}
-	sec, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
-	}
-	return time.Unix(int64(sec), 0), nil
 }
 
 func (b *builder) wants(format string) bool { return slices.Contains(b.Formats, format) }
@@ -196,19 +195,6 @@ func (b *builder) wantsDisk() bool {
 	return slices.ContainsFunc(b.Formats, func(format string) bool {
 		return format != FormatInitramfs && format != FormatDirect && format != FormatDocker
 	})
-}
-
-func (b *builder) assemble(ctx context.Context) error {
-	b.tree = newRootfs()
-	steps := []func(context.Context) error{
-		b.addSkeleton, b.addModules, b.addPrograms, b.addRuntime, b.addDebug,
-	}
-	for _, s := range steps {
-		if err := s(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // caBundle is where ca-certificates puts all trusted roots in one file.
@@ -225,8 +211,16 @@ func (b *builder) addSkeleton(context.Context) error {
 	b.tree.symlink("etc/mtab", "../proc/self/mounts")
 	b.tree.file("etc/resolv.conf", 0o644, nil)
 	b.tree.file(nocloud.TemplateMark, 0o444, nil)
-	if err := b.addEtc(); err != nil {
+	list, err := definition.Etc.ReadDir(".")
+	if err != nil {
 		return err
+	}
+	for _, e := range list {
+		data, err := definition.Etc.ReadFile(e.Name())
+		if err != nil {
+			return err
+		}
+		b.tree.file("etc/"+e.Name(), 0o644, data)
 	}
 	if err := b.tree.copyIn("etc/ssl/certs/ca-certificates.crt", caBundle, 0o644); err != nil {
 		return fmt.Errorf("%w: run apt-get install ca-certificates", err)
@@ -234,27 +228,12 @@ func (b *builder) addSkeleton(context.Context) error {
 	return nil
 }
 
-func (b *builder) addEtc() error {
-	list, err := definition.Etc.ReadDir(".")
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		data, err := fs.ReadFile(definition.Etc, e.Name())
-		if err != nil {
-			return err
-		}
-		b.tree.file("etc/"+e.Name(), 0o644, data)
-	}
-	return nil
-}
-
-func (b *builder) addModules(context.Context) error {
+func (b *builder) addModules(ctx context.Context) error {
 	wanted, err := parseModuleList(definition.Modules)
 	if err != nil {
 		return err
 	}
-	tree, err := openModules(b.kernel.root, b.kernel.version)
+	tree, err := openModules(ctx, b.kernel.root, b.kernel.version)
 	if err != nil {
 		return err
 	}
@@ -276,9 +255,13 @@ func (b *builder) addModules(context.Context) error {
 }
 
 func (b *builder) addRuntime(ctx context.Context) error {
-	pkgs, err := b.cache.getAll(ctx, b.runtime)
-	if err != nil {
-		return err
+	var pkgs []*debPackage
+	for _, name := range b.runtime {
+		p, err := b.cache.get(ctx, name)
+		if err != nil {
+			return err
+		}
+		pkgs = append(pkgs, p)
 	}
 	src, err := findIn(pkgs, "usr/bin/"+runtime)
 	if err != nil {

@@ -46,32 +46,29 @@ func (b *builder) writeContainer(context.Context) error {
 	return b.streamResult(containerFile, func(out io.Writer) error { return tarball.Write(tag, image, out) })
 }
 
+// containerImage returns an image of one layer, whose first process does not touch what
+// belongs to the machine.
 func (b *builder) containerImage(layer []byte) (v1.Image, error) {
 	packed, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
 	if err != nil {
 		return nil, err
 	}
-	image, err := mutate.Append(empty.Image, mutate.Addendum{Layer: packed, History: v1.History{Created: v1.Time{Time: b.mtime}, CreatedBy: "podvm-image"}})
+	created := v1.Time{Time: b.mtime}
+	image, err := mutate.Append(empty.Image, mutate.Addendum{Layer: packed, History: v1.History{Created: created, CreatedBy: "podvm-image"}})
 	if err != nil {
 		return nil, err
 	}
-	return mutate.ConfigFile(image, b.containerConfig(image))
-}
-
-// containerConfig returns the configuration of the container image. Its first process
-// does not touch what belongs to the machine.
-func (b *builder) containerConfig(image v1.Image) *v1.ConfigFile {
-	made, err := image.ConfigFile()
+	config, err := image.ConfigFile()
 	if err != nil {
-		made = &v1.ConfigFile{}
+		return nil, err
 	}
-	config := made.DeepCopy()
-	config.OS, config.Architecture, config.Created = "linux", "amd64", v1.Time{Time: b.mtime}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = "linux", "amd64", created
 	config.Config = v1.Config{
 		Entrypoint: []string{"/" + imageInit, guestinit.ContainerArg}, StopSignal: "SIGTERM",
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "container=docker"},
 	}
-	return config
+	return mutate.ConfigFile(image, config)
 }
 
 // onlyMachine reports whether a file of the initramfs is of no use in a container,

@@ -44,7 +44,11 @@ func (b *builder) writeDisk(ctx context.Context) error {
 		}
 	}
 	if b.wants(FormatQcow2) {
-		if err := b.convertQcow2(ctx, disk); err != nil {
+		qcow2, err := b.convert(ctx, disk, "qcow2") // which leaves out what is zero
+		if err == nil {
+			err = b.result("podvm.qcow2", qcow2)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -104,23 +108,4 @@ func (b *builder) initrdCompressor(w io.Writer) (io.WriteCloser, error) {
 		return gzip.NewWriterLevel(w, gzip.BestCompression)
 	}
 	return nil, fmt.Errorf("kernel %s unpacks neither a zstd nor a gzip initramfs", b.kernel.version)
-}
-
-// convertQcow2 has qemu-img leave out what is zero.
-func (b *builder) convertQcow2(ctx context.Context, disk []byte) error {
-	raw := filepath.Join(b.work, "disk.raw")
-	if err := os.WriteFile(raw, disk, 0o600); err != nil {
-		return err
-	}
-	tmp, err := os.MkdirTemp(b.Output, ".qcow2-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp)
-	out := filepath.Join(tmp, "podvm.qcow2")
-	// One coroutine and no out-of-order writes: the same input gives the same file.
-	if _, err := runTool(ctx, "", "qemu-utils", "qemu-img", "convert", "-m", "1", "-f", "raw", "-O", "qcow2", raw, out); err != nil {
-		return err
-	}
-	return b.resultFile("podvm.qcow2", out)
 }

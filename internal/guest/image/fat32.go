@@ -25,105 +25,79 @@ const (
 	fatVolumeID       = 0x4f545256
 )
 
-// fatVolume writes a FAT32 volume with 8.3 names front to back: every file and
-// folder is one run of clusters.
-type fatVolume struct {
-	fat   []uint32
-	data  []byte // from cluster 2 on
-	stamp [4]byte
-}
-
-// buildESP makes an EFI system partition that holds one file at a path like
-// EFI/BOOT/BOOTX64.EFI. hidden is the number of sectors before the partition.
+// buildESP makes an EFI system partition, a FAT32 volume, that holds one file at a path
+// like EFI/BOOT/BOOTX64.EFI. hidden is the number of sectors before the partition.
 func buildESP(path string, content []byte, mtime time.Time, hidden uint32) ([]byte, error) {
-	v := &fatVolume{fat: []uint32{0x0fffff00 | fatMedia, fatEndOfChain}, stamp: fatTime(mtime)}
+	// Clusters count from 2. The first is the root folder's; each other folder has one too,
+	// and the file has the rest.
 	parts := strings.Split(path, "/")
-	for _, p := range parts {
-		if _, err := shortName(p); err != nil {
+	fat := []uint32{0x0fffff00 | fatMedia, fatEndOfChain}
+	for range parts {
+		fat = append(fat, fatEndOfChain)
+	}
+	file := uint32(len(fat))
+	for n := alignUp(len(content), fatClusterSize) / fatClusterSize; n > 1; n-- {
+		fat = append(fat, uint32(len(fat))+1)
+	}
+	fat = append(fat, fatEndOfChain)
+	data := make([]byte, (len(fat)-2)*fatClusterSize)
+	copy(data[len(parts)*fatClusterSize:], content)
+	for i, name := range parts {
+		short, err := shortName(name)
+		if err != nil {
 			return nil, err
 		}
-	}
-	// The root folder must come first, at cluster 2, so folders are reserved
-	// before the file and filled when their content's place is known.
-	clusters := make([]uint32, len(parts))
-	for i := range parts {
-		clusters[i] = v.alloc(fatClusterSize)
-	}
-	file := v.alloc(len(content))
-	copy(v.at(file), content)
-	for i, p := range parts {
-		v.fillFolder(clusters, i, p, file, len(content))
-	}
-	return v.image(hidden), nil
-}
-
-// fillFolder writes folder i, whose only content is called name.
-func (v *fatVolume) fillFolder(clusters []uint32, i int, name string, file uint32, size int) {
-	dir := v.at(clusters[i])
-	if i > 0 {
-		parent := clusters[i-1]
-		if i == 1 {
-			parent = 0 // how the specification calls the root
+		folder, next := data[i*fatClusterSize:], uint32(i+3)
+		if i > 0 {
+			parent := next - 2
+			if i == 1 {
+				parent = 0 // how the specification calls the root
+			}
+			fatEntry(folder, ".          ", fatDirectory, next-1, 0, mtime)
+			fatEntry(folder[fatEntrySize:], "..         ", fatDirectory, parent, 0, mtime)
+			folder = folder[2*fatEntrySize:]
 		}
-		v.dirEntry(dir, ".", fatDirectory, clusters[i], 0)
-		v.dirEntry(dir[fatEntrySize:], "..", fatDirectory, parent, 0)
-		dir = dir[2*fatEntrySize:]
+		if next < file {
+			fatEntry(folder, short, fatDirectory, next, 0, mtime)
+		} else {
+			fatEntry(folder, short, fatArchive, file, len(content), mtime)
+		}
 	}
-	if i+1 < len(clusters) {
-		v.dirEntry(dir, name, fatDirectory, clusters[i+1], 0)
-		return
-	}
-	v.dirEntry(dir, name, fatArchive, file, size)
+	return fatImage(fat, data, hidden), nil
 }
 
-// alloc reserves a run of clusters and returns the first.
-func (v *fatVolume) alloc(size int) uint32 {
-	first := uint32(len(v.fat))
-	n := max(1, alignUp(size, fatClusterSize)/fatClusterSize)
-	for i := range n - 1 {
-		v.fat = append(v.fat, first+uint32(i)+1)
-	}
-	v.fat = append(v.fat, fatEndOfChain)
-	v.data = append(v.data, make([]byte, n*fatClusterSize)...)
-	return first
-}
-
-func (v *fatVolume) at(cluster uint32) []byte {
-	return v.data[int(cluster-2)*fatClusterSize:]
-}
-
-func (v *fatVolume) dirEntry(b []byte, name string, attr byte, cluster uint32, size int) {
-	short, _ := shortName(name)
+func fatEntry(b []byte, short string, attr byte, cluster uint32, size int, mtime time.Time) {
+	stamp := fatTime(mtime)
 	copy(b, short)
 	b[11] = attr
-	copy(b[14:], v.stamp[:])  // created
-	copy(b[18:], v.stamp[2:]) // last read
-	copy(b[22:], v.stamp[:])  // written
+	copy(b[14:], stamp[:])  // created
+	copy(b[18:], stamp[2:]) // last read
+	copy(b[22:], stamp[:])  // written
 	binary.LittleEndian.PutUint16(b[20:], uint16(cluster>>16))
 	binary.LittleEndian.PutUint16(b[26:], uint16(cluster))
 	binary.LittleEndian.PutUint32(b[28:], uint32(size))
 }
 
-// image puts boot sectors and tables before the data.
-func (v *fatVolume) image(hidden uint32) []byte {
-	clusters := max(len(v.fat)-2, fatMinClusters+1)
+// fatImage puts boot sectors and tables before the data.
+func fatImage(fat []uint32, data []byte, hidden uint32) []byte {
+	clusters := max(len(fat)-2, fatMinClusters+1)
 	fatSectors := alignUp((clusters+2)*4, sectorSize) / sectorSize
 	dataStart := fatReserved + fatCopies*fatSectors
 	total := dataStart + clusters*fatClusterSectors
 	img := make([]byte, total*sectorSize)
 	boot := fatBootSector(uint32(total), uint32(fatSectors), hidden)
-	info := fatInfoSector(uint32(clusters-(len(v.fat)-2)), uint32(len(v.fat)))
+	info := fatInfoSector(uint32(clusters-(len(fat)-2)), uint32(len(fat)))
 	for _, at := range []int{0, 6} { // the second is the backup
 		copy(img[at*sectorSize:], boot)
 		copy(img[(at+1)*sectorSize:], info)
 	}
 	for c := range fatCopies {
 		table := img[(fatReserved+c*fatSectors)*sectorSize:]
-		for i, e := range v.fat {
+		for i, e := range fat {
 			binary.LittleEndian.PutUint32(table[i*4:], e)
 		}
 	}
-	copy(img[dataStart*sectorSize:], v.data)
+	copy(img[dataStart*sectorSize:], data)
 	return img
 }
 
@@ -165,9 +139,6 @@ func fatInfoSector(free, next uint32) []byte {
 
 // shortName returns the 11-byte form of an upper-case 8.3 name.
 func shortName(name string) (string, error) {
-	if name == "." || name == ".." {
-		return fmt.Sprintf("%-11s", name), nil
-	}
 	base, ext, _ := strings.Cut(name, ".")
 	if base == "" || len(base) > 8 || len(ext) > 3 || name != strings.ToUpper(name) {
 		return "", errors.New(name + " is not an upper-case 8.3 name")

@@ -4,11 +4,19 @@ package image
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/pierrec/lz4/v4"
 )
 
 // kernel is one unpacked kernel package.
@@ -20,7 +28,13 @@ type kernel struct {
 }
 
 func (b *builder) loadKernel(ctx context.Context) error {
-	pkg, err := b.kernelPackage(ctx)
+	var pkg *debPackage
+	var err error
+	if b.KernelDeb != "" {
+		pkg, err = b.cache.unpack(ctx, "linux-image", b.KernelDeb)
+	} else {
+		pkg, err = b.cache.get(ctx, b.kernelName)
+	}
 	if err != nil {
 		return err
 	}
@@ -32,13 +46,6 @@ func (b *builder) loadKernel(ctx context.Context) error {
 	b.summary.KernelVersion = b.kernel.version
 	b.Log("kernel %s", b.kernel.version)
 	return nil
-}
-
-func (b *builder) kernelPackage(ctx context.Context) (*debPackage, error) {
-	if b.KernelDeb != "" {
-		return b.cache.unpack(ctx, "linux-image", b.KernelDeb)
-	}
-	return b.cache.get(ctx, b.kernelName)
 }
 
 // openKernel reads a tree that holds exactly one kernel.
@@ -61,4 +68,119 @@ func openKernel(root string) (*kernel, error) {
 // has reports whether a feature is built in, such as CONFIG_RD_ZSTD.
 func (k *kernel) has(option string) bool {
 	return bytes.Contains(k.config, []byte("\n"+option+"=y\n"))
+}
+
+// Offsets in the setup header of a bzImage
+// (Documentation/arch/x86/boot.rst, protocol 2.08 and later).
+const (
+	bootSetupSects    = 0x1f1
+	bootMagic         = 0x202
+	bootVersion       = 0x206
+	bootPayloadOffset = 0x248
+	bootPayloadLength = 0x24c
+	bootHeaderEnd     = 0x250
+	sectorSize        = 512
+)
+
+// extractVMLinux takes the ELF kernel out of a bzImage. QEMU enters the ELF by
+// its PVH note, which skips the 16-bit start and the unpacking in the guest.
+func extractVMLinux(bzImage []byte) ([]byte, error) {
+	payload, err := bzImagePayload(bzImage)
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := decompressKernel(payload)
+	if err != nil {
+		return nil, fmt.Errorf("unpack the kernel in the bzImage: %w", err)
+	}
+	if _, err := elf.NewFile(bytes.NewReader(kernel)); err != nil {
+		return nil, fmt.Errorf("the bzImage holds no ELF kernel: %w", err)
+	}
+	return kernel, nil
+}
+
+func bzImagePayload(b []byte) ([]byte, error) {
+	if len(b) < bootHeaderEnd || string(b[bootMagic:bootMagic+4]) != "HdrS" {
+		return nil, errors.New("not a bzImage: no HdrS magic")
+	}
+	if v := binary.LittleEndian.Uint16(b[bootVersion:]); v < 0x208 {
+		return nil, fmt.Errorf("bzImage with boot protocol %#x, need 0x208 or later", v)
+	}
+	sects := int(b[bootSetupSects])
+	if sects == 0 {
+		sects = 4
+	}
+	start := (sects+1)*sectorSize + int(binary.LittleEndian.Uint32(b[bootPayloadOffset:]))
+	end := start + int(binary.LittleEndian.Uint32(b[bootPayloadLength:]))
+	if start >= end || end > len(b) {
+		return nil, fmt.Errorf("bzImage payload [%d,%d) is outside the file of %d bytes", start, end, len(b))
+	}
+	return b[start:end], nil
+}
+
+// decompressKernel knows the compressions by their magic. The last four bytes
+// of the payload are the unpacked size for every format but gzip, which ends
+// with the same field of its own.
+func decompressKernel(p []byte) ([]byte, error) {
+	if len(p) < 8 {
+		return nil, errors.New("payload is too short")
+	}
+	switch {
+	case bytes.HasPrefix(p, []byte{0x02, 0x21, 0x4c, 0x18}):
+		return unpackLZ4Legacy(p)
+	case bytes.HasPrefix(p, []byte{0x1f, 0x8b}):
+		return unpackGzip(p)
+	case bytes.HasPrefix(p, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
+		return unpackWith(p[:len(p)-4], "xz", "xz-utils")
+	case bytes.HasPrefix(p, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		return unpackWith(p[:len(p)-4], "zstd", "zstd")
+	case bytes.HasPrefix(p, []byte(elf.ELFMAG)):
+		return p, nil
+	}
+	return nil, fmt.Errorf("unknown compression, magic % x", p[:6])
+}
+
+func unpackGzip(p []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(p))
+	if err != nil {
+		return nil, err
+	}
+	z.Multistream(false)
+	return io.ReadAll(z)
+}
+
+// lz4LegacyBlock is the largest unpacked block of the legacy frame format
+// (lz4 documentation, lz4_Frame_format.md, "Legacy frame").
+const lz4LegacyBlock = 8 << 20
+
+// unpackLZ4Legacy reads the frames by hand: the trailing size field would be
+// taken for another block by a frame reader.
+func unpackLZ4Legacy(p []byte) ([]byte, error) {
+	size := binary.LittleEndian.Uint32(p[len(p)-4:])
+	var out []byte
+	block := make([]byte, lz4LegacyBlock)
+	for rest := p[4 : len(p)-4]; len(rest) >= 4; {
+		n := int(binary.LittleEndian.Uint32(rest))
+		rest = rest[4:]
+		if n > len(rest) {
+			return nil, fmt.Errorf("lz4 block of %d bytes, only %d left", n, len(rest))
+		}
+		m, err := lz4.UncompressBlock(rest[:n], block)
+		if err != nil {
+			return nil, fmt.Errorf("lz4: %w", err)
+		}
+		out = append(out, block[:m]...)
+		rest = rest[n:]
+	}
+	if len(out) != int(size) {
+		return nil, fmt.Errorf("lz4: %d bytes unpacked, header says %d", len(out), size)
+	}
+	return out, nil
+}
+
+// unpackWith runs a program for the formats the standard library cannot read.
+func unpackWith(p []byte, program, debPackage string) ([]byte, error) {
+	cmd := exec.Command(program, "-dc")
+	cmd.Stdin = bytes.NewReader(p)
+	return output(cmd, debPackage)
 }

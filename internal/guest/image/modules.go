@@ -3,14 +3,13 @@
 package image
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -58,38 +57,27 @@ type moduleTree struct {
 
 // openModules reads modules.dep, modules.builtin and modules.alias of
 // root/lib/modules/version. If there is no modules.dep it runs depmod first.
-func openModules(root, version string) (*moduleTree, error) {
+func openModules(ctx context.Context, root, version string) (*moduleTree, error) {
 	dir := filepath.Join(root, "lib/modules", version)
 	if _, err := os.Stat(filepath.Join(dir, "modules.dep")); errors.Is(err, fs.ErrNotExist) {
-		if err := runDepmod(root, version); err != nil {
+		if _, err := runTool(ctx, "", "kmod", "depmod", "-b", root, version); err != nil {
 			return nil, err
 		}
 	}
-	dep, err := os.ReadFile(filepath.Join(dir, "modules.dep"))
-	if err != nil {
-		return nil, fmt.Errorf("kernel modules: %w", err)
+	var dep, builtin, aliases []byte
+	for name, to := range map[string]*[]byte{"modules.dep": &dep, "modules.builtin": &builtin, "modules.alias": &aliases} {
+		var err error
+		if *to, err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			return nil, fmt.Errorf("kernel modules: %w", err)
+		}
 	}
-	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
-	if err != nil {
-		return nil, fmt.Errorf("kernel modules: %w", err)
+	t := &moduleTree{dir: dir, builtin: map[string]bool{}, aliases: string(aliases)}
+	for file := range bytes.FieldsSeq(builtin) {
+		t.builtin[moduleName(string(file))] = true
 	}
-	aliases, err := os.ReadFile(filepath.Join(dir, "modules.alias"))
-	if err != nil {
-		return nil, fmt.Errorf("kernel modules: %w", err)
-	}
-	t := &moduleTree{dir: dir, builtin: parseBuiltin(builtin), aliases: string(aliases)}
-	t.paths, t.deps, err = parseDep(dep)
+	var err error
+	t.paths, t.deps, err = parseDep(string(dep))
 	return t, err
-}
-
-func runDepmod(root, version string) error {
-	if _, err := exec.LookPath("depmod"); err != nil {
-		return missingTool("depmod", "kmod")
-	}
-	if out, err := exec.Command("depmod", "-b", root, version).CombinedOutput(); err != nil {
-		return fmt.Errorf("depmod: %w: %s", err, bytes.TrimSpace(out))
-	}
-	return nil
 }
 
 // moduleName returns the kernel's name of the module in a file: without suffixes, and
@@ -99,27 +87,17 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-func parseDep(data []byte) (paths map[string]string, deps map[string][]string, err error) {
+func parseDep(text string) (paths map[string]string, deps map[string][]string, err error) {
 	paths, deps = map[string]string{}, map[string][]string{}
-	sc := bufio.NewScanner(bytes.NewReader(data))
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		file, rest, ok := strings.Cut(sc.Text(), ":")
+	for line := range strings.Lines(text) {
+		file, rest, ok := strings.Cut(line, ":")
 		if !ok {
-			return nil, nil, fmt.Errorf("modules.dep: no colon in %q", sc.Text())
+			return nil, nil, fmt.Errorf("modules.dep: no colon in %q", line)
 		}
 		paths[moduleName(file)] = file
 		deps[file] = strings.Fields(rest)
 	}
-	return paths, deps, sc.Err()
-}
-
-func parseBuiltin(data []byte) map[string]bool {
-	set := map[string]bool{}
-	for _, line := range strings.Fields(string(data)) {
-		set[moduleName(line)] = true
-	}
-	return set
+	return paths, deps, nil
 }
 
 // closure lists the files to load for one module, dependencies first. A module

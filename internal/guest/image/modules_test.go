@@ -38,7 +38,7 @@ func sampleModules(t *testing.T) *moduleTree {
 			t.Fatal(err)
 		}
 	}
-	tree, err := openModules(root, "6.1")
+	tree, err := openModules(t.Context(), root, "6.1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,10 @@ type packageCache struct {
 	dir     string
 	log     func(format string, args ...any)
 	targets map[string]aptFile // by package
+	// lists is apt's setting of the file in which it caches its parsed lists. Debian's
+	// container images have no such file, so that each call would parse for two seconds.
+	// apt writes it again when its lists have changed.
+	lists string
 }
 
 // debPackage is one unpacked package.
@@ -101,7 +105,7 @@ func libraries(depends map[string][]string, names []string) []string {
 // aptDepends lists the real packages that packages depend on directly, and those
 // that these depend on.
 func (c *packageCache) aptDepends(ctx context.Context, names ...string) (map[string][]string, error) {
-	out, err := runTool(ctx, "", "apt", "apt-cache", append([]string{"-o", c.lists(), "depends", "--important", "--recurse"}, names...)...)
+	out, err := runTool(ctx, "", "apt", "apt-cache", append([]string{"-o", c.lists, "depends", "--important", "--recurse"}, names...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -117,30 +121,6 @@ func (c *packageCache) aptDepends(ctx context.Context, names ...string) (map[str
 		}
 	}
 	return depends, nil
-}
-
-// lists returns apt's setting of the file in which it caches its parsed lists.
-// Debian's container images have no such file, so that each call would parse for two
-// seconds. apt writes it again when its lists have changed.
-func (c *packageCache) lists() string {
-	dir, err := filepath.Abs(c.dir)
-	if err != nil { // the working directory is gone
-		dir = c.dir
-	}
-	return "Dir::Cache::pkgcache=" + filepath.Join(dir, "pkgcache.bin")
-}
-
-// getAll gets packages.
-func (c *packageCache) getAll(ctx context.Context, names []string) ([]*debPackage, error) {
-	var pkgs []*debPackage
-	for _, n := range names {
-		p, err := c.get(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		pkgs = append(pkgs, p)
-	}
-	return pkgs, nil
 }
 
 // get downloads a package of the machine's Debian release and unpacks it. It does not
@@ -167,7 +147,7 @@ type aptFile struct {
 
 // aptTargets asks apt without using the network. Results are by package.
 func (c *packageCache) aptTargets(ctx context.Context, names ...string) (map[string]aptFile, error) {
-	out, err := runTool(ctx, "", "apt", "apt-get", append([]string{"-o", c.lists(), "download", "--print-uris", "-qq"}, names...)...)
+	out, err := runTool(ctx, "", "apt", "apt-get", append([]string{"-o", c.lists, "download", "--print-uris", "-qq"}, names...)...)
 	if err != nil {
 		return nil, fmt.Errorf("packages %s: %w (apt-get update may help)", strings.Join(names, ", "), err)
 	}
@@ -196,7 +176,7 @@ func (c *packageCache) download(ctx context.Context, name, file string) error {
 		return fmt.Errorf("package cache: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	args := []string{"-o", c.lists(), "download", "-q", name}
+	args := []string{"-o", c.lists, "download", "-q", name}
 	if os.Geteuid() == 0 {
 		// apt's own user cannot write to a folder of root's.
 		args = append([]string{"-o", "APT::Sandbox::User=root"}, args...)
@@ -235,17 +215,29 @@ func (c *packageCache) unpack(ctx context.Context, name, deb string) (*debPackag
 
 // runTool runs a program in dir and returns its standard output.
 func runTool(ctx context.Context, dir, debPackage, program string, args ...string) (string, error) {
-	if _, err := exec.LookPath(program); err != nil {
-		return "", missingTool(program, debPackage)
-	}
-	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &stderr
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	cmd.Dir = dir
+	out, err := output(cmd, debPackage)
+	return string(out), err
+}
+
+// output runs a program, which is in a Debian package, and returns its standard output.
+func output(cmd *exec.Cmd, debPackage string) ([]byte, error) {
+	program := cmd.Args[0]
+	if errors.Is(cmd.Err, exec.ErrNotFound) {
+		return nil, missingTool(program, debPackage)
 	}
-	return out.String(), nil
+	var stderr bytes.Buffer
+	cmd.Stderr, cmd.Env = &stderr, append(os.Environ(), "LC_ALL=C")
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}
+
+func missingTool(program, debPackage string) error {
+	return fmt.Errorf("%s is not installed: run apt-get install %s", program, debPackage)
 }
 
 func fileSHA256(name string) (string, error) {

@@ -7,41 +7,32 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
 
 // result writes one output file; readers see the old one or the whole new one.
 func (b *builder) result(name string, data []byte) error {
-	if err := writeAtomic(filepath.Join(b.Output, name), data); err != nil {
-		return err
-	}
-	sum := sha256.Sum256(data)
-	b.addResult(name, int64(len(data)), hex.EncodeToString(sum[:]))
-	return nil
+	return b.streamResult(name, writing(data))
 }
 
-// resultFile moves a finished file, which must be in b.Output, to its name.
-func (b *builder) resultFile(name, tmp string) error {
-	sum, err := fileSHA256(tmp)
+// streamResult is [builder.result] for results that are too large for memory.
+func (b *builder) streamResult(name string, write func(io.Writer) error) error {
+	path, sum := filepath.Join(b.Output, name), sha256.New()
+	err := writeAtomic(path, func(out io.Writer) error { return write(io.MultiWriter(out, sum)) })
 	if err != nil {
 		return err
 	}
-	info, err := os.Stat(tmp)
+	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(b.Output, name)); err != nil {
-		return err
-	}
-	b.addResult(name, info.Size(), sum)
+	b.summary.Files = append(b.summary.Files, File{Name: name, Size: info.Size(), SHA256: hex.EncodeToString(sum.Sum(nil))})
+	b.Log("wrote %s, %.1f MB", path, float64(info.Size())/1e6)
 	return nil
-}
-
-func (b *builder) addResult(name string, size int64, sum string) {
-	b.summary.Files = append(b.summary.Files, File{Name: name, Size: size, SHA256: sum})
-	b.Log("wrote %s, %.1f MB", filepath.Join(b.Output, name), float64(size)/1e6)
 }
 
 // writeManifest records what the image was made of, beside it.
@@ -50,31 +41,28 @@ func (b *builder) writeManifest(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeAtomic(filepath.Join(b.Output, "manifest.json"), append(data, '\n'))
+	return writeAtomic(filepath.Join(b.Output, "manifest.json"), writing(append(data, '\n')))
 }
 
-func writeAtomic(name string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-")
+func writing(data []byte) func(io.Writer) error {
+	return func(out io.Writer) error {
+		_, err := out.Write(data)
+		return err
+	}
+}
+
+func writeAtomic(path string, write func(io.Writer) error) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	defer os.Remove(file.Name()) // nothing is there once it has its name
+	err = errors.Join(write(file), file.Chmod(0o644), file.Close())
 	if err == nil {
-		err = os.Chmod(f.Name(), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), name)
+		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ var libraryFolders = []string{"lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"
 // loaderPath is the ELF interpreter of amd64 programs (System V ABI).
 const loaderPath = "/lib64/ld-linux-x86-64.so.2"
 
-// addProgram puts a program and every shared library it needs, directly or
+// addProgram puts a program, or a library, and every shared library it needs, directly or
 // not, into the image. Libraries are searched in the packages' trees.
 func (r *rootfs) addProgram(name, src string, pkgs []*debPackage) error {
 	if err := r.copyIn(name, src, 0o755); err != nil {
@@ -37,27 +37,21 @@ func (r *rootfs) addProgram(name, src string, pkgs []*debPackage) error {
 			return err
 		}
 	}
-	return r.addLibraries(libs, pkgs)
-}
-
-func (r *rootfs) addLibraries(libs []string, pkgs []*debPackage) error {
 	for _, lib := range libs {
 		target := filepath.Join("usr/lib/x86_64-linux-gnu", lib)
 		if r.entries[target] != nil || strings.HasPrefix(lib, "ld-linux") {
 			continue
 		}
-		src, err := findLibrary(lib, pkgs)
+		var src string
+		for _, dir := range libraryFolders {
+			if src, err = findIn(pkgs, filepath.Join(dir, lib)); err == nil {
+				break
+			}
+		}
 		if err != nil {
-			return err
+			return fmt.Errorf("shared library %s is in none of the packages %s", lib, packageNames(pkgs))
 		}
-		if err := r.copyIn(target, src, 0o755); err != nil {
-			return err
-		}
-		_, more, err := elfNeeds(src)
-		if err != nil {
-			return err
-		}
-		if err := r.addLibraries(more, pkgs); err != nil {
+		if err := r.addProgram(target, src, pkgs); err != nil {
 			return err
 		}
 	}
@@ -78,15 +72,6 @@ func elfNeeds(file string) (interpreted bool, libs []string, err error) {
 		return false, nil, fmt.Errorf("libraries of %s: %w", file, err)
 	}
 	return interpreted, libs, nil
-}
-
-func findLibrary(lib string, pkgs []*debPackage) (string, error) {
-	for _, dir := range libraryFolders {
-		if p, err := findIn(pkgs, filepath.Join(dir, lib)); err == nil {
-			return p, nil
-		}
-	}
-	return "", fmt.Errorf("shared library %s is in none of the packages %s", lib, packageNames(pkgs))
 }
 
 // findIn looks a path up in the packages' trees. Absolute links in a package

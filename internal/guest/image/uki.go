@@ -76,23 +76,24 @@ func openPE(stub []byte) (*pe, error) {
 	return p, nil
 }
 
-func (p *pe) get16(at int) int     { return int(binary.LittleEndian.Uint16(p.b[at:])) }
-func (p *pe) get32(at int) int     { return int(binary.LittleEndian.Uint32(p.b[at:])) }
-func (p *pe) put32(at, value int)  { binary.LittleEndian.PutUint32(p.b[at:], uint32(value)) }
-func (p *pe) sections() int        { return p.get16(p.sig + peSectionCount) }
-func (p *pe) table() int           { return p.optional + p.get16(p.sig+peOptionalSize) }
-func (p *pe) tableEnd() int        { return p.table() + p.sections()*peSectionHeader }
-func alignUp(n, alignment int) int { return (n + alignment - 1) / alignment * alignment }
+func (p *pe) get16(at int) int    { return int(binary.LittleEndian.Uint16(p.b[at:])) }
+func (p *pe) get32(at int) int    { return int(binary.LittleEndian.Uint32(p.b[at:])) }
+func (p *pe) put32(at, value int) { binary.LittleEndian.PutUint32(p.b[at:], uint32(value)) }
+func (p *pe) sections() int       { return p.get16(p.sig + peSectionCount) }
+func (p *pe) table() int          { return p.optional + p.get16(p.sig+peOptionalSize) }
+func (p *pe) tableEnd() int       { return p.table() + p.sections()*peSectionHeader }
+
+func alignUp[T int | int64](n, alignment T) T { return (n + alignment - 1) / alignment * alignment }
+
 func (p *pe) padTo(alignment int) {
 	p.b = append(p.b, make([]byte, alignUp(len(p.b), alignment)-len(p.b))...)
 }
-func (p *pe) sectionHeader(i int) int { return p.table() + i*peSectionHeader }
 
 // memoryEnd returns where the last section ends in memory.
 func (p *pe) memoryEnd() int {
 	end := 0
 	for i := range p.sections() {
-		h := p.sectionHeader(i)
+		h := p.table() + i*peSectionHeader
 		end = max(end, p.get32(h+12)+p.get32(h+8))
 	}
 	return end

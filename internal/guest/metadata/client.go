@@ -3,6 +3,7 @@
 package metadata
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -41,7 +42,7 @@ func newClient() *http.Client {
 	}
 }
 
-// call is one request: headers are pairs of name and value.
+// call is one request: headers are pairs of name and value. The method is GET if it is empty.
 type call struct {
 	method, url, body string
 	headers           []string
@@ -73,7 +74,7 @@ func send(ctx context.Context, client *http.Client, c call) (string, http.Header
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusCreated {
-		return "", nil, statusError{c.method + " " + c.url, answer.StatusCode}
+		return "", nil, statusError{cmp.Or(c.method, http.MethodGet) + " " + c.url, answer.StatusCode}
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxBody+1))
 	if err == nil && len(body) > maxBody {
@@ -83,17 +84,9 @@ func send(ctx context.Context, client *http.Client, c call) (string, http.Header
 }
 
 // isStatus reports whether err is a response with that status.
-func isStatus(err error, statuses ...int) bool {
-	var status statusError
-	if !errors.As(err, &status) {
-		return false
-	}
-	for _, each := range statuses {
-		if status.status == each {
-			return true
-		}
-	}
-	return false
+func isStatus(err error, status int) bool {
+	var failed statusError
+	return errors.As(err, &failed) && failed.status == status
 }
 
 // nothing turns an empty document into an error.

@@ -50,15 +50,20 @@ func (r *repository) blob(ctx context.Context, cfg Config, desc v1.Descriptor, p
 func (b *blob) Read(p []byte) (int, error) {
 	for {
 		if b.offset == b.desc.Size {
-			return 0, b.verify()
+			if got := hex.EncodeToString(b.sum.Sum(nil)); got != b.desc.Digest.Hex {
+				return 0, fmt.Errorf("layer %s: %w: got sha256:%s", b.desc.Digest, errDigest, got)
+			}
+			return 0, io.EOF
 		}
 		n, err := b.readSome(p[:min(int64(len(p)), b.desc.Size-b.offset)])
-		if n > 0 {
+		switch {
+		case n > 0:
 			b.tries = 0
 			return n, nil
-		}
-		if err := b.nextAttempt(err); err != nil {
-			return 0, err
+		case err != nil:
+			if err := b.nextAttempt(err); err != nil {
+				return 0, err
+			}
 		}
 	}
 }
@@ -105,9 +110,6 @@ func (b *blob) connect() error {
 
 // nextAttempt prepares another try after err, or returns why there is none.
 func (b *blob) nextAttempt(err error) error {
-	if err == nil {
-		return nil
-	}
 	b.Close()
 	b.tries++
 	// A stalled connection was cancelled by our own timer.
@@ -121,13 +123,6 @@ func (b *blob) nextAttempt(err error) error {
 		return fmt.Errorf("layer %s: %w", b.desc.Digest, err)
 	}
 	return nil
-}
-
-func (b *blob) verify() error {
-	if got := hex.EncodeToString(b.sum.Sum(nil)); got != b.desc.Digest.Hex {
-		return fmt.Errorf("layer %s: %w: got sha256:%s", b.desc.Digest, errDigest, got)
-	}
-	return io.EOF
 }
 
 // Close ends the download.

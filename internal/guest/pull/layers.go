@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -43,10 +44,12 @@ func (p *Puller) unpackLayers(ctx context.Context, src *source, dir string, prog
 		for _, next := range streams[i:min(i+1+ahead, len(streams))] {
 			next.begin()
 		}
-		if err := unpacker.layer(stream); err != nil {
-			return fmt.Errorf("layer %d of %d: %w", i+1, len(streams), err)
+		err := unpacker.layer(stream)
+		if err == nil {
+			// Past what a tar reader needs: only the end says that all was as the digest says.
+			_, err = io.Copy(io.Discard, stream)
 		}
-		if err := stream.finish(); err != nil {
+		if err != nil {
 			return fmt.Errorf("layer %d of %d: %w", i+1, len(streams), err)
 		}
 	}
@@ -84,18 +87,19 @@ type stream struct {
 	ctx   context.Context
 	blob  *blob
 	ready chan []byte
-	spare chan []byte
 	err   error // of the goroutine; set before ready is closed
 
 	rest []byte
 	full []byte // what rest is part of
 }
 
+var buffers = sync.Pool{New: func() any { return new([chunk]byte) }}
+
 func (s *stream) begin() {
 	if s.ready != nil {
 		return
 	}
-	s.ready, s.spare = make(chan []byte, chunks), make(chan []byte, chunks)
+	s.ready = make(chan []byte, chunks)
 	go func() {
 		defer close(s.ready)
 		defer s.blob.Close()
@@ -110,8 +114,8 @@ func (s *stream) decompress() error {
 	}
 	defer tar.Close()
 	for {
-		buf := s.buffer()
-		n, err := fill(tar, buf)
+		buf := buffers.Get().(*[chunk]byte)
+		n, err := fill(tar, buf[:])
 		if n > 0 {
 			select {
 			case s.ready <- buf[:n]:
@@ -120,7 +124,9 @@ func (s *stream) decompress() error {
 			}
 		}
 		if err == io.EOF {
-			return drain(s.blob)
+			// What a decompressor left: only the end of a blob is proof of its digest.
+			_, err = io.Copy(io.Discard, s.blob)
+			return err
 		}
 		if err != nil {
 			return err
@@ -142,27 +148,12 @@ func fill(r io.Reader, buf []byte) (int, error) {
 	return sum, nil
 }
 
-func (s *stream) buffer() []byte {
-	select {
-	case buf := <-s.spare:
-		return buf[:chunk]
-	default:
-		return make([]byte, chunk)
-	}
-}
-
-// drain reads what a decompressor left, since only the end of a blob is
-// proof of its digest.
-func drain(blob *blob) error {
-	_, err := io.Copy(io.Discard, blob)
-	return err
-}
-
 // Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
 	if len(s.rest) == 0 {
 		if s.full != nil {
-			s.giveBack()
+			buffers.Put((*[chunk]byte)(s.full[:chunk]))
+			s.full = nil
 		}
 		buf, ok := <-s.ready
 		if !ok {
@@ -176,21 +167,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	n := copy(p, s.rest)
 	s.rest = s.rest[n:]
 	return n, nil
-}
-
-func (s *stream) giveBack() {
-	select {
-	case s.spare <- s.full:
-	default:
-	}
-	s.full = nil
-}
-
-// finish reads to the end, past what a tar reader needs, and returns whether
-// all of the layer was as its digest says.
-func (s *stream) finish() error {
-	_, err := io.Copy(io.Discard, s)
-	return err
 }
 
 func decompressor(r io.Reader) (io.ReadCloser, error) {

@@ -55,25 +55,18 @@ func nodeMeta(parent int, base string, hdr *tar.Header) error {
 			return os.NewSyscallError("fchmodat", err)
 		}
 	}
-	return setTimes(parent, base, timespec(hdr.ModTime))
+	return setTimes(parent, base, hdr.ModTime)
 }
 
 // setTimes works on the open file itself if base is empty.
-func setTimes(fd int, base string, mtime unix.Timespec) error {
+func setTimes(fd int, base string, mtime time.Time) error {
+	spec, err := unix.TimeToTimespec(mtime)
+	if err != nil {
+		return err
+	}
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if base == "" {
 		flags = unix.AT_EMPTY_PATH
 	}
-	times := []unix.Timespec{mtime, mtime}
-	if err := unix.UtimesNanoAt(fd, base, times, flags); err != nil {
-		return os.NewSyscallError("utimensat", err)
-	}
-	return nil
-}
-
-func timespec(t time.Time) unix.Timespec {
-	if t.IsZero() {
-		return unix.Timespec{}
-	}
-	return unix.NsecToTimespec(t.UnixNano())
+	return os.NewSyscallError("utimensat", unix.UtimesNanoAt(fd, base, []unix.Timespec{spec, spec}, flags))
 }

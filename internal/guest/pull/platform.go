@@ -37,23 +37,20 @@ func manifestKind(header string, raw []byte) types.MediaType {
 	return types.MediaType(header)
 }
 
-func (p *Puller) manifestFromIndex(ctx context.Context, repo *repository, ref name.Reference, raw []byte) ([]byte, v1.Hash, error) {
+func (p *Puller) manifestFromIndex(ctx context.Context, repo *repository, ref name.Reference, raw []byte) (document, error) {
 	index, err := v1.ParseIndexManifest(bytes.NewReader(raw))
 	if err != nil {
-		return nil, v1.Hash{}, fmt.Errorf("image index: %w", err)
+		return document{}, fmt.Errorf("image index: %w", err)
 	}
 	desc, err := p.choose(ref, index)
 	if err != nil {
-		return nil, v1.Hash{}, err
+		return document{}, err
 	}
-	raw, kind, digest, err := repo.fetchManifest(ctx, desc.Digest.String())
-	if err != nil {
-		return nil, v1.Hash{}, err
+	doc, err := repo.fetchManifest(ctx, desc.Digest.String())
+	if err == nil && !doc.kind.IsImage() {
+		err = fmt.Errorf("entry %s of the image index has type %q; it takes an image", doc.digest, doc.kind)
 	}
-	if !kind.IsImage() {
-		return nil, v1.Hash{}, fmt.Errorf("entry %s of the image index has type %q; it takes an image", digest, kind)
-	}
-	return raw, digest, nil
+	return doc, err
 }
 
 // choose takes the first entry that runs here, of several the one for the oldest

@@ -37,13 +37,6 @@ type Status struct {
 // NewProgress returns the progress of one call of Pull.
 func NewProgress() *Progress { return &Progress{changed: make(chan struct{})} }
 
-// Status returns at once.
-func (p *Progress) Status() Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.status
-}
-
 // Wait returns as soon as Done differs from seen, the pull is over, or ctx is.
 func (p *Progress) Wait(ctx context.Context, seen int64) Status {
 	for {
@@ -71,10 +64,7 @@ func (p *Progress) change(fn func(*Status)) {
 }
 
 func (p *Progress) start(total int64, log *slog.Logger) {
-	p.mu.Lock()
-	p.log, p.logged = log, time.Now()
-	p.mu.Unlock()
-	p.change(func(s *Status) { s.Total = total })
+	p.change(func(s *Status) { s.Total, p.log, p.logged = total, log, time.Now() })
 }
 
 func (p *Progress) add(n int64) { p.change(func(s *Status) { s.Done += n }) }

@@ -9,6 +9,7 @@
 package pull
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // DefaultAuthFile is where process-user-data puts registry credentials.
@@ -63,9 +66,8 @@ type Puller struct {
 	cfg       Config
 	transport http.RoundTripper
 
-	mu     sync.Mutex
-	busy   map[v1.Hash]chan struct{} // images being unpacked; closed when that has ended
-	copied sync.Once
+	unpacking keylock.Locks // by digest
+	copied    sync.Once
 }
 
 // Image is an unpacked image.
@@ -88,27 +90,19 @@ func New(cfg Config) (*Puller, error) {
 	if cfg.Platform.OS == "" {
 		cfg.Platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
-	if cfg.Backoff == 0 {
-		cfg.Backoff = 500 * time.Millisecond
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	cfg.Backoff = cmp.Or(cfg.Backoff, 500*time.Millisecond)
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, "images"), 0o700); err != nil {
 		return nil, fmt.Errorf("folder for images: %w", err)
 	}
-	removeHalfUnpacked(cfg.Dir)
-	p := &Puller{cfg: cfg, busy: make(map[v1.Hash]chan struct{})}
-	p.transport = plainHTTP{next: newTransport(cfg.Transport), allowed: p.isInsecure}
-	return p, nil
-}
-
-// removeHalfUnpacked removes the partial images of a killed process.
-func removeHalfUnpacked(dir string) {
-	left, _ := filepath.Glob(filepath.Join(dir, "images", "*"+partSuffix))
+	// The partial images of a killed process.
+	left, _ := filepath.Glob(filepath.Join(cfg.Dir, "images", "*"+partSuffix))
 	for _, part := range left {
 		os.RemoveAll(part)
 	}
+	p := &Puller{cfg: cfg}
+	p.transport = plainHTTP{next: newTransport(cfg.Transport), allowed: p.isInsecure}
+	return p, nil
 }
 
 const partSuffix = ".part"
@@ -163,14 +157,10 @@ func (p *Puller) parse(ref string) (name.Reference, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image name %q: %w", ref, err)
 	}
-	return p.insecure(parsed)
-}
-
-func (p *Puller) insecure(ref name.Reference) (name.Reference, error) {
-	if p.isInsecure(ref.Context().RegistryStr()) {
-		return name.ParseReference(ref.Name(), name.Insecure)
+	if p.isInsecure(parsed.Context().RegistryStr()) {
+		return name.ParseReference(parsed.Name(), name.Insecure)
 	}
-	return ref, nil
+	return parsed, nil
 }
 
 func (p *Puller) pull(ctx context.Context, ref name.Reference, progress *Progress) (*Image, error) {
@@ -178,10 +168,14 @@ func (p *Puller) pull(ctx context.Context, ref name.Reference, progress *Progres
 	if err != nil {
 		return nil, err
 	}
-	img := &Image{Name: ref.Name(), Digest: src.digest, Config: src.config.Config, RootFS: p.imageDir(src.digest)}
-	done, err := p.claim(ctx, src.digest)
+	img := &Image{
+		Name: ref.Name(), Digest: src.digest, Config: src.config.Config,
+		// Unlike the config's digest the manifest's covers the compressed layers, which are verified.
+		RootFS: filepath.Join(p.cfg.Dir, "images", src.digest.Hex),
+	}
+	done, err := p.unpacking.Take(ctx, src.digest.Hex)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("wait for the same image in another container: %w", err)
 	}
 	defer done()
 	if _, err := os.Stat(img.RootFS); err == nil {
@@ -189,40 +183,6 @@ func (p *Puller) pull(ctx context.Context, ref name.Reference, progress *Progres
 		return img, nil
 	}
 	return img, p.download(ctx, src, img, progress)
-}
-
-// imageDir returns the folder of an image. It is named by the manifest's digest:
-// unlike the config's it covers the compressed layers, which are verified.
-func (p *Puller) imageDir(digest v1.Hash) string {
-	return filepath.Join(p.cfg.Dir, "images", digest.Hex)
-}
-
-// claim waits until nobody else unpacks the image; the returned function ends the
-// claim.
-func (p *Puller) claim(ctx context.Context, digest v1.Hash) (func(), error) {
-	for {
-		p.mu.Lock()
-		other, taken := p.busy[digest]
-		if !taken {
-			mine := make(chan struct{})
-			p.busy[digest] = mine
-			p.mu.Unlock()
-			return func() { p.release(digest, mine) }, nil
-		}
-		p.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the same image in another container: %w", ctx.Err())
-		}
-	}
-}
-
-func (p *Puller) release(digest v1.Hash, mine chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.busy, digest)
-	close(mine)
 }
 
 func (p *Puller) download(ctx context.Context, src *source, img *Image, progress *Progress) error {

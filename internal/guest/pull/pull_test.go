@@ -399,7 +399,7 @@ func TestDownloadResumesWhereItBroke(t *testing.T) {
 	if len(ranges) < 3 || ranges[1] == "" {
 		t.Errorf("requests with ranges %q; want several, from where it broke", ranges)
 	}
-	if s := progress.Status(); s.Done != int64(len(raw)) || s.Total != s.Done || !s.Finished {
+	if s := progress.Wait(t.Context(), -1); s.Done != int64(len(raw)) || s.Total != s.Done || !s.Finished {
 		t.Errorf("progress %+v, want %d bytes", s, len(raw))
 	}
 }

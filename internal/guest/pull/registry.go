@@ -113,72 +113,68 @@ func (p *Puller) resolveAt(ctx context.Context, ref name.Reference) (*source, er
 	if err != nil {
 		return nil, err
 	}
-	raw, kind, digest, err := repo.fetchManifest(ctx, ref.Identifier())
+	doc, err := repo.fetchManifest(ctx, ref.Identifier())
 	if err != nil {
 		return nil, err
 	}
-	if kind.IsIndex() {
-		if raw, digest, err = p.manifestFromIndex(ctx, repo, ref, raw); err != nil {
+	if doc.kind.IsIndex() {
+		if doc, err = p.manifestFromIndex(ctx, repo, ref, doc.raw); err != nil {
 			return nil, err
 		}
 	}
-	src := &source{repo: repo, digest: digest}
-	if src.manifest, err = v1.ParseManifest(bytes.NewReader(raw)); err != nil {
-		return nil, fmt.Errorf("manifest %s: %w", digest, err)
+	src := &source{repo: repo, digest: doc.digest}
+	if src.manifest, err = v1.ParseManifest(bytes.NewReader(doc.raw)); err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", doc.digest, err)
 	}
-	if src.config, err = repo.config(ctx, src.manifest.Config); err != nil {
+	config, err := repo.fetch(ctx, "image config", "blobs", src.manifest.Config.Digest.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if src.config, err = v1.ParseConfigFile(bytes.NewReader(config.raw)); err != nil {
 		return nil, err
 	}
 	return src, p.checkPlatform(ref, src.config)
 }
 
-// fetchManifest returns a manifest or index, what it is, and its digest.
-func (r *repository) fetchManifest(ctx context.Context, id string) ([]byte, types.MediaType, v1.Hash, error) {
-	resp, err := r.get(ctx, "manifests", id, http.Header{"Accept": {acceptedManifests}})
-	if err != nil {
-		return nil, "", v1.Hash{}, err
-	}
-	defer resp.Body.Close()
-	raw, digest, err := readHashed(resp.Body)
-	if err != nil {
-		return nil, "", v1.Hash{}, fmt.Errorf("manifest %s: %w", id, err)
-	}
-	if want, err := v1.NewHash(id); err == nil && want != digest {
-		return nil, "", v1.Hash{}, fmt.Errorf("manifest %s: %w: got %s", id, errDigest, digest)
-	}
-	kind := manifestKind(resp.Header.Get("Content-Type"), raw)
-	if !kind.IsIndex() && !kind.IsImage() {
-		return nil, "", v1.Hash{}, fmt.Errorf("manifest %s has type %q; it takes an OCI or Docker schema 2 image", id, kind)
-	}
-	return raw, kind, digest, nil
+// document is what a registry has beside layers: manifest, index or config.
+type document struct {
+	raw    []byte
+	digest v1.Hash
+	kind   types.MediaType
 }
 
-func readHashed(r io.Reader) ([]byte, v1.Hash, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+// fetchManifest returns a manifest or an index.
+func (r *repository) fetchManifest(ctx context.Context, id string) (document, error) {
+	doc, err := r.fetch(ctx, "manifest", "manifests", id, http.Header{"Accept": {acceptedManifests}})
 	if err != nil {
-		return nil, v1.Hash{}, err
+		return document{}, err
 	}
-	if len(raw) > maxManifest {
-		return nil, v1.Hash{}, fmt.Errorf("is larger than %d bytes", maxManifest)
+	doc.kind = manifestKind(string(doc.kind), doc.raw)
+	if !doc.kind.IsIndex() && !doc.kind.IsImage() {
+		return document{}, fmt.Errorf("manifest %s has type %q; it takes an OCI or Docker schema 2 image", id, doc.kind)
 	}
-	digest, _, err := v1.SHA256(bytes.NewReader(raw))
-	return raw, digest, err
+	return doc, nil
 }
 
-func (r *repository) config(ctx context.Context, desc v1.Descriptor) (*v1.ConfigFile, error) {
-	resp, err := r.get(ctx, "blobs", desc.Digest.String(), nil)
+// fetch returns a document, which matches id unless that is a tag, and says what it is in errors.
+func (r *repository) fetch(ctx context.Context, what, path, id string, header http.Header) (document, error) {
+	resp, err := r.get(ctx, path, id, header)
 	if err != nil {
-		return nil, err
+		return document{}, err
 	}
 	defer resp.Body.Close()
-	raw, digest, err := readHashed(resp.Body)
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxManifest+1))
+	if err == nil && len(raw) > maxManifest {
+		err = fmt.Errorf("is larger than %d bytes", maxManifest)
+	}
+	digest, _, _ := v1.SHA256(bytes.NewReader(raw)) // reading from memory does not fail
+	if isTag := !strings.Contains(id, ":"); err == nil && !isTag && id != digest.String() {
+		err = fmt.Errorf("%w: got %s", errDigest, digest)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("image config: %w", err)
+		return document{}, fmt.Errorf("%s %s: %w", what, id, err)
 	}
-	if digest != desc.Digest {
-		return nil, fmt.Errorf("image config %s: %w: got %s", desc.Digest, errDigest, digest)
-	}
-	return v1.ParseConfigFile(bytes.NewReader(raw))
+	return document{raw, digest, types.MediaType(resp.Header.Get("Content-Type"))}, nil
 }
 
 func (r *repository) get(ctx context.Context, kind, id string, header http.Header) (*http.Response, error) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/outrigger/outrigger/internal/guest/pull/beneath"
 	"golang.org/x/sys/unix"
@@ -30,7 +31,7 @@ type unpacker struct {
 	root *beneath.Dir
 	buf  []byte
 	// dirTimes are set last: each new entry changes the time of its folder.
-	dirTimes map[string]unix.Timespec
+	dirTimes map[string]time.Time
 
 	// first is true for the lowest layer, which can hide nothing.
 	first bool
@@ -55,7 +56,7 @@ func newUnpacker(dir string) (*unpacker, error) {
 	}
 	u := &unpacker{
 		root: root, buf: make([]byte, chunk), first: true, parent: -1,
-		dirTimes: make(map[string]unix.Timespec), entries: maxEntries,
+		dirTimes: make(map[string]time.Time), entries: maxEntries,
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -233,7 +234,7 @@ func (u *unpacker) createDir(parent int, base, rel string, hdr *tar.Header) erro
 }
 
 func (u *unpacker) dirMeta(fd int, rel string, hdr *tar.Header) error {
-	u.dirTimes[rel] = timespec(hdr.ModTime)
+	u.dirTimes[rel] = hdr.ModTime
 	return fileMeta(fd, hdr)
 }
 
@@ -250,7 +251,7 @@ func (u *unpacker) createFile(parent int, base string, hdr *tar.Header, content 
 	if err := fileMeta(fd, hdr); err != nil {
 		return err
 	}
-	if err := setTimes(fd, "", timespec(hdr.ModTime)); err != nil {
+	if err := setTimes(fd, "", hdr.ModTime); err != nil {
 		return err
 	}
 	return file.Close()
@@ -335,4 +336,48 @@ func (u *unpacker) createNode(parent int, base string, hdr *tar.Header) error {
 		return &os.PathError{Op: "mknod", Path: base, Err: err}
 	}
 	return nodeMeta(parent, base, hdr)
+}
+
+// whiteout removes what lower layers brought; what this layer brought stays,
+// whichever came first in the archive.
+func (u *unpacker) whiteout(parent int, rel, base string) error {
+	switch {
+	case u.first:
+		return nil
+	case base == opaqueMarker:
+		return u.hideChildren(parent, ".", path.Dir(rel))
+	case strings.HasPrefix(base, whiteoutMeta):
+		return nil // AUFS's own files
+	}
+	name := strings.TrimPrefix(base, whiteoutPrefix)
+	if name == "" || name == "." || name == ".." {
+		return &os.PathError{Op: "whiteout", Path: rel, Err: unix.EINVAL}
+	}
+	return u.hide(parent, name, path.Join(path.Dir(rel), name))
+}
+
+func (u *unpacker) hideChildren(dirfd int, name, rel string) error {
+	return beneath.EachChild(dirfd, name, func(fd int, child string) error {
+		return u.hide(fd, child, path.Join(rel, child))
+	})
+}
+
+func (u *unpacker) hide(dirfd int, name, rel string) error {
+	if _, ours := u.added[rel]; !ours {
+		return beneath.RemoveAll(dirfd, name)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return nil
+	}
+	return u.hideChildren(dirfd, name, rel)
+}
+
+func (u *unpacker) remember(rel string) {
+	for ; rel != "."; rel = path.Dir(rel) {
+		if _, known := u.added[rel]; known {
+			return
+		}
+		u.added[rel] = struct{}{}
+	}
 }

@@ -3,6 +3,7 @@
 package userdata
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // DefaultDir is where provisioned files go; user-data names them by this path
@@ -53,39 +55,21 @@ const (
 type Options struct {
 	// Sources are tried in this order; the first that succeeds wins.
 	Sources []Source
-	// Dir is where files go; empty means DefaultDir.
+	// Dir is where files go.
 	Dir string
-	// Timeout bounds the wait; 0 means DefaultTimeout.
+	// Timeout bounds the wait.
 	Timeout time.Duration
-	// Logger, if nil, is the default one.
-	Logger *slog.Logger
+	Logger  *slog.Logger
 
 	// retry replaces retrySoon in tests.
 	retry time.Duration
-}
-
-func (o Options) withDefaults() Options {
-	if o.Dir == "" {
-		o.Dir = DefaultDir
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.retry == 0 {
-		o.retry = retrySoon
-	}
-	return o
 }
 
 // Provision waits for user-data and writes its files, then those that initdata
 // holds and its digest. Files that are not on the list are logged and left
 // out. Errors: the last one that a source or the parser gave, when the time is
 // over; a file that cannot be written, at once.
-func Provision(ctx context.Context, options Options) error {
-	o := options.withDefaults()
+func Provision(ctx context.Context, o Options) error {
 	config, source, err := o.fetch(ctx)
 	if err != nil {
 		return err
@@ -112,16 +96,14 @@ func Provision(ctx context.Context, options Options) error {
 func (o Options) fetch(ctx context.Context) (*cloudinit.CloudConfig, Source, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	for pause := o.retry; ; pause = min(2*pause, retryLater) {
+	for pause := cmp.Or(o.retry, retrySoon); ; pause = min(2*pause, retryLater) {
 		config, source, err := o.fetchOnce(ctx)
 		if err == nil {
 			return config, source, nil
 		}
 		o.Logger.Warn("no user-data yet", "error", err)
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, pause) != nil {
 			return nil, nil, fmt.Errorf("no user-data within %v: %w", o.Timeout, err)
-		case <-time.After(pause):
 		}
 	}
 }
@@ -129,18 +111,16 @@ func (o Options) fetch(ctx context.Context) (*cloudinit.CloudConfig, Source, err
 func (o Options) fetchOnce(ctx context.Context) (*cloudinit.CloudConfig, Source, error) {
 	var errs []error
 	for _, s := range o.Sources {
+		var config *cloudinit.CloudConfig
 		data, err := s.Fetch(ctx)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.Name(), err))
-			continue
+		if err == nil {
+			config, err = cloudinit.Parse(data)
 		}
-		config, err := cloudinit.Parse(data)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.Name(), err))
-			continue
+		if err == nil {
+			o.Logger.Info("user-data found", "source", s.Name(), "files", len(config.WriteFiles))
+			return config, s, nil
 		}
-		o.Logger.Info("user-data found", "source", s.Name(), "files", len(config.WriteFiles))
-		return config, s, nil
+		errs = append(errs, fmt.Errorf("%s: %w", s.Name(), err))
 	}
 	if len(o.Sources) == 0 {
 		errs = append(errs, errors.New("no source of user-data for this platform"))
@@ -177,11 +157,6 @@ func (o Options) replace(name string, content []byte, mode os.FileMode) error {
 	return nil
 }
 
-func (o Options) exists(name string) bool {
-	_, err := os.Lstat(filepath.Join(o.Dir, name))
-	return err == nil
-}
-
 // initData returns the initdata of user-data, else empty initdata, which it
 // writes: an attester reads the file, and its digest must always exist to be
 // measured.
@@ -213,7 +188,7 @@ func (o Options) unpackInitData() error {
 			o.Logger.Warn("initdata holds an entry that is not used", "name", name)
 			continue
 		}
-		if none && o.exists(name) {
+		if _, err := os.Lstat(filepath.Join(o.Dir, name)); none && err == nil {
 			continue // user-data has it, too
 		}
 		if err := o.replace(name, []byte(content), 0o644); err != nil {

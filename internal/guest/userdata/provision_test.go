@@ -145,14 +145,14 @@ func TestBadUserDataIsNamed(t *testing.T) {
 
 func TestNoCloudSeed(t *testing.T) {
 	seed := t.TempDir()
-	if _, err := provision(t, NoCloud{seed}); err == nil || !strings.Contains(err.Error(), seed) {
+	if _, err := provision(t, NoCloud(seed)); err == nil || !strings.Contains(err.Error(), seed) {
 		t.Errorf("a missing seed: %v", err)
 	}
 	doc := document(t, cloudinit.WriteFile{Path: "/run/peerpod/auth.json", Content: "{}"})
 	if err := os.WriteFile(filepath.Join(seed, "user-data"), []byte(doc), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := provision(t, NoCloud{seed})
+	dir, err := provision(t, NoCloud(seed))
 	if err != nil {
 		t.Fatal(err)
 	}

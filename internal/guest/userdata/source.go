@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package userdata fetches, in the pod VM, what the node sent along with the
+// instance, and writes the files that it asks for, of which only a few are
+// allowed.
 package userdata
 
 import (
@@ -23,23 +26,12 @@ type Source interface {
 	Fetch(ctx context.Context) ([]byte, error)
 }
 
-// NoCloud reads the seed that a hypervisor attached as a disk labelled
-// cidata, once it is mounted; see the NoCloud data source of cloud-init.
-type NoCloud struct {
-	// Dir is where the seed is mounted.
-	Dir string
-}
-
 // DefaultSeedDir is where podvm-init mounts the seed.
 const DefaultSeedDir = "/media/cidata"
 
-// Name implements Source.
-func (n NoCloud) Name() string { return "NoCloud " + n.Dir }
-
-// Fetch implements Source.
-func (n NoCloud) Fetch(context.Context) ([]byte, error) {
-	return ReadFile(filepath.Join(n.Dir, "user-data"))
-}
+// NoCloud returns the seed that a hypervisor attached as a disk labelled cidata, once it
+// is mounted at dir; see the NoCloud data source of cloud-init.
+func NoCloud(dir string) File { return File{"NoCloud", dir, "user-data"} }
 
 // Clearer is a source from which user-data can be taken away once it has been
 // used, since others could read it there.
@@ -47,8 +39,15 @@ type Clearer interface {
 	Clear() error
 }
 
-// ReadFile reads user-data from a file, which must hold some and not too much.
-func ReadFile(path string) ([]byte, error) {
+// File is user-data at Path on a disk that is mounted at Dir.
+type File struct{ Kind, Dir, Path string }
+
+// Name implements Source.
+func (f File) Name() string { return f.Kind + " " + f.Dir }
+
+// Fetch implements Source. The file must hold some user-data and not too much.
+func (f File) Fetch(context.Context) ([]byte, error) {
+	path := filepath.Join(f.Dir, f.Path)
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

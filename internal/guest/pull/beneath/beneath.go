@@ -54,9 +54,6 @@ func Open(path string, links Links) (*Dir, error) {
 // Close gives the descriptor back.
 func (d *Dir) Close() error { return unix.Close(d.fd) }
 
-// Path returns the folder as it was given to Open.
-func (d *Dir) Path() string { return d.path }
-
 // Clean turns a name from outside into a path relative to the folder; "." is
 // the folder itself. Leading slashes and ".." at the top vanish.
 func Clean(name string) string {
