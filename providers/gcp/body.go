@@ -3,16 +3,19 @@
 package gcp
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/places"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // body returns the body of instances.insert: one request makes everything that belongs
 // to the instance, and all of it is deleted with the instance.
-func (p *Provider) body(r *request, c candidate) (*instance, error) {
+func (p *Provider) body(r *request, c places.Place) (*instance, error) {
 	description, err := describe(r.tags)
 	if err != nil {
 		return nil, err
@@ -21,22 +24,21 @@ func (p *Provider) body(r *request, c candidate) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	labels := labelsOf(r.tags)
-	maps.Copy(labels, p.cfg.Labels)
+	labels := tags.Merge(labelsOf(r.tags), p.cfg.Labels)
 	if len(labels) > maxLabels {
 		return nil, fmt.Errorf("%w: %d labels: Compute Engine takes %d", provider.ErrInvalidArgument, len(labels), maxLabels)
 	}
-	root, err := p.rootDisk(r, c.zone, description, labels)
+	root, err := p.rootDisk(r, c.Zone, description, labels)
 	if err != nil {
 		return nil, err
 	}
-	interfaces, err := p.interfaces(r, c.zone)
+	interfaces, err := p.interfaces(r, c.Zone)
 	if err != nil {
 		return nil, err
 	}
 	i := &instance{
 		Name: r.name, Description: description, Labels: labels,
-		MachineType: "zones/" + c.zone + "/machineTypes/" + c.kind.Name,
+		MachineType: "zones/" + c.Zone + "/machineTypes/" + c.Type.Name,
 		Disks:       []attachedDisk{root}, Interfaces: interfaces,
 		Scheduling: p.scheduling(c),
 	}
@@ -56,10 +58,7 @@ func (p *Provider) body(r *request, c candidate) (*instance, error) {
 }
 
 func (p *Provider) rootDisk(r *request, zone, description string, labels map[string]string) (attachedDisk, error) {
-	image := r.spec.Image
-	if image == "" {
-		image = p.cfg.Image
-	}
+	image := cmp.Or(r.spec.Image, p.cfg.Image)
 	if image == "" {
 		return attachedDisk{}, bad("image-name", "it is not set, and the pod names no image")
 	}
@@ -96,7 +95,7 @@ func (p *Provider) networkInterface(zone, network, subnetwork string, external b
 	}
 	nic := networkInterface{Network: path, StackType: "IPV4_ONLY"}
 	if subnetwork != "" {
-		if nic.Subnetwork, err = subnetworkOf(regionOf(zone))(p.cfg.Project, subnetwork); err != nil {
+		if nic.Subnetwork, err = subnetworkOf(names.RegionOf(zone))(p.cfg.Project, subnetwork); err != nil {
 			return networkInterface{}, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 		}
 	}
@@ -108,12 +107,12 @@ func (p *Provider) networkInterface(zone, network, subnetwork string, external b
 
 // scheduling never starts a VM again by itself: its pod has ended with it. VMs
 // that cannot move to another host say so.
-func (p *Provider) scheduling(c candidate) *scheduling {
+func (p *Provider) scheduling(c places.Place) *scheduling {
 	s := &scheduling{}
 	if p.cfg.Spot {
 		s.Model, s.OnPreemption = "SPOT", "DELETE"
 	}
-	if p.cfg.Spot || p.cfg.confidential() != "" || c.kind.GPUs > 0 {
+	if p.cfg.Spot || p.cfg.confidential() != "" || c.Type.GPUs > 0 {
 		s.Maintenance = "TERMINATE"
 	}
 	return s

@@ -5,7 +5,6 @@ package gcp
 import (
 	"errors"
 	"log/slog"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // Name is the provider's name on command lines.
@@ -65,9 +65,6 @@ func forImport(c *Config) {
 	c.Zones, c.Network, c.Subnetwork = []string{"us-central1-a"}, "default", ""
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 // confidential returns the technology to use; empty for none.
 func (c Config) confidential() string {
 	if c.DisableCVM {
@@ -95,8 +92,8 @@ func (c Config) validate() error {
 		}
 	}
 	for flagName, value := range map[string]string{"gcp-endpoint": c.Endpoint, "gcp-resource-manager-endpoint": c.ManagerEndpoint} {
-		if u, err := url.Parse(value); err != nil || u.Scheme != "https" || u.Host == "" {
-			errs = append(errs, bad(flagName, "%q is not an https URL: tokens go there", value))
+		if err := rest.CheckURL(value); err != nil {
+			errs = append(errs, bad(flagName, "%v", err))
 		}
 	}
 	for name, price := range c.Prices {

@@ -4,27 +4,23 @@ package gcp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 
 	"github.com/google/uuid"
 
-	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // DeleteInstance implements provider.Provider. The cloud deletes disks,
 // interfaces and addresses with the instance, which this does not wait for.
-func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "delete instance %s", instanceID)
 	at, ok := parseID(instanceID)
 	if !ok {
 		return nil // nothing of ours has such an id
 	}
-	if err := p.discard(ctx, at); err != nil {
-		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
-	}
-	return nil
+	return p.discard(ctx, at)
 }
 
 // discard deletes an instance, also one whose insert is still under way, and
@@ -56,9 +52,9 @@ func (p *Provider) remove(ctx context.Context, at location) (there bool, err err
 	err = p.wait.Until(ctx, func() (bool, error) {
 		err := p.api.send(ctx, http.MethodDelete, instancePath(at), requestID(), nil, nil)
 		switch {
-		case isStatus(err, http.StatusNotFound):
+		case failure.HasStatus(err, http.StatusNotFound):
 			return true, nil
-		case isReason(err, "resourceNotReady"), isReason(err, "operationInProgress"):
+		case busy(err):
 			return false, nil
 		}
 		there = err == nil
@@ -71,7 +67,7 @@ func (p *Provider) remove(ctx context.Context, at location) (there bool, err err
 // instance has it.
 func (p *Provider) removeDisk(ctx context.Context, at location) error {
 	err := p.api.send(ctx, http.MethodDelete, "zones/"+at.zone+"/disks/"+at.name, requestID(), nil, nil)
-	if isStatus(err, http.StatusNotFound) || isReason(err, "resourceInUseByAnotherResource") {
+	if failure.HasStatus(err, http.StatusNotFound) || failure.HasCode(err, "resourceInUseByAnotherResource") {
 		return nil
 	}
 	return err
@@ -80,13 +76,5 @@ func (p *Provider) removeDisk(ctx context.Context, at location) error {
 // requestID returns a new id for a request, which the client may send twice.
 func requestID() url.Values { return url.Values{"requestId": {uuid.NewString()}} }
 
-// explainPower returns the error of a change of power with its class.
-func explainPower(what, id string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
-	}
-	return fmt.Errorf("%s %s: %w", what, id, classify(err))
-}
+// busy reports whether the cloud is in the middle of another change of the resource.
+func busy(err error) bool { return failure.HasCode(err, "resourceNotReady", "operationInProgress") }

@@ -3,38 +3,11 @@
 package gcp
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 
-	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
-
-// maxName is the longest name of a resource (pattern of Instance.name in the
-// discovery document).
-const maxName = 63
-
-// idHash is the part of a name that identifies the instance: 48 bits.
-const idHash = 12
-
-// identity identifies an instance of a project. Two clusters may use one key.
-func identity(cluster, key string) string { return cluster + "/" + key }
-
-// instanceName returns a name with the pod's name, for humans, and a hash of the
-// identity.
-func instanceName(podName, cluster, key string) string {
-	sum := sha256.Sum256([]byte(identity(cluster, key)))
-	common := provider.InstanceName(podName, key)
-	if room := maxName - idHash - 1; len(common) > room {
-		common = common[:room]
-	}
-	return strings.TrimRight(common, "-") + "-" + hex.EncodeToString(sum[:])[:idHash]
-}
-
-// ownName is what instanceName answers.
-var ownName = regexp.MustCompile(`^podvm[-a-z0-9]*-[0-9a-f]{12}$`)
 
 // location is where an instance is, which is its id.
 type location struct{ zone, name string }
@@ -44,13 +17,7 @@ func (p location) String() string { return p.zone + "/" + p.name }
 // parseID returns false for what no instance of ours can have as its id.
 func parseID(id string) (location, bool) {
 	zone, name, ok := strings.Cut(id, "/")
-	return location{zone, name}, ok && zoneName.MatchString(zone) && len(name) <= maxName && ownName.MatchString(name)
-}
-
-// regionOf returns the region of a zone: the zone without its letter.
-func regionOf(zone string) string {
-	at := strings.LastIndexByte(zone, '-')
-	return zone[:max(at, 0)]
+	return location{zone, name}, ok && zoneName.MatchString(zone) && names.IsHashed(name)
 }
 
 // base returns the last part of a URL or path of a resource.

@@ -3,6 +3,7 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 const operationDone = "DONE"
@@ -39,9 +41,10 @@ func follow(id uuid.UUID, op *operation) uuid.UUID { return uuid.NewSHA1(id, []b
 // operationFields are what an operation is asked for.
 const operationFields = "name,status,progress,targetId,targetLink,endTime,httpErrorStatusCode,error"
 
-func (p *Provider) refresh(ctx context.Context, zone string, op *operation) error {
+// refresh reads an operation again. where is global or the path of a zone.
+func (p *Provider) refresh(ctx context.Context, where string, op *operation) error {
 	var now operation
-	err := p.api.get(ctx, "zones/"+zone+"/operations/"+op.Name, url.Values{"fields": {operationFields}}, &now)
+	err := p.api.get(ctx, where+"/operations/"+op.Name, url.Values{"fields": {operationFields}}, &now)
 	if err != nil {
 		return fmt.Errorf("look at operation %s: %w", op.Name, err)
 	}
@@ -55,13 +58,10 @@ func (p *Provider) finish(ctx context.Context, zone string, op *operation) error
 		if op.Status == operationDone {
 			return true, nil
 		}
-		err := p.refresh(ctx, zone, op)
+		err := p.refresh(ctx, "zones/"+zone, op)
 		return op.Status == operationDone, err
 	})
-	if err != nil {
-		return classify(err)
-	}
-	return op.failure()
+	return cmp.Or(err, op.failure())
 }
 
 // pending returns the inserts of an instance that are under way.
@@ -80,7 +80,7 @@ func (p *Provider) pending(ctx context.Context, at location) ([]operation, error
 // ofProject makes a 404 of a whole collection an error about the project. It is
 // not ErrNotFound: nobody has looked for the instance.
 func (p *Provider) ofProject(err error) error {
-	if !isStatus(err, http.StatusNotFound) {
+	if !failure.HasStatus(err, http.StatusNotFound) {
 		return err
 	}
 	return fmt.Errorf("%w: the credentials see no -gcp-project-id (GCP_PROJECT_ID) %s: %v", provider.ErrInvalidArgument, p.cfg.Project, err) //nolint:errorlint // its class is not this one's

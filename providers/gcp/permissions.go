@@ -2,7 +2,9 @@
 
 package gcp
 
-import "strings"
+import (
+	"strings"
+)
 
 // permissions returns what the credentials must be allowed with this
 // configuration. Which call needs which is on Google's page of each method

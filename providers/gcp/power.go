@@ -12,13 +12,15 @@ import (
 )
 
 // PowerOff stops the VM and waits until it is stopped.
-func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
-	return explainPower("power off", instanceID, p.power(ctx, instanceID, "stop", provider.StateStopped))
+func (p *Provider) PowerOff(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "power off %s", instanceID)
+	return p.power(ctx, instanceID, "stop", provider.StateStopped)
 }
 
 // PowerOn starts the VM. It may be out of capacity then.
-func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
-	return explainPower("power on", instanceID, p.power(ctx, instanceID, "start", provider.StateRunning))
+func (p *Provider) PowerOn(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "power on %s", instanceID)
+	return p.power(ctx, instanceID, "start", provider.StateRunning)
 }
 
 // power asks until the state is the wanted one. A VM that is on its way from
@@ -31,10 +33,10 @@ func (p *Provider) power(ctx context.Context, id, verb string, wanted provider.I
 		}
 		var op operation
 		err = p.api.send(ctx, http.MethodPost, instancePath(existing.location())+"/"+verb, requestID(), nil, &op)
-		if isReason(err, "resourceNotReady") || isReason(err, "operationInProgress") {
+		switch {
+		case busy(err):
 			return false, nil
-		}
-		if err != nil {
+		case err != nil:
 			return false, err
 		}
 		return false, p.finish(ctx, existing.location().zone, &op)
@@ -43,18 +45,16 @@ func (p *Provider) power(ctx context.Context, id, verb string, wanted provider.I
 
 // Console implements provider.ConsoleReader: the serial port, of which the
 // cloud keeps the last mebibyte.
-func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
+func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) (tail []byte, err error) {
+	defer explain(&err, "console of %s", instanceID)
 	at, ok := parseID(instanceID)
 	if !ok {
-		return nil, fmt.Errorf("%w: console: no instance %q: ids are ZONE/NAME", provider.ErrNotFound, instanceID)
+		return nil, fmt.Errorf("%w: no instance %q: ids are ZONE/NAME", provider.ErrNotFound, instanceID)
 	}
 	var output struct {
 		Contents string `json:"contents"`
 	}
-	err := p.api.get(ctx, instancePath(at)+"/serialPort", url.Values{"port": {"1"}, "fields": {"contents"}}, &output)
-	if err != nil {
-		return nil, fmt.Errorf("console of %s: %w", instanceID, classify(err))
-	}
+	err = p.api.get(ctx, instancePath(at)+"/serialPort", url.Values{"port": {"1"}, "fields": {"contents"}}, &output)
 	text := []byte(output.Contents)
-	return text[int64(len(text))-min(tailBytes, int64(len(text))):], nil
+	return text[max(0, int64(len(text))-tailBytes):], err
 }

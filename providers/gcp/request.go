@@ -5,7 +5,6 @@ package gcp
 import (
 	"encoding/base64"
 	"fmt"
-	"maps"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -13,6 +12,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/places"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // request is one call of CreateInstance.
@@ -24,16 +26,12 @@ type request struct {
 }
 
 func newRequest(podName, key string, spec provider.InstanceTypeSpec) *request {
-	tags := maps.Clone(spec.Tags)
-	if tags == nil {
-		tags = map[string]string{}
+	cluster := spec.Tags[provider.TagCluster]
+	return &request{
+		cluster: cluster, key: key, name: names.Hashed(podName, cluster, key), spec: spec,
+		tags: tags.Merge(spec.Tags, map[string]string{provider.TagKey: key}),
 	}
-	tags[provider.TagKey] = key
-	cluster := tags[provider.TagCluster]
-	return &request{cluster: cluster, key: key, name: instanceName(podName, cluster, key), spec: spec, tags: tags}
 }
-
-func (r *request) identity() string { return identity(r.cluster, r.key) }
 
 // owns reports whether an instance is the one that is asked for.
 func (r *request) owns(i *instance) bool {
@@ -47,16 +45,8 @@ var namespace = uuid.MustParse("6f0e6ee0-4a2f-5c53-9a2b-7d3d1f1b0c11")
 // requestID returns the id of the request that makes the instance with this type in
 // this zone. It is the same in every process. Each type has its own, since each is a
 // new attempt.
-func (r *request) requestID(c candidate) uuid.UUID {
-	return uuid.NewSHA1(namespace, []byte(r.identity()+" "+c.zone+" "+c.kind.Name))
-}
-
-// remains returns what the caller may have to delete.
-func (r *request) remains(c candidate, left *instance) *provider.Instance {
-	if left == nil {
-		return nil
-	}
-	return &provider.Instance{ID: location{c.zone, r.name}.String(), Name: r.name}
+func (r *request) requestID(c places.Place) uuid.UUID {
+	return uuid.NewSHA1(namespace, []byte(r.cluster+"/"+r.key+" "+c.Zone+" "+c.Type.Name))
 }
 
 // maxMetadata is the longest value in an instance's metadata (discovery
