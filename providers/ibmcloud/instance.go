@@ -3,13 +3,13 @@
 package ibmcloud
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/IBM/vpc-go-sdk/vpcv1"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
 // states of an instance, by the constants of Instance.Status.
@@ -34,7 +34,7 @@ func instanceOf(i *vpcv1.Instance, tags map[string]string) *provider.Instance {
 	}
 	if i.Zone != nil {
 		a.Zone = value(i.Zone.Name)
-		a.Region = regionOf(a.Zone)
+		a.Region = names.RegionOf(a.Zone)
 	}
 	if i.Profile != nil {
 		a.Type = value(i.Profile.Name)
@@ -74,18 +74,14 @@ func address(nic vpcv1.NetworkInterfaceInstanceContextReference) (netip.Addr, bo
 	return a, err == nil && !a.IsUnspecified()
 }
 
-// failure returns the reason why an instance has failed; nil if it has not.
-func failure(i *vpcv1.Instance) error {
+// failureOf returns the reason why an instance has failed; nil if it has not.
+func failureOf(i *vpcv1.Instance) error {
 	if value(i.Status) != "failed" {
 		return nil
 	}
-	if len(i.StatusReasons) == 0 {
-		return fmt.Errorf("%w: the instance has failed without a reason", provider.ErrUnknown)
+	reason := vpcv1.InstanceStatusReason{}
+	if len(i.StatusReasons) > 0 {
+		reason = i.StatusReasons[0]
 	}
-	reason := i.StatusReasons[0]
-	class := reasons[value(reason.Code)]
-	if class == nil {
-		class = provider.ErrUnknown
-	}
-	return fmt.Errorf("%w: %s (%s)", class, value(reason.Message), value(reason.Code))
+	return failed(reason.Code, reason.Message, reasons)
 }

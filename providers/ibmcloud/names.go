@@ -3,8 +3,6 @@
 package ibmcloud
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"regexp"
@@ -14,27 +12,6 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 )
-
-const (
-	// maxName is the longest name of an instance (its reference).
-	maxName = 63
-	// idHash is what of a name tells instances apart: 48 bits.
-	idHash = 12
-)
-
-// instanceName returns a name with the pod's name, for humans, and a hash of cluster
-// and key.
-func instanceName(podName, cluster, key string) string {
-	sum := sha256.Sum256([]byte(cluster + "/" + key))
-	common := provider.InstanceName(podName, key)
-	if room := maxName - idHash - 1; len(common) > room {
-		common = common[:room]
-	}
-	return strings.TrimRight(common, "-") + "-" + hex.EncodeToString(sum[:])[:idHash]
-}
-
-// ownName is what instanceName answers.
-var ownName = regexp.MustCompile(`^podvm[-a-z0-9]*-[0-9a-f]{12}$`)
 
 // An instance whose id nobody has heard, and a boot volume that has lost its
 // instance, go by ids of ours.

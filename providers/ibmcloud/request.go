@@ -4,14 +4,14 @@ package ibmcloud
 
 import (
 	"fmt"
-	"maps"
 	"unicode/utf8"
 
-	"github.com/IBM/go-sdk-core/v5/core"
 	"github.com/IBM/vpc-go-sdk/vpcv1"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
@@ -28,13 +28,11 @@ type request struct {
 }
 
 func newRequest(podName, key string, spec provider.InstanceTypeSpec) *request {
-	tags := maps.Clone(spec.Tags)
-	if tags == nil {
-		tags = map[string]string{}
+	cluster := spec.Tags[provider.TagCluster]
+	return &request{
+		cluster: cluster, key: key, name: names.Hashed(podName, cluster, key), spec: spec,
+		tags: tags.Merge(spec.Tags, map[string]string{provider.TagKey: key}),
 	}
-	tags[provider.TagKey] = key
-	cluster := tags[provider.TagCluster]
-	return &request{cluster: cluster, key: key, name: instanceName(podName, cluster, key), spec: spec, tags: tags}
 }
 
 // refuse names what this provider has not got.
@@ -68,9 +66,8 @@ func (r *request) read(cloudConfig cloudinit.CloudConfigGenerator) error {
 // prototype returns the request that makes everything that belongs to the instance.
 // All of it is deleted with the instance.
 func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeInstanceByImage {
-	yes := true
 	volume := &vpcv1.VolumePrototypeInstanceByImageContext{
-		Profile:  &vpcv1.VolumeProfileIdentityByName{Name: core.StringPtr("general-purpose")},
+		Profile:  &vpcv1.VolumeProfileIdentityByName{Name: new("general-purpose")},
 		UserTags: r.userTags,
 	}
 	if p.cfg.RootDisk > 0 {
@@ -80,12 +77,12 @@ func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeIn
 		volume.EncryptionKey = &vpcv1.EncryptionKeyIdentityByCRN{CRN: &p.cfg.DiskKey}
 	}
 	proto := &vpcv1.InstancePrototypeInstanceByImage{
-		Name: &r.name, Image: &vpcv1.ImageIdentityByID{ID: &c.image}, Zone: &vpcv1.ZoneIdentityByName{Name: &c.zone},
-		Profile: &vpcv1.InstanceProfileIdentityByName{Name: &c.profile.Name}, VPC: &vpcv1.VPCIdentityByID{ID: &c.home.vpc},
-		BootVolumeAttachment: &vpcv1.VolumeAttachmentPrototypeInstanceByImageContext{DeleteVolumeOnInstanceDelete: &yes, Volume: volume},
+		Name: &r.name, Image: &vpcv1.ImageIdentityByID{ID: &c.image}, Zone: &vpcv1.ZoneIdentityByName{Name: &c.Zone},
+		Profile: &vpcv1.InstanceProfileIdentityByName{Name: &c.Type.Name}, VPC: &vpcv1.VPCIdentityByID{ID: &c.home.vpc},
+		BootVolumeAttachment: &vpcv1.VolumeAttachmentPrototypeInstanceByImageContext{DeleteVolumeOnInstanceDelete: new(true), Volume: volume},
 		// Off by default; the guest reads its user-data there.
 		MetadataService: &vpcv1.InstanceMetadataServicePrototype{
-			Enabled: &yes, Protocol: core.StringPtr("http"), ResponseHopLimit: core.Int64Ptr(1),
+			Enabled: new(true), Protocol: new("http"), ResponseHopLimit: new(int64(1)),
 		},
 		PrimaryNetworkInterface: nic(p.cfg.Subnets[c.at], c.groups),
 	}
@@ -105,11 +102,11 @@ func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeIn
 
 // confide makes the VM confidential.
 func (p *Provider) confide(proto *vpcv1.InstancePrototypeInstanceByImage, c candidate) {
-	if p.cfg.DisableCVM || c.profile.Arch != "amd64" {
+	if p.cfg.DisableCVM || c.Type.Arch != "amd64" {
 		return
 	}
-	proto.ConfidentialComputeMode = core.StringPtr(vpcv1.InstancePrototypeInstanceByImageConfidentialComputeModeTdxConst)
-	proto.EnableSecureBoot = core.BoolPtr(true)
+	proto.ConfidentialComputeMode = new(vpcv1.InstancePrototypeInstanceByImageConfidentialComputeModeTdxConst)
+	proto.EnableSecureBoot = new(true)
 }
 
 // lodge sets the dedicated host of the VM and its second interface.
@@ -140,11 +137,9 @@ func nic(subnet string, groups []string) *vpcv1.NetworkInterfacePrototype {
 // ownerTags returns the user tags of the boot volume: those of the operator, and those
 // of the owner, which win.
 func (p *Provider) ownerTags(r *request) ([]string, error) {
-	tags := map[string]string{}
-	if p.cfg.ClusterID != "" {
-		tags["coco-pod-vm"] = p.cfg.ClusterID
+	all := tags.Merge(p.cfg.Tags, r.tags)
+	if p.cfg.ClusterID != "" && all["coco-pod-vm"] == "" {
+		all["coco-pod-vm"] = p.cfg.ClusterID
 	}
-	maps.Copy(tags, p.cfg.Tags)
-	maps.Copy(tags, r.tags)
-	return userTags(tags)
+	return userTags(all)
 }
