@@ -8,30 +8,26 @@ import (
 	"net/http"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // DeleteInstance implements provider.Provider. The VM's disk and interface go
 // with it.
-func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	defer p.began().Done()
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "delete instance %s", instanceID)
 	if !token.MatchString(instanceID) {
 		return nil // never one of the cloud's
 	}
-	ctx, cancel := p.api.bound(ctx)
-	defer cancel()
+	ctx, done := p.api.life.Begin(ctx)
+	defer done()
 	existing, err := p.getVM(ctx, instanceID)
 	switch {
-	case err != nil:
-		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
-	case existing == nil:
-		return nil
+	case err != nil || existing == nil:
+		return err
 	case !ours(existing):
-		return fmt.Errorf("%w: delete instance %s: it is somebody else's", provider.ErrPermissionDenied, instanceID)
+		return fmt.Errorf("%w: it is somebody else's", provider.ErrPermissionDenied)
 	}
-	if err := p.remove(ctx, instanceID); err != nil {
-		return fmt.Errorf("delete instance %s: %w", instanceID, classify(err))
-	}
-	return nil
+	return p.remove(ctx, instanceID)
 }
 
 // remove deletes until the cloud has accepted it: it refuses while a VM is
@@ -41,11 +37,11 @@ func (p *Provider) remove(ctx context.Context, id string) error {
 	return p.wait.Until(ctx, func() (bool, error) {
 		err := p.api.send(ctx, http.MethodDelete, "/pvm-instances/"+id, nil, nil)
 		switch {
-		case err == nil, isStatus(err, http.StatusNotFound), isStatus(err, http.StatusGone):
+		case err == nil, failure.HasStatus(err, http.StatusNotFound, http.StatusGone):
 			return true, nil
-		case isStatus(err, http.StatusConflict):
+		case failure.HasStatus(err, http.StatusConflict):
 			return false, nil
-		case isStatus(err, http.StatusBadRequest):
+		case failure.HasStatus(err, http.StatusBadRequest):
 			existing, lookErr := p.getVM(ctx, id)
 			switch {
 			case lookErr == nil && existing == nil:

@@ -11,11 +11,11 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/cached"
 )
 
 // early is how long before its end a token is renewed.
@@ -25,43 +25,36 @@ const early = time.Minute
 type iamToken struct {
 	text, account string
 	until         time.Time
-	// refused reports whether the cloud rejects it.
-	refused atomic.Bool
 }
 
 // tokens gets tokens for the API key ("IAM Identity Services API": Create an
 // IAM access token for a user or service ID using an API key).
 type tokens struct {
-	http *http.Client
-	url  string
-	key  config.Secret
-
-	turn    chan struct{} // holds the right to read and write current
-	current *iamToken
+	http    *http.Client
+	url     string
+	key     config.Secret
+	current cached.Values[*iamToken]
 }
 
 // get returns a token that is good for a while.
 func (t *tokens) get(ctx context.Context) (*iamToken, error) {
-	select {
-	case t.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	defer func() { <-t.turn }()
-	if t.current != nil && !t.current.refused.Load() && time.Until(t.current.until) > early {
-		return t.current, nil
-	}
-	fresh, err := t.fetch(ctx)
+	token, err := t.current.Get(ctx, "", func() (*iamToken, time.Time, error) {
+		token, err := t.fetch(ctx)
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		return token, token.until.Add(-early), nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("get a token for -api-key (IBMCLOUD_API_KEY): %w", err)
 	}
-	t.current = fresh
-	return fresh, nil
+	return token, nil
 }
 
-// forget drops a token that the cloud refused. It waits for nobody, not even
-// for who gets a token at this moment.
-func (*tokens) forget(refused *iamToken) { refused.refused.Store(true) }
+// forget drops a token that the cloud refused.
+func (t *tokens) forget(refused *iamToken) {
+	t.current.Forget("", func(current *iamToken) bool { return current == refused })
+}
 
 func (t *tokens) fetch(ctx context.Context) (*iamToken, error) {
 	form := url.Values{"grant_type": {"urn:ibm:params:oauth:grant-type:apikey"}, "apikey": {string(t.key)}}
@@ -76,8 +69,12 @@ func (t *tokens) fetch(ctx context.Context) (*iamToken, error) {
 		return nil, err
 	}
 	defer reply.Body.Close()
-	if reply.StatusCode != http.StatusOK {
-		return nil, readIAMError(reply)
+	switch reply.StatusCode {
+	case http.StatusOK:
+	case http.StatusBadRequest: // the key is unknown or locked
+		return nil, refusal(reply, http.StatusUnauthorized)
+	default:
+		return nil, readError(reply)
 	}
 	var answer struct {
 		AccessToken string `json:"access_token"`
@@ -91,15 +88,6 @@ func (t *tokens) fetch(ctx context.Context) (*iamToken, error) {
 		return nil, err
 	}
 	return &iamToken{text: answer.AccessToken, account: account, until: time.Now().Add(time.Duration(answer.ExpiresIn) * time.Second)}, nil
-}
-
-// readIAMError: a key that is unknown or locked is a bad request.
-func readIAMError(reply *http.Response) error {
-	refused := readError(reply)
-	if reply.StatusCode == http.StatusBadRequest {
-		refused.Status = http.StatusUnauthorized
-	}
-	return refused
 }
 
 // accountOf reads the account out of a token's claims. The API checks the

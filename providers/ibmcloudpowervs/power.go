@@ -4,8 +4,9 @@ package ibmcloudpowervs
 
 import (
 	"context"
-	"fmt"
 	"net/http"
+
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // Actions of "Perform an action on a PVMInstance".
@@ -15,23 +16,22 @@ const (
 )
 
 // PowerOff implements provider.PowerController.
-func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
-	return p.power(ctx, "power off", instanceID, actionStop, statusShutoff)
+func (p *Provider) PowerOff(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "power off %s", instanceID)
+	return p.power(ctx, instanceID, actionStop, statusShutoff)
 }
 
 // PowerOn implements provider.PowerController.
-func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
-	return p.power(ctx, "power on", instanceID, actionStart, statusActive)
+func (p *Provider) PowerOn(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "power on %s", instanceID)
+	return p.power(ctx, instanceID, actionStart, statusActive)
 }
 
 // power asks for a state and waits for it. The cloud refuses while it is busy
 // with the VM.
-func (p *Provider) power(ctx context.Context, what, id, action, status string) error {
-	if _, err := p.existing(ctx, id); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
+func (p *Provider) power(ctx context.Context, id, action, status string) error {
 	asked := false
-	err := p.wait.Until(ctx, func() (bool, error) {
+	return p.wait.Until(ctx, func() (bool, error) {
 		existing, err := p.existing(ctx, id)
 		if err != nil || existing.status() == status {
 			return true, err
@@ -40,14 +40,10 @@ func (p *Provider) power(ctx context.Context, what, id, action, status string) e
 			return false, nil
 		}
 		err = p.api.send(ctx, http.MethodPost, "/pvm-instances/"+id+"/action", map[string]string{"action": action}, nil)
-		if isStatus(err, http.StatusConflict) {
+		if failure.HasStatus(err, http.StatusConflict) {
 			return false, nil
 		}
 		asked = err == nil
 		return false, err
 	})
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", what, id, classify(err))
-	}
-	return nil
 }

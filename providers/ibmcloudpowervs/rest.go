@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/version"
+	"github.com/outrigger/outrigger/provider/kit/failure"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/provider/kit/rest"
 )
@@ -27,46 +28,23 @@ type client struct {
 	rest   rest.Client
 	tokens *tokens
 	cfg    Config
-
-	mu sync.Mutex
-	// epoch ends with close: a call must not outlive its provider, since the
-	// next one could not know what it is still about to make.
-	epoch context.Context
-	end   context.CancelFunc
+	// A call must not outlive its provider, since the next one could not know what
+	// it is still about to make.
+	life lifetime.Lifetime
 }
 
 func newClient(c Config) (*client, error) {
 	transport, err := rest.Transport(c.CAFile)
 	if err != nil {
-		return nil, bad("powervs-ca-file", "POWERVS_CA_FILE", "%v", err)
+		return nil, bad("powervs-ca-file", "%v", err)
 	}
 	web := rest.HTTP(transport, callLimit)
-	made := &client{tokens: &tokens{http: web, url: c.IAMEndpoint, key: c.APIKey, turn: make(chan struct{}, 1)}, cfg: c}
+	made := &client{tokens: &tokens{http: web, url: c.IAMEndpoint, key: c.APIKey}, cfg: c}
 	made.rest = rest.Client{
 		HTTP: web, UserAgent: "outrigger/" + version.Version, Pace: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second}, MaxReply: maxReply,
-		Authorize: made.authorize, ReadError: func(r *http.Response) error { return readError(r) }, Again: retryAfter, Classify: classify,
+		Authorize: made.authorize, ReadError: readError, Again: retryAfter,
 	}
-	made.epoch, made.end = context.WithCancel(context.Background())
 	return made, nil
-}
-
-// close ends all calls that go on; later ones are not its concern.
-func (c *client) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.end()
-	c.epoch, c.end = context.WithCancel(context.Background())
-	c.rest.HTTP.CloseIdleConnections()
-}
-
-// bound ends with ctx and with the provider.
-func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	c.mu.Lock()
-	epoch := c.epoch
-	c.mu.Unlock()
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(epoch, func() { cancel(errors.New("the provider was torn down")) })
-	return ctx, func() { stop(); cancel(nil) }
 }
 
 // send sends a request below the workspace.
@@ -75,8 +53,8 @@ func (c *client) send(ctx context.Context, method, path string, in, out any) err
 }
 
 func (c *client) sendTo(ctx context.Context, method, path string, in, out any) error {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
+	ctx, done := c.life.Begin(ctx)
+	defer done()
 	return c.rest.Send(ctx, method, c.cfg.endpoint()+path, in, out)
 }
 
@@ -94,10 +72,10 @@ func (c *client) path(below string) string {
 // retryAfter reports whether a request may be sent again: a creation only when the
 // cloud has said that it did nothing.
 func retryAfter(method string, err error, n int, pause time.Duration) (time.Duration, bool) {
-	var refused *apiError
+	var refused *failure.Error
 	switch {
 	case !errors.As(err, &refused):
-		return pause, method != http.MethodPost && rest.NoReply(err)
+		return pause, method != http.MethodPost && failure.NoReply(err)
 	case refused.Status == http.StatusUnauthorized:
 		return pause, n == 1 // with another token
 	case refused.Status == http.StatusTooManyRequests:
