@@ -3,18 +3,21 @@
 package openstack
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+
+	"github.com/outrigger/outrigger/provider/kit/cached"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // clients are the services, with a token that renews itself.
@@ -26,50 +29,34 @@ type clients struct {
 
 // connection logs in when it is first needed.
 type connection struct {
-	cfg  Config
-	http *http.Client
-	// turn is held while somebody logs in.
-	turn   chan struct{}
-	opened *clients
+	cfg    Config
+	http   *http.Client
+	opened cached.Values[*clients]
 }
 
 func newConnection(cfg Config) (*connection, error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 16
+	transport, err := rest.Transport("")
+	if err != nil {
+		return nil, err
+	}
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
+		if transport.TLSClientConfig.RootCAs, err = rest.RootsOf(cfg.CAFile); err != nil {
 			return nil, bad("os-cacert", "%v", err)
 		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
-			return nil, bad("os-cacert", "%s has no certificate in PEM", cfg.CAFile)
-		}
-		transport.TLSClientConfig.RootCAs = roots
 	}
-	return &connection{cfg: cfg, http: &http.Client{Transport: transport}, turn: make(chan struct{}, 1)}, nil
+	return &connection{cfg: cfg, http: &http.Client{Transport: transport}}, nil
 }
 
-func (c *connection) close() { c.http.CloseIdleConnections() }
-
-// open answers clients with a token.
+// open returns clients with a token.
 func (c *connection) open(ctx context.Context) (*clients, error) {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if c.opened != nil {
-		return c.opened, nil
-	}
-	opened, err := c.connect(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("log in to OpenStack (%s): %w", c.source(), err)
-	}
-	c.opened = opened
-	return opened, nil
+	return c.opened.Get(ctx, "", func() (*clients, time.Time, error) {
+		opened, err := c.connect(ctx)
+		if err != nil {
+			err = fmt.Errorf("log in to OpenStack (%s): %w", c.source(), err)
+		}
+		return opened, time.Time{}, err
+	})
 }
 
 // source returns which settings the credentials come from.
@@ -116,14 +103,10 @@ const throttleRetries = 4
 
 // backOff waits before a throttled call is repeated.
 func backOff(ctx context.Context, _ *gophercloud.ErrUnexpectedResponseCode, err error, retries uint) error {
-	timer := time.NewTimer(throttlePause << retries)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if poll.Sleep(ctx, throttlePause<<retries) != nil {
 		return err
 	}
+	return nil
 }
 
 const throttlePause = 200 * time.Millisecond
@@ -156,9 +139,7 @@ func (c *connection) fromClouds(where gophercloud.EndpointOpts) (gophercloud.Aut
 	if err != nil {
 		return auth, where, bad("os-cloud", "%v", err)
 	}
-	if where.Region == "" {
-		where.Region = endpoints.Region
-	}
+	where.Region = cmp.Or(where.Region, endpoints.Region)
 	if tlsConfig != nil && c.cfg.CAFile == "" {
 		c.http.Transport.(*http.Transport).TLSClientConfig = tlsConfig
 	}

@@ -10,22 +10,22 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
 // DeleteInstance implements provider.Provider.
-func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if !isID(instanceID) {
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "delete instance %s", instanceID)
+	if !names.IsUUID(instanceID) {
 		return nil // nothing of ours has such an id
 	}
 	unlock, err := p.locks.Take(ctx, instanceID)
 	if err != nil {
-		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
+		return err
 	}
 	defer unlock()
-	if err := p.discard(ctx, instanceID); err != nil {
-		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
-	}
-	return nil
+	return p.discard(ctx, instanceID)
 }
 
 func (p *Provider) discard(ctx context.Context, id string) error {
