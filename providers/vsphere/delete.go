@@ -4,22 +4,20 @@ package vsphere
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
 // DeleteInstance implements provider.Provider.
-func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
-	if !isID(instanceID) {
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "delete instance %s", instanceID)
+	if !names.IsUUID(instanceID) {
 		return nil // nothing of ours has such an id
 	}
-	err := p.locked(ctx, instanceID, func(w *watcher) error { return p.remove(ctx, w, instanceID) })
-	if err != nil {
-		return classify(fmt.Errorf("delete instance %s: %w", instanceID, err))
-	}
-	return nil
+	return p.locked(ctx, instanceID, func(w *watcher) error { return p.remove(ctx, w, instanceID) })
 }
 
 func (p *Provider) remove(ctx context.Context, w *watcher, id string) error {

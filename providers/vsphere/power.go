@@ -15,8 +15,9 @@ import (
 // PowerOff ends the VM as if its plug was pulled, and keeps its disks: to the
 // pod's containers it makes no difference. Its addresses are written down
 // first, since a VM that is off reports none.
-func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
-	return p.whileLocked(ctx, "power off", instanceID, func(w *watcher, m *machine) error {
+func (p *Provider) PowerOff(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "power off %s", instanceID)
+	return p.whileLocked(ctx, instanceID, func(w *watcher, m *machine) error {
 		if !m.on() {
 			return nil
 		}
@@ -28,8 +29,9 @@ func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
 }
 
 // PowerOn starts the VM.
-func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
-	return p.whileLocked(ctx, "power on", instanceID, func(w *watcher, m *machine) error {
+func (p *Provider) PowerOn(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "power on %s", instanceID)
+	return p.whileLocked(ctx, instanceID, func(w *watcher, m *machine) error {
 		if m.on() {
 			return nil
 		}
@@ -37,8 +39,8 @@ func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
 	})
 }
 
-func (p *Provider) whileLocked(ctx context.Context, what, id string, do func(*watcher, *machine) error) error {
-	err := p.locked(ctx, id, func(w *watcher) error {
+func (p *Provider) whileLocked(ctx context.Context, id string, do func(*watcher, *machine) error) error {
+	return p.locked(ctx, id, func(w *watcher) error {
 		m, err := p.existing(ctx, w.client, id)
 		if err != nil {
 			return err
@@ -49,10 +51,6 @@ func (p *Provider) whileLocked(ctx context.Context, what, id string, do func(*wa
 		}
 		return err
 	})
-	if err != nil {
-		return classify(fmt.Errorf("%s %s: %w", what, id, err))
-	}
-	return nil
 }
 
 // locked calls do while nobody else in this process works on the instance.
