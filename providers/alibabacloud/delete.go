@@ -11,24 +11,22 @@ import (
 	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // DeleteInstance implements provider.Provider. It also removes what is left of
 // an instance that is gone.
-func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "delete instance %s", instanceID)
 	if !isID(instanceID) {
 		return nil // the cloud never gave such an id
 	}
-	if err := p.remove(ctx, instanceID); err != nil {
-		return fmt.Errorf("delete instance %s: %w", instanceID, err)
-	}
-	return nil
+	return p.remove(ctx, instanceID)
 }
 
 // remove asks the cloud whose the instance is, unless this process made it.
 func (p *Provider) remove(ctx context.Context, id string) error {
-	note, here := p.memory.madeHere(id)
-	if here {
+	if note, here := p.memory.made.find(id); here {
 		return p.removeMachine(ctx, id, note)
 	}
 	m, err := p.byID(ctx, id)
@@ -51,14 +49,14 @@ func (p *Provider) removeMachine(ctx context.Context, id string, note made) erro
 	if err := p.terminate(ctx, id, note); err != nil {
 		return err
 	}
-	p.memory.rememberDeleted(id)
+	p.memory.deleted.put(id, true)
 	if note.hasAddress {
 		// It may have been made just now, and not be shown yet.
 		if err := p.releaseAll(ctx, id, note.at.Add(p.pace.visible)); err != nil {
 			return err
 		}
 	}
-	p.memory.forgetMade(id)
+	p.memory.made.drop(id)
 	return nil
 }
 
@@ -66,19 +64,19 @@ func (p *Provider) removeMachine(ctx context.Context, id string, note made) erro
 // being made, and may not know one yet that it has not shown.
 func (p *Provider) terminate(ctx context.Context, id string, note made) error {
 	request := &ecs.DeleteInstanceRequest{InstanceId: new(id), Force: new(true), ForceStop: new(true)}
-	for t := p.api.ticker(); ; {
+	for t := p.pace.ticker(); ; {
 		_, err := call(ctx, p.api, "ecs:DeleteInstance", p.api.ecs().DeleteInstanceWithContext, request)
 		switch {
 		case err == nil:
 			return nil
-		case hasCode(err, codeNoInstance):
-			if note.seen || t.over(note.at.Add(p.pace.visible)) || p.memory.isDeleted(id) {
+		case failure.HasCode(err, codeNoInstance):
+			if note.seen || t.Over(note.at.Add(p.pace.visible)) || p.memory.deleted.get(id) {
 				return nil
 			}
 		case !busy(err):
 			return err
 		}
-		if waitErr := t.wait(ctx); waitErr != nil {
+		if waitErr := t.Wait(ctx); waitErr != nil {
 			return errors.Join(waitErr, err)
 		}
 	}

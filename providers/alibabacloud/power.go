@@ -12,12 +12,14 @@ import (
 	"github.com/alibabacloud-go/tea/dara"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // PowerOff implements provider.PowerController. The instance costs as much as
 // before: a cheaper stop gives its public address away.
-func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
-	return p.power(ctx, "power off", instanceID, statusStopped, func() error {
+func (p *Provider) PowerOff(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "power off %s", instanceID)
+	return p.power(ctx, instanceID, statusStopped, func() error {
 		_, err := call(ctx, p.api, "ecs:StopInstance", p.api.ecs().StopInstanceWithContext,
 			&ecs.StopInstanceRequest{InstanceId: new(instanceID), ForceStop: new(true), StoppedMode: new("KeepCharging")})
 		return err
@@ -25,8 +27,9 @@ func (p *Provider) PowerOff(ctx context.Context, instanceID string) error {
 }
 
 // PowerOn implements provider.PowerController.
-func (p *Provider) PowerOn(ctx context.Context, instanceID string) error {
-	return p.power(ctx, "power on", instanceID, statusRunning, func() error {
+func (p *Provider) PowerOn(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "power on %s", instanceID)
+	return p.power(ctx, instanceID, statusRunning, func() error {
 		_, err := call(ctx, p.api, "ecs:StartInstance", p.api.ecs().StartInstanceWithContext, &ecs.StartInstanceRequest{InstanceId: new(instanceID)})
 		return err
 	})
@@ -37,49 +40,44 @@ var settling = map[string]string{statusPending: statusRunning, statusStarting: s
 
 // power waits while the instance is between states, and returns when it is in
 // the wanted one or on its way there.
-func (p *Provider) power(ctx context.Context, what, id, wanted string, order func() error) error {
-	for t := p.api.ticker(); ; {
-		m, err := p.owned(ctx, what, id)
+func (p *Provider) power(ctx context.Context, id, wanted string, order func() error) error {
+	for t := p.pace.ticker(); ; {
+		m, err := p.owned(ctx, id)
 		switch {
 		case err != nil:
 			return err
-		case p.memory.isDeleted(id):
-			return fmt.Errorf("%s: %w: instance %s is being deleted", what, provider.ErrNotFound, id)
+		case p.memory.deleted.get(id):
+			return fmt.Errorf("%w: the instance is being deleted", provider.ErrNotFound)
 		case m.status == wanted, settling[m.status] == wanted && m.status != statusPending:
 			return nil
 		}
 		if settling[m.status] == "" {
 			err = order()
-			if err == nil {
-				return nil
-			}
-			if !busy(err) && !errors.Is(err, provider.ErrNotFound) {
-				return fmt.Errorf("%s %s: %w", what, id, err)
+			if err == nil || !busy(err) && !errors.Is(err, provider.ErrNotFound) {
+				return err
 			}
 		}
-		if waitErr := t.wait(ctx); waitErr != nil {
-			return fmt.Errorf("%s %s: %w", what, id, errors.Join(waitErr, err))
+		if waitErr := t.Wait(ctx); waitErr != nil {
+			return errors.Join(failure.Classify(waitErr), err)
 		}
 	}
 }
 
 // Console implements provider.ConsoleReader. The cloud keeps the last 64 KB or
 // so, and is some seconds late.
-func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
-	if _, err := p.owned(ctx, "console", instanceID); err != nil {
+func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) (tail []byte, err error) {
+	defer explain(&err, "console of %s", instanceID)
+	if _, err := p.owned(ctx, instanceID); err != nil {
 		return nil, err
 	}
 	response, err := call(ctx, p.api, "ecs:GetInstanceConsoleOutput", p.api.ecs().GetInstanceConsoleOutputWithContext,
 		&ecs.GetInstanceConsoleOutputRequest{RegionId: new(p.cfg.Region), InstanceId: new(instanceID)})
-	if err != nil {
-		return nil, fmt.Errorf("console of %s: %w", instanceID, err)
-	}
-	if response.Body == nil {
-		return nil, nil
+	if err != nil || response.Body == nil {
+		return nil, err
 	}
 	text, err := base64.StdEncoding.DecodeString(dara.StringValue(response.Body.ConsoleOutput))
 	if err != nil {
-		return nil, fmt.Errorf("console of %s: %w: %w", instanceID, provider.ErrUnknown, err)
+		return nil, fmt.Errorf("%w: %w", provider.ErrUnknown, err)
 	}
 	return text[max(0, int64(len(text))-tailBytes):], nil
 }

@@ -5,11 +5,10 @@ package aws
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
+	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
@@ -24,6 +23,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // session is a client of EC2 with this machine's own metadata.
@@ -38,20 +38,10 @@ type session struct {
 // session returns the session, opening it when it is first needed: a metadata
 // service that is down for a while must not keep this process from starting.
 func (p *Provider) session(ctx context.Context) (*session, error) {
-	unlock, err := p.lock(ctx, "session")
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if p.opened != nil {
-		return p.opened, nil
-	}
-	s, err := p.open(ctx)
-	if err != nil {
-		return nil, classify("open a session with AWS", err)
-	}
-	p.opened = s
-	return s, nil
+	return p.opened.Get(ctx, "", func() (*session, time.Time, error) {
+		s, err := p.open(ctx)
+		return s, time.Time{}, classify("open a session with AWS", err)
+	})
 }
 
 func (p *Provider) open(ctx context.Context) (*session, error) {
@@ -74,33 +64,18 @@ func (p *Provider) open(ctx context.Context) (*session, error) {
 		base.Credentials = configured
 	}
 	base.Credentials = sdk.NewCredentialsCache(explained{base.Credentials, configured == nil})
+	blocks := ebs.NewFromConfig(base, func(o *ebs.Options) { p.endpoint(&o.BaseEndpoint, p.cfg.BlocksEndpoint) })
+	quotas := servicequotas.NewFromConfig(base, func(o *servicequotas.Options) { p.endpoint(&o.BaseEndpoint, p.cfg.QuotasEndpoint) })
 	return &session{
-		ec2:    callsOf(ec2.NewFromConfig(base, withEndpoint(cmp.Or(p.cfg.Endpoint, p.cfg.AnyEndpoint)))),
-		blocks: blockCallsOf(p.blockClient(base)), quota: p.quotaClient(base).GetServiceQuota, region: base.Region, placement: here,
+		ec2:    callsOf(ec2.NewFromConfig(base, func(o *ec2.Options) { p.endpoint(&o.BaseEndpoint, p.cfg.Endpoint) })),
+		blocks: blockCallsOf(blocks), quota: quotas.GetServiceQuota, region: base.Region, placement: here,
 	}, nil
 }
 
-func (p *Provider) blockClient(base sdk.Config) *ebs.Client {
-	return ebs.NewFromConfig(base, func(o *ebs.Options) {
-		if url := cmp.Or(p.cfg.BlocksEndpoint, p.cfg.AnyEndpoint); url != "" {
-			o.BaseEndpoint = &url
-		}
-	})
-}
-
-func (p *Provider) quotaClient(base sdk.Config) *servicequotas.Client {
-	return servicequotas.NewFromConfig(base, func(o *servicequotas.Options) {
-		if url := cmp.Or(p.cfg.QuotasEndpoint, p.cfg.AnyEndpoint); url != "" {
-			o.BaseEndpoint = &url
-		}
-	})
-}
-
-func withEndpoint(url string) func(*ec2.Options) {
-	return func(o *ec2.Options) {
-		if url != "" {
-			o.BaseEndpoint = &url
-		}
+// endpoint sets the URL of a service, if it or that of all that have none is configured.
+func (p *Provider) endpoint(base **string, url string) {
+	if url = cmp.Or(url, p.cfg.AnyEndpoint); url != "" {
+		*base = &url
 	}
 }
 
@@ -111,13 +86,9 @@ func (p *Provider) httpClient() (*awshttp.BuildableClient, error) {
 	if p.cfg.CABundle == "" {
 		return client.WithTransportOptions(p.keepTransport), nil
 	}
-	data, err := os.ReadFile(p.cfg.CABundle)
+	pool, err := rest.RootsOf(p.cfg.CABundle)
 	if err != nil {
 		return nil, bad("aws-ca-bundle", "%v", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, bad("aws-ca-bundle", "%s has no certificate in PEM", p.cfg.CABundle)
 	}
 	return client.WithTransportOptions(func(t *http.Transport) { t.TLSClientConfig.RootCAs = pool }, p.keepTransport), nil
 }
@@ -158,11 +129,7 @@ func (p *Provider) credentials(base sdk.Config) sdk.CredentialsProvider {
 	case p.cfg.Profile != "" || p.cfg.RoleARN == "":
 		return nil
 	}
-	client := sts.NewFromConfig(base, func(o *sts.Options) {
-		if url := cmp.Or(p.cfg.STSEndpoint, p.cfg.AnyEndpoint); url != "" {
-			o.BaseEndpoint = &url
-		}
-	})
+	client := sts.NewFromConfig(base, func(o *sts.Options) { p.endpoint(&o.BaseEndpoint, p.cfg.STSEndpoint) })
 	return stscreds.NewWebIdentityRoleProvider(client, p.cfg.RoleARN, tokenFile(p.cfg.TokenFile), func(o *stscreds.WebIdentityRoleOptions) {
 		o.RoleSessionName = p.cfg.SessionName
 	})

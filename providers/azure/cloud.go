@@ -3,7 +3,6 @@
 package azure
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -124,22 +123,11 @@ func (attempts) Do(r *policy.Request) (*http.Response, error) {
 
 // newTransport returns a transport for one provider, so that Teardown can close it.
 func newTransport(caFile string) (*http.Transport, error) {
-	transport := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   16,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: 60 * time.Second,
-	}
-	if caFile == "" {
-		return transport, nil
-	}
-	pool, err := rest.Roots(caFile)
+	transport, err := rest.Transport(caFile)
 	if err != nil {
 		return nil, wrong("azure-ca-file", "%v", err)
 	}
-	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	transport.ResponseHeaderTimeout = 60 * time.Second
 	return transport, nil
 }

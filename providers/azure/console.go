@@ -18,19 +18,12 @@ import (
 
 // Console implements provider.ConsoleReader: Azure keeps what a VM writes to
 // its serial port in a blob, and gives a URL with a signature for it.
-func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
+func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) (tail []byte, err error) {
+	defer explain(&err, "console of %s", last(instanceID))
 	r, ok := p.parseID(instanceID)
 	if !ok {
 		return nil, errNoInstance(instanceID)
 	}
-	text, err := p.console(ctx, r, tailBytes)
-	if err != nil {
-		return nil, classify(fmt.Errorf("console of %s: %w", r.name, err))
-	}
-	return text, nil
-}
-
-func (p *Provider) console(ctx context.Context, r ref, tail int64) ([]byte, error) {
 	data, err := p.cloud.vms.RetrieveBootDiagnosticsData(ctx, r.group, r.name,
 		&armcompute.VirtualMachinesClientRetrieveBootDiagnosticsDataOptions{SasURIExpirationTimeInMinutes: to.Ptr[int32](5)})
 	if err != nil || data.SerialConsoleLogBlobURI == nil {
@@ -47,11 +40,11 @@ func (p *Provider) console(ctx context.Context, r ref, tail int64) ([]byte, erro
 	defer response.Body.Close()
 	switch response.StatusCode {
 	case http.StatusOK:
-		return lastBytes(response.Body, tail)
+		return lastBytes(response.Body, tailBytes)
 	case http.StatusNotFound:
 		return nil, nil // nothing was written yet
 	}
-	return nil, &answer{status: response.StatusCode, code: response.Header.Get("x-ms-error-code"), message: "the console's blob"}
+	return nil, answered(response.StatusCode, response.Header.Get("x-ms-error-code"), "the console's blob")
 }
 
 // withoutURL keeps the signature in a URL out of texts.

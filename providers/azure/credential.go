@@ -4,13 +4,18 @@ package azure
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/outrigger/outrigger/provider"
 )
@@ -80,3 +85,40 @@ func (c Config) environment() cloud.Configuration {
 		Services:                     map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: manager},
 	}
 }
+
+// publicKey returns the key of the administrator account, which Azure wants.
+// Where none is configured it is one whose private half nobody has.
+func (p *Provider) publicKey(ctx context.Context) (string, error) {
+	return p.key.Get(ctx, "", func() (string, time.Time, error) {
+		key, err := loadKey(p.cfg.SSHKeyPath)
+		return key, time.Time{}, err
+	})
+}
+
+func loadKey(file string) (string, error) {
+	if file == "" {
+		return throwAwayKey()
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", wrong("ssh-key-path", "%v", err)
+	}
+	if _, _, _, _, err := ssh.ParseAuthorizedKey(data); err != nil {
+		return "", wrong("ssh-key-path", "%s is not a public key: %v", file, err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// throwAwayKey is RSA, which Azure takes from everybody. The private half is
+// kept by nobody, so that one is enough for a process.
+var throwAwayKey = sync.OnceValues(func() (string, error) {
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return "", fmt.Errorf("make an SSH key: %w", err)
+	}
+	public, err := ssh.NewPublicKey(&private.PublicKey)
+	if err != nil {
+		return "", fmt.Errorf("make an SSH key: %w", err)
+	}
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))), nil
+})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -15,12 +14,14 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // DeleteInstance implements provider.Provider. It returns when Azure has
 // accepted to remove the VM, with which everything goes that the VM's model
 // names. Of a VM that is gone it removes what has stayed.
-func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error {
+func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) (err error) {
+	defer explain(&err, "delete instance %s", last(instanceID))
 	r, ok := p.parseID(instanceID)
 	if !ok {
 		return p.elsewhere(instanceID)
@@ -28,17 +29,14 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) error 
 	p.creations.end(r.name)
 	unlock, err := p.locks.Take(ctx, r.name)
 	if err != nil {
-		return classify(fmt.Errorf("delete instance %s: %w", r.name, err))
+		return err
 	}
 	defer unlock()
 	gone, err := p.remove(ctx, r)
 	if err == nil && gone {
 		err = p.sweep(ctx, r)
 	}
-	if err != nil {
-		return classify(fmt.Errorf("delete instance %s: %w", r.name, err))
-	}
-	return nil
+	return err
 }
 
 // remove deletes a VM. It returns whether there was none; otherwise Azure has
@@ -75,27 +73,30 @@ func (p *Provider) sweep(ctx context.Context, r ref) error {
 	if err != nil {
 		return err
 	}
-	for _, nic := range left.nics {
-		if owner(nic.name) == r.name {
-			poller, err := p.cloud.nics.BeginDelete(ctx, r.group, nic.name, nil)
-			if err := finish(ctx, p.tempo.ask, poller, err); err != nil {
-				return fmt.Errorf("network interface %s: %w", nic.name, err)
+	for _, kind := range []struct {
+		what   string
+		pieces []piece
+		remove func(name string) error
+	}{
+		{"network interface", left.nics, func(name string) error {
+			poller, err := p.cloud.nics.BeginDelete(ctx, r.group, name, nil)
+			return finish(ctx, p.tempo.ask, poller, err)
+		}},
+		{"public address", left.ips, func(name string) error {
+			poller, err := p.cloud.ips.BeginDelete(ctx, r.group, name, nil)
+			return finish(ctx, p.tempo.ask, poller, err)
+		}},
+		{"disk", left.disks, func(name string) error {
+			poller, err := p.cloud.disks.BeginDelete(ctx, r.group, name, nil)
+			return finish(ctx, p.tempo.ask, poller, err)
+		}},
+	} {
+		for _, piece := range kind.pieces {
+			if owner(piece.name) != r.name {
+				continue
 			}
-		}
-	}
-	for _, ip := range left.ips {
-		if owner(ip.name) == r.name {
-			poller, err := p.cloud.ips.BeginDelete(ctx, r.group, ip.name, nil)
-			if err := finish(ctx, p.tempo.ask, poller, err); err != nil {
-				return fmt.Errorf("public address %s: %w", ip.name, err)
-			}
-		}
-	}
-	for _, disk := range left.disks {
-		if owner(disk.name) == r.name {
-			poller, err := p.cloud.disks.BeginDelete(ctx, r.group, disk.name, nil)
-			if err := finish(ctx, p.tempo.ask, poller, err); err != nil {
-				return fmt.Errorf("disk %s: %w", disk.name, err)
+			if err := kind.remove(piece.name); err != nil {
+				return fmt.Errorf("%s %s: %w", kind.what, piece.name, err)
 			}
 		}
 	}
@@ -105,37 +106,33 @@ func (p *Provider) sweep(ctx context.Context, r ref) error {
 // finish waits for the end of an operation. That there is no such thing is not
 // an error.
 func finish[T any](ctx context.Context, pace poll.Pace, poller *runtime.Poller[T], err error) error {
-	if err != nil {
-		return unlessAbsent(err)
-	}
-	for wait := pace.First; !poller.Done(); wait = min(2*wait, pace.Max) {
-		response, err := poller.Poll(ctx)
-		if err != nil {
-			return unlessAbsent(err)
-		}
-		if poller.Done() {
-			break
-		}
-		if err := poll.Sleep(ctx, max(wait, retryAfter(response))); err != nil {
-			return err
-		}
-	}
-	_, err = poller.Result(ctx)
-	return unlessAbsent(err)
-}
-
-func unlessAbsent(err error) error {
+	_, err = wait(ctx, pace, nil, poller, err)
 	if absent(err) {
 		return nil
 	}
 	return err
 }
 
-// retryAfter returns when Azure wants to be asked again.
-func retryAfter(r *http.Response) time.Duration {
-	seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		return 0
+// wait returns the result of an operation when it has ended. err is that of its beginning; each, unless it is nil,
+// is called before each look.
+func wait[T any](ctx context.Context, pace poll.Pace, each func(), poller *runtime.Poller[T], err error) (result T, _ error) {
+	if err != nil {
+		return result, err
 	}
-	return min(time.Duration(seconds)*time.Second, time.Minute)
+	for pause := pace.First; !poller.Done(); pause = min(2*pause, pace.Max) {
+		if each != nil {
+			each()
+		}
+		response, err := poller.Poll(ctx)
+		if err != nil {
+			return result, err
+		}
+		if poller.Done() {
+			break
+		}
+		if err := poll.Sleep(ctx, max(pause, rest.RetryAfter(response, time.Minute))); err != nil {
+			return result, err
+		}
+	}
+	return poller.Result(ctx)
 }

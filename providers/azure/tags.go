@@ -4,10 +4,10 @@ package azure
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // Our own tags, besides the owner's.
@@ -56,13 +56,8 @@ func (p *Provider) tagsOf(key, name string, owner map[string]string) (map[string
 	if given := owner[provider.TagKey]; given != "" && given != key {
 		return nil, fmt.Errorf("%w: tag %s is %q, and the sandbox id is %q", provider.ErrInvalidArgument, provider.TagKey, given, key)
 	}
-	tags := maps.Clone(p.cfg.Tags)
-	if tags == nil {
-		tags = map[string]string{}
-	}
-	maps.Copy(tags, owner)
-	tags[provider.TagKey], tags[tagName] = key, name
-	return tags, checkTags(tags)
+	all := tags.Merge(p.cfg.Tags, owner, map[string]string{provider.TagKey: key, tagName: name})
+	return all, checkTags(all)
 }
 
 func pointers(tags map[string]string) map[string]*string {

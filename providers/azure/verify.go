@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // verifyLimit bounds ConfigVerifier.
@@ -31,7 +33,7 @@ func (p *Provider) ConfigVerifier() error {
 		p.verifyScope(ctx, "securitygroupid", p.cfg.SecurityGroupID, joinGroup),
 		p.verifySubnet(ctx), p.verifySecurityGroup(ctx), p.verifyImage(ctx), p.verifySize(ctx),
 	}
-	_, err := p.publicKey()
+	_, err := p.publicKey(ctx)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -65,13 +67,7 @@ func (p *Provider) blame(err error) error {
 }
 
 // about names a setting in front of what the cloud said, whose class stays.
-func about(flag string, err error) error {
-	if err == nil {
-		return nil
-	}
-	title := strings.TrimPrefix(wrong(flag, "").Error(), provider.ErrInvalidArgument.Error()+": ")
-	return fmt.Errorf("%s%w", title, classify(err))
-}
+func about(flag string, err error) error { return config.About[Config](flag, classify(err)) }
 
 func (p *Provider) verifyScope(ctx context.Context, flag, id, action string) error {
 	if id == "" {
@@ -152,11 +148,7 @@ func (p *Provider) verifyQuota(ctx context.Context, size vmSize) error {
 		quotas = []string{"virtualMachines", "lowPriorityCores"}
 	}
 	var errs []error
-	for pager := p.cloud.usage.NewListPager(p.cfg.Region, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return about("region", err)
-		}
+	err := pages(ctx, p.cloud.usage.NewListPager(p.cfg.Region, nil), func(page armcompute.UsageClientListResponse) {
 		for _, u := range page.Value {
 			if u.Name == nil || !slices.ContainsFunc(quotas, func(q string) bool { return strings.EqualFold(q, deref(u.Name.Value)) }) {
 				continue
@@ -170,6 +162,6 @@ func (p *Provider) verifyQuota(ctx context.Context, size vmSize) error {
 					provider.ErrQuota, size.Name, wanted, deref(u.Name.LocalizedValue), p.cfg.Region, max(left, 0), deref(u.Limit)))
 			}
 		}
-	}
-	return errors.Join(errs...)
+	})
+	return errors.Join(append(errs, about("region", err))...)
 }

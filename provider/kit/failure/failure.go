@@ -32,11 +32,14 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string {
-	reply := e.Code
+	text, reply := e.Message, e.Code
 	if e.Status != 0 {
 		reply = strings.TrimSpace(fmt.Sprint(e.Status, " ", e.Code))
 	}
-	return fmt.Sprintf("%v: %s (%s)", e.Class, e.Message, reply)
+	if reply != "" {
+		text = strings.TrimSpace(text + " (" + reply + ")")
+	}
+	return fmt.Sprintf("%v: %s", e.Class, text)
 }
 
 // Unwrap returns the class.

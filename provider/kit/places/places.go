@@ -22,7 +22,7 @@ func (p Place) String() string {
 	if p.Zone == "" {
 		return p.Type.Name
 	}
-	return p.Type.Name + " in " + p.Zone
+	return p.Type.Name + " in zone " + p.Zone
 }
 
 // Of returns at most most places, the best first: the first type in each of the zones that has it, then the next

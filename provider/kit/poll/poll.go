@@ -55,6 +55,18 @@ func (t *Ticker) Over(then time.Time) bool {
 	return late > 0 && (t.looks >= fewLooks || t.grace > 0 && late > t.grace)
 }
 
+// Look calls ask until it returns true or an error, or what it looks for should have been seen by then.
+func (t *Ticker) Look(ctx context.Context, then time.Time, ask func() (bool, error)) (seen bool, err error) {
+	for {
+		if seen, err = ask(); seen || err != nil || t.Over(then) {
+			return seen, err
+		}
+		if err := t.Wait(ctx); err != nil {
+			return false, err
+		}
+	}
+}
+
 // Sleep waits for d or the end of ctx, whose cause is then the error.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
