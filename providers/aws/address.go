@@ -172,7 +172,7 @@ func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface
 	if has(nic, addresses[first]) {
 		return nil
 	}
-	_, err := s.ec2.AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: addresses[first].AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
+	_, err := s.ec2().AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: addresses[first].AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
 	switch {
 	case isCode(err, "InvalidAllocationID.NotFound"):
 		return nil // somebody else has decided otherwise
@@ -187,7 +187,7 @@ func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface
 // tags.
 func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceID, index string) ([]types.Address, error) {
 	owned := tags.Merge(pl.owned, map[string]string{tagInstance: instanceID, tagNIC: index})
-	made, err := s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{
+	made, err := s.ec2().AllocateAddress(ctx, &ec2.AllocateAddressInput{
 		Domain:            types.DomainTypeVpc,
 		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeElasticIp, Tags: tagList(owned)}},
 	}, func(o *ec2.Options) { o.RetryMaxAttempts = 1 })
@@ -210,7 +210,7 @@ func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceI
 }
 
 func (s *session) addresses(ctx context.Context, filters []types.Filter) ([]types.Address, error) {
-	out, err := s.ec2.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: filters})
+	out, err := s.ec2().DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: filters})
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ const addressInUse = "InvalidIPAddress.InUse"
 // free takes an address from its interface and releases it.
 func (s *session) free(ctx context.Context, a types.Address) error {
 	if a.AssociationId != nil {
-		_, err := s.ec2.DisassociateAddress(ctx, &ec2.DisassociateAddressInput{AssociationId: a.AssociationId})
+		_, err := s.ec2().DisassociateAddress(ctx, &ec2.DisassociateAddressInput{AssociationId: a.AssociationId})
 		if err != nil && !isCode(err, "InvalidAssociationID.NotFound") {
 			return err
 		}
@@ -263,7 +263,7 @@ func (s *session) free(ctx context.Context, a types.Address) error {
 }
 
 func (s *session) release(ctx context.Context, allocation *string) error {
-	_, err := s.ec2.ReleaseAddress(ctx, &ec2.ReleaseAddressInput{AllocationId: allocation})
+	_, err := s.ec2().ReleaseAddress(ctx, &ec2.ReleaseAddressInput{AllocationId: allocation})
 	if isCode(err, "InvalidAllocationID.NotFound") {
 		return nil
 	}

@@ -98,7 +98,7 @@ func (p *Provider) attempt(ctx context.Context, s *session, pl *plan, token stri
 		}
 	}
 	return places.Try(list, places.NoCapacity, func(at place) (*types.Instance, error) {
-		out, err := s.ec2.RunInstances(ctx, p.request(pl, at.instanceType, at.subnet, token))
+		out, err := s.ec2().RunInstances(ctx, p.request(pl, at.instanceType, at.subnet, token))
 		switch {
 		case err == nil && len(out.Instances) == 1:
 			p.doubtful.Delete(pl.key)

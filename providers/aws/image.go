@@ -35,7 +35,7 @@ func (p *Provider) image(ctx context.Context, s *session, id string) (image, err
 		return image{}, fmt.Errorf("%w: %q is not an id of an AMI, such as ami-0123456789abcdef0", provider.ErrInvalidArgument, id)
 	}
 	return p.images.Get(ctx, id, func() (found image, until time.Time, err error) {
-		out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
+		out, err := s.ec2().DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
 		switch {
 		case err != nil:
 			err = classify("look up AMI "+id, err)
@@ -78,7 +78,7 @@ func (p *Provider) template(ctx context.Context, s *session) (template, error) {
 		return template{}, nil
 	}
 	return p.templates.Get(ctx, "", func() (found template, until time.Time, err error) {
-		out, err := s.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
+		out, err := s.ec2().DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
 			LaunchTemplateName: &p.cfg.TemplateName, Versions: []string{p.cfg.TemplateVer},
 		})
 		what := fmt.Sprintf("launch template %s, version %s (-aws-lt-name, PODVM_LAUNCHTEMPLATE_NAME)", p.cfg.TemplateName, p.cfg.TemplateVer)

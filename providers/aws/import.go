@@ -91,7 +91,7 @@ func importable(source provider.ImageSource) error {
 // imagesNamed returns the account's images of a name, of which there is one at
 // most.
 func (s *session) imagesNamed(ctx context.Context, name string) ([]types.Image, error) {
-	out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{Owners: []string{"self"}, Filters: []types.Filter{filter("name", literal.Replace(name))}})
+	out, err := s.ec2().DescribeImages(ctx, &ec2.DescribeImagesInput{Owners: []string{"self"}, Filters: []types.Filter{filter("name", literal.Replace(name))}})
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (p *Provider) importTags(name string) []types.Tag {
 func (p *Provider) awaitSnapshot(ctx context.Context, s *session, id string, progress func(provider.ImageProgress)) error {
 	return p.pace().Until(ctx, func() (bool, error) {
 		progress(provider.ImageProgress{Step: "waiting for the snapshot"})
-		out, err := s.ec2.DescribeSnapshots(ctx, &ec2.DescribeSnapshotsInput{SnapshotIds: []string{id}})
+		out, err := s.ec2().DescribeSnapshots(ctx, &ec2.DescribeSnapshotsInput{SnapshotIds: []string{id}})
 		switch {
 		case isCode(err, "InvalidSnapshot.NotFound"): // not yet
 			return false, nil
@@ -187,7 +187,7 @@ func (p *Provider) awaitSnapshot(ctx context.Context, s *session, id string, pro
 // register makes the image. RegisterImage has no token: when the reply was
 // lost, or a repetition finds the name taken, the image of our snapshot is it.
 func (p *Provider) register(ctx context.Context, s *session, source provider.ImageSource, snapshot string) (string, error) {
-	out, err := s.ec2.RegisterImage(ctx, &ec2.RegisterImageInput{
+	out, err := s.ec2().RegisterImage(ctx, &ec2.RegisterImageInput{
 		Name: &source.Name, Description: sdk.String("pod VM"), Architecture: imageArchitectures[source.Arch],
 		BootMode: types.BootModeValuesUefi, EnaSupport: sdk.Bool(true), VirtualizationType: sdk.String("hvm"), ImdsSupport: types.ImdsSupportValuesV20,
 		RootDeviceName: sdk.String(importRoot),
@@ -222,7 +222,7 @@ func isOfSnapshot(image types.Image, snapshot string) bool {
 
 func (p *Provider) awaitImage(ctx context.Context, s *session, id string) error {
 	return p.pace().Until(ctx, func() (bool, error) {
-		out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
+		out, err := s.ec2().DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
 		switch {
 		case isCode(err, "InvalidAMIID.NotFound"): // not yet
 			return false, nil
@@ -246,11 +246,11 @@ func (p *Provider) removeImport(ctx context.Context, s *session, image, snapshot
 	defer cancel()
 	var errs []error
 	if image != "" {
-		_, err := s.ec2.DeregisterImage(ctx, &ec2.DeregisterImageInput{ImageId: &image})
+		_, err := s.ec2().DeregisterImage(ctx, &ec2.DeregisterImageInput{ImageId: &image})
 		errs = append(errs, ignoreMissing("AMI "+image, err))
 	}
 	if snapshot != "" {
-		_, err := s.ec2.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot})
+		_, err := s.ec2().DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot})
 		errs = append(errs, ignoreMissing("snapshot "+snapshot, err))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -88,7 +88,7 @@ func tagFilters(match map[string]string) []types.Filter {
 func (s *session) describe(ctx context.Context, filters []types.Filter) ([]types.Instance, error) {
 	var list []types.Instance
 	for in := (&ec2.DescribeInstancesInput{Filters: filters, MaxResults: sdk.Int32(1000)}); ; {
-		page, err := s.ec2.DescribeInstances(ctx, in)
+		page, err := s.ec2().DescribeInstances(ctx, in)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func (p *Provider) find(ctx context.Context, s *session, instanceID string, limi
 	}
 	var found *types.Instance
 	_, err := p.look(ctx, limit, func() (bool, error) {
-		out, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{instanceID}})
+		out, err := s.ec2().DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{instanceID}})
 		switch {
 		case err == nil && len(out.Reservations) == 1 && len(out.Reservations[0].Instances) == 1:
 			found = &out.Reservations[0].Instances[0]
@@ -208,7 +208,7 @@ func (p *Provider) strayVolumes(ctx context.Context, s *session, filters []types
 	filters = append(filters, filter("status", string(types.VolumeStateAvailable), string(types.VolumeStateError)))
 	var list []types.Volume
 	for in := (&ec2.DescribeVolumesInput{Filters: filters, MaxResults: sdk.Int32(500)}); ; {
-		page, err := s.ec2.DescribeVolumes(ctx, in)
+		page, err := s.ec2().DescribeVolumes(ctx, in)
 		if err != nil {
 			return nil, err
 		}
@@ -234,7 +234,7 @@ func (s *session) strayInstance(v types.Volume) provider.Instance {
 // deleteVolume removes a volume of ours that belongs to no instance.
 func (p *Provider) deleteVolume(ctx context.Context, s *session, id string) error {
 	const notFound = "InvalidVolume.NotFound"
-	out, err := s.ec2.DescribeVolumes(ctx, &ec2.DescribeVolumesInput{VolumeIds: []string{id}})
+	out, err := s.ec2().DescribeVolumes(ctx, &ec2.DescribeVolumesInput{VolumeIds: []string{id}})
 	switch {
 	case isCode(err, notFound), err == nil && len(out.Volumes) == 0:
 		return nil
@@ -250,7 +250,7 @@ func (p *Provider) deleteVolume(ctx context.Context, s *session, id string) erro
 	case v.State != types.VolumeStateAvailable && v.State != types.VolumeStateError:
 		return fmt.Errorf("%w: volume %s is %s: it goes with its instance", provider.ErrInvalidArgument, id, v.State)
 	}
-	_, err = s.ec2.DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &id})
+	_, err = s.ec2().DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &id})
 	if isCode(err, notFound) {
 		return nil
 	}

@@ -20,7 +20,7 @@ func (p *Provider) PowerOff(ctx context.Context, instanceID string) (err error) 
 	defer explain(&err, "power off instance %s", instanceID)
 	off := []types.InstanceStateName{types.InstanceStateNameStopping, types.InstanceStateNameStopped}
 	return p.power(ctx, instanceID, off, func(ctx context.Context, s *session) error {
-		_, err := s.ec2.StopInstances(ctx, &ec2.StopInstancesInput{InstanceIds: []string{instanceID}})
+		_, err := s.ec2().StopInstances(ctx, &ec2.StopInstancesInput{InstanceIds: []string{instanceID}})
 		return err
 	})
 }
@@ -30,7 +30,7 @@ func (p *Provider) PowerOn(ctx context.Context, instanceID string) (err error) {
 	defer explain(&err, "power on instance %s", instanceID)
 	on := []types.InstanceStateName{types.InstanceStateNamePending, types.InstanceStateNameRunning}
 	return p.power(ctx, instanceID, on, func(ctx context.Context, s *session) error {
-		_, err := s.ec2.StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{instanceID}})
+		_, err := s.ec2().StartInstances(ctx, &ec2.StartInstancesInput{InstanceIds: []string{instanceID}})
 		return err
 	})
 }
@@ -63,10 +63,10 @@ func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int
 			return fmt.Errorf("%w: it is being deleted", provider.ErrNotFound)
 		}
 		in := &ec2.GetConsoleOutputInput{InstanceId: &instanceID, Latest: sdk.Bool(true)}
-		out, err := s.ec2.GetConsoleOutput(ctx, in)
+		out, err := s.ec2().GetConsoleOutput(ctx, in)
 		if isCode(err, "UnsupportedOperation") { // only Nitro types know the latest
 			in.Latest = nil
-			out, err = s.ec2.GetConsoleOutput(ctx, in)
+			out, err = s.ec2().GetConsoleOutput(ctx, in)
 		}
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, instanceID string) (err e
 	if ending(i) {
 		return nil
 	}
-	_, err = s.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{instanceID}})
+	_, err = s.ec2().TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{instanceID}})
 	if isCode(err, notFoundInstance) {
 		return nil // it was there just now
 	}

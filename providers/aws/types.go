@@ -42,7 +42,7 @@ func (p *Provider) describeTypes(ctx context.Context, s *session, patterns []str
 	var list []provider.InstanceType
 	in := &ec2.DescribeInstanceTypesInput{Filters: p.typeFilters(patterns)}
 	for more := true; more; more = sdk.ToString(in.NextToken) != "" {
-		page, err := s.ec2.DescribeInstanceTypes(ctx, in)
+		page, err := s.ec2().DescribeInstanceTypes(ctx, in)
 		if err != nil {
 			return nil, err
 		}

@@ -119,7 +119,7 @@ func (v *verifier) network(ctx context.Context, t template) {
 	}
 	networks := map[string]bool{}
 	for _, id := range subnets {
-		out, err := v.s.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
+		out, err := v.s.ec2().DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
 		if err != nil {
 			v.add(settingError("subnetid", err))
 			continue
@@ -132,7 +132,7 @@ func (v *verifier) network(ctx context.Context, t template) {
 		}
 	}
 	for _, id := range v.s.placement.groups {
-		out, err := v.s.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
+		out, err := v.s.ec2().DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
 		if err != nil {
 			v.add(settingError("securitygroupids", err))
 			continue
@@ -152,7 +152,7 @@ func (v *verifier) key(ctx context.Context) {
 	if v.s.placement.keyName == "" {
 		return
 	}
-	_, err := v.s.ec2.DescribeKeyPairs(ctx, &ec2.DescribeKeyPairsInput{KeyNames: []string{v.s.placement.keyName}})
+	_, err := v.s.ec2().DescribeKeyPairs(ctx, &ec2.DescribeKeyPairsInput{KeyNames: []string{v.s.placement.keyName}})
 	v.add(settingError("keyname", err))
 }
 
@@ -208,7 +208,7 @@ func (v *verifier) quota(ctx context.Context) {
 // addressLimit returns how many elastic addresses the account may have; 0 if
 // the cloud does not tell.
 func (s *session) addressLimit(ctx context.Context) (int, error) {
-	out, err := s.ec2.DescribeAccountAttributes(ctx, &ec2.DescribeAccountAttributesInput{})
+	out, err := s.ec2().DescribeAccountAttributes(ctx, &ec2.DescribeAccountAttributesInput{})
 	if err != nil {
 		return 0, err
 	}
@@ -225,16 +225,16 @@ func (s *session) addressLimit(ctx context.Context) (int, error) {
 // only be tried on an instance of ours, since credentials may be bound to such.
 func (v *verifier) permissions(ctx context.Context, t template) {
 	dry, s := sdk.Bool(true), v.s
-	out, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+provider.TagKey, "*")}, MaxResults: sdk.Int32(5)})
+	out, err := s.ec2().DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+provider.TagKey, "*")}, MaxResults: sdk.Int32(5)})
 	v.dryRun("ec2:DescribeInstances", err)
-	_, err = s.ec2.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{DryRun: dry})
+	_, err = s.ec2().DescribeAddresses(ctx, &ec2.DescribeAddressesInput{DryRun: dry})
 	v.dryRun("ec2:DescribeAddresses", err)
 	if out != nil && len(out.Reservations) > 0 && len(out.Reservations[0].Instances) > 0 {
-		_, err = s.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: dry, InstanceIds: []string{id(&out.Reservations[0].Instances[0])}})
+		_, err = s.ec2().TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: dry, InstanceIds: []string{id(&out.Reservations[0].Instances[0])}})
 		v.dryRun("ec2:TerminateInstances", err)
 	}
 	if v.p.cfg.ElasticIP {
-		_, err = s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{DryRun: dry, Domain: types.DomainTypeVpc})
+		_, err = s.ec2().AllocateAddress(ctx, &ec2.AllocateAddressInput{DryRun: dry, Domain: types.DomainTypeVpc})
 		v.dryRun("ec2:AllocateAddress", err)
 	}
 	if v.ami.id != "" && len(v.errs) == 0 {
@@ -252,7 +252,7 @@ func (v *verifier) run(ctx context.Context, t template) {
 	}
 	in := v.p.request(pl, pl.types[0], pl.subnets[0], token(nil, "verify", 0))
 	in.DryRun, in.ClientToken = sdk.Bool(true), nil
-	_, err := v.s.ec2.RunInstances(ctx, in)
+	_, err := v.s.ec2().RunInstances(ctx, in)
 	v.dryRun("ec2:RunInstances and ec2:CreateTags", err)
 }
 

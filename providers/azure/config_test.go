@@ -186,7 +186,7 @@ func TestWildcards(t *testing.T) {
 		{"microsoft.compute/*/Read", "Microsoft.Compute/disks/read", true}, {"Microsoft.Network/*", "Microsoft.Compute/disks/read", false},
 		{"Microsoft.Compute/disks/read", "Microsoft.Compute/disks/read", true}, {"", "x", false},
 	} {
-		if got := wildcard(strings.ToLower(test.pattern), strings.ToLower(test.action)); got != test.want {
+		if got := anyMatch([]string{test.pattern}, test.action); got != test.want {
 			t.Errorf("%s, %s: %v", test.pattern, test.action, got)
 		}
 	}

@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
 
@@ -164,4 +167,90 @@ func (p *Provider) verifyQuota(ctx context.Context, size vmSize) error {
 		}
 	})
 	return errors.Join(append(errs, about("region", err))...)
+}
+
+// groupActions are what the provider may do in the resource group; the role in
+// docs/providers/azure.md has the same, from the calls that tests have seen.
+var groupActions = []string{
+	"Microsoft.Compute/disks/delete",
+	"Microsoft.Compute/disks/read",
+	"Microsoft.Compute/disks/write",
+	"Microsoft.Compute/virtualMachines/deallocate/action",
+	"Microsoft.Compute/virtualMachines/delete",
+	"Microsoft.Compute/virtualMachines/read",
+	"Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action",
+	"Microsoft.Compute/virtualMachines/start/action",
+	"Microsoft.Compute/virtualMachines/write",
+	"Microsoft.Network/networkInterfaces/delete",
+	"Microsoft.Network/networkInterfaces/join/action",
+	"Microsoft.Network/networkInterfaces/read",
+	"Microsoft.Network/networkInterfaces/write",
+	"Microsoft.Network/publicIPAddresses/delete",
+	"Microsoft.Network/publicIPAddresses/join/action",
+	"Microsoft.Network/publicIPAddresses/read",
+	"Microsoft.Network/publicIPAddresses/write",
+}
+
+const (
+	joinSubnet = "Microsoft.Network/virtualNetworks/subnets/join/action"
+	joinGroup  = "Microsoft.Network/networkSecurityGroups/join/action"
+)
+
+// permission is what somebody may do at a scope (Permissions, List For Resource
+// Group, api-version 2022-04-01).
+type permission struct {
+	Actions    []string `json:"actions"`
+	NotActions []string `json:"notActions"`
+}
+
+func (p permission) allows(action string) bool {
+	return anyMatch(p.Actions, action) && !anyMatch(p.NotActions, action)
+}
+
+// anyMatch reports whether an action is like one of the patterns, whose * stands for any text.
+func anyMatch(patterns []string, action string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		like, err := regexp.MatchString("(?i)^"+strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*")+"$", action)
+		return err == nil && like
+	})
+}
+
+// permissions returns what we may do at a scope, which is a resource id.
+func (p *Provider) permissions(ctx context.Context, scope string) ([]permission, error) {
+	var all []permission
+	next := runtime.JoinPaths(p.cloud.arm.Endpoint(), scope, "providers/Microsoft.Authorization/permissions") + "?api-version=2022-04-01"
+	for next != "" {
+		request, err := runtime.NewRequest(ctx, http.MethodGet, next)
+		if err != nil {
+			return nil, err
+		}
+		response, err := p.cloud.arm.Pipeline().Do(request)
+		if err != nil {
+			return nil, err
+		}
+		if !runtime.HasStatusCode(response, http.StatusOK) {
+			return nil, runtime.NewResponseError(response)
+		}
+		var page struct {
+			Value    []permission `json:"value"`
+			NextLink string       `json:"nextLink"`
+		}
+		if err := runtime.UnmarshalAsJSON(response, &page); err != nil {
+			return nil, err
+		}
+		all, next = append(all, page.Value...), page.NextLink
+	}
+	return all, nil
+}
+
+// lacking returns the actions that we may not do at a scope.
+func (p *Provider) lacking(ctx context.Context, scope string, actions ...string) ([]string, error) {
+	granted, err := p.permissions(ctx, scope)
+	if err != nil {
+		return nil, fmt.Errorf("permissions at %s: %w", scope, err)
+	}
+	allowed := func(action string) bool {
+		return slices.ContainsFunc(granted, func(p permission) bool { return p.allows(action) })
+	}
+	return slices.DeleteFunc(slices.Clone(actions), allowed), nil
 }

@@ -3,12 +3,17 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
@@ -78,3 +83,72 @@ func requestID() url.Values { return url.Values{"requestId": {uuid.NewString()}}
 
 // busy reports whether the cloud is in the middle of another change of the resource.
 func busy(err error) bool { return failure.HasCode(err, "resourceNotReady", "operationInProgress") }
+
+const operationDone = "DONE"
+
+// remembered is how long a lack of capacity stands for all who ask the same:
+// longer than a slow process takes from one zone to the next.
+const remembered = time.Minute
+
+// stale reports whether an insert has answered with the outcome of an earlier
+// attempt that says nothing about now.
+func (o *operation) stale(life time.Duration) bool {
+	failure := o.failure()
+	if failure == nil {
+		return false
+	}
+	ended, err := time.Parse(time.RFC3339Nano, o.EndTime)
+	return !errors.Is(failure, provider.ErrCapacity) || err == nil && time.Since(ended) > life
+}
+
+// follow returns the request id to use after one whose operation is over. Every
+// process computes the same one.
+func follow(id uuid.UUID, op *operation) uuid.UUID { return uuid.NewSHA1(id, []byte(op.Name)) }
+
+// operationFields are what an operation is asked for.
+const operationFields = "name,status,progress,targetId,targetLink,endTime,httpErrorStatusCode,error"
+
+// refresh reads an operation again. where is global or the path of a zone.
+func (p *Provider) refresh(ctx context.Context, where string, op *operation) error {
+	var now operation
+	err := p.api.get(ctx, where+"/operations/"+op.Name, url.Values{"fields": {operationFields}}, &now)
+	if err != nil {
+		return fmt.Errorf("look at operation %s: %w", op.Name, err)
+	}
+	*op = now
+	return nil
+}
+
+// finish waits until an operation is done and returns its failure.
+func (p *Provider) finish(ctx context.Context, zone string, op *operation) error {
+	err := p.wait.Until(ctx, func() (bool, error) {
+		if op.Status == operationDone {
+			return true, nil
+		}
+		err := p.refresh(ctx, "zones/"+zone, op)
+		return op.Status == operationDone, err
+	})
+	return cmp.Or(err, op.failure())
+}
+
+// pending returns the inserts of an instance that are under way.
+func (p *Provider) pending(ctx context.Context, at location) ([]operation, error) {
+	query := url.Values{
+		"filter": {fmt.Sprintf(`(operationType eq "insert") (status ne "DONE") (targetLink eq ".*/zones/%s/instances/%s")`, at.zone, at.name)},
+		"fields": {"items(" + operationFields + "),nextPageToken"},
+	}
+	var page struct {
+		Items []operation `json:"items"`
+	}
+	err := p.api.get(ctx, "zones/"+at.zone+"/operations", query, &page)
+	return page.Items, p.ofProject(err)
+}
+
+// ofProject makes a 404 of a whole collection an error about the project. It is
+// not ErrNotFound: nobody has looked for the instance.
+func (p *Provider) ofProject(err error) error {
+	if !failure.HasStatus(err, http.StatusNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w: the credentials see no -gcp-project-id (GCP_PROJECT_ID) %s: %v", provider.ErrInvalidArgument, p.cfg.Project, err) //nolint:errorlint // its class is not this one's
+}

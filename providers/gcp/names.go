@@ -3,9 +3,16 @@
 package gcp
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
@@ -61,4 +68,82 @@ func subnetworkOf(region string) func(project, value string) (string, error) {
 		}
 		return absolute(project, value, "regions/"+region+"/subnetworks")
 	}
+}
+
+// Labels of Compute Engine: keys and values have at most 63 characters out of
+// a-z, 0-9, - and _; keys begin with a letter (page "Labels overview").
+var (
+	labelKey   = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+	labelValue = regexp.MustCompile(`^[a-z0-9_-]{0,63}$`)
+	// hashed is the end of what encode had to change.
+	hashed = regexp.MustCompile(`_h[0-9a-f]{16}$`)
+)
+
+// encode makes a label's key or value of any text. What may stand as it is
+// does; the rest gets a hash of the text, so that two texts never become one.
+func encode(text string, valid *regexp.Regexp) string {
+	if valid.MatchString(text) && !hashed.MatchString(text) {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	readable := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, text)
+	if !valid.MatchString("x" + readable) {
+		readable = readable[:min(len(readable), 44)]
+	}
+	if readable == "" || readable[0] < 'a' || readable[0] > 'z' {
+		readable = "x" + readable
+	}
+	return readable[:min(len(readable), 45)] + "_h" + hex.EncodeToString(sum[:8])
+}
+
+func labelsOf(tags map[string]string) map[string]string {
+	labels := make(map[string]string, len(tags))
+	for key, value := range tags {
+		labels[encode(key, labelKey)] = encode(value, labelValue)
+	}
+	return labels
+}
+
+// filter returns the filter expression for resources with all these tags.
+func filter(tags map[string]string) string {
+	labels := labelsOf(tags)
+	var terms []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		terms = append(terms, fmt.Sprintf("(labels.%s = %q)", key, labels[key]))
+	}
+	return strings.Join(terms, " ")
+}
+
+// maxDescription is the longest description of a resource.
+const maxDescription = 2048
+
+// describe writes the tags, word for word, as a resource's description: it is
+// the one field that lists show, that the guest cannot read and that takes
+// every character.
+func describe(tags map[string]string) (string, error) {
+	text, err := json.Marshal(tags)
+	if err != nil {
+		return "", err
+	}
+	if len(text) > maxDescription {
+		return "", fmt.Errorf("%w: the tags have %d bytes, and this cloud takes %d", provider.ErrInvalidArgument, len(text), maxDescription)
+	}
+	return string(text), nil
+}
+
+// tagsOf reads a description; nil when it is none of ours.
+func tagsOf(description string) map[string]string {
+	var tags map[string]string
+	if json.Unmarshal([]byte(description), &tags) != nil || tags[provider.TagKey] == "" {
+		return nil
+	}
+	return tags
 }
