@@ -18,6 +18,7 @@ import (
 	"github.com/aliyun/credentials-go/credentials"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
 )
 
 // keys are what requests are signed with.
@@ -37,17 +38,12 @@ type signer struct {
 	// renew returns new keys; nil for keys that stay.
 	renew func(context.Context) (keys, error)
 
-	mu   sync.Mutex
-	keys keys
-	// busy is held by who renews; others wait for it or their context.
-	busy chan struct{}
+	known cached.Values[keys]
+	mu    sync.Mutex
+	keys  keys
 }
 
 var _ credentials.Credential = (*signer)(nil)
-
-func newSigner(k keys, renew func(context.Context) (keys, error)) *signer {
-	return &signer{renew: renew, keys: k, busy: make(chan struct{}, 1)}
-}
 
 // newCredentials chooses between an access key and a role. Nothing is looked
 // for elsewhere: not in files of the user's, not at the metadata service.
@@ -57,42 +53,33 @@ func newCredentials(c Config, sts *stsClient) (*signer, error) {
 	case err != nil:
 		return nil, err
 	case s.id != "":
-		return newSigner(keys{id: s.id, secret: s.secret, token: s.token}, nil), nil
+		return &signer{keys: keys{id: s.id, secret: s.secret, token: s.token}}, nil
 	case c.RoleARN != "" || c.OIDCProviderARN != "":
 		if err := c.validateRole(); err != nil {
 			return nil, err
 		}
-		return newSigner(keys{}, sts.assumeRole), nil
+		return &signer{renew: sts.assumeRole}, nil
 	}
 	return nil, errNoCredentials()
 }
 
 // ensure makes the keys last for a call.
 func (s *signer) ensure(ctx context.Context) error {
-	if s.fresh() {
+	if s.renew == nil {
 		return nil
 	}
-	select {
-	case s.busy <- struct{}{}:
-		defer func() { <-s.busy }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if s.fresh() {
-		return nil
-	}
-	renewed, err := s.renew(ctx)
-	if err != nil {
-		if s.usable() {
+	_, err := s.known.Get(ctx, "", func() (keys, time.Time, error) {
+		renewed, err := s.renew(ctx)
+		if old := s.current(); err != nil && time.Now().Before(old.expire) {
 			logger().Warn("the keys of the role could not be renewed; they are still good for a while", "error", err)
-			return nil
+			return old, time.Now(), nil // for who waits now
 		}
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys = renewed
-	return nil
+		if err == nil {
+			s.set(renewed)
+		}
+		return renewed, renewed.expire.Add(-renewBefore), err
+	})
+	return err
 }
 
 func (s *signer) current() keys {
@@ -101,11 +88,11 @@ func (s *signer) current() keys {
 	return s.keys
 }
 
-func (s *signer) fresh() bool {
-	return s.renew == nil || time.Until(s.current().expire) > renewBefore
+func (s *signer) set(k keys) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys = k
 }
-
-func (s *signer) usable() bool { return time.Now().Before(s.current().expire) }
 
 // forget drops keys that the cloud has refused as expired, and reports whether
 // there may be others.
@@ -113,9 +100,8 @@ func (s *signer) forget() bool {
 	if s.renew == nil {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys = keys{}
+	s.known.Forget("", func(keys) bool { return true })
+	s.set(keys{})
 	return true
 }
 

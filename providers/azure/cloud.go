@@ -21,6 +21,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
@@ -75,8 +76,7 @@ type clients struct {
 	ips   *armnetwork.PublicIPAddressesClient
 	// arm is for what needs no client of its own.
 	arm *arm.Client
-	// credential and options are for clients that are seldom needed, of which
-	// some are for another subscription.
+	// credential and options are for clients that are seldom needed.
 	credential azcore.TokenCredential
 	options    *arm.ClientOptions
 	// http reads consoles, which are not at the resource manager.
@@ -245,3 +245,27 @@ var throwAwayKey = sync.OnceValues(func() (string, error) {
 	}
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))), nil
 })
+
+// url returns that of a resource of the resource manager.
+func (c *clients) url(path, version string) string {
+	return runtime.JoinPaths(c.arm.Endpoint(), path) + "?api-version=" + version
+}
+
+// get reads what is at a URL of the resource manager into out, unless that is nil.
+func (c *clients) get(ctx context.Context, url string, out any) error {
+	request, err := runtime.NewRequest(ctx, http.MethodGet, url)
+	if err != nil {
+		return err
+	}
+	response, err := c.arm.Pipeline().Do(request)
+	switch {
+	case err != nil:
+		return err
+	case !runtime.HasStatusCode(response, http.StatusOK):
+		return runtime.NewResponseError(response)
+	case out == nil:
+		runtime.Drain(response)
+		return nil
+	}
+	return runtime.UnmarshalAsJSON(response, out)
+}

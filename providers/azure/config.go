@@ -150,16 +150,13 @@ func (c Config) validate() error {
 		match("securitygroupid", c.SecurityGroupID, securityIDs, "a resource id /subscriptions/../resourceGroups/../providers/Microsoft.Network/networkSecurityGroups/.."),
 		match("instance-size", c.Size, sizeName, "the name of a VM size, such as Standard_DC2as_v5"),
 		match("ssh-username", c.SSHUser, userName, "the name of an account"),
-		c.validateCredential(), c.validateRest(), checkTags(c.Tags),
+		config.Match[Config]("zone", zoneName, "a zone, such as 1", c.Zones...), c.validateCredential(), c.validateRest(), checkTags(c.Tags),
 	}
 	if _, err := parseImage(c.ImageID); err != nil && c.ImageID != "" {
 		errs = append(errs, wrong("imageid", "%v", err))
 	}
 	if slices.Contains(reservedUsers, c.SSHUser) {
 		errs = append(errs, wrong("ssh-username", "Azure refuses the account name %q", c.SSHUser))
-	}
-	for _, zone := range c.Zones {
-		errs = append(errs, match("zone", zone, zoneName, "a zone, such as 1"))
 	}
 	return errors.Join(errs...)
 }
@@ -209,10 +206,7 @@ func wrong(flag, format string, args ...any) error {
 }
 
 func match(flag, value string, syntax *regexp.Regexp, what string) error {
-	if value == "" || syntax.MatchString(value) {
-		return nil
-	}
-	return wrong(flag, "%.200q is not %s", value, what)
+	return config.Match[Config](flag, syntax, what, value)
 }
 
 // matchQuietly is like match but does not quote the value, which comes from a secret.

@@ -6,15 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
-	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
@@ -86,27 +83,23 @@ func (p *Provider) verifyScope(ctx context.Context, flag, id, action string) err
 	return nil
 }
 
+// networkAPIVersion is that with which subnets and security groups are read.
+const networkAPIVersion = "2025-05-01"
+
 func (p *Provider) verifySubnet(ctx context.Context) error {
-	id := p.cfg.SubnetID
-	subnets, err := armnetwork.NewSubnetsClient(part(id, "subscriptions"), p.cloud.credential, p.cloud.options)
-	if err == nil {
-		_, err = subnets.Get(ctx, part(id, "resourceGroups"), part(id, "virtualNetworks"), last(id), nil)
-	}
-	return about("subnetid", err)
+	return about("subnetid", p.cloud.get(ctx, p.cloud.url(p.cfg.SubnetID, networkAPIVersion), nil))
 }
 
 func (p *Provider) verifySecurityGroup(ctx context.Context) error {
-	id := p.cfg.SecurityGroupID
-	if id == "" {
+	if p.cfg.SecurityGroupID == "" {
 		return nil
 	}
-	groups, err := armnetwork.NewSecurityGroupsClient(part(id, "subscriptions"), p.cloud.credential, p.cloud.options)
-	if err != nil {
-		return about("securitygroupid", err)
+	var group struct {
+		Location string `json:"location"`
 	}
-	group, err := groups.Get(ctx, part(id, "resourceGroups"), last(id), nil)
-	if err == nil && !strings.EqualFold(deref(group.Location), p.cfg.Region) {
-		err = fmt.Errorf("%w: it is in region %s, and -region (AZURE_REGION) is %s", provider.ErrInvalidArgument, deref(group.Location), p.cfg.Region)
+	err := p.cloud.get(ctx, p.cloud.url(p.cfg.SecurityGroupID, networkAPIVersion), &group)
+	if err == nil && !strings.EqualFold(group.Location, p.cfg.Region) {
+		err = fmt.Errorf("%w: it is in region %s, and -region (AZURE_REGION) is %s", provider.ErrInvalidArgument, group.Location, p.cfg.Region)
 	}
 	return about("securitygroupid", err)
 }
@@ -218,24 +211,12 @@ func anyMatch(patterns []string, action string) bool {
 // permissions returns what we may do at a scope, which is a resource id.
 func (p *Provider) permissions(ctx context.Context, scope string) ([]permission, error) {
 	var all []permission
-	next := runtime.JoinPaths(p.cloud.arm.Endpoint(), scope, "providers/Microsoft.Authorization/permissions") + "?api-version=2022-04-01"
-	for next != "" {
-		request, err := runtime.NewRequest(ctx, http.MethodGet, next)
-		if err != nil {
-			return nil, err
-		}
-		response, err := p.cloud.arm.Pipeline().Do(request)
-		if err != nil {
-			return nil, err
-		}
-		if !runtime.HasStatusCode(response, http.StatusOK) {
-			return nil, runtime.NewResponseError(response)
-		}
+	for next := p.cloud.url(scope+"/providers/Microsoft.Authorization/permissions", "2022-04-01"); next != ""; {
 		var page struct {
 			Value    []permission `json:"value"`
 			NextLink string       `json:"nextLink"`
 		}
-		if err := runtime.UnmarshalAsJSON(response, &page); err != nil {
+		if err := p.cloud.get(ctx, next, &page); err != nil {
 			return nil, err
 		}
 		all, next = append(all, page.Value...), page.NextLink

@@ -82,7 +82,10 @@ var (
 
 // validate reports everything that is wrong whatever the cloud says.
 func (c Config) validate() error {
-	errs := []error{c.checkPlace(), c.checkNetwork(), c.checkSecondary(), c.checkLabels()}
+	errs := []error{
+		c.checkPlace(), c.checkNetwork(), c.checkSecondary(), c.checkLabels(),
+		config.Match[Config]("gcp-network-tags", resourceName, "a tag: lower case, digits and dashes", c.NetworkTags...),
+	}
 	if _, err := imagePath(c.Project, c.Image); c.Image != "" && err != nil {
 		errs = append(errs, bad("image-name", "%v", err))
 	}
@@ -136,11 +139,6 @@ func (c Config) checkNetwork() error {
 	} {
 		if _, err := path.absolute(c.Project, path.value); (path.value != "" || path.flag == "network") && err != nil {
 			errs = append(errs, bad(path.flag, "%v", err))
-		}
-	}
-	for _, tag := range c.NetworkTags {
-		if !resourceName.MatchString(tag) {
-			errs = append(errs, bad("gcp-network-tags", "%q is not a tag: lower case, digits and dashes", tag))
 		}
 	}
 	return errors.Join(errs...)

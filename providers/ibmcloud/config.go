@@ -153,23 +153,13 @@ func (c Config) absent(flagName string) error {
 
 func (c Config) checkIDs() error {
 	var errs []error
-	check := func(flagName string, ids ...string) {
-		for _, id := range ids {
-			if id != "" && !identifier.MatchString(id) {
-				errs = append(errs, bad(flagName, "%q is not an id", id))
-			}
-		}
+	for flagName, ids := range map[string][]string{
+		"primary-subnet-id": c.Subnets, "secondary-subnet-id": c.SecondarySubnets, "image-id": c.Images, "vpc-id": {c.VPC}, "key-id": {c.SSHKey},
+		"resource-group-id": {c.ResourceGroup}, "security-group-ids": c.SecurityGroups, "secondary-security-group-id": {c.SecondaryGroup},
+		"dedicated-host-ids": c.DedicatedHosts, "dedicated-host-group-ids": c.DedicatedHostGroup,
+	} {
+		errs = append(errs, config.Match[Config](flagName, identifier, "an id", ids...))
 	}
-	check("primary-subnet-id", c.Subnets...)
-	check("secondary-subnet-id", c.SecondarySubnets...)
-	check("image-id", c.Images...)
-	check("vpc-id", c.VPC)
-	check("key-id", c.SSHKey)
-	check("resource-group-id", c.ResourceGroup)
-	check("security-group-ids", c.SecurityGroups...)
-	check("secondary-security-group-id", c.SecondaryGroup)
-	check("dedicated-host-ids", c.DedicatedHosts...)
-	check("dedicated-host-group-ids", c.DedicatedHostGroup...)
 	if len(c.Images) == 0 {
 		errs = append(errs, bad("image-id", "it is required and not set"))
 	}
