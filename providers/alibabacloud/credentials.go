@@ -33,7 +33,7 @@ const renewBefore = 5 * time.Minute
 
 // signer hands keys to the SDK, whose interface it implements. The SDK's own
 // providers of keys take no context, read the token file with its line end, and
-// leave a connection behind each time: the exchange is in sts.go.
+// leave a connection behind each time: the exchange is stsClient's.
 type signer struct {
 	// renew returns new keys; nil for keys that stay.
 	renew func(context.Context) (keys, error)

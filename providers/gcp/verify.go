@@ -36,12 +36,14 @@ func (p *Provider) ConfigVerifier() error {
 		func() error { return p.verifyNetwork(ctx, "network", p.cfg.Network) },
 		func() error { return p.verifyNetwork(ctx, "gcp-secondary-network", p.cfg.SecondaryNetwork) },
 	}
-	regions := map[string]bool{}
+	var regions []string
 	for _, zone := range p.cfg.Zones {
 		checks = append(checks, func() error { return p.verifyZone(ctx, zone) })
-		regions[names.RegionOf(zone)] = true
+		if region := names.RegionOf(zone); !slices.Contains(regions, region) {
+			regions = append(regions, region)
+		}
 	}
-	for region := range regions {
+	for _, region := range regions {
 		checks = append(checks,
 			func() error { return p.verifyRegion(ctx, region) },
 			func() error { return p.verifySubnetwork(ctx, "subnetwork", region, p.cfg.Subnetwork) },

@@ -36,7 +36,7 @@ type question[V any] struct {
 // Get returns the value of a name. If it is not known, it is what ask returns, with the time until which it
 // is good; the zero time is for ever. One caller asks while the others wait, each no longer than its
 // context, for the same value or error. Errors are not kept.
-func (c *Values[V]) Get(ctx context.Context, name string, ask func() (V, time.Time, error)) (V, error) {
+func (c *Values[V]) Get(ctx context.Context, name string, ask func() (V, time.Time, error)) (got V, err error) {
 	for {
 		c.mu.Lock()
 		if v, ok := c.known[name]; ok && (v.until.IsZero() || time.Now().Before(v.until)) {
@@ -52,7 +52,7 @@ func (c *Values[V]) Get(ctx context.Context, name string, ask func() (V, time.Ti
 		c.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return q.none(), fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx))
+			return got, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx))
 		case <-q.answered:
 		}
 		if !q.givenUp {
@@ -60,8 +60,6 @@ func (c *Values[V]) Get(ctx context.Context, name string, ask func() (V, time.Ti
 		}
 	}
 }
-
-func (*question[V]) none() (none V) { return none }
 
 func (c *Values[V]) begin(name string) *question[V] {
 	if c.asking == nil {

@@ -17,7 +17,7 @@ import (
 // Upload is that of a file in parts of one size. Parts of zeros are left out.
 type Upload struct {
 	From io.ReaderAt
-	// Size is the file's, Part that of a part but for the last, in bytes.
+	// Size is the file's, Part that of each part except for the last, in bytes.
 	Size, Part int64
 	// AtOnce is how many parts are under way at a time.
 	AtOnce int
