@@ -15,6 +15,8 @@ import (
 	vpc "github.com/alibabacloud-go/vpc-20160428/v6/client"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // elastic is an EIP as the cloud describes it.
@@ -59,24 +61,21 @@ func (p *Provider) giveAddress(ctx context.Context, m *machine) error {
 // confirm checks that the instance still exists: a concurrent deletion may not
 // have seen the address. It waits until the cloud lists the address.
 func (p *Provider) confirm(ctx context.Context, m *machine, a *elastic, kind string) error {
-	deadline := time.Now().Add(p.pace.visible)
-	for t := p.api.ticker(); ; {
+	gone := false
+	_, err := p.look(ctx, time.Now().Add(p.pace.visible), func() (bool, error) {
 		seen, err := p.byID(ctx, m.id)
-		switch {
-		case err != nil:
-			return err
-		case seen == nil:
-			return p.withoutAddress(ctx, m, a, fmt.Errorf("%s: %w", m.id, errGone))
-		case kind != holderInstance:
-			return nil
-		case seen.public == a.addr || t.over(deadline):
-			m.public = a.addr
-			return nil
-		}
-		if err := t.wait(ctx); err != nil {
-			return fmt.Errorf("wait for address %s of instance %s: %w", a.id, m.id, err)
-		}
+		gone = err == nil && seen == nil
+		return gone || err == nil && (kind != holderInstance || seen.public == a.addr), err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("wait for address %s of instance %s: %w", a.id, m.id, err)
+	case gone:
+		return p.withoutAddress(ctx, m, a, fmt.Errorf("%s: %w", m.id, errGone))
+	case kind == holderInstance:
+		m.public = a.addr
 	}
+	return nil
 }
 
 // withoutAddress releases an address that could not be used.
@@ -95,10 +94,9 @@ func (p *Provider) withoutAddress(ctx context.Context, m *machine, a *elastic, c
 // tagInterface gives the second interface the tags that RunInstances puts on
 // the first only.
 func (p *Provider) tagInterface(ctx context.Context, m *machine) error {
-	tags := shown(m.tags)
 	_, err := call(ctx, p.api, "ecs:TagResources", p.api.ecs().TagResourcesWithContext, &ecs.TagResourcesRequest{
 		RegionId: new(p.cfg.Region), ResourceType: new("eni"), ResourceId: []*string{new(m.second)},
-		Tag: pairs(tags, func(key, value string) *ecs.TagResourcesRequestTag {
+		Tag: tags.List(shown(m.tags), func(key, value string) *ecs.TagResourcesRequestTag {
 			return &ecs.TagResourcesRequestTag{Key: new(key), Value: new(value)}
 		}),
 	})
@@ -108,49 +106,44 @@ func (p *Provider) tagInterface(ctx context.Context, m *machine) error {
 // allocate returns the address of a machine. Its client token and parameters
 // come from the machine, so that all who finish it get the same.
 func (p *Provider) allocate(ctx context.Context, m *machine) (*elastic, error) {
-	tags := shown(m.tags)
-	tags[tagInstance] = m.id
-	p.memory.expectAddress(m.id, true)
+	owned := tags.Merge(shown(m.tags), map[string]string{tagInstance: m.id})
+	p.memory.made.change(m.id, func(n *made) { n.hasAddress = true })
 	response, err := call(ctx, p.api, "vpc:AllocateEipAddress", p.api.vpc().AllocateEipAddressWithContext, &vpc.AllocateEipAddressRequest{
 		RegionId: new(p.cfg.Region), Name: new(m.name), Bandwidth: new(strconv.FormatInt(p.cfg.Bandwidth, 10)),
 		InstanceChargeType: new("PostPaid"), InternetChargeType: new("PayByTraffic"), ClientToken: new(clientToken("address", m.id)),
-		Tag: pairs(tags, func(key, value string) *vpc.AllocateEipAddressRequestTag {
+		Tag: tags.List(owned, func(key, value string) *vpc.AllocateEipAddressRequestTag {
 			return &vpc.AllocateEipAddressRequestTag{Key: new(key), Value: new(value)}
 		}),
 	})
-	if hasCode(err, codeMismatch) {
+	if failure.HasCode(err, codeMismatch) {
 		return p.allocated(ctx, m)
 	}
 	if err != nil {
 		// A refusal made none; a reply that was lost may have.
-		p.memory.expectAddress(m.id, errors.Is(err, provider.ErrUnavailable))
+		p.memory.made.change(m.id, func(n *made) { n.hasAddress = errors.Is(err, provider.ErrUnavailable) })
 		return nil, err
 	}
 	body := response.Body
 	if body == nil || dara.StringValue(body.AllocationId) == "" {
 		return nil, fmt.Errorf("vpc:AllocateEipAddress: %w: the answer holds no id", provider.ErrUnknown)
 	}
-	return &elastic{id: *body.AllocationId, addr: firstAddr([]*string{body.EipAddress}), tags: tags}, nil
+	return &elastic{id: *body.AllocationId, addr: firstAddr([]*string{body.EipAddress}), tags: owned}, nil
 }
 
 // allocated looks for an address that was made with other settings.
 func (p *Provider) allocated(ctx context.Context, m *machine) (*elastic, error) {
-	deadline := time.Now().Add(p.pace.visible)
-	for t := p.api.ticker(); ; {
-		list, err := p.addressesBy(ctx, map[string]string{tagInstance: m.id})
-		if err != nil {
-			return nil, err
-		}
-		if len(list) > 0 {
-			return list[0], nil
-		}
-		if t.over(deadline) {
-			return nil, fmt.Errorf("%w: the address of instance %s was released", provider.ErrUnavailable, m.id)
-		}
-		if err := t.wait(ctx); err != nil {
-			return nil, err
-		}
+	var list []*elastic
+	_, err := p.look(ctx, time.Now().Add(p.pace.visible), func() (seen bool, err error) {
+		list, err = p.addressesBy(ctx, map[string]string{tagInstance: m.id})
+		return len(list) > 0, err
+	})
+	if err != nil {
+		return nil, err
 	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: the address of instance %s was released", provider.ErrUnavailable, m.id)
+	}
+	return list[0], nil
 }
 
 // associate repeats until the cloud agrees, which it does not before the
@@ -159,83 +152,69 @@ func (p *Provider) associate(ctx context.Context, a *elastic, holder, kind strin
 	request := &vpc.AssociateEipAddressRequest{
 		RegionId: new(p.cfg.Region), AllocationId: new(a.id), InstanceId: new(holder), InstanceType: new(kind),
 	}
-	for t := p.api.ticker(); ; {
+	err := p.settled(ctx, func() error {
 		_, err := call(ctx, p.api, "vpc:AssociateEipAddress", p.api.vpc().AssociateEipAddressWithContext, request)
-		if err == nil {
-			return nil
+		if !failure.HasCode(err, codeEIPStatus) {
+			return err
 		}
-		if !busy(err) {
-			return fmt.Errorf("associate address %s with %s: %w", a.id, holder, err)
+		seen, lookErr := p.addressByID(ctx, a.id)
+		if lookErr != nil || seen != nil && seen.holder == holder { // an earlier call did it
+			return lookErr
 		}
-		if hasCode(err, codeEIPStatus) { // such as: an earlier call did it
-			seen, err := p.addressByID(ctx, a.id)
-			if err != nil {
-				return err
-			}
-			if seen != nil && seen.holder == holder {
-				return nil
-			}
-		}
-		if waitErr := t.wait(ctx); waitErr != nil {
-			return errors.Join(waitErr, err)
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("associate address %s with %s: %w", a.id, holder, err)
 	}
+	return nil
 }
 
 // releaseAll releases the addresses of an instance. Where it has one, it may
 // not be shown before until.
 func (p *Provider) releaseAll(ctx context.Context, instanceID string, until time.Time) error {
-	for t := p.api.ticker(); ; {
+	_, err := p.look(ctx, until, func() (bool, error) {
 		list, err := p.addressesBy(ctx, map[string]string{tagInstance: instanceID})
-		if err != nil {
-			return err
-		}
 		for _, a := range list {
 			if err := p.release(ctx, a); err != nil {
-				return fmt.Errorf("release address %s: %w", a.id, err)
+				return false, fmt.Errorf("release address %s: %w", a.id, err)
 			}
 		}
-		if len(list) > 0 || t.over(until) {
-			return nil
-		}
-		if err := t.wait(ctx); err != nil {
-			return err
-		}
-	}
+		return len(list) > 0, err
+	})
+	return err
 }
 
 // release repeats until the address is nobody's any more and is gone.
 func (p *Provider) release(ctx context.Context, a *elastic) error {
 	request := &vpc.ReleaseEipAddressRequest{RegionId: new(p.cfg.Region), AllocationId: new(a.id)}
-	for t := p.api.ticker(); ; {
+	return p.settled(ctx, func() error {
 		if a.status == eipInUse {
 			if err := p.unassociate(ctx, a); err != nil {
 				return err
 			}
 		}
 		_, err := call(ctx, p.api, "vpc:ReleaseEipAddress", p.api.vpc().ReleaseEipAddressWithContext, request)
-		if err == nil || hasCode(err, codeNoAddress) {
+		switch {
+		case failure.HasCode(err, codeNoAddress):
 			return nil
+		case busy(err):
+			seen, lookErr := p.addressByID(ctx, a.id)
+			if lookErr != nil {
+				return lookErr
+			}
+			if seen != nil {
+				a = seen
+			}
 		}
-		if !busy(err) {
-			return err
-		}
-		if waitErr := t.wait(ctx); waitErr != nil {
-			return errors.Join(waitErr, err)
-		}
-		if seen, err := p.addressByID(ctx, a.id); err != nil {
-			return err
-		} else if seen != nil {
-			a = seen
-		}
-	}
+		return err
+	})
 }
 
 func (p *Provider) unassociate(ctx context.Context, a *elastic) error {
 	_, err := call(ctx, p.api, "vpc:UnassociateEipAddress", p.api.vpc().UnassociateEipAddressWithContext, &vpc.UnassociateEipAddressRequest{
 		RegionId: new(p.cfg.Region), AllocationId: new(a.id), InstanceId: new(a.holder), InstanceType: new(a.holderKind),
 	})
-	if hasCode(err, codeNoAddress) || busy(err) || errors.Is(err, provider.ErrNotFound) {
+	if failure.HasCode(err, codeNoAddress) || busy(err) || errors.Is(err, provider.ErrNotFound) {
 		return nil // it, or its holder, is on its way already
 	}
 	return err
@@ -251,7 +230,7 @@ func (p *Provider) addressByID(ctx context.Context, id string) (*elastic, error)
 
 func (p *Provider) addressesBy(ctx context.Context, match map[string]string) ([]*elastic, error) {
 	list, err := p.describeAddresses(ctx, &vpc.DescribeEipAddressesRequest{
-		Tag: pairs(match, func(key, value string) *vpc.DescribeEipAddressesRequestTag {
+		Tag: tags.List(match, func(key, value string) *vpc.DescribeEipAddressesRequestTag {
 			return &vpc.DescribeEipAddressesRequestTag{Key: new(key), Value: new(value)}
 		}),
 	})

@@ -5,13 +5,11 @@ package alibabacloud
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	openapi "github.com/alibabacloud-go/darabonba-openapi/v2/models"
@@ -20,7 +18,9 @@ import (
 	vpc "github.com/alibabacloud-go/vpc-20160428/v6/client"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // dialer opens connections; tests have one that stays on loopback.
@@ -94,21 +94,19 @@ func newAPI(c Config, at pace, dial dialer) (*api, error) {
 }
 
 func newHTTP(c Config, at pace, dial dialer) (*http.Client, error) {
-	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dial, ForceAttemptHTTP2: true,
-		MaxIdleConnsPerHost: 32, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+	transport, err := rest.Transport("")
+	if err != nil {
+		return nil, err
 	}
-	if dial == nil {
-		transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	transport.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	if dial != nil {
+		transport.DialContext = dial
 	}
+	transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 32, time.Minute
 	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
+		pool, err := rest.RootsOf(c.CAFile)
 		if err != nil {
 			return nil, bad("alibabacloud-ca-file", "%v", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, bad("alibabacloud-ca-file", "%s holds no certificate", c.CAFile)
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
@@ -141,7 +139,7 @@ func call[Q, R any](ctx context.Context, a *api, action string, do method[Q, R],
 		if err == nil {
 			return response, nil
 		}
-		if hasCode(err, codeTokenGone) && !renewed && a.signer.forget() {
+		if failure.HasCode(err, codeTokenGone) && !renewed && a.signer.forget() {
 			renewed = true
 			continue
 		}
@@ -169,13 +167,11 @@ func once[Q, R any](ctx context.Context, a *api, action string, do method[Q, R],
 // worthAnotherTry reports whether an error will soon vanish by itself. If a resource
 // is busy with another change, the caller waits for it.
 func worthAnotherTry(ctx context.Context, err error) bool {
-	var unknown *tls.CertificateVerificationError
 	var dns *net.DNSError
-	switch {
-	case ctx.Err() != nil, busy(err), errors.As(err, &unknown), errors.As(err, &dns) && dns.IsNotFound:
+	if ctx.Err() != nil || busy(err) || failure.Untrusted(err) || errors.As(err, &dns) && dns.IsNotFound {
 		return false
 	}
-	return errors.Is(err, provider.ErrUnavailable) || hasCode(err, codeNonceUsed)
+	return errors.Is(err, provider.ErrUnavailable) || failure.HasCode(err, codeNonceUsed)
 }
 
 // backoff doubles with each attempt, and differs between callers.
@@ -184,31 +180,20 @@ func backoff(first time.Duration, attempt int) time.Duration {
 	return d/2 + rand.N(d)
 }
 
-// ticker paces looks at something that is about to change.
-type ticker struct {
-	next, most, grace time.Duration
-	looks             int
+// look asks until what it looks for is seen, or should have been by then.
+func (p *Provider) look(ctx context.Context, then time.Time, ask func() (seen bool, err error)) (seen bool, err error) {
+	return p.pace.ticker().Look(ctx, then, ask)
 }
 
-func (a *api) ticker() *ticker { return &ticker{a.pace.poll, a.pace.maxPoll, 20 * a.pace.visible, 0} }
-
-// fewLooks are too few to say that something is not there, unless it is long
-// past the time.
-const fewLooks = 5
-
-// over reports whether what the cloud should have shown by then is not there.
-func (t *ticker) over(then time.Time) bool {
-	late := time.Since(then)
-	return late > 0 && (t.looks >= fewLooks || late > t.grace)
-}
-
-// wait pauses, each time longer.
-func (t *ticker) wait(ctx context.Context) error {
-	d := t.next
-	t.next = min(2*t.next, t.most)
-	t.looks++
-	if err := poll.Sleep(ctx, d); err != nil {
-		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+// settled repeats a change while the cloud refuses it because of an earlier one.
+func (p *Provider) settled(ctx context.Context, change func() error) error {
+	for t := p.pace.ticker(); ; {
+		err := change()
+		if err == nil || !busy(err) {
+			return err
+		}
+		if waitErr := t.Wait(ctx); waitErr != nil {
+			return errors.Join(failure.Classify(waitErr), err)
+		}
 	}
-	return nil
 }

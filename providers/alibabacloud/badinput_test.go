@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/alibabacloud"
 )
@@ -324,7 +325,7 @@ func twentyTags() map[string]string {
 // TestPrivateEndpoints: nodes without a way to the internet take their role, and all else,
 // by addresses inside of the VPC.
 func TestPrivateEndpoints(t *testing.T) {
-	cfg := DefaultConfig()
+	cfg := config.Defaults[Config]()
 	cfg.Region, cfg.PrivateEndpoints = "cn-beijing", true
 	a := &api{cfg: cfg}
 	got := []string{newSTS(cfg, nil).endpoint, *a.settings("", "ecs").Endpoint, *a.settings("", "vpc").Endpoint, cfg.slbEndpoint()}
@@ -336,7 +337,7 @@ func TestPrivateEndpoints(t *testing.T) {
 	if got := newSTS(cfg, nil).endpoint; got != "sts.example" || cfg.slbEndpoint() != "slb.example" {
 		t.Errorf("what is named does not win: %s, %s", got, cfg.slbEndpoint())
 	}
-	cfg = DefaultConfig()
+	cfg = config.Defaults[Config]()
 	a = &api{cfg: cfg}
 	if got := newSTS(cfg, nil).endpoint; got != "sts.cn-beijing.aliyuncs.com" || a.settings("", "ecs").Endpoint != nil {
 		t.Errorf("without: %s", got)

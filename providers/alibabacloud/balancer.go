@@ -7,13 +7,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // tagBalancer is the tag of load balancers that holds the key.
@@ -37,14 +38,15 @@ func (b *clb) answer() *provider.LoadBalancer {
 // EnsureLoadBalancer implements provider.LoadBalancerController: an instance of
 // Classic Load Balancer, with a listener for each port and the Nodes' instances
 // as its default servers.
-func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (*provider.LoadBalancer, error) {
+func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBalancerSpec) (made *provider.LoadBalancer, err error) {
+	defer explain(&err, "load balancer %s", spec.Key)
 	pl, err := p.planBalancer(spec)
 	if err != nil {
-		return nil, fmt.Errorf("load balancer: %w", err)
+		return nil, err
 	}
 	unlock, err := p.balancing.Take(ctx, spec.Key)
 	if err != nil {
-		return nil, fmt.Errorf("load balancer: %w: %w", provider.ErrUnavailable, err)
+		return nil, err
 	}
 	defer unlock()
 	b, err := p.findOrMakeBalancer(ctx, pl)
@@ -58,7 +60,7 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, spec provider.LoadBal
 		err = p.listen(ctx, b, spec.Ports)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("load balancer %s: %w", spec.Key, err)
+		return nil, err
 	}
 	return b.answer(), nil
 }
@@ -78,25 +80,16 @@ func (p *Provider) planBalancer(spec provider.LoadBalancerSpec) (*balancerPlan, 
 	if err != nil {
 		return nil, err
 	}
-	tags := maps.Clone(p.cfg.Tags)
-	if tags == nil {
-		tags = map[string]string{}
-	}
-	maps.Copy(tags, fitAll(spec.Tags))
-	tags[tagBalancer] = spec.Key
-	for name, value := range tags {
-		err := checkTag(name, value)
-		if err == nil && len(name) > maxBalancerTag {
-			err = fmt.Errorf("key %.32q… has more than the %d characters that load balancers' tags may have", name, maxBalancerTag)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: tags: %w", provider.ErrInvalidArgument, err)
+	all := tags.Merge(p.cfg.Tags, fitAll(spec.Tags), map[string]string{tagBalancer: spec.Key})
+	for name := range all {
+		if len(name) > maxBalancerTag {
+			return nil, fmt.Errorf("%w: tags: key %.32q… has more than the %d characters that load balancers' tags may have", provider.ErrInvalidArgument, name, maxBalancerTag)
 		}
 	}
-	if len(tags)+1 > maxTags {
-		return nil, fmt.Errorf("%w: %d tags; the cloud allows %d in all", provider.ErrInvalidArgument, len(tags)+1, maxTags)
+	if err := checkTags(all, 1); err != nil {
+		return nil, err
 	}
-	return &balancerPlan{spec.Key, tags, want}, nil
+	return &balancerPlan{spec.Key, all, want}, nil
 }
 
 // token returns the client token of a generation, as for instances.
@@ -111,17 +104,17 @@ func (p *Provider) findOrMakeBalancer(ctx context.Context, pl *balancerPlan) (*c
 	if b, err := p.onlyBalancer(ctx, pl.key); b != nil || err != nil {
 		return b, err
 	}
-	for generation := p.memory.spentOf(pl.token(0)); generation < maxGenerations; generation++ {
-		p.memory.rememberBalancing(pl.key)
+	for generation := p.memory.spent.get(pl.token(0)); generation < maxGenerations; generation++ {
+		p.memory.balancing.put(pl.key, time.Now())
 		id, err := p.makeBalancer(ctx, pl, generation)
-		if err != nil && !hasCode(err, codeMismatch) {
+		if err != nil && !failure.HasCode(err, codeMismatch) {
 			return nil, err
 		}
 		b, err := p.awaitBalancer(ctx, pl.key, id)
 		if b != nil || err != nil {
 			return b, err
 		}
-		p.memory.rememberSpent(pl.token(0), generation+1)
+		p.memory.spent.put(pl.token(0), generation+1)
 		if id != "" {
 			return nil, fmt.Errorf("%w: %s was deleted while it was made", provider.ErrUnavailable, id)
 		}
@@ -131,8 +124,6 @@ func (p *Provider) findOrMakeBalancer(ctx context.Context, pl *balancerPlan) (*c
 
 // makeBalancer returns the id. The error has codeMismatch if another call used the token.
 func (p *Provider) makeBalancer(ctx context.Context, pl *balancerPlan, generation int) (string, error) {
-	tags := maps.Clone(pl.tags)
-	tags[tagAttempt] = rand.Text()
 	request := query{
 		"LoadBalancerName": "outrigger-" + pl.key, "ClientToken": pl.token(generation), "PayType": "PayOnDemand",
 		"AddressType": pl.want.addressType, "DeleteProtection": "off",
@@ -144,7 +135,7 @@ func (p *Provider) makeBalancer(ctx context.Context, pl *balancerPlan, generatio
 	if pl.want.bandwidth > 0 {
 		request["Bandwidth"] = strconv.Itoa(pl.want.bandwidth)
 	}
-	request.tag(tags)
+	request.tag(tags.Merge(pl.tags, map[string]string{tagAttempt: rand.Text()}))
 	var made struct{ LoadBalancerId string }
 	if err := p.slb(ctx, "CreateLoadBalancer", request, &made); err != nil {
 		return "", p.blameBalancer(pl, err)
@@ -166,22 +157,15 @@ func (p *Provider) blameBalancer(pl *balancerPlan, err error) error {
 // awaitBalancer waits until the list shows the load balancer of a key, with the id if
 // that is not empty. It returns nil if the list should show it by now and does not.
 func (p *Provider) awaitBalancer(ctx context.Context, key, id string) (*clb, error) {
-	deadline := time.Now().Add(p.pace.visible)
-	for t := p.api.ticker(); ; {
-		list, err := p.balancersBy(ctx, map[string]string{tagBalancer: key})
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(list, func(b *clb) bool { return id == "" || b.LoadBalancerId == id }) {
-			return p.oldestBalancer(ctx, list)
-		}
-		if t.over(deadline) {
-			return nil, nil
-		}
-		if err := t.wait(ctx); err != nil {
-			return nil, fmt.Errorf("wait for load balancer %s to appear: %w", id, err)
-		}
+	var list []*clb
+	seen, err := p.look(ctx, time.Now().Add(p.pace.visible), func() (seen bool, err error) {
+		list, err = p.balancersBy(ctx, map[string]string{tagBalancer: key})
+		return slices.ContainsFunc(list, func(b *clb) bool { return id == "" || b.LoadBalancerId == id }), err
+	})
+	if err != nil || !seen {
+		return nil, err
 	}
+	return p.oldestBalancer(ctx, list)
 }
 
 // onlyBalancer returns the load balancer of a key; nil if the cloud lists none.
@@ -208,19 +192,20 @@ func (p *Provider) oldestBalancer(ctx context.Context, list []*clb) (*clb, error
 }
 
 // GetLoadBalancer implements provider.LoadBalancerController.
-func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (*provider.LoadBalancer, error) {
+func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (found *provider.LoadBalancer, err error) {
+	defer explain(&err, "get load balancer %s", key)
 	b, err := p.lookUpBalancer(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("get load balancer %s: %w", key, err)
+		return nil, err
 	}
 	if b == nil {
-		return nil, fmt.Errorf("get load balancer: %w: %s has none in %s", provider.ErrNotFound, key, p.cfg.Region)
+		return nil, fmt.Errorf("%w: there is none in %s", provider.ErrNotFound, p.cfg.Region)
 	}
 	answer := b.answer()
 	listeners, err := p.listeners(ctx, b.LoadBalancerId)
 	servers, wrong := p.servers(ctx, b.LoadBalancerId)
 	if err := errors.Join(err, wrong); err != nil {
-		return nil, fmt.Errorf("get load balancer %s: %w", key, err)
+		return nil, err
 	}
 	answer.Ports, answer.Backends = []provider.LoadBalancerPort{}, []provider.LoadBalancerBackend{}
 	for _, l := range listeners {
@@ -235,57 +220,46 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, key string) (*provider.L
 // lookUpBalancer returns the load balancer of a key, or nil. If this process may just
 // have made one it waits until the list must show it.
 func (p *Provider) lookUpBalancer(ctx context.Context, key string) (*clb, error) {
-	until := p.memory.balancedAt(key).Add(p.pace.visible)
-	for t := p.api.ticker(); ; {
-		list, err := p.balancersBy(ctx, map[string]string{tagBalancer: key})
-		if err != nil {
-			return nil, err
-		}
-		if len(list) > 0 {
-			return list[0], nil
-		}
-		if t.over(until) || time.Now().After(until) {
-			return nil, nil
-		}
-		if err := t.wait(ctx); err != nil {
-			return nil, err
-		}
+	until := p.memory.balancing.get(key).Add(p.pace.visible)
+	var list []*clb
+	_, err := p.look(ctx, until, func() (seen bool, err error) {
+		list, err = p.balancersBy(ctx, map[string]string{tagBalancer: key})
+		return len(list) > 0 || time.Now().After(until), err
+	})
+	if err != nil || len(list) == 0 {
+		return nil, err
 	}
+	return list[0], nil
 }
 
 // ListLoadBalancers implements provider.LoadBalancerController.
-func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]string) ([]provider.LoadBalancer, error) {
+func (p *Provider) ListLoadBalancers(ctx context.Context, match map[string]string) (all []provider.LoadBalancer, err error) {
+	defer explain(&err, "list load balancers")
 	list, err := p.balancersBy(ctx, fitAll(match))
-	if err != nil {
-		return nil, fmt.Errorf("list load balancers: %w", err)
-	}
-	var all []provider.LoadBalancer
 	for _, b := range list {
 		all = append(all, *b.answer())
 	}
-	return all, nil
+	return all, err
 }
 
 // DeleteLoadBalancer implements provider.LoadBalancerController. Listeners go
 // with the load balancer.
-func (p *Provider) DeleteLoadBalancer(ctx context.Context, key string) error {
+func (p *Provider) DeleteLoadBalancer(ctx context.Context, key string) (err error) {
+	defer explain(&err, "delete load balancer %s", key)
 	unlock, err := p.balancing.Take(ctx, key)
 	if err != nil {
-		return fmt.Errorf("delete load balancer: %w: %w", provider.ErrUnavailable, err)
+		return err
 	}
 	defer unlock()
 	for {
 		b, err := p.lookUpBalancer(ctx, key)
-		if err == nil && b == nil {
-			return nil
+		if err != nil || b == nil {
+			return err
 		}
-		if err == nil {
-			err = p.removeBalancer(ctx, b.LoadBalancerId)
+		if err := p.removeBalancer(ctx, b.LoadBalancerId); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("delete load balancer %s: %w", key, err)
-		}
-		p.memory.forgetBalancing(key)
+		p.memory.balancing.drop(key)
 	}
 }
 
@@ -295,22 +269,9 @@ func (p *Provider) removeBalancer(ctx context.Context, id string) error {
 	err := p.settled(ctx, func() error {
 		return p.slb(ctx, "DeleteLoadBalancer", query{"LoadBalancerId": id}, nil)
 	})
-	if err != nil && !hasCode(err, codeNoBalancer) {
+	if err != nil && !failure.HasCode(err, codeNoBalancer) {
 		return err
 	}
-	p.memory.rememberDeleted(id)
+	p.memory.deleted.put(id, true)
 	return nil
-}
-
-// settled repeats a change while the cloud refuses it because of an earlier one.
-func (p *Provider) settled(ctx context.Context, change func() error) error {
-	for t := p.api.ticker(); ; {
-		err := change()
-		if err == nil || !busy(err) {
-			return err
-		}
-		if waitErr := t.wait(ctx); waitErr != nil {
-			return errors.Join(waitErr, err)
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -44,10 +45,9 @@ func (c Config) slbEndpoint() string {
 type query map[string]string
 
 func (q query) tag(tags map[string]string) {
-	n := 0
-	for _, pair := range pairs(tags, func(key, value string) [2]string { return [2]string{key, value} }) {
-		n++
-		q["Tag."+strconv.Itoa(n)+".Key"], q["Tag."+strconv.Itoa(n)+".Value"] = pair[0], pair[1]
+	for n, key := range slices.Sorted(maps.Keys(tags)) {
+		prefix := "Tag." + strconv.Itoa(n+1)
+		q[prefix+".Key"], q[prefix+".Value"] = key, tags[key]
 	}
 }
 
@@ -123,7 +123,7 @@ func (p *Provider) balancersBy(ctx context.Context, match map[string]string) ([]
 		}
 		rows := answer.LoadBalancers.LoadBalancer
 		for _, b := range rows {
-			if b.key() != "" && provider.HasTags(b.tags(), match) && !seen[b.LoadBalancerId] && !p.memory.isDeleted(b.LoadBalancerId) {
+			if b.key() != "" && provider.HasTags(b.tags(), match) && !seen[b.LoadBalancerId] && !p.memory.deleted.get(b.LoadBalancerId) {
 				list = append(list, b)
 			}
 			seen[b.LoadBalancerId] = true

@@ -14,6 +14,7 @@ import (
 	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // listener is one as the cloud describes it (DescribeLoadBalancerListeners).
@@ -67,7 +68,7 @@ const usualSteps = 3
 // until repeats one step after the other until there is none left to do, since
 // what a lost reply did is seen only by looking again.
 func (p *Provider) until(ctx context.Context, step func() (done bool, err error)) error {
-	t := p.api.ticker()
+	t := p.pace.ticker()
 	for n := 1; ; n++ {
 		done, err := step()
 		if err == nil && done {
@@ -77,8 +78,8 @@ func (p *Provider) until(ctx context.Context, step func() (done bool, err error)
 			return err
 		}
 		if err != nil || n > usualSteps {
-			if waitErr := t.wait(ctx); waitErr != nil {
-				return errors.Join(waitErr, err)
+			if waitErr := t.Wait(ctx); waitErr != nil {
+				return errors.Join(failure.Classify(waitErr), err)
 			}
 		}
 	}
@@ -90,7 +91,7 @@ var errAgain = fmt.Errorf("%w: the load balancer is being changed", provider.Err
 // changed marks errors as errAgain which say that the change was made already or that
 // its object is gone: the state has to be read again.
 func changed(err error) error {
-	if hasCode(err, codeNotRunning) || errors.Is(err, provider.ErrAlreadyExists) || errors.Is(err, provider.ErrNotFound) && !hasCode(err, codeNoBalancer) {
+	if failure.HasCode(err, codeNotRunning) || errors.Is(err, provider.ErrAlreadyExists) || errors.Is(err, provider.ErrNotFound) && !failure.HasCode(err, codeNoBalancer) {
 		return fmt.Errorf("%w: %v", errAgain, err)
 	}
 	return err
@@ -203,7 +204,7 @@ func (p *Provider) serve(ctx context.Context, b *clb, backends []provider.LoadBa
 // aboutServer reports whether the cloud has refused the one server that a call named.
 func aboutServer(err error) bool {
 	class := provider.Class(err)
-	return !hasCode(err, codeNoBalancer) && errors.As(err, new(*apiError)) &&
+	return !failure.HasCode(err, codeNoBalancer) && errors.As(err, new(*failure.Error)) &&
 		(class == provider.ErrNotFound || class == provider.ErrInvalidArgument || class == provider.ErrUnknown)
 }
 
@@ -231,7 +232,7 @@ func without(list, others []string) []string {
 // running returns those of the instances that run, and those that the cloud does
 // not show. It waits for those that will run soon.
 func (p *Provider) running(ctx context.Context, ids []string) (ready, unknown []string, err error) {
-	unknown = slices.DeleteFunc(slices.Clone(ids), p.memory.isDeleted)
+	unknown = slices.DeleteFunc(slices.Clone(ids), p.memory.deleted.get)
 	for part := range slices.Chunk(slices.Clone(unknown), 100) { // DescribeInstances, InstanceIds
 		text, err := json.Marshal(part)
 		if err != nil {

@@ -3,6 +3,7 @@
 package alibabacloud
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -66,7 +67,7 @@ func (p *Provider) balancerSettings(annotations map[string]string) (balancerSett
 		}
 	}
 	s := balancerSettings{
-		addressType: orElse(given["address-type"], addressInternet), vswitch: given["vswitch-id"], spec: given["spec"],
+		addressType: cmp.Or(given["address-type"], addressInternet), vswitch: given["vswitch-id"], spec: given["spec"],
 		instanceCharge: given["instance-charge-type"], internetCharge: given["charge-type"],
 	}
 	if text, ok := given["bandwidth"]; ok {
@@ -76,13 +77,6 @@ func (p *Provider) balancerSettings(annotations map[string]string) (balancerSett
 		}
 	}
 	return s, p.completeSettings(&s)
-}
-
-func orElse(value, standard string) string {
-	if value == "" {
-		return standard
-	}
-	return value
 }
 
 func checkAnnotation(name, value string, given map[string]string) error {
@@ -119,7 +113,7 @@ func (p *Provider) completeSettings(s *balancerSettings) error {
 	if s.addressType == addressIntranet {
 		return p.completeIntranet(s)
 	}
-	s.internetCharge = orElse(s.internetCharge, payByTraffic)
+	s.internetCharge = cmp.Or(s.internetCharge, payByTraffic)
 	switch {
 	case s.vswitch != "":
 		return wrongAnnotation("vswitch-id", "it is for %s=%s", annotation("address-type"), addressIntranet)
@@ -140,7 +134,7 @@ func (p *Provider) completeIntranet(s *balancerSettings) error {
 	case s.bandwidth != 0:
 		return wrongAnnotation("bandwidth", "it is for %s=%s", annotation("address-type"), addressInternet)
 	}
-	s.vswitch = orElse(s.vswitch, p.cfg.VSwitchIDs[0])
+	s.vswitch = cmp.Or(s.vswitch, p.cfg.VSwitchIDs[0])
 	if !strings.HasPrefix(s.vswitch, "vsw-") {
 		return wrongAnnotation("vswitch-id", "%q is not a vSwitch such as vsw-2ze1w9aj2aonw", s.vswitch)
 	}
@@ -151,7 +145,7 @@ func (p *Provider) completeIntranet(s *balancerSettings) error {
 // rest.
 func (p *Provider) fitBalancer(ctx context.Context, b *clb, pl *balancerPlan) error {
 	for name, pair := range map[string][2]string{
-		"address-type": {b.AddressType, pl.want.addressType}, "instance-charge-type": {orElse(b.InstanceChargeType, payBySpec), pl.want.instanceCharge},
+		"address-type": {b.AddressType, pl.want.addressType}, "instance-charge-type": {cmp.Or(b.InstanceChargeType, payBySpec), pl.want.instanceCharge},
 		"vswitch-id": {b.VSwitchId, pl.want.vswitch},
 	} {
 		if pair[0] != pair[1] && (name != "vswitch-id" || pl.want.vswitch != "") {

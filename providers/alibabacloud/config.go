@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // Name is the provider's name on command lines.
@@ -86,9 +87,6 @@ func forImport(c *Config) {
 	c.ImageID, c.VSwitchIDs, c.SecurityGroups = "none", []string{"vsw-none"}, []string{"sg-none"}
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 // pace is how long things take; tests have less patience.
 type pace struct {
 	// poll is between two looks at something that is about to change; it
@@ -110,6 +108,11 @@ func standardPace() pace {
 		poll: 250 * time.Millisecond, maxPoll: 2 * time.Second, visible: 30 * time.Second,
 		undo: 30 * time.Second, verify: time.Minute, request: 30 * time.Second, retry: 200 * time.Millisecond,
 	}
+}
+
+// ticker paces looks at something that is about to change.
+func (at pace) ticker() *poll.Ticker {
+	return poll.Pace{First: at.poll, Max: at.maxPoll}.Ticker(20 * at.visible)
 }
 
 func logger() *slog.Logger { return slog.With("provider", Name) }

@@ -12,19 +12,18 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
-func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
+	defer explain(&err, "create instance")
 	pl, err := p.plan(ctx, podName, sandboxID, cloudConfig, spec)
 	if err != nil {
-		return nil, fmt.Errorf("create instance: %w", err)
+		return nil, err
 	}
 	m, err := p.findOrMake(ctx, pl)
-	if err != nil {
-		err = fmt.Errorf("create instance: %w", err)
-	}
 	if m == nil {
 		return nil, err
 	}
@@ -38,13 +37,13 @@ const maxGenerations = 64
 // findOrMake returns a machine, also beside an error, when the caller has
 // something to delete.
 func (p *Provider) findOrMake(ctx context.Context, pl *plan) (*machine, error) {
-	for generation := p.memory.spentOf(pl.token(0)); generation < maxGenerations; generation++ {
+	for generation := p.memory.spent.get(pl.token(0)); generation < maxGenerations; generation++ {
 		id, err := p.run(ctx, pl, generation)
 		if err == nil {
-			p.memory.rememberMade(id)
+			p.memory.made.put(id, made{at: time.Now()})
 			return p.finishNew(ctx, pl, id)
 		}
-		if !hasCode(err, codeMismatch) {
+		if !failure.HasCode(err, codeMismatch) {
 			return nil, err
 		}
 		m, err := p.await(ctx, pl)
@@ -54,7 +53,7 @@ func (p *Provider) findOrMake(ctx context.Context, pl *plan) (*machine, error) {
 		if m != nil {
 			return p.finish(ctx, m)
 		}
-		p.memory.rememberSpent(pl.token(0), generation+1)
+		p.memory.spent.put(pl.token(0), generation+1)
 	}
 	return nil, fmt.Errorf("%w: key %s was made and deleted %d times; use another", provider.ErrAlreadyExists, pl.key, maxGenerations)
 }
@@ -63,7 +62,7 @@ func (p *Provider) findOrMake(ctx context.Context, pl *plan) (*machine, error) {
 func (p *Provider) finishNew(ctx context.Context, pl *plan, id string) (*machine, error) {
 	m, err := p.appear(ctx, pl, id)
 	if err == nil {
-		p.memory.rememberSeen(id)
+		p.memory.made.change(id, func(n *made) { n.seen = true })
 	}
 	if err == nil && m.id != id {
 		// The cloud has forgotten the client token of an earlier instance.
@@ -103,32 +102,30 @@ var errGone = fmt.Errorf("%w: the instance was deleted while it was made", provi
 // appear waits until the cloud shows an instance that was just made. If there is
 // another of the same key, which is older, it returns that.
 func (p *Provider) appear(ctx context.Context, pl *plan, id string) (*machine, error) {
-	deadline := time.Now().Add(p.pace.visible)
-	for t := p.api.ticker(); ; {
+	var m *machine
+	seen, err := p.look(ctx, time.Now().Add(p.pace.visible), func() (bool, error) {
 		list, err := p.byTags(ctx, pl.owner)
-		if err != nil {
-			return nil, err
+		at := slices.IndexFunc(list, func(m *machine) bool { return m.id == id })
+		if err != nil || at < 0 {
+			return false, err
 		}
-		if at := slices.IndexFunc(list, func(m *machine) bool { return m.id == id }); at >= 0 {
-			if older := p.oldest(slices.Delete(slices.Clone(list), at, at+1)); older != nil {
-				return older, nil
-			}
-			return list[at], nil
-		}
-		if t.over(deadline) {
-			return nil, fmt.Errorf("%s: %w", id, errGone)
-		}
-		if err := t.wait(ctx); err != nil {
-			return nil, fmt.Errorf("wait for instance %s to appear: %w", id, err)
-		}
+		m = cmp.Or(p.oldest(slices.Delete(slices.Clone(list), at, at+1)), list[at])
+		return true, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait for instance %s to appear: %w", id, err)
 	}
+	if !seen {
+		return nil, fmt.Errorf("%s: %w", id, errGone)
+	}
+	return m, nil
 }
 
 // await looks for the instance of a key that somebody else has made. It returns
 // nil when there is none any more.
 func (p *Provider) await(ctx context.Context, pl *plan) (*machine, error) {
 	deadline := time.Now().Add(p.pace.visible)
-	for t := p.api.ticker(); ; {
+	for t := p.pace.ticker(); ; {
 		list, err := p.byTags(ctx, pl.owner)
 		if err != nil {
 			return nil, err
@@ -137,11 +134,11 @@ func (p *Provider) await(ctx context.Context, pl *plan) (*machine, error) {
 			return m, nil
 		}
 		// One that is stopping may be on its way out, or stay.
-		leaving := slices.ContainsFunc(list, func(m *machine) bool { return !p.memory.isDeleted(m.id) })
-		if !leaving && t.over(deadline) {
+		leaving := slices.ContainsFunc(list, func(m *machine) bool { return !p.memory.deleted.get(m.id) })
+		if !leaving && t.Over(deadline) {
 			return nil, nil
 		}
-		if err := t.wait(ctx); err != nil {
+		if err := t.Wait(ctx); err != nil {
 			return nil, fmt.Errorf("look for the instance of key %s: %w", pl.key, err)
 		}
 	}
@@ -150,7 +147,7 @@ func (p *Provider) await(ctx context.Context, pl *plan) (*machine, error) {
 // oldest returns the first made of those that stay.
 func (p *Provider) oldest(list []*machine) *machine {
 	stay := slices.DeleteFunc(slices.Clone(list), func(m *machine) bool {
-		return !m.ours() || m.status == statusStopping || p.memory.isDeleted(m.id)
+		return !m.ours() || m.status == statusStopping || p.memory.deleted.get(m.id)
 	})
 	if len(stay) == 0 {
 		return nil
@@ -164,11 +161,11 @@ func (p *Provider) oldest(list []*machine) *machine {
 // that its tags ask for.
 func (p *Provider) finish(ctx context.Context, m *machine) (*machine, error) {
 	deadline := time.Now().Add(p.pace.visible)
-	for t := p.api.ticker(); !p.complete(m); {
-		if t.over(deadline) && (m.status == statusRunning || m.status == statusStopped) {
+	for t := p.pace.ticker(); !p.complete(m); {
+		if t.Over(deadline) && (m.status == statusRunning || m.status == statusStopped) {
 			return m, fmt.Errorf("%w: instance %s was made with other settings: it lacks the address or interface that they ask for now", provider.ErrAlreadyExists, m.id)
 		}
-		if err := t.wait(ctx); err != nil {
+		if err := t.Wait(ctx); err != nil {
 			return m, fmt.Errorf("wait for the address of instance %s: %w", m.id, err)
 		}
 		seen, err := p.byID(ctx, m.id)
@@ -183,10 +180,7 @@ func (p *Provider) finish(ctx context.Context, m *machine) (*machine, error) {
 	if m.tags[tagAddress] == "" {
 		return m, nil
 	}
-	if err := p.giveAddress(ctx, m); err != nil {
-		return m, err
-	}
-	return m, nil
+	return m, p.giveAddress(ctx, m)
 }
 
 // complete reports whether the cloud has told all that finish needs.

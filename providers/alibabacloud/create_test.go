@@ -312,7 +312,7 @@ func TestCatalogue(t *testing.T) {
 		{provider.InstanceTypeSpec{}, "ecs.g8i.xlarge"},
 	} {
 		list, err := p.targets(t.Context(), test.spec)
-		if err != nil || list[0].kind != test.want {
+		if err != nil || list[0].Type.Name != test.want {
 			t.Errorf("%+v: %v, %v", test.spec, list, err)
 		}
 	}

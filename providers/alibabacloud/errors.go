@@ -4,7 +4,6 @@ package alibabacloud
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
@@ -16,32 +15,8 @@ import (
 	"github.com/alibabacloud-go/tea/tea"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
-
-// apiError is an error that the cloud answered.
-type apiError struct {
-	// Action is as RAM names it, such as ecs:RunInstances.
-	Action    string
-	Code      string
-	Status    int
-	Message   string
-	RequestID string
-	class     error
-	hint      string
-}
-
-func (e *apiError) Error() string {
-	text := fmt.Sprintf("%s: %v: %s: %s", e.Action, e.class, e.Code, e.Message)
-	if e.RequestID != "" {
-		text += " (request " + e.RequestID + ")"
-	}
-	if e.hint != "" {
-		text += "; " + e.hint
-	}
-	return text
-}
-
-func (e *apiError) Unwrap() error { return e.class }
 
 // rule gives codes that match a pattern a class. The first that matches counts.
 type rule struct {
@@ -133,10 +108,7 @@ func hostOf(lost *url.Error) string {
 }
 
 func connectionHint(err error) string {
-	var unknown x509.UnknownAuthorityError
-	var name x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid) {
+	if failure.Untrusted(err) {
 		return "; certificates to trust: -alibabacloud-ca-file (ALIBABACLOUD_CA_FILE)"
 	}
 	if strings.Contains(err.Error(), "no such host") {
@@ -146,21 +118,32 @@ func connectionHint(err error) string {
 }
 
 func fromSDK(action string, sdkErr *tea.SDKError) error {
-	e := &apiError{Action: action, Code: dara.StringValue(sdkErr.Code), Status: dara.IntValue(sdkErr.StatusCode), Message: dara.StringValue(sdkErr.Message)}
-	if match := sdkText.FindStringSubmatch(e.Message); match != nil {
-		e.Message, e.RequestID = match[1], match[2]
+	message, request := dara.StringValue(sdkErr.Message), ""
+	if match := sdkText.FindStringSubmatch(message); match != nil {
+		message, request = match[1], match[2]
 	}
-	e.hint, e.class = ruleOf(e.Code, e.Status)
-	if e.class == provider.ErrPermissionDenied && e.hint == "" {
-		e.hint = "the RAM policy of the credentials must allow " + action
+	code, status := dara.StringValue(sdkErr.Code), dara.IntValue(sdkErr.StatusCode)
+	hint, class := ruleOf(code, status)
+	if class == provider.ErrPermissionDenied && hint == "" {
+		hint = "the RAM policy of the credentials must allow " + action
 	}
-	return e
+	return refusal(action, status, code, message, request, hint, class)
 }
 
-// hasCode reports whether the cloud answered one of these codes.
-func hasCode(err error, codes ...string) bool {
-	var e *apiError
-	return errors.As(err, &e) && slices.Contains(codes, e.Code)
+// refusal is what the cloud answered to an action, as RAM names it.
+func refusal(action string, status int, code, message, request, hint string, class error) error {
+	if request != "" {
+		message += " (request " + request + ")"
+	}
+	if hint != "" {
+		message += "; " + hint
+	}
+	return fmt.Errorf("%s: %w", action, &failure.Error{Status: status, Code: code, Message: message, Class: class})
+}
+
+// explain is deferred by the methods of the contract.
+func explain(err *error, format string, args ...any) {
+	failure.Wrap(err, failure.Classify, format, args...)
 }
 
 // Codes that the provider decides by.
@@ -179,7 +162,7 @@ const (
 
 // busy reports whether the resource is in the middle of something else.
 func busy(err error) bool {
-	var e *apiError
+	var e *failure.Error
 	return errors.As(err, &e) && (strings.HasPrefix(e.Code, codeStatus) || e.Code == codeEIPStatus || e.Code == "TaskConflict" ||
 		e.Code == "OperationConflict" || slices.Contains(configuring, e.Code) || strings.HasPrefix(e.Code, "IncorrectStatus") || strings.HasSuffix(e.Code, "InvalidOperation.Conflict"))
 }

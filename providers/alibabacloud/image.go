@@ -15,6 +15,7 @@ import (
 	"github.com/alibabacloud-go/tea/dara"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // imageFormats and imageArchitectures are what the cloud calls them
@@ -31,28 +32,29 @@ var _ provider.ImageImporter = (*Provider)(nil)
 
 // ImportImage implements provider.ImageImporter, from an object in OSS, such as
 // oss://bucket/podvm.qcow2.
-func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
+func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (id string, err error) {
+	defer explain(&err, "import image %s", source.Location)
 	request, err := p.importRequest(source)
 	if err != nil {
-		return "", fmt.Errorf("import image: %w", err)
+		return "", err
 	}
 	same, err := p.images(ctx, &ecs.DescribeImagesRequest{ImageName: new(source.Name)})
 	if err != nil {
-		return "", fmt.Errorf("import image: %w", err)
+		return "", err
 	}
 	if len(same) > 0 {
-		return "", fmt.Errorf("import image: %w: %s is called %s", provider.ErrAlreadyExists, dara.StringValue(same[0].ImageId), source.Name)
+		return "", fmt.Errorf("%w: %s is called %s", provider.ErrAlreadyExists, dara.StringValue(same[0].ImageId), source.Name)
 	}
 	// Nobody knows the id of an image whose reply was not waited for.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.pace.undo)
 	defer cancel()
 	response, err := call(asking, p.api, "ecs:ImportImage", p.api.ecs().ImportImageWithContext, request)
 	if err != nil {
-		return "", fmt.Errorf("import image %s: %w", source.Location, err)
+		return "", err
 	}
-	id := dara.StringValue(response.Body.ImageId)
+	id = dara.StringValue(response.Body.ImageId)
 	if err := p.awaitImage(ctx, id, progress); err != nil {
-		return "", fmt.Errorf("import image %s: %w", source.Location, errors.Join(err, p.deleteImage(ctx, id)))
+		return "", errors.Join(failure.Classify(err), p.deleteImage(ctx, id))
 	}
 	return id, nil
 }
@@ -92,7 +94,7 @@ func (p *Provider) images(ctx context.Context, request *ecs.DescribeImagesReques
 
 // awaitImage reports the percentage that the cloud reports.
 func (p *Provider) awaitImage(ctx context.Context, id string, progress func(provider.ImageProgress)) error {
-	for t := p.api.ticker(); ; {
+	for t := p.pace.ticker(); ; {
 		rows, err := p.images(ctx, &ecs.DescribeImagesRequest{ImageId: new(id)})
 		if err != nil {
 			return err
@@ -109,7 +111,7 @@ func (p *Provider) awaitImage(ctx context.Context, id string, progress func(prov
 				progress(provider.ImageProgress{Step: "importing", Done: percent, Total: 100})
 			}
 		}
-		if err := t.wait(ctx); err != nil {
+		if err := t.Wait(ctx); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/alibabacloud-go/tea/dara"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // machine is an instance as the cloud describes it.
@@ -92,9 +93,6 @@ func timeOf(text string) time.Time {
 // ours reports whether an instance was made by this provider.
 func (m *machine) ours() bool { return m.tags[provider.TagKey] != "" }
 
-// key returns the sandbox id.
-func (m *machine) key() string { return m.tags[provider.TagKey] }
-
 // address returns the address at which nodes reach the machine, if it has one yet.
 func (p *Provider) address(m *machine) (netip.Addr, bool) {
 	addr := m.private
@@ -107,7 +105,7 @@ func (p *Provider) address(m *machine) (netip.Addr, bool) {
 // answer converts an instance to the contract's type.
 func (p *Provider) answer(m *machine) *provider.Instance {
 	i := &provider.Instance{
-		ID: m.id, Name: m.name, Key: m.key(), Tags: shown(m.tags), Created: m.created, State: p.state(m),
+		ID: m.id, Name: m.name, Key: m.tags[provider.TagKey], Tags: shown(m.tags), Created: m.created, State: p.state(m),
 		Zone: m.zone, Region: m.region, Type: m.kind,
 	}
 	if addr, ok := p.address(m); ok {
@@ -117,7 +115,7 @@ func (p *Provider) answer(m *machine) *provider.Instance {
 }
 
 func (p *Provider) state(m *machine) provider.InstanceState {
-	if p.memory.isDeleted(m.id) {
+	if p.memory.deleted.get(m.id) {
 		return provider.StateDeleting
 	}
 	switch m.status {
@@ -177,7 +175,7 @@ func (p *Provider) byID(ctx context.Context, id string) (*machine, error) {
 
 func (p *Provider) byTags(ctx context.Context, match map[string]string) ([]*machine, error) {
 	list, err := p.describeInstances(ctx, &ecs.DescribeInstancesRequest{
-		Tag: pairs(match, func(key, value string) *ecs.DescribeInstancesRequestTag {
+		Tag: tags.List(match, func(key, value string) *ecs.DescribeInstancesRequestTag {
 			return &ecs.DescribeInstancesRequestTag{Key: new(key), Value: new(value)}
 		}),
 	})
@@ -186,23 +184,21 @@ func (p *Provider) byTags(ctx context.Context, match map[string]string) ([]*mach
 }
 
 // owned returns an instance that exists and is ours.
-func (p *Provider) owned(ctx context.Context, what, id string) (*machine, error) {
+func (p *Provider) owned(ctx context.Context, id string) (*machine, error) {
 	if !isID(id) {
-		return nil, fmt.Errorf("%s: %w: no instance %q: ids are like i-2ze1w9aj2aonwckv64cw", what, provider.ErrNotFound, id)
+		return nil, fmt.Errorf("%w: no instance %q: ids are like i-2ze1w9aj2aonwckv64cw", provider.ErrNotFound, id)
 	}
 	m, err := p.byID(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", what, id, err)
+	if err == nil && (m == nil || !m.ours()) {
+		err = fmt.Errorf("%w: no instance %s of ours in %s", provider.ErrNotFound, id, p.cfg.Region)
 	}
-	if m == nil || !m.ours() {
-		return nil, fmt.Errorf("%s: %w: no instance %s of ours in %s", what, provider.ErrNotFound, id, p.cfg.Region)
-	}
-	return m, nil
+	return m, err
 }
 
 // GetInstance implements provider.Getter.
-func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
-	m, err := p.owned(ctx, "get instance", instanceID)
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *provider.Instance, err error) {
+	defer explain(&err, "get instance")
+	m, err := p.owned(ctx, instanceID)
 	if err != nil {
 		return nil, err
 	}
@@ -211,16 +207,16 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 
 // ListInstances implements provider.Lister. It also shows addresses that have
 // outlived their instance, under its id.
-func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
+	defer explain(&err, "list instances")
 	if len(match) > maxTags {
-		return nil, fmt.Errorf("%w: list instances: %d tags to match; the cloud allows %d", provider.ErrInvalidArgument, len(match), maxTags)
+		return nil, fmt.Errorf("%w: %d tags to match; the cloud allows %d", provider.ErrInvalidArgument, len(match), maxTags)
 	}
 	match = fitAll(match)
 	machines, err := p.byTags(ctx, match)
 	if err != nil {
-		return nil, fmt.Errorf("list instances: %w", err)
+		return nil, err
 	}
-	var list []provider.Instance
 	there := map[string]bool{}
 	for _, m := range machines {
 		if m.ours() {
@@ -230,7 +226,7 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	}
 	left, err := p.addressesBy(ctx, match)
 	if err != nil {
-		return nil, fmt.Errorf("list instances: %w", err)
+		return nil, err
 	}
 	for _, a := range left {
 		if id := a.tags[tagInstance]; id != "" && !there[id] {

@@ -3,18 +3,21 @@
 package alibabacloud
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 
 	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
+	"github.com/alibabacloud-go/tea/dara"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/places"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
@@ -36,23 +39,18 @@ type plan struct {
 }
 
 // target is a place where the instance may be made.
-type target struct{ kind, vswitch, zone string }
-
-func (t target) String() string {
-	if t.zone == "" {
-		return t.kind + " in " + t.vswitch
-	}
-	return t.kind + " in " + t.vswitch + " (" + t.zone + ")"
+type target struct {
+	places.Place
+	vswitch string
 }
+
+func (t target) String() string { return t.Place.String() + ", vSwitch " + t.vswitch }
 
 func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*plan, error) {
 	if len(spec.Volumes) > 0 {
 		return nil, fmt.Errorf("%w: volumes: this provider attaches none", provider.ErrInvalidArgument)
 	}
-	pl := &plan{key: key, name: provider.InstanceName(podName, key), image: p.cfg.ImageID, multiNIC: spec.MultiNic}
-	if spec.Image != "" {
-		pl.image = spec.Image
-	}
+	pl := &plan{key: key, name: provider.InstanceName(podName, key), image: cmp.Or(spec.Image, p.cfg.ImageID), multiNIC: spec.MultiNic}
 	var err error
 	if pl.userData, err = userDataOf(cloudConfig); err != nil {
 		return nil, err
@@ -97,17 +95,16 @@ func (pl *plan) token(generation int) string {
 // request returns the request for one call. Its tag of the attempt is in no other
 // call.
 func (p *Provider) request(pl *plan, to target, generation int) *ecs.RunInstancesRequest {
-	tags := maps.Clone(pl.tags)
-	tags[tagAttempt] = rand.Text()
+	all := tags.Merge(pl.tags, map[string]string{tagAttempt: rand.Text()})
 	if pl.address != "" {
-		tags[tagAddress] = pl.address
+		all[tagAddress] = pl.address
 	}
 	r := &ecs.RunInstancesRequest{
-		RegionId: new(p.cfg.Region), ImageId: new(pl.image), InstanceType: new(to.kind), VSwitchId: new(to.vswitch),
+		RegionId: new(p.cfg.Region), ImageId: new(pl.image), InstanceType: new(to.Type.Name), VSwitchId: new(to.vswitch),
 		InstanceName: new(pl.name), Amount: new(int32(1)), MinAmount: new(int32(1)), ClientToken: new(pl.token(generation)),
 		InstanceChargeType: new("PostPaid"), SpotStrategy: new(p.cfg.Spot), HttpEndpoint: new("enabled"), HttpTokens: new(p.cfg.HTTPTokens),
 		SystemDisk: &ecs.RunInstancesRequestSystemDisk{Category: new(p.cfg.DiskCategory), Size: new(strconv.FormatInt(p.cfg.DiskSize, 10))},
-		Tag: pairs(tags, func(key, value string) *ecs.RunInstancesRequestTag {
+		Tag: tags.List(all, func(key, value string) *ecs.RunInstancesRequestTag {
 			return &ecs.RunInstancesRequestTag{Key: new(key), Value: new(value)}
 		}),
 	}
@@ -148,31 +145,29 @@ func (p *Provider) options(r *ecs.RunInstancesRequest, pl *plan) {
 // run makes an instance, in the first place from pl.targets on that has
 // capacity. Places that have none are taken off the list.
 func (p *Provider) run(ctx context.Context, pl *plan, generation int) (string, error) {
-	var full []error
-	for len(pl.targets) > 0 {
-		to := pl.targets[0]
+	id, err := places.Try(pl.targets, places.NoCapacity, func(to target) (*string, error) {
 		response, err := call(ctx, p.api, "ecs:RunInstances", p.api.ecs().RunInstancesWithContext, p.request(pl, to, generation))
-		if err == nil {
-			body := response.Body
-			if body == nil || body.InstanceIdSets == nil || len(body.InstanceIdSets.InstanceIdSet) != 1 {
-				return "", fmt.Errorf("ecs:RunInstances: %w: the answer does not hold one instance id", provider.ErrUnknown)
-			}
-			return *body.InstanceIdSets.InstanceIdSet[0], nil
+		switch {
+		case places.NoCapacity(err):
+			pl.targets = pl.targets[1:]
+			return nil, fmt.Errorf("%s: %w", to, err)
+		case err != nil:
+			return nil, p.blame(pl, to, err)
 		}
-		if !errors.Is(err, provider.ErrCapacity) {
-			return "", p.blame(pl, to, err)
+		body := response.Body
+		if body == nil || body.InstanceIdSets == nil || len(body.InstanceIdSets.InstanceIdSet) != 1 {
+			return nil, fmt.Errorf("ecs:RunInstances: %w: the answer does not hold one instance id", provider.ErrUnknown)
 		}
-		full = append(full, fmt.Errorf("%s: %w", to, err))
-		pl.targets = pl.targets[1:]
-	}
-	return "", errors.Join(full...)
+		return body.InstanceIdSets.InstanceIdSet[0], nil
+	})
+	return dara.StringValue(id), err
 }
 
 // blame names what of the request a refusal is about.
 func (p *Provider) blame(pl *plan, to target, err error) error {
 	if errors.Is(err, provider.ErrNotFound) || errors.Is(err, provider.ErrInvalidArgument) {
 		return fmt.Errorf("%w: image %q (IMAGEID), type %q, vSwitch %s (VSWITCH_ID), security groups %v (SECURITY_GROUP_IDS): %w",
-			provider.ErrInvalidArgument, pl.image, to.kind, to.vswitch, p.cfg.SecurityGroups, err)
+			provider.ErrInvalidArgument, pl.image, to.Type.Name, to.vswitch, p.cfg.SecurityGroups, err)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
@@ -15,9 +16,10 @@ type Provider struct {
 	cfg          Config
 	api          *api
 	pace         pace
-	memory       *memory
-	vswitchCache vswitchCache
-	types        typeCache
+	memory       memory
+	vswitchCache cached.Values[[]vswitch]
+	types        cached.Values[*catalogue]
+	prices       cached.Values[float64] // by type; 0 is one that the cloud has not told
 	// balancing is held by who changes the load balancer of a key.
 	balancing keylock.Locks
 }
@@ -42,7 +44,7 @@ func open(cfg Config, at pace, dial dialer) (*Provider, error) {
 	if err := errors.Join(configErr, err); err != nil {
 		return nil, err
 	}
-	return &Provider{cfg: cfg, api: a, pace: at, memory: newMemory()}, nil
+	return &Provider{cfg: cfg, api: a, pace: at}, nil
 }
 
 // Teardown closes the connections; VMs run on.

@@ -27,7 +27,7 @@ func newCloud(t testing.TB, o sim.Options) *sim.Cloud {
 
 // settings are those with which instances can be made.
 func settings(c *sim.Cloud) Config {
-	cfg := DefaultConfig()
+	cfg := config.Defaults[Config]()
 	cfg.AccessKeyID, cfg.AccessKeySecret = config.Secret(sim.AccessKeyID), config.Secret(sim.AccessSecret)
 	cfg.Region, cfg.ImageID, cfg.VSwitchIDs, cfg.SecurityGroups = sim.Region, sim.Image, []string{sim.VSwitch}, []string{sim.Group}
 	cfg.ECSEndpoint, cfg.VPCEndpoint, cfg.STSEndpoint, cfg.SLBEndpoint, cfg.CAFile = c.Endpoint, c.Endpoint, c.Endpoint, c.Endpoint, c.CAFile

@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // Tags of ours, besides the owner's.
@@ -75,21 +75,21 @@ func fitAll(tags map[string]string) map[string]string {
 
 // allTags returns the tags of everything that belongs to an instance.
 func (p *Provider) allTags(key string, owner map[string]string) (map[string]string, error) {
-	tags := maps.Clone(p.cfg.Tags)
-	if tags == nil {
-		tags = map[string]string{}
-	}
-	maps.Copy(tags, fitAll(owner))
-	tags[provider.TagKey] = key
+	all := tags.Merge(p.cfg.Tags, fitAll(owner), map[string]string{provider.TagKey: key})
+	return all, checkTags(all, 2)
+}
+
+// checkTags refuses what the cloud would, with room for more tags.
+func checkTags(tags map[string]string, room int) error {
 	for name, value := range tags {
 		if err := checkTag(name, value); err != nil {
-			return nil, fmt.Errorf("%w: tags: %w", provider.ErrInvalidArgument, err)
+			return fmt.Errorf("%w: tags: %w", provider.ErrInvalidArgument, err)
 		}
 	}
-	if len(tags)+2 > maxTags {
-		return nil, fmt.Errorf("%w: %d tags; the cloud allows %d in all", provider.ErrInvalidArgument, len(tags)+2, maxTags)
+	if len(tags)+room > maxTags {
+		return fmt.Errorf("%w: %d tags; the cloud allows %d in all", provider.ErrInvalidArgument, len(tags)+room, maxTags)
 	}
-	return tags, nil
+	return nil
 }
 
 // shown returns the tags without those that only this package needs.
@@ -99,16 +99,6 @@ func shown(tags map[string]string) map[string]string {
 		delete(rest, name)
 	}
 	return rest
-}
-
-// pairs returns tags as a request has them, in the order of their keys so that
-// requests with a client token are the same each time.
-func pairs[T any](tags map[string]string, pair func(key, value string) T) []T {
-	var list []T
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		list = append(list, pair(key, tags[key]))
-	}
-	return list
 }
 
 // clientToken returns 64 characters, the most that the cloud allows.

@@ -4,29 +4,26 @@ package alibabacloud
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	ecs "github.com/alibabacloud-go/ecs-20140526/v7/client"
 	"github.com/alibabacloud-go/tea/dara"
+	vpc "github.com/alibabacloud-go/vpc-20160428/v6/client"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/places"
 )
 
-// typeCache caches the cloud's instance types. One caller asks while the others
-// wait.
-type typeCache struct {
-	mu     sync.Mutex
-	rows   []provider.InstanceType
-	nics   map[string]int32 // most interfaces, by type
-	loaded time.Time
-	prices map[string]float64 // by type; 0 is one that the cloud has not told
-	priced time.Time
+// catalogue has the cloud's instance types.
+type catalogue struct {
+	rows []provider.InstanceType
+	nics map[string]int32 // most interfaces, by type
 }
 
 const (
@@ -55,7 +52,7 @@ func (p *Provider) targets(ctx context.Context, spec provider.InstanceTypeSpec) 
 	for _, kind := range kinds {
 		for _, at := range vswitches {
 			if len(kind.Zones) == 0 || at.zone == "" || slices.Contains(kind.Zones, at.zone) {
-				list = append(list, target{kind.Name, at.id, at.zone})
+				list = append(list, target{places.Place{Type: kind, Zone: at.zone}, at.id})
 			}
 		}
 	}
@@ -81,53 +78,52 @@ func (p *Provider) rank(ctx context.Context, spec provider.InstanceTypeSpec) ([]
 	if !sized && !spec.MultiNic && (spec.InstanceType == "" || spec.InstanceType == p.cfg.InstanceType) {
 		return choice.Rank(spec) // there is nothing to compare
 	}
-	rows, nics, err := p.catalogue(ctx)
+	known, err := p.catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
-	choice.Types = rows
+	choice.Types = slices.Clone(known.rows)
 	if spec.MultiNic {
-		choice.Types = slices.DeleteFunc(slices.Clone(rows), func(t provider.InstanceType) bool { return nics[t.Name] < 2 })
+		choice.Types = slices.DeleteFunc(choice.Types, func(t provider.InstanceType) bool { return known.nics[t.Name] < 2 })
 	}
 	ranked, err := choice.Rank(spec)
 	if err != nil || len(ranked) < 2 || !p.cfg.Prices {
 		return ranked, err
 	}
-	prices := p.prices(ctx, ranked[:min(len(ranked), maxPriced)])
-	choice.Types = slices.Clone(choice.Types)
-	for i := range choice.Types {
-		choice.Types[i].Price = prices[choice.Types[i].Name]
+	for _, dear := range ranked[:min(len(ranked), maxPriced)] {
+		i := slices.IndexFunc(choice.Types, func(t provider.InstanceType) bool { return t.Name == dear.Name })
+		choice.Types[i].Price = p.priceOf(ctx, dear.Name)
 	}
 	return choice.Rank(spec)
 }
 
 // catalogue returns the types that may be chosen, from the cache if it is
 // fresh.
-func (p *Provider) catalogue(ctx context.Context) ([]provider.InstanceType, map[string]int32, error) {
-	c := &p.types
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.loaded) < typesAge {
-		return c.rows, c.nics, nil
-	}
+func (p *Provider) catalogue(ctx context.Context) (*catalogue, error) {
+	return p.types.Get(ctx, "", func() (*catalogue, time.Time, error) {
+		known, err := p.readCatalogue(ctx)
+		return known, time.Now().Add(typesAge), err
+	})
+}
+
+func (p *Provider) readCatalogue(ctx context.Context) (*catalogue, error) {
 	names := append([]string{p.cfg.InstanceType}, p.cfg.InstanceTypes...)
 	if len(names) > maxTypeNames || slices.ContainsFunc(names, func(name string) bool { return strings.ContainsAny(name, "*?[") }) {
 		names = nil
 	}
 	rows, nics, err := p.describeTypes(ctx, names)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(p.cfg.InstanceTypes) > 0 {
 		// What is sold out now may not be in the next hour.
 		zones, err := p.stock(ctx, "", "Available", "SoldOut")
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		rows = offered(rows, zones)
 	}
-	c.rows, c.nics, c.loaded = rows, nics, time.Now()
-	return rows, nics, nil
+	return &catalogue{rows, nics}, nil
 }
 
 // offered fills in the zones of types. Those that are in none stay without:
@@ -226,31 +222,20 @@ func (p *Provider) stock(ctx context.Context, kind string, statuses ...string) (
 	return zones, nil
 }
 
-// prices returns what types cost per hour; what the cloud does not tell is
-// missing, which is not a reason to make no instance.
-func (p *Provider) prices(ctx context.Context, rows []provider.InstanceType) map[string]float64 {
-	c := &p.types
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.priced) > pricesAge {
-		c.prices, c.priced = map[string]float64{}, time.Now()
-	}
-	known := map[string]float64{}
-	for _, row := range rows {
-		price, ok := c.prices[row.Name]
-		if !ok {
-			var err error
-			if price, err = p.price(ctx, row.Name); err != nil {
-				logger().Warn("the price of an instance type is unknown", "type", row.Name, "error", err)
-				if ctx.Err() != nil {
-					return known
-				}
-			}
-			c.prices[row.Name] = price
+// priceOf returns what a type costs per hour; 0 if the cloud does not tell, which is not a
+// reason to make no instance.
+func (p *Provider) priceOf(ctx context.Context, kind string) float64 {
+	price, err := p.prices.Get(ctx, kind, func() (float64, time.Time, error) {
+		price, err := p.price(ctx, kind)
+		if err != nil {
+			logger().Warn("the price of an instance type is unknown", "type", kind, "error", err)
 		}
-		known[row.Name] = price
+		return price, time.Now().Add(pricesAge), ctx.Err()
+	})
+	if err != nil {
+		return 0
 	}
-	return known
+	return price
 }
 
 func (p *Provider) price(ctx context.Context, kind string) (float64, error) {
@@ -269,14 +254,80 @@ func (p *Provider) price(ctx context.Context, kind string) (float64, error) {
 
 // InstanceTypes implements provider.InstanceTypeLister: all that the region has.
 // Prices are in it where they were asked for.
-func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
+func (p *Provider) InstanceTypes(ctx context.Context) (types []provider.InstanceType, err error) {
+	defer explain(&err, "instance types")
 	rows, _, err := p.describeTypes(ctx, nil)
 	if err != nil {
-		return nil, fmt.Errorf("instance types: %w", err)
+		return nil, err
 	}
 	zones, err := p.stock(ctx, "", "Available", "SoldOut")
 	if err != nil {
-		return nil, fmt.Errorf("instance types: %w", err)
+		return nil, err
 	}
 	return offered(rows, zones), nil
+}
+
+// vswitch is a vSwitch and what the cloud says of it.
+type vswitch struct {
+	id, zone, vpc string
+	free          int64 // addresses
+}
+
+// vswitches returns the vSwitches in the configuration's order. Of one alone
+// nothing needs to be known.
+func (p *Provider) vswitches(ctx context.Context) ([]vswitch, error) {
+	if len(p.cfg.VSwitchIDs) == 1 {
+		return []vswitch{{id: p.cfg.VSwitchIDs[0]}}, nil
+	}
+	return p.vswitchCache.Get(ctx, "", func() ([]vswitch, time.Time, error) {
+		list, err := p.lookUpVSwitches(ctx)
+		return list, time.Time{}, err
+	})
+}
+
+// lookUpVSwitches reports everything that is wrong with the vSwitches.
+func (p *Provider) lookUpVSwitches(ctx context.Context) ([]vswitch, error) {
+	var list []vswitch
+	var errs []error
+	for _, id := range p.cfg.VSwitchIDs {
+		at, err := p.describeVSwitch(ctx, id)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			continue
+		case p.cfg.VPCID != "" && at.vpc != p.cfg.VPCID:
+			errs = append(errs, bad("vpc-id", "vSwitch %s (VSWITCH_ID) is in %s, not in %s", id, at.vpc, p.cfg.VPCID))
+		case len(list) > 0 && at.vpc != list[0].vpc:
+			errs = append(errs, bad("vswitch-id", "%s is in %s, and %s in %s: all must be in one VPC", id, at.vpc, list[0].id, list[0].vpc))
+		}
+		list = append(list, at)
+	}
+	return list, errors.Join(errs...)
+}
+
+func (p *Provider) describeVSwitch(ctx context.Context, id string) (vswitch, error) {
+	response, err := call(ctx, p.api, "vpc:DescribeVSwitchAttributes", p.api.vpc().DescribeVSwitchAttributesWithContext,
+		&vpc.DescribeVSwitchAttributesRequest{RegionId: new(p.cfg.Region), VSwitchId: new(id)})
+	if errors.Is(err, provider.ErrNotFound) {
+		return vswitch{}, fmt.Errorf("%w: %w", bad("vswitch-id", "there is no %s in %s", id, p.cfg.Region), err)
+	}
+	if err != nil {
+		return vswitch{}, err
+	}
+	body := response.Body
+	// The cloud answers an empty body for a vSwitch that is not there.
+	if body == nil || dara.StringValue(body.VSwitchId) != id {
+		return vswitch{}, bad("vswitch-id", "there is no %s in %s", id, p.cfg.Region)
+	}
+	return vswitch{id, dara.StringValue(body.ZoneId), dara.StringValue(body.VpcId), dara.Int64Value(body.AvailableIpAddressCount)}, nil
+}
+
+func zonesOf(vswitches []vswitch) []string {
+	var zones []string
+	for _, at := range vswitches {
+		if at.zone != "" && !slices.Contains(zones, at.zone) {
+			zones = append(zones, at.zone)
+		}
+	}
+	return zones
 }

@@ -50,7 +50,7 @@ func (c *Config) validate() error {
 // mergeInstanceType lets the earlier name of the setting stand for it.
 func (c *Config) mergeInstanceType() error {
 	if earlier := c.EarlierInstanceType; earlier != "" && earlier != c.InstanceType {
-		if c.InstanceType != DefaultConfig().InstanceType {
+		if c.InstanceType != config.Defaults[Config]().InstanceType {
 			return bad("instance-type", "%q, but INSTANCE_TYPE, its earlier name, is %q: set one of them", c.InstanceType, earlier)
 		}
 		c.InstanceType = earlier

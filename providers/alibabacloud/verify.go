@@ -14,27 +14,26 @@ import (
 	"github.com/alibabacloud-go/tea/dara"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
+	"github.com/outrigger/outrigger/provider/kit/places"
 )
 
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless the cloud does not know who asks.
-func (p *Provider) ConfigVerifier() error {
+func (p *Provider) ConfigVerifier() (err error) {
+	defer explain(&err, "verify")
 	ctx, cancel := context.WithTimeout(context.Background(), p.pace.verify)
 	defer cancel()
 	var errs []error
 	vswitches, err := p.lookUpVSwitches(ctx)
 	if errors.Is(err, provider.ErrUnauthenticated) || errors.Is(err, provider.ErrUnavailable) {
-		return fmt.Errorf("verify: %w", err)
+		return err
 	}
 	errs = append(errs, err, checkFreeAddress(vswitches))
 	for _, check := range []func(context.Context, []vswitch) error{
 		p.verifyTypes, p.verifyImage, p.verifyGroups, p.verifyKeyPair, p.verifyRights, p.verifyRun,
 	} {
-		err := check(ctx, vswitches)
-		if err != nil {
-			err = fmt.Errorf("verify: %w", err)
-		}
-		errs = append(errs, err)
+		errs = append(errs, check(ctx, vswitches))
 	}
 	return errors.Join(errs...)
 }
@@ -44,7 +43,7 @@ func checkFreeAddress(vswitches []vswitch) error {
 	if len(vswitches) == 0 || slices.ContainsFunc(vswitches, func(at vswitch) bool { return at.free > 0 }) {
 		return nil
 	}
-	return fmt.Errorf("%w: verify: no vSwitch of -vswitch-id (VSWITCH_ID) has a free address", provider.ErrCapacity)
+	return fmt.Errorf("%w: no vSwitch of -vswitch-id (VSWITCH_ID) has a free address", provider.ErrCapacity)
 }
 
 func (p *Provider) verifyTypes(ctx context.Context, vswitches []vswitch) error {
@@ -150,7 +149,7 @@ func (p *Provider) verifyRights(ctx context.Context, _ []vswitch) error {
 // the other checks may have reported already.
 func (p *Provider) verifyRun(ctx context.Context, _ []vswitch) error {
 	pl := &plan{key: "verify", name: "podvm-verify", image: p.cfg.ImageID, tags: map[string]string{}, owner: map[string]string{}}
-	to := target{kind: p.cfg.InstanceType, vswitch: p.cfg.VSwitchIDs[0]}
+	to := target{places.Place{Type: provider.InstanceType{Name: p.cfg.InstanceType}}, p.cfg.VSwitchIDs[0]}
 	request := p.request(pl, to, 0)
 	request.DryRun, request.ClientToken = new(true), nil
 	_, err := call(ctx, p.api, "ecs:RunInstances", p.api.ecs().RunInstancesWithContext, request)
@@ -159,7 +158,7 @@ func (p *Provider) verifyRun(ctx context.Context, _ []vswitch) error {
 
 // dryRun takes the answer to a call that was only tried.
 func dryRun(err error) error {
-	if hasCode(err, codeDryRun) {
+	if failure.HasCode(err, codeDryRun) {
 		return nil
 	}
 	return err

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // reachable waits until the address is known by which the instance is reached,
@@ -47,22 +47,21 @@ func (p *Provider) reachable(ctx context.Context, s *session, pl *plan, i *types
 
 // await asks until the instance is as wanted. It returns what it knows last.
 func (p *Provider) await(ctx context.Context, s *session, i *types.Instance, ready func(*types.Instance) bool) (*types.Instance, error) {
-	for w := p.newBackoff(0); ; {
-		addresses, err := p.find(ctx, s, id(i), p.timing.token) // it is there
+	err := p.pace().Until(ctx, func() (bool, error) {
+		seen, err := p.find(ctx, s, id(i), p.timing.token) // it is there
 		switch {
 		case err != nil:
-			return i, err
-		case addresses == nil:
-			return i, fmt.Errorf("%w: instance %s is gone: somebody has terminated it", provider.ErrUnavailable, id(i))
-		case ending(addresses):
-			return addresses, endedBy(addresses)
-		case ready(addresses):
-			return addresses, nil
+			return false, err
+		case seen == nil:
+			return false, fmt.Errorf("%w: instance %s is gone: somebody has terminated it", provider.ErrUnavailable, id(i))
+		case ending(seen):
+			i = seen
+			return false, endedBy(seen)
 		}
-		if _, err := w.wait(ctx); err != nil {
-			return addresses, err
-		}
-	}
+		i = seen
+		return ready(i), nil
+	})
+	return i, err
 }
 
 // endings are the classes of the reasons for which EC2 ends an instance that
@@ -129,7 +128,7 @@ func nicIndex(nic types.InstanceNetworkInterface) int32 {
 // has stays, and otherwise the first by id; everybody releases the rest.
 func (p *Provider) addressFor(ctx context.Context, s *session, pl *plan, i *types.Instance, nic types.InstanceNetworkInterface) (*types.Address, error) {
 	index := strconv.Itoa(int(nicIndex(nic)))
-	for w := p.newBackoff(0); ; {
+	for t := p.pace().Ticker(0); ; {
 		addresses, err := s.addressesOf(ctx, id(i), index)
 		if err != nil {
 			return nil, err
@@ -147,7 +146,7 @@ func (p *Provider) addressFor(ctx context.Context, s *session, pl *plan, i *type
 			return nil, err
 		}
 		if len(addresses) > 1 {
-			if _, err := w.wait(ctx); err != nil {
+			if err := t.Wait(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -173,7 +172,7 @@ func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface
 	if has(nic, addresses[first]) {
 		return nil
 	}
-	_, err := s.ec2.AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: addresses[first].AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
+	_, err := s.ec2().AssociateAddress(ctx, &ec2.AssociateAddressInput{AllocationId: addresses[first].AllocationId, NetworkInterfaceId: nic.NetworkInterfaceId})
 	switch {
 	case isCode(err, "InvalidAllocationID.NotFound"):
 		return nil // somebody else has decided otherwise
@@ -187,31 +186,31 @@ func (s *session) settle(ctx context.Context, nic types.InstanceNetworkInterface
 // outcome is unknown is not repeated: what it made, if it did, is found by its
 // tags.
 func (p *Provider) allocate(ctx context.Context, s *session, pl *plan, instanceID, index string) ([]types.Address, error) {
-	tags := maps.Clone(pl.owned)
-	tags[tagInstance], tags[tagNIC] = instanceID, index
-	made, err := s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{
+	owned := tags.Merge(pl.owned, map[string]string{tagInstance: instanceID, tagNIC: index})
+	made, err := s.ec2().AllocateAddress(ctx, &ec2.AllocateAddressInput{
 		Domain:            types.DomainTypeVpc,
-		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeElasticIp, Tags: tagList(tags)}},
+		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeElasticIp, Tags: tagList(owned)}},
 	}, func(o *ec2.Options) { o.RetryMaxAttempts = 1 })
 	if err != nil && refused(err) {
 		return nil, err
 	}
-	for w := p.newBackoff(p.timing.settle); ; {
-		addresses, findErr := s.addressesOf(ctx, instanceID, index)
-		if findErr == nil && len(addresses) > 0 {
-			return addresses, nil
-		}
-		if more, waitErr := w.wait(ctx); more {
-			continue
-		} else if err = cmp.Or(err, waitErr); err != nil {
-			return nil, err
-		}
-		return []types.Address{{AllocationId: made.AllocationId, PublicIp: made.PublicIp}}, nil
+	var addresses []types.Address
+	seen, waitErr := p.look(ctx, p.timing.settle, func() (bool, error) {
+		found, findErr := s.addressesOf(ctx, instanceID, index)
+		addresses = found
+		return findErr == nil && len(found) > 0, nil
+	})
+	if seen {
+		return addresses, nil
 	}
+	if err = cmp.Or(err, waitErr); err != nil {
+		return nil, err
+	}
+	return []types.Address{{AllocationId: made.AllocationId, PublicIp: made.PublicIp}}, nil
 }
 
 func (s *session) addresses(ctx context.Context, filters []types.Filter) ([]types.Address, error) {
-	out, err := s.ec2.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: filters})
+	out, err := s.ec2().DescribeAddresses(ctx, &ec2.DescribeAddressesInput{Filters: filters})
 	if err != nil {
 		return nil, err
 	}
@@ -233,13 +232,11 @@ func (s *session) addressesOf(ctx context.Context, instanceID, index string) ([]
 // releaseAll releases the addresses of an instance. Whoever makes it may give it
 // one at this moment, from which that one is taken again.
 func (p *Provider) releaseAll(ctx context.Context, s *session, instanceID string) error {
-	for w := p.newBackoff(p.timing.settle); ; {
+	var errs []error
+	_, err := p.look(ctx, p.timing.settle, func() (bool, error) {
 		addresses, err := s.addressesOf(ctx, instanceID, "")
-		if err != nil {
-			return err
-		}
 		taken := false
-		var errs []error
+		errs = nil
 		for _, address := range addresses {
 			err := s.free(ctx, address)
 			if isCode(err, addressInUse) {
@@ -247,13 +244,9 @@ func (p *Provider) releaseAll(ctx context.Context, s *session, instanceID string
 			}
 			errs = append(errs, err)
 		}
-		if !taken {
-			return errors.Join(errs...)
-		}
-		if more, err := w.wait(ctx); !more {
-			return errors.Join(append(errs, err)...)
-		}
-	}
+		return !taken, err
+	})
+	return errors.Join(append(errs, err)...)
 }
 
 const addressInUse = "InvalidIPAddress.InUse"
@@ -261,7 +254,7 @@ const addressInUse = "InvalidIPAddress.InUse"
 // free takes an address from its interface and releases it.
 func (s *session) free(ctx context.Context, a types.Address) error {
 	if a.AssociationId != nil {
-		_, err := s.ec2.DisassociateAddress(ctx, &ec2.DisassociateAddressInput{AssociationId: a.AssociationId})
+		_, err := s.ec2().DisassociateAddress(ctx, &ec2.DisassociateAddressInput{AssociationId: a.AssociationId})
 		if err != nil && !isCode(err, "InvalidAssociationID.NotFound") {
 			return err
 		}
@@ -270,7 +263,7 @@ func (s *session) free(ctx context.Context, a types.Address) error {
 }
 
 func (s *session) release(ctx context.Context, allocation *string) error {
-	_, err := s.ec2.ReleaseAddress(ctx, &ec2.ReleaseAddressInput{AllocationId: allocation})
+	_, err := s.ec2().ReleaseAddress(ctx, &ec2.ReleaseAddressInput{AllocationId: allocation})
 	if isCode(err, "InvalidAllocationID.NotFound") {
 		return nil
 	}

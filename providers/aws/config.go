@@ -73,9 +73,6 @@ func forImport(c *Config) {
 	c.UseTemplate, c.Image, c.Subnets = true, "", nil
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 // timing is how patient the provider is; tests are less so.
 type timing struct {
 	// settle is how long what is not found may still be on its way: EC2's

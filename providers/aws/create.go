@@ -4,7 +4,8 @@ package aws
 
 import (
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -14,45 +15,38 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/places"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
 // CreateInstance implements provider.Provider. When it fails with an instance
 // made, it returns that instance with the error: deleting it removes all.
-func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	ctx, done, err := p.begin(ctx)
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
+	defer explain(&err, "create instance")
+	userData, err := userdata.Generate(cloudConfig)
+	if err != nil {
+		return nil, err
+	}
+	ctx, s, done, err := p.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	userData, err := userdata.Generate(cloudConfig)
-	if err != nil {
-		return nil, fmt.Errorf("create instance: %w", err)
-	}
-	unlock, err := p.lock(ctx, "key "+sandboxID)
+	unlock, err := p.locks.Take(ctx, sandboxID)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	instance, err := p.create(ctx, podName, sandboxID, userData, spec)
-	return instance, classify("create instance", err)
-}
-
-func (p *Provider) create(ctx context.Context, podName, key, userData string, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	s, err := p.session(ctx)
+	pl, err := p.plan(ctx, s, podName, sandboxID, userData, spec)
 	if err != nil {
 		return nil, err
 	}
-	pl, err := p.plan(ctx, s, podName, key, userData, spec)
+	launched, err := p.launch(ctx, s, pl)
 	if err != nil {
 		return nil, err
 	}
-	made, err := p.launch(ctx, s, pl)
-	if err != nil {
-		return nil, err
-	}
-	made, err = p.reachable(ctx, s, pl, made)
-	return s.instance(made), err
+	launched, err = p.reachable(ctx, s, pl, launched)
+	return s.instance(launched), err
 }
 
 // launch returns the instance of the key, making it if there is none.
@@ -96,60 +90,55 @@ const maxTypes = 10
 // cloud says that it has none left. Between refusals it never goes on: only
 // then is it certain that nothing was made.
 func (p *Provider) attempt(ctx context.Context, s *session, pl *plan, token string) (*types.Instance, error) {
-	var refusals []error
+	type place struct{ instanceType, subnet string }
+	var list []place
 	for _, instanceType := range pl.types[:min(len(pl.types), maxTypes)] {
 		for _, subnet := range p.order(pl) {
-			out, err := s.ec2.RunInstances(ctx, p.request(pl, instanceType, subnet, token))
-			switch {
-			case err == nil && len(out.Instances) == 1:
-				p.doubtful.note(pl.key, "")
-				return &out.Instances[0], nil
-			case err == nil:
-				return nil, fmt.Errorf("%w: RunInstances answered %d instances", provider.ErrUnknown, len(out.Instances))
-			case !refused(err):
-				p.doubtful.note(pl.key, subnet)
-			}
-			err = describeAttempt(pl, instanceType, subnet, err)
-			if !errors.Is(err, provider.ErrCapacity) {
-				return nil, err
-			}
-			refusals = append(refusals, err)
+			list = append(list, place{instanceType, subnet})
 		}
 	}
-	return nil, errors.Join(refusals...)
-}
-
-func describeAttempt(pl *plan, instanceType, subnet string, err error) error {
-	what := fmt.Sprintf("type %s, AMI %s", instanceType, pl.image.id)
-	if subnet != "" {
-		what += ", subnet " + subnet
-	}
-	return classify(what, err)
+	return places.Try(list, places.NoCapacity, func(at place) (*types.Instance, error) {
+		out, err := s.ec2().RunInstances(ctx, p.request(pl, at.instanceType, at.subnet, token))
+		switch {
+		case err == nil && len(out.Instances) == 1:
+			p.doubtful.Delete(pl.key)
+			return &out.Instances[0], nil
+		case err == nil:
+			return nil, fmt.Errorf("%w: RunInstances answered %d instances", provider.ErrUnknown, len(out.Instances))
+		case !refused(err) && at.subnet != "":
+			p.doubtful.Store(pl.key, at.subnet)
+		}
+		what := fmt.Sprintf("type %s, AMI %s", at.instanceType, pl.image.id)
+		if at.subnet != "" {
+			what += ", subnet " + at.subnet
+		}
+		return nil, classify(what, err)
+	})
 }
 
 // order returns the subnets in the order of the configuration, but beginning with the
 // one where an earlier call may have made the instance.
 func (p *Provider) order(pl *plan) []string {
-	first := p.doubtful.of(pl.key)
-	i := slices.Index(pl.subnets, first)
+	first, _ := p.doubtful.Load(pl.key)
+	i := slices.IndexFunc(pl.subnets, func(subnet string) bool { return subnet == first })
 	if i <= 0 {
 		return pl.subnets
 	}
 	rest := slices.Delete(slices.Clone(pl.subnets), i, i+1)
-	return append([]string{first}, rest...)
+	return append([]string{pl.subnets[i]}, rest...)
 }
 
 // lookUpPatiently is lookUp for a process that may have taken over from another one.
 // That may have made the instance in any of the zones, and EC2 may not show it yet. So
 // nothing is made until EC2 must have shown it.
 func (p *Provider) lookUpPatiently(ctx context.Context, s *session, pl *plan) (*types.Instance, int, error) {
-	for w := p.newBackoff(0); ; {
+	for t := p.pace().Ticker(0); ; {
 		late := time.Since(p.began) >= p.timing.settle
 		existing, next, err := s.lookUp(ctx, pl)
 		if existing != nil || err != nil || late {
 			return existing, next, err
 		}
-		if _, err := w.wait(ctx); err != nil {
+		if err := t.Wait(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -177,23 +166,15 @@ func (s *session) lookUp(ctx context.Context, pl *plan) (*types.Instance, int, e
 // findByToken returns the instance that EC2 says there is, nil when it has
 // ended. One that is not shown after all that time ended long ago.
 func (p *Provider) findByToken(ctx context.Context, s *session, token string) (*types.Instance, error) {
-	for w := p.newBackoff(p.timing.token); ; {
+	var found *types.Instance
+	_, err := p.look(ctx, p.timing.token, func() (bool, error) {
 		instances, err := s.describe(ctx, []types.Filter{filter("client-token", token)})
-		if err != nil {
-			return nil, classify("look for the instance of the token", err)
+		if i := slices.IndexFunc(instances, func(i types.Instance) bool { return !ending(&i) }); i >= 0 {
+			found = &instances[i]
 		}
-		for _, i := range instances {
-			if !ending(&i) {
-				return &i, nil
-			}
-		}
-		if len(instances) > 0 {
-			return nil, nil
-		}
-		if more, err := w.wait(ctx); !more {
-			return nil, err
-		}
-	}
+		return len(instances) > 0, classify("look for the instance of the token", err)
+	})
+	return found, err
 }
 
 // ending reports whether an instance costs nothing any more.
@@ -210,3 +191,32 @@ func stateName(i *types.Instance) types.InstanceStateName {
 }
 
 func id(i *types.Instance) string { return sdk.ToString(i.InstanceId) }
+
+// maxGenerations is how often one key can be used again within a day.
+const maxGenerations = 1000
+
+// token returns the client token of the nth instance of a key. Clusters may
+// share an account, and keys with each other. All 64 characters that EC2 takes
+// are used; the form never changes, so that nobody an instance be made twice.
+func token(owner map[string]string, key string, generation int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", owner[provider.TagCluster], key, generation))
+	return hex.EncodeToString(sum[:])
+}
+
+// after returns the generation after those of the instances.
+func (pl *plan) after(instances []types.Instance) int {
+	tokens := map[string]bool{}
+	for _, i := range instances {
+		if i.ClientToken != nil {
+			tokens[*i.ClientToken] = true
+		}
+	}
+	next := 0
+	for generation := 0; len(tokens) > 0 && generation < maxGenerations; generation++ {
+		if t := token(pl.owned, pl.key, generation); tokens[t] {
+			delete(tokens, t)
+			next = generation + 1
+		}
+	}
+	return next
+}

@@ -3,15 +3,17 @@
 package aws
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aws/smithy-go"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // classes are the classes of EC2's and STS' error codes (EC2 API reference,
@@ -132,29 +134,22 @@ func classify(what string, err error) error {
 	}
 	class := provider.ErrUnavailable // no reply: it may have been carried out
 	var api smithy.APIError
-	var untrusted *tls.CertificateVerificationError
 	switch {
 	case provider.Class(err) != provider.ErrUnknown:
 		return fmt.Errorf("%s: %w", what, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	case errors.As(err, &api):
-		if class = classOfError(api); class == nil {
-			class = unlisted(api)
+		if class = classOfError(api); class == nil && api.ErrorFault() == smithy.FaultServer {
+			class = provider.ErrUnavailable
 		}
+		class = cmp.Or(class, provider.ErrUnknown)
 		if class == provider.ErrPermissionDenied {
 			what += ": the credentials lack " + actionOf(err)
 		}
-	case errors.As(err, &untrusted):
+	case failure.Untrusted(err):
 		return fmt.Errorf("%s: %w: %w", what, bad("aws-ca-bundle", "the server's certificate is not trusted"), err)
 	}
 	return fmt.Errorf("%s: %w: %w", what, class, err)
-}
-
-func unlisted(api smithy.APIError) error {
-	if api.ErrorFault() == smithy.FaultServer {
-		return provider.ErrUnavailable
-	}
-	return provider.ErrUnknown
 }
 
 // actionOf returns the IAM action of the call that failed: the innermost, such
@@ -172,15 +167,20 @@ func actionOf(err error) string {
 // isCode reports whether the cloud answered with one of these codes.
 func isCode(err error, codes ...string) bool {
 	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return false
+	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode())
+}
+
+// unless returns err if it has not this code.
+func unless(err error, code string) error {
+	if isCode(err, code) {
+		return nil
 	}
-	for _, code := range codes {
-		if api.ErrorCode() == code {
-			return true
-		}
-	}
-	return false
+	return err
+}
+
+// explain is deferred by the methods of the contract.
+func explain(err *error, format string, args ...any) {
+	*err = classify(fmt.Sprintf(format, args...), *err)
 }
 
 // refused reports whether the cloud has answered that it did not do what it was

@@ -5,6 +5,7 @@ package aws
 import (
 	"context"
 	"fmt"
+	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -33,15 +34,17 @@ func (p *Provider) image(ctx context.Context, s *session, id string) (image, err
 	if !imageSyntax.MatchString(id) {
 		return image{}, fmt.Errorf("%w: %q is not an id of an AMI, such as ami-0123456789abcdef0", provider.ErrInvalidArgument, id)
 	}
-	return p.images.get(ctx, id, p.timing.fresh, func(ctx context.Context, id string) (image, error) {
-		out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
-		if err != nil {
-			return image{}, classify("look up AMI "+id, err)
+	return p.images.Get(ctx, id, func() (found image, until time.Time, err error) {
+		out, err := s.ec2().DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
+		switch {
+		case err != nil:
+			err = classify("look up AMI "+id, err)
+		case len(out.Images) == 0:
+			err = fmt.Errorf("%w: AMI %s: there is none in %s, or it is not shared with this account", provider.ErrNotFound, id, s.region)
+		default:
+			found, err = imageOf(out.Images[0])
 		}
-		if len(out.Images) == 0 {
-			return image{}, fmt.Errorf("%w: AMI %s: there is none in %s, or it is not shared with this account", provider.ErrNotFound, id, s.region)
-		}
-		return imageOf(out.Images[0])
+		return found, time.Now().Add(p.timing.fresh), err
 	})
 }
 
@@ -74,18 +77,20 @@ func (p *Provider) template(ctx context.Context, s *session) (template, error) {
 	if !p.cfg.UseTemplate {
 		return template{}, nil
 	}
-	return p.templates.get(ctx, p.cfg.TemplateName, p.timing.fresh, func(ctx context.Context, name string) (template, error) {
-		out, err := s.ec2.DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
-			LaunchTemplateName: &name, Versions: []string{p.cfg.TemplateVer},
+	return p.templates.Get(ctx, "", func() (found template, until time.Time, err error) {
+		out, err := s.ec2().DescribeLaunchTemplateVersions(ctx, &ec2.DescribeLaunchTemplateVersionsInput{
+			LaunchTemplateName: &p.cfg.TemplateName, Versions: []string{p.cfg.TemplateVer},
 		})
-		what := fmt.Sprintf("launch template %s, version %s (-aws-lt-name, PODVM_LAUNCHTEMPLATE_NAME)", name, p.cfg.TemplateVer)
-		if err != nil {
-			return template{}, classify(what, err)
+		what := fmt.Sprintf("launch template %s, version %s (-aws-lt-name, PODVM_LAUNCHTEMPLATE_NAME)", p.cfg.TemplateName, p.cfg.TemplateVer)
+		switch {
+		case err != nil:
+			err = classify(what, err)
+		case len(out.LaunchTemplateVersions) == 0 || out.LaunchTemplateVersions[0].LaunchTemplateData == nil:
+			err = fmt.Errorf("%w: %s: there is none", provider.ErrNotFound, what)
+		default:
+			found = templateOf(out.LaunchTemplateVersions[0].LaunchTemplateData)
 		}
-		if len(out.LaunchTemplateVersions) == 0 || out.LaunchTemplateVersions[0].LaunchTemplateData == nil {
-			return template{}, fmt.Errorf("%w: %s: there is none", provider.ErrNotFound, what)
-		}
-		return templateOf(out.LaunchTemplateVersions[0].LaunchTemplateData), nil
+		return found, time.Now().Add(p.timing.fresh), err
 	})
 }
 

@@ -3,13 +3,17 @@
 package aws
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync/atomic"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -19,6 +23,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/parts"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 var _ provider.ImageImporter = (*Provider)(nil)
@@ -34,11 +40,12 @@ const importRoot = "/dev/xvda"
 
 // ImportImage implements provider.ImageImporter, from a raw file: it is written
 // into a snapshot, which needs neither a bucket nor the role vmimport.
-func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
+func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (id string, err error) {
+	defer explain(&err, "import image %s", source.Name)
 	if err := importable(source); err != nil {
-		return "", fmt.Errorf("import image: %w", err)
+		return "", err
 	}
-	ctx, done, err := p.begin(ctx)
+	ctx, s, done, err := p.begin(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -46,9 +53,23 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 	if progress == nil {
 		progress = func(provider.ImageProgress) {}
 	}
-	id, err := p.importFile(ctx, source, progress)
+	same, err := s.imagesNamed(ctx, source.Name)
 	if err != nil {
-		return "", classify("import image "+source.Name, err)
+		return "", err
+	}
+	if len(same) > 0 {
+		return "", fmt.Errorf("%w: %s is called so", provider.ErrAlreadyExists, sdk.ToString(same[0].ImageId))
+	}
+	snapshot, err := p.snapshot(ctx, s, source, progress)
+	if err == nil {
+		progress(provider.ImageProgress{Step: "registering"})
+		id, err = p.register(ctx, s, source, snapshot)
+	}
+	if err == nil {
+		err = p.awaitImage(ctx, s, id)
+	}
+	if err != nil {
+		return "", p.removeImport(ctx, s, id, snapshot, err)
 	}
 	return id, nil
 }
@@ -67,37 +88,10 @@ func importable(source provider.ImageSource) error {
 	return source.CheckFile()
 }
 
-func (p *Provider) importFile(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
-	s, err := p.session(ctx)
-	if err != nil {
-		return "", err
-	}
-	same, err := s.imagesNamed(ctx, source.Name)
-	if err != nil {
-		return "", err
-	}
-	if len(same) > 0 {
-		return "", fmt.Errorf("%w: %s is called so", provider.ErrAlreadyExists, sdk.ToString(same[0].ImageId))
-	}
-	snapshot, err := p.snapshot(ctx, s, source, progress)
-	if err != nil {
-		return "", p.removeImport(ctx, s, "", snapshot, err)
-	}
-	progress(provider.ImageProgress{Step: "registering"})
-	image, err := p.register(ctx, s, source, snapshot)
-	if err == nil {
-		err = p.awaitImage(ctx, s, image)
-	}
-	if err != nil {
-		return "", p.removeImport(ctx, s, image, snapshot, err)
-	}
-	return image, nil
-}
-
 // imagesNamed returns the account's images of a name, of which there is one at
 // most.
 func (s *session) imagesNamed(ctx context.Context, name string) ([]types.Image, error) {
-	out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{Owners: []string{"self"}, Filters: []types.Filter{filter("name", literal.Replace(name))}})
+	out, err := s.ec2().DescribeImages(ctx, &ec2.DescribeImagesInput{Owners: []string{"self"}, Filters: []types.Filter{filter("name", literal.Replace(name))}})
 	if err != nil {
 		return nil, err
 	}
@@ -128,15 +122,37 @@ func (p *Provider) snapshot(ctx context.Context, s *session, source provider.Ima
 		return "", err
 	}
 	id := sdk.ToString(started.SnapshotId)
-	u := &upload{session: s, snapshot: id, from: file, size: info.Size(), tell: progress}
-	written, err := u.run(ctx)
-	if err != nil {
+	var written atomic.Int32
+	u := parts.Upload{From: file, Size: info.Size(), Part: blockSize, AtOnce: uploaders, Tell: progress}
+	u.Put = func(ctx context.Context, at int64, part []byte) error {
+		written.Add(1)
+		return s.putBlock(ctx, id, at, part)
+	}
+	if err := u.Run(ctx); err != nil {
 		return id, err
 	}
-	if _, err := s.blocks.CompleteSnapshot(ctx, &ebs.CompleteSnapshotInput{SnapshotId: &id, ChangedBlocksCount: &written}); err != nil {
+	if _, err := s.blocks.CompleteSnapshot(ctx, &ebs.CompleteSnapshotInput{SnapshotId: &id, ChangedBlocksCount: new(written.Load())}); err != nil {
 		return id, err
 	}
 	return id, p.awaitSnapshot(ctx, s, id, progress)
+}
+
+// Snapshots are written in blocks of one size (EBS direct APIs,
+// PutSnapshotBlock, x-amz-Data-Length); so many are under way at a time.
+const (
+	blockSize = 512 << 10
+	uploaders = 8
+)
+
+func (s *session) putBlock(ctx context.Context, snapshot string, at int64, part []byte) error {
+	block := part[:blockSize]
+	clear(block[len(part):]) // the last is padded
+	sum := sha256.Sum256(block)
+	_, err := s.blocks.PutSnapshotBlock(ctx, &ebs.PutSnapshotBlockInput{
+		SnapshotId: &snapshot, BlockIndex: new(int32(at / blockSize)), BlockData: bytes.NewReader(block), DataLength: sdk.Int32(blockSize),
+		Checksum: sdk.String(base64.StdEncoding.EncodeToString(sum[:])), ChecksumAlgorithm: ebstypes.ChecksumAlgorithmChecksumAlgorithmSha256,
+	})
+	return err
 }
 
 func (p *Provider) snapshotTags(name string) []ebstypes.Tag {
@@ -149,36 +165,29 @@ func (p *Provider) snapshotTags(name string) []ebstypes.Tag {
 
 // importTags returns the tags of images and their snapshots.
 func (p *Provider) importTags(name string) []types.Tag {
-	tags := map[string]string{tagName: name}
-	for key, value := range p.cfg.Tags {
-		tags[key] = value
-	}
-	return tagList(tags)
+	return tagList(tags.Merge(map[string]string{tagName: name}, p.cfg.Tags))
 }
 
 func (p *Provider) awaitSnapshot(ctx context.Context, s *session, id string, progress func(provider.ImageProgress)) error {
-	for w := p.newBackoff(0); ; {
+	return p.pace().Until(ctx, func() (bool, error) {
 		progress(provider.ImageProgress{Step: "waiting for the snapshot"})
-		out, err := s.ec2.DescribeSnapshots(ctx, &ec2.DescribeSnapshotsInput{SnapshotIds: []string{id}})
+		out, err := s.ec2().DescribeSnapshots(ctx, &ec2.DescribeSnapshotsInput{SnapshotIds: []string{id}})
 		switch {
 		case isCode(err, "InvalidSnapshot.NotFound"): // not yet
-		case err != nil:
-			return err
-		case len(out.Snapshots) == 1 && out.Snapshots[0].State == types.SnapshotStateCompleted:
-			return nil
-		case len(out.Snapshots) == 1 && out.Snapshots[0].State == types.SnapshotStateError:
-			return fmt.Errorf("%w: snapshot %s has failed: %s", provider.ErrUnknown, id, sdk.ToString(out.Snapshots[0].StateMessage))
+			return false, nil
+		case err != nil || len(out.Snapshots) != 1:
+			return false, err
+		case out.Snapshots[0].State == types.SnapshotStateError:
+			return false, fmt.Errorf("%w: snapshot %s has failed: %s", provider.ErrUnknown, id, sdk.ToString(out.Snapshots[0].StateMessage))
 		}
-		if _, err := w.wait(ctx); err != nil {
-			return err
-		}
-	}
+		return out.Snapshots[0].State == types.SnapshotStateCompleted, nil
+	})
 }
 
 // register makes the image. RegisterImage has no token: when the reply was
 // lost, or a repetition finds the name taken, the image of our snapshot is it.
 func (p *Provider) register(ctx context.Context, s *session, source provider.ImageSource, snapshot string) (string, error) {
-	out, err := s.ec2.RegisterImage(ctx, &ec2.RegisterImageInput{
+	out, err := s.ec2().RegisterImage(ctx, &ec2.RegisterImageInput{
 		Name: &source.Name, Description: sdk.String("pod VM"), Architecture: imageArchitectures[source.Arch],
 		BootMode: types.BootModeValuesUefi, EnaSupport: sdk.Bool(true), VirtualizationType: sdk.String("hvm"), ImdsSupport: types.ImdsSupportValuesV20,
 		RootDeviceName: sdk.String(importRoot),
@@ -212,21 +221,18 @@ func isOfSnapshot(image types.Image, snapshot string) bool {
 }
 
 func (p *Provider) awaitImage(ctx context.Context, s *session, id string) error {
-	for w := p.newBackoff(0); ; {
-		out, err := s.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
+	return p.pace().Until(ctx, func() (bool, error) {
+		out, err := s.ec2().DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{id}})
 		switch {
 		case isCode(err, "InvalidAMIID.NotFound"): // not yet
-		case err != nil:
-			return err
-		case len(out.Images) == 1 && out.Images[0].State == types.ImageStateAvailable:
-			return nil
-		case len(out.Images) == 1 && out.Images[0].State != types.ImageStatePending:
-			return fmt.Errorf("%w: AMI %s is %s", provider.ErrUnknown, id, out.Images[0].State)
+			return false, nil
+		case err != nil || len(out.Images) != 1 || out.Images[0].State == types.ImageStatePending:
+			return false, err
+		case out.Images[0].State != types.ImageStateAvailable:
+			return false, fmt.Errorf("%w: AMI %s is %s", provider.ErrUnknown, id, out.Images[0].State)
 		}
-		if _, err := w.wait(ctx); err != nil {
-			return err
-		}
-	}
+		return true, nil
+	})
 }
 
 // importUndo is how long the removal of what a failed import left may take. The
@@ -240,11 +246,11 @@ func (p *Provider) removeImport(ctx context.Context, s *session, image, snapshot
 	defer cancel()
 	var errs []error
 	if image != "" {
-		_, err := s.ec2.DeregisterImage(ctx, &ec2.DeregisterImageInput{ImageId: &image})
+		_, err := s.ec2().DeregisterImage(ctx, &ec2.DeregisterImageInput{ImageId: &image})
 		errs = append(errs, ignoreMissing("AMI "+image, err))
 	}
 	if snapshot != "" {
-		_, err := s.ec2.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot})
+		_, err := s.ec2().DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: &snapshot})
 		errs = append(errs, ignoreMissing("snapshot "+snapshot, err))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -5,9 +5,7 @@ package aws
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // states are EC2's states of an instance that may cost something.
@@ -82,18 +81,14 @@ func filter(name string, values ...string) types.Filter {
 var literal = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`)
 
 func tagFilters(match map[string]string) []types.Filter {
-	var filters []types.Filter
-	for _, key := range slices.Sorted(maps.Keys(match)) {
-		filters = append(filters, filter("tag:"+key, literal.Replace(match[key])))
-	}
-	return filters
+	return tags.List(match, func(key, value string) types.Filter { return filter("tag:"+key, literal.Replace(value)) })
 }
 
 // describe returns all instances that the filters let through, in any state.
 func (s *session) describe(ctx context.Context, filters []types.Filter) ([]types.Instance, error) {
 	var list []types.Instance
 	for in := (&ec2.DescribeInstancesInput{Filters: filters, MaxResults: sdk.Int32(1000)}); ; {
-		page, err := s.ec2.DescribeInstances(ctx, in)
+		page, err := s.ec2().DescribeInstances(ctx, in)
 		if err != nil {
 			return nil, err
 		}
@@ -114,72 +109,58 @@ func (p *Provider) find(ctx context.Context, s *session, instanceID string, limi
 	if !instanceSyntax.MatchString(instanceID) {
 		return nil, nil
 	}
-	for w := p.newBackoff(limit); ; {
-		out, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{instanceID}})
+	var found *types.Instance
+	_, err := p.look(ctx, limit, func() (bool, error) {
+		out, err := s.ec2().DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{instanceID}})
 		switch {
 		case err == nil && len(out.Reservations) == 1 && len(out.Reservations[0].Instances) == 1:
-			return &out.Reservations[0].Instances[0], nil
-		case err != nil && !isCode(err, notFoundInstance):
-			return nil, err
-		case limit == once:
-			return nil, nil
+			found = &out.Reservations[0].Instances[0]
+		case isCode(err, notFoundInstance):
+			err = nil
 		}
-		if more, err := w.wait(ctx); !more {
-			return nil, err
-		}
-	}
+		return found != nil || limit == once, err
+	})
+	return found, err
 }
 
 func ours(i *types.Instance) bool { return tagsOf(i.Tags)[provider.TagKey] != "" }
 
 // GetInstance implements provider.Getter.
-func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
-	var answer *provider.Instance
-	err := p.with(ctx, "get instance "+instanceID, instanceID, once, func(_ context.Context, s *session, i *types.Instance) error {
-		answer = s.instance(i)
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *provider.Instance, err error) {
+	defer explain(&err, "get instance %s", instanceID)
+	err = p.with(ctx, instanceID, once, func(_ context.Context, s *session, i *types.Instance) error {
+		found = s.instance(i)
 		return nil
 	})
-	return answer, err
+	return found, err
 }
 
 // with looks up an instance of ours that has not ended and calls f.
-func (p *Provider) with(ctx context.Context, what, instanceID string, limit time.Duration, f func(context.Context, *session, *types.Instance) error) error {
-	ctx, done, err := p.begin(ctx)
+func (p *Provider) with(ctx context.Context, instanceID string, limit time.Duration, f func(context.Context, *session, *types.Instance) error) error {
+	ctx, s, done, err := p.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	s, err := p.session(ctx)
-	if err != nil {
-		return err
-	}
 	i, err := p.find(ctx, s, instanceID, limit)
 	switch {
 	case err != nil:
-		return classify(what, err)
+		return err
 	case i == nil || !ours(i) || stateName(i) == types.InstanceStateNameTerminated:
-		return fmt.Errorf("%s: %w: there is none in %s", what, provider.ErrNotFound, s.region)
+		return fmt.Errorf("%w: there is none in %s", provider.ErrNotFound, s.region)
 	}
-	return classify(what, f(ctx, s, i))
+	return f(ctx, s, i)
 }
 
 // ListInstances implements provider.Lister. Elastic addresses whose instance
 // is gone are listed as that instance, volumes as instances of their own.
-func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	ctx, done, err := p.begin(ctx)
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
+	defer explain(&err, "list instances")
+	ctx, s, done, err := p.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	list, err := p.list(ctx, match)
-	return list, classify("list instances", err)
-}
-
-func (p *Provider) list(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	s, err := p.session(ctx)
-	if err != nil {
-		return nil, err
-	}
 	addresses, err := s.addresses(ctx, tagFilters(match)) // before the instances: theirs are older
 	if err != nil {
 		return nil, err
@@ -188,7 +169,6 @@ func (p *Provider) list(ctx context.Context, match map[string]string) ([]provide
 	if err != nil {
 		return nil, err
 	}
-	var list []provider.Instance
 	alive, keys := map[string]bool{}, map[string]bool{}
 	for _, i := range instances {
 		if !provider.HasTags(tagsOf(i.Tags), match) || !ours(&i) || stateName(&i) == types.InstanceStateNameTerminated {
@@ -215,4 +195,64 @@ func (p *Provider) list(ctx context.Context, match map[string]string) ([]provide
 		}
 	}
 	return list, nil
+}
+
+// Volumes go with their instance. Those that have stayed anyway, since the
+// instance's launch failed half way, a launch template had changed since it was
+// read, or somebody had detached them, are listed as instances by their own
+// ids, and deleted by them.
+
+// strayVolumes returns volumes with these tags that belong to no instance. A
+// young one may be about to be attached.
+func (p *Provider) strayVolumes(ctx context.Context, s *session, filters []types.Filter) ([]types.Volume, error) {
+	filters = append(filters, filter("status", string(types.VolumeStateAvailable), string(types.VolumeStateError)))
+	var list []types.Volume
+	for in := (&ec2.DescribeVolumesInput{Filters: filters, MaxResults: sdk.Int32(500)}); ; {
+		page, err := s.ec2().DescribeVolumes(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range page.Volumes {
+			if tagsOf(v.Tags)[provider.TagKey] != "" && v.CreateTime != nil && time.Since(*v.CreateTime) >= p.timing.stray {
+				list = append(list, v)
+			}
+		}
+		if in.NextToken = page.NextToken; sdk.ToString(in.NextToken) == "" {
+			return list, nil
+		}
+	}
+}
+
+func (s *session) strayInstance(v types.Volume) provider.Instance {
+	tags := tagsOf(v.Tags)
+	return provider.Instance{
+		ID: sdk.ToString(v.VolumeId), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, State: provider.StateDeleting,
+		Created: *v.CreateTime, Region: s.region, Zone: sdk.ToString(v.AvailabilityZone),
+	}
+}
+
+// deleteVolume removes a volume of ours that belongs to no instance.
+func (p *Provider) deleteVolume(ctx context.Context, s *session, id string) error {
+	const notFound = "InvalidVolume.NotFound"
+	out, err := s.ec2().DescribeVolumes(ctx, &ec2.DescribeVolumesInput{VolumeIds: []string{id}})
+	switch {
+	case isCode(err, notFound), err == nil && len(out.Volumes) == 0:
+		return nil
+	case err != nil:
+		return err
+	}
+	v := out.Volumes[0]
+	switch {
+	case tagsOf(v.Tags)[provider.TagKey] == "":
+		return fmt.Errorf("%w: it lacks the tag %s: it is somebody else's", provider.ErrPermissionDenied, provider.TagKey)
+	case v.State == types.VolumeStateDeleting, v.State == types.VolumeStateDeleted:
+		return nil
+	case v.State != types.VolumeStateAvailable && v.State != types.VolumeStateError:
+		return fmt.Errorf("%w: volume %s is %s: it goes with its instance", provider.ErrInvalidArgument, id, v.State)
+	}
+	_, err = s.ec2().DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &id})
+	if isCode(err, notFound) {
+		return nil
+	}
+	return err
 }

@@ -7,14 +7,14 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"maps"
-	"slices"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 )
 
 // Tags of ours besides the owner's.
@@ -85,7 +85,7 @@ func (p *Provider) plan(ctx context.Context, s *session, podName, key, userData 
 // standardType returns the default type: the launch template's, unless another one is
 // configured.
 func (p *Provider) standardType(t template) string {
-	if t.instanceType != "" && p.cfg.InstanceType == DefaultConfig().InstanceType {
+	if t.instanceType != "" && p.cfg.InstanceType == config.Defaults[Config]().InstanceType {
 		return t.instanceType
 	}
 	return p.cfg.InstanceType
@@ -115,12 +115,8 @@ func (p *Provider) connect(pl *plan, s *session, second bool) {
 
 // label sets the tags. The owner's tags win over the configured ones.
 func (pl *plan) label(configured, owner map[string]string) error {
-	pl.owned = map[string]string{}
-	maps.Copy(pl.owned, configured)
-	maps.Copy(pl.owned, owner)
-	pl.owned[provider.TagKey] = pl.key
-	pl.owned[tagName] = pl.name
-	pl.tags = maps.Clone(pl.owned)
+	pl.owned = tags.Merge(configured, owner, map[string]string{provider.TagKey: pl.key, tagName: pl.name})
+	pl.tags = tags.Merge(pl.owned)
 	if pl.reach != reachPrivate {
 		pl.tags[tagReach] = string(pl.reach)
 	}
@@ -137,12 +133,8 @@ func (pl *plan) label(configured, owner map[string]string) error {
 
 // tagList returns the tags for the API, always in the same order: requests with the same
 // client token must be equal.
-func tagList(tags map[string]string) []types.Tag {
-	var list []types.Tag
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		list = append(list, types.Tag{Key: sdk.String(key), Value: sdk.String(tags[key])})
-	}
-	return list
+func tagList(all map[string]string) []types.Tag {
+	return tags.List(all, func(key, value string) types.Tag { return types.Tag{Key: &key, Value: &value} })
 }
 
 // request returns the call that makes everything but elastic addresses.

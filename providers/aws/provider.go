@@ -4,14 +4,15 @@ package aws
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -23,23 +24,17 @@ type Provider struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	locks keylock.Locks
 
-	// opened is guarded by the lock "session".
-	opened *session
-
-	images    cache[image]
-	templates cache[template]
-	catalogue cache[[]provider.InstanceType]
+	opened    cached.Values[*session]
+	images    cached.Values[image]
+	templates cached.Values[template]
+	catalogue cached.Values[[]provider.InstanceType] // by the standard type
 	// doubtful holds the subnets in which creations, by key, may have made an
 	// instance without our knowing.
-	doubtful memory
+	doubtful sync.Map
 	// began is when this process began to know anything.
 	began time.Time
 
-	life     context.Context
-	end      context.CancelFunc
-	calls    sync.WaitGroup
-	callsMu  sync.Mutex
-	ended    bool
+	life     lifetime.Lifetime
 	transMu  sync.Mutex
 	transits []*http.Transport
 }
@@ -62,9 +57,7 @@ func newProvider(cfg Config, t timing) (*Provider, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, timing: t, doubtful: memory{subnets: map[string]string{}}, began: time.Now()}
-	p.life, p.end = context.WithCancel(context.Background())
-	return p, nil
+	return &Provider{cfg: cfg, timing: t, began: time.Now()}, nil
 }
 
 // HasCapability implements provider.Limited. EC2 takes away an address that is not
@@ -76,11 +69,7 @@ func (p *Provider) HasCapability(c provider.Capability) bool {
 
 // Teardown ends the calls that are under way and the connections.
 func (p *Provider) Teardown() error {
-	p.callsMu.Lock()
-	p.ended = true
-	p.callsMu.Unlock()
-	p.end()
-	p.calls.Wait()
+	p.life.End()
 	p.transMu.Lock()
 	defer p.transMu.Unlock()
 	for _, t := range p.transits {
@@ -89,17 +78,15 @@ func (p *Provider) Teardown() error {
 	return nil
 }
 
-// begin starts a call. Its context also ends with the provider.
-func (p *Provider) begin(ctx context.Context) (context.Context, func(), error) {
-	p.callsMu.Lock()
-	defer p.callsMu.Unlock()
-	if p.ended {
-		return nil, nil, fmt.Errorf("%w: the provider was torn down", provider.ErrUnavailable)
+// begin starts a call, whose context also ends with the provider.
+func (p *Provider) begin(ctx context.Context) (context.Context, *session, func(), error) {
+	ctx, done := p.life.Begin(ctx)
+	s, err := p.session(ctx)
+	if err != nil {
+		done()
+		return nil, nil, nil, err
 	}
-	p.calls.Add(1)
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(p.life, cancel)
-	return ctx, func() { stop(); cancel(); p.calls.Done() }, nil
+	return ctx, s, done, nil
 }
 
 // keepTransport remembers a transport of the SDK's for Teardown.
@@ -112,46 +99,9 @@ func (p *Provider) keepTransport(t *http.Transport) {
 	p.transits = append(p.transits, t)
 }
 
-// backoff is for questions whose answer may lag behind: it lets time pass
-// before the next, twice as long each time, and says when it is enough.
-type backoff struct {
-	pause, max time.Duration
-	until      time.Time // zero is for ever
-	asked      int
-}
+func (p *Provider) pace() poll.Pace { return poll.Pace{First: p.timing.pause, Max: p.timing.pauseMax} }
 
-// leastAsked is how many times a call is tried even after its time-out: on a
-// slow machine or network the first may take all of it.
-const leastAsked = 5
-
-// newBackoff of zero has no end but the context's.
-func (p *Provider) newBackoff(limit time.Duration) *backoff {
-	w := &backoff{pause: p.timing.pause, max: p.timing.pauseMax}
-	if limit > 0 {
-		w.until = time.Now().Add(limit)
-	}
-	return w
-}
-
-// wait reports whether to ask again, after a pause. The error is that of the
-// context.
-func (w *backoff) wait(ctx context.Context) (bool, error) {
-	w.asked++
-	if !w.until.IsZero() && w.asked >= leastAsked && time.Now().After(w.until) {
-		return false, nil
-	}
-	wait := w.pause
-	w.pause = min(2*w.pause, w.max)
-	if poll.Sleep(ctx, wait) != nil {
-		return false, fmt.Errorf("%w: %w", provider.ErrUnavailable, ctx.Err())
-	}
-	return true, nil
-}
-
-// lock waits for the turn of what has that name, until ctx ends.
-func (p *Provider) lock(ctx context.Context, name string) (unlock func(), err error) {
-	if unlock, err = p.locks.Take(ctx, name); err != nil {
-		return nil, fmt.Errorf("%w: waiting for another call: %w", provider.ErrUnavailable, err)
-	}
-	return unlock, nil
+// look asks until what may be on its way is seen, or should have been within limit.
+func (p *Provider) look(ctx context.Context, limit time.Duration, ask func() (seen bool, err error)) (bool, error) {
+	return p.pace().Ticker(0).Look(ctx, time.Now().Add(limit), ask)
 }

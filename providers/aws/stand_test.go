@@ -41,7 +41,7 @@ func newStand(t testing.TB, options sim.Options) *stand {
 	cloud := sim.New(t, options)
 	server := cloudsim.Serve(t, cloud.Handler())
 	t.Cleanup(func() { wantDocumented(t, cloud) })
-	cfg := DefaultConfig()
+	cfg := config.Defaults[Config]()
 	cfg.AccessKeyID, cfg.SecretKey = sim.KeyID, sim.Secret
 	cfg.Region, cfg.MetadataDisabled = sim.Region, true
 	cfg.Endpoint, cfg.STSEndpoint, cfg.CABundle = server.URL, server.URL, server.CAFile

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -19,15 +20,11 @@ import (
 // InstanceTypes implements provider.InstanceTypeLister: the types that pods
 // may have, with the prices that are configured.
 func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
-	ctx, done, err := p.begin(ctx)
+	ctx, s, done, err := p.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	s, err := p.session(ctx)
-	if err != nil {
-		return nil, err
-	}
 	list, err := p.types(ctx, s, p.cfg.InstanceType)
 	return slices.Clone(list), err
 }
@@ -35,9 +32,9 @@ func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, 
 // types returns the catalogue with standard as the type of pods that ask for
 // none.
 func (p *Provider) types(ctx context.Context, s *session, standard string) ([]provider.InstanceType, error) {
-	return p.catalogue.get(ctx, standard, p.timing.fresh, func(ctx context.Context, standard string) ([]provider.InstanceType, error) {
+	return p.catalogue.Get(ctx, standard, func() ([]provider.InstanceType, time.Time, error) {
 		list, err := p.describeTypes(ctx, s, append([]string{standard}, p.cfg.InstanceTypes...))
-		return list, classify("list instance types", err)
+		return list, time.Now().Add(p.timing.fresh), classify("list instance types", err)
 	})
 }
 
@@ -45,7 +42,7 @@ func (p *Provider) describeTypes(ctx context.Context, s *session, patterns []str
 	var list []provider.InstanceType
 	in := &ec2.DescribeInstanceTypesInput{Filters: p.typeFilters(patterns)}
 	for more := true; more; more = sdk.ToString(in.NextToken) != "" {
-		page, err := s.ec2.DescribeInstanceTypes(ctx, in)
+		page, err := s.ec2().DescribeInstanceTypes(ctx, in)
 		if err != nil {
 			return nil, err
 		}

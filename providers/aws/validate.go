@@ -63,8 +63,8 @@ func (c Config) validateKeys() error {
 		errs = append(errs, bad("AWS_WEB_IDENTITY_TOKEN_FILE", "it is not set, but AWS_ROLE_ARN is"))
 	case c.RoleARN == "" && c.TokenFile != "":
 		errs = append(errs, bad("AWS_ROLE_ARN", "it is not set, but AWS_WEB_IDENTITY_TOKEN_FILE is"))
-	case c.RoleARN != "" && !roleSyntax.MatchString(c.RoleARN):
-		errs = append(errs, bad("AWS_ROLE_ARN", "%q is not an ARN of a role, such as arn:aws:iam::123456789012:role/name", c.RoleARN))
+	default:
+		errs = append(errs, config.Match[Config]("AWS_ROLE_ARN", roleSyntax, "an ARN of a role, such as arn:aws:iam::123456789012:role/name", c.RoleARN))
 	}
 	if c.RoleARN != "" && !sessionSyntax.MatchString(c.SessionName) {
 		errs = append(errs, bad("AWS_ROLE_SESSION_NAME", "%q: want 2 to 64 letters, digits and _+=,.@-", c.SessionName))
@@ -73,25 +73,16 @@ func (c Config) validateKeys() error {
 }
 
 func (c Config) validateNetwork() error {
-	var errs []error
-	switch {
-	case c.Region != "" && !regionSyntax.MatchString(c.Region):
-		errs = append(errs, bad("aws-region", "%q is not a region, such as eu-central-1", c.Region))
-	case c.Region == "" && c.Profile == "" && c.MetadataDisabled:
-		errs = append(errs, bad("aws-region", "it is not set, and the metadata service must not be asked (AWS_EC2_METADATA_DISABLED)"))
+	errs := []error{
+		config.Match[Config]("aws-region", regionSyntax, "a region, such as eu-central-1", c.Region),
+		config.Match[Config]("subnetid", subnetSyntax, "an id of a subnet, such as subnet-0123456789abcdef0", c.Subnets...),
+		config.Match[Config]("securitygroupids", groupSyntax, "an id of a security group, such as sg-0123456789abcdef0", c.SecurityGroups...),
 	}
-	for _, id := range c.Subnets {
-		if !subnetSyntax.MatchString(id) {
-			errs = append(errs, bad("subnetid", "%q is not an id of a subnet, such as subnet-0123456789abcdef0", id))
-		}
+	if c.Region == "" && c.Profile == "" && c.MetadataDisabled {
+		errs = append(errs, bad("aws-region", "it is not set, and the metadata service must not be asked (AWS_EC2_METADATA_DISABLED)"))
 	}
 	if len(c.Subnets) == 0 && !c.UseTemplate && c.MetadataDisabled {
 		errs = append(errs, bad("subnetid", "it is not set, and the metadata service must not be asked (AWS_EC2_METADATA_DISABLED)"))
-	}
-	for _, id := range c.SecurityGroups {
-		if !groupSyntax.MatchString(id) {
-			errs = append(errs, bad("securitygroupids", "%q is not an id of a security group, such as sg-0123456789abcdef0", id))
-		}
 	}
 	if c.ElasticIP && !c.UsePublicIP {
 		errs = append(errs, bad("aws-elastic-ip", "it needs -use-public-ip"))
@@ -100,12 +91,9 @@ func (c Config) validateNetwork() error {
 }
 
 func (c Config) validateLaunch() error {
-	var errs []error
-	switch {
-	case c.Image == "" && !c.UseTemplate:
+	errs := []error{config.Match[Config]("imageid", imageSyntax, "an id of an AMI, such as ami-0123456789abcdef0", c.Image)}
+	if c.Image == "" && !c.UseTemplate {
 		errs = append(errs, bad("imageid", "it is required unless a launch template has it (-use-lt)"))
-	case c.Image != "" && !imageSyntax.MatchString(c.Image):
-		errs = append(errs, bad("imageid", "%q is not an id of an AMI, such as ami-0123456789abcdef0", c.Image))
 	}
 	if c.UseTemplate && c.TemplateName == "" {
 		errs = append(errs, bad("aws-lt-name", "it is empty"))

@@ -7,13 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/aws-sdk-go-v2/service/servicequotas"
 
 	"github.com/outrigger/outrigger/provider"
 )
@@ -26,15 +29,11 @@ const verifyLimit = time.Minute
 func (p *Provider) ConfigVerifier() error {
 	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
 	defer cancel()
-	ctx, done, err := p.begin(ctx)
+	ctx, s, done, err := p.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	s, err := p.session(ctx)
-	if err != nil {
-		return err
-	}
 	v := &verifier{p: p, s: s}
 	t, err := p.template(ctx, s)
 	if err != nil && hopeless(err) {
@@ -120,7 +119,7 @@ func (v *verifier) network(ctx context.Context, t template) {
 	}
 	networks := map[string]bool{}
 	for _, id := range subnets {
-		out, err := v.s.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
+		out, err := v.s.ec2().DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
 		if err != nil {
 			v.add(settingError("subnetid", err))
 			continue
@@ -133,7 +132,7 @@ func (v *verifier) network(ctx context.Context, t template) {
 		}
 	}
 	for _, id := range v.s.placement.groups {
-		out, err := v.s.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
+		out, err := v.s.ec2().DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{id}})
 		if err != nil {
 			v.add(settingError("securitygroupids", err))
 			continue
@@ -153,7 +152,7 @@ func (v *verifier) key(ctx context.Context) {
 	if v.s.placement.keyName == "" {
 		return
 	}
-	_, err := v.s.ec2.DescribeKeyPairs(ctx, &ec2.DescribeKeyPairsInput{KeyNames: []string{v.s.placement.keyName}})
+	_, err := v.s.ec2().DescribeKeyPairs(ctx, &ec2.DescribeKeyPairsInput{KeyNames: []string{v.s.placement.keyName}})
 	v.add(settingError("keyname", err))
 }
 
@@ -209,7 +208,7 @@ func (v *verifier) quota(ctx context.Context) {
 // addressLimit returns how many elastic addresses the account may have; 0 if
 // the cloud does not tell.
 func (s *session) addressLimit(ctx context.Context) (int, error) {
-	out, err := s.ec2.DescribeAccountAttributes(ctx, &ec2.DescribeAccountAttributesInput{})
+	out, err := s.ec2().DescribeAccountAttributes(ctx, &ec2.DescribeAccountAttributesInput{})
 	if err != nil {
 		return 0, err
 	}
@@ -226,16 +225,16 @@ func (s *session) addressLimit(ctx context.Context) (int, error) {
 // only be tried on an instance of ours, since credentials may be bound to such.
 func (v *verifier) permissions(ctx context.Context, t template) {
 	dry, s := sdk.Bool(true), v.s
-	out, err := s.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+provider.TagKey, "*")}, MaxResults: sdk.Int32(5)})
+	out, err := s.ec2().DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+provider.TagKey, "*")}, MaxResults: sdk.Int32(5)})
 	v.dryRun("ec2:DescribeInstances", err)
-	_, err = s.ec2.DescribeAddresses(ctx, &ec2.DescribeAddressesInput{DryRun: dry})
+	_, err = s.ec2().DescribeAddresses(ctx, &ec2.DescribeAddressesInput{DryRun: dry})
 	v.dryRun("ec2:DescribeAddresses", err)
 	if out != nil && len(out.Reservations) > 0 && len(out.Reservations[0].Instances) > 0 {
-		_, err = s.ec2.TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: dry, InstanceIds: []string{id(&out.Reservations[0].Instances[0])}})
+		_, err = s.ec2().TerminateInstances(ctx, &ec2.TerminateInstancesInput{DryRun: dry, InstanceIds: []string{id(&out.Reservations[0].Instances[0])}})
 		v.dryRun("ec2:TerminateInstances", err)
 	}
 	if v.p.cfg.ElasticIP {
-		_, err = s.ec2.AllocateAddress(ctx, &ec2.AllocateAddressInput{DryRun: dry, Domain: types.DomainTypeVpc})
+		_, err = s.ec2().AllocateAddress(ctx, &ec2.AllocateAddressInput{DryRun: dry, Domain: types.DomainTypeVpc})
 		v.dryRun("ec2:AllocateAddress", err)
 	}
 	if v.ami.id != "" && len(v.errs) == 0 {
@@ -253,7 +252,7 @@ func (v *verifier) run(ctx context.Context, t template) {
 	}
 	in := v.p.request(pl, pl.types[0], pl.subnets[0], token(nil, "verify", 0))
 	in.DryRun, in.ClientToken = sdk.Bool(true), nil
-	_, err := v.s.ec2.RunInstances(ctx, in)
+	_, err := v.s.ec2().RunInstances(ctx, in)
 	v.dryRun("ec2:RunInstances and ec2:CreateTags", err)
 }
 
@@ -263,4 +262,79 @@ func (v *verifier) dryRun(action string, err error) {
 	if !isCode(err, "DryRunOperation", notFoundInstance) {
 		v.add(classify("verify the permission for "+action, err))
 	}
+}
+
+// vcpuQuotas are EC2's quotas of virtual CPUs (EC2 user guide, "Amazon EC2
+// instance type quotas"), of families by the letters that begin their names.
+var vcpuQuotas = []struct {
+	families       []string
+	onDemand, spot string
+}{
+	{[]string{"a", "c", "d", "h", "i", "m", "r", "t", "z"}, "L-1216C47A", "L-34B43A08"},
+	{[]string{"g", "vt"}, "L-DB2E81BA", "L-3819A6DF"},
+}
+
+// vcpuQuota returns the code of the quota that a type counts in; none is known
+// here of other families.
+func vcpuQuota(instanceType string, spot bool) string {
+	family := instanceType[:max(0, strings.IndexAny(instanceType, "0123456789-."))]
+	for _, row := range vcpuQuotas {
+		if slices.Contains(row.families, family) && spot {
+			return row.spot
+		} else if slices.Contains(row.families, family) {
+			return row.onDemand
+		}
+	}
+	return ""
+}
+
+// vcpus compares the quota of virtual CPUs with what runs: room for one more VM
+// of the standard type is the least.
+func (v *verifier) vcpus(ctx context.Context) {
+	standard, needed := v.standard.Name, v.standard.VCPUs
+	code := vcpuQuota(standard, v.p.cfg.Spot)
+	if code == "" {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, v.p.timing.quota)
+	defer cancel()
+	out, err := v.s.quota(asking, &servicequotas.GetServiceQuotaInput{ServiceCode: sdk.String("ec2"), QuotaCode: &code})
+	err = classify("verify the quota of virtual CPUs", err)
+	switch {
+	case errors.Is(err, provider.ErrUnavailable), errors.Is(err, provider.ErrNotFound):
+		slog.Warn("The quota of virtual CPUs cannot be looked at", "provider", Name, "error", err)
+		return
+	case err != nil:
+		v.add(err)
+		return
+	case out.Quota == nil || out.Quota.Value == nil:
+		return
+	}
+	used, err := v.s.vcpusUsed(ctx, code, v.p.cfg.Spot)
+	if err != nil {
+		v.add(classify("verify the quota of virtual CPUs", err))
+		return
+	}
+	if limit := int64(*out.Quota.Value); used+needed > limit {
+		v.add(fmt.Errorf("%w: -instance-type (PODVM_INSTANCE_TYPE): %s has %d virtual CPUs, and %d of the account's %d in %s are taken: ask for more at Service Quotas, ec2, %s",
+			provider.ErrQuota, standard, needed, used, limit, v.s.region, code))
+	}
+}
+
+// vcpusUsed returns what counts in a quota: instances that run or begin to, of
+// the quota's families and kind.
+func (s *session) vcpusUsed(ctx context.Context, code string, spot bool) (int64, error) {
+	list, err := s.describe(ctx, []types.Filter{filter("instance-state-name", "pending", "running")})
+	if err != nil {
+		return 0, err
+	}
+	used := int64(0)
+	for _, i := range list {
+		isSpot := i.InstanceLifecycle == types.InstanceLifecycleTypeSpot
+		if i.CpuOptions == nil || isSpot != spot || vcpuQuota(string(i.InstanceType), isSpot) != code {
+			continue
+		}
+		used += int64(sdk.ToInt32(i.CpuOptions.CoreCount)) * int64(sdk.ToInt32(i.CpuOptions.ThreadsPerCore))
+	}
+	return used, nil
 }

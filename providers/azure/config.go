@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // Name is the provider's name on command lines.
@@ -73,9 +73,6 @@ func forImport(c *Config) {
 	c.ImageID = "/CommunityGalleries/none/Images/none"
 	c.SubnetID = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/none/providers/Microsoft.Network/virtualNetworks/none/subnets/none"
 }
-
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
 
 // decimal is a number of a currency.
 type decimal float64
@@ -153,16 +150,13 @@ func (c Config) validate() error {
 		match("securitygroupid", c.SecurityGroupID, securityIDs, "a resource id /subscriptions/../resourceGroups/../providers/Microsoft.Network/networkSecurityGroups/.."),
 		match("instance-size", c.Size, sizeName, "the name of a VM size, such as Standard_DC2as_v5"),
 		match("ssh-username", c.SSHUser, userName, "the name of an account"),
-		c.validateCredential(), c.validateURLs(), c.validateSecurity(), checkTags(c.Tags),
+		config.Match[Config]("zone", zoneName, "a zone, such as 1", c.Zones...), c.validateCredential(), c.validateRest(), checkTags(c.Tags),
 	}
 	if _, err := parseImage(c.ImageID); err != nil && c.ImageID != "" {
 		errs = append(errs, wrong("imageid", "%v", err))
 	}
 	if slices.Contains(reservedUsers, c.SSHUser) {
 		errs = append(errs, wrong("ssh-username", "Azure refuses the account name %q", c.SSHUser))
-	}
-	for _, zone := range c.Zones {
-		errs = append(errs, match("zone", zone, zoneName, "a zone, such as 1"))
 	}
 	return errors.Join(errs...)
 }
@@ -193,22 +187,17 @@ func (c Config) validateCredential() error {
 	return errors.Join(errs...)
 }
 
-func (c Config) validateURLs() error {
+func (c Config) validateRest() error {
 	var errs []error
 	for flag, text := range map[string]string{"azure-authority-host": c.AuthorityHost, "azure-endpoint": c.Endpoint} {
-		u, err := url.Parse(text)
-		if text != "" && (err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil) {
-			errs = append(errs, wrong(flag, "%q is not a URL https://host", text))
+		if err := rest.CheckURL(text); text != "" && err != nil {
+			errs = append(errs, wrong(flag, "%v", err))
 		}
 	}
-	return errors.Join(errs...)
-}
-
-func (c Config) validateSecurity() error {
 	if !c.DisableCVM && c.DiskEncryption == "DiskWithVMGuestState" && !c.EnableSecureBoot {
-		return wrong("azure-disk-encryption", "DiskWithVMGuestState needs -enable-secure-boot (ENABLE_SECURE_BOOT)")
+		errs = append(errs, wrong("azure-disk-encryption", "DiskWithVMGuestState needs -enable-secure-boot (ENABLE_SECURE_BOOT)"))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // wrong names a setting by its flag and its variable.
@@ -217,10 +206,7 @@ func wrong(flag, format string, args ...any) error {
 }
 
 func match(flag, value string, syntax *regexp.Regexp, what string) error {
-	if value == "" || syntax.MatchString(value) {
-		return nil
-	}
-	return wrong(flag, "%.200q is not %s", value, what)
+	return config.Match[Config](flag, syntax, what, value)
 }
 
 // matchQuietly is like match but does not quote the value, which comes from a secret.

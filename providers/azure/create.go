@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/places"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -26,23 +28,18 @@ var (
 
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
-func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	c := &creation{Provider: p, ref: p.ref(vmName(spec.Tags[provider.TagCluster], sandboxID)), key: sandboxID, cluster: spec.Tags[provider.TagCluster]}
-	ctx, leave, err := p.creations.enter(ctx, c.name)
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
+	cluster := spec.Tags[provider.TagCluster]
+	c := &creation{Provider: p, ref: p.ref(vmName(cluster, sandboxID)), key: sandboxID, cluster: cluster}
+	defer explain(&err, "create instance %s", c.name)
+	ctx, leave := p.creations.enter(ctx, c.name)
 	defer leave()
-	var unlock func()
-	if err == nil {
-		unlock, err = p.locks.Take(ctx, c.name)
-	}
+	unlock, err := p.locks.Take(ctx, c.name)
 	if err != nil {
-		return nil, classify(fmt.Errorf("create instance: %w", err))
+		return nil, err
 	}
 	defer unlock()
-	instance, err := c.run(ctx, podName, cloudConfig, spec)
-	if err != nil {
-		err = classify(fmt.Errorf("create instance %s: %w", c.name, err))
-	}
-	return instance, err
+	return c.run(ctx, podName, cloudConfig, spec)
 }
 
 // creation is one call of CreateInstance.
@@ -96,24 +93,22 @@ func (c *creation) existingOrError(ctx context.Context, cause error) (*provider.
 
 // build tries one place after the other as long as they have no room.
 func (c *creation) build(ctx context.Context, pl *plan) (*provider.Instance, error) {
-	var errs []error
-	for _, at := range pl.candidates {
+	full := func(err error) bool { return noRoom(err) && ctx.Err() == nil }
+	return places.Try(pl.candidates, full, func(at places.Place) (*provider.Instance, error) {
 		instance, err := c.buildAt(ctx, pl, at)
 		if err == nil {
 			return instance, nil
 		}
-		errs = append(errs, classify(fmt.Errorf("%s, image %s: %w", at, pl.image.id, err)))
-		if !noRoom(errs[len(errs)-1]) || ctx.Err() != nil {
-			break
+		err = classify(fmt.Errorf("VM size %s, image %s: %w", at, pl.image.id, err))
+		if !full(err) || !c.mine {
+			return nil, err
 		}
-		if c.mine {
-			if err := c.removeAndWait(ctx, pl.maker); err != nil {
-				return nil, errors.Join(append(errs, err)...)
-			}
-			c.exists, c.mine = false, false
+		if left := c.removeAndWait(ctx, pl.maker); left != nil {
+			return nil, fmt.Errorf("%w; and what it left cannot be removed: %v", classify(left), err)
 		}
-	}
-	return nil, errors.Join(errs...)
+		c.exists, c.mine = false, false
+		return nil, err
+	})
 }
 
 // lookForRemains looks for a failed VM that a refused PUT may have left.
@@ -140,7 +135,7 @@ func noRoom(err error) bool {
 }
 
 // buildAt makes the VM, or waits for the one that is there.
-func (c *creation) buildAt(ctx context.Context, pl *plan, at candidate) (*provider.Instance, error) {
+func (c *creation) buildAt(ctx context.Context, pl *plan, at places.Place) (*provider.Instance, error) {
 	begin := time.Now()
 	for {
 		err := c.put(ctx, c.model(c.name, pl, at))
@@ -222,7 +217,7 @@ func (c *creation) await(ctx context.Context) (*provider.Instance, error) {
 			c.exists, c.mine = false, false // and what has its name now is not ours
 			return false, errVanished
 		case failed(vm):
-			return false, failure(vm)
+			return false, failureOf(vm)
 		}
 		shown = true
 		if isPlaced(vm) {
@@ -309,29 +304,25 @@ func (c *creation) takeBack(ctx context.Context, cause error) (*provider.Instanc
 // creations are those that are running, so that a deletion can end them.
 type creations struct {
 	mu      sync.Mutex
-	running map[string]map[*context.CancelCauseFunc]bool
+	running map[string][]*context.CancelCauseFunc
 }
 
-func (c *creations) enter(ctx context.Context, name string) (context.Context, func(), error) {
+func (c *creations) enter(ctx context.Context, name string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.running == nil {
-		c.running = map[string]map[*context.CancelCauseFunc]bool{}
+		c.running = map[string][]*context.CancelCauseFunc{}
 	}
-	if c.running[name] == nil {
-		c.running[name] = map[*context.CancelCauseFunc]bool{}
-	}
-	c.running[name][&cancel] = true
-	return ctx, func() { c.leave(name, &cancel) }, context.Cause(ctx)
-}
-
-func (c *creations) leave(name string, cancel *context.CancelCauseFunc) {
-	(*cancel)(nil)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if delete(c.running[name], cancel); len(c.running[name]) == 0 {
-		delete(c.running, name)
+	c.running[name] = append(c.running[name], &cancel)
+	return ctx, func() {
+		cancel(nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		rest := slices.DeleteFunc(c.running[name], func(other *context.CancelCauseFunc) bool { return other == &cancel })
+		if c.running[name] = rest; len(rest) == 0 {
+			delete(c.running, name)
+		}
 	}
 }
 
@@ -339,7 +330,7 @@ func (c *creations) leave(name string, cancel *context.CancelCauseFunc) {
 func (c *creations) end(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for cancel := range c.running[name] {
+	for _, cancel := range c.running[name] {
 		(*cancel)(errVanished)
 	}
 }

@@ -2,7 +2,11 @@
 
 package azure
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/outrigger/outrigger/provider/config"
+)
 
 // TestDiskKey: the OS disk is encrypted with the set that is configured, at the place that
 // the kind of VM has for it.
@@ -17,7 +21,7 @@ func TestDiskKey(t *testing.T) {
 		{set, "VMGuestStateOnly", false, true, false},
 		{set, "DiskWithVMGuestState", false, false, true},
 	} {
-		p := &Provider{cfg: DefaultConfig()}
+		p := &Provider{cfg: config.Defaults[Config]()}
 		p.cfg.DiskKeySet, p.cfg.DiskEncryption, p.cfg.DisableCVM = c.id, c.encryption, c.ordinary
 		disk := p.storage("vm", &plan{}).OSDisk.ManagedDisk
 		profile := disk.SecurityProfile != nil && disk.SecurityProfile.DiskEncryptionSet != nil && *disk.SecurityProfile.DiskEncryptionSet.ID == set

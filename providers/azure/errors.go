@@ -5,7 +5,6 @@ package azure
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // codes are the classes of Azure's error codes. Sources: "Troubleshoot Azure
@@ -65,54 +65,19 @@ var codes = map[string]error{
 	"InvalidResourceReference":              provider.ErrNotFound,
 }
 
-// statuses are the classes where the code is not known.
-var statuses = map[int]error{
-	http.StatusBadRequest:         provider.ErrInvalidArgument,
-	http.StatusUnauthorized:       provider.ErrUnauthenticated,
-	http.StatusForbidden:          provider.ErrPermissionDenied,
-	http.StatusNotFound:           provider.ErrNotFound,
-	http.StatusRequestTimeout:     provider.ErrUnavailable,
-	http.StatusConflict:           provider.ErrUnavailable,
-	http.StatusPreconditionFailed: provider.ErrAlreadyExists,
-	http.StatusTooManyRequests:    provider.ErrUnavailable,
-}
-
-// answer is an error that Azure gave. It takes the place of the SDK's, whose
+// answered returns the error that Azure gave. It takes the place of the SDK's, whose
 // text is the whole exchange.
-type answer struct {
-	status        int
-	code, message string
-}
-
-func (a *answer) Error() string {
-	text := a.code
-	if a.status != 0 {
-		text = fmt.Sprintf("%d %s", a.status, a.code)
+func answered(status int, code, message string) *failure.Error {
+	class := codes[code]
+	switch {
+	case code == "OperationNotAllowed" && strings.Contains(strings.ToLower(message), "quota"):
+		class = provider.ErrQuota // the same code for two things
+	case code == "OperationNotAllowed":
+		class = provider.ErrUnavailable // a VM in the wrong state
+	case class == nil:
+		class = failure.OfStatus(status, map[int]error{http.StatusPreconditionFailed: provider.ErrAlreadyExists})
 	}
-	if a.message != "" {
-		text += ": " + a.message
-	}
-	return text
-}
-
-func (a *answer) class() error {
-	// One code for two things: the quota of CPUs, and a VM in the wrong state.
-	if a.code == "OperationNotAllowed" {
-		if strings.Contains(strings.ToLower(a.message), "quota") {
-			return provider.ErrQuota
-		}
-		return provider.ErrUnavailable
-	}
-	if class := codes[a.code]; class != nil {
-		return class
-	}
-	if class := statuses[a.status]; class != nil {
-		return class
-	}
-	if a.status >= http.StatusInternalServerError {
-		return provider.ErrUnavailable
-	}
-	return provider.ErrUnknown
+	return &failure.Error{Status: status, Code: code, Message: message, Class: class}
 }
 
 // classify gives an error of Azure, the credentials, the network or the
@@ -123,16 +88,13 @@ func classify(err error) error {
 	}
 	var refused *azcore.ResponseError
 	var credential *azidentity.AuthenticationFailedError
-	var known *answer
 	switch {
-	case errors.As(err, &known):
-		return fmt.Errorf("%w: %w", known.class(), err)
 	case errors.As(err, &credential):
 		text, class := credentialError(credential)
-		return &classified{class, shorter(err, credential, text), nil}
+		return fmt.Errorf("%w: %s", class, shorter(err, credential, text)) // the resource manager was not asked
 	case errors.As(err, &refused):
-		a := answered(refused)
-		return &classified{a.class(), shorter(err, refused, a.Error()), a}
+		a := answerOf(refused)
+		return &classified{shorter(err, refused, a.Error()), a}
 	case untrusted(err):
 		return fmt.Errorf("%w: %w; trust its certificate authority with -azure-ca-file (AZURE_CA_FILE) or look at -azure-endpoint (AZURE_RESOURCE_MANAGER_ENDPOINT) and -azure-authority-host (AZURE_AUTHORITY_HOST)", provider.ErrUnavailable, err)
 	}
@@ -140,21 +102,18 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 }
 
-// classified is an error with its class whose text has the SDK's cut out.
+// explain is deferred by the methods of the contract.
+func explain(err *error, format string, args ...any) { failure.Wrap(err, classify, format, args...) }
+
+// classified is an answer whose text has the SDK's cut out.
 type classified struct {
-	class  error
 	text   string
-	answer *answer // nil where the resource manager was not asked
+	answer *failure.Error
 }
 
-func (t *classified) Error() string { return t.class.Error() + ": " + t.text }
+func (t *classified) Error() string { return t.text }
 
-func (t *classified) Unwrap() []error {
-	if t.answer == nil {
-		return []error{t.class}
-	}
-	return []error{t.class, t.answer}
-}
+func (t *classified) Unwrap() error { return t.answer }
 
 // shorter returns the text of err with other words for the error below it.
 func shorter(err, below error, words string) string {
@@ -162,25 +121,22 @@ func shorter(err, below error, words string) string {
 }
 
 func untrusted(err error) bool {
-	var verification *tls.CertificateVerificationError
-	var authority x509.UnknownAuthorityError
 	var record tls.RecordHeaderError
-	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &record)
+	return failure.Untrusted(err) || errors.As(err, &record)
 }
 
-// answered reads what Azure said.
-func answered(refused *azcore.ResponseError) *answer {
-	a := &answer{status: refused.StatusCode, code: refused.ErrorCode}
+// answerOf reads what Azure said.
+func answerOf(refused *azcore.ResponseError) *failure.Error {
 	var body struct {
 		Error struct {
 			Message string `json:"message"`
 		} `json:"error"`
 		Message string `json:"message"`
 	}
-	if refused.RawResponse != nil && json.Unmarshal(payload(refused.RawResponse), &body) == nil {
-		a.message = body.Error.Message + body.Message
+	if refused.RawResponse != nil {
+		_ = json.Unmarshal(payload(refused.RawResponse), &body) // without words the code says it
 	}
-	return a
+	return answered(refused.StatusCode, refused.ErrorCode, body.Error.Message+body.Message)
 }
 
 // payload reads a body that the SDK has read before, and leaves it to be read
@@ -224,12 +180,12 @@ func credentialError(failed *azidentity.AuthenticationFailedError) (text string,
 // statusAndCode returns the status and code with which Azure refused, if it did.
 func statusAndCode(err error) (status int, code string) {
 	var refused *azcore.ResponseError
-	var known *answer
+	var known *failure.Error
 	switch {
 	case errors.As(err, &refused):
 		return refused.StatusCode, refused.ErrorCode
 	case errors.As(err, &known):
-		return known.status, known.code
+		return known.Status, known.Code
 	}
 	return 0, ""
 }

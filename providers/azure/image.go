@@ -18,45 +18,35 @@ import (
 type image struct {
 	id   string
 	kind imageKind
-	// names are the parts of the id that are names, in order.
-	names []string
 }
 
-type imageKind int
-
-const (
-	managedImage imageKind = iota
-	galleryImage
-	galleryVersion
-	communityImage
-	communityVersion
-	sharedImage
-	sharedVersion
-)
-
-// imageSyntaxes are the ids of each kind. Without a version the newest is
-// taken.
-var imageSyntaxes = []struct {
-	kind   imageKind
+// imageKind is a kind of images with the syntax of its ids.
+type imageKind struct {
+	// public is the kind of gallery of images that are in no resource group.
+	public string
 	syntax *regexp.Regexp
-}{
-	{managedImage, imageSyntax(`/subscriptions/@/resourceGroups/@/providers/Microsoft.Compute/images/@`)},
-	{galleryImage, imageSyntax(`/subscriptions/@/resourceGroups/@/providers/Microsoft.Compute/galleries/@/images/@`)},
-	{galleryVersion, imageSyntax(`/subscriptions/@/resourceGroups/@/providers/Microsoft.Compute/galleries/@/images/@/versions/@`)},
-	{communityImage, imageSyntax(`/CommunityGalleries/@/Images/@`)},
-	{communityVersion, imageSyntax(`/CommunityGalleries/@/Images/@/Versions/@`)},
-	{sharedImage, imageSyntax(`/SharedGalleries/@/Images/@`)},
-	{sharedVersion, imageSyntax(`/SharedGalleries/@/Images/@/Versions/@`)},
+	// version is the API version with which they are read.
+	version string
 }
+
+// imageKinds are the kinds there are. Without a version of the image the newest is taken.
+var imageKinds = []imageKind{
+	{"", imageSyntax(`/subscriptions/@/resourceGroups/@/providers/Microsoft.Compute/images/@`), "2026-04-01"},
+	{"", imageSyntax(`/subscriptions/@/resourceGroups/@/providers/Microsoft.Compute/galleries/@/images/@(/versions/@)?`), galleryAPI},
+	{"community", imageSyntax(`/CommunityGalleries/@/Images/@(/Versions/@)?`), galleryAPI},
+	{"shared", imageSyntax(`/SharedGalleries/@/Images/@(/Versions/@)?`), galleryAPI},
+}
+
+const galleryAPI = "2025-12-03"
 
 func imageSyntax(pattern string) *regexp.Regexp {
-	return regexp.MustCompile(`(?i)^` + strings.ReplaceAll(pattern, "@", `([-\w.()]{1,90})`) + `$`)
+	return regexp.MustCompile(`(?i)^` + strings.ReplaceAll(pattern, "@", `[-\w.()]{1,90}`) + `$`)
 }
 
 func parseImage(id string) (image, error) {
-	for _, s := range imageSyntaxes {
-		if match := s.syntax.FindStringSubmatch(id); match != nil {
-			return image{id: id, kind: s.kind, names: match[1:]}, nil
+	for _, kind := range imageKinds {
+		if kind.syntax.MatchString(id) {
+			return image{id, kind}, nil
 		}
 	}
 	return image{}, fmt.Errorf("%w: image %.200q: it is not a resource id of an image or of a gallery's image, nor /CommunityGalleries/GALLERY/Images/IMAGE, nor /SharedGalleries/GALLERY/Images/IMAGE",
@@ -65,10 +55,10 @@ func parseImage(id string) (image, error) {
 
 // reference returns the image for the VM's model.
 func (i image) reference() *armcompute.ImageReference {
-	switch i.kind {
-	case communityImage, communityVersion:
+	switch i.kind.public {
+	case "community":
 		return &armcompute.ImageReference{CommunityGalleryImageID: to.Ptr(i.id)}
-	case sharedImage, sharedVersion:
+	case "shared":
 		return &armcompute.ImageReference{SharedGalleryImageID: to.Ptr(i.id)}
 	}
 	return &armcompute.ImageReference{ID: to.Ptr(i.id)}
@@ -76,35 +66,13 @@ func (i image) reference() *armcompute.ImageReference {
 
 // check looks for the image, which may be in another subscription.
 func (i image) check(ctx context.Context, c *clients, region, subscription string) error {
-	n := i.names
-	switch i.kind {
-	case managedImage:
-		images, err := armcompute.NewImagesClient(n[0], c.credential, c.options)
-		return callClient(err, func() error { _, err := images.Get(ctx, n[1], n[2], nil); return err })
-	case galleryImage:
-		images, err := armcompute.NewGalleryImagesClient(n[0], c.credential, c.options)
-		return callClient(err, func() error { _, err := images.Get(ctx, n[1], n[2], n[3], nil); return err })
-	case galleryVersion:
-		versions, err := armcompute.NewGalleryImageVersionsClient(n[0], c.credential, c.options)
-		return callClient(err, func() error { _, err := versions.Get(ctx, n[1], n[2], n[3], n[4], nil); return err })
-	case communityImage:
-		images, err := armcompute.NewCommunityGalleryImagesClient(subscription, c.credential, c.options)
-		return callClient(err, func() error { _, err := images.Get(ctx, region, n[0], n[1], nil); return err })
-	case communityVersion:
-		versions, err := armcompute.NewCommunityGalleryImageVersionsClient(subscription, c.credential, c.options)
-		return callClient(err, func() error { _, err := versions.Get(ctx, region, n[0], n[1], n[2], nil); return err })
-	case sharedImage:
-		images, err := armcompute.NewSharedGalleryImagesClient(subscription, c.credential, c.options)
-		return callClient(err, func() error { _, err := images.Get(ctx, region, n[0], n[1], nil); return err })
+	path := i.id
+	if i.kind.public != "" {
+		parts := strings.Split(i.id, "/")
+		for n, word := range []string{i.kind.public + "Galleries", "images", "versions"}[:len(parts)/2] {
+			parts[2*n+1] = word // as paths have it
+		}
+		path = "/subscriptions/" + subscription + "/providers/Microsoft.Compute/locations/" + region + strings.Join(parts, "/")
 	}
-	versions, err := armcompute.NewSharedGalleryImageVersionsClient(subscription, c.credential, c.options)
-	return callClient(err, func() error { _, err := versions.Get(ctx, region, n[0], n[1], n[2], nil); return err })
-}
-
-// callClient asks a client, if there is one.
-func callClient(err error, ask func() error) error {
-	if err != nil {
-		return err
-	}
-	return ask()
+	return c.get(ctx, c.url(path, i.kind.version), nil)
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 var _ provider.ImageImporter = (*Provider)(nil)
@@ -41,31 +40,24 @@ var azureArchitectures = map[string]armcompute.Architecture{"amd64": armcompute.
 // ImportImage implements provider.ImageImporter: it uploads a VHD into a disk,
 // which needs no storage account, and makes a version of a gallery's image from
 // that. Gallery and image are made if there are none.
-func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
+func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (id string, err error) {
+	defer explain(&err, "import image %s", source.Name)
 	if progress == nil {
 		progress = func(provider.ImageProgress) {}
 	}
 	i, err := p.newImport(source, progress)
 	if err != nil {
-		return "", fmt.Errorf("import image: %w", err)
+		return "", err
 	}
-	id, err := i.run(ctx)
+	id, err = i.run(ctx)
 	left := i.clear(ctx, err != nil)
-	if err != nil {
-		return "", fmt.Errorf("import image %s: %w", source.Name, withLeft(classify(err), left))
-	}
-	if left != nil {
+	switch {
+	case left != nil && err != nil:
+		return "", fmt.Errorf("%w; %v", classify(err), left)
+	case left != nil:
 		logger().Warn("The image is there, but not everything else is gone", "error", left)
 	}
-	return id, nil
-}
-
-// withLeft adds what could not be removed, of which only the text counts.
-func withLeft(err, left error) error {
-	if left == nil {
-		return err
-	}
-	return fmt.Errorf("%w; %v", err, left)
+	return id, err
 }
 
 // imageImport is an image that is being made.
@@ -182,26 +174,9 @@ func (i *imageImport) clear(ctx context.Context, failed bool) error {
 	return errors.Join(errs...)
 }
 
-// wait is like finish for resources that must exist at the end. It reports progress.
-func wait[T any](ctx context.Context, i *imageImport, step string, poller *runtime.Poller[T], err error) (T, error) {
-	var none T
-	if err != nil {
-		return none, err
-	}
-	for pause := i.tempo.ask.First; !poller.Done(); pause = min(2*pause, i.tempo.ask.Max) {
-		i.tell(provider.ImageProgress{Step: step})
-		response, err := poller.Poll(ctx)
-		if err != nil {
-			return none, err
-		}
-		if poller.Done() {
-			break
-		}
-		if err := poll.Sleep(ctx, max(pause, retryAfter(response))); err != nil {
-			return none, err
-		}
-	}
-	return poller.Result(ctx)
+// await waits for an operation whose resource must exist at the end.
+func await[T any](ctx context.Context, i *imageImport, step string, poller *runtime.Poller[T], err error) (T, error) {
+	return wait(ctx, i.tempo.ask, func() { i.tell(provider.ImageProgress{Step: step}) }, poller, err)
 }
 
 func (i *imageImport) makeGallery(ctx context.Context) error {
@@ -213,8 +188,8 @@ func (i *imageImport) makeGallery(ctx context.Context) error {
 	i.undo = append(i.undo, made(i, "gallery "+i.gallery, func(ctx context.Context) (*runtime.Poller[armcompute.GalleriesClientDeleteResponse], error) {
 		return i.galleries.BeginDelete(ctx, group, i.gallery, nil)
 	}))
-	poller, err := i.galleries.BeginCreateOrUpdate(ctx, group, i.gallery, armcompute.Gallery{Location: &i.cfg.Region, Tags: pointersOf(i.cfg.Tags)}, nil)
-	_, err = wait(ctx, i, "making the gallery", poller, err)
+	poller, err := i.galleries.BeginCreateOrUpdate(ctx, group, i.gallery, armcompute.Gallery{Location: &i.cfg.Region, Tags: pointers(i.cfg.Tags)}, nil)
+	_, err = await(ctx, i, "making the gallery", poller, err)
 	return err
 }
 
@@ -228,7 +203,7 @@ func (i *imageImport) makeDefinition(ctx context.Context) error {
 		return i.definitions.BeginDelete(ctx, group, i.gallery, i.definition, nil)
 	}))
 	poller, err := i.definitions.BeginCreateOrUpdate(ctx, group, i.gallery, i.definition, armcompute.GalleryImage{
-		Location: &i.cfg.Region, Tags: pointersOf(i.cfg.Tags),
+		Location: &i.cfg.Region, Tags: pointers(i.cfg.Tags),
 		Properties: &armcompute.GalleryImageProperties{
 			Identifier: &armcompute.GalleryImageIdentifier{Publisher: to.Ptr("outrigger"), Offer: &i.gallery, SKU: &i.definition},
 			OSType:     to.Ptr(armcompute.OperatingSystemTypesLinux), OSState: to.Ptr(armcompute.OperatingSystemStateTypesGeneralized),
@@ -236,7 +211,7 @@ func (i *imageImport) makeDefinition(ctx context.Context) error {
 			Features: i.features(),
 		},
 	}, nil)
-	_, err = wait(ctx, i, "making the image", poller, err)
+	_, err = await(ctx, i, "making the image", poller, err)
 	return err
 }
 
@@ -256,18 +231,18 @@ func (i *imageImport) makeDisk(ctx context.Context) error {
 		return i.cloud.disks.BeginDelete(ctx, group, i.disk, nil)
 	}))
 	poller, err := i.cloud.disks.BeginCreateOrUpdate(ctx, group, i.disk, armcompute.Disk{
-		Location: &i.cfg.Region, Tags: pointersOf(i.cfg.Tags), SKU: &armcompute.DiskSKU{Name: to.Ptr(armcompute.DiskStorageAccountTypesStandardLRS)},
+		Location: &i.cfg.Region, Tags: pointers(i.cfg.Tags), SKU: &armcompute.DiskSKU{Name: to.Ptr(armcompute.DiskStorageAccountTypesStandardLRS)},
 		Properties: &armcompute.DiskProperties{
 			OSType: to.Ptr(armcompute.OperatingSystemTypesLinux), HyperVGeneration: to.Ptr(armcompute.HyperVGenerationV2),
 			SupportedCapabilities: &armcompute.SupportedCapabilities{Architecture: to.Ptr(azureArchitectures[i.source.Arch])},
 			CreationData:          &armcompute.CreationData{CreateOption: to.Ptr(armcompute.DiskCreateOptionUpload), UploadSizeBytes: &i.size},
 		},
 	}, nil)
-	if _, err := wait(ctx, i, "making the disk", poller, err); err != nil {
+	if _, err := await(ctx, i, "making the disk", poller, err); err != nil {
 		return err
 	}
 	grant, err := i.cloud.disks.BeginGrantAccess(ctx, group, i.disk, armcompute.GrantAccessData{Access: to.Ptr(armcompute.AccessLevelWrite), DurationInSeconds: to.Ptr[int32](accessSeconds)}, nil)
-	access, err := wait(ctx, i, "making the disk", grant, err)
+	access, err := await(ctx, i, "making the disk", grant, err)
 	if err != nil {
 		return err
 	}
@@ -276,7 +251,7 @@ func (i *imageImport) makeDisk(ctx context.Context) error {
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), i.tempo.undo)
 	defer cancel()
 	revoke, revokeErr := i.cloud.disks.BeginRevokeAccess(closing, group, i.disk, nil)
-	_, revokeErr = wait(closing, i, "closing the disk", revoke, revokeErr)
+	_, revokeErr = await(closing, i, "closing the disk", revoke, revokeErr)
 	return errors.Join(err, revokeErr)
 }
 
@@ -288,7 +263,7 @@ func (i *imageImport) makeVersion(ctx context.Context) (string, error) {
 	i.undo = append(i.undo, i.removeVersion)
 	disk := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", i.cfg.SubscriptionID, group, i.disk)
 	poller, err := i.versions.BeginCreateOrUpdate(ctx, group, i.gallery, i.definition, i.version, armcompute.GalleryImageVersion{
-		Location: &i.cfg.Region, Tags: pointersOf(i.cfg.Tags),
+		Location: &i.cfg.Region, Tags: pointers(i.cfg.Tags),
 		Properties: &armcompute.GalleryImageVersionProperties{
 			StorageProfile: &armcompute.GalleryImageVersionStorageProfile{OSDiskImage: &armcompute.GalleryOSDiskImage{Source: &armcompute.GalleryDiskImageSource{ID: &disk}}},
 			PublishingProfile: &armcompute.GalleryImageVersionPublishingProfile{
@@ -296,7 +271,7 @@ func (i *imageImport) makeVersion(ctx context.Context) (string, error) {
 			},
 		},
 	}, nil)
-	version, err := wait(ctx, i, "waiting for the cloud", poller, err)
+	version, err := await(ctx, i, "waiting for the cloud", poller, err)
 	if err != nil {
 		return "", fmt.Errorf("version %s: %w", i.version, err)
 	}
@@ -330,12 +305,4 @@ func (i *imageImport) of(version *armcompute.GalleryImageVersion) bool {
 		return false
 	}
 	return strings.HasSuffix(strings.ToLower(deref(p.StorageProfile.OSDiskImage.Source.ID)), "/disks/"+strings.ToLower(i.disk))
-}
-
-func pointersOf(tags map[string]string) map[string]*string {
-	all := map[string]*string{}
-	for name, value := range tags {
-		all[strings.TrimSpace(name)] = &value
-	}
-	return all
 }

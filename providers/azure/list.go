@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
 
 	"github.com/outrigger/outrigger/provider"
 )
@@ -33,38 +35,47 @@ type inventory struct {
 func (p *Provider) parts(ctx context.Context, group string) (*inventory, error) {
 	inv := &inventory{addresses: map[string][]netip.Addr{}}
 	public := map[string]string{}
-	for pager := p.cloud.ips.NewListPager(group, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("list public addresses: %w", err)
-		}
+	err := pages(ctx, p.cloud.ips.NewListPager(group, nil), func(page armnetwork.PublicIPAddressesClientListResponse) {
 		for _, ip := range page.Value {
 			if ip.Properties != nil {
 				public[strings.ToLower(deref(ip.ID))] = deref(ip.Properties.IPAddress)
 			}
 			inv.ips = keep(inv.ips, ip.Name, ip.Tags)
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list public addresses: %w", err)
 	}
-	for pager := p.cloud.nics.NewListPager(group, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("list network interfaces: %w", err)
-		}
+	err = pages(ctx, p.cloud.nics.NewListPager(group, nil), func(page armnetwork.InterfacesClientListResponse) {
 		for _, nic := range page.Value {
 			inv.nics = keep(inv.nics, nic.Name, nic.Tags)
 			inv.addresses[strings.ToLower(deref(nic.ID))] = p.addressesOf(nic, public)
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
 	}
-	for pager := p.cloud.disks.NewListByResourceGroupPager(group, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("list disks: %w", err)
-		}
+	err = pages(ctx, p.cloud.disks.NewListByResourceGroupPager(group, nil), func(page armcompute.DisksClientListByResourceGroupResponse) {
 		for _, disk := range page.Value {
 			inv.disks = keep(inv.disks, disk.Name, disk.Tags)
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list disks: %w", err)
 	}
 	return inv, nil
+}
+
+// pages reads all pages of a list.
+func pages[P any](ctx context.Context, pager *runtime.Pager[P], each func(P)) error {
+	for pager.More() {
+		page, err := pager.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		each(page)
+	}
+	return nil
 }
 
 func keep(list []piece, name *string, tags map[string]*string) []piece {
@@ -76,36 +87,31 @@ func keep(list []piece, name *string, tags map[string]*string) []piece {
 
 // ListInstances implements provider.Lister. What has stayed of a VM that is
 // gone is listed under the VM's id, so that somebody deletes it.
-func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
+	defer explain(&err, "list instances")
 	group := p.cfg.ResourceGroup
 	// The parts come first: a VM that is made meanwhile has no parts then, and
 	// parts without a VM are nobody's.
 	inv, err := p.parts(ctx, group)
 	if err != nil {
-		return nil, classify(fmt.Errorf("list instances: %w", err))
+		return nil, err
 	}
-	var list []provider.Instance
 	known := map[string]bool{}
-	for pager := p.cloud.vms.NewListPager(group, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, classify(fmt.Errorf("list instances: %w", err))
-		}
+	err = pages(ctx, p.cloud.vms.NewListPager(group, nil), func(page armcompute.VirtualMachinesClientListResponse) {
 		for _, vm := range page.Value {
 			name := strings.ToLower(deref(vm.Name))
 			known[name] = true
 			if vmNames.MatchString(name) && provider.HasTags(values(vm.Tags), match) {
-				list = append(list, *p.listed(name, vm, inv))
+				instance := p.describe(p.ref(name), vm)
+				instance.IPs = inv.addresses[strings.ToLower(primaryNIC(vm))]
+				list = append(list, *instance)
 			}
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return append(list, p.orphans(inv, known, match)...), nil
-}
-
-func (p *Provider) listed(name string, vm *armcompute.VirtualMachine, inv *inventory) *provider.Instance {
-	instance := p.describe(p.ref(name), vm)
-	instance.IPs = inv.addresses[strings.ToLower(primaryNIC(vm))]
-	return instance
 }
 
 // orphans are the VMs of pieces that have none. A VM that is being made has its pieces before itself,

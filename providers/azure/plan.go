@@ -3,16 +3,17 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
-	"slices"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/places"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
@@ -23,22 +24,12 @@ const maxUserData = 64<<10 - 1
 // maxTries limits how many pairs of size and zone one creation tries.
 const maxTries = 12
 
-// candidate is a VM size and a zone, which may be empty.
-type candidate struct{ size, zone string }
-
-func (at candidate) String() string {
-	if at.zone == "" {
-		return "VM size " + at.size
-	}
-	return "VM size " + at.size + " in zone " + at.zone
-}
-
 // plan is everything about an instance, decided before anything of it exists.
 type plan struct {
 	name       string // for humans
 	tags       map[string]string
 	maker      string
-	candidates []candidate // to try, in this order
+	candidates []places.Place // to try, in this order
 	image      image
 	userData   string // encoded
 	volumes    []string
@@ -52,11 +43,7 @@ func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cl
 	if pl.tags, err = p.tagsOf(key, pl.name, spec.Tags); err != nil {
 		return nil, err
 	}
-	id := p.cfg.ImageID
-	if spec.Image != "" {
-		id = spec.Image
-	}
-	if pl.image, err = parseImage(id); err != nil {
+	if pl.image, err = parseImage(cmp.Or(spec.Image, p.cfg.ImageID)); err != nil {
 		return nil, err
 	}
 	for _, volume := range spec.Volumes {
@@ -68,7 +55,7 @@ func (p *Provider) plan(ctx context.Context, podName, key string, cloudConfig cl
 	if pl.candidates, err = p.candidates(ctx, spec); err != nil {
 		return nil, err
 	}
-	if pl.sshKey, err = p.publicKey(); err != nil {
+	if pl.sshKey, err = p.publicKey(ctx); err != nil {
 		return nil, err
 	}
 	pl.userData, err = generate(cloudConfig)
@@ -90,33 +77,23 @@ func generate(cloudConfig cloudinit.CloudConfigGenerator) (string, error) {
 }
 
 // candidates returns the sizes that fit, the cheapest first, in each zone.
-func (p *Provider) candidates(ctx context.Context, spec provider.InstanceTypeSpec) ([]candidate, error) {
+func (p *Provider) candidates(ctx context.Context, spec provider.InstanceTypeSpec) ([]places.Place, error) {
 	types, err := p.rank(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	var list []candidate
-	for _, t := range types {
-		if len(p.cfg.Zones) == 0 {
-			list = append(list, candidate{size: t.Name})
-		}
-		for _, zone := range p.cfg.Zones {
-			if len(t.Zones) == 0 || slices.Contains(t.Zones, zone) {
-				list = append(list, candidate{t.Name, zone})
-			}
-		}
-	}
+	list := places.Of(types, p.cfg.Zones, maxTries)
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%w: none of the VM sizes that fit is in the zones of -zone (AZURE_ZONE)", provider.ErrInvalidArgument)
 	}
-	return list[:min(len(list), maxTries)], nil
+	return list, nil
 }
 
 // networkAPI is the API version with which Azure makes the interfaces.
 const networkAPI = armcompute.NetworkAPIVersionTwoThousandTwenty1101
 
 // model returns the VM for the API.
-func (p *Provider) model(name string, pl *plan, at candidate) armcompute.VirtualMachine {
+func (p *Provider) model(name string, pl *plan, at places.Place) armcompute.VirtualMachine {
 	prefix := name + "-" + randomSuffix()
 	tags := pointers(pl.tags)
 	tags[tagMaker] = to.Ptr(pl.maker)
@@ -124,7 +101,7 @@ func (p *Provider) model(name string, pl *plan, at candidate) armcompute.Virtual
 		Location: to.Ptr(p.cfg.Region),
 		Tags:     tags,
 		Properties: &armcompute.VirtualMachineProperties{
-			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes(at.size))},
+			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes(at.Type.Name))},
 			StorageProfile:  p.storage(prefix, pl),
 			OSProfile:       p.account(pl),
 			NetworkProfile: &armcompute.NetworkProfile{
@@ -137,8 +114,8 @@ func (p *Provider) model(name string, pl *plan, at candidate) armcompute.Virtual
 	if pl.userData != "" {
 		vm.Properties.UserData = to.Ptr(pl.userData)
 	}
-	if at.zone != "" {
-		vm.Zones = []*string{to.Ptr(at.zone)}
+	if at.Zone != "" {
+		vm.Zones = []*string{to.Ptr(at.Zone)}
 	}
 	if p.cfg.BootDiagnostics {
 		vm.Properties.DiagnosticsProfile = &armcompute.DiagnosticsProfile{BootDiagnostics: &armcompute.BootDiagnostics{Enabled: to.Ptr(true)}}

@@ -3,13 +3,14 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
@@ -22,11 +23,8 @@ type Provider struct {
 	tempo     tempo
 	locks     keylock.Locks
 	creations creations
-	sizes     sizeCache
-
-	// keyMu guards key, which is made when it is first needed.
-	keyMu sync.Mutex
-	key   string
+	sizes     cached.Values[[]vmSize]
+	key       cached.Values[string]
 }
 
 var (
@@ -79,24 +77,20 @@ func errNoInstance(id string) error {
 }
 
 // GetInstance implements provider.Getter.
-func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *provider.Instance, err error) {
+	defer explain(&err, "get instance %s", last(instanceID))
 	r, ok := p.parseID(instanceID)
 	if !ok {
-		if err := p.elsewhere(instanceID); err != nil {
-			return nil, err
-		}
-		return nil, errNoInstance(instanceID)
+		return nil, cmp.Or(p.elsewhere(instanceID), errNoInstance(instanceID))
 	}
 	vm, err := p.getVM(ctx, r)
-	if err == nil && vm == nil {
+	switch {
+	case err != nil:
+		return nil, err
+	case vm == nil:
 		return nil, errNoInstance(instanceID)
 	}
-	if err != nil {
-		return nil, classify(fmt.Errorf("get instance %s: %w", r.name, err))
-	}
 	instance := p.describe(r, vm)
-	if instance.IPs, err = p.addresses(ctx, vm); err != nil {
-		return nil, classify(fmt.Errorf("get instance %s: %w", r.name, err))
-	}
-	return instance, nil
+	instance.IPs, err = p.addresses(ctx, vm)
+	return instance, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/test/cloudsim"
@@ -64,7 +65,7 @@ func newStand(t testing.TB, o azuresim.Options, changes ...func(*Config)) *stand
 
 // workload is the configuration of a cluster with workload identity.
 func workload(t testing.TB, cloud *azuresim.Cloud) Config {
-	c := DefaultConfig()
+	c := config.Defaults[Config]()
 	c.TenantID, c.ClientID = azuresim.TenantID, azuresim.ClientID
 	c.TokenFile = tokenFile(t, cloud.FederatedToken(t, azuresim.Claims{}))
 	c.AuthorityHost, c.Endpoint = cloud.Server.URL, cloud.Server.URL
@@ -86,6 +87,13 @@ func tokenFile(t testing.TB, token string) string {
 // testKey saves making a key for each provider.
 const testKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGJXQ5f2vYjbVqVtBvvwUvzzzgdrrFwI6w+8OHrUbe0N test"
 
+func (p *Provider) useKey(t testing.TB, key string) {
+	t.Helper()
+	if _, err := p.key.Get(t.Context(), "", func() (string, time.Time, error) { return key, time.Time{}, nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // reopen is another process on the same cloud.
 func (s *stand) reopen() *Provider {
 	s.t.Helper()
@@ -103,7 +111,7 @@ func (s *stand) reopenAs(changes ...func(*Config)) *Provider {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p.key = testKey
+	p.useKey(s.t, testKey)
 	s.t.Cleanup(func() { p.Teardown() })
 	return p
 }

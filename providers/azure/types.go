@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
@@ -33,62 +32,29 @@ type vmSize struct {
 	nics    int64
 }
 
-// sizeCache keeps the list, which has megabytes.
-type sizeCache struct {
-	mu    sync.Mutex
-	list  []vmSize
-	until time.Time
-}
-
-func (c *sizeCache) get(now time.Time) []vmSize {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now.After(c.until) {
-		return nil
-	}
-	return c.list
-}
-
-func (c *sizeCache) put(list []vmSize, until time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.list, c.until = list, until
-}
-
-// catalogue returns every VM size of the region.
+// catalogue returns every VM size of the region. The list has megabytes.
 func (p *Provider) catalogue(ctx context.Context) ([]vmSize, error) {
-	unlock, err := p.locks.Take(ctx, "sizes") // no VM has that name
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if list := p.sizes.get(time.Now()); list != nil {
-		return list, nil
-	}
-	list, err := p.fetchSizes(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list VM sizes: %w", err)
-	}
-	p.sizes.put(list, time.Now().Add(p.tempo.catalogue))
-	return list, nil
+	return p.sizes.Get(ctx, "", func() ([]vmSize, time.Time, error) {
+		list, err := p.fetchSizes(ctx)
+		if err != nil {
+			err = fmt.Errorf("list VM sizes: %w", err)
+		}
+		return list, time.Now().Add(p.tempo.catalogue), err
+	})
 }
 
 func (p *Provider) fetchSizes(ctx context.Context) ([]vmSize, error) {
 	var list []vmSize
 	pager := p.cloud.skus.NewListPager(&armcompute.ResourceSKUsClientListOptions{Filter: to.Ptr("location eq '" + p.cfg.Region + "'")})
-	for pager.More() {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, err
-		}
+	err := pages(ctx, pager, func(page armcompute.ResourceSKUsClientListResponse) {
 		for _, sku := range page.Value {
 			if deref(sku.ResourceType) == "virtualMachines" {
 				list = append(list, p.sizeOf(sku))
 			}
 		}
-	}
+	})
 	slices.SortFunc(list, func(a, b vmSize) int { return cmp.Compare(a.Name, b.Name) })
-	return slices.CompactFunc(list, func(a, b vmSize) bool { return a.Name == b.Name }), nil
+	return slices.CompactFunc(list, func(a, b vmSize) bool { return a.Name == b.Name }), err
 }
 
 func (p *Provider) sizeOf(sku *armcompute.ResourceSKU) vmSize {
@@ -147,10 +113,7 @@ func (p *Provider) offered(sku *armcompute.ResourceSKU) (zones []string, refused
 func isTrue(text string) bool { return strings.EqualFold(text, "true") }
 
 func number(text string) int64 {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.ParseInt(text, 10, 64) // what is not a number is 0
 	return n
 }
 

@@ -6,13 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/network/armnetwork/v9"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // verifyLimit bounds ConfigVerifier.
@@ -31,7 +33,7 @@ func (p *Provider) ConfigVerifier() error {
 		p.verifyScope(ctx, "securitygroupid", p.cfg.SecurityGroupID, joinGroup),
 		p.verifySubnet(ctx), p.verifySecurityGroup(ctx), p.verifyImage(ctx), p.verifySize(ctx),
 	}
-	_, err := p.publicKey()
+	_, err := p.publicKey(ctx)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -65,13 +67,7 @@ func (p *Provider) blame(err error) error {
 }
 
 // about names a setting in front of what the cloud said, whose class stays.
-func about(flag string, err error) error {
-	if err == nil {
-		return nil
-	}
-	title := strings.TrimPrefix(wrong(flag, "").Error(), provider.ErrInvalidArgument.Error()+": ")
-	return fmt.Errorf("%s%w", title, classify(err))
-}
+func about(flag string, err error) error { return config.About[Config](flag, classify(err)) }
 
 func (p *Provider) verifyScope(ctx context.Context, flag, id, action string) error {
 	if id == "" {
@@ -87,27 +83,23 @@ func (p *Provider) verifyScope(ctx context.Context, flag, id, action string) err
 	return nil
 }
 
+// networkAPIVersion is that with which subnets and security groups are read.
+const networkAPIVersion = "2025-05-01"
+
 func (p *Provider) verifySubnet(ctx context.Context) error {
-	id := p.cfg.SubnetID
-	subnets, err := armnetwork.NewSubnetsClient(part(id, "subscriptions"), p.cloud.credential, p.cloud.options)
-	if err == nil {
-		_, err = subnets.Get(ctx, part(id, "resourceGroups"), part(id, "virtualNetworks"), last(id), nil)
-	}
-	return about("subnetid", err)
+	return about("subnetid", p.cloud.get(ctx, p.cloud.url(p.cfg.SubnetID, networkAPIVersion), nil))
 }
 
 func (p *Provider) verifySecurityGroup(ctx context.Context) error {
-	id := p.cfg.SecurityGroupID
-	if id == "" {
+	if p.cfg.SecurityGroupID == "" {
 		return nil
 	}
-	groups, err := armnetwork.NewSecurityGroupsClient(part(id, "subscriptions"), p.cloud.credential, p.cloud.options)
-	if err != nil {
-		return about("securitygroupid", err)
+	var group struct {
+		Location string `json:"location"`
 	}
-	group, err := groups.Get(ctx, part(id, "resourceGroups"), last(id), nil)
-	if err == nil && !strings.EqualFold(deref(group.Location), p.cfg.Region) {
-		err = fmt.Errorf("%w: it is in region %s, and -region (AZURE_REGION) is %s", provider.ErrInvalidArgument, deref(group.Location), p.cfg.Region)
+	err := p.cloud.get(ctx, p.cloud.url(p.cfg.SecurityGroupID, networkAPIVersion), &group)
+	if err == nil && !strings.EqualFold(group.Location, p.cfg.Region) {
+		err = fmt.Errorf("%w: it is in region %s, and -region (AZURE_REGION) is %s", provider.ErrInvalidArgument, group.Location, p.cfg.Region)
 	}
 	return about("securitygroupid", err)
 }
@@ -152,11 +144,7 @@ func (p *Provider) verifyQuota(ctx context.Context, size vmSize) error {
 		quotas = []string{"virtualMachines", "lowPriorityCores"}
 	}
 	var errs []error
-	for pager := p.cloud.usage.NewListPager(p.cfg.Region, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return about("region", err)
-		}
+	err := pages(ctx, p.cloud.usage.NewListPager(p.cfg.Region, nil), func(page armcompute.UsageClientListResponse) {
 		for _, u := range page.Value {
 			if u.Name == nil || !slices.ContainsFunc(quotas, func(q string) bool { return strings.EqualFold(q, deref(u.Name.Value)) }) {
 				continue
@@ -170,6 +158,80 @@ func (p *Provider) verifyQuota(ctx context.Context, size vmSize) error {
 					provider.ErrQuota, size.Name, wanted, deref(u.Name.LocalizedValue), p.cfg.Region, max(left, 0), deref(u.Limit)))
 			}
 		}
+	})
+	return errors.Join(append(errs, about("region", err))...)
+}
+
+// groupActions are what the provider may do in the resource group; the role in
+// docs/providers/azure.md has the same, from the calls that tests have seen.
+var groupActions = []string{
+	"Microsoft.Compute/disks/delete",
+	"Microsoft.Compute/disks/read",
+	"Microsoft.Compute/disks/write",
+	"Microsoft.Compute/virtualMachines/deallocate/action",
+	"Microsoft.Compute/virtualMachines/delete",
+	"Microsoft.Compute/virtualMachines/read",
+	"Microsoft.Compute/virtualMachines/retrieveBootDiagnosticsData/action",
+	"Microsoft.Compute/virtualMachines/start/action",
+	"Microsoft.Compute/virtualMachines/write",
+	"Microsoft.Network/networkInterfaces/delete",
+	"Microsoft.Network/networkInterfaces/join/action",
+	"Microsoft.Network/networkInterfaces/read",
+	"Microsoft.Network/networkInterfaces/write",
+	"Microsoft.Network/publicIPAddresses/delete",
+	"Microsoft.Network/publicIPAddresses/join/action",
+	"Microsoft.Network/publicIPAddresses/read",
+	"Microsoft.Network/publicIPAddresses/write",
+}
+
+const (
+	joinSubnet = "Microsoft.Network/virtualNetworks/subnets/join/action"
+	joinGroup  = "Microsoft.Network/networkSecurityGroups/join/action"
+)
+
+// permission is what somebody may do at a scope (Permissions, List For Resource
+// Group, api-version 2022-04-01).
+type permission struct {
+	Actions    []string `json:"actions"`
+	NotActions []string `json:"notActions"`
+}
+
+func (p permission) allows(action string) bool {
+	return anyMatch(p.Actions, action) && !anyMatch(p.NotActions, action)
+}
+
+// anyMatch reports whether an action is like one of the patterns, whose * stands for any text.
+func anyMatch(patterns []string, action string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		like, err := regexp.MatchString("(?i)^"+strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*")+"$", action)
+		return err == nil && like
+	})
+}
+
+// permissions returns what we may do at a scope, which is a resource id.
+func (p *Provider) permissions(ctx context.Context, scope string) ([]permission, error) {
+	var all []permission
+	for next := p.cloud.url(scope+"/providers/Microsoft.Authorization/permissions", "2022-04-01"); next != ""; {
+		var page struct {
+			Value    []permission `json:"value"`
+			NextLink string       `json:"nextLink"`
+		}
+		if err := p.cloud.get(ctx, next, &page); err != nil {
+			return nil, err
+		}
+		all, next = append(all, page.Value...), page.NextLink
 	}
-	return errors.Join(errs...)
+	return all, nil
+}
+
+// lacking returns the actions that we may not do at a scope.
+func (p *Provider) lacking(ctx context.Context, scope string, actions ...string) ([]string, error) {
+	granted, err := p.permissions(ctx, scope)
+	if err != nil {
+		return nil, fmt.Errorf("permissions at %s: %w", scope, err)
+	}
+	allowed := func(action string) bool {
+		return slices.ContainsFunc(granted, func(p permission) bool { return p.allows(action) })
+	}
+	return slices.DeleteFunc(slices.Clone(actions), allowed), nil
 }

@@ -161,7 +161,9 @@ func (s *stand) withoutToken() *stand {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return &stand{Provider: &Provider{cfg: s.cfg, cloud: cloud, transport: s.transport, tempo: quick, key: testKey}, t: s.t, cloud: s.cloud, cfg: s.cfg}
+	p := &Provider{cfg: s.cfg, cloud: cloud, transport: s.transport, tempo: quick}
+	p.useKey(s.t, testKey)
+	return &stand{Provider: p, t: s.t, cloud: s.cloud, cfg: s.cfg}
 }
 
 func TestClientSecret(t *testing.T) {

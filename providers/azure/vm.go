@@ -3,6 +3,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -69,13 +70,10 @@ func failed(vm *armcompute.VirtualMachine) bool {
 	return provisioning(vm) == provisioningFailed && power(vm) == ""
 }
 
-// failure returns the error of a VM whose provisioning failed.
-func failure(vm *armcompute.VirtualMachine) error {
+// failureOf returns the error of a VM whose provisioning failed.
+func failureOf(vm *armcompute.VirtualMachine) error {
 	code, message := status(vm, "ProvisioningState/failed/")
-	if code == "" {
-		code = "Failed"
-	}
-	return &answer{code: code, message: message}
+	return answered(0, cmp.Or(code, "Failed"), message)
 }
 
 // isPlaced reports whether Azure has found a machine for the VM. The address alone
@@ -107,10 +105,7 @@ func stateOf(vm *armcompute.VirtualMachine) provider.InstanceState {
 // describe converts a VM to the contract's type, without its addresses.
 func (p *Provider) describe(r ref, vm *armcompute.VirtualMachine) *provider.Instance {
 	tags := values(vm.Tags)
-	i := &provider.Instance{ID: p.id(r), Name: tags[tagName], Key: tags[provider.TagKey], Tags: tags, State: stateOf(vm), Region: deref(vm.Location)}
-	if i.Name == "" {
-		i.Name = r.name
-	}
+	i := &provider.Instance{ID: p.id(r), Name: cmp.Or(tags[tagName], r.name), Key: tags[provider.TagKey], Tags: tags, State: stateOf(vm), Region: deref(vm.Location)}
 	if len(vm.Zones) > 0 {
 		i.Zone = deref(vm.Zones[0])
 	}

@@ -12,13 +12,14 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
 )
 
 // Scopes: all that Compute Engine does, and to ask which permissions there are.
@@ -28,7 +29,7 @@ const (
 )
 
 const (
-	// fetchLimit bounds the wait for a token, which no caller's context does.
+	// fetchLimit bounds the wait for a token.
 	fetchLimit = 30 * time.Second
 	// renewBefore is how long before its expiry a token is renewed: Google's
 	// metadata server hands out another from five minutes on.
@@ -148,107 +149,55 @@ func (c Config) tokenSource(ctx context.Context) (oauth2.TokenSource, error) {
 type tokens struct {
 	source    func(context.Context) (oauth2.TokenSource, error)
 	transport http.RoundTripper
-	life      lifetime
-
-	mu      sync.Mutex
-	current *oauth2.Token
-	flight  *flight
-}
-
-// lifetime ends calls that are under way when the provider is closed. Later calls begin
-// a new lifetime.
-type lifetime struct {
-	mu  sync.Mutex
-	ctx context.Context
-	end context.CancelFunc
-}
-
-func (l *lifetime) current() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx == nil {
-		l.ctx, l.end = context.WithCancel(context.Background())
-	}
-	return l.ctx
-}
-
-func (l *lifetime) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx != nil {
-		l.end()
-		l.ctx = nil
-	}
-}
-
-// flight is a fetch that is under way.
-type flight struct {
-	done  chan struct{}
-	token *oauth2.Token
-	err   error
+	life      lifetime.Lifetime
+	current   cached.Values[*oauth2.Token]
 }
 
 // get returns a token that lasts for a while.
 func (t *tokens) get(ctx context.Context) (string, error) {
-	t.mu.Lock()
-	if t.current != nil && (t.current.Expiry.IsZero() || time.Until(t.current.Expiry) > renewBefore) {
-		defer t.mu.Unlock()
-		return t.current.AccessToken, nil
+	token, err := t.current.Get(ctx, "", func() (*oauth2.Token, time.Time, error) {
+		ctx, done := t.life.Begin(ctx)
+		defer done()
+		token, err := lifetime.Outlive(ctx, func() (*oauth2.Token, error) { return t.fetch(ctx) })
+		if err != nil || token.Expiry.IsZero() {
+			return token, time.Time{}, err
+		}
+		return token, token.Expiry.Add(-renewBefore), nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("get a token: %w", err)
 	}
-	if t.flight == nil {
-		t.flight = &flight{done: make(chan struct{})}
-		go t.fetch(t.flight)
-	}
-	f := t.flight
-	t.mu.Unlock()
-	select {
-	case <-ctx.Done():
-		return "", fmt.Errorf("%w: get a token: %w", provider.ErrUnavailable, context.Cause(ctx))
-	case <-f.done:
-	}
-	if f.err != nil {
-		return "", f.err
-	}
-	return f.token.AccessToken, nil
+	return token.AccessToken, nil
 }
 
 // forget drops a token that the cloud has refused.
 func (t *tokens) forget(token string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.current != nil && t.current.AccessToken == token {
-		t.current = nil
-	}
+	t.current.Forget("", func(current *oauth2.Token) bool { return current.AccessToken == token })
 }
 
-func (t *tokens) fetch(f *flight) {
-	ctx, cancel := context.WithTimeout(t.life.current(), fetchLimit)
+func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
-	last := &lastReply{next: t.transport}
+	last := &lastReply{ctx: ctx, next: t.transport}
 	source, err := t.source(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: last}))
-	if err == nil {
-		f.token, err = source.Token()
+	if err != nil {
+		return nil, last.classify(err)
 	}
-	f.err = last.classify(err)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.flight = nil
-	if f.err == nil {
-		t.current = f.token
-	}
-	close(f.done)
+	token, err := source.Token()
+	return token, last.classify(err)
 }
 
 // lastReply records the last reply during a fetch, for its status: the library's errors
-// are only text.
+// are only text. It bounds the fetch, which the library does not.
 type lastReply struct {
+	ctx  context.Context
 	next http.RoundTripper
 	sent bool
 	last *http.Response
 }
 
 func (w *lastReply) RoundTrip(r *http.Request) (*http.Response, error) {
-	reply, err := w.next.RoundTrip(r)
+	reply, err := w.next.RoundTrip(r.WithContext(w.ctx))
 	w.sent, w.last = true, reply
 	return reply, err
 }
@@ -262,11 +211,11 @@ func (w *lastReply) classify(err error) error {
 	case provider.Class(err) != provider.ErrUnknown:
 		return err
 	case !w.sent:
-		return fmt.Errorf("get a token: %w: %w", provider.ErrUnauthenticated, err)
+		return fmt.Errorf("%w: %w", provider.ErrUnauthenticated, err)
 	case w.last == nil, w.last.StatusCode >= 500, w.last.StatusCode == http.StatusTooManyRequests:
-		return fmt.Errorf("get a token: %w: %w", provider.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
 	}
-	return fmt.Errorf("get a token: %w: %w%s", provider.ErrUnauthenticated, err, clockHint(w.last))
+	return fmt.Errorf("%w: %w%s", provider.ErrUnauthenticated, err, clockHint(w.last))
 }
 
 // clockHint returns a hint if this machine's clock differs too much from that of the

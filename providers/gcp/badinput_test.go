@@ -224,7 +224,7 @@ func TestOtherCredentials(t *testing.T) {
 		`{"type":"external_account","audience":"a","token_url":"https://x","credential_source":{"url":"http://x","file":"/y"}}`:                                                                                                                    "one of credential_source.file",
 		`{"type":"gdch_service_account"}`: "gdch_service_account",
 	} {
-		c := DefaultConfig()
+		c := config.Defaults[Config]()
 		c.Credentials = config.Secret(data)
 		source, err := c.tokenSource(t.Context())
 		if says == "" && (err != nil || source == nil) || says != "" && (!errors.Is(err, provider.ErrInvalidArgument) || !strings.Contains(err.Error(), says)) {
@@ -236,7 +236,7 @@ func TestOtherCredentials(t *testing.T) {
 // TestDiskKey: the root disk is encrypted with the key that is configured.
 func TestDiskKey(t *testing.T) {
 	for _, key := range []string{"", "projects/p/locations/l/keyRings/r/cryptoKeys/k"} {
-		c := DefaultConfig()
+		c := config.Defaults[Config]()
 		c.Project, c.Image, c.DiskKey = "my-project", "podvm", key
 		disk, err := (&Provider{cfg: c}).rootDisk(&request{}, "us-central1-a", "", nil)
 		if err != nil {

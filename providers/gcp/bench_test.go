@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/gcp"
 )
@@ -17,6 +18,6 @@ func BenchmarkCloud(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s.AddForeign(sim.Zones[0], instanceName("pod", tags[provider.TagCluster], tags[provider.TagKey]), text, labelsOf(tags))
+		s.AddForeign(sim.Zones[0], names.Hashed("pod", tags[provider.TagCluster], tags[provider.TagKey]), text, labelsOf(tags))
 	}})
 }

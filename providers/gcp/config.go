@@ -5,7 +5,6 @@ package gcp
 import (
 	"errors"
 	"log/slog"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // Name is the provider's name on command lines.
@@ -65,9 +65,6 @@ func forImport(c *Config) {
 	c.Zones, c.Network, c.Subnetwork = []string{"us-central1-a"}, "default", ""
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 // confidential returns the technology to use; empty for none.
 func (c Config) confidential() string {
 	if c.DisableCVM {
@@ -85,7 +82,10 @@ var (
 
 // validate reports everything that is wrong whatever the cloud says.
 func (c Config) validate() error {
-	errs := []error{c.checkPlace(), c.checkNetwork(), c.checkSecondary(), c.checkLabels()}
+	errs := []error{
+		c.checkPlace(), c.checkNetwork(), c.checkSecondary(), c.checkLabels(),
+		config.Match[Config]("gcp-network-tags", resourceName, "a tag: lower case, digits and dashes", c.NetworkTags...),
+	}
 	if _, err := imagePath(c.Project, c.Image); c.Image != "" && err != nil {
 		errs = append(errs, bad("image-name", "%v", err))
 	}
@@ -95,8 +95,8 @@ func (c Config) validate() error {
 		}
 	}
 	for flagName, value := range map[string]string{"gcp-endpoint": c.Endpoint, "gcp-resource-manager-endpoint": c.ManagerEndpoint} {
-		if u, err := url.Parse(value); err != nil || u.Scheme != "https" || u.Host == "" {
-			errs = append(errs, bad(flagName, "%q is not an https URL: tokens go there", value))
+		if err := rest.CheckURL(value); err != nil {
+			errs = append(errs, bad(flagName, "%v", err))
 		}
 	}
 	for name, price := range c.Prices {
@@ -139,11 +139,6 @@ func (c Config) checkNetwork() error {
 	} {
 		if _, err := path.absolute(c.Project, path.value); (path.value != "" || path.flag == "network") && err != nil {
 			errs = append(errs, bad(path.flag, "%v", err))
-		}
-	}
-	for _, tag := range c.NetworkTags {
-		if !resourceName.MatchString(tag) {
-			errs = append(errs, bad("gcp-network-tags", "%q is not a tag: lower case, digits and dashes", tag))
 		}
 	}
 	return errors.Join(errs...)

@@ -12,6 +12,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
+	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/gcp"
 )
@@ -71,7 +72,7 @@ func TestSchedules(t *testing.T) {
 				t.Fatal(err)
 			}
 			zone := sim.Zones[i%len(sim.Zones)]
-			s.AddForeign(zone, instanceName(tags[provider.TagPod], tags[provider.TagCluster], key), text, labelsOf(tags))
+			s.AddForeign(zone, names.Hashed(tags[provider.TagPod], tags[provider.TagCluster], key), text, labelsOf(tags))
 		}
 		return cloudsim.Stand{
 			World: s.World, Open: func() (provider.Provider, error) { return s.open() },

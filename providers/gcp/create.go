@@ -14,6 +14,8 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/failure"
+	"github.com/outrigger/outrigger/provider/kit/places"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
@@ -23,18 +25,15 @@ const maxCandidates = 24
 
 // CreateInstance implements provider.Provider. For a key that has an instance it returns
 // that instance, whatever the other arguments are.
-func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
 	r := newRequest(podName, sandboxID, spec)
-	unlock, err := p.locks.Take(ctx, r.identity())
+	defer explain(&err, "create instance %s", r.name)
+	unlock, err := p.locks.Take(ctx, r.cluster+"/"+r.key)
 	if err != nil {
-		return nil, fmt.Errorf("create instance: %w: %w", provider.ErrUnavailable, err)
+		return nil, err
 	}
 	defer unlock()
-	made, err := p.findOrMake(ctx, r, cloudConfig)
-	if err != nil {
-		err = fmt.Errorf("create instance %s: %w", r.name, classify(err))
-	}
-	return made, err
+	return p.findOrMake(ctx, r, cloudConfig)
 }
 
 // findOrMake returns the instance. With an error it also returns one if the caller may
@@ -77,28 +76,22 @@ func (p *Provider) find(ctx context.Context, r *request) (*instance, error) {
 }
 
 // tryCandidates makes the instance with the first type and zone that has capacity.
-func (p *Provider) tryCandidates(ctx context.Context, r *request, candidates []candidate) (*provider.Instance, error) {
-	var refusals []error
-	for _, c := range candidates {
+func (p *Provider) tryCandidates(ctx context.Context, r *request, candidates []places.Place) (*provider.Instance, error) {
+	full := func(err error) bool { return errors.Is(err, errNoZoneCapacity) }
+	return places.Try(candidates, full, func(c places.Place) (*provider.Instance, error) {
 		made, err := p.makeIn(ctx, r, c)
 		if err == nil {
 			return made.answer(p.cfg.UsePublicIP), nil
 		}
-		err = fmt.Errorf("%s in %s: %w", c.kind.Name, c.zone, classify(err))
-		if !errors.Is(err, errNoZoneCapacity) {
-			return r.remains(c, made), errors.Join(err, summary(refusals))
+		err = fmt.Errorf("%s: %w", c, err)
+		if made != nil {
+			return &provider.Instance{ID: location{c.Zone, r.name}.String(), Name: r.name}, err
 		}
-		logger().Info("no capacity", "instance", r.name, "type", c.kind.Name, "zone", c.zone, "error", err)
-		refusals = append(refusals, err)
-	}
-	return nil, errors.Join(refusals...)
-}
-
-func summary(refusals []error) error {
-	if len(refusals) == 0 {
-		return nil
-	}
-	return fmt.Errorf("before that, no capacity in %d places", len(refusals))
+		if full(err) {
+			logger().Info("no capacity", "instance", r.name, "type", c.Type.Name, "zone", c.Zone, "error", err)
+		}
+		return nil, err
+	})
 }
 
 // errNoZoneCapacity marks the only failure after which the next candidate is tried. It must be
@@ -113,23 +106,23 @@ const maxRounds = 64
 
 // makeIn makes the instance in one zone. With an error it returns the instance if it may
 // exist.
-func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*instance, error) {
+func (p *Provider) makeIn(ctx context.Context, r *request, c places.Place) (*instance, error) {
 	body, err := p.body(r, c)
 	if err != nil {
 		return nil, err
 	}
-	at := location{c.zone, r.name}
+	at := location{c.Zone, r.name}
 	left := &instance{Name: at.name, Zone: at.zone}
 	id := r.requestID(c)
 	for round := range maxRounds {
-		op, err := p.insert(ctx, c.zone, body, id)
+		op, err := p.insert(ctx, c.Zone, body, id)
 		switch {
-		case isStatus(err, http.StatusConflict): // it has just been made, or is being deleted
+		case failure.HasStatus(err, http.StatusConflict): // it has just been made, or is being deleted
 			op = nil
-		case err != nil && mayHaveHappened(err):
+		case err != nil && failure.Unsure(err):
 			return left, err
 		case err != nil:
-			return nil, p.explain(err, body)
+			return nil, blame(err, body)
 		case op.stale(p.remembered):
 			// The process that got this failure may have continued in another zone,
 			// and the list may not show the instance yet.
@@ -173,11 +166,8 @@ func (p *Provider) elsewhere(ctx context.Context, at location) (*instance, error
 // makeRoom is called if the name is taken but no instance has it: one is being made or
 // deleted, or a disk is left. From the third round on it removes the disk.
 func (p *Provider) makeRoom(ctx context.Context, at location, round int) error {
-	if err := poll.Sleep(ctx, p.wait.First); err != nil {
-		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
-	}
-	if round < 2 {
-		return nil
+	if err := poll.Sleep(ctx, p.wait.First); err != nil || round < 2 {
+		return err
 	}
 	return p.removeDisk(ctx, at)
 }
@@ -208,13 +198,6 @@ func (p *Provider) outcome(made, left *instance, err error) (*instance, error) {
 // errForeign means that an instance that is not ours has the name.
 var errForeign = fmt.Errorf("%w: it is somebody else's", provider.ErrAlreadyExists)
 
-// mayHaveHappened reports whether the cloud may have accepted an insert although err was
-// returned.
-func mayHaveHappened(err error) bool {
-	var refused *apiError
-	return errors.Is(err, provider.ErrUnavailable) && (!errors.As(err, &refused) || refused.Status >= 500)
-}
-
 func (p *Provider) insert(ctx context.Context, zone string, body *instance, id uuid.UUID) (*operation, error) {
 	var op operation
 	err := p.api.send(ctx, http.MethodPost, "zones/"+zone+"/instances", url.Values{"requestId": {id.String()}}, body, &op)
@@ -224,9 +207,9 @@ func (p *Provider) insert(ctx context.Context, zone string, body *instance, id u
 	return &op, nil
 }
 
-// explain adds to a refusal the settings that it may be about. The cloud names the
+// blame adds to a refusal the settings that it may be about. The cloud names the
 // field.
-func (p *Provider) explain(err error, body *instance) error {
+func blame(err error, body *instance) error {
 	class := provider.Class(err)
 	if class != provider.ErrInvalidArgument && class != provider.ErrNotFound {
 		return err
@@ -260,17 +243,14 @@ func (p *Provider) settle(ctx context.Context, at location, op *operation) (*ins
 		}
 		return existing == nil || existing.stopped(), nil
 	})
-	if ctx.Err() != nil && err != nil {
-		err = fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
-	}
-	return answer, err
+	return answer, failure.Classify(err)
 }
 
 // follow polls the insert while its instance has no resources. When it is done the
 // instance has them.
 func (p *Provider) follow(ctx context.Context, at location, op *operation, answer **instance) (bool, error) {
 	if op.Status != operationDone {
-		if err := p.refresh(ctx, at.zone, op); err != nil {
+		if err := p.refresh(ctx, "zones/"+at.zone, op); err != nil {
 			return false, err
 		}
 	}

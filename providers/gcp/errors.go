@@ -3,31 +3,17 @@
 package gcp
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/rest"
 )
-
-// apiError is a refusal in the form of Google's APIs.
-type apiError struct {
-	Status  int
-	Reason  string // such as quotaExceeded
-	Message string
-	// after is how long the cloud asks to wait, in seconds; -1 when it does
-	// not say.
-	after int
-	clock string
-}
-
-func (e *apiError) Error() string {
-	return fmt.Sprintf("%s (%d %s)%s", strings.TrimSpace(e.Message), e.Status, e.Reason, e.clock)
-}
 
 // errorBody is what a refusal carries (page "Compute Engine API errors").
 type errorBody struct {
@@ -43,24 +29,25 @@ type errorBody struct {
 	} `json:"error"`
 }
 
-func readError(r *http.Response) *apiError {
-	e := &apiError{Status: r.StatusCode, after: retryAfter(r)}
+func readError(r *http.Response) error {
+	e := &failure.Error{
+		Status: r.StatusCode, Code: http.StatusText(r.StatusCode), Message: "no word of Google's", After: rest.RetryAfter(r, longestRetry),
+	}
 	text, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
 	var body errorBody
-	if json.Unmarshal(text, &body) != nil || body.Error.Message == "" {
-		e.Message, e.Reason = "no word of Google's", http.StatusText(r.StatusCode)
-		return e
-	}
-	e.Message, e.Reason = body.Error.Message, body.Error.Status
-	if len(body.Error.Details) > 0 && body.Error.Details[0].Reason != "" {
-		e.Reason = body.Error.Details[0].Reason
-	}
-	if len(body.Error.Errors) > 0 && body.Error.Errors[0].Reason != "" {
-		e.Reason = body.Error.Errors[0].Reason
+	if json.Unmarshal(text, &body) == nil && body.Error.Message != "" {
+		e.Message, e.Code = strings.TrimSpace(body.Error.Message), body.Error.Status
+		if len(body.Error.Details) > 0 {
+			e.Code = cmp.Or(body.Error.Details[0].Reason, e.Code)
+		}
+		if len(body.Error.Errors) > 0 {
+			e.Code = cmp.Or(body.Error.Errors[0].Reason, e.Code)
+		}
 	}
 	if r.StatusCode == http.StatusUnauthorized {
-		e.clock = clockHint(r)
+		e.Message += clockHint(r)
 	}
+	e.Class = cmp.Or(reasons[e.Code], statusClass(e.Status))
 	return e
 }
 
@@ -81,17 +68,13 @@ var reasons = map[string]error{
 	"RESOURCE_NOT_FOUND":             provider.ErrNotFound,
 }
 
-// statuses are the classes of what the reasons leave open.
-var statuses = map[int]error{
-	http.StatusBadRequest:            provider.ErrInvalidArgument,
-	http.StatusUnauthorized:          provider.ErrUnauthenticated,
-	http.StatusForbidden:             provider.ErrPermissionDenied,
-	http.StatusNotFound:              provider.ErrNotFound,
-	http.StatusConflict:              provider.ErrAlreadyExists,
-	http.StatusPreconditionFailed:    provider.ErrInvalidArgument,
-	http.StatusRequestEntityTooLarge: provider.ErrInvalidArgument,
-	http.StatusTooManyRequests:       provider.ErrUnavailable,
-	http.StatusRequestTimeout:        provider.ErrUnavailable,
+// statusClass returns the class where the reason leaves it open.
+func statusClass(status int) error {
+	return failure.OfStatus(status, map[int]error{
+		http.StatusConflict:              provider.ErrAlreadyExists,
+		http.StatusPreconditionFailed:    provider.ErrInvalidArgument,
+		http.StatusRequestEntityTooLarge: provider.ErrInvalidArgument,
+	})
 }
 
 // codes are the classes of the errors of operations (page "Troubleshooting
@@ -127,51 +110,10 @@ func (o *operation) failure() error {
 		return nil
 	}
 	first := o.Error.Errors[0]
-	class := codes[first.Code]
-	if class == nil {
-		class = statusClass(o.HTTPStatus)
-	}
-	return fmt.Errorf("%w: %s (%s)", class, first.Message, first.Code)
+	return fmt.Errorf("%w: %s (%s)", cmp.Or(codes[first.Code], statusClass(o.HTTPStatus)), first.Message, first.Code)
 }
 
-func statusClass(status int) error {
-	if class := statuses[status]; class != nil {
-		return class
-	}
-	if status >= 500 {
-		return provider.ErrUnavailable
-	}
-	return provider.ErrUnknown
-}
-
-// classify gives an error of the API, the connection or the context its class.
-// An error that has one keeps it.
-func classify(err error) error {
-	if err == nil || provider.Class(err) != provider.ErrUnknown {
-		return err
-	}
-	var refused *apiError
-	switch {
-	case errors.As(err, &refused):
-		class := reasons[refused.Reason]
-		if class == nil {
-			class = statusClass(refused.Status)
-		}
-		return fmt.Errorf("%w: %w", class, err)
-	case rest.NoReply(err):
-		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
-	}
-	return err
-}
-
-// isStatus reports whether the cloud has answered with that status.
-func isStatus(err error, status int) bool {
-	var refused *apiError
-	return errors.As(err, &refused) && refused.Status == status
-}
-
-// isReason reports whether the cloud has answered for that reason.
-func isReason(err error, reason string) bool {
-	var refused *apiError
-	return errors.As(err, &refused) && refused.Reason == reason
+// explain is deferred by the methods of the contract.
+func explain(err *error, format string, args ...any) {
+	failure.Wrap(err, failure.Classify, format, args...)
 }

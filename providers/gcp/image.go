@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // undoLimit is how long the removal of what a failed import left may take. The
@@ -35,10 +36,11 @@ type newImage struct {
 
 // ImportImage implements provider.ImageImporter for objects in Cloud Storage:
 // gs://BUCKET/OBJECT, a tar.gz of disk.raw.
-func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
+func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (path string, err error) {
+	defer explain(&err, "import image %s", source.Name)
 	body, err := imageOf(source)
 	if err != nil {
-		return "", fmt.Errorf("import image: %w", err)
+		return "", err
 	}
 	var op operation
 	// Nobody knows the number of an image whose reply was not waited for.
@@ -52,9 +54,9 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 	case err == nil:
 		return "projects/" + p.cfg.Project + "/global/images/" + source.Name, nil
 	case errors.Is(err, provider.ErrAlreadyExists):
-		return "", fmt.Errorf("import image %s: %w", source.Name, classify(err))
+		return "", err
 	}
-	return "", fmt.Errorf("import image %s: %w", source.Name, errors.Join(classify(err), p.removeImage(ctx, source.Name, op)))
+	return "", errors.Join(failure.Classify(err), p.removeImage(ctx, source.Name, op))
 }
 
 func imageOf(source provider.ImageSource) (*newImage, error) {
@@ -94,17 +96,15 @@ func (p *Provider) finishImage(ctx context.Context, op *operation, progress func
 		if op.Status == operationDone {
 			return true, op.failure()
 		}
-		var now operation
-		if err := p.api.get(ctx, "global/operations/"+op.Name, url.Values{"fields": {operationFields}}, &now); err != nil {
+		if err := p.refresh(ctx, "global", op); err != nil {
 			return false, err
 		}
-		*op = now
 		return op.Status == operationDone, op.failure()
 	})
 	if err == nil && progress != nil {
 		progress(provider.ImageProgress{Step: "done", Done: 100, Total: 100})
 	}
-	return classify(err)
+	return err
 }
 
 // removeImage removes what a failed import left: by its number, since the name
@@ -117,13 +117,13 @@ func (p *Provider) removeImage(ctx context.Context, name string, op operation) e
 	defer cancel()
 	err := p.wait.Until(ctx, func() (bool, error) {
 		err := p.api.send(ctx, http.MethodDelete, "global/images/"+op.TargetID, requestID(), nil, nil)
-		if isReason(err, "resourceNotReady") {
+		if busy(err) {
 			return false, nil
 		}
 		return true, err
 	})
-	if err == nil || isStatus(err, http.StatusNotFound) {
+	if err == nil || failure.HasStatus(err, http.StatusNotFound) {
 		return nil
 	}
-	return fmt.Errorf("image %s is left and must be deleted: %w", name, classify(err))
+	return fmt.Errorf("image %s is left and must be deleted: %w", name, err)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
 // pageSize is the most that the API gives at a time.
@@ -18,18 +19,18 @@ const pageSize = "500"
 // ListInstances implements provider.Lister. It looks into all zones of the
 // project: those that the configuration names may have been others before. Root
 // disks that have lost their instance are listed as instances too.
-func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
+	defer explain(&err, "list instances")
 	instances, err := p.instances(ctx, match)
 	if err != nil {
-		return nil, fmt.Errorf("list instances: %w", classify(err))
+		return nil, err
 	}
-	var list []provider.Instance
 	for i := range instances {
 		list = append(list, *instances[i].answer(p.cfg.UsePublicIP))
 	}
 	orphans, err := p.orphans(ctx, match)
 	if err != nil {
-		return nil, fmt.Errorf("list instances: disks: %w", classify(err))
+		return nil, fmt.Errorf("disks: %w", err)
 	}
 	for _, orphan := range orphans {
 		if !slices.ContainsFunc(list, func(i provider.Instance) bool { return i.ID == orphan.ID }) {
@@ -50,7 +51,7 @@ func (p *Provider) instances(ctx context.Context, match map[string]string) ([]in
 	var list []instance
 	err := p.everywhere(ctx, "instances", "instances("+instanceFields+")", match, func(s scope) {
 		for _, i := range s.Instances {
-			if tags := tagsOf(i.Description); tags != nil && ownName.MatchString(i.Name) && provider.HasTags(tags, match) {
+			if tags := tagsOf(i.Description); tags != nil && names.IsHashed(i.Name) && provider.HasTags(tags, match) {
 				list = append(list, i)
 			}
 		}
@@ -64,13 +65,13 @@ func (p *Provider) orphans(ctx context.Context, match map[string]string) ([]prov
 	err := p.everywhere(ctx, "disks", "disks(name,zone,description,creationTimestamp,users)", match, func(s scope) {
 		for _, d := range s.Disks {
 			tags := tagsOf(d.Description)
-			if len(d.Users) > 0 || tags == nil || !ownName.MatchString(d.Name) || !provider.HasTags(tags, match) {
+			if len(d.Users) > 0 || tags == nil || !names.IsHashed(d.Name) || !provider.HasTags(tags, match) {
 				continue
 			}
 			at := location{base(d.Zone), d.Name}
 			list = append(list, provider.Instance{
 				ID: at.String(), Name: d.Name, Key: tags[provider.TagKey], Tags: tags,
-				Created: timeOf(d.CreationTimestamp), State: provider.StateDeleting, Zone: at.zone, Region: regionOf(at.zone),
+				Created: timeOf(d.CreationTimestamp), State: provider.StateDeleting, Zone: at.zone, Region: names.RegionOf(at.zone),
 			})
 		}
 	})
@@ -109,7 +110,7 @@ func (p *Provider) everywhere(ctx context.Context, collection, fields string, ma
 func (p *Provider) reached(missing []string) error {
 	for _, scope := range missing {
 		if slices.ContainsFunc(p.cfg.Zones, func(zone string) bool {
-			return strings.HasSuffix(scope, zone) || strings.HasSuffix(scope, regionOf(zone))
+			return strings.HasSuffix(scope, zone) || strings.HasSuffix(scope, names.RegionOf(zone))
 		}) {
 			return fmt.Errorf("%w: %s cannot be reached", provider.ErrUnavailable, scope)
 		}

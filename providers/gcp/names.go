@@ -5,36 +5,16 @@ package gcp
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
-
-// maxName is the longest name of a resource (pattern of Instance.name in the
-// discovery document).
-const maxName = 63
-
-// idHash is the part of a name that identifies the instance: 48 bits.
-const idHash = 12
-
-// identity identifies an instance of a project. Two clusters may use one key.
-func identity(cluster, key string) string { return cluster + "/" + key }
-
-// instanceName returns a name with the pod's name, for humans, and a hash of the
-// identity.
-func instanceName(podName, cluster, key string) string {
-	sum := sha256.Sum256([]byte(identity(cluster, key)))
-	common := provider.InstanceName(podName, key)
-	if room := maxName - idHash - 1; len(common) > room {
-		common = common[:room]
-	}
-	return strings.TrimRight(common, "-") + "-" + hex.EncodeToString(sum[:])[:idHash]
-}
-
-// ownName is what instanceName answers.
-var ownName = regexp.MustCompile(`^podvm[-a-z0-9]*-[0-9a-f]{12}$`)
 
 // location is where an instance is, which is its id.
 type location struct{ zone, name string }
@@ -44,13 +24,7 @@ func (p location) String() string { return p.zone + "/" + p.name }
 // parseID returns false for what no instance of ours can have as its id.
 func parseID(id string) (location, bool) {
 	zone, name, ok := strings.Cut(id, "/")
-	return location{zone, name}, ok && zoneName.MatchString(zone) && len(name) <= maxName && ownName.MatchString(name)
-}
-
-// regionOf returns the region of a zone: the zone without its letter.
-func regionOf(zone string) string {
-	at := strings.LastIndexByte(zone, '-')
-	return zone[:max(at, 0)]
+	return location{zone, name}, ok && zoneName.MatchString(zone) && names.IsHashed(name)
 }
 
 // base returns the last part of a URL or path of a resource.
@@ -94,4 +68,82 @@ func subnetworkOf(region string) func(project, value string) (string, error) {
 		}
 		return absolute(project, value, "regions/"+region+"/subnetworks")
 	}
+}
+
+// Labels of Compute Engine: keys and values have at most 63 characters out of
+// a-z, 0-9, - and _; keys begin with a letter (page "Labels overview").
+var (
+	labelKey   = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+	labelValue = regexp.MustCompile(`^[a-z0-9_-]{0,63}$`)
+	// hashed is the end of what encode had to change.
+	hashed = regexp.MustCompile(`_h[0-9a-f]{16}$`)
+)
+
+// encode makes a label's key or value of any text. What may stand as it is
+// does; the rest gets a hash of the text, so that two texts never become one.
+func encode(text string, valid *regexp.Regexp) string {
+	if valid.MatchString(text) && !hashed.MatchString(text) {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	readable := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, text)
+	if !valid.MatchString("x" + readable) {
+		readable = readable[:min(len(readable), 44)]
+	}
+	if readable == "" || readable[0] < 'a' || readable[0] > 'z' {
+		readable = "x" + readable
+	}
+	return readable[:min(len(readable), 45)] + "_h" + hex.EncodeToString(sum[:8])
+}
+
+func labelsOf(tags map[string]string) map[string]string {
+	labels := make(map[string]string, len(tags))
+	for key, value := range tags {
+		labels[encode(key, labelKey)] = encode(value, labelValue)
+	}
+	return labels
+}
+
+// filter returns the filter expression for resources with all these tags.
+func filter(tags map[string]string) string {
+	labels := labelsOf(tags)
+	var terms []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		terms = append(terms, fmt.Sprintf("(labels.%s = %q)", key, labels[key]))
+	}
+	return strings.Join(terms, " ")
+}
+
+// maxDescription is the longest description of a resource.
+const maxDescription = 2048
+
+// describe writes the tags, word for word, as a resource's description: it is
+// the one field that lists show, that the guest cannot read and that takes
+// every character.
+func describe(tags map[string]string) (string, error) {
+	text, err := json.Marshal(tags)
+	if err != nil {
+		return "", err
+	}
+	if len(text) > maxDescription {
+		return "", fmt.Errorf("%w: the tags have %d bytes, and this cloud takes %d", provider.ErrInvalidArgument, len(text), maxDescription)
+	}
+	return string(text), nil
+}
+
+// tagsOf reads a description; nil when it is none of ours.
+func tagsOf(description string) map[string]string {
+	var tags map[string]string
+	if json.Unmarshal([]byte(description), &tags) != nil || tags[provider.TagKey] == "" {
+		return nil
+	}
+	return tags
 }

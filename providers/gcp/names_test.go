@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
 func TestEncode(t *testing.T) {
@@ -43,8 +44,8 @@ func FuzzInstanceName(f *testing.F) {
 	f.Add("web", "c", "0123")
 	f.Add(strings.Repeat("x", 300), "", "-")
 	f.Fuzz(func(t *testing.T, pod, cluster, key string) {
-		name := instanceName(pod, cluster, key)
-		if !resourceName.MatchString(name) || len(name) > maxName || !ownName.MatchString(name) {
+		name := names.Hashed(pod, cluster, key)
+		if !resourceName.MatchString(name) || !names.IsHashed(name) {
 			t.Errorf("%q", name)
 		}
 		if at, ok := parseID("us-central1-a/" + name); !ok || at.name != name {

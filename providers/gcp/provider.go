@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -20,7 +22,7 @@ import (
 type Provider struct {
 	cfg       Config
 	api       *client
-	catalogue catalogue
+	catalogue cached.Values[[]provider.InstanceType]
 	locks     keylock.Locks
 	// wait is how often it looks whether something is done.
 	wait poll.Pace
@@ -54,7 +56,7 @@ func New(cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	return &Provider{
-		cfg: cfg, api: api, catalogue: catalogue{turn: make(chan struct{}, 1)},
+		cfg: cfg, api: api,
 		wait: poll.Pace{First: 150 * time.Millisecond, Max: 2 * time.Second}, remembered: remembered,
 	}, nil
 }
@@ -72,10 +74,11 @@ func (p *Provider) Teardown() error {
 }
 
 // GetInstance implements provider.Getter.
-func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *provider.Instance, err error) {
+	defer explain(&err, "get instance")
 	existing, err := p.existing(ctx, instanceID)
 	if err != nil {
-		return nil, fmt.Errorf("get instance: %w", err)
+		return nil, err
 	}
 	return existing.answer(p.cfg.UsePublicIP), nil
 }
@@ -106,7 +109,7 @@ func (p *Provider) getInstance(ctx context.Context, at location) (*instance, err
 	var result instance
 	err := p.api.get(ctx, instancePath(at), url.Values{"fields": {instanceFields}}, &result)
 	switch {
-	case isStatus(err, http.StatusNotFound):
+	case failure.HasStatus(err, http.StatusNotFound):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -3,15 +3,16 @@
 package gcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/outrigger/outrigger/internal/version"
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/provider/kit/rest"
 )
@@ -45,13 +46,13 @@ func newClient(c Config) (*client, error) {
 	}
 	made.rest = rest.Client{
 		HTTP: rest.HTTP(transport, 0), UserAgent: "outrigger/" + version.Version, Pace: poll.Pace{First: 200 * time.Millisecond, Max: 5 * time.Second}, MaxReply: maxReply,
-		Authorize: made.authorize, ReadError: func(r *http.Response) error { return readError(r) }, Again: retryPolicy, Classify: classify,
+		Authorize: made.authorize, ReadError: readError, Again: retryPolicy,
 	}
 	return made, nil
 }
 
 func (c *client) close() {
-	c.tokens.life.close()
+	c.tokens.life.End()
 	c.rest.HTTP.CloseIdleConnections()
 }
 
@@ -68,38 +69,22 @@ func (c *client) send(ctx context.Context, method, path string, query url.Values
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
-	return c.sendTo(ctx, method, target, in, out)
+	return c.rest.Send(ctx, method, target, in, out)
 }
 
 func (c *client) get(ctx context.Context, path string, query url.Values, out any) error {
 	return c.send(ctx, http.MethodGet, path, query, nil, out)
 }
 
-func (c *client) sendTo(ctx context.Context, method, target string, in, out any) error {
-	return c.rest.Send(ctx, method, target, in, out)
-}
-
 // retryPolicy reports whether and when to send a request again.
 func retryPolicy(_ string, err error, n int, pause time.Duration) (time.Duration, bool) {
-	var refused *apiError
+	var refused *failure.Error
 	switch {
 	case !errors.As(err, &refused):
-		return pause, rest.NoReply(err) && !rest.Untrusted(err)
+		return pause, failure.NoReply(err) && !failure.Untrusted(err)
 	case refused.Status == http.StatusUnauthorized:
 		return 0, n == 1 // with another token
 	}
-	if refused.after >= 0 {
-		pause = min(time.Duration(refused.after)*time.Second, longestRetry)
-	}
-	return pause, refused.Status >= 500 || refused.Status == http.StatusTooManyRequests ||
-		reasons[refused.Reason] == provider.ErrUnavailable && refused.Status == http.StatusForbidden
-}
-
-// retryAfter reads the header in its form with seconds.
-func retryAfter(r *http.Response) int {
-	seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
-	if err != nil || seconds < 0 {
-		return -1
-	}
-	return seconds
+	return cmp.Or(refused.After, pause), refused.Status >= 500 || refused.Status == http.StatusTooManyRequests ||
+		reasons[refused.Code] == provider.ErrUnavailable && refused.Status == http.StatusForbidden
 }

@@ -31,7 +31,7 @@ func newStand(t testing.TB) *stand {
 
 func standOn(t testing.TB, world *cloudsim.World) *stand {
 	t.Helper()
-	s := &stand{Sim: sim.New(t, world), cfg: DefaultConfig()}
+	s := &stand{Sim: sim.New(t, world), cfg: config.Defaults[Config]()}
 	s.TagsOf = func(resource map[string]any) map[string]string {
 		description, _ := resource["description"].(string)
 		return tagsOf(description)

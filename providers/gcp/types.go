@@ -3,10 +3,10 @@
 package gcp
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -15,49 +15,29 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/places"
 )
 
 // catalogueLife is how long machine types are taken as known.
 const catalogueLife = time.Hour
 
-// catalogue has the machine types of the configured zones.
-type catalogue struct {
-	turn  chan struct{} // held by whoever reads or fills the rest
-	types []provider.InstanceType
-	until time.Time
-}
-
 // InstanceTypes implements provider.InstanceTypeLister.
-func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
+func (p *Provider) InstanceTypes(ctx context.Context) (list []provider.InstanceType, err error) {
+	defer explain(&err, "list machine types")
 	types, err := p.types(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := slices.Clone(types)
+	list = slices.Clone(types)
 	for i := range list {
 		list[i].Zones = slices.Clone(list[i].Zones)
 	}
-	return list, nil
+	return list, err
 }
 
 // types returns the catalogue, which nobody may change.
 func (p *Provider) types(ctx context.Context) ([]provider.InstanceType, error) {
-	c := &p.catalogue
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: list machine types: %w", provider.ErrUnavailable, context.Cause(ctx))
-	}
-	if time.Now().Before(c.until) {
-		return c.types, nil
-	}
-	types, err := p.readTypes(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list machine types: %w", classify(err))
-	}
-	c.types, c.until = types, time.Now().Add(catalogueLife)
-	return types, nil
+	return p.catalogue.Get(ctx, "", func() ([]provider.InstanceType, time.Time, error) {
+		types, err := p.readTypes(ctx)
+		return types, time.Now().Add(catalogueLife), err
+	})
 }
 
 func (p *Provider) readTypes(ctx context.Context) ([]provider.InstanceType, error) {
@@ -75,11 +55,10 @@ func (p *Provider) readTypes(ctx context.Context) ([]provider.InstanceType, erro
 			return nil, fmt.Errorf("zone %s (-zone): %w", zone, err)
 		}
 	}
-	types := make([]provider.InstanceType, 0, len(byName))
-	for _, t := range byName {
-		types = append(types, *t)
+	var types []provider.InstanceType
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		types = append(types, *byName[name])
 	}
-	slices.SortFunc(types, func(a, b provider.InstanceType) int { return cmp.Compare(a.Name, b.Name) })
 	return types, nil
 }
 
@@ -161,17 +140,10 @@ func (p *Provider) fits(t provider.InstanceType, spec provider.InstanceTypeSpec)
 	return t.Name == p.cfg.MachineType || t.Name == spec.InstanceType || familyHas(t.Name, p.cfg.confidential())
 }
 
-// candidate is a type in a zone.
-type candidate struct {
-	kind provider.InstanceType
-	zone string
-}
-
-// plan returns where the instance may be made, the best first: the best type
-// in every zone that has it, then the next type.
-func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
-	if err := r.refuse(); err != nil {
-		return nil, err
+// plan returns where the instance may be made, the best first.
+func (p *Provider) plan(ctx context.Context, r *request) ([]places.Place, error) {
+	if len(r.spec.Volumes) > 0 {
+		return nil, fmt.Errorf("%w: volumes: this provider attaches none", provider.ErrInvalidArgument)
 	}
 	types, err := p.types(ctx)
 	if err != nil {
@@ -179,24 +151,5 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	}
 	types = slices.DeleteFunc(slices.Clone(types), func(t provider.InstanceType) bool { return !p.fits(t, r.spec) })
 	ranked, err := instancetypes.Options{Types: types, Default: p.cfg.MachineType, Allow: p.cfg.MachineTypes, Zones: p.cfg.Zones}.Rank(r.spec)
-	if err != nil {
-		return nil, err
-	}
-	var candidates []candidate
-	for _, t := range ranked {
-		for _, zone := range p.cfg.Zones {
-			if slices.Contains(t.Zones, zone) && len(candidates) < maxCandidates {
-				candidates = append(candidates, candidate{t, zone})
-			}
-		}
-	}
-	return candidates, nil
-}
-
-// refuse returns an error for requests that this provider cannot satisfy.
-func (r *request) refuse() error {
-	if len(r.spec.Volumes) > 0 {
-		return fmt.Errorf("%w: volumes: this provider attaches none", provider.ErrInvalidArgument)
-	}
-	return nil
+	return places.Of(ranked, p.cfg.Zones, maxCandidates), err
 }

@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/failure"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
 // verifyLimit bounds ConfigVerifier.
@@ -27,55 +29,38 @@ func (p *Provider) ConfigVerifier() error {
 	if _, err := p.api.tokens.get(ctx); err != nil {
 		return fmt.Errorf("verify: -gcp-credentials (GCP_CREDENTIALS), -gcp-credentials-file (GOOGLE_APPLICATION_CREDENTIALS): %w", err)
 	}
-	checks := []func(context.Context) error{
-		p.verifyPermissions, p.verifyImage, p.verifyTypes,
-		p.verifyNetwork("network", p.cfg.Network),
+	checks := []func() error{
+		func() error { return p.verifyPermissions(ctx) },
+		func() error { return p.verifyImage(ctx) },
+		func() error { return p.verifyTypes(ctx) },
+		func() error { return p.verifyNetwork(ctx, "network", p.cfg.Network) },
+		func() error { return p.verifyNetwork(ctx, "gcp-secondary-network", p.cfg.SecondaryNetwork) },
 	}
-	if p.cfg.SecondaryNetwork != "" {
-		checks = append(checks, p.verifyNetwork("gcp-secondary-network", p.cfg.SecondaryNetwork))
-	}
-	for _, zone := range p.cfg.Zones {
-		checks = append(checks, p.verifyZone(zone))
-	}
-	for _, region := range p.regions() {
-		checks = append(checks, p.verifyRegion(region),
-			p.verifySubnetwork("subnetwork", region, p.cfg.Subnetwork),
-			p.verifySubnetwork("gcp-secondary-subnetwork", region, p.cfg.SecondarySubnetwork))
-	}
-	return errors.Join(atOnce(ctx, checks)...)
-}
-
-// atOnce returns the errors in the order of the checks.
-func atOnce(ctx context.Context, checks []func(context.Context) error) []error {
-	errs := make([]error, len(checks))
-	var wait sync.WaitGroup
-	for i, check := range checks {
-		wait.Go(func() { errs[i] = classify(check(ctx)) })
-	}
-	wait.Wait()
-	return errs
-}
-
-func (p *Provider) regions() []string {
 	var regions []string
 	for _, zone := range p.cfg.Zones {
-		if region := regionOf(zone); !slices.Contains(regions, region) {
+		checks = append(checks, func() error { return p.verifyZone(ctx, zone) })
+		if region := names.RegionOf(zone); !slices.Contains(regions, region) {
 			regions = append(regions, region)
 		}
 	}
-	return regions
+	for _, region := range regions {
+		checks = append(checks,
+			func() error { return p.verifyRegion(ctx, region) },
+			func() error { return p.verifySubnetwork(ctx, "subnetwork", region, p.cfg.Subnetwork) },
+			func() error {
+				return p.verifySubnetwork(ctx, "gcp-secondary-subnetwork", region, p.cfg.SecondarySubnetwork)
+			})
+	}
+	return failure.Together(checks...)
 }
 
 // setting returns which flag an error is about. What does not exist is named by
 // its value.
 func setting(flagName, value string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, provider.ErrNotFound):
+	if errors.Is(err, provider.ErrNotFound) {
 		return fmt.Errorf("%w: %w", provider.ErrNotFound, bad(flagName, "%s does not exist, or these credentials may not see it: %v", value, err))
 	}
-	return fmt.Errorf("-%s: %s: %w", flagName, value, err)
+	return config.About[Config](flagName, err)
 }
 
 // verifyPermissions asks for all at once. Where the Resource Manager API is
@@ -85,8 +70,8 @@ func (p *Provider) verifyPermissions(ctx context.Context) error {
 	var reply struct {
 		Permissions []string `json:"permissions"`
 	}
-	err := p.api.sendTo(ctx, http.MethodPost, p.api.manager+":testIamPermissions", map[string]any{"permissions": wanted}, &reply)
-	if isStatus(err, http.StatusForbidden) {
+	err := p.api.rest.Send(ctx, http.MethodPost, p.api.manager+":testIamPermissions", map[string]any{"permissions": wanted}, &reply)
+	if failure.HasStatus(err, http.StatusForbidden) {
 		logger().Warn("the permissions cannot be checked: the Cloud Resource Manager API is switched off for the project", "error", err)
 		return nil
 	}
@@ -112,7 +97,7 @@ func (p *Provider) verifyImage(ctx context.Context) error {
 		return bad("image-name", "%v", err)
 	}
 	var img image
-	if err := p.api.sendTo(ctx, http.MethodGet, p.api.root+path, nil, &img); err != nil {
+	if err := p.api.rest.Send(ctx, http.MethodGet, p.api.root+path, nil, &img); err != nil {
 		return setting("image-name", path, err)
 	}
 	var errs []error
@@ -145,76 +130,117 @@ func (p *Provider) verifyTypes(ctx context.Context) error {
 	return nil
 }
 
-func (p *Provider) verifyNetwork(flagName, value string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		path, err := networkPath(p.cfg.Project, value)
-		if err != nil {
-			return bad(flagName, "%v", err)
-		}
-		var network struct {
-			Auto bool `json:"autoCreateSubnetworks"`
-		}
-		if err := p.api.sendTo(ctx, http.MethodGet, p.api.root+path, nil, &network); err != nil {
-			return setting(flagName, path, err)
-		}
-		if flagName == "network" && !network.Auto && p.cfg.Subnetwork == "" {
-			return bad("subnetwork", "network %s has no subnetworks by itself: name one", value)
-		}
+func (p *Provider) verifyNetwork(ctx context.Context, flagName, value string) error {
+	if value == "" {
+		return nil // only the second is optional
+	}
+	path, err := networkPath(p.cfg.Project, value)
+	if err != nil {
+		return bad(flagName, "%v", err)
+	}
+	var network struct {
+		Auto bool `json:"autoCreateSubnetworks"`
+	}
+	if err := p.api.rest.Send(ctx, http.MethodGet, p.api.root+path, nil, &network); err != nil {
+		return setting(flagName, path, err)
+	}
+	if flagName == "network" && !network.Auto && p.cfg.Subnetwork == "" {
+		return bad("subnetwork", "network %s has no subnetworks by itself: name one", value)
+	}
+	return nil
+}
+
+func (p *Provider) verifySubnetwork(ctx context.Context, flagName, region, value string) error {
+	if value == "" {
 		return nil
 	}
+	path, err := subnetworkOf(region)(p.cfg.Project, value)
+	if err != nil {
+		return bad(flagName, "%v", err)
+	}
+	return setting(flagName, path, p.api.rest.Send(ctx, http.MethodGet, p.api.root+path, nil, nil))
 }
 
-func (p *Provider) verifySubnetwork(flagName, region, value string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if value == "" {
-			return nil
-		}
-		path, err := subnetworkOf(region)(p.cfg.Project, value)
-		if err != nil {
-			return bad(flagName, "%v", err)
-		}
-		return setting(flagName, path, p.api.sendTo(ctx, http.MethodGet, p.api.root+path, nil, nil))
+func (p *Provider) verifyZone(ctx context.Context, zone string) error {
+	var reply struct {
+		Status string `json:"status"`
 	}
-}
-
-func (p *Provider) verifyZone(zone string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		var reply struct {
-			Status string `json:"status"`
-		}
-		if err := p.api.get(ctx, "zones/"+zone, nil, &reply); err != nil {
-			return setting("zone", zone, err)
-		}
-		if reply.Status == "DOWN" {
-			return fmt.Errorf("%w: zone %s (-zone) is down", provider.ErrUnavailable, zone)
-		}
-		return setting("disk-type", p.cfg.DiskType+" in "+zone, p.api.get(ctx, "zones/"+zone+"/diskTypes/"+p.cfg.DiskType, nil, nil))
+	if err := p.api.get(ctx, "zones/"+zone, nil, &reply); err != nil {
+		return setting("zone", zone, err)
 	}
+	if reply.Status == "DOWN" {
+		return fmt.Errorf("%w: zone %s (-zone) is down", provider.ErrUnavailable, zone)
+	}
+	return setting("disk-type", p.cfg.DiskType+" in "+zone, p.api.get(ctx, "zones/"+zone+"/diskTypes/"+p.cfg.DiskType, nil, nil))
 }
 
 // verifyRegion looks whether one more instance is within the quota.
-func (p *Provider) verifyRegion(region string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		var reply struct {
-			Quotas []struct {
-				Metric string  `json:"metric"`
-				Limit  float64 `json:"limit"`
-				Usage  float64 `json:"usage"`
-			} `json:"quotas"`
-		}
-		if err := p.api.get(ctx, "regions/"+region, nil, &reply); err != nil {
-			return setting("zone", region, err)
-		}
-		wanted := []string{"INSTANCES", "CPUS"}
-		if p.cfg.UsePublicIP {
-			wanted = append(wanted, "IN_USE_ADDRESSES")
-		}
-		var errs []error
-		for _, quota := range reply.Quotas {
-			if slices.Contains(wanted, quota.Metric) && quota.Usage+1 > quota.Limit {
-				errs = append(errs, fmt.Errorf("%w: %s in region %s: %v of %v are in use", provider.ErrQuota, quota.Metric, region, quota.Usage, quota.Limit))
-			}
-		}
-		return errors.Join(errs...)
+func (p *Provider) verifyRegion(ctx context.Context, region string) error {
+	var reply struct {
+		Quotas []struct {
+			Metric string  `json:"metric"`
+			Limit  float64 `json:"limit"`
+			Usage  float64 `json:"usage"`
+		} `json:"quotas"`
 	}
+	if err := p.api.get(ctx, "regions/"+region, nil, &reply); err != nil {
+		return setting("zone", region, err)
+	}
+	wanted := []string{"INSTANCES", "CPUS"}
+	if p.cfg.UsePublicIP {
+		wanted = append(wanted, "IN_USE_ADDRESSES")
+	}
+	var errs []error
+	for _, quota := range reply.Quotas {
+		if slices.Contains(wanted, quota.Metric) && quota.Usage+1 > quota.Limit {
+			errs = append(errs, fmt.Errorf("%w: %s in region %s: %v of %v are in use", provider.ErrQuota, quota.Metric, region, quota.Usage, quota.Limit))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// permissions returns what the credentials must be allowed with this
+// configuration. Which call needs which is on Google's page of each method
+// ("IAM Permissions").
+func (p *Provider) permissions() []string {
+	list := []string{
+		"compute.diskTypes.get",
+		"compute.disks.create",
+		"compute.disks.delete",
+		"compute.disks.list",
+		"compute.disks.setLabels",
+		"compute.images.get",
+		"compute.images.useReadOnly",
+		"compute.instances.create",
+		"compute.instances.delete",
+		"compute.instances.get",
+		"compute.instances.getSerialPortOutput",
+		"compute.instances.list",
+		"compute.instances.setLabels",
+		"compute.instances.setMetadata",
+		"compute.instances.start",
+		"compute.instances.stop",
+		"compute.machineTypes.list",
+		"compute.networks.get",
+		"compute.networks.use",
+		"compute.regions.get",
+		"compute.subnetworks.get",
+		"compute.subnetworks.use",
+		"compute.zoneOperations.get",
+		"compute.zoneOperations.list",
+		"compute.zones.get",
+	}
+	if p.cfg.UsePublicIP || p.cfg.SecondaryNetwork != "" {
+		list = append(list, "compute.subnetworks.useExternalIp")
+	}
+	if strings.Contains(p.cfg.Image, "/family/") {
+		list = append(list, "compute.images.getFromFamily")
+	}
+	if len(p.cfg.NetworkTags) > 0 {
+		list = append(list, "compute.instances.setTags")
+	}
+	if len(p.cfg.Tags) > 0 {
+		list = append(list, "compute.instances.createTagBinding")
+	}
+	return list
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
 // The parts of the API's resources that this provider uses, by the names of
@@ -182,15 +183,12 @@ func (i *instance) answer(public bool) *provider.Instance {
 	return &provider.Instance{
 		ID: at.String(), Name: i.Name, IPs: i.addresses(public), Key: tags[provider.TagKey], Tags: tags,
 		Created: timeOf(i.CreationTimestamp), State: states[i.Status],
-		Zone: at.zone, Region: regionOf(at.zone), Type: base(i.MachineType),
+		Zone: at.zone, Region: names.RegionOf(at.zone), Type: base(i.MachineType),
 	}
 }
 
 // timeOf reads a time stamp; what does not parse is unknown.
 func timeOf(text string) time.Time {
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return time.Time{}
-	}
+	at, _ := time.Parse(time.RFC3339Nano, text)
 	return at.UTC()
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,20 +15,11 @@ import (
 	"github.com/IBM/go-sdk-core/v5/core"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/rest"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
 )
 
 // tokenLimit bounds the wait for a token, which no caller's context does.
 const tokenLimit = 30 * time.Second
-
-// transport trusts what the operator trusts.
-func (c Config) transport() (*http.Transport, error) {
-	transport, err := rest.Transport(c.CAFile)
-	if err != nil {
-		return nil, bad("ibmcloud-ca-file", "%v", err)
-	}
-	return transport, nil
-}
 
 // inner returns the SDK's authenticator: of an explicit kind, never the one
 // that the environment suggests.
@@ -50,18 +42,13 @@ type signer struct {
 
 // RoundTrip implements http.RoundTripper.
 func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
-	// Of its own, since the token may come when nobody waits for it any more.
-	stamped := &http.Request{Header: http.Header{}}
-	done := make(chan error, 1)
-	go func() { done <- s.inner.Authenticate(stamped) }()
-	var err error
-	select {
-	case err = <-done:
-	case <-r.Context().Done():
-		return nil, &tokenFailure{fmt.Errorf("get a token: %w: %w", provider.ErrUnavailable, context.Cause(r.Context()))}
-	}
+	stamped, err := lifetime.Outlive(r.Context(), func() (*http.Request, error) {
+		// Of its own, since the token may come when nobody waits for it any more.
+		stamped := &http.Request{Header: http.Header{}}
+		return stamped, tokenError(s.inner.Authenticate(stamped))
+	})
 	if err != nil {
-		return nil, &tokenFailure{tokenError(err)}
+		return nil, &tokenFailure{fmt.Errorf("get a token: %w", err)}
 	}
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", stamped.Header.Get("Authorization"))
@@ -89,6 +76,9 @@ func retryPolicy(ctx context.Context, reply *http.Response, err error) (bool, er
 // service has answered is a refusal of the credentials, unless it is out of
 // order.
 func tokenError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var refused *core.AuthenticationError
 	reply := 0
 	if errors.As(err, &refused) && refused.Response != nil {
@@ -99,50 +89,35 @@ func tokenError(err error) error {
 		class = provider.ErrUnavailable
 	}
 	// As text: the reply would be taken for one of the VPC API.
-	return fmt.Errorf("get a token: %w: %v", class, err)
+	return fmt.Errorf("%w: %v", class, err)
 }
 
 // bound ends every request of the token service with the provider.
 type bound struct {
 	next http.RoundTripper
-	life *lifetime
+	life *lifetime.Lifetime
 }
 
 func (b *bound) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), tokenLimit)
-	stop := context.AfterFunc(b.life.current(), cancel)
+	ctx, done := b.life.Begin(r.Context())
+	ctx, cancel := context.WithTimeout(ctx, tokenLimit)
+	end := func() { cancel(); done() }
 	reply, err := b.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
-		stop()
-		cancel()
+		end()
 		return nil, err
 	}
-	reply.Body = &body{reply.Body, func() { stop(); cancel() }}
+	reply.Body = &body{reply.Body, sync.OnceFunc(end)}
 	return reply, nil
 }
 
-// lifetime ends what is under way when the provider is closed. What is asked
-// after that begins another.
-type lifetime struct {
-	mu  sync.Mutex
-	ctx context.Context
-	end context.CancelFunc
+// body is a reply's that ends something when it is closed.
+type body struct {
+	io.ReadCloser
+	end func()
 }
 
-func (l *lifetime) current() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx == nil {
-		l.ctx, l.end = context.WithCancel(context.Background())
-	}
-	return l.ctx
-}
-
-func (l *lifetime) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx != nil {
-		l.end()
-		l.ctx = nil
-	}
+func (b *body) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/test/cloudsim"
 )
 
@@ -16,6 +17,6 @@ func BenchmarkCloud(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s.AddForeign(instanceName("pod", tags[provider.TagCluster], tags[provider.TagKey]), list)
+		s.AddForeign(names.Hashed("pod", tags[provider.TagCluster], tags[provider.TagKey]), list)
 	}})
 }

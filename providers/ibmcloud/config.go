@@ -5,7 +5,6 @@ package ibmcloud
 import (
 	"errors"
 	"log/slog"
-	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // Name is the provider's name on command lines.
@@ -66,9 +67,6 @@ func forImport(c *Config) {
 	c.Profile = "bx2-2x8"
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 var (
 	zoneName = regexp.MustCompile(`^[a-z]+(-[a-z]+)*-\d+$`)
 	// identifier is any id of the VPC API ("Pattern" in its reference).
@@ -79,9 +77,9 @@ var (
 
 // validate reports everything that is wrong whatever the cloud says.
 func (c Config) validate() error {
-	errs := []error{c.checkCredentials(), c.checkZones(), c.checkIDs(), c.checkURL("iam-service-url", c.IAM), c.checkTags()}
+	errs := []error{c.checkCredentials(), c.checkZones(), c.checkIDs(), checkURL("iam-service-url", c.IAM), c.checkTags()}
 	if c.VPCURL != "" {
-		errs = append(errs, c.checkURL("vpc-service-url", c.VPCURL))
+		errs = append(errs, checkURL("vpc-service-url", c.VPCURL))
 	}
 	if c.Profile == "" && len(c.Profiles) == 0 {
 		errs = append(errs, bad("profile-name", "neither it nor -profile-list is set"))
@@ -126,7 +124,7 @@ func (c Config) checkZones() error {
 	for _, zone := range c.Zones {
 		if !zoneName.MatchString(zone) {
 			errs = append(errs, bad("zone-name", "%q is not a zone such as us-south-1", zone))
-		} else if regionOf(zone) != regionOf(c.Zones[0]) {
+		} else if names.RegionOf(zone) != c.region() {
 			errs = append(errs, bad("zone-name", "%s is in another region than %s", zone, c.Zones[0]))
 		}
 	}
@@ -155,51 +153,35 @@ func (c Config) absent(flagName string) error {
 
 func (c Config) checkIDs() error {
 	var errs []error
-	check := func(flagName string, ids ...string) {
-		for _, id := range ids {
-			if id != "" && !identifier.MatchString(id) {
-				errs = append(errs, bad(flagName, "%q is not an id", id))
-			}
-		}
+	for flagName, ids := range map[string][]string{
+		"primary-subnet-id": c.Subnets, "secondary-subnet-id": c.SecondarySubnets, "image-id": c.Images, "vpc-id": {c.VPC}, "key-id": {c.SSHKey},
+		"resource-group-id": {c.ResourceGroup}, "security-group-ids": c.SecurityGroups, "secondary-security-group-id": {c.SecondaryGroup},
+		"dedicated-host-ids": c.DedicatedHosts, "dedicated-host-group-ids": c.DedicatedHostGroup,
+	} {
+		errs = append(errs, config.Match[Config](flagName, identifier, "an id", ids...))
 	}
-	check("primary-subnet-id", c.Subnets...)
-	check("secondary-subnet-id", c.SecondarySubnets...)
-	check("image-id", c.Images...)
-	check("vpc-id", c.VPC)
-	check("key-id", c.SSHKey)
-	check("resource-group-id", c.ResourceGroup)
-	check("security-group-ids", c.SecurityGroups...)
-	check("secondary-security-group-id", c.SecondaryGroup)
-	check("dedicated-host-ids", c.DedicatedHosts...)
-	check("dedicated-host-group-ids", c.DedicatedHostGroup...)
 	if len(c.Images) == 0 {
 		errs = append(errs, bad("image-id", "it is required and not set"))
 	}
 	return errors.Join(errs...)
 }
 
-func (c Config) checkURL(flagName, value string) error {
-	if u, err := url.Parse(value); err != nil || u.Scheme != "https" || u.Host == "" {
-		return bad(flagName, "%q is not an https URL: credentials go there", value)
+func checkURL(flagName, value string) error {
+	if err := rest.CheckURL(value); err != nil {
+		return bad(flagName, "%v", err)
 	}
 	return nil
 }
 
 func (c Config) checkTags() error {
-	_, err := userTags(c.Tags)
-	if err != nil {
+	if _, err := userTags(c.Tags); err != nil {
 		return bad("tags", "%v", err)
 	}
 	return nil
 }
 
 // region returns the region of the zones.
-func (c Config) region() string { return regionOf(c.Zones[0]) }
-
-func regionOf(zone string) string {
-	at := strings.LastIndexByte(zone, '-')
-	return zone[:max(at, 0)]
-}
+func (c Config) region() string { return names.RegionOf(c.Zones[0]) }
 
 // service returns the URL of the VPC API.
 func (c Config) service() string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/conformance"
+	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloud"
 )
@@ -74,7 +75,7 @@ func TestSchedules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.AddForeign(instanceName(tags[provider.TagPod], tags[provider.TagCluster], key), list)
+			s.AddForeign(names.Hashed(tags[provider.TagPod], tags[provider.TagCluster], key), list)
 		}
 		return cloudsim.Stand{
 			World: s.World, Open: func() (provider.Provider, error) { return s.open() },

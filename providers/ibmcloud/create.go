@@ -11,6 +11,9 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/failure"
+	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/places"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -19,18 +22,15 @@ const maxCandidates = 24
 
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
-func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
 	r := newRequest(podName, sandboxID, spec)
+	defer explain(&err, "create instance %s", r.name)
 	unlock, err := p.locks.Take(ctx, r.cluster+"/"+r.key)
 	if err != nil {
-		return nil, fmt.Errorf("create instance: %w: %w", provider.ErrUnavailable, err)
+		return nil, err
 	}
 	defer unlock()
-	made, err := p.findOrMake(ctx, r, cloudConfig)
-	if err != nil {
-		err = fmt.Errorf("create instance %s: %w", r.name, classify(err))
-	}
-	return made, err
+	return p.findOrMake(ctx, r, cloudConfig)
 }
 
 // findOrMake returns an instance, also beside an error, when the caller may
@@ -69,7 +69,7 @@ func (p *Provider) find(ctx context.Context, r *request) (string, error) {
 	err := p.volumes(ctx, provider.TagKey+":"+r.key, func(v *vpcv1.Volume) {
 		tags := tagsOf(v.UserTags)
 		if tags[provider.TagKey] == r.key && tags[provider.TagCluster] == r.cluster {
-			if owner := ownerOf(v); owner != nil && ownName.MatchString(value(owner.Name)) {
+			if owner := ownerOf(v); owner != nil && names.IsHashed(value(owner.Name)) {
 				id = value(owner.ID)
 			}
 		}
@@ -80,27 +80,20 @@ func (p *Provider) find(ctx context.Context, r *request) (string, error) {
 // tryCandidates tries the next zone or profile while the cloud has no capacity. The
 // name keeps two processes from making the instance in two.
 func (p *Provider) tryCandidates(ctx context.Context, r *request, candidates []candidate) (*provider.Instance, error) {
-	var refusals []error
-	for _, c := range candidates {
+	return places.Try(candidates, places.NoCapacity, func(c candidate) (*provider.Instance, error) {
 		made, err := p.makeIn(ctx, r, c)
 		if err == nil {
 			return instanceOf(made, r.tags), nil
 		}
-		err = fmt.Errorf("profile %s in %s: %w", c.profile.Name, c.zone, classify(err))
-		if made != nil || !errors.Is(err, provider.ErrCapacity) {
-			return remains(made), errors.Join(append([]error{err}, refusals...)...)
+		err = fmt.Errorf("profile %s: %w", c, classify(err))
+		if made != nil {
+			return &provider.Instance{ID: value(made.ID), Name: value(made.Name)}, err
 		}
-		logger().Info("no capacity", "instance", r.name, "type", c.profile.Name, "zone", c.zone, "error", err)
-		refusals = append(refusals, err)
-	}
-	return nil, errors.Join(refusals...)
-}
-
-func remains(left *vpcv1.Instance) *provider.Instance {
-	if left == nil {
-		return nil
-	}
-	return &provider.Instance{ID: value(left.ID), Name: value(left.Name)}
+		if places.NoCapacity(err) {
+			logger().Info("no capacity", "instance", r.name, "type", c.Type.Name, "zone", c.Zone, "error", err)
+		}
+		return nil, err
+	})
 }
 
 // maxRounds bounds how often a name is asked for that is taken by an instance
@@ -111,14 +104,14 @@ const maxRounds = 100
 // where one may be left.
 func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.Instance, error) {
 	proto := p.prototype(r, c)
-	unknown := &vpcv1.Instance{ID: ptr(byName + r.name), Name: &r.name}
+	unknown := &vpcv1.Instance{ID: new(byName + r.name), Name: &r.name}
 	for range maxRounds {
 		made, fresh, err := p.createOrFind(ctx, r, proto)
 		switch {
-		case err != nil && mayHaveHappened(err):
+		case err != nil && failure.Unsure(err):
 			return unknown, err
 		case err != nil:
-			return nil, p.explain(err, c)
+			return nil, p.blame(err, c)
 		case made != nil:
 			settled, err := p.settle(ctx, value(made.ID), fresh)
 			if errors.Is(err, errFailed) {
@@ -132,7 +125,7 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.
 			}
 		}
 		if err := poll.Sleep(ctx, p.wait.First); err != nil {
-			return unknown, fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+			return unknown, err
 		}
 	}
 	return unknown, fmt.Errorf("%w: the name is taken, and no instance has it", provider.ErrUnavailable)
@@ -141,12 +134,9 @@ func (p *Provider) makeIn(ctx context.Context, r *request, c candidate) (*vpcv1.
 // createOrFind creates the instance, or finds the one with its name; fresh reports
 // which. It returns nil if the name is taken by something that is not listed.
 func (p *Provider) createOrFind(ctx context.Context, r *request, proto *vpcv1.InstancePrototypeInstanceByImage) (made *vpcv1.Instance, fresh bool, err error) {
-	made, reply, err := p.api.CreateInstanceWithContext(ctx, &vpcv1.CreateInstanceOptions{InstancePrototype: proto})
-	if err = refused(reply, err); err == nil {
-		return made, true, nil
-	}
-	if !isTaken(err) {
-		return nil, false, classify(err)
+	made, err = ask(ctx, p.api.CreateInstanceWithContext, vpcv1.CreateInstanceOptions{InstancePrototype: proto})
+	if err == nil || !isTaken(err) {
+		return made, err == nil, classify(err)
 	}
 	made, err = p.named(ctx, r.name)
 	return made, false, err
@@ -154,21 +144,15 @@ func (p *Provider) createOrFind(ctx context.Context, r *request, proto *vpcv1.In
 
 // named returns nil for a name that nobody has.
 func (p *Provider) named(ctx context.Context, name string) (*vpcv1.Instance, error) {
-	page, reply, err := p.api.ListInstancesWithContext(ctx, &vpcv1.ListInstancesOptions{Name: &name})
-	if err := refused(reply, err); err != nil || len(page.Instances) == 0 {
+	page, err := ask(ctx, p.api.ListInstancesWithContext, vpcv1.ListInstancesOptions{Name: &name})
+	if err != nil || len(page.Instances) == 0 {
 		return nil, classify(err)
 	}
 	return &page.Instances[0], nil
 }
 
-// mayHaveHappened reports whether a request that failed can have been carried out.
-func mayHaveHappened(err error) bool {
-	var apiErr *apiError
-	return errors.Is(err, provider.ErrUnavailable) && (!errors.As(err, &apiErr) || apiErr.Status >= 500)
-}
-
-// explain names the settings that a refusal may be about.
-func (p *Provider) explain(err error, c candidate) error {
+// blame names the settings that a refusal may be about.
+func (p *Provider) blame(err error, c candidate) error {
 	class := provider.Class(err)
 	if class != provider.ErrInvalidArgument && class != provider.ErrNotFound {
 		return err
@@ -192,14 +176,14 @@ func (p *Provider) settle(ctx context.Context, id string, fresh bool) (*vpcv1.In
 	err := p.wait.Until(ctx, func() (bool, error) {
 		existing, err := p.getInstance(ctx, id)
 		if err != nil {
-			return false, classify(err)
+			return false, err
 		}
 		if existing == nil {
 			missing++
 			return !fresh || missing > absences, nil
 		}
 		fresh = false
-		if reason := failure(existing); reason != nil {
+		if reason := failureOf(existing); reason != nil {
 			if err := p.discard(ctx, id); err != nil {
 				return false, fmt.Errorf("%w; and it cannot be deleted: %w", reason, err)
 			}
@@ -210,10 +194,7 @@ func (p *Provider) settle(ctx context.Context, id string, fresh bool) (*vpcv1.In
 		}
 		return settled != nil, nil
 	})
-	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
-	}
-	return settled, err
+	return settled, classify(err)
 }
 
 // ready reports whether the cloud has found room for the instance.
@@ -226,5 +207,3 @@ func ready(i *vpcv1.Instance) bool {
 	}
 	return false
 }
-
-func ptr[V any](v V) *V { return &v }

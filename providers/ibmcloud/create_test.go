@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloud"
 )
@@ -222,7 +223,7 @@ func TestManyInstances(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.AddForeign(instanceName("p", "big", fmt.Sprint("k", i)), list)
+		s.AddForeign(names.Hashed("p", "big", fmt.Sprint("k", i)), list)
 	}
 	s.AddForeign("database", []string{"outrigger-key:x", "outrigger-cluster:big"})
 	s.MaxPage = 7

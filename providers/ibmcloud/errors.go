@@ -3,43 +3,34 @@
 package ibmcloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/IBM/go-sdk-core/v5/core"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
-// apiError is a refusal of the VPC API.
-type apiError struct {
-	Status  int
-	Code    string // such as not_found
-	Message string
-	err     error
+// ask makes a call of the SDK. Its error is a failure.Error if the VPC API has answered.
+func ask[Q, R any](ctx context.Context, call func(context.Context, *Q) (R, *core.DetailedResponse, error), request Q) (R, error) {
+	result, reply, err := call(ctx, &request)
+	return result, refused(reply, err)
 }
 
-func (e *apiError) Error() string {
-	if e.Code == "" {
-		return e.err.Error()
-	}
-	return fmt.Sprintf("%s (%d %s)", e.Message, e.Status, e.Code)
+// order is ask for calls without a result.
+func order[Q any](ctx context.Context, call func(context.Context, *Q) (*core.DetailedResponse, error), request Q) error {
+	return refused(call(ctx, &request))
 }
 
-func (e *apiError) Unwrap() error { return e.err }
-
-// refused makes an apiError of what the SDK answers.
 func refused(reply *core.DetailedResponse, err error) error {
 	if err == nil || reply == nil || reply.StatusCode < 300 {
 		return err
 	}
-	e := &apiError{Status: reply.StatusCode, err: err}
+	e := &failure.Error{Status: reply.StatusCode, Message: err.Error()}
 	result, _ := reply.GetResultAsMap()
 	list, _ := result["errors"].([]any)
 	if len(list) > 0 {
@@ -47,6 +38,7 @@ func refused(reply *core.DetailedResponse, err error) error {
 		e.Code, _ = first["code"].(string)
 		e.Message, _ = first["message"].(string)
 	}
+	e.Class = cmp.Or(codes[e.Code], failure.OfStatus(e.Status, nil))
 	return e
 }
 
@@ -71,16 +63,6 @@ var codes = map[string]error{
 	"internal_error":              provider.ErrUnavailable,
 }
 
-var statuses = map[int]error{
-	http.StatusBadRequest:      provider.ErrInvalidArgument,
-	http.StatusUnauthorized:    provider.ErrUnauthenticated,
-	http.StatusForbidden:       provider.ErrPermissionDenied,
-	http.StatusNotFound:        provider.ErrNotFound,
-	http.StatusConflict:        provider.ErrUnavailable,
-	http.StatusTooManyRequests: provider.ErrUnavailable,
-	http.StatusRequestTimeout:  provider.ErrUnavailable,
-}
-
 // reasons are the classes of an instance's status_reasons (constants of
 // InstanceStatusReason.Code).
 var reasons = map[string]error{
@@ -95,61 +77,28 @@ var reasons = map[string]error{
 	"encryption_key_deleted":            provider.ErrInvalidArgument,
 }
 
-// classify gives an error of the API, the connection or the context its class.
-// An error that has one keeps it.
-func classify(err error) error {
-	if err == nil || provider.Class(err) != provider.ErrUnknown {
-		return err
-	}
-	var apiErr *apiError
-	var request *url.Error
-	var network net.Error
-	switch {
-	case errors.As(err, &apiErr):
-		return fmt.Errorf("%w: %w", apiErr.class(), err)
-	case errors.As(err, &request), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
-		strings.Contains(err.Error(), untrusted):
-		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
-	}
-	return err
-}
-
-func (e *apiError) class() error {
-	if class := codes[e.Code]; class != nil {
-		return class
-	}
-	if class := statuses[e.Status]; class != nil {
-		return class
-	}
-	if e.Status >= 500 {
-		return provider.ErrUnavailable
-	}
-	return provider.ErrUnknown
-}
-
 // untrusted is the SDK's error about a certificate without a trusted issuer.
 const untrusted = "SSL certificate is not valid"
 
-// isStatus reports whether the cloud has answered with that status.
-func isStatus(err error, status int) bool {
-	var apiErr *apiError
-	return errors.As(err, &apiErr) && apiErr.Status == status
+// classify gives an error of the connection or the context its class. An error that
+// has one keeps it.
+func classify(err error) error {
+	if provider.Class(err) == provider.ErrUnknown && strings.Contains(err.Error(), untrusted) {
+		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+	}
+	return failure.Classify(err)
+}
+
+// explain is deferred by the methods of the contract.
+func explain(err *error, format string, args ...any) { failure.Wrap(err, classify, format, args...) }
+
+// failed returns the error of what the cloud gave up, by the first of its reasons.
+func failed(code, message *string, classes map[string]error) error {
+	if code == nil {
+		return fmt.Errorf("%w: it has failed without a reason", provider.ErrUnknown)
+	}
+	return fmt.Errorf("%w: %s (%s)", cmp.Or(classes[*code], provider.ErrUnknown), value(message), *code)
 }
 
 // isTaken reports whether the cloud has refused a second instance of a name.
-func isTaken(err error) bool {
-	var apiErr *apiError
-	return errors.As(err, &apiErr) && apiErr.class() == provider.ErrAlreadyExists
-}
-
-// body is a reply's that ends something when it is closed.
-type body struct {
-	io.ReadCloser
-	end func()
-}
-
-func (b *body) Close() error {
-	defer b.end()
-	return b.ReadCloser.Close()
-}
+func isTaken(err error) bool { return errors.Is(err, provider.ErrAlreadyExists) }

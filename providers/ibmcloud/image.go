@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/vpc-go-sdk/vpcv1"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // undoLimit is how long the removal of what a failed import left may take. The
@@ -31,9 +32,10 @@ var systems = map[string]string{"amd64": "ubuntu-24-04-amd64", "s390x": "ubuntu-
 
 // ImportImage implements provider.ImageImporter for objects in Cloud Object
 // Storage: cos://REGION/BUCKET/OBJECT, qcow2 or VHD.
-func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
+func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (id string, err error) {
+	defer explain(&err, "import image %s", source.Name)
 	if err := checkSource(source); err != nil {
-		return "", fmt.Errorf("import image: %w", err)
+		return "", err
 	}
 	system := systems[source.Arch]
 	proto := &vpcv1.ImagePrototypeImageByFile{
@@ -46,13 +48,13 @@ func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource,
 	// Nobody knows the id of an image whose reply was not waited for.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
-	made, reply, err := p.api.CreateImageWithContext(asking, &vpcv1.CreateImageOptions{ImagePrototype: proto})
-	if err := classify(refused(reply, err)); err != nil {
-		return "", fmt.Errorf("import image %s: %w", source.Name, err)
+	made, err := ask(asking, p.api.CreateImageWithContext, vpcv1.CreateImageOptions{ImagePrototype: proto})
+	if err != nil {
+		return "", err
 	}
-	id := value(made.ID)
+	id = value(made.ID)
 	if err := p.finishImage(ctx, id, progress); err != nil {
-		return "", fmt.Errorf("import image %s: %w", source.Name, errors.Join(err, p.removeImage(ctx, id)))
+		return "", errors.Join(classify(err), p.removeImage(ctx, id))
 	}
 	return id, nil
 }
@@ -79,50 +81,40 @@ var imageReasons = map[string]error{
 }
 
 func (p *Provider) finishImage(ctx context.Context, id string, progress func(provider.ImageProgress)) error {
-	err := p.wait.Until(ctx, func() (bool, error) {
+	return p.wait.Until(ctx, func() (bool, error) {
 		if progress != nil {
 			progress(provider.ImageProgress{Step: "waiting for the cloud"})
 		}
-		img, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
-		if err := refused(reply, err); err != nil {
+		img, err := ask(ctx, p.api.GetImageWithContext, vpcv1.GetImageOptions{ID: &id})
+		if err != nil {
 			return false, err
 		}
 		switch value(img.Status) {
 		case "available":
 			return true, nil
 		case "failed", "unusable", "deleting":
-			return false, imageFailure(img)
+			reason := vpcv1.ImageStatusReason{}
+			if len(img.StatusReasons) > 0 {
+				reason = img.StatusReasons[0]
+			}
+			return false, failed(reason.Code, reason.Message, imageReasons)
 		}
 		return false, nil
 	})
-	return classify(err)
-}
-
-func imageFailure(image *vpcv1.Image) error {
-	if len(image.StatusReasons) == 0 {
-		return fmt.Errorf("%w: the import has failed without a reason", provider.ErrUnknown)
-	}
-	reason := image.StatusReasons[0]
-	class := imageReasons[value(reason.Code)]
-	if class == nil {
-		class = provider.ErrUnknown
-	}
-	return fmt.Errorf("%w: %s (%s)", class, value(reason.Message), value(reason.Code))
 }
 
 func (p *Provider) removeImage(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	err := p.wait.Until(ctx, func() (bool, error) {
-		reply, err := p.api.DeleteImageWithContext(ctx, &vpcv1.DeleteImageOptions{ID: &id})
-		err = refused(reply, err)
-		if isStatus(err, http.StatusConflict) {
+		err := order(ctx, p.api.DeleteImageWithContext, vpcv1.DeleteImageOptions{ID: &id})
+		if failure.HasStatus(err, http.StatusConflict) {
 			return false, nil
 		}
 		return true, err
 	})
-	if err == nil || isStatus(err, http.StatusNotFound) {
+	if err == nil || failure.HasStatus(err, http.StatusNotFound) {
 		return nil
 	}
-	return fmt.Errorf("image %s is left and must be deleted: %w", id, classify(err))
+	return fmt.Errorf("image %s is left and must be deleted: %w", id, err)
 }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/IBM/vpc-go-sdk/vpcv1"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
 )
 
 // pageSize is the most that the API gives at a time.
@@ -23,13 +25,13 @@ const few = 10
 
 // ListInstances implements provider.Lister: the volumes with the tags, then
 // their instances. A boot volume that has lost its instance is listed too.
-func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
+	defer explain(&err, "list instances")
 	tag, err := narrowest(match)
 	if err != nil {
 		return nil, nil // no volume can have such a tag
 	}
 	owned := map[string]map[string]string{} // tags by instance
-	var list []provider.Instance
 	err = p.volumes(ctx, tag, func(v *vpcv1.Volume) {
 		tags := tagsOf(v.UserTags)
 		if tags == nil || !provider.HasTags(tags, match) {
@@ -42,17 +44,14 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 		list = append(list, orphan(v, tags))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list instances: volumes: %w", classify(err))
+		return nil, fmt.Errorf("volumes: %w", err)
 	}
 	err = p.each(ctx, slices.Collect(maps.Keys(owned)), func(i *vpcv1.Instance) {
-		if ownName.MatchString(value(i.Name)) {
+		if names.IsHashed(value(i.Name)) {
 			list = append(list, *instanceOf(i, owned[value(i.ID)]))
 		}
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list instances: %w", classify(err))
-	}
-	return list, nil
+	return list, err
 }
 
 // narrowest returns the tag that the fewest volumes have.
@@ -90,23 +89,34 @@ func ownerOf(v *vpcv1.Volume) *vpcv1.InstanceReference {
 	return nil
 }
 
-// volumes reads all pages of the volumes with a tag.
-func (p *Provider) volumes(ctx context.Context, tag string, each func(*vpcv1.Volume)) error {
-	options := &vpcv1.ListVolumesOptions{Tag: &tag, Limit: ptr(pageSize)}
-	for {
-		page, reply, err := p.api.ListVolumesWithContext(ctx, options)
-		if err := refused(reply, err); err != nil {
+// next is the part of a page that says where the next begins.
+type next interface{ GetNextStart() (*string, error) }
+
+// pages reads all pages of a list. page reads one, from a start that is nil at first.
+func pages[P next](page func(start *string) (P, error)) error {
+	for start := (*string)(nil); ; {
+		got, err := page(start)
+		if err != nil {
 			return err
+		}
+		if start, err = got.GetNextStart(); err != nil || start == nil {
+			return err
+		}
+	}
+}
+
+// volumes reads the volumes with a tag.
+func (p *Provider) volumes(ctx context.Context, tag string, each func(*vpcv1.Volume)) error {
+	return pages(func(start *string) (*vpcv1.VolumeCollection, error) {
+		page, err := ask(ctx, p.api.ListVolumesWithContext, vpcv1.ListVolumesOptions{Tag: &tag, Limit: new(pageSize), Start: start})
+		if err != nil {
+			return nil, err
 		}
 		for i := range page.Volumes {
 			each(&page.Volumes[i])
 		}
-		next, err := page.GetNextStart()
-		if err != nil || next == nil {
-			return err
-		}
-		options.Start = next
-	}
+		return page, nil
+	})
 }
 
 // each reads the instances of those ids.
@@ -140,19 +150,88 @@ func (p *Provider) all(ctx context.Context, do func(*vpcv1.Instance)) error {
 	if err != nil {
 		return err
 	}
-	options := &vpcv1.ListInstancesOptions{VPCID: &home.vpc, Limit: ptr(pageSize)}
-	for {
-		page, reply, err := p.api.ListInstancesWithContext(ctx, options)
-		if err := refused(reply, err); err != nil {
-			return err
+	return pages(func(start *string) (*vpcv1.InstanceCollection, error) {
+		page, err := ask(ctx, p.api.ListInstancesWithContext, vpcv1.ListInstancesOptions{VPCID: &home.vpc, Limit: new(pageSize), Start: start})
+		if err != nil {
+			return nil, err
 		}
 		for i := range page.Instances {
 			do(&page.Instances[i])
 		}
-		next, err := page.GetNextStart()
-		if err != nil || next == nil {
-			return err
-		}
-		options.Start = next
+		return page, nil
+	})
+}
+
+// states of an instance, by the constants of Instance.Status.
+var states = map[string]provider.InstanceState{
+	"pending":    provider.StatePending,
+	"starting":   provider.StatePending,
+	"restarting": provider.StatePending,
+	"running":    provider.StateRunning,
+	"stopped":    provider.StateStopped,
+	"failed":     provider.StateStopped,
+	"deleting":   provider.StateDeleting,
+}
+
+// instanceOf returns the instance of the contract.
+func instanceOf(i *vpcv1.Instance, tags map[string]string) *provider.Instance {
+	a := &provider.Instance{
+		ID: value(i.ID), Name: value(i.Name), IPs: addresses(i), Key: tags[provider.TagKey], Tags: tags,
+		State: states[value(i.Status)],
 	}
+	if i.CreatedAt != nil {
+		a.Created = time.Time(*i.CreatedAt).UTC()
+	}
+	if i.Zone != nil {
+		a.Zone = value(i.Zone.Name)
+		a.Region = names.RegionOf(a.Zone)
+	}
+	if i.Profile != nil {
+		a.Type = value(i.Profile.Name)
+	}
+	return a
+}
+
+// addresses returns that of the primary interface, then that of the tunnel's;
+// nothing while one of them is not chosen, which the API shows as 0.0.0.0.
+func addresses(i *vpcv1.Instance) []netip.Addr {
+	if i.PrimaryNetworkInterface == nil {
+		return nil
+	}
+	first, ok := address(*i.PrimaryNetworkInterface)
+	if !ok {
+		return nil
+	}
+	list := []netip.Addr{first}
+	for _, nic := range i.NetworkInterfaces {
+		if value(nic.ID) == value(i.PrimaryNetworkInterface.ID) {
+			continue
+		}
+		other, ok := address(nic)
+		if !ok {
+			return nil
+		}
+		list = append(list, other)
+	}
+	return list
+}
+
+func address(nic vpcv1.NetworkInterfaceInstanceContextReference) (netip.Addr, bool) {
+	if nic.PrimaryIP == nil {
+		return netip.Addr{}, false
+	}
+	a, err := netip.ParseAddr(value(nic.PrimaryIP.Address))
+	return a, err == nil && !a.IsUnspecified()
+}
+
+// failureOf returns the reason why an instance has failed; nil if it has not.
+func failureOf(i *vpcv1.Instance) error {
+	if value(i.Status) != "failed" {
+		return nil
+	}
+	reason := vpcv1.InstanceStatusReason{}
+	if len(i.StatusReasons) > 0 {
+		reason = i.StatusReasons[0]
+	}
+	return failed(reason.Code, reason.Message, reasons)
 }

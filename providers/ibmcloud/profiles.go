@@ -5,7 +5,6 @@ package ibmcloud
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/places"
 )
 
 // catalogueLife is how long profiles are taken as known.
@@ -26,44 +26,32 @@ type profile struct {
 }
 
 // InstanceTypes implements provider.InstanceTypeLister.
-func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
+func (p *Provider) InstanceTypes(ctx context.Context) (types []provider.InstanceType, err error) {
+	defer explain(&err, "list profiles")
 	profiles, err := p.profiles(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var types []provider.InstanceType
 	for _, one := range profiles {
 		t := one.InstanceType
 		t.Zones = slices.Clone(t.Zones)
 		types = append(types, t)
 	}
-	return types, nil
+	return types, err
 }
 
 // profiles returns the catalogue, which nobody may change.
 func (p *Provider) profiles(ctx context.Context) ([]profile, error) {
-	m := &p.memory
-	select {
-	case m.turn <- struct{}{}:
-		defer func() { <-m.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: list profiles: %w", provider.ErrUnavailable, context.Cause(ctx))
-	}
-	if time.Now().Before(m.until) {
-		return m.profiles, nil
-	}
-	all, reply, err := p.api.ListInstanceProfilesWithContext(ctx, &vpcv1.ListInstanceProfilesOptions{})
-	if err := refused(reply, err); err != nil {
-		return nil, fmt.Errorf("list profiles: %w", classify(err))
-	}
-	m.profiles = nil
-	for i := range all.Profiles {
-		if value(all.Profiles[i].Status) != "previous" || p.cfg.defaultProfile() == value(all.Profiles[i].Name) {
-			m.profiles = append(m.profiles, p.profileOf(&all.Profiles[i]))
+	return p.known.profiles.Get(ctx, "", func() ([]profile, time.Time, error) {
+		all, err := ask(ctx, p.api.ListInstanceProfilesWithContext, vpcv1.ListInstanceProfilesOptions{})
+		if err != nil {
+			return nil, time.Time{}, err
 		}
-	}
-	m.until = time.Now().Add(catalogueLife)
-	return m.profiles, nil
+		var profiles []profile
+		for i := range all.Profiles {
+			if value(all.Profiles[i].Status) != "previous" || p.cfg.defaultProfile() == value(all.Profiles[i].Name) {
+				profiles = append(profiles, p.profileOf(&all.Profiles[i]))
+			}
+		}
+		return profiles, time.Now().Add(catalogueLife), nil
+	})
 }
 
 func (p *Provider) profileOf(from *vpcv1.InstanceProfile) profile {
@@ -98,12 +86,11 @@ func (p *Provider) profileOf(from *vpcv1.InstanceProfile) profile {
 
 // candidate is a profile in a zone, with the image of its architecture.
 type candidate struct {
-	profile provider.InstanceType
-	at      int // of the zone, in the configuration
-	zone    string
-	image   string
-	groups  []string
-	home    home
+	places.Place
+	at     int // of the zone, in the configuration
+	image  string
+	groups []string
+	home   home
 }
 
 // plan returns where the instance may be made, the best first: the best
@@ -126,17 +113,13 @@ func (p *Provider) plan(ctx context.Context, r *request) ([]candidate, error) {
 	}
 	var candidates []candidate
 	var lacking error
-	for _, kind := range ranked {
-		image, err := p.imageFor(ctx, r.spec.Image, kind.Arch)
+	for _, place := range places.Of(ranked, p.cfg.Zones, maxCandidates) {
+		image, err := p.imageFor(ctx, r.spec.Image, place.Type.Arch)
 		if err != nil {
 			lacking = err
 			continue
 		}
-		for at, zone := range p.cfg.Zones {
-			if (len(kind.Zones) == 0 || slices.Contains(kind.Zones, zone)) && len(candidates) < maxCandidates {
-				candidates = append(candidates, candidate{kind, at, zone, image, groups, home})
-			}
-		}
+		candidates = append(candidates, candidate{place, slices.Index(p.cfg.Zones, place.Zone), image, groups, home})
 	}
 	if len(candidates) == 0 && lacking != nil {
 		return nil, lacking
@@ -181,23 +164,16 @@ func (p *Provider) imageFor(ctx context.Context, asked, arch string) (string, er
 }
 
 func (p *Provider) imageArch(ctx context.Context, id string) (string, error) {
-	if arch, ok := p.memory.images.Load(id); ok {
-		return arch.(string), nil
-	}
-	img, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
-	err = refused(reply, err)
-	switch {
-	case isStatus(err, http.StatusNotFound):
-		return "", fmt.Errorf("%w: image %s (-image-id) does not exist, or these credentials may not see it", provider.ErrNotFound, id)
-	case err != nil:
-		return "", fmt.Errorf("look at image %s (-image-id): %w", id, classify(err))
-	}
-	arch := ""
-	if img.OperatingSystem != nil {
-		arch = value(img.OperatingSystem.Architecture)
-	}
-	p.memory.images.Store(id, arch)
-	return arch, nil
+	return p.known.images.Get(ctx, id, func() (string, time.Time, error) {
+		img, err := ask(ctx, p.api.GetImageWithContext, vpcv1.GetImageOptions{ID: &id})
+		switch {
+		case err != nil:
+			return "", time.Time{}, setting("image-id", id, err)
+		case img.OperatingSystem == nil:
+			return "", time.Time{}, nil
+		}
+		return value(img.OperatingSystem.Architecture), time.Time{}, nil
+	})
 }
 
 // groups returns the security groups of the first interface: those named, or
@@ -206,38 +182,60 @@ func (p *Provider) groups(ctx context.Context) ([]string, error) {
 	if len(p.cfg.SecurityGroups) > 0 || p.cfg.ClusterID == "" {
 		return p.cfg.SecurityGroups, nil
 	}
-	if known, ok := p.memory.groups.Load(p.cfg.ClusterID); ok {
-		return known.([]string), nil
-	}
 	home, err := p.home(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return p.known.groups.Get(ctx, "", func() ([]string, time.Time, error) {
+		group, err := p.clusterGroup(ctx, home)
+		return []string{group}, time.Time{}, err
+	})
+}
+
+func (p *Provider) clusterGroup(ctx context.Context, home home) (id string, err error) {
 	name := "kube-" + p.cfg.ClusterID
-	options := &vpcv1.ListSecurityGroupsOptions{VPCID: &home.vpc, Limit: ptr(pageSize)}
-	for {
-		page, reply, err := p.api.ListSecurityGroupsWithContext(ctx, options)
-		if err := refused(reply, err); err != nil {
-			return nil, fmt.Errorf("look for security group %s (-cluster-id): %w", name, classify(err))
+	err = pages(func(start *string) (*vpcv1.SecurityGroupCollection, error) {
+		page, err := ask(ctx, p.api.ListSecurityGroupsWithContext, vpcv1.ListSecurityGroupsOptions{VPCID: &home.vpc, Limit: new(pageSize), Start: start})
+		if err != nil {
+			return nil, fmt.Errorf("look for security group %s (-cluster-id): %w", name, err)
 		}
 		for _, group := range page.SecurityGroups {
 			if value(group.Name) == name {
-				ids := []string{value(group.ID)}
-				p.memory.groups.Store(p.cfg.ClusterID, ids)
-				return ids, nil
+				id = value(group.ID)
 			}
 		}
-		next, err := page.GetNextStart()
-		if err != nil || next == nil {
-			return nil, errOr(err, bad("cluster-id", "VPC %s has no security group %s; name some with -security-group-ids (IBMCLOUD_SECURITY_GROUP_IDS)", home.vpc, name))
-		}
-		options.Start = next
+		return page, nil
+	})
+	if err == nil && id == "" {
+		err = bad("cluster-id", "VPC %s has no security group %s; name some with -security-group-ids (IBMCLOUD_SECURITY_GROUP_IDS)", home.vpc, name)
 	}
+	return id, err
 }
 
-func errOr(err, other error) error {
-	if err != nil {
-		return err
+// home is where the VMs belong. The resource group may be empty, which is the
+// account's default.
+type home struct{ vpc, resourceGroup string }
+
+// home returns what is set. Without a VPC it is that of the first subnet, and so
+// is the resource group, unless one is set.
+func (p *Provider) home(ctx context.Context) (home, error) {
+	set := home{p.cfg.VPC, p.cfg.ResourceGroup}
+	if set.vpc != "" {
+		return set, nil
 	}
-	return other
+	return p.known.home.Get(ctx, "", func() (home, time.Time, error) {
+		id := p.cfg.Subnets[0]
+		subnet, err := ask(ctx, p.api.GetSubnetWithContext, vpcv1.GetSubnetOptions{ID: &id})
+		switch {
+		case err != nil:
+			return home{}, time.Time{}, setting("primary-subnet-id", id, err)
+		case subnet.VPC == nil || value(subnet.VPC.ID) == "":
+			return home{}, time.Time{}, bad("vpc-id", "it is not set, and the cloud does not say in which VPC subnet %s is", id)
+		}
+		set.vpc = value(subnet.VPC.ID)
+		if set.resourceGroup == "" && subnet.ResourceGroup != nil {
+			set.resourceGroup = value(subnet.ResourceGroup.ID)
+		}
+		return set, time.Time{}, nil
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/IBM/go-sdk-core/v5/core"
@@ -15,8 +14,13 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
+	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 const (
@@ -33,20 +37,16 @@ type Provider struct {
 	cfg       Config
 	api       *vpcv1.VpcV1
 	transport *http.Transport
-	life      *lifetime
+	life      *lifetime.Lifetime
 	locks     keylock.Locks
 	wait      poll.Pace
-	memory    memory
-}
-
-// memory is what does not change, or seldom.
-type memory struct {
-	turn     chan struct{} // held by whoever reads or fills the rest
-	profiles []profile
-	until    time.Time
-	images   sync.Map // architectures by image id
-	groups   sync.Map // security groups by cluster
-	home     sync.Map // where the first subnet is, by its id
+	// known is what does not change, or seldom.
+	known struct {
+		profiles cached.Values[[]profile]
+		images   cached.Values[string]   // architectures by image id
+		groups   cached.Values[[]string] // security groups of the cluster
+		home     cached.Values[home]     // where the first subnet is
+	}
 }
 
 var (
@@ -61,52 +61,53 @@ var (
 // New checks cfg. It asks nobody: a cloud that is out of reach for a while must
 // not keep this process from starting. ConfigVerifier asks.
 func New(cfg Config) (*Provider, error) {
-	transport, err := cfg.transport()
+	transport, err := rest.Transport(cfg.CAFile)
+	if err != nil {
+		err = bad("ibmcloud-ca-file", "%v", err)
+	}
 	if err := errors.Join(cfg.validate(), err); err != nil {
 		return nil, err
 	}
-	life := &lifetime{}
+	life := &lifetime.Lifetime{}
 	inner, err := cfg.inner(&http.Client{Transport: &bound{transport, life}})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
-	version := apiVersion
-	api, err := vpcv1.NewVpcV1(&vpcv1.VpcV1Options{URL: cfg.service(), Authenticator: &core.NoAuthAuthenticator{}, Version: &version})
+	api, err := vpcv1.NewVpcV1(&vpcv1.VpcV1Options{URL: cfg.service(), Authenticator: &core.NoAuthAuthenticator{}, Version: new(apiVersion)})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", provider.ErrInvalidArgument, err)
 	}
-	api.Service.SetHTTPClient(&http.Client{
-		Transport: &signer{transport, inner}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	})
+	api.Service.SetHTTPClient(rest.HTTP(&signer{transport, inner}, 0))
 	api.EnableRetries(retries, longestGap)
 	if retrying, ok := api.Service.Client.Transport.(*retryablehttp.RoundTripper); ok {
 		retrying.Client.CheckRetry = retryPolicy
 	}
 	return &Provider{
-		cfg: cfg, api: api, transport: transport, life: life, memory: memory{turn: make(chan struct{}, 1)},
+		cfg: cfg, api: api, transport: transport, life: life,
 		wait: poll.Pace{First: 250 * time.Millisecond, Max: 2 * time.Second},
 	}, nil
 }
 
 // Teardown closes connections; VMs run on.
 func (p *Provider) Teardown() error {
-	p.life.close()
+	p.life.End()
 	p.transport.CloseIdleConnections()
 	return nil
 }
 
 // GetInstance implements provider.Getter.
-func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *provider.Instance, err error) {
+	defer explain(&err, "get instance")
 	existing, err := p.existing(ctx, instanceID)
 	if err != nil {
-		return nil, fmt.Errorf("get instance: %w", classify(err))
+		return nil, err
 	}
 	tags, err := p.tagsOf(ctx, existing)
-	if err != nil {
-		return nil, fmt.Errorf("get instance: its boot volume: %w", classify(err))
-	}
-	if tags == nil {
-		return nil, fmt.Errorf("get instance: %w", p.absent(instanceID))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("its boot volume: %w", err)
+	case tags == nil:
+		return nil, p.absent(instanceID)
 	}
 	return instanceOf(existing, tags), nil
 }
@@ -124,7 +125,7 @@ func (p *Provider) existing(ctx context.Context, id string) (*vpcv1.Instance, er
 	if err != nil {
 		return nil, err
 	}
-	if existing == nil || !ownName.MatchString(value(existing.Name)) {
+	if existing == nil || !names.IsHashed(value(existing.Name)) {
 		return nil, p.absent(id)
 	}
 	return existing, nil
@@ -132,8 +133,8 @@ func (p *Provider) existing(ctx context.Context, id string) (*vpcv1.Instance, er
 
 // getInstance returns nil for what does not exist.
 func (p *Provider) getInstance(ctx context.Context, id string) (*vpcv1.Instance, error) {
-	instance, reply, err := p.api.GetInstanceWithContext(ctx, &vpcv1.GetInstanceOptions{ID: &id})
-	if err = refused(reply, err); isStatus(err, http.StatusNotFound) {
+	instance, err := ask(ctx, p.api.GetInstanceWithContext, vpcv1.GetInstanceOptions{ID: &id})
+	if failure.HasStatus(err, http.StatusNotFound) {
 		return nil, nil
 	}
 	return instance, err
@@ -144,11 +145,11 @@ func (p *Provider) tagsOf(ctx context.Context, i *vpcv1.Instance) (map[string]st
 	if i.BootVolumeAttachment == nil || i.BootVolumeAttachment.Volume == nil {
 		return nil, nil
 	}
-	volume, reply, err := p.api.GetVolumeWithContext(ctx, &vpcv1.GetVolumeOptions{ID: i.BootVolumeAttachment.Volume.ID})
-	if err = refused(reply, err); isStatus(err, http.StatusNotFound) {
+	volume, err := ask(ctx, p.api.GetVolumeWithContext, vpcv1.GetVolumeOptions{ID: i.BootVolumeAttachment.Volume.ID})
+	switch {
+	case failure.HasStatus(err, http.StatusNotFound):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	return tagsOf(volume.UserTags), nil

@@ -5,13 +5,18 @@ package ibmcloud
 import (
 	"fmt"
 	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
-	"github.com/IBM/go-sdk-core/v5/core"
 	"github.com/IBM/vpc-go-sdk/vpcv1"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
@@ -28,13 +33,11 @@ type request struct {
 }
 
 func newRequest(podName, key string, spec provider.InstanceTypeSpec) *request {
-	tags := maps.Clone(spec.Tags)
-	if tags == nil {
-		tags = map[string]string{}
+	cluster := spec.Tags[provider.TagCluster]
+	return &request{
+		cluster: cluster, key: key, name: names.Hashed(podName, cluster, key), spec: spec,
+		tags: tags.Merge(spec.Tags, map[string]string{provider.TagKey: key}),
 	}
-	tags[provider.TagKey] = key
-	cluster := tags[provider.TagCluster]
-	return &request{cluster: cluster, key: key, name: instanceName(podName, cluster, key), spec: spec, tags: tags}
 }
 
 // refuse names what this provider has not got.
@@ -68,9 +71,8 @@ func (r *request) read(cloudConfig cloudinit.CloudConfigGenerator) error {
 // prototype returns the request that makes everything that belongs to the instance.
 // All of it is deleted with the instance.
 func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeInstanceByImage {
-	yes := true
 	volume := &vpcv1.VolumePrototypeInstanceByImageContext{
-		Profile:  &vpcv1.VolumeProfileIdentityByName{Name: core.StringPtr("general-purpose")},
+		Profile:  &vpcv1.VolumeProfileIdentityByName{Name: new("general-purpose")},
 		UserTags: r.userTags,
 	}
 	if p.cfg.RootDisk > 0 {
@@ -80,12 +82,12 @@ func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeIn
 		volume.EncryptionKey = &vpcv1.EncryptionKeyIdentityByCRN{CRN: &p.cfg.DiskKey}
 	}
 	proto := &vpcv1.InstancePrototypeInstanceByImage{
-		Name: &r.name, Image: &vpcv1.ImageIdentityByID{ID: &c.image}, Zone: &vpcv1.ZoneIdentityByName{Name: &c.zone},
-		Profile: &vpcv1.InstanceProfileIdentityByName{Name: &c.profile.Name}, VPC: &vpcv1.VPCIdentityByID{ID: &c.home.vpc},
-		BootVolumeAttachment: &vpcv1.VolumeAttachmentPrototypeInstanceByImageContext{DeleteVolumeOnInstanceDelete: &yes, Volume: volume},
+		Name: &r.name, Image: &vpcv1.ImageIdentityByID{ID: &c.image}, Zone: &vpcv1.ZoneIdentityByName{Name: &c.Zone},
+		Profile: &vpcv1.InstanceProfileIdentityByName{Name: &c.Type.Name}, VPC: &vpcv1.VPCIdentityByID{ID: &c.home.vpc},
+		BootVolumeAttachment: &vpcv1.VolumeAttachmentPrototypeInstanceByImageContext{DeleteVolumeOnInstanceDelete: new(true), Volume: volume},
 		// Off by default; the guest reads its user-data there.
 		MetadataService: &vpcv1.InstanceMetadataServicePrototype{
-			Enabled: &yes, Protocol: core.StringPtr("http"), ResponseHopLimit: core.Int64Ptr(1),
+			Enabled: new(true), Protocol: new("http"), ResponseHopLimit: new(int64(1)),
 		},
 		PrimaryNetworkInterface: nic(p.cfg.Subnets[c.at], c.groups),
 	}
@@ -105,11 +107,11 @@ func (p *Provider) prototype(r *request, c candidate) *vpcv1.InstancePrototypeIn
 
 // confide makes the VM confidential.
 func (p *Provider) confide(proto *vpcv1.InstancePrototypeInstanceByImage, c candidate) {
-	if p.cfg.DisableCVM || c.profile.Arch != "amd64" {
+	if p.cfg.DisableCVM || c.Type.Arch != "amd64" {
 		return
 	}
-	proto.ConfidentialComputeMode = core.StringPtr(vpcv1.InstancePrototypeInstanceByImageConfidentialComputeModeTdxConst)
-	proto.EnableSecureBoot = core.BoolPtr(true)
+	proto.ConfidentialComputeMode = new(vpcv1.InstancePrototypeInstanceByImageConfidentialComputeModeTdxConst)
+	proto.EnableSecureBoot = new(true)
 }
 
 // lodge sets the dedicated host of the VM and its second interface.
@@ -140,11 +142,77 @@ func nic(subnet string, groups []string) *vpcv1.NetworkInterfacePrototype {
 // ownerTags returns the user tags of the boot volume: those of the operator, and those
 // of the owner, which win.
 func (p *Provider) ownerTags(r *request) ([]string, error) {
-	tags := map[string]string{}
-	if p.cfg.ClusterID != "" {
-		tags["coco-pod-vm"] = p.cfg.ClusterID
+	all := tags.Merge(p.cfg.Tags, r.tags)
+	if p.cfg.ClusterID != "" && all["coco-pod-vm"] == "" {
+		all["coco-pod-vm"] = p.cfg.ClusterID
 	}
-	maps.Copy(tags, p.cfg.Tags)
-	maps.Copy(tags, r.tags)
-	return userTags(tags)
+	return userTags(all)
+}
+
+// An instance whose id nobody has heard, and a boot volume that has lost its
+// instance, go by ids of ours.
+const (
+	byName   = "name:"
+	byVolume = "volume:"
+)
+
+// User tags are key:value, of at most 128 characters, which are letters, digits,
+// blanks, and _ - . : (page "Working with tags").
+const maxTag = 128
+
+var (
+	tagKey   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	tagValue = regexp.MustCompile(`^[A-Za-z0-9_.: -]*$`)
+	tagPart  = regexp.MustCompile(`^(.+) (\d\d)$`)
+)
+
+// userTags writes tags as user tags, in order. A value that is too long for one
+// goes on in others, whose keys have a number after a blank.
+func userTags(tags map[string]string) ([]string, error) {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		value := tags[key]
+		if !tagKey.MatchString(key) || !tagValue.MatchString(value) {
+			return nil, fmt.Errorf("%w: tag %.64q: %.64q: IBM Cloud takes letters, digits, '_', '-', '.' and, in values, ':'", provider.ErrInvalidArgument, key, value)
+		}
+		if len(key)+1+len(value) <= maxTag {
+			list = append(list, key+":"+value)
+			continue
+		}
+		room := maxTag - len(key) - len(" 00:")
+		for n := 0; len(value) > 0; n++ {
+			part := value[:min(room, len(value))]
+			value = value[len(part):]
+			list = append(list, fmt.Sprintf("%s %02d:%s", key, n, part))
+		}
+	}
+	return list, nil
+}
+
+// tagsOf reads user tags; nil when they are none of ours.
+func tagsOf(list []string) map[string]string {
+	tags := map[string]string{}
+	parts := map[string]map[int]string{}
+	for _, tag := range list {
+		key, value, _ := strings.Cut(tag, ":")
+		part := tagPart.FindStringSubmatch(key)
+		if part == nil {
+			tags[key] = value
+			continue
+		}
+		if parts[part[1]] == nil {
+			parts[part[1]] = map[int]string{}
+		}
+		n, _ := strconv.Atoi(part[2])
+		parts[part[1]][n] = value
+	}
+	for key, values := range parts {
+		for n := range len(values) {
+			tags[key] += values[n]
+		}
+	}
+	if tags[provider.TagKey] == "" {
+		return nil
+	}
+	return tags
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloud"
@@ -26,7 +27,7 @@ type stand struct {
 
 func newStand(t testing.TB) *stand {
 	t.Helper()
-	s := &stand{Sim: sim.New(t, cloudsim.NewWorld()), cfg: DefaultConfig()}
+	s := &stand{Sim: sim.New(t, cloudsim.NewWorld()), cfg: config.Defaults[Config]()}
 	s.Sim.TagsOf = tagsOf
 	s.cfg.APIKey, s.cfg.IAM = sim.APIKey, s.Server.URL+"/identity/token"
 	s.cfg.VPCURL, s.cfg.CAFile = s.Server.URL+"/v1", s.Server.CAFile

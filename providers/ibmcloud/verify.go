@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/IBM/go-sdk-core/v5/core"
 	"github.com/IBM/vpc-go-sdk/vpcv1"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // verifyLimit bounds ConfigVerifier.
@@ -30,19 +30,31 @@ func (p *Provider) ConfigVerifier() error {
 	if errors.Is(first, provider.ErrUnauthenticated) {
 		return fmt.Errorf("verify: -api-key (IBMCLOUD_API_KEY) or -iam-profile-id (IBMCLOUD_IAM_PROFILE_ID): %w", first)
 	}
+	vpc := func(id string) error {
+		_, err := ask(ctx, p.api.GetVPCWithContext, vpcv1.GetVPCOptions{ID: &id})
+		return err
+	}
+	key := func(id string) error {
+		_, err := ask(ctx, p.api.GetKeyWithContext, vpcv1.GetKeyOptions{ID: &id})
+		return err
+	}
+	group := func(id string) error {
+		_, err := ask(ctx, p.api.GetSecurityGroupWithContext, vpcv1.GetSecurityGroupOptions{ID: &id})
+		return err
+	}
 	checks := []func() error{
 		func() error { return first },
 		func() error { return p.verifyProfile(ctx) },
 		func() error { _, err := p.groups(ctx); return err },
-		func() error { return p.exists(ctx, "vpc-id", p.cfg.VPC, p.getVPC) },
-		func() error { return p.exists(ctx, "key-id", p.cfg.SSHKey, p.getKey) },
-		func() error { return p.exists(ctx, "secondary-security-group-id", p.cfg.SecondaryGroup, p.getGroup) },
+		func() error { return exists("vpc-id", p.cfg.VPC, vpc) },
+		func() error { return exists("key-id", p.cfg.SSHKey, key) },
+		func() error { return exists("secondary-security-group-id", p.cfg.SecondaryGroup, group) },
 	}
 	for _, id := range p.cfg.Images {
 		checks = append(checks, func() error { return p.verifyImage(ctx, id) })
 	}
 	for _, id := range p.cfg.SecurityGroups {
-		checks = append(checks, func() error { return p.exists(ctx, "security-group-ids", id, p.getGroup) })
+		checks = append(checks, func() error { return exists("security-group-ids", id, group) })
 	}
 	for i, zone := range p.cfg.Zones {
 		checks = append(checks, func() error { return p.verifySubnet(ctx, "primary-subnet-id", p.cfg.Subnets[i], zone) })
@@ -50,29 +62,16 @@ func (p *Provider) ConfigVerifier() error {
 			checks = append(checks, func() error { return p.verifySubnet(ctx, "secondary-subnet-id", p.cfg.SecondarySubnets[i], zone) })
 		}
 	}
-	return errors.Join(atOnce(checks)...)
-}
-
-// atOnce returns the errors in the order of the checks.
-func atOnce(checks []func() error) []error {
-	errs := make([]error, len(checks))
-	var wait sync.WaitGroup
-	for i, check := range checks {
-		wait.Go(func() { errs[i] = classify(check()) })
-	}
-	wait.Wait()
-	return errs
+	return classify(failure.Together(checks...))
 }
 
 func (p *Provider) verifyReads(ctx context.Context) error {
-	one := int64(1)
-	_, reply, err := p.api.ListInstancesWithContext(ctx, &vpcv1.ListInstancesOptions{Limit: &one})
-	if err := classify(refused(reply, err)); err != nil {
-		return fmt.Errorf("list instances: %w", err)
+	_, err := ask(ctx, p.api.ListInstancesWithContext, vpcv1.ListInstancesOptions{Limit: new(int64(1))})
+	if err == nil {
+		_, err = ask(ctx, p.api.ListVolumesWithContext, vpcv1.ListVolumesOptions{Limit: new(int64(1))})
 	}
-	_, reply, err = p.api.ListVolumesWithContext(ctx, &vpcv1.ListVolumesOptions{Limit: &one})
-	if err := classify(refused(reply, err)); err != nil {
-		return fmt.Errorf("list volumes: %w", err)
+	if err != nil {
+		return fmt.Errorf("list instances and volumes: %w", classify(err))
 	}
 	return nil
 }
@@ -95,42 +94,23 @@ func (p *Provider) verifyProfile(ctx context.Context) error {
 
 // setting returns which flag an error is about.
 func setting(flagName, id string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case isStatus(err, http.StatusNotFound):
+	if failure.HasStatus(err, http.StatusNotFound) {
 		return fmt.Errorf("%w: %w", provider.ErrNotFound, bad(flagName, "%s does not exist, or these credentials may not see it", id))
 	}
-	return fmt.Errorf("-%s: %s: %w", flagName, id, classify(err))
+	return config.About[Config](flagName, classify(err))
 }
 
 // exists asks for something by id, if there is one.
-func (p *Provider) exists(ctx context.Context, flagName, id string, get func(context.Context, string) (*core.DetailedResponse, error)) error {
+func exists(flagName, id string, get func(id string) error) error {
 	if id == "" {
 		return nil
 	}
-	reply, err := get(ctx, id)
-	return setting(flagName, id, refused(reply, err))
-}
-
-func (p *Provider) getVPC(ctx context.Context, id string) (*core.DetailedResponse, error) {
-	_, reply, err := p.api.GetVPCWithContext(ctx, &vpcv1.GetVPCOptions{ID: &id})
-	return reply, err
-}
-
-func (p *Provider) getKey(ctx context.Context, id string) (*core.DetailedResponse, error) {
-	_, reply, err := p.api.GetKeyWithContext(ctx, &vpcv1.GetKeyOptions{ID: &id})
-	return reply, err
-}
-
-func (p *Provider) getGroup(ctx context.Context, id string) (*core.DetailedResponse, error) {
-	_, reply, err := p.api.GetSecurityGroupWithContext(ctx, &vpcv1.GetSecurityGroupOptions{ID: &id})
-	return reply, err
+	return setting(flagName, id, get(id))
 }
 
 func (p *Provider) verifyImage(ctx context.Context, id string) error {
-	img, reply, err := p.api.GetImageWithContext(ctx, &vpcv1.GetImageOptions{ID: &id})
-	if err := refused(reply, err); err != nil {
+	img, err := ask(ctx, p.api.GetImageWithContext, vpcv1.GetImageOptions{ID: &id})
+	if err != nil {
 		return setting("image-id", id, err)
 	}
 	if status := value(img.Status); status != "available" && status != "deprecated" {
@@ -143,8 +123,8 @@ func (p *Provider) verifyImage(ctx context.Context, id string) error {
 }
 
 func (p *Provider) verifySubnet(ctx context.Context, flagName, id, zone string) error {
-	subnet, reply, err := p.api.GetSubnetWithContext(ctx, &vpcv1.GetSubnetOptions{ID: &id})
-	if err := refused(reply, err); err != nil {
+	subnet, err := ask(ctx, p.api.GetSubnetWithContext, vpcv1.GetSubnetOptions{ID: &id})
+	if err != nil {
 		return setting(flagName, id, err)
 	}
 	var wrong []string

@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // Name is the provider's name on command lines.
@@ -72,9 +71,6 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) }).NoImport()
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 var (
 	zoneName = regexp.MustCompile(`^[a-z][a-z-]*[0-9]*$`)
 	// token is what ids and names of the API consist of; they become parts of
@@ -86,45 +82,32 @@ var (
 func (c Config) validate() error {
 	var errs []error
 	if !zoneName.MatchString(c.Zone) {
-		errs = append(errs, bad("zone", "POWERVS_ZONE", "%q is not a zone such as dal10", c.Zone))
+		errs = append(errs, bad("zone", "%q is not a zone such as dal10", c.Zone))
 	}
-	for _, id := range []struct{ flag, env, value string }{
-		{"service-instance-id", "POWERVS_SERVICE_INSTANCE_ID", c.ServiceInstance},
-		{"network-id", "POWERVS_NETWORK_ID", c.Network}, {"image-id", "POWERVS_IMAGE_ID", c.Image},
-		{"sys-type", "POWERVS_SYSTEM_TYPE", c.SystemType},
+	for flagName, id := range map[string]string{
+		"service-instance-id": c.ServiceInstance, "network-id": c.Network, "image-id": c.Image, "sys-type": c.SystemType,
 	} {
-		if !token.MatchString(id.value) {
-			errs = append(errs, bad(id.flag, id.env, "%q has other characters than letters, digits, '-', '_' and '.'", id.value))
+		if !token.MatchString(id) {
+			errs = append(errs, bad(flagName, "%q has other characters than letters, digits, '-', '_' and '.'", id))
 		}
 	}
 	if c.APIKey == "" {
-		errs = append(errs, bad("api-key", "IBMCLOUD_API_KEY", "it is required and not set"))
+		errs = append(errs, bad("api-key", "it is required and not set"))
 	}
 	if c.BuildTimeout <= 0 {
-		errs = append(errs, bad("powervs-build-timeout", "POWERVS_BUILD_TIMEOUT", "%v is not more than nothing", c.BuildTimeout))
+		errs = append(errs, bad("powervs-build-timeout", "%v is not more than nothing", c.BuildTimeout))
 	}
-	return errors.Join(append(errs, c.checkURLs(), c.checkTags())...)
-}
-
-func (c Config) checkURLs() error {
-	var errs []error
-	for _, at := range []struct{ flag, env, value string }{
-		{"powervs-endpoint", "POWERVS_ENDPOINT", c.endpoint()}, {"iam-service-url", "IBMCLOUD_IAM_ENDPOINT", c.IAMEndpoint},
-	} {
-		if u, err := url.Parse(at.value); err != nil || u.Scheme != "https" || u.Host == "" {
-			errs = append(errs, bad(at.flag, at.env, "%q is not an https URL: secrets go there", at.value))
+	for flagName, at := range map[string]string{"powervs-endpoint": c.endpoint(), "iam-service-url": c.IAMEndpoint} {
+		if err := rest.CheckURL(at); err != nil {
+			errs = append(errs, bad(flagName, "%v", err))
+		}
+	}
+	for name := range c.Tags {
+		if name == "" || strings.HasPrefix(name, "outrigger-") {
+			errs = append(errs, bad("tags", "%q: names that begin with outrigger- are those of the owner", name))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (c Config) checkTags() error {
-	for name := range c.Tags {
-		if name == "" || strings.HasPrefix(name, "outrigger-") {
-			return bad("tags", "TAGS", "%q: names that begin with outrigger- are those of the owner", name)
-		}
-	}
-	return nil
 }
 
 // endpoint returns the URL of the API.
@@ -170,8 +153,6 @@ var typeSyntax = regexp.MustCompile(`^([A-Za-z0-9.]+)-([0-9]+(?:\.[0-9]+)?)x([0-
 func (c Config) sizeOf(spec provider.InstanceTypeSpec) (size, error) {
 	s := size{c.SystemType, float64(c.Processors), float64(c.Memory)}
 	switch {
-	case spec.VCPUs < 0 || spec.Memory < 0 || spec.GPUs < 0:
-		return s, fmt.Errorf("%w: a size is negative", provider.ErrInvalidArgument)
 	case spec.GPUs > 0 || spec.GPU != "":
 		return s, fmt.Errorf("%w: Power Virtual Server has no GPUs", provider.ErrInvalidArgument)
 	case spec.Arch != "" && spec.Arch != "ppc64le":
@@ -216,11 +197,8 @@ func (s size) String() string {
 }
 
 // bad names a setting by its flag and its variable.
-func bad(flagName, env, format string, args ...any) error {
-	return fmt.Errorf("%w: -%s (%s): %s", provider.ErrInvalidArgument, flagName, env, fmt.Sprintf(format, args...))
+func bad(flagName, format string, args ...any) error {
+	return config.Wrong[Config](flagName, format, args...)
 }
 
 func logger() *slog.Logger { return slog.With("provider", Name) }
-
-// allowed reports whether a value is one of a list, or the list is not known.
-func allowed(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }

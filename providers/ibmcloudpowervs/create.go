@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
@@ -49,28 +50,27 @@ func nameOf(podName, key string) string {
 
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
-func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
-	call := p.began()
-	defer call.Done()
-	ctx, cancel := p.api.bound(ctx)
-	defer cancel()
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
+	defer explain(&err, "create instance %s", nameOf(podName, sandboxID))
 	body, err := p.body(podName, sandboxID, cloudConfig, spec)
 	if err != nil {
-		return nil, fmt.Errorf("create instance: %w", err)
+		return nil, err
 	}
+	ctx, done := p.api.life.Begin(ctx)
 	unlock, err := p.locks.Take(ctx, sandboxID)
 	if err != nil {
-		return nil, fmt.Errorf("create instance: %w: %w", provider.ErrUnavailable, err)
+		done()
+		return nil, err
 	}
 	var sending sync.WaitGroup
-	defer func() { // not before it is known what a request has made
-		call.Go(func() { sending.Wait(); unlock() })
+	defer func() {
+		go func() { // not before it is known what a request has made
+			sending.Wait()
+			unlock()
+			done()
+		}()
 	}()
-	made, err := p.findOrMake(ctx, sandboxID, body, &sending)
-	if err != nil {
-		err = fmt.Errorf("create instance %s: %w", body.ServerName, classify(err))
-	}
-	return made, err
+	return p.findOrMake(ctx, sandboxID, body, &sending)
 }
 
 // body returns the whole request.
@@ -91,16 +91,11 @@ func (p *Provider) body(podName, key string, cloudConfig cloudinit.CloudConfigGe
 	if len(userData) > maxUserData {
 		return nil, fmt.Errorf("%w: the user-data has %d bytes in base64 and Power Virtual Server takes %d", provider.ErrInvalidArgument, len(userData), maxUserData)
 	}
-	tags := maps.Clone(p.cfg.Tags)
-	if tags == nil {
-		tags = map[string]string{}
-	}
-	maps.Copy(tags, spec.Tags)
-	tags[provider.TagKey] = key
+	owned := tags.Merge(p.cfg.Tags, spec.Tags, map[string]string{provider.TagKey: key})
 	return &newVM{
 		ServerName: nameOf(podName, key), ImageID: image, Memory: s.memory, Processors: s.processors,
 		ProcType: p.cfg.ProcessorType, SysType: s.system, Networks: []networkRef{{p.cfg.Network}},
-		KeyPairName: p.cfg.SSHKey, UserData: userData, UserTags: encodeTags(tags),
+		KeyPairName: p.cfg.SSHKey, UserData: userData, UserTags: encodeTags(owned),
 	}, nil
 }
 
@@ -157,22 +152,13 @@ func (p *Provider) make(ctx context.Context, body *newVM, sending *sync.WaitGrou
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx))
 	}
-	type outcome struct {
-		made []vm
-		err  error
-	}
-	done := make(chan outcome, 1)
-	sending.Go(func() {
-		var o outcome
-		o.err = p.api.sendToEnd(ctx, http.MethodPost, "/pvm-instances", body, &o.made)
-		done <- o
+	sending.Add(1)
+	made, err := lifetime.Outlive(ctx, func() (made []vm, err error) {
+		defer sending.Done()
+		err = p.api.sendToEnd(ctx, http.MethodPost, "/pvm-instances", body, &made)
+		return made, err
 	})
-	select {
-	case o := <-done:
-		return p.accepted(body, o.made, o.err)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx))
-	}
+	return p.accepted(body, made, err)
 }
 
 // accepted reads the answer to a creation.
@@ -234,11 +220,7 @@ func (p *Provider) progress(ctx context.Context, id string) (*provider.Instance,
 	case v == nil:
 		return nil, errGone
 	case v.status() == statusError:
-		class := classOfWords(v.failure())
-		if class == nil {
-			class = provider.ErrUnavailable
-		}
-		return nil, fmt.Errorf("%w: %w: %s", class, errFailed, v.failure())
+		return nil, fmt.Errorf("%w: %w: %s", cmp.Or(classOfWords(v.failure()), provider.ErrUnavailable), errFailed, v.failure())
 	}
 	i, err := p.answer(ctx, v)
 	if err != nil || len(i.IPs) == 0 && i.State != provider.StateStopped {

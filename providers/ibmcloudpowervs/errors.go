@@ -3,27 +3,22 @@
 package ibmcloudpowervs
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
 	"github.com/outrigger/outrigger/provider"
-	"github.com/outrigger/outrigger/provider/kit/rest"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
-// apiError is a refusal.
-type apiError struct {
-	Status  int
-	Message string
-}
-
-func (e *apiError) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Status) }
-
 // readError reads the forms of the service and of IAM.
-func readError(r *http.Response) *apiError {
+func readError(r *http.Response) error { return refusal(r, r.StatusCode) }
+
+// refusal is a reply's, whose status may say less than another.
+func refusal(r *http.Response, status int) error {
 	text, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
 	var body struct {
 		Description  string `json:"description"`
@@ -31,24 +26,15 @@ func readError(r *http.Response) *apiError {
 		ErrorMessage string `json:"errorMessage"`
 	}
 	_ = json.Unmarshal(text, &body) // without words the status says it
-	for _, words := range []string{body.Description, body.Message, body.ErrorMessage} {
-		if words = strings.TrimSpace(words); words != "" {
-			return &apiError{r.StatusCode, words}
-		}
+	e := &failure.Error{
+		Status:  status,
+		Message: cmp.Or(strings.TrimSpace(body.Description), strings.TrimSpace(body.Message), strings.TrimSpace(body.ErrorMessage), http.StatusText(r.StatusCode)),
 	}
-	return &apiError{r.StatusCode, http.StatusText(r.StatusCode)}
-}
-
-// statuses are classes by status.
-var statuses = map[int]error{
-	http.StatusBadRequest:          provider.ErrInvalidArgument,
-	http.StatusUnauthorized:        provider.ErrUnauthenticated,
-	http.StatusForbidden:           provider.ErrPermissionDenied,
-	http.StatusNotFound:            provider.ErrNotFound,
-	http.StatusConflict:            provider.ErrUnavailable, // another operation goes on
-	http.StatusUnprocessableEntity: provider.ErrInvalidArgument,
-	http.StatusRequestTimeout:      provider.ErrUnavailable,
-	http.StatusTooManyRequests:     provider.ErrUnavailable,
+	if e.Status < http.StatusInternalServerError {
+		e.Class = classOfWords(e.Message)
+	}
+	e.Class = cmp.Or(e.Class, failure.OfStatus(status, map[int]error{http.StatusUnprocessableEntity: provider.ErrInvalidArgument}))
+	return e
 }
 
 // wordsOf are classes by what a refusal or a failed VM says: the service has no
@@ -78,34 +64,11 @@ func classOfWords(text string) error {
 
 // classify puts an error into its class.
 func classify(err error) error {
-	var refused *apiError
-	switch {
-	case err == nil, provider.Class(err) != provider.ErrUnknown:
-		return err
-	case errors.As(err, &refused):
-		return fmt.Errorf("%w: %w", refused.class(), err)
-	case rest.Untrusted(err):
-		return fmt.Errorf("%w: %w: if the certificate is your own, trust it with -powervs-ca-file (POWERVS_CA_FILE)", provider.ErrUnavailable, err)
-	case rest.NoReply(err):
-		return fmt.Errorf("%w: %w", provider.ErrUnavailable, err)
+	if failure.Untrusted(err) {
+		err = fmt.Errorf("%w: if the certificate is your own, trust it with -powervs-ca-file (POWERVS_CA_FILE)", err)
 	}
-	return err
+	return failure.Classify(err)
 }
 
-func (e *apiError) class() error {
-	if class := classOfWords(e.Message); class != nil && e.Status < http.StatusInternalServerError {
-		return class
-	}
-	if class := statuses[e.Status]; class != nil {
-		return class
-	}
-	if e.Status >= http.StatusInternalServerError {
-		return provider.ErrUnavailable
-	}
-	return provider.ErrUnknown
-}
-
-func isStatus(err error, status int) bool {
-	var refused *apiError
-	return errors.As(err, &refused) && refused.Status == status
-}
+// explain is deferred by the methods of the contract.
+func explain(err *error, format string, args ...any) { failure.Wrap(err, classify, format, args...) }

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
@@ -21,8 +21,6 @@ type Provider struct {
 	cfg   Config
 	api   *client
 	locks keylock.Locks
-	mu    sync.Mutex
-	calls *sync.WaitGroup // those that Teardown waits for
 	// wait is how often it looks whether something is done.
 	wait poll.Pace
 }
@@ -47,34 +45,23 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{cfg: cfg, api: api, calls: new(sync.WaitGroup), wait: poll.Pace{First: time.Second, Max: 5 * time.Second}}, nil
+	return &Provider{cfg: cfg, api: api, wait: poll.Pace{First: time.Second, Max: 5 * time.Second}}, nil
 }
 
 // Teardown ends what goes on, and waits for it: what a creation has sent is
 // then made or not, and another provider sees it. VMs run on.
 func (p *Provider) Teardown() error {
-	p.api.close()
-	p.mu.Lock()
-	running := p.calls
-	p.calls = new(sync.WaitGroup)
-	p.mu.Unlock()
-	running.Wait()
+	p.api.life.End()
+	p.api.rest.HTTP.CloseIdleConnections()
 	return nil
 }
 
-// began counts a call until it is done.
-func (p *Provider) began() *sync.WaitGroup {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls.Add(1)
-	return p.calls
-}
-
 // GetInstance implements provider.Getter.
-func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *provider.Instance, err error) {
+	defer explain(&err, "get instance")
 	existing, err := p.existing(ctx, instanceID)
 	if err != nil {
-		return nil, fmt.Errorf("get instance: %w", err)
+		return nil, err
 	}
 	return p.answer(ctx, existing)
 }
@@ -104,7 +91,7 @@ func (p *Provider) getVM(ctx context.Context, id string) (*vm, error) {
 	var v vm
 	err := p.api.send(ctx, http.MethodGet, "/pvm-instances/"+id, nil, &v)
 	switch {
-	case isStatus(err, http.StatusNotFound):
+	case failure.HasStatus(err, http.StatusNotFound):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -141,7 +128,8 @@ func (p *Provider) list(ctx context.Context, pred func(name string) bool) ([]*vm
 
 // ListInstances implements provider.Lister. It needs a call for each instance
 // of Outrigger's in the workspace.
-func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
+	defer explain(&err, "list instances")
 	wanted := func(name string) bool { return strings.HasPrefix(name, namePrefix) }
 	if key := match[provider.TagKey]; key != "" {
 		wanted = func(name string) bool {
@@ -150,16 +138,15 @@ func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (
 	}
 	vms, err := p.list(ctx, wanted)
 	if err != nil {
-		return nil, fmt.Errorf("list instances: %w", err)
+		return nil, err
 	}
-	var list []provider.Instance
 	for _, v := range vms {
 		if !provider.HasTags(decodeTags(v.UserTags), match) {
 			continue
 		}
 		i, err := p.answer(ctx, v)
 		if err != nil {
-			return nil, fmt.Errorf("list instances: %w", err)
+			return nil, err
 		}
 		list = append(list, *i)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/ibmcloudpowervs"
@@ -29,7 +30,7 @@ type stand struct {
 func newStand(t testing.TB) *stand {
 	t.Helper()
 	world := cloudsim.NewWorld()
-	s := &stand{Sim: sim.New(t, world), cfg: DefaultConfig()}
+	s := &stand{Sim: sim.New(t, world), cfg: config.Defaults[Config]()}
 	s.cfg.APIKey, s.cfg.Zone, s.cfg.ServiceInstance = sim.APIKey, sim.Zone, sim.Instance
 	s.cfg.Network, s.cfg.Image, s.cfg.SSHKey = sim.PublicNetwork, sim.Image, sim.SSHKey
 	s.cfg.Endpoint, s.cfg.IAMEndpoint, s.cfg.CAFile = s.Server.URL, s.Server.URL+"/identity/token", s.Server.CAFile

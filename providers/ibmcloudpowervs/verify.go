@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // verifyLimit bounds ConfigVerifier, which has no context.
@@ -21,48 +22,34 @@ const verifyLimit = time.Minute
 
 // ConfigVerifier implements provider.Provider: it looks at everything that the
 // settings name and reports all that is wrong.
-func (p *Provider) ConfigVerifier() error {
+func (p *Provider) ConfigVerifier() (err error) {
+	defer explain(&err, "verify the configuration")
 	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
 	defer cancel()
 	account, err := p.api.tokens.get(ctx)
 	if err != nil {
-		return fmt.Errorf("verify the configuration: %w", classify(err))
+		return err
 	}
 	errs := []error{
-		p.checkExists(ctx, "/images/"+p.cfg.Image, "image", "image-id", "POWERVS_IMAGE_ID", p.cfg.Image),
-		p.checkExists(ctx, "/networks/"+p.cfg.Network, "network", "network-id", "POWERVS_NETWORK_ID", p.cfg.Network),
+		p.checkExists(ctx, "image-id", "image "+p.cfg.Image, p.api.path("/images/"+p.cfg.Image)),
+		p.checkExists(ctx, "network-id", "network "+p.cfg.Network, p.api.path("/networks/"+p.cfg.Network)),
 		p.verifySystem(ctx),
-		p.verifyList(ctx),
+		p.api.send(ctx, http.MethodGet, "/pvm-instances", nil, nil), // proves the right to see instances
 	}
 	if p.cfg.SSHKey != "" {
-		errs = append(errs, p.verifyKey(ctx, account.account))
+		path := "/pcloud/v1/tenants/" + url.PathEscape(account.account) + "/sshkeys/" + url.PathEscape(p.cfg.SSHKey)
+		errs = append(errs, p.checkExists(ctx, "ssh-key", "SSH key "+p.cfg.SSHKey, path))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("verify the configuration: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // checkExists looks for what a setting names.
-func (p *Provider) checkExists(ctx context.Context, path, what, flagName, env, value string) error {
-	err := p.api.send(ctx, http.MethodGet, path, nil, nil)
-	return missing(err, what, flagName, env, value)
-}
-
-func missing(err error, what, flagName, env, value string) error {
-	switch {
-	case err == nil:
-		return nil
-	case isStatus(err, http.StatusNotFound):
-		return fmt.Errorf("%w: -%s (%s): the workspace has no %s %s", provider.ErrNotFound, flagName, env, what, value)
-	}
-	return fmt.Errorf("-%s (%s): %w", flagName, env, err)
-}
-
-func (p *Provider) verifyKey(ctx context.Context, account string) error {
-	path := "/pcloud/v1/tenants/" + url.PathEscape(account) + "/sshkeys/" + url.PathEscape(p.cfg.SSHKey)
+func (p *Provider) checkExists(ctx context.Context, flagName, what, path string) error {
 	err := p.api.sendTo(ctx, http.MethodGet, path, nil, nil)
-	return missing(err, "SSH key", "ssh-key", "POWERVS_SSH_KEY_NAME", p.cfg.SSHKey)
+	if failure.HasStatus(err, http.StatusNotFound) {
+		err = fmt.Errorf("%w: the workspace has no %s", provider.ErrNotFound, what)
+	}
+	return config.About[Config](flagName, err)
 }
 
 // verifySystem looks whether the workspace has machines of the type.
@@ -71,20 +58,15 @@ func (p *Provider) verifySystem(ctx context.Context) error {
 		Type string `json:"type"`
 	}
 	if err := p.api.send(ctx, http.MethodGet, "/system-pools", nil, &pools); err != nil {
-		return fmt.Errorf("-sys-type (POWERVS_SYSTEM_TYPE): %w", err)
+		return config.About[Config]("sys-type", err)
 	}
-	types := map[string]bool{}
+	var names []string
 	for _, pool := range pools {
-		types[pool.Type] = true
+		names = append(names, pool.Type)
 	}
-	names := slices.Sorted(maps.Keys(types))
-	if !allowed(names, p.cfg.SystemType) {
-		return fmt.Errorf("%w: -sys-type (POWERVS_SYSTEM_TYPE): the workspace has no %s, but %s", provider.ErrNotFound, p.cfg.SystemType, strings.Join(names, ", "))
+	if len(names) == 0 || slices.Contains(names, p.cfg.SystemType) {
+		return nil
 	}
-	return nil
-}
-
-// verifyList proves the right to see instances.
-func (p *Provider) verifyList(ctx context.Context) error {
-	return p.api.send(ctx, http.MethodGet, "/pvm-instances", nil, nil)
+	slices.Sort(names)
+	return config.About[Config]("sys-type", fmt.Errorf("%w: the workspace has no %s, but %s", provider.ErrNotFound, p.cfg.SystemType, strings.Join(slices.Compact(names), ", ")))
 }

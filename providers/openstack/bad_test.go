@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/instancetypes"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/openstack"
@@ -24,7 +25,7 @@ import (
 // TestBadSettings is about what no cloud is needed for.
 func TestBadSettings(t *testing.T) {
 	good := func() Config {
-		c := DefaultConfig()
+		c := config.Defaults[Config]()
 		c.AuthURL, c.User, c.Password, c.Project = "https://keystone.example/v3", "u", "secret", "p"
 		c.Image, c.Flavor, c.Network = "i", "f", "n"
 		return c

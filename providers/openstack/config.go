@@ -64,13 +64,8 @@ func forImport(c *Config) {
 	c.Image, c.Flavor, c.Network = "none", "none", "none"
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 // bad returns the error about a setting, by the name of its flag or variable.
-func bad(name, format string, args ...any) error {
-	return config.Wrong[Config](name, format, args...)
-}
+func bad(name, format string, args ...any) error { return config.Wrong[Config](name, format, args...) }
 
 // validate reports everything that is wrong whatever the cloud says.
 func (c Config) validate() error {

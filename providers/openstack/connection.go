@@ -3,18 +3,25 @@
 package openstack
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+	"github.com/gophercloud/gophercloud/v2/openstack/utils"
+
+	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
+	"github.com/outrigger/outrigger/provider/kit/poll"
+	"github.com/outrigger/outrigger/provider/kit/rest"
 )
 
 // clients are the services, with a token that renews itself.
@@ -26,50 +33,34 @@ type clients struct {
 
 // connection logs in when it is first needed.
 type connection struct {
-	cfg  Config
-	http *http.Client
-	// turn is held while somebody logs in.
-	turn   chan struct{}
-	opened *clients
+	cfg    Config
+	http   *http.Client
+	opened cached.Values[*clients]
 }
 
 func newConnection(cfg Config) (*connection, error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 16
+	transport, err := rest.Transport("")
+	if err != nil {
+		return nil, err
+	}
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
+		if transport.TLSClientConfig.RootCAs, err = rest.RootsOf(cfg.CAFile); err != nil {
 			return nil, bad("os-cacert", "%v", err)
 		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
-			return nil, bad("os-cacert", "%s has no certificate in PEM", cfg.CAFile)
-		}
-		transport.TLSClientConfig.RootCAs = roots
 	}
-	return &connection{cfg: cfg, http: &http.Client{Transport: transport}, turn: make(chan struct{}, 1)}, nil
+	return &connection{cfg: cfg, http: &http.Client{Transport: transport}}, nil
 }
 
-func (c *connection) close() { c.http.CloseIdleConnections() }
-
-// open answers clients with a token.
+// open returns clients with a token.
 func (c *connection) open(ctx context.Context) (*clients, error) {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if c.opened != nil {
-		return c.opened, nil
-	}
-	opened, err := c.connect(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("log in to OpenStack (%s): %w", c.source(), err)
-	}
-	c.opened = opened
-	return opened, nil
+	return c.opened.Get(ctx, "", func() (*clients, time.Time, error) {
+		opened, err := c.connect(ctx)
+		if err != nil {
+			err = fmt.Errorf("log in to OpenStack (%s): %w", c.source(), err)
+		}
+		return opened, time.Time{}, err
+	})
 }
 
 // source returns which settings the credentials come from.
@@ -116,14 +107,10 @@ const throttleRetries = 4
 
 // backOff waits before a throttled call is repeated.
 func backOff(ctx context.Context, _ *gophercloud.ErrUnexpectedResponseCode, err error, retries uint) error {
-	timer := time.NewTimer(throttlePause << retries)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if poll.Sleep(ctx, throttlePause<<retries) != nil {
 		return err
 	}
+	return nil
 }
 
 const throttlePause = 200 * time.Millisecond
@@ -156,9 +143,7 @@ func (c *connection) fromClouds(where gophercloud.EndpointOpts) (gophercloud.Aut
 	if err != nil {
 		return auth, where, bad("os-cloud", "%v", err)
 	}
-	if where.Region == "" {
-		where.Region = endpoints.Region
-	}
+	where.Region = cmp.Or(where.Region, endpoints.Region)
 	if tlsConfig != nil && c.cfg.CAFile == "" {
 		c.http.Transport.(*http.Transport).TLSClientConfig = tlsConfig
 	}
@@ -198,4 +183,59 @@ func projectOf(p *gophercloud.ProviderClient) string {
 		return ""
 	}
 	return project.ID
+}
+
+// Microversions of the Compute API, the minor number of 2.x ("REST API Version
+// History"). Without one Nova speaks 2.1.
+const (
+	flavorEmbedded = 47 // a server shows the name of its flavor
+	volumeTypes    = 67 // a root volume can have a type
+	// wanted is the newest that this provider knows.
+	wanted = volumeTypes
+)
+
+// negotiate asks Nova which microversions it speaks, and takes the newest that
+// both know. Whoever needs one that Nova lacks is refused where it is needed.
+func (c *clients) negotiate(ctx context.Context) error {
+	root, err := utils.BaseVersionedEndpoint(c.compute.Endpoint)
+	if err != nil {
+		return fmt.Errorf("%w: compute endpoint %s: %w", provider.ErrInvalidArgument, c.compute.Endpoint, err)
+	}
+	var reply struct {
+		Version struct {
+			Newest string `json:"version"`
+			Oldest string `json:"min_version"`
+		} `json:"version"`
+	}
+	_, err = c.compute.ProviderClient.Request(ctx, "GET", root, &gophercloud.RequestOpts{JSONResponse: &reply, OkCodes: []int{200}})
+	if err != nil {
+		return fmt.Errorf("ask for the versions of the compute service: %w", err)
+	}
+	c.minor = min(minorOf(reply.Version.Newest), wanted)
+	if oldest := minorOf(reply.Version.Oldest); oldest > c.minor && oldest > 0 {
+		return fmt.Errorf("%w: the compute service at %s speaks microversions from 2.%d on, this provider up to 2.%d", provider.ErrInvalidArgument, root, oldest, wanted)
+	}
+	if c.minor > 0 {
+		c.compute.Microversion = "2." + strconv.Itoa(c.minor)
+	}
+	return nil
+}
+
+// minorOf returns 0 for what is not a microversion of 2.
+func minorOf(version string) int {
+	rest, ok := strings.CutPrefix(version, "2.")
+	minor, err := strconv.Atoi(rest)
+	if !ok || err != nil {
+		return 0
+	}
+	return minor
+}
+
+// checkVolumeType returns an error for a volume type if Nova is too old for it.
+func (c *clients) checkVolumeType(name string) error {
+	if name == "" || c.minor >= volumeTypes {
+		return nil
+	}
+	return fmt.Errorf("%w: -root-volume-type (OPENSTACK_ROOT_VOLUME_TYPE) %s: the compute service speaks microversions up to 2.%d, and a type of the root volume needs 2.%d; leave it out, and Cinder chooses its default type",
+		provider.ErrInvalidArgument, name, c.minor, volumeTypes)
 }

@@ -3,11 +3,11 @@
 package openstack
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"time"
 
@@ -18,6 +18,9 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
+	"github.com/outrigger/outrigger/provider/kit/places"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
@@ -27,43 +30,31 @@ const undoWait = 30 * time.Second
 
 // CreateInstance implements provider.Provider. For a key that has an instance it returns
 // that instance, whatever the other arguments are.
-func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
+	defer explain(&err, "create instance %s", instanceID(sandboxID))
 	o, err := p.newOrder(podName, sandboxID, cloudConfig, spec)
 	if err != nil {
-		return nil, fmt.Errorf("create instance: %w", err)
+		return nil, err
 	}
 	unlock, err := p.locks.Take(ctx, o.id)
 	if err != nil {
-		return nil, classify(fmt.Errorf("create instance %s: %w", o.id, err))
+		return nil, err
 	}
-	type outcome struct {
-		found *resources
-		err   error
-	}
-	done := make(chan outcome, 1)
-	go func() {
+	made, err = lifetime.Outlive(ctx, func() (*provider.Instance, error) {
 		defer unlock() // a deletion waits until it is known what was made
 		f, err := p.findOrMake(ctx, o)
-		done <- outcome{f, err}
-	}()
-	select {
-	case made := <-done:
-		return p.answer(o, sandboxID, made.found, made.err)
-	case <-ctx.Done():
-		return p.answer(o, sandboxID, &resources{id: o.id}, fmt.Errorf("%w: %w", provider.ErrUnavailable, context.Cause(ctx)))
+		if f == nil {
+			return nil, err
+		}
+		return p.instance(f), err
+	})
+	if made == nil && ctx.Err() != nil {
+		made = p.instance(&resources{id: o.id})
 	}
-}
-
-func (p *Provider) answer(o *order, key string, f *resources, err error) (*provider.Instance, error) {
-	var made *provider.Instance
-	if f != nil {
-		made = p.instance(f)
-		made.Key = key
+	if made != nil {
+		made.Key = sandboxID
 	}
-	if err != nil {
-		return made, classify(fmt.Errorf("create instance %s: %w", o.id, err))
-	}
-	return made, nil
+	return made, err
 }
 
 // order describes the instance to make, as far as no call to the cloud is needed.
@@ -82,15 +73,10 @@ func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConf
 	case len(spec.Volumes) > 0:
 		return nil, fmt.Errorf("%w: volumes: this provider has none", provider.ErrInvalidArgument)
 	}
-	o := &order{id: instanceID(key), name: provider.InstanceName(podName, key), tags: maps.Clone(p.cfg.Tags), image: p.cfg.Image, spec: spec}
-	if spec.Image != "" {
-		o.image = spec.Image
+	o := &order{
+		id: instanceID(key), name: provider.InstanceName(podName, key), image: cmp.Or(spec.Image, p.cfg.Image), spec: spec,
+		tags: tags.Merge(p.cfg.Tags, spec.Tags, map[string]string{provider.TagKey: key}),
 	}
-	if o.tags == nil {
-		o.tags = map[string]string{}
-	}
-	maps.Copy(o.tags, spec.Tags)
-	o.tags[provider.TagKey] = key
 	if err := checkItems(len(o.tags), 2); err != nil { // metaID and metaName come with them
 		return nil, err
 	}
@@ -180,10 +166,10 @@ func (p *Provider) make(ctx context.Context, c *clients, o *order) (*resources, 
 	}
 	f := &resources{id: o.id}
 	if f.port, err = p.makePort(ctx, c, o); err != nil {
-		return p.unsettled(f, err), err
+		return unsettled(f, err), err
 	}
 	err = p.build(ctx, c, o, f, choices)
-	if err == nil || p.unsettled(f, err) != nil {
+	if err == nil || unsettled(f, err) != nil {
 		return f, err
 	}
 	return p.undo(ctx, c, f, err)
@@ -191,7 +177,7 @@ func (p *Provider) make(ctx context.Context, c *clients, o *order) (*resources, 
 
 // unsettled returns f, for the caller to delete it, if it is unknown whether the failed
 // call has made something.
-func (p *Provider) unsettled(f *resources, err error) *resources {
+func unsettled(f *resources, err error) *resources {
 	if class := provider.Class(classify(err)); !macTaken(err) && (class == provider.ErrUnavailable || class == provider.ErrUnknown) {
 		return f
 	}
@@ -227,46 +213,49 @@ func (p *Provider) makePort(ctx context.Context, c *clients, o *order) (*ports.P
 	if err != nil {
 		return nil, fmt.Errorf("make a port on -network-id (OPENSTACK_NETWORK_ID) %s, -subnet-id (OPENSTACK_SUBNET_ID) %s, -security-group-ids (OPENSTACK_SECURITY_GROUP_IDS) %v: %w", p.cfg.Network, p.cfg.Subnet, p.cfg.Groups, err)
 	}
-	return port, p.tagPort(ctx, c, port, rest)
+	port.Tags = rest
+	return port, tag(ctx, c, "ports", port.ID, rest)
 }
 
-func (p *Provider) tagPort(ctx context.Context, c *clients, port *ports.Port, rest []string) error {
+// tag puts on a resource of Neutron what its description does not hold.
+func tag(ctx context.Context, c *clients, kind, id string, rest []string) error {
 	if len(rest) == 0 {
 		return nil
 	}
-	_, err := attributestags.ReplaceAll(ctx, c.network, "ports", port.ID, attributestags.ReplaceAllOpts{Tags: rest}).Extract()
+	_, err := attributestags.ReplaceAll(ctx, c.network, kind, id, attributestags.ReplaceAllOpts{Tags: rest}).Extract()
 	if err != nil {
-		return fmt.Errorf("tag port %s: %w", port.ID, err)
+		return fmt.Errorf("tag %s %s: %w", kind, id, err)
 	}
-	port.Tags = rest
 	return nil
 }
 
 // build makes the server of a port with the first flavor and zone that has capacity.
-func (p *Provider) build(ctx context.Context, c *clients, o *order, f *resources, choices []flavor) error {
-	var errs []error
-	for _, choice := range choices {
-		err := p.makeServer(ctx, c, o, f, choice)
+func (p *Provider) build(ctx context.Context, c *clients, o *order, f *resources, choices []choice) error {
+	_, err := places.Try(choices, places.NoCapacity, func(to choice) (*resources, error) {
+		err := p.makeServer(ctx, c, o, f, to)
 		if err == nil {
-			return p.makeFloating(ctx, c, o, f)
+			return f, nil
 		}
-		errs = append(errs, fmt.Errorf("flavor %s, availability zone %q, image %s: %w", choice.name, choice.zone, o.image, classify(err)))
-		if !errors.Is(classify(err), provider.ErrCapacity) {
-			break
+		err = fmt.Errorf("flavor %s, availability zone %q, image %s: %w", to.Type.Name, to.Zone, o.image, classify(err))
+		if !places.NoCapacity(err) {
+			return nil, err
 		}
-		if err := p.removeServer(ctx, c, f.server); err != nil {
-			return errors.Join(append(errs, err)...)
+		if left := p.removeServer(ctx, c, f.server); left != nil {
+			return f, errors.Join(err, left)
 		}
 		f.server = nil
+		return nil, err
+	})
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	return p.makeFloating(ctx, c, o, f)
 }
 
-func (p *Provider) makeServer(ctx context.Context, c *clients, o *order, f *resources, choice flavor) error {
-	metadata := maps.Clone(o.tags)
-	metadata[metaID], metadata[metaName] = o.id, o.name
+func (p *Provider) makeServer(ctx context.Context, c *clients, o *order, f *resources, to choice) error {
+	metadata := tags.Merge(o.tags, map[string]string{metaID: o.id, metaName: o.name})
 	opts := servers.CreateOpts{
-		Name: serverName(o.name, o.id), ImageRef: o.image, FlavorRef: choice.id, AvailabilityZone: choice.zone,
+		Name: serverName(o.name, o.id), ImageRef: o.image, FlavorRef: to.id, AvailabilityZone: to.Zone,
 		Networks: []servers.Network{{Port: f.port.ID}}, Metadata: metadata, UserData: o.userData, ConfigDrive: &p.cfg.ConfigDrive,
 	}
 	if p.cfg.RootVolume > 0 {
@@ -358,13 +347,7 @@ func (p *Provider) makeFloating(ctx context.Context, c *clients, o *order, f *re
 		return fmt.Errorf("make a floating IP of -floating-network-id (OPENSTACK_FLOATING_NETWORK_ID) %s: %w", p.cfg.FloatingNetwork, err)
 	}
 	f.floating = made
-	if len(rest) == 0 {
-		return nil
-	}
-	if _, err := attributestags.ReplaceAll(ctx, c.network, "floatingips", made.ID, attributestags.ReplaceAllOpts{Tags: rest}).Extract(); err != nil {
-		return fmt.Errorf("tag floating IP %s: %w", made.ID, err)
-	}
-	return nil
+	return tag(ctx, c, "floatingips", made.ID, rest)
 }
 
 // finish completes the creation of an instance whose server exists.

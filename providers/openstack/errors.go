@@ -3,20 +3,15 @@
 package openstack
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // classify gives an error of the cloud, the connection or the context its
@@ -35,20 +30,16 @@ func classOf(err error) error {
 	var response gophercloud.ErrUnexpectedResponseCode
 	var noToken gophercloud.ErrUnableToReauthenticate
 	var noEndpoint *gophercloud.ErrEndpointNotFound
-	var urlErr *url.Error
-	var netErr net.Error
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return provider.ErrUnavailable
 	case errors.As(err, &noToken):
 		return loginClass(noToken.ErrReauth)
 	case errors.As(err, &response):
 		return statusClass(response)
 	case errors.As(err, &noEndpoint):
 		return provider.ErrInvalidArgument
-	case untrusted(err):
+	case failure.Untrusted(err): // trying again will not help
 		return provider.ErrUnauthenticated
-	case errors.As(err, &urlErr), errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case failure.NoReply(err):
 		return provider.ErrUnavailable
 	}
 	return nil
@@ -66,50 +57,24 @@ func loginClass(err error) error {
 	return classOf(err)
 }
 
-// untrusted reports whether the server is not the one that was meant; trying
-// again will not help.
-func untrusted(err error) bool {
-	var unknown x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	var host x509.HostnameError
-	var verify *tls.CertificateVerificationError
-	return errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host) || errors.As(err, &verify)
-}
-
 // statusClass knows the answers of Nova, Neutron, Glance and Keystone: a quota
 // is a 403 in Nova and a 409 in Neutron.
 func statusClass(response gophercloud.ErrUnexpectedResponseCode) error {
 	body := string(response.Body)
-	switch response.Actual {
-	case http.StatusBadRequest:
-		return provider.ErrInvalidArgument
-	case http.StatusUnauthorized:
-		return provider.ErrUnauthenticated
-	case http.StatusForbidden:
-		if strings.Contains(body, "uota exceeded") || strings.Contains(body, "OverLimit") {
-			return provider.ErrQuota
-		}
-		return provider.ErrPermissionDenied
-	case http.StatusNotFound:
-		return provider.ErrNotFound
-	case http.StatusConflict:
-		switch {
-		case strings.Contains(body, "OverQuota"):
-			return provider.ErrQuota
-		case strings.Contains(body, "IpAddressGenerationFailure"), strings.Contains(body, "No more IP addresses"):
-			return provider.ErrCapacity
-		}
-		return provider.ErrUnavailable
-	case http.StatusRequestEntityTooLarge:
+	switch {
+	case response.Actual == http.StatusForbidden && (strings.Contains(body, "uota exceeded") || strings.Contains(body, "OverLimit")),
+		response.Actual == http.StatusConflict && strings.Contains(body, "OverQuota"):
 		return provider.ErrQuota
-	case http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusPreconditionFailed:
-		return provider.ErrUnavailable
+	case response.Actual == http.StatusConflict && (strings.Contains(body, "IpAddressGenerationFailure") || strings.Contains(body, "No more IP addresses")):
+		return provider.ErrCapacity
 	}
-	if response.Actual >= http.StatusInternalServerError {
-		return provider.ErrUnavailable
-	}
-	return nil
+	return failure.OfStatus(response.Actual, map[int]error{
+		http.StatusRequestEntityTooLarge: provider.ErrQuota, http.StatusPreconditionFailed: provider.ErrUnavailable,
+	})
 }
+
+// explain is deferred by the methods of the contract.
+func explain(err *error, format string, args ...any) { failure.Wrap(err, classify, format, args...) }
 
 // status reports whether the cloud has answered with that status.
 func status(err error, code int) bool { return gophercloud.ResponseCodeIs(err, code) }

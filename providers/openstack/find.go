@@ -5,6 +5,7 @@ package openstack
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,53 +30,36 @@ func (f *resources) nothing() bool { return f.port == nil && f.server == nil && 
 // listTries is how often a list is begun again.
 const listTries = 5
 
-// allPages reads a list. Where the last thing of one page was deleted before
-// the next was asked for, the list is begun again.
-func allPages(ctx context.Context, list pagination.Pager) (pagination.Page, error) {
+// all reads a list. Where the last thing of one page was deleted before the next was
+// asked for, the list is begun again.
+func all[T any](ctx context.Context, list pagination.Pager, extract func(pagination.Page) ([]T, error)) ([]T, error) {
 	for try := 1; ; try++ {
 		pages, err := list.AllPages(ctx)
-		if err == nil || try == listTries || !markerLost(err) {
-			return pages, err
+		if err == nil {
+			return extract(pages)
+		}
+		if try == listTries || !markerLost(err) {
+			return nil, err
 		}
 	}
 }
 
 // findPort returns the instance's port, or nil.
 func (c *clients) findPort(ctx context.Context, id string) (*ports.Port, error) {
-	pages, err := allPages(ctx, ports.List(c.network, ports.ListOpts{Name: portName(id)}))
-	if err != nil {
-		return nil, err
-	}
-	list, err := ports.ExtractPorts(pages)
-	if err != nil {
-		return nil, err
-	}
+	list, err := all(ctx, ports.List(c.network, ports.ListOpts{Name: portName(id)}), ports.ExtractPorts)
 	for _, port := range list {
 		if port.MACAddress == macOf(id) {
 			return &port, nil
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
 // findServers returns the servers of an instance; there is more than one only
 // after a race was lost.
 func (c *clients) findServers(ctx context.Context, id string) ([]servers.Server, error) {
-	pages, err := allPages(ctx, servers.List(c.compute, servers.ListOpts{Name: "-" + short(id) + "$"}))
-	if err != nil {
-		return nil, err
-	}
-	list, err := servers.ExtractServers(pages)
-	if err != nil {
-		return nil, err
-	}
-	var own []servers.Server
-	for _, s := range list {
-		if s.Metadata[metaID] == id {
-			own = append(own, s)
-		}
-	}
-	return own, nil
+	list, err := all(ctx, servers.List(c.compute, servers.ListOpts{Name: "-" + short(id) + "$"}), servers.ExtractServers)
+	return slices.DeleteFunc(list, func(s servers.Server) bool { return s.Metadata[metaID] != id }), err
 }
 
 // findFloating returns the floating IP that was made for the instance, or nil.
@@ -85,20 +69,13 @@ func (c *clients) findFloating(ctx context.Context, id, networkID string, port *
 	if port != nil {
 		opts.PortID = port.ID
 	}
-	pages, err := allPages(ctx, floatingips.List(c.network, opts))
-	if err != nil {
-		return nil, err
-	}
-	list, err := floatingips.ExtractFloatingIPs(pages)
-	if err != nil {
-		return nil, err
-	}
+	list, err := all(ctx, floatingips.List(c.network, opts), floatingips.ExtractFloatingIPs)
 	for _, ip := range list {
 		if floatingOwner(ip) == id {
 			return &ip, nil
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
 // floatingOwner returns the instance whose floating IP that is, or nothing.

@@ -5,17 +5,16 @@ package openstack
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/imagedata"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/parts"
 )
 
 var _ provider.ImageImporter = (*Provider)(nil)
@@ -27,26 +26,30 @@ var (
 )
 
 // ImportImage implements provider.ImageImporter: it uploads a file to Glance.
-func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
+func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (id string, err error) {
+	defer explain(&err, "import image %s", source.Name)
 	if err := importable(source); err != nil {
-		return "", fmt.Errorf("import image: %w", err)
+		return "", err
+	}
+	if progress == nil {
+		progress = func(provider.ImageProgress) {}
 	}
 	c, err := p.conn.open(ctx)
 	if err == nil {
 		err = nobodyIsCalled(ctx, c, source.Name)
 	}
 	if err != nil {
-		return "", classify(fmt.Errorf("import image %s: %w", source.Name, err))
+		return "", err
 	}
 	// The id is ours, so that what was made can be removed even when the reply
 	// that names it was lost.
-	id := uuid.NewString()
+	id = uuid.NewString()
 	if err := p.fill(ctx, c, id, source, progress); err != nil {
 		err = classify(err)
 		if left := removeImage(ctx, c, id); left != nil {
 			err = fmt.Errorf("%w; %v", err, left)
 		}
-		return "", fmt.Errorf("import image %s: %w", source.Name, err)
+		return "", err
 	}
 	return id, nil
 }
@@ -70,11 +73,7 @@ const maxImageName = 255
 // nobodyIsCalled refuses a name that an image of the project has: Glance would
 // take it again.
 func nobodyIsCalled(ctx context.Context, c *clients, name string) error {
-	pages, err := allPages(ctx, images.List(c.image, images.ListOpts{Name: name, Owner: c.project}))
-	if err != nil {
-		return err
-	}
-	list, err := images.ExtractImages(pages)
+	list, err := all(ctx, images.List(c.image, images.ListOpts{Name: name, Owner: c.project}), images.ExtractImages)
 	if err == nil && len(list) > 0 {
 		err = fmt.Errorf("%w: image %s has this name", provider.ErrAlreadyExists, list[0].ID)
 	}
@@ -98,7 +97,7 @@ func (p *Provider) fill(ctx context.Context, c *clients, id string, source provi
 	}).Err; err != nil {
 		return err
 	}
-	from := &counted{from: file, total: info.Size(), tell: progress}
+	from := &parts.Reader{From: file, Total: info.Size(), Tell: progress}
 	if err := imagedata.Upload(ctx, c.image, id, from).ExtractErr(); err != nil && !uploaded(ctx, c, id) {
 		return err
 	}
@@ -135,46 +134,17 @@ func (p *Provider) awaitImage(ctx context.Context, c *clients, id string, progre
 		case images.ImageStatusQueued, images.ImageStatusKilled, images.ImageStatusDeleted, images.ImageStatusPendingDelete, images.ImageStatusDeactivated:
 			return false, fmt.Errorf("%w: Glance did not keep what was uploaded: image %s is %s", provider.ErrUnknown, id, image.Status)
 		}
-		if progress != nil {
-			progress(provider.ImageProgress{Step: "waiting for the cloud"})
-		}
+		progress(provider.ImageProgress{Step: "waiting for the cloud"})
 		return false, nil
 	})
 }
 
-// imageUndo is how long the removal of what a failed import left may take. The
-// caller's context may have ended already.
-const imageUndo = 30 * time.Second
-
 func removeImage(ctx context.Context, c *clients, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), imageUndo)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 	defer cancel()
 	err := images.Delete(ctx, c.image, id).ExtractErr()
 	if err == nil || status(err, http.StatusNotFound) {
 		return nil
 	}
 	return classify(fmt.Errorf("image %s is left and must be deleted: %w", id, err))
-}
-
-// counted counts how much of a file has been read.
-type counted struct {
-	from        io.ReadSeeker
-	done, total int64
-	tell        func(provider.ImageProgress)
-}
-
-func (c *counted) Read(into []byte) (int, error) {
-	n, err := c.from.Read(into)
-	c.done += int64(n)
-	if c.tell != nil && n > 0 {
-		c.tell(provider.ImageProgress{Step: "uploading", Done: c.done, Total: c.total})
-	}
-	return n, err
-}
-
-// Seek implements io.Seeker, for an upload that begins again with a new token.
-func (c *counted) Seek(offset int64, whence int) (int64, error) {
-	at, err := c.from.Seek(offset, whence)
-	c.done = at
-	return at, err
 }

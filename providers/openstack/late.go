@@ -13,6 +13,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 const (
@@ -61,12 +62,13 @@ func (l *lates) pending(id string) bool {
 // context: OpenStack's services go on when their client is gone, and what they
 // make then nobody would know of. A call without an answer is remembered.
 func (p *Provider) post(ctx context.Context, id string, call func(context.Context) error) error {
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), postLimit)
 	defer cancel()
-	defer context.AfterFunc(p.life, cancel)()
+	whole, done := p.life.Begin(whole)
+	defer done()
 	err := call(whole)
 	if unanswered(err) {
 		p.late.lost(id, p.lateness)
@@ -83,7 +85,7 @@ func unanswered(err error) bool {
 		return false
 	case errors.As(err, &response):
 		return response.Actual == http.StatusBadGateway || response.Actual == http.StatusGatewayTimeout
-	case errors.As(err, &dial) && dial.Op == "dial", untrusted(err):
+	case errors.As(err, &dial) && dial.Op == "dial", failure.Untrusted(err):
 		return false // it was never sent
 	}
 	return provider.Class(classify(err)) == provider.ErrUnavailable

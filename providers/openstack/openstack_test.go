@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { cloudsim.Main(m) }
 
 // simConfig is a configuration for a cloud; each change is made to it.
 func simConfig(c *sim.Cloud, change ...func(*Config)) Config {
-	cfg := DefaultConfig()
+	cfg := config.Defaults[Config]()
 	cfg.AuthURL, cfg.CAFile, cfg.Region = c.URL, c.CAFile, sim.Region
 	cfg.User, cfg.Password, cfg.Project = sim.User, config.Secret(sim.Password), sim.Project
 	cfg.Image, cfg.Flavor, cfg.Flavors, cfg.Network, cfg.Groups = sim.Image, "m1.small", instancetypes.Patterns{"m1.*"}, sim.Network, []string{sim.Group}

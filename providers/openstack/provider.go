@@ -5,7 +5,9 @@ package openstack
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +16,10 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/lifetime"
+	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -24,16 +29,14 @@ type Provider struct {
 	cfg     Config
 	conn    *connection
 	locks   keylock.Locks
-	flavors catalogues
+	flavors cached.Values[*catalogue]
 	// pace is how often the cloud is asked whether something has happened.
 	pace poll.Pace
 	// makerWait is how long a port without a server may be another process's
 	// that makes an instance of it now.
 	makerWait time.Duration
-	// life ends with Teardown.
-	life context.Context
-	end  context.CancelFunc
-	late lates
+	life      lifetime.Lifetime
+	late      lates
 	// lateness is how long a call that was lost may go on.
 	lateness time.Duration
 }
@@ -57,30 +60,41 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, conn: conn, pace: poll.Pace{First: 200 * time.Millisecond, Max: 3 * time.Second}, makerWait: 10 * time.Second, lateness: lateness}
-	p.life, p.end = context.WithCancel(context.Background())
-	return p, nil
+	return &Provider{cfg: cfg, conn: conn, pace: poll.Pace{First: 200 * time.Millisecond, Max: 3 * time.Second}, makerWait: 10 * time.Second, lateness: lateness}, nil
 }
 
 // Teardown closes the connections; servers run on.
 func (p *Provider) Teardown() error {
-	p.end()
-	p.conn.close()
+	p.life.End()
+	p.conn.http.CloseIdleConnections()
 	return nil
 }
 
 // GetInstance implements provider.Getter.
-func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *provider.Instance, err error) {
+	defer explain(&err, "get instance %s", instanceID)
 	_, f, err := p.existing(ctx, instanceID)
 	if err != nil {
-		return nil, classify(fmt.Errorf("get instance %s: %w", instanceID, err))
+		return nil, err
 	}
 	return p.instance(f), nil
 }
 
+// server returns that of an instance, or ErrNotFound.
+func (p *Provider) server(ctx context.Context, id string) (*clients, *servers.Server, error) {
+	c, f, err := p.existing(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.server == nil {
+		return nil, nil, fmt.Errorf("%w: instance %s has no server", provider.ErrNotFound, id)
+	}
+	return c, f.server, nil
+}
+
 // existing returns what there is of an instance, or ErrNotFound.
 func (p *Provider) existing(ctx context.Context, id string) (*clients, *resources, error) {
-	if !isID(id) {
+	if !names.IsUUID(id) {
 		return nil, nil, fmt.Errorf("%w: no instance %q: ids are UUIDs", provider.ErrNotFound, id)
 	}
 	c, err := p.conn.open(ctx)
@@ -96,86 +110,62 @@ func (p *Provider) existing(ctx context.Context, id string) (*clients, *resource
 
 // ListInstances implements provider.Lister. What has lost its server or its
 // port is listed too.
-func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
+	defer explain(&err, "list instances")
 	c, err := p.conn.open(ctx)
-	if err != nil {
-		return nil, classify(fmt.Errorf("list instances: %w", err))
-	}
-	all, err := p.findAll(ctx, c)
-	if err != nil {
-		return nil, classify(fmt.Errorf("list instances: %w", err))
-	}
-	var list []provider.Instance
-	for _, f := range all {
-		if tags := f.tags(); provider.HasTags(tags, match) && instanceID(tags[provider.TagKey]) == f.id {
-			list = append(list, *p.instance(f))
-		}
-	}
-	return list, nil
-}
-
-// all are the parts of instances, in the order in which they were seen.
-type all struct {
-	byID  map[string]*resources
-	order []*resources
-}
-
-func (a *all) at(id string) *resources {
-	if a.byID[id] == nil {
-		a.byID[id] = &resources{id: id}
-		a.order = append(a.order, a.byID[id])
-	}
-	return a.byID[id]
-}
-
-func (p *Provider) findAll(ctx context.Context, c *clients) ([]*resources, error) {
-	a := &all{byID: map[string]*resources{}}
-	pages, err := allPages(ctx, ports.List(c.network, ports.ListOpts{NetworkID: p.cfg.Network}))
 	if err != nil {
 		return nil, err
 	}
-	portList, err := ports.ExtractPorts(pages)
+	found, err := p.findAll(ctx, c)
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		if tags := found[id].tags(); provider.HasTags(tags, match) && instanceID(tags[provider.TagKey]) == id {
+			list = append(list, *p.instance(found[id]))
+		}
+	}
+	return list, err
+}
+
+// findAll returns the parts of all instances, by their ids.
+func (p *Provider) findAll(ctx context.Context, c *clients) (map[string]*resources, error) {
+	found := map[string]*resources{}
+	at := func(id string) *resources {
+		if found[id] == nil {
+			found[id] = &resources{id: id}
+		}
+		return found[id]
+	}
+	portList, err := all(ctx, ports.List(c.network, ports.ListOpts{NetworkID: p.cfg.Network}), ports.ExtractPorts)
 	if err != nil {
 		return nil, err
 	}
 	for _, port := range portList {
-		if id := strings.TrimPrefix(port.Name, namePrefix); isID(id) && port.MACAddress == macOf(id) {
-			a.at(id).port = &port
+		if id := strings.TrimPrefix(port.Name, namePrefix); names.IsUUID(id) && port.MACAddress == macOf(id) {
+			at(id).port = &port
 		}
 	}
-	if pages, err = allPages(ctx, servers.List(c.compute, servers.ListOpts{Name: "^" + namePrefix})); err != nil {
-		return nil, err
-	}
-	serverList, err := servers.ExtractServers(pages)
+	serverList, err := all(ctx, servers.List(c.compute, servers.ListOpts{Name: "^" + namePrefix}), servers.ExtractServers)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range serverList {
-		if id := s.Metadata[metaID]; isID(id) {
-			a.at(id).server = &s
+		if id := s.Metadata[metaID]; names.IsUUID(id) {
+			at(id).server = &s
 		}
 	}
-	return a.order, p.addFloating(ctx, c, a)
-}
-
-func (p *Provider) addFloating(ctx context.Context, c *clients, a *all) error {
 	if p.cfg.FloatingNetwork == "" {
-		return nil
+		return found, nil
 	}
-	pages, err := allPages(ctx, floatingips.List(c.network, floatingips.ListOpts{FloatingNetworkID: p.cfg.FloatingNetwork, ProjectID: c.project}))
+	opts := floatingips.ListOpts{FloatingNetworkID: p.cfg.FloatingNetwork, ProjectID: c.project}
+	floating, err := all(ctx, floatingips.List(c.network, opts), floatingips.ExtractFloatingIPs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list, err := floatingips.ExtractFloatingIPs(pages)
-	if err != nil {
-		return err
-	}
-	for _, ip := range list {
+	for _, ip := range floating {
 		if id := floatingOwner(ip); id != "" {
-			a.at(id).floating = &ip
+			at(id).floating = &ip
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // consoleLine is how long lines of a console are taken to be: Nova answers
@@ -183,24 +173,20 @@ func (p *Provider) addFloating(ctx context.Context, c *clients, a *all) error {
 const consoleLine = 20
 
 // Console implements provider.ConsoleReader.
-func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) ([]byte, error) {
-	c, f, err := p.existing(ctx, instanceID)
-	if err == nil && f.server == nil {
-		err = fmt.Errorf("%w: instance %s has no server", provider.ErrNotFound, instanceID)
-	}
+func (p *Provider) Console(ctx context.Context, instanceID string, tailBytes int64) (tail []byte, err error) {
+	defer explain(&err, "console of %s", instanceID)
+	c, s, err := p.server(ctx, instanceID)
 	if err != nil {
-		return nil, classify(fmt.Errorf("console of %s: %w", instanceID, err))
+		return nil, err
 	}
 	text, err := consoleTail(tailBytes, func(lines int) (string, error) {
-		return servers.ShowConsoleOutput(ctx, c.compute, f.server.ID, servers.ShowConsoleOutputOpts{Length: lines}).Extract()
+		return servers.ShowConsoleOutput(ctx, c.compute, s.ID, servers.ShowConsoleOutputOpts{Length: lines}).Extract()
 	})
-	if status(err, http.StatusConflict) || status(err, http.StatusNotFound) && p.stillThere(ctx, c, f) {
+	// A server without a console is a 404 too.
+	if status(err, http.StatusConflict) || status(err, http.StatusNotFound) && servers.Get(ctx, c.compute, s.ID).Err == nil {
 		return nil, nil // it has none yet
 	}
-	if err != nil {
-		return nil, classify(fmt.Errorf("console of %s: %w", instanceID, err))
-	}
-	return []byte(text[max(0, int64(len(text))-tailBytes):]), nil
+	return []byte(text[max(0, int64(len(text))-tailBytes):]), err
 }
 
 // consoleTail asks for more lines until they have so many bytes, or are all there
@@ -213,10 +199,4 @@ func consoleTail(bytes int64, ask func(lines int) (string, error)) (string, erro
 			return text, err
 		}
 	}
-}
-
-// stillThere distinguishes a server without a console, which is a 404 too, from
-// one that is gone.
-func (p *Provider) stillThere(ctx context.Context, c *clients, f *resources) bool {
-	return servers.Get(ctx, c.compute, f.server.ID).Err == nil
 }

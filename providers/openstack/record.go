@@ -24,11 +24,6 @@ var namespace = uuid.MustParse("8e6b0b65-4e5f-4bd0-a9cf-7d0f4df3a9d6")
 // Nova gives the server one of its own.
 func instanceID(key string) string { return uuid.NewSHA1(namespace, []byte(key)).String() }
 
-var idSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-
-// isID reports whether an id could be one of ours.
-func isID(id string) bool { return idSyntax.MatchString(id) }
-
 // macOf returns the MAC address of an instance's port. fe: is a locally
 // administered unicast address outside fa:16:3e, which Neutron chooses from.
 func macOf(id string) string {

@@ -5,13 +5,15 @@ package openstack
 import (
 	"context"
 	"fmt"
-	"sync"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/instancetypes"
+	"github.com/outrigger/outrigger/provider/kit/places"
 )
 
 // catalogueAge is how long the list of flavors is used. They change about
@@ -22,44 +24,26 @@ const catalogueAge = 10 * time.Minute
 type catalogue struct {
 	types []provider.InstanceType
 	ids   map[string]string
-	read  time.Time
-}
-
-// catalogues keeps the catalogue.
-type catalogues struct {
-	mu   sync.Mutex
-	last *catalogue
 }
 
 func (p *Provider) catalogue(ctx context.Context, c *clients) (*catalogue, error) {
-	p.flavors.mu.Lock()
-	last := p.flavors.last
-	p.flavors.mu.Unlock()
-	if last != nil && time.Since(last.read) < catalogueAge {
-		return last, nil
-	}
-	read, err := readCatalogue(ctx, c, p.cfg.Arch)
-	if err != nil {
-		return nil, fmt.Errorf("list flavors: %w", err)
-	}
-	p.flavors.mu.Lock()
-	defer p.flavors.mu.Unlock()
-	p.flavors.last = read
-	return read, nil
+	return p.flavors.Get(ctx, "", func() (*catalogue, time.Time, error) {
+		read, err := readCatalogue(ctx, c, p.cfg.Arch)
+		if err != nil {
+			err = fmt.Errorf("list flavors: %w", err)
+		}
+		return read, time.Now().Add(catalogueAge), err
+	})
 }
 
 // readCatalogue leaves GPUs out: Nova reports them in the words of each
 // operator only. A flavor with GPUs is asked for by its name.
 func readCatalogue(ctx context.Context, c *clients, arch string) (*catalogue, error) {
-	pages, err := flavors.ListDetail(c.compute, flavors.ListOpts{AccessType: flavors.AllAccess}).AllPages(ctx)
+	list, err := all(ctx, flavors.ListDetail(c.compute, flavors.ListOpts{AccessType: flavors.AllAccess}), flavors.ExtractFlavors)
 	if err != nil {
 		return nil, err
 	}
-	list, err := flavors.ExtractFlavors(pages)
-	if err != nil {
-		return nil, err
-	}
-	read := &catalogue{ids: map[string]string{}, read: time.Now()}
+	read := &catalogue{ids: map[string]string{}}
 	for _, f := range list {
 		if read.ids[f.Name] != "" {
 			continue
@@ -71,23 +55,27 @@ func readCatalogue(ctx context.Context, c *clients, arch string) (*catalogue, er
 }
 
 // InstanceTypes implements provider.InstanceTypeLister.
-func (p *Provider) InstanceTypes(ctx context.Context) ([]provider.InstanceType, error) {
+func (p *Provider) InstanceTypes(ctx context.Context) (types []provider.InstanceType, err error) {
+	defer explain(&err, "list instance types")
 	c, err := p.conn.open(ctx)
 	if err != nil {
-		return nil, classify(fmt.Errorf("list instance types: %w", err))
+		return nil, err
 	}
 	all, err := p.catalogue(ctx, c)
 	if err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
-	return append([]provider.InstanceType(nil), all.types...), nil
+	return slices.Clone(all.types), nil
 }
 
-// flavor is one way to make a server.
-type flavor struct{ name, id, zone string }
+// choice is one way to make a server, with Nova's id of the flavor.
+type choice struct {
+	places.Place
+	id string
+}
 
 // choices returns the flavors that fit, the smallest first, each in every zone.
-func (p *Provider) choices(ctx context.Context, c *clients, spec provider.InstanceTypeSpec) ([]flavor, error) {
+func (p *Provider) choices(ctx context.Context, c *clients, spec provider.InstanceTypeSpec) ([]choice, error) {
 	all, err := p.catalogue(ctx, c)
 	if err != nil {
 		return nil, err
@@ -96,15 +84,9 @@ func (p *Provider) choices(ctx context.Context, c *clients, spec provider.Instan
 	if err != nil {
 		return nil, fmt.Errorf("-instance-type (OPENSTACK_FLAVOR), -instance-types (OPENSTACK_FLAVORS): %w", err)
 	}
-	zones := p.cfg.Zones
-	if len(zones) == 0 {
-		zones = []string{""}
-	}
-	var list []flavor
-	for _, t := range ranked {
-		for _, zone := range zones {
-			list = append(list, flavor{t.Name, all.ids[t.Name], zone})
-		}
+	var list []choice
+	for _, place := range places.Of(ranked, p.cfg.Zones, math.MaxInt) {
+		list = append(list, choice{place, all.ids[place.Type.Name]})
 	}
 	return list, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/availabilityzones"
@@ -18,6 +19,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // verifyLimit bounds ConfigVerifier.
@@ -31,7 +33,7 @@ func (p *Provider) ConfigVerifier() error {
 	defer cancel()
 	c, err := p.conn.open(ctx)
 	if err != nil {
-		return classify(fmt.Errorf("verify: %w", err))
+		return fmt.Errorf("verify: %w", classify(err))
 	}
 	errs := []error{
 		c.checkVolumeType(p.cfg.VolumeType), p.verifyImage(ctx, c), p.verifyFlavor(ctx, c), p.verifyZones(ctx, c), p.verifyKey(ctx, c),
@@ -39,17 +41,17 @@ func (p *Provider) ConfigVerifier() error {
 	}
 	for _, id := range p.cfg.Groups {
 		_, err := groups.Get(ctx, c.network, id).Extract()
-		errs = append(errs, about("security-group-ids", "OPENSTACK_SECURITY_GROUP_IDS", id, err))
+		errs = append(errs, about("security-group-ids", id, err))
 	}
 	return errors.Join(errs...)
 }
 
-// about returns which setting an error is about.
-func about(flag, env, value string, err error) error {
+// about returns which setting an error is about, by its flag.
+func about(flag, value string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return classify(fmt.Errorf("-%s (%s) %s: %w", flag, env, value, err))
+	return config.About[Config](flag, fmt.Errorf("%s: %w", value, classify(err)))
 }
 
 func (p *Provider) verifyImage(ctx context.Context, c *clients) error {
@@ -57,7 +59,7 @@ func (p *Provider) verifyImage(ctx context.Context, c *clients) error {
 	if err == nil && image.Status != images.ImageStatusActive {
 		err = fmt.Errorf("%w: the image is %s, not active", provider.ErrInvalidArgument, image.Status)
 	}
-	return about("imageid", "OPENSTACK_IMAGE_ID", p.cfg.Image, err)
+	return about("imageid", p.cfg.Image, err)
 }
 
 func (p *Provider) verifyFlavor(ctx context.Context, c *clients) error {
@@ -69,18 +71,14 @@ func (p *Provider) verifyZones(ctx context.Context, c *clients) error {
 	if len(p.cfg.Zones) == 0 {
 		return nil
 	}
-	pages, err := availabilityzones.List(c.compute).AllPages(ctx)
+	list, err := all(ctx, availabilityzones.List(c.compute), availabilityzones.ExtractAvailabilityZones)
 	if err != nil {
-		return about("availability-zones", "OPENSTACK_AVAILABILITY_ZONES", "", err)
-	}
-	list, err := availabilityzones.ExtractAvailabilityZones(pages)
-	if err != nil {
-		return about("availability-zones", "OPENSTACK_AVAILABILITY_ZONES", "", err)
+		return about("availability-zones", strings.Join(p.cfg.Zones, ","), err)
 	}
 	var errs []error
 	for _, name := range p.cfg.Zones {
 		if !slices.ContainsFunc(list, func(z availabilityzones.AvailabilityZone) bool { return z.ZoneName == name && z.ZoneState.Available }) {
-			errs = append(errs, about("availability-zones", "OPENSTACK_AVAILABILITY_ZONES", name, fmt.Errorf("%w: there is no such zone", provider.ErrNotFound)))
+			errs = append(errs, about("availability-zones", name, fmt.Errorf("%w: there is no such zone", provider.ErrNotFound)))
 		}
 	}
 	return errors.Join(errs...)
@@ -91,13 +89,13 @@ func (p *Provider) verifyKey(ctx context.Context, c *clients) error {
 		return nil
 	}
 	_, err := keypairs.Get(ctx, c.compute, p.cfg.KeyName, nil).Extract()
-	return about("keyname", "OPENSTACK_KEY_NAME", p.cfg.KeyName, err)
+	return about("keyname", p.cfg.KeyName, err)
 }
 
 func (p *Provider) verifyNetwork(ctx context.Context, c *clients) error {
 	network, err := networks.Get(ctx, c.network, p.cfg.Network).Extract()
 	if err != nil {
-		return about("network-id", "OPENSTACK_NETWORK_ID", p.cfg.Network, err)
+		return about("network-id", p.cfg.Network, err)
 	}
 	if network.ProjectID != c.project {
 		logger().Warn("the network is another project's: Neutron's policy create_port:mac_address must allow this project to set a port's MAC address", "network", network.ID)
@@ -109,7 +107,7 @@ func (p *Provider) verifyNetwork(ctx context.Context, c *clients) error {
 	if err == nil && subnet.NetworkID != p.cfg.Network {
 		err = fmt.Errorf("%w: the subnet is of network %s", provider.ErrInvalidArgument, subnet.NetworkID)
 	}
-	return about("subnet-id", "OPENSTACK_SUBNET_ID", p.cfg.Subnet, err)
+	return about("subnet-id", p.cfg.Subnet, err)
 }
 
 func (p *Provider) verifyFloating(ctx context.Context, c *clients) error {
@@ -124,5 +122,5 @@ func (p *Provider) verifyFloating(ctx context.Context, c *clients) error {
 	if err == nil && !network.External {
 		err = fmt.Errorf("%w: the network is not external: it gives no floating IPs", provider.ErrInvalidArgument)
 	}
-	return about("floating-network-id", "OPENSTACK_FLOATING_NETWORK_ID", p.cfg.FloatingNetwork, err)
+	return about("floating-network-id", p.cfg.FloatingNetwork, err)
 }

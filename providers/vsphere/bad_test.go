@@ -20,6 +20,7 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/test/cloudsim"
 	sim "github.com/outrigger/outrigger/test/cloudsim/vsphere"
 )
@@ -27,7 +28,7 @@ import (
 // TestBadSettings is about what no vCenter is needed for.
 func TestBadSettings(t *testing.T) {
 	good := func() Config {
-		c := DefaultConfig()
+		c := config.Defaults[Config]()
 		c.URL, c.User, c.Password = "vcenter.example", "user", "secret"
 		return c
 	}
@@ -220,7 +221,7 @@ func TestSilentServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	c := DefaultConfig()
+	c := config.Defaults[Config]()
 	c.URL, c.User, c.Password = "https://"+listener.Addr().String(), "u", "p"
 	p := mustOpen(t, c)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -49,13 +49,8 @@ func NewManager() *config.Manager[Config] {
 	return config.New(Name, func(c Config) (provider.Provider, error) { return New(c) })
 }
 
-// DefaultConfig returns the flags' defaults.
-func DefaultConfig() Config { return config.Defaults[Config]() }
-
 // bad returns the error about a setting, by the name of its flag.
-func bad(flag, format string, args ...any) error {
-	return config.Wrong[Config](flag, format, args...)
-}
+func bad(flag, format string, args ...any) error { return config.Wrong[Config](flag, format, args...) }
 
 // validate reports everything that is wrong whatever vCenter says.
 func (c Config) validate() (*url.URL, error) {

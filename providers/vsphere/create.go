@@ -4,6 +4,7 @@ package vsphere
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/kit/places"
+	"github.com/outrigger/outrigger/provider/kit/tags"
 	"github.com/outrigger/outrigger/provider/kit/userdata"
 )
 
@@ -28,20 +31,17 @@ const undoWait = 30 * time.Second
 
 // CreateInstance implements provider.Provider. A key that is taken answers its
 // instance whatever the other arguments say.
-func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (*provider.Instance, error) {
+func (p *Provider) CreateInstance(ctx context.Context, podName, sandboxID string, cloudConfig cloudinit.CloudConfigGenerator, spec provider.InstanceTypeSpec) (made *provider.Instance, err error) {
+	defer explain(&err, "create instance %s", instanceID(sandboxID))
 	o, err := p.newOrder(podName, sandboxID, cloudConfig, spec)
 	if err != nil {
-		return nil, fmt.Errorf("create instance: %w", err)
+		return nil, err
 	}
-	var made *provider.Instance
 	err = p.locked(ctx, o.id, func(w *watcher) error {
 		made, err = p.findOrMake(ctx, w, o)
 		return err
 	})
-	if err != nil {
-		return made, classify(fmt.Errorf("create instance %s: %w", o.id, err))
-	}
-	return made, nil
+	return made, err
 }
 
 // order is everything about an instance that needs no vCenter.
@@ -58,21 +58,11 @@ func (p *Provider) newOrder(podName, key string, cloudConfig cloudinit.CloudConf
 	if err := refuse(spec); err != nil {
 		return nil, err
 	}
-	o := &order{id: instanceID(key), cpus: p.cfg.CPUs, memory: p.cfg.Memory, image: spec.Image}
-	if spec.VCPUs != 0 {
-		o.cpus = spec.VCPUs
-	}
-	if spec.Memory != 0 {
-		o.memory = spec.Memory
-	}
+	o := &order{id: instanceID(key), cpus: cmp.Or(spec.VCPUs, p.cfg.CPUs), memory: cmp.Or(spec.Memory, p.cfg.Memory), image: spec.Image}
 	if err := o.checkSize(); err != nil {
 		return nil, err
 	}
-	tags := map[string]string{}
-	for k, v := range spec.Tags {
-		tags[k] = v
-	}
-	o.record = record{Key: key, Name: provider.InstanceName(podName, key), Tags: tags, Created: time.Now().UTC().Truncate(time.Second)}
+	o.record = record{Key: key, Name: provider.InstanceName(podName, key), Tags: tags.Merge(spec.Tags), Created: time.Now().UTC().Truncate(time.Second)}
 	var err error
 	o.userData, err = encodeUserData(cloudConfig)
 	return o, err
@@ -165,19 +155,17 @@ func (p *Provider) make(ctx context.Context, w *watcher, o *order) (*provider.In
 			return nil, err
 		}
 	}
-	var errs []error
-	for _, pool := range s.pools {
-		made, err := p.makeIn(ctx, w, o, s, from, pool)
-		if err == nil {
-			return made, nil
+	made, err := places.Try(s.pools, places.NoCapacity, func(in pool) (*provider.Instance, error) {
+		made, err := p.makeIn(ctx, w, o, s, from, in)
+		if err != nil {
+			err = fmt.Errorf("resource pool %q: %w", in.name, classify(err))
 		}
-		errs = append(errs, fmt.Errorf("resource pool %q: %w", pool.name, classify(err)))
-		if made != nil || !errors.Is(classify(err), provider.ErrCapacity) {
-			p.sites.set(nil) // it may not be there any more
-			return made, errors.Join(errs...)
-		}
+		return made, err
+	})
+	if err != nil && (made != nil || !places.NoCapacity(err)) {
+		p.sites.Forget("", func(known *site) bool { return known == s }) // it may not be there any more
 	}
-	return nil, errors.Join(errs...)
+	return made, err
 }
 
 // image looks up the template that a pod asks for. It is the pod's alone.
@@ -204,13 +192,13 @@ func (p *Provider) makeIn(ctx context.Context, w *watcher, o *order, s *site, fr
 		return p.otherMade(ctx, w, o)
 	}
 	if err != nil {
-		return p.unsettled(o, err), fmt.Errorf("clone %s: %w", from.name, err)
+		return unsettled(o, err), fmt.Errorf("clone %s: %w", from.name, err)
 	}
 	addrs, err := p.bringUp(ctx, w, ref)
 	if err == nil {
 		return p.located((&machine{name: vmName(o.id), power: types.VirtualMachinePowerStatePoweredOn, addrs: addrs, record: &o.record}).instance()), nil
 	}
-	if made := p.unsettled(o, err); made != nil {
+	if made := unsettled(o, err); made != nil {
 		return made, err
 	}
 	return p.undo(ctx, w, o, ref, err)
@@ -218,18 +206,22 @@ func (p *Provider) makeIn(ctx context.Context, w *watcher, o *order, s *site, fr
 
 // unsettled returns what the caller can delete when nobody knows how a call has
 // ended, or a later attempt may go on with what there is.
-func (p *Provider) unsettled(o *order, err error) *provider.Instance {
+func unsettled(o *order, err error) *provider.Instance {
 	if class := provider.Class(classify(err)); class == provider.ErrUnavailable || class == provider.ErrUnknown {
-		return &provider.Instance{ID: o.id, Name: o.record.Name, Key: o.record.Key}
+		return o.left()
 	}
 	return nil
+}
+
+func (o *order) left() *provider.Instance {
+	return &provider.Instance{ID: o.id, Name: o.record.Name, Key: o.record.Key}
 }
 
 func (p *Provider) undo(ctx context.Context, w *watcher, o *order, ref types.ManagedObjectReference, cause error) (*provider.Instance, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 	defer cancel()
 	if err := p.destroy(ctx, w, ref, true); err != nil {
-		return &provider.Instance{ID: o.id, Name: o.record.Name, Key: o.record.Key}, errors.Join(classify(cause), fmt.Errorf("remove what was made: %w", err))
+		return o.left(), errors.Join(classify(cause), fmt.Errorf("remove what was made: %w", err))
 	}
 	return nil, cause
 }
@@ -279,7 +271,7 @@ func (p *Provider) clone(ctx context.Context, w *watcher, o *order, s *site, fro
 	}
 	if s.network != nil {
 		if err := onNetwork(ctx, spec, from, s.network); err != nil {
-			return types.ManagedObjectReference{}, settingError("network", "GOVC_NETWORK", err)
+			return types.ManagedObjectReference{}, settingError("network", err)
 		}
 	}
 	res, err := methods.CloneVM_Task(ctx, w.client, &types.CloneVM_Task{This: from.ref, Folder: s.folder, Name: vmName(o.id), Spec: *spec})

@@ -3,20 +3,15 @@
 package vsphere
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
 	"strings"
 
 	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 )
 
 // classify gives an error of vCenter, the connection or the context its class.
@@ -38,37 +33,25 @@ func classOf(err error) error {
 	if f := faultOf(err); f != nil {
 		return faultClass(f)
 	}
-	var netErr net.Error
-	var urlErr *url.Error
 	var notFound *find.NotFoundError
 	var multiple *find.MultipleFoundError
 	var noDefault *find.DefaultNotFoundError
 	var manyDefaults *find.DefaultMultipleFoundError
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return provider.ErrUnavailable
 	case errors.As(err, &notFound), errors.As(err, &noDefault):
 		return provider.ErrNotFound
 	case errors.As(err, &multiple), errors.As(err, &manyDefaults):
 		return provider.ErrInvalidArgument
-	case untrusted(err):
+	case errors.As(err, new(*pinError)), failure.Untrusted(err): // trying again will not help
 		return provider.ErrUnauthenticated
-	case errors.As(err, &netErr), errors.As(err, &urlErr), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case failure.NoReply(err):
 		return provider.ErrUnavailable
 	}
 	return nil
 }
 
-// untrusted reports whether the server is not the one that was meant; trying
-// again will not help.
-func untrusted(err error) bool {
-	var pinned *pinError
-	var unknown x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	var host x509.HostnameError
-	var verify *tls.CertificateVerificationError
-	return errors.As(err, &pinned) || errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &host) || errors.As(err, &verify)
-}
+// explain is deferred by the methods of the contract.
+func explain(err *error, format string, args ...any) { failure.Wrap(err, classify, format, args...) }
 
 // faultOf returns what vCenter said, in a reply or as the end of a task.
 func faultOf(err error) types.BaseMethodFault {

@@ -6,9 +6,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -24,6 +27,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/names"
+	"github.com/outrigger/outrigger/provider/kit/parts"
 )
 
 var _ provider.ImageImporter = (*Provider)(nil)
@@ -43,24 +48,21 @@ var ImportPrivileges = []Privilege{
 // ImportImage implements provider.ImageImporter: it makes a VM of an OVA, in
 // -deploy-folder, which -template can name. With -vsphere-snapshot it gets that
 // snapshot, to which clones are linked.
-func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (string, error) {
+func (p *Provider) ImportImage(ctx context.Context, source provider.ImageSource, progress func(provider.ImageProgress)) (made string, err error) {
+	defer explain(&err, "import image %s", source.Name)
 	description, err := importable(source)
 	if err != nil {
-		return "", fmt.Errorf("import image: %w", err)
+		return "", err
 	}
 	if progress == nil {
 		progress = func(provider.ImageProgress) {}
 	}
-	var made string
 	err = p.locked(ctx, source.Name, func(w *watcher) error {
 		i := &imageImport{Provider: p, w: w, source: source, description: description, tell: progress}
 		made, err = i.run(ctx)
 		return err
 	})
-	if err != nil {
-		return "", classify(fmt.Errorf("import image %s: %w", source.Name, err))
-	}
-	return made, nil
+	return made, err
 }
 
 // maxVMName is how long a name in the inventory may be.
@@ -77,7 +79,7 @@ func importable(source provider.ImageSource) (string, error) {
 		return "", fmt.Errorf("%w: architecture %q: vSphere has amd64", provider.ErrInvalidArgument, source.Arch)
 	case source.Name == "" || len(source.Name) > maxVMName || strings.ContainsAny(source.Name, `/\%`):
 		return "", fmt.Errorf("%w: name %q: want 1 to %d characters without / \\ %%", provider.ErrInvalidArgument, source.Name, maxVMName)
-	case isID(strings.TrimPrefix(source.Name, vmName(""))):
+	case names.IsUUID(strings.TrimPrefix(source.Name, vmName(""))):
 		return "", fmt.Errorf("%w: name %q: such names are those of instances", provider.ErrInvalidArgument, source.Name)
 	}
 	if err := source.CheckFile(); err != nil {
@@ -190,7 +192,7 @@ func (i *imageImport) lookUp(ctx context.Context) error {
 		return nil
 	}
 	i.datastore, err = f.DatastoreOrDefault(ctx, "")
-	return settingError("data-store", "GOVC_DATASTORE", err)
+	return settingError("data-store", err)
 }
 
 // begin makes the VM, whose disk is then to be written.
@@ -289,4 +291,38 @@ func (i *imageImport) undo(ctx context.Context, lease *nfc.Lease, ref types.Mana
 		return fmt.Errorf("%w; VM %s is left and must be deleted: %v", classify(cause), i.source.Name, err)
 	}
 	return cause
+}
+
+// upload writes a file of the OVA where the lease says: mostly to the ESXi host
+// itself, whose certificate vCenter has told.
+func (i *imageImport) upload(ctx context.Context, item nfc.FileItem) error {
+	transport := i.w.client.DefaultTransport().Clone()
+	if item.Thumbprint != "" {
+		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: pin(item.Thumbprint)}
+	}
+	defer transport.CloseIdleConnections()
+	return member(i.source.Location, path.Base(item.Path), func(r io.Reader, size int64) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, item.URL.String(), &parts.Reader{From: r, Total: size, Tell: i.tell})
+		if err != nil {
+			return err
+		}
+		request.ContentLength = size
+		request.Header.Set("Content-Type", "application/x-vnd.vmware-streamVmdk")
+		if item.Create { // no disk, as ovftool does it
+			request.Method = http.MethodPut
+			request.Header.Set("Overwrite", "t")
+		}
+		response, err := (&http.Client{Transport: transport}).Do(request)
+		if failed := (&url.Error{}); errors.As(err, &failed) {
+			failed.URL = item.URL.Host // whoever knows all of it can write the disk
+		}
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode >= http.StatusMultipleChoices {
+			return fmt.Errorf("%w: %s answers %s", provider.ErrUnavailable, item.URL.Host, response.Status)
+		}
+		return nil
+	})
 }

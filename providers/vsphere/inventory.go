@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
@@ -18,6 +18,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/config"
 )
 
 // site holds the objects that the configuration names: where VMs are put and what they
@@ -44,66 +45,30 @@ type template struct {
 	devices  object.VirtualDeviceList
 }
 
-// sites caches the site.
-type sites struct {
-	mu   sync.Mutex
-	last *site
-}
-
-func (s *sites) get() *site {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
-func (s *sites) set(last *site) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = last
-}
-
-// site returns the site. At first several callers may look it up at the same time.
+// site returns the site.
 func (p *Provider) site(ctx context.Context, c *vim25.Client) (*site, error) {
-	if s := p.sites.get(); s != nil {
-		return s, nil
-	}
-	s, err := p.lookUp(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	p.sites.set(s)
-	return s, nil
+	return p.sites.Get(ctx, "", func() (*site, time.Time, error) {
+		s, err := p.lookUp(ctx, c)
+		return s, time.Time{}, err
+	})
 }
 
 // folder returns the folder of VMs. Deletions and lists need nothing else of the site.
 func (p *Provider) folder(ctx context.Context, c *vim25.Client) (types.ManagedObjectReference, error) {
-	if s := p.sites.get(); s != nil {
-		return s.folder, nil
-	}
-	p.foldersMu.Lock()
-	ref := p.folderRef
-	p.foldersMu.Unlock()
-	if ref != nil {
-		return *ref, nil
-	}
-	finder, err := p.finder(ctx, c)
-	if err != nil {
-		return types.ManagedObjectReference{}, err
-	}
-	folder, err := p.findFolder(ctx, finder)
-	if err == nil {
-		p.foldersMu.Lock()
-		p.folderRef = &folder
-		p.foldersMu.Unlock()
-	}
-	return folder, err
+	return p.folders.Get(ctx, "", func() (folder types.ManagedObjectReference, until time.Time, err error) {
+		finder, err := p.finder(ctx, c)
+		if err == nil {
+			folder, err = p.findFolder(ctx, finder)
+		}
+		return folder, until, err
+	})
 }
 
 func (p *Provider) finder(ctx context.Context, c *vim25.Client) (*finder, error) {
 	f := find.NewFinder(c, true)
 	dc, err := f.DatacenterOrDefault(ctx, p.cfg.Datacenter)
 	if err != nil {
-		return nil, lookupError("data-center", "GOVC_DATACENTER", err)
+		return nil, lookupError("data-center", err)
 	}
 	return &finder{f.SetDatacenter(dc), c, dc}, nil
 }
@@ -138,32 +103,15 @@ func (f *finder) byPath(ctx context.Context, folder, name string) object.Referen
 	return ref
 }
 
-func (f *finder) folder(ctx context.Context, name string) (object.Reference, error) {
-	if folder, ok := f.byPath(ctx, vmFolder, name).(*object.Folder); ok {
-		return folder, nil
+// found returns the object at a path, if it is a T, and else what the library's Finder finds.
+func found[T any, F object.Reference](ctx context.Context, f *finder, folder, name string, find func(context.Context, string) (F, error)) (object.Reference, error) {
+	if ref := f.byPath(ctx, folder, name); ref != nil {
+		if _, ok := ref.(T); ok {
+			return ref, nil
+		}
 	}
-	return f.Finder.Folder(ctx, name)
-}
-
-func (f *finder) machine(ctx context.Context, name string) (object.Reference, error) {
-	if vm, ok := f.byPath(ctx, vmFolder, name).(*object.VirtualMachine); ok {
-		return vm, nil
-	}
-	return f.Finder.VirtualMachine(ctx, name)
-}
-
-func (f *finder) datastore(ctx context.Context, name string) (object.Reference, error) {
-	if ds, ok := f.byPath(ctx, datastoreFolder, name).(*object.Datastore); ok {
-		return ds, nil
-	}
-	return f.Finder.Datastore(ctx, name)
-}
-
-func (f *finder) network(ctx context.Context, name string) (object.NetworkReference, error) {
-	if network, ok := f.byPath(ctx, networkFolder, name).(object.NetworkReference); ok {
-		return network, nil
-	}
-	return f.Finder.Network(ctx, name)
+	ref, err := find(ctx, name)
+	return ref, err
 }
 
 // pool returns a resource pool; for a cluster its root pool.
@@ -191,7 +139,7 @@ func (p *Provider) lookUp(ctx context.Context, c *vim25.Client) (*site, error) {
 	var folderErr, templateErr error
 	s.folder, folderErr = p.findFolder(ctx, finder)
 	s.template, templateErr = p.findTemplate(ctx, c, finder, p.cfg.Template)
-	err = errors.Join(folderErr, settingError("template", "GOVC_TEMPLATE", templateErr), p.findPools(ctx, finder, s), p.findRest(ctx, finder, s))
+	err = errors.Join(folderErr, settingError("template", templateErr), p.findPools(ctx, finder, s), p.findRest(ctx, finder, s))
 	if err != nil {
 		return nil, err
 	}
@@ -205,19 +153,19 @@ func (p *Provider) findFolder(ctx context.Context, finder *finder) (types.Manage
 	if p.cfg.Folder == "" {
 		folders, err := finder.datacenter.Folders(ctx)
 		if err != nil {
-			return types.ManagedObjectReference{}, lookupError("data-center", "GOVC_DATACENTER", err)
+			return types.ManagedObjectReference{}, lookupError("data-center", err)
 		}
 		return folders.VmFolder.Reference(), nil
 	}
-	folder, err := finder.folder(ctx, p.cfg.Folder)
+	folder, err := found[*object.Folder](ctx, finder, vmFolder, p.cfg.Folder, finder.Folder)
 	if err != nil {
-		return types.ManagedObjectReference{}, lookupError("deploy-folder", "GOVC_FOLDER", err)
+		return types.ManagedObjectReference{}, lookupError("deploy-folder", err)
 	}
 	return folder.Reference(), nil
 }
 
 func (p *Provider) findTemplate(ctx context.Context, c *vim25.Client, finder *finder, name string) (*template, error) {
-	vm, err := finder.machine(ctx, name)
+	vm, err := found[*object.VirtualMachine](ctx, finder, vmFolder, name, finder.VirtualMachine)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +220,7 @@ func (p *Provider) findPools(ctx context.Context, finder *finder, s *site) error
 	for _, name := range names {
 		ref, err := finder.pool(ctx, name)
 		if err != nil {
-			errs = append(errs, settingError("resource-pool", "GOVC_RESOURCE_POOL", err))
+			errs = append(errs, settingError("resource-pool", err))
 			continue
 		}
 		s.pools = append(s.pools, pool{name, ref.Reference()})
@@ -283,20 +231,20 @@ func (p *Provider) findPools(ctx context.Context, finder *finder, s *site) error
 func (p *Provider) findRest(ctx context.Context, finder *finder, s *site) error {
 	var errs []error
 	if p.cfg.Datastore != "" {
-		ds, err := finder.datastore(ctx, p.cfg.Datastore)
+		ds, err := found[*object.Datastore](ctx, finder, datastoreFolder, p.cfg.Datastore, finder.Datastore)
 		if err == nil {
 			ref := ds.Reference()
 			s.datastore = &ref
 		}
-		errs = append(errs, settingError("data-store", "GOVC_DATASTORE", err))
+		errs = append(errs, settingError("data-store", err))
 	}
 	if p.cfg.Network != "" {
-		network, err := finder.network(ctx, p.cfg.Network)
-		s.network = network
-		errs = append(errs, settingError("network", "GOVC_NETWORK", err))
+		network, err := found[object.NetworkReference](ctx, finder, networkFolder, p.cfg.Network, finder.Network)
+		s.network, _ = network.(object.NetworkReference)
+		errs = append(errs, settingError("network", err))
 	}
 	if p.cfg.Host != "" {
-		errs = append(errs, settingError("host", "GOVC_HOST", p.findHost(ctx, finder, s)))
+		errs = append(errs, settingError("host", p.findHost(ctx, finder, s)))
 	}
 	return errors.Join(errs...)
 }
@@ -319,19 +267,14 @@ func (p *Provider) findHost(ctx context.Context, finder *finder, s *site) error 
 	return nil
 }
 
-// lookupError is like named for the folder and datacenter of instances. It is never
+// lookupError is settingError for the folder and datacenter of instances. It is never
 // ErrNotFound: callers would take that for a missing instance.
-func lookupError(flag, env string, err error) error {
-	if err = settingError(flag, env, err); !errors.Is(err, provider.ErrNotFound) {
+func lookupError(flag string, err error) error {
+	if err = settingError(flag, err); !errors.Is(err, provider.ErrNotFound) {
 		return err
 	}
-	return fmt.Errorf("%w: %s", provider.ErrInvalidArgument, strings.TrimPrefix(err.Error(), provider.ErrNotFound.Error()+": "))
+	return fmt.Errorf("%w: %s", provider.ErrInvalidArgument, strings.ReplaceAll(err.Error(), provider.ErrNotFound.Error()+": ", ""))
 }
 
-// settingError adds to an error the setting that it is about.
-func settingError(flag, env string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return classify(fmt.Errorf("-%s (%s): %w", flag, env, err))
-}
+// settingError adds to an error the setting that it is about, by its flag.
+func settingError(flag string, err error) error { return config.About[Config](flag, classify(err)) }

@@ -5,7 +5,6 @@ package vsphere
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/vmware/govmomi/vim25"
@@ -13,7 +12,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/cached"
 	"github.com/outrigger/outrigger/provider/kit/keylock"
+	"github.com/outrigger/outrigger/provider/kit/names"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -22,16 +23,14 @@ import (
 type Provider struct {
 	cfg   Config
 	conn  *connection
-	sites sites
+	sites cached.Values[*site]
 	locks keylock.Locks
 	// pace is how often busy objects are tried again.
 	pace poll.Pace
 	// cloneWait is how long a VM of our name may lack a record, as it does
 	// while it is being cloned, before it counts as somebody else's.
 	cloneWait time.Duration
-
-	foldersMu sync.Mutex
-	folderRef *types.ManagedObjectReference
+	folders   cached.Values[types.ManagedObjectReference]
 }
 
 var (
@@ -130,14 +129,15 @@ func retrieve(ctx context.Context, c *vim25.Client, from types.ObjectSpec) ([]co
 }
 
 // GetInstance implements provider.Getter.
-func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provider.Instance, error) {
+func (p *Provider) GetInstance(ctx context.Context, instanceID string) (found *provider.Instance, err error) {
+	defer explain(&err, "get instance %s", instanceID)
 	c, err := p.conn.open(ctx)
 	if err != nil {
-		return nil, classify(fmt.Errorf("get instance %s: %w", instanceID, err))
+		return nil, err
 	}
 	m, err := p.existing(ctx, c, instanceID)
 	if err != nil {
-		return nil, classify(fmt.Errorf("get instance %s: %w", instanceID, err))
+		return nil, err
 	}
 	return p.located(m.instance()), nil
 }
@@ -145,7 +145,7 @@ func (p *Provider) GetInstance(ctx context.Context, instanceID string) (*provide
 // existing returns a VM of ours, or ErrNotFound; one that is still being cloned
 // is not there yet.
 func (p *Provider) existing(ctx context.Context, c *vim25.Client, id string) (*machine, error) {
-	if !isID(id) {
+	if !names.IsUUID(id) {
 		return nil, fmt.Errorf("%w: no instance %q: ids are UUIDs", provider.ErrNotFound, id)
 	}
 	m, err := p.find(ctx, c, id)
@@ -182,15 +182,8 @@ func (p *Provider) located(i *provider.Instance) *provider.Instance {
 }
 
 // ListInstances implements provider.Lister.
-func (p *Provider) ListInstances(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
-	list, err := p.list(ctx, match)
-	if err != nil {
-		return nil, classify(fmt.Errorf("list instances: %w", err))
-	}
-	return list, nil
-}
-
-func (p *Provider) list(ctx context.Context, match map[string]string) ([]provider.Instance, error) {
+func (p *Provider) ListInstances(ctx context.Context, match map[string]string) (list []provider.Instance, err error) {
+	defer explain(&err, "list instances")
 	c, err := p.conn.open(ctx)
 	if err != nil {
 		return nil, err
@@ -205,7 +198,6 @@ func (p *Provider) list(ctx context.Context, match map[string]string) ([]provide
 	if err != nil {
 		return nil, err
 	}
-	var list []provider.Instance
 	for _, vm := range contents {
 		m, err := vm.machine()
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strings"
 	"time"
 
@@ -23,11 +22,6 @@ var namespace = uuid.MustParse("0c1f6f58-7a0e-4a86-9a35-0a2ee1d5a7c4")
 
 // instanceID returns the UUID of a sandbox's VM (RFC 9562, version 5).
 func instanceID(key string) string { return uuid.NewSHA1(namespace, []byte(key)).String() }
-
-var idSyntax = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
-
-// isID reports whether an id could be one of ours.
-func isID(id string) bool { return idSyntax.MatchString(id) }
 
 // vmName returns the name of an instance's VM in its folder.
 func vmName(id string) string { return "podvm-" + id }

@@ -20,6 +20,8 @@ import (
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/outrigger/outrigger/provider/kit/keylock"
 )
 
 // connection is a session with vCenter, opened when it is first needed and
@@ -28,14 +30,14 @@ type connection struct {
 	cfg Config
 	url *url.URL
 	// turn is held while somebody logs in.
-	turn   chan struct{}
+	turn   keylock.Locks
 	client *vim25.Client
 	key    string // of the session
 	count  int    // of log-ins
 }
 
 func newConnection(cfg Config, u *url.URL) *connection {
-	return &connection{cfg: cfg, url: u, turn: make(chan struct{}, 1)}
+	return &connection{cfg: cfg, url: u}
 }
 
 // open returns a client that is logged in.
@@ -61,14 +63,7 @@ func (c *connection) open(ctx context.Context) (*vim25.Client, error) {
 	return client, nil
 }
 
-func (c *connection) lock(ctx context.Context) (func(), error) {
-	select {
-	case c.turn <- struct{}{}:
-		return func() { <-c.turn }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
+func (c *connection) lock(ctx context.Context) (func(), error) { return c.turn.Take(ctx, "") }
 
 func (c *connection) connect(ctx context.Context) (*vim25.Client, error) {
 	sc := soap.NewClient(c.url, false)

@@ -4,7 +4,6 @@ package vsphere
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,19 +21,20 @@ const verifyLimit = 30 * time.Second
 
 // ConfigVerifier implements provider.Provider. It reports everything that is
 // wrong, unless vCenter cannot be asked.
-func (p *Provider) ConfigVerifier() error {
+func (p *Provider) ConfigVerifier() (err error) {
+	defer explain(&err, "verify")
 	ctx, cancel := context.WithTimeout(context.Background(), verifyLimit)
 	defer cancel()
 	c, err := p.conn.open(ctx)
 	if err != nil {
-		return classify(fmt.Errorf("verify: %w", err))
+		return err
 	}
-	s, err := p.lookUp(ctx, c)
+	p.sites.Forget("", func(*site) bool { return true })
+	s, err := p.site(ctx, c)
 	if err != nil {
-		return classify(fmt.Errorf("verify: %w", err))
+		return err
 	}
-	p.sites.set(s)
-	return classify(p.verifyPrivileges(ctx, c, s))
+	return p.verifyPrivileges(ctx, c, s)
 }
 
 // Privileges are those of a role for this provider, by what it is given on.
@@ -85,7 +85,7 @@ func (p *Provider) verifyPrivileges(ctx context.Context, c *vim25.Client, s *sit
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%w: verify: -user-name (GOVC_USERNAME) %s lacks %s", provider.ErrPermissionDenied, p.cfg.User, strings.Join(missing, ", "))
+		return fmt.Errorf("%w: -user-name (GOVC_USERNAME) %s lacks %s", provider.ErrPermissionDenied, p.cfg.User, strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (p *Provider) granted(ctx context.Context, c *vim25.Client, entities map[st
 	}
 	res, err := methods.HasPrivilegeOnEntities(ctx, c, req)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("verify: ask for privileges: %w", err))
+		return nil, fmt.Errorf("ask for privileges: %w", err)
 	}
 	answer := map[types.ManagedObjectReference]map[string]bool{}
 	for _, entity := range res.Returnval {

@@ -22,7 +22,7 @@ import (
 
 // simConfig is a configuration for a site; each change is made to it.
 func simConfig(s *sim.Site, change ...func(*Config)) Config {
-	c := DefaultConfig()
+	c := config.Defaults[Config]()
 	c.URL, c.CAFile, c.User, c.Password = s.URL, s.CAFile, sim.User, config.Secret(sim.Password)
 	c.Folder, c.Template, c.Pools = s.Folder, sim.Template, []string{sim.Cluster}
 	for _, do := range change {

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger/outrigger/internal/testns"
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
+	"github.com/outrigger/outrigger/provider/config"
 	"github.com/outrigger/outrigger/provider/conformance"
 	"github.com/outrigger/outrigger/provider/instancetypes"
 	"github.com/outrigger/outrigger/providers/openstack"
@@ -80,7 +81,7 @@ func script(t *testing.T, dir, part string) {
 }
 
 func (o *plane) config(change ...func(*openstack.Config)) openstack.Config {
-	c := openstack.DefaultConfig()
+	c := config.Defaults[openstack.Config]()
 	c.AuthURL, c.Region, c.User, c.Password, c.Project = identity, "RegionOne", "pods", "s3cret", "pods"
 	c.Image, c.Flavor, c.Flavors, c.Network, c.Subnet = o.image, "m1.tiny", instancetypes.Patterns{"m1.*"}, o.network, o.subnet
 	c.Groups, c.Zones, c.KeyName, c.FloatingNetwork = []string{o.group}, []string{"nova"}, "k1", o.external

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -34,13 +35,11 @@ type Client struct {
 	// Authorize adds the current credentials to a request. It returns a function that, unless it is nil,
 	// is called if the cloud refuses them with status 401.
 	Authorize func(ctx context.Context, request *http.Request) (refused func(), err error)
-	// ReadError returns the error of a reply whose status is 300 or more.
+	// ReadError returns the error of a reply whose status is 300 or more, with its class.
 	ReadError func(*http.Response) error
 	// Again reports whether a request may be sent again after its n-th attempt, and
 	// after how long; pause is the proposal by Pace.
 	Again func(method string, err error, n int, pause time.Duration) (time.Duration, bool)
-	// Classify gives an error the class of package provider.
-	Classify func(error) error
 }
 
 // Send sends in as JSON and decodes the reply into out; either may be nil. Its errors
@@ -60,7 +59,7 @@ func (c *Client) Send(ctx context.Context, method, url string, in, out any) erro
 		}
 		wait, again := c.Again(method, err, n, pause)
 		if n >= attempts || !again || poll.Sleep(ctx, jitter(wait)) != nil {
-			return c.Classify(err)
+			return failure.Classify(err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package rest
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/outrigger/outrigger/provider"
+	"github.com/outrigger/outrigger/provider/kit/failure"
 	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
@@ -50,9 +52,10 @@ func serve(t *testing.T, statuses ...int) (c *Client, url string, asked *int) {
 			r.Header.Set("Authorization", fmt.Sprint("token ", token))
 			return func() { token++ }, nil
 		},
-		ReadError: func(r *http.Response) error { return fmt.Errorf("status %d", r.StatusCode) },
-		Again:     func(_ string, _ error, _ int, pause time.Duration) (time.Duration, bool) { return pause, true },
-		Classify:  func(err error) error { return fmt.Errorf("%w: %w", provider.ErrUnavailable, err) },
+		ReadError: func(r *http.Response) error {
+			return &failure.Error{Status: r.StatusCode, Class: provider.ErrUnavailable}
+		},
+		Again: func(_ string, _ error, _ int, pause time.Duration) (time.Duration, bool) { return pause, true },
 	}, s.URL, asked
 }
 
@@ -100,7 +103,7 @@ func TestUntrusted(t *testing.T) {
 	c, url, _ := serve(t, 200)
 	c.HTTP = HTTP(http.DefaultTransport, 0)
 	c.Again = func(string, error, int, time.Duration) (time.Duration, bool) { return 0, false }
-	if err := c.Send(t.Context(), http.MethodGet, url, nil, nil); !Untrusted(err) || !NoReply(err) {
+	if err := c.Send(t.Context(), http.MethodGet, url, nil, nil); !failure.Untrusted(err) || !failure.NoReply(err) {
 		t.Error(err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty.pem")
@@ -110,6 +113,43 @@ func TestUntrusted(t *testing.T) {
 	for _, file := range []string{empty, "/does/not/exist"} {
 		if _, err := Transport(file); err == nil {
 			t.Errorf("%s is taken", file)
+		}
+	}
+}
+
+func TestRootsOf(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := RootsOf(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	if _, err := HTTP(transport, time.Minute).Get(s.URL); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheckURL(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"https://api.example": true, "https://api.example/v1": true, "http://api.example": false, "api.example": false, "https://": false,
+		"https://me:secret@api.example": false, ":": false, "": false,
+	} {
+		if err := CheckURL(text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 0, "3": 3 * time.Second, "-1": 0, "99": time.Minute, "Mon, 02 Jan 2006 15:04:05 GMT": 0} {
+		if got := RetryAfter(&http.Response{Header: http.Header{"Retry-After": {text}}}, time.Minute); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
 }

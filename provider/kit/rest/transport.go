@@ -3,17 +3,23 @@
 package rest
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"strconv"
 	"time"
 )
+
+// CheckURL returns an error for what is not a URL that credentials may be sent to.
+func CheckURL(text string) error {
+	if u, err := url.Parse(text); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return fmt.Errorf("%q is not an https URL: credentials go there", text)
+	}
+	return nil
+}
 
 // Roots returns the authorities that the system trusts and those in a file.
 func Roots(file string) (*x509.CertPool, error) {
@@ -21,6 +27,13 @@ func Roots(file string) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
+	return with(pool, file)
+}
+
+// RootsOf returns the authorities in a file, and no other.
+func RootsOf(file string) (*x509.CertPool, error) { return with(x509.NewCertPool(), file) }
+
+func with(pool *x509.CertPool, file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -56,16 +69,12 @@ func HTTP(transport http.RoundTripper, limit time.Duration) *http.Client {
 	}
 }
 
-// NoReply reports whether there was no whole answer: the request may have been
-// carried out.
-func NoReply(err error) bool {
-	var network net.Error // also what net/http wraps errors in
-	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// Untrusted reports whether the server's certificate is not trusted.
-func Untrusted(err error) bool {
-	var verification *tls.CertificateVerificationError
-	return errors.As(err, &verification)
+// RetryAfter returns how long a reply asks to wait, in the header's form with seconds, and at
+// most most; 0 where it does not say.
+func RetryAfter(r *http.Response, most time.Duration) time.Duration {
+	seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
+	if err != nil {
+		return 0
+	}
+	return min(time.Duration(max(seconds, 0))*time.Second, most)
 }
