@@ -27,9 +27,8 @@ func TestReplay(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) replayed{
 		"openstack": func(t *testing.T) replayed {
 			c := openstack.Start(t)
-			c.Server.URL = named(c.Server.URL)
 			return replayed{c.CAFile, []string{
-				"OS_AUTH_URL=" + c.Server.URL + "/identity/v3", "OS_REGION_NAME=" + openstack.Region, "OS_APPLICATION_CREDENTIAL_ID=" + openstack.AppCredID,
+				"OS_AUTH_URL=" + named(c.Server.URL) + "/identity/v3", "OS_REGION_NAME=" + openstack.Region, "OS_APPLICATION_CREDENTIAL_ID=" + openstack.AppCredID,
 				"OS_APPLICATION_CREDENTIAL_SECRET=" + openstack.AppCredSecret, "OPENSTACK_IMAGE_ID=" + openstack.Image, "OPENSTACK_FLAVOR=m1.small", "OPENSTACK_NETWORK_ID=" + openstack.Network,
 			}, openstack.AppCredSecret}
 		},

@@ -90,18 +90,19 @@ func (c *Cloud) identityRoutes() {
 			"methods": a.Auth.Identity.Methods, "issued_at": now.UTC().Format(time.RFC3339), "expires_at": now.Add(time.Hour).UTC().Format(time.RFC3339),
 			"project": map[string]any{"id": ProjectID, "name": Project, "domain": domainRef{domainID, Domain}},
 			"user":    map[string]any{"id": "u1", "name": User, "domain": domainRef{domainID, Domain}},
-			"catalog": c.catalogue(),
+			"catalog": catalogue(k.r.Host),
 		}})
 	})
 }
 
-func (c *Cloud) catalogue() []map[string]any {
+// catalogue returns the services by the name that they are asked by.
+func catalogue(host string) []map[string]any {
 	var services []map[string]any
 	for _, service := range []struct{ kind, name, path string }{
 		{"compute", "nova", "/compute/v2.1"}, {"network", "neutron", "/network/"}, {"image", "glance", "/image/"}, {"identity", "keystone", "/identity/v3"},
 	} {
 		services = append(services, map[string]any{"type": service.kind, "name": service.name, "id": newID(), "endpoints": []map[string]any{
-			{"id": newID(), "interface": "public", "region": Region, "region_id": Region, "url": c.Server.URL + service.path},
+			{"id": newID(), "interface": "public", "region": Region, "region_id": Region, "url": "https://" + host + service.path},
 		}})
 	}
 	return services
@@ -112,7 +113,7 @@ func (c *Cloud) versions(path, id string) {
 	c.mux.HandleFunc("GET "+path+"{$}", func(out http.ResponseWriter, r *http.Request) {
 		k := &call{cloud: c, out: out, r: r}
 		k.answer(http.StatusOK, map[string]any{"versions": []map[string]any{
-			{"id": id, "status": "CURRENT", "links": []map[string]string{{"rel": "self", "href": c.Server.URL + path}}},
+			{"id": id, "status": "CURRENT", "links": []map[string]string{{"rel": "self", "href": "https://" + r.Host + path}}},
 		}})
 	})
 }

@@ -48,7 +48,7 @@ func (c *Cloud) computeVersion() {
 		k := &call{cloud: c, out: out, r: r}
 		k.answer(http.StatusOK, map[string]any{"version": map[string]any{
 			"id": "v2.1", "status": "CURRENT", "version": "2." + strconv.Itoa(c.NewestMinor), "min_version": "2." + strconv.Itoa(oldestMinor),
-			"updated": "2013-07-23T11:33:21Z", "links": []map[string]string{{"rel": "self", "href": c.Server.URL + v2}}, "media-types": []any{},
+			"updated": "2013-07-23T11:33:21Z", "links": []map[string]string{{"rel": "self", "href": "https://" + r.Host + v2}}, "media-types": []any{},
 		}})
 	})
 }

@@ -107,7 +107,7 @@ func page[T any](k *call, title string, list []T, id func(T) string, show func(T
 	if len(list) > size {
 		list = list[:size]
 		query.Set("marker", id(list[size-1]))
-		body[title+"_links"] = []map[string]string{{"rel": "next", "href": k.cloud.Server.URL + k.r.URL.Path + "?" + query.Encode()}}
+		body[title+"_links"] = []map[string]string{{"rel": "next", "href": "https://" + k.r.Host + k.r.URL.Path + "?" + query.Encode()}}
 	}
 	shown := []map[string]any{}
 	for _, t := range list {
