@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger/outrigger/provider"
 	"github.com/outrigger/outrigger/provider/cloudinit"
 	"github.com/outrigger/outrigger/provider/fake"
+	"github.com/outrigger/outrigger/test/crashtest"
 )
 
 func TestLifeOfASandbox(t *testing.T) {
@@ -420,7 +421,7 @@ func TestVersionAndInfo(t *testing.T) {
 
 func TestStepsAreNamedInOrder(t *testing.T) {
 	var names []string
-	for _, p := range append(adaptor.CreatePoints(), adaptor.StartPoints()...) {
+	for _, p := range crashtest.Points(t) {
 		if p.Phase == adaptor.BeforeDo {
 			names = append(names, p.Step)
 		}

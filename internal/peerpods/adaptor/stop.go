@@ -71,7 +71,7 @@ func (s *Service) remove(sb *sandbox) {
 func (s *Service) undo(ctx context.Context, sb *sandbox) error {
 	rec := sb.snapshot()
 	var problems []error
-	for _, st := range slices.Backward(steps) {
+	for _, st := range slices.Backward(steps()) {
 		if st.undo == nil || !rec.begun(st.name) {
 			continue
 		}
