@@ -76,18 +76,27 @@ func dialAgent(ctx context.Context, path string, timeout time.Duration) (net.Con
 	}
 }
 
+// ask makes one call of the pod's agent under a deadline, which also travels to the
+// agent. Its error has the call's name, and why the connection broke if it did.
+func ask[Req, Resp any](
+	ctx context.Context, p *Pod, name string, limit time.Duration, call func(context.Context, *Req) (*Resp, error), req *Req,
+) (*Resp, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	resp, err := call(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, p.lost(err))
+	}
+	return resp, nil
+}
+
 // CheckHealth asks the agent once.
 func (p *Pod) CheckHealth(ctx context.Context) error {
-	return within(ctx, HealthTimeout, func(ctx context.Context) error {
-		resp, err := p.health.Check(ctx, &agent.CheckRequest{})
-		if err != nil {
-			return fmt.Errorf("health check: %w", err)
-		}
-		if resp.Status != agent.HealthCheckResponse_SERVING {
-			return fmt.Errorf("health check: the agent answers %v", resp.Status)
-		}
-		return nil
-	})
+	resp, err := ask(ctx, p, "health check", HealthTimeout, p.health.Check, &agent.CheckRequest{})
+	if err == nil && resp.Status != agent.HealthCheckResponse_SERVING {
+		err = fmt.Errorf("health check: the agent answers %v", resp.Status)
+	}
+	return err
 }
 
 func (p *Pod) watchHealth(ctx context.Context) {

@@ -4,8 +4,8 @@ package podclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 
@@ -24,40 +24,37 @@ type Client struct {
 }
 
 // New returns a client of the service at a unix socket. Nothing is dialled.
-func New(socket string) *Client {
-	return &Client{Socket: socket, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
-}
+func New(socket string) *Client { return &Client{Socket: socket} }
 
 func (c *Client) logger() *slog.Logger {
 	if c.Logger == nil {
-		return slog.New(slog.NewTextHandler(io.Discard, nil))
+		return slog.New(slog.DiscardHandler)
 	}
 	return c.Logger
 }
 
-func (c *Client) call(ctx context.Context, do func(*ttrpc.Client) error) error {
+// call makes one call of a service at the client's socket.
+func call[S, Req, Resp any](
+	ctx context.Context, c *Client, service func(*ttrpc.Client) S, method func(S, context.Context, *Req) (*Resp, error), req *Req,
+) (*Resp, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", c.Socket)
 	if err != nil {
-		return fmt.Errorf("hypervisor socket: %w", err)
+		return nil, fmt.Errorf("hypervisor socket: %w", err)
 	}
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
-	return do(client)
+	return method(service(client), ctx, req)
 }
 
 // CreateVM asks for a sandbox and returns the path of its agent socket.
 func (c *Client) CreateVM(ctx context.Context, req *hypervisor.CreateVMRequest) (string, error) {
-	var resp *hypervisor.CreateVMResponse
-	err := c.call(ctx, func(t *ttrpc.Client) (err error) {
-		resp, err = hypervisor.NewHypervisorClient(t).CreateVM(ctx, req)
-		return err
-	})
+	resp, err := call(ctx, c, hypervisor.NewHypervisorClient, hypervisor.HypervisorService.CreateVM, req)
+	if err == nil && resp.AgentSocketPath == "" {
+		err = errors.New("the hypervisor service returned no agent socket")
+	}
 	if err != nil {
 		return "", fmt.Errorf("CreateVM: %w", err)
-	}
-	if resp.AgentSocketPath == "" {
-		return "", fmt.Errorf("CreateVM: the hypervisor service returned no agent socket")
 	}
 	return resp.AgentSocketPath, nil
 }
@@ -65,10 +62,7 @@ func (c *Client) CreateVM(ctx context.Context, req *hypervisor.CreateVMRequest) 
 // StartVM boots the sandbox's VM and returns when its agent can be dialled.
 // The deadline of ctx travels with the call.
 func (c *Client) StartVM(ctx context.Context, id string) error {
-	err := c.call(ctx, func(t *ttrpc.Client) error {
-		_, err := hypervisor.NewHypervisorClient(t).StartVM(ctx, &hypervisor.StartVMRequest{Id: id})
-		return err
-	})
+	_, err := call(ctx, c, hypervisor.NewHypervisorClient, hypervisor.HypervisorService.StartVM, &hypervisor.StartVMRequest{Id: id})
 	if err != nil {
 		return fmt.Errorf("StartVM: %w", err)
 	}
@@ -77,10 +71,7 @@ func (c *Client) StartVM(ctx context.Context, id string) error {
 
 // StopVM removes the sandbox and its VM.
 func (c *Client) StopVM(ctx context.Context, id string) error {
-	err := c.call(ctx, func(t *ttrpc.Client) error {
-		_, err := hypervisor.NewHypervisorClient(t).StopVM(ctx, &hypervisor.StopVMRequest{Id: id})
-		return err
-	})
+	_, err := call(ctx, c, hypervisor.NewHypervisorClient, hypervisor.HypervisorService.StopVM, &hypervisor.StopVMRequest{Id: id})
 	if err != nil {
 		return fmt.Errorf("StopVM: %w", err)
 	}
@@ -90,30 +81,17 @@ func (c *Client) StopVM(ctx context.Context, id string) error {
 // Info asks cloud-api-adaptor about itself; other hypervisor services answer
 // Unimplemented.
 func (c *Client) Info(ctx context.Context) (*adaptor.InfoResponse, error) {
-	var resp *adaptor.InfoResponse
-	err := c.call(ctx, func(t *ttrpc.Client) (err error) {
-		resp, err = adaptor.NewAdaptorClient(t).Info(ctx, &adaptor.InfoRequest{})
-		return err
-	})
-	return resp, err
+	return call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.Info, &adaptor.InfoRequest{})
 }
 
 // Sandboxes lists what cloud-api-adaptor has on record.
 func (c *Client) Sandboxes(ctx context.Context) ([]*adaptor.Sandbox, error) {
-	var resp *adaptor.ListSandboxesResponse
-	err := c.call(ctx, func(t *ttrpc.Client) (err error) {
-		resp, err = adaptor.NewAdaptorClient(t).ListSandboxes(ctx, &adaptor.ListSandboxesRequest{})
-		return err
-	})
+	resp, err := call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.ListSandboxes, &adaptor.ListSandboxesRequest{})
 	return resp.GetSandboxes(), err
 }
 
 // Console returns the last tailBytes bytes of a VM's console; 0 means 64 KiB.
 func (c *Client) Console(ctx context.Context, id string, tailBytes int64) ([]byte, error) {
-	var resp *adaptor.ConsoleResponse
-	err := c.call(ctx, func(t *ttrpc.Client) (err error) {
-		resp, err = adaptor.NewAdaptorClient(t).Console(ctx, &adaptor.ConsoleRequest{Id: id, TailBytes: tailBytes})
-		return err
-	})
+	resp, err := call(ctx, c, adaptor.NewAdaptorClient, adaptor.AdaptorService.Console, &adaptor.ConsoleRequest{Id: id, TailBytes: tailBytes})
 	return resp.GetData(), err
 }

@@ -14,10 +14,7 @@
 //	status, err := c.Wait(ctx)
 package podclient
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // Deadlines of the calls of the Go shim. Long polls (WaitProcess, GetOOMEvent,
 // ReadStdout, ReadStderr) have none.
@@ -83,11 +80,4 @@ type Event struct {
 	Elapsed time.Duration
 	// Done and Total are compressed bytes of the image; Total is 0 while unknown.
 	Done, Total int64
-}
-
-// within runs one call under a deadline, which also travels to the server.
-func within(ctx context.Context, d time.Duration, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	return call(ctx)
 }

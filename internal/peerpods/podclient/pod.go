@@ -3,6 +3,7 @@
 package podclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -113,24 +114,12 @@ func NewID() string {
 }
 
 func (s PodSpec) withDefaults() PodSpec {
-	if s.ID == "" {
-		s.ID = NewID()
-	}
-	if s.Namespace == "" {
-		s.Namespace = "default"
-	}
-	if s.Hostname == "" {
-		s.Hostname = s.Name
-	}
-	if s.ShmBytes == 0 {
-		s.ShmBytes = 64 << 20
-	}
-	if s.StartTimeout == 0 {
-		s.StartTimeout = StartTimeout
-	}
-	if s.HealthInterval == 0 {
-		s.HealthInterval = HealthInterval
-	}
+	s.ID = cmp.Or(s.ID, NewID())
+	s.Namespace = cmp.Or(s.Namespace, "default")
+	s.Hostname = cmp.Or(s.Hostname, s.Name)
+	s.ShmBytes = cmp.Or(s.ShmBytes, 64<<20)
+	s.StartTimeout = cmp.Or(s.StartTimeout, StartTimeout)
+	s.HealthInterval = cmp.Or(s.HealthInterval, HealthInterval)
 	if s.OnEvent == nil {
 		s.OnEvent = func(Event) {}
 	}
@@ -201,17 +190,8 @@ func (p *Pod) describeFailure(ctx context.Context, err error) error {
 // ID returns the sandbox id.
 func (p *Pod) ID() string { return p.spec.ID }
 
-// Spec returns the pod's spec with its defaults filled in.
-func (p *Pod) Spec() PodSpec { return p.spec }
-
 // AgentSocket returns the path that CreateVM returned.
 func (p *Pod) AgentSocket() string { return p.socket }
-
-// Agent gives the raw agent service; nil before Connect.
-func (p *Pod) Agent() agent.AgentServiceService { return p.agent }
-
-// Health gives the raw health service; nil before Connect.
-func (p *Pod) Health() agent.HealthService { return p.health }
 
 // Dead returns a channel that is closed when the agent is lost; Err then says why.
 func (p *Pod) Dead() <-chan struct{} { return p.dead }
@@ -261,28 +241,24 @@ func (s PodSpec) vmAnnotations() map[string]string {
 // StartVM boots the VM.
 func (p *Pod) StartVM(ctx context.Context) error {
 	p.event(StageBooting)
-	return within(ctx, p.spec.StartTimeout, func(ctx context.Context) error {
-		return p.client.StartVM(ctx, p.spec.ID)
-	})
+	ctx, cancel := context.WithTimeout(ctx, p.spec.StartTimeout)
+	defer cancel()
+	return p.client.StartVM(ctx, p.spec.ID)
 }
 
-// CreateSandbox prepares the guest: policy, shared memory, hostname, DNS.
+// CreateSandbox prepares the guest: policy, shared memory, hostname, DNS. It asks for
+// the guest's details, as the shim does.
 func (p *Pod) CreateSandbox(ctx context.Context) error {
 	if p.spec.Policy != "" {
-		if err := within(ctx, SandboxTimeout, func(ctx context.Context) error {
-			_, err := p.agent.SetPolicy(ctx, &agent.SetPolicyRequest{Policy: p.spec.Policy})
+		if _, err := ask(ctx, p, "SetPolicy", SandboxTimeout, p.agent.SetPolicy, &agent.SetPolicyRequest{Policy: p.spec.Policy}); err != nil {
 			return err
-		}); err != nil {
-			return fmt.Errorf("SetPolicy: %w", err)
 		}
 	}
-	if err := within(ctx, SandboxTimeout, func(ctx context.Context) error {
-		_, err := p.agent.CreateSandbox(ctx, p.spec.sandboxRequest())
+	if _, err := ask(ctx, p, "CreateSandbox", SandboxTimeout, p.agent.CreateSandbox, p.spec.sandboxRequest()); err != nil {
 		return err
-	}); err != nil {
-		return fmt.Errorf("CreateSandbox: %w", err)
 	}
-	_, err := p.GuestDetails(ctx)
+	details := &agent.GuestDetailsRequest{MemBlockSize: true, MemHotplugProbe: true}
+	_, err := ask(ctx, p, "GetGuestDetails", CallTimeout, p.agent.GetGuestDetails, details)
 	return err
 }
 
@@ -296,22 +272,10 @@ func (s PodSpec) sandboxRequest() *agent.CreateSandboxRequest {
 	}
 }
 
-// GuestDetails asks the agent about itself and the guest's memory.
-func (p *Pod) GuestDetails(ctx context.Context) (resp *agent.GuestDetailsResponse, err error) {
-	err = within(ctx, CallTimeout, func(ctx context.Context) (err error) {
-		resp, err = p.agent.GetGuestDetails(ctx, &agent.GuestDetailsRequest{MemBlockSize: true, MemHotplugProbe: true})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("GetGuestDetails: %w", err)
-	}
-	return resp, nil
-}
-
 // startPause runs the container that a CRI runtime keeps in each pod. Its
 // rootfs comes with the guest.
 func (p *Pod) startPause(ctx context.Context) error {
-	c, err := p.createContainer(ctx, ContainerSpec{
+	c, err := p.CreateContainer(ctx, ContainerSpec{
 		ID: p.spec.ID, Name: "pause", Image: "pause", Args: []string{"/pause"}, pause: true,
 	})
 	if err != nil {
@@ -319,12 +283,4 @@ func (p *Pod) startPause(ctx context.Context) error {
 	}
 	p.pause = c
 	return c.Start(ctx)
-}
-
-// OOMKilled reports whether the guest killed a process of the container for
-// want of memory.
-func (p *Pod) OOMKilled(containerID string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.oom[containerID]
 }

@@ -3,6 +3,7 @@
 package podclient
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -40,12 +41,7 @@ func (p *Pod) createRequest(spec ContainerSpec, mounts []*agent.Mount, storages 
 	}
 }
 
-func (s PodSpec) uid() string {
-	if s.UID != "" {
-		return s.UID
-	}
-	return s.ID[:min(len(s.ID), 32)]
-}
+func (s PodSpec) uid() string { return cmp.Or(s.UID, s.ID[:min(len(s.ID), 32)]) }
 
 // PullStorage makes the guest pull the image; the OCI annotations ride along.
 func PullStorage(image, rootfs string, ann map[string]string) *agent.Storage {

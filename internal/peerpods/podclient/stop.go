@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"syscall"
 	"time"
 
@@ -43,31 +45,22 @@ func (c *Container) Remove(ctx context.Context) error {
 	if err := c.killAndWait(ctx); err != nil {
 		return fmt.Errorf("removing container %s: %w", c.containerID, err)
 	}
-	return c.pod.removeContainer(ctx, c.containerID)
+	req := &agent.RemoveContainerRequest{ContainerId: c.containerID}
+	if _, err := ask(ctx, c.pod, "RemoveContainer", CallTimeout, c.pod.agent.RemoveContainer, req); err != nil {
+		return err
+	}
+	_, err := ask(ctx, c.pod, "RemoveStaleVirtiofsShareMounts", CallTimeout,
+		c.pod.agent.RemoveStaleVirtiofsShareMounts, &agent.RemoveStaleVirtiofsShareMountsRequest{})
+	return err
 }
 
 func (c *Container) killAndWait(ctx context.Context) error {
 	if err := c.Signal(ctx, syscall.SIGKILL); err != nil {
 		return err
 	}
-	return within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := c.pod.agent.WaitProcess(ctx, &agent.WaitProcessRequest{ContainerId: c.containerID, ExecId: c.execID})
-		return c.pod.lost(err)
-	})
-}
-
-func (p *Pod) removeContainer(ctx context.Context, id string) error {
-	err := within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := p.agent.RemoveContainer(ctx, &agent.RemoveContainerRequest{ContainerId: id})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("RemoveContainer: %w", p.lost(err))
-	}
-	return within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := p.agent.RemoveStaleVirtiofsShareMounts(ctx, &agent.RemoveStaleVirtiofsShareMountsRequest{})
-		return p.lost(err)
-	})
+	req := &agent.WaitProcessRequest{ContainerId: c.containerID, ExecId: c.execID}
+	_, err := ask(ctx, c.pod, "WaitProcess", CallTimeout, c.pod.agent.WaitProcess, req)
+	return err
 }
 
 // Stop removes all containers, the sandbox and the VM. Calls that the agent
@@ -94,28 +87,17 @@ func (p *Pod) stopGuest(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, c := range p.others() {
-		errs = append(errs, c.Remove(ctx))
+	p.mu.Lock()
+	containers := slices.Collect(maps.Values(p.containers))
+	p.mu.Unlock()
+	for _, c := range containers {
+		if c != p.pause {
+			errs = append(errs, c.Remove(ctx))
+		}
 	}
 	if p.pause != nil {
 		errs = append(errs, p.pause.Signal(ctx, syscall.SIGKILL), p.pause.Remove(ctx))
 	}
-	errs = append(errs, within(ctx, CallTimeout, func(ctx context.Context) error {
-		_, err := p.agent.DestroySandbox(ctx, &agent.DestroySandboxRequest{})
-		return p.lost(err)
-	}))
-	return errors.Join(errs...)
-}
-
-// others returns all containers but pause.
-func (p *Pod) others() []*Container {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var list []*Container
-	for _, c := range p.containers {
-		if c != p.pause {
-			list = append(list, c)
-		}
-	}
-	return list
+	_, err := ask(ctx, p, "DestroySandbox", CallTimeout, p.agent.DestroySandbox, &agent.DestroySandboxRequest{})
+	return errors.Join(append(errs, err)...)
 }
