@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger/outrigger/internal/protocol/agent"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 // clockPace says how often a VM's clock is set.
@@ -31,14 +32,7 @@ var usualClockPace = clockPace{period: 10 * time.Second, again: time.Second, lat
 // keepClock sets the VM's clock to the node's time, with any shim: some VMs have
 // no clock that runs while they are paused.
 func (s *sandbox) keepClock(first time.Duration) {
-	wait := time.NewTimer(first)
-	defer wait.Stop()
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-wait.C:
-		}
+	for wait := first; poll.Sleep(s.ctx, wait) == nil; {
 		began := time.Now()
 		err := s.setClock(s.ctx)
 		if status.Code(err) == codes.Unimplemented {
@@ -48,7 +42,7 @@ func (s *sandbox) keepClock(first time.Duration) {
 		if err != nil && s.ctx.Err() == nil {
 			s.log.Debug("could not set the VM's clock", "error", err)
 		}
-		wait.Reset(s.clock.next(err, time.Since(began)))
+		wait = s.clock.next(err, time.Since(began))
 	}
 }
 

@@ -27,14 +27,7 @@ const (
 
 // wants lists the calls that intercept changes or logs.
 func wants(service, method []byte) bool {
-	if string(service) != agentService {
-		return false
-	}
-	switch string(method) {
-	case "CreateContainer", "CreateSandbox":
-		return true
-	}
-	return false
+	return string(service) == agentService && (string(method) == "CreateContainer" || string(method) == "CreateSandbox")
 }
 
 // intercept logs the beginnings of sandboxes and containers, without what may

@@ -18,6 +18,7 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/ttrpcframe"
 	pb "github.com/outrigger/outrigger/internal/protocol/relay"
+	"github.com/outrigger/outrigger/provider/kit/poll"
 )
 
 const (
@@ -147,11 +148,7 @@ func (s *sandbox) accept(listener net.Listener) {
 				return
 			}
 			s.log.Error("accept on the agent socket", "error", err)
-			select {
-			case <-s.ctx.Done():
-				return
-			case <-time.After(100 * time.Millisecond):
-			}
+			poll.Sleep(s.ctx, 100*time.Millisecond)
 			continue
 		}
 		s.work.Go(func() { s.handle(conn) })

@@ -16,8 +16,12 @@ import (
 
 	"github.com/outrigger/outrigger/internal/peerpods/podclient"
 	"github.com/outrigger/outrigger/internal/peerpods/shim/guestspec"
+	"github.com/outrigger/outrigger/internal/peerpods/webhook/guestlimits"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
+
+// keyContainerName is the annotation that names a container within its pod.
+const keyContainerName = "io.kubernetes.cri.container-name"
 
 // undoTimeout bounds the clean-up after a Create that failed.
 const undoTimeout = 2 * time.Minute
@@ -153,13 +157,17 @@ func (c *container) request(ctx context.Context) (*agent.CreateContainerRequest,
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := c.applyPodLimits(); err != nil {
+	limits, err := guestlimits.Of(c.vm.annotations, c.spec.Annotations[keyContainerName])
+	if err != nil {
 		return nil, nil, invalid(err)
 	}
 	rootfs := podclient.GuestRootfs(c.id)
 	spec := guestspec.Convert(c.spec, guestspec.Options{
 		Rootfs: rootfs, Mounts: mounts.mounts, Annotations: c.agentAnnotations(), NoSeccomp: c.vm.config.Runtime.DisableGuestSeccomp,
 	})
+	if !c.ownsVM() && limits != (guestlimits.Limits{}) {
+		guestspec.Limit(spec, limits)
+	}
 	return &agent.CreateContainerRequest{
 		ContainerId: c.id, ExecId: c.id, OCI: spec, SandboxPidns: c.sharesPIDs(),
 		Storages: append([]*agent.Storage{podclient.PullStorage(image, rootfs, maps.Clone(spec.Annotations))}, mounts.storages...),

@@ -5,8 +5,11 @@
 package guestspec
 
 import (
+	"maps"
+
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/outrigger/outrigger/internal/peerpods/webhook/guestlimits"
 	"github.com/outrigger/outrigger/internal/protocol/agent"
 )
 
@@ -32,18 +35,10 @@ func Convert(in *oci.Spec, o Options) *agent.Spec {
 	if in.Root != nil {
 		out.Root.Readonly = in.Root.Readonly
 	}
-	for _, from := range []map[string]string{in.Annotations, o.Annotations} {
-		for key, value := range from {
-			out.Annotations[key] = value
-		}
-	}
+	maps.Copy(out.Annotations, in.Annotations)
+	maps.Copy(out.Annotations, o.Annotations)
 	out.Linux = linux(in.Linux, o)
 	return out
-}
-
-// Mount keeps a mount as it is.
-func Mount(in oci.Mount) *agent.Mount {
-	return &agent.Mount{Destination: in.Destination, Type: in.Type, Source: in.Source, Options: in.Options}
 }
 
 // Process converts the process of a container or an exec; nil stays nil.
@@ -128,6 +123,34 @@ func Resources(in *oci.LinuxResources) *agent.LinuxResources {
 		}
 	}
 	return out
+}
+
+// Limit gives a container the limits that the webhook took out of its pod: the VM as a
+// whole enforces them, but not between its containers. Limits that the spec has win.
+func Limit(spec *agent.Spec, limits guestlimits.Limits) {
+	if spec.Linux == nil {
+		spec.Linux = &agent.Linux{}
+	}
+	if spec.Linux.Resources == nil {
+		spec.Linux.Resources = &agent.LinuxResources{}
+	}
+	res := spec.Linux.Resources
+	if limits.MemoryBytes > 0 && res.Memory.GetLimit() <= 0 {
+		if res.Memory == nil {
+			res.Memory = &agent.LinuxMemory{}
+		}
+		res.Memory.Limit, res.Memory.Swap = limits.MemoryBytes, limits.MemoryBytes
+	}
+	if res.CPU == nil {
+		res.CPU = &agent.LinuxCPU{}
+	}
+	// The kubelet gives 2 shares to a container without a request.
+	if limits.CPUShares > 0 && res.CPU.Shares <= 2 {
+		res.CPU.Shares = limits.CPUShares
+	}
+	if limits.CPUQuota > 0 && res.CPU.Quota <= 0 {
+		res.CPU.Quota, res.CPU.Period = limits.CPUQuota, limits.CPUPeriod
+	}
 }
 
 func value[T any](p *T) (v T) {
